@@ -1,0 +1,148 @@
+//! One record of the audit log: the fields, their order and their meaning.
+//!
+//! FORMAT.md is the specification; this file follows it.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::Hash;
+
+/// What a record says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum Kind {
+    /// A gate began to serve: enforcement, policy, configuration.
+    Start,
+    /// A request was decided and, unless it was denied or failed, answered;
+    /// nothing in the workspace changed.
+    Decision,
+    /// A change was decided and backed up and is about to be made.
+    Intent,
+    /// What became of the intent `of`.
+    Outcome,
+    /// Something left behind by a crash was put right.
+    Recovered,
+    /// A policy came into force.
+    Policy,
+    /// A person answered a question.
+    Approval,
+    /// A signed checkpoint was made.
+    Checkpoint,
+    /// A gate stopped in order.
+    Stop,
+    /// A kind that this version does not know.
+    #[serde(other)]
+    Unknown,
+}
+
+/// The content of a record before the chain gives it its place; every field is
+/// left out of the line when it does not apply.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Draft {
+    /// Random identifier of the gate process's lifetime, 32 hex digits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot: Option<String>,
+    /// The session that asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
+    /// The agent's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+    /// The operating system user on whose behalf the gate runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// The door: `cli` or `acp`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub door: Option<String>,
+    /// The operation: `read`, `write`, ….
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub op: Option<String>,
+    /// The path as it was asked for, relative to the workspace root.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// The canonical path, when links made it another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resolved: Option<String>,
+    /// The new path of a rename.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
+    /// The name, beside the object, under which a change is prepared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub temp: Option<String>,
+    /// `allow`, `deny` or `ask`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decision: Option<String>,
+    /// In observe mode: this would have been denied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub would_deny: Option<bool>,
+    /// The deciding rule's id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
+    /// The policy file that holds the rule.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
+    /// SHA-256 of the policy in force, with all that it extends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy_sha256: Option<String>,
+    /// The rule's line in that file, counted from 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub line: Option<u64>,
+    /// Why, in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Bytes disclosed or stored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
+    /// SHA-256 of the content before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<Hash>,
+    /// SHA-256 of the content after.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<Hash>,
+    /// The vault entry that keeps what was replaced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backup: Option<String>,
+    /// Where content came from or went to when that was not the disk:
+    /// `editor`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// Secrets found: rule id, line and salted hash of each.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub findings: Option<Vec<serde_json::Value>>,
+    /// Named numbers, such as how many entries a list disclosed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counts: Option<BTreeMap<String, u64>>,
+    /// Named facts that no other field has, such as the enforcement of a
+    /// `start` record.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub facts: Option<BTreeMap<String, serde_json::Value>>,
+    /// The sequence number of the intent that this record answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of: Option<u64>,
+    /// How it ended: `ok` or the kind of error.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<String>,
+}
+
+/// One record of the log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AuditRecord {
+    /// Version of the format: 1.
+    pub v: u32,
+    /// Place in the chain, counted from 0.
+    pub seq: u64,
+    /// What the record says.
+    pub kind: Kind,
+    /// When, RFC 3339 in UTC with microseconds.
+    pub t: String,
+    /// Everything that depends on the kind.
+    #[serde(flatten)]
+    pub draft: Draft,
+    /// 128 random bits in hex, so that a leaf hash discloses no content.
+    pub nonce: String,
+    /// Leaf hash of the record before; 64 zeros for the first.
+    pub prev: Hash,
+}

@@ -1,0 +1,14 @@
+//! The words the rest of the house is written in: paths, operations, sessions.
+//!
+//! Pure data, parsed once at the door. Nothing here does I/O, reads a clock or
+//! knows a protocol.
+
+mod operation;
+mod path;
+mod session;
+mod text;
+
+pub use operation::{Access, LineRange, LineRangeError, Operation, OperationKind};
+pub use path::{PathError, WorkspacePath};
+pub use session::{AgentName, AgentNameError, Door, Session};
+pub use text::{Escaped, has_hidden_characters, is_hidden_character};

@@ -1,0 +1,266 @@
+//! What an agent may ask for.
+
+use std::{fmt, num::NonZeroU64, str::FromStr};
+
+use super::WorkspacePath;
+
+/// One request about the workspace, with its payload.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields say what they are")]
+pub enum Operation {
+    /// Disclose a file's content, or some of its lines.
+    Read { path: WorkspacePath, range: LineRange },
+    /// Create a file or replace its content.
+    Write { path: WorkspacePath, content: Vec<u8> },
+    /// Add to the end of a file, which is created when missing.
+    Append { path: WorkspacePath, content: Vec<u8> },
+    /// Replace the one occurrence of `old` by `new`.
+    Edit { path: WorkspacePath, old: String, new: String },
+    /// Disclose the names in a directory.
+    List { path: WorkspacePath },
+    /// Disclose type, size and time of one entry.
+    Stat { path: WorkspacePath },
+    /// Create a directory; with `recursive` its missing parents too, and an
+    /// existing directory is no error.
+    Mkdir { path: WorkspacePath, recursive: bool },
+    /// Remove a file, a link, an empty directory or, with `recursive`, a tree.
+    Remove { path: WorkspacePath, recursive: bool },
+    /// Give an entry another name.
+    Rename { from: WorkspacePath, to: WorkspacePath },
+}
+
+impl Operation {
+    /// The operation's kind.
+    pub fn kind(&self) -> OperationKind {
+        match self {
+            Self::Read { .. } => OperationKind::Read,
+            Self::Write { .. } => OperationKind::Write,
+            Self::Append { .. } => OperationKind::Append,
+            Self::Edit { .. } => OperationKind::Edit,
+            Self::List { .. } => OperationKind::List,
+            Self::Stat { .. } => OperationKind::Stat,
+            Self::Mkdir { .. } => OperationKind::Mkdir,
+            Self::Remove { .. } => OperationKind::Remove,
+            Self::Rename { .. } => OperationKind::Rename,
+        }
+    }
+
+    /// The path that the operation is about; of a rename the old one.
+    pub fn path(&self) -> &WorkspacePath {
+        match self {
+            Self::Read { path, .. }
+            | Self::Write { path, .. }
+            | Self::Append { path, .. }
+            | Self::Edit { path, .. }
+            | Self::List { path }
+            | Self::Stat { path }
+            | Self::Mkdir { path, .. }
+            | Self::Remove { path, .. }
+            | Self::Rename { from: path, .. } => path,
+        }
+    }
+}
+
+/// An operation without its payload: the word that policies, records and the
+/// command line use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[expect(missing_docs, reason = "the names are those of `Operation`")]
+pub enum OperationKind {
+    Read,
+    Write,
+    Append,
+    Edit,
+    List,
+    Stat,
+    Mkdir,
+    Remove,
+    Rename,
+    /// Put a backup back, asked for by the operator.
+    Restore,
+}
+
+impl OperationKind {
+    /// Every kind, in the order in which documents list them.
+    pub const ALL: [Self; 10] = [
+        Self::Read,
+        Self::Write,
+        Self::Append,
+        Self::Edit,
+        Self::List,
+        Self::Stat,
+        Self::Mkdir,
+        Self::Remove,
+        Self::Rename,
+        Self::Restore,
+    ];
+
+    /// The word in policies, records and on the command line.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Append => "append",
+            Self::Edit => "edit",
+            Self::List => "list",
+            Self::Stat => "stat",
+            Self::Mkdir => "mkdir",
+            Self::Remove => "remove",
+            Self::Rename => "rename",
+            Self::Restore => "restore",
+        }
+    }
+
+    /// Whether the operation changes the workspace.
+    pub fn is_mutation(self) -> bool {
+        !matches!(self, Self::Read | Self::List | Self::Stat)
+    }
+
+    /// The accesses that an operation of this kind needs on its path; a rename
+    /// needs [`Access::Remove`] on the old and [`Access::Write`] on the new one
+    /// and names the former here.
+    ///
+    /// An edit discloses whether the old text is there, so it needs to read.
+    pub fn accesses(self) -> &'static [Access] {
+        match self {
+            Self::Read => &[Access::Read],
+            Self::Write | Self::Append | Self::Mkdir | Self::Restore => &[Access::Write],
+            Self::Edit => &[Access::Read, Access::Write],
+            Self::List | Self::Stat => &[Access::List],
+            Self::Remove | Self::Rename => &[Access::Remove],
+        }
+    }
+}
+
+impl fmt::Display for OperationKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for OperationKind {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == text).ok_or(())
+    }
+}
+
+/// What a policy grants on a path: the keys of `[allowedPaths]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Access {
+    /// Content may be disclosed.
+    Read,
+    /// Name, type, size and time may be disclosed.
+    List,
+    /// The entry may be created or changed.
+    Write,
+    /// The entry may be removed or renamed away.
+    Remove,
+}
+
+impl Access {
+    /// Every access, in the order of the policy file.
+    pub const ALL: [Self; 4] = [Self::Read, Self::List, Self::Write, Self::Remove];
+
+    /// The key in the policy file.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::List => "list",
+            Self::Write => "write",
+            Self::Remove => "remove",
+        }
+    }
+}
+
+impl fmt::Display for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Which lines of a text to disclose. The default is the whole file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LineRange {
+    line: Option<NonZeroU64>,
+    limit: Option<u64>,
+}
+
+/// Why two numbers are not a [`LineRange`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum LineRangeError {
+    /// Lines are counted from 1.
+    #[error("`line` counts from 1")]
+    LineZero,
+}
+
+impl LineRange {
+    /// The lines from `line` (counted from 1, default the first) on, at most
+    /// `limit` of them (default all).
+    ///
+    /// # Errors
+    /// Refuses line 0.
+    pub fn new(line: Option<u64>, limit: Option<u64>) -> Result<Self, LineRangeError> {
+        let line = line
+            .map(|line| NonZeroU64::new(line).ok_or(LineRangeError::LineZero))
+            .transpose()?;
+        Ok(Self { line, limit })
+    }
+
+    /// Whether this is the whole file.
+    pub fn is_whole(self) -> bool {
+        self.line.is_none() && self.limit.is_none()
+    }
+
+    /// The first line, counted from 1.
+    pub fn line(self) -> Option<u64> {
+        self.line.map(NonZeroU64::get)
+    }
+
+    /// The most lines to disclose.
+    pub fn limit(self) -> Option<u64> {
+        self.limit
+    }
+
+    /// The part of `content` that the range names, line ends (`\n`) included;
+    /// empty past the end.
+    pub fn slice(self, content: &[u8]) -> &[u8] {
+        if self.is_whole() {
+            return content;
+        }
+        let skip = self.line.map_or(0, |line| line.get() - 1);
+        let skip = usize::try_from(skip).unwrap_or(usize::MAX);
+        let limit =
+            self.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+        let mut lines = content.split_inclusive(|byte| *byte == b'\n');
+        let start: usize = lines.by_ref().take(skip).map(<[u8]>::len).sum();
+        let length: usize = lines.take(limit).map(<[u8]>::len).sum();
+        content.get(start..start + length).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slices_lines_with_their_ends() {
+        let text = b"one\ntwo\r\nthree";
+        let slice = |line, limit| LineRange::new(line, limit).unwrap().slice(text);
+        assert_eq!(slice(None, None), text);
+        assert_eq!(slice(Some(2), Some(1)), b"two\r\n");
+        assert_eq!(slice(Some(3), None), b"three");
+        assert_eq!(slice(None, Some(1)), b"one\n");
+        assert_eq!(slice(Some(1), Some(0)), b"");
+        assert_eq!(slice(Some(u64::MAX), Some(u64::MAX)), b"");
+        assert_eq!(LineRange::new(Some(0), None), Err(LineRangeError::LineZero));
+    }
+
+    #[test]
+    fn every_kind_parses_from_its_own_word() {
+        for kind in OperationKind::ALL {
+            assert_eq!(kind.as_str().parse(), Ok(kind));
+        }
+        assert_eq!("chmod".parse::<OperationKind>(), Err(()));
+    }
+}

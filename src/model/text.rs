@@ -1,0 +1,67 @@
+//! Untrusted text stays text: escaping for logs, terminals and pages.
+
+use std::fmt::{self, Write as _};
+
+/// Displays untrusted text with control, bidirectional-override and zero-width
+/// characters written as `\u{…}`, so that it can neither forge a line nor
+/// steer a terminal.
+#[derive(Debug, Clone, Copy)]
+pub struct Escaped<'a>(pub &'a str);
+
+impl fmt::Display for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for c in self.0.chars() {
+            match c {
+                '\n' => f.write_str("\\n")?,
+                '\r' => f.write_str("\\r")?,
+                '\t' => f.write_str("\\t")?,
+                c if is_hidden_character(c) => write!(f, "{}", c.escape_unicode())?,
+                c => f.write_char(c)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a person looking at a terminal could miss or be misled by `c`:
+/// control characters, bidirectional formatting (Unicode UAX #9), zero-width
+/// and other default-ignorable characters, line and paragraph separators.
+pub fn is_hidden_character(c: char) -> bool {
+    c.is_control()
+        || matches!(
+            c,
+            '\u{ad}'
+                | '\u{34f}'
+                | '\u{61c}'
+                | '\u{115f}'..='\u{1160}'
+                | '\u{17b4}'..='\u{17b5}'
+                | '\u{180b}'..='\u{180f}'
+                | '\u{200b}'..='\u{200f}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}'
+                | '\u{3164}'
+                | '\u{fe00}'..='\u{fe0f}'
+                | '\u{feff}'
+                | '\u{ffa0}'
+                | '\u{fff0}'..='\u{fffb}'
+                | '\u{1d173}'..='\u{1d17a}'
+                | '\u{e0000}'..='\u{e0fff}'
+        )
+}
+
+/// Whether any character of `text` [is hidden](is_hidden_character).
+pub fn has_hidden_characters(text: &str) -> bool {
+    text.chars().any(is_hidden_character)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn escapes_what_could_steer_a_terminal() {
+        let hostile = "a\u{1b}[31m\u{202e}b\nc\u{200b}";
+        assert_eq!(Escaped(hostile).to_string(), "a\\u{1b}[31m\\u{202e}b\\nc\\u{200b}");
+        assert_eq!(Escaped("żółć 日本").to_string(), "żółć 日本");
+    }
+}

@@ -1,0 +1,5 @@
+//! What is allowed.
+
+mod decision;
+
+pub use decision::{Decision, Effect, Place};

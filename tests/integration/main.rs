@@ -1,0 +1,1 @@
+//! Everything through the front door: one binary, a module per door.
