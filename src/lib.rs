@@ -8,5 +8,7 @@
 #[cfg(not(target_os = "linux"))]
 compile_error!("Portcullis needs Linux: Landlock, openat2 and namespaces enforce what it promises");
 
+pub mod backup;
 pub mod model;
 pub mod policy;
+pub mod workspace;
