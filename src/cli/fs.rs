@@ -159,9 +159,7 @@ fn perform(gate: &LocalGate, command: &Command) -> Result<Result<Reply, Error>, 
         Command::Mkdir { recursive, .. } => {
             Operation::Mkdir { path: path()?, recursive: *recursive }
         }
-        Command::Rm { recursive, .. } => {
-            Operation::Remove { path: path()?, recursive: *recursive }
-        }
+        Command::Rm { recursive, .. } => Operation::Remove { path: path()?, recursive: *recursive },
         Command::Mv { .. } => Operation::Rename { from: path()?, to: path()? },
     };
     Ok(gate.gateway().handle(gate.session(), &operation, Source::Disk))

@@ -63,10 +63,8 @@ pub(crate) struct Parts {
 impl Parts {
     pub(crate) fn open(common: &Common) -> Result<Self, Failure> {
         let policy = Arc::new(config::load_policy(&common.policy)?);
-        let workspace = Workspace::open(&common.workspace).or_fail(format_args!(
-            "cannot open the workspace `{}`",
-            common.workspace.display()
-        ))?;
+        let workspace = Workspace::open(&common.workspace)
+            .or_fail(format_args!("cannot open the workspace `{}`", common.workspace.display()))?;
         let state_path = match &common.state {
             Some(path) => path.clone(),
             None => state::default_directory(workspace.root())?,

@@ -1,6 +1,7 @@
 //! The command line: one file per command, rendering and exit codes.
 
 mod failure;
+pub(crate) use failure::Failure;
 mod fs;
 mod local;
 mod options;

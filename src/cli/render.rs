@@ -74,10 +74,8 @@ pub(crate) fn entry_line(entry: &Entry) -> String {
 
 /// What is known of one entry, a line each.
 pub(crate) fn stat_text(entry: &Entry) -> String {
-    let mut lines = vec![
-        format!("path      {}", entry.path),
-        format!("type      {}", entry.kind.as_str()),
-    ];
+    let mut lines =
+        vec![format!("path      {}", entry.path), format!("type      {}", entry.kind.as_str())];
     if let Some(size) = entry.size {
         lines.push(format!("size      {size}"));
     }

@@ -2,12 +2,13 @@
 #![expect(clippy::disallowed_methods, reason = "the state directory itself is opened by its path")]
 
 use std::{
-    os::unix::fs::{DirBuilderExt as _, MetadataExt as _},
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
 };
 
-use cap_std::{ambient_authority, fs::Dir};
+use cap_std::fs::Dir;
 use etcetera::BaseStrategy as _;
+use rustix::{fs::OFlags, io::Errno};
 use sha2::{Digest as _, Sha256};
 
 use super::failure::{Context as _, Failure};
@@ -50,12 +51,20 @@ pub(crate) fn open(path: &Path) -> Result<(PathBuf, Dir), Failure> {
         .mode(0o700)
         .create(path)
         .or_fail(format_args!("cannot make the state directory `{shown}`"))?;
-    let look = std::fs::symlink_metadata(path)
-        .or_fail(format_args!("cannot look at the state directory `{shown}`"))?;
-    if !look.is_dir() {
-        return Err(Failure::new(format_args!("the state directory `{shown}` is a link"))
-            .help("name the directory itself with --state DIR"));
-    }
+    // Not O_PATH, as a `Dir` opens it: what is in the directory must be synced.
+    let opened = std::fs::OpenOptions::new()
+        .read(true)
+        .custom_flags((OFlags::DIRECTORY | OFlags::NOFOLLOW).bits().cast_signed())
+        .open(path)
+        .map_err(|error| match error.raw_os_error().map(Errno::from_raw_os_error) {
+            Some(Errno::NOTDIR | Errno::LOOP) => {
+                Failure::new(format_args!("the state directory `{shown}` is a link or a file"))
+                    .help("name the directory itself with --state DIR")
+            }
+            _ => Failure::new(format_args!("cannot open the state directory `{shown}`: {error}")),
+        })?;
+    let look =
+        opened.metadata().or_fail(format_args!("cannot look at the state directory `{shown}`"))?;
     if look.uid() != rustix::process::geteuid().as_raw() {
         return Err(Failure::new(format_args!(
             "the state directory `{shown}` belongs to another user"
@@ -67,16 +76,7 @@ pub(crate) fn open(path: &Path) -> Result<(PathBuf, Dir), Failure> {
             .help(format_args!("chmod 700 {shown}")));
     }
     let path = path.canonicalize().or_fail("cannot resolve the state directory")?;
-    let dir = Dir::open_ambient_dir(&path, ambient_authority())
-        .or_fail(format_args!("cannot open the state directory `{shown}`"))?;
-    let opened = dir.dir_metadata().or_fail("cannot look at the state directory")?;
-    use cap_std::fs::MetadataExt as _;
-    if (opened.dev(), opened.ino()) != (look.dev(), look.ino()) {
-        return Err(Failure::new(format_args!(
-            "the state directory `{shown}` changed while it was being opened"
-        )));
-    }
-    Ok((path, dir))
+    Ok((path, Dir::from_std_file(opened)))
 }
 
 #[cfg(test)]

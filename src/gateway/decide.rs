@@ -55,9 +55,9 @@ impl Decider<'_> {
 
     fn objects(&self, resolved: &Resolved, accesses: &[Access]) -> Result<(), Failure> {
         let object = resolved.object();
-        let decisions = accesses
-            .iter()
-            .map(|access| self.policy.evaluate_object(&self.query(*access, resolved.path()), &object));
+        let decisions = accesses.iter().map(|access| {
+            self.policy.evaluate_object(&self.query(*access, resolved.path()), &object)
+        });
         self.all(decisions).map(drop)
     }
 

@@ -167,7 +167,10 @@ impl From<workspace::Error> for Failure {
 
 impl From<backup::Error> for Failure {
     fn from(error: backup::Error) -> Self {
-        Self::Operation(ops::Error::Backup(error))
+        match error {
+            backup::Error::Changed => Self::Moved,
+            error => Self::Operation(ops::Error::Backup(error)),
+        }
     }
 }
 
@@ -190,7 +193,7 @@ pub(super) fn render(error: &ops::Error) -> Error {
         E::Owner => ErrorKind::Io,
         E::Editor(BufferError::Unsupported(_)) => ErrorKind::InvalidInput,
         E::Editor(_) => ErrorKind::Editor,
-        E::Backup(error) if error.is_full() => ErrorKind::NoSpace,
+        E::Backup(backup::Error::Full { .. } | backup::Error::NoSpace) => ErrorKind::NoSpace,
         E::Backup(_) => ErrorKind::Io,
     };
     Error::new(kind, error.to_string())

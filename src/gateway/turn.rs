@@ -40,9 +40,7 @@ impl<'a> Turn<'a> {
             Operation::List { .. } => {
                 self.disclose(draft, prepare::list(&context, &permit)?, Output::Entries)
             }
-            Operation::Stat { .. } => {
-                self.disclose(draft, prepare::stat(&permit)?, Output::Stat)
-            }
+            Operation::Stat { .. } => self.disclose(draft, prepare::stat(&permit)?, Output::Stat),
             Operation::Write { content, .. } => {
                 self.change(draft, prepare::write(&context, permit, content.clone())?)
             }
@@ -177,6 +175,7 @@ impl<'a> Turn<'a> {
                 outcome.result = Some(result(committed).to_owned());
                 gate.ledger.complete(&receipt, outcome)?;
                 let backup = saved.first().map(|saved| saved.id.to_string());
+                keep(&gate.vault, saved);
                 Ok(Reply { receipt, output: Output::Changed(Changed { committed, bytes, backup }) })
             }
             Err(error) => {
@@ -198,12 +197,7 @@ impl<'a> Turn<'a> {
         let mut saved = Vec::new();
         for origin in sealed.origins() {
             let permit = sealed.permit();
-            let meta = Meta {
-                session: &self.session.id,
-                agent: self.session.agent.as_str(),
-                operation: self.operation.kind(),
-                path: permit.path(),
-            };
+            let meta = Meta { session: self.session, operation: self.operation.kind() };
             match vault.save(permit, &meta, origin) {
                 Ok(one) => saved.push(one),
                 Err(error) => {
@@ -242,9 +236,21 @@ fn result(committed: Committed) -> &'static str {
     }
 }
 
-/// Lets go of what was kept for a change that was not made.
+/// The change was made: what was kept stays, older versions may go.
+fn keep(vault: &Vault, saved: Vec<Saved>) {
+    for one in saved {
+        if let Err(error) = vault.keep(one) {
+            tracing::warn!(%error, "an old backup could not be removed");
+        }
+    }
+}
+
+/// Lets go of what was kept for a change that was never begun. After its
+/// intent a copy stays whatever happens: nobody can be sure then.
 fn discard(vault: &Vault, saved: Vec<Saved>) {
     for one in saved {
-        vault.discard(one);
+        if let Err(error) = vault.discard(one) {
+            tracing::warn!(%error, "a needless backup could not be removed");
+        }
     }
 }

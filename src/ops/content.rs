@@ -81,7 +81,6 @@ impl Current {
         permit: &Permit,
         access: Access,
     ) -> Result<Vec<u8>, Error> {
-        self.bytes(context, permit, access)?
-            .ok_or(Error::Workspace(workspace::Error::NotFound))
+        self.bytes(context, permit, access)?.ok_or(Error::Workspace(workspace::Error::NotFound))
     }
 }

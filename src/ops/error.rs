@@ -14,7 +14,9 @@ pub enum Error {
     #[error("denied by rule `{}`", .0.rule)]
     Refused(Decision),
     /// Another process changed the object meanwhile; nothing was replaced.
-    #[error("another process changed the file at the same time; nothing was lost, read it and try again")]
+    #[error(
+        "another process changed the file at the same time; nothing was lost, read it and try again"
+    )]
     Conflict,
     /// Something has that name already.
     #[error("already exists")]

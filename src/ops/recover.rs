@@ -90,7 +90,12 @@ fn absent(remains: &Remains) -> Resolution {
 /// The hash of the object named `name`; `None` when nothing is there.
 fn hash_of(parent: &Parent, name: &str) -> Result<Option<Hash>, Error> {
     match parent.stat(name) {
-        Ok(stat) if matches!(stat.kind, ObjectKind::File | ObjectKind::Directory | ObjectKind::Symlink) => {
+        Ok(stat)
+            if matches!(
+                stat.kind,
+                ObjectKind::File | ObjectKind::Directory | ObjectKind::Symlink
+            ) =>
+        {
             Ok(Some(hash_at(parent, name, &stat)?))
         }
         Ok(_) => Ok(Some(Hash::ZERO)),

@@ -176,11 +176,7 @@ pub(super) fn delete(parent: &Parent, name: &str) -> Result<(), Error> {
         .map_err(|errno| workspace::Error::os("remove the directory")(errno).into())
 }
 
-fn unlink_in(
-    directory: &OwnedFd,
-    name: &std::ffi::CString,
-    flags: AtFlags,
-) -> Result<(), Error> {
+fn unlink_in(directory: &OwnedFd, name: &std::ffi::CString, flags: AtFlags) -> Result<(), Error> {
     match unlinkat(directory, name.as_c_str(), flags) {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
         Err(errno) => Err(workspace::Error::os("remove an entry")(errno).into()),
@@ -199,12 +195,9 @@ fn entries(directory: impl AsFd) -> Result<Vec<(std::ffi::CString, bool)>, Error
         }
         let is_directory = match entry.file_type() {
             FileType::Unknown => {
-                let stat = rustix::fs::statat(
-                    &directory,
-                    entry.file_name(),
-                    AtFlags::SYMLINK_NOFOLLOW,
-                )
-                .map_err(workspace::Error::os("look at an entry"))?;
+                let stat =
+                    rustix::fs::statat(&directory, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW)
+                        .map_err(workspace::Error::os("look at an entry"))?;
                 FileType::from_raw_mode(stat.st_mode) == FileType::Directory
             }
             other => other == FileType::Directory,

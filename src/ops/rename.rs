@@ -130,7 +130,8 @@ impl Rename<'_> {
         if self.moving.kind != ObjectKind::Directory {
             return true;
         }
-        let key = |walked: &Walked, path: Option<WorkspacePath>| path.map(|p| (p, walked.stat.identity));
+        let key =
+            |walked: &Walked, path: Option<WorkspacePath>| path.map(|p| (p, walked.stat.identity));
         let Ok(now) = self.context.workspace.walk(self.to.path()) else { return false };
         let mut now: Vec<_> = now.iter().map(|w| key(w, Some(w.path.clone()))).collect();
         let mut decided: Vec<_> = self

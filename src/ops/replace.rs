@@ -8,12 +8,17 @@ use std::{
 
 use portcullis_audit::Hash;
 use rustix::{
-    fs::{Gid, Mode, OFlags, Uid, XattrFlags, fchmod, fchown, fgetxattr, fremovexattr, fsetxattr, fsync, openat},
+    fs::{
+        Gid, Mode, OFlags, Uid, XattrFlags, fchmod, fchown, fgetxattr, fremovexattr, fsetxattr,
+        fsync, openat,
+    },
     io::Errno,
 };
 
 use super::{
-    Change, Committed, Context, Error, Facts, Sealed, Source, content::Current, parents,
+    Change, Committed, Context, Error, Facts, Sealed, Source,
+    content::Current,
+    parents,
     swap::{self, Expected},
 };
 use crate::{
@@ -58,8 +63,7 @@ impl<'a> Replacement<'a> {
             ..Facts::default()
         };
         let based_on = old.map(Hash::of);
-        let change =
-            Self { context, permit, current, based_on, content, through_editor };
+        let change = Self { context, permit, current, based_on, content, through_editor };
         Ok(Sealed::new(Box::new(change), facts))
     }
 
@@ -161,8 +165,7 @@ pub(super) fn create(
     replaced: Option<&Stat>,
 ) -> Result<OwnedFd, Error> {
     let mode = Mode::from_raw_mode(if replaced.is_some() { 0o600 } else { 0o666 });
-    let flags =
-        OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     openat(parent, temp.as_str(), flags, mode)
         .map_err(|errno| workspace::Error::os("create the file")(errno).into())
 }

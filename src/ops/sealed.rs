@@ -80,8 +80,11 @@ pub trait Change {
     ///
     /// # Errors
     /// [`Error::Conflict`] and others; the old state is whole then.
-    fn commit(self: Box<Self>, temp: Option<&TempName>, saved: &[Saved])
-    -> Result<Committed, Error>;
+    fn commit(
+        self: Box<Self>,
+        temp: Option<&TempName>,
+        saved: &[Saved],
+    ) -> Result<Committed, Error>;
 }
 
 /// What became of a change.

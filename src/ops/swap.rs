@@ -74,9 +74,8 @@ pub(super) fn replace(
     new: Identity,
     old: &Expected,
 ) -> Result<(), Error> {
-    let exchange = || {
-        renameat_with(parent, temp.as_str(), parent, parent.name(), RenameFlags::EXCHANGE)
-    };
+    let exchange =
+        || renameat_with(parent, temp.as_str(), parent, parent.name(), RenameFlags::EXCHANGE);
     match exchange() {
         Ok(()) => {}
         Err(Errno::NOENT) => return Err(Error::Conflict),
@@ -108,9 +107,8 @@ pub(super) fn replace(
 /// # Errors
 /// As the system says; the object then still has its temporary name.
 pub(super) fn put_back(parent: &Parent, temp: &TempName) -> Result<(), Error> {
-    let back = |name: &str| {
-        renameat_with(parent, temp.as_str(), parent, name, RenameFlags::NOREPLACE)
-    };
+    let back =
+        |name: &str| renameat_with(parent, temp.as_str(), parent, name, RenameFlags::NOREPLACE);
     match back(parent.name()) {
         Err(Errno::EXIST) => {
             let random = temp.as_str().get(12..20).unwrap_or("0");

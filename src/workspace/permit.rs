@@ -1,6 +1,9 @@
 //! The right to act once on one object.
 
-use std::{fs::File, os::fd::{AsFd as _, OwnedFd}};
+use std::{
+    fs::File,
+    os::fd::{AsFd as _, OwnedFd},
+};
 
 use rustix::{fs::OFlags, io::Errno};
 
@@ -95,11 +98,8 @@ impl Permit {
     /// # Errors
     /// [`Error::Moved`] when it is not.
     pub fn confirm(&self, workspace: &Workspace) -> Result<(), Error> {
-        let now = open_beneath(
-            workspace.as_fd(),
-            self.path().as_str(),
-            OFlags::PATH | OFlags::NOFOLLOW,
-        );
+        let now =
+            open_beneath(workspace.as_fd(), self.path().as_str(), OFlags::PATH | OFlags::NOFOLLOW);
         match (now, self.resolved.identity()) {
             (Ok(fd), Some(expected)) if Stat::of(&fd)?.identity == expected => Ok(()),
             (Err(Errno::NOENT), None) => Ok(()),

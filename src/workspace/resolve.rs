@@ -87,9 +87,7 @@ impl Workspace {
     /// system says.
     pub fn resolve(&self, path: &WorkspacePath, follow: Follow) -> Result<Resolved, Error> {
         match self.look(path.as_str()) {
-            Ok((stat, handle))
-                if follow == Follow::No || stat.kind != ObjectKind::Symlink =>
-            {
+            Ok((stat, handle)) if follow == Follow::No || stat.kind != ObjectKind::Symlink => {
                 let found = Some((stat, handle));
                 return Ok(Resolved { path: path.clone(), through_symlink: false, found });
             }
@@ -156,8 +154,7 @@ impl Workspace {
                 found = Some((stat, handle));
             }
         }
-        let canonical =
-            WorkspacePath::parse(&walked.join("/")).map_err(|_| Error::TooLong)?;
+        let canonical = WorkspacePath::parse(&walked.join("/")).map_err(|_| Error::TooLong)?;
         // A walk that ended with `..` left the handle of where it came from.
         let found = match found {
             Some(found) => Some(found),

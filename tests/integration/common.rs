@@ -29,8 +29,7 @@ impl Done {
     }
 
     pub fn json(&self) -> Value {
-        serde_json::from_slice(&self.stdout)
-            .unwrap_or_else(|error| panic!("{error}: {self:?}"))
+        serde_json::from_slice(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
     #[track_caller]

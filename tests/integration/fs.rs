@@ -89,9 +89,13 @@ fn write_keeps_the_access_list() {
     let file = world.file("a.txt", "old");
     // user::rw- user:65534:r-- group::r-- mask::r-- other::---
     let mut list = vec![2, 0, 0, 0];
-    for (tag, permissions, id) in
-        [(1_u16, 6_u16, u32::MAX), (2, 4, 65534), (4, 4, u32::MAX), (16, 4, u32::MAX), (32, 0, u32::MAX)]
-    {
+    for (tag, permissions, id) in [
+        (1_u16, 6_u16, u32::MAX),
+        (2, 4, 65534),
+        (4, 4, u32::MAX),
+        (16, 4, u32::MAX),
+        (32, 0, u32::MAX),
+    ] {
         list.extend(tag.to_le_bytes());
         list.extend(permissions.to_le_bytes());
         list.extend(id.to_le_bytes());
@@ -318,7 +322,10 @@ fn binary_as_base64_when_the_policy_lets_it() {
     world.file("bin", "ab\0cd");
     assert_eq!(world.fs(&["read", "bin", "--base64"]).ok().text(), "YWIAY2Q=\n");
     let text = world.fs(&["read", "bin"]);
-    assert_eq!((text.code, text.stderr.contains("--base64") || text.stderr.contains("base64")), (1, true));
+    assert_eq!(
+        (text.code, text.stderr.contains("--base64") || text.stderr.contains("base64")),
+        (1, true)
+    );
 }
 
 #[test]

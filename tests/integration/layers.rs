@@ -44,7 +44,9 @@ fn imports(source: &str) -> BTreeSet<String> {
         let rest = &source[at + "crate::".len()..];
         match rest.strip_prefix('{') {
             None => {
-                names.insert(rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect());
+                names.insert(
+                    rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect(),
+                );
             }
             Some(group) => {
                 let (mut depth, mut name, mut at_start) = (0, String::new(), true);
@@ -119,7 +121,16 @@ fn model_and_policy_do_no_io_and_read_no_clock() {
     sources(&src.join("policy"), &mut files);
     for file in files {
         let text = std::fs::read_to_string(&file).unwrap();
-        for word in ["std::fs", "std::io", "std::net", "rustix::", "SystemTime", "Timestamp::now", "Instant::now", "async fn"] {
+        for word in [
+            "std::fs",
+            "std::io",
+            "std::net",
+            "rustix::",
+            "SystemTime",
+            "Timestamp::now",
+            "Instant::now",
+            "async fn",
+        ] {
             assert!(!text.contains(word), "{} uses {word}", file.display());
         }
     }

@@ -42,7 +42,9 @@ fn links_outside_are_refused_for_every_operation() {
     symlink(world.root(), world.path("self")).unwrap();
     symlink("/proc/self/root", world.path("magic")).unwrap();
     symlink("../missing.txt", world.path("dangling")).unwrap();
-    for path in ["absolute", "relative", "up/outside.txt", "self/in.txt", "magic/etc/passwd", "dangling"] {
+    for path in
+        ["absolute", "relative", "up/outside.txt", "self/in.txt", "magic/etc/passwd", "dangling"]
+    {
         world.fs(&["read", path]).denied("workspace.outside");
         world.write(path, "PWNED").denied("workspace.outside");
         world.fs(&["stat", path]).denied("workspace.outside");
