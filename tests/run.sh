@@ -103,7 +103,12 @@ tests() {
 }
 
 case $what in
-    all) setup && check && tests ;;
+    all)
+        # No `&&`: it would switch `set -e` off inside the functions.
+        setup
+        check
+        tests
+        ;;
     setup) setup ;;
     check) check ;;
     test) tests ;;

@@ -4,6 +4,7 @@ mod failure;
 pub(crate) use failure::Failure;
 mod fs;
 mod local;
+mod logging;
 mod options;
 mod render;
 mod state;
