@@ -8,7 +8,8 @@ use std::{io::IsTerminal as _, path::Path};
 use tracing::level_filters::LevelFilter;
 use tracing_appender::rolling::{RollingFileAppender, Rotation};
 use tracing_subscriber::{
-    EnvFilter, Layer as _, filter::ParseError, layer::SubscriberExt as _, util::SubscriberInitExt as _,
+    EnvFilter, Layer as _, filter::ParseError, layer::SubscriberExt as _,
+    util::SubscriberInitExt as _,
 };
 
 use super::failure::{Context as _, Exit, Failure};

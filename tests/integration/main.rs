@@ -9,6 +9,8 @@
 )]
 
 mod common;
+mod crash;
 mod fs;
 mod layers;
 mod links;
+mod races;
