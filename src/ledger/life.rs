@@ -12,7 +12,7 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use rustix::fs::OFlags;
+use rustix::{fs::OFlags, io::Errno};
 
 use super::{Error, disk, disk::Folder};
 
@@ -69,7 +69,11 @@ pub(super) struct Dead {
 impl Dead {
     /// Removes what is left of it, once nothing is left to recover.
     pub(super) fn bury(&self, gates: &Folder) -> Result<(), Error> {
-        gates.remove(&self.name).map_err(Error::io("remove a dead gate's lock"))
+        match gates.remove(&self.name) {
+            // It stopped in order after all, while its lock was looked at.
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(errno) => Err(Error::io("remove a dead gate's lock")(errno)),
+        }
     }
 }
 
@@ -85,7 +89,7 @@ pub(super) fn census(gates: &Folder, own: Option<&Life>) -> Result<(Vec<Dead>, u
         let file = match gates.file(&name, OFlags::RDWR) {
             Ok(file) => file,
             // A gate that stops in order removes its file without the lock.
-            Err(rustix::io::Errno::NOENT) => continue,
+            Err(Errno::NOENT) => continue,
             Err(errno) => return Err(Error::io("open a gate's lock")(errno)),
         };
         if !disk::try_lock(&file)? {

@@ -21,6 +21,7 @@ pub use recover::{Plan, plan, recover};
 
 use std::{
     collections::BTreeSet,
+    fmt,
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
@@ -39,6 +40,12 @@ pub struct Ledger {
     life: Life,
     /// Intents of this process without an outcome yet.
     open: Mutex<BTreeSet<u64>>,
+}
+
+impl fmt::Debug for Ledger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ledger").field("boot", &self.boot).finish_non_exhaustive()
+    }
 }
 
 /// Leave to disclose or to change what one record tells of. Only the ledger

@@ -108,6 +108,23 @@ impl Orphans<'_> {
         })
     }
 
+    /// Forgets the dead gates, if every intent has been resolved.
+    ///
+    /// # Errors
+    ///
+    /// When what is left of them cannot be removed.
+    pub fn finish(mut self) -> Result<(), Error> {
+        self.bury()
+    }
+
+    fn bury(&mut self) -> Result<(), Error> {
+        if !self.left().is_empty() {
+            return Ok(());
+        }
+        let dead = std::mem::take(&mut self.dead);
+        dead.iter().try_for_each(|gate| gate.bury(&self.ledger.life.gates))
+    }
+
     fn left(&self) -> MutexGuard<'_, BTreeSet<u64>> {
         // A set has no state between two of its operations.
         self.left.lock().unwrap_or_else(PoisonError::into_inner)
@@ -116,11 +133,7 @@ impl Orphans<'_> {
 
 impl Drop for Orphans<'_> {
     fn drop(&mut self) {
-        if self.left().is_empty() {
-            for gate in &self.dead {
-                // What stays is found, and found to be answered, the next time.
-                let _buried = gate.bury(&self.ledger.life.gates);
-            }
-        }
+        // What stays is found, and found to be answered, the next time.
+        let _buried = self.bury();
     }
 }

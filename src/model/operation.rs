@@ -9,7 +9,7 @@ use super::WorkspacePath;
 #[expect(missing_docs, reason = "the fields say what they are")]
 pub enum Operation {
     /// Disclose a file's content, or some of its lines.
-    Read { path: WorkspacePath, range: LineRange },
+    Read { path: WorkspacePath, range: LineRange, encoding: Encoding },
     /// Create a file or replace its content.
     Write { path: WorkspacePath, content: Vec<u8> },
     /// Add to the end of a file, which is created when missing.
@@ -179,6 +179,16 @@ impl fmt::Display for Access {
     }
 }
 
+/// In what form the asker can take content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Encoding {
+    /// As text: content that is none is refused.
+    #[default]
+    Text,
+    /// As base64, so that any content will do where the policy lets it.
+    Base64,
+}
+
 /// Which lines of a text to disclose. The default is the whole file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LineRange {
@@ -201,9 +211,8 @@ impl LineRange {
     /// # Errors
     /// Refuses line 0.
     pub fn new(line: Option<u64>, limit: Option<u64>) -> Result<Self, LineRangeError> {
-        let line = line
-            .map(|line| NonZeroU64::new(line).ok_or(LineRangeError::LineZero))
-            .transpose()?;
+        let line =
+            line.map(|line| NonZeroU64::new(line).ok_or(LineRangeError::LineZero)).transpose()?;
         Ok(Self { line, limit })
     }
 
