@@ -10,3 +10,4 @@ compile_error!("Portcullis needs Linux: Landlock, openat2 and namespaces enforce
 
 pub mod model;
 pub mod policy;
+pub mod sandbox;
