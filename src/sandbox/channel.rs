@@ -195,6 +195,15 @@ pub(super) fn take_stdout() -> io::Result<OwnedFd> {
     Ok(taken)
 }
 
+/// Takes standard input and output, to be handed to another process, and
+/// leaves `/dev/null` there, so that their ends close when that process ends.
+///
+/// # Errors
+/// When `/dev/null` cannot be opened.
+pub fn take_standard_streams() -> io::Result<[OwnedFd; 2]> {
+    Ok([take_stdin()?, take_stdout()?])
+}
+
 fn null() -> io::Result<OwnedFd> {
     use rustix::fs::{Mode, OFlags, open};
     Ok(open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())?)

@@ -15,6 +15,7 @@ use rustix::{
 
 use super::{
     capabilities,
+    channel::Channel,
     landlock::{self, LandlockError, Right, Rule},
     process,
     seccomp::{self, Purpose, SeccompError},
@@ -62,6 +63,18 @@ impl From<SeccompError> for GateError {
     fn from(error: SeccompError) -> Self {
         Self::Seccomp(error.to_string())
     }
+}
+
+/// The first thing that a gate started by a broker does: closes what it
+/// inherited, ties its life to the broker's, and takes the channel that it was
+/// given as standard input.
+///
+/// # Errors
+/// When the broker is gone already.
+pub fn become_gate(parent: u32) -> Result<Channel, GateError> {
+    process::close_inherited().map_err(|e| GateError::Step("close inherited descriptors", e))?;
+    process::die_with(parent).map_err(|e| GateError::Step("follow the broker", e))?;
+    Channel::from_stdin().map_err(|e| GateError::Step("find the broker", io::Error::other(e)))
 }
 
 /// Confines this process, which must have no other thread yet, for good, and

@@ -35,8 +35,8 @@ mod stage;
 mod syscalls;
 
 pub use broker::{LaunchError, PendingAgent, RunningAgent};
-pub use channel::{Channel, ChannelError};
-pub use gate::{GateAccess, GateError, GateReport, restrict_gate};
+pub use channel::{Channel, ChannelError, take_standard_streams};
+pub use gate::{GateAccess, GateError, GateReport, become_gate, restrict_gate};
 pub use hint::ProgramError;
 pub use home::HomeError;
 pub use layout::GrantError;
