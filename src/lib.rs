@@ -8,5 +8,8 @@
 #[cfg(not(target_os = "linux"))]
 compile_error!("Portcullis needs Linux: Landlock, openat2 and namespaces enforce what it promises");
 
+pub mod frontend;
+pub mod gateway;
 pub mod model;
+pub mod ops;
 pub mod policy;

@@ -201,9 +201,8 @@ impl LineRange {
     /// # Errors
     /// Refuses line 0.
     pub fn new(line: Option<u64>, limit: Option<u64>) -> Result<Self, LineRangeError> {
-        let line = line
-            .map(|line| NonZeroU64::new(line).ok_or(LineRangeError::LineZero))
-            .transpose()?;
+        let line =
+            line.map(|line| NonZeroU64::new(line).ok_or(LineRangeError::LineZero)).transpose()?;
         Ok(Self { line, limit })
     }
 

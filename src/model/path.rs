@@ -131,8 +131,7 @@ impl WorkspacePath {
 
     /// Every directory above this entry, the root first, this entry excluded.
     pub fn ancestors(&self) -> Vec<Self> {
-        let mut ancestors: Vec<Self> =
-            std::iter::successors(self.parent(), Self::parent).collect();
+        let mut ancestors: Vec<Self> = std::iter::successors(self.parent(), Self::parent).collect();
         ancestors.reverse();
         ancestors
     }

@@ -9,7 +9,9 @@ pub struct AgentName(String);
 
 /// A text is not an [`AgentName`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("an agent name is 1 to 64 letters, digits, `.`, `_`, `-` or `@`, and does not start with a dot")]
+#[error(
+    "an agent name is 1 to 64 letters, digits, `.`, `_`, `-` or `@`, and does not start with a dot"
+)]
 pub struct AgentNameError;
 
 impl AgentName {
