@@ -197,8 +197,9 @@ impl Door<'_> {
         while let Some(job) = self.jobs.take() {
             let id = job.id.clone();
             let line = self.serve(job);
-            self.jobs.done(&id);
+            self.jobs.served(&id);
             self.send(Peer::Agent, line);
+            self.jobs.answered();
         }
     }
 

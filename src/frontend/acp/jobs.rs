@@ -50,6 +50,7 @@ pub(super) struct Jobs {
 struct State {
     waiting: VecDeque<Job>,
     running: HashMap<Id, WorkspacePath>,
+    answering: usize,
     bytes: usize,
     closed: bool,
 }
@@ -110,9 +111,19 @@ impl Jobs {
         }
     }
 
-    /// Says that the job is served.
-    pub(super) fn done(&self, id: &Id) {
-        self.lock().running.remove(id);
+    /// Says that the job is served: its id and path are free again, before the
+    /// agent hears of it and may use them. Its answer is still to be given.
+    pub(super) fn served(&self, id: &Id) {
+        let mut state = self.lock();
+        state.running.remove(id);
+        state.answering += 1;
+        self.changed.notify_all();
+    }
+
+    /// Says that the answer of a served job was given.
+    pub(super) fn answered(&self) {
+        let mut state = self.lock();
+        state.answering = state.answering.saturating_sub(1);
         self.changed.notify_all();
     }
 
@@ -138,11 +149,11 @@ impl Jobs {
         self.cancel(|_| true)
     }
 
-    /// Waits until no job runs; false when some still do after `timeout`.
+    /// Waits until every job that ran is answered; false when some still do after `timeout`.
     pub(super) fn wait_idle(&self, timeout: Duration) -> bool {
         let end = Instant::now() + timeout;
         let mut state = self.lock();
-        while !state.running.is_empty() {
+        while !state.running.is_empty() || state.answering > 0 {
             match wait(&self.changed, state, Some(end)) {
                 Some(again) => state = again,
                 None => return false,
@@ -204,7 +215,7 @@ mod tests {
         }
         assert_eq!(jobs.take().unwrap().id, Id::Number(1));
         assert_eq!(jobs.take().unwrap().id, Id::Number(3));
-        jobs.done(&Id::Number(1));
+        jobs.served(&Id::Number(1));
         assert_eq!(jobs.take().unwrap().id, Id::Number(2));
     }
 
