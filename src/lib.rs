@@ -8,8 +8,13 @@
 #[cfg(not(target_os = "linux"))]
 compile_error!("Portcullis needs Linux: Landlock, openat2 and namespaces enforce what it promises");
 
+pub mod backup;
+pub mod cli;
+pub mod config;
 pub mod frontend;
 pub mod gateway;
+pub mod ledger;
 pub mod model;
 pub mod ops;
 pub mod policy;
+pub mod workspace;

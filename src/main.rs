@@ -1,2 +1,7 @@
 //! The `portcullis` command.
-fn main() {}
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    portcullis::cli::main()
+}

@@ -1,172 +1,235 @@
-//! Private stand-in, dropped when the real module lands.
-#![expect(missing_docs, reason = "stand-in")]
-use std::{
-    collections::BTreeMap,
-    io::ErrorKind as Io,
-    path::Path,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
-};
+//! The gate itself: decide → keep the old bytes → record → act → record.
+//!
+//! This is the only caller of `ops`, and the only place that puts decision,
+//! backup, record and effect in their order. It knows no protocol.
 
-use cap_std::{ambient_authority, fs::Dir};
-use portcullis_audit::{Hash, Receipt};
+mod decide;
+mod error;
+mod locks;
+mod record;
+mod recovery;
+mod turn;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use portcullis_audit::{Draft, Kind, Receipt};
+
+pub use error::{Error, ErrorKind, Refusal};
+pub use recovery::RecoveryError;
 
 use crate::{
-    model::{Operation, PathError, Session, WorkspacePath},
-    ops::Buffers,
+    backup::Vault,
+    ledger::Ledger,
+    model::{Operation, Session, WorkspacePath},
+    ops::{Committed, Content, Entries, Entry, Source},
+    policy::Policy,
+    workspace::Workspace,
 };
+use error::Failure;
+use locks::Locks;
+use turn::Turn;
 
+/// How often a request is begun again because something moved under it.
+const ATTEMPTS: usize = 16;
+
+/// A gate in front of one workspace. It can be used by many threads at once.
+#[derive(Debug)]
 pub struct Gateway {
-    dir: Dir,
-    seq: AtomicU64,
-    pub log: Mutex<Vec<String>>,
+    workspace: Workspace,
+    policy: Arc<Policy>,
+    ledger: Ledger,
+    vault: Vault,
+    locks: Locks,
 }
-#[derive(Clone, Copy)]
-pub enum Source<'a> {
-    Disk,
-    Auto(&'a dyn Buffers),
-    Editor(&'a dyn Buffers),
-}
-#[derive(Debug)]
-pub struct Attempt<'a> {
-    pub kind: &'a str,
-    pub path: Option<&'a str>,
-    pub refusal: Refusal,
-}
-#[derive(Debug)]
-pub enum Refusal {
-    Outside,
-    Path(PathError),
-    Parameters(String),
-    Method,
-    Unavailable(String),
-    Cancelled,
-}
+
+/// What a request gave.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply {
+    /// The record of it: of a change its intent, which is durable.
     pub receipt: Receipt,
+    /// The answer.
     pub output: Output,
 }
+
+/// The answer to a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Output {
-    Content { bytes: Vec<u8>, text: bool },
-    Changed,
+    /// A file's content.
+    Content(Content),
+    /// A directory's entries.
+    Entries(Entries),
+    /// One entry.
+    Stat(Entry),
+    /// The workspace was changed.
+    Changed(Changed),
 }
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ErrorKind {
-    Denied,
-    NotFound,
-    InvalidInput,
-    Unavailable,
-    Cancelled,
-    Io,
+
+/// What a change did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Changed {
+    /// Whether it is on the disk, in the editor, or there was nothing to do.
+    pub committed: Committed,
+    /// Bytes stored.
+    pub bytes: Option<u64>,
+    /// The vault entry that keeps what was replaced.
+    pub backup: Option<String>,
 }
-impl ErrorKind {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Denied => "denied",
-            Self::NotFound => "notFound",
-            Self::InvalidInput => "invalidInput",
-            Self::Unavailable => "unavailable",
-            Self::Cancelled => "cancelled",
-            Self::Io => "io",
-        }
-    }
-}
-#[derive(Debug, thiserror::Error)]
-#[error("{message}")]
-pub struct Error {
-    kind: ErrorKind,
-    message: String,
-    receipt: Receipt,
-}
-impl Error {
-    pub fn kind(&self) -> ErrorKind {
-        self.kind
-    }
-    pub fn rule(&self) -> Option<&str> {
-        (self.kind == ErrorKind::Denied).then_some("stand-in")
-    }
-    pub fn reason(&self) -> Option<&str> {
-        None
-    }
-    pub fn receipt(&self) -> Option<&Receipt> {
-        Some(&self.receipt)
-    }
-}
+
 impl Gateway {
-    #[expect(clippy::disallowed_methods, reason = "stand-in")]
-    pub fn new(root: &Path) -> std::io::Result<Self> {
-        let dir = Dir::open_ambient_dir(root, ambient_authority())?;
-        Ok(Self { dir, seq: AtomicU64::new(0), log: Mutex::default() })
-    }
-    fn receipt(&self, text: String) -> Receipt {
-        let leaf = Hash::of(text.as_bytes());
-        self.log.lock().unwrap_or_else(PoisonError::into_inner).push(text);
-        Receipt { seq: self.seq.fetch_add(1, Ordering::Relaxed), leaf, durable: true }
-    }
-    fn error(&self, kind: ErrorKind, message: &str, text: String) -> Error {
-        Error { kind, message: message.into(), receipt: self.receipt(text) }
-    }
-    fn load(&self, path: &WorkspacePath, source: Source<'_>) -> Result<Vec<u8>, Error> {
-        if let Source::Auto(buffers) | Source::Editor(buffers) = source {
-            match buffers.read(path) {
-                Ok(Some(bytes)) => return Ok(bytes),
-                Ok(None) if matches!(source, Source::Auto(_)) => {}
-                Ok(None) => return Err(self.error(ErrorKind::NotFound, "not found", "e".into())),
-                Err(e) => {
-                    return Err(self.error(ErrorKind::Unavailable, &e.to_string(), "e".into()));
-                }
-            }
+    /// Puts the parts together and settles what dead gates left behind.
+    ///
+    /// # Errors
+    /// When a change that a dead gate began cannot be settled: the workspace
+    /// is not served then.
+    pub fn open(
+        workspace: Workspace,
+        policy: Arc<Policy>,
+        ledger: Ledger,
+        vault: Vault,
+    ) -> Result<Self, RecoveryError> {
+        let settled = recovery::run(&ledger, &workspace)?;
+        if settled > 0 {
+            tracing::warn!(settled, "settled changes that a gate left unfinished");
         }
-        self.dir.read(path.as_str()).map_err(|e| match e.kind() {
-            Io::NotFound => self.error(ErrorKind::NotFound, "no such file", format!("nf {path}")),
-            _ => self.error(ErrorKind::Io, "failed", format!("io {path}")),
-        })
+        Ok(Self { workspace, policy, ledger, vault, locks: Locks::default() })
     }
+
+    /// The policy in force.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// The vault.
+    pub fn vault(&self) -> &Vault {
+        &self.vault
+    }
+
+    /// The workspace.
+    pub fn workspace(&self) -> &Workspace {
+        &self.workspace
+    }
+
+    /// Decides about an operation, does it if it is allowed, and records both.
+    ///
+    /// # Errors
+    /// When it was denied or failed; the error carries the record of that. An
+    /// error without a receipt means that no record could be written: the gate
+    /// serves nothing any more.
     pub fn handle(
         &self,
         session: &Session,
-        operation: Operation,
+        operation: &Operation,
         source: Source<'_>,
     ) -> Result<Reply, Error> {
-        let path = operation.path().clone();
-        let record = format!("{} {} {path}", session.id, operation.kind());
-        if path.as_str().starts_with("secret") {
-            return Err(self.error(ErrorKind::Denied, "denied by policy", record));
+        let _held = self.locks.hold(changed_paths(operation));
+        let mut attempt = 1;
+        loop {
+            let mut draft = record::operation(session, &self.policy, operation);
+            let turn = Turn { gate: self, session, operation, source };
+            match turn.run(&mut draft) {
+                Err(Failure::Moved) if attempt < ATTEMPTS => attempt += 1,
+                Ok(reply) => return Ok(reply),
+                Err(failure) => return Err(self.fail(draft, failure)),
+            }
         }
-        let output = match operation {
-            Operation::Read { range, .. } => {
-                let bytes = range.slice(&self.load(&path, source)?).to_vec();
-                Output::Content { text: std::str::from_utf8(&bytes).is_ok(), bytes }
-            }
-            Operation::Write { content, .. } => {
-                if let Source::Editor(buffers) = source {
-                    buffers.write(&path, &content).map_err(|e| {
-                        self.error(ErrorKind::Unavailable, &e.to_string(), "e".into())
-                    })?;
-                } else if let Err(e) = self.dir.write(path.as_str(), content) {
-                    return Err(self.error(ErrorKind::Io, &e.kind().to_string(), record));
-                }
-                Output::Changed
-            }
-            _ => return Err(self.error(ErrorKind::Io, "stand-in", record)),
-        };
-        Ok(Reply { receipt: self.receipt(record), output })
     }
-    pub fn refuse(&self, session: &Session, attempt: Attempt<'_>) -> Error {
-        let text = format!("{} refused {attempt:?}", session.id);
-        let (kind, message) = match attempt.refusal {
-            Refusal::Outside => (ErrorKind::Denied, "outside the workspace".to_owned()),
-            Refusal::Path(e) => (ErrorKind::InvalidInput, e.to_string()),
-            Refusal::Parameters(text) => (ErrorKind::InvalidInput, text),
-            Refusal::Method => (ErrorKind::InvalidInput, "method not found".into()),
-            Refusal::Unavailable(text) => (ErrorKind::Unavailable, text),
-            Refusal::Cancelled => (ErrorKind::Cancelled, "cancelled".into()),
-        };
-        self.error(kind, &message, text)
+
+    /// Refuses what never became an operation, and records that. `op` is the
+    /// operation or the method that was asked for, `path` the text that came.
+    pub fn refuse(
+        &self,
+        session: &Session,
+        op: &str,
+        path: Option<&str>,
+        refusal: &Refusal,
+    ) -> Error {
+        let error = refusal.render();
+        let mut draft = record::request(session, &self.policy, op, path);
+        draft.decision = Some("deny".to_owned());
+        draft.rule = error.rule().map(str::to_owned);
+        draft.reason = error.reason().map(str::to_owned);
+        self.record_error(draft, error)
     }
-    pub fn report(&self, _: &Session, event: &str, facts: BTreeMap<String, serde_json::Value>) {
-        self.receipt(format!("{event} {facts:?}"));
+
+    /// Records something that a peer did and that was neither a request nor
+    /// allowed, such as a malformed line.
+    ///
+    /// # Errors
+    /// When no record can be written.
+    pub fn report(
+        &self,
+        session: &Session,
+        event: &str,
+        facts: BTreeMap<String, serde_json::Value>,
+    ) -> Result<Receipt, Error> {
+        let mut draft = record::request(session, &self.policy, event, None);
+        draft.decision = Some("deny".to_owned());
+        draft.result = Some(ErrorKind::InvalidInput.as_str().to_owned());
+        draft.facts = Some(facts);
+        match self.ledger.record(draft) {
+            Ok(grant) => Ok(grant.into_receipt()),
+            Err(error) => Err(Error::new(ErrorKind::Unavailable, error.to_string())),
+        }
+    }
+
+    /// Records that the gate begins to serve, durably.
+    ///
+    /// # Errors
+    /// When no record can be written; nothing may be served then.
+    pub fn start(
+        &self,
+        session: &Session,
+        facts: BTreeMap<String, serde_json::Value>,
+    ) -> Result<Receipt, Error> {
+        let mut draft = record::request(session, &self.policy, "start", None);
+        draft.op = None;
+        draft.facts = Some(facts);
+        self.ledger
+            .note(Kind::Start, draft, true)
+            .map_err(|error| Error::new(ErrorKind::Unavailable, error.to_string()))
+    }
+
+    /// Records an orderly stop, durably, and lets go of everything.
+    ///
+    /// # Errors
+    /// When the record cannot be written.
+    pub fn stop(self, session: &Session) -> Result<(), Error> {
+        let mut draft = record::request(session, &self.policy, "stop", None);
+        draft.op = None;
+        self.ledger
+            .close(draft)
+            .map_err(|error| Error::new(ErrorKind::Unavailable, error.to_string()))
+    }
+
+    /// Records a request that was not done and renders why.
+    fn fail(&self, mut draft: Draft, failure: Failure) -> Error {
+        let error = match failure {
+            Failure::Moved => Error::new(ErrorKind::Conflict, "the path keeps changing; try again"),
+            Failure::Denied(decision) => {
+                record::decide(&mut draft, &decision);
+                Error::denied(&decision)
+            }
+            Failure::Operation(error) => error::render(&error),
+            Failure::Ledger(error) => return Error::new(ErrorKind::Unavailable, error.to_string()),
+            Failure::Answered(error) => return *error,
+        };
+        self.record_error(draft, error)
+    }
+
+    fn record_error(&self, mut draft: Draft, error: Error) -> Error {
+        record::fail(&mut draft, &error);
+        match self.ledger.record(draft) {
+            Ok(grant) => error.with_receipt(grant.into_receipt()),
+            Err(error) => Error::new(ErrorKind::Unavailable, error.to_string()),
+        }
+    }
+}
+
+/// The paths that must not be changed by two requests at once.
+fn changed_paths(operation: &Operation) -> Vec<WorkspacePath> {
+    match operation {
+        Operation::Rename { from, to } => vec![from.clone(), to.clone()],
+        operation if operation.kind().is_mutation() => vec![operation.path().clone()],
+        _ => Vec::new(),
     }
 }

@@ -8,7 +8,7 @@ mod path;
 mod session;
 mod text;
 
-pub use operation::{Access, LineRange, LineRangeError, Operation, OperationKind};
+pub use operation::{Access, Encoding, LineRange, LineRangeError, Operation, OperationKind};
 pub use path::{PathError, WorkspacePath};
 pub use session::{AgentName, AgentNameError, Door, Session};
 pub use text::{Escaped, has_hidden_characters, is_hidden_character};

@@ -9,7 +9,7 @@ use super::WorkspacePath;
 #[expect(missing_docs, reason = "the fields say what they are")]
 pub enum Operation {
     /// Disclose a file's content, or some of its lines.
-    Read { path: WorkspacePath, range: LineRange },
+    Read { path: WorkspacePath, range: LineRange, encoding: Encoding },
     /// Create a file or replace its content.
     Write { path: WorkspacePath, content: Vec<u8> },
     /// Add to the end of a file, which is created when missing.
@@ -177,6 +177,16 @@ impl fmt::Display for Access {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
+}
+
+/// In what form the asker can take content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Encoding {
+    /// As text: content that is none is refused.
+    #[default]
+    Text,
+    /// As base64, so that any content will do where the policy lets it.
+    Base64,
 }
 
 /// Which lines of a text to disclose. The default is the whole file.

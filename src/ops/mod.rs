@@ -1,21 +1,44 @@
-//! Private stand-in, dropped when the real module lands.
-use crate::model::WorkspacePath;
+//! The operations, one file each: what to disclose, what to change, and how a
+//! change reaches the disk so that a reader sees the old or the new file and
+//! nothing is lost.
+//!
+//! `prepare` reads privately and checks; what it yields is [`Sealed`] until
+//! the ledger grants. Nothing here decides about names or writes a record:
+//! the gateway does, and it alone calls in here.
 
-/// The editor's buffers.
-pub trait Buffers: Sync {
-    /// Reads a buffer.
-    ///
-    /// # Errors
-    /// When the editor does not answer.
-    fn read(&self, path: &WorkspacePath) -> Result<Option<Vec<u8>>, BufferError>;
-    /// Writes a buffer.
-    ///
-    /// # Errors
-    /// When the editor does not answer.
-    fn write(&self, path: &WorkspacePath, content: &[u8]) -> Result<(), BufferError>;
+mod append;
+mod buffers;
+mod content;
+mod context;
+mod edit;
+mod error;
+mod list;
+mod mkdir;
+mod parents;
+mod read;
+mod recover;
+mod remove;
+mod rename;
+mod replace;
+mod sealed;
+mod stat;
+mod swap;
+mod write;
+
+pub use buffers::{BufferError, Buffers, Source};
+pub use context::Context;
+pub use error::Error;
+pub use list::{Entries, Entry, EntryKind};
+pub use read::Content;
+pub use recover::{Remains, Resolution, settle};
+pub use sealed::{Change, Committed, Facts, Sealed};
+
+pub mod prepare {
+    //! The first half of every operation, by name.
+
+    pub use super::{
+        append::prepare as append, edit::prepare as edit, list::prepare as list,
+        mkdir::prepare as mkdir, read::prepare as read, remove::prepare as remove,
+        rename::prepare as rename, stat::prepare as stat, write::prepare as write,
+    };
 }
-
-/// Why the editor gave no answer.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct BufferError(pub String);

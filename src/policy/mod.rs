@@ -3,3 +3,5 @@
 mod decision;
 
 pub use decision::{Decision, Effect, Place};
+mod stub;
+pub use stub::*;

@@ -3,6 +3,7 @@
 
 use std::{
     io::{BufRead, BufReader, PipeReader, PipeWriter, Write, pipe},
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -13,9 +14,14 @@ use std::{
     time::Duration,
 };
 
+use cap_std::fs::Dir;
 use portcullis::{
+    backup::{Retention, Vault},
     frontend::acp::{self, Config, Ending},
     gateway::Gateway,
+    ledger::Ledger,
+    policy::{PolicySource, compile},
+    workspace::Workspace,
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -108,10 +114,9 @@ impl Side {
 pub(crate) struct Rig {
     pub(crate) editor: Side,
     pub(crate) agent: Side,
-    pub(crate) gateway: Arc<Gateway>,
     pub(crate) root: PathBuf,
     served: Option<JoinHandle<Ending>>,
-    _dir: TempDir,
+    dir: TempDir,
 }
 
 impl Rig {
@@ -122,7 +127,7 @@ impl Rig {
     /// A workspace with `a.txt` and the unreadable `secret/key.txt`.
     pub(crate) fn with(change: impl FnOnce(&mut Config)) -> Self {
         let (dir, root) = workspace();
-        let gateway = Arc::new(gateway(&root, dir.path()));
+        let gateway = gateway(&root, dir.path());
         let mut config = Config::new("tester".parse().unwrap(), "user".into(), root.clone());
         config.grace = Duration::from_secs(2);
         change(&mut config);
@@ -130,17 +135,15 @@ impl Rig {
         let (from_agent, agent_in) = pipe().unwrap();
         let (editor_out, to_editor) = pipe().unwrap();
         let (agent_out, to_agent) = pipe().unwrap();
-        let behind = Arc::clone(&gateway);
         let served = thread::spawn(move || {
-            acp::serve(&behind, &config, (from_editor, to_editor), (from_agent, to_agent)).unwrap()
+            acp::serve(&gateway, &config, (from_editor, to_editor), (from_agent, to_agent)).unwrap()
         });
         Self {
             editor: Side::new(editor_in, editor_out),
             agent: Side::new(agent_in, agent_out),
-            gateway,
             root,
             served: Some(served),
-            _dir: dir,
+            dir,
         }
     }
 
@@ -180,7 +183,7 @@ impl Rig {
 
     /// What was recorded, as text.
     pub(crate) fn log(&self) -> String {
-        self.gateway.log.lock().unwrap().join("\n")
+        std::fs::read_to_string(state(self.dir.path()).join("audit/seg-000000.jsonl")).unwrap()
     }
 
     /// Waits until `serve` returns.
@@ -204,9 +207,45 @@ pub(crate) fn workspace() -> (TempDir, PathBuf) {
     (dir, root)
 }
 
-/// A gateway over `root` that denies `secret/**`; its state goes beside it.
-pub(crate) fn gateway(root: &Path, _state: &Path) -> Gateway {
-    Gateway::new(root).unwrap()
+/// What the gateways of these tests allow: everything but `secret/**`.
+pub(crate) const POLICY: &str = r#"
+schema = 1
+name = "test"
+version = 1
+
+[allowedPaths]
+read = ["**"]
+list = ["**"]
+write = ["**"]
+remove = ["**"]
+
+[[rules]]
+id = "keys"
+effect = "deny"
+operations = ["read", "write", "list", "stat", "remove", "rename"]
+paths = ["secret/**"]
+reason = "keys are nobody's business"
+"#;
+
+/// A gateway over `root`; its state goes to `base/state`.
+pub(crate) fn gateway(root: &Path, base: &Path) -> Gateway {
+    let policy = compile(&PolicySource::from_text("test.toml", POLICY)).unwrap();
+    let state = state(base);
+    std::fs::create_dir_all(&state).unwrap();
+    std::fs::set_permissions(&state, std::fs::Permissions::from_mode(0o700)).unwrap();
+    let state = Dir::from_std_file(std::fs::File::open(&state).unwrap());
+    let retention = Retention { versions: 20, days: 30, size: 1 << 30 };
+    Gateway::open(
+        Workspace::open(root).unwrap(),
+        Arc::new(policy),
+        Ledger::open(&state).unwrap(),
+        Vault::open(&state, retention).unwrap(),
+    )
+    .unwrap()
+}
+
+fn state(base: &Path) -> PathBuf {
+    base.join("state")
 }
 
 pub(crate) fn request(id: impl Into<Value>, method: &str, params: Value) -> Value {

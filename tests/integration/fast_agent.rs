@@ -7,7 +7,6 @@ use std::{
     fs,
     path::PathBuf,
     process::{Child, Command, Stdio},
-    sync::Arc,
     thread::{self, JoinHandle},
 };
 
@@ -54,7 +53,7 @@ struct Scene {
 impl Scene {
     fn start(buffers: Option<&[(&str, &str)]>) -> Self {
         let (dir, root) = workspace();
-        let gateway = Arc::new(gateway(&root, dir.path()));
+        let gateway = gateway(&root, dir.path());
         let home = dir.path().join("home");
         fs::create_dir(&home).unwrap();
         let mut agent = Command::new(peers().join("bin/fast-agent-acp"))

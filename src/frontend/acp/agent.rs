@@ -8,8 +8,9 @@
 use serde_json::value::RawValue;
 
 use crate::{
-    gateway::{Attempt, Refusal, Source},
-    model::Operation,
+    gateway::Refusal,
+    model::{Encoding, Operation},
+    ops::Source,
 };
 
 use super::{
@@ -71,8 +72,7 @@ impl Door<'_> {
             return Pass::Stop;
         }
         if method.starts_with("fs/") || !self.allowed.request(method) {
-            let attempt = Attempt { kind: method, path: None, refusal: Refusal::Method };
-            let error = self.gateway.refuse(&self.connection, attempt);
+            let error = self.gateway.refuse(&self.connection, method, None, &Refusal::Method);
             self.send(Peer::Agent, render::coded(id, render::METHOD, &error, None));
             return Pass::Stop;
         }
@@ -160,8 +160,7 @@ impl Door<'_> {
 
     fn file_request(&self, id: &Id, method: Method, params: Option<&RawValue>) {
         let refuse = |session, path: Option<&str>, refusal| {
-            let attempt = Attempt { kind: method.word(), path, refusal };
-            let error = self.gateway.refuse(session, attempt);
+            let error = self.gateway.refuse(session, method.word(), path, &refusal);
             self.send(Peer::Agent, render::refusal(id, &error, path));
         };
         let Params { session, path, what } = match params::parse(method, params) {
@@ -180,7 +179,7 @@ impl Door<'_> {
             Err(not) => return refuse(&visit.session, Some(&path), refusal_of(not)),
         };
         let operation = match what {
-            What::Read(range) => Operation::Read { path: inside, range },
+            What::Read(range) => Operation::Read { path: inside, range, encoding: Encoding::Text },
             What::Write(content) => Operation::Write { path: inside, content },
         };
         match self.jobs.push(Job { id: id.clone(), visit, operation, path }).map_err(|no| *no) {
@@ -211,21 +210,13 @@ impl Door<'_> {
             session: &visit.acp_id,
             offers,
         };
-        let kind = operation.kind();
-        let offered = offers.read && (offers.write || !kind.is_mutation());
         let source = match self.source {
             SourceMode::Auto if offers.read => Source::Auto(&buffers),
             SourceMode::Auto | SourceMode::Disk => Source::Disk,
-            SourceMode::Editor if offered => Source::Editor(&buffers),
-            SourceMode::Editor => {
-                let text = "the editor does not offer its files, and nothing else may be used";
-                let refusal = Refusal::Unavailable(text.to_owned());
-                let attempt = Attempt { kind: kind.as_str(), path: Some(&path), refusal };
-                let error = self.gateway.refuse(&visit.session, attempt);
-                return render::refusal(&id, &error, Some(&path));
-            }
+            // What the editor does not offer is refused, never read from disk.
+            SourceMode::Editor => Source::Editor(&buffers),
         };
-        match self.gateway.handle(&visit.session, operation, source) {
+        match self.gateway.handle(&visit.session, &operation, source) {
             Ok(reply) => render::reply(&id, reply),
             Err(error) => render::refusal(&id, &error, Some(&path)),
         }

@@ -4,6 +4,7 @@
 //! Always the whole buffer: the gate checks and slices itself.
 
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 use crate::{
     model::WorkspacePath,
@@ -11,7 +12,7 @@ use crate::{
 };
 
 use super::{
-    calls::{Answer, Calls},
+    calls::{Answer, CallError, Calls},
     initialize::Offers,
     paths::Roots,
 };
@@ -54,45 +55,49 @@ impl EditorBuffers<'_> {
         content: Option<&str>,
     ) -> Result<Answer, BufferError> {
         let path = self.roots.absolute(path);
-        self.calls
-            .call(method, &Params { session_id: self.session, path, content })
-            .map_err(|error| BufferError(error.to_string()))
+        self.calls.call(method, &Params { session_id: self.session, path, content }).map_err(
+            |error| match error {
+                CallError::Timeout => BufferError::Timeout,
+                CallError::Gone => BufferError::Gone,
+            },
+        )
     }
 }
 
 impl Buffers for EditorBuffers<'_> {
     fn read(&self, path: &WorkspacePath) -> Result<Option<Vec<u8>>, BufferError> {
         if !self.offers.read {
-            return Err(unavailable("the editor does not offer `fs.readTextFile`"));
+            return Err(BufferError::Unsupported("fs.readTextFile"));
         }
         match self.call("fs/read_text_file", path, None)? {
             Answer::Result(result) => match serde_json::from_str::<Content>(result.get()) {
                 Ok(Content { content }) => Ok(Some(content.into_bytes())),
-                Err(_) => Err(unavailable("the editor's answer has no content")),
+                Err(_) => Err(BufferError::Malformed),
             },
-            Answer::Error(error) => match serde_json::from_str(error.get()) {
-                Ok(Failure { code: NOT_FOUND }) => Ok(None),
-                // The editor's message may hold host paths or content.
-                _ => Err(unavailable("the editor could not read the file")),
+            Answer::Error(error) => match code(&error) {
+                Some(NOT_FOUND) => Ok(None),
+                other => Err(other.map_or(BufferError::Malformed, BufferError::Refused)),
             },
-            Answer::Unreadable => Err(unavailable("the editor's answer cannot be read")),
+            Answer::Unreadable => Err(BufferError::Malformed),
         }
     }
 
     fn write(&self, path: &WorkspacePath, content: &[u8]) -> Result<(), BufferError> {
         if !self.offers.write {
-            return Err(unavailable("the editor does not offer `fs.writeTextFile`"));
+            return Err(BufferError::Unsupported("fs.writeTextFile"));
         }
         let content = std::str::from_utf8(content)
-            .map_err(|_| unavailable("an editor takes UTF-8 text only"))?;
+            .map_err(|_| BufferError::Unsupported("content that is not UTF-8"))?;
         match self.call("fs/write_text_file", path, Some(content))? {
             Answer::Result(_) => Ok(()),
-            Answer::Error(_) => Err(unavailable("the editor could not write the file")),
-            Answer::Unreadable => Err(unavailable("the editor's answer cannot be read")),
+            Answer::Error(error) => {
+                Err(code(&error).map_or(BufferError::Malformed, BufferError::Refused))
+            }
+            Answer::Unreadable => Err(BufferError::Malformed),
         }
     }
 }
 
-fn unavailable(why: &str) -> BufferError {
-    BufferError(why.to_owned())
+fn code(error: &RawValue) -> Option<i64> {
+    serde_json::from_str(error.get()).ok().map(|Failure { code }| code)
 }

@@ -12,7 +12,7 @@ use std::{
 use serde_json::{Value, value::RawValue};
 
 use crate::{
-    gateway::{Attempt, Gateway, Refusal},
+    gateway::{Gateway, Refusal},
     model::{AgentName, Door as DoorName, Session},
 };
 
@@ -130,7 +130,14 @@ impl<'g> Door<'g> {
         if let Some(method) = method {
             facts.insert("method".to_owned(), short(method).into());
         }
-        self.gateway.report(&self.connection, "acp.dropped", facts);
+        self.report(&self.connection, "acp.dropped", facts);
+    }
+
+    fn report(&self, session: &Session, event: &str, facts: BTreeMap<String, Value>) {
+        if let Err(error) = self.gateway.report(session, event, facts) {
+            // Without its log the gateway refuses every file by itself.
+            tracing::error!(%error, event, "cannot record");
+        }
     }
 
     /// Deals with a line that is not strict: records it, and answers whoever
@@ -221,7 +228,7 @@ impl<'g> Door<'g> {
         let make = || session(&self.connection.agent, &self.connection.user);
         let Some(visit) = self.sessions.open(id, make) else { return false };
         let facts = BTreeMap::from([("acpSession".to_owned(), short(id).into())]);
-        self.gateway.report(&visit.session, "acp.session", facts);
+        self.report(&visit.session, "acp.session", facts);
         true
     }
 
@@ -240,9 +247,9 @@ impl<'g> Door<'g> {
 
     fn cancel_record(&self, job: &Job) -> Vec<u8> {
         let kind = job.operation.kind().as_str();
-        let attempt = Attempt { kind, path: Some(&job.path), refusal: Refusal::Cancelled };
-        let error = self.gateway.refuse(&job.visit.session, attempt);
-        render::refusal(&job.id, &error, Some(&job.path))
+        let path = Some(job.path.as_str());
+        let error = self.gateway.refuse(&job.visit.session, kind, path, &Refusal::Cancelled);
+        render::coded(&job.id, render::CANCELLED, &error, path)
     }
 
     /// Takes no more `fs/*` requests and gives up those that wait.

@@ -185,7 +185,7 @@ impl State {
 mod tests {
     use std::thread;
 
-    use crate::model::{Door, LineRange, Session};
+    use crate::model::{Door, Encoding, LineRange, Session};
 
     use super::*;
 
@@ -202,6 +202,7 @@ mod tests {
             operation: Operation::Read {
                 path: WorkspacePath::parse(path).unwrap(),
                 range: LineRange::default(),
+                encoding: Encoding::Text,
             },
             path: path.into(),
         }

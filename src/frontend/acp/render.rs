@@ -3,7 +3,6 @@
 //! Error codes: ACP v1 `ErrorCode` and JSON-RPC 2.0, and −32001 for a denial,
 //! from the range that JSON-RPC leaves to implementations.
 
-use base64::{Engine as _, prelude::BASE64_STANDARD};
 use portcullis_audit::Receipt;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -25,8 +24,6 @@ const PARAMS: i64 = -32602;
 
 /// The key of the receipt in `_meta`.
 const RECEIPT: &str = "portcullis/receipt";
-/// The key in `_meta` that says how `content` is encoded when it is not text.
-const ENCODING: &str = "portcullis/encoding";
 
 #[derive(Serialize)]
 struct Response<'a, T> {
@@ -73,13 +70,11 @@ pub(super) fn reply(id: &Id, reply: Reply) -> Vec<u8> {
     let mut meta = Map::new();
     meta.insert(RECEIPT.into(), receipt(&reply.receipt));
     let content = match reply.output {
-        Output::Content { bytes, text } => Some(match String::from_utf8(bytes) {
-            Ok(content) if text => content,
-            other => {
-                meta.insert(ENCODING.into(), "base64".into());
-                BASE64_STANDARD.encode(other.map_or_else(|e| e.into_bytes(), String::into_bytes))
-            }
-        }),
+        Output::Content(content) => match String::from_utf8(content.bytes) {
+            Ok(content) => Some(content),
+            // The gateway was asked for text, so it does not come to this.
+            Err(_) => return error(id, INTERNAL, "the content is not text"),
+        },
         _ => None,
     };
     result(id, FileResult { content, meta })
@@ -92,7 +87,6 @@ pub(super) fn refusal(id: &Id, error: &gateway::Error, path: Option<&str>) -> Ve
         ErrorKind::Denied => DENIED,
         ErrorKind::NotFound => NOT_FOUND,
         ErrorKind::InvalidInput => PARAMS,
-        ErrorKind::Cancelled => CANCELLED,
         _ => INTERNAL,
     };
     coded(id, code, error, path)

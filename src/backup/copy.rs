@@ -1,0 +1,155 @@
+//! Copying content into an entry and hashing it, in bounded memory.
+//!
+//! Always a reflink or a copy of the bytes: a hard link, or the inode itself,
+//! could still be changed through a descriptor that another process holds.
+
+use std::{
+    fs::File,
+    os::{fd::BorrowedFd, unix::fs::FileExt},
+};
+
+use portcullis_audit::Hash;
+use rustix::{
+    fs::{FileType, Stat, fstat, ioctl_ficlone},
+    io::{Errno, pread},
+};
+use sha2::{Digest, Sha256};
+
+use super::Error;
+
+const BUFFER: u64 = 128 * 1024;
+
+/// SHA-256 of an open file's content, read in pieces from its start; the
+/// descriptor's position stays.
+///
+/// # Errors
+/// [`Error::NotRegular`]; [`Error::Changed`] when the file grows meanwhile (it
+/// could grow for ever); and as the system says.
+pub fn content_hash(file: BorrowedFd<'_>) -> Result<Hash, Error> {
+    let size = size_of(&regular(file)?);
+    let mut hasher = Sha256::new();
+    stream(file, &mut buffer_for(size), |piece, offset| {
+        hasher.update(piece);
+        if offset + piece.len() as u64 > size { Err(Error::Changed) } else { Ok(()) }
+    })?;
+    Ok(Hash::from_bytes(hasher.finalize().into()))
+}
+
+/// The facts about a regular file; anything else is refused.
+pub(super) fn regular(file: BorrowedFd<'_>) -> Result<Stat, Error> {
+    let stat = fstat(file).map_err(Error::os("look at the file"))?;
+    if FileType::from_raw_mode(stat.st_mode).is_file() { Ok(stat) } else { Err(Error::NotRegular) }
+}
+
+pub(super) fn size_of(stat: &Stat) -> u64 {
+    u64::try_from(stat.st_size).unwrap_or(0)
+}
+
+/// Where an entry's bytes go: a new file, written from its start.
+pub(super) struct Sink<'a> {
+    file: &'a File,
+    at: u64,
+    limit: u64,
+    buffer: Vec<u8>,
+}
+
+impl<'a> Sink<'a> {
+    /// A sink that takes at most `limit` bytes.
+    pub(super) fn new(file: &'a File, limit: u64) -> Self {
+        Self { file, at: 0, limit, buffer: Vec::new() }
+    }
+
+    /// How many bytes were written.
+    pub(super) fn position(&self) -> u64 {
+        self.at
+    }
+
+    /// Writes bytes from memory.
+    pub(super) fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        let end = self.at + bytes.len() as u64;
+        if end > self.limit {
+            return Err(Error::Full { limit: self.limit });
+        }
+        self.file.write_all_at(bytes, self.at).map_err(Error::io("write the backup"))?;
+        self.at = end;
+        Ok(())
+    }
+
+    /// Takes the whole of `file` as the sink's first content, as it is now or
+    /// while it changes: hash and length returned are those of the stored
+    /// bytes.
+    pub(super) fn take(&mut self, file: BorrowedFd<'_>) -> Result<(Hash, u64), Error> {
+        let size = size_of(&regular(file)?);
+        if size > self.limit {
+            return Err(Error::Full { limit: self.limit });
+        }
+        // Most file systems cannot, and it fails for odd files too; the copy
+        // below says what is really wrong, if anything is.
+        if size > 0 && ioctl_ficlone(self.file, file).is_ok() {
+            return self.hash_clone();
+        }
+        self.copy(file, u64::MAX)
+    }
+
+    /// Adds the content of `file`, of at most `bound` bytes.
+    pub(super) fn copy(&mut self, file: BorrowedFd<'_>, bound: u64) -> Result<(Hash, u64), Error> {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        if buffer.is_empty() {
+            buffer = buffer_for(size_of(&regular(file)?));
+        }
+        let mut hasher = Sha256::new();
+        let copied = stream(file, &mut buffer, |piece, offset| {
+            if offset + piece.len() as u64 > bound {
+                return Err(Error::Changed);
+            }
+            // What is hashed is the very buffer that is stored.
+            hasher.update(piece);
+            self.write(piece)
+        });
+        self.buffer = buffer;
+        Ok((Hash::from_bytes(hasher.finalize().into()), copied?))
+    }
+
+    /// Makes the buffer as large as it gets, for many files.
+    pub(super) fn reuse_buffer(&mut self) {
+        self.buffer = buffer_for(BUFFER);
+    }
+
+    fn hash_clone(&mut self) -> Result<(Hash, u64), Error> {
+        let stat = fstat(self.file).map_err(Error::os("look at the backup"))?;
+        self.at = size_of(&stat);
+        if self.at > self.limit {
+            return Err(Error::Full { limit: self.limit });
+        }
+        use std::os::fd::AsFd as _;
+        Ok((content_hash(self.file.as_fd())?, self.at))
+    }
+}
+
+fn buffer_for(size: u64) -> Vec<u8> {
+    // One byte more, so that the end is seen in as few reads as possible.
+    let size = size.saturating_add(1).clamp(4096, BUFFER);
+    vec![0; usize::try_from(size).unwrap_or(4096)]
+}
+
+/// Reads `file` from its start to its end and returns how much there was.
+fn stream(
+    file: BorrowedFd<'_>,
+    buffer: &mut [u8],
+    mut each: impl FnMut(&[u8], u64) -> Result<(), Error>,
+) -> Result<u64, Error> {
+    let mut offset = 0;
+    loop {
+        let count = match pread(file, &mut *buffer, offset) {
+            Ok(count) => count,
+            Err(Errno::INTR) => continue,
+            Err(errno) => return Err(Error::os("read the file")(errno)),
+        };
+        let piece = buffer.get(..count).unwrap_or_default();
+        if piece.is_empty() {
+            return Ok(offset);
+        }
+        each(piece, offset)?;
+        offset += piece.len() as u64;
+    }
+}

@@ -1,0 +1,222 @@
+//! The file format of an entry: one file that describes itself.
+//!
+//! ```text
+//! content      of a file its bytes, of a link its target, of a tree the
+//!              contents of its files one after the other
+//! manifest     of a tree one JSON line per node (see `tree`), else nothing
+//! trailer      one JSON object: `Trailer`
+//! footer       length of the trailer, 8 bytes little-endian; SHA-256 of the
+//!              trailer, 32 bytes; `MAGIC`, 16 bytes
+//! ```
+//!
+//! The description comes last, because content is hashed while it is copied.
+
+use std::{fs::File, os::unix::fs::FileExt};
+
+use portcullis_audit::Hash;
+use rustix::fs::{Stat, fgetxattr, fstat};
+use serde::{Deserialize, Serialize};
+
+use super::Error;
+
+const MAGIC: &[u8; 16] = b"PORTCULLIS-VLT1\n";
+const FOOTER: u64 = 8 + 32 + 16;
+/// The most that a trailer can be: a path and two access control lists.
+const MAX_TRAILER: u64 = 1024 * 1024;
+
+/// What an entry is a copy of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EntryKind {
+    /// A regular file.
+    File,
+    /// A symbolic link itself.
+    Link,
+    /// A directory with everything in it.
+    Tree,
+    /// An editor's unsaved buffer.
+    Buffer,
+}
+
+impl EntryKind {
+    /// The word in entries and on the command line.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::File => "file",
+            Self::Link => "link",
+            Self::Tree => "tree",
+            Self::Buffer => "buffer",
+        }
+    }
+}
+
+/// What the system said of a kept object besides its content.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Attributes {
+    /// Permission bits, set-id and sticky bits included (`07777`).
+    pub mode: u32,
+    /// The owner.
+    pub uid: u32,
+    /// The group.
+    pub gid: u32,
+    /// When the content last changed: seconds since 1970.
+    pub mtime: i64,
+    /// The nanoseconds of `mtime`.
+    pub mtime_nanos: u32,
+    /// The access control list as the kernel encodes it
+    /// (`system.posix_acl_access`), if there is one beyond the mode.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "bytes")]
+    pub acl: Option<Vec<u8>>,
+    /// What new entries of a directory inherit (`system.posix_acl_default`).
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "bytes")]
+    pub default_acl: Option<Vec<u8>>,
+}
+
+impl Attributes {
+    /// Reads the attributes of an open file or directory.
+    pub(super) fn read(fd: impl std::os::fd::AsFd, stat: &Stat) -> Result<Self, Error> {
+        let directory = rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir();
+        Ok(Self {
+            mode: stat.st_mode & 0o7777,
+            uid: stat.st_uid,
+            gid: stat.st_gid,
+            mtime: stat.st_mtime,
+            mtime_nanos: u32::try_from(stat.st_mtime_nsec).unwrap_or(0),
+            acl: acl(&fd, ACL_ACCESS)?,
+            default_acl: if directory { acl(&fd, ACL_DEFAULT)? } else { None },
+        })
+    }
+}
+
+/// The extended attribute that holds a POSIX access control list (acl(5)).
+pub(super) const ACL_ACCESS: &str = "system.posix_acl_access";
+/// The one that holds a directory's default list.
+pub(super) const ACL_DEFAULT: &str = "system.posix_acl_default";
+
+fn acl(fd: impl std::os::fd::AsFd, name: &str) -> Result<Option<Vec<u8>>, Error> {
+    use rustix::io::Errno;
+    let mut small = [0_u8; 512];
+    let found = match fgetxattr(&fd, name, &mut small) {
+        Ok(length) => Ok(small.get(..length).unwrap_or_default().to_vec()),
+        Err(Errno::RANGE) => {
+            // The kernel's own limit on a value (XATTR_SIZE_MAX).
+            let mut large = vec![0_u8; 65536];
+            fgetxattr(&fd, name, large.as_mut_slice()).map(|length| {
+                large.truncate(length);
+                large
+            })
+        }
+        Err(errno) => Err(errno),
+    };
+    match found {
+        Ok(value) => Ok(Some(value)),
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(None),
+        Err(errno) => Err(Error::os("read the access control list")(errno)),
+    }
+}
+
+/// What an entry says of itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Trailer {
+    /// Version of the format: 1.
+    pub(super) v: u32,
+    pub(super) id: String,
+    pub(super) path: String,
+    pub(super) kind: EntryKind,
+    pub(super) operation: String,
+    pub(super) session: String,
+    pub(super) agent: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) attributes: Option<Attributes>,
+    /// Of the content; of a tree its fingerprint.
+    pub(super) sha256: Hash,
+    /// Bytes of content.
+    pub(super) size: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) tree: Option<TreeTrailer>,
+}
+
+/// The part of a [`Trailer`] that only trees have.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct TreeTrailer {
+    /// Nodes in the tree, its root included.
+    pub(super) nodes: u64,
+    /// Bytes of manifest.
+    pub(super) manifest: u64,
+    /// SHA-256 of the manifest.
+    pub(super) manifest_sha256: Hash,
+}
+
+impl Trailer {
+    /// Where the trailer starts.
+    fn offset(&self) -> Option<u64> {
+        self.size.checked_add(self.tree.as_ref().map_or(0, |tree| tree.manifest))
+    }
+
+    /// Writes trailer and footer at `offset` and cuts what was behind them.
+    /// Returns the entry's whole size.
+    pub(super) fn write(&self, file: &File, offset: u64) -> Result<u64, Error> {
+        const ACTION: &str = "describe the backup";
+        let mut bytes =
+            serde_json::to_vec(self).map_err(|error| Error::io(ACTION)(error.into()))?;
+        let length = bytes.len() as u64;
+        let hash = Hash::of(&bytes);
+        bytes.extend_from_slice(&length.to_le_bytes());
+        bytes.extend_from_slice(hash.as_bytes());
+        bytes.extend_from_slice(MAGIC);
+        let end = offset + bytes.len() as u64;
+        file.write_all_at(&bytes, offset).map_err(Error::io(ACTION))?;
+        file.set_len(end).map_err(Error::io(ACTION))?;
+        Ok(end)
+    }
+
+    /// Reads an entry's description; `None` when the file is not whole.
+    pub(super) fn read(file: &File) -> Result<Option<Self>, Error> {
+        const ACTION: &str = "read the backup";
+        let stat = fstat(file).map_err(Error::os(ACTION))?;
+        let total = u64::try_from(stat.st_size).unwrap_or(0);
+        let Some(end) = total.checked_sub(FOOTER) else { return Ok(None) };
+        let mut footer = [0_u8; FOOTER as usize];
+        file.read_exact_at(&mut footer, end).map_err(Error::io(ACTION))?;
+        let Some((length, rest)) = footer.split_first_chunk::<8>() else { return Ok(None) };
+        let Some((hash, magic)) = rest.split_first_chunk::<32>() else { return Ok(None) };
+        let length = u64::from_le_bytes(*length);
+        if magic != MAGIC || length > MAX_TRAILER {
+            return Ok(None);
+        }
+        let Some(start) = end.checked_sub(length) else { return Ok(None) };
+        let mut bytes = vec![0_u8; usize::try_from(length).unwrap_or(0)];
+        file.read_exact_at(&mut bytes, start).map_err(Error::io(ACTION))?;
+        if Hash::of(&bytes).as_bytes() != hash {
+            return Ok(None);
+        }
+        let trailer: Option<Self> = serde_json::from_slice(&bytes).ok();
+        Ok(trailer.filter(|trailer| trailer.v == 1 && trailer.offset() == Some(start)))
+    }
+}
+
+/// Bytes as base64 in JSON.
+pub(super) mod bytes {
+    use base64::{Engine as _, engine::general_purpose::STANDARD};
+    use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
+
+    pub(in super::super) fn serialize<S: Serializer>(
+        value: &Option<Vec<u8>>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        match value {
+            Some(bytes) => serializer.serialize_str(&STANDARD.encode(bytes)),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<Vec<u8>>, D::Error> {
+        let text = Option::<String>::deserialize(deserializer)?;
+        text.map(|text| STANDARD.decode(text).map_err(D::Error::custom)).transpose()
+    }
+}

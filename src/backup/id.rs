@@ -1,0 +1,137 @@
+//! The name of a backup: when it was made, and some random bits.
+
+use std::{fmt, str::FromStr};
+
+use jiff::{Timestamp, civil::DateTime, tz::Offset};
+use rustix::rand::{GetRandomFlags, getrandom};
+
+use super::Error;
+
+/// Names one backup, for example `20261103T120102123456Z-9f04c1aa`: UTC to
+/// the microsecond and 32 random bits. Ids and their texts sort alike, by
+/// time.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BackupId {
+    micros: i64,
+    random: u32,
+}
+
+/// A text is not a [`BackupId`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("not the id of a backup, such as `20261103T120102123456Z-9f04c1aa`")]
+pub struct BackupIdError;
+
+impl BackupId {
+    /// Earliest and latest instant that the text has room for: the years 1970
+    /// to 9998.
+    const MICROS: std::ops::RangeInclusive<i64> = 0..=253_370_764_799_999_999;
+
+    /// An id for `micros` since 1970.
+    pub(super) fn new(micros: i64) -> Result<Self, Error> {
+        let mut bytes = [0_u8; 4];
+        let filled = getrandom(&mut bytes, GetRandomFlags::empty())
+            .map_err(Error::os("get random bytes"))?;
+        if filled != bytes.len() {
+            return Err(Error::os("get random bytes")(rustix::io::Errno::IO));
+        }
+        let micros = micros.clamp(*Self::MICROS.start(), *Self::MICROS.end());
+        Ok(Self { micros, random: u32::from_be_bytes(bytes) })
+    }
+
+    /// When the backup was made, in microseconds since 1970. Of one path's
+    /// backups each is later than the one before, even when the clock was set
+    /// back in between.
+    pub fn micros(self) -> i64 {
+        self.micros
+    }
+
+    /// When the backup was made; see [`BackupId::micros`].
+    pub fn time(self) -> Timestamp {
+        Timestamp::from_microsecond(self.micros).unwrap_or(Timestamp::UNIX_EPOCH)
+    }
+}
+
+impl fmt::Display for BackupId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let t = Offset::UTC.to_datetime(self.time());
+        write!(f, "{:04}{:02}{:02}T", t.year(), t.month(), t.day())?;
+        write!(f, "{:02}{:02}{:02}", t.hour(), t.minute(), t.second())?;
+        write!(f, "{:06}Z-{:08x}", t.subsec_nanosecond() / 1000, self.random)
+    }
+}
+
+impl fmt::Debug for BackupId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for BackupId {
+    type Err = BackupIdError;
+
+    fn from_str(text: &str) -> Result<Self, BackupIdError> {
+        let (day, rest) = text.split_once('T').ok_or(BackupIdError)?;
+        let (clock, random) = rest.split_once("Z-").ok_or(BackupIdError)?;
+        let number = |text: &str| text.parse::<u64>().map_err(|_| BackupIdError);
+        let (day, clock) = (number(day)?, number(clock)?);
+        let part = |value: u64, unit: u64, modulus: u64| {
+            i8::try_from(value / unit % modulus).map_err(|_| BackupIdError)
+        };
+        let civil = DateTime::new(
+            i16::try_from(day / 10_000).map_err(|_| BackupIdError)?,
+            part(day, 100, 100)?,
+            part(day, 1, 100)?,
+            part(clock, 10_000_000_000, 100)?,
+            part(clock, 100_000_000, 100)?,
+            part(clock, 1_000_000, 100)?,
+            i32::try_from(clock % 1_000_000).map_err(|_| BackupIdError)? * 1000,
+        );
+        let civil = civil.map_err(|_| BackupIdError)?;
+        let time = Offset::UTC.to_timestamp(civil).map_err(|_| BackupIdError)?;
+        let random = u32::from_str_radix(random, 16).map_err(|_| BackupIdError)?;
+        let id = Self { micros: time.as_microsecond(), random };
+        // One instant has one text: no signs, no capitals, no missing zeros.
+        if Self::MICROS.contains(&id.micros) && id.to_string() == text {
+            Ok(id)
+        } else {
+            Err(BackupIdError)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_and_id_are_inverse_and_sort_alike() {
+        let mut ids: Vec<BackupId> = [0, 1, 999_999, 1_793_707_262_123_456, i64::MAX]
+            .into_iter()
+            .map(|micros| BackupId::new(micros).unwrap())
+            .collect();
+        for id in &ids {
+            assert_eq!(id.to_string().parse(), Ok(*id), "{id}");
+            assert_eq!(id.to_string().len(), 31);
+        }
+        ids.sort();
+        let texts: Vec<String> = ids.iter().map(ToString::to_string).collect();
+        assert!(texts.is_sorted());
+    }
+
+    #[test]
+    fn refuses_other_spellings() {
+        assert!("20261103T120102123456Z-9f04c1aa".parse::<BackupId>().is_ok());
+        for bad in [
+            "",
+            "20261103T120102123456Z-9F04C1AA",
+            "20261103T120102123456Z-+f04c1aa",
+            "20261103T120102123456Z-f04c1aa",
+            "20261303T120102123456Z-9f04c1aa",
+            "20261103T250102123456Z-9f04c1aa",
+            "020261103T120102123456Z-9f04c1aa",
+            "20261103T120102123456Z-9f04c1aa/../x",
+        ] {
+            assert_eq!(bad.parse::<BackupId>(), Err(BackupIdError), "{bad}");
+        }
+    }
+}

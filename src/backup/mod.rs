@@ -1,0 +1,27 @@
+//! The vault: what files were before they were changed or removed.
+//!
+//! It keeps copies ([`Vault::save`]), lists and reads them, and forgets them
+//! as the policy's retention says. It refuses to keep what it cannot give back
+//! whole, and to make room by giving up a session's first version of a file.
+//! It neither decides nor puts anything back into the workspace by itself.
+
+mod copy;
+mod error;
+mod format;
+mod id;
+mod name;
+mod read;
+mod retention;
+mod save;
+mod store;
+mod tree;
+
+pub use copy::content_hash;
+pub use error::Error;
+pub use format::{Attributes, EntryKind};
+pub use id::{BackupId, BackupIdError};
+pub use read::{Content, Entry, Listing, Tree};
+pub use retention::Retention;
+pub use save::{Meta, Origin, Saved};
+pub use store::Vault;
+pub use tree::{MAX_ENTRIES, Node, NodeKind, fingerprint};

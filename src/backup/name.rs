@@ -1,0 +1,109 @@
+//! The file name of an entry, which says all that retention needs to know, so
+//! that it never opens entries.
+//!
+//! `PATH.ID.GROUP.SIZE`: the first 128 bits of the path's SHA-256 in hex, the
+//! backup's id, 64 bits that name the session (see [`Group`]), and the entry's
+//! size on disk in hex. Entries are spread over 256 directories by the first
+//! two digits of the path's hash, so that the backups of one path are found by
+//! reading one small directory.
+
+use std::{fmt, str::FromStr};
+
+use portcullis_audit::Hash;
+
+use super::BackupId;
+use crate::model::{Door, Session, WorkspacePath};
+
+/// Stands for a path in file names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct PathKey(u128);
+
+impl PathKey {
+    pub(super) fn of(path: &WorkspacePath) -> Self {
+        let hash = Hash::of(path.as_str().as_bytes());
+        let (first, _) = hash.as_bytes().split_first_chunk().unwrap_or((&[0; 16], &[]));
+        Self(u128::from_be_bytes(*first))
+    }
+
+    /// The name of the directory that holds the path's entries.
+    pub(super) fn shard(self) -> String {
+        shard_name((self.0 >> 120) as u8)
+    }
+}
+
+/// The name of one of the 256 directories.
+pub(super) fn shard_name(number: u8) -> String {
+    format!("{number:02x}")
+}
+
+/// Stands for the session on whose behalf a backup was made.
+///
+/// A command such as `portcullis fs write` is a session of its own; all of one
+/// agent's count as one here, or every version that a script makes would be
+/// the oldest of some session and could never go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Group(u64);
+
+impl Group {
+    pub(super) fn of(session: &Session) -> Self {
+        let text = match session.door {
+            Door::Cli => format!("agent {}", session.agent),
+            Door::Acp => format!("session {}", session.id),
+        };
+        let hash = Hash::of(text.as_bytes());
+        let (first, _) = hash.as_bytes().split_first_chunk().unwrap_or((&[0; 8], &[]));
+        Self(u64::from_be_bytes(*first))
+    }
+}
+
+/// The file name of an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Name {
+    pub(super) key: PathKey,
+    pub(super) id: BackupId,
+    pub(super) group: Group,
+    /// Bytes on disk.
+    pub(super) size: u64,
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}.{}.{:016x}.{:x}", self.key.0, self.id, self.group.0, self.size)
+    }
+}
+
+impl FromStr for Name {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let mut parts = text.split('.');
+        let mut part = || parts.next().ok_or(());
+        let name = Self {
+            key: PathKey(u128::from_str_radix(part()?, 16).map_err(|_| ())?),
+            id: part()?.parse().map_err(|_| ())?,
+            group: Group(u64::from_str_radix(part()?, 16).map_err(|_| ())?),
+            size: u64::from_str_radix(part()?, 16).map_err(|_| ())?,
+        };
+        if name.to_string() == text { Ok(name) } else { Err(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_and_name_are_inverse() {
+        let path = WorkspacePath::parse("src/main.rs").unwrap();
+        let name = Name {
+            key: PathKey::of(&path),
+            id: BackupId::new(1_793_707_262_123_456).unwrap(),
+            group: Group(7),
+            size: 4321,
+        };
+        assert_eq!(name.to_string().parse(), Ok(name));
+        assert!(name.to_string().starts_with(&name.key.shard()));
+        assert!(format!("{name}.x").parse::<Name>().is_err());
+        assert!("..".parse::<Name>().is_err());
+    }
+}

@@ -1,0 +1,285 @@
+//! Finding and reading entries. Whatever is read is compared with the hash
+//! that was stored.
+
+use std::{
+    fs::File,
+    io::{self, BufRead as _, BufReader, Read},
+    os::unix::fs::FileExt,
+    sync::Arc,
+};
+
+use portcullis_audit::Hash;
+use rustix::{
+    fs::{Mode, OFlags, openat},
+    io::Errno,
+};
+use sha2::{Digest, Sha256};
+
+use super::{
+    Attributes, BackupId, EntryKind, Error, Node, NodeKind, Vault,
+    format::{Trailer, TreeTrailer},
+    name::{Name, PathKey},
+    tree::Fingerprint,
+};
+use crate::model::{OperationKind, WorkspacePath};
+
+/// One backup, described.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Its id.
+    pub id: BackupId,
+    /// Where the object was.
+    pub path: WorkspacePath,
+    /// What it was.
+    pub kind: EntryKind,
+    /// The change before which it was kept.
+    pub operation: OperationKind,
+    /// The session that made the change.
+    pub session: String,
+    /// The agent's name.
+    pub agent: String,
+    /// Mode, owner, time and access control list; links and buffers have none.
+    pub attributes: Option<Attributes>,
+    /// SHA-256 of the content; of a tree its [`fingerprint`](super::fingerprint).
+    pub sha256: Hash,
+    /// Bytes of content.
+    pub bytes: u64,
+    /// Of a tree: files, links and directories in it, itself included.
+    pub nodes: Option<u64>,
+    pub(super) name: Name,
+    tree: Option<TreeTrailer>,
+}
+
+/// What is in the vault.
+#[derive(Debug, Default)]
+pub struct Listing {
+    /// Entries, oldest first.
+    pub entries: Vec<Entry>,
+    /// Entries that cannot be read.
+    pub damaged: Vec<BackupId>,
+}
+
+impl Vault {
+    /// All entries, oldest first.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn entries(&self) -> Result<Listing, Error> {
+        self.describe_all(self.names()?)
+    }
+
+    /// The entries of one path, oldest first.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn entries_of(&self, path: &WorkspacePath) -> Result<Listing, Error> {
+        let mut listing = self.describe_all(self.names_of(PathKey::of(path))?)?;
+        listing.entries.retain(|entry| entry.path == *path);
+        Ok(listing)
+    }
+
+    /// The entry whose id is `text`, or the only one whose id starts so.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`], [`Error::Ambiguous`], [`Error::Damaged`], and as
+    /// the system says.
+    pub fn find(&self, text: &str) -> Result<Entry, Error> {
+        let mut names = self.names()?;
+        names.retain(|name| name.id.to_string().starts_with(text));
+        match names.as_slice() {
+            [name] if !text.is_empty() => {
+                self.describe(name)?.ok_or_else(|| Error::Unknown(text.to_owned()))
+            }
+            [] => Err(Error::Unknown(text.to_owned())),
+            _ => Err(Error::Ambiguous(text.to_owned())),
+        }
+    }
+
+    /// The content of a file, a link (its target) or a buffer, which fails at
+    /// its end when it is not what was stored.
+    ///
+    /// # Errors
+    /// [`Error::WrongType`] for a tree, and as the system says.
+    pub fn content(&self, entry: &Entry) -> Result<Content, Error> {
+        if entry.kind == EntryKind::Tree {
+            return Err(Error::WrongType { id: entry.id, expected: "a file or link" });
+        }
+        let file = Arc::new(self.open_entry(&entry.name)?.ok_or_else(|| unknown(entry))?);
+        Ok(Content::new(file, 0, entry.bytes, entry.sha256))
+    }
+
+    /// The nodes of a tree, after its manifest was compared with its hash.
+    ///
+    /// # Errors
+    /// [`Error::WrongType`], [`Error::Damaged`], and as the system says.
+    pub fn tree(&self, entry: &Entry) -> Result<Tree, Error> {
+        let Some(tree) = &entry.tree else {
+            return Err(Error::WrongType { id: entry.id, expected: "a tree" });
+        };
+        let file = Arc::new(self.open_entry(&entry.name)?.ok_or_else(|| unknown(entry))?);
+        let manifest =
+            || Content::new(Arc::clone(&file), entry.bytes, tree.manifest, tree.manifest_sha256);
+        drain(manifest()).map_err(damage(entry))?;
+        Ok(Tree { id: entry.id, lines: BufReader::new(manifest()), file })
+    }
+
+    /// Compares everything in an entry with its hash.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] when it differs, and as the system says.
+    pub fn verify(&self, entry: &Entry) -> Result<(), Error> {
+        if entry.kind != EntryKind::Tree {
+            return drain(self.content(entry)?).map_err(damage(entry));
+        }
+        let mut tree = self.tree(entry)?;
+        let mut print = Fingerprint::default();
+        while let Some(node) = tree.next_node()? {
+            if node.kind == NodeKind::File {
+                drain(tree.content(&node)?).map_err(damage(entry))?;
+            }
+            print.add_node(&node);
+        }
+        if print.finish() == entry.sha256 { Ok(()) } else { Err(Error::Damaged(entry.id)) }
+    }
+
+    fn describe_all(&self, names: Vec<Name>) -> Result<Listing, Error> {
+        let mut listing = Listing::default();
+        for name in names {
+            match self.describe(&name) {
+                Ok(Some(entry)) => listing.entries.push(entry),
+                // Removed since its name was read.
+                Ok(None) => {}
+                Err(Error::Damaged(id)) => listing.damaged.push(id),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(listing)
+    }
+
+    fn describe(&self, name: &Name) -> Result<Option<Entry>, Error> {
+        let Some(file) = self.open_entry(name)? else { return Ok(None) };
+        let damaged = Error::Damaged(name.id);
+        let Some(trailer) = Trailer::read(&file)? else { return Err(damaged) };
+        let Ok(path) = WorkspacePath::parse(&trailer.path) else { return Err(damaged) };
+        let Ok(operation) = trailer.operation.parse() else { return Err(damaged) };
+        if trailer.id != name.id.to_string() || PathKey::of(&path) != name.key {
+            return Err(damaged);
+        }
+        Ok(Some(Entry {
+            id: name.id,
+            path,
+            kind: trailer.kind,
+            operation,
+            session: trailer.session,
+            agent: trailer.agent,
+            attributes: trailer.attributes,
+            sha256: trailer.sha256,
+            bytes: trailer.size,
+            nodes: trailer.tree.as_ref().map(|tree| tree.nodes),
+            name: *name,
+            tree: trailer.tree,
+        }))
+    }
+
+    fn open_entry(&self, name: &Name) -> Result<Option<File>, Error> {
+        let Some(shard) = self.shard(&name.key.shard())? else { return Ok(None) };
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        match openat(&shard, name.to_string(), flags, Mode::empty()) {
+            Ok(fd) => Ok(Some(fd.into())),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(Error::os("open the backup")(errno)),
+        }
+    }
+}
+
+/// The nodes of a kept tree, each directory before what is in it.
+#[derive(Debug)]
+pub struct Tree {
+    id: BackupId,
+    lines: BufReader<Content>,
+    file: Arc<File>,
+}
+
+impl Tree {
+    /// The next node; `None` after the last.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`], and as the system says.
+    pub fn next_node(&mut self) -> Result<Option<Node>, Error> {
+        let mut line = Vec::new();
+        self.lines.read_until(b'\n', &mut line).map_err(|error| self.damage(error))?;
+        if line.is_empty() {
+            return Ok(None);
+        }
+        serde_json::from_slice(&line).map(Some).map_err(|_| Error::Damaged(self.id))
+    }
+
+    /// The content of a file in the tree.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] when the node is no file.
+    pub fn content(&self, node: &Node) -> Result<Content, Error> {
+        let sha256 = node.sha256.ok_or(Error::Damaged(self.id))?;
+        Ok(Content::new(Arc::clone(&self.file), node.offset, node.size, sha256))
+    }
+
+    fn damage(&self, error: io::Error) -> Error {
+        read_error(self.id, error)
+    }
+}
+
+/// Reads stored content; the read after the last byte fails with
+/// [`io::ErrorKind::InvalidData`] when what was read is not what was stored.
+#[derive(Debug)]
+pub struct Content {
+    file: Arc<File>,
+    at: u64,
+    end: u64,
+    hasher: Sha256,
+    expected: Hash,
+}
+
+impl Content {
+    fn new(file: Arc<File>, at: u64, size: u64, expected: Hash) -> Self {
+        Self { file, at, end: at.saturating_add(size), hasher: Sha256::new(), expected }
+    }
+}
+
+impl Read for Content {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let left = usize::try_from(self.end.saturating_sub(self.at)).unwrap_or(usize::MAX);
+        let length = left.min(buffer.len());
+        let Some(buffer) = buffer.get_mut(..length) else { return Ok(0) };
+        let count = self.file.read_at(buffer, self.at)?;
+        self.hasher.update(buffer.get(..count).unwrap_or_default());
+        self.at = self.at.saturating_add(count as u64);
+        let cut = count == 0 && left > 0 && length > 0;
+        let whole = || Hash::from_bytes(self.hasher.clone().finalize().into()) == self.expected;
+        if cut || (count == 0 && left == 0 && !whole()) {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the backup is damaged"));
+        }
+        Ok(count)
+    }
+}
+
+fn drain(mut content: Content) -> io::Result<()> {
+    let mut buffer = vec![0; 128 * 1024];
+    while content.read(&mut buffer)? > 0 {}
+    Ok(())
+}
+
+fn unknown(entry: &Entry) -> Error {
+    Error::Unknown(entry.id.to_string())
+}
+
+fn damage(entry: &Entry) -> impl FnOnce(io::Error) -> Error {
+    let id = entry.id;
+    move |error| read_error(id, error)
+}
+
+fn read_error(id: BackupId, error: io::Error) -> Error {
+    match error.kind() {
+        io::ErrorKind::InvalidData => Error::Damaged(id),
+        _ => Error::io("read the backup")(error),
+    }
+}

@@ -1,0 +1,189 @@
+//! What may go when: versions per path, days, total size.
+//!
+//! Never the oldest pre-image that a session made of a file within `days`:
+//! otherwise an agent could push the original out by writing often enough.
+//! When only such entries are left and there is no room, the vault is full and
+//! the change that asked must be refused.
+
+use std::collections::{HashMap, HashSet};
+
+use super::name::Name;
+
+/// How much the vault keeps: the policy's `backups.keep`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retention {
+    /// The newest so many backups of a path; what is protected comes on top.
+    /// The newest one is kept whatever this says.
+    pub versions: u64,
+    /// Days after which a backup goes.
+    pub days: u64,
+    /// Bytes that all backups together may have.
+    pub size: u64,
+}
+
+const DAY_MICROS: u64 = 24 * 60 * 60 * 1_000_000;
+
+/// What a look at entries found.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Plan {
+    /// What goes.
+    pub(super) evict: Vec<Name>,
+    /// Bytes of what stays.
+    pub(super) total: u64,
+    /// Whether the bytes that were asked for then fit.
+    pub(super) fits: bool,
+}
+
+/// Decides which of `names` go, so that `need` bytes more find room.
+///
+/// `names` is everything in the vault, or everything of one path.
+pub(super) fn plan(mut names: Vec<Name>, retention: &Retention, now: i64, need: u64) -> Plan {
+    names.sort_unstable_by_key(|name| name.id);
+    let days = i64::try_from(retention.days.saturating_mul(DAY_MICROS)).unwrap_or(i64::MAX);
+    let oldest = now.saturating_sub(days);
+    let mut plan = Plan::default();
+    let (expired, young): (Vec<Name>, Vec<Name>) =
+        names.into_iter().partition(|name| name.id.micros() < oldest);
+    plan.evict = expired;
+
+    let mut newer: HashMap<_, u64> = HashMap::new();
+    for name in &young {
+        *newer.entry(name.key).or_default() += 1;
+    }
+    let mut seen = HashSet::new();
+    let mut evictable = Vec::new();
+    for name in young {
+        let protected = seen.insert((name.key, name.group));
+        let rank = newer.entry(name.key).or_default();
+        let surplus = *rank > retention.versions.max(1);
+        *rank = rank.saturating_sub(1);
+        if !protected && surplus {
+            plan.evict.push(name);
+            continue;
+        }
+        plan.total = plan.total.saturating_add(name.size);
+        if !protected {
+            evictable.push(name);
+        }
+    }
+    make_room(&mut plan, evictable, retention.size, need);
+    plan
+}
+
+/// Evicts oldest first for size, but nothing when it would not suffice: a
+/// request that is refused must not cost backups.
+fn make_room(plan: &mut Plan, evictable: Vec<Name>, limit: u64, need: u64) {
+    let wanted = plan.total.saturating_add(need);
+    if wanted <= limit {
+        plan.fits = true;
+        return;
+    }
+    let possible: u64 = evictable.iter().map(|name| name.size).fold(0, u64::saturating_add);
+    if wanted.saturating_sub(possible) > limit {
+        return;
+    }
+    plan.fits = true;
+    // A little more than needed, so that not every save has to look at
+    // everything.
+    let goal = limit - limit / 16;
+    for name in evictable {
+        if plan.total.saturating_add(need) <= goal {
+            break;
+        }
+        plan.total = plan.total.saturating_sub(name.size);
+        plan.evict.push(name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::backup::{BackupId, name::PathKey};
+    use crate::model::{Door, Session, WorkspacePath};
+
+    const DAY: i64 = DAY_MICROS as i64;
+    const NOW: i64 = 1000 * DAY;
+    const KEEP: Retention = Retention { versions: 20, days: 30, size: 1000 };
+
+    fn name(path: &str, session: &str, micros: i64, size: u64) -> Name {
+        let session = Session {
+            id: session.to_owned(),
+            agent: "a".parse().unwrap(),
+            user: "u".to_owned(),
+            door: Door::Acp,
+        };
+        Name {
+            key: PathKey::of(&WorkspacePath::parse(path).unwrap()),
+            id: BackupId::new(micros).unwrap(),
+            group: super::super::name::Group::of(&session),
+            size,
+        }
+    }
+
+    #[test]
+    fn many_writes_do_not_push_the_original_out() {
+        let names: Vec<Name> = (0..100).map(|i| name("f", "s", NOW - 1000 + i, 1)).collect();
+        let plan = plan(names.clone(), &KEEP, NOW, 0);
+        assert_eq!(plan.evict, names[1..80]);
+        assert_eq!(plan.total, 21);
+    }
+
+    #[test]
+    fn each_sessions_first_version_stays_but_not_for_ever() {
+        let old = name("f", "s", NOW - 31 * DAY, 1);
+        let mut names = vec![old];
+        for i in 0..50 {
+            names.push(name("f", if i < 25 { "s" } else { "t" }, NOW - 1000 + i, 1));
+        }
+        let plan = plan(names.clone(), &KEEP, NOW, 0);
+        assert!(plan.evict.contains(&old));
+        assert!(!plan.evict.contains(&names[1]) && !plan.evict.contains(&names[26]));
+        assert_eq!(plan.total, 22);
+    }
+
+    #[test]
+    fn size_evicts_oldest_first_and_only_when_it_helps() {
+        let original = name("f", "s", NOW - 100, 300);
+        let (second, third) = (name("f", "s", NOW - 90, 300), name("f", "s", NOW - 80, 300));
+        let names = vec![third, original, second];
+        let small = plan(names.clone(), &KEEP, NOW, 200);
+        assert!(small.fits);
+        assert_eq!(small.evict, [second]);
+        let large = plan(names.clone(), &KEEP, NOW, 701);
+        assert!(!large.fits);
+        assert_eq!(large.evict, []);
+        assert!(plan(names, &KEEP, NOW, 700).fits);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_protected_always_stays(
+            entries in prop::collection::vec((0..4_u8, 0..3_u8, 0..60_i64, 0..500_u64), 0..80),
+            versions in 0..5_u64, size in 0..2000_u64, need in 0..800_u64,
+        ) {
+            let keep = Retention { versions, days: 30, size };
+            let names: Vec<Name> = entries.iter().map(|(path, session, age, size)| {
+                name(&path.to_string(), &session.to_string(), NOW - age * DAY, *size)
+            }).collect();
+            let plan = plan(names.clone(), &keep, NOW, need);
+            let young = |name: &&Name| name.id.micros() >= NOW - 30 * DAY;
+            for name in &names {
+                let first = names.iter().filter(young)
+                    .filter(|other| (other.key, other.group) == (name.key, name.group))
+                    .map(|other| other.id).min();
+                if first == Some(name.id) {
+                    prop_assert!(!plan.evict.contains(name));
+                }
+                let newest = names.iter().filter(|other| other.key == name.key).max_by_key(|n| n.id);
+                if newest == Some(name) && young(&name) && need == 0 && size > 100_000 {
+                    prop_assert!(!plan.evict.contains(name));
+                }
+            }
+            let stays: u64 = names.iter().filter(|n| !plan.evict.contains(n)).map(|n| n.size).sum();
+            prop_assert_eq!(stays, plan.total);
+            prop_assert_eq!(plan.fits, plan.total + need <= size);
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! Keeping a copy.
+
+use std::{
+    fs::File,
+    os::fd::{AsFd, BorrowedFd},
+};
+
+use portcullis_audit::Hash;
+use rustix::{
+    fs::{
+        AtFlags, FlockOperation, Mode, OFlags, RenameFlags, fdatasync, flock, fstat, fsync, openat,
+        renameat_with, unlinkat,
+    },
+    io::Errno,
+    rand::{GetRandomFlags, getrandom},
+};
+
+use super::{
+    BackupId, Error, Vault,
+    copy::{Sink, regular},
+    format::{Attributes, EntryKind, Trailer, TreeTrailer},
+    name::{Group, Name, PathKey},
+    tree,
+};
+use crate::{
+    model::{OperationKind, Session},
+    workspace::Permit,
+};
+
+/// On whose behalf, and for which change, a copy is made.
+#[derive(Debug, Clone, Copy)]
+pub struct Meta<'a> {
+    /// The session that asked for the change.
+    pub session: &'a Session,
+    /// The change.
+    pub operation: OperationKind,
+}
+
+/// What to keep.
+#[derive(Debug, Clone, Copy)]
+pub enum Origin<'a> {
+    /// A regular file, open for reading.
+    File(BorrowedFd<'a>),
+    /// A symbolic link's target.
+    Link(&'a [u8]),
+    /// A directory with everything in it, open for reading.
+    Tree(BorrowedFd<'a>),
+    /// An editor's unsaved buffer.
+    Bytes(&'a [u8]),
+}
+
+/// A copy that is safe on disk. Give it back to the vault as soon as it is
+/// known whether the change was made: [`Vault::keep`] or [`Vault::discard`].
+#[must_use]
+#[derive(Debug)]
+pub struct Saved {
+    /// The entry's id, for the record.
+    pub id: BackupId,
+    /// SHA-256 of the stored content; of a tree its
+    /// [`fingerprint`](super::fingerprint).
+    pub sha256: Hash,
+    /// Bytes of stored content.
+    pub bytes: u64,
+    name: Name,
+    versions: u64,
+}
+
+impl Vault {
+    /// Keeps a copy of `origin` under the permit's path. When this returns,
+    /// the copy and its name are on stable storage.
+    ///
+    /// A file that another process changes meanwhile is copied nevertheless:
+    /// hash and stored bytes agree, whatever it was. A tree must hold still.
+    ///
+    /// # Errors
+    /// [`Error::Full`] when retention leaves no room, [`Error::NoSpace`] when
+    /// the disk is full, [`Error::NotRegular`], and for trees
+    /// [`Error::Special`], [`Error::Mount`], [`Error::NotUtf8`],
+    /// [`Error::TooLarge`] and [`Error::Changed`]. Nothing is left behind then.
+    pub fn save(
+        &self,
+        permit: &Permit,
+        meta: &Meta<'_>,
+        origin: Origin<'_>,
+    ) -> Result<Saved, Error> {
+        let key = PathKey::of(permit.path());
+        let shard = self.make_shard(&key.shard())?;
+        let earlier = self.names_of(key)?;
+        let mut temp = Temp::new(self.tmp())?;
+        let body = Body::store(self, &temp.file, origin)?;
+        let mut trailer = Trailer {
+            v: 1,
+            id: String::new(),
+            path: permit.path().as_str().to_owned(),
+            kind: body.kind,
+            operation: meta.operation.as_str().to_owned(),
+            session: meta.session.id.clone(),
+            agent: meta.session.agent.as_str().to_owned(),
+            attributes: body.attributes,
+            sha256: body.sha256,
+            size: body.size,
+            tree: body.tree,
+        };
+        // Later than what there is of this path, even when the clock was set
+        // back: what is oldest must not depend on the clock.
+        let after = earlier.last().map_or(0, |newest| newest.id.micros().saturating_add(1));
+        let name = loop {
+            let id = BackupId::new(self.now().max(after))?;
+            trailer.id = id.to_string();
+            let size = trailer.write(&temp.file, body.end)?;
+            fdatasync(&temp.file).map_err(Error::os("sync the backup"))?;
+            let name = Name { key, id, group: Group::of(meta.session), size };
+            self.reserve(size)?;
+            match temp.publish(shard.as_fd(), &name.to_string()) {
+                Ok(()) => break name,
+                Err(errno) => {
+                    self.release(size)?;
+                    if errno != Errno::EXIST {
+                        return Err(Error::os("store the backup")(errno));
+                    }
+                }
+            }
+        };
+        if let Err(errno) = fsync(&shard) {
+            self.unlink(&name)?;
+            self.release(name.size)?;
+            return Err(Error::os("sync the vault")(errno));
+        }
+        let versions = earlier.len() as u64 + 1;
+        Ok(Saved { id: name.id, sha256: body.sha256, bytes: body.size, name, versions })
+    }
+
+    /// The change was made: the copy stays, and older versions of the path
+    /// that retention lets go are removed. Only now, or changes that fail
+    /// would push good versions out.
+    ///
+    /// # Errors
+    /// As the system says; the copy is kept even so.
+    pub fn keep(&self, saved: Saved) -> Result<(), Error> {
+        if saved.versions > self.retention().versions {
+            self.prune_path(saved.name.key)?;
+        }
+        Ok(())
+    }
+
+    /// The change was not made: the copy goes.
+    ///
+    /// # Errors
+    /// As the system says; then a copy too many is kept.
+    pub fn discard(&self, saved: Saved) -> Result<(), Error> {
+        if self.unlink(&saved.name)? { self.release(saved.name.size) } else { Ok(()) }
+    }
+}
+
+/// What was stored before the trailer.
+struct Body {
+    kind: EntryKind,
+    attributes: Option<Attributes>,
+    sha256: Hash,
+    size: u64,
+    tree: Option<TreeTrailer>,
+    end: u64,
+}
+
+impl Body {
+    fn store(vault: &Vault, file: &File, origin: Origin<'_>) -> Result<Self, Error> {
+        let mut sink = Sink::new(file, vault.retention().size);
+        let (kind, attributes, (sha256, size), tree) = match origin {
+            Origin::File(fd) => {
+                let attributes = Attributes::read(fd, &regular(fd)?)?;
+                (EntryKind::File, Some(attributes), sink.take(fd)?, None)
+            }
+            Origin::Tree(fd) => {
+                let stat = fstat(fd).map_err(Error::os("look at the directory"))?;
+                let attributes = Attributes::read(fd, &stat)?;
+                let spill = Temp::new(vault.tmp())?;
+                let (sha256, size, tree) = tree::pack(fd, &mut sink, &spill.file)?;
+                (EntryKind::Tree, Some(attributes), (sha256, size), Some(tree))
+            }
+            Origin::Link(bytes) | Origin::Bytes(bytes) => {
+                sink.write(bytes)?;
+                let link = matches!(origin, Origin::Link(_));
+                let kind = if link { EntryKind::Link } else { EntryKind::Buffer };
+                (kind, None, (Hash::of(bytes), bytes.len() as u64), None)
+            }
+        };
+        Ok(Self { kind, attributes, sha256, size, tree, end: sink.position() })
+    }
+}
+
+/// A file that goes when it is dropped before it was published. Its lock says
+/// that somebody is still writing it.
+struct Temp<'a> {
+    dir: BorrowedFd<'a>,
+    name: Option<String>,
+    file: File,
+}
+
+impl<'a> Temp<'a> {
+    fn new(dir: BorrowedFd<'a>) -> Result<Self, Error> {
+        const ACTION: &str = "make a file for the backup";
+        loop {
+            let mut random = [0_u8; 16];
+            getrandom(&mut random, GetRandomFlags::empty()).map_err(Error::os(ACTION))?;
+            let name = format!("{:032x}", u128::from_be_bytes(random));
+            let flags =
+                OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let fd = match openat(dir, &name, flags, Mode::RUSR | Mode::WUSR) {
+                Ok(fd) => fd,
+                Err(Errno::EXIST | Errno::INTR) => continue,
+                Err(errno) => return Err(Error::os(ACTION)(errno)),
+            };
+            let temp = Self { dir, name: Some(name), file: fd.into() };
+            // A gate that opens the vault just now may take the file for one
+            // left behind: it holds the lock for a moment, or removed the file.
+            let locked = flock(&temp.file, FlockOperation::NonBlockingLockExclusive).is_ok();
+            let stat = fstat(&temp.file).map_err(Error::os(ACTION))?;
+            if locked && stat.st_nlink == 1 {
+                return Ok(temp);
+            }
+        }
+    }
+
+    /// Gives the file its name, which must not be taken.
+    fn publish(&mut self, dir: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
+        let Some(temp) = &self.name else { return Err(Errno::INVAL) };
+        renameat_with(self.dir, temp, dir, name, RenameFlags::NOREPLACE)?;
+        self.name = None;
+        Ok(())
+    }
+}
+
+impl Drop for Temp<'_> {
+    fn drop(&mut self) {
+        if let Some(name) = &self.name {
+            // What cannot be removed now is removed at the next opening.
+            let _ = unlinkat(self.dir, name, AtFlags::empty());
+        }
+    }
+}

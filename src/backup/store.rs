@@ -1,0 +1,337 @@
+//! The vault's directories, its account of bytes, and forgetting entries.
+//!
+//! ```text
+//! backups/usage       bytes in the vault and when they were last counted
+//! backups/tmp/        entries being made, each locked by who makes it
+//! backups/00 … ff/    entries, named as `name` says
+//! ```
+//!
+//! Several gates may use one vault: the account is changed under a lock, an
+//! entry appears under its name whole or not at all, and everything else can
+//! be found out again by reading names.
+
+use std::{
+    fs::File,
+    io::Write as _,
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::fs::FileExt,
+    },
+    sync::{Mutex, PoisonError},
+};
+
+use rustix::{
+    fs::{
+        AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, fchmod, flock, fstat, fsync, mkdirat,
+        openat, unlinkat,
+    },
+    io::{Errno, retry_on_intr},
+    process::geteuid,
+};
+
+use super::{
+    Error,
+    name::{Name, PathKey, shard_name},
+    retention::{Plan, Retention, plan},
+};
+
+/// How long an account of bytes is believed, and how often old entries go.
+const COUNT_EVERY_MICROS: i64 = 24 * 60 * 60 * 1_000_000;
+
+/// The copies of what was changed or removed: `STATE/backups`.
+#[derive(Debug)]
+pub struct Vault {
+    dir: OwnedFd,
+    tmp: OwnedFd,
+    usage: Mutex<File>,
+    retention: Retention,
+    #[cfg(test)]
+    pub(super) clock: std::sync::atomic::AtomicI64,
+}
+
+impl Vault {
+    /// Opens the vault in the state directory, makes it when missing, and
+    /// removes what gates that were killed left unfinished.
+    ///
+    /// # Errors
+    /// [`Error::Foreign`] when a link, a file or another user's directory is
+    /// where the vault should be, and as the system says.
+    pub fn open(state: &cap_std::fs::Dir, retention: Retention) -> Result<Self, Error> {
+        let dir = own_directory(state.as_fd(), "backups", "backups")?;
+        let tmp = own_directory(dir.as_fd(), "tmp", "backups/tmp")?;
+        let flags =
+            OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let usage = match openat(&dir, "usage", flags, Mode::RUSR | Mode::WUSR) {
+            Ok(usage) => usage,
+            Err(Errno::LOOP | Errno::ISDIR | Errno::NXIO) => {
+                return Err(Error::Foreign("backups/usage"));
+            }
+            Err(errno) => return Err(Error::os("open the vault")(errno)),
+        };
+        let stat = fstat(&usage).map_err(Error::os("open the vault"))?;
+        if !FileType::from_raw_mode(stat.st_mode).is_file() {
+            return Err(Error::Foreign("backups/usage"));
+        }
+        let vault = Self {
+            dir,
+            tmp,
+            usage: Mutex::new(usage.into()),
+            retention,
+            #[cfg(test)]
+            clock: std::sync::atomic::AtomicI64::new(0),
+        };
+        vault.remove_unfinished()?;
+        Ok(vault)
+    }
+
+    /// What the vault keeps.
+    pub fn retention(&self) -> &Retention {
+        &self.retention
+    }
+
+    /// Forgets what retention lets go. Saving does this by itself when it
+    /// needs room, and once a day.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn prune(&self) -> Result<(), Error> {
+        self.remove_unfinished()?;
+        self.locked(|usage| self.sweep(usage, 0).map(drop))
+    }
+
+    /// Removes one entry: that of a change which a gate that crashed never
+    /// made.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`], and as the system says.
+    pub fn remove(&self, entry: &super::Entry) -> Result<(), Error> {
+        if !self.unlink(&entry.name)? {
+            return Err(Error::Unknown(entry.id.to_string()));
+        }
+        self.release(entry.name.size)
+    }
+
+    pub(super) fn tmp(&self) -> BorrowedFd<'_> {
+        self.tmp.as_fd()
+    }
+
+    /// Microseconds since 1970.
+    pub(super) fn now(&self) -> i64 {
+        #[cfg(test)]
+        {
+            let micros = self.clock.load(std::sync::atomic::Ordering::Relaxed);
+            if micros != 0 {
+                return micros;
+            }
+        }
+        jiff::Timestamp::now().as_microsecond()
+    }
+
+    /// The directory for the entries of a path; `None` when there are none.
+    pub(super) fn shard(&self, name: &str) -> Result<Option<OwnedFd>, Error> {
+        match open_directory(self.dir.as_fd(), name) {
+            Ok(shard) => Ok(Some(shard)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(Error::os("open the vault")(errno)),
+        }
+    }
+
+    /// The same, made when missing.
+    pub(super) fn make_shard(&self, name: &str) -> Result<OwnedFd, Error> {
+        match self.shard(name)? {
+            Some(shard) => Ok(shard),
+            None => own_directory(self.dir.as_fd(), name, "backups"),
+        }
+    }
+
+    /// The names of a path's entries, oldest first.
+    pub(super) fn names_of(&self, key: PathKey) -> Result<Vec<Name>, Error> {
+        let Some(shard) = self.shard(&key.shard())? else { return Ok(Vec::new()) };
+        let mut names = Vec::new();
+        read_names(shard, |name| {
+            if name.key == key {
+                names.push(name);
+            }
+        })?;
+        names.sort_unstable_by_key(|name| name.id);
+        Ok(names)
+    }
+
+    /// The names of all entries, oldest first.
+    pub(super) fn names(&self) -> Result<Vec<Name>, Error> {
+        let mut names = Vec::new();
+        for number in 0..=u8::MAX {
+            if let Some(shard) = self.shard(&shard_name(number))? {
+                read_names(shard, |name| names.push(name))?;
+            }
+        }
+        names.sort_unstable_by_key(|name| name.id);
+        Ok(names)
+    }
+
+    /// Accounts for `bytes` more, and makes room for them when needed. Done
+    /// before the entry appears, so that a crash can only make the account too
+    /// high, which the next count puts right.
+    pub(super) fn reserve(&self, bytes: u64) -> Result<(), Error> {
+        self.locked(|file| {
+            let limit = self.retention.size;
+            let now = self.now();
+            let known = Usage::read(file).filter(|usage| {
+                (usage.counted..usage.counted.saturating_add(COUNT_EVERY_MICROS)).contains(&now)
+            });
+            let usage = match known {
+                Some(usage) if usage.total.saturating_add(bytes) <= limit => usage,
+                _ => {
+                    let found = self.sweep(file, bytes)?;
+                    if !found.fits {
+                        return Err(Error::Full { limit });
+                    }
+                    Usage { total: found.total, counted: now }
+                }
+            };
+            Usage { total: usage.total.saturating_add(bytes), ..usage }.write(file)
+        })
+    }
+
+    /// Takes `bytes` out of the account.
+    pub(super) fn release(&self, bytes: u64) -> Result<(), Error> {
+        self.locked(|file| match Usage::read(file) {
+            Some(usage) => Usage { total: usage.total.saturating_sub(bytes), ..usage }.write(file),
+            None => Ok(()),
+        })
+    }
+
+    /// Removes what of one path's entries may go.
+    pub(super) fn prune_path(&self, key: PathKey) -> Result<(), Error> {
+        let unlimited = Retention { size: u64::MAX, ..self.retention };
+        let found = plan(self.names_of(key)?, &unlimited, self.now(), 0);
+        let mut freed = 0_u64;
+        for name in &found.evict {
+            if self.unlink(name)? {
+                freed = freed.saturating_add(name.size);
+            }
+        }
+        if freed > 0 { self.release(freed) } else { Ok(()) }
+    }
+
+    /// Removes an entry's file; false when it was gone already.
+    pub(super) fn unlink(&self, name: &Name) -> Result<bool, Error> {
+        let Some(shard) = self.shard(&name.key.shard())? else { return Ok(false) };
+        match unlinkat(&shard, name.to_string(), AtFlags::empty()) {
+            Ok(()) => Ok(true),
+            Err(Errno::NOENT) => Ok(false),
+            Err(errno) => Err(Error::os("remove a backup")(errno)),
+        }
+    }
+
+    /// Reads all names, removes what may go and writes the account anew.
+    fn sweep(&self, file: &File, need: u64) -> Result<Plan, Error> {
+        let now = self.now();
+        let found = plan(self.names()?, &self.retention, now, need);
+        for name in &found.evict {
+            self.unlink(name)?;
+        }
+        Usage { total: found.total, counted: now }.write(file)?;
+        Ok(found)
+    }
+
+    /// Runs `work` while no other thread or gate changes the account.
+    fn locked<T>(&self, work: impl FnOnce(&File) -> Result<T, Error>) -> Result<T, Error> {
+        const ACTION: &str = "lock the vault";
+        let usage = self.usage.lock().unwrap_or_else(PoisonError::into_inner);
+        retry_on_intr(|| flock(&*usage, FlockOperation::LockExclusive))
+            .map_err(Error::os(ACTION))?;
+        let result = work(&usage);
+        flock(&*usage, FlockOperation::Unlock).map_err(Error::os(ACTION))?;
+        result
+    }
+
+    /// Removes files in `tmp` that nobody is writing: their makers were killed.
+    fn remove_unfinished(&self) -> Result<(), Error> {
+        const ACTION: &str = "clear the vault";
+        let entries = Dir::read_from(&self.tmp).map_err(Error::os(ACTION))?;
+        for entry in entries {
+            let entry = entry.map_err(Error::os(ACTION))?;
+            let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+            let Ok(file) = openat(&self.tmp, entry.file_name(), flags, Mode::empty()) else {
+                continue;
+            };
+            if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+                match unlinkat(&self.tmp, entry.file_name(), AtFlags::empty()) {
+                    Ok(()) | Err(Errno::NOENT) => {}
+                    Err(errno) => return Err(Error::os(ACTION)(errno)),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The account: bytes of all entries, and when they were last counted, in
+/// microseconds since 1970.
+#[derive(Debug, Clone, Copy)]
+struct Usage {
+    total: u64,
+    counted: i64,
+}
+
+impl Usage {
+    /// `None` when there is none or it is damaged; then all is counted anew.
+    fn read(file: &File) -> Option<Self> {
+        let mut bytes = [0; 44];
+        file.read_exact_at(&mut bytes, 0).ok()?;
+        let text = std::str::from_utf8(&bytes).ok()?;
+        let mut words = text.strip_suffix('\n')?.split(' ');
+        let (version, total, counted) = (words.next()?, words.next()?, words.next()?);
+        if version != "1" || words.next().is_some() {
+            return None;
+        }
+        Some(Self { total: total.parse().ok()?, counted: counted.parse().ok()? })
+    }
+
+    fn write(self, mut file: &File) -> Result<(), Error> {
+        const ACTION: &str = "write the vault's account";
+        let text = format!("1 {:020} {:020}\n", self.total, self.counted.max(0));
+        file.write_all_at(text.as_bytes(), 0).map_err(Error::io(ACTION))?;
+        file.flush().map_err(Error::io(ACTION))
+    }
+}
+
+/// Reads the entries' names in a directory. Other names are nobody's business.
+fn read_names(shard: OwnedFd, mut each: impl FnMut(Name)) -> Result<(), Error> {
+    for entry in Dir::new(shard).map_err(Error::os("read the vault"))? {
+        let entry = entry.map_err(Error::os("read the vault"))?;
+        if let Some(name) = entry.file_name().to_str().ok().and_then(|name| name.parse().ok()) {
+            each(name);
+        }
+    }
+    Ok(())
+}
+
+fn open_directory(dir: BorrowedFd<'_>, name: &str) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    openat(dir, name, flags, Mode::empty())
+}
+
+/// Opens a directory that only we may enter, and makes it when missing.
+fn own_directory(dir: BorrowedFd<'_>, name: &str, shown: &'static str) -> Result<OwnedFd, Error> {
+    const ACTION: &str = "open the vault";
+    match mkdirat(dir, name, Mode::RWXU) {
+        Ok(()) => fsync(dir).map_err(Error::os(ACTION))?,
+        Err(Errno::EXIST) => {}
+        Err(errno) => return Err(Error::os(ACTION)(errno)),
+    }
+    let fd = match open_directory(dir, name) {
+        Ok(fd) => fd,
+        Err(Errno::NOTDIR | Errno::LOOP) => return Err(Error::Foreign(shown)),
+        Err(errno) => return Err(Error::os(ACTION)(errno)),
+    };
+    let stat = fstat(&fd).map_err(Error::os(ACTION))?;
+    if stat.st_uid != geteuid().as_raw() {
+        return Err(Error::Foreign(shown));
+    }
+    if stat.st_mode & 0o077 != 0 {
+        fchmod(&fd, Mode::RWXU).map_err(Error::os(ACTION))?;
+    }
+    Ok(fd)
+}

@@ -1,0 +1,261 @@
+//! `portcullis fs`: one operation from a shell, through the same gate.
+
+use std::{
+    io::{self, IsTerminal as _, Read as _, Write as _},
+    process::ExitCode,
+};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+
+use super::{
+    failure::{Context as _, Exit, Failure},
+    local::LocalGate,
+    options::Common,
+    render,
+};
+use crate::{
+    gateway::{Error, ErrorKind, Output, Refusal, Reply},
+    model::{Encoding, LineRange, Operation, OperationKind, WorkspacePath},
+    ops::Source,
+};
+
+/// Do one operation on the workspace, decided, backed up and audited
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Paths are relative to the workspace.\n\nExamples:\n  \
+    portcullis fs read src/main.rs --line 10 --limit 5\n  \
+    echo 'hello' | portcullis fs write notes/today.md\n  \
+    portcullis fs edit Cargo.toml --old 'version = \"1\"' --new 'version = \"2\"'\n  \
+    portcullis fs rm -r build --json")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    common: Common,
+    /// Print the reply, or the error, as one JSON object
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Print a file
+    #[command(visible_alias = "cat")]
+    Read {
+        path: String,
+        /// First line to print, counted from 1
+        #[arg(long, value_name = "N")]
+        line: Option<u64>,
+        /// Most lines to print
+        #[arg(long, value_name = "N")]
+        limit: Option<u64>,
+        /// Print base64, as the policy may demand for binary files
+        #[arg(long)]
+        base64: bool,
+    },
+    /// Replace a file by what comes on stdin
+    Write { path: String },
+    /// Add what comes on stdin to the end of a file
+    Append { path: String },
+    /// Replace a text that occurs exactly once
+    Edit {
+        path: String,
+        /// The text to replace
+        #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+        old: String,
+        /// The text to put there
+        #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+        new: String,
+    },
+    /// List a directory
+    #[command(visible_alias = "list")]
+    Ls {
+        #[arg(default_value = ".")]
+        path: String,
+    },
+    /// Print type, size and time of an entry
+    Stat { path: String },
+    /// Make a directory
+    Mkdir {
+        path: String,
+        /// Make missing parents too; an existing directory is no error
+        #[arg(short, long, visible_short_alias = 'p', visible_alias = "parents")]
+        recursive: bool,
+    },
+    /// Remove a file, a link or an empty directory
+    #[command(visible_alias = "remove")]
+    Rm {
+        path: String,
+        /// Remove a directory and everything in it
+        #[arg(short, long)]
+        recursive: bool,
+    },
+    /// Rename an entry
+    #[command(visible_aliases = ["rename", "move"])]
+    Mv { from: String, to: String },
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// When the gate cannot be opened, or the operation is denied or fails.
+pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
+    let gate = LocalGate::open(&args.common, "cli")?;
+    let result = perform(&gate, &args.command)?;
+    gate.close()?;
+    match result {
+        Ok(reply) => {
+            print(&args, &reply).or_fail("cannot print the reply")?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(error) => {
+            if args.json {
+                println!("{}", render::error_json(&error));
+            } else {
+                eprintln!("portcullis: {error}");
+                if let Some(receipt) = error.receipt() {
+                    eprintln!("  record: {}", receipt.seq);
+                }
+            }
+            Ok(match error.kind() {
+                ErrorKind::Denied => Exit::Denied,
+                _ => Exit::Failure,
+            }
+            .into())
+        }
+    }
+}
+
+/// Turns the command line into an operation and puts it to the gate. The inner
+/// error is the gate's answer.
+fn perform(gate: &LocalGate, command: &Command) -> Result<Result<Reply, Error>, Failure> {
+    let kind = command.kind();
+    let mut paths = Vec::new();
+    for text in command.paths() {
+        match parse(gate, text) {
+            Ok(path) => paths.push(path),
+            Err(refusal) => {
+                let refused =
+                    gate.gateway().refuse(gate.session(), kind.as_str(), Some(text), &refusal);
+                return Ok(Err(refused));
+            }
+        }
+    }
+    let mut paths = paths.into_iter();
+    let mut path = || paths.next().ok_or_else(|| Failure::new("a path is missing"));
+    let operation = match command {
+        Command::Read { line, limit, base64, .. } => Operation::Read {
+            path: path()?,
+            range: LineRange::new(*line, *limit)
+                .map_err(|error| Failure::new(error).exit(Exit::Usage))?,
+            encoding: if *base64 { Encoding::Base64 } else { Encoding::Text },
+        },
+        Command::Write { .. } => Operation::Write { path: path()?, content: stdin(gate)? },
+        Command::Append { .. } => Operation::Append { path: path()?, content: stdin(gate)? },
+        Command::Edit { old, new, .. } => {
+            Operation::Edit { path: path()?, old: old.clone(), new: new.clone() }
+        }
+        Command::Ls { .. } => Operation::List { path: path()? },
+        Command::Stat { .. } => Operation::Stat { path: path()? },
+        Command::Mkdir { recursive, .. } => {
+            Operation::Mkdir { path: path()?, recursive: *recursive }
+        }
+        Command::Rm { recursive, .. } => Operation::Remove { path: path()?, recursive: *recursive },
+        Command::Mv { .. } => Operation::Rename { from: path()?, to: path()? },
+    };
+    Ok(gate.gateway().handle(gate.session(), &operation, Source::Disk))
+}
+
+impl Command {
+    fn kind(&self) -> OperationKind {
+        match self {
+            Self::Read { .. } => OperationKind::Read,
+            Self::Write { .. } => OperationKind::Write,
+            Self::Append { .. } => OperationKind::Append,
+            Self::Edit { .. } => OperationKind::Edit,
+            Self::Ls { .. } => OperationKind::List,
+            Self::Stat { .. } => OperationKind::Stat,
+            Self::Mkdir { .. } => OperationKind::Mkdir,
+            Self::Rm { .. } => OperationKind::Remove,
+            Self::Mv { .. } => OperationKind::Rename,
+        }
+    }
+
+    fn paths(&self) -> Vec<&str> {
+        match self {
+            Self::Read { path, .. }
+            | Self::Write { path }
+            | Self::Append { path }
+            | Self::Edit { path, .. }
+            | Self::Ls { path }
+            | Self::Stat { path }
+            | Self::Mkdir { path, .. }
+            | Self::Rm { path, .. } => vec![path],
+            Self::Mv { from, to } => vec![from, to],
+        }
+    }
+}
+
+/// A path of the command line: relative to the workspace, or absolute beneath
+/// its root.
+fn parse(gate: &LocalGate, text: &str) -> Result<WorkspacePath, Refusal> {
+    let relative = match text.strip_prefix('/') {
+        None => text,
+        Some(_) => gate
+            .gateway()
+            .workspace()
+            .root()
+            .to_str()
+            .and_then(|root| text.strip_prefix(root))
+            .and_then(|rest| if rest.is_empty() { Some(rest) } else { rest.strip_prefix('/') })
+            .ok_or(Refusal::Outside)?,
+    };
+    WorkspacePath::parse(relative).map_err(Refusal::Path)
+}
+
+/// Reads what is to be written: one byte more than the policy lets through, so
+/// that the gate can refuse it.
+fn stdin(gate: &LocalGate) -> Result<Vec<u8>, Failure> {
+    if io::stdin().is_terminal() {
+        eprintln!("portcullis: reading the content from the terminal; end it with Ctrl-D");
+    }
+    let limit = gate.gateway().policy().max_size(crate::model::Access::Write);
+    let mut content = Vec::new();
+    io::stdin()
+        .lock()
+        .take(limit.saturating_add(1))
+        .read_to_end(&mut content)
+        .or_fail("cannot read the content from stdin")?;
+    Ok(content)
+}
+
+fn print(args: &Args, reply: &Reply) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    if args.json {
+        return writeln!(out, "{}", render::reply_json(reply));
+    }
+    match &reply.output {
+        Output::Content(content) => match &args.command {
+            Command::Read { base64: true, .. } => {
+                writeln!(out, "{}", STANDARD.encode(&content.bytes))?;
+            }
+            _ => out.write_all(&content.bytes)?,
+        },
+        Output::Entries(entries) => {
+            for entry in &entries.entries {
+                writeln!(out, "{}", render::entry_line(entry))?;
+            }
+            if entries.not_utf8 > 0 {
+                eprintln!("portcullis: {} names are not UTF-8 and not shown", entries.not_utf8);
+            }
+        }
+        Output::Stat(entry) => writeln!(out, "{}", render::stat_text(entry))?,
+        Output::Changed(changed) => {
+            let record = reply.receipt.seq;
+            match &changed.backup {
+                Some(backup) => eprintln!("record {record}, backup {backup}"),
+                None => eprintln!("record {record}"),
+            }
+        }
+    }
+    out.flush()
+}

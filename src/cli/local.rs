@@ -1,0 +1,143 @@
+//! A gate in this process, for commands that a person gives.
+
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
+
+use cap_std::fs::Dir;
+use serde_json::{Value, json};
+
+use super::{
+    failure::{Context as _, Failure},
+    options::Common,
+    state,
+};
+use crate::{
+    backup::{Retention, Vault},
+    config,
+    gateway::Gateway,
+    ledger::Ledger,
+    model::{AgentName, Door, Session},
+    policy::Policy,
+    workspace::Workspace,
+};
+
+/// A gate that serves the commands of this process.
+pub(crate) struct LocalGate {
+    gateway: Gateway,
+    session: Session,
+}
+
+impl LocalGate {
+    /// Opens policy, workspace and state, confines this process to them,
+    /// settles what was left unfinished, and records the start.
+    pub(crate) fn open(common: &Common, default_agent: &str) -> Result<Self, Failure> {
+        let parts = Parts::open(common)?;
+        let facts = parts.facts();
+        let session = session(common, default_agent, Door::Cli)?;
+        let gateway = assemble(parts.workspace, parts.policy, &parts.state)?;
+        gateway.start(&session, facts).or_fail("cannot record the start")?;
+        Ok(Self { gateway, session })
+    }
+
+    pub(crate) fn gateway(&self) -> &Gateway {
+        &self.gateway
+    }
+
+    pub(crate) fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// Records the stop.
+    pub(crate) fn close(self) -> Result<(), Failure> {
+        self.gateway.stop(&self.session).or_fail("cannot record the stop")
+    }
+}
+
+/// What must be opened by name before the process confines itself.
+pub(crate) struct Parts {
+    pub(crate) workspace: Workspace,
+    pub(crate) policy: Arc<Policy>,
+    pub(crate) state_path: PathBuf,
+    pub(crate) state: Dir,
+}
+
+impl Parts {
+    pub(crate) fn open(common: &Common) -> Result<Self, Failure> {
+        let policy = Arc::new(config::load_policy(&common.policy)?);
+        let workspace = Workspace::open(&common.workspace)
+            .or_fail(format_args!("cannot open the workspace `{}`", common.workspace.display()))?;
+        let state_path = match &common.state {
+            Some(path) => path.clone(),
+            None => state::default_directory(workspace.root())?,
+        };
+        let (state_path, state) = state::open(&state_path)?;
+        Ok(Self { workspace, policy, state_path, state })
+    }
+
+    /// What the `start` record says of the configuration.
+    pub(crate) fn facts(&self) -> BTreeMap<String, Value> {
+        BTreeMap::from([
+            ("version".to_owned(), json!(env!("CARGO_PKG_VERSION"))),
+            ("workspace".to_owned(), json!(self.workspace.root())),
+            ("policyName".to_owned(), json!(self.policy.name())),
+            ("policyVersion".to_owned(), json!(self.policy.version())),
+        ])
+    }
+}
+
+/// Puts ledger, vault and gateway together over opened parts.
+pub(crate) fn assemble(
+    workspace: Workspace,
+    policy: Arc<Policy>,
+    state: &Dir,
+) -> Result<Gateway, Failure> {
+    let ledger = Ledger::open(state).or_fail("cannot open the audit log")?;
+    let keep = policy.backups();
+    let retention = Retention { versions: keep.versions, days: keep.days, size: keep.size };
+    let vault = Vault::open(state, retention).or_fail("cannot open the backups")?;
+    keep_policy(state, &policy).or_fail("cannot keep the policy's text")?;
+    Gateway::open(workspace, policy, ledger, vault).or_fail("cannot recover")
+}
+
+/// Keeps the text of the policy in force, so that a reviewer can look up the
+/// hash that records name.
+fn keep_policy(state: &Dir, policy: &Policy) -> std::io::Result<()> {
+    let name = format!("policies/{}.toml", policy.sha256());
+    if state.exists(&name) {
+        return Ok(());
+    }
+    state.create_dir_all("policies")?;
+    let temp = format!("{name}.{}.tmp", std::process::id());
+    state.write(&temp, policy.bundle())?;
+    state.open(&temp)?.sync_all()?;
+    state.rename(&temp, state, &name)
+}
+
+/// The session of this process.
+pub(crate) fn session(
+    common: &Common,
+    default_agent: &str,
+    door: Door,
+) -> Result<Session, Failure> {
+    let agent: AgentName = match &common.agent {
+        Some(agent) => agent.clone(),
+        None => default_agent.parse().or_fail("cannot name the agent")?,
+    };
+    Ok(Session { id: random_id()?, agent, user: user(), door })
+}
+
+fn random_id() -> Result<String, Failure> {
+    let mut bytes = [0_u8; 16];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
+        .or_fail("cannot get random bytes")?;
+    Ok(format!("{:032x}", u128::from_be_bytes(bytes)))
+}
+
+/// The name of the user that runs this process, or the number when it has no
+/// name.
+fn user() -> String {
+    let uid = nix::unistd::getuid();
+    match nix::unistd::User::from_uid(uid) {
+        Ok(Some(user)) => user.name,
+        _ => uid.to_string(),
+    }
+}

@@ -1,0 +1,71 @@
+//! Diagnostics of a long-running gate: warnings to stderr, more to files in the
+//! state directory that rotate daily.
+//!
+//! These are for operators, not for proof: the audit log is.
+
+use std::{io::IsTerminal as _, path::Path};
+
+use tracing::level_filters::LevelFilter;
+use tracing_appender::rolling::{RollingFileAppender, Rotation};
+use tracing_subscriber::{
+    EnvFilter, Layer as _, filter::ParseError, layer::SubscriberExt as _,
+    util::SubscriberInitExt as _,
+};
+
+use super::failure::{Context as _, Exit, Failure};
+
+/// How many daily files are kept.
+const FILES: usize = 7;
+
+/// How much is logged.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Options {
+    /// How much to log to files in the state directory: error, warn, info,
+    /// debug, trace, or a filter such as `portcullis=debug`
+    #[arg(long, value_name = "LEVEL", default_value = "info", env = "PORTCULLIS_LOG")]
+    pub(crate) log: String,
+}
+
+impl Options {
+    /// The filter that the option means.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub(crate) fn filter(&self) -> Result<EnvFilter, Failure> {
+        let parse = || -> Result<EnvFilter, ParseError> { EnvFilter::builder().parse(&self.log) };
+        parse().or_fail(format_args!("cannot understand `--log {}`", self.log)).map_err(|failure| {
+            failure
+                .exit(Exit::Usage)
+                .help("use error, warn, info, debug, trace, or a filter such as `portcullis=debug`")
+        })
+    }
+}
+
+/// Starts logging for this process, into `logs` in the state directory.
+///
+/// # Errors
+/// When the first file cannot be made.
+pub(crate) fn start(options: &Options, state: &Path) -> Result<(), Failure> {
+    let files = RollingFileAppender::builder()
+        .rotation(Rotation::DAILY)
+        .filename_prefix("portcullis")
+        .filename_suffix("log")
+        .max_log_files(FILES)
+        .build(state.join("logs"))
+        .or_fail("cannot open the log file")?;
+    let to_files = tracing_subscriber::fmt::layer()
+        .with_ansi(false)
+        .with_writer(std::sync::Mutex::new(files))
+        .with_filter(options.filter()?);
+    let to_stderr = tracing_subscriber::fmt::layer()
+        .without_time()
+        .with_target(false)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr)
+        .with_filter(LevelFilter::WARN);
+    tracing_subscriber::registry()
+        .with(to_files)
+        .with(to_stderr)
+        .try_init()
+        .or_fail("cannot start logging")
+}

@@ -1,0 +1,96 @@
+//! Replies of the gate, for people and for programs.
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::{
+    gateway::{Error, Output, Reply},
+    model::Escaped,
+    ops::{Committed, Entry, EntryKind},
+};
+
+/// A reply as one JSON object.
+pub(crate) fn reply_json(reply: &Reply) -> Value {
+    let mut object = json!({ "ok": true, "receipt": reply.receipt });
+    let fields = match &reply.output {
+        Output::Content(content) => match (content.text, str::from_utf8(&content.bytes)) {
+            (true, Ok(text)) => json!({ "content": text }),
+            _ => json!({ "base64": STANDARD.encode(&content.bytes) }),
+        },
+        Output::Entries(entries) => json!({
+            "entries": entries.entries.iter().map(entry_json).collect::<Vec<_>>(),
+            "notUtf8": entries.not_utf8,
+        }),
+        Output::Stat(entry) => json!({ "stat": entry_json(entry) }),
+        Output::Changed(changed) => json!({
+            "result": match changed.committed {
+                Committed::Stored => "ok",
+                Committed::Buffered => "buffered",
+                Committed::Unchanged => "unchanged",
+            },
+            "bytes": changed.bytes,
+            "backup": changed.backup,
+        }),
+    };
+    if let (Value::Object(object), Value::Object(fields)) = (&mut object, fields) {
+        object.extend(fields);
+    }
+    object
+}
+
+/// An error as one JSON object.
+pub(crate) fn error_json(error: &Error) -> Value {
+    json!({
+        "ok": false,
+        "error": {
+            "kind": error.kind().as_str(),
+            "message": error.to_string(),
+            "rule": error.rule(),
+            "reason": error.reason(),
+        },
+        "receipt": error.receipt(),
+    })
+}
+
+fn entry_json(entry: &Entry) -> Value {
+    json!({
+        "name": entry.path.file_name().unwrap_or("."),
+        "path": entry.path.as_str(),
+        "type": entry.kind.as_str(),
+        "size": entry.size,
+        "modified": modified(entry),
+        "mode": entry.mode.map(|mode| format!("{mode:04o}")),
+    })
+}
+
+/// One line of a listing: type, size, name; names escaped.
+pub(crate) fn entry_line(entry: &Entry) -> String {
+    let name = Escaped(entry.path.file_name().unwrap_or("."));
+    let size = entry.size.map(|size| size.to_string()).unwrap_or_default();
+    let slash = if entry.kind == EntryKind::Directory { "/" } else { "" };
+    format!("{:9} {size:>12} {name}{slash}", entry.kind.as_str())
+}
+
+/// What is known of one entry, a line each.
+pub(crate) fn stat_text(entry: &Entry) -> String {
+    let mut lines =
+        vec![format!("path      {}", entry.path), format!("type      {}", entry.kind.as_str())];
+    if let Some(size) = entry.size {
+        lines.push(format!("size      {size}"));
+    }
+    if let Some(modified) = modified(entry) {
+        lines.push(format!("modified  {modified}"));
+    }
+    if let Some(mode) = entry.mode {
+        lines.push(format!("mode      {mode:04o}"));
+    }
+    lines.join("\n")
+}
+
+/// RFC 3339 in UTC.
+fn modified(entry: &Entry) -> Option<String> {
+    let (seconds, nanoseconds) = entry.modified?;
+    let nanoseconds = i32::try_from(nanoseconds).ok()?;
+    Some(Timestamp::new(seconds, nanoseconds).ok()?.to_string())
+}

@@ -1,0 +1,93 @@
+//! The state directory: log, backups, policies that were in force.
+#![expect(clippy::disallowed_methods, reason = "the state directory itself is opened by its path")]
+
+use std::{
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
+    path::{Path, PathBuf},
+};
+
+use cap_std::fs::Dir;
+use etcetera::BaseStrategy as _;
+use rustix::{fs::OFlags, io::Errno};
+use sha2::{Digest as _, Sha256};
+
+use super::failure::{Context as _, Failure};
+
+/// Where the state of the workspace at `root` is kept unless told otherwise:
+/// `$XDG_STATE_HOME/portcullis/NAME-HASH`, where the hash of the root's
+/// canonical path tells workspaces of the same name apart.
+///
+/// # Errors
+/// When there is no home directory.
+pub(crate) fn default_directory(root: &Path) -> Result<PathBuf, Failure> {
+    let dirs = etcetera::base_strategy::Xdg::new()
+        .or_fail("cannot find a place for the state")
+        .map_err(|failure| failure.help("name a directory with --state DIR"))?;
+    let base = dirs.state_dir().unwrap_or_else(|| dirs.home_dir().join(".local/state"));
+    Ok(base.join("portcullis").join(slug(root)))
+}
+
+/// A name for the workspace at `root` that is safe as a file name.
+pub(crate) fn slug(root: &Path) -> String {
+    let name = root.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+    let name: String = name
+        .chars()
+        .filter(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'))
+        .take(40)
+        .collect();
+    let hash = Sha256::digest(root.as_os_str().as_encoded_bytes());
+    let hash: String = hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    if name.is_empty() { hash } else { format!("{name}-{hash}") }
+}
+
+/// Makes the directory when it is missing (mode 0700) and opens it.
+///
+/// # Errors
+/// When it is a link, belongs to somebody else or lets others in.
+pub(crate) fn open(path: &Path) -> Result<(PathBuf, Dir), Failure> {
+    let shown = path.display();
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+        .or_fail(format_args!("cannot make the state directory `{shown}`"))?;
+    // Not O_PATH, as a `Dir` opens it: what is in the directory must be synced.
+    let opened = std::fs::OpenOptions::new()
+        .read(true)
+        .custom_flags((OFlags::DIRECTORY | OFlags::NOFOLLOW).bits().cast_signed())
+        .open(path)
+        .map_err(|error| match error.raw_os_error().map(Errno::from_raw_os_error) {
+            Some(Errno::NOTDIR | Errno::LOOP) => {
+                Failure::new(format_args!("the state directory `{shown}` is a link or a file"))
+                    .help("name the directory itself with --state DIR")
+            }
+            _ => Failure::new(format_args!("cannot open the state directory `{shown}`: {error}")),
+        })?;
+    let look =
+        opened.metadata().or_fail(format_args!("cannot look at the state directory `{shown}`"))?;
+    if look.uid() != rustix::process::geteuid().as_raw() {
+        return Err(Failure::new(format_args!(
+            "the state directory `{shown}` belongs to another user"
+        ))
+        .help("name a directory of your own with --state DIR"));
+    }
+    if look.mode() & 0o077 != 0 {
+        return Err(Failure::new(format_args!("the state directory `{shown}` lets others in"))
+            .help(format_args!("chmod 700 {shown}")));
+    }
+    let path = path.canonicalize().or_fail("cannot resolve the state directory")?;
+    Ok((path, Dir::from_std_file(opened)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workspaces_of_the_same_name_have_different_slugs() {
+        let (one, other) = (slug(Path::new("/a/web app")), slug(Path::new("/b/web app")));
+        assert!(one.starts_with("webapp-") && other.starts_with("webapp-"));
+        assert_ne!(one, other);
+        assert!(!slug(Path::new("/")).is_empty());
+    }
+}

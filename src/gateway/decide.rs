@@ -1,0 +1,140 @@
+//! Which questions an operation puts to the policy.
+
+use super::error::Failure;
+use crate::{
+    model::{Access, AgentName, OperationKind, WorkspacePath},
+    policy::{Decision, Effect, ObjectKind, Policy, Query},
+    workspace::{Resolved, TempName, Walked, Workspace},
+};
+
+/// A denial that no policy file holds.
+pub(super) fn built_in(rule: &str, reason: &str) -> Decision {
+    Decision {
+        effect: Effect::Deny,
+        rule: rule.to_owned(),
+        place: None,
+        reason: Some(reason.to_owned()),
+    }
+}
+
+/// Puts the questions of one operation, for one agent.
+#[derive(Clone, Copy)]
+pub(super) struct Decider<'a> {
+    pub(super) policy: &'a Policy,
+    pub(super) agent: &'a AgentName,
+    pub(super) operation: OperationKind,
+}
+
+impl Decider<'_> {
+    /// Asks about one name.
+    pub(super) fn name(&self, access: Access, path: &WorkspacePath) -> Decision {
+        if TempName::is_reserved(path) {
+            return built_in("names.reserved", "the name is reserved for the gate");
+        }
+        self.policy.evaluate(&self.query(access, path))
+    }
+
+    /// Asks about one name for every access that the operation needs.
+    pub(super) fn names(&self, path: &WorkspacePath) -> Result<Decision, Failure> {
+        self.all(self.operation.accesses().iter().map(|access| self.name(*access, path)))
+    }
+
+    /// Asks about the object that a path turned out to mean.
+    pub(super) fn resolved(&self, resolved: &Resolved) -> Result<Decision, Failure> {
+        let allowed = self.names(resolved.path())?;
+        self.objects(resolved, self.operation.accesses())?;
+        Ok(allowed)
+    }
+
+    /// Asks about the object of a rename's new name.
+    pub(super) fn target(&self, resolved: &Resolved) -> Result<Decision, Failure> {
+        let allowed = self.all([self.name(Access::Write, resolved.path())].into_iter())?;
+        self.objects(resolved, &[Access::Write])?;
+        Ok(allowed)
+    }
+
+    fn objects(&self, resolved: &Resolved, accesses: &[Access]) -> Result<(), Failure> {
+        let object = resolved.object();
+        let decisions = accesses.iter().map(|access| {
+            self.policy.evaluate_object(&self.query(*access, resolved.path()), &object)
+        });
+        self.all(decisions).map(drop)
+    }
+
+    /// Asks about directories that will be made on the way: they need no
+    /// permission of their own, but what is denied stays denied.
+    pub(super) fn ancestors(
+        &self,
+        workspace: &Workspace,
+        resolved: &Resolved,
+    ) -> Result<u64, Failure> {
+        if resolved.object().kind != ObjectKind::Missing {
+            return Ok(0);
+        }
+        let missing = workspace.missing_ancestors(resolved.path())?;
+        for path in &missing {
+            let query = Query {
+                agent: self.agent,
+                operation: OperationKind::Mkdir,
+                access: Access::Write,
+                path,
+            };
+            let decision = self.policy.evaluate(&query);
+            if !decision.is_allow() && !decision.is_default_deny() {
+                return Err(Failure::Denied(Box::new(decision)));
+            }
+        }
+        Ok(u64::try_from(missing.len()).unwrap_or(u64::MAX))
+    }
+
+    /// Asks whether everything beneath a directory may be removed.
+    pub(super) fn removal(&self, tree: &[Walked]) -> Result<(), Failure> {
+        let decisions = tree.iter().map(|walked| self.name(Access::Remove, &walked.path));
+        if tree.is_empty() { Ok(()) } else { self.all(decisions).map(drop) }
+    }
+
+    /// Asks whether an object and everything beneath it may have its new name,
+    /// and keeps what cannot be read from being renamed into readability.
+    pub(super) fn renaming(
+        &self,
+        from: &WorkspacePath,
+        to: &WorkspacePath,
+        tree: &[Walked],
+    ) -> Result<(), Failure> {
+        let too_long = || {
+            let error = crate::workspace::Error::TooLong;
+            Failure::Operation(error.into())
+        };
+        let itself = std::iter::once(from);
+        for old in itself.chain(tree.iter().map(|walked| &walked.path)) {
+            let new = old.rebase(from, to).ok_or_else(too_long)?;
+            let decisions = [self.name(Access::Remove, old), self.name(Access::Write, &new)];
+            self.all(decisions.into_iter()).map(drop)?;
+            let reader = Decider { operation: OperationKind::Read, ..*self };
+            let hidden = reader.name(Access::Read, old);
+            if !hidden.is_allow() && reader.name(Access::Read, &new).is_allow() {
+                return Err(Failure::Denied(Box::new(Decision {
+                    reason: Some("what cannot be read cannot be renamed to where it could".into()),
+                    ..hidden
+                })));
+            }
+        }
+        Ok(())
+    }
+
+    fn query<'a>(&'a self, access: Access, path: &'a WorkspacePath) -> Query<'a> {
+        Query { agent: self.agent, operation: self.operation, access, path }
+    }
+
+    /// The last decision, when all of them allow.
+    fn all(&self, decisions: impl Iterator<Item = Decision>) -> Result<Decision, Failure> {
+        let mut last = built_in("default", "nothing was asked");
+        for decision in decisions {
+            if !decision.is_allow() {
+                return Err(Failure::Denied(Box::new(decision)));
+            }
+            last = decision;
+        }
+        if last.is_allow() { Ok(last) } else { Err(Failure::Denied(Box::new(last))) }
+    }
+}

@@ -1,0 +1,249 @@
+//! What a door may tell about a request that was not done.
+
+use std::fmt;
+
+use portcullis_audit::Receipt;
+
+use crate::{
+    backup, ledger,
+    model::PathError,
+    ops::{self, BufferError},
+    policy::Decision,
+    workspace,
+};
+
+/// Why a request was not done, fit to be shown to the agent: no host path, no
+/// content, and the same for a denied path whether or not it exists.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Error {
+    kind: ErrorKind,
+    message: String,
+    rule: Option<String>,
+    reason: Option<String>,
+    receipt: Option<Receipt>,
+}
+
+/// The kinds of [`Error`] that doors tell apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ErrorKind {
+    /// The policy, or what is built in, says no.
+    Denied,
+    /// Nothing is there.
+    NotFound,
+    /// The request makes no sense.
+    InvalidInput,
+    /// Another process changed the object at the same time.
+    Conflict,
+    /// Something has that name already.
+    AlreadyExists,
+    /// A file stands where a directory is needed.
+    NotADirectory,
+    /// A directory stands where a file is needed.
+    IsADirectory,
+    /// The directory is not empty.
+    NotEmpty,
+    /// The disk or the vault is full.
+    NoSpace,
+    /// The editor did not do its part.
+    Editor,
+    /// The gate cannot serve: the log cannot be written.
+    Unavailable,
+    /// The operating system failed.
+    Io,
+}
+
+impl ErrorKind {
+    /// The word in records and in replies for programs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Denied => "denied",
+            Self::NotFound => "notFound",
+            Self::InvalidInput => "invalidInput",
+            Self::Conflict => "conflict",
+            Self::AlreadyExists => "alreadyExists",
+            Self::NotADirectory => "notADirectory",
+            Self::IsADirectory => "isADirectory",
+            Self::NotEmpty => "notEmpty",
+            Self::NoSpace => "noSpace",
+            Self::Editor => "editor",
+            Self::Unavailable => "unavailable",
+            Self::Io => "io",
+        }
+    }
+}
+
+impl Error {
+    /// The kind.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// The rule that denied.
+    pub fn rule(&self) -> Option<&str> {
+        self.rule.as_deref()
+    }
+
+    /// The author's reason, of a denial.
+    pub fn reason(&self) -> Option<&str> {
+        self.reason.as_deref()
+    }
+
+    /// The record that says so; `None` when none could be written.
+    pub fn receipt(&self) -> Option<&Receipt> {
+        self.receipt.as_ref()
+    }
+
+    pub(super) fn with_receipt(self, receipt: Receipt) -> Self {
+        Self { receipt: Some(receipt), ..self }
+    }
+
+    pub(super) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), rule: None, reason: None, receipt: None }
+    }
+
+    pub(super) fn denied(decision: &Decision) -> Self {
+        let message = match &decision.reason {
+            Some(reason) => format!("denied by rule `{}`: {reason}", decision.rule),
+            None => format!("denied by rule `{}`", decision.rule),
+        };
+        Self {
+            kind: ErrorKind::Denied,
+            message,
+            rule: Some(decision.rule.clone()),
+            reason: decision.reason.clone(),
+            receipt: None,
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// What went wrong inside, before it is recorded and rendered.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The object moved between two looks: try again.
+    Moved,
+    /// A decision said no.
+    Denied(Box<Decision>),
+    /// An operation failed.
+    Operation(ops::Error),
+    /// The log cannot be written.
+    Ledger(ledger::Error),
+    /// The change failed after its intent; its outcome is recorded.
+    Answered(Box<Error>),
+}
+
+impl From<ops::Error> for Failure {
+    fn from(error: ops::Error) -> Self {
+        match error {
+            ops::Error::Workspace(error) => error.into(),
+            ops::Error::Refused(decision) => Self::Denied(Box::new(decision)),
+            error => Self::Operation(error),
+        }
+    }
+}
+
+impl From<workspace::Error> for Failure {
+    fn from(error: workspace::Error) -> Self {
+        use workspace::Error as E;
+        let built_in = |rule: &str, reason: &str| {
+            Self::Denied(Box::new(super::decide::built_in(rule, reason)))
+        };
+        match error {
+            E::Moved => Self::Moved,
+            E::Outside => built_in("workspace.outside", "a link leads outside the workspace"),
+            E::Mount => built_in("workspace.mount", "another file system is mounted there"),
+            E::Loop => built_in("workspace.links", "too many links"),
+            error => Self::Operation(error.into()),
+        }
+    }
+}
+
+impl From<backup::Error> for Failure {
+    fn from(error: backup::Error) -> Self {
+        match error {
+            backup::Error::Changed => Self::Moved,
+            error => Self::Operation(ops::Error::Backup(error)),
+        }
+    }
+}
+
+impl From<ledger::Error> for Failure {
+    fn from(error: ledger::Error) -> Self {
+        Self::Ledger(error)
+    }
+}
+
+/// What an operation's error is to a door.
+pub(super) fn render(error: &ops::Error) -> Error {
+    use ops::Error as E;
+    let kind = match error {
+        E::Workspace(error) => workspace_kind(error),
+        E::Refused(decision) => return Error::denied(decision),
+        E::Conflict => ErrorKind::Conflict,
+        E::AlreadyExists => ErrorKind::AlreadyExists,
+        E::NotEmpty => ErrorKind::NotEmpty,
+        E::Invalid(_) | E::Occurrences(_) => ErrorKind::InvalidInput,
+        E::Owner => ErrorKind::Io,
+        E::Editor(BufferError::Unsupported(_)) => ErrorKind::InvalidInput,
+        E::Editor(_) => ErrorKind::Editor,
+        E::Backup(backup::Error::Full { .. } | backup::Error::NoSpace) => ErrorKind::NoSpace,
+        E::Backup(_) => ErrorKind::Io,
+    };
+    Error::new(kind, error.to_string())
+}
+
+fn workspace_kind(error: &workspace::Error) -> ErrorKind {
+    use rustix::io::Errno;
+    use workspace::Error as E;
+    match error {
+        E::NotFound => ErrorKind::NotFound,
+        E::NotADirectory => ErrorKind::NotADirectory,
+        E::IsADirectory => ErrorKind::IsADirectory,
+        E::NotUtf8 | E::TooLong | E::TooLarge => ErrorKind::InvalidInput,
+        E::Moved => ErrorKind::Conflict,
+        E::Outside | E::Mount | E::Loop => ErrorKind::Denied,
+        E::Os { errno: Errno::NOSPC | Errno::DQUOT, .. } => ErrorKind::NoSpace,
+        E::Os { .. } => ErrorKind::Io,
+    }
+}
+
+/// Why something that a peer sent never became an operation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refusal {
+    /// The path lies outside the workspace.
+    Outside,
+    /// The path is not one.
+    Path(PathError),
+    /// A parameter is missing or wrong; the text says which.
+    Parameters(String),
+    /// The peer may not call this method, or the gate does not know it.
+    Method,
+    /// The request was cancelled before it began.
+    Cancelled,
+}
+
+impl Refusal {
+    pub(super) fn render(&self) -> Error {
+        match self {
+            Self::Outside => Error::denied(&super::decide::built_in(
+                "workspace.outside",
+                "the path is outside the workspace",
+            )),
+            Self::Path(PathError::Parent) => Error::denied(&super::decide::built_in(
+                "workspace.outside",
+                "the path contains `..`",
+            )),
+            Self::Path(error) => Error::new(ErrorKind::InvalidInput, error.to_string()),
+            Self::Parameters(message) => Error::new(ErrorKind::InvalidInput, message.clone()),
+            Self::Method => Error::new(ErrorKind::InvalidInput, "method not allowed"),
+            Self::Cancelled => Error::new(ErrorKind::InvalidInput, "cancelled"),
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! What a request looks like in the log.
+
+use std::collections::BTreeMap;
+
+use portcullis_audit::Draft;
+
+use super::error::Error;
+use crate::{
+    backup::Saved,
+    model::{Operation, Session, WorkspacePath},
+    ops::Facts,
+    policy::{Decision, Policy},
+};
+
+/// The longest text of a peer that a record repeats, in characters: a path's
+/// limit, and enough to recognise anything else.
+const MAX_TEXT: usize = 4096;
+
+/// The draft of a request before anything was decided.
+pub(super) fn request(session: &Session, policy: &Policy, op: &str, path: Option<&str>) -> Draft {
+    Draft {
+        session: Some(session.id.clone()),
+        agent: Some(session.agent.to_string()),
+        user: Some(session.user.clone()),
+        door: Some(session.door.as_str().to_owned()),
+        op: Some(op.chars().take(MAX_TEXT).collect()),
+        path: path.map(|path| path.chars().take(MAX_TEXT).collect()),
+        policy_sha256: Some(policy.sha256().to_owned()),
+        ..Draft::default()
+    }
+}
+
+/// The draft of an operation before anything was decided.
+pub(super) fn operation(session: &Session, policy: &Policy, operation: &Operation) -> Draft {
+    let path = shown(operation.path());
+    let mut draft = request(session, policy, operation.kind().as_str(), Some(&path));
+    if let Operation::Rename { to, .. } = operation {
+        draft.to = Some(shown(to));
+    }
+    draft
+}
+
+/// A path as the log writes it: `.` for the root.
+pub(super) fn shown(path: &WorkspacePath) -> String {
+    if path.is_root() { ".".to_owned() } else { path.as_str().to_owned() }
+}
+
+/// Adds what was decided.
+pub(super) fn decide(draft: &mut Draft, decision: &Decision) {
+    draft.decision = Some(decision.effect.as_str().to_owned());
+    draft.rule = Some(decision.rule.clone());
+    draft.policy = decision.place.as_ref().map(|place| place.file.clone());
+    draft.line = decision.place.as_ref().map(|place| place.line);
+    draft.reason.clone_from(&decision.reason);
+}
+
+/// Adds the canonical path, when it is another one.
+pub(super) fn resolve(draft: &mut Draft, canonical: &WorkspacePath) {
+    let canonical = shown(canonical);
+    if draft.path.as_ref() != Some(&canonical) {
+        draft.resolved = Some(canonical);
+    }
+}
+
+/// Adds what the operation says of itself.
+pub(super) fn facts(draft: &mut Draft, facts: &Facts) {
+    draft.bytes = facts.bytes;
+    draft.before = facts.before;
+    draft.after = facts.after;
+    draft.temp = facts.temp.as_ref().map(|temp| temp.as_str().to_owned());
+    draft.source = facts.editor.then(|| "editor".to_owned());
+    if !facts.counts.is_empty() {
+        draft.counts = Some(facts.counts.clone());
+    }
+    if let Some(to) = &facts.to {
+        draft.to = Some(shown(to));
+    }
+}
+
+/// Adds what was kept: first the object, then the editor's buffer.
+pub(super) fn backups(draft: &mut Draft, saved: &[Saved]) {
+    let Some((first, rest)) = saved.split_first() else { return };
+    draft.before = Some(first.sha256);
+    draft.backup = Some(first.id.to_string());
+    if let Some(buffer) = rest.first() {
+        let facts = draft.facts.get_or_insert_with(BTreeMap::new);
+        facts.insert("bufferBackup".to_owned(), buffer.id.to_string().into());
+        facts.insert("bufferBefore".to_owned(), buffer.sha256.to_string().into());
+    }
+}
+
+/// Adds how it failed.
+pub(super) fn fail(draft: &mut Draft, error: &Error) {
+    draft.result = Some(error.kind().as_str().to_owned());
+    if draft.reason.is_none() {
+        draft.reason = Some(error.to_string());
+    }
+}

@@ -1,0 +1,77 @@
+//! Settling what gates that died left behind, before serving anything.
+
+use portcullis_audit::{AuditRecord, Draft};
+
+use super::record::shown;
+use crate::{
+    ledger::{self, Ledger},
+    model::WorkspacePath,
+    ops::{self, Remains, Resolution},
+    workspace::{TempName, Workspace},
+};
+
+/// Why a start could not settle what a dead gate left.
+#[derive(Debug, thiserror::Error)]
+pub enum RecoveryError {
+    /// The log cannot be read or written.
+    #[error(transparent)]
+    Ledger(#[from] ledger::Error),
+    /// An intent does not say what it was about.
+    #[error("the intent {0} cannot be understood")]
+    Malformed(u64),
+    /// The workspace does not let itself be looked at.
+    #[error("the change of intent {seq} cannot be settled: {error}")]
+    Unsettled {
+        /// The intent.
+        seq: u64,
+        /// What failed.
+        error: ops::Error,
+    },
+}
+
+/// Settles every intent without outcome whose gate is dead, and records how.
+/// Returns how many there were.
+pub(super) fn run(ledger: &Ledger, workspace: &Workspace) -> Result<usize, RecoveryError> {
+    let orphans = ledger.orphans()?;
+    let mut settled = 0;
+    for intent in orphans.intents() {
+        let remains = remains(intent).ok_or(RecoveryError::Malformed(intent.seq))?;
+        let resolution = ops::settle(workspace, &remains)
+            .map_err(|error| RecoveryError::Unsettled { seq: intent.seq, error })?;
+        orphans.resolve(intent, draft(intent, &remains, resolution))?;
+        settled += 1;
+    }
+    orphans.finish()?;
+    Ok(settled)
+}
+
+fn draft(intent: &AuditRecord, remains: &Remains, resolution: Resolution) -> Draft {
+    Draft {
+        session: intent.draft.session.clone(),
+        agent: intent.draft.agent.clone(),
+        op: intent.draft.op.clone(),
+        path: Some(shown(&remains.path)),
+        backup: intent.draft.backup.clone(),
+        result: Some(resolution.as_str().to_owned()),
+        ..Draft::default()
+    }
+}
+
+fn remains(intent: &AuditRecord) -> Option<Remains> {
+    let draft = &intent.draft;
+    let parse = |text: &String| WorkspacePath::parse(text).ok();
+    Some(Remains {
+        operation: draft.op.as_ref()?.parse().ok()?,
+        path: parse(draft.resolved.as_ref().or(draft.path.as_ref())?)?,
+        to: match &draft.to {
+            Some(to) => Some(parse(to)?),
+            None => None,
+        },
+        temp: match &draft.temp {
+            Some(temp) => Some(TempName::parse(temp)?),
+            None => None,
+        },
+        before: draft.before,
+        after: draft.after,
+    })
+}

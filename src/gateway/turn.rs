@@ -1,0 +1,256 @@
+//! One try at one request, from the question to the reply.
+
+use std::collections::BTreeMap;
+
+use portcullis_audit::Draft;
+
+use super::{
+    Changed, Error, Gateway, Output, Reply,
+    decide::Decider,
+    error::{self, Failure},
+    record,
+};
+use crate::{
+    backup::{Meta, Saved, Vault},
+    model::{Access, Operation, Session, WorkspacePath},
+    ops::{self, Change, Committed, Context, Sealed, Source, prepare},
+    policy::ObjectKind,
+    workspace::{Follow, Permit, Resolved},
+};
+
+/// One try at one request.
+pub(super) struct Turn<'a> {
+    pub(super) gate: &'a Gateway,
+    pub(super) session: &'a Session,
+    pub(super) operation: &'a Operation,
+    pub(super) source: Source<'a>,
+}
+
+impl<'a> Turn<'a> {
+    /// Runs the pipeline and fills `draft` with what becomes known on the way.
+    pub(super) fn run(&self, draft: &mut Draft) -> Result<Reply, Failure> {
+        let context = self.context();
+        let decider = self.decider();
+        let permit = self.permit(&decider, draft)?;
+        match self.operation {
+            Operation::Read { range, encoding, .. } => {
+                let content = prepare::read(&context, &permit, *range, *encoding)?;
+                self.disclose(draft, content, Output::Content)
+            }
+            Operation::List { .. } => {
+                self.disclose(draft, prepare::list(&context, &permit)?, Output::Entries)
+            }
+            Operation::Stat { .. } => self.disclose(draft, prepare::stat(&permit)?, Output::Stat),
+            Operation::Write { content, .. } => {
+                self.change(draft, prepare::write(&context, permit, content.clone())?)
+            }
+            Operation::Append { content, .. } => {
+                self.change(draft, prepare::append(&context, permit, content)?)
+            }
+            Operation::Edit { old, new, .. } => {
+                self.change(draft, prepare::edit(&context, permit, old, new)?)
+            }
+            Operation::Mkdir { recursive, .. } => {
+                self.change(draft, prepare::mkdir(&context, permit, *recursive)?)
+            }
+            Operation::Remove { recursive, .. } => {
+                if permit.object().kind == ObjectKind::Directory && *recursive {
+                    decider.removal(&self.gate.workspace.walk(permit.path())?)?;
+                }
+                self.change(draft, prepare::remove(&context, permit, *recursive)?)
+            }
+            Operation::Rename { to, .. } => {
+                let target = self.rename_target(&decider, draft, to)?;
+                let tree = match permit.object().kind {
+                    ObjectKind::Directory => self.gate.workspace.walk(permit.path())?,
+                    _ => Vec::new(),
+                };
+                decider.renaming(permit.path(), target.path(), &tree)?;
+                self.change(draft, prepare::rename(&context, permit, target, tree)?)
+            }
+        }
+    }
+
+    /// Decides on the name that was asked for, finds the object, and decides
+    /// on that.
+    fn permit(&self, decider: &Decider<'_>, draft: &mut Draft) -> Result<Permit, Failure> {
+        let path = self.operation.path();
+        record::decide(draft, &decider.names(path)?);
+        let follow = match self.operation {
+            Operation::Remove { .. } | Operation::Rename { .. } => Follow::No,
+            _ => Follow::Yes,
+        };
+        let resolved = self.gate.workspace.resolve(path, follow)?;
+        record::resolve(draft, resolved.path());
+        let decision = decider.resolved(&resolved)?;
+        record::decide(draft, &decision);
+        if matches!(
+            self.operation,
+            Operation::Write { .. } | Operation::Append { .. } | Operation::Mkdir { .. }
+        ) {
+            self.count_ancestors(decider, &resolved, draft)?;
+        }
+        Permit::new(resolved, decision).map_err(|denied| Failure::Denied(Box::new(denied)))
+    }
+
+    /// The same for the new name of a rename.
+    fn rename_target(
+        &self,
+        decider: &Decider<'_>,
+        draft: &mut Draft,
+        to: &WorkspacePath,
+    ) -> Result<Permit, Failure> {
+        let asked = decider.name(Access::Write, to);
+        if !asked.is_allow() {
+            return Err(Failure::Denied(Box::new(asked)));
+        }
+        let resolved = self.gate.workspace.resolve(to, Follow::No)?;
+        let decision = decider.target(&resolved)?;
+        self.count_ancestors(decider, &resolved, draft)?;
+        Permit::new(resolved, decision).map_err(|denied| Failure::Denied(Box::new(denied)))
+    }
+
+    fn count_ancestors(
+        &self,
+        decider: &Decider<'_>,
+        resolved: &Resolved,
+        draft: &mut Draft,
+    ) -> Result<(), Failure> {
+        let directories = decider.ancestors(&self.gate.workspace, resolved)?;
+        if directories > 0 {
+            let counts = draft.counts.get_or_insert_with(BTreeMap::new);
+            counts.insert("directories".to_owned(), directories);
+        }
+        Ok(())
+    }
+
+    /// Record, then disclose.
+    fn disclose<T>(
+        &self,
+        draft: &mut Draft,
+        sealed: Sealed<T>,
+        output: impl FnOnce(T) -> Output,
+    ) -> Result<Reply, Failure> {
+        record::facts(draft, sealed.facts());
+        draft.result = Some("ok".to_owned());
+        let grant = self.gate.ledger.record(draft.clone())?;
+        let (content, receipt) = sealed.disclose(grant);
+        Ok(Reply { receipt, output: output(content) })
+    }
+
+    /// Keep the old bytes, record the intent, act, record the outcome.
+    fn change(
+        &self,
+        draft: &mut Draft,
+        sealed: Sealed<Box<dyn Change + 'a>>,
+    ) -> Result<Reply, Failure> {
+        let gate = self.gate;
+        let saved = self.keep(&sealed)?;
+        if !sealed.is_based_on(&saved) {
+            discard(&gate.vault, saved);
+            return Err(Failure::Moved);
+        }
+        let counts = draft.counts.take();
+        record::facts(draft, sealed.facts());
+        draft.counts = draft.counts.take().or(counts);
+        record::backups(draft, &saved);
+        let bytes = sealed.facts().bytes;
+        let grant = match gate.ledger.admit(draft.clone()) {
+            Ok(grant) => grant,
+            Err(error) => {
+                discard(&gate.vault, saved);
+                return Err(error.into());
+            }
+        };
+        let (receipt, committed) = sealed.commit(grant, &saved);
+        let mut outcome = Draft {
+            session: draft.session.clone(),
+            agent: draft.agent.clone(),
+            op: draft.op.clone(),
+            path: draft.path.clone(),
+            ..Draft::default()
+        };
+        match committed {
+            Ok(committed) => {
+                outcome.result = Some(result(committed).to_owned());
+                gate.ledger.complete(&receipt, outcome)?;
+                let backup = saved.first().map(|saved| saved.id.to_string());
+                keep(&gate.vault, saved);
+                Ok(Reply { receipt, output: Output::Changed(Changed { committed, bytes, backup }) })
+            }
+            Err(error) => {
+                let rendered = match Failure::from(error) {
+                    Failure::Operation(error) => error::render(&error),
+                    Failure::Denied(decision) => Error::denied(&decision),
+                    _ => error::render(&ops::Error::Conflict),
+                };
+                record::fail(&mut outcome, &rendered);
+                gate.ledger.complete(&receipt, outcome)?;
+                Err(Failure::Answered(Box::new(rendered.with_receipt(receipt))))
+            }
+        }
+    }
+
+    /// Keeps everything that the change will replace.
+    fn keep(&self, sealed: &Sealed<Box<dyn Change + 'a>>) -> Result<Vec<Saved>, Failure> {
+        let vault = &self.gate.vault;
+        let mut saved = Vec::new();
+        for origin in sealed.origins() {
+            let permit = sealed.permit();
+            let meta = Meta { session: self.session, operation: self.operation.kind() };
+            match vault.save(permit, &meta, origin) {
+                Ok(one) => saved.push(one),
+                Err(error) => {
+                    discard(vault, saved);
+                    return Err(error.into());
+                }
+            }
+        }
+        Ok(saved)
+    }
+
+    fn context(&self) -> Context<'a> {
+        Context {
+            workspace: &self.gate.workspace,
+            policy: &self.gate.policy,
+            agent: &self.session.agent,
+            operation: self.operation.kind(),
+            source: self.source,
+        }
+    }
+
+    fn decider(&self) -> Decider<'a> {
+        Decider {
+            policy: &self.gate.policy,
+            agent: &self.session.agent,
+            operation: self.operation.kind(),
+        }
+    }
+}
+
+fn result(committed: Committed) -> &'static str {
+    match committed {
+        Committed::Stored => "ok",
+        Committed::Buffered => "buffered",
+        Committed::Unchanged => "unchanged",
+    }
+}
+
+/// The change was made: what was kept stays, older versions may go.
+fn keep(vault: &Vault, saved: Vec<Saved>) {
+    for one in saved {
+        if let Err(error) = vault.keep(one) {
+            tracing::warn!(%error, "an old backup could not be removed");
+        }
+    }
+}
+
+/// Lets go of what was kept for a change that was never begun. After its
+/// intent a copy stays whatever happens: nobody can be sure then.
+fn discard(vault: &Vault, saved: Vec<Saved>) {
+    for one in saved {
+        if let Err(error) = vault.discard(one) {
+            tracing::warn!(%error, "a needless backup could not be removed");
+        }
+    }
+}

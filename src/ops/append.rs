@@ -1,0 +1,21 @@
+//! Adding to the end of a file.
+
+use super::{Change, Context, Error, Sealed, content::Current, replace::Replacement};
+use crate::{model::Access, workspace::Permit};
+
+/// Reads the old content, and checks the file that would result.
+///
+/// # Errors
+/// When it is no file, changed its place, or the policy denies the result.
+pub fn prepare<'a>(
+    context: &Context<'a>,
+    permit: Permit,
+    addition: &[u8],
+) -> Result<Sealed<Box<dyn Change + 'a>>, Error> {
+    let current = Current::look_for_change(context, &permit)?;
+    let old = current.bytes(context, &permit, Access::Write)?;
+    let mut content = old.clone().unwrap_or_default();
+    content.extend_from_slice(addition);
+    context.check(Access::Write, permit.path(), &content)?;
+    Replacement::new(*context, permit, current, old.as_deref(), content)
+}

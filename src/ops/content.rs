@@ -1,0 +1,86 @@
+//! The content that is there now: on the disk, in the editor, or both.
+
+use std::fs::File;
+
+use portcullis_audit::Hash;
+
+use super::{BufferError, Context, Error, Source};
+use crate::{
+    backup::content_hash,
+    model::Access,
+    policy::ObjectKind,
+    workspace::{self, Permit, read_bounded},
+};
+use std::os::fd::AsFd as _;
+
+/// What an agent that reads the file now would see, and where it lives.
+pub(super) struct Current {
+    /// The file on the disk; `None` when there is none, or when only the
+    /// editor is asked.
+    pub(super) disk: Option<File>,
+    /// The editor's buffer where that is what counts.
+    pub(super) buffer: Option<Vec<u8>>,
+}
+
+impl Current {
+    /// Looks at disk and editor as the source says.
+    pub(super) fn look(context: &Context<'_>, permit: &Permit) -> Result<Self, Error> {
+        let disk = match permit.object().kind {
+            ObjectKind::Missing => None,
+            _ => Some(permit.open_file(context.workspace)?),
+        };
+        let buffer = match context.source {
+            Source::Disk => None,
+            Source::Auto(buffers) | Source::Editor(buffers) => buffers.read(permit.path())?,
+        };
+        Ok(Self { disk, buffer })
+    }
+
+    /// As [`Current::look`], for a change: a buffer that equals the disk does
+    /// not count, so that the change goes to the disk.
+    pub(super) fn look_for_change(context: &Context<'_>, permit: &Permit) -> Result<Self, Error> {
+        let mut current = match Self::look(context, permit) {
+            // An editor that only takes writes has no buffer to lose.
+            Err(Error::Editor(BufferError::Unsupported(_)))
+                if matches!(context.source, Source::Auto(_)) =>
+            {
+                Self::look(&Context { source: Source::Disk, ..*context }, permit)?
+            }
+            other => other?,
+        };
+        if let (Source::Auto(_), Some(buffer), Some(disk)) =
+            (context.source, &current.buffer, &current.disk)
+            && content_hash(disk.as_fd())? == Hash::of(buffer)
+        {
+            current.buffer = None;
+        }
+        Ok(current)
+    }
+
+    /// The bytes, at most one more than the policy lets `access` have.
+    pub(super) fn bytes(
+        &self,
+        context: &Context<'_>,
+        permit: &Permit,
+        access: Access,
+    ) -> Result<Option<Vec<u8>>, Error> {
+        match (&self.buffer, &self.disk, context.source) {
+            (Some(buffer), _, _) => Ok(Some(buffer.clone())),
+            (None, _, Source::Editor(_)) | (None, None, _) => Ok(None),
+            (None, Some(disk), _) => {
+                let size = permit.stat().map_or(0, |stat| stat.size);
+                Ok(Some(read_bounded(disk, size, context.policy.max_size(access))?))
+            }
+        }
+    }
+
+    /// As [`Current::bytes`], where a missing file is an error.
+    pub(super) fn existing_bytes(
+        &self,
+        context: &Context<'_>,
+        permit: &Permit,
+        access: Access,
+    ) -> Result<Vec<u8>, Error> {
+        self.bytes(context, permit, access)?.ok_or(Error::Workspace(workspace::Error::NotFound))
+    }
+}

@@ -1,0 +1,43 @@
+//! Why an operation that was allowed could not be done.
+
+use super::BufferError;
+use crate::{backup, policy::Decision, workspace};
+
+/// Why an operation could not be prepared or committed. After any of these the
+/// old state is whole.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The workspace could not be reached as asked.
+    #[error(transparent)]
+    Workspace(#[from] workspace::Error),
+    /// The policy denies the content.
+    #[error("denied by rule `{}`", .0.rule)]
+    Refused(Decision),
+    /// Another process changed the object meanwhile; nothing was replaced.
+    #[error(
+        "another process changed the file at the same time; nothing was lost, read it and try again"
+    )]
+    Conflict,
+    /// Something has that name already.
+    #[error("already exists")]
+    AlreadyExists,
+    /// The directory is not empty and `recursive` was not asked for.
+    #[error("the directory is not empty")]
+    NotEmpty,
+    /// What was asked for makes no sense for this object.
+    #[error("{0}")]
+    Invalid(&'static str),
+    /// The text to replace does not occur exactly once.
+    #[error("the old text occurs {0} times, it must occur exactly once")]
+    Occurrences(usize),
+    /// The file belongs to somebody else and the gate may not give the new one
+    /// to them.
+    #[error("the file's owner could not be kept")]
+    Owner,
+    /// The editor did not do its part.
+    #[error(transparent)]
+    Editor(#[from] BufferError),
+    /// The vault did not do its part.
+    #[error("the backup failed: {0}")]
+    Backup(#[from] backup::Error),
+}

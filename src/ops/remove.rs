@@ -1,0 +1,208 @@
+//! Removing an entry: moved aside in one step, compared with what the vault
+//! holds, then deleted.
+
+use std::{
+    fs::File,
+    os::fd::{AsFd, AsRawFd as _, OwnedFd},
+};
+
+use rustix::{
+    fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, openat, renameat_with, unlinkat},
+    io::Errno,
+};
+
+use super::{
+    Change, Committed, Context, Error, Facts, Sealed,
+    swap::{self, Expected},
+};
+use crate::{
+    backup::{Origin, Saved},
+    model::WorkspacePath,
+    policy::ObjectKind,
+    workspace::{self, Listing, Parent, Permit, Stat, TempName},
+};
+
+enum Target {
+    File(File),
+    Link(String),
+    Directory(OwnedFd),
+}
+
+struct Removal<'a> {
+    context: Context<'a>,
+    permit: Permit,
+    stat: Stat,
+    target: Target,
+}
+
+/// Opens what is to go, so that it can be kept.
+///
+/// # Errors
+/// [`Error::NotEmpty`] for a directory with entries unless `recursive`.
+pub fn prepare<'a>(
+    context: &Context<'a>,
+    permit: Permit,
+    recursive: bool,
+) -> Result<Sealed<Box<dyn Change + 'a>>, Error> {
+    if permit.path().is_root() {
+        return Err(Error::Invalid("the workspace itself is never removed"));
+    }
+    let stat = *permit.stat().ok_or(Error::Workspace(workspace::Error::NotFound))?;
+    let target = match stat.kind {
+        ObjectKind::Symlink => Target::Link(permit.link_target()?),
+        ObjectKind::Directory => {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+            let directory = permit.open(context.workspace, flags)?;
+            let listing = Listing::read(&directory)?;
+            if !recursive && (!listing.entries.is_empty() || listing.not_utf8 > 0) {
+                return Err(Error::NotEmpty);
+            }
+            Target::Directory(directory)
+        }
+        _ => Target::File(permit.open_file(context.workspace)?),
+    };
+    let facts = Facts { temp: Some(TempName::new()?), ..Facts::default() };
+    let change: Box<dyn Change + 'a> =
+        Box::new(Removal { context: *context, permit, stat, target });
+    Ok(Sealed::new(change, facts))
+}
+
+impl Change for Removal<'_> {
+    fn permit(&self) -> &Permit {
+        &self.permit
+    }
+
+    fn origins(&self) -> Vec<Origin<'_>> {
+        vec![match &self.target {
+            Target::File(file) => Origin::File(file.as_fd()),
+            Target::Link(target) => Origin::Link(target.as_bytes()),
+            Target::Directory(directory) => Origin::Tree(directory.as_fd()),
+        }]
+    }
+
+    fn is_based_on(&self, _saved: &[Saved]) -> bool {
+        true
+    }
+
+    fn commit(
+        self: Box<Self>,
+        temp: Option<&TempName>,
+        saved: &[Saved],
+    ) -> Result<Committed, Error> {
+        let (Some(temp), Some(saved)) = (temp, saved.first()) else {
+            return Err(Error::Conflict);
+        };
+        let expected = Expected { identity: self.stat.identity, sha256: saved.sha256 };
+        let path: &WorkspacePath = self.permit.path();
+        let parent = self.context.workspace.open_parent(path)?;
+        self.context.workspace.confirm(&parent, path)?;
+        move_aside(&parent, temp)?;
+        if !expected.is_at(&parent, temp.as_str()) {
+            swap::put_back(&parent, temp)?;
+            return Err(Error::Conflict);
+        }
+        let condemned = condemn(&parent, temp)?;
+        delete(&parent, condemned.as_str())?;
+        parent.sync()?;
+        Ok(Committed::Stored)
+    }
+}
+
+/// Gives the object a name that is never served.
+fn move_aside(parent: &Parent, temp: &TempName) -> Result<(), Error> {
+    match renameat_with(parent, parent.name(), parent, temp.as_str(), RenameFlags::NOREPLACE) {
+        Ok(()) => Ok(parent.sync()?),
+        Err(Errno::NOENT) => Err(Error::Conflict),
+        Err(errno) => Err(workspace::Error::os("move the object aside")(errno).into()),
+    }
+}
+
+/// Marks what was moved aside as proven to be in the vault.
+fn condemn(parent: &Parent, temp: &TempName) -> Result<TempName, Error> {
+    let condemned = temp.condemned();
+    renameat_with(parent, temp.as_str(), parent, condemned.as_str(), RenameFlags::NOREPLACE)
+        .map_err(workspace::Error::os("move the object aside"))?;
+    parent.sync()?;
+    Ok(condemned)
+}
+
+/// Deletes the entry `name` and all beneath it.
+///
+/// Directories inside are first moved up to the top one, so that two
+/// descriptors do however deep the tree is.
+///
+/// # Errors
+/// As the system says; what is left keeps its names.
+pub(super) fn delete(parent: &Parent, name: &str) -> Result<(), Error> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+    match parent.stat(name)?.kind {
+        ObjectKind::Directory => {}
+        _ => return swap::unlink(parent, name),
+    }
+    let top = parent.open(name, flags)?;
+    let mut moved = 0_u64;
+    loop {
+        let mut directories = 0;
+        for (entry, is_directory) in entries(&top)? {
+            if !is_directory {
+                unlink_in(&top, &entry, AtFlags::empty())?;
+                continue;
+            }
+            directories += 1;
+            let inner = openat(
+                &top,
+                entry.as_c_str(),
+                flags | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+                Mode::empty(),
+            )
+            .map_err(workspace::Error::os("open the directory"))?;
+            for (child, is_directory) in entries(&inner)? {
+                if !is_directory {
+                    unlink_in(&inner, &child, AtFlags::empty())?;
+                    continue;
+                }
+                moved += 1;
+                let unique = format!("{}-{moved}-{}", std::process::id(), top.as_raw_fd());
+                renameat_with(&inner, child.as_c_str(), &top, unique, RenameFlags::NOREPLACE)
+                    .map_err(workspace::Error::os("remove the directory"))?;
+            }
+            unlink_in(&top, &entry, AtFlags::REMOVEDIR)?;
+        }
+        if directories == 0 {
+            break;
+        }
+    }
+    unlinkat(parent, name, AtFlags::REMOVEDIR)
+        .map_err(|errno| workspace::Error::os("remove the directory")(errno).into())
+}
+
+fn unlink_in(directory: &OwnedFd, name: &std::ffi::CString, flags: AtFlags) -> Result<(), Error> {
+    match unlinkat(directory, name.as_c_str(), flags) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(errno) => Err(workspace::Error::os("remove an entry")(errno).into()),
+    }
+}
+
+/// The entries of a directory, and whether each is a directory itself. Names
+/// are bytes here: nothing is disclosed, and all must go.
+fn entries(directory: impl AsFd) -> Result<Vec<(std::ffi::CString, bool)>, Error> {
+    let read = workspace::Error::os("read the directory");
+    let mut entries = Vec::new();
+    for entry in Dir::read_from(&directory).map_err(read)? {
+        let entry = entry.map_err(workspace::Error::os("read the directory"))?;
+        if matches!(entry.file_name().to_bytes(), b"." | b"..") {
+            continue;
+        }
+        let is_directory = match entry.file_type() {
+            FileType::Unknown => {
+                let stat =
+                    rustix::fs::statat(&directory, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW)
+                        .map_err(workspace::Error::os("look at an entry"))?;
+                FileType::from_raw_mode(stat.st_mode) == FileType::Directory
+            }
+            other => other == FileType::Directory,
+        };
+        entries.push((entry.file_name().to_owned(), is_directory));
+    }
+    Ok(entries)
+}

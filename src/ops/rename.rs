@@ -1,0 +1,168 @@
+//! Giving an entry another name.
+
+use std::fs::File;
+use std::os::fd::AsFd as _;
+
+use rustix::{
+    fs::{RenameFlags, renameat_with},
+    io::Errno,
+};
+
+use super::{
+    Change, Committed, Context, Error, Facts, Sealed, parents,
+    swap::{self, Expected},
+};
+use crate::{
+    backup::{Origin, Saved},
+    model::WorkspacePath,
+    policy::ObjectKind,
+    workspace::{self, Identity, Parent, Permit, Stat, TempName, Walked},
+};
+
+struct Rename<'a> {
+    context: Context<'a>,
+    from: Permit,
+    to: Permit,
+    moving: Stat,
+    /// The file that the rename replaces.
+    replaced: Option<(Stat, File)>,
+    /// What was decided on beneath a directory.
+    tree: Vec<Walked>,
+}
+
+/// Checks that the rename makes sense. `tree` is what was decided on beneath a
+/// directory.
+///
+/// # Errors
+/// When nothing is there, the new name is taken by a directory, or a directory
+/// would go into itself.
+pub fn prepare<'a>(
+    context: &Context<'a>,
+    from: Permit,
+    to: Permit,
+    tree: Vec<Walked>,
+) -> Result<Sealed<Box<dyn Change + 'a>>, Error> {
+    if from.path().is_root() || to.path().is_root() {
+        return Err(Error::Invalid("the workspace itself is never renamed"));
+    }
+    let moving = *from.stat().ok_or(Error::Workspace(workspace::Error::NotFound))?;
+    if moving.kind == ObjectKind::Directory
+        && from.path() != to.path()
+        && to.path().is_within(from.path())
+    {
+        return Err(Error::Invalid("a directory cannot be moved into itself"));
+    }
+    let replaced = match to.stat() {
+        None => None,
+        Some(_) if from.path() == to.path() => None,
+        Some(stat)
+            if stat.kind == ObjectKind::File
+                && moving.kind != ObjectKind::Directory
+                && stat.identity != moving.identity =>
+        {
+            Some((*stat, to.open_file(context.workspace)?))
+        }
+        Some(_) => return Err(Error::AlreadyExists),
+    };
+    let facts = Facts { to: Some(to.path().clone()), ..Facts::default() };
+    let change: Box<dyn Change + 'a> =
+        Box::new(Rename { context: *context, from, to, moving, replaced, tree });
+    Ok(Sealed::new(change, facts))
+}
+
+impl Change for Rename<'_> {
+    fn permit(&self) -> &Permit {
+        &self.from
+    }
+
+    fn origins(&self) -> Vec<Origin<'_>> {
+        self.replaced.iter().map(|(_, file)| Origin::File(file.as_fd())).collect()
+    }
+
+    fn is_based_on(&self, _saved: &[Saved]) -> bool {
+        true
+    }
+
+    fn commit(self: Box<Self>, _: Option<&TempName>, saved: &[Saved]) -> Result<Committed, Error> {
+        let workspace = self.context.workspace;
+        let (from, to) = (self.from.path(), self.to.path());
+        if from == to {
+            return Ok(Committed::Unchanged);
+        }
+        parents::create(workspace, to)?;
+        let old = workspace.open_parent(from)?;
+        let new = workspace.open_parent(to)?;
+        workspace.confirm(&old, from)?;
+        workspace.confirm(&new, to)?;
+        match (&self.replaced, saved.first()) {
+            (Some((stat, _)), Some(saved)) => {
+                let replaced = Expected { identity: stat.identity, sha256: saved.sha256 };
+                exchange(&old, &new, self.moving.identity, &replaced)?;
+            }
+            (None, _) => self.move_to_free_name(&old, &new)?,
+            (Some(_), None) => return Err(Error::Conflict),
+        }
+        new.sync()?;
+        old.sync()?;
+        Ok(Committed::Stored)
+    }
+}
+
+impl Rename<'_> {
+    /// Renames, then looks whether what moved is what was decided on; if not,
+    /// renames back.
+    fn move_to_free_name(&self, old: &Parent, new: &Parent) -> Result<(), Error> {
+        match renameat_with(old, old.name(), new, new.name(), RenameFlags::NOREPLACE) {
+            Ok(()) => {}
+            Err(Errno::EXIST | Errno::NOENT) => return Err(Error::Conflict),
+            Err(errno) => return Err(workspace::Error::os("rename")(errno).into()),
+        }
+        let same = new.stat(new.name()).is_ok_and(|stat| stat.identity == self.moving.identity);
+        if same && self.tree_is_as_decided() {
+            return Ok(());
+        }
+        renameat_with(new, new.name(), old, old.name(), RenameFlags::NOREPLACE)
+            .map_err(workspace::Error::os("rename back"))?;
+        Err(Error::Conflict)
+    }
+
+    fn tree_is_as_decided(&self) -> bool {
+        if self.moving.kind != ObjectKind::Directory {
+            return true;
+        }
+        let key =
+            |walked: &Walked, path: Option<WorkspacePath>| path.map(|p| (p, walked.stat.identity));
+        let Ok(now) = self.context.workspace.walk(self.to.path()) else { return false };
+        let mut now: Vec<_> = now.iter().map(|w| key(w, Some(w.path.clone()))).collect();
+        let mut decided: Vec<_> = self
+            .tree
+            .iter()
+            .map(|w| key(w, w.path.rebase(self.from.path(), self.to.path())))
+            .collect();
+        now.sort_unstable();
+        decided.sort_unstable();
+        now == decided
+    }
+}
+
+/// Exchanges the two names, proves that what came out is what the vault holds,
+/// and removes it.
+fn exchange(
+    old: &Parent,
+    new: &Parent,
+    moving: Identity,
+    replaced: &Expected,
+) -> Result<(), Error> {
+    let exchange = || renameat_with(old, old.name(), new, new.name(), RenameFlags::EXCHANGE);
+    match exchange() {
+        Ok(()) => {}
+        Err(Errno::NOENT) => return Err(Error::Conflict),
+        Err(errno) => return Err(workspace::Error::os("exchange the files")(errno).into()),
+    }
+    let moved = new.stat(new.name()).is_ok_and(|stat| stat.identity == moving);
+    if moved && replaced.is_at(old, old.name()) {
+        return swap::unlink(old, old.name());
+    }
+    exchange().map_err(workspace::Error::os("exchange the files back"))?;
+    Err(Error::Conflict)
+}

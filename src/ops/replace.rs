@@ -1,0 +1,207 @@
+//! The change that write, append and edit share: a file gets a new content.
+
+use std::{
+    fs::File,
+    io::Write as _,
+    os::fd::{AsFd as _, OwnedFd},
+};
+
+use portcullis_audit::Hash;
+use rustix::{
+    fs::{
+        Gid, Mode, OFlags, Uid, XattrFlags, fchmod, fchown, fgetxattr, fremovexattr, fsetxattr,
+        fsync, openat,
+    },
+    io::Errno,
+};
+
+use super::{
+    Change, Committed, Context, Error, Facts, Sealed, Source,
+    content::Current,
+    parents,
+    swap::{self, Expected},
+};
+use crate::{
+    backup::{Origin, Saved, content_hash},
+    workspace::{self, Parent, Permit, Stat, TempName},
+};
+
+/// The POSIX access control list of a file (`acl(5)`).
+const ACL: &str = "system.posix_acl_access";
+
+/// A new content for one file.
+pub(super) struct Replacement<'a> {
+    context: Context<'a>,
+    permit: Permit,
+    current: Current,
+    /// Hash of the old content that the new one was computed from.
+    based_on: Option<Hash>,
+    content: Vec<u8>,
+    through_editor: bool,
+}
+
+impl<'a> Replacement<'a> {
+    /// Seals the change from what is there, `old` where it was looked at, to
+    /// `content`.
+    pub(super) fn new(
+        context: Context<'a>,
+        permit: Permit,
+        current: Current,
+        old: Option<&[u8]>,
+        content: Vec<u8>,
+    ) -> Result<Sealed<Box<dyn Change + 'a>>, Error> {
+        let through_editor = match context.source {
+            Source::Disk => false,
+            Source::Auto(_) => current.buffer.is_some(),
+            Source::Editor(_) => true,
+        };
+        let facts = Facts {
+            bytes: u64::try_from(content.len()).ok(),
+            after: Some(Hash::of(&content)),
+            temp: if through_editor { None } else { Some(TempName::new()?) },
+            editor: through_editor,
+            ..Facts::default()
+        };
+        let based_on = old.map(Hash::of);
+        let change = Self { context, permit, current, based_on, content, through_editor };
+        Ok(Sealed::new(Box::new(change), facts))
+    }
+
+    fn commit_to_disk(&self, temp: &TempName, saved: &[Saved]) -> Result<Committed, Error> {
+        let workspace = self.context.workspace;
+        let path = self.permit.path();
+        parents::create(workspace, path)?;
+        let parent = workspace.open_parent(path)?;
+        let new = create(&parent, temp, self.permit.stat())?;
+        let placed = self.fill_and_place(&parent, temp, &new, saved);
+        if placed.is_err() && parent.stat(temp.as_str()).is_ok_and(|stat| is_ours(&stat, &new)) {
+            swap::unlink(&parent, temp.as_str())?;
+        }
+        placed?;
+        parent.sync()?;
+        Ok(Committed::Stored)
+    }
+
+    fn fill_and_place(
+        &self,
+        parent: &Parent,
+        temp: &TempName,
+        new: &OwnedFd,
+        saved: &[Saved],
+    ) -> Result<(), Error> {
+        let mut file = File::from(new.try_clone().map_err(workspace::Error::io("open the file"))?);
+        file.write_all(&self.content).map_err(workspace::Error::io("write the file"))?;
+        if let (Some(stat), Some(old)) = (self.permit.stat(), &self.current.disk) {
+            keep_ownership(new, old, stat)?;
+        }
+        fsync(new).map_err(workspace::Error::os("sync the file"))?;
+        self.context.workspace.confirm(parent, self.permit.path())?;
+        match (self.permit.stat(), saved.first()) {
+            (Some(stat), Some(saved)) => {
+                let old = Expected { identity: stat.identity, sha256: saved.sha256 };
+                swap::replace(parent, temp, Stat::of(new)?.identity, &old)
+            }
+            (None, _) => swap::place(parent, temp),
+            (Some(_), None) => Err(Error::Conflict),
+        }
+    }
+
+    /// Hands the content to the editor and looks whether the disk shows it.
+    fn commit_to_editor(&self) -> Result<Committed, Error> {
+        let (Source::Auto(buffers) | Source::Editor(buffers)) = self.context.source else {
+            return Err(Error::Conflict);
+        };
+        buffers.write(self.permit.path(), &self.content)?;
+        let shown = self
+            .context
+            .workspace
+            .open_at(self.permit.path(), OFlags::RDONLY)
+            .map_err(Error::from)
+            .and_then(|file| Ok(content_hash(file.as_fd())?));
+        match shown {
+            Ok(hash) if hash == Hash::of(&self.content) => Ok(Committed::Stored),
+            _ => Ok(Committed::Buffered),
+        }
+    }
+}
+
+impl Change for Replacement<'_> {
+    fn permit(&self) -> &Permit {
+        &self.permit
+    }
+
+    fn origins(&self) -> Vec<Origin<'_>> {
+        let disk = self.current.disk.iter().map(|file| Origin::File(file.as_fd()));
+        let buffer = self.current.buffer.iter().map(|bytes| Origin::Bytes(bytes));
+        disk.chain(buffer).collect()
+    }
+
+    fn is_based_on(&self, saved: &[Saved]) -> bool {
+        match self.based_on {
+            // The buffer, where there is one, is what the agent saw; it is
+            // kept last.
+            Some(hash) => saved.last().is_some_and(|saved| saved.sha256 == hash),
+            None => true,
+        }
+    }
+
+    fn commit(
+        self: Box<Self>,
+        temp: Option<&TempName>,
+        saved: &[Saved],
+    ) -> Result<Committed, Error> {
+        match temp {
+            Some(temp) if !self.through_editor => self.commit_to_disk(temp, saved),
+            _ => self.commit_to_editor(),
+        }
+    }
+}
+
+/// Makes the temporary file: private while it is filled when it replaces
+/// another, with the usual mode (umask, default ACL) when the file is new.
+pub(super) fn create(
+    parent: &Parent,
+    temp: &TempName,
+    replaced: Option<&Stat>,
+) -> Result<OwnedFd, Error> {
+    let mode = Mode::from_raw_mode(if replaced.is_some() { 0o600 } else { 0o666 });
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    openat(parent, temp.as_str(), flags, mode)
+        .map_err(|errno| workspace::Error::os("create the file")(errno).into())
+}
+
+fn is_ours(stat: &Stat, new: &OwnedFd) -> bool {
+    Stat::of(new).is_ok_and(|new| new.identity == stat.identity)
+}
+
+/// Gives the new file the old one's owner, permission bits and ACL. Set-id
+/// bits are not among them.
+fn keep_ownership(new: &OwnedFd, old: &File, stat: &Stat) -> Result<(), Error> {
+    let mine = Stat::of(new)?;
+    if (mine.uid, mine.gid) != (stat.uid, stat.gid) {
+        let (uid, gid) = (Uid::from_raw(stat.uid), Gid::from_raw(stat.gid));
+        fchown(new, Some(uid), Some(gid)).map_err(|_| Error::Owner)?;
+    }
+    fchmod(new, Mode::from_raw_mode(stat.mode)).map_err(workspace::Error::os("set the mode"))?;
+    match acl(old)? {
+        Some(list) => fsetxattr(new, ACL, &list, XattrFlags::empty())
+            .map_err(|errno| workspace::Error::os("set the access list")(errno).into()),
+        None => match fremovexattr(new, ACL) {
+            Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(()),
+            Err(errno) => Err(workspace::Error::os("set the access list")(errno).into()),
+        },
+    }
+}
+
+fn acl(file: &File) -> Result<Option<Vec<u8>>, Error> {
+    // The kernel bounds an extended attribute to 64 KiB (`xattr(7)`).
+    let mut list = vec![0_u8; 65536];
+    match fgetxattr(file, ACL, &mut list) {
+        Ok(length) => {
+            list.truncate(length);
+            Ok(Some(list))
+        }
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(None),
+        Err(errno) => Err(workspace::Error::os("read the access list")(errno).into()),
+    }
+}

@@ -1,0 +1,125 @@
+//! What was prepared stays closed until its record is safe.
+
+use std::collections::BTreeMap;
+
+use portcullis_audit::{Hash, Receipt};
+
+use super::Error;
+use crate::{
+    backup::{Origin, Saved},
+    ledger::Grant,
+    model::WorkspacePath,
+    workspace::{Permit, TempName},
+};
+
+/// Content to disclose or a change to commit. Only a [`Grant`], which the
+/// ledger makes once the record is safe, opens it.
+#[must_use]
+pub struct Sealed<T> {
+    inner: T,
+    facts: Facts,
+}
+
+/// What the record may say of something sealed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// Bytes disclosed or stored.
+    pub bytes: Option<u64>,
+    /// Hash of the content that a read saw whole.
+    pub before: Option<Hash>,
+    /// Hash of the content that will be there.
+    pub after: Option<Hash>,
+    /// The name beside the object under which the change is prepared.
+    pub temp: Option<TempName>,
+    /// The new canonical path of a rename.
+    pub to: Option<WorkspacePath>,
+    /// Content comes from or goes to the editor.
+    pub editor: bool,
+    /// Named numbers for the record.
+    pub counts: BTreeMap<String, u64>,
+}
+
+impl Facts {
+    /// Adds a named number, when it is not zero.
+    pub fn count(&mut self, name: &str, number: u64) {
+        if number > 0 {
+            self.counts.insert(name.to_owned(), number);
+        }
+    }
+}
+
+impl<T> Sealed<T> {
+    pub(super) fn new(inner: T, facts: Facts) -> Self {
+        Self { inner, facts }
+    }
+
+    /// What the record may say of it.
+    pub fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    /// Opens what is to be disclosed.
+    pub fn disclose(self, grant: Grant) -> (T, Receipt) {
+        (self.inner, grant.into_receipt())
+    }
+}
+
+/// A change that is ready to be made.
+pub trait Change {
+    /// The permits under which it happens; the first is that of the object.
+    fn permit(&self) -> &Permit;
+
+    /// What it will replace or remove, to be kept first.
+    fn origins(&self) -> Vec<Origin<'_>>;
+
+    /// Whether what was kept is what the change was computed from.
+    fn is_based_on(&self, saved: &[Saved]) -> bool;
+
+    /// Makes the change, durably, and verifies that exactly what was kept was
+    /// replaced.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`] and others; the old state is whole then.
+    fn commit(
+        self: Box<Self>,
+        temp: Option<&TempName>,
+        saved: &[Saved],
+    ) -> Result<Committed, Error>;
+}
+
+/// What became of a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Committed {
+    /// It is on the disk.
+    Stored,
+    /// The editor took it into its buffer; the disk does not show it yet.
+    Buffered,
+    /// There was nothing to change.
+    Unchanged,
+}
+
+impl<'a> Sealed<Box<dyn Change + 'a>> {
+    /// The permit under which the change happens.
+    pub fn permit(&self) -> &Permit {
+        self.inner.permit()
+    }
+
+    /// What must be kept before the change.
+    pub fn origins(&self) -> Vec<Origin<'_>> {
+        self.inner.origins()
+    }
+
+    /// Whether what was kept is what the change was computed from.
+    pub fn is_based_on(&self, saved: &[Saved]) -> bool {
+        self.inner.is_based_on(saved)
+    }
+
+    /// Makes the change. The grant proves that its intent is durable.
+    ///
+    /// # Errors
+    /// As [`Change::commit`].
+    pub fn commit(self, grant: Grant, saved: &[Saved]) -> (Receipt, Result<Committed, Error>) {
+        let receipt = grant.into_receipt();
+        (receipt, self.inner.commit(self.facts.temp.as_ref(), saved))
+    }
+}

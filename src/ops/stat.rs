@@ -1,0 +1,13 @@
+//! Disclosing type, size and time of one entry.
+
+use super::{Entry, Error, Facts, Sealed};
+use crate::workspace::{self, Permit};
+
+/// Takes the facts that were decided on.
+///
+/// # Errors
+/// When nothing is there.
+pub fn prepare(permit: &Permit) -> Result<Sealed<Entry>, Error> {
+    let stat = permit.stat().ok_or(Error::Workspace(workspace::Error::NotFound))?;
+    Ok(Sealed::new(Entry::new(permit.path().clone(), Some(stat)), Facts::default()))
+}

@@ -1,0 +1,240 @@
+//! Descriptors beneath the root: opening, identity, bounded reading.
+
+use std::{
+    fs::File,
+    io::Read,
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::fs::FileExt as _,
+    },
+};
+
+use rustix::{
+    fs::{FileType, Mode, OFlags, ResolveFlags, Stat as RawStat, fstat, openat2},
+    io::Errno,
+};
+
+use super::{Error, Workspace};
+use crate::{
+    model::WorkspacePath,
+    policy::{Object, ObjectKind},
+};
+
+/// Which inode a descriptor names. While a descriptor is open the pair cannot
+/// be given to another object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Identity {
+    dev: u64,
+    ino: u64,
+}
+
+/// The facts about one object that operations and doors need.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stat {
+    /// Which inode.
+    pub identity: Identity,
+    /// What it is.
+    pub kind: ObjectKind,
+    /// Number of names it has.
+    pub links: u64,
+    /// Size in bytes.
+    pub size: u64,
+    /// Permission bits without set-id and sticky bits.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Last change of content: seconds since 1970 and nanoseconds.
+    pub modified: (i64, u32),
+}
+
+impl Stat {
+    /// The facts about the object behind `fd`.
+    ///
+    /// # Errors
+    /// When the system does not tell.
+    pub fn of(fd: impl AsFd) -> Result<Self, Error> {
+        fstat(fd).map(|raw| Self::from_raw(&raw)).map_err(Error::os("look at the file"))
+    }
+
+    pub(super) fn from_raw(raw: &RawStat) -> Self {
+        let kind = match FileType::from_raw_mode(raw.st_mode) {
+            FileType::RegularFile => ObjectKind::File,
+            FileType::Directory => ObjectKind::Directory,
+            FileType::Symlink => ObjectKind::Symlink,
+            FileType::Fifo => ObjectKind::Fifo,
+            FileType::Socket => ObjectKind::Socket,
+            _ => ObjectKind::Device,
+        };
+        Self {
+            identity: Identity { dev: raw.st_dev, ino: raw.st_ino },
+            kind,
+            links: raw.st_nlink,
+            size: u64::try_from(raw.st_size).unwrap_or_default(),
+            mode: raw.st_mode & 0o777,
+            uid: raw.st_uid,
+            gid: raw.st_gid,
+            modified: (raw.st_mtime, u32::try_from(raw.st_mtime_nsec).unwrap_or_default()),
+        }
+    }
+
+    /// What the policy wants to know of the object.
+    pub fn object(&self, through_symlink: bool) -> Object {
+        Object { kind: self.kind, links: self.links, through_symlink }
+    }
+}
+
+/// How often a lookup that the kernel asks to repeat (`EAGAIN`, a rename
+/// somewhere during the walk) is repeated.
+const LOOKUPS: usize = 64;
+
+/// Opens `path` beneath `dir`: no link, no mount, no way up, never blocking,
+/// never becoming a controlling terminal.
+pub(super) fn open_beneath(
+    dir: BorrowedFd<'_>,
+    path: &str,
+    flags: OFlags,
+) -> Result<OwnedFd, Errno> {
+    let path = if path.is_empty() { "." } else { path };
+    // openat2 refuses flags that mean nothing together with O_PATH.
+    let flags = if flags.contains(OFlags::PATH) {
+        flags | OFlags::CLOEXEC
+    } else {
+        flags | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY
+    };
+    let resolve = ResolveFlags::BENEATH
+        | ResolveFlags::NO_MAGICLINKS
+        | ResolveFlags::NO_XDEV
+        | ResolveFlags::NO_SYMLINKS;
+    let mut last = Errno::AGAIN;
+    for _ in 0..LOOKUPS {
+        match openat2(dir, path, flags, Mode::empty(), resolve) {
+            Err(error @ (Errno::AGAIN | Errno::INTR)) => last = error,
+            other => return other,
+        }
+    }
+    Err(last)
+}
+
+/// Maps the errors of [`open_beneath`] on a path that held no link a moment
+/// ago: a link now means that something moved.
+pub(super) fn lookup_error(action: &'static str) -> impl FnOnce(Errno) -> Error {
+    move |errno| match errno {
+        Errno::LOOP | Errno::AGAIN => Error::Moved,
+        Errno::XDEV => Error::Mount,
+        errno => Error::os(action)(errno),
+    }
+}
+
+/// An open directory and the name in it that an operation is about.
+#[derive(Debug)]
+pub struct Parent {
+    dir: OwnedFd,
+    name: String,
+}
+
+impl Parent {
+    /// The entry's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Looks at the entry itself, never at what it points to.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] when it is gone.
+    pub fn stat(&self, name: &str) -> Result<Stat, Error> {
+        let fd = self.open(name, OFlags::PATH | OFlags::NOFOLLOW)?;
+        Stat::of(fd)
+    }
+
+    /// Opens an entry of the directory without following a link.
+    ///
+    /// # Errors
+    /// As the system says; a link where none was is [`Error::Moved`].
+    pub fn open(&self, name: &str, flags: OFlags) -> Result<OwnedFd, Error> {
+        open_beneath(self.dir.as_fd(), name, flags).map_err(lookup_error("open the file"))
+    }
+
+    /// Makes the directory's entries durable.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn sync(&self) -> Result<(), Error> {
+        rustix::fs::fsync(&self.dir).map_err(Error::os("sync the directory"))
+    }
+}
+
+impl AsFd for Parent {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.dir.as_fd()
+    }
+}
+
+impl Workspace {
+    /// Opens what `path`, free of links, names.
+    ///
+    /// # Errors
+    /// [`Error::Moved`] when a link stands in the way now.
+    pub fn open_at(&self, path: &WorkspacePath, flags: OFlags) -> Result<OwnedFd, Error> {
+        open_beneath(self.as_fd(), path.as_str(), flags).map_err(lookup_error("open the file"))
+    }
+
+    /// Opens the directory that holds `path`.
+    ///
+    /// # Errors
+    /// As [`Workspace::open_at`]; the root has no parent.
+    pub fn open_parent(&self, path: &WorkspacePath) -> Result<Parent, Error> {
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(Error::IsADirectory);
+        };
+        let dir = self.open_at(&parent, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        Ok(Parent { dir, name: name.to_owned() })
+    }
+
+    /// Whether `parent` still is the directory that holds `path`, so that what
+    /// is done through the handle happens where it was decided.
+    ///
+    /// # Errors
+    /// [`Error::Moved`] when it is not.
+    pub fn confirm(&self, parent: &Parent, path: &WorkspacePath) -> Result<(), Error> {
+        let now = self.open_parent(path).map_err(|_| Error::Moved)?;
+        if Stat::of(&now)?.identity == Stat::of(parent)?.identity {
+            Ok(())
+        } else {
+            Err(Error::Moved)
+        }
+    }
+}
+
+/// Reads the file from its start: all of it, or `limit` bytes and one more, so
+/// that the caller can tell that it is too large without holding all of it.
+/// Growth after the size was looked at is caught too. The descriptor's offset
+/// does not move.
+///
+/// # Errors
+/// As the system says.
+pub fn read_bounded(file: &File, size: u64, limit: u64) -> Result<Vec<u8>, Error> {
+    let bound = limit.saturating_add(1);
+    let expected = usize::try_from(size.min(bound)).unwrap_or_default();
+    let mut content = Vec::with_capacity(expected.saturating_add(1));
+    Positioned { file, offset: 0 }
+        .take(bound)
+        .read_to_end(&mut content)
+        .map_err(Error::io("read the file"))?;
+    Ok(content)
+}
+
+struct Positioned<'a> {
+    file: &'a File,
+    offset: u64,
+}
+
+impl Read for Positioned<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let read = self.file.read_at(buffer, self.offset)?;
+        self.offset += u64::try_from(read).unwrap_or_default();
+        Ok(read)
+    }
+}

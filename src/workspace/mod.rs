@@ -1,0 +1,23 @@
+//! The agent's files, reached through one directory handle that was opened at
+//! the start and never by a name again.
+//!
+//! Resolves paths beneath the handle ([`resolve`](Workspace::resolve)), opens
+//! what a decision allowed, and walks directories. It decides nothing and
+//! changes nothing; it refuses whatever leaves the root, crosses a mount or
+//! moved between two looks.
+
+mod error;
+mod handle;
+mod open;
+mod permit;
+mod resolve;
+mod temp;
+mod walk;
+
+pub use error::Error;
+pub use handle::{Identity, Parent, Stat, read_bounded};
+pub use open::Workspace;
+pub use permit::Permit;
+pub use resolve::{Follow, Resolved};
+pub use temp::TempName;
+pub use walk::{Listing, Walked};

@@ -1,0 +1,54 @@
+//! Opening the root: the one place where the workspace is reached by a name.
+#![expect(clippy::disallowed_methods, reason = "the root itself can only be opened by its path")]
+
+use std::{
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    path::{Path, PathBuf},
+};
+
+use cap_std::{ambient_authority, fs::Dir};
+
+/// The directory that an agent works in.
+#[derive(Debug)]
+pub struct Workspace {
+    dir: Dir,
+    root: PathBuf,
+}
+
+impl Workspace {
+    /// Opens the directory at `path`.
+    ///
+    /// # Errors
+    /// When it is missing, not a directory, or its path is not UTF-8 (doors
+    /// and logs could not name it).
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let root = path.canonicalize()?;
+        if root.to_str().is_none() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the path is not UTF-8"));
+        }
+        let dir = Dir::open_ambient_dir(&root, ambient_authority())?;
+        Ok(Self { dir, root })
+    }
+
+    /// The workspace whose root another process opened and handed over.
+    pub fn from_fd(fd: OwnedFd, root: PathBuf) -> Self {
+        Self { dir: Dir::from_std_file(fd.into()), root }
+    }
+
+    /// The root's canonical path on the host; never shown to an agent.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The handle of the root.
+    pub fn dir(&self) -> &Dir {
+        &self.dir
+    }
+}
+
+impl AsFd for Workspace {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.dir.as_fd()
+    }
+}

@@ -1,0 +1,110 @@
+//! The right to act once on one object.
+
+use std::{
+    fs::File,
+    os::fd::{AsFd as _, OwnedFd},
+};
+
+use rustix::{fs::OFlags, io::Errno};
+
+use super::{
+    Error, Resolved, Stat, Workspace,
+    handle::{lookup_error, open_beneath},
+    resolve::read_link,
+};
+use crate::{
+    model::WorkspacePath,
+    policy::{Decision, Object, ObjectKind},
+};
+
+/// The right to act once on one resolved object. Only an allowing decision
+/// makes one, and it cannot be copied.
+#[must_use]
+#[derive(Debug)]
+pub struct Permit {
+    resolved: Resolved,
+    decision: Decision,
+}
+
+impl Permit {
+    /// Turns a decision about a resolved object into the right to act on it.
+    ///
+    /// # Errors
+    /// Gives a decision that does not allow back.
+    pub fn new(resolved: Resolved, decision: Decision) -> Result<Self, Decision> {
+        if decision.is_allow() { Ok(Self { resolved, decision }) } else { Err(decision) }
+    }
+
+    /// The canonical path of the object.
+    pub fn path(&self) -> &WorkspacePath {
+        self.resolved.path()
+    }
+
+    /// The decision that allowed it.
+    pub fn decision(&self) -> &Decision {
+        &self.decision
+    }
+
+    /// The object's facts when it was resolved; `None` when nothing was there.
+    pub fn stat(&self) -> Option<&Stat> {
+        self.resolved.stat()
+    }
+
+    /// What the policy was told of the object.
+    pub fn object(&self) -> Object {
+        self.resolved.object()
+    }
+
+    /// Opens the object, which must still be the one that was decided on.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] when nothing was there, [`Error::Moved`] when
+    /// another object is there now.
+    pub fn open(&self, workspace: &Workspace, flags: OFlags) -> Result<OwnedFd, Error> {
+        let expected = self.resolved.identity().ok_or(Error::NotFound)?;
+        let fd = workspace.open_at(self.path(), flags).map_err(|error| match error {
+            // It was there a moment ago.
+            Error::NotFound | Error::NotADirectory | Error::IsADirectory => Error::Moved,
+            Error::Os { errno: Errno::NXIO, .. } => Error::Moved,
+            error => error,
+        })?;
+        if Stat::of(&fd)?.identity == expected { Ok(fd) } else { Err(Error::Moved) }
+    }
+
+    /// Opens the object as a regular file for reading.
+    ///
+    /// # Errors
+    /// As [`Permit::open`]; [`Error::IsADirectory`] for a directory. Other
+    /// types never get a permit to be read, and are not opened here either.
+    pub fn open_file(&self, workspace: &Workspace) -> Result<File, Error> {
+        match self.object().kind {
+            ObjectKind::File => self.open(workspace, OFlags::RDONLY).map(File::from),
+            ObjectKind::Missing => Err(Error::NotFound),
+            ObjectKind::Directory => Err(Error::IsADirectory),
+            _ => Err(Error::Moved),
+        }
+    }
+
+    /// The target of the link that the permit is about.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn link_target(&self) -> Result<String, Error> {
+        read_link(self.resolved.handle().ok_or(Error::NotFound)?)
+    }
+
+    /// Confirms that the object is still at its path.
+    ///
+    /// # Errors
+    /// [`Error::Moved`] when it is not.
+    pub fn confirm(&self, workspace: &Workspace) -> Result<(), Error> {
+        let now =
+            open_beneath(workspace.as_fd(), self.path().as_str(), OFlags::PATH | OFlags::NOFOLLOW);
+        match (now, self.resolved.identity()) {
+            (Ok(fd), Some(expected)) if Stat::of(&fd)?.identity == expected => Ok(()),
+            (Err(Errno::NOENT), None) => Ok(()),
+            (Err(errno), None) if errno != Errno::LOOP => Err(lookup_error("look again")(errno)),
+            _ => Err(Error::Moved),
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! From the path that was asked for to the object that is meant.
+//!
+//! Links are expanded here, one component after the other, because the policy
+//! must be asked about every name before the kernel is; the kernel then opens
+//! the canonical path with links forbidden.
+
+use std::{collections::VecDeque, os::fd::OwnedFd};
+
+use rustix::{fs::OFlags, io::Errno};
+
+use super::{
+    Error, Identity, Stat, Workspace,
+    handle::{lookup_error, open_beneath},
+};
+use crate::{
+    model::WorkspacePath,
+    policy::{Object, ObjectKind},
+};
+use std::os::fd::AsFd as _;
+
+/// As many links as Linux follows in one lookup (`path_resolution(7)`).
+const MAX_LINKS: usize = 40;
+
+/// Whether a link in the last component is followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Follow {
+    /// The operation is about what the link points to.
+    Yes,
+    /// The operation is about the link itself (remove, rename).
+    No,
+}
+
+/// What a path means at this moment. An open handle keeps the object's
+/// identity from being given to another one meanwhile.
+#[derive(Debug)]
+pub struct Resolved {
+    path: WorkspacePath,
+    through_symlink: bool,
+    found: Option<(Stat, OwnedFd)>,
+}
+
+impl Resolved {
+    /// The canonical path: no component of it is a link, but the last one when
+    /// links were not to be followed. When something is missing, where it
+    /// would be.
+    pub fn path(&self) -> &WorkspacePath {
+        &self.path
+    }
+
+    /// What the policy wants to know of the object.
+    pub fn object(&self) -> Object {
+        match &self.found {
+            Some((stat, _)) => stat.object(self.through_symlink),
+            None => Object {
+                kind: ObjectKind::Missing,
+                links: 0,
+                through_symlink: self.through_symlink,
+            },
+        }
+    }
+
+    /// The object's facts; `None` when nothing is there.
+    pub fn stat(&self) -> Option<&Stat> {
+        self.found.as_ref().map(|(stat, _)| stat)
+    }
+
+    /// The object's identity; `None` when nothing is there.
+    pub fn identity(&self) -> Option<Identity> {
+        self.stat().map(|stat| stat.identity)
+    }
+
+    /// A handle (`O_PATH`) on the object; `None` when nothing is there.
+    pub(super) fn handle(&self) -> Option<&OwnedFd> {
+        self.found.as_ref().map(|(_, handle)| handle)
+    }
+}
+
+impl Workspace {
+    /// Finds out what `path` means, without opening anything that could block
+    /// or act.
+    ///
+    /// A missing object is no error: the answer says where it would be, so
+    /// that the policy can be asked before existence is told.
+    ///
+    /// # Errors
+    /// [`Error::Outside`], [`Error::Mount`], [`Error::Loop`] and what the
+    /// system says.
+    pub fn resolve(&self, path: &WorkspacePath, follow: Follow) -> Result<Resolved, Error> {
+        match self.look(path.as_str()) {
+            Ok((stat, handle)) if follow == Follow::No || stat.kind != ObjectKind::Symlink => {
+                let found = Some((stat, handle));
+                return Ok(Resolved { path: path.clone(), through_symlink: false, found });
+            }
+            // With links forbidden, the kernel meets a link before it misses
+            // anything behind it.
+            Err(Errno::NOENT) => {
+                let path = path.clone();
+                return Ok(Resolved { path, through_symlink: false, found: None });
+            }
+            Ok(_) | Err(Errno::LOOP | Errno::NOTDIR) => {}
+            Err(errno) => return Err(lookup_error("look up the path")(errno)),
+        }
+        self.expand(path, follow)
+    }
+
+    fn look(&self, path: &str) -> Result<(Stat, OwnedFd), Errno> {
+        let handle = open_beneath(self.as_fd(), path, OFlags::PATH | OFlags::NOFOLLOW)?;
+        let stat = Stat::from_raw(&rustix::fs::fstat(&handle)?);
+        Ok((stat, handle))
+    }
+
+    /// Walks component by component and replaces links by their targets.
+    fn expand(&self, path: &WorkspacePath, follow: Follow) -> Result<Resolved, Error> {
+        let mut pending: VecDeque<String> = path.components().map(str::to_owned).collect();
+        let mut walked: Vec<String> = Vec::new();
+        let mut found = None;
+        let mut links = 0;
+        while let Some(component) = pending.pop_front() {
+            match component.as_str() {
+                "" | "." => continue,
+                ".." => {
+                    walked.pop().ok_or(Error::Outside)?;
+                    found = None;
+                    continue;
+                }
+                _ => walked.push(component),
+            }
+            let (stat, handle) = match self.look(&walked.join("/")) {
+                Ok(found) => found,
+                Err(Errno::NOENT | Errno::NOTDIR) => {
+                    found = None;
+                    append_lexically(&mut walked, pending)?;
+                    break;
+                }
+                // An ancestor became a link since it was walked through.
+                Err(errno) => return Err(lookup_error("look up the path")(errno)),
+            };
+            let is_last = pending.is_empty();
+            if stat.kind == ObjectKind::Symlink && (follow == Follow::Yes || !is_last) {
+                links += 1;
+                if links > MAX_LINKS {
+                    return Err(Error::Loop);
+                }
+                let target = read_link(&handle)?;
+                if target.starts_with('/') {
+                    return Err(Error::Outside);
+                }
+                walked.pop();
+                found = None;
+                for component in target.rsplit('/') {
+                    pending.push_front(component.to_owned());
+                }
+            } else {
+                found = Some((stat, handle));
+            }
+        }
+        let canonical = WorkspacePath::parse(&walked.join("/")).map_err(|_| Error::TooLong)?;
+        // A walk that ended with `..` left the handle of where it came from.
+        let found = match found {
+            Some(found) => Some(found),
+            None => match self.look(canonical.as_str()) {
+                Ok((stat, _)) if stat.kind == ObjectKind::Symlink && follow == Follow::Yes => {
+                    return Err(Error::Moved);
+                }
+                Ok(found) => Some(found),
+                Err(Errno::NOENT | Errno::NOTDIR) => None,
+                Err(errno) => return Err(lookup_error("look up the path")(errno)),
+            },
+        };
+        Ok(Resolved { path: canonical, through_symlink: links > 0, found })
+    }
+}
+
+/// Where the rest of a path leads when nothing is there to be asked.
+fn append_lexically(walked: &mut Vec<String>, rest: VecDeque<String>) -> Result<(), Error> {
+    for component in rest {
+        match component.as_str() {
+            "" | "." => {}
+            ".." => {
+                walked.pop().ok_or(Error::Outside)?;
+            }
+            _ => walked.push(component),
+        }
+    }
+    Ok(())
+}
+
+/// The target of the link that `handle` (`O_PATH`) names.
+pub(super) fn read_link(handle: &OwnedFd) -> Result<String, Error> {
+    let target =
+        rustix::fs::readlinkat(handle, c"", Vec::new()).map_err(Error::os("read the link"))?;
+    target.into_string().map_err(|_| Error::NotUtf8)
+}

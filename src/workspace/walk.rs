@@ -1,0 +1,128 @@
+//! Looking into directories, one open descriptor at a time however deep they
+//! are.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::{Dir, OFlags};
+
+use super::{Error, Stat, TempName, Workspace, handle::open_beneath};
+use crate::{model::WorkspacePath, policy::ObjectKind};
+
+/// The most entries that one walk visits; a directory with more is refused
+/// rather than held in memory.
+const MAX_ENTRIES: usize = 1_000_000;
+
+/// The names in one directory.
+#[derive(Debug, Default)]
+pub struct Listing {
+    /// Names that are UTF-8, sorted, with the facts about each entry itself
+    /// (`None` when it vanished or cannot be looked at).
+    pub entries: Vec<(String, Option<Stat>)>,
+    /// How many names are not UTF-8 and so cannot be served.
+    pub not_utf8: u64,
+}
+
+/// One object met while walking.
+#[derive(Debug, Clone)]
+pub struct Walked {
+    /// Its path.
+    pub path: WorkspacePath,
+    /// The facts about the object itself; links are not followed.
+    pub stat: Stat,
+}
+
+impl Listing {
+    /// Reads the directory behind `dir`. Names reserved for the gate are left
+    /// out.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`] past a million entries, and as the system says.
+    pub fn read(dir: impl AsFd) -> Result<Self, Error> {
+        let mut listing = Self::default();
+        let reader = Dir::read_from(&dir).map_err(Error::os("read the directory"))?;
+        for entry in reader {
+            let entry = entry.map_err(Error::os("read the directory"))?;
+            match entry.file_name().to_str() {
+                Ok("." | "..") => {}
+                Ok(name) if TempName::parse(name).is_some() => {}
+                Ok(name) => listing.entries.push((name.to_owned(), None)),
+                Err(_) => listing.not_utf8 += 1,
+            }
+            if listing.entries.len() > MAX_ENTRIES {
+                return Err(Error::TooLarge);
+            }
+        }
+        for (name, stat) in &mut listing.entries {
+            let handle = open_beneath(dir.as_fd(), name, OFlags::PATH | OFlags::NOFOLLOW);
+            *stat = handle.ok().and_then(|handle| Stat::of(handle).ok());
+        }
+        listing.entries.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+        Ok(listing)
+    }
+}
+
+impl Workspace {
+    /// Everything beneath the directory at `path`, parents before children.
+    ///
+    /// # Errors
+    /// [`Error::NotUtf8`], [`Error::TooLong`] and [`Error::Mount`] when
+    /// something in there cannot be named or belongs to another file system,
+    /// so that nobody could decide on it; [`Error::TooLarge`] past a million
+    /// entries; [`Error::Moved`] when the tree changes meanwhile.
+    pub fn walk(&self, path: &WorkspacePath) -> Result<Vec<Walked>, Error> {
+        let mut walked: Vec<Walked> = Vec::new();
+        let mut pending = vec![path.clone()];
+        while let Some(directory) = pending.pop() {
+            let fd = self.open_directory(&directory)?;
+            let listing = Listing::read(&fd)?;
+            if listing.not_utf8 > 0 {
+                return Err(Error::NotUtf8);
+            }
+            for (name, stat) in listing.entries {
+                let path = directory.join(&name).map_err(|_| Error::TooLong)?;
+                // A mount point cannot be looked at through NO_XDEV.
+                let stat = match stat {
+                    Some(stat) => stat,
+                    None => match self.open_at(&path, OFlags::PATH | OFlags::NOFOLLOW) {
+                        Err(Error::NotFound) => return Err(Error::Moved),
+                        Err(error) => return Err(error),
+                        Ok(fd) => Stat::of(fd)?,
+                    },
+                };
+                if stat.kind == ObjectKind::Directory {
+                    pending.push(path.clone());
+                }
+                walked.push(Walked { path, stat });
+                if walked.len() > MAX_ENTRIES {
+                    return Err(Error::TooLarge);
+                }
+            }
+        }
+        Ok(walked)
+    }
+
+    /// The directories above `path` that are not there, outermost first.
+    ///
+    /// # Errors
+    /// [`Error::NotADirectory`] when something else stands in the way.
+    pub fn missing_ancestors(&self, path: &WorkspacePath) -> Result<Vec<WorkspacePath>, Error> {
+        let mut missing = Vec::new();
+        for ancestor in path.ancestors().into_iter().rev() {
+            match self.open_at(&ancestor, OFlags::PATH | OFlags::DIRECTORY) {
+                Ok(_) => break,
+                Err(Error::NotFound) => missing.push(ancestor),
+                Err(error) => return Err(error),
+            }
+        }
+        missing.reverse();
+        Ok(missing)
+    }
+
+    /// Opens a directory for reading its names.
+    ///
+    /// # Errors
+    /// As [`Workspace::open_at`].
+    pub fn open_directory(&self, path: &WorkspacePath) -> Result<OwnedFd, Error> {
+        self.open_at(path, OFlags::RDONLY | OFlags::DIRECTORY)
+    }
+}

@@ -1,0 +1,190 @@
+//! One builder for every test: a fresh workspace, a state directory beside it,
+//! and the real binary with a scrubbed environment.
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A workspace and its state, gone when dropped.
+pub struct World {
+    dir: TempDir,
+    policy: Option<String>,
+}
+
+/// What a finished command gave.
+#[derive(Debug)]
+pub struct Done {
+    pub code: i32,
+    pub stdout: Vec<u8>,
+    pub stderr: String,
+}
+
+impl Done {
+    pub fn text(&self) -> &str {
+        std::str::from_utf8(&self.stdout).unwrap()
+    }
+
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    #[track_caller]
+    pub fn ok(self) -> Self {
+        assert_eq!(self.code, 0, "{}", self.stderr);
+        self
+    }
+
+    #[track_caller]
+    pub fn denied(self, rule: &str) -> Self {
+        assert_eq!(self.code, 3, "{self:?}");
+        assert!(self.stderr.contains(&format!("`{rule}`")), "{self:?}");
+        self
+    }
+}
+
+impl World {
+    pub fn new() -> Self {
+        let dir = TempDir::new().unwrap();
+        std::fs::create_dir(dir.path().join("ws")).unwrap();
+        Self { dir, policy: None }
+    }
+
+    /// The same under a policy with this text.
+    pub fn with_policy(text: &str) -> Self {
+        let mut world = Self::new();
+        world.set_policy(text);
+        world
+    }
+
+    pub fn set_policy(&mut self, text: &str) {
+        let directory = self.dir.path().join("policy");
+        std::fs::create_dir_all(&directory).unwrap();
+        let file = directory.join("policy.toml");
+        std::fs::write(&file, text).unwrap();
+        self.policy = Some(file.to_str().unwrap().to_owned());
+    }
+
+    pub fn use_policy(&mut self, name: &str) {
+        self.policy = Some(name.to_owned());
+    }
+
+    /// The directory that holds workspace, state and policy.
+    pub fn base(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub fn root(&self) -> PathBuf {
+        self.dir.path().join("ws")
+    }
+
+    pub fn state(&self) -> PathBuf {
+        self.dir.path().join("state")
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.root().join(name)
+    }
+
+    pub fn file(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.path(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, content).unwrap();
+        path
+    }
+
+    pub fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path(name)).unwrap()
+    }
+
+    /// `portcullis ARGS…` with workspace, state and policy set.
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_portcullis"));
+        command
+            .args(args)
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .env("HOME", self.dir.path().join("home"))
+            .env("PORTCULLIS_WORKSPACE", self.root())
+            .env("PORTCULLIS_STATE", self.state())
+            .current_dir(self.dir.path())
+            .stdin(Stdio::null());
+        if let Some(policy) = &self.policy {
+            command.env("PORTCULLIS_POLICY", policy);
+        }
+        command
+    }
+
+    pub fn run(&self, args: &[&str]) -> Done {
+        done(self.command(args).output().unwrap())
+    }
+
+    pub fn run_with_input(&self, args: &[&str], input: impl AsRef<[u8]>) -> Done {
+        let mut child = self
+            .command(args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        let input = input.as_ref().to_owned();
+        let writer = std::thread::spawn(move || {
+            // The gate may refuse before it has read everything.
+            let _ = std::io::Write::write_all(&mut stdin, &input);
+        });
+        let output = child.wait_with_output().unwrap();
+        writer.join().unwrap();
+        done(output)
+    }
+
+    pub fn fs(&self, args: &[&str]) -> Done {
+        self.run(&[&["fs"], args].concat())
+    }
+
+    pub fn write(&self, path: &str, content: impl AsRef<[u8]>) -> Done {
+        self.run_with_input(&["fs", "write", path], content)
+    }
+
+    /// Every record of the log, oldest first.
+    pub fn records(&self) -> Vec<Value> {
+        let mut segments: Vec<_> = std::fs::read_dir(self.state().join("audit"))
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| path.extension().is_some_and(|extension| extension == "jsonl"))
+            .collect();
+        segments.sort();
+        segments
+            .iter()
+            .flat_map(|segment| {
+                let text = std::fs::read_to_string(segment).unwrap();
+                text.lines().map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<_>>()
+            })
+            .collect()
+    }
+
+    /// The records of requests: decisions, intents and outcomes.
+    pub fn requests(&self) -> Vec<Value> {
+        let mut records = self.records();
+        records.retain(|record| {
+            matches!(record["kind"].as_str(), Some("decision" | "intent" | "outcome"))
+        });
+        records
+    }
+
+    /// The last record of a request.
+    pub fn last(&self) -> Value {
+        self.requests().pop().unwrap()
+    }
+}
+
+fn done(output: Output) -> Done {
+    Done {
+        code: output.status.code().unwrap_or(-1),
+        stdout: output.stdout,
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }
+}

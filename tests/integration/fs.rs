@@ -1,0 +1,352 @@
+//! `portcullis fs`: every operation, the record it leaves, and each error as a
+//! user sees it.
+
+use std::{
+    fs::Permissions,
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
+};
+
+use crate::common::World;
+
+const SHA_OLD: &str = "cba06b5736faf67e54b07b561eae94395e774c517a7d910a54369e1263ccfbd4";
+
+#[test]
+fn read_prints_the_file_and_leaves_a_record() {
+    let world = World::new();
+    world.file("src/a.txt", "one\ntwo\nthree\n");
+    assert_eq!(world.fs(&["read", "src/a.txt"]).ok().text(), "one\ntwo\nthree\n");
+    let record = world.last();
+    assert_eq!(record["kind"], "decision");
+    assert_eq!(record["op"], "read");
+    assert_eq!(record["path"], "src/a.txt");
+    assert_eq!(record["decision"], "allow");
+    assert_eq!(record["rule"], "allowedPaths.read");
+    assert_eq!(record["result"], "ok");
+    assert_eq!(record["bytes"], 14);
+    assert_eq!(record["door"], "cli");
+}
+
+#[test]
+fn read_takes_lines_and_base64() {
+    let world = World::new();
+    world.file("a.txt", "one\ntwo\nthree\n");
+    let lines = world.fs(&["read", "a.txt", "--line", "2", "--limit", "1"]).ok();
+    assert_eq!(lines.text(), "two\n");
+    assert_eq!(world.fs(&["read", "a.txt", "--line", "9"]).ok().text(), "");
+    assert_eq!(world.fs(&["read", "a.txt", "--base64"]).ok().text(), "b25lCnR3bwp0aHJlZQo=\n");
+    let zero = world.fs(&["read", "a.txt", "--line", "0"]);
+    assert_eq!((zero.code, zero.stderr.as_str()), (2, "portcullis: `line` counts from 1\n"));
+}
+
+#[test]
+fn read_of_an_absolute_path_beneath_the_workspace_works() {
+    let world = World::new();
+    let file = world.file("a.txt", "inside");
+    let root = world.root().canonicalize().unwrap();
+    let inside = root.join("a.txt");
+    assert_eq!(world.fs(&["read", inside.to_str().unwrap()]).ok().text(), "inside");
+    let sibling = format!("{}-evil/a.txt", root.display());
+    world.fs(&["read", &sibling]).denied("workspace.outside");
+    assert!(file.exists());
+}
+
+#[test]
+fn write_creates_replaces_and_keeps_the_old_bytes() {
+    let world = World::new();
+    let created = world.write("deep/new/a.txt", "old");
+    assert!(created.ok().stderr.starts_with("record "));
+    assert_eq!(world.read("deep/new/a.txt"), "old");
+    let done = world.write("deep/new/a.txt", "new").ok();
+    assert_eq!(world.read("deep/new/a.txt"), "new");
+
+    let requests = world.requests();
+    let [intent, outcome] = requests.last_chunk::<2>().unwrap();
+    assert_eq!(intent["kind"], "intent");
+    assert_eq!(intent["before"], SHA_OLD);
+    assert_eq!(intent["bytes"], 3);
+    let backup = intent["backup"].as_str().unwrap();
+    assert!(done.stderr.contains(backup), "{}", done.stderr);
+    assert_eq!(outcome["kind"], "outcome");
+    assert_eq!(outcome["of"], intent["seq"]);
+    assert_eq!(outcome["result"], "ok");
+    let kept = world.run(&["backup", "show", backup]).ok();
+    assert_eq!(kept.text(), "old");
+}
+
+#[test]
+fn write_keeps_the_mode_but_never_set_id_bits() {
+    let world = World::new();
+    let file = world.file("run.sh", "#!/bin/sh\n");
+    std::fs::set_permissions(&file, Permissions::from_mode(0o6751)).unwrap();
+    world.write("run.sh", "#!/bin/sh\ntrue\n").ok();
+    assert_eq!(file.metadata().unwrap().mode() & 0o7777, 0o751);
+}
+
+#[test]
+fn write_keeps_the_access_list() {
+    use rustix::fs::{XattrFlags, getxattr, setxattr};
+    let world = World::new();
+    let file = world.file("a.txt", "old");
+    // user::rw- user:65534:r-- group::r-- mask::r-- other::---
+    let mut list = vec![2, 0, 0, 0];
+    for (tag, permissions, id) in [
+        (1_u16, 6_u16, u32::MAX),
+        (2, 4, 65534),
+        (4, 4, u32::MAX),
+        (16, 4, u32::MAX),
+        (32, 0, u32::MAX),
+    ] {
+        list.extend(tag.to_le_bytes());
+        list.extend(permissions.to_le_bytes());
+        list.extend(id.to_le_bytes());
+    }
+    setxattr(&file, "system.posix_acl_access", &list, XattrFlags::empty()).unwrap();
+    world.write("a.txt", "new").ok();
+    let mut kept = vec![0; 1024];
+    let length = getxattr(&file, "system.posix_acl_access", &mut kept).unwrap();
+    assert_eq!(kept[..length], list);
+}
+
+#[test]
+fn append_adds_to_the_end_and_creates() {
+    let world = World::new();
+    world.run_with_input(&["fs", "append", "log.txt"], "one\n").ok();
+    world.run_with_input(&["fs", "append", "log.txt"], "two\n").ok();
+    assert_eq!(world.read("log.txt"), "one\ntwo\n");
+}
+
+#[test]
+fn edit_replaces_exactly_one_occurrence() {
+    let world = World::new();
+    world.file("a.txt", "alpha beta alpha");
+    world.fs(&["edit", "a.txt", "--old", "beta", "--new", "gamma"]).ok();
+    assert_eq!(world.read("a.txt"), "alpha gamma alpha");
+    let twice = world.fs(&["edit", "a.txt", "--old", "alpha", "--new", "x"]);
+    assert_eq!(twice.code, 1);
+    assert!(twice.stderr.contains("occurs 2 times"), "{}", twice.stderr);
+    let never = world.fs(&["edit", "a.txt", "--old", "nothing", "--new", "x"]);
+    assert!(never.stderr.contains("occurs 0 times"), "{}", never.stderr);
+    assert_eq!(world.read("a.txt"), "alpha gamma alpha");
+}
+
+#[test]
+fn ls_hides_what_the_policy_denies() {
+    let world = World::new();
+    world.file("a.txt", "x");
+    world.file(".env", "SECRET=1");
+    world.file("dir/b.txt", "y");
+    let listing = world.fs(&["ls"]).ok();
+    assert!(listing.text().contains("a.txt") && listing.text().contains("dir/"));
+    assert!(!listing.text().contains(".env"), "{}", listing.text());
+    let json = world.run(&["fs", "ls", "--json"]).ok().json();
+    assert_eq!(json["entries"].as_array().unwrap().len(), 2);
+    assert_eq!(world.last()["counts"]["entries"], 2);
+}
+
+#[test]
+fn ls_counts_names_that_are_not_utf8() {
+    use std::{ffi::OsStr, os::unix::ffi::OsStrExt as _};
+    let world = World::new();
+    std::fs::write(world.root().join(OsStr::from_bytes(b"bad\xff")), "x").unwrap();
+    let listing = world.fs(&["ls", "--json"]).ok().json();
+    assert_eq!(listing["notUtf8"], 1);
+    assert!(listing["entries"].as_array().unwrap().is_empty());
+}
+
+#[test]
+fn names_cannot_steer_the_terminal() {
+    let world = World::new();
+    world.file("a\u{1b}[31mred\nline", "x");
+    let listing = world.fs(&["ls"]).ok();
+    assert!(listing.text().contains("a\\u{1b}[31mred\\nline"), "{:?}", listing.text());
+    let created = world.write("b\u{202e}txt", "x");
+    assert_eq!(created.code, 3, "{created:?}");
+}
+
+#[test]
+fn stat_tells_type_size_and_time() {
+    let world = World::new();
+    world.file("a.txt", "12345");
+    let stat = world.fs(&["stat", "a.txt", "--json"]).ok().json();
+    assert_eq!(stat["stat"]["type"], "file");
+    assert_eq!(stat["stat"]["size"], 5);
+    assert!(stat["stat"]["modified"].as_str().unwrap().ends_with('Z'));
+    assert!(world.fs(&["stat", "."]).ok().text().contains("directory"));
+}
+
+#[test]
+fn mkdir_makes_parents_when_asked() {
+    let world = World::new();
+    assert_eq!(world.fs(&["mkdir", "a/b/c"]).code, 1);
+    world.fs(&["mkdir", "-r", "a/b/c"]).ok();
+    assert!(world.path("a/b/c").is_dir());
+    world.fs(&["mkdir", "--recursive", "a/b/c"]).ok();
+    let again = world.fs(&["mkdir", "a"]);
+    assert_eq!((again.code, again.stderr.contains("already exists")), (1, true));
+}
+
+#[test]
+fn rm_removes_files_links_and_trees_and_keeps_them() {
+    let world = World::new();
+    world.file("a.txt", "precious");
+    world.file("dir/x/y.txt", "deep");
+    std::os::unix::fs::symlink("a.txt", world.path("link")).unwrap();
+    world.fs(&["rm", "link"]).ok();
+    assert_eq!(world.read("a.txt"), "precious");
+    world.fs(&["rm", "a.txt"]).ok();
+    let full = world.fs(&["rm", "dir"]);
+    assert_eq!((full.code, full.stderr.contains("not empty")), (1, true), "{full:?}");
+    world.fs(&["rm", "-r", "dir"]).ok();
+    let left = std::fs::read_dir(world.root()).unwrap().count();
+    assert_eq!(left, 0);
+    let listed = world.run(&["backup", "list", "--json"]).ok();
+    assert!(listed.text().contains("dir"), "{}", listed.text());
+    world.run(&["backup", "restore", "dir"]).ok();
+    assert_eq!(world.read("dir/x/y.txt"), "deep");
+}
+
+#[test]
+fn rm_of_a_tree_that_holds_something_denied_is_denied_whole() {
+    let world = World::new();
+    world.file("dir/ok.txt", "x");
+    world.file("dir/sub/.env", "SECRET=1");
+    let done = world.fs(&["rm", "-r", "dir"]);
+    assert_eq!(done.code, 3, "{done:?}");
+    assert_eq!(world.read("dir/ok.txt"), "x");
+}
+
+#[test]
+fn the_root_is_never_removed_or_renamed() {
+    let world = World::new();
+    world.file("a.txt", "x");
+    assert_ne!(world.fs(&["rm", "-r", "."]).code, 0);
+    assert_ne!(world.fs(&["mv", ".", "b"]).code, 0);
+    assert_ne!(world.fs(&["mv", "a.txt", "."]).code, 0);
+    assert_eq!(world.read("a.txt"), "x");
+}
+
+#[test]
+fn mv_renames_and_keeps_what_it_replaces() {
+    let world = World::new();
+    world.file("a.txt", "a");
+    world.file("b.txt", "b");
+    world.file("dir/x.txt", "x");
+    world.fs(&["mv", "dir", "moved/dir"]).ok();
+    assert_eq!(world.read("moved/dir/x.txt"), "x");
+    world.fs(&["mv", "a.txt", "b.txt"]).ok();
+    assert_eq!(world.read("b.txt"), "a");
+    assert!(!world.path("a.txt").exists());
+    let requests = world.requests();
+    let backup = requests[requests.len() - 2]["backup"].as_str().unwrap();
+    assert_eq!(world.run(&["backup", "show", backup]).ok().text(), "b");
+    let into_itself = world.fs(&["mv", "moved", "moved/dir/deeper"]);
+    assert_eq!(into_itself.code, 1, "{into_itself:?}");
+}
+
+#[test]
+fn what_cannot_be_read_cannot_be_renamed_into_readability() {
+    let world = World::with_policy(
+        "schema = 1\nname = \"t\"\n[allowedPaths]\nread = [\"open/**\"]\nwrite = [\"**\"]\n\
+         remove = [\"**\"]\nlist = [\"**\"]\n",
+    );
+    world.file("closed/a.txt", "hidden");
+    std::fs::create_dir(world.path("open")).unwrap();
+    assert_eq!(world.fs(&["mv", "closed/a.txt", "open/a.txt"]).code, 3);
+    assert_eq!(world.fs(&["mv", "closed", "open/closed"]).code, 3);
+    assert_eq!(world.read("closed/a.txt"), "hidden");
+}
+
+#[test]
+fn errors_are_the_same_for_a_denied_path_that_exists_and_one_that_does_not() {
+    let world = World::new();
+    world.file(".env", "SECRET=1");
+    let answer = |path: &str| {
+        let done = world.run(&["fs", "read", path, "--json"]);
+        let mut json = done.json();
+        json["receipt"] = serde_json::Value::Null;
+        (done.code, json.to_string())
+    };
+    let (exists, missing) = (answer(".env"), answer("sub/.env"));
+    assert_eq!(exists, missing);
+    assert_eq!(exists.0, 3);
+}
+
+#[test]
+fn errors_name_no_host_path() {
+    let world = World::new();
+    for args in [vec!["read", "missing"], vec!["ls", "missing"], vec!["rm", "missing"]] {
+        let done = world.fs(&args);
+        assert_eq!(done.code, 1);
+        assert!(done.stderr.contains("not found"), "{}", done.stderr);
+        assert!(!done.stderr.contains(world.base().to_str().unwrap()), "{}", done.stderr);
+        assert_eq!(world.last()["result"], "notFound");
+    }
+}
+
+#[test]
+fn types_that_do_not_fit_say_so() {
+    let world = World::new();
+    world.file("a.txt", "x");
+    std::fs::create_dir(world.path("dir")).unwrap();
+    assert!(world.fs(&["read", "dir"]).stderr.contains("is a directory"));
+    assert!(world.fs(&["ls", "a.txt"]).stderr.contains("not a directory"));
+    assert!(world.write("dir", "x").stderr.contains("is a directory"));
+    assert!(world.write("a.txt/b", "x").stderr.contains("not a directory"));
+    assert!(world.fs(&["read", "a.txt/b"]).stderr.contains("not found"));
+}
+
+#[test]
+fn oversized_and_binary_content_is_denied_whole() {
+    let world = World::with_policy(
+        "schema = 1\nname = \"t\"\n[allowedPaths]\nread = [\"**\"]\nwrite = [\"**\"]\n\
+         [files]\nmaxReadSize = \"10B\"\nmaxWriteSize = \"10B\"\n",
+    );
+    world.file("big.txt", "12345678901");
+    world.file("bin", "ab\0cd");
+    world.file("small.txt", "12345678");
+    world.fs(&["read", "big.txt", "--limit", "1"]).denied("files.maxReadSize");
+    world.fs(&["read", "bin"]).denied("files.binary.read");
+    world.write("new.txt", "12345678901").denied("files.maxWriteSize");
+    assert!(!world.path("new.txt").exists());
+    world.run_with_input(&["fs", "append", "small.txt"], "xyz").denied("files.maxWriteSize");
+    assert_eq!(world.read("small.txt"), "12345678");
+    world.write("new.bin", "a\0b").denied("files.binary.write");
+    world.write("latin1.txt", b"caf\xe9").denied("files.binary.write");
+}
+
+#[test]
+fn binary_as_base64_when_the_policy_lets_it() {
+    let world = World::with_policy(
+        "schema = 1\nname = \"t\"\n[allowedPaths]\nread = [\"**\"]\n[files]\nbinary = { read = \"base64\" }\n",
+    );
+    world.file("bin", "ab\0cd");
+    assert_eq!(world.fs(&["read", "bin", "--base64"]).ok().text(), "YWIAY2Q=\n");
+    let text = world.fs(&["read", "bin"]);
+    assert_eq!(
+        (text.code, text.stderr.contains("--base64") || text.stderr.contains("base64")),
+        (1, true)
+    );
+}
+
+#[test]
+fn every_request_leaves_a_record_and_the_log_verifies() {
+    let world = World::new();
+    world.write("a.txt", "x").ok();
+    world.fs(&["read", "a.txt"]).ok();
+    world.fs(&["read", "missing"]);
+    world.fs(&["read", ".env"]);
+    world.fs(&["read", "../outside"]).denied("workspace.outside");
+    let requests = world.requests();
+    assert_eq!(requests.len(), 6, "{requests:#?}");
+    world.run(&["audit", "verify"]).ok();
+}
+
+#[test]
+fn temporary_names_of_the_gate_are_reserved() {
+    let world = World::new();
+    let name = format!(".portcullis-{}.tmp", "0".repeat(32));
+    world.file(&name, "planted");
+    world.fs(&["read", &name]).denied("names.reserved");
+    world.write(&name, "x").denied("names.reserved");
+    assert!(!world.fs(&["ls"]).ok().text().contains("portcullis"));
+}

@@ -1,0 +1,137 @@
+//! Imports run one way: `cli → frontend → review, authoring → config → gateway
+//! → ops → backup → workspace → ledger → policy → model`.
+
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
+
+/// The layers, lowest first; modules on one line may not import each other.
+const LAYERS: &[&[&str]] = &[
+    &["model"],
+    &["policy"],
+    &["ledger"],
+    &["workspace"],
+    &["backup"],
+    &["ops"],
+    &["gateway"],
+    &["config"],
+    &["review", "authoring"],
+    &["frontend"],
+    &["cli"],
+];
+
+fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+fn height(module: &str) -> Option<usize> {
+    LAYERS.iter().position(|layer| layer.contains(&module))
+}
+
+/// The modules of this crate that a source file names, as `crate::NAME` or in
+/// a group `crate::{NAME::…, NAME::…}`.
+fn imports(source: &str) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for (at, _) in source.match_indices("crate::") {
+        let rest = &source[at + "crate::".len()..];
+        match rest.strip_prefix('{') {
+            None => {
+                names.insert(
+                    rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect(),
+                );
+            }
+            Some(group) => {
+                let (mut depth, mut name, mut at_start) = (0, String::new(), true);
+                for c in group.chars() {
+                    match c {
+                        '{' => depth += 1,
+                        '}' if depth == 0 => break,
+                        '}' => depth -= 1,
+                        ',' if depth == 0 => at_start = true,
+                        ':' if depth == 0 => at_start = false,
+                        c if depth == 0 && at_start && (c.is_alphanumeric() || c == '_') => {
+                            name.push(c);
+                            continue;
+                        }
+                        _ => {}
+                    }
+                    if !name.is_empty() {
+                        names.insert(std::mem::take(&mut name));
+                    }
+                }
+                names.insert(name);
+            }
+        }
+    }
+    names.remove("");
+    names
+}
+
+#[test]
+fn imports_go_one_way() {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut files = Vec::new();
+    sources(&src, &mut files);
+    assert!(files.len() > 20, "the sources were not found");
+    let mut wrong = Vec::new();
+    for file in files {
+        let inside = file.strip_prefix(&src).unwrap();
+        let module = inside.iter().next().unwrap().to_str().unwrap().trim_end_matches(".rs");
+        if matches!(module, "lib" | "main") {
+            continue;
+        }
+        for import in imports(&std::fs::read_to_string(&file).unwrap()) {
+            let allowed = match (module, import.as_str()) {
+                (module, import) if module == import => true,
+                ("sandbox", import) => import == "model",
+                (module, "sandbox") => module == "cli",
+                (module, import) => match (height(module), height(import)) {
+                    (Some(module), Some(import)) => import < module,
+                    _ => false,
+                },
+            };
+            if !allowed {
+                wrong.push(format!("{} imports {import}", inside.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn the_import_reader_sees_groups_and_single_names() {
+    let source = "use crate::{model::{A, B}, policy::C, ops}; fn f() { crate::ledger::g() }";
+    let expected = ["ledger", "model", "ops", "policy"].map(str::to_owned);
+    assert_eq!(imports(source), BTreeSet::from(expected));
+}
+
+#[test]
+fn model_and_policy_do_no_io_and_read_no_clock() {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut files = Vec::new();
+    sources(&src.join("model"), &mut files);
+    sources(&src.join("policy"), &mut files);
+    for file in files {
+        let text = std::fs::read_to_string(&file).unwrap();
+        for word in [
+            "std::fs",
+            "std::io",
+            "std::net",
+            "rustix::",
+            "SystemTime",
+            "Timestamp::now",
+            "Instant::now",
+            "async fn",
+        ] {
+            assert!(!text.contains(word), "{} uses {word}", file.display());
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! Links, special files and mounts: nothing outside is ever read or written,
+//! and nothing blocks.
+
+use std::{
+    os::unix::{fs::symlink, net::UnixListener},
+    path::Path,
+    time::Duration,
+};
+
+use crate::common::World;
+
+fn world() -> World {
+    let world = World::new();
+    std::fs::write(world.base().join("outside.txt"), "OUTSIDE").unwrap();
+    world.file("in.txt", "inside");
+    world.file("dir/in.txt", "deeper");
+    world
+}
+
+#[test]
+fn links_inside_resolve_and_the_record_says_where() {
+    let world = world();
+    symlink("dir/in.txt", world.path("link")).unwrap();
+    symlink("../in.txt", world.path("dir/up")).unwrap();
+    symlink("dir", world.path("alias")).unwrap();
+    assert_eq!(world.fs(&["read", "link"]).ok().text(), "deeper");
+    assert_eq!(world.last()["resolved"], "dir/in.txt");
+    assert_eq!(world.fs(&["read", "dir/up"]).ok().text(), "inside");
+    assert_eq!(world.fs(&["read", "alias/up"]).ok().text(), "inside");
+    world.write("alias/new.txt", "x").ok();
+    assert_eq!(world.read("dir/new.txt"), "x");
+    assert_eq!(world.requests()[world.requests().len() - 2]["resolved"], "dir/new.txt");
+}
+
+#[test]
+fn links_outside_are_refused_for_every_operation() {
+    let world = world();
+    let outside = world.base().join("outside.txt");
+    symlink(&outside, world.path("absolute")).unwrap();
+    symlink("../outside.txt", world.path("relative")).unwrap();
+    symlink("..", world.path("up")).unwrap();
+    symlink(world.root(), world.path("self")).unwrap();
+    symlink("/proc/self/root", world.path("magic")).unwrap();
+    symlink("../missing.txt", world.path("dangling")).unwrap();
+    for path in
+        ["absolute", "relative", "up/outside.txt", "self/in.txt", "magic/etc/passwd", "dangling"]
+    {
+        world.fs(&["read", path]).denied("workspace.outside");
+        world.write(path, "PWNED").denied("workspace.outside");
+        world.fs(&["stat", path]).denied("workspace.outside");
+    }
+    assert_eq!(std::fs::read_to_string(&outside).unwrap(), "OUTSIDE");
+    assert!(!world.base().join("missing.txt").exists());
+}
+
+#[test]
+fn a_link_to_a_denied_file_is_denied_whether_or_not_the_file_exists() {
+    let world = world();
+    world.file(".env", "SECRET=1");
+    symlink(".env", world.path("a")).unwrap();
+    symlink("dir/.env", world.path("b")).unwrap();
+    let one = world.fs(&["read", "a"]);
+    let other = world.fs(&["read", "b"]);
+    assert_eq!((one.code, other.code), (3, 3));
+    let message = |text: &str| text.lines().next().unwrap().to_owned();
+    assert_eq!(message(&one.stderr), message(&other.stderr));
+}
+
+#[test]
+fn a_dangling_link_inside_creates_its_target() {
+    let world = world();
+    symlink("dir/made.txt", world.path("dangling")).unwrap();
+    world.write("dangling", "made").ok();
+    assert_eq!(world.read("dir/made.txt"), "made");
+    assert!(world.path("dangling").is_symlink());
+}
+
+#[test]
+fn chains_and_loops_end() {
+    let world = world();
+    symlink("loop", world.path("loop")).unwrap();
+    symlink("b", world.path("a")).unwrap();
+    symlink("a", world.path("b")).unwrap();
+    world.fs(&["read", "loop"]).denied("workspace.links");
+    world.fs(&["read", "a/x"]).denied("workspace.links");
+    symlink("in.txt", world.path("l0")).unwrap();
+    for i in 1..40 {
+        symlink(format!("l{}", i - 1), world.path(&format!("l{i}"))).unwrap();
+    }
+    assert_eq!(world.fs(&["read", "l39"]).ok().text(), "inside");
+    symlink("l39", world.path("l40")).unwrap();
+    world.fs(&["read", "l40"]).denied("workspace.links");
+}
+
+#[test]
+fn removing_and_renaming_act_on_the_link_itself() {
+    let world = world();
+    symlink("dir", world.path("link")).unwrap();
+    world.fs(&["mv", "link", "other"]).ok();
+    assert!(world.path("other").is_symlink());
+    world.fs(&["rm", "-r", "other"]).ok();
+    assert_eq!(world.read("dir/in.txt"), "deeper");
+}
+
+#[test]
+fn special_files_are_refused_at_once() {
+    let world = world();
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        world.path("fifo"),
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::from_raw_mode(0o666),
+        0,
+    )
+    .unwrap();
+    let _socket = UnixListener::bind(world.path("socket")).unwrap();
+    let started = std::time::Instant::now();
+    for path in ["fifo", "socket"] {
+        world.fs(&["read", path]).denied("files.type");
+        world.write(path, "x").denied("files.type");
+        world.fs(&["rm", path]).denied("files.type");
+        let into_tree = world.fs(&["read", &format!("{path}/x")]);
+        assert_eq!(into_tree.code, 1, "{into_tree:?}");
+    }
+    assert!(started.elapsed() < Duration::from_secs(30), "something blocked");
+    let listing = world.fs(&["ls"]).ok();
+    assert!(listing.text().contains("other"), "{}", listing.text());
+}
+
+#[test]
+fn hard_links_are_denied_for_content_but_may_be_removed() {
+    let world = world();
+    let outside = world.base().join("outside.txt");
+    std::fs::hard_link(&outside, world.path("hard")).unwrap();
+    world.fs(&["read", "hard"]).denied("files.hardlinks.read");
+    world.write("hard", "PWNED").denied("files.hardlinks.write");
+    world.fs(&["rm", "hard"]).ok();
+    assert_eq!(std::fs::read_to_string(&outside).unwrap(), "OUTSIDE");
+}
+
+#[test]
+fn symlinks_can_be_denied_altogether() {
+    let world = World::with_policy(
+        "schema = 1\nname = \"t\"\n[allowedPaths]\nread = [\"**\"]\n[files]\nsymlinks = \"deny\"\n",
+    );
+    world.file("in.txt", "inside");
+    symlink("in.txt", world.path("link")).unwrap();
+    world.fs(&["read", "link"]).denied("files.symlinks");
+    world.fs(&["read", "in.txt"]).ok();
+}
+
+/// Mounts a file system for as long as the value lives. Tests run as root on
+/// the machines that run them; where they do not, this fails loudly.
+struct Mounted<'a>(&'a Path);
+
+impl<'a> Mounted<'a> {
+    fn tmpfs(target: &'a Path) -> Self {
+        let done = std::process::Command::new("mount")
+            .args(["-t", "tmpfs", "none"])
+            .arg(target)
+            .status()
+            .unwrap();
+        assert!(done.success(), "this test must be able to mount a tmpfs (run it as root)");
+        Self(target)
+    }
+}
+
+impl Drop for Mounted<'_> {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg("-l").arg(self.0).status();
+    }
+}
+
+#[test]
+fn another_mount_inside_is_not_entered() {
+    let world = world();
+    let target = world.path("mnt");
+    std::fs::create_dir(&target).unwrap();
+    let _mounted = Mounted::tmpfs(&target);
+    std::fs::write(target.join("x.txt"), "ELSEWHERE").unwrap();
+    world.fs(&["read", "mnt/x.txt"]).denied("workspace.mount");
+    world.write("mnt/y.txt", "x").denied("workspace.mount");
+    world.fs(&["ls", "mnt"]).denied("workspace.mount");
+    world.fs(&["rm", "-r", "mnt"]).denied("workspace.mount");
+    assert!(!target.join("y.txt").exists());
+}

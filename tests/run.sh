@@ -1,0 +1,116 @@
+#!/usr/bin/env bash
+# Sets up what the tests need on a fresh Debian or Ubuntu machine, then checks
+# format, lints and dependencies, builds, and runs every test.
+#
+#   tests/run.sh            everything
+#   tests/run.sh setup      only what the tests need
+#   tests/run.sh check      format, lints, dependencies
+#   tests/run.sh test       the tests
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+CARGO_DENY_VERSION=0.20.2
+PEERS=tests/peers/.venv
+what=${1:-all}
+
+say() { printf '\n== %s\n' "$*"; }
+
+die() {
+    printf 'tests/run.sh: %s\n' "$*" >&2
+    exit 1
+}
+
+# Debian packages, where this is Debian and we may install them.
+packages() {
+    local missing=() tool package
+    for pair in cc:gcc setpriv:util-linux mount:mount unshare:util-linux python3:python3; do
+        tool=${pair%%:*} package=${pair##*:}
+        command -v "$tool" >/dev/null 2>&1 || missing+=("$package")
+    done
+    [ ${#missing[@]} -gt 0 ] || return 0
+    [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1 ||
+        die "please install: ${missing[*]}"
+    say "installing ${missing[*]}"
+    apt-get update -qq
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "${missing[@]}"
+}
+
+# A Python that fast-agent runs on: 3.12 or newer.
+python() {
+    local candidate
+    for candidate in \
+        ${PORTCULLIS_TEST_PYTHON:-} \
+        python3.14 python3.13 python3.12 python3 \
+        "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.1[2-9]*/bin/python3 \
+        /usr/local/bin/python3 /opt/python*/bin/python3; do
+        # A shim may be there without the Python behind it, so ask it.
+        if "$candidate" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 12))' \
+            >/dev/null 2>&1; then
+            command -v "$candidate"
+            return 0
+        fi
+    done
+    die "the interop tests need Python 3.12 or newer with venv: install it (Debian 13: \
+apt-get install python3-venv; older: pyenv install 3.12) or name one in PORTCULLIS_TEST_PYTHON"
+}
+
+# The real agent that the interop tests run, pinned with all that it needs.
+peers() {
+    local stamp=$PEERS/.requirements
+    if [ -x "$PEERS/bin/fast-agent-acp" ] && cmp -s tests/peers/requirements.txt "$stamp"; then
+        return 0
+    fi
+    local python
+    python=$(python)
+    say "installing the peers with $python"
+    rm -rf "$PEERS"
+    "$python" -m venv "$PEERS"
+    "$PEERS/bin/python" -m pip install --quiet --no-deps -r tests/peers/requirements.txt
+    cp tests/peers/requirements.txt "$stamp"
+}
+
+cargo_deny() {
+    command -v cargo-deny >/dev/null 2>&1 && return 0
+    if [ ! -x .tools/bin/cargo-deny ]; then
+        say "building cargo-deny $CARGO_DENY_VERSION"
+        cargo install --quiet --locked --root .tools --target-dir .tools/target \
+            "cargo-deny@$CARGO_DENY_VERSION"
+        rm -rf .tools/target
+    fi
+    export PATH="$PWD/.tools/bin:$PATH"
+}
+
+setup() {
+    packages
+    command -v cargo >/dev/null 2>&1 || die "please install Rust 1.95 or newer: https://rustup.rs"
+    peers
+    cargo_deny
+}
+
+check() {
+    say "format"
+    cargo fmt --all --check
+    say "lints"
+    cargo clippy --workspace --all-targets --locked -- -D warnings
+    say "dependencies"
+    cargo_deny
+    cargo deny --log-level error check licenses bans sources
+}
+
+tests() {
+    say "tests"
+    PORTCULLIS_TEST_PEERS="$PWD/$PEERS" cargo test --workspace --locked
+}
+
+case $what in
+    all)
+        # No `&&`: it would switch `set -e` off inside the functions.
+        setup
+        check
+        tests
+        ;;
+    setup) setup ;;
+    check) check ;;
+    test) tests ;;
+    *) die "usage: tests/run.sh [setup|check|test]" ;;
+esac
