@@ -1,11 +1,11 @@
 //! The command line: one file per command, rendering and exit codes.
 
 mod failure;
-pub(crate) use failure::Failure;
 mod fs;
 mod local;
 mod logging;
 mod options;
+mod policy;
 mod render;
 mod state;
 
@@ -25,6 +25,7 @@ struct Cli {
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     Fs(fs::Args),
+    Policy(policy::Args),
 }
 
 /// Runs the command line of this process.
@@ -32,6 +33,7 @@ enum Command {
 pub fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Fs(args) => fs::run(args),
+        Command::Policy(args) => policy::run(args),
     };
     result.unwrap_or_else(|failure| failure.report())
 }
