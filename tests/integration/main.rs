@@ -14,6 +14,7 @@ mod acp_rig;
 mod common;
 mod crash;
 mod fast_agent;
+mod fast_agent_confined;
 mod fs;
 mod layers;
 mod links;
