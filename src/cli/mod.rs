@@ -1,5 +1,6 @@
 //! The command line: one file per command, rendering and exit codes.
 
+mod audit;
 mod failure;
 pub(crate) use failure::Failure;
 mod fs;
@@ -24,6 +25,7 @@ struct Cli {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
+    Audit(audit::Args),
     Fs(fs::Args),
 }
 
@@ -31,6 +33,7 @@ enum Command {
 #[must_use]
 pub fn main() -> ExitCode {
     let result = match Cli::parse().command {
+        Command::Audit(args) => audit::run(args),
         Command::Fs(args) => fs::run(args),
     };
     result.unwrap_or_else(|failure| failure.report())
