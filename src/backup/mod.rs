@@ -16,6 +16,9 @@ mod save;
 mod store;
 mod tree;
 
+#[cfg(test)]
+mod tests;
+
 pub use copy::content_hash;
 pub use error::Error;
 pub use format::{Attributes, EntryKind};

@@ -317,7 +317,10 @@ fn open_directory(dir: BorrowedFd<'_>, name: &str) -> Result<OwnedFd, Errno> {
 fn own_directory(dir: BorrowedFd<'_>, name: &str, shown: &'static str) -> Result<OwnedFd, Error> {
     const ACTION: &str = "open the vault";
     match mkdirat(dir, name, Mode::RWXU) {
-        Ok(()) => fsync(dir).map_err(Error::os(ACTION))?,
+        // `dir` may be a mere place (`O_PATH`), which cannot be synced.
+        Ok(()) => {
+            open_directory(dir, ".").and_then(|dir| fsync(&dir)).map_err(Error::os(ACTION))?;
+        }
         Err(Errno::EXIST) => {}
         Err(errno) => return Err(Error::os(ACTION)(errno)),
     }

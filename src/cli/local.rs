@@ -12,7 +12,6 @@ use super::{
 };
 use crate::{
     backup::{Retention, Vault},
-    config,
     gateway::Gateway,
     ledger::Ledger,
     model::{AgentName, Door, Session},
@@ -62,7 +61,7 @@ pub(crate) struct Parts {
 
 impl Parts {
     pub(crate) fn open(common: &Common) -> Result<Self, Failure> {
-        let policy = Arc::new(config::load_policy(&common.policy)?);
+        let policy = Arc::new(super::policy::load(&common.policy)?.policy);
         let workspace = Workspace::open(&common.workspace)
             .or_fail(format_args!("cannot open the workspace `{}`", common.workspace.display()))?;
         let state_path = match &common.state {

@@ -27,7 +27,7 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     Verify(verify::Args),
-    Show(show::Args),
+    Show(Box<show::Args>),
     Recover(recover::Args),
 }
 
@@ -35,7 +35,7 @@ enum Command {
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     match args.command {
         Command::Verify(args) => verify::run(args),
-        Command::Show(args) => show::run(args),
+        Command::Show(args) => show::run(&args),
         Command::Recover(args) => recover::run(args),
     }
 }

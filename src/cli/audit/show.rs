@@ -33,10 +33,10 @@ pub(super) struct Args {
     json: bool,
 }
 
-pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
+pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let directory = args.place.log()?;
     let source = Directory::new(&directory);
-    let mut show = Show { args: &args, directory: &directory, not_records: 0 };
+    let mut show = Show { args, directory: &directory, not_records: 0 };
     let segments = show.segments(&source)?;
     let last = args.last.or(args.follow.then_some(10));
     let mut reader = match last {
