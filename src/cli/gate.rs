@@ -27,6 +27,7 @@ use super::{
     options::Common,
 };
 use crate::{
+    frontend::acp,
     gateway::Gateway,
     model::{AgentName, Door, Escaped, Session},
     sandbox::{Channel, GateAccess, become_gate, restrict_gate, stop_signals},
@@ -42,6 +43,8 @@ const LONGEST_LINE: u64 = 8 * 1024;
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Serve {
     pub(crate) workspace: PathBuf,
+    /// The workspace's path as it was given, absolute.
+    pub(crate) workspace_alias: PathBuf,
     pub(crate) policy: String,
     /// The hash of the policy from which the broker made the cell.
     pub(crate) policy_sha256: String,
@@ -165,18 +168,22 @@ struct Streams {
 /// Serves until the agent closes its output, or the editor is gone and the
 /// agent has had its time.
 fn serve(
-    _gateway: &Gateway,
-    _session: &Session,
-    _order: &Serve,
+    gateway: &Gateway,
+    session: &Session,
+    order: &Serve,
     streams: Streams,
 ) -> Result<(), Failure> {
-    let Streams { mut editor_in, mut editor_out, mut agent_in, mut agent_out } = streams;
-    thread::spawn(move || {
-        // Either end being closed ends it.
-        let _ = io::copy(&mut editor_in, &mut agent_in);
-        agent_in.close();
-    });
-    let _ = io::copy(&mut agent_out, &mut editor_out);
+    let config = acp::Config {
+        workspace_alias: Some(order.workspace_alias.clone()),
+        source: order.source.parse().or_fail("cannot serve")?,
+        forward: order.forward.clone(),
+        terminal_allowed: gateway.policy().agent().terminal,
+        ..acp::Config::new(session.agent.clone(), session.user.clone(), order.workspace.clone())
+    };
+    let editor = (streams.editor_in, streams.editor_out);
+    let ending = acp::serve(gateway, &config, editor, (streams.agent_out, streams.agent_in))
+        .or_fail("cannot serve")?;
+    tracing::info!(?ending, "the connection ended");
     Ok(())
 }
 
