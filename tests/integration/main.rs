@@ -12,6 +12,7 @@
 mod acp;
 mod acp_client;
 mod acp_rig;
+mod audit;
 mod common;
 mod crash;
 mod fast_agent;

@@ -2,7 +2,6 @@
 
 use std::str::FromStr;
 
-use globset::{Glob, GlobMatcher};
 use jiff::{SignedDuration, Timestamp, civil::Date, tz::TimeZone};
 use portcullis_audit::AuditRecord;
 
@@ -21,9 +20,9 @@ pub(super) struct Filter {
     /// Of this operation, such as `write`; may be given several times
     #[arg(long, value_name = "OPERATION")]
     op: Vec<String>,
-    /// About this path or what is below it, or about paths that match a glob
-    #[arg(long, value_name = "PATH|GLOB")]
-    path: Option<PathFilter>,
+    /// About this path of the workspace or what is below it; may be given several times
+    #[arg(long, value_name = "PATH")]
+    path: Vec<Below>,
     /// Decided so: `allow` or `deny`
     #[arg(long, value_name = "DECISION")]
     decision: Option<String>,
@@ -52,10 +51,8 @@ impl Filter {
             && is(&self.decision, &draft.decision)
             && one_of(&self.op, draft.op.as_deref())
             && one_of(&self.kind, Some(record.kind.as_str()))
-            && self
-                .path
-                .as_ref()
-                .is_none_or(|filter| paths.into_iter().flatten().any(|path| filter.matches(path)))
+            && (self.path.is_empty()
+                || paths.into_iter().flatten().any(|path| self.path.iter().any(|b| b.holds(path))))
     }
 }
 
@@ -89,36 +86,23 @@ fn ago(text: &str) -> Option<SignedDuration> {
     days('d', 24).or_else(|| days('w', 7 * 24)).or_else(|| text.parse().ok())
 }
 
-/// A path with what is below it, or a glob.
+/// A path with what is below it.
 #[derive(Debug, Clone)]
-enum PathFilter {
-    Below(String),
-    Glob(GlobMatcher),
-}
+struct Below(String);
 
-impl FromStr for PathFilter {
-    type Err = globset::Error;
+impl FromStr for Below {
+    type Err = std::convert::Infallible;
 
-    fn from_str(text: &str) -> Result<Self, globset::Error> {
-        if text.contains(['*', '?', '[', '{']) {
-            return Ok(Self::Glob(Glob::new(text)?.compile_matcher()));
-        }
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
         let path = text.strip_prefix("./").unwrap_or(text);
-        Ok(Self::Below(path.trim_end_matches('/').to_owned()))
+        Ok(Self(path.trim_end_matches('/').to_owned()))
     }
 }
 
-impl PathFilter {
-    fn matches(&self, path: &str) -> bool {
-        match self {
-            Self::Below(above) => {
-                above == "."
-                    || path
-                        .strip_prefix(above.as_str())
-                        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-            }
-            Self::Glob(glob) => glob.is_match(path),
-        }
+impl Below {
+    fn holds(&self, path: &str) -> bool {
+        let rest = path.strip_prefix(self.0.as_str());
+        matches!(&*self.0, "" | ".") || rest.is_some_and(|r| r.is_empty() || r.starts_with('/'))
     }
 }
 
@@ -142,11 +126,9 @@ mod tests {
 
     #[test]
     fn paths() {
-        let matches =
-            |filter: &str, path: &str| filter.parse::<PathFilter>().unwrap().matches(path);
-        assert!(matches("src", "src") && matches("src/", "src/a/b") && matches("./src", "src/a"));
-        assert!(!matches("src", "srcs") && !matches("src", "a/src"));
-        assert!(matches("**/*.rs", "src/a.rs") && !matches("*.md", "src/a.rs"));
-        assert!(matches(".", "anything"));
+        let holds = |above: &str, path: &str| above.parse::<Below>().is_ok_and(|b| b.holds(path));
+        assert!(holds("src", "src") && holds("src/", "src/a/b") && holds("./src", "src/a"));
+        assert!(!holds("src", "srcs") && !holds("src", "a/src"));
+        assert!(holds(".", "anything") && holds("./", "anything"));
     }
 }
