@@ -1,13 +1,17 @@
 //! The command line: one file per command, rendering and exit codes.
 
+mod cell;
 mod failure;
-pub(crate) use failure::Failure;
 mod fs;
+mod gate;
 mod local;
 mod logging;
 mod options;
+mod policy;
 mod render;
+mod run;
 mod state;
+mod supervise;
 
 use std::process::ExitCode;
 
@@ -25,13 +29,20 @@ struct Cli {
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     Fs(fs::Args),
+    Policy(policy::Args),
+    Run(run::Args),
 }
 
 /// Runs the command line of this process.
 #[must_use]
 pub fn main() -> ExitCode {
+    if let Some(code) = cell::run_if_stage().or_else(gate::run_if_gate) {
+        return code;
+    }
     let result = match Cli::parse().command {
         Command::Fs(args) => fs::run(args),
+        Command::Policy(args) => policy::run(args),
+        Command::Run(args) => run::run(args),
     };
     result.unwrap_or_else(|failure| failure.report())
 }

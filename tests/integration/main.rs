@@ -8,8 +8,12 @@
     reason = "tests say what went wrong by panicking, and look at the disk behind the gate's back"
 )]
 
+mod acp;
+mod acp_client;
+mod acp_rig;
 mod common;
 mod crash;
+mod fast_agent;
 mod fs;
 mod layers;
 mod links;
