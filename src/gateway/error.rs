@@ -203,6 +203,15 @@ pub(super) fn render(error: &ops::Error) -> Error {
         E::Owner => ErrorKind::Io,
         E::Editor(BufferError::Unsupported(_)) => ErrorKind::InvalidInput,
         E::Editor(_) => ErrorKind::Editor,
+        E::Backup(error @ backup::Error::Unknown(_)) => {
+            return Error::new(ErrorKind::NotFound, error.to_string());
+        }
+        E::Backup(error @ backup::Error::Ambiguous(_)) => {
+            return Error::new(ErrorKind::InvalidInput, error.to_string());
+        }
+        E::Backup(error @ backup::Error::Damaged(_)) => {
+            return Error::new(ErrorKind::Io, error.to_string());
+        }
         E::Backup(backup::Error::Full { .. } | backup::Error::NoSpace) => ErrorKind::NoSpace,
         E::Backup(_) => ErrorKind::Io,
     };

@@ -8,6 +8,7 @@ mod error;
 mod locks;
 mod record;
 mod recovery;
+mod restoration;
 mod turn;
 
 use std::{collections::BTreeMap, sync::Arc};
