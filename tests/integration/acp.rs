@@ -16,7 +16,7 @@ use std::{
 use portcullis::frontend::acp::{self, Config, Ending, SourceMode};
 use serde_json::{Value, json};
 
-use crate::acp_rig::{Rig, failure, gateway, notification, request, result, workspace};
+use crate::acp_rig::{Rig, connection, failure, gateway, notification, request, result, workspace};
 
 fn no_fs() -> Value {
     json!({})
@@ -135,7 +135,7 @@ fn the_operator_can_forward_a_method_and_never_fs() {
     assert_eq!(rig.agent.hear()["error"]["code"], -32601);
 
     let (dir, root) = workspace();
-    let mut config = Config::new("tester".parse().unwrap(), "user".into(), root.clone());
+    let mut config = Config::new(connection(), root.clone());
     config.forward = vec!["fs/read_text_file".into()];
     let streams = || (std::io::empty(), std::io::sink());
     let error = acp::serve(&gateway(&root, dir.path()), &config, streams(), streams()).unwrap_err();
@@ -401,6 +401,7 @@ fn each_session_has_its_own_name_in_the_log() {
         let of_session: Vec<_> =
             records.iter().filter(|record| record["session"] == opened["session"]).collect();
         assert_eq!(of_session.len(), 2, "{name}: {of_session:?}");
+        assert!(opened["decision"].is_null() && opened["result"] == "ok", "{opened}");
         assert_eq!((&of_session[1]["op"], &of_session[1]["door"]), (&json!("read"), &json!("acp")));
     }
 }
@@ -710,7 +711,7 @@ fn what_is_under_way_when_the_editor_goes_is_finished_and_answered() {
 fn a_process_that_dies_in_the_middle_of_a_line_ends_the_connection() {
     let (dir, root) = workspace();
     let gateway = gateway(&root, dir.path());
-    let config = Config::new("tester".parse().unwrap(), "user".into(), root);
+    let config = Config::new(connection(), root);
     let mut agent = Command::new("/bin/sh")
         .args(["-c", r#"read line; printf '{"jsonrpc":"2.0","method":"session/update","params":{}}\n{"json'; kill -9 $$"#])
         .stdin(Stdio::piped())

@@ -1,6 +1,7 @@
 //! Everything through the front door: one binary, a module per door or topic.
 #![expect(
     clippy::unwrap_used,
+    clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
     clippy::disallowed_methods,
