@@ -17,4 +17,5 @@ pub mod ledger;
 pub mod model;
 pub mod ops;
 pub mod policy;
+pub mod sandbox;
 pub mod workspace;

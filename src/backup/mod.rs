@@ -21,9 +21,9 @@ mod tests;
 
 pub use copy::content_hash;
 pub use error::Error;
-pub use format::{Attributes, EntryKind};
+pub use format::{ACL_ACCESS, ACL_DEFAULT, Attributes, EntryKind};
 pub use id::{BackupId, BackupIdError};
-pub use read::{Content, Entry, Listing, Tree};
+pub use read::{Content, Entry, Listing, Trail, Tree};
 pub use retention::Retention;
 pub use save::{Meta, Origin, Saved};
 pub use store::Vault;

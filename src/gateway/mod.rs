@@ -8,6 +8,7 @@ mod error;
 mod locks;
 mod record;
 mod recovery;
+mod restoration;
 mod turn;
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -231,7 +232,7 @@ impl Gateway {
             }
             Failure::Operation(error) => error::render(&error),
             Failure::Ledger(error) => return Error::new(ErrorKind::Unavailable, error.to_string()),
-            Failure::Answered(error) => return *error,
+            Failure::Answered(error) => return error,
         };
         self.record_error(draft, error)
     }

@@ -95,9 +95,11 @@ pub(super) struct Rule {
 /// Everything that is wrong with any of the files, or the tests that failed.
 pub fn compile(source: &PolicySource) -> Result<Policy, Diagnostics> {
     let mut diagnostics = Diagnostics::default();
-    source.report(&mut diagnostics);
-    let files: Vec<Statements> =
-        source.sources().map(|file| statements::parse(file, &mut diagnostics)).collect();
+    let files: Vec<Statements> = source
+        .sources()
+        .enumerate()
+        .map(|(number, file)| statements::parse(file, source.problems(number), &mut diagnostics))
+        .collect();
     if diagnostics.is_empty() {
         report_shared_ids(source, &files, &mut diagnostics);
     }

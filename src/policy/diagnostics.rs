@@ -37,7 +37,7 @@ pub struct Diagnostic {
 
 /// Everything that is wrong with a policy and what it extends, in the order of
 /// the files.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Diagnostics {
     /// The first hundred.
     diagnostics: Vec<Diagnostic>,
@@ -49,6 +49,11 @@ impl Diagnostics {
     /// The diagnostics that were kept: the first hundred.
     pub fn iter(&self) -> impl Iterator<Item = &Diagnostic> {
         self.diagnostics.iter()
+    }
+
+    /// How many more there were.
+    pub fn omitted(&self) -> usize {
+        self.omitted
     }
 
     /// Whether nothing is wrong.

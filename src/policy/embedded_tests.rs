@@ -13,7 +13,7 @@ fn policy(name: &str) -> Policy {
 fn rule_ids(name: &str) -> BTreeSet<String> {
     let source = PolicySource::embedded(name).unwrap();
     let file = source.sources().next().unwrap().clone();
-    let statements = statements::parse(&file, &mut Diagnostics::default());
+    let statements = statements::parse(&file, Vec::new(), &mut Diagnostics::default());
     let mut ids: BTreeSet<_> = statements.rules.iter().map(|rule| rule.id.clone()).collect();
     for access in Access::ALL {
         if statements.allowed.get(access).is_some() {
@@ -44,7 +44,7 @@ fn every_rule_of_an_embedded_policy_is_expected_by_one_of_its_tests() {
     for (name, _) in EMBEDDED {
         let source = PolicySource::embedded(name).unwrap();
         let file = source.sources().next().unwrap().clone();
-        let statements = statements::parse(&file, &mut Diagnostics::default());
+        let statements = statements::parse(&file, Vec::new(), &mut Diagnostics::default());
         let expected: BTreeSet<_> =
             statements.tests.iter().filter_map(|test| test.rule.clone()).collect();
         let untested: Vec<_> = rule_ids(name).difference(&expected).cloned().collect();

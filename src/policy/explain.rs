@@ -7,6 +7,7 @@ use super::{
     spelling::Spellings,
     stages::{NAMES, OBJECTS, Stage, Subject, Verdict},
 };
+use crate::model::Access;
 
 /// The answer to a query with the way to it.
 #[derive(Debug, Clone)]
@@ -85,8 +86,12 @@ impl Policy {
             let needing = OBJECTS.iter().filter(|stage| !NAMES.contains(stage));
             stages.extend(needing.map(|stage| open(stage.as_str(), "depends on what is there")));
         }
-        stages.push(open("files.size", "depends on the content"));
-        stages.push(open("files.binary", "depends on the content"));
+        stages.extend(
+            content_stages(query.access)
+                .into_iter()
+                .flatten()
+                .map(|stage| open(stage, "depends on the content")),
+        );
         Explanation { decision, stages }
     }
 
@@ -106,6 +111,15 @@ impl Policy {
             None => (None, None, None),
         };
         StageReport { stage: stage.as_str(), verdict, rule, place, note }
+    }
+}
+
+/// The checks of content that an access is subject to.
+fn content_stages(access: Access) -> Option<[&'static str; 2]> {
+    match access {
+        Access::Read => Some(["files.maxReadSize", "files.binary.read"]),
+        Access::Write => Some(["files.maxWriteSize", "files.binary.write"]),
+        Access::List | Access::Remove => None,
     }
 }
 

@@ -50,7 +50,7 @@ impl Shape {
 
 fn quoted(words: &[&str]) -> String {
     let words: Vec<_> = words.iter().map(|word| format!("\"{word}\"")).collect();
-    words.join(" or ")
+    if words.len() > 2 { format!("one of {}", words.join(", ")) } else { words.join(" or ") }
 }
 
 /// Whether this version does what a key says.

@@ -10,7 +10,7 @@ use toml::de::DeTable;
 
 use super::{
     check::shortened,
-    diagnostics::{Diagnostics, Problem, Source},
+    diagnostics::{Problem, Source},
     embedded::{embedded, is_name, unknown_name},
 };
 use crate::model::Escaped;
@@ -167,29 +167,24 @@ impl PolicySource {
         lineage
     }
 
-    /// Reports what went wrong while loading.
-    pub(super) fn report(&self, diagnostics: &mut Diagnostics) {
-        for file in &self.files {
-            if let Some(why) = &file.unreadable {
-                diagnostics.push(file.source.diagnostic(None, Problem::new(why.clone())));
-            }
-            for extended in &file.extends {
-                if let Err(why) = &extended.target {
-                    let problem = Problem::new(format!(
-                        "cannot extend \"{}\"",
-                        shortened(&extended.reference)
-                    ));
-                    let problem = problem.label(why.clone());
-                    diagnostics.push(file.source.diagnostic(Some(extended.span.clone()), problem));
-                }
-            }
-        }
+    /// What went wrong while loading the file `number` and what it extends.
+    pub(super) fn problems(&self, number: usize) -> Vec<(Option<Range<usize>>, Problem)> {
+        let Some(file) = self.files.get(number) else { return Vec::new() };
+        let unreadable = file.unreadable.iter().map(|why| (None, Problem::new(why.clone())));
+        let extends = file.extends.iter().filter_map(|extended| {
+            let why = extended.target.as_ref().err()?;
+            let what = format!("cannot extend \"{}\"", shortened(&extended.reference));
+            Some((Some(extended.span.clone()), Problem::new(what).label(why.clone())))
+        });
+        unreadable.chain(extends).collect()
     }
 
-    /// All texts in one, with a line before each that says where it came from.
+    /// All texts in one, with a line before each that says how it was extended.
+    /// Where the operator keeps the policy makes no difference.
     pub(super) fn bundle(&self) -> String {
         let mut bundle = String::new();
         for (number, file) in self.files.iter().enumerate() {
+            let name = if number == 0 { "the policy" } else { file.source.file.as_str() };
             let extends: Vec<_> = file
                 .extends
                 .iter()
@@ -197,10 +192,10 @@ impl PolicySource {
                 .map(|target| format!(" {}", target + 1))
                 .collect();
             bundle.push_str(&format!(
-                "# portcullis policy, file {} of {}: {}, {} bytes, extends:{}\n",
+                "# portcullis: file {} of {}: {}, {} bytes, extends:{}\n",
                 number + 1,
                 self.files.len(),
-                Escaped(&file.source.file),
+                Escaped(name),
                 file.source.text.len(),
                 extends.concat(),
             ));

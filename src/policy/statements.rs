@@ -59,14 +59,27 @@ pub(super) struct Glob {
     pub(super) alternatives: Vec<Pattern>,
 }
 
-/// Parses a file and adds everything that is wrong with it to `diagnostics`.
-pub(super) fn parse(source: &Source, diagnostics: &mut Diagnostics) -> Statements {
+/// Parses a file and adds everything that is wrong with it to `diagnostics`,
+/// together with what was `found` before. Of a file that has no text because it
+/// could not be read nothing more is said.
+pub(super) fn parse(
+    source: &Source,
+    mut found: Vec<(Option<Range<usize>>, Problem)>,
+    diagnostics: &mut Diagnostics,
+) -> Statements {
+    if let (true, [(None, _), ..]) = (source.text.is_empty(), found.as_slice()) {
+        for (span, problem) in found {
+            diagnostics.push(source.diagnostic(span, problem));
+        }
+        return Statements::default();
+    }
     let (root, errors) = DeTable::parse_recoverable(&source.text);
     let complete = errors.is_empty();
-    let mut found: Vec<(Option<Range<usize>>, Problem)> = errors
-        .iter()
-        .map(|error| (error.span(), Problem::new(format!("not valid TOML: {}", error.message()))))
-        .collect();
+    found.extend(
+        errors.iter().map(|error| {
+            (error.span(), Problem::new(format!("not valid TOML: {}", error.message())))
+        }),
+    );
     // A line that does not parse is not judged by what was guessed of it.
     let broken: Vec<u64> = errors
         .iter()

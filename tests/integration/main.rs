@@ -12,10 +12,13 @@
 mod acp;
 mod acp_client;
 mod acp_rig;
+mod audit;
 mod common;
 mod crash;
 mod fast_agent;
+mod fast_agent_confined;
 mod fs;
 mod layers;
+mod ledger;
 mod links;
 mod races;

@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering;
 
 use super::*;
 
-fn contents(vault: &Vault, path: &str) -> Vec<String> {
-    let listing = vault.entries_of(permit(path).path()).unwrap();
+fn contents(vault: &Vault, name: &str) -> Vec<String> {
+    let listing = vault.entries_of(&path(name)).unwrap();
     let text = |entry| String::from_utf8(text(vault, entry)).unwrap();
     listing.entries.iter().map(text).collect()
 }
@@ -82,7 +82,7 @@ fn a_full_vault_refuses_the_change_and_keeps_what_it_has() {
     for round in 0..20 {
         write(&house, &vault, "a", &[round; 500]).unwrap();
     }
-    assert_eq!(vault.entries_of(permit("a").path()).unwrap().entries[0].bytes, 4000);
+    assert_eq!(vault.entries_of(&path("a")).unwrap().entries[0].bytes, 4000);
     assert!(vault.entries().unwrap().entries.iter().map(|e| e.name.size).sum::<u64>() <= 10_000);
 }
 

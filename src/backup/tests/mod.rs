@@ -1,4 +1,5 @@
 //! The vault with real files.
+#![expect(clippy::disallowed_methods, reason = "tests look at the disk behind the vault's back")]
 
 mod crash;
 mod limits;
@@ -17,8 +18,9 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::{
-    model::{Door, OperationKind, Session},
-    workspace::Permit,
+    model::{Door, OperationKind, Session, WorkspacePath},
+    policy::{Decision, Effect},
+    workspace::{Follow, Permit, Workspace},
 };
 
 pub(super) const ROOMY: Retention = Retention { versions: 20, days: 30, size: 1 << 30 };
@@ -52,7 +54,7 @@ impl House {
             true => Origin::Tree(file.as_fd()),
             false => Origin::File(file.as_fd()),
         };
-        vault.save(&permit(path), &self.meta(), origin)
+        vault.save(&self.permit(path), &self.meta(), origin)
     }
 
     pub(super) fn save_bytes(
@@ -61,7 +63,14 @@ impl House {
         path: &str,
         bytes: &[u8],
     ) -> Result<Saved, Error> {
-        vault.save(&permit(path), &self.meta(), Origin::Bytes(bytes))
+        vault.save(&self.permit(path), &self.meta(), Origin::Bytes(bytes))
+    }
+
+    pub(super) fn permit(&self, text: &str) -> Permit {
+        let workspace = Workspace::open(&self.ws("")).unwrap();
+        let resolved = workspace.resolve(&path(text), Follow::No).unwrap();
+        let (effect, rule) = (Effect::Allow, "test".to_owned());
+        Permit::new(resolved, Decision { effect, rule, place: None, reason: None }).unwrap()
     }
 
     pub(super) fn meta(&self) -> Meta<'_> {
@@ -94,8 +103,8 @@ pub(super) fn session(id: &str) -> Session {
     Session { id: id.to_owned(), agent, user: "user".to_owned(), door: Door::Acp }
 }
 
-pub(super) fn permit(path: &str) -> Permit {
-    Permit::stand_in(path)
+pub(super) fn path(text: &str) -> WorkspacePath {
+    WorkspacePath::parse(text).unwrap()
 }
 
 pub(super) fn text(vault: &Vault, entry: &Entry) -> Vec<u8> {

@@ -66,13 +66,17 @@ fn result_json(file: &str, result: &Result<LoadedPolicy, config::Error>) -> Valu
             "tests": policy.tests(),
             "sha256": policy.sha256(),
         }),
-        Err(config::Error::Invalid { diagnostics, .. }) => {
-            json!({ "file": file, "ok": false, "errors": diagnostics })
-        }
+        Err(config::Error::Invalid { diagnostics, .. }) => json!({
+            "file": file,
+            "ok": false,
+            "errors": diagnostics.iter().collect::<Vec<_>>(),
+            "omitted": diagnostics.omitted(),
+        }),
         Err(other) => json!({
             "file": file,
             "ok": false,
-            "errors": { "diagnostics": [{ "message": other.to_string() }], "omitted": 0 },
+            "errors": [{ "file": file, "message": other.to_string() }],
+            "omitted": 0,
         }),
     }
 }

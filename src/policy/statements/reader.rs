@@ -83,13 +83,13 @@ impl<'a, 'r> Reader<'a, 'r> {
         None
     }
 
-    /// An identifier: letters, digits, `.`, `_`, `-`; reports a bad one.
-    pub(super) fn identifier(&mut self, value: &Value<'_>, what: &str) -> Option<String> {
+    /// A rule's id: letters, digits, `.`, `_`, `-`; reports a bad one.
+    pub(super) fn identifier(&mut self, value: &Value<'_>) -> Option<String> {
         let text = value.get_ref().as_str()?;
         let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
         let starts_well = text.starts_with(|c: char| c.is_ascii_alphanumeric());
         if !starts_well || text.len() > 64 || !text.chars().all(good) {
-            let problem = Problem::new(format!("bad {what} \"{}\"", shortened(text)));
+            let problem = Problem::new(format!("bad rule id \"{}\"", shortened(text)));
             self.report(
                 value.span(),
                 problem.label(

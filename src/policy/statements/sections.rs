@@ -21,7 +21,7 @@ use crate::{
 
 impl Reader<'_, '_> {
     pub(super) fn policy_name(&mut self, root: &DeTable<'_>) -> Option<String> {
-        self.identifier(root.get("name")?, "name")
+        self.plain_text(root.get("name")?, 100).filter(|name| !name.is_empty())
     }
 
     pub(super) fn allowed_paths(&mut self, root: &DeTable<'_>) -> PerAccess<Option<List<Glob>>> {
