@@ -487,6 +487,73 @@ fn a_slow_editor_stalls_only_the_request_that_waits_for_it() {
     assert_eq!(rig.agent.hear()["id"], 10);
 }
 
+#[test]
+fn a_write_over_unsaved_text_goes_through_the_editor_and_both_are_kept() {
+    let mut rig = Rig::ready(all_fs(), |_| {});
+    rig.agent.send(&rig.write(10, "a.txt", "new\n"));
+    let asked = rig.editor.hear();
+    assert_eq!(asked["method"], "fs/read_text_file");
+    rig.editor.send(&result(asked["id"].clone(), json!({"content": "unsaved\n"})));
+    let told = rig.editor.hear();
+    assert_eq!(told["method"], "fs/write_text_file");
+    assert_eq!(
+        told["params"],
+        json!({"sessionId": "s1", "path": rig.path("a.txt"), "content": "new\n"})
+    );
+    fs::write(rig.root.join("a.txt"), "new\n").unwrap();
+    rig.editor.send(&result(told["id"].clone(), Value::Null));
+    let answer = rig.agent.hear();
+    assert_eq!(answer["result"]["_meta"]["portcullis/receipt"]["durable"], true, "{answer}");
+    let log = rig.log();
+    let intent = log.lines().find(|line| line.contains("\"kind\":\"intent\"")).unwrap();
+    let intent: Value = serde_json::from_str(intent).unwrap();
+    assert_eq!(intent["source"], "editor", "{intent}");
+    assert!(
+        intent["backup"].is_string() && intent["facts"]["bufferBackup"].is_string(),
+        "{intent}"
+    );
+}
+
+#[test]
+fn what_is_denied_is_never_asked_of_the_editor() {
+    let mut rig = Rig::ready(all_fs(), |_| {});
+    for line in [rig.read(10, "secret/key.txt"), rig.write(11, "secret/key.txt", "x")] {
+        rig.agent.send(&line);
+        assert_eq!(rig.agent.hear()["error"]["code"], -32001);
+    }
+    let outside = json!({"sessionId": "s1", "path": "/etc/passwd"});
+    rig.agent.send(&request(12, "fs/read_text_file", outside));
+    assert_eq!(rig.agent.hear()["error"]["code"], -32001);
+    rig.editor.hears_nothing();
+}
+
+#[test]
+fn a_link_is_asked_of_the_editor_by_what_it_leads_to() {
+    let mut rig = Rig::ready(all_fs(), |_| {});
+    std::os::unix::fs::symlink("a.txt", rig.root.join("link.txt")).unwrap();
+    std::os::unix::fs::symlink("secret/key.txt", rig.root.join("innocent.txt")).unwrap();
+    rig.agent.send(&rig.read(10, "link.txt"));
+    let asked = rig.editor.hear();
+    assert_eq!(asked["params"]["path"], rig.path("a.txt"));
+    rig.editor.send(&result(asked["id"].clone(), json!({"content": "x"})));
+    assert_eq!(rig.agent.hear()["result"]["content"], "x");
+    rig.agent.send(&rig.read(11, "innocent.txt"));
+    assert_eq!(rig.agent.hear()["error"]["code"], -32001);
+    rig.editor.hears_nothing();
+}
+
+#[test]
+fn a_buffer_is_checked_like_a_file() {
+    let mut rig = Rig::ready(all_fs(), |_| {});
+    for content in ["nul \u{0} inside".to_owned(), "x".repeat(11 << 20)] {
+        rig.agent.send(&rig.read(10, "a.txt"));
+        let asked = rig.editor.hear();
+        rig.editor.send(&result(asked["id"].clone(), json!({ "content": content })));
+        let answer = rig.agent.hear();
+        assert_eq!(answer["error"]["code"], -32001, "{answer}");
+    }
+}
+
 // Cancellation
 
 #[test]
