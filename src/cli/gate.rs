@@ -29,7 +29,7 @@ use super::{
 use crate::{
     frontend::acp,
     gateway::Gateway,
-    model::{AgentName, Door, Escaped, Session},
+    model::{Access, AgentName, Door, Escaped, Session},
     sandbox::{Channel, GateAccess, become_gate, restrict_gate, stop_signals},
 };
 
@@ -174,16 +174,18 @@ fn serve(
     order: &Serve,
     streams: Streams,
 ) -> Result<(), Failure> {
+    let policy = gateway.policy();
     let config = acp::Config {
         workspace_alias: Some(order.workspace_alias.clone()),
         source: order.source.parse().or_fail("cannot serve")?,
         forward: order.forward.clone(),
-        terminal_allowed: gateway.policy().agent().terminal,
-        ..acp::Config::new(session.agent.clone(), session.user.clone(), order.workspace.clone())
+        terminal_allowed: policy.agent().terminal,
+        max_line: acp::line_for(policy.max_size(Access::Read).max(policy.max_size(Access::Write))),
+        ..acp::Config::new(session.clone(), order.workspace.clone())
     };
     let editor = (streams.editor_in, streams.editor_out);
-    let ending = acp::serve(gateway, &config, editor, (streams.agent_out, streams.agent_in))
-        .or_fail("cannot serve")?;
+    let agent = (streams.agent_out, ClosedWhenDropped(streams.agent_in));
+    let ending = acp::serve(gateway, &config, editor, agent).or_fail("cannot serve")?;
     tracing::info!(?ending, "the connection ended");
     Ok(())
 }
@@ -215,6 +217,26 @@ impl Write for Closable {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+/// The one that writes: when it is done, the agent's input ends, whoever else
+/// could still close it.
+struct ClosedWhenDropped(Closable);
+
+impl Write for ClosedWhenDropped {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+impl Drop for ClosedWhenDropped {
+    fn drop(&mut self) {
+        self.0.close();
     }
 }
 
