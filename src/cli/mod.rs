@@ -1,5 +1,6 @@
 //! The command line: one file per command, rendering and exit codes.
 
+mod backup;
 mod cell;
 mod failure;
 mod fs;
@@ -28,6 +29,7 @@ struct Cli {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
+    Backup(backup::Args),
     Fs(fs::Args),
     Policy(policy::Args),
     Run(run::Args),
@@ -40,6 +42,7 @@ pub fn main() -> ExitCode {
         return code;
     }
     let result = match Cli::parse().command {
+        Command::Backup(args) => backup::run(args),
         Command::Fs(args) => fs::run(args),
         Command::Policy(args) => policy::run(args),
         Command::Run(args) => run::run(args),
