@@ -19,7 +19,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::{
     model::{Door, OperationKind, Session, WorkspacePath},
-    policy::{Decision, Effect},
+    policy::{Decision, Effect, Retention},
     workspace::{Follow, Permit, Workspace},
 };
 
