@@ -13,4 +13,5 @@ mod crash;
 mod fs;
 mod layers;
 mod links;
+mod policy;
 mod races;
