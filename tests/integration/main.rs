@@ -21,4 +21,5 @@ mod fs;
 mod layers;
 mod ledger;
 mod links;
+mod policy;
 mod races;
