@@ -14,3 +14,4 @@ mod fs;
 mod layers;
 mod links;
 mod races;
+mod sandbox;
