@@ -12,8 +12,9 @@ use std::{
     os::fd::{AsFd as _, OwnedFd},
     path::PathBuf,
     process::ExitCode,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError, mpsc},
     thread,
+    time::Duration,
 };
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -38,6 +39,9 @@ pub(crate) const COMMAND: &str = "gate-process";
 
 /// Longest piece of the agent's stderr that is shown as one line, in bytes.
 const LONGEST_LINE: u64 = 8 * 1024;
+
+/// How long the gate waits for the end of the agent's stderr.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// What the broker asks for first; the editor's output and input are attached.
 #[derive(Debug, Serialize, Deserialize)]
@@ -140,9 +144,13 @@ fn run(parent: u32) -> Result<(), Failure> {
             stopper.close();
         })
         .or_fail("cannot start a thread")?;
-    let errors = thread::Builder::new()
+    let (said_all, wait_for_all) = mpsc::channel::<()>();
+    thread::Builder::new()
         .name("agent-stderr".to_owned())
-        .spawn(move || show_errors(agent_err.into()))
+        .spawn(move || {
+            show_errors(agent_err.into());
+            drop(said_all);
+        })
         .or_fail("cannot start a thread")?;
     let streams = Streams {
         editor_in: editor_in.into(),
@@ -151,10 +159,8 @@ fn run(parent: u32) -> Result<(), Failure> {
         agent_out: agent_out.into(),
     };
     serve(&gateway, &session, &order, streams)?;
-    // What a dying agent says last must not be lost.
-    if errors.is_finished() {
-        let _ = errors.join();
-    }
+    // What an agent says last must not be lost; one that goes on has its time.
+    let _ = wait_for_all.recv_timeout(LAST_WORDS);
     gateway.stop(&session).or_fail("cannot record the stop")
 }
 

@@ -23,3 +23,4 @@ mod ledger;
 mod links;
 mod policy;
 mod races;
+mod sandbox;
