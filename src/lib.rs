@@ -11,9 +11,11 @@ compile_error!("Portcullis needs Linux: Landlock, openat2 and namespaces enforce
 pub mod backup;
 pub mod cli;
 pub mod config;
+pub mod frontend;
 pub mod gateway;
 pub mod ledger;
 pub mod model;
 pub mod ops;
 pub mod policy;
+pub mod sandbox;
 pub mod workspace;

@@ -1,13 +1,19 @@
 //! The command line: one file per command, rendering and exit codes.
 
+mod audit;
+mod backup;
+mod cell;
 mod failure;
 mod fs;
+mod gate;
 mod local;
 mod logging;
 mod options;
 mod policy;
 mod render;
+mod run;
 mod state;
+mod supervise;
 
 use std::process::ExitCode;
 
@@ -24,16 +30,25 @@ struct Cli {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
+    Audit(audit::Args),
+    Backup(backup::Args),
     Fs(fs::Args),
     Policy(policy::Args),
+    Run(run::Args),
 }
 
 /// Runs the command line of this process.
 #[must_use]
 pub fn main() -> ExitCode {
+    if let Some(code) = cell::run_if_stage().or_else(gate::run_if_gate) {
+        return code;
+    }
     let result = match Cli::parse().command {
+        Command::Audit(args) => audit::run(args),
+        Command::Backup(args) => backup::run(args),
         Command::Fs(args) => fs::run(args),
         Command::Policy(args) => policy::run(args),
+        Command::Run(args) => run::run(args),
     };
     result.unwrap_or_else(|failure| failure.report())
 }

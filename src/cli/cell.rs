@@ -1,0 +1,20 @@
+//! The hidden command line behind which the stages of an agent's cell are.
+//! Not for people: each stage wants a channel as its standard input.
+
+use std::process::ExitCode;
+
+use crate::sandbox::{CELL_COMMAND, Stage};
+
+/// Runs a stage, if this process was started as one.
+pub(crate) fn run_if_stage() -> Option<ExitCode> {
+    let mut arguments = std::env::args_os().skip(1);
+    if arguments.next()? != CELL_COMMAND {
+        return None;
+    }
+    let stage = arguments.next().and_then(|word| Stage::parse(word.to_str()?));
+    let parent = arguments.next().and_then(|number| number.to_str()?.parse().ok());
+    match (stage, parent) {
+        (Some(stage), Some(parent)) => Some(stage.run(parent)),
+        _ => Some(ExitCode::from(2)),
+    }
+}

@@ -1,0 +1,286 @@
+//! The gate of `portcullis run`: the confined process between editor and
+//! agent.
+//!
+//! The broker starts it, hands it the editor's streams and, once the agent
+//! waits in its cell, the agent's. It confines itself before any thread
+//! exists, and says "started" only when the start is on record.
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io::{self, BufRead as _, BufReader, Read, Write},
+    os::fd::{AsFd as _, OwnedFd},
+    path::PathBuf,
+    process::ExitCode,
+    sync::{Arc, Mutex, PoisonError, mpsc},
+    thread,
+    time::Duration,
+};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::{
+    failure::{Context as _, Failure},
+    local::{self, Parts},
+    logging,
+    options::Common,
+};
+use crate::{
+    frontend::acp,
+    gateway::Gateway,
+    model::{Access, AgentName, Door, Escaped, Session},
+    sandbox::{Channel, GateAccess, become_gate, restrict_gate, stop_signals},
+};
+
+/// The hidden word on the command line that makes this process a gate.
+pub(crate) const COMMAND: &str = "gate-process";
+
+/// Longest piece of the agent's stderr that is shown as one line, in bytes.
+const LONGEST_LINE: u64 = 8 * 1024;
+
+/// How long the gate waits for the end of the agent's stderr.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// What the broker asks for first; the editor's output and input are attached.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Serve {
+    pub(crate) workspace: PathBuf,
+    /// The workspace's path as it was given, absolute.
+    pub(crate) workspace_alias: PathBuf,
+    pub(crate) policy: String,
+    /// The hash of the policy from which the broker made the cell.
+    pub(crate) policy_sha256: String,
+    pub(crate) state: PathBuf,
+    pub(crate) agent: String,
+    pub(crate) log: String,
+    pub(crate) source: String,
+    pub(crate) forward: Vec<String>,
+}
+
+/// What the broker says once the agent waits; the agent's streams are
+/// attached: its standard input, output and error.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Agent {
+    /// What the self-test in the cell found.
+    pub(crate) facts: BTreeMap<String, Value>,
+}
+
+/// What the gate answers.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Progress {
+    /// It is confined.
+    Confined {
+        /// Whether it had capabilities to give up.
+        dropped_capabilities: bool,
+    },
+    /// The start is on record; the agent may run.
+    Started,
+}
+
+/// The broker wants the gate to stop in order.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Stop;
+
+/// Runs the gate, if this process was started as one.
+pub(crate) fn run_if_gate() -> Option<ExitCode> {
+    let mut arguments = std::env::args_os().skip(1);
+    if arguments.next()? != COMMAND {
+        return None;
+    }
+    let parent = arguments.next().and_then(|number| number.to_str()?.parse().ok());
+    let Some(parent) = parent else { return Some(ExitCode::from(2)) };
+    Some(match run(parent) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    })
+}
+
+fn run(parent: u32) -> Result<(), Failure> {
+    let channel = become_gate(parent).or_fail("cannot start the gate")?;
+    let signals = stop_signals().or_fail("cannot watch for signals")?;
+    let (order, streams) = channel.receive::<Serve>().or_fail("cannot start the gate")?;
+    let [editor_in, editor_out] = take(streams)?;
+    let common = Common {
+        workspace: order.workspace.clone(),
+        policy: order.policy.clone(),
+        state: Some(order.state.clone()),
+        agent: Some(order.agent.parse::<AgentName>().or_fail("cannot name the agent")?),
+    };
+    let parts = Parts::open(&common)?;
+    if parts.policy.sha256() != order.policy_sha256 {
+        return Err(Failure::new("the policy changed while the agent was being started")
+            .help("start it again"));
+    }
+    let session = local::session(&common, "agent", Door::Acp)?;
+    parts.state.create_dir_all("logs").or_fail("cannot make the directory for logs")?;
+    logging::start(&logging::Options { log: order.log.clone() }, &order.state)?;
+
+    let policies = policy_directory(&order.policy);
+    let report = restrict_gate(GateAccess {
+        read_write: &[parts.workspace.dir().as_fd(), parts.state.as_fd()],
+        read_only: &policies.as_ref().map(|d| vec![d.as_fd()]).unwrap_or_default(),
+    })
+    .or_fail("cannot confine the gate")?;
+    let mut facts = parts.facts();
+    facts.insert("gateLandlockAbi".to_owned(), json!(report.landlock_abi));
+    let confined = Progress::Confined { dropped_capabilities: report.dropped_capabilities };
+    channel.send(&confined, &[]).or_fail("cannot answer the broker")?;
+
+    let gateway = local::assemble(parts.workspace, parts.policy, &parts.state)?;
+    let (agent, streams) = channel.receive::<Agent>().or_fail("the agent did not start")?;
+    let [agent_in, agent_out, agent_err] = take(streams)?;
+    facts.extend(agent.facts);
+    gateway.start(&session, facts).or_fail("cannot record the start")?;
+    channel.send(&Progress::Started, &[]).or_fail("cannot answer the broker")?;
+
+    let agent_in = Closable::new(agent_in.into());
+    let stopper = agent_in.clone();
+    thread::Builder::new()
+        .name("gate-stop".to_owned())
+        .spawn(move || {
+            wait_for_stop(&channel, &signals);
+            stopper.close();
+        })
+        .or_fail("cannot start a thread")?;
+    let (said_all, wait_for_all) = mpsc::channel::<()>();
+    thread::Builder::new()
+        .name("agent-stderr".to_owned())
+        .spawn(move || {
+            show_errors(agent_err.into());
+            drop(said_all);
+        })
+        .or_fail("cannot start a thread")?;
+    let streams = Streams {
+        editor_in: editor_in.into(),
+        editor_out: editor_out.into(),
+        agent_in,
+        agent_out: agent_out.into(),
+    };
+    serve(&gateway, &session, &order, streams)?;
+    // What an agent says last must not be lost; one that goes on has its time.
+    let _ = wait_for_all.recv_timeout(LAST_WORDS);
+    gateway.stop(&session).or_fail("cannot record the stop")
+}
+
+/// What is connected to whom.
+struct Streams {
+    editor_in: File,
+    editor_out: File,
+    agent_in: Closable,
+    agent_out: File,
+}
+
+/// Serves until the agent closes its output, or the editor is gone and the
+/// agent has had its time.
+fn serve(
+    gateway: &Gateway,
+    session: &Session,
+    order: &Serve,
+    streams: Streams,
+) -> Result<(), Failure> {
+    let policy = gateway.policy();
+    let config = acp::Config {
+        workspace_alias: Some(order.workspace_alias.clone()),
+        source: order.source.parse().or_fail("cannot serve")?,
+        forward: order.forward.clone(),
+        terminal_allowed: policy.agent().terminal,
+        max_line: acp::line_for(policy.max_size(Access::Read).max(policy.max_size(Access::Write))),
+        ..acp::Config::new(session.clone(), order.workspace.clone())
+    };
+    let editor = (streams.editor_in, streams.editor_out);
+    let agent = (streams.agent_out, ClosedWhenDropped(streams.agent_in));
+    let ending = acp::serve(gateway, &config, editor, agent).or_fail("cannot serve")?;
+    tracing::info!(?ending, "the connection ended");
+    Ok(())
+}
+
+/// A writer that another thread can close.
+#[derive(Debug, Clone)]
+struct Closable(Arc<Mutex<Option<File>>>);
+
+impl Closable {
+    fn new(file: File) -> Self {
+        Self(Arc::new(Mutex::new(Some(file))))
+    }
+
+    /// Closes it; not while a write blocks, which ends when the agent does.
+    fn close(&self) {
+        if let Ok(mut file) = self.0.try_lock() {
+            file.take();
+        }
+    }
+}
+
+impl Write for Closable {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(file) => file.write(bytes),
+            None => Err(io::ErrorKind::BrokenPipe.into()),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The one that writes: when it is done, the agent's input ends, whoever else
+/// could still close it.
+struct ClosedWhenDropped(Closable);
+
+impl Write for ClosedWhenDropped {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+impl Drop for ClosedWhenDropped {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+/// Returns when the broker says stop or is gone, or at a stop signal.
+fn wait_for_stop(channel: &Channel, signals: &nix::sys::signalfd::SignalFd) {
+    let mut waiting = [
+        PollFd::from_borrowed_fd(channel.as_fd(), PollFlags::IN),
+        PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN),
+    ];
+    while let Err(rustix::io::Errno::INTR) = poll(&mut waiting, None) {}
+}
+
+/// Writes what the agent says on its stderr to ours, line by line, so that it
+/// cannot steer a terminal or pass for one of our own messages.
+fn show_errors(errors: File) {
+    let mut reader = BufReader::new(errors);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        match reader.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line) {
+            Ok(0) | Err(_) => return,
+            Ok(_) => {
+                let text = String::from_utf8_lossy(line.strip_suffix(b"\n").unwrap_or(&line));
+                eprintln!("agent: {}", Escaped(&text));
+            }
+        }
+    }
+}
+
+/// The directory of a policy file, so that a replaced file can be read again.
+fn policy_directory(policy: &str) -> Option<OwnedFd> {
+    use rustix::fs::{Mode, OFlags, open};
+    let file = PathBuf::from(policy);
+    rustix::fs::stat(&file).ok()?;
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    open(file.parent()?, flags, Mode::empty()).ok()
+}
+
+fn take<const N: usize>(streams: Vec<OwnedFd>) -> Result<[OwnedFd; N], Failure> {
+    streams.try_into().map_err(|_| Failure::new("the broker sent the wrong streams"))
+}

@@ -1,0 +1,351 @@
+//! `portcullis run`: starts an agent in its cell and a gate between it and
+//! the editor, which started us as its agent.
+//!
+//! This process is the broker: it opens what must be opened by name, starts
+//! the others, passes signals on, waits, and gives the exit code. It reads
+//! nothing that the agent wrote.
+
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    os::fd::AsFd as _,
+    path::PathBuf,
+    process::{Command, ExitCode, Stdio},
+};
+
+use etcetera::BaseStrategy as _;
+
+use super::{
+    failure::{Context as _, Exit, Failure},
+    gate,
+    local::{self, Parts},
+    logging,
+    options::Common,
+    state,
+    supervise::{Ended, Gate, Supervisor},
+};
+use crate::{
+    model::{Door, Session},
+    policy,
+    sandbox::{
+        Cell, Channel, Enforcement, Grant, LaunchError, Network, PendingAgent, stop_signals,
+        take_standard_streams,
+    },
+};
+
+/// Start an agent without access to the workspace, and serve it over ACP
+#[derive(Debug, clap::Args)]
+#[command(after_help = "The editor talks to this command as it would to the agent: stdin and \
+    stdout carry the\nAgent Client Protocol.\n\nExamples:\n  \
+    portcullis run -- claude-code-acp\n  \
+    portcullis run --agent-read ~/.local/share/uv --agent-network 443 --agent-network dns \
+    -- fast-agent-acp")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    common: Common,
+    #[command(flatten)]
+    logging: logging::Options,
+    /// Where file content comes from and goes to: auto, disk or editor
+    #[arg(long, value_name = "SOURCE", default_value = "auto",
+        value_parser = ["auto", "disk", "editor"])]
+    source: String,
+    /// A directory or file that the agent may read and execute, besides the
+    /// policy's
+    #[arg(long, value_name = "DIR")]
+    agent_read: Vec<PathBuf>,
+    /// A directory or file that the agent may also change
+    #[arg(long, value_name = "DIR")]
+    agent_write: Vec<PathBuf>,
+    /// An environment variable that the agent gets: ours, or the one given
+    #[arg(long, value_name = "NAME[=VALUE]")]
+    agent_env: Vec<String>,
+    /// A TCP port that the agent may connect to, `dns` to let it look names up
+    /// over UDP, or `none`; instead of what the policy says
+    #[arg(long, value_name = "PORT|dns|none", value_parser = parse_reach)]
+    agent_network: Vec<Reach>,
+    /// An ACP method of the agent that reaches the editor besides the usual ones
+    #[arg(long, value_name = "METHOD")]
+    forward: Vec<String>,
+    /// Accept weaker confinement where this machine allows no namespaces
+    #[arg(long)]
+    allow_partial: bool,
+    /// Do not confine the agent at all: it can do whatever you can
+    #[arg(long, conflicts_with = "allow_partial")]
+    unconfined: bool,
+    /// The agent's program and its arguments
+    #[arg(last = true, required = true, value_name = "AGENT")]
+    command: Vec<OsString>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    Port(u16),
+    Dns,
+    None,
+}
+
+fn parse_reach(text: &str) -> Result<Reach, String> {
+    match text {
+        "none" => Ok(Reach::None),
+        "dns" => Ok(Reach::Dns),
+        _ => match text.parse() {
+            Ok(port) if port > 0 => Ok(Reach::Port(port)),
+            _ => Err("expected a port from 1 to 65535, `dns` or `none`".to_owned()),
+        },
+    }
+}
+
+/// Runs the command.
+pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
+    let signals = stop_signals().or_fail("cannot watch for signals")?;
+    // Said early, with the same words as the gate would use.
+    let _ = args.logging.filter()?;
+    let parts = Parts::open(&args.common)?;
+    let session = session(&args)?;
+    let cell = cell(&args, &parts, &session)?;
+    let gate = start_gate(&args, &parts, &session)?;
+    let pending = cell.launch().map_err(explain)?;
+    warn(&pending);
+    let suspects = pending.suspects.clone();
+    let gate = introduce(gate, &pending)?;
+    let agent = pending.release().map_err(explain)?;
+    let Ended { code, at_once } = Supervisor::new(agent, gate, signals)?.run()?;
+    if at_once && code != 0 {
+        explain_early_end(code, &args, &suspects);
+    }
+    Ok(ExitCode::from(code))
+}
+
+fn session(args: &Args) -> Result<Session, Failure> {
+    let name = args.command.first().map(PathBuf::from);
+    let name = name.as_ref().and_then(|path| path.file_stem()?.to_str());
+    let name = name.filter(|name| name.parse::<crate::model::AgentName>().is_ok());
+    local::session(&args.common, name.unwrap_or("agent"), Door::Acp)
+}
+
+fn cell(args: &Args, parts: &Parts, session: &Session) -> Result<Cell, Failure> {
+    let Some((program, arguments)) = args.command.split_first() else {
+        return Err(Failure::new("no agent was named").exit(Exit::Usage));
+    };
+    let access = Access::of(parts);
+    let grants = |from_policy: &[PathBuf], named: &[PathBuf]| -> Result<Vec<Grant>, Failure> {
+        let mut grants: Vec<_> =
+            from_policy.iter().map(|p| Grant { path: p.clone(), required: false }).collect();
+        for path in named {
+            let path = std::path::absolute(path).or_fail("cannot look up a directory")?;
+            grants.push(Grant { path, required: true });
+        }
+        Ok(grants)
+    };
+    Ok(Cell {
+        program: program.clone(),
+        arguments: arguments.to_vec(),
+        environment: environment(&access.env, &args.agent_env),
+        workspace: parts.workspace.root().to_owned(),
+        state: parts.state_path.clone(),
+        protected: parts.policy_files.clone(),
+        home: home(parts, session)?,
+        read: grants(&access.read, &args.agent_read)?,
+        write: grants(&access.write, &args.agent_write)?,
+        network: network(&args.agent_network, access.network),
+        floor: match (args.unconfined, args.allow_partial) {
+            (true, _) => Enforcement::None,
+            (_, true) => Enforcement::Partial,
+            _ => Enforcement::Full,
+        },
+    })
+}
+
+/// What the policy's `[agent]` says, in the sandbox's words.
+struct Access {
+    env: Vec<String>,
+    read: Vec<PathBuf>,
+    write: Vec<PathBuf>,
+    network: Network,
+}
+
+impl Access {
+    fn of(parts: &Parts) -> Self {
+        let agent = parts.policy.agent();
+        Self {
+            env: agent.env.clone(),
+            read: agent.read.iter().map(PathBuf::from).collect(),
+            write: agent.write.iter().map(PathBuf::from).collect(),
+            network: match &agent.network {
+                policy::Network::None => Network::None,
+                policy::Network::Connect { ports, dns } => {
+                    Network::Connect { ports: ports.clone(), dns: *dns }
+                }
+            },
+        }
+    }
+}
+
+/// Only what is named, from the policy or the command line; a value on the
+/// command line wins.
+fn environment(names: &[String], options: &[String]) -> BTreeMap<OsString, OsString> {
+    let mut environment = BTreeMap::new();
+    let ours = names.iter().map(|name| (name.as_str(), None));
+    let named = options.iter().map(|option| match option.split_once('=') {
+        Some((name, value)) => (name, Some(value)),
+        None => (option.as_str(), None),
+    });
+    for (name, value) in ours.chain(named) {
+        match value.map(OsString::from).or_else(|| std::env::var_os(name)) {
+            Some(value) => environment.insert(name.into(), value),
+            None => None,
+        };
+    }
+    environment
+}
+
+fn network(options: &[Reach], policy: Network) -> Network {
+    if options.is_empty() {
+        return policy;
+    }
+    let ports: Vec<_> = options
+        .iter()
+        .filter_map(|reach| if let Reach::Port(port) = reach { Some(*port) } else { None })
+        .collect();
+    let dns = options.contains(&Reach::Dns);
+    if options.contains(&Reach::None) || (ports.is_empty() && !dns) {
+        Network::None
+    } else {
+        Network::Connect { ports, dns }
+    }
+}
+
+/// `$XDG_DATA_HOME/portcullis/homes/WORKSPACE/AGENT`.
+fn home(parts: &Parts, session: &Session) -> Result<PathBuf, Failure> {
+    let directories = etcetera::base_strategy::Xdg::new()
+        .or_fail("cannot find a place for the agent's home directory")?;
+    Ok(directories
+        .data_dir()
+        .join("portcullis/homes")
+        .join(state::slug(parts.workspace.root()))
+        .join(session.agent.as_str()))
+}
+
+fn start_gate(args: &Args, parts: &Parts, session: &Session) -> Result<Gate, Failure> {
+    let (channel, theirs) = Channel::pair().or_fail("cannot start the gate")?;
+    let [editor_in, editor_out] =
+        take_standard_streams().or_fail("cannot take over stdin and stdout")?;
+    let child = Command::new("/proc/self/exe")
+        .args([gate::COMMAND.to_owned(), std::process::id().to_string()])
+        .stdin(std::os::fd::OwnedFd::from(theirs))
+        .stdout(Stdio::null())
+        .spawn()
+        .or_fail("cannot start the gate")?;
+    let policy = PathBuf::from(&args.common.policy);
+    let policy = match rustix::fs::stat(&policy) {
+        Ok(_) => std::path::absolute(&policy).or_fail("cannot look up the policy")?,
+        Err(_) => policy,
+    };
+    let order = gate::Serve {
+        workspace: parts.workspace.root().to_owned(),
+        workspace_alias: std::path::absolute(&args.common.workspace)
+            .or_fail("cannot look up the workspace")?,
+        policy: policy.to_string_lossy().into_owned(),
+        policy_sha256: parts.policy.sha256().to_owned(),
+        state: parts.state_path.clone(),
+        agent: session.agent.to_string(),
+        log: args.logging.log.clone(),
+        source: args.source.clone(),
+        forward: args.forward.clone(),
+    };
+    let gate = Gate::new(child, channel);
+    gate.channel()
+        .send(&order, &[editor_in.as_fd(), editor_out.as_fd()])
+        .or_fail("cannot start the gate")?;
+    Ok(gate)
+}
+
+/// Hands the waiting agent's streams to the gate, and returns when the start
+/// is on record.
+fn introduce(mut gate: Gate, pending: &PendingAgent) -> Result<Gate, Failure> {
+    if let gate::Progress::Confined { dropped_capabilities: true } = gate.next()? {
+        eprintln!(
+            "portcullis: note: started as root: agent and gate gave up its powers; \
+             files of other users may be out of reach"
+        );
+    }
+    let agent = gate::Agent { facts: pending.report.facts() };
+    gate.channel()
+        .send(&agent, &[pending.stdin.as_fd(), pending.stdout.as_fd(), pending.stderr.as_fd()])
+        .or_fail("cannot hand the agent to the gate")?;
+    match gate.next()? {
+        gate::Progress::Started => Ok(gate),
+        gate::Progress::Confined { .. } => Err(Failure::new("the gate lost its way")),
+    }
+}
+
+fn warn(pending: &PendingAgent) {
+    let report = &pending.report;
+    match report.enforcement {
+        Enforcement::Full => {}
+        Enforcement::Partial => eprintln!(
+            "portcullis: warning: the agent is only partly confined: {}",
+            report.gaps.join("; ")
+        ),
+        Enforcement::None => eprintln!(
+            "portcullis: warning: the agent is not confined: it can read and change whatever \
+             you can, past policy, backups and log"
+        ),
+    }
+}
+
+fn explain(error: LaunchError) -> Failure {
+    match error {
+        LaunchError::NotExecuted(_) => Failure::new(&error).help(
+            "an interpreter or library may be out of reach: name its directory with --agent-read",
+        ),
+        other => Failure::new(other),
+    }
+}
+
+fn explain_early_end(code: u8, args: &Args, suspects: &[PathBuf]) {
+    let program = args.command.first().map(|p| p.to_string_lossy()).unwrap_or_default();
+    eprintln!("portcullis: the agent `{program}` ended at once, with exit code {code}");
+    if suspects.is_empty() {
+        eprintln!(
+            "  help: if it misses a file of its own installation, give it that directory with \
+             --agent-read DIR"
+        );
+    }
+    for suspect in suspects {
+        eprintln!(
+            "  help: its command line names what it may not read; if you trust it with that, \
+             add `--agent-read {}`",
+            suspect.display()
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_network_options_replace_the_policys() {
+        let policy = Network::Connect { ports: vec![443], dns: true };
+        assert_eq!(network(&[], policy.clone()), policy);
+        assert_eq!(network(&[Reach::None, Reach::Port(80)], policy.clone()), Network::None);
+        assert_eq!(
+            network(&[Reach::Port(80)], policy),
+            Network::Connect { ports: vec![80], dns: false }
+        );
+        assert_eq!(parse_reach("dns"), Ok(Reach::Dns));
+        assert!(parse_reach("0").is_err() && parse_reach("https").is_err());
+    }
+
+    #[test]
+    fn only_named_variables_pass() {
+        let names = ["PATH".to_owned(), "SURELY_NOT_SET".to_owned()];
+        let environment = environment(&names, &["A=1=2".to_owned(), "PATH=/x".to_owned()]);
+        let words: Vec<_> = environment
+            .iter()
+            .map(|(name, value)| format!("{}={}", name.display(), value.display()))
+            .collect();
+        assert_eq!(words, ["A=1=2", "PATH=/x"]);
+    }
+}

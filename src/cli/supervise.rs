@@ -1,0 +1,209 @@
+//! Waiting for agent and gate, and stopping both in order.
+//!
+//! Stopping: the gate closes the agent's input; then `SIGTERM`; then
+//! `SIGKILL`, for the whole cell. When either ends, the other is stopped.
+
+use std::{
+    os::fd::{AsFd as _, OwnedFd},
+    process::Child,
+    time::{Duration, Instant},
+};
+
+use nix::sys::signalfd::SignalFd;
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open},
+};
+
+use super::{
+    failure::{Context as _, Exit, Failure},
+    gate::{Progress, Stop},
+};
+use crate::sandbox::{Channel, RunningAgent};
+
+/// How long each step of stopping waits for its effect.
+const GRACE: Duration = Duration::from_secs(2);
+/// How long the gate may take to finish when the agent is gone.
+const FINISH: Duration = Duration::from_secs(10);
+/// An agent that ends sooner than this probably did not find itself.
+const AT_ONCE: Duration = Duration::from_secs(3);
+
+/// The gate's process; killed when dropped.
+pub(crate) struct Gate {
+    child: Child,
+    channel: Channel,
+}
+
+impl Gate {
+    pub(crate) fn new(child: Child, channel: Channel) -> Self {
+        Self { child, channel }
+    }
+
+    pub(crate) fn channel(&self) -> &Channel {
+        &self.channel
+    }
+
+    /// Waits for the gate's next word. A gate that ended instead has said why.
+    pub(crate) fn next(&mut self) -> Result<Progress, Failure> {
+        match self.channel.receive_within::<Progress>(Duration::from_secs(60)) {
+            Ok((progress, _)) => Ok(progress),
+            Err(crate::sandbox::ChannelError::Closed) => {
+                let _ = self.child.wait();
+                Err(Failure::silent(Exit::Failure))
+            }
+            Err(error) => Err(Failure::new(error)),
+        }
+    }
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        // Already waited for is fine.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// How it all ended.
+pub(crate) struct Ended {
+    /// The agent's exit code, or the gate's when that failed.
+    pub(crate) code: u8,
+    /// The agent ended so soon that it probably never worked, and nobody
+    /// asked for it.
+    pub(crate) at_once: bool,
+}
+
+/// Watches over a running agent and its gate.
+pub(crate) struct Supervisor {
+    agent: RunningAgent,
+    gate: Gate,
+    signals: SignalFd,
+    agent_fd: OwnedFd,
+    gate_fd: OwnedFd,
+    since: Instant,
+    agent_code: Option<u8>,
+    gate_code: Option<u8>,
+    asked: bool,
+    step: Step,
+    deadline: Option<Instant>,
+}
+
+/// How far stopping has come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Running,
+    InputClosed,
+    Terminated,
+    Killed,
+}
+
+impl Supervisor {
+    pub(crate) fn new(agent: RunningAgent, gate: Gate, signals: SignalFd) -> Result<Self, Failure> {
+        let handle = |pid: Option<Pid>| {
+            pid.ok_or(rustix::io::Errno::SRCH)
+                .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()))
+                .or_fail("cannot watch a process")
+        };
+        let gate_pid = i32::try_from(gate.child.id()).ok().and_then(Pid::from_raw);
+        Ok(Self {
+            agent_fd: handle(agent.pid())?,
+            gate_fd: handle(gate_pid)?,
+            agent,
+            gate,
+            signals,
+            since: Instant::now(),
+            agent_code: None,
+            gate_code: None,
+            asked: false,
+            step: Step::Running,
+            deadline: None,
+        })
+    }
+
+    /// Runs until both have ended.
+    pub(crate) fn run(mut self) -> Result<Ended, Failure> {
+        let mut at_once = false;
+        loop {
+            if self.agent_code.is_none() {
+                self.agent_code = self.agent.try_wait().or_fail("cannot wait for the agent")?;
+                if self.agent_code.is_some() {
+                    at_once = !self.asked && self.since.elapsed() < AT_ONCE;
+                    self.deadline = Some(Instant::now() + FINISH);
+                }
+            }
+            if self.gate_code.is_none()
+                && let Some(status) =
+                    self.gate.child.try_wait().or_fail("cannot wait for the gate")?
+            {
+                self.gate_code = Some(status.code().map_or(1, |c| u8::try_from(c).unwrap_or(1)));
+                if self.agent_code.is_none() && self.step == Step::Running {
+                    self.advance();
+                }
+            }
+            match (self.agent_code, self.gate_code) {
+                (Some(code), Some(0)) => return Ok(Ended { code, at_once }),
+                (Some(_), Some(code)) => {
+                    eprintln!("portcullis: the gate failed; the agent was stopped");
+                    return Ok(Ended { code, at_once: false });
+                }
+                _ => self.wait()?,
+            }
+        }
+    }
+
+    fn wait(&mut self) -> Result<(), Failure> {
+        let limit = self.deadline.map(|deadline| {
+            let left = deadline.saturating_duration_since(Instant::now());
+            Timespec {
+                tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+                tv_nsec: left.subsec_nanos().into(),
+            }
+        });
+        let mut waiting = vec![PollFd::from_borrowed_fd(self.signals.as_fd(), PollFlags::IN)];
+        if self.agent_code.is_none() {
+            waiting.push(PollFd::new(&self.agent_fd, PollFlags::IN));
+        }
+        if self.gate_code.is_none() {
+            waiting.push(PollFd::new(&self.gate_fd, PollFlags::IN));
+        }
+        match poll(&mut waiting, limit.as_ref()) {
+            Ok(0) => self.advance(),
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error).or_fail("cannot wait"),
+        }
+        // Every signal is one step further, so a second Ctrl-C hurries.
+        while let Ok(Some(_)) = self.signals.read_signal() {
+            self.asked = true;
+            self.advance();
+        }
+        Ok(())
+    }
+
+    /// Goes one step further in stopping.
+    fn advance(&mut self) {
+        if self.agent_code.is_some() {
+            // The agent is gone and the gate still is not done.
+            if let Some(gate) = i32::try_from(self.gate.child.id()).ok().and_then(Pid::from_raw) {
+                let _ = kill_process(gate, Signal::KILL);
+            }
+            self.deadline = None;
+            return;
+        }
+        self.step = match self.step {
+            Step::Running => {
+                // A gate that is gone has closed the agent's input already.
+                let _ = self.gate.channel.send(&Stop, &[]);
+                Step::InputClosed
+            }
+            Step::InputClosed => {
+                self.agent.terminate();
+                Step::Terminated
+            }
+            Step::Terminated | Step::Killed => {
+                self.agent.kill();
+                Step::Killed
+            }
+        };
+        self.deadline = (self.step != Step::Killed).then(|| Instant::now() + GRACE);
+    }
+}

@@ -1,0 +1,75 @@
+//! Sockets that the broker opens for the self-test to try and fail to reach.
+
+use std::{
+    io,
+    net::{Ipv4Addr, TcpListener},
+    os::fd::OwnedFd,
+    path::PathBuf,
+};
+
+use rustix::{
+    net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with},
+    rand::{GetRandomFlags, getrandom},
+};
+
+use super::spec::{Bait, Network};
+
+/// The open sockets; gone when dropped.
+pub(super) struct Trap {
+    bait: Bait,
+    _listening: (OwnedFd, OwnedFd, Option<TcpListener>),
+}
+
+impl Trap {
+    /// Opens a UNIX socket, an abstract one, and a TCP port that `network`
+    /// does not allow.
+    pub(super) fn set(network: &Network) -> io::Result<Self> {
+        let mut random = [0; 8];
+        getrandom(&mut random[..], GetRandomFlags::empty())?;
+        let name = format!("portcullis-{:016x}", u64::from_le_bytes(random));
+        // Short, or it would not fit an address.
+        let socket = PathBuf::from("/tmp").join(format!(".{name}"));
+        let path = unix()?;
+        bind(&path, &SocketAddrUnix::new(&socket)?)?;
+        listen(&path, 8)?;
+        // Also for the user that root's agent becomes; nobody answers on it.
+        let _ = rustix::fs::chmod(&socket, rustix::fs::Mode::from_raw_mode(0o666));
+        let abstract_one = unix()?;
+        bind(&abstract_one, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
+        listen(&abstract_one, 8)?;
+        let tcp = port(network)?;
+        let port = tcp.local_addr()?.port();
+        let broker = rustix::process::getpid().as_raw_nonzero().get();
+        Ok(Self {
+            bait: Bait { broker, socket, abstract_name: name, port },
+            _listening: (path, abstract_one, Some(tcp)),
+        })
+    }
+
+    pub(super) fn bait(&self) -> Bait {
+        self.bait.clone()
+    }
+}
+
+impl Drop for Trap {
+    fn drop(&mut self) {
+        // Left behind it would be an empty file in `/tmp`.
+        let _ = rustix::fs::unlink(&self.bait.socket);
+    }
+}
+
+fn port(network: &Network) -> io::Result<TcpListener> {
+    // The kernel gives another port each time.
+    for _ in 0..16 {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let port = listener.local_addr()?.port();
+        if !matches!(network, Network::Connect { ports, .. } if ports.contains(&port)) {
+            return Ok(listener);
+        }
+    }
+    Err(io::ErrorKind::AddrInUse.into())
+}
+
+fn unix() -> io::Result<OwnedFd> {
+    Ok(socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?)
+}

@@ -1,0 +1,445 @@
+//! The broker's side of a cell: checks what was asked for, chooses how the
+//! cell is made, starts its first stage and reads what the self-test found.
+//! Nothing that an agent wrote passes through here.
+
+use std::{
+    ffi::OsString,
+    io,
+    os::{
+        fd::{AsFd as _, OwnedFd},
+        unix::process::CommandExt as _,
+    },
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use rustix::{
+    pipe::{PipeFlags, pipe_with},
+    process::{Pid, Signal, getegid, geteuid, kill_process},
+};
+
+use super::{
+    bait::Trap,
+    channel::{Channel, ChannelError},
+    hint::{self, Program, ProgramError},
+    home::{self, HomeError},
+    landlock, launcher,
+    layout::{self, GrantError, Layout, Plan, Resolved},
+    mounts::{self, Mounts},
+    overlap::{OverlapError, Territory},
+    requirements, selftest,
+    spec::{self, Cell, Enforcement, Enter, Go, Init, Launch, Mode, Network, News, Report, Target},
+    stage::Stage,
+};
+
+/// How long the stages may take until the self-test is done.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// An agent cannot be started.
+#[derive(Debug, thiserror::Error)]
+pub enum LaunchError {
+    /// The agent would reach what it must not.
+    #[error(transparent)]
+    Overlap(#[from] OverlapError),
+    /// A grant cannot be given.
+    #[error(transparent)]
+    Grant(#[from] GrantError),
+    /// The agent's program cannot be found.
+    #[error(transparent)]
+    Program(#[from] ProgramError),
+    /// The agent's program lies where the agent may not read.
+    #[error("the agent could not be started, for it may not read its own program; {}", hint_text(.0))]
+    Unreachable(Vec<PathBuf>),
+    /// The agent's program lies in the workspace.
+    #[error("the agent's program `{}` lies in the workspace, which the agent cannot read by itself; install it elsewhere", .0.display())]
+    InWorkspace(PathBuf),
+    /// The home directory cannot be made.
+    #[error(transparent)]
+    Home(#[from] HomeError),
+    /// The kernel or the container does not allow what was asked for.
+    #[error("cannot confine the agent: {0}")]
+    Refused(String),
+    /// Confinement does not hold.
+    #[error("refusing to start the agent: the self-test inside its cell was surprised by: {0}")]
+    SelfTest(String),
+    /// A stage failed for another reason.
+    #[error("cannot start the agent: cannot {0}: {1}")]
+    Stage(String, String),
+    /// The stages cannot be reached.
+    #[error("cannot start the agent: {0}")]
+    Channel(#[from] ChannelError),
+    /// The system refused.
+    #[error("cannot start the agent: cannot {0}: {1}")]
+    Io(&'static str, io::Error),
+    /// The program was not executed.
+    #[error("the agent's program was not executed: {0}")]
+    NotExecuted(io::Error),
+}
+
+fn hint_text(directories: &[PathBuf]) -> String {
+    let options: Vec<_> =
+        directories.iter().map(|d| format!("--agent-read {}", d.display())).collect();
+    format!("if you trust it with that, add `{}`", options.join(" "))
+}
+
+/// An agent that is confined, tested and waiting for the word.
+#[derive(Debug)]
+pub struct PendingAgent {
+    /// Our end of the agent's standard input.
+    pub stdin: OwnedFd,
+    /// Our end of its standard output.
+    pub stdout: OwnedFd,
+    /// Our end of its standard error.
+    pub stderr: OwnedFd,
+    /// What the self-test found.
+    pub report: Report,
+    /// Directories that the agent may turn out to need, judged by its command
+    /// line; for a message when it dies at once.
+    pub suspects: Vec<PathBuf>,
+    channel: Channel,
+    child: Running,
+}
+
+/// An agent that runs. Dropping it kills the whole cell.
+#[derive(Debug)]
+pub struct RunningAgent(Running);
+
+/// The cell's first stage, killed when dropped; everything in the cell dies
+/// with it.
+#[derive(Debug)]
+struct Running(Child);
+
+impl Cell {
+    /// Makes the cell, tests it from inside, and holds the agent back.
+    ///
+    /// # Errors
+    /// When anything overlaps, is missing, is not allowed by this machine, or
+    /// does not hold. Weaker enforcement than full only down to the floor.
+    pub fn launch(&self) -> Result<PendingAgent, LaunchError> {
+        let prepared = self.prepare()?;
+        let mode = requirements::choose(self.floor)?;
+        match self.attempt(&prepared, mode) {
+            Err(Attempt::Namespaces(why)) if self.floor <= Enforcement::Partial => {
+                let weaker = requirements::partial()
+                    .map_err(|more| LaunchError::Refused(format!("{why}; and {more}")))?;
+                self.attempt(&prepared, weaker).map_err(Attempt::into)
+            }
+            other => other.map_err(Attempt::into),
+        }
+    }
+
+    fn prepare(&self) -> Result<Prepared, LaunchError> {
+        let read = layout::resolve_grants(&self.read)?;
+        let write = layout::resolve_grants(&self.write)?;
+        let targets = |found: &[Resolved]| found.iter().map(|r| r.target.clone()).collect();
+        Territory {
+            workspace: self.workspace.clone(),
+            state: self.state.clone(),
+            operator: self.protected.clone(),
+            home: Some(self.home.clone()),
+            read: targets(&read),
+            write: targets(&write),
+        }
+        .check()?;
+        let workspace = mounts::existing(&self.workspace)
+            .map_err(|e| LaunchError::Io("look up the workspace", e))?;
+        let directory =
+            std::env::current_dir().map_err(|e| LaunchError::Io("look up this directory", e))?;
+        let path = std::env::var_os("PATH");
+        let program = hint::find(&self.program, path.as_deref(), &directory)?;
+        if self.floor > Enforcement::None
+            && let Some(inside) = program.needs.iter().find(|p| p.starts_with(&workspace))
+        {
+            return Err(LaunchError::InWorkspace(inside.clone()));
+        }
+        let sees =
+            |path: &std::path::Path| read.iter().chain(&write).any(|r| path.starts_with(&r.target));
+        let missing: Vec<_> = program.needs.iter().filter(|p| !sees(p)).cloned().collect();
+        if self.floor > Enforcement::None && !missing.is_empty() {
+            return Err(LaunchError::Unreachable(hint::directories(&missing)));
+        }
+        let suspects = hint::directories(&hint::named_in(&self.arguments, |path| {
+            sees(path) || path.starts_with(&workspace)
+        }));
+        Ok(Prepared { read, write, workspace, program, suspects })
+    }
+
+    fn attempt(&self, prepared: &Prepared, mode: Mode) -> Result<PendingAgent, Attempt> {
+        if let Network::Connect { .. } = self.network
+            && mode.is_confined()
+            && !landlock::restricts_tcp()
+        {
+            return Err(LaunchError::Refused(
+                "limiting TCP to some ports needs Landlock ABI 4 (Linux 6.7); use `--agent-network none`"
+                    .to_owned(),
+            )
+            .into());
+        }
+        let owner = mode.user();
+        let home = home::prepare(&self.home, owner).map_err(LaunchError::Home)?;
+        let trap = Trap::set(&self.network).map_err(|e| LaunchError::Io("open sockets", e))?;
+        let streams = Streams::open(owner).map_err(|e| LaunchError::Io("open pipes", e))?;
+        let (channel, theirs) = Channel::pair().map_err(LaunchError::Channel)?;
+        let child = Command::new("/proc/self/exe")
+            .args(Stage::Launch.arguments())
+            .env_clear()
+            .current_dir("/")
+            .process_group(0)
+            .stdin(OwnedFd::from(theirs))
+            .stdout(Stdio::null())
+            .spawn()
+            .map_err(|e| LaunchError::Io("execute this program again", e))?;
+        let child = Running(child);
+
+        let inner = launcher::inner_ids(geteuid().as_raw(), getegid().as_raw());
+        let seen = match mode {
+            Mode::Root { user } => (user, user),
+            Mode::User { user: Some(user) } => (user, user),
+            _ => inner,
+        };
+        let launch = Launch { mode, private_network: self.network == Network::None };
+        let init = Init { mode, layout: self.layout(prepared, &home, seen, mode)? };
+        let enter = self.enter(prepared, &home, mode, trap.bait())?;
+        let sent = (|| {
+            channel.send(&launch, &[])?;
+            channel.send(&init, &[])?;
+            let descriptors =
+                [streams.stdin.as_fd(), streams.stdout.as_fd(), streams.stderr.as_fd()];
+            channel.send(&enter, &descriptors)
+        })();
+        // A stage that failed early did not wait for the rest; it says why.
+        let (news, _) = match (channel.receive_within(PATIENCE), sent) {
+            (Ok(news), _) => news,
+            (Err(_), Err(error)) | (Err(error), Ok(())) => {
+                return Err(LaunchError::Channel(error).into());
+            }
+        };
+        let report = match news {
+            News::Ready(report) => report,
+            News::Failed { stage, error, namespaces: true } => {
+                return Err(Attempt::Namespaces(format!(
+                    "cannot {stage}: {error} ({})",
+                    requirements::advice()
+                )));
+            }
+            News::Failed { stage, error, .. } => {
+                return Err(LaunchError::Stage(stage, error).into());
+            }
+            News::NotExecuted { errno } => {
+                return Err(LaunchError::NotExecuted(io::Error::from_raw_os_error(errno)).into());
+            }
+        };
+        if report.surprises().next().is_some() {
+            let list: Vec<_> = report
+                .surprises()
+                .map(|p| format!("{} (before: {}, after: {})", p.name, p.before, p.after))
+                .collect();
+            return Err(LaunchError::SelfTest(list.join("; ")).into());
+        }
+        let Streams { ours: [stdin, stdout, stderr], .. } = streams;
+        let suspects = prepared.suspects.clone();
+        Ok(PendingAgent { stdin, stdout, stderr, report, suspects, channel, child })
+    }
+
+    fn layout(
+        &self,
+        prepared: &Prepared,
+        home: &std::path::Path,
+        user: (u32, u32),
+        mode: Mode,
+    ) -> Result<Layout, LaunchError> {
+        if !mode.is_full() {
+            return Ok(Layout::default());
+        }
+        let mounts = Mounts::read().map_err(GrantError::Mounts)?;
+        let plan = Plan {
+            read: &prepared.read,
+            write: &prepared.write,
+            home,
+            workspace: &prepared.workspace,
+            links: &prepared.program.links,
+            user,
+            // Sticky and open to all; there is only one user.
+            temporary_mode: 0o1777,
+        };
+        Ok(Layout::new(&plan, &mounts)?)
+    }
+
+    fn enter(
+        &self,
+        prepared: &Prepared,
+        home: &std::path::Path,
+        mode: Mode,
+        bait: spec::Bait,
+    ) -> Result<Enter, LaunchError> {
+        let temporary = if mode.is_full() {
+            PathBuf::from(spec::TEMPORARY)
+        } else {
+            home::temporary(home, mode.user())?
+        };
+        let mut environment = self.environment.clone();
+        for (name, value) in [
+            ("HOME", home.as_os_str().to_owned()),
+            ("TMPDIR", temporary.clone().into_os_string()),
+            ("USER", OsString::from("agent")),
+        ] {
+            environment.entry(name.into()).or_insert(value);
+        }
+        let mut targets = Vec::new();
+        let roles = [("workspace", &self.workspace), ("state directory", &self.state)];
+        let files = self.protected.iter().map(|p| ("operator's file", p));
+        for (role, path) in roles.into_iter().chain(files) {
+            // What does not exist yet cannot be reached yet.
+            let Ok(path) = mounts::existing(path) else { continue };
+            let identity =
+                selftest::identity(&path).map_err(|e| LaunchError::Io("look up a directory", e))?;
+            targets.push(Target { role: role.to_owned(), path, identity });
+        }
+        let paths = |found: &[Resolved]| found.iter().map(|r| r.target.clone()).collect();
+        let (ports, udp) = match &self.network {
+            Network::None => (None, false),
+            Network::Connect { ports, dns } => (Some(ports.clone()), *dns),
+        };
+        Ok(Enter {
+            mode,
+            program: prepared.program.path.clone(),
+            name: self.program.clone(),
+            arguments: self.arguments.clone(),
+            environment: environment.into_iter().collect(),
+            workspace: prepared.workspace.clone(),
+            targets,
+            uid: mode.user().unwrap_or_else(|| geteuid().as_raw()),
+            home: home.to_owned(),
+            temporary,
+            readable: paths(&prepared.read),
+            writable: paths(&prepared.write),
+            ports,
+            udp,
+            bait,
+        })
+    }
+}
+
+impl PendingAgent {
+    /// Lets the agent run, once everything that must be on record is.
+    ///
+    /// # Errors
+    /// When the program cannot be executed after all.
+    pub fn release(self) -> Result<RunningAgent, LaunchError> {
+        self.channel.send(&Go::Execute, &[])?;
+        // The channel closes when the program is executed.
+        match self.channel.receive_within::<News>(PATIENCE) {
+            Err(ChannelError::Closed) => Ok(RunningAgent(self.child)),
+            Ok((News::NotExecuted { errno }, _)) => {
+                Err(LaunchError::NotExecuted(io::Error::from_raw_os_error(errno)))
+            }
+            Ok((News::Failed { stage, error, .. }, _)) => Err(LaunchError::Stage(stage, error)),
+            Ok((News::Ready(_), _)) => Err(LaunchError::Channel(ChannelError::Closed)),
+            Err(e) => Err(e.into()),
+        }
+    }
+}
+
+impl RunningAgent {
+    /// The process to wait for.
+    pub fn pid(&self) -> Option<Pid> {
+        self.0.pid()
+    }
+
+    /// Asks the agent to stop: `SIGTERM` to its process group.
+    pub fn terminate(&self) {
+        if let Some(pid) = self.0.pid() {
+            // One that is gone need not be asked.
+            let _ = kill_process(pid, Signal::TERM);
+        }
+    }
+
+    /// Kills everything in the cell.
+    pub fn kill(&mut self) {
+        let _ = self.0.0.kill();
+    }
+
+    /// The exit code, when the agent has ended: its own, or 128 and the number
+    /// of the signal that ended it.
+    ///
+    /// # Errors
+    /// When it cannot be asked for.
+    pub fn try_wait(&mut self) -> io::Result<Option<u8>> {
+        use std::os::unix::process::ExitStatusExt as _;
+        Ok(self.0.0.try_wait()?.map(|status| {
+            let code = status.code().or(status.signal().map(|n| 128 + n)).unwrap_or(1);
+            u8::try_from(code).unwrap_or(1)
+        }))
+    }
+}
+
+impl Running {
+    fn pid(&self) -> Option<Pid> {
+        i32::try_from(self.0.id()).ok().and_then(Pid::from_raw)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Already waited for is fine; there is nobody to tell otherwise.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+struct Prepared {
+    read: Vec<Resolved>,
+    write: Vec<Resolved>,
+    workspace: PathBuf,
+    program: Program,
+    suspects: Vec<PathBuf>,
+}
+
+/// Why one way of making the cell did not work.
+enum Attempt {
+    /// A weaker one might.
+    Namespaces(String),
+    /// No other would.
+    Final(LaunchError),
+}
+
+impl From<LaunchError> for Attempt {
+    fn from(error: LaunchError) -> Self {
+        Self::Final(error)
+    }
+}
+
+impl From<Attempt> for LaunchError {
+    fn from(attempt: Attempt) -> Self {
+        match attempt {
+            Attempt::Namespaces(why) => Self::Refused(why),
+            Attempt::Final(error) => error,
+        }
+    }
+}
+
+/// The agent's standard streams.
+struct Streams {
+    stdin: OwnedFd,
+    stdout: OwnedFd,
+    stderr: OwnedFd,
+    ours: [OwnedFd; 3],
+}
+
+impl Streams {
+    /// Pipes that belong to the agent's user, so that it can open
+    /// `/dev/stderr`.
+    fn open(owner: Option<u32>) -> io::Result<Self> {
+        let (stdin, our_stdin) = pipe_with(PipeFlags::CLOEXEC)?;
+        let (our_stdout, stdout) = pipe_with(PipeFlags::CLOEXEC)?;
+        let (our_stderr, stderr) = pipe_with(PipeFlags::CLOEXEC)?;
+        if let Some(owner) = owner {
+            let (uid, gid) = (rustix::fs::Uid::from_raw(owner), rustix::fs::Gid::from_raw(owner));
+            for pipe in [&stdin, &stdout, &stderr] {
+                rustix::fs::fchown(pipe, Some(uid), Some(gid))?;
+            }
+        }
+        Ok(Self { stdin, stdout, stderr, ours: [our_stdin, our_stdout, our_stderr] })
+    }
+}

@@ -1,0 +1,117 @@
+//! Giving up every capability, for good.
+
+use rustix::{
+    fs::{Gid, Uid},
+    io,
+    thread::{
+        CapabilitiesSecureBits, CapabilitySet, CapabilitySets, capabilities,
+        capability_is_in_bounding_set, clear_ambient_capability_set,
+        configure_capability_in_ambient_set, remove_capability_from_bounding_set, set_capabilities,
+        set_capabilities_secure_bits, set_no_new_privs, set_thread_groups, set_thread_res_gid,
+        set_thread_res_uid,
+    },
+};
+
+/// Whether this process has any capability.
+pub(super) fn any() -> io::Result<bool> {
+    let sets = capabilities(None)?;
+    Ok(!(sets.effective | sets.permitted | sets.inheritable).is_empty())
+}
+
+/// Whether this process has all of `wanted` in effect.
+pub(super) fn has(wanted: CapabilitySet) -> bool {
+    capabilities(None).is_ok_and(|sets| sets.effective.contains(wanted))
+}
+
+/// Whether a program could still bring a capability back, were it not for
+/// `no_new_privs`.
+pub(super) fn any_in_bounding_set() -> io::Result<bool> {
+    for bit in single_bits(CapabilitySet::all()) {
+        match capability_is_in_bounding_set(bit) {
+            Ok(false) => {}
+            Ok(true) => return Ok(true),
+            Err(io::Errno::INVAL) => break,
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(false)
+}
+
+/// Becomes another user, without supplementary groups. Capabilities stay as
+/// the kernel's rules have it: lost when leaving user 0.
+pub(super) fn become_user(uid: u32, gid: u32) -> io::Result<()> {
+    let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
+    set_thread_groups(&[])?;
+    set_thread_res_gid(gid, gid, gid)?;
+    set_thread_res_uid(uid, uid, uid)
+}
+
+/// Lets the capabilities of this process survive the next exec of a process
+/// that is not user 0.
+pub(super) fn make_ambient() -> io::Result<()> {
+    let mut sets = capabilities(None)?;
+    sets.inheritable = sets.permitted;
+    set_capabilities(None, sets)?;
+    for capability in sets.permitted.iter() {
+        // Numbers that have no name of their own come as a remainder.
+        for bit in single_bits(capability) {
+            configure_capability_in_ambient_set(bit, true)?;
+        }
+    }
+    Ok(())
+}
+
+/// Gives up all capabilities, also those that an executable could bring back,
+/// and the means to get any, and becomes `user` on the way, if one is given.
+/// Works with or without capabilities to begin with.
+pub(super) fn drop_all(user: Option<u32>) -> io::Result<()> {
+    // First, for a process that is not root any more may not do it.
+    if has(CapabilitySet::SETPCAP) {
+        for bit in single_bits(CapabilitySet::all()) {
+            match capability_is_in_bounding_set(bit) {
+                Ok(true) => remove_capability_from_bounding_set(bit)?,
+                Ok(false) => {}
+                // One past the last that this kernel knows.
+                Err(io::Errno::INVAL) => break,
+                Err(e) => return Err(e),
+            }
+        }
+        set_capabilities_secure_bits(
+            CapabilitiesSecureBits::NO_ROOT
+                | CapabilitiesSecureBits::NO_ROOT_LOCKED
+                | CapabilitiesSecureBits::NO_SETUID_FIXUP
+                | CapabilitiesSecureBits::NO_SETUID_FIXUP_LOCKED
+                | CapabilitiesSecureBits::KEEP_CAPS_LOCKED
+                | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE
+                | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE_LOCKED,
+        )?;
+    }
+    if let Some(user) = user {
+        become_user(user, user)?;
+    }
+    clear_ambient_capability_set()?;
+    keep_only(CapabilitySet::empty())?;
+    set_no_new_privs(true)
+}
+
+/// Gives up all capabilities but `kept`.
+pub(super) fn keep_only(kept: CapabilitySet) -> io::Result<()> {
+    let permitted = capabilities(None)?.permitted & kept;
+    set_capabilities(
+        None,
+        CapabilitySets { effective: permitted, permitted, inheritable: CapabilitySet::empty() },
+    )
+}
+
+/// Lets no capability survive the next exec.
+pub(super) fn clear_ambient() -> io::Result<()> {
+    clear_ambient_capability_set()
+}
+
+fn single_bits(set: CapabilitySet) -> impl Iterator<Item = CapabilitySet> {
+    let bits = set.bits();
+    (0..u64::BITS)
+        .map(|n| 1_u64 << n)
+        .filter(move |bit| bits & bit != 0)
+        .map(CapabilitySet::from_bits_retain)
+}

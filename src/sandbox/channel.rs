@@ -1,0 +1,244 @@
+//! The socket over which the broker, the stages of the cell and the gate talk.
+//!
+//! One message is one packet of JSON, with descriptors attached. Both ends are
+//! our own binary; nothing that an agent wrote ever travels here, and the
+//! agent never holds an end.
+
+use std::{
+    io::{self, IoSlice, IoSliceMut},
+    mem::MaybeUninit,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    time::Duration,
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    net::{
+        AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+        SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg,
+        sendmsg, socketpair,
+    },
+};
+use serde::{Serialize, de::DeserializeOwned};
+
+/// Most descriptors in one message.
+const DESCRIPTORS: usize = 8;
+/// Largest message in bytes; the kernel's default socket buffer holds it.
+const LARGEST: usize = 192 * 1024;
+
+/// One end of a channel.
+#[derive(Debug)]
+pub struct Channel(OwnedFd);
+
+/// A message could not be sent or received.
+#[derive(Debug, thiserror::Error)]
+pub enum ChannelError {
+    /// The kernel refused.
+    #[error("cannot {0} a message between processes: {1}")]
+    Io(&'static str, io::Error),
+    /// The other end sent something else than was expected.
+    #[error("cannot read a message between processes: {0}")]
+    Format(#[from] serde_json::Error),
+    /// The message is larger than a packet may be.
+    #[error("a message between processes is too large: {0} bytes (is the environment very large?)")]
+    TooLarge(usize),
+    /// The other end is gone.
+    #[error("the other process ended")]
+    Closed,
+    /// Nothing came in time.
+    #[error("the other process did not answer in time")]
+    Timeout,
+}
+
+impl Channel {
+    /// A connected pair; both ends close on exec.
+    ///
+    /// # Errors
+    /// When the process has no descriptors left.
+    pub fn pair() -> Result<(Self, Self), ChannelError> {
+        let (ours, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                .map_err(|e| ChannelError::Io("open a channel for", e.into()))?;
+        Ok((Self(ours), Self(theirs)))
+    }
+
+    /// The end that this process was started with as its standard input,
+    /// which is then replaced by `/dev/null`.
+    ///
+    /// # Errors
+    /// When `/dev/null` cannot be opened.
+    pub fn from_stdin() -> Result<Self, ChannelError> {
+        take_stdin().map(Self).map_err(|e| ChannelError::Io("receive", e))
+    }
+
+    /// A second handle on this end.
+    ///
+    /// # Errors
+    /// When the process has no descriptors left.
+    pub fn try_clone(&self) -> Result<OwnedFd, ChannelError> {
+        self.0.try_clone().map_err(|e| ChannelError::Io("share a channel for", e))
+    }
+
+    /// Sends `message` with `descriptors` attached.
+    ///
+    /// # Errors
+    /// When the other end is gone or the message is too large.
+    pub fn send<T: Serialize>(
+        &self,
+        message: &T,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<(), ChannelError> {
+        let text = serde_json::to_vec(message)?;
+        if text.len() > LARGEST {
+            return Err(ChannelError::TooLarge(text.len()));
+        }
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
+            return Err(ChannelError::TooLarge(text.len()));
+        }
+        sendmsg(&self.0, &[IoSlice::new(&text)], &mut control, SendFlags::NOSIGNAL)
+            .map(|_| ())
+            .map_err(|e| ChannelError::Io("send", e.into()))
+    }
+
+    /// Waits for one message; [`ChannelError::Closed`] when the other end is
+    /// closed everywhere.
+    ///
+    /// # Errors
+    /// When the message is not a `T`.
+    pub fn receive<T: DeserializeOwned>(&self) -> Result<(T, Vec<OwnedFd>), ChannelError> {
+        let mut text = vec![0; LARGEST];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let got = loop {
+            match recvmsg(
+                &self.0,
+                &mut [IoSliceMut::new(&mut text)],
+                &mut control,
+                RecvFlags::CMSG_CLOEXEC,
+            ) {
+                // An end that closed with messages unread says so first; what it
+                // sent itself comes after.
+                Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNRESET) => {}
+                other => break other.map_err(|e| ChannelError::Io("receive", e.into()))?,
+            }
+        };
+        if got.bytes == 0 {
+            return Err(ChannelError::Closed);
+        }
+        if got.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
+            return Err(ChannelError::TooLarge(got.bytes));
+        }
+        let mut descriptors = Vec::new();
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(more) = message {
+                descriptors.extend(more);
+            }
+        }
+        let message = serde_json::from_slice(text.get(..got.bytes).unwrap_or_default())?;
+        Ok((message, descriptors))
+    }
+
+    /// As [`receive`](Self::receive), but waits no longer than `patience`.
+    ///
+    /// # Errors
+    /// As `receive`, and [`ChannelError::Timeout`].
+    pub fn receive_within<T: DeserializeOwned>(
+        &self,
+        patience: Duration,
+    ) -> Result<(T, Vec<OwnedFd>), ChannelError> {
+        let limit = Timespec {
+            tv_sec: i64::try_from(patience.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: patience.subsec_nanos().into(),
+        };
+        loop {
+            let mut wait = [PollFd::new(&self.0, PollFlags::IN)];
+            match poll(&mut wait, Some(&limit)) {
+                Err(rustix::io::Errno::INTR) => {}
+                Err(e) => return Err(ChannelError::Io("receive", e.into())),
+                Ok(0) => return Err(ChannelError::Timeout),
+                Ok(_) => return self.receive(),
+            }
+        }
+    }
+}
+
+impl AsFd for Channel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl From<OwnedFd> for Channel {
+    fn from(end: OwnedFd) -> Self {
+        Self(end)
+    }
+}
+
+impl From<Channel> for OwnedFd {
+    fn from(channel: Channel) -> Self {
+        channel.0
+    }
+}
+
+/// Takes what standard input is connected to, and leaves `/dev/null` there.
+pub(super) fn take_stdin() -> io::Result<OwnedFd> {
+    let taken = io::stdin().as_fd().try_clone_to_owned()?;
+    rustix::stdio::dup2_stdin(null()?)?;
+    Ok(taken)
+}
+
+/// Takes what standard output is connected to, and leaves `/dev/null` there.
+pub(super) fn take_stdout() -> io::Result<OwnedFd> {
+    let taken = io::stdout().as_fd().try_clone_to_owned()?;
+    rustix::stdio::dup2_stdout(null()?)?;
+    Ok(taken)
+}
+
+/// Takes standard input and output, to be handed to another process, and
+/// leaves `/dev/null` there, so that their ends close when that process ends.
+///
+/// # Errors
+/// When `/dev/null` cannot be opened.
+pub fn take_standard_streams() -> io::Result<[OwnedFd; 2]> {
+    Ok([take_stdin()?, take_stdout()?])
+}
+
+fn null() -> io::Result<OwnedFd> {
+    use rustix::fs::{Mode, OFlags, open};
+    Ok(open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_arrives_with_its_descriptors_and_an_end_is_seen() {
+        let (ours, theirs) = Channel::pair().unwrap();
+        let (reader, writer) = std::io::pipe().unwrap();
+        ours.send(&"word", &[reader.as_fd()]).unwrap();
+        let (word, descriptors) = theirs.receive::<String>().unwrap();
+        assert_eq!((word.as_str(), descriptors.len()), ("word", 1));
+        drop((ours, writer));
+        assert!(matches!(theirs.receive::<String>(), Err(ChannelError::Closed)));
+    }
+
+    #[test]
+    fn the_last_words_of_an_end_that_left_messages_unread_are_heard() {
+        let (ours, theirs) = Channel::pair().unwrap();
+        ours.send(&"unread", &[]).unwrap();
+        theirs.send(&"last words", &[]).unwrap();
+        drop(theirs);
+        assert_eq!(ours.receive::<String>().unwrap().0, "last words");
+        assert!(matches!(ours.receive::<String>(), Err(ChannelError::Closed)));
+    }
+
+    #[test]
+    fn waits_no_longer_than_it_should() {
+        let (_ours, theirs) = Channel::pair().unwrap();
+        let got = theirs.receive_within::<String>(Duration::from_millis(5));
+        assert!(matches!(got, Err(ChannelError::Timeout)));
+    }
+}

@@ -1,0 +1,223 @@
+//! The third stage: confines itself, proves it, waits for the word, and
+//! becomes the agent.
+
+use std::{
+    fs::File,
+    io,
+    os::{
+        fd::{AsFd as _, OwnedFd},
+        unix::process::CommandExt as _,
+    },
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use rustix::process::{chdir, setsid};
+
+use super::{
+    capabilities,
+    channel::{self, Channel},
+    landlock::{self, Applied, Right, Rule},
+    layout::DEVICES,
+    process,
+    seccomp::{self, Purpose},
+    selftest::{self, Confinement},
+    spec::{Enforcement, Enter, Go, Mode, News, Report, RootReady},
+    stage::{StageError, failed},
+};
+
+/// Files of the host's `/proc` that a cell without its own may read.
+const PROC_FILES: [&str; 7] = [
+    "/proc/cpuinfo",
+    "/proc/meminfo",
+    "/proc/stat",
+    "/proc/loadavg",
+    "/proc/uptime",
+    "/proc/version",
+    "/proc/filesystems",
+];
+
+/// Files of the host's `/etc` that a cell without its own root may read.
+const ETC_FILES: [&str; 12] = [
+    "/etc/passwd",
+    "/etc/group",
+    "/etc/nsswitch.conf",
+    "/etc/hosts",
+    "/etc/resolv.conf",
+    "/etc/ld.so.cache",
+    "/etc/localtime",
+    "/etc/os-release",
+    "/etc/ssl",
+    "/etc/ca-certificates",
+    "/etc/pki",
+    "/etc/alternatives",
+];
+
+/// Runs the stage.
+pub(super) fn run(parent: u32) -> Result<u8, StageError> {
+    let channel = Channel::from_stdin()?;
+    let init = channel::take_stdout().map_err(failed("receive a channel"))?;
+    match enter(&channel, Channel::from(init), parent) {
+        Ok(error) => {
+            let errno = error.raw_os_error().unwrap_or(0);
+            let _ = channel.send(&News::NotExecuted { errno }, &[]);
+            Ok(if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 })
+        }
+        Err(error) => {
+            let _ = channel.send(&error.news(), &[]);
+            Ok(1)
+        }
+    }
+}
+
+/// Returns only when the agent could not be executed, with the reason.
+fn enter(channel: &Channel, init: Channel, parent: u32) -> Result<io::Error, StageError> {
+    process::die_with(parent).map_err(failed("follow the init"))?;
+    let (spec, streams) = channel.receive::<Enter>()?;
+    let baseline = selftest::before(&spec);
+    init.send(&(), &[])?;
+    let (ready, _) = init.receive::<RootReady>()?;
+    drop(init);
+
+    let report = if spec.mode.is_confined() {
+        confine(&spec, &ready, &baseline)?
+    } else {
+        setsid().map_err(failed("start a session"))?;
+        Report {
+            enforcement: Enforcement::None,
+            landlock_abi: 0,
+            namespaces: Vec::new(),
+            uid: spec.uid,
+            proc: true,
+            gaps: vec!["the agent is not confined at all".to_owned()],
+            probes: Vec::new(),
+        }
+    };
+    channel.send(&News::Ready(report), &[])?;
+    let (Go::Execute, _) = channel.receive::<Go>()?;
+    execute(spec, streams)
+}
+
+fn confine(
+    spec: &Enter,
+    ready: &RootReady,
+    baseline: &selftest::Baseline,
+) -> Result<Report, StageError> {
+    setsid().map_err(failed("start a session"))?;
+    // Also when the directory is empty: it is where the agent expects to be.
+    chdir(&spec.workspace)
+        .or_else(|_| chdir(&spec.home))
+        .map_err(failed("enter the workspace's path"))?;
+    let becomes = if let Mode::Root { user } = spec.mode { Some(user) } else { None };
+    capabilities::drop_all(becomes).map_err(failed("become an unprivileged user"))?;
+    process::die_with_parent().map_err(failed("follow the init"))?;
+    let applied = restrict_files(spec)?;
+    let confinement = Confinement {
+        udp: spec.udp,
+        // Without its own network namespace the cell shares the host's
+        // abstract UNIX sockets, unless Landlock confines them.
+        unix: spec.mode.is_full() && (spec.ports.is_none() || applied.scopes),
+        signals: spec.mode.is_full() || applied.scopes,
+        proc: ready.proc,
+    };
+    seccomp::restrict(Purpose::Agent {
+        udp: confinement.udp,
+        unix: confinement.unix,
+        internet: spec.ports.is_some() || spec.mode.is_full(),
+        listen: spec.ports.is_none(),
+        metadata: !spec.mode.is_full(),
+    })?;
+    Ok(report(spec, baseline, &applied, &confinement))
+}
+
+fn report(
+    spec: &Enter,
+    baseline: &selftest::Baseline,
+    applied: &Applied,
+    confinement: &Confinement,
+) -> Report {
+    let probes = selftest::after(spec, baseline, confinement);
+    let full = spec.mode.is_full();
+    let mut gaps = Vec::new();
+    if !full {
+        gaps.push("no namespaces: which files exist can be seen".to_owned());
+    }
+    if !applied.ioctl {
+        gaps.push("Landlock before ABI 5: device ioctls are not restricted".to_owned());
+    }
+    if !confinement.signals {
+        gaps.push("Landlock before ABI 6: processes of the same user can be signalled".to_owned());
+    }
+    if full && !confinement.unix {
+        gaps.push("Landlock before ABI 6: UNIX sockets are refused altogether".to_owned());
+    }
+    if full && !confinement.proc {
+        gaps.push("this container forbids a private /proc: the agent has none".to_owned());
+    }
+    if spec.udp {
+        gaps.push("UDP is open for name resolution, and with it to any host".to_owned());
+    }
+    let mut namespaces = Vec::new();
+    if full {
+        namespaces.extend(["mount", "pid", "ipc", "uts", "cgroup"].map(str::to_owned));
+        if !spec.mode.is_root() {
+            namespaces.push("user".to_owned());
+        }
+        if spec.ports.is_none() {
+            namespaces.push("net".to_owned());
+        }
+    }
+    Report {
+        enforcement: if full { Enforcement::Full } else { Enforcement::Partial },
+        landlock_abi: applied.abi,
+        namespaces,
+        uid: spec.uid,
+        proc: confinement.proc,
+        gaps,
+        probes,
+    }
+}
+
+fn restrict_files(spec: &Enter) -> Result<Applied, StageError> {
+    let mut places: Vec<(PathBuf, Right)> = Vec::new();
+    if spec.mode.is_full() {
+        places.push(("/".into(), Right::Read));
+        places.push(("/dev/shm".into(), Right::Write));
+    } else {
+        places.extend(spec.readable.iter().map(|p| (p.clone(), Right::Read)));
+        places.extend(ETC_FILES.map(|p| (p.into(), Right::ReadOnlyData)));
+        places.extend(PROC_FILES.map(|p| (p.into(), Right::ReadOnlyData)));
+    }
+    places.extend(spec.writable.iter().map(|p| (p.clone(), Right::Write)));
+    places.push((spec.home.clone(), Right::Write));
+    places.push((spec.temporary.clone(), Right::Write));
+    places.extend(DEVICES.map(|p| (p.into(), Right::Device)));
+    let opened: Vec<_> = places
+        .iter()
+        .filter_map(|(path, right)| Some((landlock::place(path).ok()?, *right)))
+        .collect();
+    let rules: Vec<_> =
+        opened.iter().map(|(fd, right)| Rule { place: fd.as_fd(), right: *right }).collect();
+    Ok(landlock::restrict(&rules, spec.ports.as_deref().unwrap_or_default())?)
+}
+
+fn execute(spec: Enter, streams: Vec<OwnedFd>) -> Result<io::Error, StageError> {
+    let Ok([stdin, stdout, stderr]) = <[OwnedFd; 3]>::try_from(streams) else {
+        return Err(failed("receive the agent's streams")(io::Error::from(
+            io::ErrorKind::InvalidData,
+        )));
+    };
+    if !spec.mode.is_confined() {
+        chdir(&spec.workspace).map_err(failed("enter the workspace"))?;
+    }
+    process::unblock_signals().map_err(failed("unblock signals"))?;
+    Ok(Command::new(Path::new(&spec.program))
+        .arg0(&spec.name)
+        .args(&spec.arguments)
+        .env_clear()
+        .envs(spec.environment)
+        .stdin(File::from(stdin))
+        .stdout(File::from(stdout))
+        .stderr(File::from(stderr))
+        .exec())
+}

@@ -1,0 +1,150 @@
+//! Confining the process that serves: it reaches the workspace and the state
+//! directory, reads the policies, and can neither run a program nor open a
+//! socket.
+
+use std::{
+    io,
+    os::fd::{AsFd, BorrowedFd},
+};
+
+use nix::sched::{CloneFlags, unshare};
+use rustix::{
+    fs::{Mode, OFlags, open, openat},
+    net::{AddressFamily, SocketFlags, SocketType, socket_with},
+};
+
+use super::{
+    capabilities,
+    channel::Channel,
+    landlock::{self, LandlockError, Right, Rule},
+    process,
+    seccomp::{self, Purpose, SeccompError},
+};
+
+/// What the gate keeps.
+#[derive(Debug, Clone, Copy)]
+pub struct GateAccess<'a> {
+    /// Directories to read and change: workspace and state directory. They get
+    /// the same rights, or renames between them would fail with `EXDEV`.
+    pub read_write: &'a [BorrowedFd<'a>],
+    /// Directories to read: where policies lie.
+    pub read_only: &'a [BorrowedFd<'a>],
+}
+
+/// What the kernel enforces on the gate now.
+#[must_use]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GateReport {
+    /// The kernel's Landlock ABI; 0 when the kernel has none or too old a one,
+    /// and files are not restricted.
+    pub landlock_abi: u32,
+    /// Whether capabilities were given up.
+    pub dropped_capabilities: bool,
+}
+
+/// The gate cannot be confined.
+#[derive(Debug, thiserror::Error)]
+pub enum GateError {
+    /// A step that never fails on a sound system.
+    #[error("cannot {0}: {1}")]
+    Step(&'static str, io::Error),
+    /// The system call filter.
+    #[error("cannot filter the gate's system calls: {0}")]
+    Seccomp(String),
+    /// Landlock.
+    #[error("cannot restrict the gate's file access with Landlock: {0}")]
+    Landlock(#[from] LandlockError),
+    /// The self-test of the confinement found something.
+    #[error("the gate's own confinement does not hold: {0}")]
+    SelfTest(&'static str),
+}
+
+impl From<SeccompError> for GateError {
+    fn from(error: SeccompError) -> Self {
+        Self::Seccomp(error.to_string())
+    }
+}
+
+/// The first thing that a gate started by a broker does: closes what it
+/// inherited, ties its life to the broker's, and takes the channel that it was
+/// given as standard input.
+///
+/// # Errors
+/// When the broker is gone already.
+pub fn become_gate(parent: u32) -> Result<Channel, GateError> {
+    process::close_inherited().map_err(|e| GateError::Step("close inherited descriptors", e))?;
+    process::die_with(parent).map_err(|e| GateError::Step("follow the broker", e))?;
+    Channel::from_stdin().map_err(|e| GateError::Step("find the broker", io::Error::other(e)))
+}
+
+/// Confines this process, which must have no other thread yet, for good, and
+/// tests that it worked.
+///
+/// On a kernel without Landlock of ABI 3 or newer files stay unrestricted and
+/// the report says so: the gate itself is trusted code, its confinement a
+/// second line. Anything else that fails is an error.
+///
+/// # Errors
+/// When a restriction cannot be put in force, or does not hold.
+pub fn restrict_gate(access: GateAccess<'_>) -> Result<GateReport, GateError> {
+    let step = |what| move |e: rustix::io::Errno| GateError::Step(what, e.into());
+    if !Sample::take(access).kept {
+        return Err(GateError::SelfTest("a directory that it needs cannot be opened"));
+    }
+    let dropped_capabilities = capabilities::any().map_err(step("look at capabilities"))?;
+    capabilities::drop_all(None).map_err(step("give up capabilities"))?;
+    process::not_dumpable().map_err(|e| GateError::Step("hide the gate's memory", e))?;
+    let mut landlock_abi = 0;
+    if landlock::available() {
+        let mut rules: Vec<_> =
+            access.read_write.iter().map(|fd| Rule { place: *fd, right: Right::Data }).collect();
+        rules.extend(
+            access.read_only.iter().map(|fd| Rule { place: *fd, right: Right::ReadOnlyData }),
+        );
+        landlock_abi = landlock::restrict(&rules, &[])?.abi;
+    }
+    seccomp::restrict(Purpose::Gate)?;
+    Sample::take(access).check(landlock_abi)?;
+    Ok(GateReport { landlock_abi, dropped_capabilities })
+}
+
+/// A few actions. What is forbidden may have been impossible before, inside
+/// another sandbox, and that is as good; what is needed must work both times.
+struct Sample {
+    root: bool,
+    socket: bool,
+    unshare: bool,
+    capability: bool,
+    kept: bool,
+}
+
+impl Sample {
+    fn take(access: GateAccess<'_>) -> Self {
+        let directory = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let kept = access
+            .read_write
+            .iter()
+            .chain(access.read_only)
+            .all(|fd| openat(fd.as_fd(), ".", directory, Mode::empty()).is_ok());
+        let flags = SocketFlags::CLOEXEC;
+        Self {
+            root: open("/", directory, Mode::empty()).is_ok() && rustix::fs::stat("/").is_ok(),
+            socket: socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).is_ok(),
+            unshare: unshare(CloneFlags::empty()).is_ok(),
+            capability: capabilities::any().unwrap_or(true),
+            kept,
+        }
+    }
+
+    fn check(&self, landlock_abi: u32) -> Result<(), GateError> {
+        let surprise = match self {
+            Self { socket: true, .. } => "a socket could be opened",
+            Self { unshare: true, .. } => "`unshare` could be called",
+            Self { capability: true, .. } => "it has capabilities",
+            Self { kept: false, .. } => "a directory that it needs is out of reach",
+            Self { root: true, .. } if landlock_abi > 0 => "the root directory was opened",
+            _ => return Ok(()),
+        };
+        Err(GateError::SelfTest(surprise))
+    }
+}

@@ -1,0 +1,254 @@
+//! What an agent's program needs to be started, and what to tell a user whose
+//! agent cannot reach its own installation. Grants nothing.
+
+use std::{
+    collections::BTreeSet,
+    ffi::{OsStr, OsString},
+    io::{self, Read as _},
+    os::unix::ffi::OsStrExt as _,
+    path::{Path, PathBuf},
+};
+
+use rustix::fs::{Access, FileType, Mode, OFlags, access, open};
+
+use super::layout::resolve;
+
+/// Directory names that mark the programs of an installation.
+const PROGRAM_DIRECTORIES: [&str; 5] = ["bin", "sbin", "libexec", "shims", "Scripts"];
+
+/// Directories too general to be given to an agent.
+const TOO_GENERAL: [&str; 6] = ["/", "/home", "/root", "/opt", "/var", "/srv"];
+
+/// What a program needs before its first instruction.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Program {
+    /// The program as an absolute path, links not followed.
+    pub(super) path: PathBuf,
+    /// Links on the way to it and to its interpreters.
+    pub(super) links: Vec<(PathBuf, PathBuf)>,
+    /// The files themselves, and directories that must be there with them.
+    pub(super) needs: Vec<PathBuf>,
+}
+
+/// A program cannot be found.
+#[derive(Debug, thiserror::Error)]
+pub enum ProgramError {
+    /// No such program in any directory of `PATH`.
+    #[error("there is no program `{}` in any directory of `PATH`", .0.display())]
+    NotInPath(PathBuf),
+    /// No such file, or not executable.
+    #[error("`{path}` cannot be executed: {1}", path = .0.display())]
+    NotExecutable(PathBuf, io::Error),
+}
+
+/// Finds a program as a shell would, and what it needs.
+pub(super) fn find(
+    name: &OsStr,
+    path: Option<&OsStr>,
+    directory: &Path,
+) -> Result<Program, ProgramError> {
+    let whole = locate(name, path, directory)?;
+    let mut program = Program { path: whole.clone(), ..Program::default() };
+    // An interpreter may be a script itself; the kernel stops at five.
+    let mut next = Some(whole);
+    for _ in 0..6 {
+        let Some(current) = next.take() else { break };
+        let found =
+            resolve(&current).map_err(|e| ProgramError::NotExecutable(current.clone(), e))?;
+        let hops = found.links.iter().map(|(link, _)| link.clone());
+        for place in hops.chain([current.clone(), found.target.clone()]) {
+            program.needs.extend(virtual_environment(&place));
+        }
+        program.needs.push(found.target.clone());
+        program.links.extend(found.links);
+        next = interpreter(&found.target, path, directory);
+    }
+    Ok(program)
+}
+
+/// Looks `name` up in `path`, or, with a slash in it, from `directory`.
+fn locate(name: &OsStr, path: Option<&OsStr>, directory: &Path) -> Result<PathBuf, ProgramError> {
+    if name.as_bytes().contains(&b'/') {
+        let whole = directory.join(name);
+        return match executable(&whole) {
+            Ok(()) => Ok(whole),
+            Err(e) => Err(ProgramError::NotExecutable(whole, e)),
+        };
+    }
+    std::env::split_paths(path.unwrap_or(OsStr::new("/usr/bin:/bin")))
+        .filter(|directory| directory.is_absolute())
+        .map(|directory| directory.join(name))
+        .find(|candidate| executable(candidate).is_ok())
+        .ok_or_else(|| ProgramError::NotInPath(name.into()))
+}
+
+fn executable(path: &Path) -> io::Result<()> {
+    if !FileType::from_raw_mode(rustix::fs::stat(path)?.st_mode).is_file() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    Ok(access(path, Access::EXEC_OK)?)
+}
+
+/// The root of the Python virtual environment that `program` lies in: without
+/// it the program starts, and finds none of its modules.
+fn virtual_environment(program: &Path) -> Option<PathBuf> {
+    let root = program.parent()?.parent()?;
+    let marker = root.join("pyvenv.cfg");
+    rustix::fs::stat(marker).is_ok().then(|| resolve(root).map(|r| r.target).ok()).flatten()
+}
+
+/// The program that runs `program`: of a script, what its first line says; of
+/// an ELF file, its dynamic linker.
+fn interpreter(program: &Path, path: Option<&OsStr>, directory: &Path) -> Option<PathBuf> {
+    let head = head(program).ok()?;
+    if let Some(line) = head.strip_prefix(b"#!") {
+        let line = line.split(|b| *b == b'\n').next()?;
+        let mut words =
+            line.split(|b| matches!(b, b' ' | b'\t' | b'\r')).filter(|word| !word.is_empty());
+        let first = PathBuf::from(OsStr::from_bytes(words.next()?));
+        if first.file_name() != Some(OsStr::new("env")) {
+            return Some(first);
+        }
+        let word = words.find(|word| !word.starts_with(b"-") && !word.contains(&b'='))?;
+        return locate(OsStr::from_bytes(word), path, directory).ok();
+    }
+    dynamic_linker(&head)
+}
+
+fn head(program: &Path) -> io::Result<Vec<u8>> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let mut bytes = Vec::new();
+    let file = std::fs::File::from(open(program, flags, Mode::empty())?);
+    file.take(16 * 1024).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// `PT_INTERP` of a 64-bit little-endian ELF file (elf(5)).
+fn dynamic_linker(head: &[u8]) -> Option<PathBuf> {
+    const INTERPRETER: u32 = 3;
+    head.strip_prefix(b"\x7fELF\x02\x01")?;
+    let number = |at: usize, size: usize| -> Option<usize> {
+        let mut wide = [0; 8];
+        wide.get_mut(..size)?.copy_from_slice(head.get(at..at.checked_add(size)?)?);
+        usize::try_from(u64::from_le_bytes(wide)).ok()
+    };
+    let (table, size, count) = (number(32, 8)?, number(54, 2)?, number(56, 2)?);
+    (0..count).find_map(|n| {
+        let entry = table.checked_add(n.checked_mul(size)?)?;
+        if u32::try_from(number(entry, 4)?).ok()? != INTERPRETER {
+            return None;
+        }
+        let (start, length) =
+            (number(entry.checked_add(8)?, 8)?, number(entry.checked_add(32)?, 8)?);
+        let text = head.get(start..start.checked_add(length)?)?;
+        let text = text.strip_suffix(b"\0").unwrap_or(text);
+        Some(PathBuf::from(OsStr::from_bytes(text)))
+    })
+}
+
+/// Files among the arguments that lie outside what the agent `sees`.
+pub(super) fn named_in(arguments: &[OsString], sees: impl Fn(&Path) -> bool) -> Vec<PathBuf> {
+    arguments
+        .iter()
+        .map(Path::new)
+        .filter(|argument| argument.is_absolute())
+        .filter_map(|argument| resolve(argument).ok())
+        .map(|resolved| resolved.target)
+        .filter(|target| !sees(target))
+        .collect()
+}
+
+/// The directories that would have to be given so that all of `missing` can
+/// be read: installations rather than single files.
+pub(super) fn directories(missing: &[PathBuf]) -> Vec<PathBuf> {
+    let mut chosen = BTreeSet::new();
+    for path in missing {
+        chosen.insert(installation(path));
+    }
+    let all: Vec<_> = chosen.iter().cloned().collect();
+    chosen.retain(|path| !all.iter().any(|other| other != path && path.starts_with(other)));
+    chosen.into_iter().collect()
+}
+
+/// The installation that `path` belongs to.
+fn installation(path: &Path) -> PathBuf {
+    let is_directory =
+        rustix::fs::stat(path).is_ok_and(|s| FileType::from_raw_mode(s.st_mode).is_dir());
+    if is_directory {
+        return path.to_owned();
+    }
+    // `X/lib/node_modules/…`, `X/lib/python3/…`: all of X.
+    let mut named = path.ancestors().filter(|above| {
+        above.file_name().is_some_and(|name| {
+            name == "node_modules" || PROGRAM_DIRECTORIES.iter().any(|p| name == *p)
+        })
+    });
+    let root = named.next().and_then(|marker| {
+        let above = marker.parent()?;
+        if above.file_name() == Some(OsStr::new("lib")) { above.parent() } else { Some(above) }
+    });
+    match root {
+        Some(root) if !too_general(root) => root.to_owned(),
+        _ => path.parent().filter(|parent| !too_general(parent)).unwrap_or(path).to_owned(),
+    }
+}
+
+fn too_general(path: &Path) -> bool {
+    TOO_GENERAL.iter().any(|general| path == Path::new(general))
+        || path.parent() == Some(Path::new("/home"))
+        || std::env::home_dir().is_some_and(|home| home.starts_with(path))
+        || path.file_name() == Some(OsStr::new(".local"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_brings_its_links_and_interpreters() {
+        let tmp = tempfile::tempdir().unwrap();
+        let base = super::super::mounts::existing(tmp.path()).unwrap();
+        let venv = base.join("venv");
+        for directory in [&venv, &venv.join("bin"), &base.join("links")] {
+            rustix::fs::mkdir(directory, Mode::RWXU).unwrap();
+        }
+        let write = |path: &Path, text: &str| {
+            let flags = OFlags::WRONLY | OFlags::CREATE;
+            let fd = open(path, flags, Mode::RWXU).unwrap();
+            io::Write::write_all(&mut std::fs::File::from(fd), text.as_bytes()).unwrap();
+        };
+        write(&venv.join("pyvenv.cfg"), "home = /usr/bin\n");
+        std::os::unix::fs::symlink("/bin/sh", venv.join("bin/python")).unwrap();
+        write(&venv.join("bin/agent"), &format!("#!{}/bin/python\n", venv.display()));
+        std::os::unix::fs::symlink("../venv/bin/agent", base.join("links/agent")).unwrap();
+        let path = base.join("links");
+        let program = find(OsStr::new("agent"), Some(path.as_os_str()), &base).unwrap();
+        assert_eq!(program.path, base.join("links/agent"));
+        assert!(program.needs.contains(&venv), "{program:?}");
+        assert!(program.needs.contains(&venv.join("bin/agent")));
+        assert!(program.links.iter().any(|(link, _)| *link == venv.join("bin/python")));
+        // The dynamic linker of the shell that `python` stands for.
+        assert!(program.needs.iter().any(|p| p.to_string_lossy().contains("ld-")), "{program:?}");
+    }
+
+    #[test]
+    fn suggests_installations() {
+        let suggest = |path: &str| directories(&[PathBuf::from(path)]);
+        assert_eq!(suggest("/opt/agent/bin/agent"), [Path::new("/opt/agent")]);
+        assert_eq!(
+            suggest("/home/u/.nvm/v20/lib/node_modules/agent/dist/cli.js"),
+            [Path::new("/home/u/.nvm/v20")]
+        );
+        assert_eq!(suggest("/home/u/bin/agent"), [Path::new("/home/u/bin")]);
+        assert_eq!(suggest("/opt/agent"), [Path::new("/opt/agent")]);
+    }
+
+    #[test]
+    fn what_does_not_exist_is_said() {
+        let find =
+            |name: &str| find(OsStr::new(name), Some(OsStr::new("/usr/bin")), Path::new("/"));
+        assert!(matches!(find("no-such-agent"), Err(ProgramError::NotInPath(_))));
+        assert!(matches!(find("/etc/passwd"), Err(ProgramError::NotExecutable(..))));
+        assert!(matches!(find("/usr"), Err(ProgramError::NotExecutable(..))));
+    }
+}

@@ -1,0 +1,101 @@
+//! The second stage: the init of the cell's PID namespace. It builds the root
+//! directory, starts the stage that becomes the agent, gives up every power,
+//! and then only reaps and passes signals on. When it ends, the kernel kills
+//! everything in the cell.
+
+use std::{
+    io,
+    os::fd::OwnedFd,
+    process::{Command, Stdio},
+};
+
+use rustix::process::{Pid, umask};
+
+use super::{
+    capabilities,
+    channel::{self, Channel},
+    process::{self, Toward},
+    root,
+    spec::{Init, Mode, RootReady},
+    stage::{Stage, StageError, failed},
+};
+
+/// Runs the stage.
+pub(super) fn run() -> Result<u8, StageError> {
+    let channel = Channel::from_stdin()?;
+    let lifeline = channel::take_stdout().map_err(failed("receive the lifeline"))?;
+    match start(&channel) {
+        Ok((mode, agent, signals)) => {
+            drop(channel);
+            serve(mode, agent, &signals, &lifeline)
+        }
+        Err(error) => {
+            let _ = channel.send(&error.news(), &[]);
+            Ok(1)
+        }
+    }
+}
+
+type Started = (Mode, Pid, nix::sys::signalfd::SignalFd);
+
+fn start(channel: &Channel) -> Result<Started, StageError> {
+    let (init, _) = channel.receive::<Init>()?;
+    if init.mode.is_full() {
+        // The parent cannot be asked for in a PID namespace of its own; the
+        // lifeline covers the moment before this call.
+        process::die_with_parent().map_err(failed("follow the launcher"))?;
+    } else {
+        // Only the lifeline: someone must be left to stop what descends from
+        // the agent.
+        process::adopt_orphans().map_err(failed("adopt the agent's orphans"))?;
+    }
+    let signals = process::supervision().map_err(failed("watch for signals"))?;
+    let (ours, theirs) = Channel::pair()?;
+    let child = Command::new("/proc/self/exe")
+        .args(Stage::Enter.arguments())
+        .env_clear()
+        .stdin(channel.try_clone()?)
+        .stdout(Stdio::from(OwnedFd::from(theirs)))
+        .spawn()
+        .map_err(failed("start the confined child"))?;
+    let agent = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let agent =
+        agent.ok_or_else(|| failed("start the confined child")(io::Error::other("no pid")))?;
+    // The child looks at the host first, to know what it must not see later.
+    let ((), _) = ours.receive()?;
+    let mut ready = RootReady { proc: false };
+    if init.mode.is_full() {
+        let mask = umask(rustix::fs::Mode::empty());
+        ready.proc = root::enter(&init.layout)?;
+        umask(mask);
+    }
+    if init.mode.is_confined() {
+        give_up(init.mode).map_err(failed("give up capabilities"))?;
+    }
+    ours.send(&ready, &[])?;
+    Ok((init.mode, agent, signals))
+}
+
+/// Becomes the agent's user, without any capability; what remains is the right
+/// to signal it.
+fn give_up(mode: Mode) -> io::Result<()> {
+    let becomes = if let Mode::Root { user } = mode { Some(user) } else { None };
+    capabilities::drop_all(becomes)?;
+    process::not_dumpable()?;
+    // Changing the user undid it.
+    if mode.is_full() { process::die_with_parent() } else { Ok(()) }
+}
+
+fn serve(
+    mode: Mode,
+    agent: Pid,
+    signals: &nix::sys::signalfd::SignalFd,
+    lifeline: &OwnedFd,
+) -> Result<u8, StageError> {
+    let code = process::supervise(agent, Toward::Group, signals, Some(lifeline))
+        .map_err(failed("wait for the agent"))?;
+    if !mode.is_full() {
+        process::kill_descendants().map_err(failed("stop what the agent left behind"))?;
+    }
+    Ok(code)
+}

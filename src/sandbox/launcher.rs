@@ -1,0 +1,130 @@
+//! The first stage of a cell: leaves the host's namespaces and starts the
+//! init, the first process in the new ones.
+//!
+//! It stays as the init's parent, because only a child can enter a PID
+//! namespace, and passes signals and the exit code on.
+
+#![expect(clippy::disallowed_methods, reason = "writes its own id maps in `/proc`")]
+
+use std::{
+    io,
+    os::fd::OwnedFd,
+    process::{Command, Stdio},
+};
+
+use nix::sched::{CloneFlags, unshare};
+use rustix::{
+    process::{DumpableBehavior, Pid, getegid, geteuid, set_dumpable_behavior},
+    thread::CapabilitySet,
+};
+
+use super::{
+    capabilities,
+    channel::Channel,
+    process::{self, Toward},
+    spec::{Launch, Mode},
+    stage::{Stage, StageError, failed},
+};
+
+/// Runs the stage; `parent` is the broker's process.
+pub(super) fn run(parent: u32) -> Result<u8, StageError> {
+    process::close_inherited().map_err(failed("close inherited descriptors"))?;
+    let channel = Channel::from_stdin()?;
+    match launch(&channel, parent) {
+        Ok(Launched { mode, init, lifeline, signals }) => {
+            // The channel must be held by nobody but the stages that speak.
+            drop(channel);
+            let code = process::supervise(init, Toward::Process, &signals, None);
+            drop(lifeline);
+            if !mode.is_full() {
+                // Should the init have been killed.
+                process::kill_descendants().map_err(failed("stop what the agent left behind"))?;
+            }
+            code.map_err(failed("wait for the cell"))
+        }
+        Err(error) => {
+            let _ = channel.send(&error.news(), &[]);
+            Ok(1)
+        }
+    }
+}
+
+struct Launched {
+    mode: Mode,
+    init: Pid,
+    /// The init looks at the other end; it closes when this process ends.
+    lifeline: OwnedFd,
+    signals: nix::sys::signalfd::SignalFd,
+}
+
+fn launch(channel: &Channel, parent: u32) -> Result<Launched, StageError> {
+    process::die_with(parent).map_err(failed("follow the broker"))?;
+    let (launch, _) = channel.receive::<Launch>()?;
+    separate(&launch)?;
+    if !launch.mode.is_full() {
+        process::adopt_orphans().map_err(failed("adopt the agent's orphans"))?;
+    }
+    let signals = process::supervision().map_err(failed("watch for signals"))?;
+    let (watched, lifeline) = io::pipe().map_err(failed("open a pipe"))?;
+    let child = Command::new("/proc/self/exe")
+        .args(Stage::Init.arguments())
+        .env_clear()
+        .stdin(channel.try_clone()?)
+        .stdout(Stdio::from(watched))
+        .spawn()
+        .map_err(failed("start the cell's init"))?;
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let pid = pid.ok_or_else(|| failed("start the cell's init")(io::Error::other("no pid")))?;
+    // Passing a signal on to what is another user by then takes this one.
+    capabilities::clear_ambient().map_err(failed("give up capabilities"))?;
+    capabilities::keep_only(CapabilitySet::KILL).map_err(failed("give up capabilities"))?;
+    Ok(Launched { mode: launch.mode, init: pid, lifeline: lifeline.into(), signals })
+}
+
+fn separate(launch: &Launch) -> Result<(), StageError> {
+    if let Some(user) = launch.mode.user()
+        && !matches!(launch.mode, Mode::Root { .. })
+    {
+        capabilities::become_user(user, user).map_err(failed("become an unprivileged user"))?;
+        process::die_with_parent().map_err(failed("follow the broker"))?;
+        // Changing the user made this process's own `/proc` files root's.
+        set_dumpable_behavior(DumpableBehavior::Dumpable)
+            .map_err(failed("become an unprivileged user"))?;
+    }
+    if !launch.mode.is_full() {
+        return Ok(());
+    }
+    let mut flags = CloneFlags::CLONE_NEWNS
+        | CloneFlags::CLONE_NEWPID
+        | CloneFlags::CLONE_NEWIPC
+        | CloneFlags::CLONE_NEWUTS
+        | CloneFlags::CLONE_NEWCGROUP;
+    if launch.private_network {
+        flags |= CloneFlags::CLONE_NEWNET;
+    }
+    let namespaces = |e: io::Error| StageError::Namespaces("make namespaces", e.to_string());
+    if let Mode::User { .. } = launch.mode {
+        let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
+        unshare(flags | CloneFlags::CLONE_NEWUSER).map_err(|e| namespaces(e.into()))?;
+        map_ids(uid, gid).map_err(namespaces)?;
+        capabilities::make_ambient().map_err(|e| namespaces(e.into()))?;
+    } else {
+        unshare(flags).map_err(|e| namespaces(e.into()))?;
+    }
+    Ok(())
+}
+
+/// Maps one user and one group, this process's own. Both keep their numbers,
+/// except root, which the agent must not take itself for.
+fn map_ids(uid: u32, gid: u32) -> io::Result<()> {
+    let (inner_uid, inner_gid) = inner_ids(uid, gid);
+    std::fs::write("/proc/self/setgroups", "deny")?;
+    std::fs::write("/proc/self/uid_map", format!("{inner_uid} {uid} 1\n"))?;
+    std::fs::write("/proc/self/gid_map", format!("{inner_gid} {gid} 1\n"))
+}
+
+/// The ids that the agent sees when it runs as `uid` and `gid` outside.
+pub(super) fn inner_ids(uid: u32, gid: u32) -> (u32, u32) {
+    let not_root = |id| if id == 0 { 1000 } else { id };
+    (not_root(uid), not_root(gid))
+}

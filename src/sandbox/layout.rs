@@ -1,0 +1,359 @@
+//! What the cell's root directory holds: a list that the broker makes from
+//! the grants and that the init carries out (`root`).
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    ffi::OsString,
+    io,
+    os::unix::ffi::OsStringExt as _,
+    path::{Component, Path, PathBuf},
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::{mounts::Mounts, spec::Grant};
+
+/// Files of `/etc` that programs look for, copied when the host has them.
+const COPIED: [&str; 16] = [
+    "/etc/hosts",
+    "/etc/resolv.conf",
+    "/etc/host.conf",
+    "/etc/gai.conf",
+    "/etc/services",
+    "/etc/protocols",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/localtime",
+    "/etc/timezone",
+    "/etc/os-release",
+    "/etc/mime.types",
+    "/etc/locale.conf",
+    "/etc/locale.alias",
+    "/etc/inputrc",
+    "/etc/magic",
+];
+
+/// Directories of `/etc` that programs look for; read-only.
+const ETC_DIRECTORIES: [&str; 5] =
+    ["/etc/ssl", "/etc/ca-certificates", "/etc/pki", "/etc/alternatives", "/etc/crypto-policies"];
+
+/// Devices without side effects.
+pub(super) const DEVICES: [&str; 5] =
+    ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
+
+/// Links in `/dev` that shells expect.
+const DEVICE_LINKS: [(&str, &str); 4] = [
+    ("/dev/fd", "/proc/self/fd"),
+    ("/dev/stdin", "/proc/self/fd/0"),
+    ("/dev/stdout", "/proc/self/fd/1"),
+    ("/dev/stderr", "/proc/self/fd/2"),
+];
+
+/// One entry.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Node {
+    /// A symbolic link.
+    Link(PathBuf),
+    /// A file with this text.
+    Text(String),
+    /// A copy of the host's file of the same name.
+    Copy,
+    /// The host's file or directory of the same name.
+    Bind {
+        writable: bool,
+        directory: bool,
+        /// Mounts within it and itself, each with the options that must stay.
+        mounts: Vec<(PathBuf, Keep)>,
+    },
+    /// The host's device of the same name.
+    Device,
+    /// An empty filesystem in memory.
+    Empty { mode: u16, writable: bool },
+    /// The processes of the cell.
+    Proc,
+}
+
+/// Mount options that a less privileged remount may not take away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub(super) struct Keep {
+    pub(super) noexec: bool,
+    pub(super) read_only: bool,
+}
+
+/// All entries, parents first.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub(super) struct Layout {
+    pub(super) nodes: BTreeMap<PathBuf, Node>,
+}
+
+/// A grant cannot be given.
+#[derive(Debug, thiserror::Error)]
+pub enum GrantError {
+    /// The path is not absolute.
+    #[error("`{}` is not an absolute path; the agent can only be given those", .0.display())]
+    Relative(PathBuf),
+    /// The path lies where the cell has something of its own.
+    #[error("`{}` cannot be given to the agent: it has a `/proc`, `/dev` and `/sys` of its own or none", .0.display())]
+    Reserved(PathBuf),
+    /// The path cannot be looked up.
+    #[error("`{path}`, which the agent is to get, cannot be opened: {1}", path = .0.display())]
+    Lookup(PathBuf, io::Error),
+    /// The mounts of this machine cannot be read.
+    #[error("cannot read the mounts of this machine: {0}")]
+    Mounts(io::Error),
+}
+
+/// A grant whose names have been looked up.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Resolved {
+    /// Where it really is.
+    pub(super) target: PathBuf,
+    /// The symbolic links on the way, each with what it says.
+    pub(super) links: Vec<(PathBuf, PathBuf)>,
+}
+
+/// Looks up the names of a path, and remembers the links on the way.
+pub(super) fn resolve(path: &Path) -> io::Result<Resolved> {
+    let mut links = Vec::new();
+    let mut done = PathBuf::from("/");
+    let mut rest: VecDeque<OsString> = parts(path).collect();
+    while let Some(name) = rest.pop_front() {
+        if name == ".." {
+            done.pop();
+            continue;
+        }
+        let here = done.join(&name);
+        let facts = rustix::fs::lstat(&here)?;
+        if !rustix::fs::FileType::from_raw_mode(facts.st_mode).is_symlink() {
+            done = here;
+            continue;
+        }
+        if links.len() >= 40 {
+            return Err(rustix::io::Errno::LOOP.into());
+        }
+        let says = rustix::fs::readlink(&here, Vec::new())?.into_bytes();
+        let says = PathBuf::from(OsString::from_vec(says));
+        if says.is_absolute() {
+            done = PathBuf::from("/");
+        }
+        for part in parts(&says).collect::<Vec<_>>().into_iter().rev() {
+            rest.push_front(part);
+        }
+        links.push((here, says));
+    }
+    Ok(Resolved { target: done, links })
+}
+
+fn parts(path: &Path) -> impl Iterator<Item = OsString> {
+    path.components().filter_map(|component| match component {
+        Component::Normal(name) => Some(name.to_owned()),
+        Component::ParentDir => Some("..".into()),
+        _ => None,
+    })
+}
+
+/// Looks up all grants; leaves out those that need not exist and do not.
+pub(super) fn resolve_grants(grants: &[Grant]) -> Result<Vec<Resolved>, GrantError> {
+    let mut found = Vec::new();
+    for grant in grants {
+        if !grant.path.is_absolute() {
+            return Err(GrantError::Relative(grant.path.clone()));
+        }
+        let resolved = match resolve(&grant.path) {
+            Ok(resolved) => resolved,
+            Err(e) if e.kind() == io::ErrorKind::NotFound && !grant.required => continue,
+            Err(e) => return Err(GrantError::Lookup(grant.path.clone(), e)),
+        };
+        if ["/proc", "/dev", "/sys"].iter().any(|own| resolved.target.starts_with(own)) {
+            return Err(GrantError::Reserved(grant.path.clone()));
+        }
+        found.push(resolved);
+    }
+    Ok(found)
+}
+
+/// What a cell is laid out from.
+pub(super) struct Plan<'a> {
+    pub(super) read: &'a [Resolved],
+    pub(super) write: &'a [Resolved],
+    pub(super) home: &'a Path,
+    pub(super) workspace: &'a Path,
+    /// Links on the way to the agent's program; they disclose nothing but
+    /// what they say.
+    pub(super) links: &'a [(PathBuf, PathBuf)],
+    /// The ids that the agent sees itself as.
+    pub(super) user: (u32, u32),
+    pub(super) temporary_mode: u16,
+}
+
+impl Layout {
+    /// Lays out a cell.
+    pub(super) fn new(plan: &Plan<'_>, mounts: &Mounts) -> Result<Self, GrantError> {
+        let mut nodes = BTreeMap::new();
+        for directory in ETC_DIRECTORIES.map(Path::new) {
+            if let Ok(found) = resolve(directory) {
+                bind(&mut nodes, &found, false, mounts)?;
+            }
+        }
+        for file in COPIED.map(Path::new) {
+            if is_small_file(file) {
+                nodes.insert(file.to_owned(), Node::Copy);
+            }
+        }
+        for (path, text) in generated(plan.user) {
+            nodes.insert(path.into(), Node::Text(text));
+        }
+        nodes.insert("/tmp".into(), Node::Empty { mode: plan.temporary_mode, writable: true });
+        nodes.insert("/dev".into(), Node::Empty { mode: 0o755, writable: false });
+        nodes.insert("/dev/shm".into(), Node::Empty { mode: plan.temporary_mode, writable: true });
+        nodes.insert("/proc".into(), Node::Proc);
+        for device in DEVICES {
+            nodes.insert(device.into(), Node::Device);
+        }
+        for (link, says) in DEVICE_LINKS {
+            nodes.insert(link.into(), Node::Link(says.into()));
+        }
+        for (link, says) in plan.links {
+            nodes.entry(link.clone()).or_insert_with(|| Node::Link(says.clone()));
+        }
+        for resolved in plan.read {
+            bind(&mut nodes, resolved, false, mounts)?;
+        }
+        for resolved in plan.write {
+            bind(&mut nodes, resolved, true, mounts)?;
+        }
+        let home = Resolved { target: plan.home.to_owned(), links: Vec::new() };
+        bind(&mut nodes, &home, true, mounts)?;
+        nodes.insert(plan.workspace.to_owned(), Node::Empty { mode: 0o555, writable: false });
+        Ok(Self { nodes: without_covered(nodes) })
+    }
+}
+
+fn bind(
+    nodes: &mut BTreeMap<PathBuf, Node>,
+    resolved: &Resolved,
+    writable: bool,
+    mounts: &Mounts,
+) -> Result<(), GrantError> {
+    for (link, says) in &resolved.links {
+        nodes.entry(link.clone()).or_insert_with(|| Node::Link(says.clone()));
+    }
+    let path = &resolved.target;
+    let facts = rustix::fs::lstat(path).map_err(|e| GrantError::Lookup(path.clone(), e.into()))?;
+    let directory = rustix::fs::FileType::from_raw_mode(facts.st_mode).is_dir();
+    let own = mounts.of(path).map_err(GrantError::Mounts)?;
+    let keep = |options: &[String]| Keep {
+        noexec: options.iter().any(|o| o == "noexec"),
+        read_only: options.iter().any(|o| o == "ro"),
+    };
+    let mut inner = vec![(path.clone(), keep(&own.options))];
+    inner.extend(mounts.under(path).map(|m| (m.point.clone(), keep(&m.options))));
+    nodes.insert(path.clone(), Node::Bind { writable, directory, mounts: inner });
+    Ok(())
+}
+
+/// Leaves out what a granted directory shows anyway.
+fn without_covered(nodes: BTreeMap<PathBuf, Node>) -> BTreeMap<PathBuf, Node> {
+    let mut kept: BTreeMap<PathBuf, Node> = BTreeMap::new();
+    for (path, node) in nodes {
+        let above = path.ancestors().skip(1).find_map(|a| match kept.get(a) {
+            Some(Node::Bind { writable, .. }) => Some(Some(*writable)),
+            Some(Node::Empty { .. }) => Some(None),
+            _ => None,
+        });
+        let covered = match (above.flatten(), &node) {
+            (None, _) | (Some(_), Node::Empty { .. } | Node::Proc) => false,
+            (Some(outer), Node::Bind { writable, .. }) => outer == *writable,
+            (Some(_), _) => true,
+        };
+        if !covered {
+            kept.insert(path, node);
+        }
+    }
+    kept
+}
+
+/// Files that say who the agent is and where names are looked up; the host's
+/// own name accounts and services that the cell has no way to reach.
+fn generated((uid, gid): (u32, u32)) -> [(&'static str, String); 3] {
+    [
+        (
+            "/etc/passwd",
+            format!(
+                "root:x:0:0:root:/nonexistent:/usr/sbin/nologin\n\
+                 agent:x:{uid}:{gid}:agent:/nonexistent:/bin/sh\n\
+                 nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
+            ),
+        ),
+        ("/etc/group", format!("root:x:0:\nagent:x:{gid}:\nnogroup:x:65534:\n")),
+        ("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n".to_owned()),
+    ]
+}
+
+fn is_small_file(path: &Path) -> bool {
+    rustix::fs::stat(path).is_ok_and(|facts| {
+        rustix::fs::FileType::from_raw_mode(facts.st_mode).is_file() && facts.st_size < 1 << 20
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layout(read: &[&str], write: &[&str]) -> Layout {
+        let grants = |paths: &[&str]| {
+            let grants: Vec<_> =
+                paths.iter().map(|p| Grant { path: p.into(), required: true }).collect();
+            resolve_grants(&grants).unwrap()
+        };
+        let plan = Plan {
+            read: &grants(read),
+            write: &grants(write),
+            home: Path::new("/var"),
+            workspace: Path::new("/srv/work"),
+            links: &[],
+            user: (1000, 1000),
+            temporary_mode: 0o1777,
+        };
+        Layout::new(&plan, &Mounts::read().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn nested_grants_are_mounted_once_and_sharper_ones_on_top() {
+        let layout = layout(&["/usr", "/usr/share"], &["/usr/lib"]);
+        assert!(!layout.nodes.contains_key(Path::new("/usr/share")));
+        assert!(matches!(
+            layout.nodes.get(Path::new("/usr/lib")),
+            Some(Node::Bind { writable: true, .. })
+        ));
+    }
+
+    #[test]
+    fn links_on_the_way_are_made_again() {
+        let tmp = tempfile::tempdir().unwrap();
+        let base = super::super::mounts::existing(tmp.path()).unwrap();
+        let (real, link) = (base.join("real"), base.join("link"));
+        rustix::fs::mkdir(&real, rustix::fs::Mode::RWXU).unwrap();
+        std::os::unix::fs::symlink("real", &link).unwrap();
+        let layout = layout(&[link.to_str().unwrap()], &[]);
+        assert_eq!(layout.nodes.get(&link), Some(&Node::Link("real".into())));
+        assert!(matches!(layout.nodes.get(&real), Some(Node::Bind { writable: false, .. })));
+    }
+
+    #[test]
+    fn the_cells_own_filesystems_cannot_be_replaced() {
+        for path in ["/proc/self", "/dev", "/dev/shm", "/sys"] {
+            let grant = Grant { path: path.into(), required: true };
+            assert!(resolve_grants(&[grant]).is_err(), "{path}");
+        }
+        let relative = Grant { path: "usr".into(), required: false };
+        assert!(matches!(resolve_grants(&[relative]), Err(GrantError::Relative(_))));
+    }
+
+    #[test]
+    fn what_need_not_exist_is_left_out() {
+        let grant = |required| Grant { path: "/no/such/place".into(), required };
+        assert!(resolve_grants(&[grant(false)]).unwrap().is_empty());
+        assert!(resolve_grants(&[grant(true)]).is_err());
+    }
+}

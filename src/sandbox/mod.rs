@@ -1,0 +1,46 @@
+//! Confinement: the agent's cell, the gate's own restrictions, and the checks
+//! before either.
+//!
+//! The *broker* ([`Cell::launch`]) starts the binary anew as the first of
+//! three stages ([`Stage`]): the launcher leaves the host's namespaces, the
+//! init builds the cell's root directory and stays as its process 1, and the
+//! last confines itself, tests that from inside, waits for the word and
+//! becomes the agent. The *gate* restricts itself with [`restrict_gate`].
+//!
+//! This module decides nothing about requests, reads no policy and no agent's
+//! words, and contains no unsafe code: processes are made by executing this
+//! binary again.
+
+mod bait;
+mod broker;
+mod capabilities;
+mod channel;
+mod enter;
+mod gate;
+mod hint;
+mod home;
+mod init;
+mod landlock;
+mod launcher;
+mod layout;
+mod mounts;
+mod overlap;
+mod process;
+mod requirements;
+mod root;
+mod seccomp;
+mod selftest;
+mod spec;
+mod stage;
+mod syscalls;
+
+pub use broker::{LaunchError, PendingAgent, RunningAgent};
+pub use channel::{Channel, ChannelError, take_standard_streams};
+pub use gate::{GateAccess, GateError, GateReport, become_gate, restrict_gate};
+pub use hint::ProgramError;
+pub use home::HomeError;
+pub use layout::GrantError;
+pub use overlap::{OverlapError, Territory};
+pub use process::{STOP_SIGNALS, stop_signals};
+pub use spec::{Cell, Enforcement, Grant, Network, Probe, Report};
+pub use stage::{CELL_COMMAND, Stage};

@@ -1,0 +1,219 @@
+//! The mounts that this process sees, from `/proc/self/mountinfo`
+//! (proc_pid_mountinfo(5)), and where in which filesystem a path lies.
+
+use std::{
+    ffi::OsString,
+    io,
+    os::unix::ffi::{OsStrExt as _, OsStringExt as _},
+    path::{Component, Path, PathBuf},
+};
+
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, open, statx};
+
+/// One line of the table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Mount {
+    pub(super) id: u64,
+    /// `major:minor` of the filesystem.
+    pub(super) device: String,
+    /// Which directory of the filesystem is mounted.
+    pub(super) root: PathBuf,
+    /// Where.
+    pub(super) point: PathBuf,
+    /// Per-mount options, such as `ro` and `nosuid`.
+    pub(super) options: Vec<String>,
+}
+
+/// A place in a filesystem, whatever name leads to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Spot {
+    pub(super) device: String,
+    pub(super) path: PathBuf,
+}
+
+impl Spot {
+    /// Whether one lies within the other, or both are the same.
+    pub(super) fn overlaps(&self, other: &Self) -> bool {
+        self.device == other.device
+            && (self.path.starts_with(&other.path) || other.path.starts_with(&self.path))
+    }
+}
+
+/// All mounts of this process's mount namespace.
+#[derive(Debug, Clone)]
+pub(super) struct Mounts(Vec<Mount>);
+
+impl Mounts {
+    /// Reads the table.
+    pub(super) fn read() -> io::Result<Self> {
+        let table = open("/proc/self/mountinfo", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+        let mut text = Vec::new();
+        io::Read::read_to_end(&mut std::fs::File::from(table), &mut text)?;
+        Self::parse(&text)
+    }
+
+    fn parse(text: &[u8]) -> io::Result<Self> {
+        text.split(|b| *b == b'\n')
+            .filter(|line| !line.is_empty())
+            .map(|line| {
+                parse_line(line).ok_or_else(|| {
+                    io::Error::new(io::ErrorKind::InvalidData, "unexpected line in mountinfo")
+                })
+            })
+            .collect::<io::Result<_>>()
+            .map(Self)
+    }
+
+    /// The mount that `path`, which exists, lies on.
+    pub(super) fn of(&self, path: &Path) -> io::Result<&Mount> {
+        let facts = statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::MNT_ID)?;
+        self.0
+            .iter()
+            .find(|mount| mount.id == facts.stx_mnt_id)
+            .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the mount is not in mountinfo"))
+    }
+
+    /// The mounts that lie under `directory`, itself not counted.
+    pub(super) fn under(&self, directory: &Path) -> impl Iterator<Item = &Mount> {
+        self.0.iter().filter(move |m| m.point.starts_with(directory) && m.point != directory)
+    }
+
+    /// Where `path`, which is canonical but need not exist, lies.
+    pub(super) fn spot(&self, path: &Path) -> io::Result<Spot> {
+        let mut base = path;
+        let mount = loop {
+            match self.of(base) {
+                Ok(mount) => break mount,
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                    base = base.parent().ok_or(e)?;
+                }
+                Err(e) => return Err(e),
+            }
+        };
+        let within = path.strip_prefix(&mount.point).map_err(io::Error::other)?;
+        Ok(Spot { device: mount.device.clone(), path: join(&mount.root, within) })
+    }
+
+    /// Where `directory` and everything mounted under it lies.
+    pub(super) fn spots(&self, directory: &Path) -> io::Result<Vec<Spot>> {
+        let mut spots = vec![self.spot(directory)?];
+        spots.extend(
+            self.under(directory).map(|m| Spot { device: m.device.clone(), path: m.root.clone() }),
+        );
+        Ok(spots)
+    }
+}
+
+fn join(root: &Path, within: &Path) -> PathBuf {
+    if within.as_os_str().is_empty() { root.to_owned() } else { root.join(within) }
+}
+
+fn parse_line(line: &[u8]) -> Option<Mount> {
+    let mut fields = line.split(|b| *b == b' ');
+    let id = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
+    let _parent = fields.next()?;
+    let device = String::from_utf8(fields.next()?.to_vec()).ok()?;
+    let root = unescape(fields.next()?);
+    let point = unescape(fields.next()?);
+    let options = String::from_utf8_lossy(fields.next()?);
+    let options = options.split(',').map(str::to_owned).collect();
+    Some(Mount { id, device, root, point, options })
+}
+
+/// `\040` and the like are octal for the characters that separate fields.
+fn unescape(field: &[u8]) -> PathBuf {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((first, after)) = rest.split_first() {
+        let octal = (*first == b'\\')
+            .then(|| after.get(..3))
+            .flatten()
+            .and_then(|digits| std::str::from_utf8(digits).ok())
+            .and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        match octal {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = after.get(3..).unwrap_or_default();
+            }
+            None => {
+                bytes.push(*first);
+                rest = after;
+            }
+        }
+    }
+    PathBuf::from(OsString::from_vec(bytes))
+}
+
+/// The canonical form of a path of which only the beginning need exist.
+///
+/// # Errors
+/// When a component cannot be looked at, or what is missing contains `..`.
+pub(super) fn canonical(path: &Path) -> io::Result<PathBuf> {
+    let mut missing = Vec::new();
+    let mut base = std::path::absolute(path)?;
+    loop {
+        match rustix::fs::stat(&base) {
+            Ok(_) => break,
+            // A dangling link must not be taken for a missing directory.
+            Err(rustix::io::Errno::NOENT) if rustix::fs::lstat(&base).is_err() => {}
+            Err(e) => return Err(e.into()),
+        }
+        match base.components().next_back() {
+            Some(Component::Normal(name)) => missing.push(name.to_owned()),
+            _ => return Err(io::ErrorKind::InvalidInput.into()),
+        }
+        base.pop();
+    }
+    let mut whole = existing(&base)?;
+    whole.extend(missing.iter().rev());
+    Ok(whole)
+}
+
+/// The canonical form of a path that exists.
+pub(super) fn existing(path: &Path) -> io::Result<PathBuf> {
+    let handle = open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    let link = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&handle));
+    let name = rustix::fs::readlink(link, Vec::new())?;
+    let whole = PathBuf::from(OsString::from_vec(name.into_bytes()));
+    if !whole.is_absolute() || whole.as_os_str().as_bytes().ends_with(b" (deleted)") {
+        return Err(io::ErrorKind::NotFound.into());
+    }
+    Ok(whole)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_the_kernels_table() {
+        let text = b"36 35 98:0 /mnt1 /mnt\\0402 rw,noatime master:1 - ext3 /dev/root rw\n\
+            37 36 0:21 / /mnt\\0402/proc ro,nosuid - proc proc rw\n";
+        let mounts = Mounts::parse(text).unwrap();
+        let first = mounts.0.first().unwrap();
+        assert_eq!(first.point, Path::new("/mnt 2"));
+        assert_eq!(first.root, Path::new("/mnt1"));
+        assert_eq!(first.device, "98:0");
+        assert_eq!(mounts.under(Path::new("/mnt 2")).count(), 1);
+        assert!(Mounts::parse(b"nonsense\n").is_err());
+    }
+
+    #[test]
+    fn finds_the_spot_of_real_and_missing_paths() {
+        let mounts = Mounts::read().unwrap();
+        let tmp = tempfile::tempdir().unwrap();
+        let base = canonical(tmp.path()).unwrap();
+        let spot = mounts.spot(&base).unwrap();
+        let deep = mounts.spot(&base.join("not/there")).unwrap();
+        assert!(spot.overlaps(&deep) && deep.overlaps(&spot));
+        assert!(!spot.overlaps(&mounts.spot(Path::new("/proc")).unwrap()));
+    }
+
+    #[test]
+    fn a_dangling_link_is_not_a_missing_directory() {
+        let tmp = tempfile::tempdir().unwrap();
+        let link = tmp.path().join("link");
+        std::os::unix::fs::symlink("/nowhere/at/all", &link).unwrap();
+        assert!(canonical(&link.join("x")).is_err());
+    }
+}

@@ -1,0 +1,210 @@
+//! What every stage of a cell does with itself and its child: close what was
+//! inherited, die with its parent, pass signals on, reap.
+
+use std::{io, os::fd::AsFd, os::fd::OwnedFd, os::unix::process::parent_id};
+
+use nix::sys::{
+    signal::{SigSet, Signal as NixSignal},
+    signalfd::{SfdFlags, SignalFd},
+};
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    fs::{Mode, OFlags, open},
+    process::{
+        DumpableBehavior, Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process,
+        kill_process_group, set_child_subreaper, set_dumpable_behavior,
+        set_parent_process_death_signal, wait, waitpid,
+    },
+};
+
+/// The signals that a user or an editor sends to stop a program.
+pub const STOP_SIGNALS: [NixSignal; 4] =
+    [NixSignal::SIGTERM, NixSignal::SIGINT, NixSignal::SIGHUP, NixSignal::SIGQUIT];
+
+/// Dies when the process that started this one dies. Changing the user undoes
+/// it, so call it again after that.
+pub(super) fn die_with_parent() -> io::Result<()> {
+    Ok(set_parent_process_death_signal(Some(Signal::KILL))?)
+}
+
+/// As [`die_with_parent`], and fails when the parent is not `expected`
+/// any more, so that there is no moment to slip through.
+pub(super) fn die_with(expected: u32) -> io::Result<()> {
+    die_with_parent()?;
+    if parent_id() == expected {
+        Ok(())
+    } else {
+        Err(io::Error::other("the process that started this one is gone"))
+    }
+}
+
+/// What descends from this process comes to it when its parent dies.
+pub(super) fn adopt_orphans() -> io::Result<()> {
+    Ok(set_child_subreaper(Some(getpid()))?)
+}
+
+/// No other process of the same user may read this one's memory or
+/// descriptors, and it leaves no core file.
+pub(super) fn not_dumpable() -> io::Result<()> {
+    Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
+}
+
+/// Closes every descriptor but the three standard streams. To be called
+/// before anything else is opened: only what a careless parent left open is
+/// there then.
+pub(super) fn close_inherited() -> io::Result<()> {
+    for number in open_descriptors()? {
+        if number > 2 {
+            match nix::unistd::close(number) {
+                // The handle that listed them.
+                Ok(()) | Err(nix::errno::Errno::EBADF) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The numbers of the descriptors that are open, among them one that listing
+/// them needs and that is closed on return.
+pub(super) fn open_descriptors() -> io::Result<Vec<i32>> {
+    let directory =
+        open("/proc/self/fd", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let mut numbers = Vec::new();
+    for entry in rustix::fs::Dir::new(directory)? {
+        if let Ok(number) = entry?.file_name().to_string_lossy().parse() {
+            numbers.push(number);
+        }
+    }
+    Ok(numbers)
+}
+
+/// Blocks the stop signals, in threads to come too, and makes them readable.
+///
+/// # Errors
+/// When the process has no descriptors left.
+pub fn stop_signals() -> io::Result<SignalFd> {
+    signals(&STOP_SIGNALS)
+}
+
+fn signals(wanted: &[NixSignal]) -> io::Result<SignalFd> {
+    let mut set = SigSet::empty();
+    for signal in wanted {
+        set.add(*signal);
+    }
+    set.thread_block()?;
+    Ok(SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?)
+}
+
+/// Stop signals and the end of children, for [`supervise`]. To be called
+/// before the child is started.
+pub(super) fn supervision() -> io::Result<SignalFd> {
+    let mut wanted = STOP_SIGNALS.to_vec();
+    wanted.push(NixSignal::SIGCHLD);
+    signals(&wanted)
+}
+
+/// Unblocks everything, as a program expects that is executed next.
+pub(super) fn unblock_signals() -> io::Result<()> {
+    Ok(SigSet::all().thread_unblock()?)
+}
+
+/// To whom a stage passes signals on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Toward {
+    /// The child.
+    Process,
+    /// The child, which leads a process group, and its group.
+    Group,
+}
+
+/// Waits for `child`, reaps whatever else ends, and passes stop signals on.
+/// Returns the exit code in a shell's terms: 128 and the signal's number for
+/// a death by signal. Also returns, with 137, when `lifeline` is cut.
+pub(super) fn supervise(
+    child: Pid,
+    toward: Toward,
+    signals: &SignalFd,
+    lifeline: Option<&OwnedFd>,
+) -> io::Result<u8> {
+    loop {
+        while let Some((pid, status)) = reap()? {
+            if pid == child {
+                return Ok(exit_code(status));
+            }
+        }
+        let mut waiting = vec![PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN)];
+        if let Some(lifeline) = lifeline {
+            waiting.push(PollFd::new(lifeline, PollFlags::IN));
+        }
+        match poll(&mut waiting, None) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+        if waiting.get(1).is_some_and(|lifeline| !lifeline.revents().is_empty()) {
+            return Ok(137);
+        }
+        while let Some(got) = signals.read_signal()? {
+            let number = i32::try_from(got.ssi_signo).unwrap_or(0);
+            let Some(signal) = Signal::from_named_raw(number) else { continue };
+            if signal == Signal::CHILD {
+                continue;
+            }
+            // A child that is gone is reaped above.
+            let _ = match toward {
+                Toward::Process => kill_process(child, signal),
+                Toward::Group => kill_process_group(child, signal),
+            };
+        }
+    }
+}
+
+fn reap() -> io::Result<Option<(Pid, WaitStatus)>> {
+    loop {
+        match wait(WaitOptions::NOHANG) {
+            Ok(ended) => return Ok(ended),
+            Err(rustix::io::Errno::CHILD) => return Ok(None),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+}
+
+fn exit_code(status: WaitStatus) -> u8 {
+    let code = match (status.exit_status(), status.terminating_signal()) {
+        (Some(code), _) => code,
+        (None, Some(signal)) => 128 + signal,
+        (None, None) => 1,
+    };
+    u8::try_from(code).unwrap_or(1)
+}
+
+/// Kills every process that descends from this one, which must be a
+/// subreaper. For cells without a PID namespace, where the kernel does not do
+/// it.
+pub(super) fn kill_descendants() -> io::Result<()> {
+    // A process that forks faster than this loop finds its children keeps
+    // losing its parents; 100 rounds are far more than any honest program
+    // needs.
+    for _ in 0..100 {
+        let children = children()?;
+        if children.is_empty() {
+            return Ok(());
+        }
+        for child in children {
+            let _ = kill_process(child, Signal::KILL);
+            // Its own children become ours when it ends.
+            let _ = waitpid(Some(child), WaitOptions::empty());
+        }
+    }
+    Err(io::Error::other("processes of the agent keep coming"))
+}
+
+fn children() -> io::Result<Vec<Pid>> {
+    let own = getpid().as_raw_nonzero();
+    let path = format!("/proc/{own}/task/{own}/children");
+    let list = open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let mut text = String::new();
+    io::Read::read_to_string(&mut std::fs::File::from(list), &mut text)?;
+    Ok(text.split_whitespace().filter_map(|n| n.parse().ok().and_then(Pid::from_raw)).collect())
+}

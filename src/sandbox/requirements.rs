@@ -1,0 +1,135 @@
+//! What this machine allows, which decides how a cell is made, and what to
+//! tell an operator whose machine allows too little.
+
+use rustix::{
+    process::{Uid, geteuid},
+    thread::CapabilitySet,
+};
+
+use super::{
+    broker::LaunchError,
+    capabilities, landlock,
+    spec::{Enforcement, Mode},
+};
+
+/// The numbers from which root takes a user for its agents: nobody's on any
+/// usual system (users and containers end below 0x7000_0000, systemd says).
+const AGENT_USER: u32 = 0x7000_0000;
+/// A number for systems that know only few, such as containers.
+const FALLBACK_USER: u32 = 65_533;
+
+/// The strongest way of making a cell that may work here, given what the
+/// operator accepts.
+pub(super) fn choose(floor: Enforcement) -> Result<Mode, LaunchError> {
+    if floor == Enforcement::None {
+        return Ok(Mode::Open);
+    }
+    if !landlock::available() {
+        return Err(LaunchError::Refused(format!(
+            "this kernel has no Landlock of ABI 3 (Linux 6.2 with `lsm=landlock`); {}",
+            way_out()
+        )));
+    }
+    let needed = CapabilitySet::SYS_ADMIN
+        | CapabilitySet::SETUID
+        | CapabilitySet::SETGID
+        | CapabilitySet::SETPCAP
+        | CapabilitySet::CHOWN
+        | CapabilitySet::KILL
+        | CapabilitySet::DAC_OVERRIDE;
+    match unprivileged_user() {
+        Some(user) if capabilities::has(needed) => Ok(Mode::Root { user }),
+        other => Ok(Mode::User { user: root_becomes(other) }),
+    }
+}
+
+/// The way without namespaces; an error in words when that needs more, too.
+pub(super) fn partial() -> Result<Mode, String> {
+    Ok(Mode::Partial { user: root_becomes(unprivileged_user()) })
+}
+
+/// What is missing for a full cell, as far as the system says.
+pub(super) fn advice() -> String {
+    let switches = [
+        ("/proc/sys/user/max_user_namespaces", "0", "set `user.max_user_namespaces` above 0"),
+        (
+            "/proc/sys/kernel/unprivileged_userns_clone",
+            "0",
+            "set `kernel.unprivileged_userns_clone` to 1",
+        ),
+        (
+            "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
+            "1",
+            "add an AppArmor profile that allows `userns` for this program, or set \
+             `kernel.apparmor_restrict_unprivileged_userns` to 0",
+        ),
+    ];
+    let found: Vec<_> = switches
+        .into_iter()
+        .filter(|(path, value, _)| read(path).is_some_and(|text| text.trim() == *value))
+        .map(|(_, _, advice)| advice)
+        .collect();
+    let first = if found.is_empty() {
+        "a container may forbid namespaces: allow `unshare` and mounts in it".to_owned()
+    } else {
+        found.join("; ")
+    };
+    format!("{first}; {}", way_out())
+}
+
+fn way_out() -> &'static str {
+    "weaker enforcement must be asked for: `--allow-partial` where Landlock suffices, \
+     `--unconfined` for none"
+}
+
+/// Root without the capabilities for a cell gives up being root first, if it
+/// can.
+fn root_becomes(user: Option<u32>) -> Option<u32> {
+    let able = capabilities::has(
+        CapabilitySet::SETUID | CapabilitySet::SETGID | CapabilitySet::CHOWN | CapabilitySet::KILL,
+    );
+    if geteuid() == Uid::ROOT && able { user } else { None }
+}
+
+/// A user that owns nothing, and that this process may become.
+fn unprivileged_user() -> Option<u32> {
+    let map = read("/proc/self/uid_map")?;
+    let groups = read("/proc/self/gid_map")?;
+    [AGENT_USER, FALLBACK_USER]
+        .into_iter()
+        .find(|user| is_mapped(&map, *user) && is_mapped(&groups, *user))
+}
+
+/// Whether a user is known in this user namespace (user_namespaces(7)).
+fn is_mapped(map: &str, user: u32) -> bool {
+    map.lines().any(|line| {
+        let mut numbers = line.split_whitespace().filter_map(|n| n.parse::<u64>().ok());
+        let (Some(first), Some(_), Some(count)) = (numbers.next(), numbers.next(), numbers.next())
+        else {
+            return false;
+        };
+        (first..first.saturating_add(count)).contains(&u64::from(user))
+    })
+}
+
+fn read(path: &str) -> Option<String> {
+    use rustix::fs::{Mode as FileMode, OFlags, open};
+    let file = open(path, OFlags::RDONLY | OFlags::CLOEXEC, FileMode::empty()).ok()?;
+    let mut text = String::new();
+    std::io::Read::read_to_string(&mut std::fs::File::from(file), &mut text).ok()?;
+    Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn knows_which_users_a_namespace_has() {
+        let whole = "         0          0 4294967295\n";
+        assert!(is_mapped(whole, AGENT_USER));
+        let container = "0 100000 65536\n";
+        assert!(!is_mapped(container, AGENT_USER) && is_mapped(container, FALLBACK_USER));
+        assert!(!is_mapped("0 1000 1\n", FALLBACK_USER));
+    }
+}

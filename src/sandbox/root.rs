@@ -1,0 +1,239 @@
+//! Building the cell's root directory, as the init of its mount namespace,
+//! and leaving the old one.
+//!
+//! Every source is taken as a detached copy first, so that nothing mounted
+//! here can stand in its way; nothing of the host is written to.
+
+#![expect(clippy::disallowed_methods, reason = "reads a few small files of the host's `/etc`")]
+
+use std::{
+    collections::HashMap,
+    ffi::CString,
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    path::{Path, PathBuf},
+};
+
+use rustix::{
+    fs::{CWD, Mode, OFlags, mkdirat, open, openat, symlinkat},
+    mount::{
+        MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, mount,
+        mount_change, mount_remount, move_mount, open_tree, unmount,
+    },
+    process::{chdir, pivot_root},
+};
+
+use super::layout::{Keep, Layout, Node};
+
+/// A step that failed.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {step} `{}`: {error}", path.display())]
+pub(super) struct RootError {
+    step: &'static str,
+    path: PathBuf,
+    error: io::Error,
+}
+
+fn at<E: Into<io::Error>>(step: &'static str, path: &Path) -> impl FnOnce(E) -> RootError {
+    move |error| RootError { step, path: path.to_owned(), error: error.into() }
+}
+
+/// Builds the root directory and moves this process, and every process that
+/// shares its mount namespace, into it. Says whether `/proc` could be mounted:
+/// a container whose own `/proc` is partly hidden forbids it, and then the
+/// cell has an empty one.
+pub(super) fn enter(layout: &Layout) -> Result<bool, RootError> {
+    let top = Path::new("/");
+    mount_change(top, MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
+        .map_err(at("make private the mounts beneath", top))?;
+    let mut sources = Sources::open(layout)?;
+    let base = base();
+    mount("tmpfs", base, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, tmpfs(0o755).as_deref())
+        .map_err(at("mount the new root directory at", base))?;
+    let root = open(base, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+        .map_err(at("open", base))?;
+    let builder = Builder { base, root };
+    let mut proc = false;
+    for (path, node) in &layout.nodes {
+        match node {
+            Node::Proc => proc = builder.proc(path)?,
+            _ => builder.make(path, node, &mut sources)?,
+        }
+    }
+    // Only now: what lies on these needed its place made first.
+    for (path, node) in &layout.nodes {
+        if let Node::Empty { writable: false, .. } = node {
+            builder.remount(path, MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV)?;
+        }
+    }
+    builder.remount(top, MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV)?;
+    chdir(base).map_err(at("enter", base))?;
+    pivot_root(".", ".").map_err(at("make the root directory of", base))?;
+    unmount(".", UnmountFlags::DETACH).map_err(at("leave the root directory for", base))?;
+    chdir(top).map_err(at("enter", top))?;
+    Ok(proc)
+}
+
+/// What must be taken from the host before anything is covered.
+struct Sources {
+    trees: HashMap<PathBuf, OwnedFd>,
+    copies: HashMap<PathBuf, Vec<u8>>,
+}
+
+impl Sources {
+    fn open(layout: &Layout) -> Result<Self, RootError> {
+        let mut sources = Self { trees: HashMap::new(), copies: HashMap::new() };
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE
+            | OpenTreeFlags::OPEN_TREE_CLOEXEC
+            | OpenTreeFlags::AT_RECURSIVE;
+        for (path, node) in &layout.nodes {
+            match node {
+                Node::Bind { .. } | Node::Device => {
+                    let tree = open_tree(CWD, path, flags).map_err(at("take", path))?;
+                    sources.trees.insert(path.clone(), tree);
+                }
+                // A file that cannot be read would not help the agent either.
+                Node::Copy => {
+                    if let Ok(bytes) = std::fs::read(path) {
+                        sources.copies.insert(path.clone(), bytes);
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(sources)
+    }
+}
+
+struct Builder<'a> {
+    base: &'a Path,
+    root: OwnedFd,
+}
+
+impl Builder<'_> {
+    fn make(&self, path: &Path, node: &Node, sources: &mut Sources) -> Result<(), RootError> {
+        let inside = inside(path);
+        if let Some(parent) = inside.parent() {
+            self.directories(parent)?;
+        }
+        match node {
+            Node::Link(says) => {
+                symlinkat(says, &self.root, inside).map_err(at("make the link", path))?;
+            }
+            Node::Text(text) => self.file(path, text.as_bytes())?,
+            Node::Copy => {
+                if let Some(bytes) = sources.copies.remove(path) {
+                    self.file(path, &bytes)?;
+                }
+            }
+            Node::Empty { mode, .. } => {
+                self.directories(inside)?;
+                let flags = MountFlags::NOSUID | MountFlags::NODEV;
+                mount("tmpfs", self.outside(path), "tmpfs", flags, tmpfs(*mode).as_deref())
+                    .map_err(at("mount an empty directory at", path))?;
+            }
+            Node::Device => self.place(path, sources, false)?,
+            Node::Bind { writable, directory, mounts } => {
+                self.place(path, sources, *directory)?;
+                for (point, keep) in mounts {
+                    self.remount(point, flags(*writable, *keep))?;
+                }
+            }
+            // Made elsewhere.
+            Node::Proc => {}
+        }
+        Ok(())
+    }
+
+    /// Moves what was taken from `path` to the same path in the new root.
+    fn place(&self, path: &Path, sources: &mut Sources, directory: bool) -> Result<(), RootError> {
+        if directory {
+            self.directories(inside(path))?;
+        } else if open_beneath(self.root.as_fd(), path).is_err() {
+            self.file(path, b"")?;
+        }
+        let Some(tree) = sources.trees.remove(path) else {
+            return Err(at("find", path)(io::Error::from(io::ErrorKind::NotFound)));
+        };
+        let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+        move_mount(tree, "", &self.root, inside(path), flags).map_err(at("place", path))
+    }
+
+    /// A private `/proc`; `false` when the kernel does not allow one here.
+    fn proc(&self, path: &Path) -> Result<bool, RootError> {
+        self.directories(inside(path))?;
+        let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+        match mount("proc", self.outside(path), "proc", flags, None) {
+            Ok(()) => Ok(true),
+            Err(rustix::io::Errno::PERM) => Ok(false),
+            Err(e) => Err(at("mount", path)(e)),
+        }
+    }
+
+    fn remount(&self, path: &Path, flags: MountFlags) -> Result<(), RootError> {
+        mount_remount(self.outside(path), flags | MountFlags::BIND, "")
+            .map_err(at("restrict the mount", path))
+    }
+
+    fn directories(&self, inside: &Path) -> Result<(), RootError> {
+        let mut made = PathBuf::new();
+        for part in inside.components() {
+            made.push(part);
+            match mkdirat(&self.root, &made, Mode::from_raw_mode(0o755)) {
+                Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+                // A read-only bind above has it already, or cannot get it.
+                Err(rustix::io::Errno::ROFS) => {}
+                Err(e) => return Err(at("make the directory", &made)(e)),
+            }
+        }
+        Ok(())
+    }
+
+    fn file(&self, path: &Path, bytes: &[u8]) -> Result<(), RootError> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let file = openat(&self.root, inside(path), flags, Mode::from_raw_mode(0o644))
+            .map_err(at("make the file", path))?;
+        io::Write::write_all(&mut std::fs::File::from(file), bytes)
+            .map_err(at("fill the file", path))
+    }
+
+    fn outside(&self, path: &Path) -> PathBuf {
+        self.base.join(inside(path))
+    }
+}
+
+fn open_beneath(root: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<OwnedFd> {
+    openat(root, inside(path), OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
+}
+
+fn inside(path: &Path) -> &Path {
+    path.strip_prefix("/").unwrap_or(path)
+}
+
+fn flags(writable: bool, keep: Keep) -> MountFlags {
+    let mut flags = MountFlags::NOSUID | MountFlags::NODEV;
+    if !writable || keep.read_only {
+        flags |= MountFlags::RDONLY;
+    }
+    if keep.noexec {
+        flags |= MountFlags::NOEXEC;
+    }
+    flags
+}
+
+/// A quarter of the memory at most: the agent's temporary files live there.
+fn tmpfs(mode: u16) -> Option<CString> {
+    CString::new(format!("mode={mode:o},size=25%")).ok()
+}
+
+/// Any directory will do to mount the new root on.
+fn base() -> &'static Path {
+    ["/tmp", "/mnt", "/run", "/var", "/usr"]
+        .map(Path::new)
+        .into_iter()
+        .find(|path| {
+            rustix::fs::lstat(*path)
+                .is_ok_and(|s| rustix::fs::FileType::from_raw_mode(s.st_mode).is_dir())
+        })
+        .unwrap_or(Path::new("/"))
+}

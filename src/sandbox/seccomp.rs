@@ -1,0 +1,256 @@
+//! Seccomp: which system calls a process may still make.
+//!
+//! A few small filters: one refuses by number and argument (`EPERM`), one says
+//! "not implemented" where a caller then falls back to something we can check
+//! (`ENOSYS`), and one does the same for every number newer than those that
+//! were reviewed, and for the x32 numbers. The filters go in only after
+//! everything that needs the refused calls.
+
+use std::collections::BTreeMap;
+
+use nix::libc;
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule, TargetArch, apply_filter, sock_filter,
+};
+
+use super::syscalls;
+
+/// The newest system call that was reviewed for this file: `file_setattr`,
+/// Linux 6.17. Every architecture uses the same numbers above 424.
+const NEWEST_REVIEWED: u32 = 469;
+
+/// `CLONE_NEW*` flags that clone(2) takes.
+const NAMESPACE_FLAGS: [i32; 7] = [
+    libc::CLONE_NEWNS,
+    libc::CLONE_NEWCGROUP,
+    libc::CLONE_NEWUTS,
+    libc::CLONE_NEWIPC,
+    libc::CLONE_NEWUSER,
+    libc::CLONE_NEWPID,
+    libc::CLONE_NEWNET,
+];
+
+/// What a filter is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// The agent's cell.
+    Agent {
+        /// UDP sockets are allowed, for name resolution.
+        udp: bool,
+        /// UNIX sockets are allowed: no socket of the host is reachable.
+        unix: bool,
+        /// Internet sockets are allowed.
+        internet: bool,
+        /// Listening is allowed: nobody outside can connect.
+        listen: bool,
+        /// Calls that Landlock does not cover and that reach files by path
+        /// are refused: there is no root directory of the cell's own.
+        metadata: bool,
+    },
+    /// The gate and other processes that serve: no programs, no sockets.
+    Gate,
+}
+
+/// A filter could not be made or installed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SeccompError {
+    /// The library refused the rules.
+    #[error("cannot compile the system call filter: {0}")]
+    Compile(#[from] seccompiler::BackendError),
+    /// The kernel refused the filter.
+    #[error("cannot install the system call filter: {0}")]
+    Install(#[from] seccompiler::Error),
+}
+
+type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+
+/// Restricts the calling thread; the process must have no other thread.
+pub(super) fn restrict(purpose: Purpose) -> Result<(), SeccompError> {
+    // Everything is compiled before anything is installed. The last one
+    // installed decides between two different error numbers.
+    let mut programs = vec![newest(), compile(of(syscalls::MISSING), libc::ENOSYS)?];
+    if matches!(purpose, Purpose::Agent { metadata: true, .. }) {
+        programs.push(compile(of(syscalls::EXTENDED_ATTRIBUTES), libc::EOPNOTSUPP)?);
+    }
+    programs.push(compile(refused(purpose)?, libc::EPERM)?);
+    for program in &programs {
+        apply_filter(program)?;
+    }
+    Ok(())
+}
+
+fn compile(rules: Rules, errno: i32) -> Result<BpfProgram, SeccompError> {
+    let filter = SeccompFilter::new(
+        rules,
+        SeccompAction::Allow,
+        SeccompAction::Errno(errno.unsigned_abs()),
+        TargetArch::try_from(std::env::consts::ARCH)?,
+    )?;
+    Ok(BpfProgram::try_from(filter)?)
+}
+
+/// The library knows only lists of numbers, so this range check is spelled
+/// out: `if nr > NEWEST_REVIEWED return ENOSYS`. The x32 numbers have bit 30
+/// set. The other filters check the architecture.
+fn newest() -> BpfProgram {
+    const LOAD_WORD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
+    const JUMP_GREATER: u16 = (libc::BPF_JMP | libc::BPF_JGT | libc::BPF_K) as u16;
+    const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+    let step = |code, jt, jf, k| sock_filter { code, jt, jf, k };
+    vec![
+        step(LOAD_WORD, 0, 0, 0),
+        step(JUMP_GREATER, 0, 1, NEWEST_REVIEWED),
+        step(RETURN, 0, 0, u32::from(SeccompAction::Errno(libc::ENOSYS.unsigned_abs()))),
+        step(RETURN, 0, 0, u32::from(SeccompAction::Allow)),
+    ]
+}
+
+fn of(numbers: &[i64]) -> Rules {
+    numbers.iter().map(|n| (*n, Vec::new())).collect()
+}
+
+fn refused(purpose: Purpose) -> Result<Rules, SeccompError> {
+    let mut rules = of(syscalls::REFUSED);
+    let mut clone = Vec::new();
+    for flag in NAMESPACE_FLAGS {
+        clone.push(rule([bits(0, flag, flag)])?);
+    }
+    rules.insert(
+        libc::SYS_personality,
+        // Only asking (0xffffffff), Linux itself, and without address
+        // randomisation, as debuggers want it.
+        vec![rule([not(0, 0), not(0, 0x0004_0000), not(0, -1)])?],
+    );
+    rules.insert(
+        libc::SYS_ioctl,
+        // Typing into a terminal.
+        vec![rule([is(1, 0x5412)])?, rule([is(1, 0x541c)])?],
+    );
+    match purpose {
+        Purpose::Agent { udp, unix, internet, listen, metadata } => {
+            rules.insert(libc::SYS_socket, sockets(udp, unix, internet)?);
+            for (call, argument) in
+                [(libc::SYS_sendto, 3), (libc::SYS_sendmsg, 2), (libc::SYS_sendmmsg, 3)]
+            {
+                rules.insert(
+                    call,
+                    vec![rule([bits(argument, libc::MSG_FASTOPEN, libc::MSG_FASTOPEN)])?],
+                );
+            }
+            rules.insert(
+                libc::SYS_setsockopt,
+                vec![
+                    rule([is(1, libc::IPPROTO_TCP), is(2, libc::TCP_FASTOPEN_CONNECT)])?,
+                    // An upper layer such as SMC replaces what Landlock checks.
+                    rule([is(1, libc::IPPROTO_TCP), is(2, libc::TCP_ULP)])?,
+                ],
+            );
+            if !unix {
+                // A datagram socket of a pair can still send to any address.
+                rules.insert(libc::SYS_socketpair, vec![rule([bits(1, 0xf, libc::SOCK_DGRAM)])?]);
+            }
+            if !listen {
+                rules.insert(libc::SYS_listen, Vec::new());
+            }
+            if metadata {
+                rules.extend(of(syscalls::METADATA));
+            }
+        }
+        Purpose::Gate => {
+            rules.extend(of(syscalls::GATE));
+            // A thread, but no process.
+            clone.push(rule([bits(0, libc::CLONE_THREAD, 0)])?);
+        }
+    }
+    rules.insert(libc::SYS_clone, clone);
+    Ok(rules)
+}
+
+/// What socket(2) refuses: every family, type and protocol but the few that
+/// are known to be harmless or that Landlock checks.
+fn sockets(udp: bool, unix: bool, internet: bool) -> Result<Vec<SeccompRule>, SeccompError> {
+    let mut families = vec![libc::AF_NETLINK];
+    if unix {
+        families.push(libc::AF_UNIX);
+    }
+    if internet {
+        families.extend([libc::AF_INET, libc::AF_INET6]);
+    }
+    let mut rules = vec![
+        SeccompRule::new(families.into_iter().map(|f| not(0, f)).collect::<Result<_, _>>()?)?,
+        // Of netlink, what lists interfaces and routes.
+        rule([is(0, libc::AF_NETLINK), not(2, libc::NETLINK_ROUTE)])?,
+    ];
+    for family in [libc::AF_INET, libc::AF_INET6] {
+        let mut kind = |condition| -> Result<(), SeccompError> {
+            rules.push(rule([is(0, family), condition])?);
+            Ok(())
+        };
+        // Types are numbers in the low four bits: SOCK_STREAM is 1,
+        // SOCK_DGRAM is 2, and everything else is refused bit by bit.
+        kind(bits(1, 0b1000, 0b1000))?;
+        kind(bits(1, 0b0100, 0b0100))?;
+        kind(bits(1, 0b0011, 0b0011))?;
+        kind(bits(1, 0b0011, 0b0000))?;
+        if !udp {
+            kind(bits(1, 0b0011, libc::SOCK_DGRAM))?;
+        }
+        for (kind, protocol) in
+            [(libc::SOCK_STREAM, libc::IPPROTO_TCP), (libc::SOCK_DGRAM, libc::IPPROTO_UDP)]
+        {
+            rules.push(rule([is(0, family), bits(1, 0b0011, kind), not(2, 0), not(2, protocol)])?);
+        }
+    }
+    Ok(rules)
+}
+
+type Condition = Result<SeccompCondition, seccompiler::BackendError>;
+
+fn rule<const N: usize>(conditions: [Condition; N]) -> Result<SeccompRule, SeccompError> {
+    let conditions = conditions.into_iter().collect::<Result<_, _>>()?;
+    Ok(SeccompRule::new(conditions)?)
+}
+
+fn is(argument: u8, value: i32) -> Condition {
+    condition(argument, SeccompCmpOp::Eq, value.into())
+}
+
+fn not(argument: u8, value: impl Into<i64>) -> Condition {
+    condition(argument, SeccompCmpOp::Ne, value.into())
+}
+
+/// `argument & mask == value`
+fn bits(argument: u8, mask: i32, value: i32) -> Condition {
+    condition(argument, SeccompCmpOp::MaskedEq(u64::from(mask.cast_unsigned())), value.into())
+}
+
+/// All arguments that we look at are `int` or flags in the low word.
+fn condition(argument: u8, operator: SeccompCmpOp, value: i64) -> Condition {
+    let low = u64::from_le_bytes(value.to_le_bytes()) & 0xffff_ffff;
+    SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, low)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_filter_compiles_and_fits() {
+        for udp in [true, false] {
+            for metadata in [true, false] {
+                let purpose = Purpose::Agent {
+                    udp,
+                    unix: !metadata,
+                    internet: true,
+                    listen: false,
+                    metadata,
+                };
+                let program = compile(refused(purpose).unwrap(), libc::EPERM).unwrap();
+                assert!(program.len() < 1500, "{}", program.len());
+            }
+        }
+        compile(refused(Purpose::Gate).unwrap(), libc::EPERM).unwrap();
+        compile(of(syscalls::MISSING), libc::ENOSYS).unwrap();
+    }
+}

@@ -1,0 +1,380 @@
+//! The self-test of the confined child, in the process that becomes the
+//! agent: every action is tried before and after confinement, so that a
+//! refusal means something, and what the agent needs is tried too.
+//!
+//! It changes nothing outside the agent's own directories. io_uring has no
+//! safe wrapper to try it with; it is refused by the same filter as ptrace,
+//! which is tried.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    net::{Ipv4Addr, SocketAddrV4},
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+};
+
+use nix::sched::{CloneFlags, unshare};
+use rustix::{
+    fs::{AtFlags, CWD, Mode as FileMode, OFlags, StatxFlags, inotify, open, statx},
+    io::Errno,
+    mount::{UnmountFlags, unmount},
+    net::{
+        AddressFamily, Protocol, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with,
+        socketpair,
+    },
+    process::{Pid, PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open},
+    rand::{GetRandomFlags, getrandom},
+    thread::{SecureComputingMode, no_new_privs, secure_computing_mode, set_thread_uid},
+};
+
+use super::{
+    capabilities, process,
+    spec::{Enter, Probe, Target},
+};
+
+/// A name that nobody else uses.
+const TRACE: &str = ".portcullis-self-test";
+/// No process has this number: Linux stops at 4,194,304.
+const NO_PROCESS: i32 = 0x7fff_fff0;
+
+/// What the cell was given, as far as the self-test must know it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Confinement {
+    /// UDP sockets are allowed.
+    pub(super) udp: bool,
+    /// UNIX sockets are allowed.
+    pub(super) unix: bool,
+    /// Processes outside cannot be signalled.
+    pub(super) signals: bool,
+    /// There is a `/proc`.
+    pub(super) proc: bool,
+}
+
+/// How everything went before confinement.
+#[derive(Debug)]
+pub(super) struct Baseline(BTreeMap<String, String>);
+
+/// What must become of an attempt in the finished cell.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Must {
+    /// It fails, whatever came before.
+    Fail,
+    /// It fails, having succeeded before.
+    Turn,
+    /// It fails with `EPERM`, the answer of the system call filter, having
+    /// failed in another way or succeeded before.
+    Filtered,
+    /// It succeeds.
+    Succeed,
+}
+
+struct Attempt<'a> {
+    name: String,
+    must: Must,
+    /// Whether it may be tried before confinement.
+    early: bool,
+    action: Box<dyn Fn() -> io::Result<()> + 'a>,
+}
+
+/// Tries everything that does no harm, before confinement.
+pub(super) fn before(spec: &Enter) -> Baseline {
+    if !spec.mode.is_confined() {
+        return Baseline(BTreeMap::new());
+    }
+    let everything = Confinement { udp: false, unix: true, signals: true, proc: true };
+    let mut results: BTreeMap<_, _> = attempts(spec, &everything)
+        .into_iter()
+        .filter(|attempt| attempt.early)
+        .map(|attempt| (attempt.name, word(&(attempt.action)())))
+        .collect();
+    // Here, where the host's `/proc` is: later nothing is opened any more.
+    results.insert("inherited descriptors".to_owned(), word(&only_own_descriptors()));
+    Baseline(results)
+}
+
+/// Tries everything in the finished cell.
+pub(super) fn after(spec: &Enter, baseline: &Baseline, confinement: &Confinement) -> Vec<Probe> {
+    let mut probes: Vec<_> = attempts(spec, confinement)
+        .into_iter()
+        .map(|attempt| {
+            let after = (attempt.action)();
+            let before = match baseline.0.get(&attempt.name) {
+                Some(word) if attempt.early => word.clone(),
+                _ => "-".to_owned(),
+            };
+            let refused_by_filter =
+                after.as_ref().is_err_and(|e| e.raw_os_error() == Some(Errno::PERM.raw_os_error()));
+            let passed = match attempt.must {
+                Must::Fail => after.is_err(),
+                Must::Turn => after.is_err() && before == "ok",
+                Must::Filtered => refused_by_filter,
+                Must::Succeed => after.is_ok(),
+            };
+            Probe { name: attempt.name, before, after: word(&after), passed }
+        })
+        .collect();
+    let descriptors = baseline.0.get("inherited descriptors").cloned().unwrap_or_default();
+    probes.push(Probe {
+        name: "inherited descriptors".to_owned(),
+        passed: descriptors == "ok",
+        before: "-".to_owned(),
+        after: descriptors,
+    });
+    probes
+}
+
+fn attempts<'a>(spec: &'a Enter, confinement: &Confinement) -> Vec<Attempt<'a>> {
+    let mut list = Attempts(Vec::new());
+    places(spec, confinement, &mut list);
+    powers(spec, &mut list);
+    network(spec, confinement, &mut list);
+    processes(spec, confinement, &mut list);
+    needs(spec, confinement, &mut list);
+    list.0
+}
+
+struct Attempts<'a>(Vec<Attempt<'a>>);
+
+impl<'a> Attempts<'a> {
+    fn add(
+        &mut self,
+        must: Must,
+        early: bool,
+        name: impl Into<String>,
+        action: impl Fn() -> io::Result<()> + 'a,
+    ) {
+        self.0.push(Attempt { name: name.into(), must, early, action: Box::new(action) });
+    }
+}
+
+/// The workspace, the state directory and the operator's files.
+fn places<'a>(spec: &'a Enter, confinement: &Confinement, list: &mut Attempts<'a>) {
+    // An unprivileged user that root became first may never have been able to.
+    let able = spec.mode.is_root() || spec.mode.user().is_none();
+    let must = if able { Must::Turn } else { Must::Fail };
+    for target in &spec.targets {
+        let what = &target.role;
+        list.add(must, true, format!("open the {what}"), move || same(target, &target.path, true));
+        if spec.mode.is_full() {
+            list.add(must, true, format!("stat the {what}"), move || {
+                same(target, &target.path, false)
+            });
+        }
+        if confinement.proc {
+            for root in ["/proc/self/root", "/proc/1/root", "/proc/1/cwd"] {
+                let path = PathBuf::from(format!("{root}{}", target.path.display()));
+                list.add(Must::Fail, false, format!("open the {what} through {root}"), move || {
+                    same(target, &path, true)
+                });
+            }
+        }
+    }
+    let trace = spec.workspace.join(TRACE);
+    list.add(Must::Fail, false, "create a file in the workspace", move || create(&trace));
+    list.add(Must::Fail, false, "change the mode of the workspace", || {
+        Ok(rustix::fs::chmod(&spec.workspace, FileMode::from_raw_mode(0o755))?)
+    });
+    if !spec.mode.is_full() {
+        list.add(Must::Filtered, true, "watch files", || {
+            inotify::init(inotify::CreateFlags::CLOEXEC).map(drop)?;
+            Ok(())
+        });
+    }
+}
+
+/// What only a privileged process can do.
+fn powers(spec: &Enter, list: &mut Attempts<'_>) {
+    list.add(Must::Filtered, true, "trace a process", || {
+        Ok(nix::sys::ptrace::attach(nix::unistd::Pid::from_raw(NO_PROCESS))?)
+    });
+    list.add(Must::Filtered, true, "unmount", || {
+        Ok(unmount("/portcullis-no-such-place", UnmountFlags::NOFOLLOW)?)
+    });
+    list.add(Must::Filtered, true, "call unshare", || Ok(unshare(CloneFlags::empty())?));
+    list.add(Must::Filtered, true, "take a descriptor of a process", || {
+        let own = pidfd_open(getpid(), PidfdFlags::empty())?;
+        pidfd_getfd(own, 0, PidfdGetfdFlags::empty()).map(drop)?;
+        Ok(())
+    });
+    list.add(Must::Fail, false, "become root", || Ok(set_thread_uid(rustix::process::Uid::ROOT)?));
+    list.add(Must::Fail, false, "use a capability", || {
+        if capabilities::any()? { Ok(()) } else { Err(Errno::PERM.into()) }
+    });
+    if spec.mode.is_full() {
+        list.add(Must::Fail, true, "have a capability left to regain", || {
+            if capabilities::any_in_bounding_set()? { Ok(()) } else { Err(Errno::PERM.into()) }
+        });
+    }
+    list.add(Must::Succeed, false, "have no new privileges", || require(no_new_privs()?));
+    list.add(Must::Succeed, false, "have a system call filter", || {
+        require(secure_computing_mode()? == SecureComputingMode::Filter)
+    });
+}
+
+fn network<'a>(spec: &'a Enter, confinement: &Confinement, list: &mut Attempts<'a>) {
+    let open = |family, kind, protocol: u32| {
+        move || {
+            let protocol = std::num::NonZeroU32::new(protocol).map(Protocol::from_raw);
+            socket_with(family, kind, SocketFlags::CLOEXEC, protocol).map(drop)?;
+            Ok(())
+        }
+    };
+    if !confinement.udp {
+        list.add(
+            Must::Filtered,
+            true,
+            "open a UDP socket",
+            open(AddressFamily::INET, SocketType::DGRAM, 0),
+        );
+    }
+    for (name, family, kind, protocol) in [
+        ("an MPTCP socket", AddressFamily::INET, SocketType::STREAM, 262),
+        ("a raw socket", AddressFamily::INET, SocketType::RAW, 1),
+        ("a VM socket", AddressFamily::VSOCK, SocketType::STREAM, 0),
+    ] {
+        list.add(Must::Filtered, true, format!("open {name}"), open(family, kind, protocol));
+    }
+    let bait = &spec.bait;
+    list.add(Must::Turn, true, "connect to a UNIX socket of the host", || {
+        let address = SocketAddrUnix::new(&bait.socket)?;
+        connect(unix()?, &address)?;
+        Ok(())
+    });
+    list.add(Must::Fail, true, "connect to an abstract UNIX socket of the host", || {
+        let address = SocketAddrUnix::new_abstract_name(bait.abstract_name.as_bytes())?;
+        connect(unix()?, &address)?;
+        Ok(())
+    });
+    let must = if spec.ports.is_some() { Must::Turn } else { Must::Fail };
+    list.add(must, true, "connect to a TCP port that is not allowed", || {
+        let tcp = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        connect(tcp, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, bait.port))?;
+        Ok(())
+    });
+    if !confinement.unix {
+        list.add(Must::Filtered, true, "open a UNIX datagram pair", || {
+            let flags = SocketFlags::CLOEXEC;
+            socketpair(AddressFamily::UNIX, SocketType::DGRAM, flags, None).map(drop)?;
+            Ok(())
+        });
+    }
+}
+
+fn processes<'a>(spec: &'a Enter, confinement: &Confinement, list: &mut Attempts<'a>) {
+    if spec.mode.is_full() {
+        // Numbers of the host name nothing here; only the init came before.
+        list.add(Must::Fail, false, "see the processes of the host", || {
+            if getpid().as_raw_nonzero().get() == 2 { Err(Errno::SRCH.into()) } else { Ok(()) }
+        });
+    } else if confinement.signals {
+        let must = if spec.mode.user().is_none() { Must::Turn } else { Must::Fail };
+        list.add(must, true, "signal the broker", || {
+            let broker = Pid::from_raw(spec.bait.broker).ok_or(Errno::INVAL)?;
+            Ok(rustix::process::test_kill_process(broker)?)
+        });
+    }
+}
+
+/// What an agent cannot do without: a cell that refuses everything would pass
+/// all the rest.
+fn needs<'a>(spec: &'a Enter, confinement: &Confinement, list: &mut Attempts<'a>) {
+    for (name, directory) in [("home", &spec.home), ("temporary", &spec.temporary)] {
+        let trace = directory.join(format!("{TRACE}-{}", getpid()));
+        list.add(Must::Succeed, false, format!("write to the {name} directory"), move || {
+            create(&trace)
+        });
+    }
+    list.add(Must::Succeed, false, "open /dev/null", || {
+        open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, FileMode::empty()).map(drop)?;
+        Ok(())
+    });
+    list.add(Must::Succeed, false, "get random bytes", || {
+        getrandom(&mut [0_u8; 8][..], GetRandomFlags::empty()).map(drop)?;
+        Ok(())
+    });
+    list.add(Must::Succeed, false, "open a UNIX stream pair", || {
+        let flags = SocketFlags::CLOEXEC;
+        socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).map(drop)?;
+        Ok(())
+    });
+    if confinement.proc && spec.mode.is_full() {
+        list.add(Must::Succeed, false, "read /proc", || {
+            open("/proc/self/status", OFlags::RDONLY | OFlags::CLOEXEC, FileMode::empty())
+                .map(drop)?;
+            Ok(())
+        });
+    }
+}
+
+/// Succeeds when `path` leads to `target`.
+fn same(target: &Target, path: &Path, opened: bool) -> io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let facts = if opened {
+        let handle = open(path, flags, FileMode::empty())?;
+        statx(handle, "", AtFlags::EMPTY_PATH, StatxFlags::INO)?
+    } else {
+        statx(CWD, path, AtFlags::empty(), StatxFlags::INO)?
+    };
+    if (facts.stx_dev_major, facts.stx_dev_minor, facts.stx_ino) == target.identity {
+        Ok(())
+    } else {
+        // Something else has that name here.
+        Err(Errno::NOENT.into())
+    }
+}
+
+/// What [`same`] compares with.
+pub(super) fn identity(path: &Path) -> io::Result<(u32, u32, u64)> {
+    let facts = statx(CWD, path, AtFlags::empty(), StatxFlags::INO)?;
+    Ok((facts.stx_dev_major, facts.stx_dev_minor, facts.stx_ino))
+}
+
+fn create(path: &Path) -> io::Result<()> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    open(path, flags, FileMode::RUSR | FileMode::WUSR).map(drop)?;
+    Ok(rustix::fs::unlink(path)?)
+}
+
+fn unix() -> io::Result<OwnedFd> {
+    Ok(socket_with(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+        None,
+    )?)
+}
+
+/// Every descriptor above the standard streams closes when the agent is
+/// executed; the streams themselves are replaced then.
+fn only_own_descriptors() -> io::Result<()> {
+    for number in process::open_descriptors()?.into_iter().filter(|n| *n > 2) {
+        let path = format!("/proc/self/fdinfo/{number}");
+        let info = match open(path, OFlags::RDONLY | OFlags::CLOEXEC, FileMode::empty()) {
+            Ok(info) => info,
+            // The handle that listed the others.
+            Err(Errno::NOENT) => continue,
+            Err(e) => return Err(e.into()),
+        };
+        let mut text = String::new();
+        io::Read::read_to_string(&mut std::fs::File::from(info), &mut text)?;
+        let flags = text.lines().find_map(|line| line.strip_prefix("flags:"));
+        let flags = flags.and_then(|octal| u32::from_str_radix(octal.trim(), 8).ok());
+        require(flags.is_some_and(|flags| flags & OFlags::CLOEXEC.bits() != 0))?;
+    }
+    Ok(())
+}
+
+fn require(holds: bool) -> io::Result<()> {
+    if holds { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
+}
+
+fn word(result: &io::Result<()>) -> String {
+    match result {
+        Ok(()) => "ok".to_owned(),
+        Err(e) => match e.raw_os_error() {
+            Some(number) => nix::errno::Errno::from_raw(number).to_string(),
+            None => e.to_string(),
+        },
+    }
+}

@@ -1,0 +1,296 @@
+//! What a cell is to be, what it turned out to be, and the messages between
+//! its stages. Plain data.
+
+use std::{collections::BTreeMap, ffi::OsString, fmt, path::PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::layout::Layout;
+
+/// What the kernel enforces on the agent, as the self-test inside found it.
+#[must_use]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Enforcement {
+    /// Nothing.
+    None,
+    /// Landlock and seccomp; what files exist can still be seen.
+    Partial,
+    /// A root directory and namespaces of its own, Landlock and seccomp.
+    Full,
+}
+
+impl Enforcement {
+    /// The word in the log.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Partial => "partial",
+            Self::Full => "full",
+        }
+    }
+}
+
+impl fmt::Display for Enforcement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What the agent may reach over the network.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Network {
+    /// Nothing: an empty network namespace.
+    None,
+    /// TCP connections to some ports, on any host.
+    Connect {
+        /// The ports.
+        ports: Vec<u16>,
+        /// UDP too, so that names resolve; a leak, since UDP is not limited to
+        /// name servers.
+        dns: bool,
+    },
+}
+
+/// A directory or file of the host that the agent gets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Grant {
+    /// The path, as the operator wrote it; absolute.
+    pub path: PathBuf,
+    /// Whether it is an error when there is no such path: so for what an
+    /// operator named on the command line, not for a policy made for many
+    /// machines.
+    pub required: bool,
+}
+
+/// Everything that must be known to start an agent.
+#[derive(Debug, Clone)]
+pub struct Cell {
+    /// The agent's program, as the operator wrote it.
+    pub program: OsString,
+    /// Its arguments.
+    pub arguments: Vec<OsString>,
+    /// Its environment, already selected; `HOME`, `TMPDIR` and `USER` are
+    /// added unless they are in here.
+    pub environment: BTreeMap<OsString, OsString>,
+    /// The workspace, which the agent must not reach.
+    pub workspace: PathBuf,
+    /// The state directory, which the agent must not reach.
+    pub state: PathBuf,
+    /// Policy and other files of the operator, which it must not reach either.
+    pub protected: Vec<PathBuf>,
+    /// The agent's own persistent home directory; made when missing.
+    pub home: PathBuf,
+    /// What it may read and execute.
+    pub read: Vec<Grant>,
+    /// What it may also change.
+    pub write: Vec<Grant>,
+    /// What it may connect to.
+    pub network: Network,
+    /// The weakest enforcement that the operator accepts.
+    /// [`Enforcement::None`] asks for none at all.
+    pub floor: Enforcement,
+}
+
+/// One action that was tried inside the cell.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Probe {
+    /// What was tried.
+    pub name: String,
+    /// How it went before confinement: `ok` or the kernel's error, `-` when
+    /// trying would have done harm.
+    pub before: String,
+    /// How it went in the finished cell.
+    pub after: String,
+    /// Whether that is as it must be.
+    pub passed: bool,
+}
+
+/// What the self-test inside the cell found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// What is enforced.
+    pub enforcement: Enforcement,
+    /// The kernel's Landlock ABI; 0 without Landlock.
+    pub landlock_abi: u32,
+    /// The namespaces of the cell's own.
+    pub namespaces: Vec<String>,
+    /// The user, as the host sees it, as which the agent runs.
+    pub uid: u32,
+    /// Whether the cell has a `/proc`.
+    pub proc: bool,
+    /// What this kernel cannot enforce, in words.
+    pub gaps: Vec<String>,
+    /// All that was tried.
+    pub probes: Vec<Probe>,
+}
+
+impl Report {
+    /// The facts for the `start` record.
+    pub fn facts(&self) -> BTreeMap<String, serde_json::Value> {
+        let passed = self.probes.iter().filter(|probe| probe.passed).count();
+        BTreeMap::from([
+            ("enforcement".to_owned(), self.enforcement.as_str().into()),
+            ("landlockAbi".to_owned(), self.landlock_abi.into()),
+            ("namespaces".to_owned(), self.namespaces.clone().into()),
+            ("agentUid".to_owned(), self.uid.into()),
+            ("agentProc".to_owned(), self.proc.into()),
+            ("gaps".to_owned(), self.gaps.clone().into()),
+            ("selfTest".to_owned(), format!("{passed}/{}", self.probes.len()).into()),
+        ])
+    }
+
+    /// The probes that did not end as they must.
+    pub fn surprises(&self) -> impl Iterator<Item = &Probe> {
+        self.probes.iter().filter(|probe| !probe.passed)
+    }
+}
+
+/// How the cell is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Mode {
+    /// With the capabilities of the host's root, all given up afterwards.
+    Root {
+        /// The user that the agent becomes.
+        user: u32,
+    },
+    /// In a user namespace that an unprivileged user made.
+    User {
+        /// The user to become first, when started as root without the
+        /// capabilities that [`Mode::Root`] needs.
+        user: Option<u32>,
+    },
+    /// Without namespaces.
+    Partial {
+        /// The user to become, when started as root.
+        user: Option<u32>,
+    },
+    /// Without anything.
+    Open,
+}
+
+impl Mode {
+    /// Whether the cell has a root directory and namespaces of its own.
+    pub(super) fn is_full(self) -> bool {
+        matches!(self, Self::Root { .. } | Self::User { .. })
+    }
+
+    /// Whether anything is confined at all.
+    pub(super) fn is_confined(self) -> bool {
+        self != Self::Open
+    }
+
+    /// Whether the host's root makes it.
+    pub(super) fn is_root(self) -> bool {
+        matches!(self, Self::Root { .. })
+    }
+
+    /// The user, other than the operator, that owns what the agent owns.
+    pub(super) fn user(self) -> Option<u32> {
+        match self {
+            Self::Root { user } => Some(user),
+            Self::User { user } | Self::Partial { user } => user,
+            Self::Open => None,
+        }
+    }
+}
+
+/// To the first stage.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Launch {
+    pub(super) mode: Mode,
+    /// Whether the cell gets an empty network namespace.
+    pub(super) private_network: bool,
+}
+
+/// To the second stage, the cell's init.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Init {
+    pub(super) mode: Mode,
+    pub(super) layout: Layout,
+}
+
+/// To the third stage, which becomes the agent; the agent's standard streams
+/// are attached.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Enter {
+    pub(super) mode: Mode,
+    pub(super) program: PathBuf,
+    pub(super) name: OsString,
+    pub(super) arguments: Vec<OsString>,
+    pub(super) environment: Vec<(OsString, OsString)>,
+    pub(super) workspace: PathBuf,
+    /// What must be out of reach, with its identity.
+    pub(super) targets: Vec<Target>,
+    /// The agent's user as the host sees it.
+    pub(super) uid: u32,
+    pub(super) home: PathBuf,
+    pub(super) temporary: PathBuf,
+    pub(super) readable: Vec<PathBuf>,
+    pub(super) writable: Vec<PathBuf>,
+    /// `None` for no network at all.
+    pub(super) ports: Option<Vec<u16>>,
+    pub(super) udp: bool,
+    pub(super) bait: Bait,
+}
+
+/// Something of the operator's that the agent must not reach.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Target {
+    /// What it is, in words.
+    pub(super) role: String,
+    pub(super) path: PathBuf,
+    /// Device and inode.
+    pub(super) identity: (u32, u32, u64),
+}
+
+/// What the broker put up for the self-test to bite on.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Bait {
+    /// The broker's process.
+    pub(super) broker: i32,
+    /// A listening UNIX socket of the host.
+    pub(super) socket: PathBuf,
+    /// The name of a listening abstract UNIX socket of the host.
+    pub(super) abstract_name: String,
+    /// A listening TCP port of the host that is not allowed.
+    pub(super) port: u16,
+}
+
+/// From any stage to the broker.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum News {
+    /// The cell stands and was tested.
+    Ready(Report),
+    /// It could not be made.
+    Failed {
+        /// What was being done.
+        stage: String,
+        /// The error.
+        error: String,
+        /// Whether namespaces or mounts were refused, so that a cell without
+        /// them might still be made.
+        namespaces: bool,
+    },
+    /// The agent's program could not be executed.
+    NotExecuted {
+        /// The kernel's error number.
+        errno: i32,
+    },
+}
+
+/// From the broker to the third stage.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Go {
+    /// Execute the agent.
+    Execute,
+}
+
+/// From the init to the third stage.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct RootReady {
+    pub(super) proc: bool,
+}
+
+/// Where the agent's temporary files go in a full cell.
+pub(super) const TEMPORARY: &str = "/tmp";

@@ -1,0 +1,104 @@
+//! The stages that the binary goes through when it executes itself anew, and
+//! how each reports what went wrong.
+
+use std::{io, process::ExitCode};
+
+use super::{
+    channel::ChannelError, enter, init, landlock, launcher, root::RootError, seccomp::SeccompError,
+    spec::News,
+};
+
+/// The hidden word on the command line behind which the stages are.
+pub const CELL_COMMAND: &str = "cell-stage";
+
+/// A stage, in the order in which they come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// Leaves the host's namespaces.
+    Launch,
+    /// The first process in the new ones.
+    Init,
+    /// Becomes the agent.
+    Enter,
+}
+
+impl Stage {
+    /// The arguments that make the binary run this stage.
+    pub(super) fn arguments(self) -> [String; 3] {
+        let word = match self {
+            Self::Launch => "launch",
+            Self::Init => "init",
+            Self::Enter => "enter",
+        };
+        [CELL_COMMAND.to_owned(), word.to_owned(), std::process::id().to_string()]
+    }
+
+    /// The stage of that name.
+    pub fn parse(word: &str) -> Option<Self> {
+        match word {
+            "launch" => Some(Self::Launch),
+            "init" => Some(Self::Init),
+            "enter" => Some(Self::Enter),
+            _ => None,
+        }
+    }
+
+    /// Runs the stage in this process, which does nothing else; `parent` is
+    /// the process that started it. Errors go to the broker, so there is
+    /// nothing to print.
+    pub fn run(self, parent: u32) -> ExitCode {
+        let result = match self {
+            Self::Launch => launcher::run(parent),
+            Self::Init => init::run(),
+            Self::Enter => enter::run(parent),
+        };
+        match result {
+            Ok(code) => ExitCode::from(code),
+            Err(_) => ExitCode::FAILURE,
+        }
+    }
+}
+
+/// A stage failed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum StageError {
+    /// Some step.
+    #[error("cannot {0}: {1}")]
+    Step(&'static str, String),
+    /// A namespace or a mount was refused.
+    #[error("cannot {0}: {1}")]
+    Namespaces(&'static str, String),
+    /// The other stages cannot be reached.
+    #[error(transparent)]
+    Channel(#[from] ChannelError),
+    /// The system call filter.
+    #[error(transparent)]
+    Seccomp(#[from] SeccompError),
+    /// Landlock.
+    #[error("cannot restrict file access with Landlock: {0}")]
+    Landlock(#[from] landlock::LandlockError),
+}
+
+impl From<RootError> for StageError {
+    fn from(error: RootError) -> Self {
+        Self::Namespaces("build the cell's root directory", error.to_string())
+    }
+}
+
+impl StageError {
+    /// The message for the broker.
+    pub(super) fn news(&self) -> News {
+        let (stage, error) = match self {
+            Self::Step(stage, error) | Self::Namespaces(stage, error) => {
+                ((*stage).to_owned(), error.clone())
+            }
+            other => ("start the cell".to_owned(), other.to_string()),
+        };
+        News::Failed { stage, error, namespaces: matches!(self, Self::Namespaces(..)) }
+    }
+}
+
+/// Names the step that failed.
+pub(super) fn failed<E: Into<io::Error>>(step: &'static str) -> impl FnOnce(E) -> StageError {
+    move |error| StageError::Step(step, error.into().to_string())
+}

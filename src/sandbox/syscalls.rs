@@ -1,0 +1,165 @@
+//! Lists of system calls, by what is wrong with them.
+
+use nix::libc;
+
+/// Calls that are said not to exist, so that callers fall back to what can be
+/// checked: io_uring does file and network operations that no filter sees,
+/// and clone3 takes its flags from memory.
+pub(super) const MISSING: &[i64] = &[
+    libc::SYS_io_uring_setup,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+    libc::SYS_clone3,
+];
+
+/// Extended attributes, which Landlock does not cover; programs take "not
+/// supported" for a filesystem without them.
+pub(super) const EXTENDED_ATTRIBUTES: &[i64] = &[
+    libc::SYS_setxattr,
+    libc::SYS_lsetxattr,
+    libc::SYS_fsetxattr,
+    libc::SYS_getxattr,
+    libc::SYS_lgetxattr,
+    libc::SYS_fgetxattr,
+    libc::SYS_listxattr,
+    libc::SYS_llistxattr,
+    libc::SYS_flistxattr,
+    libc::SYS_removexattr,
+    libc::SYS_lremovexattr,
+    libc::SYS_fremovexattr,
+    // setxattrat, getxattrat, listxattrat, removexattrat, file_getattr and
+    // file_setattr, on every architecture.
+    463,
+    464,
+    465,
+    466,
+    468,
+    469,
+];
+
+/// Calls that nobody behind a gate has any business with.
+pub(super) const REFUSED: &[i64] = &[
+    // Mounts and roots.
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_pivot_root,
+    libc::SYS_chroot,
+    libc::SYS_open_tree,
+    libc::SYS_move_mount,
+    libc::SYS_fsopen,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_fspick,
+    libc::SYS_mount_setattr,
+    467, // open_tree_attr
+    // Namespaces.
+    libc::SYS_unshare,
+    libc::SYS_setns,
+    // Other processes' memory and descriptors.
+    libc::SYS_ptrace,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_process_madvise,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_kcmp,
+    libc::SYS_migrate_pages,
+    libc::SYS_move_pages,
+    // Files by handle, which no path check sees, and notifications.
+    libc::SYS_name_to_handle_at,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_fanotify_init,
+    libc::SYS_fanotify_mark,
+    // Keyrings are shared across namespaces.
+    libc::SYS_keyctl,
+    libc::SYS_add_key,
+    libc::SYS_request_key,
+    // Kernel surface that has often been a way out.
+    libc::SYS_userfaultfd,
+    libc::SYS_bpf,
+    libc::SYS_perf_event_open,
+    libc::SYS_kexec_load,
+    libc::SYS_kexec_file_load,
+    libc::SYS_init_module,
+    libc::SYS_finit_module,
+    libc::SYS_delete_module,
+    libc::SYS_lookup_dcookie,
+    libc::SYS_nfsservctl,
+    libc::SYS_syslog,
+    libc::SYS_acct,
+    libc::SYS_quotactl,
+    libc::SYS_quotactl_fd,
+    libc::SYS_reboot,
+    libc::SYS_swapon,
+    libc::SYS_swapoff,
+    libc::SYS_vhangup,
+    libc::SYS_sethostname,
+    libc::SYS_setdomainname,
+    libc::SYS_settimeofday,
+    libc::SYS_clock_settime,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_ioperm,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_iopl,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_modify_ldt,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_uselib,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS__sysctl,
+];
+
+/// Calls that reach a file's metadata by path and that Landlock does not
+/// cover; refused where the cell has no root directory of its own.
+pub(super) const METADATA: &[i64] = &[
+    libc::SYS_fchmod,
+    libc::SYS_fchmodat,
+    452, // fchmodat2
+    libc::SYS_fchown,
+    libc::SYS_fchownat,
+    libc::SYS_utimensat,
+    libc::SYS_inotify_init1,
+    libc::SYS_inotify_add_watch,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_chmod,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_chown,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_lchown,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_utime,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_utimes,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_futimesat,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_inotify_init,
+];
+
+/// What a process that only serves files through descriptors never does.
+pub(super) const GATE: &[i64] = &[
+    libc::SYS_execve,
+    libc::SYS_execveat,
+    libc::SYS_socket,
+    libc::SYS_socketpair,
+    libc::SYS_connect,
+    libc::SYS_bind,
+    libc::SYS_listen,
+    libc::SYS_accept,
+    libc::SYS_accept4,
+    libc::SYS_memfd_create,
+    libc::SYS_mknodat,
+    libc::SYS_setuid,
+    libc::SYS_setgid,
+    libc::SYS_setresuid,
+    libc::SYS_setresgid,
+    libc::SYS_setreuid,
+    libc::SYS_setregid,
+    libc::SYS_setgroups,
+    libc::SYS_capset,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_fork,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_vfork,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_mknod,
+];
