@@ -118,11 +118,7 @@ pub(super) enum Undone {
 ///
 /// # Errors
 /// As the system says; the object then still has its spare name.
-pub(super) fn undo(
-    spare: Entry<'_>,
-    name: Entry<'_>,
-    ours: Identity,
-) -> Result<Undone, Error> {
+pub(super) fn undo(spare: Entry<'_>, name: Entry<'_>, ours: Identity) -> Result<Undone, Error> {
     let pin = || -> Result<(Identity, OwnedFd), Error> {
         let handle = spare.0.open(spare.1, OFlags::PATH | OFlags::NOFOLLOW)?;
         Ok((Stat::of(&handle)?.identity, handle))
