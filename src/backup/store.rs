@@ -32,8 +32,9 @@ use rustix::{
 use super::{
     Error,
     name::{Name, PathKey, shard_name},
-    retention::{Plan, Retention, plan},
+    retention::{Plan, plan},
 };
+use crate::policy::Retention;
 
 /// How long an account of bytes is believed, and how often old entries go.
 const COUNT_EVERY_MICROS: i64 = 24 * 60 * 60 * 1_000_000;

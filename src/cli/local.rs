@@ -11,7 +11,7 @@ use super::{
     state,
 };
 use crate::{
-    backup::{Retention, Vault},
+    backup::Vault,
     gateway::Gateway,
     ledger::Ledger,
     model::{AgentName, Door, Session},
@@ -112,9 +112,7 @@ pub(crate) fn assemble(
     state: &Dir,
 ) -> Result<Gateway, Failure> {
     let ledger = Ledger::open(state).or_fail("cannot open the audit log")?;
-    let keep = policy.backups();
-    let retention = Retention { versions: keep.versions, days: keep.days, size: keep.size };
-    let vault = Vault::open(state, retention).or_fail("cannot open the backups")?;
+    let vault = Vault::open(state, *policy.backups()).or_fail("cannot open the backups")?;
     keep_policy(state, &policy).or_fail("cannot keep the policy's text")?;
     Gateway::open(workspace, policy, ledger, vault).or_fail("cannot recover")
 }

@@ -1,6 +1,7 @@
 //! The command line: one file per command, rendering and exit codes.
 
 mod audit;
+mod backup;
 mod cell;
 mod failure;
 mod fs;
@@ -30,6 +31,7 @@ struct Cli {
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     Audit(audit::Args),
+    Backup(backup::Args),
     Fs(fs::Args),
     Policy(policy::Args),
     Run(run::Args),
@@ -43,6 +45,7 @@ pub fn main() -> ExitCode {
     }
     let result = match Cli::parse().command {
         Command::Audit(args) => audit::run(args),
+        Command::Backup(args) => backup::run(args),
         Command::Fs(args) => fs::run(args),
         Command::Policy(args) => policy::run(args),
         Command::Run(args) => run::run(args),

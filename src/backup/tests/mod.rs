@@ -1,4 +1,5 @@
 //! The vault with real files.
+#![expect(clippy::disallowed_methods, reason = "tests look at the disk behind the vault's back")]
 
 mod crash;
 mod limits;
@@ -18,7 +19,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::{
     model::{Door, OperationKind, Session, WorkspacePath},
-    policy::{Decision, Effect},
+    policy::{Decision, Effect, Retention},
     workspace::{Follow, Permit, Workspace},
 };
 

@@ -149,7 +149,7 @@ fn ids_may_be_shortened_while_they_are_unique() {
     let first = house.save_bytes(&vault, "a", b"1").unwrap();
     vault.clock.store(1_793_707_263_000_000, std::sync::atomic::Ordering::Relaxed);
     let second = house.save_bytes(&vault, "b", b"2").unwrap();
-    assert_eq!(vault.find(&first.id.to_string()[..15]).unwrap().id, first.id);
+    assert_eq!(vault.find(first.id.to_string().split_at(15).0).unwrap().id, first.id);
     assert_eq!(vault.find(&second.id.to_string()).unwrap().id, second.id);
     assert!(matches!(vault.find("20261103T"), Err(Error::Ambiguous(_))));
     assert!(matches!(vault.find(""), Err(Error::Ambiguous(_))));
