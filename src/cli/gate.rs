@@ -110,6 +110,7 @@ fn run(parent: u32) -> Result<(), Failure> {
             .help("start it again"));
     }
     let session = local::session(&common, "agent", Door::Acp)?;
+    parts.state.create_dir_all("logs").or_fail("cannot make the directory for logs")?;
     logging::start(&logging::Options { log: order.log.clone() }, &order.state)?;
 
     let policies = policy_directory(&order.policy);

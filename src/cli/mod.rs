@@ -1,5 +1,6 @@
 //! The command line: one file per command, rendering and exit codes.
 
+mod audit;
 mod backup;
 mod cell;
 mod failure;
@@ -29,6 +30,7 @@ struct Cli {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
+    Audit(audit::Args),
     Backup(backup::Args),
     Fs(fs::Args),
     Policy(policy::Args),
@@ -42,6 +44,7 @@ pub fn main() -> ExitCode {
         return code;
     }
     let result = match Cli::parse().command {
+        Command::Audit(args) => audit::run(args),
         Command::Backup(args) => backup::run(args),
         Command::Fs(args) => fs::run(args),
         Command::Policy(args) => policy::run(args),

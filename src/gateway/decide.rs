@@ -143,16 +143,9 @@ impl Decider<'_> {
         let itself = std::iter::once(from);
         for old in itself.chain(tree.iter().map(|walked| &walked.path)) {
             let new = old.rebase(from, to).ok_or_else(too_long)?;
-            let decisions = [self.name(Access::Remove, old), self.name(Access::Write, &new)];
+            let moved = self.policy.evaluate_move(self.agent, old, &new);
+            let decisions = [self.name(Access::Remove, old), self.name(Access::Write, &new), moved];
             self.all(decisions.into_iter()).map(drop)?;
-            let reader = Decider { operation: OperationKind::Read, ..*self };
-            let hidden = reader.name(Access::Read, old);
-            if !hidden.is_allow() && reader.name(Access::Read, &new).is_allow() {
-                return Err(Failure::Denied(Box::new(Decision {
-                    reason: Some("what cannot be read cannot be renamed to where it could".into()),
-                    ..hidden
-                })));
-            }
         }
         Ok(())
     }

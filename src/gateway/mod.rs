@@ -212,7 +212,7 @@ impl Gateway {
             }
             Failure::Operation(error) => error::render(&error),
             Failure::Ledger(error) => return Error::new(ErrorKind::Unavailable, error.to_string()),
-            Failure::Answered(error) => return *error,
+            Failure::Answered(error) => return error,
         };
         self.record_error(draft, error)
     }

@@ -202,7 +202,7 @@ impl<'a> Turn<'a> {
                 };
                 record::fail(&mut outcome, &rendered);
                 gate.ledger.complete(&receipt, outcome)?;
-                Err(Failure::Answered(Box::new(rendered.with_receipt(receipt))))
+                Err(Failure::Answered(rendered.with_receipt(receipt)))
             }
         }
     }

@@ -43,7 +43,7 @@ pub(super) struct Replacement<'a> {
 impl<'a> Replacement<'a> {
     /// Seals the change from what is there, `old` where it was looked at, to
     /// `content`.
-    pub(super) fn new(
+    pub(super) fn seal(
         context: Context<'a>,
         permit: Permit,
         current: Current,

@@ -201,11 +201,20 @@ impl Cell {
         let launch = Launch { mode, private_network: self.network == Network::None };
         let init = Init { mode, layout: self.layout(prepared, &home, seen, mode)? };
         let enter = self.enter(prepared, &home, mode, trap.bait())?;
-        channel.send(&launch, &[]).map_err(LaunchError::Channel)?;
-        channel.send(&init, &[]).map_err(LaunchError::Channel)?;
-        let descriptors = [streams.stdin.as_fd(), streams.stdout.as_fd(), streams.stderr.as_fd()];
-        channel.send(&enter, &descriptors).map_err(LaunchError::Channel)?;
-        let (news, _) = channel.receive_within(PATIENCE).map_err(LaunchError::Channel)?;
+        let sent = (|| {
+            channel.send(&launch, &[])?;
+            channel.send(&init, &[])?;
+            let descriptors =
+                [streams.stdin.as_fd(), streams.stdout.as_fd(), streams.stderr.as_fd()];
+            channel.send(&enter, &descriptors)
+        })();
+        // A stage that failed early did not wait for the rest; it says why.
+        let (news, _) = match (channel.receive_within(PATIENCE), sent) {
+            (Ok(news), _) => news,
+            (Err(_), Err(error)) | (Err(error), Ok(())) => {
+                return Err(LaunchError::Channel(error).into());
+            }
+        };
         let report = match news {
             News::Ready(report) => report,
             News::Failed { stage, error, namespaces: true } => {

@@ -118,8 +118,9 @@ impl Channel {
                 &mut control,
                 RecvFlags::CMSG_CLOEXEC,
             ) {
-                Err(rustix::io::Errno::INTR) => {}
-                Err(rustix::io::Errno::CONNRESET) => return Err(ChannelError::Closed),
+                // An end that closed with messages unread says so first; what it
+                // sent itself comes after.
+                Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNRESET) => {}
                 other => break other.map_err(|e| ChannelError::Io("receive", e.into()))?,
             }
         };
@@ -222,6 +223,16 @@ mod tests {
         assert_eq!((word.as_str(), descriptors.len()), ("word", 1));
         drop((ours, writer));
         assert!(matches!(theirs.receive::<String>(), Err(ChannelError::Closed)));
+    }
+
+    #[test]
+    fn the_last_words_of_an_end_that_left_messages_unread_are_heard() {
+        let (ours, theirs) = Channel::pair().unwrap();
+        ours.send(&"unread", &[]).unwrap();
+        theirs.send(&"last words", &[]).unwrap();
+        drop(theirs);
+        assert_eq!(ours.receive::<String>().unwrap().0, "last words");
+        assert!(matches!(ours.receive::<String>(), Err(ChannelError::Closed)));
     }
 
     #[test]

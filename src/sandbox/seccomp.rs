@@ -1,6 +1,6 @@
 //! Seccomp: which system calls a process may still make.
 //!
-//! Three small filters: one refuses by number and argument (`EPERM`), one says
+//! A few small filters: one refuses by number and argument (`EPERM`), one says
 //! "not implemented" where a caller then falls back to something we can check
 //! (`ENOSYS`), and one does the same for every number newer than those that
 //! were reviewed, and for the x32 numbers. The filters go in only after
@@ -69,9 +69,11 @@ type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 pub(super) fn restrict(purpose: Purpose) -> Result<(), SeccompError> {
     // Everything is compiled before anything is installed. The last one
     // installed decides between two different error numbers.
-    let programs = [newest()?, compile(missing(purpose), libc::ENOSYS)?, {
-        compile(refused(purpose)?, libc::EPERM)?
-    }];
+    let mut programs = vec![newest(), compile(of(syscalls::MISSING), libc::ENOSYS)?];
+    if matches!(purpose, Purpose::Agent { metadata: true, .. }) {
+        programs.push(compile(of(syscalls::EXTENDED_ATTRIBUTES), libc::EOPNOTSUPP)?);
+    }
+    programs.push(compile(refused(purpose)?, libc::EPERM)?);
     for program in &programs {
         apply_filter(program)?;
     }
@@ -91,29 +93,25 @@ fn compile(rules: Rules, errno: i32) -> Result<BpfProgram, SeccompError> {
 /// The library knows only lists of numbers, so this range check is spelled
 /// out: `if nr > NEWEST_REVIEWED return ENOSYS`. The x32 numbers have bit 30
 /// set. The other filters check the architecture.
-fn newest() -> Result<BpfProgram, SeccompError> {
+fn newest() -> BpfProgram {
     const LOAD_WORD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
     const JUMP_GREATER: u16 = (libc::BPF_JMP | libc::BPF_JGT | libc::BPF_K) as u16;
     const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
     let step = |code, jt, jf, k| sock_filter { code, jt, jf, k };
-    Ok(vec![
+    vec![
         step(LOAD_WORD, 0, 0, 0),
         step(JUMP_GREATER, 0, 1, NEWEST_REVIEWED),
         step(RETURN, 0, 0, u32::from(SeccompAction::Errno(libc::ENOSYS.unsigned_abs()))),
         step(RETURN, 0, 0, u32::from(SeccompAction::Allow)),
-    ])
+    ]
 }
 
-fn missing(purpose: Purpose) -> Rules {
-    let mut numbers = syscalls::MISSING.to_vec();
-    if matches!(purpose, Purpose::Agent { metadata: true, .. }) {
-        numbers.extend(syscalls::EXTENDED_ATTRIBUTES);
-    }
-    numbers.into_iter().map(|n| (n, Vec::new())).collect()
+fn of(numbers: &[i64]) -> Rules {
+    numbers.iter().map(|n| (*n, Vec::new())).collect()
 }
 
 fn refused(purpose: Purpose) -> Result<Rules, SeccompError> {
-    let mut rules: Rules = syscalls::REFUSED.iter().map(|n| (*n, Vec::new())).collect();
+    let mut rules = of(syscalls::REFUSED);
     let mut clone = Vec::new();
     for flag in NAMESPACE_FLAGS {
         clone.push(rule([bits(0, flag, flag)])?);
@@ -156,11 +154,11 @@ fn refused(purpose: Purpose) -> Result<Rules, SeccompError> {
                 rules.insert(libc::SYS_listen, Vec::new());
             }
             if metadata {
-                rules.extend(syscalls::METADATA.iter().map(|n| (*n, Vec::new())));
+                rules.extend(of(syscalls::METADATA));
             }
         }
         Purpose::Gate => {
-            rules.extend(syscalls::GATE.iter().map(|n| (*n, Vec::new())));
+            rules.extend(of(syscalls::GATE));
             // A thread, but no process.
             clone.push(rule([bits(0, libc::CLONE_THREAD, 0)])?);
         }
@@ -253,6 +251,6 @@ mod tests {
             }
         }
         compile(refused(Purpose::Gate).unwrap(), libc::EPERM).unwrap();
-        compile(missing(Purpose::Gate), libc::ENOSYS).unwrap();
+        compile(of(syscalls::MISSING), libc::ENOSYS).unwrap();
     }
 }

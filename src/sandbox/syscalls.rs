@@ -13,7 +13,7 @@ pub(super) const MISSING: &[i64] = &[
 ];
 
 /// Extended attributes, which Landlock does not cover; programs take "not
-/// implemented" for a filesystem without them.
+/// supported" for a filesystem without them.
 pub(super) const EXTENDED_ATTRIBUTES: &[i64] = &[
     libc::SYS_setxattr,
     libc::SYS_lsetxattr,
