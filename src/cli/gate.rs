@@ -12,8 +12,9 @@ use std::{
     os::fd::{AsFd as _, OwnedFd},
     path::PathBuf,
     process::ExitCode,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError, mpsc},
     thread,
+    time::Duration,
 };
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -29,7 +30,7 @@ use super::{
 use crate::{
     frontend::acp,
     gateway::Gateway,
-    model::{AgentName, Door, Escaped, Session},
+    model::{Access, AgentName, Door, Escaped, Session},
     sandbox::{Channel, GateAccess, become_gate, restrict_gate, stop_signals},
 };
 
@@ -38,6 +39,9 @@ pub(crate) const COMMAND: &str = "gate-process";
 
 /// Longest piece of the agent's stderr that is shown as one line, in bytes.
 const LONGEST_LINE: u64 = 8 * 1024;
+
+/// How long the gate waits for the end of the agent's stderr.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// What the broker asks for first; the editor's output and input are attached.
 #[derive(Debug, Serialize, Deserialize)]
@@ -140,9 +144,13 @@ fn run(parent: u32) -> Result<(), Failure> {
             stopper.close();
         })
         .or_fail("cannot start a thread")?;
-    let errors = thread::Builder::new()
+    let (said_all, wait_for_all) = mpsc::channel::<()>();
+    thread::Builder::new()
         .name("agent-stderr".to_owned())
-        .spawn(move || show_errors(agent_err.into()))
+        .spawn(move || {
+            show_errors(agent_err.into());
+            drop(said_all);
+        })
         .or_fail("cannot start a thread")?;
     let streams = Streams {
         editor_in: editor_in.into(),
@@ -151,10 +159,8 @@ fn run(parent: u32) -> Result<(), Failure> {
         agent_out: agent_out.into(),
     };
     serve(&gateway, &session, &order, streams)?;
-    // What a dying agent says last must not be lost.
-    if errors.is_finished() {
-        let _ = errors.join();
-    }
+    // What an agent says last must not be lost; one that goes on has its time.
+    let _ = wait_for_all.recv_timeout(LAST_WORDS);
     gateway.stop(&session).or_fail("cannot record the stop")
 }
 
@@ -174,16 +180,18 @@ fn serve(
     order: &Serve,
     streams: Streams,
 ) -> Result<(), Failure> {
+    let policy = gateway.policy();
     let config = acp::Config {
         workspace_alias: Some(order.workspace_alias.clone()),
         source: order.source.parse().or_fail("cannot serve")?,
         forward: order.forward.clone(),
-        terminal_allowed: gateway.policy().agent().terminal,
-        ..acp::Config::new(session.agent.clone(), session.user.clone(), order.workspace.clone())
+        terminal_allowed: policy.agent().terminal,
+        max_line: acp::line_for(policy.max_size(Access::Read).max(policy.max_size(Access::Write))),
+        ..acp::Config::new(session.clone(), order.workspace.clone())
     };
     let editor = (streams.editor_in, streams.editor_out);
-    let ending = acp::serve(gateway, &config, editor, (streams.agent_out, streams.agent_in))
-        .or_fail("cannot serve")?;
+    let agent = (streams.agent_out, ClosedWhenDropped(streams.agent_in));
+    let ending = acp::serve(gateway, &config, editor, agent).or_fail("cannot serve")?;
     tracing::info!(?ending, "the connection ended");
     Ok(())
 }
@@ -215,6 +223,26 @@ impl Write for Closable {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+/// The one that writes: when it is done, the agent's input ends, whoever else
+/// could still close it.
+struct ClosedWhenDropped(Closable);
+
+impl Write for ClosedWhenDropped {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+impl Drop for ClosedWhenDropped {
+    fn drop(&mut self) {
+        self.0.close();
     }
 }
 

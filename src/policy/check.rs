@@ -15,6 +15,9 @@ use super::{
     schema::{Field, LATER_WORDS, POLICY, Shape, Status},
 };
 
+/// Unknown keys of one table for which the nearest known one is looked for.
+const MAX_SUGGESTIONS: usize = 100;
+
 /// Receives what is found, with its place.
 pub(super) type Report<'a> = dyn FnMut(Option<Range<usize>>, Problem) + 'a;
 
@@ -35,10 +38,12 @@ fn table(
     complete: bool,
     report: &mut Report<'_>,
 ) {
+    let mut strangers = 0;
     for (key, value) in table {
         let name: &str = key.get_ref();
         let Some(field) = fields.iter().find(|field| field.key == name) else {
-            report(Some(key.span()), unknown(name, fields, path));
+            strangers += 1;
+            report(Some(key.span()), unknown(name, fields, path, strangers <= MAX_SUGGESTIONS));
             continue;
         };
         if field.status == Status::Later {
@@ -114,11 +119,11 @@ pub(super) fn integer(value: &DeValue<'_>) -> Option<u64> {
     u64::from_str_radix(number.as_str(), number.radix()).ok()
 }
 
-fn unknown(name: &str, fields: &[Field], path: &str) -> Problem {
+fn unknown(name: &str, fields: &[Field], path: &str, suggest: bool) -> Problem {
     let place = if path.is_empty() { String::new() } else { format!(" in `{path}`") };
     let problem = Problem::new(format!("unknown key `{}`{place}", shortened(name)));
     let known = fields.iter().filter(|field| field.status != Status::Later).map(|field| field.key);
-    match nearest(name, known.clone()) {
+    match nearest(name, known.clone().filter(|_| suggest)) {
         Some(near) => problem.label("not a key here").help(format!("did you mean `{near}`?")),
         None => {
             let known: Vec<_> = known.collect();

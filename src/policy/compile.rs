@@ -130,7 +130,7 @@ fn report_shared_ids(source: &PolicySource, files: &[Statements], diagnostics: &
                 let problem = Problem::new(format!("the rule id `{}` is used twice", rule.id))
                     .label(format!("used by {owner} too"))
                     .help("ids must be unique in a policy and all that it extends");
-                diagnostics.push(file.diagnostic(Some(rule.span.clone()), problem));
+                diagnostics.report(file, Some(rule.span.clone()), problem);
             }
         }
     }

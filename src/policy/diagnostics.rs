@@ -76,9 +76,10 @@ impl Diagnostics {
         text
     }
 
-    pub(super) fn push(&mut self, diagnostic: Diagnostic) {
+    /// Adds what is wrong at `span` of a file, or with the file as a whole.
+    pub(super) fn report(&mut self, source: &Source, span: Option<Range<usize>>, what: Problem) {
         if self.diagnostics.len() < MAX_KEPT {
-            self.diagnostics.push(diagnostic);
+            self.diagnostics.push(source.diagnostic(span, what));
         } else {
             self.omitted += 1;
         }
@@ -149,8 +150,12 @@ impl Source {
         self.line_starts.partition_point(|start| *start <= position) as u64
     }
 
-    /// A diagnostic about `span`, or about the whole file.
-    pub(super) fn diagnostic(&self, span: Option<Range<usize>>, what: Problem) -> Diagnostic {
+    /// Where the line of a byte position starts.
+    pub(super) fn line_start_of(&self, position: usize) -> usize {
+        self.line_start(self.line(position))
+    }
+
+    fn diagnostic(&self, span: Option<Range<usize>>, what: Problem) -> Diagnostic {
         let span = span.map(|span| self.char_boundaries(span));
         let (mut line, mut column, mut excerpt) = (0, 0, None);
         if let Some(span) = &span {

@@ -30,7 +30,7 @@ pub(super) fn run(
         let problem = Problem::new(format!("test failed: {}", outcome(test, &decision)))
             .label(format!("expected {}", expectation(test)))
             .help("correct the policy or what the test expects");
-        diagnostics.push(source.diagnostic(Some(test.span.clone()), problem));
+        diagnostics.report(source, Some(test.span.clone()), problem);
     }
 }
 

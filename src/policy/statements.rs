@@ -69,27 +69,27 @@ pub(super) fn parse(
 ) -> Statements {
     if let (true, [(None, _), ..]) = (source.text.is_empty(), found.as_slice()) {
         for (span, problem) in found {
-            diagnostics.push(source.diagnostic(span, problem));
+            diagnostics.report(source, span, problem);
         }
         return Statements::default();
     }
     let (root, errors) = DeTable::parse_recoverable(&source.text);
-    let complete = errors.is_empty();
     found.extend(
         errors.iter().map(|error| {
             (error.span(), Problem::new(format!("not valid TOML: {}", error.message())))
         }),
     );
-    // A line that does not parse is not judged by what was guessed of it.
-    let broken: Vec<u64> = errors
+    // After a syntax error the rest of the file is guesswork and not judged;
+    // a duplicate key leaves the first value, which is.
+    let trusted = errors
         .iter()
-        .filter_map(toml::de::Error::span)
-        .flat_map(|span| source.line(span.start)..=source.line(span.end))
-        .take(10_000)
-        .collect();
+        .filter(|error| error.message() != "duplicate key")
+        .map(|error| error.span().map_or(0, |span| source.line_start_of(span.start)))
+        .min();
+    let complete = trusted.is_none();
     let mut report = |span: Option<Range<usize>>, problem: Problem| {
-        let line = span.as_ref().map(|span| source.line(span.start));
-        if line.is_none_or(|line| broken.binary_search(&line).is_err()) {
+        let start = span.as_ref().map_or(0, |span| span.start);
+        if trusted.is_none_or(|end| start < end) {
             found.push((span, problem));
         }
     };
@@ -109,7 +109,7 @@ pub(super) fn parse(
     };
     found.sort_by_key(|(span, _)| span.as_ref().map_or(0, |span| span.start));
     for (span, problem) in found {
-        diagnostics.push(source.diagnostic(span, problem));
+        diagnostics.report(source, span, problem);
     }
     statements
 }

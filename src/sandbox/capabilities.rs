@@ -23,6 +23,20 @@ pub(super) fn has(wanted: CapabilitySet) -> bool {
     capabilities(None).is_ok_and(|sets| sets.effective.contains(wanted))
 }
 
+/// Whether a program could still bring a capability back, were it not for
+/// `no_new_privs`.
+pub(super) fn any_in_bounding_set() -> io::Result<bool> {
+    for bit in single_bits(CapabilitySet::all()) {
+        match capability_is_in_bounding_set(bit) {
+            Ok(false) => {}
+            Ok(true) => return Ok(true),
+            Err(io::Errno::INVAL) => break,
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(false)
+}
+
 /// Becomes another user, without supplementary groups. Capabilities stay as
 /// the kernel's rules have it: lost when leaving user 0.
 pub(super) fn become_user(uid: u32, gid: u32) -> io::Result<()> {
@@ -48,8 +62,10 @@ pub(super) fn make_ambient() -> io::Result<()> {
 }
 
 /// Gives up all capabilities, also those that an executable could bring back,
-/// and the means to get any. Works with or without capabilities to begin with.
-pub(super) fn drop_all() -> io::Result<()> {
+/// and the means to get any, and becomes `user` on the way, if one is given.
+/// Works with or without capabilities to begin with.
+pub(super) fn drop_all(user: Option<u32>) -> io::Result<()> {
+    // First, for a process that is not root any more may not do it.
     if has(CapabilitySet::SETPCAP) {
         for bit in single_bits(CapabilitySet::all()) {
             match capability_is_in_bounding_set(bit) {
@@ -69,6 +85,9 @@ pub(super) fn drop_all() -> io::Result<()> {
                 | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE
                 | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE_LOCKED,
         )?;
+    }
+    if let Some(user) = user {
+        become_user(user, user)?;
     }
     clear_ambient_capability_set()?;
     keep_only(CapabilitySet::empty())?;

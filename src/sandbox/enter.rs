@@ -108,10 +108,8 @@ fn confine(
     chdir(&spec.workspace)
         .or_else(|_| chdir(&spec.home))
         .map_err(failed("enter the workspace's path"))?;
-    if let Mode::Root { user } = spec.mode {
-        capabilities::become_user(user, user).map_err(failed("become an unprivileged user"))?;
-    }
-    capabilities::drop_all().map_err(failed("give up capabilities"))?;
+    let becomes = if let Mode::Root { user } = spec.mode { Some(user) } else { None };
+    capabilities::drop_all(becomes).map_err(failed("become an unprivileged user"))?;
     process::die_with_parent().map_err(failed("follow the init"))?;
     let applied = restrict_files(spec)?;
     let confinement = Confinement {

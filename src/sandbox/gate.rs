@@ -92,7 +92,7 @@ pub fn restrict_gate(access: GateAccess<'_>) -> Result<GateReport, GateError> {
         return Err(GateError::SelfTest("a directory that it needs cannot be opened"));
     }
     let dropped_capabilities = capabilities::any().map_err(step("look at capabilities"))?;
-    capabilities::drop_all().map_err(step("give up capabilities"))?;
+    capabilities::drop_all(None).map_err(step("give up capabilities"))?;
     process::not_dumpable().map_err(|e| GateError::Step("hide the gate's memory", e))?;
     let mut landlock_abi = 0;
     if landlock::available() {

@@ -9,7 +9,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use rustix::process::{Pid, set_child_subreaper, umask};
+use rustix::process::{Pid, umask};
 
 use super::{
     capabilities,
@@ -21,10 +21,10 @@ use super::{
 };
 
 /// Runs the stage.
-pub(super) fn run(parent: u32) -> Result<u8, StageError> {
+pub(super) fn run() -> Result<u8, StageError> {
     let channel = Channel::from_stdin()?;
     let lifeline = channel::take_stdout().map_err(failed("receive the lifeline"))?;
-    match start(&channel, parent) {
+    match start(&channel) {
         Ok((mode, agent, signals)) => {
             drop(channel);
             serve(mode, agent, &signals, &lifeline)
@@ -38,16 +38,16 @@ pub(super) fn run(parent: u32) -> Result<u8, StageError> {
 
 type Started = (Mode, Pid, nix::sys::signalfd::SignalFd);
 
-fn start(channel: &Channel, parent: u32) -> Result<Started, StageError> {
+fn start(channel: &Channel) -> Result<Started, StageError> {
     let (init, _) = channel.receive::<Init>()?;
-    // In a PID namespace of its own the parent cannot be asked for; there the
-    // lifeline covers the moment before this call.
     if init.mode.is_full() {
+        // The parent cannot be asked for in a PID namespace of its own; the
+        // lifeline covers the moment before this call.
         process::die_with_parent().map_err(failed("follow the launcher"))?;
     } else {
-        process::die_with(parent).map_err(failed("follow the launcher"))?;
-        set_child_subreaper(Some(rustix::process::getpid()))
-            .map_err(failed("adopt the agent's orphans"))?;
+        // Only the lifeline: someone must be left to stop what descends from
+        // the agent.
+        process::adopt_orphans().map_err(failed("adopt the agent's orphans"))?;
     }
     let signals = process::supervision().map_err(failed("watch for signals"))?;
     let (ours, theirs) = Channel::pair()?;
@@ -79,12 +79,11 @@ fn start(channel: &Channel, parent: u32) -> Result<Started, StageError> {
 /// Becomes the agent's user, without any capability; what remains is the right
 /// to signal it.
 fn give_up(mode: Mode) -> io::Result<()> {
-    if let Mode::Root { user } = mode {
-        capabilities::become_user(user, user)?;
-    }
-    capabilities::drop_all()?;
+    let becomes = if let Mode::Root { user } = mode { Some(user) } else { None };
+    capabilities::drop_all(becomes)?;
     process::not_dumpable()?;
-    process::die_with_parent()
+    // Changing the user undid it.
+    if mode.is_full() { process::die_with_parent() } else { Ok(()) }
 }
 
 fn serve(

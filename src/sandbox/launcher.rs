@@ -31,11 +31,15 @@ pub(super) fn run(parent: u32) -> Result<u8, StageError> {
     process::close_inherited().map_err(failed("close inherited descriptors"))?;
     let channel = Channel::from_stdin()?;
     match launch(&channel, parent) {
-        Ok((init, lifeline, signals)) => {
+        Ok(Launched { mode, init, lifeline, signals }) => {
             // The channel must be held by nobody but the stages that speak.
             drop(channel);
             let code = process::supervise(init, Toward::Process, &signals, None);
             drop(lifeline);
+            if !mode.is_full() {
+                // Should the init have been killed.
+                process::kill_descendants().map_err(failed("stop what the agent left behind"))?;
+            }
             code.map_err(failed("wait for the cell"))
         }
         Err(error) => {
@@ -45,14 +49,22 @@ pub(super) fn run(parent: u32) -> Result<u8, StageError> {
     }
 }
 
-type Launched = (Pid, OwnedFd, nix::sys::signalfd::SignalFd);
+struct Launched {
+    mode: Mode,
+    init: Pid,
+    /// The init looks at the other end; it closes when this process ends.
+    lifeline: OwnedFd,
+    signals: nix::sys::signalfd::SignalFd,
+}
 
 fn launch(channel: &Channel, parent: u32) -> Result<Launched, StageError> {
     process::die_with(parent).map_err(failed("follow the broker"))?;
     let (launch, _) = channel.receive::<Launch>()?;
     separate(&launch)?;
+    if !launch.mode.is_full() {
+        process::adopt_orphans().map_err(failed("adopt the agent's orphans"))?;
+    }
     let signals = process::supervision().map_err(failed("watch for signals"))?;
-    // The init looks at this end; it closes when this process ends.
     let (watched, lifeline) = io::pipe().map_err(failed("open a pipe"))?;
     let child = Command::new("/proc/self/exe")
         .args(Stage::Init.arguments())
@@ -66,7 +78,7 @@ fn launch(channel: &Channel, parent: u32) -> Result<Launched, StageError> {
     // Passing a signal on to what is another user by then takes this one.
     capabilities::clear_ambient().map_err(failed("give up capabilities"))?;
     capabilities::keep_only(CapabilitySet::KILL).map_err(failed("give up capabilities"))?;
-    Ok((pid, lifeline.into(), signals))
+    Ok(Launched { mode: launch.mode, init: pid, lifeline: lifeline.into(), signals })
 }
 
 fn separate(launch: &Launch) -> Result<(), StageError> {

@@ -11,8 +11,9 @@ use rustix::{
     event::{PollFd, PollFlags, poll},
     fs::{Mode, OFlags, open},
     process::{
-        DumpableBehavior, Pid, Signal, WaitOptions, WaitStatus, kill_process, kill_process_group,
-        set_dumpable_behavior, set_parent_process_death_signal, wait, waitpid,
+        DumpableBehavior, Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process,
+        kill_process_group, set_child_subreaper, set_dumpable_behavior,
+        set_parent_process_death_signal, wait, waitpid,
     },
 };
 
@@ -35,6 +36,11 @@ pub(super) fn die_with(expected: u32) -> io::Result<()> {
     } else {
         Err(io::Error::other("the process that started this one is gone"))
     }
+}
+
+/// What descends from this process comes to it when its parent dies.
+pub(super) fn adopt_orphans() -> io::Result<()> {
+    Ok(set_child_subreaper(Some(getpid()))?)
 }
 
 /// No other process of the same user may read this one's memory or
@@ -195,7 +201,7 @@ pub(super) fn kill_descendants() -> io::Result<()> {
 }
 
 fn children() -> io::Result<Vec<Pid>> {
-    let own = rustix::process::getpid().as_raw_nonzero();
+    let own = getpid().as_raw_nonzero();
     let path = format!("/proc/{own}/task/{own}/children");
     let list = open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     let mut text = String::new();

@@ -127,7 +127,7 @@ pub(super) fn after(spec: &Enter, baseline: &Baseline, confinement: &Confinement
 fn attempts<'a>(spec: &'a Enter, confinement: &Confinement) -> Vec<Attempt<'a>> {
     let mut list = Attempts(Vec::new());
     places(spec, confinement, &mut list);
-    powers(&mut list);
+    powers(spec, &mut list);
     network(spec, confinement, &mut list);
     processes(spec, confinement, &mut list);
     needs(spec, confinement, &mut list);
@@ -184,7 +184,7 @@ fn places<'a>(spec: &'a Enter, confinement: &Confinement, list: &mut Attempts<'a
 }
 
 /// What only a privileged process can do.
-fn powers(list: &mut Attempts<'_>) {
+fn powers(spec: &Enter, list: &mut Attempts<'_>) {
     list.add(Must::Filtered, true, "trace a process", || {
         Ok(nix::sys::ptrace::attach(nix::unistd::Pid::from_raw(NO_PROCESS))?)
     });
@@ -201,6 +201,11 @@ fn powers(list: &mut Attempts<'_>) {
     list.add(Must::Fail, false, "use a capability", || {
         if capabilities::any()? { Ok(()) } else { Err(Errno::PERM.into()) }
     });
+    if spec.mode.is_full() {
+        list.add(Must::Fail, true, "have a capability left to regain", || {
+            if capabilities::any_in_bounding_set()? { Ok(()) } else { Err(Errno::PERM.into()) }
+        });
+    }
     list.add(Must::Succeed, false, "have no new privileges", || require(no_new_privs()?));
     list.add(Must::Succeed, false, "have a system call filter", || {
         require(secure_computing_mode()? == SecureComputingMode::Filter)

@@ -49,7 +49,7 @@ impl Stage {
     pub fn run(self, parent: u32) -> ExitCode {
         let result = match self {
             Self::Launch => launcher::run(parent),
-            Self::Init => init::run(parent),
+            Self::Init => init::run(),
             Self::Enter => enter::run(parent),
         };
         match result {

@@ -20,6 +20,7 @@ use portcullis::{
     frontend::acp::{self, Config, Ending},
     gateway::Gateway,
     ledger::Ledger,
+    model::{Door, Session},
     policy::{PolicySource, compile},
     workspace::Workspace,
 };
@@ -128,7 +129,7 @@ impl Rig {
     pub(crate) fn with(change: impl FnOnce(&mut Config)) -> Self {
         let (dir, root) = workspace();
         let gateway = gateway(&root, dir.path());
-        let mut config = Config::new("tester".parse().unwrap(), "user".into(), root.clone());
+        let mut config = Config::new(connection(), root.clone());
         config.grace = Duration::from_secs(2);
         change(&mut config);
         let (from_editor, editor_in) = pipe().unwrap();
@@ -195,6 +196,16 @@ impl Rig {
             thread::sleep(Duration::from_millis(5));
         }
         served.join().unwrap()
+    }
+}
+
+/// What belongs to no ACP session is recorded under this one.
+pub(crate) fn connection() -> Session {
+    Session {
+        id: "c0".repeat(16),
+        agent: "tester".parse().unwrap(),
+        user: "user".to_owned(),
+        door: Door::Acp,
     }
 }
 

@@ -135,24 +135,24 @@ fn verify_names_broken_links() {
 # broken-link-blank
 damaged: broken-link in seg-000000.jsonl, record 2, line 3
   `prev` is not the hash of record 1: one of the two was changed
-not whole: only the first 2 records hold
+not whole: the chain breaks after 2 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # broken-link-changed
 damaged: broken-link in seg-000000.jsonl, record 5, line 6
   `prev` is not the hash of record 4: one of the two was changed
-not whole: only the first 5 records hold
+not whole: the chain breaks after 5 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # broken-link-first
 damaged: broken-link in seg-000000.jsonl, record 0, line 1
   `prev` of the first record is not zero
 damaged: broken-link in seg-000000.jsonl, record 1, line 2
   `prev` is not the hash of record 0: one of the two was changed
-not whole: only the first 0 records hold
+not whole: the chain breaks after 0 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # broken-link-spliced
 damaged: broken-link in seg-000000.jsonl, record 3, line 4
   `prev` is not the hash of record 2: one of the two was changed
-not whole: only the first 3 records hold
+not whole: the chain breaks after 3 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 ");
 }
@@ -163,17 +163,17 @@ fn verify_names_wrong_sequences() {
 # wrong-sequence-headless
 damaged: wrong-sequence in seg-000000.jsonl, record 0, line 1
   the line is record 1: records before it are missing
-not whole: only the first 0 records hold
+not whole: the chain breaks after 0 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # wrong-sequence-removed
 damaged: wrong-sequence in seg-000000.jsonl, record 4, line 5
   the line is record 5: records before it are missing
-not whole: only the first 4 records hold
+not whole: the chain breaks after 4 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # wrong-sequence-repeated
 damaged: wrong-sequence in seg-000000.jsonl, record 2, line 3
   the line is record 1: it was here before, or is out of order
-not whole: only the first 2 records hold
+not whole: the chain breaks after 2 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # wrong-sequence-swapped
 damaged: wrong-sequence in seg-000000.jsonl, record 1, line 2
@@ -185,7 +185,7 @@ damaged: wrong-sequence in seg-000000.jsonl, record 4, line 5
 damaged: wrong-sequence in seg-000000.jsonl, record 2, line 6
   the line is record 5: records before it are missing
 warning: time-went-back: record 2 is of 2026-11-21T08:00:02.000000Z, the one before it of 2026-11-21T08:00:04.000000Z (and 1 more)
-not whole: only the first 1 record hold
+not whole: the chain breaks after 1 record
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 ");
 }
@@ -196,19 +196,19 @@ fn verify_names_what_a_receipt_shows() {
 # wrong-head-last-changed
 damaged: wrong-head in seg-000000.jsonl, record 5, line 6
   the record's hash is 547216271fc0e1865a7364cb014f00863a5fb960a88dc0e3110ae794061ae796, but the receipt says 8d63932fd646d6849d45140615669053fdfe64a106c2b22a6f0f5189448f18d9
-whole: 6 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:05.000000Z
+the links are whole: 6 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:05.000000Z
 head: 5:547216271fc0e1865a7364cb014f00863a5fb960a88dc0e3110ae794061ae796
   help: the log is not the one that gave the receipt, or was rewritten since: compare it with a copy; a repair cannot bring records back
 # wrong-head-rewritten
 damaged: wrong-head in seg-000000.jsonl, record 3, line 4
   the record's hash is fc89ac4f7291717a8956cd1702af22b0e1efdd55d5206d619c6d9fc02ce4f297, but the receipt says b8a5a2421f1e01ef1ddd26d4892d701c3491a6714ed92148a13fc45a7ffb2e07
-whole: 6 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:05.000000Z
+the links are whole: 6 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:05.000000Z
 head: 5:c24ec8e3b92c40a763315e424d398779045bbc08e04662385f2739e1a1750052
   help: the log is not the one that gave the receipt, or was rewritten since: compare it with a copy; a repair cannot bring records back
 # missing-head-cut
 damaged: missing-head in seg-000000.jsonl, record 5
   the log ends after 4 records, but a receipt proves record 5
-whole: 4 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:03.000000Z
+the links are whole: 4 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:03.000000Z
 head: 3:b8a5a2421f1e01ef1ddd26d4892d701c3491a6714ed92148a13fc45a7ffb2e07
   help: the log is not the one that gave the receipt, or was rewritten since: compare it with a copy; a repair cannot bring records back
 ");
@@ -220,17 +220,17 @@ fn verify_names_wrong_references() {
 # wrong-reference-decision
 damaged: wrong-reference in seg-000000.jsonl, record 6, line 7
   record 1 is no earlier intent without an answer
-not whole: only the first 6 records hold
+not whole: the chain breaks after 6 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # wrong-reference-later
 damaged: wrong-reference in seg-000000.jsonl, record 6, line 7
   record 7 is no earlier intent without an answer
-not whole: only the first 6 records hold
+not whole: the chain breaks after 6 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # wrong-reference-twice
 damaged: wrong-reference in seg-000000.jsonl, record 6, line 7
   record 2 is no earlier intent without an answer
-not whole: only the first 6 records hold
+not whole: the chain breaks after 6 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 ");
 }
@@ -241,22 +241,22 @@ fn verify_names_torn_ends() {
 # torn-tail-middle
 damaged: torn-tail in seg-000000.jsonl, record 5, line 6
   the log ends after 81 bytes of a line
-not whole: only the first 5 records hold
+not whole: the chain breaks after 5 records
   help: a gate or the machine died while it wrote; the next gate that starts sets the torn line aside and records that
 # torn-tail-newline
 damaged: torn-tail in seg-000000.jsonl, record 5, line 6
   the log ends after 180 bytes of a line
-not whole: only the first 5 records hold
+not whole: the chain breaks after 5 records
   help: a gate or the machine died while it wrote; the next gate that starts sets the torn line aside and records that
 # torn-tail-zeros
 damaged: torn-tail in seg-000000.jsonl, record 6, line 7
   the log ends after 64 bytes of a line
-not whole: only the first 6 records hold
+not whole: the chain breaks after 6 records
   help: a gate or the machine died while it wrote; the next gate that starts sets the torn line aside and records that
 # unterminated-line
 damaged: unterminated-line in seg-000000.jsonl, record 5, line 6
   the segment ends after 180 bytes of a line
-not whole: only the first 5 records hold
+not whole: the chain breaks after 5 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 ");
 }
@@ -270,17 +270,17 @@ damaged: missing-segment in seg-000000.jsonl, record 0
   the segment is missing, but later ones are there
 damaged: wrong-sequence in seg-000001.jsonl, record 65536, line 1
   the line is record 0: it was here before, or is out of order
-not whole: only the first 0 records hold
+not whole: the chain breaks after 0 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # short-segment
 damaged: short-segment in seg-000000.jsonl, record 6, line 6
   the segment ends after 6 of 65536 records, but is not the last
-not whole: only the first 6 records hold
+not whole: the chain breaks after 6 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # unexpected-file
 damaged: unexpected-file in seg-0.jsonl
   a name like a segment's that no segment has
-whole: 6 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:05.000000Z
+the links are whole: 6 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:05.000000Z
 head: 5:8d63932fd646d6849d45140615669053fdfe64a106c2b22a6f0f5189448f18d9
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 ");
@@ -295,107 +295,107 @@ damaged: malformed-record in seg-000000.jsonl, record 3, line 4
   the line is not exactly one JSON object
 damaged: broken-link in seg-000000.jsonl, record 4, line 5
   `prev` is not the hash of record 3: one of the two was changed
-not whole: only the first 3 records hold
+not whole: the chain breaks after 3 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # malformed-record-blank
 damaged: malformed-record in seg-000000.jsonl, record 5, line 6
   the line is not exactly one JSON object
-not whole: only the first 5 records hold
+not whole: the chain breaks after 5 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # malformed-record-bom
 damaged: malformed-record in seg-000000.jsonl, record 5, line 6
   the line is not exactly one JSON object
-not whole: only the first 5 records hold
+not whole: the chain breaks after 5 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # malformed-record-crlf
 damaged: malformed-record in seg-000000.jsonl, record 5, line 6
   the line is not exactly one JSON object
-not whole: only the first 5 records hold
+not whole: the chain breaks after 5 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # malformed-record-empty
 damaged: malformed-record in seg-000000.jsonl, record 3, line 4
   the line is not exactly one JSON object
 damaged: broken-link in seg-000000.jsonl, record 4, line 5
   `prev` is not the hash of record 3: one of the two was changed
-not whole: only the first 3 records hold
+not whole: the chain breaks after 3 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # malformed-record-float
 damaged: malformed-record in seg-000000.jsonl, record 5, line 6
   the field `seq` has a wrong type or form
-not whole: only the first 5 records hold
+not whole: the chain breaks after 5 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # malformed-record-json
 damaged: malformed-record in seg-000000.jsonl, record 3, line 4
   the line is not valid JSON at byte 8
 damaged: broken-link in seg-000000.jsonl, record 4, line 5
   `prev` is not the hash of record 3: one of the two was changed
-not whole: only the first 3 records hold
+not whole: the chain breaks after 3 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # malformed-record-missing
 damaged: malformed-record in seg-000000.jsonl, record 3, line 4
   the field `nonce` is missing
 damaged: broken-link in seg-000000.jsonl, record 4, line 5
   `prev` is not the hash of record 3: one of the two was changed
-not whole: only the first 3 records hold
+not whole: the chain breaks after 3 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # malformed-record-null
 damaged: malformed-record in seg-000000.jsonl, record 5, line 6
   the field `path` has a wrong type or form
-not whole: only the first 5 records hold
+not whole: the chain breaks after 5 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # malformed-record-outcome
 damaged: malformed-record in seg-000000.jsonl, record 5, line 6
   the field `of` is missing
-not whole: only the first 5 records hold
+not whole: the chain breaks after 5 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # malformed-record-time
 damaged: malformed-record in seg-000000.jsonl, record 5, line 6
   the field `t` has a wrong type or form
-not whole: only the first 5 records hold
+not whole: the chain breaks after 5 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # malformed-record-two
 damaged: malformed-record in seg-000000.jsonl, record 3, line 4
   the line is not valid JSON at byte 4
 damaged: broken-link in seg-000000.jsonl, record 4, line 5
   `prev` is not the hash of record 3: one of the two was changed
-not whole: only the first 3 records hold
+not whole: the chain breaks after 3 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # malformed-record-type
 damaged: malformed-record in seg-000000.jsonl, record 5, line 6
   the field `path` has a wrong type or form
-not whole: only the first 5 records hold
+not whole: the chain breaks after 5 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # malformed-record-upper
 damaged: malformed-record in seg-000000.jsonl, record 5, line 6
   the field `prev` has a wrong type or form
-not whole: only the first 5 records hold
+not whole: the chain breaks after 5 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # malformed-record-utf8
 damaged: malformed-record in seg-000000.jsonl, record 3, line 4
   the line is not UTF-8
 damaged: broken-link in seg-000000.jsonl, record 4, line 5
   `prev` is not the hash of record 3: one of the two was changed
-not whole: only the first 3 records hold
+not whole: the chain breaks after 3 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # duplicate-key
 damaged: duplicate-key in seg-000000.jsonl, record 5, line 6
   the key "seq" stands twice in the line
-not whole: only the first 5 records hold
+not whole: the chain breaks after 5 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # duplicate-key-escaped
 damaged: duplicate-key in seg-000000.jsonl, record 5, line 6
   the key "seq" stands twice in the line
-not whole: only the first 5 records hold
+not whole: the chain breaks after 5 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # duplicate-key-unknown
 damaged: duplicate-key in seg-000000.jsonl, record 5, line 6
   the key "new" stands twice in the line
-not whole: only the first 5 records hold
+not whole: the chain breaks after 5 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # unsupported-version
 damaged: unsupported-version in seg-000000.jsonl, record 5, line 6
   format version 2 is not supported
-not whole: only the first 5 records hold
+not whole: the chain breaks after 5 records
   help: a newer portcullis wrote the log: verify it with that one
 "#);
 }

@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 use crate::{
     acp_client::Client,
-    acp_rig::{gateway, workspace},
+    acp_rig::{connection, gateway, workspace},
 };
 
 /// The virtual environment with the agent.
@@ -71,7 +71,7 @@ impl Scene {
             .spawn()
             .unwrap();
         let streams = (agent.stdout.take().unwrap(), agent.stdin.take().unwrap());
-        let config = Config::new("fast-agent".parse().unwrap(), "user".into(), root.clone());
+        let config = Config::new(connection(), root.clone());
         let (from_editor, editor_in) = std::io::pipe().unwrap();
         let (editor_out, to_editor) = std::io::pipe().unwrap();
         let served = thread::spawn(move || {

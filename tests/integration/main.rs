@@ -22,4 +22,6 @@ mod fs;
 mod layers;
 mod ledger;
 mod links;
+mod policy;
 mod races;
+mod sandbox;

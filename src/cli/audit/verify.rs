@@ -134,14 +134,14 @@ fn lines(report: &Report) -> Vec<String> {
         (counted(report.records, "record"), counted(report.segments, "segment"));
     match &report.head {
         _ if !report.complete => {
-            lines.push(format!(
-                "not whole: only the first {} hold",
-                counted(report.whole.records, "record")
-            ));
+            let whole = counted(report.whole.records, "record");
+            lines.push(format!("not whole: the chain breaks after {whole}"));
         }
         None => lines.push("whole: no records yet".to_owned()),
         Some(head) => {
-            lines.push(format!("whole: {records} in {segments}{span}"));
+            // With damage all the same, such as a receipt of another log.
+            let word = if report.is_valid() { "whole" } else { "the links are whole" };
+            lines.push(format!("{word}: {records} in {segments}{span}"));
             lines.push(format!("head: {}:{}", head.seq, head.leaf));
         }
     }

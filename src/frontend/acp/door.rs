@@ -3,7 +3,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
-    fmt::{Display, Write as _},
+    fmt::Display,
     path::Path,
     sync::{Arc, Mutex},
     time::Duration,
@@ -13,7 +13,7 @@ use serde_json::{Value, value::RawValue};
 
 use crate::{
     gateway::{Gateway, Refusal},
-    model::{AgentName, Door as DoorName, Session},
+    model::Session,
 };
 
 use super::{
@@ -94,7 +94,7 @@ impl<'g> Door<'g> {
                 &config.workspace_root,
                 config.workspace_alias.as_deref().map(Path::new),
             ),
-            connection: session(&config.agent, &config.user).ok_or(Error::Random)?,
+            connection: config.session.clone(),
             sessions: Sessions::default(),
             jobs: Jobs::new(MOST_JOBS, MOST_JOB_BYTES),
             calls: Calls::new(Arc::clone(&to_editor), &secret, config.editor_timeout),
@@ -130,13 +130,9 @@ impl<'g> Door<'g> {
         if let Some(method) = method {
             facts.insert("method".to_owned(), short(method).into());
         }
-        self.report(&self.connection, "acp.dropped", facts);
-    }
-
-    fn report(&self, session: &Session, event: &str, facts: BTreeMap<String, Value>) {
-        if let Err(error) = self.gateway.report(session, event, facts) {
+        if let Err(error) = self.gateway.report(&self.connection, "acp.dropped", facts) {
             // Without its log the gateway refuses every file by itself.
-            tracing::error!(%error, event, "cannot record");
+            tracing::error!(%error, "cannot record");
         }
     }
 
@@ -225,10 +221,12 @@ impl<'g> Door<'g> {
 
     /// Makes a session known; false when it was already.
     pub(super) fn open_session(&self, id: &str) -> bool {
-        let make = || session(&self.connection.agent, &self.connection.user);
+        let make = || Some(Session { id: random_hex()?, ..self.connection.clone() });
         let Some(visit) = self.sessions.open(id, make) else { return false };
         let facts = BTreeMap::from([("acpSession".to_owned(), short(id).into())]);
-        self.report(&visit.session, "acp.session", facts);
+        if let Err(error) = self.gateway.note(&visit.session, "acp.session", facts) {
+            tracing::error!(%error, "cannot record");
+        }
         true
     }
 
@@ -291,22 +289,11 @@ impl Peer {
     }
 }
 
-fn session(agent: &AgentName, user: &str) -> Option<Session> {
-    let id = random_hex()?;
-    Some(Session { id, agent: agent.clone(), user: user.to_owned(), door: DoorName::Acp })
-}
-
 /// 128 random bits in hex.
 fn random_hex() -> Option<String> {
     let mut bytes = [0u8; 16];
     let got = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()).ok()?;
-    (got == bytes.len()).then(|| {
-        bytes.iter().fold(String::new(), |mut text, byte| {
-            // Writing to a string does not fail.
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
-    })
+    (got == bytes.len()).then(|| format!("{:032x}", u128::from_be_bytes(bytes)))
 }
 
 fn short(text: &str) -> String {

@@ -20,7 +20,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{gateway::Gateway, model::AgentName};
+use crate::{gateway::Gateway, model::Session};
 
 pub use allowed::ForwardError;
 use door::Door;
@@ -48,6 +48,8 @@ mod wire;
 
 /// How many `fs/*` requests are served side by side.
 const WORKERS: usize = 8;
+/// Room in a line for everything but content, in bytes.
+const ENVELOPE: usize = 1024 * 1024;
 /// What may wait to be judged, in bytes; a larger line waits alone.
 const INBOUND: usize = 1024 * 1024;
 /// What may wait to be written, in bytes; a larger line waits alone.
@@ -56,10 +58,10 @@ const OUTBOUND: usize = 4 * 1024 * 1024;
 /// How to serve one connection.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// The agent's name in policy and log.
-    pub agent: AgentName,
-    /// The operating system user on whose behalf the gate runs.
-    pub user: String,
+    /// The connection in the log: what belongs to no ACP session is recorded
+    /// under it. Each ACP session gets a session of its own with the same
+    /// agent and user.
+    pub session: Session,
     /// The workspace's canonical path; the editor is asked by it.
     pub workspace_root: PathBuf,
     /// The workspace's path as the user gave it, when that is another one.
@@ -72,7 +74,7 @@ pub struct Config {
     /// Whether `terminal/*` reaches the editor, which then runs what the agent
     /// says, outside the gate.
     pub terminal_allowed: bool,
-    /// Longest line in bytes. Escaping makes a text six times longer at most.
+    /// Longest line in bytes; [`line_for`] knows what a size of content needs.
     pub max_line: usize,
     /// How long the editor may take to answer the gate's own requests.
     pub editor_timeout: Duration,
@@ -124,21 +126,27 @@ pub enum Error {
 
 impl Config {
     /// The usual settings: source `auto`, nothing forwarded, no terminal, lines
-    /// up to 64 MiB (10 MiB of content, fully escaped, with room to spare).
-    pub fn new(agent: AgentName, user: String, workspace_root: PathBuf) -> Self {
+    /// for 10 MiB of content.
+    pub fn new(session: Session, workspace_root: PathBuf) -> Self {
         Self {
-            agent,
-            user,
+            session,
             workspace_root,
             workspace_alias: None,
             source: SourceMode::Auto,
             forward: Vec::new(),
             terminal_allowed: false,
-            max_line: 64 * 1024 * 1024,
+            max_line: line_for(10 * 1024 * 1024),
             editor_timeout: Duration::from_secs(30),
             grace: Duration::from_secs(5),
         }
     }
+}
+
+/// The longest line, in bytes, that `content` bytes of file content can take:
+/// JSON escapes make a text six times longer at most.
+pub fn line_for(content: u64) -> usize {
+    let content = usize::try_from(content).unwrap_or(usize::MAX);
+    content.saturating_mul(6).saturating_add(ENVELOPE)
 }
 
 impl FromStr for SourceMode {

@@ -54,14 +54,20 @@ impl<'a> Object<'a> {
         self.members.retain(|(key, value)| keep(key, value));
     }
 
+    /// Replaces every value; `None` when `change` gives none.
+    pub(super) fn change_values(
+        &mut self,
+        mut change: impl FnMut(&str, &RawValue) -> Option<Box<RawValue>>,
+    ) -> Option<()> {
+        for (key, value) in &mut self.members {
+            *value = Cow::Owned(change(key, value)?);
+        }
+        Some(())
+    }
+
     /// The members in order.
     pub(super) fn members(&self) -> impl Iterator<Item = (&str, &RawValue)> {
         self.members.iter().map(|(key, value)| (key.as_str(), &**value))
-    }
-
-    /// How many members there are.
-    pub(super) fn len(&self) -> usize {
-        self.members.len()
     }
 
     /// The object's text.

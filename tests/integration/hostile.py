@@ -1,0 +1,277 @@
+"""A hostile agent: tries what it must not be able to do, and says on stderr
+how each attempt went, one JSON object a line. Standard library only.
+
+usage: hostile.py TOPIC [ARGUMENT…]
+"""
+
+import ctypes
+import errno
+import json
+import os
+import socket
+import sys
+
+libc = ctypes.CDLL(None, use_errno=True)
+X86 = os.uname().machine == "x86_64"
+
+
+def syscall(number, *arguments):
+    arguments = [ctypes.c_long(a) if isinstance(a, int) else a for a in arguments]
+    ctypes.set_errno(0)
+    result = libc.syscall(ctypes.c_long(number), *arguments)
+    if result == -1:
+        raise OSError(ctypes.get_errno(), "")
+    return result
+
+
+def attempt(name, action, *arguments):
+    try:
+        outcome = action(*arguments)
+        word = "ok" if outcome is None or not isinstance(outcome, str) else outcome
+    except OSError as error:
+        word = errno.errorcode.get(error.errno, str(error))
+    except Exception as error:  # a missing function, say
+        word = type(error).__name__
+    print(json.dumps({"try": name, "got": word}), file=sys.stderr, flush=True)
+
+
+def reads(path):
+    with open(path, "rb") as file:
+        file.read(1)
+
+
+def writes(path):
+    with open(path, "ab") as file:
+        file.write(b"x")
+
+
+def lists(path):
+    return "empty" if not os.listdir(path) else "ok"
+
+
+def connects(path):
+    with socket.socket(socket.AF_UNIX) as unix:
+        unix.connect(path)
+
+
+def watches(path):
+    descriptor = libc.inotify_init1(0)
+    if descriptor < 0:
+        raise OSError(ctypes.get_errno(), "")
+    if libc.inotify_add_watch(descriptor, path.encode(), 0xFFF) < 0:
+        raise OSError(ctypes.get_errno(), "")
+
+
+def files(workspace, state, policy, unix):
+    """Everything in the workspace, the state directory and the policy."""
+    file = workspace + "/file.txt"
+    attempt("read", reads, file)
+    attempt("write", writes, file)
+    attempt("create", writes, workspace + "/new.txt")
+    attempt("create in the current directory", writes, "new.txt")
+    attempt("list", lists, workspace)
+    attempt("stat", os.stat, file)
+    attempt("lstat", os.lstat, file)
+    attempt("access", lambda: None if os.access(file, os.F_OK) else "ENOENT")
+    attempt("chmod", os.chmod, file, 0o777)
+    attempt("chown", os.chown, file, os.getuid(), os.getgid())
+    attempt("utime", os.utime, file)
+    attempt("link", os.link, file, "/tmp/link" if os.path.isdir("/tmp") else "link")
+    attempt("symlink", os.symlink, "/etc/passwd", workspace + "/planted")
+    attempt("mkdir", os.mkdir, workspace + "/planted")
+    attempt("mkfifo", os.mkfifo, workspace + "/fifo")
+    attempt("setxattr", os.setxattr, file, "user.x", b"1")
+    attempt("getxattr", os.getxattr, file, "user.kept")
+    attempt("listxattr", lambda: "ok" if os.listxattr(file) else "EOPNOTSUPP")
+    attempt("inotify", watches, file)
+    attempt("statvfs", os.statvfs, file)
+    attempt("open a path handle", lambda: os.close(os.open(file, os.O_PATH)))
+    attempt("list the state", lists, state)
+    attempt("write to the state", writes, state + "/planted")
+    attempt("read the policy", reads, policy)
+    attempt("write the policy", writes, policy)
+    attempt("connect to a socket", connects, unix)
+    attempt("connect to an abstract socket", connects, "\0" + os.path.basename(unix))
+    for process in ["self", "1", "2", str(os.getppid()), "thread-self"]:
+        for way in ["root", "cwd"]:
+            attempt(f"read through /proc/{process}/{way}", reads, f"/proc/{process}/{way}{file}")
+    attempt("read through a link", through_link, file)
+    attempt("truncate", os.truncate, file, 0)
+    attempt("rename", os.rename, file, workspace + "/other.txt")
+    attempt("unlink", os.unlink, workspace + "/other.txt")
+    attempt("unlink the file", os.unlink, file)
+
+
+def through_link(file):
+    link = os.environ["HOME"] + "/link"
+    if os.path.lexists(link):
+        os.unlink(link)
+    os.symlink(file, link)
+    reads(link)
+
+
+def descriptors():
+    """What was left open by whoever started us."""
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            found.append(f"{name}={os.readlink('/proc/self/fd/' + name)}")
+        except OSError:
+            pass  # the listing's own
+    kinds = sorted(f.split("=")[1].split(":")[0] for f in found)
+    print(json.dumps({"try": "descriptors", "got": ",".join(kinds)}), file=sys.stderr)
+
+
+def powers():
+    """What is for the privileged, or has been a way out."""
+    attempt("setuid", os.setuid, 0)
+    attempt("setgid", os.setgid, 0)
+    attempt("chroot", os.chroot, "/tmp")
+    attempt("mount", lambda: check(libc.mount(b"none", b"/tmp", b"tmpfs", 0, None)))
+    attempt("umount", lambda: check(libc.umount2(b"/tmp", 2)))
+    attempt("unshare", lambda: check(libc.unshare(0x10000000)))
+    attempt("unshare nothing", lambda: check(libc.unshare(0)))
+    attempt("setns", setns)
+    attempt("ptrace", lambda: check(libc.ptrace(16, os.getppid(), 0, 0)))
+    attempt("ptrace itself", lambda: check(libc.ptrace(0, 0, 0, 0)))
+    attempt("io_uring", lambda: syscall(425, 4, ctypes.create_string_buffer(256)))
+    attempt("clone3", lambda: syscall(435, ctypes.create_string_buffer(88), 88))
+    attempt("clone a user namespace", clone, 0x10000000 | 17)
+    attempt("keyctl", lambda: syscall(250 if X86 else 219, 0, -3, 0))
+    attempt("add_key", lambda: syscall(248 if X86 else 217, b"user", b"n", b"v", 1, -3))
+    attempt("userfaultfd", lambda: syscall(323 if X86 else 282, 0))
+    attempt("bpf", lambda: syscall(321 if X86 else 280, 0, ctypes.create_string_buffer(128), 128))
+    attempt("perf", lambda: syscall(298 if X86 else 241, ctypes.create_string_buffer(128), 0, -1, -1, 0))
+    attempt("process_vm_readv", lambda: syscall(310 if X86 else 270, os.getpid(), 0, 0, 0, 0, 0))
+    attempt("pidfd_getfd", lambda: syscall(438, os.pidfd_open(os.getpid()), 0, 0))
+    attempt("name_to_handle_at", handle)
+    attempt("open_tree", lambda: syscall(428, -100, b"/tmp", 1))
+    attempt("fsopen", lambda: syscall(430, b"tmpfs", 0))
+    attempt("fanotify", lambda: syscall(300 if X86 else 262, 0, 0))
+    attempt("personality", lambda: check(libc.personality(0x0400000)))
+    attempt("a number from the future", lambda: syscall(500))
+    if X86:
+        attempt("x32 numbers", lambda: syscall(0x40000000 | 39))
+        attempt("modify_ldt", lambda: syscall(154, 0, 0, 0))
+    attempt("kill everybody's init", os.kill, 1, 9)
+    attempt("memory of the init", reads, "/proc/1/mem")
+    attempt("environment of the init", reads, "/proc/1/environ")
+    attempt("descriptors of the init", lists, "/proc/1/fd")
+    attempt("a core pattern", writes, "/proc/sys/kernel/core_pattern")
+    attempt("a device", lambda: os.mknod(os.environ["TMPDIR"] + "/disk", 0o060600, os.makedev(254, 0)))
+    attempt("the terminal", reads, "/dev/tty")
+    caps = [l for l in open("/proc/self/status") if l.startswith(("CapPrm", "CapBnd", "NoNewPrivs"))]
+    attempt("capabilities", lambda: " ".join(line.split()[1].lstrip("0") or "0" for line in caps))
+
+
+def check(result):
+    if result < 0:
+        raise OSError(ctypes.get_errno(), "")
+
+
+def setns():
+    with open("/proc/self/ns/uts") as namespace:
+        check(libc.setns(namespace.fileno(), 0))
+
+
+def handle():
+    buffer = ctypes.create_string_buffer(b"\x80\0\0\0" + bytes(132))
+    mount = ctypes.c_int()
+    syscall(303 if X86 else 264, -100, b"/tmp", buffer, ctypes.byref(mount), 0)
+
+
+def clone(flags):
+    pid = syscall(56 if X86 else 220, flags, 0, 0, 0, 0)
+    if pid == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+
+
+def network(allowed, denied):
+    """Ports on this machine, one of which may be connected to."""
+    def tcp(port):
+        with socket.create_connection(("127.0.0.1", int(port)), timeout=5):
+            pass
+
+    def opened(family, kind, protocol=0):
+        socket.socket(family, kind, protocol).close()
+
+    def fast_open(port, send):
+        with socket.socket() as client:
+            send(client, ("127.0.0.1", int(port)))
+
+    attempt("the allowed port", tcp, allowed)
+    attempt("the denied port", tcp, denied)
+    attempt("the denied port over IPv6", lambda: socket.create_connection(("::1", int(denied)), timeout=5))
+    attempt("UDP", opened, socket.AF_INET, socket.SOCK_DGRAM)
+    attempt("UDP over IPv6", opened, socket.AF_INET6, socket.SOCK_DGRAM)
+    attempt("MPTCP", opened, socket.AF_INET, socket.SOCK_STREAM, 262)
+    attempt("SMC", opened, socket.AF_INET, socket.SOCK_STREAM, 256)
+    attempt("SMC as a family", opened, 43, socket.SOCK_STREAM)
+    attempt("SCTP", opened, socket.AF_INET, socket.SOCK_STREAM, 132)
+    attempt("SCTP in packets", opened, socket.AF_INET, socket.SOCK_SEQPACKET, 132)
+    attempt("ping", opened, socket.AF_INET, socket.SOCK_DGRAM, 1)
+    attempt("UDP-Lite", opened, socket.AF_INET, socket.SOCK_DGRAM, 136)
+    attempt("raw", opened, socket.AF_INET, socket.SOCK_RAW, 1)
+    attempt("packet", opened, socket.AF_PACKET, socket.SOCK_RAW)
+    attempt("vsock", opened, socket.AF_VSOCK, socket.SOCK_STREAM)
+    attempt("bluetooth", opened, 31, socket.SOCK_RAW)
+    attempt("crypto", opened, 38, socket.SOCK_SEQPACKET)
+    attempt("netlink audit", opened, 16, socket.SOCK_RAW, 9)
+    attempt("sendto with fast open", fast_open, denied, lambda s, a: s.sendto(b"x", 0x20000000, a))
+    attempt("sendmsg with fast open", fast_open, denied, lambda s, a: s.sendmsg([b"x"], [], 0x20000000, a))
+    attempt("sendmmsg with fast open", fast_open, denied, lambda s, a: syscall(307 if X86 else 269, s.fileno(), 0, 0, 0x20000000))
+    attempt("fast open on connect", fast_open, denied, lambda s, a: s.setsockopt(6, 30, 1))
+    attempt("an upper layer", fast_open, denied, lambda s, a: s.setsockopt(6, 31, b"tls"))
+    attempt("listen", listens)
+
+
+def listens():
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+
+
+def memory(file):
+    """A program in memory is no way out either."""
+    program = os.memfd_create("cat")
+    with open("/bin/cat", "rb") as cat:
+        os.write(program, cat.read())
+    code = os.spawnv(os.P_WAIT, f"/proc/self/fd/{program}", ["cat", file])
+    print(json.dumps({"try": "a program in memory", "got": str(code)}), file=sys.stderr)
+
+
+def works():
+    """What an agent needs."""
+    home, temporary = os.environ["HOME"], os.environ["TMPDIR"]
+    attempt("write to HOME", writes, home + "/file")
+    attempt("write to TMPDIR", writes, temporary + "/file")
+    attempt("run a shell", lambda: None if os.system("/bin/true") == 0 else "failed")
+    attempt("a thread", lambda: __import__("threading").Thread(target=print).start())
+    attempt("a socket pair", lambda: [s.close() for s in socket.socketpair()] and None)
+    attempt("a server in the cell", serves, temporary + "/socket")
+    attempt("an event loop", lambda: __import__("asyncio").run(__import__("asyncio").sleep(0)))
+    attempt("a process pool", pool)
+    attempt("/dev/null", writes, "/dev/null")
+    attempt("/dev/stderr", writes, "/dev/stderr")
+    attempt("/proc", reads, "/proc/self/status")
+    attempt("who am I", lambda: __import__("pwd").getpwuid(os.getuid()).pw_name)
+    attempt("where am I", os.getcwd)
+    attempt("TLS certificates", lambda: lists("/etc/ssl/certs"))
+
+
+def serves(path):
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(path)
+        server.listen()
+        connects(path)
+
+
+def pool():
+    with __import__("multiprocessing").Pool(2) as workers:
+        if workers.map(abs, [-1, -2]) != [1, 2]:
+            raise OSError(errno.EIO, "")
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]](*sys.argv[2:])

@@ -1,0 +1,8 @@
+//! Policies: what they decide, and what people see of them.
+
+mod commands;
+mod documents;
+mod enforced;
+mod errors;
+mod hostile;
+mod model;
