@@ -27,8 +27,8 @@ use super::{
 use crate::{
     model::{Door, Session},
     sandbox::{
-        Cell, Channel, Enforcement, Grant, LaunchError, Network, PendingAgent, stop_signals,
-        take_standard_streams,
+        Cell, Channel, Enforcement, Grant, LaunchError, Network, PendingAgent, not_dumpable,
+        stop_signals, take_standard_streams,
     },
 };
 
@@ -97,6 +97,7 @@ fn parse_reach(text: &str) -> Result<Reach, String> {
 /// Runs the command.
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let signals = stop_signals().or_fail("cannot watch for signals")?;
+    not_dumpable().or_fail("cannot hide this process's memory")?;
     // Said early, with the same words as the gate would use.
     let _ = args.logging.filter()?;
     let parts = Parts::open(&args.common)?;

@@ -152,7 +152,11 @@ impl Cell {
         let path = std::env::var_os("PATH");
         let program = hint::find(&self.program, path.as_deref(), &directory)?;
         if self.floor > Enforcement::None
-            && let Some(inside) = program.needs.iter().find(|p| p.starts_with(&workspace))
+            && let Some(inside) = program
+                .needs
+                .iter()
+                .chain(program.links.iter().map(|(link, _)| link))
+                .find(|path| path.starts_with(&workspace))
         {
             return Err(LaunchError::InWorkspace(inside.clone()));
         }
