@@ -11,6 +11,7 @@ compile_error!("Portcullis needs Linux: Landlock, openat2 and namespaces enforce
 pub mod backup;
 pub mod cli;
 pub mod config;
+pub mod frontend;
 pub mod gateway;
 pub mod ledger;
 pub mod model;

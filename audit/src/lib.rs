@@ -1,15 +1,34 @@
 //! The Portcullis audit log: record format, hash chain and offline verifier.
 //!
-//! A reviewer can build and read this crate alone. FORMAT.md specifies what
-//! it implements. It decides nothing and never changes a log.
+//! A reviewer can build and read this crate alone; FORMAT.md specifies what
+//! it implements. It decides nothing, reads no clock and never changes a log:
+//! [`Chain`] says what the next line is, [`Verifier`] and [`Reader`] read what
+//! is there, whoever wrote it.
 
+mod chain;
+mod damage;
 mod hash;
+mod line;
+mod reader;
 mod record;
+mod segment;
+mod source;
+mod verify;
 
+pub use chain::{Chain, ChainError, Prepared};
+pub use damage::{Damage, DamageKind, Warning, WarningKind};
 pub use hash::{Hash, HashError};
+pub use line::{LineError, Link};
+pub use reader::{Entry, Reader};
 pub use record::{AuditRecord, Draft, Kind};
+pub use segment::{MAX_LINE, SEGMENT_RECORDS, Segment, Tail};
+pub use source::{Directory, FileEntry, Source};
+pub use verify::{Position, Progress, Report, Verifier};
 
 use serde::{Deserialize, Serialize};
+
+/// Version of the format that this crate writes and reads, the field `v`.
+pub const VERSION: u64 = 1;
 
 /// Proof that a record is in the log: its place and its leaf hash.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,11 +2,11 @@
 //!
 //! FORMAT.md is the specification; this file follows it.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
 use serde::{Deserialize, Serialize};
 
-use crate::Hash;
+use crate::{Hash, LineError, Link};
 
 /// What a record says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -35,6 +35,47 @@ pub enum Kind {
     /// A kind that this version does not know.
     #[serde(other)]
     Unknown,
+}
+
+impl Kind {
+    /// The word in records; `unknown`, which no record holds, for
+    /// [`Kind::Unknown`].
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Start => "start",
+            Self::Decision => "decision",
+            Self::Intent => "intent",
+            Self::Outcome => "outcome",
+            Self::Recovered => "recovered",
+            Self::Policy => "policy",
+            Self::Approval => "approval",
+            Self::Checkpoint => "checkpoint",
+            Self::Stop => "stop",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    /// The kind with this word, [`Kind::Unknown`] when there is none.
+    pub fn from_word(word: &str) -> Self {
+        match word {
+            "start" => Self::Start,
+            "decision" => Self::Decision,
+            "intent" => Self::Intent,
+            "outcome" => Self::Outcome,
+            "recovered" => Self::Recovered,
+            "policy" => Self::Policy,
+            "approval" => Self::Approval,
+            "checkpoint" => Self::Checkpoint,
+            "stop" => Self::Stop,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
 }
 
 /// The content of a record before the chain gives it its place; every field is
@@ -145,4 +186,17 @@ pub struct AuditRecord {
     pub nonce: String,
     /// Leaf hash of the record before; 64 zeros for the first.
     pub prev: Hash,
+}
+
+impl AuditRecord {
+    /// The record that a line, without its newline, holds. Fields that this
+    /// version does not know are left out.
+    ///
+    /// # Errors
+    ///
+    /// When the line is no record, see [`LineError`].
+    pub fn parse(line: &[u8]) -> Result<Self, LineError> {
+        Link::parse(line)?;
+        serde_json::from_slice(line).map_err(|error| LineError::Json { column: error.column() })
+    }
 }

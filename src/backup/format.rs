@@ -90,9 +90,9 @@ impl Attributes {
 }
 
 /// The extended attribute that holds a POSIX access control list (acl(5)).
-pub(super) const ACL_ACCESS: &str = "system.posix_acl_access";
+pub const ACL_ACCESS: &str = "system.posix_acl_access";
 /// The one that holds a directory's default list.
-pub(super) const ACL_DEFAULT: &str = "system.posix_acl_default";
+pub const ACL_DEFAULT: &str = "system.posix_acl_default";
 
 fn acl(fd: impl std::os::fd::AsFd, name: &str) -> Result<Option<Vec<u8>>, Error> {
     use rustix::io::Errno;

@@ -16,12 +16,15 @@ mod save;
 mod store;
 mod tree;
 
+#[cfg(test)]
+mod tests;
+
+pub use crate::policy::Retention;
 pub use copy::content_hash;
 pub use error::Error;
-pub use format::{Attributes, EntryKind};
+pub use format::{ACL_ACCESS, ACL_DEFAULT, Attributes, EntryKind};
 pub use id::{BackupId, BackupIdError};
-pub use read::{Content, Entry, Listing, Tree};
-pub use retention::Retention;
+pub use read::{Content, Entry, Listing, Trail, Tree};
 pub use save::{Meta, Origin, Saved};
 pub use store::Vault;
 pub use tree::{MAX_ENTRIES, Node, NodeKind, fingerprint};

@@ -21,7 +21,7 @@ use super::{
     name::{Name, PathKey},
     tree::Fingerprint,
 };
-use crate::model::{OperationKind, WorkspacePath};
+use crate::model::{OperationKind, PathError, WorkspacePath};
 
 /// One backup, described.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -105,7 +105,7 @@ impl Vault {
             return Err(Error::WrongType { id: entry.id, expected: "a file or link" });
         }
         let file = Arc::new(self.open_entry(&entry.name)?.ok_or_else(|| unknown(entry))?);
-        Ok(Content::new(file, 0, entry.bytes, entry.sha256))
+        Ok(Content::new(entry.id, file, 0, entry.bytes, entry.sha256))
     }
 
     /// The nodes of a tree, after its manifest was compared with its hash.
@@ -117,9 +117,11 @@ impl Vault {
             return Err(Error::WrongType { id: entry.id, expected: "a tree" });
         };
         let file = Arc::new(self.open_entry(&entry.name)?.ok_or_else(|| unknown(entry))?);
-        let manifest =
-            || Content::new(Arc::clone(&file), entry.bytes, tree.manifest, tree.manifest_sha256);
-        drain(manifest()).map_err(damage(entry))?;
+        let manifest = || {
+            let file = Arc::clone(&file);
+            Content::new(entry.id, file, entry.bytes, tree.manifest, tree.manifest_sha256)
+        };
+        manifest().drain()?;
         Ok(Tree { id: entry.id, lines: BufReader::new(manifest()), file })
     }
 
@@ -129,13 +131,13 @@ impl Vault {
     /// [`Error::Damaged`] when it differs, and as the system says.
     pub fn verify(&self, entry: &Entry) -> Result<(), Error> {
         if entry.kind != EntryKind::Tree {
-            return drain(self.content(entry)?).map_err(damage(entry));
+            return self.content(entry)?.drain();
         }
         let mut tree = self.tree(entry)?;
         let mut print = Fingerprint::default();
         while let Some(node) = tree.next_node()? {
             if node.kind == NodeKind::File {
-                drain(tree.content(&node)?).map_err(damage(entry))?;
+                tree.content(&node)?.drain()?;
             }
             print.add_node(&node);
         }
@@ -207,7 +209,7 @@ impl Tree {
     /// [`Error::Damaged`], and as the system says.
     pub fn next_node(&mut self) -> Result<Option<Node>, Error> {
         let mut line = Vec::new();
-        self.lines.read_until(b'\n', &mut line).map_err(|error| self.damage(error))?;
+        self.lines.read_until(b'\n', &mut line).map_err(|error| read_error(self.id, error))?;
         if line.is_empty() {
             return Ok(None);
         }
@@ -220,11 +222,54 @@ impl Tree {
     /// [`Error::Damaged`] when the node is no file.
     pub fn content(&self, node: &Node) -> Result<Content, Error> {
         let sha256 = node.sha256.ok_or(Error::Damaged(self.id))?;
-        Ok(Content::new(Arc::clone(&self.file), node.offset, node.size, sha256))
+        Ok(Content::new(self.id, Arc::clone(&self.file), node.offset, node.size, sha256))
     }
 
-    fn damage(&self, error: io::Error) -> Error {
-        read_error(self.id, error)
+    /// What [`fingerprint`](super::fingerprint) gives for the tree when its
+    /// modes are put back without set-id and sticky bits.
+    ///
+    /// # Errors
+    /// As [`Tree::next_node`].
+    pub fn restored_fingerprint(mut self) -> Result<Hash, Error> {
+        let mut print = Fingerprint::default();
+        while let Some(mut node) = self.next_node()? {
+            if let Some(attributes) = &mut node.attributes {
+                attributes.mode &= 0o777;
+            }
+            print.add_node(&node);
+        }
+        Ok(print.finish())
+    }
+}
+
+/// Makes paths of the nodes of a [`Tree`], read in its order.
+#[derive(Debug)]
+pub struct Trail {
+    root: WorkspacePath,
+    directories: Vec<WorkspacePath>,
+}
+
+impl Trail {
+    /// Paths beneath `root`, where the tree is or shall be.
+    pub fn new(root: WorkspacePath) -> Self {
+        Self { root, directories: Vec::new() }
+    }
+
+    /// The path of the next node.
+    ///
+    /// # Errors
+    /// When it is too long.
+    pub fn path(&mut self, node: &Node) -> Result<WorkspacePath, PathError> {
+        let depth = usize::try_from(node.depth).unwrap_or(usize::MAX);
+        self.directories.truncate(depth);
+        let path = match self.directories.last() {
+            Some(directory) => directory.join(&node.name)?,
+            None => self.root.clone(),
+        };
+        if node.kind == NodeKind::Directory {
+            self.directories.push(path.clone());
+        }
+        Ok(path)
     }
 }
 
@@ -232,6 +277,7 @@ impl Tree {
 /// [`io::ErrorKind::InvalidData`] when what was read is not what was stored.
 #[derive(Debug)]
 pub struct Content {
+    id: BackupId,
     file: Arc<File>,
     at: u64,
     end: u64,
@@ -240,8 +286,28 @@ pub struct Content {
 }
 
 impl Content {
-    fn new(file: Arc<File>, at: u64, size: u64, expected: Hash) -> Self {
-        Self { file, at, end: at.saturating_add(size), hasher: Sha256::new(), expected }
+    fn new(id: BackupId, file: Arc<File>, at: u64, size: u64, expected: Hash) -> Self {
+        Self { id, file, at, end: at.saturating_add(size), hasher: Sha256::new(), expected }
+    }
+
+    /// Reads the next bytes into `buffer`; 0 means that all were read and that
+    /// they are what was stored.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`], and as the system says.
+    pub fn piece(&mut self, buffer: &mut [u8]) -> Result<usize, Error> {
+        self.read(buffer).map_err(|error| self.failed(error))
+    }
+
+    /// What an error of [`Read::read`] means.
+    pub fn failed(&self, error: io::Error) -> Error {
+        read_error(self.id, error)
+    }
+
+    fn drain(mut self) -> Result<(), Error> {
+        let mut buffer = vec![0; 128 * 1024];
+        while self.piece(&mut buffer)? > 0 {}
+        Ok(())
     }
 }
 
@@ -262,19 +328,8 @@ impl Read for Content {
     }
 }
 
-fn drain(mut content: Content) -> io::Result<()> {
-    let mut buffer = vec![0; 128 * 1024];
-    while content.read(&mut buffer)? > 0 {}
-    Ok(())
-}
-
 fn unknown(entry: &Entry) -> Error {
     Error::Unknown(entry.id.to_string())
-}
-
-fn damage(entry: &Entry) -> impl FnOnce(io::Error) -> Error {
-    let id = entry.id;
-    move |error| read_error(id, error)
 }
 
 fn read_error(id: BackupId, error: io::Error) -> Error {

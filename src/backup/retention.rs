@@ -8,18 +8,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::name::Name;
-
-/// How much the vault keeps: the policy's `backups.keep`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Retention {
-    /// The newest so many backups of a path; what is protected comes on top.
-    /// The newest one is kept whatever this says.
-    pub versions: u64,
-    /// Days after which a backup goes.
-    pub days: u64,
-    /// Bytes that all backups together may have.
-    pub size: u64,
-}
+use crate::policy::Retention;
 
 const DAY_MICROS: u64 = 24 * 60 * 60 * 1_000_000;
 

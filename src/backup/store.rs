@@ -32,8 +32,9 @@ use rustix::{
 use super::{
     Error,
     name::{Name, PathKey, shard_name},
-    retention::{Plan, Retention, plan},
+    retention::{Plan, plan},
 };
+use crate::policy::Retention;
 
 /// How long an account of bytes is believed, and how often old entries go.
 const COUNT_EVERY_MICROS: i64 = 24 * 60 * 60 * 1_000_000;
@@ -317,7 +318,10 @@ fn open_directory(dir: BorrowedFd<'_>, name: &str) -> Result<OwnedFd, Errno> {
 fn own_directory(dir: BorrowedFd<'_>, name: &str, shown: &'static str) -> Result<OwnedFd, Error> {
     const ACTION: &str = "open the vault";
     match mkdirat(dir, name, Mode::RWXU) {
-        Ok(()) => fsync(dir).map_err(Error::os(ACTION))?,
+        // `dir` may be a mere place (`O_PATH`), which cannot be synced.
+        Ok(()) => {
+            open_directory(dir, ".").and_then(|dir| fsync(&dir)).map_err(Error::os(ACTION))?;
+        }
         Err(Errno::EXIST) => {}
         Err(errno) => return Err(Error::os(ACTION)(errno)),
     }

@@ -2,6 +2,7 @@
 
 use std::{
     io::{self, IsTerminal as _, Read as _, Write as _},
+    path::Path,
     process::ExitCode,
 };
 
@@ -14,7 +15,7 @@ use super::{
     render,
 };
 use crate::{
-    gateway::{Error, ErrorKind, Output, Refusal, Reply},
+    gateway::{Error, Output, Refusal, Reply},
     model::{Encoding, LineRange, Operation, OperationKind, WorkspacePath},
     ops::Source,
 };
@@ -107,21 +108,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
             print(&args, &reply).or_fail("cannot print the reply")?;
             Ok(ExitCode::SUCCESS)
         }
-        Err(error) => {
-            if args.json {
-                println!("{}", render::error_json(&error));
-            } else {
-                eprintln!("portcullis: {error}");
-                if let Some(receipt) = error.receipt() {
-                    eprintln!("  record: {}", receipt.seq);
-                }
-            }
-            Ok(match error.kind() {
-                ErrorKind::Denied => Exit::Denied,
-                _ => Exit::Failure,
-            }
-            .into())
-        }
+        Err(error) => Ok(render::report_error(&error, args.json)),
     }
 }
 
@@ -131,7 +118,7 @@ fn perform(gate: &LocalGate, command: &Command) -> Result<Result<Reply, Error>, 
     let kind = command.kind();
     let mut paths = Vec::new();
     for text in command.paths() {
-        match parse(gate, text) {
+        match parse(gate.gateway().workspace().root(), text) {
             Ok(path) => paths.push(path),
             Err(refusal) => {
                 let refused =
@@ -197,13 +184,10 @@ impl Command {
 
 /// A path of the command line: relative to the workspace, or absolute beneath
 /// its root.
-fn parse(gate: &LocalGate, text: &str) -> Result<WorkspacePath, Refusal> {
+pub(crate) fn parse(root: &Path, text: &str) -> Result<WorkspacePath, Refusal> {
     let relative = match text.strip_prefix('/') {
         None => text,
-        Some(_) => gate
-            .gateway()
-            .workspace()
-            .root()
+        Some(_) => root
             .to_str()
             .and_then(|root| text.strip_prefix(root))
             .and_then(|rest| if rest.is_empty() { Some(rest) } else { rest.strip_prefix('/') })

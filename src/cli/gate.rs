@@ -28,8 +28,9 @@ use super::{
     options::Common,
 };
 use crate::{
+    frontend::acp,
     gateway::Gateway,
-    model::{AgentName, Door, Escaped, Session},
+    model::{Access, AgentName, Door, Escaped, Session},
     sandbox::{Channel, GateAccess, become_gate, restrict_gate, stop_signals},
 };
 
@@ -46,6 +47,8 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Serve {
     pub(crate) workspace: PathBuf,
+    /// The workspace's path as it was given, absolute.
+    pub(crate) workspace_alias: PathBuf,
     pub(crate) policy: String,
     /// The hash of the policy from which the broker made the cell.
     pub(crate) policy_sha256: String,
@@ -172,18 +175,24 @@ struct Streams {
 /// Serves until the agent closes its output, or the editor is gone and the
 /// agent has had its time.
 fn serve(
-    _gateway: &Gateway,
-    _session: &Session,
-    _order: &Serve,
+    gateway: &Gateway,
+    session: &Session,
+    order: &Serve,
     streams: Streams,
 ) -> Result<(), Failure> {
-    let Streams { mut editor_in, mut editor_out, mut agent_in, mut agent_out } = streams;
-    thread::spawn(move || {
-        // Either end being closed ends it.
-        let _ = io::copy(&mut editor_in, &mut agent_in);
-        agent_in.close();
-    });
-    let _ = io::copy(&mut agent_out, &mut editor_out);
+    let policy = gateway.policy();
+    let config = acp::Config {
+        workspace_alias: Some(order.workspace_alias.clone()),
+        source: order.source.parse().or_fail("cannot serve")?,
+        forward: order.forward.clone(),
+        terminal_allowed: policy.agent().terminal,
+        max_line: acp::line_for(policy.max_size(Access::Read).max(policy.max_size(Access::Write))),
+        ..acp::Config::new(session.clone(), order.workspace.clone())
+    };
+    let editor = (streams.editor_in, streams.editor_out);
+    let agent = (streams.agent_out, ClosedWhenDropped(streams.agent_in));
+    let ending = acp::serve(gateway, &config, editor, agent).or_fail("cannot serve")?;
+    tracing::info!(?ending, "the connection ended");
     Ok(())
 }
 
@@ -214,6 +223,26 @@ impl Write for Closable {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+/// The one that writes: when it is done, the agent's input ends, whoever else
+/// could still close it.
+struct ClosedWhenDropped(Closable);
+
+impl Write for ClosedWhenDropped {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+impl Drop for ClosedWhenDropped {
+    fn drop(&mut self) {
+        self.0.close();
     }
 }
 

@@ -1,6 +1,6 @@
 //! A gate in this process, for commands that a person gives.
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
+use std::{collections::BTreeMap, os::fd::AsFd as _, path::PathBuf, sync::Arc};
 
 use cap_std::fs::Dir;
 use serde_json::{Value, json};
@@ -11,12 +11,12 @@ use super::{
     state,
 };
 use crate::{
-    backup::{Retention, Vault},
-    config,
+    backup::Vault,
     gateway::Gateway,
     ledger::Ledger,
     model::{AgentName, Door, Session},
     policy::Policy,
+    sandbox::{GateAccess, Territory, restrict_gate},
     workspace::Workspace,
 };
 
@@ -31,8 +31,22 @@ impl LocalGate {
     /// settles what was left unfinished, and records the start.
     pub(crate) fn open(common: &Common, default_agent: &str) -> Result<Self, Failure> {
         let parts = Parts::open(common)?;
-        let facts = parts.facts();
+        Territory {
+            workspace: parts.workspace.root().to_owned(),
+            state: parts.state_path.clone(),
+            operator: parts.policy_files.clone(),
+            ..Territory::default()
+        }
+        .check()
+        .map_err(Failure::new)?;
         let session = session(common, default_agent, Door::Cli)?;
+        let report = restrict_gate(GateAccess {
+            read_write: &[parts.workspace.dir().as_fd(), parts.state.as_fd()],
+            read_only: &[],
+        })
+        .or_fail("cannot confine the gate")?;
+        let mut facts = parts.facts();
+        facts.insert("gateLandlockAbi".to_owned(), json!(report.landlock_abi));
         let gateway = assemble(parts.workspace, parts.policy, &parts.state)?;
         gateway.start(&session, facts).or_fail("cannot record the start")?;
         Ok(Self { gateway, session })
@@ -56,13 +70,14 @@ impl LocalGate {
 pub(crate) struct Parts {
     pub(crate) workspace: Workspace,
     pub(crate) policy: Arc<Policy>,
+    pub(crate) policy_files: Vec<PathBuf>,
     pub(crate) state_path: PathBuf,
     pub(crate) state: Dir,
 }
 
 impl Parts {
     pub(crate) fn open(common: &Common) -> Result<Self, Failure> {
-        let policy = Arc::new(config::load_policy(&common.policy)?);
+        let loaded = super::policy::load(&common.policy)?;
         let workspace = Workspace::open(&common.workspace)
             .or_fail(format_args!("cannot open the workspace `{}`", common.workspace.display()))?;
         let state_path = match &common.state {
@@ -70,7 +85,13 @@ impl Parts {
             None => state::default_directory(workspace.root())?,
         };
         let (state_path, state) = state::open(&state_path)?;
-        Ok(Self { workspace, policy, state_path, state })
+        Ok(Self {
+            workspace,
+            policy: Arc::new(loaded.policy),
+            policy_files: loaded.files,
+            state_path,
+            state,
+        })
     }
 
     /// What the `start` record says of the configuration.
@@ -91,9 +112,7 @@ pub(crate) fn assemble(
     state: &Dir,
 ) -> Result<Gateway, Failure> {
     let ledger = Ledger::open(state).or_fail("cannot open the audit log")?;
-    let keep = policy.backups();
-    let retention = Retention { versions: keep.versions, days: keep.days, size: keep.size };
-    let vault = Vault::open(state, retention).or_fail("cannot open the backups")?;
+    let vault = Vault::open(state, *policy.backups()).or_fail("cannot open the backups")?;
     keep_policy(state, &policy).or_fail("cannot keep the policy's text")?;
     Gateway::open(workspace, policy, ledger, vault).or_fail("cannot recover")
 }

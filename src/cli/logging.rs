@@ -3,7 +3,7 @@
 //!
 //! These are for operators, not for proof: the audit log is.
 
-use std::{io::IsTerminal as _, path::Path};
+use std::{io::IsTerminal as _, os::unix::fs::DirBuilderExt as _, path::Path};
 
 use tracing::level_filters::LevelFilter;
 use tracing_appender::rolling::{RollingFileAppender, Rotation};
@@ -46,12 +46,18 @@ impl Options {
 /// # Errors
 /// When the first file cannot be made.
 pub(crate) fn start(options: &Options, state: &Path) -> Result<(), Failure> {
+    let directory = state.join("logs");
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&directory)
+        .or_fail("cannot make the directory of the log files")?;
     let files = RollingFileAppender::builder()
         .rotation(Rotation::DAILY)
         .filename_prefix("portcullis")
         .filename_suffix("log")
         .max_log_files(FILES)
-        .build(state.join("logs"))
+        .build(directory)
         .or_fail("cannot open the log file")?;
     let to_files = tracing_subscriber::fmt::layer()
         .with_ansi(false)

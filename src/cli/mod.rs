@@ -1,13 +1,15 @@
 //! The command line: one file per command, rendering and exit codes.
 
+mod audit;
+mod backup;
 mod cell;
 mod failure;
-pub(crate) use failure::Failure;
 mod fs;
 mod gate;
 mod local;
 mod logging;
 mod options;
+mod policy;
 mod render;
 mod run;
 mod state;
@@ -28,7 +30,10 @@ struct Cli {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
+    Audit(audit::Args),
+    Backup(backup::Args),
     Fs(fs::Args),
+    Policy(policy::Args),
     Run(run::Args),
 }
 
@@ -39,7 +44,10 @@ pub fn main() -> ExitCode {
         return code;
     }
     let result = match Cli::parse().command {
+        Command::Audit(args) => audit::run(args),
+        Command::Backup(args) => backup::run(args),
         Command::Fs(args) => fs::run(args),
+        Command::Policy(args) => policy::run(args),
         Command::Run(args) => run::run(args),
     };
     result.unwrap_or_else(|failure| failure.report())

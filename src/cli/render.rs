@@ -1,11 +1,14 @@
 //! Replies of the gate, for people and for programs.
 
+use std::process::ExitCode;
+
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::failure::Exit;
 use crate::{
-    gateway::{Error, Output, Reply},
+    gateway::{Error, ErrorKind, Output, Reply},
     model::Escaped,
     ops::{Committed, Entry, EntryKind},
 };
@@ -53,6 +56,23 @@ pub(crate) fn error_json(error: &Error) -> Value {
     })
 }
 
+/// Says what the gate refused, and gives the exit code for it.
+pub(crate) fn report_error(error: &Error, json: bool) -> ExitCode {
+    if json {
+        println!("{}", error_json(error));
+    } else {
+        eprintln!("portcullis: {error}");
+        if let Some(receipt) = error.receipt() {
+            eprintln!("  record: {}", receipt.seq);
+        }
+    }
+    match error.kind() {
+        ErrorKind::Denied => Exit::Denied,
+        _ => Exit::Failure,
+    }
+    .into()
+}
+
 fn entry_json(entry: &Entry) -> Value {
     json!({
         "name": entry.path.file_name().unwrap_or("."),
@@ -70,6 +90,13 @@ pub(crate) fn entry_line(entry: &Entry) -> String {
     let size = entry.size.map(|size| size.to_string()).unwrap_or_default();
     let slash = if entry.kind == EntryKind::Directory { "/" } else { "" };
     format!("{:9} {size:>12} {name}{slash}", entry.kind.as_str())
+}
+
+/// The same with the whole path.
+pub(crate) fn path_line(entry: &Entry) -> String {
+    let size = entry.size.map(|size| size.to_string()).unwrap_or_default();
+    let slash = if entry.kind == EntryKind::Directory { "/" } else { "" };
+    format!("{:9} {size:>12} {}{slash}", entry.kind.as_str(), entry.path)
 }
 
 /// What is known of one entry, a line each.

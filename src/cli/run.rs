@@ -26,6 +26,7 @@ use super::{
 };
 use crate::{
     model::{Door, Session},
+    policy,
     sandbox::{
         Cell, Channel, Enforcement, Grant, LaunchError, Network, PendingAgent, not_dumpable,
         stop_signals, take_standard_streams,
@@ -137,18 +138,13 @@ fn cell(args: &Args, parts: &Parts, session: &Session) -> Result<Cell, Failure> 
         }
         Ok(grants)
     };
-    let mut protected = Vec::new();
-    let policy = PathBuf::from(&args.common.policy);
-    if rustix::fs::stat(&policy).is_ok() {
-        protected.push(std::path::absolute(&policy).or_fail("cannot look up the policy")?);
-    }
     Ok(Cell {
         program: program.clone(),
         arguments: arguments.to_vec(),
         environment: environment(&access.env, &args.agent_env),
         workspace: parts.workspace.root().to_owned(),
         state: parts.state_path.clone(),
-        protected,
+        protected: parts.policy_files.clone(),
         home: home(parts, session)?,
         read: grants(&access.read, &args.agent_read)?,
         write: grants(&access.write, &args.agent_write)?,
@@ -170,13 +166,18 @@ struct Access {
 }
 
 impl Access {
-    fn of(_parts: &Parts) -> Self {
-        let system = ["/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc/ssl", "/etc/resolv.conf"];
+    fn of(parts: &Parts) -> Self {
+        let agent = parts.policy.agent();
         Self {
-            env: ["PATH", "LANG", "TERM"].map(str::to_owned).to_vec(),
-            read: system.map(PathBuf::from).to_vec(),
-            write: Vec::new(),
-            network: Network::None,
+            env: agent.env.clone(),
+            read: agent.read.iter().map(PathBuf::from).collect(),
+            write: agent.write.iter().map(PathBuf::from).collect(),
+            network: match &agent.network {
+                policy::Network::None => Network::None,
+                policy::Network::Connect { ports, dns } => {
+                    Network::Connect { ports: ports.clone(), dns: *dns }
+                }
+            },
         }
     }
 }
@@ -243,6 +244,8 @@ fn start_gate(args: &Args, parts: &Parts, session: &Session) -> Result<Gate, Fai
     };
     let order = gate::Serve {
         workspace: parts.workspace.root().to_owned(),
+        workspace_alias: std::path::absolute(&args.common.workspace)
+            .or_fail("cannot look up the workspace")?,
         policy: policy.to_string_lossy().into_owned(),
         policy_sha256: parts.policy.sha256().to_owned(),
         state: parts.state_path.clone(),

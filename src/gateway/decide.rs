@@ -2,6 +2,7 @@
 
 use super::error::Failure;
 use crate::{
+    backup::{self, EntryKind, Trail, Vault},
     model::{Access, AgentName, OperationKind, WorkspacePath},
     policy::{Decision, Effect, ObjectKind, Policy, Query},
     workspace::{Resolved, TempName, Walked, Workspace},
@@ -93,6 +94,40 @@ impl Decider<'_> {
         if tree.is_empty() { Ok(()) } else { self.all(decisions).map(drop) }
     }
 
+    /// Asks whether a backup of `origin` may be put at `to`, of a tree every
+    /// node of it, and keeps what cannot be read from becoming readable there.
+    pub(super) fn restoring(
+        &self,
+        vault: &Vault,
+        entry: &backup::Entry,
+        to: &WorkspacePath,
+    ) -> Result<(), Failure> {
+        let (mut nodes, mut places) = (vec![entry.path.clone()], vec![to.clone()]);
+        if entry.kind == EntryKind::Tree {
+            let mut tree = vault.tree(entry)?;
+            let (mut old, mut new) = (Trail::new(entry.path.clone()), Trail::new(to.clone()));
+            let too_long = |_| Failure::Operation(crate::workspace::Error::TooLong.into());
+            nodes.clear();
+            places.clear();
+            while let Some(node) = tree.next_node()? {
+                nodes.push(old.path(&node).map_err(too_long)?);
+                places.push(new.path(&node).map_err(too_long)?);
+            }
+        }
+        let reader = Decider { operation: OperationKind::Read, ..*self };
+        for (old, new) in nodes.iter().zip(&places) {
+            self.all(std::iter::once(self.name(Access::Write, new))).map(drop)?;
+            let hidden = reader.name(Access::Read, old);
+            if old != new && !hidden.is_allow() {
+                return Err(Failure::Denied(Box::new(Decision {
+                    reason: Some("what cannot be read cannot be restored to another place".into()),
+                    ..hidden
+                })));
+            }
+        }
+        Ok(())
+    }
+
     /// Asks whether an object and everything beneath it may have its new name,
     /// and keeps what cannot be read from being renamed into readability.
     pub(super) fn renaming(
@@ -108,16 +143,9 @@ impl Decider<'_> {
         let itself = std::iter::once(from);
         for old in itself.chain(tree.iter().map(|walked| &walked.path)) {
             let new = old.rebase(from, to).ok_or_else(too_long)?;
-            let decisions = [self.name(Access::Remove, old), self.name(Access::Write, &new)];
+            let moved = self.policy.evaluate_move(self.agent, old, &new);
+            let decisions = [self.name(Access::Remove, old), self.name(Access::Write, &new), moved];
             self.all(decisions.into_iter()).map(drop)?;
-            let reader = Decider { operation: OperationKind::Read, ..*self };
-            let hidden = reader.name(Access::Read, old);
-            if !hidden.is_allow() && reader.name(Access::Read, &new).is_allow() {
-                return Err(Failure::Denied(Box::new(Decision {
-                    reason: Some("what cannot be read cannot be renamed to where it could".into()),
-                    ..hidden
-                })));
-            }
         }
         Ok(())
     }

@@ -15,7 +15,10 @@ use crate::{
 /// Why a request was not done, fit to be shown to the agent: no host path, no
 /// content, and the same for a denied path whether or not it exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Error {
+pub struct Error(Box<Details>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Details {
     kind: ErrorKind,
     message: String,
     rule: Option<String>,
@@ -75,30 +78,37 @@ impl ErrorKind {
 impl Error {
     /// The kind.
     pub fn kind(&self) -> ErrorKind {
-        self.kind
+        self.0.kind
     }
 
     /// The rule that denied.
     pub fn rule(&self) -> Option<&str> {
-        self.rule.as_deref()
+        self.0.rule.as_deref()
     }
 
     /// The author's reason, of a denial.
     pub fn reason(&self) -> Option<&str> {
-        self.reason.as_deref()
+        self.0.reason.as_deref()
     }
 
     /// The record that says so; `None` when none could be written.
     pub fn receipt(&self) -> Option<&Receipt> {
-        self.receipt.as_ref()
+        self.0.receipt.as_ref()
     }
 
-    pub(super) fn with_receipt(self, receipt: Receipt) -> Self {
-        Self { receipt: Some(receipt), ..self }
+    pub(super) fn with_receipt(mut self, receipt: Receipt) -> Self {
+        self.0.receipt = Some(receipt);
+        self
     }
 
     pub(super) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), rule: None, reason: None, receipt: None }
+        Self(Box::new(Details {
+            kind,
+            message: message.into(),
+            rule: None,
+            reason: None,
+            receipt: None,
+        }))
     }
 
     pub(super) fn denied(decision: &Decision) -> Self {
@@ -106,19 +116,19 @@ impl Error {
             Some(reason) => format!("denied by rule `{}`: {reason}", decision.rule),
             None => format!("denied by rule `{}`", decision.rule),
         };
-        Self {
+        Self(Box::new(Details {
             kind: ErrorKind::Denied,
             message,
             rule: Some(decision.rule.clone()),
             reason: decision.reason.clone(),
             receipt: None,
-        }
+        }))
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
+        f.write_str(&self.0.message)
     }
 }
 
@@ -136,7 +146,7 @@ pub(super) enum Failure {
     /// The log cannot be written.
     Ledger(ledger::Error),
     /// The change failed after its intent; its outcome is recorded.
-    Answered(Box<Error>),
+    Answered(Error),
 }
 
 impl From<ops::Error> for Failure {
@@ -193,6 +203,15 @@ pub(super) fn render(error: &ops::Error) -> Error {
         E::Owner => ErrorKind::Io,
         E::Editor(BufferError::Unsupported(_)) => ErrorKind::InvalidInput,
         E::Editor(_) => ErrorKind::Editor,
+        E::Backup(error @ backup::Error::Unknown(_)) => {
+            return Error::new(ErrorKind::NotFound, error.to_string());
+        }
+        E::Backup(error @ backup::Error::Ambiguous(_)) => {
+            return Error::new(ErrorKind::InvalidInput, error.to_string());
+        }
+        E::Backup(error @ backup::Error::Damaged(_)) => {
+            return Error::new(ErrorKind::Io, error.to_string());
+        }
         E::Backup(backup::Error::Full { .. } | backup::Error::NoSpace) => ErrorKind::NoSpace,
         E::Backup(_) => ErrorKind::Io,
     };

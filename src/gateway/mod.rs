@@ -8,6 +8,7 @@ mod error;
 mod locks;
 mod record;
 mod recovery;
+mod restoration;
 mod turn;
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -172,6 +173,26 @@ impl Gateway {
         }
     }
 
+    /// Records something that happened and needed no decision, such as the
+    /// beginning of a session.
+    ///
+    /// # Errors
+    /// When no record can be written.
+    pub fn note(
+        &self,
+        session: &Session,
+        event: &str,
+        facts: BTreeMap<String, serde_json::Value>,
+    ) -> Result<Receipt, Error> {
+        let mut draft = record::request(session, &self.policy, event, None);
+        draft.result = Some("ok".to_owned());
+        draft.facts = Some(facts);
+        match self.ledger.record(draft) {
+            Ok(grant) => Ok(grant.into_receipt()),
+            Err(error) => Err(Error::new(ErrorKind::Unavailable, error.to_string())),
+        }
+    }
+
     /// Records that the gate begins to serve, durably.
     ///
     /// # Errors
@@ -211,7 +232,7 @@ impl Gateway {
             }
             Failure::Operation(error) => error::render(&error),
             Failure::Ledger(error) => return Error::new(ErrorKind::Unavailable, error.to_string()),
-            Failure::Answered(error) => return *error,
+            Failure::Answered(error) => return error,
         };
         self.record_error(draft, error)
     }

@@ -31,35 +31,45 @@ impl<'a> Turn<'a> {
     pub(super) fn run(&self, draft: &mut Draft) -> Result<Reply, Failure> {
         let context = self.context();
         let decider = self.decider();
-        let permit = self.permit(&decider, draft)?;
+        let permit = |draft: &mut Draft| self.permit(&decider, draft);
         match self.operation {
             Operation::Read { range, encoding, .. } => {
-                let content = prepare::read(&context, &permit, *range, *encoding)?;
+                let content = prepare::read(&context, &permit(draft)?, *range, *encoding)?;
                 self.disclose(draft, content, Output::Content)
             }
             Operation::List { .. } => {
-                self.disclose(draft, prepare::list(&context, &permit)?, Output::Entries)
+                let entries = prepare::list(&context, &permit(draft)?)?;
+                self.disclose(draft, entries, Output::Entries)
             }
-            Operation::Stat { .. } => self.disclose(draft, prepare::stat(&permit)?, Output::Stat),
+            Operation::Stat { .. } => {
+                let stat = prepare::stat(&permit(draft)?)?;
+                self.disclose(draft, stat, Output::Stat)
+            }
             Operation::Write { content, .. } => {
-                self.change(draft, prepare::write(&context, permit, content.clone())?)
+                let change = prepare::write(&context, permit(draft)?, content.clone())?;
+                self.change(draft, change)
             }
             Operation::Append { content, .. } => {
-                self.change(draft, prepare::append(&context, permit, content)?)
+                let change = prepare::append(&context, permit(draft)?, content)?;
+                self.change(draft, change)
             }
             Operation::Edit { old, new, .. } => {
-                self.change(draft, prepare::edit(&context, permit, old, new)?)
+                let change = prepare::edit(&context, permit(draft)?, old, new)?;
+                self.change(draft, change)
             }
             Operation::Mkdir { recursive, .. } => {
-                self.change(draft, prepare::mkdir(&context, permit, *recursive)?)
+                let change = prepare::mkdir(&context, permit(draft)?, *recursive)?;
+                self.change(draft, change)
             }
             Operation::Remove { recursive, .. } => {
+                let permit = permit(draft)?;
                 if permit.object().kind == ObjectKind::Directory && *recursive {
                     decider.removal(&self.gate.workspace.walk(permit.path())?)?;
                 }
                 self.change(draft, prepare::remove(&context, permit, *recursive)?)
             }
             Operation::Rename { to, .. } => {
+                let permit = permit(draft)?;
                 let target = self.rename_target(&decider, draft, to)?;
                 let tree = match permit.object().kind {
                     ObjectKind::Directory => self.gate.workspace.walk(permit.path())?,
@@ -67,6 +77,12 @@ impl<'a> Turn<'a> {
                 };
                 decider.renaming(permit.path(), target.path(), &tree)?;
                 self.change(draft, prepare::rename(&context, permit, target, tree)?)
+            }
+            Operation::Recall { path, backup, encoding } => {
+                self.recall(draft, path, backup, *encoding)
+            }
+            Operation::Restore { path, backup, dry_run } => {
+                self.restore(draft, path, backup, *dry_run)
             }
         }
     }
@@ -110,7 +126,7 @@ impl<'a> Turn<'a> {
         Permit::new(resolved, decision).map_err(|denied| Failure::Denied(Box::new(denied)))
     }
 
-    fn count_ancestors(
+    pub(super) fn count_ancestors(
         &self,
         decider: &Decider<'_>,
         resolved: &Resolved,
@@ -125,7 +141,7 @@ impl<'a> Turn<'a> {
     }
 
     /// Record, then disclose.
-    fn disclose<T>(
+    pub(super) fn disclose<T>(
         &self,
         draft: &mut Draft,
         sealed: Sealed<T>,
@@ -139,7 +155,7 @@ impl<'a> Turn<'a> {
     }
 
     /// Keep the old bytes, record the intent, act, record the outcome.
-    fn change(
+    pub(super) fn change(
         &self,
         draft: &mut Draft,
         sealed: Sealed<Box<dyn Change + 'a>>,
@@ -186,7 +202,7 @@ impl<'a> Turn<'a> {
                 };
                 record::fail(&mut outcome, &rendered);
                 gate.ledger.complete(&receipt, outcome)?;
-                Err(Failure::Answered(Box::new(rendered.with_receipt(receipt))))
+                Err(Failure::Answered(rendered.with_receipt(receipt)))
             }
         }
     }
@@ -209,7 +225,7 @@ impl<'a> Turn<'a> {
         Ok(saved)
     }
 
-    fn context(&self) -> Context<'a> {
+    pub(super) fn context(&self) -> Context<'a> {
         Context {
             workspace: &self.gate.workspace,
             policy: &self.gate.policy,
@@ -219,7 +235,7 @@ impl<'a> Turn<'a> {
         }
     }
 
-    fn decider(&self) -> Decider<'a> {
+    pub(super) fn decider(&self) -> Decider<'a> {
         Decider {
             policy: &self.gate.policy,
             agent: &self.session.agent,

@@ -1,56 +1,171 @@
-#![allow(missing_docs)]
-use portcullis_audit::*;
+//! The ledger: the sole writer of the audit chain.
+//!
+//! It says where a record is in the chain and when it is safe, and mints the
+//! [`Grant`]s without which nothing is disclosed or changed. It decides
+//! nothing, and it never goes on without a log: whatever an append cannot do
+//! fails that request and every later one. FORMAT.md of the audit crate
+//! specifies the files.
+
+mod disk;
+mod error;
+mod group;
+mod life;
+mod log;
+mod orphans;
+mod quarantine;
+mod recover;
+
+pub use error::Error;
+pub use orphans::Orphans;
+pub use recover::{Plan, plan, recover};
+
+use std::{
+    collections::BTreeSet,
+    fmt,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use cap_std::fs::Dir;
+use portcullis_audit::{Draft, Kind, Prepared, Receipt};
+
+use disk::{Folder, Held};
+use group::Group;
+use life::Life;
+use log::Log;
+
+/// A gate's way to the audit log, for all its threads.
+pub struct Ledger {
+    boot: String,
+    group: Group,
+    life: Life,
+    /// Intents of this process without an outcome yet.
+    open: Mutex<BTreeSet<u64>>,
+}
+
+impl fmt::Debug for Ledger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ledger").field("boot", &self.boot).finish_non_exhaustive()
+    }
+}
+
+/// Leave to disclose or to change what one record tells of. Only the ledger
+/// makes one, after the record is as safe as it must be.
+#[must_use]
 #[derive(Debug)]
-pub struct Ledger;
-#[derive(Debug, thiserror::Error)]
-#[error("e")]
-pub struct Error;
 pub struct Grant {
     receipt: Receipt,
 }
+
 impl Grant {
+    /// The record's receipt.
     pub fn receipt(&self) -> &Receipt {
         &self.receipt
     }
+
+    /// The record's receipt, when the leave has been used.
     pub fn into_receipt(self) -> Receipt {
         self.receipt
     }
 }
-pub struct Orphans;
-impl Orphans {
-    pub fn intents(&self) -> &[AuditRecord] {
-        &[]
-    }
-    pub fn resolve(&self, _: &AuditRecord, _: Draft) -> Result<Receipt, Error> {
-        Err(Error)
-    }
-    pub fn finish(self) -> Result<(), Error> {
-        Ok(())
-    }
-}
-fn r() -> Receipt {
-    Receipt { seq: 0, leaf: Hash::ZERO, durable: false }
-}
+
 impl Ledger {
-    pub fn open(_: &cap_std::fs::Dir) -> Result<Self, Error> {
-        Ok(Self)
+    /// Opens the log in the state directory `state`: makes what is missing,
+    /// repairs a torn tail and begins this gate's lifetime. Reads the end of
+    /// the log only.
+    ///
+    /// # Errors
+    ///
+    /// When the log cannot be opened, or its end is damaged otherwise.
+    pub fn open(state: &Dir) -> Result<Self, Error> {
+        let boot = disk::random_hex()?;
+        let mut log = Log::attach(state, boot.clone())?;
+        let gates = Folder::open(state, "gates")?;
+        let lock = log.lock();
+        let held = Held::wait(&lock)?;
+        log.load()?;
+        let life = Life::begin(gates, &boot, log.next())?;
+        drop(held);
+        Ok(Self { boot, group: Group::new(log), life, open: Mutex::default() })
     }
-    pub fn orphans(&self) -> Result<Orphans, Error> {
-        Ok(Orphans)
+
+    /// The random identifier of this process's lifetime in every record of
+    /// it: 32 hexadecimal digits.
+    pub fn boot(&self) -> &str {
+        &self.boot
     }
-    pub fn record(&self, _: Draft) -> Result<Grant, Error> {
-        Ok(Grant { receipt: r() })
+
+    /// Appends a `decision`. On return it is written, so that it survives this
+    /// process, but not necessarily the machine.
+    ///
+    /// # Errors
+    ///
+    /// When it is not in the log: nothing may be disclosed.
+    pub fn record(&self, draft: Draft) -> Result<Grant, Error> {
+        self.append(Kind::Decision, draft, false).map(|receipt| Grant { receipt })
     }
-    pub fn admit(&self, _: Draft) -> Result<Grant, Error> {
-        Ok(Grant { receipt: r() })
+
+    /// Appends an `intent`. On return it is on stable storage.
+    ///
+    /// # Errors
+    ///
+    /// When it is not there: nothing may be changed.
+    pub fn admit(&self, draft: Draft) -> Result<Grant, Error> {
+        self.life.persist().inspect_err(|error| self.group.fail(error))?;
+        let receipt = self.append(Kind::Intent, draft, true)?;
+        self.intents().insert(receipt.seq);
+        Ok(Grant { receipt })
     }
-    pub fn complete(&self, _: &Receipt, _: Draft) -> Result<Receipt, Error> {
-        Ok(r())
+
+    /// Appends the `outcome` of an intent of this gate. On return it is
+    /// written; when the machine dies before it is on stable storage, the
+    /// intent is recovered.
+    ///
+    /// # Errors
+    ///
+    /// When it is not in the log, or when `intent` has an outcome already.
+    pub fn complete(&self, intent: &Receipt, draft: Draft) -> Result<Receipt, Error> {
+        if !self.intents().remove(&intent.seq) {
+            return Err(Error::NoIntent(intent.seq));
+        }
+        let draft = Draft { of: Some(intent.seq), ..draft };
+        self.append(Kind::Outcome, draft, false).inspect_err(|_error| {
+            self.intents().insert(intent.seq);
+        })
     }
-    pub fn note(&self, _: Kind, _: Draft, _: bool) -> Result<Receipt, Error> {
-        Ok(r())
+
+    /// Appends any other record, such as `start` or `policy`; `durable`: it is
+    /// on stable storage on return.
+    ///
+    /// # Errors
+    ///
+    /// When it is not in the log.
+    pub fn note(&self, kind: Kind, draft: Draft, durable: bool) -> Result<Receipt, Error> {
+        self.append(kind, draft, durable)
     }
-    pub fn close(self, _: Draft) -> Result<(), Error> {
+
+    /// Ends this gate's lifetime with a `stop` record on stable storage.
+    ///
+    /// # Errors
+    ///
+    /// When the record is not there.
+    pub fn close(self, draft: Draft) -> Result<(), Error> {
+        self.append(Kind::Stop, draft, true)?;
+        if self.intents().is_empty() {
+            return self.life.end();
+        }
+        // The next gate finds the file and looks after the intents.
         Ok(())
+    }
+
+    fn append(&self, kind: Kind, draft: Draft, durable: bool) -> Result<Receipt, Error> {
+        let draft = Draft { boot: Some(self.boot.clone()), ..draft };
+        // The JSON is made here, by each thread for itself.
+        let record = Prepared::new(kind, &draft, disk::random()?)?;
+        self.group.append(record, durable)
+    }
+
+    fn intents(&self) -> MutexGuard<'_, BTreeSet<u64>> {
+        // A set has no state between two of its operations.
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

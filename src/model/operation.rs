@@ -27,6 +27,13 @@ pub enum Operation {
     Remove { path: WorkspacePath, recursive: bool },
     /// Give an entry another name.
     Rename { from: WorkspacePath, to: WorkspacePath },
+    /// Disclose what the vault keeps of `path` under the id `backup`: a
+    /// content, or the names in a tree. Only the operator asks for it.
+    Recall { path: WorkspacePath, backup: String, encoding: Encoding },
+    /// Put what the vault keeps under the id `backup` at `path`, or, for a
+    /// `dry_run`, only find out whether that would be allowed and possible.
+    /// Only the operator asks for it.
+    Restore { path: WorkspacePath, backup: String, dry_run: bool },
 }
 
 impl Operation {
@@ -42,6 +49,8 @@ impl Operation {
             Self::Mkdir { .. } => OperationKind::Mkdir,
             Self::Remove { .. } => OperationKind::Remove,
             Self::Rename { .. } => OperationKind::Rename,
+            Self::Recall { .. } => OperationKind::Read,
+            Self::Restore { .. } => OperationKind::Restore,
         }
     }
 
@@ -56,7 +65,9 @@ impl Operation {
             | Self::Stat { path }
             | Self::Mkdir { path, .. }
             | Self::Remove { path, .. }
-            | Self::Rename { from: path, .. } => path,
+            | Self::Rename { from: path, .. }
+            | Self::Recall { path, .. }
+            | Self::Restore { path, .. } => path,
         }
     }
 }

@@ -17,5 +17,5 @@ pub fn prepare<'a>(
     let mut content = old.clone().unwrap_or_default();
     content.extend_from_slice(addition);
     context.check(Access::Write, permit.path(), &content)?;
-    Replacement::new(*context, permit, current, old.as_deref(), content)
+    Replacement::seal(*context, permit, current, old.as_deref(), content)
 }

@@ -24,7 +24,7 @@ pub fn prepare<'a>(
         .map_err(|_| Error::Invalid("a binary file cannot be edited; write it whole"))?;
     let content = replace_once(text, from, to)?;
     context.check(Access::Write, permit.path(), content.as_bytes())?;
-    Replacement::new(*context, permit, current, Some(&old), content.into_bytes())
+    Replacement::seal(*context, permit, current, Some(&old), content.into_bytes())
 }
 
 /// Replaces `from`, which must occur exactly once; occurrences that overlap

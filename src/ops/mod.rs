@@ -16,13 +16,16 @@ mod list;
 mod mkdir;
 mod parents;
 mod read;
+mod recall;
 mod recover;
 mod remove;
 mod rename;
 mod replace;
+mod restore;
 mod sealed;
 mod stat;
 mod swap;
+mod unpack;
 mod write;
 
 pub use buffers::{BufferError, Buffers, Source};
@@ -38,7 +41,8 @@ pub mod prepare {
 
     pub use super::{
         append::prepare as append, edit::prepare as edit, list::prepare as list,
-        mkdir::prepare as mkdir, read::prepare as read, remove::prepare as remove,
-        rename::prepare as rename, stat::prepare as stat, write::prepare as write,
+        mkdir::prepare as mkdir, read::prepare as read, recall::content as recall,
+        recall::tree as recall_tree, remove::prepare as remove, rename::prepare as rename,
+        restore::prepare as restore, stat::prepare as stat, write::prepare as write,
     };
 }

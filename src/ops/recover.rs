@@ -105,6 +105,9 @@ fn hash_of(parent: &Parent, name: &str) -> Result<Option<Hash>, Error> {
 }
 
 fn settle_replacement(parent: &Parent, remains: &Remains) -> Result<Resolution, Error> {
+    if delete_condemned(parent, remains)? {
+        return Ok(Resolution::Committed);
+    }
     let there = hash_of(parent, parent.name())?;
     let prepared = match &remains.temp {
         Some(temp) => hash_of(parent, temp.as_str())?,
@@ -136,17 +139,24 @@ fn undo_exchange(parent: &Parent, temp: &TempName) -> Result<Resolution, Error> 
     use rustix::fs::{RenameFlags, renameat_with};
     renameat_with(parent, temp.as_str(), parent, parent.name(), RenameFlags::EXCHANGE)
         .map_err(workspace::Error::os("exchange the files back"))?;
-    swap::unlink(parent, temp.as_str())?;
+    remove::delete(parent, temp.as_str())?;
     parent.sync()?;
     Ok(Resolution::Superseded)
 }
 
+/// Finishes the removal of what was proven to be in the vault.
+fn delete_condemned(parent: &Parent, remains: &Remains) -> Result<bool, Error> {
+    let Some(condemned) = remains.temp.as_ref().map(TempName::condemned) else { return Ok(false) };
+    if parent.stat(condemned.as_str()).is_err() {
+        return Ok(false);
+    }
+    remove::delete(parent, condemned.as_str())?;
+    parent.sync()?;
+    Ok(true)
+}
+
 fn settle_removal(parent: &Parent, remains: &Remains) -> Result<Resolution, Error> {
-    if let Some(condemned) = remains.temp.as_ref().map(TempName::condemned)
-        && parent.stat(condemned.as_str()).is_ok()
-    {
-        remove::delete(parent, condemned.as_str())?;
-        parent.sync()?;
+    if delete_condemned(parent, remains)? {
         return Ok(Resolution::Committed);
     }
     if let Some(temp) = &remains.temp

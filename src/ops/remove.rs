@@ -22,10 +22,38 @@ use crate::{
     workspace::{self, Listing, Parent, Permit, Stat, TempName},
 };
 
-enum Target {
+/// An object that is to be removed or replaced, open so that it can be kept.
+pub(super) enum Target {
     File(File),
     Link(String),
     Directory(OwnedFd),
+}
+
+impl Target {
+    /// Opens the permit's object.
+    pub(super) fn open(
+        context: &Context<'_>,
+        permit: &Permit,
+        kind: ObjectKind,
+    ) -> Result<Self, Error> {
+        Ok(match kind {
+            ObjectKind::Symlink => Self::Link(permit.link_target()?),
+            ObjectKind::Directory => {
+                let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+                Self::Directory(permit.open(context.workspace, flags)?)
+            }
+            _ => Self::File(permit.open_file(context.workspace)?),
+        })
+    }
+
+    /// What the vault must keep of it.
+    pub(super) fn origin(&self) -> Origin<'_> {
+        match self {
+            Self::File(file) => Origin::File(file.as_fd()),
+            Self::Link(target) => Origin::Link(target.as_bytes()),
+            Self::Directory(directory) => Origin::Tree(directory.as_fd()),
+        }
+    }
 }
 
 struct Removal<'a> {
@@ -48,19 +76,13 @@ pub fn prepare<'a>(
         return Err(Error::Invalid("the workspace itself is never removed"));
     }
     let stat = *permit.stat().ok_or(Error::Workspace(workspace::Error::NotFound))?;
-    let target = match stat.kind {
-        ObjectKind::Symlink => Target::Link(permit.link_target()?),
-        ObjectKind::Directory => {
-            let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-            let directory = permit.open(context.workspace, flags)?;
-            let listing = Listing::read(&directory)?;
-            if !recursive && (!listing.entries.is_empty() || listing.not_utf8 > 0) {
-                return Err(Error::NotEmpty);
-            }
-            Target::Directory(directory)
+    let target = Target::open(context, &permit, stat.kind)?;
+    if let (Target::Directory(directory), false) = (&target, recursive) {
+        let listing = Listing::read(directory)?;
+        if !listing.entries.is_empty() || listing.not_utf8 > 0 {
+            return Err(Error::NotEmpty);
         }
-        _ => Target::File(permit.open_file(context.workspace)?),
-    };
+    }
     let facts = Facts { temp: Some(TempName::new()?), ..Facts::default() };
     let change: Box<dyn Change + 'a> =
         Box::new(Removal { context: *context, permit, stat, target });
@@ -73,11 +95,7 @@ impl Change for Removal<'_> {
     }
 
     fn origins(&self) -> Vec<Origin<'_>> {
-        vec![match &self.target {
-            Target::File(file) => Origin::File(file.as_fd()),
-            Target::Link(target) => Origin::Link(target.as_bytes()),
-            Target::Directory(directory) => Origin::Tree(directory.as_fd()),
-        }]
+        vec![self.target.origin()]
     }
 
     fn is_based_on(&self, _saved: &[Saved]) -> bool {
@@ -118,7 +136,7 @@ fn move_aside(parent: &Parent, temp: &TempName) -> Result<(), Error> {
 }
 
 /// Marks what was moved aside as proven to be in the vault.
-fn condemn(parent: &Parent, temp: &TempName) -> Result<TempName, Error> {
+pub(super) fn condemn(parent: &Parent, temp: &TempName) -> Result<TempName, Error> {
     let condemned = temp.condemned();
     renameat_with(parent, temp.as_str(), parent, condemned.as_str(), RenameFlags::NOREPLACE)
         .map_err(workspace::Error::os("move the object aside"))?;

@@ -43,7 +43,7 @@ pub(super) struct Replacement<'a> {
 impl<'a> Replacement<'a> {
     /// Seals the change from what is there, `old` where it was looked at, to
     /// `content`.
-    pub(super) fn new(
+    pub(super) fn seal(
         context: Context<'a>,
         permit: Permit,
         current: Current,
@@ -72,7 +72,7 @@ impl<'a> Replacement<'a> {
         let path = self.permit.path();
         parents::create(workspace, path)?;
         let parent = workspace.open_parent(path)?;
-        let new = create(&parent, temp, self.permit.stat())?;
+        let new = create(&parent, temp, self.permit.stat().is_some())?;
         let placed = self.fill_and_place(&parent, temp, &new, saved);
         if placed.is_err() && parent.stat(temp.as_str()).is_ok_and(|stat| is_ours(&stat, &new)) {
             swap::unlink(&parent, temp.as_str())?;
@@ -157,14 +157,10 @@ impl Change for Replacement<'_> {
     }
 }
 
-/// Makes the temporary file: private while it is filled when it replaces
-/// another, with the usual mode (umask, default ACL) when the file is new.
-pub(super) fn create(
-    parent: &Parent,
-    temp: &TempName,
-    replaced: Option<&Stat>,
-) -> Result<OwnedFd, Error> {
-    let mode = Mode::from_raw_mode(if replaced.is_some() { 0o600 } else { 0o666 });
+/// Makes the temporary file: `private` while it is filled when it gets another
+/// file's mode, with the usual mode (umask, default ACL) when the file is new.
+pub(super) fn create(parent: &Parent, temp: &TempName, private: bool) -> Result<OwnedFd, Error> {
+    let mode = Mode::from_raw_mode(if private { 0o600 } else { 0o666 });
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     openat(parent, temp.as_str(), flags, mode)
         .map_err(|errno| workspace::Error::os("create the file")(errno).into())
@@ -176,7 +172,7 @@ fn is_ours(stat: &Stat, new: &OwnedFd) -> bool {
 
 /// Gives the new file the old one's owner, permission bits and ACL. Set-id
 /// bits are not among them.
-fn keep_ownership(new: &OwnedFd, old: &File, stat: &Stat) -> Result<(), Error> {
+pub(super) fn keep_ownership(new: &OwnedFd, old: &File, stat: &Stat) -> Result<(), Error> {
     let mine = Stat::of(new)?;
     if (mine.uid, mine.gid) != (stat.uid, stat.gid) {
         let (uid, gid) = (Uid::from_raw(stat.uid), Gid::from_raw(stat.gid));

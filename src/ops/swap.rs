@@ -11,7 +11,7 @@ use rustix::{
     io::Errno,
 };
 
-use super::Error;
+use super::{Error, remove};
 use crate::{
     backup::{content_hash, fingerprint},
     policy::ObjectKind,
@@ -82,12 +82,12 @@ pub(super) fn replace(
         Err(errno) => return Err(workspace::Error::os("exchange the files")(errno).into()),
     }
     if old.is_at(parent, temp.as_str()) {
-        return unlink(parent, temp.as_str());
+        return remove_replaced(parent, temp);
     }
     for _ in 0..UNDO_ROUNDS {
         match exchange() {
             Ok(()) if parent.stat(temp.as_str()).is_ok_and(|out| out.identity == new) => {
-                unlink(parent, temp.as_str())?;
+                remove::delete(parent, temp.as_str())?;
                 return Err(Error::Conflict);
             }
             // Somebody replaced ours meanwhile: theirs goes back, once more.
@@ -99,6 +99,16 @@ pub(super) fn replace(
         }
     }
     Err(Error::Conflict)
+}
+
+/// Removes what was proven to be in the vault. A directory is marked first:
+/// half removed it would look like something else that came in the way.
+fn remove_replaced(parent: &Parent, temp: &TempName) -> Result<(), Error> {
+    if parent.stat(temp.as_str())?.kind != ObjectKind::Directory {
+        return unlink(parent, temp.as_str());
+    }
+    let condemned = remove::condemn(parent, temp)?;
+    remove::delete(parent, condemned.as_str())
 }
 
 /// Gives an object that was moved aside its name back, or a name beside it

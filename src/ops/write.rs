@@ -14,5 +14,5 @@ pub fn prepare<'a>(
 ) -> Result<Sealed<Box<dyn Change + 'a>>, Error> {
     context.check(Access::Write, permit.path(), &content)?;
     let current = Current::look_for_change(context, &permit)?;
-    Replacement::new(*context, permit, current, None, content)
+    Replacement::seal(*context, permit, current, None, content)
 }

@@ -25,7 +25,9 @@ impl Decision {
     /// `allow` rule or a wider `allowedPaths` would lift.
     pub fn is_default_deny(&self) -> bool {
         self.effect == Effect::Deny
-            && (self.rule == "default" || self.rule.starts_with("allowedPaths."))
+            && (self.rule == "default"
+                || self.rule.starts_with("allowedPaths.")
+                || self.rule.starts_with("extensions.allow."))
     }
 
     /// Whether the effect is allow.

@@ -1,7 +1,39 @@
 //! What is allowed.
+//!
+//! Texts become a [`PolicySource`], which [`compile`] turns into a [`Policy`]
+//! or refuses with [`Diagnostics`]; a policy answers queries with a
+//! [`Decision`]. There is no order of rules: whatever denies wins, what nothing
+//! allows is denied, and a policy with any fault does not come into being.
+//!
+//! This module does no I/O, reads no clock and keeps no state between queries.
 
+mod check;
+mod compile;
 mod decision;
+mod diagnostics;
+mod embedded;
+#[cfg(test)]
+mod embedded_tests;
+mod evaluate;
+mod explain;
+mod index;
+mod pattern;
+mod questions;
+mod schema;
+mod selftest;
+mod settings;
+mod size;
+mod source;
+mod spelling;
+mod stages;
+mod statements;
 
+pub use compile::{Policy, compile};
 pub use decision::{Decision, Effect, Place};
-mod stub;
-pub use stub::*;
+pub use diagnostics::{Diagnostic, Diagnostics};
+pub use embedded::{EMBEDDED, embedded, is_name, unknown_name};
+pub use evaluate::{Query, questions};
+pub use explain::{Explanation, StageReport, StageVerdict};
+pub use settings::{AgentAccess, DEFAULT_ENV, DEFAULT_READ, Network, Retention};
+pub use source::{Loaded, Loader, MAX_FILE, PolicySource};
+pub use stages::{Object, ObjectKind};

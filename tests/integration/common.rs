@@ -181,7 +181,7 @@ impl World {
     }
 }
 
-fn done(output: Output) -> Done {
+pub fn done(output: Output) -> Done {
     Done {
         code: output.status.code().unwrap_or(-1),
         stdout: output.stdout,

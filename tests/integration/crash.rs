@@ -2,7 +2,11 @@
 //! one, nothing temporary stays, the log verifies, and the next start needs no
 //! help.
 
-use std::{process::Stdio, thread, time::Duration};
+use std::{
+    process::Stdio,
+    thread,
+    time::{Duration, Instant},
+};
 
 use crate::common::World;
 
@@ -46,6 +50,12 @@ fn killed_at_any_moment_the_gate_leaves_old_or_new() {
     world.file("target.txt", "round 0");
     let mut content = "round 0".to_owned();
     let mut killed = 0;
+    // Kills spread over the time that a whole run takes here and now.
+    let whole = {
+        let started = Instant::now();
+        world.write("target.txt", &content).ok();
+        u64::try_from(started.elapsed().as_micros()).unwrap()
+    };
     for round in 1..=ROUNDS {
         world.file("tree/a/1.txt", "1");
         world.file("tree/b/c/2.txt", &big);
@@ -66,7 +76,7 @@ fn killed_at_any_moment_the_gate_leaves_old_or_new() {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        thread::sleep(Duration::from_micros(random.below(12_000)));
+        thread::sleep(Duration::from_micros(random.below(whole)));
         child.kill().unwrap();
         if child.wait().unwrap().code().is_none() {
             killed += 1;

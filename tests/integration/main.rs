@@ -1,6 +1,7 @@
 //! Everything through the front door: one binary, a module per door or topic.
 #![expect(
     clippy::unwrap_used,
+    clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
     clippy::disallowed_methods,
@@ -8,10 +9,18 @@
     reason = "tests say what went wrong by panicking, and look at the disk behind the gate's back"
 )]
 
+mod acp;
+mod acp_client;
+mod acp_rig;
+mod audit;
 mod common;
 mod crash;
+mod fast_agent;
+mod fast_agent_confined;
 mod fs;
 mod layers;
+mod ledger;
 mod links;
+mod policy;
 mod races;
 mod sandbox;

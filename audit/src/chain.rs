@@ -1,0 +1,188 @@
+//! The chain: which line comes next, and what its receipt is. Pure; time and
+//! nonces come from the caller.
+
+use serde::Serialize;
+
+use crate::{Draft, Hash, Kind, Link, MAX_LINE, Receipt, VERSION};
+
+/// The end of a log: the place and the `prev` of the record to come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Chain {
+    next: u64,
+    prev: Hash,
+}
+
+/// A record without the fields that its place gives it, already in its JSON
+/// form, so that the work under the log's lock is a copy and a hash.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Prepared {
+    kind: Kind,
+    /// The members from `boot` to `nonce`, each followed by a comma.
+    body: Vec<u8>,
+}
+
+/// A record that cannot be in a log.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ChainError {
+    /// Its line could exceed [`MAX_LINE`].
+    #[error("a record of {0} bytes is too long for the audit log")]
+    TooLong(usize),
+    /// It has no JSON form.
+    #[error("a record cannot be written as JSON")]
+    Json,
+    /// The kind is a reader's word for a kind that it does not know.
+    #[error("a record of an unknown kind cannot be written")]
+    UnknownKind,
+    /// An outcome that does not say of which intent.
+    #[error("an outcome without `of` cannot be written")]
+    NoIntent,
+}
+
+/// More than the members `v`, `seq`, `kind`, `t` and `prev` take.
+const FRAME: usize = 256;
+
+impl Prepared {
+    /// The record that `kind`, `draft` and 128 random bits make.
+    ///
+    /// # Errors
+    ///
+    /// What cannot be in a log, see [`ChainError`].
+    pub fn new(kind: Kind, draft: &Draft, nonce: [u8; 16]) -> Result<Self, ChainError> {
+        #[derive(Serialize)]
+        struct Body<'a> {
+            #[serde(flatten)]
+            draft: &'a Draft,
+            nonce: String,
+        }
+        if kind == Kind::Unknown {
+            return Err(ChainError::UnknownKind);
+        }
+        if kind == Kind::Outcome && draft.of.is_none() {
+            return Err(ChainError::NoIntent);
+        }
+        let nonce = format!("{:032x}", u128::from_be_bytes(nonce));
+        let json = serde_json::to_vec(&Body { draft, nonce }).map_err(|_json| ChainError::Json)?;
+        let mut body = json
+            .strip_prefix(b"{")
+            .and_then(|rest| rest.strip_suffix(b"}"))
+            .ok_or(ChainError::Json)?
+            .to_vec();
+        body.push(b',');
+        if body.len() + FRAME > MAX_LINE {
+            return Err(ChainError::TooLong(body.len() + FRAME));
+        }
+        Ok(Self { kind, body })
+    }
+
+    /// Bytes that the record's line takes at most.
+    pub fn max_len(&self) -> usize {
+        self.body.len() + FRAME
+    }
+}
+
+impl Default for Chain {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Chain {
+    /// The end of an empty log.
+    pub fn new() -> Self {
+        Self { next: 0, prev: Hash::ZERO }
+    }
+
+    /// The end of a log whose last line, without its newline, is `line`.
+    ///
+    /// # Errors
+    ///
+    /// When `line` is no record.
+    pub fn after(line: &[u8]) -> Result<Self, crate::LineError> {
+        let link = Link::parse(line)?;
+        let next = link.seq.checked_add(1).ok_or(crate::LineError::Type { field: "seq" })?;
+        Ok(Self { next, prev: Hash::leaf(line) })
+    }
+
+    /// The sequence number of the record to come.
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// The leaf hash of the last record; [`Hash::ZERO`] when there is none.
+    pub fn prev(&self) -> Hash {
+        self.prev
+    }
+
+    /// Writes the next line, with its newline, to the end of `out` and moves
+    /// on. `time` is RFC 3339 in UTC with microseconds.
+    pub fn append(&mut self, record: &Prepared, time: &str, out: &mut Vec<u8>) -> Receipt {
+        let start = out.len();
+        let (seq, kind, prev) = (self.next, record.kind.as_str(), self.prev);
+        out.extend_from_slice(
+            format!("{{\"v\":{VERSION},\"seq\":{seq},\"kind\":\"{kind}\",\"t\":\"{time}\",")
+                .as_bytes(),
+        );
+        out.extend_from_slice(&record.body);
+        out.extend_from_slice(format!("\"prev\":\"{prev}\"}}").as_bytes());
+        let leaf = Hash::leaf(out.get(start..).unwrap_or_default());
+        out.push(b'\n');
+        *self = Self { next: seq.saturating_add(1), prev: leaf };
+        Receipt { seq, leaf, durable: false }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::AuditRecord;
+
+    const TIME: &str = "2026-11-21T08:00:00.000000Z";
+
+    fn draft() -> Draft {
+        Draft {
+            session: Some("s\"1\n".to_owned()),
+            path: Some("a/żółć\u{1b}".to_owned()),
+            would_deny: Some(true),
+            bytes: Some(7),
+            before: Some(Hash::of(b"x")),
+            counts: Some([("entries".to_owned(), 3)].into()),
+            of: Some(0),
+            ..Draft::default()
+        }
+    }
+
+    #[test]
+    fn a_line_is_the_record_in_the_order_of_the_fields() {
+        let mut chain = Chain::new();
+        let mut out = Vec::new();
+        let first = Prepared::new(Kind::Intent, &Draft::default(), [1; 16]).unwrap();
+        let second = Prepared::new(Kind::Outcome, &draft(), [2; 16]).unwrap();
+        let first = chain.append(&first, TIME, &mut out);
+        let second = chain.append(&second, TIME, &mut out);
+        let lines: Vec<&[u8]> = out.strip_suffix(b"\n").unwrap().split(|b| *b == b'\n').collect();
+        assert_eq!(lines.len(), 2);
+        for (line, receipt) in lines.iter().zip([&first, &second]) {
+            let record = AuditRecord::parse(line).unwrap();
+            assert_eq!(serde_json::to_vec(&record).unwrap(), *line);
+            assert_eq!(Hash::leaf(line), receipt.leaf);
+            assert_eq!(record.seq, receipt.seq);
+        }
+        let record = AuditRecord::parse(lines[1]).unwrap();
+        assert_eq!((record.prev, record.draft), (first.leaf, draft()));
+        assert_eq!(Chain::after(lines[1]).unwrap(), chain);
+    }
+
+    #[test]
+    fn what_cannot_be_read_back_is_not_written() {
+        let long = Draft { reason: Some("x".repeat(MAX_LINE)), ..Draft::default() };
+        assert!(matches!(
+            Prepared::new(Kind::Decision, &long, [0; 16]),
+            Err(ChainError::TooLong(_))
+        ));
+        assert_eq!(
+            Prepared::new(Kind::Unknown, &Draft::default(), [0; 16]),
+            Err(ChainError::UnknownKind)
+        );
+    }
+}

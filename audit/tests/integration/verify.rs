@@ -1,0 +1,195 @@
+//! What needs logs that are too large to commit.
+
+use std::cell::RefCell;
+
+use portcullis_audit::{
+    Chain, DamageKind, Draft, Hash, Kind, MAX_LINE, Position, Prepared, Progress, Reader, Report,
+    SEGMENT_RECORDS, Verifier,
+};
+
+use crate::support::{Log, Memory, of_lines};
+
+fn verify(files: &Memory) -> Report {
+    Verifier::new(files).run().unwrap()
+}
+
+fn damages(files: &Memory) -> Vec<String> {
+    verify(files).damages.iter().map(ToString::to_string).collect()
+}
+
+/// FORMAT.md, "A long log": 65,538 records.
+fn long() -> Log {
+    let mut log = Log::default();
+    for _ in 0..SEGMENT_RECORDS + 2 {
+        log.push_at(Kind::Decision, Draft::default(), "2026-11-21T08:00:00.000000Z");
+    }
+    log
+}
+
+#[test]
+fn a_log_goes_on_in_the_next_segment() {
+    let log = long();
+    let seen = RefCell::new(Vec::new());
+    let report = Verifier::new(&log.files).progress(|at| seen.borrow_mut().push(at)).run().unwrap();
+    assert!(report.is_valid() && report.complete);
+    assert_eq!((report.records, report.segments), (65_538, 2));
+    let head = report.head.unwrap();
+    assert_eq!(head, log.receipts[65_537]);
+    assert_eq!(
+        head.leaf.to_string(),
+        "ba5449a15bb49171f342eeb08a2d031f28be4101ca732617a2e31100d45ce9ce",
+        "the head that FORMAT.md gives for its long log"
+    );
+    let total: usize = log.files.0.values().map(Vec::len).sum();
+    let total = total as u64;
+    assert_eq!(seen.borrow().last(), Some(&Progress { bytes: total, total }));
+    let offset = log.files.0["seg-000001.jsonl"].len() as u64;
+    assert_eq!(report.whole, Position { records: 65_538, segment: 1, offset });
+
+    let mut reader = Reader::new(&log.files, 65_534);
+    for seq in 65_534..65_538 {
+        let entry = reader.next().unwrap().unwrap();
+        assert_eq!((entry.seq(), entry.record().unwrap().seq), (seq, seq));
+    }
+    assert_eq!(reader.next().unwrap(), None);
+}
+
+#[test]
+fn segments_have_exactly_their_records() {
+    let log = long();
+    let split = |files: &Memory, at: usize| -> (Vec<u8>, Vec<u8>) {
+        let first = &files.0["seg-000000.jsonl"];
+        let mut newlines = first.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
+        let (offset, _) = newlines.nth(at - 1).unwrap();
+        (first[..=offset].to_vec(), first[offset + 1..].to_vec())
+    };
+
+    let mut moved = log.files.clone();
+    let (first, rest) = split(&moved, 65_535);
+    let second = [&rest[..], &moved.0["seg-000001.jsonl"]].concat();
+    moved.0.insert("seg-000000.jsonl".to_owned(), first);
+    moved.0.insert("seg-000001.jsonl".to_owned(), second.clone());
+    assert_eq!(
+        damages(&moved)[..2],
+        [
+            "short-segment: seg-000000.jsonl line 65535 (record 65535): the segment ends after 65535 of 65536 records, but is not the last",
+            "wrong-sequence: seg-000001.jsonl line 1 (record 65536): the line is record 65535: it was here before, or is out of order",
+        ]
+    );
+
+    let mut joined = log.files.clone();
+    let second = joined.0.remove("seg-000001.jsonl").unwrap();
+    joined.0.get_mut("seg-000000.jsonl").unwrap().extend(&second);
+    assert_eq!(
+        damages(&joined),
+        [
+            "long-segment: seg-000000.jsonl line 65537 (record 65536): the segment goes on after 65536 records"
+        ]
+    );
+
+    let mut gap = log.files.clone();
+    gap.0.insert("seg-999999999999.jsonl".to_owned(), Vec::new());
+    assert_eq!(
+        damages(&gap),
+        [
+            "short-segment: seg-000001.jsonl line 2 (record 65538): the segment ends after 2 of 65536 records, but is not the last",
+            "missing-segment: seg-000002.jsonl (record 131072): 999999999997 segments from this one on are missing",
+        ]
+    );
+
+    let mut full = log.files.clone();
+    full.0.insert("seg-000001.jsonl".to_owned(), Vec::new());
+    assert!(verify(&full).is_valid(), "a gate died after it made a segment");
+}
+
+#[test]
+fn a_line_that_never_ends_is_not_kept_in_memory() {
+    let mut lines = Log::six().lines();
+    lines[3] = vec![b' '; 40 * MAX_LINE];
+    assert_eq!(
+        damages(&of_lines(&lines)),
+        ["long-line: seg-000000.jsonl line 4 (record 3): the line is longer than 1048576 bytes"]
+    );
+}
+
+#[test]
+fn the_longest_line_is_read() {
+    let record = |length| {
+        let draft = Draft { reason: Some("x".repeat(length)), ..Draft::default() };
+        Prepared::new(Kind::Decision, &draft, [7; 16])
+    };
+    let most = (MAX_LINE - 1000..MAX_LINE).rev().find_map(|length| record(length).ok()).unwrap();
+    let mut log = Log::six();
+    let file = log.files.0.get_mut("seg-000000.jsonl").unwrap();
+    log.chain.append(&most, "2026-11-21T09:00:00.000000Z", file);
+    log.read("after");
+    assert!(verify(&log.files).is_valid());
+}
+
+#[test]
+fn a_ruin_does_not_fill_the_report() {
+    let lines: Vec<_> = (0..5000).map(|_| "ruin").collect();
+    let report = verify(&of_lines(lines));
+    assert!(report.stopped);
+    assert_eq!(report.damages.len(), Report::MOST_DAMAGES);
+    assert_eq!(report.damages[0].kind, DamageKind::MalformedRecord);
+    assert_eq!(report.whole.records, 0);
+}
+
+#[test]
+fn every_changed_byte_is_damage_or_another_head() {
+    let log = Log::six();
+    let bytes = &log.files.0["seg-000000.jsonl"];
+    let head = log.receipts.last().unwrap();
+    for at in 0..bytes.len() {
+        let mut files = log.files.clone();
+        files.0.get_mut("seg-000000.jsonl").unwrap()[at] ^= 1;
+        let report = Verifier::new(&files).expect(head.seq, head.leaf).run().unwrap();
+        assert!(!report.is_valid(), "byte {at}");
+    }
+}
+
+#[test]
+fn a_receipt_is_found_wherever_the_log_was_cut() {
+    let log = Log::six();
+    let bytes = &log.files.0["seg-000000.jsonl"];
+    let head = log.receipts.last().unwrap();
+    for length in 0..bytes.len() {
+        let cut = Memory([("seg-000000.jsonl".to_owned(), bytes[..length].to_vec())].into());
+        let report = Verifier::new(&cut).expect(head.seq, head.leaf).run().unwrap();
+        assert!(!report.is_valid(), "length {length}");
+        assert!(report.whole.offset <= length as u64);
+        let whole = bytes[..length].iter().filter(|byte| **byte == b'\n').count();
+        assert_eq!(report.whole.records, whole as u64);
+    }
+}
+
+#[test]
+fn a_reader_waits_for_the_rest_of_a_line() {
+    use std::{fs, io::Write};
+    let dir = tempfile::tempdir().unwrap();
+    let source = portcullis_audit::Directory::new(dir.path());
+    let mut reader = Reader::new(&source, 0);
+    assert_eq!(reader.next().unwrap(), None, "no segment yet");
+    let lines = Log::six().lines();
+    let mut file = fs::OpenOptions::new();
+    #[expect(clippy::disallowed_methods, reason = "the test's own file")]
+    let mut file =
+        file.create(true).append(true).open(dir.path().join("seg-000000.jsonl")).unwrap();
+    for line in &lines {
+        file.write_all(&line[..20]).unwrap();
+        assert_eq!(reader.next().unwrap(), None);
+        file.write_all(&line[20..]).unwrap();
+        assert_eq!(reader.next().unwrap(), None);
+        file.write_all(b"\n").unwrap();
+        assert_eq!(reader.next().unwrap().unwrap().bytes, *line);
+    }
+}
+
+#[test]
+fn an_empty_chain_has_no_head() {
+    let report = verify(&Memory::default());
+    assert!(report.is_valid() && report.complete);
+    assert_eq!((report.head, report.records), (None, 0));
+    assert_eq!(Chain::new().prev(), Hash::ZERO);
+}

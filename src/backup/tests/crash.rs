@@ -1,0 +1,94 @@
+//! Killed at any point, the vault is whole.
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    process::Stdio,
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+
+use super::*;
+
+#[test]
+fn killed_while_saving_leaves_no_torn_entry() {
+    const TEST: &str = "backup::tests::crash::killed_while_saving_leaves_no_torn_entry";
+    if let Some((_, state)) = role() {
+        save_for_ever(&state);
+    }
+    let house = House::new();
+    let state = house.temp.path().join("state");
+    let (mut kills, mut reported) = (0, 0);
+    for round in 0..40_u64 {
+        let mut child = again(TEST, "save", &state)
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        // Only when it is at work, and at another point each time.
+        lines.next().unwrap().unwrap();
+        std::thread::sleep(Duration::from_micros(500 + round * 371 % 9000));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        kills += 1;
+        let ids: Vec<String> = lines.map_while(Result::ok).collect();
+
+        let vault = open(&state, Retention { versions: u64::MAX, ..ROOMY }).unwrap();
+        assert_eq!(fs::read_dir(state.join("backups/tmp")).unwrap().count(), 0);
+        let listing = vault.entries().unwrap();
+        assert!(listing.damaged.is_empty());
+        for id in ids.iter().filter(|id| id.len() == 31) {
+            vault.verify(&vault.find(id).unwrap()).unwrap();
+            reported += 1;
+        }
+        for entry in &listing.entries {
+            vault.verify(entry).unwrap();
+        }
+        // What it had accounted for is at least what there is.
+        let account = fs::read_to_string(state.join("backups/usage")).unwrap();
+        let account = account.split(' ').nth(1).map_or(0, |total| total.parse().unwrap());
+        assert!(account >= listing.entries.iter().map(|entry| entry.name.size).sum::<u64>());
+    }
+    assert!(kills == 40 && reported > 0);
+}
+
+/// Saves files and trees and says so on standard error.
+fn save_for_ever(state: &Path) -> ! {
+    let house = House::new();
+    fs::create_dir(house.ws("d")).unwrap();
+    for name in 0..5 {
+        fs::write(house.ws(&format!("d/{name}")), vec![name; 30_000]).unwrap();
+    }
+    fs::write(house.ws("f"), vec![5; 100_000]).unwrap();
+    let vault = open(state, Retention { versions: u64::MAX, ..ROOMY }).unwrap();
+    let mut out = std::io::stderr();
+    writeln!(out, "at work").unwrap();
+    loop {
+        for path in ["d", "f"] {
+            let saved = house.save(&vault, path).unwrap();
+            let id = saved.id;
+            vault.keep(saved).unwrap();
+            writeln!(out, "{id}").unwrap();
+        }
+    }
+}
+
+#[test]
+fn opening_beside_a_busy_gate_leaves_its_files_alone() {
+    let house = House::new();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                drop(house.vault(ROOMY));
+            }
+        });
+        let _stop = Raised(&stop);
+        let vault = house.vault(ROOMY);
+        for round in 0..300_u32 {
+            let saved = house.save_bytes(&vault, "f", &round.to_le_bytes()).unwrap();
+            vault.keep(saved).unwrap();
+        }
+    });
+    assert_eq!(house.files().len(), 21);
+}

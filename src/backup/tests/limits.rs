@@ -1,0 +1,169 @@
+//! Retention and a full disk, as a session meets them.
+
+use std::sync::atomic::Ordering;
+
+use super::*;
+
+fn contents(vault: &Vault, name: &str) -> Vec<String> {
+    let listing = vault.entries_of(&path(name)).unwrap();
+    let text = |entry| String::from_utf8(text(vault, entry)).unwrap();
+    listing.entries.iter().map(text).collect()
+}
+
+fn write(house: &House, vault: &Vault, path: &str, bytes: &[u8]) -> Result<(), Error> {
+    house.save_bytes(vault, path, bytes).and_then(|saved| vault.keep(saved))
+}
+
+#[test]
+fn twenty_one_writes_do_not_push_the_original_out() {
+    let house = House::new();
+    let vault = house.vault(ROOMY);
+    for round in 0..50 {
+        write(&house, &vault, "f", format!("version {round}").as_bytes()).unwrap();
+    }
+    let kept = contents(&vault, "f");
+    assert_eq!(kept.len(), 21);
+    assert_eq!(kept[0], "version 0");
+    assert_eq!(kept[1..], (30..50).map(|round| format!("version {round}")).collect::<Vec<_>>());
+}
+
+#[test]
+fn changes_that_fail_push_nothing_out() {
+    let house = House::new();
+    let vault = house.vault(Retention { versions: 3, ..ROOMY });
+    for round in 0..4 {
+        write(&house, &vault, "f", format!("version {round}").as_bytes()).unwrap();
+    }
+    let before = contents(&vault, "f");
+    for _ in 0..30 {
+        let saved = house.save_bytes(&vault, "f", b"never changed").unwrap();
+        vault.discard(saved).unwrap();
+    }
+    assert_eq!(contents(&vault, "f"), before);
+}
+
+#[test]
+fn every_session_keeps_its_own_first_version() {
+    let mut house = House::new();
+    let vault = house.vault(Retention { versions: 1, ..ROOMY });
+    for id in ["one", "two", "three"] {
+        house.session = session(id);
+        for round in 0..5 {
+            write(&house, &vault, "f", format!("{id} {round}").as_bytes()).unwrap();
+        }
+    }
+    assert_eq!(contents(&vault, "f"), ["one 0", "two 0", "three 0", "three 4"]);
+}
+
+#[test]
+fn commands_of_one_agent_count_as_one_session() {
+    let mut house = House::new();
+    let vault = house.vault(Retention { versions: 2, ..ROOMY });
+    for round in 0..9 {
+        house.session = Session { door: Door::Cli, ..session(&format!("command {round}")) };
+        write(&house, &vault, "f", format!("{round}").as_bytes()).unwrap();
+    }
+    assert_eq!(contents(&vault, "f"), ["0", "7", "8"]);
+}
+
+#[test]
+fn a_full_vault_refuses_the_change_and_keeps_what_it_has() {
+    let house = House::new();
+    let vault = house.vault(Retention { size: 10_000, ..ROOMY });
+    write(&house, &vault, "a", &[1; 4000]).unwrap();
+    write(&house, &vault, "b", &[2; 4000]).unwrap();
+    let files = house.files();
+    for _ in 0..3 {
+        assert!(matches!(write(&house, &vault, "c", &[3; 4000]), Err(Error::Full { .. })));
+    }
+    assert!(matches!(write(&house, &vault, "c", &[3; 10_001]), Err(Error::Full { .. })));
+    assert_eq!(house.files(), files);
+    // Later versions of the same file make room for each other.
+    for round in 0..20 {
+        write(&house, &vault, "a", &[round; 500]).unwrap();
+    }
+    assert_eq!(vault.entries_of(&path("a")).unwrap().entries[0].bytes, 4000);
+    assert!(vault.entries().unwrap().entries.iter().map(|e| e.name.size).sum::<u64>() <= 10_000);
+}
+
+#[test]
+fn old_backups_go_with_the_first_save_of_a_day() {
+    let house = House::new();
+    let vault = house.vault(ROOMY);
+    let start = 2_000_000_000_000_000;
+    vault.clock.store(start, Ordering::Relaxed);
+    write(&house, &vault, "old", b"old").unwrap();
+    vault.clock.store(start + 29 * DAY, Ordering::Relaxed);
+    write(&house, &vault, "young", b"young").unwrap();
+    assert_eq!(vault.entries().unwrap().entries.len(), 2);
+    vault.clock.store(start + 31 * DAY, Ordering::Relaxed);
+    write(&house, &vault, "new", b"new").unwrap();
+    let paths: Vec<_> =
+        vault.entries().unwrap().entries.iter().map(|e| e.path.as_str().to_owned()).collect();
+    assert_eq!(paths, ["young", "new"]);
+}
+
+#[test]
+fn a_clock_that_is_set_back_does_not_make_new_versions_the_oldest() {
+    let house = House::new();
+    let vault = house.vault(Retention { versions: 3, ..ROOMY });
+    let start = 2_000_000_000_000_000;
+    for round in 0..10 {
+        vault.clock.store(start - round * DAY / 4, Ordering::Relaxed);
+        write(&house, &vault, "f", format!("{round}").as_bytes()).unwrap();
+    }
+    assert_eq!(contents(&vault, "f"), ["0", "7", "8", "9"]);
+}
+
+#[test]
+fn a_lost_or_damaged_account_is_made_anew() {
+    let house = House::new();
+    let vault = house.vault(Retention { size: 10_000, ..ROOMY });
+    write(&house, &vault, "a", &[1; 4000]).unwrap();
+    let account = house.temp.path().join("state/backups/usage");
+    for damage in
+        ["", "1 00000000000000000000", "nonsense that is longer than an account may be...."]
+    {
+        fs::write(&account, damage).unwrap();
+        let saved = house.save_bytes(&vault, "b", &[2; 4000]).unwrap();
+        assert!(matches!(house.save_bytes(&vault, "c", &[3; 4000]), Err(Error::Full { .. })));
+        vault.discard(saved).unwrap();
+    }
+}
+
+#[test]
+fn a_full_disk_is_said_so_and_leaves_nothing() {
+    const TEST: &str = "backup::tests::limits::a_full_disk_is_said_so_and_leaves_nothing";
+    if let Some((_, state)) = role() {
+        let house = House::new();
+        let vault = open(&state, ROOMY).unwrap();
+        let kept = house.save_bytes(&vault, "small", b"small").unwrap();
+        let full = house.save_bytes(&vault, "large", &vec![1; 2 << 20]);
+        assert!(matches!(full, Err(Error::NoSpace)), "{full:?}");
+        fs::create_dir(house.ws("d")).unwrap();
+        fs::write(house.ws("d/f"), vec![1; 2 << 20]).unwrap();
+        assert!(matches!(house.save(&vault, "d"), Err(Error::NoSpace)));
+        assert_eq!(fs::read_dir(state.join("backups/tmp")).unwrap().count(), 0);
+        let listing = vault.entries().unwrap();
+        assert_eq!((listing.entries.len(), listing.damaged.len()), (1, 0));
+        assert_eq!(listing.entries[0].id, kept.id);
+        // Room again: it goes on.
+        house
+            .save_bytes(&vault, "large", &vec![1; 500_000])
+            .map(|s| vault.keep(s).unwrap())
+            .unwrap();
+        return;
+    }
+    let temp = TempDir::new().unwrap();
+    let script = "mount -t tmpfs -o size=1m tmpfs \"$VAULT_TEST_DIR\" && exec \"$@\"";
+    let test = again(TEST, "tmpfs", temp.path());
+    let output = std::process::Command::new("unshare")
+        .args(["--user", "--map-root-user", "--mount", "sh", "-c", script, "sh"])
+        .arg(test.get_program())
+        .args(test.get_args())
+        .envs(test.get_envs().filter_map(|(name, value)| Some((name, value?))))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"), "{output:?}");
+}

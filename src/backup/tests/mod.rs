@@ -1,0 +1,139 @@
+//! The vault with real files.
+#![expect(clippy::disallowed_methods, reason = "tests look at the disk behind the vault's back")]
+
+mod crash;
+mod limits;
+mod race;
+mod save;
+mod tree;
+
+use std::{
+    fs::{self, File},
+    os::fd::AsFd,
+    path::Path,
+};
+
+use portcullis_audit::Hash;
+use tempfile::TempDir;
+
+use super::*;
+use crate::{
+    model::{Door, OperationKind, Session, WorkspacePath},
+    policy::{Decision, Effect, Retention},
+    workspace::{Follow, Permit, Workspace},
+};
+
+pub(super) const ROOMY: Retention = Retention { versions: 20, days: 30, size: 1 << 30 };
+pub(super) const DAY: i64 = 24 * 60 * 60 * 1_000_000;
+
+/// A state directory and a workspace beside it.
+pub(super) struct House {
+    pub(super) temp: TempDir,
+    pub(super) session: Session,
+}
+
+impl House {
+    pub(super) fn new() -> Self {
+        let temp = TempDir::new().unwrap();
+        fs::create_dir(temp.path().join("state")).unwrap();
+        fs::create_dir(temp.path().join("ws")).unwrap();
+        Self { temp, session: session("one") }
+    }
+
+    pub(super) fn vault(&self, retention: Retention) -> Vault {
+        open(&self.temp.path().join("state"), retention).unwrap()
+    }
+
+    pub(super) fn ws(&self, path: &str) -> std::path::PathBuf {
+        self.temp.path().join("ws").join(path)
+    }
+
+    pub(super) fn save(&self, vault: &Vault, path: &str) -> Result<Saved, Error> {
+        let file = File::open(self.ws(path)).unwrap();
+        let origin = match file.metadata().unwrap().is_dir() {
+            true => Origin::Tree(file.as_fd()),
+            false => Origin::File(file.as_fd()),
+        };
+        vault.save(&self.permit(path), &self.meta(), origin)
+    }
+
+    pub(super) fn save_bytes(
+        &self,
+        vault: &Vault,
+        path: &str,
+        bytes: &[u8],
+    ) -> Result<Saved, Error> {
+        vault.save(&self.permit(path), &self.meta(), Origin::Bytes(bytes))
+    }
+
+    pub(super) fn permit(&self, text: &str) -> Permit {
+        let workspace = Workspace::open(&self.ws("")).unwrap();
+        let resolved = workspace.resolve(&path(text), Follow::No).unwrap();
+        let (effect, rule) = (Effect::Allow, "test".to_owned());
+        Permit::new(resolved, Decision { effect, rule, place: None, reason: None }).unwrap()
+    }
+
+    pub(super) fn meta(&self) -> Meta<'_> {
+        Meta { session: &self.session, operation: OperationKind::Write }
+    }
+
+    /// Names of files in the vault, those being made included, the account not.
+    pub(super) fn files(&self) -> Vec<String> {
+        let mut files = Vec::new();
+        for dir in fs::read_dir(self.temp.path().join("state/backups")).unwrap() {
+            let dir = dir.unwrap();
+            if dir.file_type().unwrap().is_dir() {
+                for file in fs::read_dir(dir.path()).unwrap() {
+                    files.push(file.unwrap().file_name().into_string().unwrap());
+                }
+            }
+        }
+        files
+    }
+}
+
+pub(super) fn open(state: &Path, retention: Retention) -> Result<Vault, Error> {
+    let authority = cap_std::ambient_authority();
+    let state = cap_std::fs::Dir::open_ambient_dir(state, authority).unwrap();
+    Vault::open(&state, retention)
+}
+
+pub(super) fn session(id: &str) -> Session {
+    let agent = "tester".parse().unwrap();
+    Session { id: id.to_owned(), agent, user: "user".to_owned(), door: Door::Acp }
+}
+
+pub(super) fn path(text: &str) -> WorkspacePath {
+    WorkspacePath::parse(text).unwrap()
+}
+
+pub(super) fn text(vault: &Vault, entry: &Entry) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    std::io::Read::read_to_end(&mut vault.content(entry).unwrap(), &mut bytes).unwrap();
+    assert_eq!(Hash::of(&bytes), entry.sha256);
+    bytes
+}
+
+/// Runs this very test again in another process, which sees `role`.
+pub(super) fn again(test: &str, role: &str, directory: &Path) -> std::process::Command {
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--nocapture"]).env("VAULT_TEST_ROLE", role);
+    command.env("VAULT_TEST_DIR", directory);
+    command
+}
+
+/// The role that [`again`] gave this process, and its directory.
+pub(super) fn role() -> Option<(String, std::path::PathBuf)> {
+    let role = std::env::var("VAULT_TEST_ROLE").ok()?;
+    Some((role, std::env::var_os("VAULT_TEST_DIR").unwrap().into()))
+}
+
+/// Raises a flag at the end of a test, also when it fails: other threads that
+/// wait for it must end.
+pub(super) struct Raised<'a>(pub(super) &'a std::sync::atomic::AtomicBool);
+
+impl Drop for Raised<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+}

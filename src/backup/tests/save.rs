@@ -1,0 +1,188 @@
+//! What an entry holds and says.
+
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+
+use rustix::fs::{XattrFlags, fsetxattr};
+
+use super::*;
+
+/// `user::rw-,user:1000:r--,group::r--,mask::r--,other::---` as acl(5) is
+/// encoded in the extended attribute: version 2, then tag, permissions, id.
+pub(crate) const ACL: &[u8] = &[
+    2, 0, 0, 0, //
+    1, 0, 6, 0, 255, 255, 255, 255, //
+    2, 0, 4, 0, 0xe8, 3, 0, 0, //
+    4, 0, 4, 0, 255, 255, 255, 255, //
+    16, 0, 4, 0, 255, 255, 255, 255, //
+    32, 0, 0, 0, 255, 255, 255, 255,
+];
+
+#[test]
+fn a_file_comes_back_with_all_that_belongs_to_it() {
+    let house = House::new();
+    fs::write(house.ws("a.txt"), b"old words").unwrap();
+    let file = File::open(house.ws("a.txt")).unwrap();
+    fsetxattr(&file, "system.posix_acl_access", ACL, XattrFlags::empty()).unwrap();
+    file.set_permissions(fs::Permissions::from_mode(0o6750)).unwrap();
+    let facts = file.metadata().unwrap();
+
+    let vault = house.vault(ROOMY);
+    let saved = house.save(&vault, "a.txt").unwrap();
+    assert_eq!((saved.sha256, saved.bytes), (Hash::of(b"old words"), 9));
+    fs::write(house.ws("a.txt"), b"new words, written to the same inode").unwrap();
+
+    let entry = vault.find(&saved.id.to_string()).unwrap();
+    vault.keep(saved).unwrap();
+    vault.verify(&entry).unwrap();
+    assert_eq!(text(&vault, &entry), b"old words");
+    assert_eq!(entry.path.as_str(), "a.txt");
+    assert_eq!((entry.session.as_str(), entry.agent.as_str()), ("one", "tester"));
+    assert_eq!((entry.kind, entry.operation), (EntryKind::File, OperationKind::Write));
+    let attributes = entry.attributes.unwrap();
+    assert_eq!(attributes.mode, facts.mode() & 0o7777);
+    assert_eq!(attributes.mode & 0o6000, 0o6000);
+    assert_eq!((attributes.uid, attributes.gid), (facts.uid(), facts.gid()));
+    assert_eq!(attributes.mtime, facts.mtime());
+    assert_eq!(i64::from(attributes.mtime_nanos), facts.mtime_nsec());
+    // The mask follows the mode that was set after it.
+    let acl = attributes.acl.unwrap();
+    assert_eq!(acl.len(), ACL.len());
+    assert_eq!(acl[12..20], ACL[12..20]);
+}
+
+#[test]
+fn the_vault_is_private_and_shares_no_inode() {
+    let house = House::new();
+    fs::write(house.ws("a"), b"x").unwrap();
+    fs::set_permissions(house.ws("a"), fs::Permissions::from_mode(0o777)).unwrap();
+    let vault = house.vault(ROOMY);
+    house.save(&vault, "a").map(|saved| vault.keep(saved).unwrap()).unwrap();
+    assert_eq!(fs::metadata(house.ws("a")).unwrap().nlink(), 1);
+    let mut pending = vec![house.temp.path().join("state/backups")];
+    let mut files = 0;
+    while let Some(path) = pending.pop() {
+        let facts = fs::symlink_metadata(&path).unwrap();
+        assert_eq!(facts.mode() & 0o077, 0, "{path:?}");
+        if facts.is_dir() {
+            pending.extend(fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
+        } else {
+            files += 1;
+        }
+    }
+    assert_eq!(files, 2, "an entry and the account");
+}
+
+#[test]
+fn links_and_buffers_are_kept_as_such() {
+    let house = House::new();
+    let vault = house.vault(ROOMY);
+    let link = vault.save(&house.permit("l"), &house.meta(), Origin::Link(b"../\xff")).unwrap();
+    let buffer = house.save_bytes(&vault, "b", b"").unwrap();
+    let listing = vault.entries().unwrap();
+    let kinds: Vec<_> = listing.entries.iter().map(|e| (e.id, e.kind, text(&vault, e))).collect();
+    assert_eq!(
+        kinds,
+        [
+            (link.id, EntryKind::Link, b"../\xff".to_vec()),
+            (buffer.id, EntryKind::Buffer, Vec::new())
+        ]
+    );
+}
+
+#[test]
+fn only_regular_files_are_kept_as_files() {
+    let house = House::new();
+    let vault = house.vault(ROOMY);
+    for path in ["/dev/null", "/"] {
+        let file = File::open(path).unwrap();
+        let saved = vault.save(&house.permit("x"), &house.meta(), Origin::File(file.as_fd()));
+        assert!(matches!(saved, Err(Error::NotRegular)), "{path}");
+    }
+    assert!(house.files().is_empty());
+}
+
+#[test]
+fn a_discarded_copy_leaves_nothing_and_frees_its_room() {
+    let house = House::new();
+    let vault = house.vault(Retention { size: 1000, ..ROOMY });
+    for _ in 0..10 {
+        let saved = house.save_bytes(&vault, "a", &[7; 400]).unwrap();
+        vault.discard(saved).unwrap();
+    }
+    assert!(house.files().is_empty());
+}
+
+#[test]
+fn a_planted_link_or_file_is_not_taken_for_the_vault() {
+    let house = House::new();
+    let elsewhere = house.temp.path().join("elsewhere");
+    fs::create_dir(&elsewhere).unwrap();
+    let state = house.temp.path().join("state");
+    symlink(&elsewhere, state.join("backups")).unwrap();
+    assert!(matches!(open(&state, ROOMY), Err(Error::Foreign("backups"))));
+    fs::remove_file(state.join("backups")).unwrap();
+    fs::write(state.join("backups"), b"").unwrap();
+    assert!(matches!(open(&state, ROOMY), Err(Error::Foreign("backups"))));
+    fs::remove_file(state.join("backups")).unwrap();
+    fs::create_dir(state.join("backups")).unwrap();
+    symlink(elsewhere.join("usage"), state.join("backups/usage")).unwrap();
+    assert!(matches!(open(&state, ROOMY), Err(Error::Foreign("backups/usage"))));
+    fs::remove_file(state.join("backups/usage")).unwrap();
+    fs::set_permissions(state.join("backups"), fs::Permissions::from_mode(0o755)).unwrap();
+    let vault = open(&state, ROOMY).unwrap();
+    assert_eq!(fs::metadata(state.join("backups")).unwrap().mode() & 0o777, 0o700);
+
+    let saved = house.save_bytes(&vault, "a", b"").unwrap();
+    vault.discard(saved).unwrap();
+    let shard = super::super::name::PathKey::of(&path("a")).shard();
+    fs::remove_dir(state.join("backups").join(&shard)).unwrap();
+    symlink(&elsewhere, state.join("backups").join(&shard)).unwrap();
+    assert!(house.save_bytes(&vault, "a", b"").is_err());
+    assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
+}
+
+#[test]
+fn ids_may_be_shortened_while_they_are_unique() {
+    let house = House::new();
+    let vault = house.vault(ROOMY);
+    vault.clock.store(1_793_707_262_000_000, std::sync::atomic::Ordering::Relaxed);
+    let first = house.save_bytes(&vault, "a", b"1").unwrap();
+    vault.clock.store(1_793_707_263_000_000, std::sync::atomic::Ordering::Relaxed);
+    let second = house.save_bytes(&vault, "b", b"2").unwrap();
+    assert_eq!(vault.find(first.id.to_string().split_at(15).0).unwrap().id, first.id);
+    assert_eq!(vault.find(&second.id.to_string()).unwrap().id, second.id);
+    assert!(matches!(vault.find("20261103T"), Err(Error::Ambiguous(_))));
+    assert!(matches!(vault.find(""), Err(Error::Ambiguous(_))));
+    assert!(matches!(vault.find("2025"), Err(Error::Unknown(_))));
+}
+
+#[test]
+fn damage_is_found_before_content_is_used() {
+    let house = House::new();
+    fs::write(house.ws("a"), b"good content").unwrap();
+    let vault = house.vault(ROOMY);
+    let saved = house.save(&vault, "a").unwrap();
+    let entry = vault.find(&saved.id.to_string()).unwrap();
+    let shard = entry.name.key.shard();
+    let file = house.temp.path().join("state/backups").join(shard).join(entry.name.to_string());
+    let whole = fs::read(&file).unwrap();
+
+    let mut bytes = whole.clone();
+    bytes[3] ^= 1;
+    fs::write(&file, &bytes).unwrap();
+    assert!(matches!(vault.verify(&entry), Err(Error::Damaged(_))));
+    let read = std::io::Read::read_to_end(&mut vault.content(&entry).unwrap(), &mut Vec::new());
+    assert_eq!(read.unwrap_err().kind(), std::io::ErrorKind::InvalidData);
+
+    for cut in [0, 1, 11, 13, 60, whole.len() - 1] {
+        fs::write(&file, &whole[..cut]).unwrap();
+        let listing = vault.entries().unwrap();
+        assert_eq!((listing.entries.len(), listing.damaged.as_slice()), (0, &[entry.id][..]));
+    }
+    for place in 12..whole.len() {
+        let mut bytes = whole.clone();
+        bytes[place] ^= 0x20;
+        fs::write(&file, &bytes).unwrap();
+        assert!(matches!(vault.find(&entry.id.to_string()), Err(Error::Damaged(_))), "{place}");
+    }
+}

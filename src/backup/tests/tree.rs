@@ -1,0 +1,141 @@
+//! Trees: what is kept, what is refused, how deep.
+
+use std::os::unix::{
+    ffi::OsStrExt,
+    fs::{PermissionsExt, symlink},
+};
+
+use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
+
+use super::*;
+
+fn nodes(vault: &Vault, entry: &Entry) -> Vec<(u64, String, NodeKind, Vec<u8>)> {
+    let mut tree = vault.tree(entry).unwrap();
+    let mut nodes = Vec::new();
+    while let Some(node) = tree.next_node().unwrap() {
+        let mut content = node.target.clone().unwrap_or_default();
+        if node.kind == NodeKind::File {
+            let mut stored = tree.content(&node).unwrap();
+            std::io::Read::read_to_end(&mut stored, &mut content).unwrap();
+        }
+        nodes.push((node.depth, node.name, node.kind, content));
+    }
+    nodes
+}
+
+fn plant(house: &House) {
+    fs::create_dir_all(house.ws("d/sub/empty")).unwrap();
+    fs::write(house.ws("d/a.txt"), b"alpha").unwrap();
+    fs::write(house.ws("d/sub/b"), b"").unwrap();
+    fs::write(house.ws("d/sub/c\n"), vec![9; 300_000]).unwrap();
+    symlink("/etc/passwd", house.ws("d/link")).unwrap();
+    fs::set_permissions(house.ws("d/sub/empty"), fs::Permissions::from_mode(0o1705)).unwrap();
+}
+
+#[test]
+fn a_tree_is_kept_with_empty_directories_modes_and_links() {
+    let house = House::new();
+    plant(&house);
+    let vault = house.vault(ROOMY);
+    let saved = house.save(&vault, "d").unwrap();
+    let dir = File::open(house.ws("d")).unwrap();
+    assert_eq!(fingerprint(dir.as_fd()).unwrap(), saved.sha256);
+    assert_eq!(saved.bytes, 300_005);
+
+    let entry = vault.find(&saved.id.to_string()).unwrap();
+    vault.verify(&entry).unwrap();
+    assert_eq!((entry.kind, entry.nodes), (EntryKind::Tree, Some(7)));
+    let (d, f, l) = (NodeKind::Directory, NodeKind::File, NodeKind::Link);
+    assert_eq!(
+        nodes(&vault, &entry),
+        [
+            (0, "".to_owned(), d, vec![]),
+            (1, "a.txt".to_owned(), f, b"alpha".to_vec()),
+            (1, "link".to_owned(), l, b"/etc/passwd".to_vec()),
+            (1, "sub".to_owned(), d, vec![]),
+            (2, "b".to_owned(), f, vec![]),
+            (2, "c\n".to_owned(), f, vec![9; 300_000]),
+            (2, "empty".to_owned(), d, vec![]),
+        ]
+    );
+    assert_eq!(house.files().len(), 1, "one file, nothing unfinished");
+}
+
+#[test]
+fn the_fingerprint_tells_every_difference() {
+    let house = House::new();
+    plant(&house);
+    let print = || fingerprint(File::open(house.ws("d")).unwrap().as_fd()).unwrap();
+    let mut seen = vec![print()];
+    let mut differs = |what: &str| {
+        let now = print();
+        assert!(!seen.contains(&now), "{what}");
+        seen.push(now);
+    };
+    fs::write(house.ws("d/a.txt"), b"alphb").unwrap();
+    differs("content");
+    fs::set_permissions(house.ws("d/a.txt"), fs::Permissions::from_mode(0o600)).unwrap();
+    differs("mode");
+    fs::rename(house.ws("d/a.txt"), house.ws("d/b.txt")).unwrap();
+    differs("name");
+    fs::rename(house.ws("d/b.txt"), house.ws("d/sub/b.txt")).unwrap();
+    differs("place");
+    fs::remove_dir(house.ws("d/sub/empty")).unwrap();
+    differs("an empty directory less");
+    fs::remove_file(house.ws("d/link")).unwrap();
+    symlink("/etc/shadow", house.ws("d/link")).unwrap();
+    differs("a link's target");
+}
+
+#[test]
+fn a_tree_that_cannot_be_given_back_is_refused() {
+    let house = House::new();
+    let vault = house.vault(ROOMY);
+    let refused = |make: &dyn Fn(&Path)| {
+        fs::create_dir(house.ws("d")).unwrap();
+        make(&house.ws("d"));
+        let error = house.save(&vault, "d").unwrap_err();
+        assert!(house.files().is_empty(), "nothing is left behind");
+        fs::remove_dir_all(house.ws("d")).unwrap();
+        error
+    };
+    let fifo = refused(&|d| {
+        let kind = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(CWD, d.join("fifo"), kind, Mode::RUSR, 0).unwrap();
+    });
+    assert!(matches!(fifo, Error::Special), "{fifo}");
+    let socket = refused(&|d| {
+        std::os::unix::net::UnixListener::bind(d.join("socket")).unwrap();
+    });
+    assert!(matches!(socket, Error::Special), "{socket}");
+    let name = refused(&|d| {
+        fs::write(d.join(std::ffi::OsStr::from_bytes(b"\xff")), b"").unwrap();
+    });
+    assert!(matches!(name, Error::NotUtf8), "{name}");
+}
+
+#[test]
+fn a_tree_ten_thousand_deep_is_kept() {
+    const DEPTH: u64 = 10_000;
+    let house = House::new();
+    fs::create_dir(house.ws("d")).unwrap();
+    let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let mut dir = openat(CWD, house.ws("d"), flags, Mode::empty()).unwrap();
+    for _ in 0..DEPTH {
+        mkdirat(&dir, "n", Mode::RWXU).unwrap();
+        dir = openat(&dir, "n", flags, Mode::empty()).unwrap();
+    }
+    drop(dir);
+    let vault = house.vault(ROOMY);
+    // As little stack as a thread gets anywhere.
+    let saved = std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().stack_size(128 * 1024);
+        thread.spawn_scoped(scope, || house.save(&vault, "d")).unwrap().join().unwrap()
+    });
+    let saved = saved.unwrap();
+    let entry = vault.find(&saved.id.to_string()).unwrap();
+    vault.verify(&entry).unwrap();
+    assert_eq!(entry.nodes, Some(DEPTH + 1));
+    let dir = File::open(house.ws("d")).unwrap();
+    assert_eq!(fingerprint(dir.as_fd()).unwrap(), saved.sha256);
+}

@@ -1,0 +1,134 @@
+//! Which records `audit show` shows.
+
+use std::str::FromStr;
+
+use jiff::{SignedDuration, Timestamp, civil::Date, tz::TimeZone};
+use portcullis_audit::AuditRecord;
+
+/// The filters, which must all match.
+#[derive(Debug, clap::Args)]
+pub(super) struct Filter {
+    /// From this time on: `2026-11-21`, `2026-11-21T08:00:00Z`, or how long ago: `90m`, `2d`
+    #[arg(long, value_name = "TIME")]
+    since: Option<Since>,
+    /// Of this session, or of all whose identifier begins so
+    #[arg(long, value_name = "ID")]
+    session: Option<String>,
+    /// Of this agent
+    #[arg(long, value_name = "NAME")]
+    agent: Option<String>,
+    /// Of this operation, such as `write`; may be given several times
+    #[arg(long, value_name = "OPERATION")]
+    op: Vec<String>,
+    /// About this path of the workspace or what is below it; may be given several times
+    #[arg(long, value_name = "PATH")]
+    path: Vec<Below>,
+    /// Decided so: `allow` or `deny`
+    #[arg(long, value_name = "DECISION")]
+    decision: Option<String>,
+    /// Of this kind: start, decision, intent, outcome, recovered, policy, stop; may be given
+    /// several times
+    #[arg(long, value_name = "KIND")]
+    kind: Vec<String>,
+}
+
+impl Filter {
+    /// Whether all filters match.
+    pub(super) fn matches(&self, record: &AuditRecord) -> bool {
+        let draft = &record.draft;
+        let is = |wanted: &Option<String>, value: &Option<String>| {
+            wanted.as_ref().is_none_or(|wanted| value.as_ref() == Some(wanted))
+        };
+        let one_of = |wanted: &[String], value: Option<&str>| {
+            wanted.is_empty() || wanted.iter().any(|wanted| Some(wanted.as_str()) == value)
+        };
+        let paths = [&draft.path, &draft.resolved, &draft.to];
+        self.since.as_ref().is_none_or(|since| record.t >= since.0)
+            && self.session.as_ref().is_none_or(|wanted| {
+                draft.session.as_ref().is_some_and(|session| session.starts_with(wanted))
+            })
+            && is(&self.agent, &draft.agent)
+            && is(&self.decision, &draft.decision)
+            && one_of(&self.op, draft.op.as_deref())
+            && one_of(&self.kind, Some(record.kind.as_str()))
+            && (self.path.is_empty()
+                || paths.into_iter().flatten().any(|path| self.path.iter().any(|b| b.holds(path))))
+    }
+}
+
+/// A moment in the form of a record's `t`, with which it compares as text.
+#[derive(Debug, Clone)]
+struct Since(String);
+
+impl FromStr for Since {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let moment = text
+            .parse::<Timestamp>()
+            .ok()
+            .or_else(|| {
+                let date: Date = text.parse().ok()?;
+                Some(date.to_zoned(TimeZone::UTC).ok()?.timestamp())
+            })
+            .or_else(|| Timestamp::now().checked_sub(ago(text)?).ok());
+        let moment = moment.ok_or("expected a date, a time with its zone, or how long ago")?;
+        Ok(Self(format!("{moment:.6}")))
+    }
+}
+
+/// `90m`, `2h30m` and, since days of a log need no calendar, `2d` and `1w`.
+fn ago(text: &str) -> Option<SignedDuration> {
+    let days = |suffix, each: i64| {
+        let number: i64 = text.strip_suffix(suffix)?.parse().ok()?;
+        SignedDuration::try_from_hours(number.checked_mul(each)?)
+    };
+    days('d', 24).or_else(|| days('w', 7 * 24)).or_else(|| text.parse().ok())
+}
+
+/// A path with what is below it.
+#[derive(Debug, Clone)]
+struct Below(String);
+
+impl FromStr for Below {
+    type Err = std::convert::Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let path = text.strip_prefix("./").unwrap_or(text);
+        Ok(Self(path.trim_end_matches('/').to_owned()))
+    }
+}
+
+impl Below {
+    fn holds(&self, path: &str) -> bool {
+        let rest = path.strip_prefix(self.0.as_str());
+        matches!(&*self.0, "" | ".") || rest.is_some_and(|r| r.is_empty() || r.starts_with('/'))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments() {
+        let since = |text: &str| text.parse::<Since>().map(|since| since.0);
+        assert_eq!(since("2026-11-21").unwrap(), "2026-11-21T00:00:00.000000Z");
+        assert_eq!(since("2026-11-21T08:00:00+02:00").unwrap(), "2026-11-21T06:00:00.000000Z");
+        let now = format!("{:.6}", Timestamp::now());
+        for past in ["90m", "2h 30m", "2d", "1w", "0s"] {
+            assert!(since(past).unwrap() <= now, "{past}");
+        }
+        for wrong in ["", "yesterday", "2026-13-01", "-", "99999999999999999999d"] {
+            assert!(since(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn paths() {
+        let holds = |above: &str, path: &str| above.parse::<Below>().is_ok_and(|b| b.holds(path));
+        assert!(holds("src", "src") && holds("src/", "src/a/b") && holds("./src", "src/a"));
+        assert!(!holds("src", "srcs") && !holds("src", "a/src"));
+        assert!(holds(".", "anything") && holds("./", "anything"));
+    }
+}

@@ -1,0 +1,101 @@
+//! `portcullis audit`: verify, show and repair the log.
+
+mod filter;
+mod recover;
+mod show;
+mod verify;
+
+use std::{
+    io::{self, Write as _},
+    path::PathBuf,
+    process::ExitCode,
+};
+
+use super::{
+    failure::{Context as _, Failure},
+    state,
+};
+use crate::workspace::Workspace;
+
+/// Verify, show and repair the audit log
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    Verify(verify::Args),
+    Show(Box<show::Args>),
+    Recover(recover::Args),
+}
+
+/// Runs the command.
+pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
+    match args.command {
+        Command::Verify(args) => verify::run(args),
+        Command::Show(args) => show::run(&args),
+        Command::Recover(args) => recover::run(args),
+    }
+}
+
+/// Which log: the common options, of which a log needs only where it is.
+/// `--agent` is a filter of `show` instead.
+#[derive(Debug, Clone, clap::Args)]
+struct Place {
+    /// The directory that the agent works in
+    #[arg(long, value_name = "DIR", default_value = ".", env = "PORTCULLIS_WORKSPACE")]
+    workspace: PathBuf,
+    /// Where log and backups are kept [default: a directory of the workspace's
+    /// own under $XDG_STATE_HOME/portcullis]
+    #[arg(long, value_name = "DIR", env = "PORTCULLIS_STATE")]
+    state: Option<PathBuf>,
+    /// Accepted like everywhere, but without meaning here
+    #[arg(long, value_name = "FILE|NAME", hide = true)]
+    policy: Option<String>,
+}
+
+impl Place {
+    /// The state directory.
+    fn state(&self) -> Result<PathBuf, Failure> {
+        if let Some(state) = &self.state {
+            return Ok(state.clone());
+        }
+        let shown = self.workspace.display();
+        let workspace = Workspace::open(&self.workspace)
+            .or_fail(format_args!("cannot open the workspace `{shown}`"))?;
+        state::default_directory(workspace.root())
+    }
+
+    /// The log's directory.
+    fn log(&self) -> Result<PathBuf, Failure> {
+        Ok(self.state()?.join("audit"))
+    }
+}
+
+/// Says that there is no log, or why it cannot be read.
+fn unreadable(directory: &std::path::Path, error: &io::Error) -> Failure {
+    let shown = directory.display();
+    match error.kind() {
+        io::ErrorKind::NotFound => Failure::new(format_args!("there is no audit log at `{shown}`"))
+            .help(
+                "name the workspace with --workspace DIR, or the state directory with --state DIR",
+            ),
+        io::ErrorKind::PermissionDenied => {
+            Failure::new(format_args!("cannot read the audit log at `{shown}`: {error}"))
+                .help("run the command as the user whose gate writes the log")
+        }
+        _ => Failure::new(format_args!("cannot read the audit log at `{shown}`: {error}")),
+    }
+}
+
+/// Prints a line to stdout; `false` when nobody reads any more.
+fn print(line: &str) -> Result<bool, Failure> {
+    let mut out = io::stdout().lock();
+    match out.write_all(line.as_bytes()).and_then(|()| out.write_all(b"\n")) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(Failure::new(format_args!("cannot print: {error}"))),
+    }
+}

@@ -1,0 +1,72 @@
+//! `portcullis audit recover`: set a damaged end of the log aside.
+
+use std::{
+    io::{self, IsTerminal as _, Write as _},
+    process::ExitCode,
+};
+
+use super::{Place, print, unreadable};
+use crate::{
+    cli::{
+        failure::{Context as _, Failure},
+        state,
+    },
+    ledger,
+    model::Escaped,
+};
+
+/// Set a damaged end of the log aside, so that gates can start again
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Nothing is thrown away: everything from the first damage on is moved to \
+    `audit/quarantine` in the\nstate directory, and a record with its hash and size goes on from \
+    the last record before it.\nStop the gates first. A log whose last line is torn needs no \
+    repair: the next gate does it.")]
+pub(super) struct Args {
+    #[command(flatten)]
+    place: Place,
+    /// Do it without asking
+    #[arg(long)]
+    yes: bool,
+}
+
+pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
+    let path = args.place.state()?;
+    let directory = path.join("audit");
+    portcullis_audit::Source::list(&portcullis_audit::Directory::new(&directory))
+        .map_err(|error| unreadable(&directory, &error))?;
+    let (_, state) = state::open(&path)?;
+    let plan = ledger::plan(&state).or_fail("cannot look at the audit log")?;
+    let Some(first) = plan.damages.first() else {
+        print("the log is whole: nothing to recover")?;
+        return Ok(ExitCode::SUCCESS);
+    };
+    print(&format!("first damage: {}", Escaped(&first.to_string())))?;
+    print(&format!("kept: the first {} records", plan.keep.records))?;
+    for (segment, from, bytes) in &plan.aside {
+        print(&format!("set aside: {bytes} bytes of {segment} from byte {from} on"))?;
+    }
+    for name in &plan.strangers {
+        print(&format!("set aside: the file {}", Escaped(name)))?;
+    }
+    if !args.yes && !agreed()? {
+        return Err(Failure::new("nothing was changed"));
+    }
+    ledger::recover(&state, &plan).or_fail("cannot recover the audit log")?;
+    print(
+        "done: gates can start again; `portcullis audit show --kind recovered` shows the record",
+    )?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Asks the person at the terminal.
+fn agreed() -> Result<bool, Failure> {
+    if !io::stdin().is_terminal() {
+        return Err(Failure::new("nothing was changed: nobody is there to agree")
+            .help("give --yes to do it without asking"));
+    }
+    eprint!("set this aside? [y/N] ");
+    io::stderr().flush().or_fail("cannot ask")?;
+    let mut answer = String::new();
+    io::stdin().read_line(&mut answer).or_fail("cannot read the answer")?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}

@@ -1,0 +1,218 @@
+//! `portcullis audit show`: the records, for people and for programs.
+
+use std::{collections::VecDeque, path::Path, process::ExitCode, thread, time::Duration};
+
+use portcullis_audit::{AuditRecord, Directory, Entry, Kind, Reader, Segment, Source as _};
+
+use super::{Place, filter::Filter, print, unreadable};
+use crate::{cli::failure::Failure, model::Escaped};
+
+/// How often a followed log is looked at.
+const POLL: Duration = Duration::from_millis(200);
+
+/// Print records, oldest first
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    portcullis audit show --last 20\n  \
+    portcullis audit show --decision deny --since 2h\n  \
+    portcullis audit show --follow --op write --path src/\n\n\
+    Shows what the log says; `portcullis audit verify` says whether the log is whole.")]
+pub(super) struct Args {
+    #[command(flatten)]
+    place: Place,
+    #[command(flatten)]
+    filter: Filter,
+    /// Only the last N of the records
+    #[arg(short = 'n', long, value_name = "N")]
+    last: Option<usize>,
+    /// Go on with new records as they come (starts with the last ten)
+    #[arg(short, long)]
+    follow: bool,
+    /// Print the lines of the log as they are
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let directory = args.place.log()?;
+    let source = Directory::new(&directory);
+    let mut show = Show { args, directory: &directory, not_records: 0 };
+    let segments = show.segments(&source)?;
+    let last = args.last.or(args.follow.then_some(10));
+    let mut reader = match last {
+        Some(last) => show.last(&source, &segments, last)?,
+        None => Some(Reader::new(&source, segments.first().map_or(0, |first| first.first()))),
+    };
+    while let Some(reader) = &mut reader {
+        match reader.next().map_err(|error| unreadable(&directory, &error))? {
+            Some(entry) => {
+                if let Some(record) = show.wanted(&entry)
+                    && !show.entry(&entry, &record)?
+                {
+                    break;
+                }
+            }
+            None if args.follow => thread::sleep(POLL),
+            None => break,
+        }
+    }
+    if show.not_records > 0 {
+        let count = show.not_records;
+        return Err(Failure::new(format_args!("{count} lines of the log are no records"))
+            .help("`portcullis audit verify` says what is wrong"));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+struct Show<'a> {
+    args: &'a Args,
+    directory: &'a Path,
+    /// Lines that are no records.
+    not_records: u64,
+}
+
+impl Show<'_> {
+    fn segments(&self, source: &Directory) -> Result<Vec<Segment>, Failure> {
+        let entries = source.list().map_err(|error| unreadable(self.directory, &error))?;
+        let mut segments: Vec<_> =
+            entries.iter().filter_map(|entry| Segment::from_name(&entry.name)).collect();
+        segments.sort();
+        Ok(segments)
+    }
+
+    /// The record, when the filters want it.
+    fn wanted(&mut self, entry: &Entry) -> Option<AuditRecord> {
+        match entry.record() {
+            Ok(record) => self.args.filter.matches(&record).then_some(record),
+            Err(_damage) => {
+                self.not_records += 1;
+                None
+            }
+        }
+    }
+
+    /// Prints the last `count` wanted records, reading segments from the end.
+    /// Returns a reader of what comes after them; `None` when nobody reads.
+    fn last<'s>(
+        &mut self,
+        source: &'s Directory,
+        segments: &[Segment],
+        count: usize,
+    ) -> Result<Option<Reader<'s, Directory>>, Failure> {
+        let mut found: VecDeque<(Entry, AuditRecord)> = VecDeque::new();
+        let mut end = segments.last().map_or(0, |last| last.first());
+        for segment in segments.iter().rev() {
+            let mut here = VecDeque::new();
+            let room = count - found.len();
+            let mut reader = Reader::new(source, segment.first());
+            while let Some(entry) =
+                reader.next().map_err(|error| unreadable(self.directory, &error))?
+            {
+                if entry.segment != *segment {
+                    break;
+                }
+                end = end.max(entry.seq().saturating_add(1));
+                if let Some(record) = self.wanted(&entry) {
+                    here.push_back((entry, record));
+                    if here.len() > room {
+                        here.pop_front();
+                    }
+                }
+            }
+            here.append(&mut found);
+            found = here;
+            if found.len() == count {
+                break;
+            }
+        }
+        for (entry, record) in found {
+            if !self.entry(&entry, &record)? {
+                return Ok(None);
+            }
+        }
+        Ok(Some(Reader::new(source, end)))
+    }
+
+    /// Prints one; `false` when nobody reads any more.
+    fn entry(&self, entry: &Entry, record: &AuditRecord) -> Result<bool, Failure> {
+        if self.args.json {
+            return print(&String::from_utf8_lossy(&entry.bytes));
+        }
+        print(&line(record))
+    }
+}
+
+/// One record for people: what everybody looks for at a fixed place, the rest
+/// behind it.
+fn line(record: &AuditRecord) -> String {
+    let draft = &record.draft;
+    let dash = "-".to_owned();
+    let text = |text: &Option<String>| text.as_deref().map_or_else(|| dash.clone(), escaped);
+    let verdict = match record.kind {
+        Kind::Outcome | Kind::Recovered => text(&draft.result),
+        _ => text(&draft.decision),
+    };
+    // Microseconds only help programs.
+    let time = record.t.get(..19).unwrap_or(&record.t).replace('T', " ");
+    let mut line = format!(
+        "{:>6}  {time}  {:<9}  {verdict:<5}  {:<7}  {:<12}  {}",
+        record.seq,
+        record.kind,
+        text(&draft.op),
+        text(&draft.agent),
+        text(&draft.path),
+    );
+    let mut more = |name: &str, value: &Option<String>| {
+        if let Some(value) = value {
+            line += &format!("  {name}={}", escaped(value));
+        }
+    };
+    more("to", &draft.to);
+    more("resolved", &draft.resolved);
+    more("rule", &draft.rule);
+    if record.kind != Kind::Outcome && record.kind != Kind::Recovered {
+        more("result", &draft.result);
+    }
+    more("reason", &draft.reason);
+    more("of", &draft.of.map(|of| of.to_string()));
+    more("bytes", &draft.bytes.map(|bytes| bytes.to_string()));
+    more("backup", &draft.backup);
+    line.trim_end().to_owned()
+}
+
+/// Untrusted text, in quotes where blanks in it could pass for columns.
+fn escaped(text: &str) -> String {
+    let shown = Escaped(text).to_string();
+    if text.is_empty() || text.contains([' ', '=', '"']) { format!("\"{shown}\"") } else { shown }
+}
+
+#[cfg(test)]
+mod tests {
+    use portcullis_audit::{Draft, Hash};
+
+    use super::*;
+
+    #[test]
+    fn a_record_is_one_line_whatever_is_in_it() {
+        let draft = Draft {
+            op: Some("rename".to_owned()),
+            agent: Some("coder".to_owned()),
+            path: Some("a\n\u{1b}[2J\u{202e}b c".to_owned()),
+            to: Some("d".to_owned()),
+            decision: Some("deny".to_owned()),
+            rule: Some("ci".to_owned()),
+            reason: Some("CI changes need a person".to_owned()),
+            ..Draft::default()
+        };
+        let record = AuditRecord {
+            v: 1,
+            seq: 7,
+            kind: Kind::Decision,
+            t: "2026-11-21T08:00:00.123456Z".to_owned(),
+            draft,
+            nonce: String::new(),
+            prev: Hash::ZERO,
+        };
+        insta::assert_snapshot!(line(&record), @r#"     7  2026-11-21 08:00:00  decision   deny   rename   coder         "a\n\u{1b}[2J\u{202e}b c"  to=d  rule=ci  reason="CI changes need a person""#);
+    }
+}

@@ -1,0 +1,244 @@
+//! `portcullis backup diff`: what changed since a backup was made.
+//!
+//! Both sides are read through the gate, as the policy allows.
+
+use std::{
+    collections::BTreeMap,
+    io::{self, IsTerminal as _, Write},
+    process::ExitCode,
+};
+
+use portcullis_audit::Hash;
+use serde_json::{Value, json};
+use similar::TextDiff;
+
+use super::{finish, named};
+use crate::{
+    backup::{Entry, EntryKind, NodeKind, Trail},
+    cli::{
+        failure::{Context as _, Failure},
+        local::LocalGate,
+        options::Common,
+    },
+    gateway::{Error, ErrorKind, Output, Refusal},
+    model::{Encoding, Escaped, LineRange, Operation, WorkspacePath},
+    ops::{self, Source},
+};
+
+/// Compare a backup with what is there now
+///
+/// Prints a unified diff; of a tree the paths that differ: `M` changed, `D` no
+/// longer there, `A` not there before, `?` not to be read under this policy.
+/// Targets of links in a tree are not compared.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    common: Common,
+    /// An id, the beginning of one, or a path
+    backup: String,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// What a comparison found.
+enum Found {
+    /// Content before and now; `None` when there is nothing now.
+    Contents(Vec<u8>, Option<Vec<u8>>),
+    /// Paths of a tree that differ, with the letter that says how.
+    Paths(BTreeMap<WorkspacePath, char>),
+}
+
+pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let gate = LocalGate::open(&args.common, "cli")?;
+    let answer = named(&gate, "read", &args.backup).and_then(|entry| {
+        let side = Side { gate: &gate };
+        let found = match entry.kind {
+            EntryKind::Tree => Found::Paths(side.compare_tree(&entry)?),
+            EntryKind::Link => return Err(side.refuse("a link has no lines to compare; show it")),
+            EntryKind::File | EntryKind::Buffer => {
+                let Output::Content(before) = side.recall(&entry)? else {
+                    return Err(side.refuse("the backup has no content"));
+                };
+                Found::Contents(before.bytes, side.read(&entry.path)?)
+            }
+        };
+        Ok((entry, found))
+    });
+    finish(gate, answer, args.json, |(entry, found)| {
+        print(args, &entry, &found).or_fail("cannot print the differences")
+    })
+}
+
+/// Asks the gate for what is compared.
+struct Side<'a> {
+    gate: &'a LocalGate,
+}
+
+impl Side<'_> {
+    fn ask(&self, operation: &Operation) -> Result<Output, Error> {
+        let gateway = self.gate.gateway();
+        Ok(gateway.handle(self.gate.session(), operation, Source::Disk)?.output)
+    }
+
+    fn refuse(&self, why: &str) -> Error {
+        let refusal = Refusal::Parameters(why.to_owned());
+        self.gate.gateway().refuse(self.gate.session(), "read", None, &refusal)
+    }
+
+    fn recall(&self, entry: &Entry) -> Result<Output, Error> {
+        let (path, backup) = (entry.path.clone(), entry.id.to_string());
+        self.ask(&Operation::Recall { path, backup, encoding: Encoding::Base64 })
+    }
+
+    /// What the file is now; `None` when there is none.
+    fn read(&self, path: &WorkspacePath) -> Result<Option<Vec<u8>>, Error> {
+        let (path, range) = (path.clone(), LineRange::default());
+        match self.ask(&Operation::Read { path, range, encoding: Encoding::Base64 }) {
+            Ok(Output::Content(content)) => Ok(Some(content.bytes)),
+            Ok(_) => Ok(None),
+            Err(error) if is_absent(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The entries of a directory; `None` when there is none.
+    fn list(&self, path: &WorkspacePath) -> Result<Option<Vec<ops::Entry>>, Error> {
+        match self.ask(&Operation::List { path: path.clone() }) {
+            Ok(Output::Entries(entries)) => Ok(Some(entries.entries)),
+            Ok(_) => Ok(None),
+            Err(error) if is_absent(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn compare_tree(&self, entry: &Entry) -> Result<BTreeMap<WorkspacePath, char>, Error> {
+        let Output::Entries(visible) = self.recall(entry)? else { return Ok(BTreeMap::new()) };
+        let damaged = |error: crate::backup::Error| self.refuse(&error.to_string());
+        let mut hashes = BTreeMap::new();
+        let mut tree = self.gate.gateway().vault().tree(entry).map_err(damaged)?;
+        let mut trail = Trail::new(entry.path.clone());
+        while let Some(node) = tree.next_node().map_err(damaged)? {
+            let path = trail.path(&node);
+            if let (NodeKind::File, Ok(path)) = (node.kind, path) {
+                hashes.insert(path, node.sha256);
+            }
+        }
+        let mut before: BTreeMap<&WorkspacePath, ops::EntryKind> = BTreeMap::new();
+        before.extend(visible.entries.iter().map(|entry| (&entry.path, entry.kind)));
+        let mut now: BTreeMap<WorkspacePath, ops::EntryKind> = BTreeMap::new();
+        let mut changes = BTreeMap::new();
+        if self.list(&entry.path)?.is_none() {
+            changes.insert(entry.path.clone(), 'D');
+            return Ok(changes);
+        }
+        for node in &visible.entries {
+            if node.kind == ops::EntryKind::Directory
+                && (node.path == entry.path || now.get(&node.path) == Some(&node.kind))
+            {
+                let there = self.list(&node.path)?.unwrap_or_default();
+                now.extend(there.into_iter().map(|entry| (entry.path, entry.kind)));
+            }
+            if node.path == entry.path {
+                continue;
+            }
+            let change = match now.get(&node.path) {
+                None => Some('D'),
+                Some(kind) if *kind != node.kind => Some('M'),
+                Some(ops::EntryKind::File) => {
+                    let expected = hashes.get(&node.path).copied().flatten();
+                    match self.read(&node.path) {
+                        Ok(Some(bytes)) => (Some(Hash::of(&bytes)) != expected).then_some('M'),
+                        Ok(None) => Some('D'),
+                        Err(_) => Some('?'),
+                    }
+                }
+                Some(_) => None,
+            };
+            changes.extend(change.map(|change| (node.path.clone(), change)));
+        }
+        let added = now.into_keys().filter(|path| !before.contains_key(path));
+        changes.extend(added.map(|path| (path, 'A')));
+        Ok(changes)
+    }
+}
+
+fn is_absent(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+}
+
+fn print(args: &Args, entry: &Entry, found: &Found) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    if args.json {
+        return writeln!(out, "{}", found_json(entry, found));
+    }
+    match found {
+        Found::Contents(before, now) => {
+            let terminal = out.is_terminal();
+            let Some(diff) = unified(entry, before, now.as_deref()) else {
+                return writeln!(out, "{}: binary contents differ", entry.path);
+            };
+            if !terminal {
+                return out.write_all(diff.as_bytes());
+            }
+            diff.lines().try_for_each(|line| writeln!(out, "{}", coloured(line)))
+        }
+        Found::Paths(paths) => {
+            paths.iter().try_for_each(|(path, change)| writeln!(out, "{change} {path}"))
+        }
+    }
+}
+
+fn found_json(entry: &Entry, found: &Found) -> Value {
+    let mut object = json!({ "ok": true, "id": entry.id.to_string(), "path": entry.path.as_str() });
+    let fields = match found {
+        Found::Contents(before, now) => json!({
+            "same": now.as_ref() == Some(before),
+            "missing": now.is_none(),
+            "diff": unified(entry, before, now.as_deref()),
+        }),
+        Found::Paths(paths) => json!({
+            "same": paths.is_empty(),
+            "paths": paths
+                .iter()
+                .map(|(path, change)| json!({ "path": path.as_str(), "change": change }))
+                .collect::<Vec<_>>(),
+        }),
+    };
+    if let (Value::Object(object), Value::Object(fields)) = (&mut object, fields) {
+        object.extend(fields);
+    }
+    object
+}
+
+/// The differences as a unified diff, empty when there are none; `None` when a
+/// side is not text.
+fn unified(entry: &Entry, before: &[u8], now: Option<&[u8]>) -> Option<String> {
+    let old = str::from_utf8(before).ok().filter(|text| !text.contains('\0'));
+    let new = str::from_utf8(now.unwrap_or_default()).ok().filter(|text| !text.contains('\0'));
+    let (old, new) = match (old, new) {
+        (Some(old), Some(new)) => (old, new),
+        _ if now == Some(before) => return Some(String::new()),
+        _ => return None,
+    };
+    let path = entry.path.to_string();
+    let then = format!("a/{path} (backup {})", entry.id);
+    let there = if now.is_some() { format!("b/{path}") } else { "/dev/null".to_owned() };
+    let diff = TextDiff::from_lines(old, new);
+    Some(diff.unified_diff().header(&then, &there).to_string())
+}
+
+/// A line of a diff for a terminal: coloured, and what could steer the
+/// terminal escaped.
+fn coloured(line: &str) -> String {
+    let text = Escaped(line);
+    match line.chars().next() {
+        _ if line.starts_with("+++") || line.starts_with("---") => {
+            format!("\u{1b}[1m{text}\u{1b}[0m")
+        }
+        Some('+') => format!("\u{1b}[32m{text}\u{1b}[0m"),
+        Some('-') => format!("\u{1b}[31m{text}\u{1b}[0m"),
+        Some('@') => format!("\u{1b}[36m{text}\u{1b}[0m"),
+        _ => text.to_string(),
+    }
+}

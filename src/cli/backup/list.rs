@@ -1,0 +1,109 @@
+//! `portcullis backup list`: the vault's entries. Reads no content.
+
+use std::{
+    io::{self, Write as _},
+    process::ExitCode,
+};
+
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use serde_json::json;
+
+use super::{entry_json, time};
+use crate::{
+    backup::{Entry, EntryKind, Listing, Vault},
+    cli::{
+        failure::{Context as _, Exit, Failure},
+        fs,
+        local::Parts,
+        options::Common,
+    },
+    model::{Escaped, WorkspacePath},
+};
+
+/// List backups, the newest first
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    common: Common,
+    /// Only backups of this path, of what is beneath it, and of trees that
+    /// hold it
+    path: Option<String>,
+    /// Only backups that this session made; the beginning of its id is enough
+    #[arg(long, value_name = "ID")]
+    session: Option<String>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let parts = Parts::open(&args.common)?;
+    let path = match &args.path {
+        Some(text) => Some(fs::parse(parts.workspace.root(), text).map_err(|_| {
+            Failure::new(format_args!("`{}` is no path in the workspace", Escaped(text)))
+                .exit(Exit::Usage)
+        })?),
+        None => None,
+    };
+    let vault =
+        Vault::open(&parts.state, *parts.policy.backups()).or_fail("cannot open the backups")?;
+    let mut listing = vault.entries().or_fail("cannot read the backups")?;
+    listing.entries.retain(|entry| args.wants(entry, path.as_ref()));
+    listing.entries.reverse();
+    print(args, &listing).or_fail("cannot print the backups")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Args {
+    fn wants(&self, entry: &Entry, path: Option<&WorkspacePath>) -> bool {
+        let at = |path: &WorkspacePath| {
+            entry.path.is_within(path)
+                || (entry.kind == EntryKind::Tree && path.is_within(&entry.path))
+        };
+        path.is_none_or(at)
+            && self.session.as_ref().is_none_or(|id| entry.session.starts_with(id.as_str()))
+            && self.common.agent.as_ref().is_none_or(|agent| entry.agent == agent.as_str())
+    }
+}
+
+fn print(args: &Args, listing: &Listing) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    if args.json {
+        let entries: Vec<_> = listing.entries.iter().map(entry_json).collect();
+        let damaged: Vec<_> = listing.damaged.iter().map(ToString::to_string).collect();
+        return writeln!(out, "{}", json!({ "ok": true, "backups": entries, "damaged": damaged }));
+    }
+    if listing.entries.is_empty() {
+        eprintln!("no backups");
+    } else {
+        writeln!(out, "{}", table(&listing.entries))?;
+    }
+    for id in &listing.damaged {
+        eprintln!("portcullis: backup {id} is damaged");
+    }
+    Ok(())
+}
+
+fn table(entries: &[Entry]) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(["TIME", "ID", "PATH", "OPERATION", "SIZE", "AGENT"]);
+    for entry in entries {
+        let slash = if entry.kind == EntryKind::Tree { "/" } else { "" };
+        table.add_row([
+            time(entry),
+            entry.id.to_string(),
+            format!("{}{slash}", entry.path),
+            entry.operation.to_string(),
+            entry.bytes.to_string(),
+            Escaped(&entry.agent).to_string(),
+        ]);
+    }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    if let Some(column) = table.column_mut(4) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table.trim_fmt()
+}

@@ -1,0 +1,132 @@
+//! `portcullis backup show`: a backup's content, or the names in a tree.
+#![expect(clippy::disallowed_methods, reason = "the operator names the file for the content")]
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, IsTerminal as _, Write as _},
+    path::PathBuf,
+    process::ExitCode,
+};
+
+use serde_json::json;
+
+use super::{entry_json, finish, named};
+use crate::{
+    backup::Entry,
+    cli::{
+        failure::{Context as _, Failure},
+        local::LocalGate,
+        options::Common,
+        render,
+    },
+    gateway::{Output, Reply},
+    model::{Encoding, Escaped, Operation},
+    ops::Source,
+};
+
+/// Print a backup, as the policy lets its path be read
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    common: Common,
+    /// An id, the beginning of one, or a path
+    backup: String,
+    /// Write the content to this file
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Print what is known of the backup as one JSON object, no content
+    #[arg(long, conflicts_with = "output")]
+    json: bool,
+}
+
+pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
+    // Before the process confines itself, and emptied only when it is needed.
+    let file = args.output.as_ref().map(Target::open).transpose()?;
+    let gate = LocalGate::open(&args.common, "cli")?;
+    let answer = named(&gate, "read", &args.backup).and_then(|entry| {
+        let operation = Operation::Recall {
+            path: entry.path.clone(),
+            backup: entry.id.to_string(),
+            encoding: Encoding::Base64,
+        };
+        let reply = gate.gateway().handle(gate.session(), &operation, Source::Disk)?;
+        Ok((entry, reply))
+    });
+    finish(gate, answer, args.json, |(entry, reply)| print(&args, file, &entry, reply))
+}
+
+/// The file for the content; it goes again when nothing was written to it.
+struct Target {
+    file: File,
+    /// Where it is, when it was made for this.
+    made: Option<PathBuf>,
+}
+
+impl Target {
+    fn open(path: &PathBuf) -> Result<Self, Failure> {
+        let failed = format!("cannot open `{}`", path.display());
+        let made = OpenOptions::new().write(true).create_new(true).open(path);
+        match made {
+            Ok(file) => Ok(Self { file, made: Some(path.clone()) }),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                let file = OpenOptions::new().write(true).open(path).or_fail(failed)?;
+                Ok(Self { file, made: None })
+            }
+            Err(error) => Err(Failure::new(format_args!("{failed}: {error}"))),
+        }
+    }
+
+    fn write(mut self, bytes: &[u8]) -> io::Result<()> {
+        self.file.set_len(0)?;
+        self.file.write_all(bytes)?;
+        self.made = None;
+        Ok(())
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        if let Some(path) = &self.made {
+            // Confined, the process may not: an empty file stays then.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+fn print(args: &Args, file: Option<Target>, entry: &Entry, reply: Reply) -> Result<(), Failure> {
+    const FAILED: &str = "cannot print the backup";
+    let mut out = io::stdout().lock();
+    if args.json {
+        let mut backup = entry_json(entry);
+        if let Some(object) = backup.as_object_mut() {
+            object.insert("sha256".to_owned(), json!(entry.sha256));
+        }
+        let object = json!({ "ok": true, "receipt": reply.receipt, "backup": backup });
+        return writeln!(out, "{object}").or_fail(FAILED);
+    }
+    match (reply.output, file) {
+        (Output::Content(content), Some(file)) => {
+            file.write(&content.bytes).or_fail("cannot write the file")
+        }
+        (Output::Content(content), None) if !out.is_terminal() => {
+            out.write_all(&content.bytes).and_then(|()| out.flush()).or_fail(FAILED)
+        }
+        (Output::Content(content), None) => match String::from_utf8(content.bytes) {
+            Ok(text) if content.text => {
+                text.lines().try_for_each(|line| writeln!(out, "{}", Escaped(line))).or_fail(FAILED)
+            }
+            _ => Err(Failure::new("the backup is binary and not printed to a terminal")
+                .help("write it to a file with -o FILE")),
+        },
+        (Output::Entries(_), Some(_)) => {
+            Err(Failure::new("a tree has no content of its own to write to a file")
+                .help("put it somewhere with `portcullis backup restore --to PATH`"))
+        }
+        (Output::Entries(entries), None) => entries
+            .entries
+            .iter()
+            .try_for_each(|entry| writeln!(out, "{}", render::path_line(entry)))
+            .or_fail(FAILED),
+        _ => Err(Failure::new(FAILED)),
+    }
+}

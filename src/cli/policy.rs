@@ -1,0 +1,81 @@
+//! `portcullis policy`: checking, explaining and showing policies.
+
+mod check;
+mod explain;
+
+use std::process::ExitCode;
+
+use super::failure::{Exit, Failure};
+use crate::{
+    config::{self, LoadedPolicy},
+    policy::{EMBEDDED, embedded, unknown_name},
+};
+
+/// Check, explain and show policies
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    Check(check::Args),
+    Explain(explain::Args),
+    /// Print an embedded policy, to read it or to start from it
+    Show {
+        /// Its name
+        name: String,
+    },
+    /// List the embedded policies
+    List,
+}
+
+pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
+    match args.command {
+        Command::Check(args) => check::run(&args),
+        Command::Explain(args) => explain::run(&args),
+        Command::Show { name } => {
+            let text = embedded(&name).ok_or_else(|| {
+                Failure::new(format_args!("cannot show `{name}`: {}", unknown_name(&name)))
+            })?;
+            print!("{text}");
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::List => {
+            for (name, text) in EMBEDDED {
+                println!("{name:14} {}", summary(text));
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+/// Loads the policy that the command line names; what is wrong with it is
+/// printed with its source lines.
+pub(crate) fn load(reference: &str) -> Result<LoadedPolicy, Failure> {
+    config::load_policy(reference).map_err(|error| {
+        eprint!("{}", rendered(&error));
+        Failure::new(format_args!("the policy `{reference}` cannot be used")).exit(Exit::Policy)
+    })
+}
+
+/// An error as a person reads it, in colours when stderr is a terminal.
+fn rendered(error: &config::Error) -> String {
+    use std::io::IsTerminal as _;
+    match error {
+        config::Error::Invalid { diagnostics, .. } => {
+            diagnostics.render(std::io::stderr().is_terminal())
+        }
+        other => format!("error: {other}\n"),
+    }
+}
+
+/// The first sentence of a policy's first comment.
+fn summary(text: &str) -> String {
+    let comment: Vec<_> =
+        text.lines().map_while(|line| line.strip_prefix('#')).map(str::trim).collect();
+    let comment = comment.join(" ");
+    let end = comment.find(['.', ':']).unwrap_or(comment.len());
+    comment.get(..end).unwrap_or(&comment).to_owned()
+}

@@ -1,0 +1,82 @@
+//! `portcullis policy check`: does it load, and do its tests pass?
+
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+
+use super::rendered;
+use crate::{
+    cli::failure::{Exit, Failure},
+    config::{self, LoadedPolicy},
+};
+
+/// Check policy files and run their tests; exits with 4 when one fails
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Policy files, or names of embedded policies
+    #[arg(required = true, value_name = "FILE|NAME")]
+    files: Vec<String>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let results: Vec<_> = args.files.iter().map(|file| (file, config::load_policy(file))).collect();
+    let failed = results.iter().filter(|(_, result)| result.is_err()).count();
+    if args.json {
+        let policies: Vec<_> =
+            results.iter().map(|(file, result)| result_json(file, result)).collect();
+        println!("{}", json!({ "ok": failed == 0, "policies": policies }));
+    } else {
+        for (file, result) in &results {
+            match result {
+                Ok(LoadedPolicy { policy, .. }) => println!(
+                    "{file}: ok, policy `{}` version {}, {} tests passed, sha256 {}",
+                    policy.name(),
+                    policy.version(),
+                    policy.tests(),
+                    policy.sha256(),
+                ),
+                Err(error) => eprint!("{}", rendered(error)),
+            }
+        }
+    }
+    if failed == 0 {
+        return Ok(ExitCode::SUCCESS);
+    }
+    if args.json {
+        return Err(Failure::silent(Exit::Policy));
+    }
+    let which = if results.len() == 1 {
+        "the policy does not load".to_owned()
+    } else {
+        format!("{failed} of {} policies do not load", results.len())
+    };
+    Err(Failure::new(which).exit(Exit::Policy))
+}
+
+fn result_json(file: &str, result: &Result<LoadedPolicy, config::Error>) -> Value {
+    match result {
+        Ok(LoadedPolicy { policy, .. }) => json!({
+            "file": file,
+            "ok": true,
+            "name": policy.name(),
+            "version": policy.version(),
+            "tests": policy.tests(),
+            "sha256": policy.sha256(),
+        }),
+        Err(config::Error::Invalid { diagnostics, .. }) => json!({
+            "file": file,
+            "ok": false,
+            "errors": diagnostics.iter().collect::<Vec<_>>(),
+            "omitted": diagnostics.omitted(),
+        }),
+        Err(other) => json!({
+            "file": file,
+            "ok": false,
+            "errors": [{ "file": file, "message": other.to_string() }],
+            "omitted": 0,
+        }),
+    }
+}

@@ -1,0 +1,217 @@
+//! `portcullis policy explain`: what the gate would decide, and why.
+
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+
+use crate::{
+    cli::{
+        failure::{Context as _, Exit, Failure},
+        options::Common,
+    },
+    model::{Access, AgentName, Escaped, OperationKind, WorkspacePath},
+    policy::{Decision, Explanation, Policy, Query, StageReport, questions},
+    workspace::{Follow, Resolved, Workspace},
+};
+
+/// Explain a decision: every stage with its verdict, and the deciding rule
+///
+/// What is at the path in the workspace is taken into account; content is not
+/// read, and nothing is changed or recorded.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    common: Common,
+    /// read, write, append, edit, list, stat, mkdir, remove, rename or restore
+    #[arg(value_parser = parse_operation)]
+    operation: OperationKind,
+    /// The path, relative to the workspace
+    path: String,
+    /// The new name of a rename
+    #[arg(long, value_name = "PATH", required_if_eq("operation", "rename"))]
+    to: Option<String>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// One question with its answer.
+struct Answer {
+    access: Access,
+    path: WorkspacePath,
+    explanation: Explanation,
+}
+
+pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let path = parse_path(&args.path)?;
+    let to = match (&args.to, args.operation) {
+        (Some(to), OperationKind::Rename) => Some(parse_path(to)?),
+        (Some(_), _) => {
+            return Err(Failure::new("`--to` is for `rename`").exit(Exit::Usage));
+        }
+        (None, _) => None,
+    };
+    let policy = super::load(&args.common.policy)?.policy;
+    let workspace = Workspace::open(&args.common.workspace)
+        .or_fail(format_args!("cannot open the workspace `{}`", args.common.workspace.display()))?;
+    let agent = match &args.common.agent {
+        Some(agent) => agent.clone(),
+        None => "agent".parse().or_fail("cannot name the agent")?,
+    };
+    let (answers, notes) = answers(&policy, &workspace, &agent, args.operation, &path, to.as_ref());
+    let mut decision = answers
+        .iter()
+        .map(|answer| &answer.explanation.decision)
+        .find(|decision| !decision.is_allow())
+        .or_else(|| answers.first().map(|answer| &answer.explanation.decision))
+        .cloned()
+        .ok_or_else(|| Failure::new("nothing was asked"))?;
+    if let (true, Some(to)) = (decision.is_allow(), &to) {
+        let moved = policy.evaluate_move(&agent, &path, to);
+        if !moved.is_allow() {
+            decision = moved;
+        }
+    }
+    if args.json {
+        println!("{}", report_json(&policy, &agent, args.operation, &decision, &answers, &notes));
+    } else {
+        print_report(&policy, &agent, args.operation, &decision, &answers, &notes);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Asks what the gate asks: about the names as given, then about the canonical
+/// ones with their objects.
+fn answers(
+    policy: &Policy,
+    workspace: &Workspace,
+    agent: &AgentName,
+    operation: OperationKind,
+    path: &WorkspacePath,
+    to: Option<&WorkspacePath>,
+) -> (Vec<Answer>, Vec<String>) {
+    let follow = match operation {
+        OperationKind::Remove | OperationKind::Rename => Follow::No,
+        _ => Follow::Yes,
+    };
+    let (mut answers, mut notes) = (Vec::new(), Vec::new());
+    for (access, path) in questions(operation, path, to) {
+        let explain = |path: &WorkspacePath, resolved: Option<&Resolved>| {
+            let query = Query { agent, operation, access, path };
+            let object = resolved.map(Resolved::object);
+            let explanation = policy.explain(&query, object.as_ref());
+            Answer { access, path: path.clone(), explanation }
+        };
+        match workspace.resolve(path, follow) {
+            Ok(resolved) if resolved.path() == path => {
+                answers.push(explain(path, Some(&resolved)));
+            }
+            Ok(resolved) => {
+                notes.push(format!("`{path}` leads to `{}`", resolved.path()));
+                answers.push(explain(path, None));
+                answers.push(explain(resolved.path(), Some(&resolved)));
+            }
+            Err(error) => {
+                notes.push(format!("`{path}` would be refused by the workspace: {error}"));
+                answers.push(explain(path, None));
+            }
+        }
+    }
+    (answers, notes)
+}
+
+fn print_report(
+    policy: &Policy,
+    agent: &AgentName,
+    operation: OperationKind,
+    decision: &Decision,
+    answers: &[Answer],
+    notes: &[String],
+) {
+    println!("{}", sentence(decision));
+    println!("policy `{}` version {}, agent `{agent}`", policy.name(), policy.version());
+    for note in notes {
+        println!("note: {note}");
+    }
+    for answer in answers {
+        println!("\n{operation}: {} {}", answer.access, answer.path);
+        for stage in &answer.explanation.stages {
+            println!("{}", stage_line(stage));
+        }
+    }
+}
+
+/// `denied by `ci` (policy.toml:12): CI changes need a person`
+fn sentence(decision: &Decision) -> String {
+    let verb = if decision.is_allow() { "allowed" } else { "denied" };
+    let place = match &decision.place {
+        Some(place) => format!(" ({})", Escaped(&place.to_string())),
+        None => String::new(),
+    };
+    let reason = decision.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+    format!("{verb} by `{}`{place}{reason}", decision.rule)
+}
+
+fn stage_line(stage: &StageReport) -> String {
+    let rest: Vec<_> = [&stage.rule, &stage.place, &stage.note]
+        .into_iter()
+        .flatten()
+        .map(|text| Escaped(text).to_string())
+        .collect();
+    let line = format!("  {:5} {:17} {}", stage.verdict.as_str(), stage.stage, rest.join("  "));
+    line.trim_end().to_owned()
+}
+
+fn report_json(
+    policy: &Policy,
+    agent: &AgentName,
+    operation: OperationKind,
+    decision: &Decision,
+    answers: &[Answer],
+    notes: &[String],
+) -> Value {
+    let questions: Vec<_> = answers
+        .iter()
+        .map(|answer| {
+            json!({
+                "access": answer.access.as_str(),
+                "path": answer.path.to_string(),
+                "decision": decision_json(&answer.explanation.decision),
+                "stages": answer.explanation.stages,
+            })
+        })
+        .collect();
+    json!({
+        "operation": operation.as_str(),
+        "agent": agent.as_str(),
+        "policy": {
+            "name": policy.name(),
+            "version": policy.version(),
+            "sha256": policy.sha256(),
+        },
+        "decision": decision_json(decision),
+        "questions": questions,
+        "notes": notes,
+    })
+}
+
+fn decision_json(decision: &Decision) -> Value {
+    json!({
+        "effect": decision.effect.as_str(),
+        "rule": decision.rule,
+        "file": decision.place.as_ref().map(|place| &place.file),
+        "line": decision.place.as_ref().map(|place| place.line),
+        "reason": decision.reason,
+    })
+}
+
+fn parse_operation(text: &str) -> Result<OperationKind, String> {
+    let known = OperationKind::ALL.map(OperationKind::as_str).join(", ");
+    text.parse().map_err(|()| format!("expected one of {known}"))
+}
+
+fn parse_path(text: &str) -> Result<WorkspacePath, Failure> {
+    WorkspacePath::parse(text)
+        .or_fail(format_args!("bad path `{}`", Escaped(text)))
+        .map_err(|failure| failure.exit(Exit::Usage))
+}

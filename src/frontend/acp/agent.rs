@@ -1,0 +1,238 @@
+//! Agent → editor.
+//!
+//! Replies to the editor's requests, `session/update` and
+//! `session/request_permission` pass, and what the operator named. `fs/*` is
+//! served here and never passes. Everything else is answered −32601 or
+//! dropped, and recorded.
+
+use serde_json::value::RawValue;
+
+use crate::{
+    gateway::Refusal,
+    model::{Encoding, Operation},
+    ops::Source,
+};
+
+use super::{
+    SourceMode,
+    buffers::EditorBuffers,
+    door::{Door, Pass, Peer},
+    frame::Frame,
+    id::Id,
+    initialize,
+    jobs::{Job, Refused},
+    lane::lock,
+    object::Object,
+    params::{self, Method, Params, What},
+    paths::NotInside,
+    render,
+    sessions::Effect,
+    wire::{self, Message, Outcome, Reason},
+};
+
+impl Door<'_> {
+    /// Deals with what came from the agent.
+    pub(super) fn hear_agent(&self, frame: Frame) {
+        let line = match frame {
+            Frame::Line(line) => line,
+            Frame::TooLong { head } => {
+                return self.malformed(Peer::Agent, &wire::malformed(Reason::TooLong, &head));
+            }
+            Frame::Torn { .. } => return self.dropped(Peer::Agent, &Reason::Torn, None),
+        };
+        let pass = match wire::parse(&line) {
+            Ok(Message::Request { id, method, params }) => self.agent_asks(&id, &method, params),
+            Ok(Message::Notification { method, params }) => self.agent_notes(&method, params),
+            Ok(Message::Reply { id, outcome }) => self.agent_replies(&line, &id, outcome),
+            Err(malformed) => {
+                self.malformed(Peer::Agent, &malformed);
+                Pass::Stop
+            }
+        };
+        match pass {
+            Pass::Forward => self.send(Peer::Editor, line),
+            Pass::Rebuilt(line) => self.send(Peer::Editor, line),
+            Pass::Stop => true,
+        };
+    }
+
+    fn agent_asks(&self, id: &Id, method: &str, params: Option<&RawValue>) -> Pass {
+        if self.in_use(Peer::Agent, id) {
+            // Not answered: that would end the waiting of the first request.
+            self.dropped(Peer::Agent, &"the id of the request is in use", Some(method));
+            return Pass::Stop;
+        }
+        if self.calls.owns(id) {
+            self.dropped(Peer::Agent, &"the id is one of the gate's own", Some(method));
+            self.send(Peer::Agent, render::error(id, -32600, "`id` is reserved"));
+            return Pass::Stop;
+        }
+        if let Some(file) = Method::named(method) {
+            self.file_request(id, file, params);
+            return Pass::Stop;
+        }
+        if method.starts_with("fs/") || !self.allowed.request(method) {
+            let error = self.gateway.refuse(&self.connection, method, None, &Refusal::Method);
+            self.send(Peer::Agent, render::coded(id, render::METHOD, &error, None));
+            return Pass::Stop;
+        }
+        if !self.note_agent_asked(id) {
+            self.dropped(Peer::Agent, &"too many unanswered requests", Some(method));
+            let text = "too many unanswered requests";
+            self.send(Peer::Agent, render::error(id, render::INTERNAL, text));
+            return Pass::Stop;
+        }
+        Pass::Forward
+    }
+
+    fn agent_notes(&self, method: &str, params: Option<&RawValue>) -> Pass {
+        if method == "$/cancel_request" {
+            return self.agent_cancels(params);
+        }
+        if !method.starts_with("fs/") && self.allowed.notification(method) {
+            return Pass::Forward;
+        }
+        self.dropped(Peer::Agent, &"the notification is not one that passes", Some(method));
+        Pass::Stop
+    }
+
+    /// `$/cancel_request {requestId}`: of a request that the gate serves, or
+    /// of one that passed.
+    fn agent_cancels(&self, params: Option<&RawValue>) -> Pass {
+        let params = params.and_then(|params| Object::parse(params.get()));
+        let id = params.and_then(|params| Id::parse(params.get("requestId")?));
+        if let Some(id) = &id {
+            if lock(&self.agent_asked).contains(id) {
+                return Pass::Forward;
+            }
+            // What is being served is finished and answered.
+            let served = self.jobs.contains(id);
+            let cancelled = self.jobs.cancel(|job| job.id == *id);
+            cancelled.iter().for_each(|job| self.cancelled(job));
+            if served || !cancelled.is_empty() {
+                return Pass::Stop;
+            }
+        }
+        self.dropped(Peer::Agent, &"nothing to cancel", Some("$/cancel_request"));
+        Pass::Stop
+    }
+
+    fn agent_replies(&self, line: &[u8], id: &Id, outcome: Outcome<'_>) -> Pass {
+        let Some(effect) = lock(&self.editor_asked).remove(id) else {
+            self.dropped(Peer::Agent, &"a reply to nothing that was asked", None);
+            return Pass::Stop;
+        };
+        let cleaned = match (&effect, outcome) {
+            (Effect::Initialize, Outcome::Result(result)) => {
+                initialize::result(result, &self.allowed).map(|new| new.map(|new| ("result", new)))
+            }
+            (_, Outcome::Error(error)) => {
+                initialize::error(error, &self.allowed).map(|new| new.map(|new| ("error", new)))
+            }
+            _ => Ok(None),
+        };
+        match cleaned {
+            Ok(None) => {
+                self.settle(effect, Some(outcome));
+                Pass::Forward
+            }
+            Ok(Some((key, new))) => {
+                self.settle(effect, Some(outcome));
+                self.dropped(Peer::Agent, &"parts of a reply that make the editor act", None);
+                rebuilt(line, key, new).map_or_else(
+                    || {
+                        Pass::Rebuilt(render::error(
+                            id,
+                            render::INTERNAL,
+                            "the reply cannot be passed on",
+                        ))
+                    },
+                    Pass::Rebuilt,
+                )
+            }
+            Err(error) => {
+                self.settle(effect, None);
+                self.dropped(Peer::Agent, &error, None);
+                Pass::Rebuilt(render::error(id, render::INTERNAL, &error.to_string()))
+            }
+        }
+    }
+
+    fn file_request(&self, id: &Id, method: Method, params: Option<&RawValue>) {
+        let refuse = |session, path: Option<&str>, refusal| {
+            let error = self.gateway.refuse(session, method.word(), path, &refusal);
+            self.send(Peer::Agent, render::refusal(id, &error, path));
+        };
+        let Params { session, path, what } = match params::parse(method, params) {
+            Ok(params) => params,
+            Err(bad) => {
+                let refusal = Refusal::Parameters(bad.message);
+                return refuse(&self.connection, bad.path.as_deref(), refusal);
+            }
+        };
+        let Some(visit) = self.sessions.get(&session) else {
+            let refusal = Refusal::Parameters("`sessionId` names no session".to_owned());
+            return refuse(&self.connection, Some(&path), refusal);
+        };
+        let inside = match self.roots.relative(&path) {
+            Ok(inside) => inside,
+            Err(not) => return refuse(&visit.session, Some(&path), refusal_of(not)),
+        };
+        let operation = match what {
+            What::Read(range) => Operation::Read { path: inside, range, encoding: Encoding::Text },
+            What::Write(content) => Operation::Write { path: inside, content },
+        };
+        match self.jobs.push(Job { id: id.clone(), visit, operation, path }).map_err(|no| *no) {
+            Ok(()) => {}
+            Err(Refused::Closed(job)) => self.cancelled(&job),
+            Err(Refused::Duplicate) => {
+                self.dropped(Peer::Agent, &"the id of the request is in use", None);
+            }
+        }
+    }
+
+    /// One worker: serves `fs/*` requests until there are no more.
+    pub(super) fn work(&self) {
+        while let Some(job) = self.jobs.take() {
+            let id = job.id.clone();
+            let line = self.serve(job);
+            self.jobs.served(&id);
+            self.send(Peer::Agent, line);
+            self.jobs.answered();
+        }
+    }
+
+    fn serve(&self, Job { id, visit, operation, path }: Job) -> Vec<u8> {
+        let offers = *lock(&self.offers);
+        let buffers = EditorBuffers {
+            calls: &self.calls,
+            roots: &self.roots,
+            session: &visit.acp_id,
+            offers,
+        };
+        let source = match self.source {
+            SourceMode::Auto if offers.read => Source::Auto(&buffers),
+            SourceMode::Auto | SourceMode::Disk => Source::Disk,
+            // What the editor does not offer is refused, never read from disk.
+            SourceMode::Editor => Source::Editor(&buffers),
+        };
+        match self.gateway.handle(&visit.session, &operation, source) {
+            Ok(reply) => render::reply(&id, reply),
+            Err(error) => render::refusal(&id, &error, Some(&path)),
+        }
+    }
+}
+
+fn refusal_of(not: NotInside) -> Refusal {
+    match not {
+        NotInside::Relative => Refusal::Parameters("`path` must be absolute".to_owned()),
+        NotInside::Outside => Refusal::Outside,
+        NotInside::Path(error) => Refusal::Path(error),
+    }
+}
+
+fn rebuilt(line: &[u8], key: &str, value: Box<RawValue>) -> Option<Vec<u8>> {
+    let mut message = Object::parse(std::str::from_utf8(line).ok()?)?;
+    message.set(key, value);
+    serde_json::to_vec(&message).ok()
+}

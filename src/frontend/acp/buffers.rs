@@ -1,0 +1,103 @@
+//! The editor's buffers, read and written through the editor's own `fs/*`.
+//!
+//! Only ever called by the gateway, after its decision, with canonical paths.
+//! Always the whole buffer: the gate checks and slices itself.
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::{
+    model::WorkspacePath,
+    ops::{BufferError, Buffers},
+};
+
+use super::{
+    calls::{Answer, CallError, Calls},
+    initialize::Offers,
+    paths::Roots,
+};
+
+/// The resource was not found (ACP v1, `ErrorCode`).
+const NOT_FOUND: i64 = -32002;
+
+/// One session's view of the editor.
+pub(super) struct EditorBuffers<'a> {
+    pub(super) calls: &'a Calls,
+    pub(super) roots: &'a Roots,
+    pub(super) session: &'a str,
+    pub(super) offers: Offers,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Params<'a> {
+    session_id: &'a str,
+    path: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content: Option<&'a str>,
+}
+
+#[derive(Deserialize)]
+struct Content {
+    content: String,
+}
+
+#[derive(Deserialize)]
+struct Failure {
+    code: i64,
+}
+
+impl EditorBuffers<'_> {
+    fn call(
+        &self,
+        method: &str,
+        path: &WorkspacePath,
+        content: Option<&str>,
+    ) -> Result<Answer, BufferError> {
+        let path = self.roots.absolute(path);
+        self.calls.call(method, &Params { session_id: self.session, path, content }).map_err(
+            |error| match error {
+                CallError::Timeout => BufferError::Timeout,
+                CallError::Gone => BufferError::Gone,
+            },
+        )
+    }
+}
+
+impl Buffers for EditorBuffers<'_> {
+    fn read(&self, path: &WorkspacePath) -> Result<Option<Vec<u8>>, BufferError> {
+        if !self.offers.read {
+            return Err(BufferError::Unsupported("fs.readTextFile"));
+        }
+        match self.call("fs/read_text_file", path, None)? {
+            Answer::Result(result) => match serde_json::from_str::<Content>(result.get()) {
+                Ok(Content { content }) => Ok(Some(content.into_bytes())),
+                Err(_) => Err(BufferError::Malformed),
+            },
+            Answer::Error(error) => match code(&error) {
+                Some(NOT_FOUND) => Ok(None),
+                other => Err(other.map_or(BufferError::Malformed, BufferError::Refused)),
+            },
+            Answer::Unreadable => Err(BufferError::Malformed),
+        }
+    }
+
+    fn write(&self, path: &WorkspacePath, content: &[u8]) -> Result<(), BufferError> {
+        if !self.offers.write {
+            return Err(BufferError::Unsupported("fs.writeTextFile"));
+        }
+        let content = std::str::from_utf8(content)
+            .map_err(|_| BufferError::Unsupported("content that is not UTF-8"))?;
+        match self.call("fs/write_text_file", path, Some(content))? {
+            Answer::Result(_) => Ok(()),
+            Answer::Error(error) => {
+                Err(code(&error).map_or(BufferError::Malformed, BufferError::Refused))
+            }
+            Answer::Unreadable => Err(BufferError::Malformed),
+        }
+    }
+}
+
+fn code(error: &RawValue) -> Option<i64> {
+    serde_json::from_str(error.get()).ok().map(|Failure { code }| code)
+}

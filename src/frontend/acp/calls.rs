@@ -1,0 +1,158 @@
+//! The gate's own requests to the editor.
+//!
+//! Their ids are strings with a random prefix, so they can be told from every
+//! id that an agent chose. Each waits for its reply for a bounded time.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+        mpsc::{self, RecvTimeoutError, SyncSender},
+    },
+    time::Duration,
+};
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::{id::Id, lane::Lane, lane::lock, render};
+
+/// The editor's answer.
+#[derive(Debug)]
+pub(super) enum Answer {
+    Result(Box<RawValue>),
+    Error(Box<RawValue>),
+    /// The line that held it was refused.
+    Unreadable,
+}
+
+/// Why there is no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum CallError {
+    #[error("the editor did not answer in time")]
+    Timeout,
+    #[error("the editor is gone")]
+    Gone,
+}
+
+/// Requests to the editor under way.
+pub(super) struct Calls {
+    editor: Arc<Lane<Vec<u8>>>,
+    prefix: String,
+    next: AtomicU64,
+    waiting: Mutex<HashMap<String, SyncSender<Answer>>>,
+    closed: AtomicBool,
+    timeout: Duration,
+}
+
+impl Calls {
+    /// `secret` makes the ids unguessable.
+    pub(super) fn new(editor: Arc<Lane<Vec<u8>>>, secret: &str, timeout: Duration) -> Self {
+        Self {
+            editor,
+            prefix: format!("portcullis-{secret}-"),
+            next: AtomicU64::new(0),
+            waiting: Mutex::default(),
+            closed: AtomicBool::new(false),
+            timeout,
+        }
+    }
+
+    /// Whether an id is of the gate's own kind.
+    pub(super) fn owns(&self, id: &Id) -> bool {
+        matches!(id, Id::Text(text) if text.starts_with(&self.prefix))
+    }
+
+    /// Asks the editor and waits.
+    pub(super) fn call(&self, method: &str, params: &impl Serialize) -> Result<Answer, CallError> {
+        let id = format!("{}{}", self.prefix, self.next.fetch_add(1, Ordering::Relaxed));
+        let (sender, receiver) = mpsc::sync_channel(1);
+        lock(&self.waiting).insert(id.clone(), sender);
+        // Checked after the insertion: `close` empties the table afterwards.
+        if self.closed.load(Ordering::SeqCst) {
+            lock(&self.waiting).remove(&id);
+            return Err(CallError::Gone);
+        }
+        let line = render::request(&Id::Text(id.clone()), method, params);
+        let weight = line.len();
+        if self.editor.push_within(line, weight, self.timeout).is_err() {
+            lock(&self.waiting).remove(&id);
+            return Err(CallError::Timeout);
+        }
+        match receiver.recv_timeout(self.timeout) {
+            Ok(answer) => Ok(answer),
+            Err(RecvTimeoutError::Disconnected) => Err(CallError::Gone),
+            Err(RecvTimeoutError::Timeout) => {
+                lock(&self.waiting).remove(&id);
+                let cancel = render::cancel(&Id::Text(id));
+                let weight = cancel.len();
+                // Only a courtesy; an editor that does not read gets none.
+                let _ = self.editor.push_within(cancel, weight, Duration::ZERO);
+                Err(CallError::Timeout)
+            }
+        }
+    }
+
+    /// Hands the editor's answer to whoever waits; false when nobody does.
+    pub(super) fn answer(&self, id: &Id, answer: Answer) -> bool {
+        let Id::Text(id) = id else { return false };
+        let waiting = lock(&self.waiting).remove(id);
+        waiting.is_some_and(|sender| sender.try_send(answer).is_ok())
+    }
+
+    /// Ends all waiting, now and later.
+    pub(super) fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        lock(&self.waiting).clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    fn calls(timeout: u64) -> (Arc<Lane<Vec<u8>>>, Calls) {
+        let lane = Arc::new(Lane::new(1000));
+        let calls = Calls::new(Arc::clone(&lane), "5eed", Duration::from_millis(timeout));
+        (lane, calls)
+    }
+
+    #[test]
+    fn an_answer_reaches_the_one_that_asked_and_only_once() {
+        let (_lane, calls) = calls(5000);
+        let id = Id::Text("portcullis-5eed-0".into());
+        assert!(calls.owns(&id) && !calls.owns(&Id::Text("portcullis-0".into())));
+        thread::scope(|scope| {
+            let asked = scope.spawn(|| calls.call("m", &()));
+            while !calls.answer(&id, Answer::Unreadable) {
+                thread::yield_now();
+            }
+            assert!(matches!(asked.join().unwrap(), Ok(Answer::Unreadable)));
+        });
+        assert!(!calls.answer(&id, Answer::Unreadable));
+    }
+
+    #[test]
+    fn a_silent_editor_is_given_up_on_and_told_so() {
+        let (lane, calls) = calls(20);
+        assert_eq!(calls.call("m", &()).unwrap_err(), CallError::Timeout);
+        let _request = lane.pop();
+        let cancel = String::from_utf8(lane.pop().unwrap()).unwrap();
+        assert!(cancel.contains("$/cancel_request"), "{cancel}");
+    }
+
+    #[test]
+    fn closing_ends_the_waiting() {
+        let (_lane, calls) = calls(60_000);
+        thread::scope(|scope| {
+            let asked = scope.spawn(|| calls.call("m", &()));
+            thread::sleep(Duration::from_millis(20));
+            calls.close();
+            assert_eq!(asked.join().unwrap().unwrap_err(), CallError::Gone);
+        });
+        assert_eq!(calls.call("m", &()).unwrap_err(), CallError::Gone);
+    }
+}

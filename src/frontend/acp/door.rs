@@ -1,0 +1,301 @@
+//! What both directions share: who asked what, the sessions, and how what
+//! does not pass is answered and recorded.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    fmt::Display,
+    path::Path,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use serde_json::{Value, value::RawValue};
+
+use crate::{
+    gateway::{Gateway, Refusal},
+    model::Session,
+};
+
+use super::{
+    Config, Error, SourceMode,
+    allowed::Allowed,
+    calls::{Answer, Calls},
+    id::Id,
+    initialize::Offers,
+    jobs::{Job, Jobs},
+    lane::{Lane, lock},
+    object::Object,
+    paths::Roots,
+    render,
+    sessions::{Effect, Sessions},
+    wire::{Addressee, Malformed, Outcome},
+};
+
+/// Most `fs/*` requests that wait.
+const MOST_JOBS: usize = 256;
+/// Most bytes of content that wait in them.
+const MOST_JOB_BYTES: usize = 64 * 1024 * 1024;
+/// Most requests of one side that the other has not answered.
+const MOST_ASKED: usize = 4096;
+/// Longest piece of a peer's text in a record, in characters.
+const MOST_FACT: usize = 128;
+
+/// One connection between an editor and an agent.
+pub(super) struct Door<'g> {
+    pub(super) gateway: &'g Gateway,
+    pub(super) allowed: Allowed,
+    pub(super) source: SourceMode,
+    pub(super) roots: Roots,
+    /// What happened outside every ACP session.
+    pub(super) connection: Session,
+    pub(super) sessions: Sessions,
+    pub(super) jobs: Jobs,
+    pub(super) calls: Calls,
+    pub(super) to_editor: Arc<Lane<Vec<u8>>>,
+    pub(super) to_agent: Arc<Lane<Vec<u8>>>,
+    /// Requests of the editor that the agent has not answered.
+    pub(super) editor_asked: Mutex<HashMap<Id, Effect>>,
+    /// Requests of the agent that passed and the editor has not answered.
+    pub(super) agent_asked: Mutex<HashSet<Id>>,
+    pub(super) offers: Mutex<Offers>,
+}
+
+/// One of the two peers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Peer {
+    Agent,
+    Editor,
+}
+
+/// What becomes of a line.
+#[derive(Debug)]
+pub(super) enum Pass {
+    /// It goes on as it came.
+    Forward,
+    /// It goes on like this.
+    Rebuilt(Vec<u8>),
+    /// It does not go on.
+    Stop,
+}
+
+impl<'g> Door<'g> {
+    pub(super) fn new(
+        gateway: &'g Gateway,
+        config: &Config,
+        to_editor: Arc<Lane<Vec<u8>>>,
+        to_agent: Arc<Lane<Vec<u8>>>,
+    ) -> Result<Self, Error> {
+        let secret = random_hex().ok_or(Error::Random)?;
+        Ok(Self {
+            gateway,
+            allowed: Allowed::new(&config.forward, config.terminal_allowed)?,
+            source: config.source,
+            roots: Roots::new(
+                &config.workspace_root,
+                config.workspace_alias.as_deref().map(Path::new),
+            ),
+            connection: config.session.clone(),
+            sessions: Sessions::default(),
+            jobs: Jobs::new(MOST_JOBS, MOST_JOB_BYTES),
+            calls: Calls::new(Arc::clone(&to_editor), &secret, config.editor_timeout),
+            to_editor,
+            to_agent,
+            editor_asked: Mutex::default(),
+            agent_asked: Mutex::default(),
+            offers: Mutex::default(),
+        })
+    }
+
+    /// The way to a peer.
+    pub(super) fn lane(&self, to: Peer) -> &Lane<Vec<u8>> {
+        match to {
+            Peer::Agent => &self.to_agent,
+            Peer::Editor => &self.to_editor,
+        }
+    }
+
+    /// Sends a line, waiting while the peer does not read; false when the peer
+    /// is gone.
+    pub(super) fn send(&self, to: Peer, line: Vec<u8>) -> bool {
+        let weight = line.len();
+        self.lane(to).push(line, weight).is_ok()
+    }
+
+    /// Records that something of a peer was dropped.
+    pub(super) fn dropped(&self, from: Peer, reason: &dyn Display, method: Option<&str>) {
+        let mut facts = BTreeMap::from([
+            ("from".to_owned(), Value::from(from.word())),
+            ("reason".to_owned(), Value::from(reason.to_string())),
+        ]);
+        if let Some(method) = method {
+            facts.insert("method".to_owned(), short(method).into());
+        }
+        if let Err(error) = self.gateway.report(&self.connection, "acp.dropped", facts) {
+            // Without its log the gateway refuses every file by itself.
+            tracing::error!(%error, "cannot record");
+        }
+    }
+
+    /// Deals with a line that is not strict: records it, and answers whoever
+    /// waits because of it.
+    pub(super) fn malformed(&self, from: Peer, line: &Malformed) {
+        self.dropped(from, &line.reason, None);
+        match &line.addressee {
+            // An answer under an id in use would end the wrong waiting.
+            Some(Addressee::Sender(id)) if !self.in_use(from, id) => {
+                let text = line.reason.to_string();
+                self.send(from, render::error(id, line.reason.code(), &text));
+            }
+            Some(Addressee::Asker(id)) => {
+                let text = format!("the reply cannot be read: {}", line.reason);
+                self.fail(from.other(), id, &text);
+            }
+            Some(Addressee::Sender(_)) | None => {}
+        }
+    }
+
+    /// Tells the one that asked `id` that there will be no reply.
+    fn fail(&self, asker: Peer, id: &Id, message: &str) {
+        let known = match asker {
+            Peer::Agent if self.calls.owns(id) => {
+                self.calls.answer(id, Answer::Unreadable);
+                return;
+            }
+            Peer::Agent => lock(&self.agent_asked).remove(id),
+            Peer::Editor => {
+                let effect = lock(&self.editor_asked).remove(id);
+                effect.map(|effect| self.settle(effect, None)).is_some()
+            }
+        };
+        if known {
+            self.send(asker, render::error(id, render::INTERNAL, message));
+        }
+    }
+
+    /// Whether a request of `from` under this id waits for its answer.
+    pub(super) fn in_use(&self, from: Peer, id: &Id) -> bool {
+        match from {
+            Peer::Agent => lock(&self.agent_asked).contains(id) || self.jobs.contains(id),
+            Peer::Editor => lock(&self.editor_asked).contains_key(id),
+        }
+    }
+
+    /// Notes a request that is about to pass; false when there are too many.
+    pub(super) fn note_agent_asked(&self, id: &Id) -> bool {
+        let mut asked = lock(&self.agent_asked);
+        asked.len() < MOST_ASKED && asked.insert(id.clone())
+    }
+
+    /// Notes a request that is about to pass; false when there are too many.
+    pub(super) fn note_editor_asked(&self, id: &Id, effect: Effect) -> bool {
+        let mut asked = lock(&self.editor_asked);
+        asked.len() < MOST_ASKED && asked.insert(id.clone(), effect).is_none()
+    }
+
+    /// Applies what a reply does to sessions; without an outcome there was
+    /// none that counts.
+    pub(super) fn settle(&self, effect: Effect, outcome: Option<Outcome<'_>>) {
+        match (effect, outcome) {
+            (Effect::Opens, Some(Outcome::Result(result))) => self.opened(result),
+            (Effect::Ends(id), Some(Outcome::Result(_))) => {
+                self.sessions.close(&id);
+                self.cancel_session(&id);
+            }
+            (Effect::Continues { id, fresh: true }, None | Some(Outcome::Error(_))) => {
+                self.sessions.close(&id);
+            }
+            _ => {}
+        }
+    }
+
+    fn opened(&self, result: &RawValue) {
+        let id = Object::parse(result.get())
+            .and_then(|result| serde_json::from_str::<String>(result.get("sessionId")?.get()).ok());
+        match id {
+            Some(id) => {
+                self.open_session(&id);
+            }
+            None => self.dropped(Peer::Agent, &"the reply names no session", None),
+        }
+    }
+
+    /// Makes a session known; false when it was already.
+    pub(super) fn open_session(&self, id: &str) -> bool {
+        let make = || Some(Session { id: random_hex()?, ..self.connection.clone() });
+        let Some(visit) = self.sessions.open(id, make) else { return false };
+        let facts = BTreeMap::from([("acpSession".to_owned(), short(id).into())]);
+        if let Err(error) = self.gateway.note(&visit.session, "acp.session", facts) {
+            tracing::error!(%error, "cannot record");
+        }
+        true
+    }
+
+    /// Cancels the requests of a session that no worker has taken.
+    pub(super) fn cancel_session(&self, id: &str) {
+        for job in self.jobs.cancel(|job| job.visit.acp_id == id) {
+            self.cancelled(&job);
+        }
+    }
+
+    /// Records and answers a request that was cancelled before it began.
+    pub(super) fn cancelled(&self, job: &Job) {
+        let line = self.cancel_record(job);
+        self.send(Peer::Agent, line);
+    }
+
+    fn cancel_record(&self, job: &Job) -> Vec<u8> {
+        let kind = job.operation.kind().as_str();
+        let path = Some(job.path.as_str());
+        let error = self.gateway.refuse(&job.visit.session, kind, path, &Refusal::Cancelled);
+        render::coded(&job.id, render::CANCELLED, &error, path)
+    }
+
+    /// Takes no more `fs/*` requests and gives up those that wait.
+    pub(super) fn stop_jobs(&self) {
+        for job in self.jobs.close() {
+            let line = self.cancel_record(&job);
+            let weight = line.len();
+            // The agent may be gone or not reading; the record is what counts.
+            let _ = self.to_agent.push_within(line, weight, Duration::ZERO);
+        }
+    }
+
+    /// Tells the editor that what it asked the agent stays unanswered.
+    pub(super) fn fail_editor_requests(&self, timeout: Duration) {
+        let asked = std::mem::take(&mut *lock(&self.editor_asked));
+        for id in asked.into_keys() {
+            let line = render::error(&id, render::INTERNAL, "the agent has ended");
+            let weight = line.len();
+            if self.to_editor.push_within(line, weight, timeout).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+impl Peer {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Agent => "agent",
+            Self::Editor => "editor",
+        }
+    }
+
+    fn other(self) -> Self {
+        match self {
+            Self::Agent => Self::Editor,
+            Self::Editor => Self::Agent,
+        }
+    }
+}
+
+/// 128 random bits in hex.
+fn random_hex() -> Option<String> {
+    let mut bytes = [0u8; 16];
+    let got = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()).ok()?;
+    (got == bytes.len()).then(|| format!("{:032x}", u128::from_be_bytes(bytes)))
+}
+
+fn short(text: &str) -> String {
+    text.chars().take(MOST_FACT).collect()
+}

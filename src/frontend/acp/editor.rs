@@ -1,0 +1,133 @@
+//! Editor → agent.
+//!
+//! The editor is the user's: everything strict passes. Its `initialize` is
+//! edited, its replies to the gate's own requests are consumed, and replies to
+//! nothing that was asked are dropped. What the editor attaches to a prompt
+//! (files, selections, images) goes to the agent by the user's will and is not
+//! decided here.
+
+use serde_json::value::RawValue;
+
+use super::{
+    calls::Answer,
+    door::{Door, Pass, Peer},
+    frame::Frame,
+    id::Id,
+    initialize,
+    lane::lock,
+    object::Object,
+    render,
+    sessions::Effect,
+    wire::{self, Message, Outcome, Reason},
+};
+
+impl Door<'_> {
+    /// Deals with what came from the editor.
+    pub(super) fn hear_editor(&self, frame: Frame) {
+        let line = match frame {
+            Frame::Line(line) => line,
+            Frame::TooLong { head } => {
+                return self.malformed(Peer::Editor, &wire::malformed(Reason::TooLong, &head));
+            }
+            Frame::Torn { .. } => return self.dropped(Peer::Editor, &Reason::Torn, None),
+        };
+        let mut asked = None;
+        let pass = match wire::parse(&line) {
+            Ok(Message::Request { id, method, params }) => {
+                let pass = self.editor_asks(&line, &id, &method, params);
+                asked = Some(id);
+                pass
+            }
+            Ok(Message::Notification { method, params }) => {
+                if method == "session/cancel"
+                    && let Some(session) = session_id(params)
+                {
+                    self.cancel_session(&session);
+                }
+                Pass::Forward
+            }
+            Ok(Message::Reply { id, outcome }) => self.editor_replies(&id, outcome),
+            Err(malformed) => {
+                self.malformed(Peer::Editor, &malformed);
+                Pass::Stop
+            }
+        };
+        let sent = match pass {
+            Pass::Forward => self.send(Peer::Agent, line),
+            Pass::Rebuilt(line) => self.send(Peer::Agent, line),
+            Pass::Stop => true,
+        };
+        if let Some(id) = asked.filter(|_| !sent)
+            && let Some(effect) = lock(&self.editor_asked).remove(&id)
+        {
+            self.settle(effect, None);
+            self.send(Peer::Editor, render::error(&id, render::INTERNAL, "the agent has ended"));
+        }
+    }
+
+    fn editor_asks(&self, line: &[u8], id: &Id, method: &str, params: Option<&RawValue>) -> Pass {
+        if self.in_use(Peer::Editor, id) {
+            self.dropped(Peer::Editor, &"the id of the request is in use", Some(method));
+            return Pass::Stop;
+        }
+        let effect = self.effect(method, params);
+        if !self.note_editor_asked(id, effect.clone()) {
+            self.settle(effect, None);
+            self.dropped(Peer::Editor, &"too many unanswered requests", Some(method));
+            let text = "too many unanswered requests";
+            self.send(Peer::Editor, render::error(id, render::INTERNAL, text));
+            return Pass::Stop;
+        }
+        if effect != Effect::Initialize {
+            return Pass::Forward;
+        }
+        let edited = std::str::from_utf8(line)
+            .ok()
+            .and_then(|line| initialize::request(line, &self.allowed));
+        if let Some((line, offers)) = edited {
+            *lock(&self.offers) = offers;
+            return Pass::Rebuilt(line);
+        }
+        lock(&self.editor_asked).remove(id);
+        self.dropped(Peer::Editor, &"`initialize` without parameters", Some(method));
+        self.send(Peer::Editor, render::error(id, -32602, "`params` must be an object"));
+        Pass::Stop
+    }
+
+    /// What a request of the editor will do to sessions.
+    fn effect(&self, method: &str, params: Option<&RawValue>) -> Effect {
+        match (method, session_id(params)) {
+            ("initialize", _) => Effect::Initialize,
+            ("session/new" | "session/fork", _) => Effect::Opens,
+            ("session/load" | "session/resume", Some(id)) => {
+                let fresh = self.open_session(&id);
+                Effect::Continues { id, fresh }
+            }
+            ("session/close" | "session/delete", Some(id)) => Effect::Ends(id),
+            _ => Effect::Nothing,
+        }
+    }
+
+    fn editor_replies(&self, id: &Id, outcome: Outcome<'_>) -> Pass {
+        if self.calls.owns(id) {
+            let answer = match outcome {
+                Outcome::Result(result) => Answer::Result(result.to_owned()),
+                Outcome::Error(error) => Answer::Error(error.to_owned()),
+            };
+            if !self.calls.answer(id, answer) {
+                self.dropped(Peer::Editor, &"an answer that nobody waits for any more", None);
+            }
+            return Pass::Stop;
+        }
+        if lock(&self.agent_asked).remove(id) {
+            return Pass::Forward;
+        }
+        self.dropped(Peer::Editor, &"a reply to nothing that was asked", None);
+        Pass::Stop
+    }
+}
+
+fn session_id(params: Option<&RawValue>) -> Option<String> {
+    let params = Object::parse(params?.get())?;
+    serde_json::from_str(params.get("sessionId")?.get()).ok()
+}

@@ -1,0 +1,348 @@
+//! The one exchange that is edited: `initialize`.
+//!
+//! Towards the agent: protocol version 1 at most, `fs` always offered (the
+//! gate serves it), terminals and other ways to act outside the gate not
+//! offered. Towards the editor everything is stripped that would make it act
+//! for the agent; the schema (ACP v1) and editors in use have these:
+//!
+//! * `authMethods[]` of `type: "terminal"`: the editor starts the configured
+//!   command, which is this gate, with arguments and environment variables of
+//!   the agent's choice. Of the entries only those without a type or of type
+//!   `agent` pass, with the fields `id`, `name`, `description` and `type`.
+//! * `_meta` of any object in the reply: `terminal-auth` of an entry of
+//!   `authMethods` names a whole command line to run, and vendor keys of
+//!   capabilities switch on methods of the vendor. Keys pass by name only.
+//! * `agentCapabilities.nes`: the editor applies edits that the agent suggests
+//!   to files; `mcpCapabilities.acp`: MCP servers of the editor, reached by
+//!   `mcp/*` requests that do not pass.
+//!
+//! Older clients also read `authMethods` from an error reply
+//! (`auth_required`): the same cleaning is applied there.
+
+use serde_json::value::{RawValue, to_raw_value};
+
+use super::{
+    allowed::Allowed,
+    object::{Object, folds_to},
+};
+
+/// Largest reply to `initialize`, in bytes: cleaning looks at every level.
+const MAX_REPLY: usize = 1024 * 1024;
+
+/// What the editor can do itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Offers {
+    pub(super) read: bool,
+    pub(super) write: bool,
+}
+
+/// The reply cannot be passed on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum ReplyError {
+    #[error("the agent does not speak version 1 of the protocol")]
+    Version,
+    #[error("the agent's reply to `initialize` is too large or not an object")]
+    Shape,
+}
+
+/// Edits the editor's request line; gives the new line and what the editor
+/// offers. `None` when the line has no object to edit.
+pub(super) fn request(line: &str, allowed: &Allowed) -> Option<(Vec<u8>, Offers)> {
+    let mut message = Object::parse(line)?;
+    let mut params = message.object("params")?;
+    let offers = clamp(&mut params, allowed)?;
+    let params = params.to_raw()?;
+    message.set("params", params);
+    Some((serde_json::to_vec(&message).ok()?, offers))
+}
+
+fn clamp(params: &mut Object<'_>, allowed: &Allowed) -> Option<Offers> {
+    if params.get("protocolVersion").is_some_and(|version| !matches!(version.get(), "0" | "1")) {
+        params.set("protocolVersion", to_raw_value(&1).ok()?);
+    }
+    let mut capabilities = params.object("clientCapabilities").or_else(empty)?;
+    let mut fs = capabilities.object("fs").or_else(empty)?;
+    let offered = |key| fs.get(key).is_some_and(|value| value.get() == "true");
+    let offers = Offers { read: offered("readTextFile"), write: offered("writeTextFile") };
+    fs.set("readTextFile", to_raw_value(&true).ok()?);
+    fs.set("writeTextFile", to_raw_value(&true).ok()?);
+    let fs = fs.to_raw()?;
+    capabilities.set("fs", fs);
+    if !allowed.any_terminal() {
+        capabilities.set("terminal", to_raw_value(&false).ok()?);
+        if let Some(mut auth) = capabilities.object("auth") {
+            auth.set("terminal", to_raw_value(&false).ok()?);
+            let auth = auth.to_raw()?;
+            capabilities.set("auth", auth);
+        }
+    }
+    if let Some(mut meta) = capabilities.object("_meta") {
+        meta.retain(|key, _| key != "terminal-auth" || allowed.named(key));
+        let meta = meta.to_raw()?;
+        capabilities.set("_meta", meta);
+    }
+    capabilities.retain(|key, _| key != "elicitation" || allowed.named("elicitation/create"));
+    let capabilities = capabilities.to_raw()?;
+    params.set("clientCapabilities", capabilities);
+    Some(offers)
+}
+
+fn empty<'a>() -> Option<Object<'a>> {
+    Object::parse("{}")
+}
+
+/// Cleans the result of the agent's reply; `None` when nothing had to go.
+pub(super) fn result(
+    raw: &RawValue,
+    allowed: &Allowed,
+) -> Result<Option<Box<RawValue>>, ReplyError> {
+    if raw.get().len() > MAX_REPLY {
+        return Err(ReplyError::Shape);
+    }
+    let object = Object::parse(raw.get()).ok_or(ReplyError::Shape)?;
+    let versions = object.members().filter(|(key, _)| folds_to(key, "protocolVersion"));
+    if !versions.map(|(_, value)| value.get()).eq(["1"]) {
+        return Err(ReplyError::Version);
+    }
+    changed(raw, clean(raw, allowed, In::Result).ok_or(ReplyError::Shape)?)
+}
+
+/// Cleans the error of an agent's reply to any request; `None` when nothing
+/// had to go.
+pub(super) fn error(
+    raw: &RawValue,
+    allowed: &Allowed,
+) -> Result<Option<Box<RawValue>>, ReplyError> {
+    let mentions =
+        |object: &Object<'_>| object.members().any(|(key, _)| folds_to(key, "authMethods"));
+    let object = Object::parse(raw.get()).ok_or(ReplyError::Shape)?;
+    if !mentions(&object) && !object.object("data").is_some_and(|data| mentions(&data)) {
+        return Ok(None);
+    }
+    if raw.get().len() > MAX_REPLY {
+        return Err(ReplyError::Shape);
+    }
+    changed(raw, clean(raw, allowed, In::Result).ok_or(ReplyError::Shape)?)
+}
+
+fn changed(old: &RawValue, new: Box<RawValue>) -> Result<Option<Box<RawValue>>, ReplyError> {
+    // Compared without insignificant space, which rebuilding drops.
+    let plain = |raw: &RawValue| serde_json::from_str::<serde_json::Value>(raw.get()).ok();
+    Ok((plain(old) != plain(&new)).then_some(new))
+}
+
+/// Where in the reply a value stands.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum In {
+    Result,
+    AgentCapabilities,
+    McpCapabilities,
+    AuthMethods,
+    AuthMethod,
+    Meta,
+    Else,
+}
+
+impl In {
+    fn member(self, key: &str) -> Self {
+        let is = |name| folds_to(key, name);
+        match self {
+            _ if is("_meta") => Self::Meta,
+            Self::Result if is("data") => Self::Result,
+            Self::Result if is("agentCapabilities") => Self::AgentCapabilities,
+            Self::Result if is("authMethods") => Self::AuthMethods,
+            Self::AgentCapabilities if is("mcpCapabilities") => Self::McpCapabilities,
+            _ => Self::Else,
+        }
+    }
+
+    fn keeps(self, key: &str, allowed: &Allowed) -> bool {
+        match self {
+            Self::Meta => allowed.named(key),
+            Self::AuthMethod => {
+                matches!(key, "id" | "name" | "description" | "type" | "_meta")
+                    || (allowed.any_terminal() && matches!(key, "args" | "env"))
+            }
+            Self::AgentCapabilities => !folds_to(key, "nes") || allowed.named("nes/suggest"),
+            Self::McpCapabilities => !folds_to(key, "acp") || allowed.named("mcp/connect"),
+            Self::Result => !folds_to(key, "authMethods") || key == "authMethods",
+            Self::AuthMethods | Self::Else => true,
+        }
+    }
+}
+
+fn clean(raw: &RawValue, allowed: &Allowed, place: In) -> Option<Box<RawValue>> {
+    let text = raw.get();
+    if text.starts_with('{') {
+        let mut object = Object::parse(text)?;
+        object.retain(|key, value| {
+            let methods = place == In::Result && folds_to(key, "authMethods");
+            place.keeps(key, allowed) && (!methods || value.get().starts_with('['))
+        });
+        object.change_values(|key, value| match place {
+            // What the operator named passes whole.
+            In::Meta => Some(value.to_owned()),
+            _ => clean(value, allowed, place.member(key)),
+        })?;
+        return object.to_raw();
+    }
+    if text.starts_with('[') {
+        let items: Vec<&RawValue> = serde_json::from_str(text).ok()?;
+        let inner = if place == In::AuthMethods { In::AuthMethod } else { In::Else };
+        let kept = items.into_iter().filter(|item| inner == In::Else || harmless(item, allowed));
+        let cleaned: Option<Vec<_>> = kept.map(|item| clean(item, allowed, inner)).collect();
+        return to_raw_value(&cleaned?).ok();
+    }
+    Some(raw.to_owned())
+}
+
+/// Whether an entry of `authMethods` leaves the login to the agent.
+fn harmless(entry: &RawValue, allowed: &Allowed) -> bool {
+    let Some(entry) = Object::parse(entry.get()) else { return false };
+    let mut types = entry.members().filter(|(key, _)| folds_to(key, "type"));
+    match (types.next(), types.next()) {
+        (None, _) => true,
+        (Some(("type", kind)), None) => match serde_json::from_str(kind.get()) {
+            Ok(Some("agent")) | Ok(None) => true,
+            Ok(Some("terminal")) => allowed.any_terminal(),
+            _ => false,
+        },
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn none() -> Allowed {
+        Allowed::new(&[], false).unwrap()
+    }
+
+    fn cleaned(value: &Value, allowed: &Allowed) -> Value {
+        let raw = to_raw_value(value).unwrap();
+        let new = result(&raw, allowed).unwrap().unwrap_or(raw);
+        serde_json::from_str(new.get()).unwrap()
+    }
+
+    #[test]
+    fn the_agent_is_offered_fs_and_no_terminal() {
+        let line = r#"{"id":0.50,"params":{"z":1.0,"protocolVersion":7,"clientCapabilities":{"elicitation":{"form":{}},"terminal":true,"fs":{"readTextFile":true,"_meta":{"k":1e1}},"auth":{"terminal":true},"_meta":{"terminal-auth":true,"terminal_output":true}},"clientInfo":{"name":"e"}}}"#;
+        let (line, offers) = request(line, &none()).unwrap();
+        assert_eq!(
+            String::from_utf8(line).unwrap(),
+            r#"{"id":0.50,"params":{"z":1.0,"protocolVersion":1,"clientCapabilities":{"terminal":false,"fs":{"readTextFile":true,"_meta":{"k":1e1},"writeTextFile":true},"auth":{"terminal":false},"_meta":{"terminal_output":true}},"clientInfo":{"name":"e"}}}"#
+        );
+        assert_eq!(offers, Offers { read: true, write: false });
+    }
+
+    #[test]
+    fn a_client_without_capabilities_offers_nothing_and_the_gate_offers_fs() {
+        for params in
+            [r#"{"protocolVersion":1}"#, r#"{"protocolVersion":1,"clientCapabilities":null}"#]
+        {
+            let (line, offers) = request(&format!(r#"{{"params":{params}}}"#), &none()).unwrap();
+            let line: Value = serde_json::from_slice(&line).unwrap();
+            assert_eq!(
+                line["params"]["clientCapabilities"],
+                json!({"fs": {"readTextFile": true, "writeTextFile": true}, "terminal": false})
+            );
+            assert_eq!(offers, Offers::default());
+        }
+    }
+
+    #[test]
+    fn nothing_that_runs_a_command_reaches_the_editor() {
+        let reply = json!({
+            "protocolVersion": 1,
+            "_meta": {"vendor": 1},
+            "agentCapabilities": {
+                "loadSession": true, "nes": {}, "_meta": {"vendor.run": true},
+                "mcpCapabilities": {"http": true, "acp": true},
+                "promptCapabilities": {"image": true, "_META": {"x": 1}}
+            },
+            "authMethods": [
+                {"id": "a", "name": "A", "_meta": {"terminal-auth": {"command": "sh", "args": ["-c", "id"]}}},
+                {"id": "b", "name": "B", "type": "agent", "args": ["--x"], "command": "sh"},
+                {"id": "c", "name": "C", "type": "terminal", "args": ["--x"], "env": {"LD_PRELOAD": "x"}},
+                {"id": "d", "name": "D", "type": "env_var", "vars": [{"name": "PATH"}]},
+                {"id": "e", "name": "E", "Type": "terminal"},
+                "f"
+            ],
+            "AuthMethods": [{"id": "g", "type": "terminal"}]
+        });
+        assert_eq!(
+            cleaned(&reply, &none()),
+            json!({
+                "protocolVersion": 1,
+                "_meta": {},
+                "agentCapabilities": {
+                    "loadSession": true, "_meta": {},
+                    "mcpCapabilities": {"http": true},
+                    "promptCapabilities": {"image": true, "_META": {}}
+                },
+                "authMethods": [
+                    {"id": "a", "name": "A", "_meta": {}},
+                    {"id": "b", "name": "B", "type": "agent"}
+                ]
+            })
+        );
+    }
+
+    #[test]
+    fn the_operator_can_name_what_passes() {
+        let allowed =
+            Allowed::new(&["terminal/create".into(), "terminal-auth".into()], false).unwrap();
+        let reply = json!({"protocolVersion": 1, "authMethods": [
+            {"id": "c", "type": "terminal", "args": ["--x"], "_meta": {"terminal-auth": {"command": "c"}, "o": 1}}
+        ]});
+        assert_eq!(
+            cleaned(&reply, &allowed)["authMethods"],
+            json!([{"id": "c", "type": "terminal", "args": ["--x"], "_meta": {"terminal-auth": {"command": "c"}}}])
+        );
+    }
+
+    #[test]
+    fn a_harmless_reply_is_left_alone() {
+        let raw = RawValue::from_string(
+            r#"{ "protocolVersion":1, "agentCapabilities":{"loadSession":true}, "authMethods":[{"id":"a","name":"A"}], "x":1.0 }"#.into(),
+        )
+        .unwrap();
+        assert!(result(&raw, &none()).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_reply_of_very_many_members_takes_no_time_to_clean() {
+        let many: Vec<_> = (0..90_000).map(|n| format!("\"{n}\":0")).collect();
+        let text = format!(r#"{{"protocolVersion":1,"_meta":{{"x":0}},{}}}"#, many.join(","));
+        let raw = RawValue::from_string(text).unwrap();
+        let start = std::time::Instant::now();
+        assert!(result(&raw, &none()).unwrap().is_some());
+        assert!(start.elapsed().as_secs() < 10);
+    }
+
+    #[test]
+    fn another_version_of_the_protocol_is_refused() {
+        for version in ["2", "\"1\"", "1.0", "null"] {
+            let raw = RawValue::from_string(format!(r#"{{"protocolVersion":{version}}}"#)).unwrap();
+            assert_eq!(result(&raw, &none()).unwrap_err(), ReplyError::Version);
+        }
+        let raw =
+            RawValue::from_string(r#"{"protocolVersion":1,"ProtocolVersion":2}"#.into()).unwrap();
+        assert_eq!(result(&raw, &none()).unwrap_err(), ReplyError::Version);
+    }
+
+    #[test]
+    fn methods_in_an_error_are_cleaned_too() {
+        let raw = to_raw_value(&json!({"code": -32000, "message": "m", "data": {
+            "authMethods": [{"id": "c", "type": "terminal"}], "other": 1}}))
+        .unwrap();
+        let new = error(&raw, &none()).unwrap().unwrap();
+        let new: Value = serde_json::from_str(new.get()).unwrap();
+        assert_eq!(new["data"], json!({"authMethods": [], "other": 1}));
+        let plain = to_raw_value(&json!({"code": 1, "message": "m"})).unwrap();
+        assert!(error(&plain, &none()).unwrap().is_none());
+    }
+}

@@ -1,0 +1,248 @@
+//! The `fs/*` requests that wait for a worker or are being served.
+//!
+//! Bounded in number and bytes. Requests about the same path are served one
+//! after the other in the order in which they came; others side by side. A
+//! request can be cancelled until a worker takes it, never afterwards, so a
+//! change is not torn.
+
+use std::{
+    collections::{HashMap, HashSet, VecDeque},
+    sync::{Arc, Condvar, Mutex, MutexGuard},
+    time::{Duration, Instant},
+};
+
+use crate::model::{Operation, WorkspacePath};
+
+use super::{
+    id::Id,
+    lane::{lock, wait},
+    sessions::Visit,
+};
+
+/// One request that passed the door and not yet the gateway.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) id: Id,
+    pub(super) visit: Arc<Visit>,
+    pub(super) operation: Operation,
+    /// The path as the agent wrote it.
+    pub(super) path: String,
+}
+
+impl Job {
+    fn weight(&self) -> usize {
+        match &self.operation {
+            Operation::Write { content, .. } => content.len(),
+            _ => 0,
+        }
+    }
+}
+
+/// The queue.
+pub(super) struct Jobs {
+    state: Mutex<State>,
+    changed: Condvar,
+    most: usize,
+    most_bytes: usize,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<Job>,
+    running: HashMap<Id, WorkspacePath>,
+    answering: usize,
+    bytes: usize,
+    closed: bool,
+}
+
+/// The job did not go in.
+#[derive(Debug)]
+pub(super) enum Refused {
+    /// Its id is in use.
+    Duplicate,
+    /// The connection is ending; the job comes back.
+    Closed(Job),
+}
+
+impl Jobs {
+    pub(super) fn new(most: usize, most_bytes: usize) -> Self {
+        Self { state: Mutex::default(), changed: Condvar::new(), most, most_bytes }
+    }
+
+    /// Queues a job, waiting for room.
+    pub(super) fn push(&self, job: Job) -> Result<(), Box<Refused>> {
+        let mut state = self.lock();
+        if state.has(&job.id) {
+            return Err(Box::new(Refused::Duplicate));
+        }
+        let weight = job.weight();
+        while !state.closed
+            && !state.waiting.is_empty()
+            && (state.waiting.len() >= self.most
+                || state.bytes.saturating_add(weight) > self.most_bytes)
+        {
+            match wait(&self.changed, state, None) {
+                Some(again) => state = again,
+                None => return Err(Box::new(Refused::Closed(job))),
+            }
+        }
+        if state.closed {
+            return Err(Box::new(Refused::Closed(job)));
+        }
+        state.bytes = state.bytes.saturating_add(weight);
+        state.waiting.push_back(job);
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// Takes the first job whose path nobody is at; `None` once closed.
+    pub(super) fn take(&self) -> Option<Job> {
+        let mut state = self.lock();
+        loop {
+            if let Some(job) = state.next() {
+                state.running.insert(job.id.clone(), job.operation.path().clone());
+                self.changed.notify_all();
+                return Some(job);
+            }
+            if state.closed {
+                return None;
+            }
+            state = wait(&self.changed, state, None)?;
+        }
+    }
+
+    /// Says that the job is served: its id and path are free again, before the
+    /// agent hears of it and may use them. Its answer is still to be given.
+    pub(super) fn served(&self, id: &Id) {
+        let mut state = self.lock();
+        state.running.remove(id);
+        state.answering += 1;
+        self.changed.notify_all();
+    }
+
+    /// Says that the answer of a served job was given.
+    pub(super) fn answered(&self) {
+        let mut state = self.lock();
+        state.answering = state.answering.saturating_sub(1);
+        self.changed.notify_all();
+    }
+
+    /// Whether a job of this id waits or runs.
+    pub(super) fn contains(&self, id: &Id) -> bool {
+        self.lock().has(id)
+    }
+
+    /// Takes the jobs out that wait and that `which` picks.
+    pub(super) fn cancel(&self, which: impl Fn(&Job) -> bool) -> Vec<Job> {
+        let mut state = self.lock();
+        let (gone, kept): (VecDeque<_>, VecDeque<_>) =
+            std::mem::take(&mut state.waiting).into_iter().partition(which);
+        state.waiting = kept;
+        state.bytes = state.waiting.iter().map(Job::weight).sum();
+        self.changed.notify_all();
+        gone.into()
+    }
+
+    /// Lets no more jobs in; those that wait come back.
+    pub(super) fn close(&self) -> Vec<Job> {
+        self.lock().closed = true;
+        self.cancel(|_| true)
+    }
+
+    /// Waits until every job that ran is answered; false when some still do after `timeout`.
+    pub(super) fn wait_idle(&self, timeout: Duration) -> bool {
+        let end = Instant::now() + timeout;
+        let mut state = self.lock();
+        while !state.running.is_empty() || state.answering > 0 {
+            match wait(&self.changed, state, Some(end)) {
+                Some(again) => state = again,
+                None => return false,
+            }
+        }
+        true
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+}
+
+impl State {
+    fn has(&self, id: &Id) -> bool {
+        self.running.contains_key(id) || self.waiting.iter().any(|job| job.id == *id)
+    }
+
+    fn next(&mut self) -> Option<Job> {
+        let mut busy: HashSet<&WorkspacePath> = self.running.values().collect();
+        let free = self.waiting.iter().position(|job| busy.insert(job.operation.path()))?;
+        let job = self.waiting.remove(free)?;
+        self.bytes = self.bytes.saturating_sub(job.weight());
+        Some(job)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use crate::model::{Door, Encoding, LineRange, Session};
+
+    use super::*;
+
+    fn job(id: i64, path: &str) -> Job {
+        let session = Session {
+            id: String::new(),
+            agent: "a".parse().unwrap(),
+            user: String::new(),
+            door: Door::Acp,
+        };
+        Job {
+            id: Id::Number(id),
+            visit: Arc::new(Visit { acp_id: "s".into(), session }),
+            operation: Operation::Read {
+                path: WorkspacePath::parse(path).unwrap(),
+                range: LineRange::default(),
+                encoding: Encoding::Text,
+            },
+            path: path.into(),
+        }
+    }
+
+    #[test]
+    fn one_path_is_served_in_order_and_others_overtake() {
+        let jobs = Jobs::new(10, 10);
+        for (id, path) in [(1, "a"), (2, "a"), (3, "b")] {
+            jobs.push(job(id, path)).unwrap();
+        }
+        assert_eq!(jobs.take().unwrap().id, Id::Number(1));
+        assert_eq!(jobs.take().unwrap().id, Id::Number(3));
+        jobs.served(&Id::Number(1));
+        assert_eq!(jobs.take().unwrap().id, Id::Number(2));
+    }
+
+    #[test]
+    fn what_runs_can_neither_be_cancelled_nor_doubled() {
+        let jobs = Jobs::new(10, 10);
+        jobs.push(job(1, "a")).unwrap();
+        jobs.push(job(2, "b")).unwrap();
+        jobs.take().unwrap();
+        assert!(jobs.cancel(|job| job.id == Id::Number(1)).is_empty());
+        assert!(matches!(*jobs.push(job(1, "c")).unwrap_err(), Refused::Duplicate));
+        assert_eq!(jobs.cancel(|job| job.id == Id::Number(2)).len(), 1);
+        assert!(!jobs.contains(&Id::Number(2)));
+    }
+
+    #[test]
+    fn a_full_queue_holds_back_until_closed() {
+        let jobs = Jobs::new(1, 10);
+        jobs.push(job(1, "a")).unwrap();
+        thread::scope(|scope| {
+            let pusher = scope.spawn(|| jobs.push(job(2, "b")));
+            thread::sleep(Duration::from_millis(10));
+            assert_eq!(jobs.close().len(), 1);
+            assert!(matches!(*pusher.join().unwrap().unwrap_err(), Refused::Closed(_)));
+        });
+        assert!(jobs.take().is_none());
+        assert!(jobs.wait_idle(Duration::ZERO));
+    }
+}

@@ -1,0 +1,199 @@
+//! A bounded, closable queue between threads.
+//!
+//! What waits in it is bounded by weight (bytes), so a peer that does not read
+//! slows its own correspondent down instead of filling memory.
+
+use std::{
+    collections::VecDeque,
+    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+/// A queue whose items together weigh at most its capacity; a heavier item
+/// waits until the queue is empty and then goes in alone.
+pub(super) struct Lane<T> {
+    state: Mutex<State<T>>,
+    changed: Condvar,
+    capacity: usize,
+}
+
+struct State<T> {
+    items: VecDeque<(T, usize)>,
+    weight: usize,
+    closed: bool,
+    finished: bool,
+}
+
+/// The item did not go in: the lane is closed or stayed full for too long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Refused;
+
+impl<T> Lane<T> {
+    pub(super) fn new(capacity: usize) -> Self {
+        let state = State { items: VecDeque::new(), weight: 0, closed: false, finished: false };
+        Self { state: Mutex::new(state), changed: Condvar::new(), capacity }
+    }
+
+    /// Puts `item` in, waiting for room.
+    pub(super) fn push(&self, item: T, weight: usize) -> Result<(), Refused> {
+        self.push_before(item, weight, None)
+    }
+
+    /// Puts `item` in, waiting for room no longer than `timeout`.
+    pub(super) fn push_within(
+        &self,
+        item: T,
+        weight: usize,
+        timeout: Duration,
+    ) -> Result<(), Refused> {
+        self.push_before(item, weight, Some(Instant::now() + timeout))
+    }
+
+    fn push_before(&self, item: T, weight: usize, end: Option<Instant>) -> Result<(), Refused> {
+        let mut state = self.lock();
+        loop {
+            if state.closed {
+                return Err(Refused);
+            }
+            if state.weight == 0 || state.weight.saturating_add(weight) <= self.capacity {
+                break;
+            }
+            state = wait(&self.changed, state, end).ok_or(Refused)?;
+        }
+        let weight = weight.max(1);
+        state.weight = state.weight.saturating_add(weight);
+        state.items.push_back((item, weight));
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// Takes the next item, waiting for one; `None` once the lane is closed
+    /// and empty.
+    pub(super) fn pop(&self) -> Option<T> {
+        self.pop_before(None)
+    }
+
+    /// Like [`pop`](Self::pop), but waits no longer than `timeout`.
+    pub(super) fn pop_within(&self, timeout: Duration) -> Option<T> {
+        self.pop_before(Some(Instant::now() + timeout))
+    }
+
+    fn pop_before(&self, end: Option<Instant>) -> Option<T> {
+        let mut state = self.lock();
+        loop {
+            if let Some((item, weight)) = state.items.pop_front() {
+                state.weight = state.weight.saturating_sub(weight);
+                self.changed.notify_all();
+                return Some(item);
+            }
+            if state.closed {
+                return None;
+            }
+            state = wait(&self.changed, state, end)?;
+        }
+    }
+
+    /// Lets nothing more in; what is in can still be taken.
+    pub(super) fn close(&self) {
+        self.lock().closed = true;
+        self.changed.notify_all();
+    }
+
+    /// Lets nothing more in and throws away what is in.
+    pub(super) fn discard(&self) {
+        let mut state = self.lock();
+        state.closed = true;
+        state.items.clear();
+        state.weight = 0;
+        self.changed.notify_all();
+    }
+
+    /// Says that the taker has put everything where it belongs and is gone.
+    pub(super) fn finish(&self) {
+        self.discard();
+        self.lock().finished = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits until the taker has [finished](Self::finish); false when it did
+    /// not within `timeout`.
+    pub(super) fn wait_finished(&self, timeout: Duration) -> bool {
+        let end = Instant::now() + timeout;
+        let mut state = self.lock();
+        while !state.finished {
+            match wait(&self.changed, state, Some(end)) {
+                Some(again) => state = again,
+                None => return false,
+            }
+        }
+        true
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        lock(&self.state)
+    }
+}
+
+/// Locks; a panic elsewhere while holding the lock left the plain data behind
+/// it whole.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits for a change; `None` when `end` has passed.
+pub(super) fn wait<'a, T>(
+    changed: &Condvar,
+    guard: MutexGuard<'a, T>,
+    end: Option<Instant>,
+) -> Option<MutexGuard<'a, T>> {
+    let Some(end) = end else {
+        return Some(changed.wait(guard).unwrap_or_else(PoisonError::into_inner));
+    };
+    let left = end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())?;
+    let (guard, _) = changed.wait_timeout(guard, left).unwrap_or_else(PoisonError::into_inner);
+    Some(guard)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn a_full_lane_holds_the_pusher_back_until_something_is_taken() {
+        let lane = Lane::new(10);
+        lane.push(1, 8).unwrap();
+        assert_eq!(lane.push_within(2, 8, Duration::from_millis(20)), Err(Refused));
+        thread::scope(|scope| {
+            scope.spawn(|| lane.push(3, 8).unwrap());
+            assert_eq!(lane.pop(), Some(1));
+            assert_eq!(lane.pop(), Some(3));
+        });
+    }
+
+    #[test]
+    fn an_item_heavier_than_the_lane_goes_in_alone() {
+        let lane = Lane::new(10);
+        lane.push("big", 1000).unwrap();
+        assert_eq!(lane.push_within("next", 1, Duration::ZERO), Err(Refused));
+        assert_eq!(lane.pop(), Some("big"));
+    }
+
+    #[test]
+    fn closing_lets_the_taker_drain_and_the_pusher_go() {
+        let lane = Lane::new(10);
+        lane.push(1, 10).unwrap();
+        thread::scope(|scope| {
+            let pusher = scope.spawn(|| lane.push(2, 10));
+            thread::sleep(Duration::from_millis(10));
+            lane.close();
+            assert_eq!(pusher.join().unwrap(), Err(Refused));
+        });
+        assert_eq!(lane.pop(), Some(1));
+        assert_eq!(lane.pop(), None);
+        assert!(!lane.wait_finished(Duration::ZERO));
+        lane.finish();
+        assert!(lane.wait_finished(Duration::ZERO));
+    }
+}

@@ -1,0 +1,305 @@
+//! The Agent Client Protocol: a line proxy between an editor and an agent.
+//!
+//! Both speak JSON-RPC 2.0, one message per line (ACP v1, transport `stdio`).
+//! What passes, passes byte for byte; what the agent may say to the editor is
+//! a short list, because editors run commands that agents name; `fs/*` is
+//! served by the gateway and never forwarded raw. What the editor attaches to
+//! a prompt does not pass the gate.
+//!
+//! `frame` and `wire` read, `agent` and `editor` handle, `render` writes. Four
+//! threads move bytes, one per stream, and know nothing; one per direction
+//! judges lines; a few serve `fs/*`, so that a slow editor stalls only the
+//! request that waits for it. All queues are bounded.
+
+use std::{
+    io::{self, Read, Write},
+    path::PathBuf,
+    str::FromStr,
+    sync::Arc,
+    thread,
+    time::Duration,
+};
+
+use crate::{gateway::Gateway, model::Session};
+
+pub use allowed::ForwardError;
+use door::Door;
+use frame::Frame;
+use lane::Lane;
+
+mod agent;
+mod allowed;
+mod buffers;
+mod calls;
+mod door;
+mod editor;
+mod frame;
+mod id;
+mod initialize;
+mod jobs;
+mod lane;
+mod object;
+mod params;
+mod paths;
+mod render;
+mod sessions;
+mod strict;
+mod wire;
+
+/// How many `fs/*` requests are served side by side.
+const WORKERS: usize = 8;
+/// Room in a line for everything but content, in bytes.
+const ENVELOPE: usize = 1024 * 1024;
+/// What may wait to be judged, in bytes; a larger line waits alone.
+const INBOUND: usize = 1024 * 1024;
+/// What may wait to be written, in bytes; a larger line waits alone.
+const OUTBOUND: usize = 4 * 1024 * 1024;
+
+/// How to serve one connection.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The connection in the log: what belongs to no ACP session is recorded
+    /// under it. Each ACP session gets a session of its own with the same
+    /// agent and user.
+    pub session: Session,
+    /// The workspace's canonical path; the editor is asked by it.
+    pub workspace_root: PathBuf,
+    /// The workspace's path as the user gave it, when that is another one.
+    pub workspace_alias: Option<PathBuf>,
+    /// Where content comes from and goes to.
+    pub source: SourceMode,
+    /// Methods of the agent that reach the editor besides the usual ones, and
+    /// keys of `_meta` that stay in the reply to `initialize`.
+    pub forward: Vec<String>,
+    /// Whether `terminal/*` reaches the editor, which then runs what the agent
+    /// says, outside the gate.
+    pub terminal_allowed: bool,
+    /// Longest line in bytes; [`line_for`] knows what a size of content needs.
+    pub max_line: usize,
+    /// How long the editor may take to answer the gate's own requests.
+    pub editor_timeout: Duration,
+    /// How long work under way, and the agent, may take to end once a side has
+    /// closed.
+    pub grace: Duration,
+}
+
+/// Where file content comes from and goes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SourceMode {
+    /// The editor's buffers when it offers them, else the disk.
+    #[default]
+    Auto,
+    /// The disk only.
+    Disk,
+    /// The editor only; what it does not offer is refused.
+    Editor,
+}
+
+/// A text is not a [`SourceMode`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("expected `auto`, `disk` or `editor`")]
+pub struct SourceModeError;
+
+/// Which side ended the connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// The agent closed its output.
+    Agent,
+    /// The editor closed our input or stopped reading; the agent's input was
+    /// closed and the agent may still be running.
+    Editor,
+}
+
+/// Why a connection could not be served.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A method was named that never passes.
+    #[error(transparent)]
+    Forward(#[from] ForwardError),
+    /// The kernel gave no random bytes.
+    #[error("no random bytes from the kernel")]
+    Random,
+    /// A thread did not start.
+    #[error("a thread did not start: {0}")]
+    Thread(#[from] io::Error),
+}
+
+impl Config {
+    /// The usual settings: source `auto`, nothing forwarded, no terminal, lines
+    /// for 10 MiB of content.
+    pub fn new(session: Session, workspace_root: PathBuf) -> Self {
+        Self {
+            session,
+            workspace_root,
+            workspace_alias: None,
+            source: SourceMode::Auto,
+            forward: Vec::new(),
+            terminal_allowed: false,
+            max_line: line_for(10 * 1024 * 1024),
+            editor_timeout: Duration::from_secs(30),
+            grace: Duration::from_secs(5),
+        }
+    }
+}
+
+/// The longest line, in bytes, that `content` bytes of file content can take:
+/// JSON escapes make a text six times longer at most.
+pub fn line_for(content: u64) -> usize {
+    let content = usize::try_from(content).unwrap_or(usize::MAX);
+    content.saturating_mul(6).saturating_add(ENVELOPE)
+}
+
+impl FromStr for SourceMode {
+    type Err = SourceModeError;
+
+    fn from_str(text: &str) -> Result<Self, SourceModeError> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "disk" => Ok(Self::Disk),
+            "editor" => Ok(Self::Editor),
+            _ => Err(SourceModeError),
+        }
+    }
+}
+
+/// Serves one connection until a side ends it. Each peer is given as what we
+/// read from it and what we write to it; both are dropped, and so closed, when
+/// they are no longer needed, but a thread that is blocked in one of them is
+/// left behind until it wakes.
+///
+/// # Errors
+/// When it cannot start; nothing was served then.
+pub fn serve(
+    gateway: &Gateway,
+    config: &Config,
+    editor: (impl Read + Send + 'static, impl Write + Send + 'static),
+    agent: (impl Read + Send + 'static, impl Write + Send + 'static),
+) -> Result<Ending, Error> {
+    let lanes = Lanes::new();
+    let door =
+        Door::new(gateway, config, Arc::clone(&lanes.to_editor), Arc::clone(&lanes.to_agent))?;
+    let served = thread::scope(|scope| {
+        let started = (|| {
+            read(&lanes.from_editor, editor.0, config.max_line, "acp-editor-in")?;
+            read(&lanes.from_agent, agent.0, config.max_line, "acp-agent-in")?;
+            // An editor that does not read any more is gone, whatever it says.
+            let gone = Arc::clone(&lanes.from_editor);
+            write(&lanes.to_editor, editor.1, "acp-editor-out", move || gone.discard())?;
+            write(&lanes.to_agent, agent.1, "acp-agent-out", || {})?;
+            for _ in 0..WORKERS {
+                thread::Builder::new()
+                    .name("acp-fs".to_owned())
+                    .spawn_scoped(scope, || door.work())?;
+            }
+            thread::Builder::new().name("acp-editor".to_owned()).spawn_scoped(scope, || {
+                while let Some(frame) = lanes.from_editor.pop() {
+                    door.hear_editor(frame);
+                }
+                let _ = lanes.ended.push(Ending::Editor, 1);
+            })?;
+            thread::Builder::new().name("acp-agent".to_owned()).spawn_scoped(scope, || {
+                while let Some(frame) = lanes.from_agent.pop() {
+                    door.hear_agent(frame);
+                }
+                let _ = lanes.ended.push(Ending::Agent, 1);
+            })?;
+            Ok(())
+        })();
+        let ending = started.map(|()| wind_up(&door, &lanes, config.grace));
+        door.stop_jobs();
+        door.calls.close();
+        lanes.discard();
+        ending
+    });
+    served.map_err(Error::Thread)
+}
+
+/// Waits for an end and brings the rest to one.
+fn wind_up(door: &Door<'_>, lanes: &Lanes, grace: Duration) -> Ending {
+    let first = lanes.ended.pop().unwrap_or(Ending::Editor);
+    // What has not begun does not begin; what has, finishes.
+    door.stop_jobs();
+    match first {
+        Ending::Editor => {
+            door.calls.close();
+            door.jobs.wait_idle(grace);
+            // The sign for the agent to end; what it still says passes.
+            lanes.to_agent.close();
+            lanes.ended.pop_within(grace);
+        }
+        Ending::Agent => {
+            door.jobs.wait_idle(grace);
+            door.calls.close();
+            door.fail_editor_requests(grace);
+        }
+    }
+    lanes.to_editor.close();
+    lanes.to_editor.wait_finished(grace);
+    first
+}
+
+/// The queues between the threads of one connection.
+struct Lanes {
+    from_editor: Arc<Lane<Frame>>,
+    from_agent: Arc<Lane<Frame>>,
+    to_editor: Arc<Lane<Vec<u8>>>,
+    to_agent: Arc<Lane<Vec<u8>>>,
+    ended: Lane<Ending>,
+}
+
+impl Lanes {
+    fn new() -> Self {
+        Self {
+            from_editor: Arc::new(Lane::new(INBOUND)),
+            from_agent: Arc::new(Lane::new(INBOUND)),
+            to_editor: Arc::new(Lane::new(OUTBOUND)),
+            to_agent: Arc::new(Lane::new(OUTBOUND)),
+            ended: Lane::new(2),
+        }
+    }
+
+    fn discard(&self) {
+        self.from_editor.discard();
+        self.from_agent.discard();
+        self.to_editor.discard();
+        self.to_agent.discard();
+    }
+}
+
+fn read(
+    lane: &Arc<Lane<Frame>>,
+    stream: impl Read + Send + 'static,
+    max_line: usize,
+    name: &str,
+) -> io::Result<()> {
+    let lane = Arc::clone(lane);
+    let run = move || {
+        frame::read(stream, max_line, |frame| {
+            let weight = frame.weight();
+            lane.push(frame, weight).is_ok()
+        });
+        lane.close();
+    };
+    thread::Builder::new().name(name.to_owned()).spawn(run).map(drop)
+}
+
+fn write(
+    lane: &Arc<Lane<Vec<u8>>>,
+    mut stream: impl Write + Send + 'static,
+    name: &str,
+    broken: impl FnOnce() + Send + 'static,
+) -> io::Result<()> {
+    let lane = Arc::clone(lane);
+    let run = move || {
+        while let Some(mut line) = lane.pop() {
+            line.push(b'\n');
+            if stream.write_all(&line).and_then(|()| stream.flush()).is_err() {
+                broken();
+                break;
+            }
+        }
+        drop(stream);
+        lane.finish();
+    };
+    thread::Builder::new().name(name.to_owned()).spawn(run).map(drop)
+}

@@ -1,0 +1,6 @@
+//! The doors: each speaks one protocol and knows nothing of the others.
+//!
+//! A door parses (wire), asks the gateway (handle) and answers (render). It
+//! decides nothing about files and never opens one.
+
+pub mod acp;

@@ -1,0 +1,193 @@
+//! The few ways in which the ledger touches files: by one name, relative to a
+//! directory handle, never through a link.
+
+use std::{
+    fs::File,
+    io,
+    os::fd::{AsFd, OwnedFd},
+};
+
+use portcullis_audit::{FileEntry, Source};
+use rustix::{
+    fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, Stat},
+    io::Errno,
+};
+
+use super::Error;
+
+const COMMON: OFlags =
+    OFlags::CLOEXEC.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
+
+/// A directory of the state directory.
+#[derive(Debug)]
+pub(super) struct Folder(OwnedFd);
+
+/// Which file an open handle is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Id(u64, u64);
+
+impl Id {
+    pub(super) fn of(stat: &Stat) -> Self {
+        Self(stat.st_dev, stat.st_ino)
+    }
+}
+
+/// The length in a file's attributes.
+pub(super) fn length(stat: &Stat) -> u64 {
+    stat.st_size.try_into().unwrap_or(0)
+}
+
+impl Folder {
+    /// Opens the directory `name` in `parent`; makes it when it is missing.
+    pub(super) fn open(parent: impl AsFd, name: &str) -> Result<Self, Error> {
+        let flags = COMMON | OFlags::DIRECTORY | OFlags::RDONLY;
+        let open = || rustix::fs::openat(&parent, name, flags, Mode::empty());
+        let folder = match open() {
+            Err(Errno::NOENT) => {
+                match rustix::fs::mkdirat(&parent, name, Mode::RWXU) {
+                    Ok(()) | Err(Errno::EXIST) => {}
+                    Err(errno) => return Err(Error::io("make a directory for the log")(errno)),
+                }
+                rustix::fs::fsync(&parent).map_err(Error::io("sync the state directory"))?;
+                open()
+            }
+            found => found,
+        };
+        folder.map(Self).map_err(Error::io("open a directory of the log"))
+    }
+
+    /// Opens the regular file `name`.
+    pub(super) fn file(&self, name: &str, flags: OFlags) -> Result<File, Errno> {
+        let mode = Mode::RUSR | Mode::WUSR;
+        let file = rustix::fs::openat(&self.0, name, COMMON | flags, mode)?;
+        if !is_regular(&rustix::fs::fstat(&file)?) {
+            return Err(Errno::INVAL);
+        }
+        Ok(file.into())
+    }
+
+    /// The attributes of `name`; `None` when there is no such name.
+    pub(super) fn stat(&self, name: &str) -> Result<Option<Stat>, Errno> {
+        match rustix::fs::statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some(stat)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    pub(super) fn names(&self) -> Result<Vec<String>, Errno> {
+        let mut names = Vec::new();
+        for entry in rustix::fs::Dir::read_from(&self.0)? {
+            let name = entry?.file_name().to_string_lossy().into_owned();
+            if name != "." && name != ".." {
+                names.push(name);
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    pub(super) fn rename(&self, from: &str, to: &Self, name: &str) -> Result<(), Errno> {
+        rustix::fs::renameat(&self.0, from, &to.0, name)
+    }
+
+    pub(super) fn remove(&self, name: &str) -> Result<(), Errno> {
+        rustix::fs::unlinkat(&self.0, name, AtFlags::empty())
+    }
+
+    pub(super) fn sync(&self) -> Result<(), Errno> {
+        rustix::fs::fsync(&self.0)
+    }
+
+    pub(super) fn id(&self) -> Result<Id, Errno> {
+        Ok(Id::of(&rustix::fs::fstat(&self.0)?))
+    }
+}
+
+impl AsFd for Folder {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// For the reader and the verifier; the caller holds the log's lock where it
+/// needs a moment between two appends.
+impl Source for Folder {
+    type File = File;
+
+    fn list(&self) -> io::Result<Vec<FileEntry>> {
+        let mut entries = Vec::new();
+        for name in self.names()? {
+            if let Some(stat) = self.stat(&name)? {
+                let (length, regular) = (length(&stat), is_regular(&stat));
+                entries.push(FileEntry { name, length, regular });
+            }
+        }
+        Ok(entries)
+    }
+
+    fn open(&self, name: &str) -> io::Result<File> {
+        Ok(self.file(name, OFlags::RDONLY)?)
+    }
+}
+
+fn is_regular(stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+}
+
+/// An exclusive lock on an open file, until dropped.
+#[derive(Debug)]
+pub(super) struct Held<'a>(&'a File);
+
+impl<'a> Held<'a> {
+    /// Waits for the lock.
+    pub(super) fn wait(file: &'a File) -> Result<Self, Error> {
+        wait_lock(file).map(|()| Self(file))
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        // Closing the file releases the lock too, so nothing depends on this.
+        let _released = rustix::fs::flock(self.0, FlockOperation::Unlock);
+    }
+}
+
+/// Waits for the lock on `file` and keeps it until `file` is closed.
+pub(super) fn wait_lock(file: &File) -> Result<(), Error> {
+    loop {
+        match rustix::fs::flock(file, FlockOperation::LockExclusive) {
+            Ok(()) => return Ok(()),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(Error::io("lock the audit log")(errno)),
+        }
+    }
+}
+
+/// Takes the lock on `file` unless another process has it.
+pub(super) fn try_lock(file: &File) -> Result<bool, Error> {
+    match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(true),
+        Err(Errno::WOULDBLOCK) => Ok(false),
+        Err(errno) => Err(Error::io("lock a gate's file")(errno)),
+    }
+}
+
+/// 128 random bits.
+pub(super) fn random() -> Result<[u8; 16], Error> {
+    let mut bytes = [0; 16];
+    let mut filled = 0;
+    while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+        match rustix::rand::getrandom(rest, rustix::rand::GetRandomFlags::empty()) {
+            Ok(more) => filled += more,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(Error::io("get random bits")(errno)),
+        }
+    }
+    Ok(bytes)
+}
+
+/// The same in 32 hexadecimal digits.
+pub(super) fn random_hex() -> Result<String, Error> {
+    Ok(format!("{:032x}", u128::from_be_bytes(random()?)))
+}

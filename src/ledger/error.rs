@@ -1,0 +1,62 @@
+//! What can go wrong with the log.
+
+use portcullis_audit::{ChainError, Segment};
+use rustix::io::Errno;
+
+/// Why a record is not in the log. Words only: no path, no content.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The system refused.
+    #[error("cannot {action}: {errno}")]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// The system's answer.
+        errno: Errno,
+    },
+    /// Something else than a gate changed the log under a running gate.
+    #[error(
+        "the audit log was {what} while in use; stop the gates, look at it with \
+         `portcullis audit verify` and start again"
+    )]
+    Tampered {
+        /// What happened to it.
+        what: &'static str,
+    },
+    /// The end of the log is not what a gate leaves behind.
+    #[error(
+        "the audit log is damaged in `{segment}`: {reason}; see `portcullis audit verify`, \
+         then `portcullis audit recover`"
+    )]
+    Damaged {
+        /// Where.
+        segment: Segment,
+        /// What was found.
+        reason: String,
+    },
+    /// The record cannot be written; the log is as it was.
+    #[error(transparent)]
+    Record(#[from] ChainError),
+    /// An outcome, or a recovery, of what is no intent that waits for one.
+    #[error("record {0} is no intent that waits for an outcome")]
+    NoIntent(u64),
+    /// A repair needs the log for itself.
+    #[error("{0} gates use the log; stop them first")]
+    InUse(usize),
+    /// The log is not what the operator agreed to repair.
+    #[error("the log changed since it was looked at; look again")]
+    Changed,
+}
+
+impl Error {
+    /// Makes an error of the system's answer to `action`.
+    pub(super) fn io(action: &'static str) -> impl FnOnce(Errno) -> Self {
+        move |errno| Self::Io { action, errno }
+    }
+
+    /// The same for the standard library's errors.
+    pub(super) fn std(action: &'static str) -> impl FnOnce(std::io::Error) -> Self {
+        move |error| Self::Io { action, errno: Errno::from_io_error(&error).unwrap_or(Errno::IO) }
+    }
+}

@@ -1,0 +1,208 @@
+//! Group commit without a thread of its own: one of the threads that wait
+//! writes for all of them, and one syncs for all of them.
+//!
+//! Records that only need to be written never wait for a sync; records that
+//! need one gather while another is under way. A process with one request
+//! leads itself.
+
+use std::{
+    mem,
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, Thread},
+};
+
+use portcullis_audit::{Prepared, Receipt};
+
+use super::{
+    Error,
+    log::{Log, Written},
+};
+
+pub(super) struct Group {
+    log: Mutex<Log>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Not written yet.
+    waiting: Vec<(Arc<Slot>, Prepared)>,
+    /// Written, to be synced.
+    written: Vec<(Arc<Slot>, Receipt)>,
+    files: Vec<Written>,
+    /// A thread writes, a thread syncs.
+    writing: bool,
+    syncing: bool,
+    poison: Option<Error>,
+}
+
+/// One waiting thread.
+struct Slot {
+    thread: Thread,
+    durable: bool,
+    /// Changed under the state's lock only.
+    is_written: AtomicBool,
+    done: OnceLock<Result<Receipt, Error>>,
+}
+
+impl Slot {
+    fn finish(&self, result: Result<Receipt, Error>) {
+        // Each slot is in one list, from which it is taken to be finished.
+        let _first = self.done.set(result);
+        self.thread.unpark();
+    }
+}
+
+impl State {
+    /// Wakes those who can lead now.
+    fn wake(&self) {
+        if !self.syncing
+            && let Some((slot, _)) = self.written.first()
+        {
+            slot.thread.unpark();
+        }
+        let can_write = |(slot, _): &&(Arc<Slot>, Prepared)| !(slot.durable && self.syncing);
+        if !self.writing
+            && let Some((slot, _)) = self.waiting.iter().find(can_write)
+        {
+            slot.thread.unpark();
+        }
+    }
+
+    /// Fails everybody, now and later.
+    fn fail(&mut self, error: &Error) {
+        let error = self.poison.get_or_insert_with(|| error.clone()).clone();
+        tracing::error!(%error, "the audit log takes no more records");
+        for (slot, _) in mem::take(&mut self.waiting) {
+            slot.finish(Err(error.clone()));
+        }
+        for (slot, _) in mem::take(&mut self.written) {
+            slot.finish(Err(error.clone()));
+        }
+    }
+}
+
+impl Group {
+    pub(super) fn new(log: Log) -> Self {
+        Self { log: Mutex::new(log), state: Mutex::default() }
+    }
+
+    /// Appends one record; `durable`: waits until it is on stable storage.
+    pub(super) fn append(&self, record: Prepared, durable: bool) -> Result<Receipt, Error> {
+        let slot = Arc::new(Slot {
+            thread: thread::current(),
+            durable,
+            is_written: AtomicBool::new(false),
+            done: OnceLock::new(),
+        });
+        let mut state = self.state();
+        if let Some(error) = &state.poison {
+            return Err(error.clone());
+        }
+        state.waiting.push((Arc::clone(&slot), record));
+        loop {
+            if let Some(result) = slot.done.get() {
+                return result.clone();
+            }
+            let is_written = slot.is_written.load(Ordering::Relaxed);
+            let may_write = !state.writing && (!durable || !state.syncing);
+            state = if !is_written && may_write {
+                self.write(state)
+            } else if is_written && !state.syncing {
+                self.sync(state)
+            } else {
+                drop(state);
+                thread::park();
+                if let Some(result) = slot.done.get() {
+                    return result.clone();
+                }
+                self.state()
+            };
+        }
+    }
+
+    /// Fails every append from now on.
+    pub(super) fn fail(&self, error: &Error) {
+        self.state().fail(error);
+    }
+
+    /// Fails if the log takes no more records.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        self.state().poison.clone().map_or(Ok(()), Err)
+    }
+
+    /// Writes all that waits.
+    fn write<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        state.writing = true;
+        let (slots, records): (Vec<_>, Vec<_>) = mem::take(&mut state.waiting).into_iter().unzip();
+        drop(state);
+        let result = self.log.lock().unwrap_or_else(PoisonError::into_inner).append(&records);
+        let mut state = self.state();
+        state.writing = false;
+        // A sync that failed meanwhile leaves nothing to promise.
+        let result = state.poison.clone().map_or(result, Err);
+        match result {
+            Ok((receipts, files)) => {
+                let mut to_sync = false;
+                for (slot, receipt) in slots.into_iter().zip(receipts) {
+                    if slot.durable {
+                        to_sync = true;
+                        slot.is_written.store(true, Ordering::Relaxed);
+                        state.written.push((slot, receipt));
+                    } else {
+                        slot.finish(Ok(receipt));
+                    }
+                }
+                for file in files.into_iter().filter(|_| to_sync) {
+                    if !state.files.iter().any(|known| known.is(&file)) {
+                        state.files.push(file);
+                    }
+                }
+            }
+            Err(error) => {
+                state.fail(&error);
+                for slot in slots {
+                    slot.finish(Err(error.clone()));
+                }
+            }
+        }
+        state.wake();
+        state
+    }
+
+    /// Syncs all that is written.
+    fn sync<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        state.syncing = true;
+        let written = mem::take(&mut state.written);
+        let files = mem::take(&mut state.files);
+        drop(state);
+        let result = files.iter().try_for_each(Written::sync);
+        if let Err(error) = &result {
+            self.state().fail(error);
+        }
+        for (slot, receipt) in written {
+            slot.finish(match &result {
+                Ok(()) => Ok(Receipt { durable: true, ..receipt }),
+                Err(error) => Err(error.clone()),
+            });
+        }
+        let mut state = self.state();
+        state.syncing = false;
+        state.wake();
+        state
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing panics while it holds the lock, and a list is whole between
+        // any two of the statements above.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The log, between two appends of this process.
+    pub(super) fn log(&self) -> MutexGuard<'_, Log> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

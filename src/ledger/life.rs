@@ -1,0 +1,106 @@
+//! Lifetime locks: which gates are alive.
+//!
+//! A gate holds a lock on `gates/BOOT.lock` as long as its process lives; the
+//! kernel releases it whatever the process dies of. The file holds the
+//! sequence number of the first record that the gate may have written. Files
+//! are made, and looked at, under the log's lock, so that nobody sees one
+//! between its making and its locking.
+
+use std::{
+    fs::File,
+    io::{Read, Write},
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use rustix::{fs::OFlags, io::Errno};
+
+use super::{Error, disk, disk::Folder};
+
+const SUFFIX: &str = ".lock";
+
+/// This gate's lifetime.
+pub(super) struct Life {
+    pub(super) gates: Folder,
+    name: String,
+    file: File,
+    safe: AtomicBool,
+}
+
+impl Life {
+    /// Begins a lifetime. Under the log's lock.
+    pub(super) fn begin(gates: Folder, boot: &str, first: u64) -> Result<Self, Error> {
+        let name = format!("{boot}{SUFFIX}");
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
+        let mut file = gates.file(&name, flags).map_err(Error::io("make the gate's lock"))?;
+        if !disk::try_lock(&file)? {
+            return Err(Error::InUse(1));
+        }
+        let text = format!("{first}\n");
+        file.write_all(text.as_bytes()).map_err(Error::std("write the gate's lock"))?;
+        Ok(Self { gates, name, file, safe: AtomicBool::new(false) })
+    }
+
+    /// Makes sure that the file survives a power loss: before the first intent
+    /// that a recovery would have to find through it.
+    pub(super) fn persist(&self) -> Result<(), Error> {
+        if !self.safe.load(Ordering::Acquire) {
+            self.file.sync_all().map_err(Error::std("sync the gate's lock"))?;
+            self.gates.sync().map_err(Error::io("sync the gate's lock"))?;
+            self.safe.store(true, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Ends a lifetime that leaves nothing to recover.
+    pub(super) fn end(self) -> Result<(), Error> {
+        self.gates.remove(&self.name).map_err(Error::io("remove the gate's lock"))
+    }
+}
+
+/// A gate that died without ending its lifetime. Its lock is ours.
+pub(super) struct Dead {
+    pub(super) boot: String,
+    /// The first record that it may have written.
+    pub(super) first: u64,
+    name: String,
+    _lock: File,
+}
+
+impl Dead {
+    /// Removes what is left of it, once nothing is left to recover.
+    pub(super) fn bury(&self, gates: &Folder) -> Result<(), Error> {
+        match gates.remove(&self.name) {
+            // It stopped in order after all, while its lock was looked at.
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(errno) => Err(Error::io("remove a dead gate's lock")(errno)),
+        }
+    }
+}
+
+/// The dead gates, and how many are alive. Under the log's lock.
+pub(super) fn census(gates: &Folder, own: Option<&Life>) -> Result<(Vec<Dead>, usize), Error> {
+    let mut dead = Vec::new();
+    let mut alive = 0;
+    for name in gates.names().map_err(Error::io("read the gates' locks"))? {
+        let Some(boot) = name.strip_suffix(SUFFIX) else { continue };
+        if own.is_some_and(|own| own.name == name) {
+            continue;
+        }
+        let file = match gates.file(&name, OFlags::RDWR) {
+            Ok(file) => file,
+            // A gate that stops in order removes its file without the lock.
+            Err(Errno::NOENT) => continue,
+            Err(errno) => return Err(Error::io("open a gate's lock")(errno)),
+        };
+        if !disk::try_lock(&file)? {
+            alive += 1;
+            continue;
+        }
+        let mut text = String::new();
+        (&file).take(32).read_to_string(&mut text).map_err(Error::std("read a gate's lock"))?;
+        // Lost with the power, it could have been any record.
+        let first = text.trim_end().parse().unwrap_or(0);
+        dead.push(Dead { boot: boot.to_owned(), first, name, _lock: file });
+    }
+    Ok((dead, alive))
+}

@@ -1,0 +1,374 @@
+//! The log's files: where the chain ends, and appending to it.
+//!
+//! Every look at the end and every append happens under the lock on
+//! `audit/lock`, which all gates share.
+
+use std::{
+    fs::File,
+    io::Cursor,
+    os::fd::{AsFd, OwnedFd},
+    sync::Arc,
+};
+
+use portcullis_audit::{Chain, Draft, Hash, Kind, Link, Prepared, Receipt, Segment, Tail};
+use rustix::{fs::OFlags, io::Errno};
+
+use super::{
+    Error,
+    disk::{self, Folder, Held, Id},
+    quarantine,
+};
+
+/// Bytes of the end of the log whose links are checked when it is opened, and
+/// after another gate appended.
+const OPENING: u64 = 1 << 16;
+const CATCHING_UP: u64 = 1 << 12;
+
+const SEGMENT: OFlags = OFlags::RDWR.union(OFlags::APPEND);
+
+pub(super) struct Log {
+    state: OwnedFd,
+    pub(super) audit: Arc<Folder>,
+    audit_id: Id,
+    lock: Arc<File>,
+    lock_id: Id,
+    boot: String,
+    end: End,
+}
+
+/// Where the chain ends, as this process knows it.
+struct End {
+    chain: Chain,
+    segment: Segment,
+    /// The open segment and its length; none before a log's first record.
+    file: Option<(Arc<File>, Id)>,
+    length: u64,
+}
+
+/// A segment with records that are not known to be on stable storage.
+#[derive(Clone)]
+pub(super) struct Written {
+    audit: Arc<Folder>,
+    segment: Segment,
+    file: Arc<File>,
+    id: Id,
+}
+
+impl Written {
+    pub(super) fn is(&self, other: &Self) -> bool {
+        self.id == other.id
+    }
+
+    /// Brings the records to stable storage, and makes sure that it is the log
+    /// that they are in.
+    pub(super) fn sync(&self) -> Result<(), Error> {
+        rustix::fs::fdatasync(&self.file).map_err(Error::io("sync the audit log"))?;
+        linked(&self.audit, self.segment, self.id).map(drop)
+    }
+}
+
+/// The length of the segment, which must still be the file `id`.
+fn linked(audit: &Folder, segment: Segment, id: Id) -> Result<u64, Error> {
+    let stat = audit.stat(&segment.to_string()).map_err(Error::io("look at the audit log"))?;
+    match stat {
+        None => Err(Error::Tampered { what: "deleted" }),
+        Some(stat) if Id::of(&stat) != id => Err(Error::Tampered { what: "replaced" }),
+        Some(stat) => Ok(disk::length(&stat)),
+    }
+}
+
+impl Log {
+    /// Opens the files without looking at the chain: [`Log::load`] does.
+    pub(super) fn attach(state: impl AsFd, boot: String) -> Result<Self, Error> {
+        let state =
+            state.as_fd().try_clone_to_owned().map_err(Error::std("open the state directory"))?;
+        let audit = Folder::open(&state, "audit")?;
+        let audit_id = audit.id().map_err(Error::io("look at the audit log"))?;
+        let lock = audit
+            .file("lock", OFlags::RDWR | OFlags::CREATE)
+            .map_err(Error::io("open the log's lock"))?;
+        let stat = rustix::fs::fstat(&lock).map_err(Error::io("look at the log's lock"))?;
+        Ok(Self {
+            state,
+            audit: Arc::new(audit),
+            audit_id,
+            lock: Arc::new(lock),
+            lock_id: Id::of(&stat),
+            boot,
+            end: End { chain: Chain::new(), segment: Segment(0), file: None, length: 0 },
+        })
+    }
+
+    /// The lock that [`Held::wait`] takes for what follows.
+    pub(super) fn lock(&self) -> Arc<File> {
+        Arc::clone(&self.lock)
+    }
+
+    /// The sequence number of the next record, as far as this process knows.
+    pub(super) fn next(&self) -> u64 {
+        self.end.chain.next()
+    }
+
+    /// Finds the end of the chain, repairs a torn one and writes the records
+    /// that a repair before could not. Under the lock.
+    pub(super) fn load(&mut self) -> Result<(), Error> {
+        let names = self.audit.names().map_err(Error::io("read the audit log"))?;
+        let segments: Vec<_> = names.iter().filter_map(|name| Segment::from_name(name)).collect();
+        let last = segments.iter().max().copied();
+        let count = segments.len() as u64;
+        if let Some(segment) = last {
+            if segment.next().0 != count {
+                let missing = (0..).map(Segment).find(|segment| !segments.contains(segment));
+                return Err(Error::Damaged {
+                    segment: missing.unwrap_or(segment),
+                    reason: "the segment is missing".to_owned(),
+                });
+            }
+            self.enter(segment, None)?;
+            self.read_tail(OPENING)?;
+            if self.end.length == 0 {
+                // Its maker may have died before the name was safe.
+                self.audit.sync().map_err(Error::io("sync the audit log"))?;
+                if segment.0 > 0 {
+                    self.end.chain = self.chain_before(segment)?;
+                }
+            }
+        }
+        for pending in quarantine::pending(&self.audit)? {
+            self.tell(&pending)?;
+        }
+        Ok(())
+    }
+
+    /// Makes `segment` the open one, of which nothing is known yet but where
+    /// the chain ends before it.
+    fn enter(&mut self, segment: Segment, chain: Option<Chain>) -> Result<(), Error> {
+        let file = self
+            .audit
+            .file(&segment.to_string(), SEGMENT)
+            .map_err(Error::io("open the last segment of the audit log"))?;
+        let stat = rustix::fs::fstat(&file).map_err(Error::io("look at the audit log"))?;
+        let chain = chain.unwrap_or_default();
+        self.end = End { chain, segment, file: Some((Arc::new(file), Id::of(&stat))), length: 0 };
+        Ok(())
+    }
+
+    /// Reads what is in the open segment after the known length.
+    fn read_tail(&mut self, window: u64) -> Result<(), Error> {
+        let Some((file, id)) = self.end.file.clone() else { return Ok(()) };
+        let segment = self.end.segment;
+        let damaged = |reason: &str| Error::Damaged { segment, reason: reason.to_owned() };
+        let length = linked(&self.audit, segment, id)?;
+        let from = self.end.length;
+        let tail =
+            Tail::read(&mut &*file, from, length, window).map_err(|error| match error.kind() {
+                std::io::ErrorKind::InvalidData => damaged("it does not end with a record"),
+                _ => Error::std("read the audit log")(error),
+            })?;
+        // Read from the known end on, the lines must continue the known chain.
+        let known = tail.end - tail.lines.len() as u64 == from
+            && (from > 0 || self.end.chain.next() == segment.first());
+        if let Some(lines) = tail.lines.strip_suffix(b"\n") {
+            let chain = follow(known.then_some(self.end.chain), lines).map_err(|r| damaged(&r))?;
+            if chain.next() <= segment.first() || chain.next() > segment.next().first() {
+                return Err(damaged("its last record belongs to another segment"));
+            }
+            if chain.next() < self.end.chain.next() {
+                return Err(damaged("its records are out of order"));
+            }
+            self.end.chain = chain;
+        }
+        self.end.length = tail.end;
+        if !tail.torn.is_empty() {
+            // A segment that was empty does not say where the chain is.
+            if tail.end == 0 && segment.0 > 0 && self.end.chain.next() != segment.first() {
+                self.end.chain = self.chain_before(segment)?;
+            }
+            self.repair(&file, &tail)?;
+        }
+        Ok(())
+    }
+
+    /// The end of the chain before the first record of `segment`.
+    fn chain_before(&self, segment: Segment) -> Result<Chain, Error> {
+        let before = Segment(segment.0.saturating_sub(1));
+        let damaged = |reason: String| Error::Damaged { segment: before, reason };
+        let read = Error::io("read the audit log");
+        let mut file = self.audit.file(&before.to_string(), OFlags::RDONLY).map_err(read)?;
+        let length = file.metadata().map_err(Error::std("read the audit log"))?.len();
+        let tail = Tail::read(&mut file, 0, length, CATCHING_UP)
+            .map_err(|_read| damaged("it does not end with a record".to_owned()))?;
+        let chain = match tail.last() {
+            Some(line) if tail.torn.is_empty() => {
+                Chain::after(line).map_err(|error| damaged(error.to_string()))?
+            }
+            _ => return Err(damaged("it does not end with a record".to_owned())),
+        };
+        if chain.next() != segment.first() {
+            return Err(damaged("the segment is not full, but a later one is there".to_owned()));
+        }
+        Ok(chain)
+    }
+
+    /// Sets the bytes after the last newline aside. Nothing else: whatever is
+    /// before it stays as it is.
+    fn repair(&mut self, file: &File, tail: &Tail) -> Result<(), Error> {
+        let pending = quarantine::keep(&self.audit, "torn", Cursor::new(&tail.torn))?;
+        rustix::fs::ftruncate(file, tail.end)
+            .and_then(|()| rustix::fs::fsync(file))
+            .map_err(Error::io("cut a torn line off the audit log"))?;
+        self.tell(&pending)
+    }
+
+    /// Writes the record of a file in quarantine.
+    fn tell(&mut self, pending: &quarantine::Pending) -> Result<(), Error> {
+        let draft = Draft { boot: Some(self.boot.clone()), ..pending.draft() };
+        let record = Prepared::new(Kind::Recovered, &draft, disk::random()?)?;
+        for written in self.write(&[record])?.1 {
+            written.sync()?;
+        }
+        pending.settle(&self.audit)
+    }
+
+    /// Takes in what other gates appended. Under the lock.
+    pub(super) fn catch_up(&mut self) -> Result<(), Error> {
+        let audit = rustix::fs::statat(&self.state, "audit", rustix::fs::AtFlags::SYMLINK_NOFOLLOW);
+        match audit {
+            Ok(stat) if Id::of(&stat) == self.audit_id => {}
+            Ok(_other) => return Err(Error::Tampered { what: "replaced" }),
+            Err(Errno::NOENT) => return Err(Error::Tampered { what: "deleted" }),
+            Err(errno) => return Err(Error::io("look at the audit log")(errno)),
+        }
+        // Under another lock than the other gates, nothing would be locked.
+        match self.audit.stat("lock").map_err(Error::io("look at the log's lock"))? {
+            Some(stat) if Id::of(&stat) == self.lock_id => {}
+            _ => return Err(Error::Tampered { what: "robbed of its lock" }),
+        }
+        loop {
+            let next = match &self.end.file {
+                None => self.end.segment,
+                Some((_, id)) => {
+                    let length = linked(&self.audit, self.end.segment, *id)?;
+                    if length < self.end.length {
+                        return Err(Error::Tampered { what: "cut short" });
+                    }
+                    if length > self.end.length {
+                        self.read_tail(CATCHING_UP)?;
+                    }
+                    if self.room() > 0 {
+                        return Ok(());
+                    }
+                    self.end.segment.next()
+                }
+            };
+            let stat = self.audit.stat(&next.to_string());
+            if stat.map_err(Error::io("look at the audit log"))?.is_none() {
+                return Ok(());
+            }
+            // Another gate made it, and may have died before its name was safe.
+            self.audit.sync().map_err(Error::io("sync the audit log"))?;
+            self.enter(next, Some(self.end.chain))?;
+        }
+    }
+
+    /// Records that the open segment can still take.
+    fn room(&self) -> u64 {
+        self.end.segment.next().first().saturating_sub(self.end.chain.next())
+    }
+
+    /// Appends `records`, whatever other gates did meanwhile. Takes the lock.
+    pub(super) fn append(
+        &mut self,
+        records: &[Prepared],
+    ) -> Result<(Vec<Receipt>, Vec<Written>), Error> {
+        let lock = self.lock();
+        let _held = Held::wait(&lock)?;
+        self.catch_up()?;
+        self.write(records)
+    }
+
+    /// Writes `records` at the end that is known to be the end. Under the lock.
+    fn write(&mut self, records: &[Prepared]) -> Result<(Vec<Receipt>, Vec<Written>), Error> {
+        let time = format!("{:.6}", jiff::Timestamp::now());
+        let mut receipts = Vec::with_capacity(records.len());
+        let mut written = Vec::new();
+        let mut rest = records;
+        while !rest.is_empty() {
+            let (file, id) = match &self.end.file {
+                Some((file, id)) if self.room() > 0 => (Arc::clone(file), *id),
+                _ => self.rotate()?,
+            };
+            let room = usize::try_from(self.room()).unwrap_or(usize::MAX);
+            let (now, later) = rest.split_at_checked(room).unwrap_or((rest, &[]));
+            let mut chain = self.end.chain;
+            let mut lines = Vec::with_capacity(now.iter().map(Prepared::max_len).sum());
+            receipts.extend(now.iter().map(|record| chain.append(record, &time, &mut lines)));
+            self.write_lines(&file, &lines)?;
+            let length = self.end.length + lines.len() as u64;
+            if linked(&self.audit, self.end.segment, id)? != length {
+                return Err(Error::Tampered { what: "changed by another program" });
+            }
+            (self.end.chain, self.end.length) = (chain, length);
+            let (audit, segment) = (Arc::clone(&self.audit), self.end.segment);
+            written.push(Written { audit, segment, file, id });
+            rest = later;
+        }
+        Ok((receipts, written))
+    }
+
+    fn write_lines(&self, file: &File, lines: &[u8]) -> Result<(), Error> {
+        let mut rest = lines;
+        while !rest.is_empty() {
+            match rustix::io::write(file, rest) {
+                Ok(count) => rest = rest.get(count..).unwrap_or_default(),
+                Err(Errno::INTR) => {}
+                Err(errno) => {
+                    // What is in the file of these records was promised to
+                    // nobody. Where it stays, the next gate sets it aside.
+                    let _cut = rustix::fs::ftruncate(file, self.end.length);
+                    return Err(Error::io("write to the audit log")(errno));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the next segment: the full one is on stable storage before, the
+    /// new one's name before its first record.
+    fn rotate(&mut self) -> Result<(Arc<File>, Id), Error> {
+        let segment = match &self.end.file {
+            None => self.end.segment,
+            Some((full, _)) => {
+                rustix::fs::fdatasync(full).map_err(Error::io("sync the audit log"))?;
+                self.end.segment.next()
+            }
+        };
+        let file = self
+            .audit
+            .file(&segment.to_string(), SEGMENT | OFlags::CREATE | OFlags::EXCL)
+            .map_err(Error::io("make a segment of the audit log"))?;
+        self.audit.sync().map_err(Error::io("sync the audit log"))?;
+        let stat = rustix::fs::fstat(&file).map_err(Error::io("look at the audit log"))?;
+        let open = (Arc::new(file), Id::of(&stat));
+        self.end = End { chain: self.end.chain, segment, file: Some(open.clone()), length: 0 };
+        Ok(open)
+    }
+}
+
+/// Where the chain is after `lines`, which must link, and continue `known`
+/// when that is given.
+fn follow(known: Option<Chain>, lines: &[u8]) -> Result<Chain, String> {
+    let mut end = known.map(|chain| (chain.next(), chain.prev()));
+    for line in lines.split(|byte| *byte == b'\n') {
+        let link = Link::parse(line).map_err(|error| error.to_string())?;
+        if let Some((seq, prev)) = end
+            && (link.seq, link.prev) != (seq, prev)
+        {
+            return Err(format!("record {seq} does not follow on the one before"));
+        }
+        let next = link.seq.checked_add(1).ok_or("a sequence number is too large")?;
+        end = Some((next, Hash::leaf(line)));
+    }
+    let last = lines.rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
+    Chain::after(last).map_err(|error| error.to_string())
+}

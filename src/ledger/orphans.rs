@@ -1,0 +1,139 @@
+//! Intents that dead gates left without an outcome.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs::File,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use portcullis_audit::{AuditRecord, Draft, Entry, Kind, Link, Reader, Receipt};
+use rustix::fs::OFlags;
+
+use super::{
+    Error, Ledger,
+    disk::{self, Held},
+    life::{self, Dead},
+};
+
+/// What dead gates left behind. While it exists, no other gate recovers.
+///
+/// When it is dropped and every intent has been resolved, the dead gates are
+/// forgotten; otherwise the next one to ask finds the rest.
+pub struct Orphans<'a> {
+    ledger: &'a Ledger,
+    dead: Vec<Dead>,
+    intents: Vec<AuditRecord>,
+    left: Mutex<BTreeSet<u64>>,
+    /// Locked until it is closed.
+    _recovery: File,
+}
+
+impl Ledger {
+    /// Finds the intents without outcome of gates that are dead: their
+    /// lifetime lock is free. Waits while another gate recovers, so one thread
+    /// must not ask twice at once.
+    ///
+    /// # Errors
+    ///
+    /// When the locks or the log cannot be read.
+    pub fn orphans(&self) -> Result<Orphans<'_>, Error> {
+        self.group.check()?;
+        let recovery = (self.life.gates)
+            .file("recovery", OFlags::RDWR | OFlags::CREATE)
+            .map_err(Error::io("open the recovery lock"))?;
+        disk::wait_lock(&recovery)?;
+        let (dead, audit) = {
+            // The log's guard too: within a process the lock excludes nobody.
+            let log = self.group.log();
+            let lock = log.lock();
+            let _between_registrations = Held::wait(&lock)?;
+            (life::census(&self.life.gates, Some(&self.life))?.0, Arc::clone(&log.audit))
+        };
+        let mut open = BTreeMap::new();
+        if let Some(first) = dead.iter().map(|gate| gate.first).min() {
+            let mut reader = Reader::new(&*audit, first);
+            while let Some(entry) = reader.next().map_err(Error::std("read the audit log"))? {
+                let damaged = |error: portcullis_audit::LineError| Error::Damaged {
+                    segment: entry.segment,
+                    reason: error.to_string(),
+                };
+                let link = Link::parse(&entry.bytes).map_err(damaged)?;
+                take_in(&mut open, &dead, &entry, &link).map_err(damaged)?;
+            }
+        }
+        let left = Mutex::new(open.keys().copied().collect());
+        let intents = open.into_values().collect();
+        Ok(Orphans { ledger: self, dead, intents, left, _recovery: recovery })
+    }
+}
+
+fn take_in(
+    open: &mut BTreeMap<u64, AuditRecord>,
+    dead: &[Dead],
+    entry: &Entry,
+    link: &Link,
+) -> Result<(), portcullis_audit::LineError> {
+    match (link.kind, link.of) {
+        (Kind::Intent, _) if dead.iter().any(|gate| link.boot.as_ref() == Some(&gate.boot)) => {
+            open.insert(link.seq, entry.record()?);
+        }
+        (Kind::Outcome | Kind::Recovered, Some(of)) => {
+            open.remove(&of);
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+impl Orphans<'_> {
+    /// The intents, oldest first.
+    pub fn intents(&self) -> &[AuditRecord] {
+        &self.intents
+    }
+
+    /// Appends the `recovered` record that answers `intent`, on stable storage
+    /// on return.
+    ///
+    /// # Errors
+    ///
+    /// When it is not there, or when `intent` is none of these or has been
+    /// resolved.
+    pub fn resolve(&self, intent: &AuditRecord, draft: Draft) -> Result<Receipt, Error> {
+        if !self.left().remove(&intent.seq) {
+            return Err(Error::NoIntent(intent.seq));
+        }
+        let draft = Draft { of: Some(intent.seq), ..draft };
+        self.ledger.append(Kind::Recovered, draft, true).inspect_err(|_error| {
+            self.left().insert(intent.seq);
+        })
+    }
+
+    /// Forgets the dead gates, if every intent has been resolved.
+    ///
+    /// # Errors
+    ///
+    /// When what is left of them cannot be removed.
+    pub fn finish(mut self) -> Result<(), Error> {
+        self.bury()
+    }
+
+    fn bury(&mut self) -> Result<(), Error> {
+        if !self.left().is_empty() {
+            return Ok(());
+        }
+        let dead = std::mem::take(&mut self.dead);
+        dead.iter().try_for_each(|gate| gate.bury(&self.ledger.life.gates))
+    }
+
+    fn left(&self) -> MutexGuard<'_, BTreeSet<u64>> {
+        // A set has no state between two of its operations.
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Orphans<'_> {
+    fn drop(&mut self) {
+        // What stays is found, and found to be answered, the next time.
+        let _buried = self.bury();
+    }
+}

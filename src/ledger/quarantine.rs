@@ -1,0 +1,110 @@
+//! `audit/quarantine/`: bytes that were taken out of the log, never thrown
+//! away.
+//!
+//! A file stands there as `KIND-SHA256.pending` from before its bytes leave
+//! the log until after a `recovered` record tells of it, so that a crash in
+//! between loses neither: whoever opens the log next writes the record.
+
+use std::{
+    fs::File,
+    io::{Read, Write},
+};
+
+use portcullis_audit::{Draft, Hash};
+use rustix::fs::OFlags;
+use sha2::{Digest, Sha256};
+
+use super::{Error, disk, disk::Folder};
+
+const FOLDER: &str = "quarantine";
+const PENDING: &str = ".pending";
+
+/// A file in quarantine of which no record tells yet.
+#[derive(Debug)]
+pub(super) struct Pending {
+    /// Its name without `.pending`.
+    name: String,
+    size: u64,
+}
+
+/// Copies `bytes` to quarantine, durably.
+pub(super) fn keep(audit: &Folder, kind: &str, bytes: impl Read) -> Result<Pending, Error> {
+    let folder = Folder::open(audit, FOLDER)?;
+    let incoming = format!("incoming-{}", disk::random_hex()?);
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+    let file = folder.file(&incoming, flags).map_err(Error::io("make a file in quarantine"))?;
+    let pending = fill(file, bytes).and_then(|(hash, size)| {
+        let name = format!("{kind}-{hash}");
+        folder
+            .rename(&incoming, &folder, &format!("{name}{PENDING}"))
+            .and_then(|()| folder.sync())
+            .map_err(Error::io("name a file in quarantine"))?;
+        Ok(Pending { name, size })
+    });
+    if pending.is_err() {
+        // What is left of it has no meaning; the log still has all its bytes.
+        let _removed = folder.remove(&incoming);
+    }
+    pending
+}
+
+fn fill(mut file: File, mut bytes: impl Read) -> Result<(Hash, u64), Error> {
+    let mut hash = Sha256::new();
+    let mut size = 0;
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        let read = bytes.read(&mut buffer).map_err(Error::std("read the audit log"))?;
+        let Some(part) = buffer.get(..read).filter(|part| !part.is_empty()) else { break };
+        hash.update(part);
+        size += part.len() as u64;
+        file.write_all(part).map_err(Error::std("write to quarantine"))?;
+    }
+    file.sync_all().map_err(Error::std("sync a file in quarantine"))?;
+    Ok((Hash::from_bytes(hash.finalize().into()), size))
+}
+
+/// What waits for its record.
+pub(super) fn pending(audit: &Folder) -> Result<Vec<Pending>, Error> {
+    let io = |errno| Error::Io { action: "read the quarantine", errno };
+    if audit.stat(FOLDER).map_err(io)?.is_none() {
+        return Ok(Vec::new());
+    }
+    let folder = Folder::open(audit, FOLDER)?;
+    let mut list = Vec::new();
+    for name in folder.names().map_err(io)? {
+        if let Some(name) = name.strip_suffix(PENDING)
+            && let Some(stat) = folder.stat(&format!("{name}{PENDING}")).map_err(io)?
+        {
+            list.push(Pending { name: name.to_owned(), size: disk::length(&stat) });
+        }
+    }
+    Ok(list)
+}
+
+impl Pending {
+    /// The `recovered` record that tells of it.
+    pub(super) fn draft(&self) -> Draft {
+        let (kind, sha256) = self.name.rsplit_once('-').unwrap_or(("", &self.name));
+        let reason = match kind {
+            "torn" => "the log ended within a line: a gate or the machine died while it wrote",
+            "damaged" => "an operator had a damaged end of the log set aside",
+            _ => "an operator had a file set aside that does not belong to the log",
+        };
+        let facts = [
+            ("what".to_owned(), kind.into()),
+            ("file".to_owned(), format!("{FOLDER}/{}", self.name).into()),
+            ("sha256".to_owned(), sha256.into()),
+            ("size".to_owned(), self.size.into()),
+        ];
+        Draft { reason: Some(reason.to_owned()), facts: Some(facts.into()), ..Draft::default() }
+    }
+
+    /// Notes that the record is on disk.
+    pub(super) fn settle(&self, audit: &Folder) -> Result<(), Error> {
+        let folder = Folder::open(audit, FOLDER)?;
+        folder
+            .rename(&format!("{}{PENDING}", self.name), &folder, &self.name)
+            .and_then(|()| folder.sync())
+            .map_err(Error::io("name a file in quarantine"))
+    }
+}

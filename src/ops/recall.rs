@@ -1,0 +1,100 @@
+//! Disclosing what the vault keeps: content under the same checks as the
+//! file's own, of a tree the names that may be seen.
+
+use std::io::Read as _;
+
+use portcullis_audit::Hash;
+
+use super::{Content, Context, Entries, Entry, EntryKind, Error, Facts, Sealed};
+use crate::{
+    backup::{self, NodeKind, Trail, Vault},
+    model::{Access, Encoding, WorkspacePath},
+    policy::Query,
+};
+
+/// The content of a kept file, link (its target) or buffer.
+///
+/// # Errors
+/// When the entry is damaged or a tree, or the policy denies its content.
+pub fn content(
+    context: &Context<'_>,
+    vault: &Vault,
+    entry: &backup::Entry,
+    encoding: Encoding,
+) -> Result<Sealed<Content>, Error> {
+    let bytes = bytes(context, Access::Read, vault.content(entry)?)?;
+    context.check(Access::Read, &entry.path, &bytes)?;
+    let text = !bytes.contains(&0) && str::from_utf8(&bytes).is_ok();
+    if !text && encoding == Encoding::Text {
+        return Err(Error::Invalid("the backup is binary; ask for it as base64"));
+    }
+    let facts = Facts {
+        bytes: u64::try_from(bytes.len()).ok(),
+        before: Some(Hash::of(&bytes)),
+        ..Facts::default()
+    };
+    Ok(Sealed::new(Content { bytes, text }, facts))
+}
+
+/// The nodes of a kept tree that the policy lets the agent see.
+///
+/// # Errors
+/// When the entry is damaged or no tree.
+pub fn tree(
+    context: &Context<'_>,
+    vault: &Vault,
+    entry: &backup::Entry,
+) -> Result<Sealed<Entries>, Error> {
+    let mut tree = vault.tree(entry)?;
+    let mut trail = Trail::new(entry.path.clone());
+    let mut entries = Vec::new();
+    while let Some(node) = tree.next_node()? {
+        let Ok(path) = trail.path(&node) else {
+            return Err(crate::workspace::Error::TooLong.into());
+        };
+        if !is_visible(context, &path) {
+            continue;
+        }
+        let attributes = node.attributes.as_ref();
+        entries.push(Entry {
+            path,
+            kind: match node.kind {
+                NodeKind::Directory => EntryKind::Directory,
+                NodeKind::File => EntryKind::File,
+                NodeKind::Link => EntryKind::Symlink,
+            },
+            size: (node.kind == NodeKind::File).then_some(node.size),
+            modified: attributes.map(|attributes| (attributes.mtime, attributes.mtime_nanos)),
+            mode: attributes.map(|attributes| attributes.mode & 0o777),
+        });
+    }
+    let mut facts = Facts { before: Some(entry.sha256), ..Facts::default() };
+    facts.counts.insert("entries".to_owned(), u64::try_from(entries.len()).unwrap_or(u64::MAX));
+    Ok(Sealed::new(Entries { entries, not_utf8: 0 }, facts))
+}
+
+/// Stored bytes: all, or one more than the policy lets `access` have.
+pub(super) fn bytes(
+    context: &Context<'_>,
+    access: Access,
+    content: backup::Content,
+) -> Result<Vec<u8>, Error> {
+    all(content, context.policy.max_size(access).saturating_add(1))
+}
+
+/// Stored bytes, at most `limit`.
+pub(super) fn all(content: backup::Content, limit: u64) -> Result<Vec<u8>, Error> {
+    let mut bytes = Vec::new();
+    let mut limited = content.take(limit);
+    match limited.read_to_end(&mut bytes) {
+        Ok(_) => Ok(bytes),
+        Err(error) => Err(limited.get_ref().failed(error).into()),
+    }
+}
+
+fn is_visible(context: &Context<'_>, path: &WorkspacePath) -> bool {
+    [Access::List, Access::Read].into_iter().all(|access| {
+        let query = Query { agent: context.agent, operation: context.operation, access, path };
+        context.policy.evaluate(&query).is_allow()
+    })
+}

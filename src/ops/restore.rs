@@ -1,0 +1,256 @@
+//! Putting back what the vault keeps.
+//!
+//! As every change: prepared beside its place, exchanged in one step, and what
+//! it replaces is kept first. Whatever is in the way is replaced, a directory
+//! too. Contents are compared with their hashes before and while they are
+//! written, and a link is put back as a link, never written through.
+
+use std::{
+    fs::File,
+    io::Write as _,
+    os::fd::{AsFd, OwnedFd},
+};
+
+use rustix::{
+    fs::{
+        Gid, Mode, OFlags, Uid, XattrFlags, fchmod, fchown, fremovexattr, fsetxattr, fsync,
+        mkdirat, symlinkat, syncfs,
+    },
+    io::Errno,
+};
+
+use super::{
+    Change, Committed, Context, Error, Facts, Sealed, parents, recall, remove,
+    remove::Target,
+    replace,
+    swap::{self, Expected},
+    unpack,
+};
+use crate::{
+    backup::{self, Attributes, EntryKind, NodeKind, Origin, Saved, Trail, Vault},
+    model::Access,
+    workspace::{self, Parent, Permit, Stat, TempName},
+};
+
+/// More than a link's target can be (`PATH_MAX`).
+const MAX_TARGET: u64 = 4096;
+
+struct Restoration<'a> {
+    context: Context<'a>,
+    vault: &'a Vault,
+    entry: backup::Entry,
+    permit: Permit,
+    /// What is there now.
+    current: Option<(Stat, Target)>,
+}
+
+/// Checks the entry and its content and opens what it will replace.
+///
+/// # Errors
+/// When the entry is damaged, or the policy denies its content.
+pub fn prepare<'a>(
+    context: &Context<'a>,
+    permit: Permit,
+    vault: &'a Vault,
+    entry: backup::Entry,
+) -> Result<Sealed<Box<dyn Change + 'a>>, Error> {
+    if permit.path().is_root() {
+        return Err(Error::Invalid("the workspace itself is never replaced"));
+    }
+    vault.verify(&entry)?;
+    check(context, &permit, vault, &entry)?;
+    let after = match entry.kind {
+        EntryKind::Tree => vault.tree(&entry)?.restored_fingerprint()?,
+        _ => entry.sha256,
+    };
+    let current = match permit.stat().copied() {
+        Some(stat) => Some((stat, Target::open(context, &permit, stat.kind)?)),
+        None => None,
+    };
+    let facts = Facts {
+        bytes: Some(entry.bytes),
+        after: Some(after),
+        temp: Some(TempName::new()?),
+        ..Facts::default()
+    };
+    let change = Restoration { context: *context, vault, entry, permit, current };
+    Ok(Sealed::new(Box::new(change), facts))
+}
+
+/// Asks the policy about every content that would be stored at another path.
+///
+/// At its own path a backup is what was there, and limits on what an agent may
+/// bring in (size, binary content) do not keep it from coming back: else the
+/// operator could not undo the removal of an image.
+fn check(
+    context: &Context<'_>,
+    permit: &Permit,
+    vault: &Vault,
+    entry: &backup::Entry,
+) -> Result<(), Error> {
+    match entry.kind {
+        _ if entry.path == *permit.path() => Ok(()),
+        EntryKind::Link => Ok(()),
+        EntryKind::File | EntryKind::Buffer => {
+            let bytes = recall::bytes(context, Access::Write, vault.content(entry)?)?;
+            context.check(Access::Write, permit.path(), &bytes)
+        }
+        EntryKind::Tree => {
+            let mut tree = vault.tree(entry)?;
+            let mut trail = Trail::new(permit.path().clone());
+            while let Some(node) = tree.next_node()? {
+                let path = trail.path(&node).map_err(|_| workspace::Error::TooLong)?;
+                if node.kind == NodeKind::File {
+                    let bytes = recall::bytes(context, Access::Write, tree.content(&node)?)?;
+                    context.check(Access::Write, &path, &bytes)?;
+                }
+            }
+            Ok(())
+        }
+    }
+}
+
+impl Change for Restoration<'_> {
+    fn permit(&self) -> &Permit {
+        &self.permit
+    }
+
+    fn origins(&self) -> Vec<Origin<'_>> {
+        self.current.iter().map(|(_, target)| target.origin()).collect()
+    }
+
+    fn is_based_on(&self, _saved: &[Saved]) -> bool {
+        true
+    }
+
+    fn commit(
+        self: Box<Self>,
+        temp: Option<&TempName>,
+        saved: &[Saved],
+    ) -> Result<Committed, Error> {
+        let Some(temp) = temp else { return Err(Error::Conflict) };
+        let path = self.permit.path();
+        parents::create(self.context.workspace, path)?;
+        let parent = self.context.workspace.open_parent(path)?;
+        let made = self.make(&parent, temp)?;
+        let placed = self.fill(&made).and_then(|()| self.place(&parent, temp, &made, saved));
+        // After a failure the name may hold what another process put there.
+        if placed.is_err()
+            && let (Ok(there), Ok(ours)) = (parent.stat(temp.as_str()), Stat::of(&made))
+            && there.identity == ours.identity
+        {
+            remove::delete(&parent, temp.as_str())?;
+        }
+        placed?;
+        parent.sync()?;
+        Ok(Committed::Stored)
+    }
+}
+
+impl Restoration<'_> {
+    /// Makes the object under its temporary name, empty but for a link.
+    fn make(&self, parent: &Parent, temp: &TempName) -> Result<OwnedFd, Error> {
+        match self.entry.kind {
+            EntryKind::File | EntryKind::Buffer => {
+                let kept = self.entry.attributes.is_some();
+                let like = self.current.as_ref().map(|(stat, _)| stat);
+                replace::create(parent, temp, kept || like.is_some())
+            }
+            EntryKind::Tree => {
+                mkdirat(parent, temp.as_str(), Mode::RWXU)
+                    .map_err(workspace::Error::os("make the directory"))?;
+                Ok(parent.open(temp.as_str(), OFlags::RDONLY | OFlags::DIRECTORY)?)
+            }
+            EntryKind::Link => {
+                let target = recall::all(self.vault.content(&self.entry)?, MAX_TARGET)?;
+                symlinkat(target.as_slice(), parent, temp.as_str())
+                    .map_err(workspace::Error::os("make the link"))?;
+                Ok(parent.open(temp.as_str(), OFlags::PATH | OFlags::NOFOLLOW)?)
+            }
+        }
+    }
+
+    /// Gives the object its content and what belongs to it.
+    fn fill(&self, made: &OwnedFd) -> Result<(), Error> {
+        match self.entry.kind {
+            EntryKind::Link => Ok(()),
+            EntryKind::Tree => {
+                let mut tree = self.vault.tree(&self.entry)?;
+                unpack::unpack(&mut tree, made)?;
+                // One sync for all that may be in it.
+                Ok(syncfs(made).map_err(workspace::Error::os("sync the directory"))?)
+            }
+            EntryKind::File | EntryKind::Buffer => {
+                write(made, self.vault.content(&self.entry)?)?;
+                match (&self.entry.attributes, &self.current) {
+                    (Some(attributes), _) => apply(made, attributes)?,
+                    (None, Some((stat, Target::File(old)))) => {
+                        replace::keep_ownership(made, old, stat)?;
+                    }
+                    (None, _) => {}
+                }
+                Ok(fsync(made).map_err(workspace::Error::os("sync the file"))?)
+            }
+        }
+    }
+
+    fn place(
+        &self,
+        parent: &Parent,
+        temp: &TempName,
+        made: &OwnedFd,
+        saved: &[Saved],
+    ) -> Result<(), Error> {
+        self.context.workspace.confirm(parent, self.permit.path())?;
+        match (&self.current, saved.first()) {
+            (Some((stat, _)), Some(saved)) => {
+                let old = Expected { identity: stat.identity, sha256: saved.sha256 };
+                swap::replace(parent, temp, Stat::of(made)?.identity, &old)
+            }
+            (None, _) => swap::place(parent, temp),
+            (Some(_), None) => Err(Error::Conflict),
+        }
+    }
+}
+
+/// Writes stored content into an open file.
+pub(super) fn write(file: &OwnedFd, mut content: backup::Content) -> Result<(), Error> {
+    let mut file = File::from(file.try_clone().map_err(workspace::Error::io("open the file"))?);
+    let mut buffer = vec![0; 128 * 1024];
+    loop {
+        let count = content.piece(&mut buffer)?;
+        let piece = buffer.get(..count).unwrap_or_default();
+        if piece.is_empty() {
+            return Ok(());
+        }
+        file.write_all(piece).map_err(workspace::Error::io("write the file"))?;
+    }
+}
+
+/// Gives an object back its owner, permission bits and access control lists.
+/// Set-id and sticky bits are not among them.
+pub(super) fn apply(fd: &OwnedFd, attributes: &Attributes) -> Result<(), Error> {
+    let now = Stat::of(fd)?;
+    if (now.uid, now.gid) != (attributes.uid, attributes.gid) {
+        let (uid, gid) = (Uid::from_raw(attributes.uid), Gid::from_raw(attributes.gid));
+        fchown(fd, Some(uid), Some(gid)).map_err(|_| Error::Owner)?;
+    }
+    fchmod(fd, Mode::from_raw_mode(attributes.mode & 0o777))
+        .map_err(workspace::Error::os("set the mode"))?;
+    set_list(fd, backup::ACL_ACCESS, attributes.acl.as_deref())?;
+    if now.kind == crate::policy::ObjectKind::Directory {
+        set_list(fd, backup::ACL_DEFAULT, attributes.default_acl.as_deref())?;
+    }
+    Ok(())
+}
+
+fn set_list(fd: impl AsFd, name: &str, list: Option<&[u8]>) -> Result<(), Error> {
+    let set = match list {
+        Some(list) => fsetxattr(fd, name, list, XattrFlags::empty()),
+        None => match fremovexattr(fd, name) {
+            Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(()),
+            other => other,
+        },
+    };
+    set.map_err(|errno| workspace::Error::os("set the access list")(errno).into())
+}

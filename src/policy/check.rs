@@ -1,0 +1,197 @@
+//! Compares the keys and types of a file with the [schema](super::schema).
+//!
+//! Only form is looked at here; what a string means is the business of
+//! [`statements`](super::statements).
+
+use std::ops::Range;
+
+use toml::{
+    Spanned,
+    de::{DeTable, DeValue},
+};
+
+use super::{
+    diagnostics::Problem,
+    schema::{Field, LATER_WORDS, POLICY, Shape, Status},
+};
+
+/// Unknown keys of one table for which the nearest known one is looked for.
+const MAX_SUGGESTIONS: usize = 100;
+
+/// Receives what is found, with its place.
+pub(super) type Report<'a> = dyn FnMut(Option<Range<usize>>, Problem) + 'a;
+
+/// Checks the whole file. What is missing is reported only when the file is
+/// `complete`: after a syntax error a key may be there and unread.
+pub(super) fn file(root: &DeTable<'_>, complete: bool, report: &mut Report<'_>) {
+    table(root, None, POLICY, "", complete, report);
+}
+
+/// Checks `table` against `fields` and whatever lies within. `span` is the
+/// place of the table, `None` for the whole file; `path` names it, empty for
+/// the whole file.
+fn table(
+    table: &DeTable<'_>,
+    span: Option<Range<usize>>,
+    fields: &[Field],
+    path: &str,
+    complete: bool,
+    report: &mut Report<'_>,
+) {
+    let mut strangers = 0;
+    for (key, value) in table {
+        let name: &str = key.get_ref();
+        let Some(field) = fields.iter().find(|field| field.key == name) else {
+            strangers += 1;
+            report(Some(key.span()), unknown(name, fields, path, strangers <= MAX_SUGGESTIONS));
+            continue;
+        };
+        if field.status == Status::Later {
+            report(Some(key.span()), not_yet(&format!("`{}`", join(path, name))));
+            continue;
+        }
+        shape(value, field.shape, &join(path, name), complete, report);
+    }
+    for field in fields.iter().filter(|field| complete && field.status == Status::Required) {
+        if !table.contains_key(field.key) {
+            let what = match path {
+                "" => format!("the policy has no `{}`", field.key),
+                _ => format!("`{path}` has no `{}`", field.key),
+            };
+            let help = format!("add `{} = …`: {}", field.key, field.shape.expected());
+            report(
+                span.clone(),
+                Problem::new(what).help(if field.key == "schema" {
+                    "start the file with `schema = 1`".to_owned()
+                } else {
+                    help
+                }),
+            );
+        }
+    }
+}
+
+fn shape(
+    value: &Spanned<DeValue<'_>>,
+    expected: Shape,
+    path: &str,
+    complete: bool,
+    report: &mut Report<'_>,
+) {
+    match (expected, value.get_ref()) {
+        (Shape::Text | Shape::Size, DeValue::String(_)) | (Shape::Boolean, DeValue::Boolean(_)) => {
+        }
+        (Shape::Integer(low, high), DeValue::Integer(_)) => {
+            if !integer(value.get_ref()).is_some_and(|number| (low..=high).contains(&number)) {
+                report(Some(value.span()), integer_out_of_range(path, low, high, expected));
+            }
+        }
+        (Shape::Word(words) | Shape::WordOrTable(words, _), DeValue::String(text)) => {
+            if !words.contains(&&**text) {
+                report(Some(value.span()), bad_word(path, text, words, expected));
+            }
+        }
+        (Shape::List(element), DeValue::Array(values)) => {
+            for value in values.iter() {
+                shape(value, *element, path, complete, report);
+            }
+        }
+        (Shape::Table(fields) | Shape::WordOrTable(_, fields), DeValue::Table(inner)) => {
+            table(inner, Some(value.span()), fields, path, complete, report);
+        }
+        (Shape::Tables(fields), DeValue::Array(values)) => {
+            for value in values.iter() {
+                match value.get_ref() {
+                    DeValue::Table(inner) => {
+                        table(inner, Some(value.span()), fields, path, complete, report);
+                    }
+                    other => report(Some(value.span()), wrong_type(path, other, expected)),
+                }
+            }
+        }
+        (_, other) => report(Some(value.span()), wrong_type(path, other, expected)),
+    }
+}
+
+/// The value of an integer, if it is one and not negative.
+pub(super) fn integer(value: &DeValue<'_>) -> Option<u64> {
+    let number = value.as_integer()?;
+    u64::from_str_radix(number.as_str(), number.radix()).ok()
+}
+
+fn unknown(name: &str, fields: &[Field], path: &str, suggest: bool) -> Problem {
+    let place = if path.is_empty() { String::new() } else { format!(" in `{path}`") };
+    let problem = Problem::new(format!("unknown key `{}`{place}", shortened(name)));
+    let known = fields.iter().filter(|field| field.status != Status::Later).map(|field| field.key);
+    match nearest(name, known.clone().filter(|_| suggest)) {
+        Some(near) => problem.label("not a key here").help(format!("did you mean `{near}`?")),
+        None => {
+            let known: Vec<_> = known.collect();
+            problem.label("not a key here").help(format!("known keys: {}", known.join(", ")))
+        }
+    }
+}
+
+fn bad_word(path: &str, text: &str, words: &[&str], expected: Shape) -> Problem {
+    let key = path.rsplit('.').next().unwrap_or(path);
+    if LATER_WORDS.contains(&(key, text)) {
+        return not_yet(&format!("`{key} = \"{text}\"`"));
+    }
+    let problem = Problem::new(format!("`{path}` cannot be \"{}\"", shortened(text)))
+        .label(format!("expected {}", expected.expected()));
+    match nearest(text, words.iter().copied()) {
+        Some(near) => problem.help(format!("did you mean \"{near}\"?")),
+        None => problem,
+    }
+}
+
+fn integer_out_of_range(path: &str, low: u64, high: u64, expected: Shape) -> Problem {
+    if path == "schema" {
+        return Problem::new("this version reads schema 1 only").label(if low == high {
+            format!("expected {low}")
+        } else {
+            expected.expected()
+        });
+    }
+    Problem::new(format!("`{path}` is out of range"))
+        .label(format!("expected {}", expected.expected()))
+}
+
+fn wrong_type(path: &str, value: &DeValue<'_>, expected: Shape) -> Problem {
+    let found = value.type_str();
+    let article = if found.starts_with(['a', 'i']) { "an" } else { "a" };
+    Problem::new(format!("`{path}` cannot be {article} {found}"))
+        .label(format!("expected {}", expected.expected()))
+}
+
+fn not_yet(what: &str) -> Problem {
+    Problem::new(format!("{what} is not supported by this version"))
+        .label("would not be enforced")
+        .help("remove it; a policy that promises more than is enforced does not load")
+}
+
+/// The known word that `text` most likely means, if any is near.
+pub(super) fn nearest<'a>(text: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    if text.len() > 64 {
+        return None;
+    }
+    let folded = text.to_lowercase();
+    known
+        .map(|word| (strsim::damerau_levenshtein(&folded, &word.to_lowercase()), word))
+        .filter(|(distance, word)| *distance <= 1 + word.len() / 4)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, word)| word)
+}
+
+/// The start of a text that may be huge.
+pub(super) fn shortened(text: &str) -> String {
+    let mut start: String = text.chars().take(60).collect();
+    if start.len() < text.len() {
+        start.push('…');
+    }
+    start
+}
+
+fn join(path: &str, key: &str) -> String {
+    if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
+}

@@ -1,0 +1,314 @@
+//! From texts to a [`Policy`]: everything is parsed, merged and filed once, so
+//! that evaluating cannot fail.
+//!
+//! A policy is a stack of layers, one per file: the file itself and what it
+//! extends. Denials of all layers are pooled. What allows stays apart, because
+//! every layer that sets a bound must allow.
+
+use std::collections::HashMap;
+
+use sha2::{Digest as _, Sha256};
+
+use super::{
+    Effect,
+    diagnostics::{Diagnostics, Problem},
+    index::PatternSet,
+    pattern::Pattern,
+    questions::{PerAccess, Questions},
+    selftest,
+    settings::{AgentAccess, Retention, Settings, Stated},
+    source::PolicySource,
+    statements::{self, Agents, Glob, Statements},
+};
+
+/// A policy in force. It comes only from [`compile`].
+#[derive(Debug)]
+pub struct Policy {
+    pub(super) name: String,
+    pub(super) version: u64,
+    pub(super) tests: usize,
+    pub(super) bundle: String,
+    pub(super) sha256: String,
+    pub(super) layers: Vec<Layer>,
+    pub(super) denied_extensions: HashMap<String, (usize, u64)>,
+    pub(super) secrets: PatternSet,
+    pub(super) secret_places: Vec<SecretPlace>,
+    pub(super) denials: PatternSet,
+    pub(super) deny_rules: Vec<Rule>,
+    pub(super) settings: Settings,
+}
+
+/// What one file allows, and what its exceptions are.
+#[derive(Debug)]
+pub(super) struct Layer {
+    pub(super) file: String,
+    pub(super) allowed: PerAccess<Option<Grant>>,
+    pub(super) extensions: PerAccess<Option<AllowedExtensions>>,
+    pub(super) allows: PatternSet,
+    pub(super) allow_rules: Vec<Rule>,
+    /// The questions on which nothing is allowed that this layer does not
+    /// allow.
+    pub(super) bounds: Questions,
+    pub(super) exceptions: PatternSet,
+}
+
+/// One list of `[allowedPaths]`.
+#[derive(Debug)]
+pub(super) struct Grant {
+    /// Line of the key.
+    pub(super) line: u64,
+    pub(super) patterns: PatternSet,
+    /// Line of each pattern.
+    pub(super) lines: Vec<u64>,
+}
+
+/// One list of `[extensions] allow`.
+#[derive(Debug)]
+pub(super) struct AllowedExtensions {
+    pub(super) line: u64,
+    pub(super) extensions: Vec<String>,
+}
+
+/// Where a secret name is written.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SecretPlace {
+    pub(super) layer: usize,
+    /// Index in the list of its file.
+    pub(super) index: usize,
+    pub(super) line: u64,
+}
+
+/// One of `[[rules]]`, without its patterns.
+#[derive(Debug)]
+pub(super) struct Rule {
+    pub(super) id: String,
+    pub(super) layer: usize,
+    pub(super) line: u64,
+    pub(super) questions: Questions,
+    pub(super) agents: Agents,
+    pub(super) reason: Option<String>,
+}
+
+/// Compiles a policy and runs its tests and those of the policies it extends.
+///
+/// # Errors
+/// Everything that is wrong with any of the files, or the tests that failed.
+pub fn compile(source: &PolicySource) -> Result<Policy, Diagnostics> {
+    let mut diagnostics = Diagnostics::default();
+    let files: Vec<Statements> = source
+        .sources()
+        .enumerate()
+        .map(|(number, file)| statements::parse(file, source.problems(number), &mut diagnostics))
+        .collect();
+    if diagnostics.is_empty() {
+        report_shared_ids(source, &files, &mut diagnostics);
+    }
+    if !diagnostics.is_empty() {
+        return Err(diagnostics);
+    }
+    // The tests of a policy say what it does by itself, so those of an
+    // extended one run on that one alone.
+    for ((number, file), statements) in source.sources().enumerate().zip(&files).skip(1) {
+        if !statements.tests.is_empty() {
+            selftest::run(&assemble(source, &files, number), statements, file, &mut diagnostics);
+        }
+    }
+    let mut policy = assemble(source, &files, 0);
+    if let (Some(file), Some(statements)) = (source.sources().next(), files.first()) {
+        selftest::run(&policy, statements, file, &mut diagnostics);
+    }
+    policy.tests = files.iter().map(|statements| statements.tests.len()).sum();
+    if diagnostics.is_empty() { Ok(policy) } else { Err(diagnostics) }
+}
+
+fn report_shared_ids(source: &PolicySource, files: &[Statements], diagnostics: &mut Diagnostics) {
+    let mut owners: HashMap<&str, &str> = HashMap::new();
+    // Parents first, so that the extending file is the one to blame.
+    for (file, statements) in source.sources().zip(files).rev() {
+        for rule in &statements.rules {
+            if let Some(owner) = owners.insert(&rule.id, &file.file) {
+                let problem = Problem::new(format!("the rule id `{}` is used twice", rule.id))
+                    .label(format!("used by {owner} too"))
+                    .help("ids must be unique in a policy and all that it extends");
+                diagnostics.report(file, Some(rule.span.clone()), problem);
+            }
+        }
+    }
+}
+
+fn assemble(source: &PolicySource, files: &[Statements], entry: usize) -> Policy {
+    let lineage = source.lineage(entry);
+    let layers: Vec<(usize, &Statements, &str)> = lineage
+        .iter()
+        .filter_map(|number| {
+            Some((*number, files.get(*number)?, source.sources().nth(*number)?.file.as_str()))
+        })
+        .collect();
+    let own = files.get(entry);
+    let bundle = source.bundle();
+    let mut policy = Policy {
+        name: own.and_then(|own| own.name.clone()).unwrap_or_else(|| {
+            layers.first().map_or_else(String::new, |(_, _, file)| stem(file).to_owned())
+        }),
+        version: own.and_then(|own| own.version).unwrap_or(0),
+        tests: 0,
+        sha256: hex(&Sha256::digest(&bundle)),
+        bundle,
+        layers: Vec::new(),
+        denied_extensions: HashMap::new(),
+        secrets: PatternSet::default(),
+        secret_places: Vec::new(),
+        denials: PatternSet::default(),
+        deny_rules: Vec::new(),
+        settings: Stated::default().complete(),
+    };
+    let (mut secrets, mut denials) = (Vec::new(), Vec::new());
+    let mut stated = Stated::default();
+    for (layer, (number, statements, file)) in layers.iter().enumerate() {
+        let bounds_above = source
+            .lineage(*number)
+            .into_iter()
+            .skip(1)
+            .filter_map(|parent| files.get(parent))
+            .fold(Questions::NONE, |set, parent| set | bounded_by(parent));
+        policy.layers.push(Layer {
+            file: (*file).to_owned(),
+            allowed: PerAccess::from_fn(|access| {
+                statements.allowed.get(access).as_ref().map(|list| Grant {
+                    line: list.line,
+                    patterns: PatternSet::new(numbered(&list.items)),
+                    lines: list.items.iter().map(|glob| glob.line).collect(),
+                })
+            }),
+            extensions: PerAccess::from_fn(|access| {
+                statements.extensions.get(access).as_ref().map(|list| AllowedExtensions {
+                    line: list.line,
+                    extensions: list.items.clone(),
+                })
+            }),
+            allows: PatternSet::default(),
+            allow_rules: Vec::new(),
+            bounds: bounds(statements, bounds_above),
+            exceptions: PatternSet::new(at_any_depth(numbered(&statements.secret_except))),
+        });
+        for extension in &statements.denied_extensions {
+            let place = (layer, extension.line);
+            policy.denied_extensions.entry(extension.value.clone()).or_insert(place);
+        }
+        for (index, glob) in statements.secret_names.iter().enumerate() {
+            push_all(&mut secrets, policy.secret_places.len(), glob);
+            policy.secret_places.push(SecretPlace { layer, index, line: glob.line });
+        }
+        let mut allows = Vec::new();
+        let mut allow_rules = Vec::new();
+        for rule in &statements.rules {
+            let (patterns, rules) = match rule.effect {
+                Effect::Deny => (&mut denials, &mut policy.deny_rules),
+                Effect::Allow => (&mut allows, &mut allow_rules),
+            };
+            rule.globs.iter().for_each(|glob| push_all(patterns, rules.len(), glob));
+            rules.push(Rule {
+                id: rule.id.clone(),
+                layer,
+                line: rule.line,
+                questions: rule.questions,
+                agents: rule.agents.clone(),
+                reason: rule.reason.clone(),
+            });
+        }
+        if let Some(top) = policy.layers.last_mut() {
+            top.allows = PatternSet::new(allows);
+            top.allow_rules = allow_rules;
+        }
+        stated = stated.and(&statements.settings.clone().in_layer(layer));
+    }
+    policy.secrets = PatternSet::new(at_any_depth(secrets));
+    policy.denials = PatternSet::new(denials);
+    policy.settings = stated.complete();
+    policy
+}
+
+/// The questions that a file bounds by `[allowedPaths]` or by `allow` rules.
+fn bounded_by(statements: &Statements) -> Questions {
+    bounds(statements, Questions::NONE)
+}
+
+/// The questions that a file bounds when what it extends bounds `above`. Where
+/// there is a bound above, a lone `allow` rule opens nothing, and it is no
+/// wish to close everything else either.
+fn bounds(statements: &Statements, above: Questions) -> Questions {
+    let listed = crate::model::Access::ALL
+        .into_iter()
+        .filter(|access| statements.allowed.get(*access).is_some())
+        .fold(Questions::NONE, |set, access| set | Questions::about(access));
+    let ruled = statements
+        .rules
+        .iter()
+        .filter(|rule| rule.effect == Effect::Allow)
+        .fold(Questions::NONE, |set, rule| set | rule.questions);
+    listed | ruled.without(above)
+}
+
+fn push_all(patterns: &mut Vec<(u32, Pattern)>, entry: usize, glob: &Glob) {
+    // A file holds far fewer entries than fit; were there more, the last
+    // number would stand for several and the denial would still hold.
+    let entry = u32::try_from(entry).unwrap_or(u32::MAX);
+    patterns.extend(glob.alternatives.iter().map(|pattern| (entry, pattern.clone())));
+}
+
+fn numbered(globs: &[Glob]) -> Vec<(u32, Pattern)> {
+    let mut patterns = Vec::new();
+    globs.iter().enumerate().for_each(|(index, glob)| push_all(&mut patterns, index, glob));
+    patterns
+}
+
+fn at_any_depth(patterns: Vec<(u32, Pattern)>) -> Vec<(u32, Pattern)> {
+    patterns.into_iter().map(|(entry, pattern)| (entry, pattern.at_any_depth())).collect()
+}
+
+fn stem(file: &str) -> &str {
+    let name = file.rsplit('/').next().unwrap_or(file);
+    name.strip_suffix(".toml").unwrap_or(name)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+impl Policy {
+    /// The name that the file gives itself, else the file's.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The version that the file gives itself, else 0.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// How many tests of the policy and of what it extends were run.
+    pub fn tests(&self) -> usize {
+        self.tests
+    }
+
+    /// The texts of all files that make the policy, each after a comment line
+    /// with its name and length.
+    pub fn bundle(&self) -> &str {
+        &self.bundle
+    }
+
+    /// SHA-256 of [`bundle`](Self::bundle), 64 hex digits.
+    pub fn sha256(&self) -> &str {
+        &self.sha256
+    }
+
+    /// How many pre-images are kept.
+    pub fn backups(&self) -> &Retention {
+        &self.settings.backups
+    }
+
+    /// What the confined agent process gets.
+    pub fn agent(&self) -> &AgentAccess {
+        &self.settings.agent
+    }
+}

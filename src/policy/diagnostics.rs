@@ -1,0 +1,226 @@
+//! What is wrong with a policy, shown so that its author can mend it.
+
+use std::{fmt, ops::Range};
+
+use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
+use serde::Serialize;
+
+use crate::model::Escaped;
+
+/// Most diagnostics that are kept; the rest is counted.
+const MAX_KEPT: usize = 100;
+/// Longest line in bytes that is shown with a marker.
+const MAX_LINE: usize = 400;
+
+/// One thing that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Diagnostic {
+    /// The file as the operator named it, or an embedded policy's name.
+    pub file: String,
+    /// Line, counted from 1; 0 when the file as a whole is meant.
+    pub line: u64,
+    /// Column in characters, counted from 1; 0 when the file as a whole is
+    /// meant.
+    pub column: u64,
+    /// What is wrong.
+    pub message: String,
+    /// What stands at the place or what was expected there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
+    /// What to do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub help: Option<String>,
+    /// The lines of the place, and the marked bytes in them.
+    #[serde(skip)]
+    excerpt: Option<(String, Range<usize>)>,
+}
+
+/// Everything that is wrong with a policy and what it extends, in the order of
+/// the files.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Diagnostics {
+    /// The first hundred.
+    diagnostics: Vec<Diagnostic>,
+    /// How many more there were.
+    omitted: usize,
+}
+
+impl Diagnostics {
+    /// The diagnostics that were kept: the first hundred.
+    pub fn iter(&self) -> impl Iterator<Item = &Diagnostic> {
+        self.diagnostics.iter()
+    }
+
+    /// How many more there were.
+    pub fn omitted(&self) -> usize {
+        self.omitted
+    }
+
+    /// Whether nothing is wrong.
+    pub fn is_empty(&self) -> bool {
+        self.diagnostics.is_empty()
+    }
+
+    /// The diagnostics as a person reads them, with the source lines; with
+    /// ANSI colours when `colour` says so.
+    pub fn render(&self, colour: bool) -> String {
+        let renderer = if colour { Renderer::styled().hyperlink(false) } else { Renderer::plain() };
+        let mut text = String::new();
+        for diagnostic in &self.diagnostics {
+            text.push_str(&diagnostic.render(&renderer));
+            text.push_str("\n\n");
+        }
+        if self.omitted > 0 {
+            text.push_str(&format!("and {} more errors\n", self.omitted));
+        }
+        text
+    }
+
+    /// Adds what is wrong at `span` of a file, or with the file as a whole.
+    pub(super) fn report(&mut self, source: &Source, span: Option<Range<usize>>, what: Problem) {
+        if self.diagnostics.len() < MAX_KEPT {
+            self.diagnostics.push(source.diagnostic(span, what));
+        } else {
+            self.omitted += 1;
+        }
+    }
+}
+
+impl fmt::Display for Diagnostics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.render(false).trim_end())
+    }
+}
+
+impl std::error::Error for Diagnostics {}
+
+impl Diagnostic {
+    fn render(&self, renderer: &Renderer) -> String {
+        let label = self.label.as_deref();
+        let group = Level::ERROR.primary_title(self.message.as_str());
+        let group = match &self.excerpt {
+            Some((lines, span)) => group.element(
+                Snippet::source(lines.as_str())
+                    .path(self.file.as_str())
+                    .line_start(usize::try_from(self.line).unwrap_or(usize::MAX))
+                    .annotation(AnnotationKind::Primary.span(span.clone()).label(label)),
+            ),
+            None => self.render_place(group),
+        };
+        let group = match &self.help {
+            Some(help) => group.element(Level::HELP.message(Escaped(help).to_string())),
+            None => group,
+        };
+        renderer.render(&[group])
+    }
+
+    fn render_place<'a>(&'a self, title: annotate_snippets::Title<'a>) -> Group<'a> {
+        let origin = Origin::path(self.file.as_str());
+        let group = match (usize::try_from(self.line), usize::try_from(self.column)) {
+            (Ok(line), Ok(column)) if line > 0 => {
+                title.element(origin.line(line).char_column(column))
+            }
+            _ => title.element(origin),
+        };
+        match &self.label {
+            Some(label) => group.element(Level::NOTE.message(Escaped(label).to_string())),
+            None => group,
+        }
+    }
+}
+
+/// The text of one file, for turning byte positions into lines.
+#[derive(Debug, Clone)]
+pub(super) struct Source {
+    /// The file as the operator named it.
+    pub(super) file: String,
+    pub(super) text: String,
+    line_starts: Vec<usize>,
+}
+
+impl Source {
+    pub(super) fn new(file: String, text: String) -> Self {
+        let starts = text.match_indices('\n').map(|(index, _)| index + 1);
+        let line_starts = std::iter::once(0).chain(starts).collect();
+        Self { file, text, line_starts }
+    }
+
+    /// The line of a byte position, counted from 1.
+    pub(super) fn line(&self, position: usize) -> u64 {
+        self.line_starts.partition_point(|start| *start <= position) as u64
+    }
+
+    /// Where the line of a byte position starts.
+    pub(super) fn line_start_of(&self, position: usize) -> usize {
+        self.line_start(self.line(position))
+    }
+
+    fn diagnostic(&self, span: Option<Range<usize>>, what: Problem) -> Diagnostic {
+        let span = span.map(|span| self.char_boundaries(span));
+        let (mut line, mut column, mut excerpt) = (0, 0, None);
+        if let Some(span) = &span {
+            line = self.line(span.start);
+            let first = self.line_start(line);
+            let last = self.line(span.end.max(span.start + 1) - 1);
+            let end = self.line_end(last);
+            column =
+                self.text.get(first..span.start).map_or(0, |text| text.chars().count()) as u64 + 1;
+            // A span over many lines is marked on its first only.
+            let end = if last > line + 4 { self.line_end(line) } else { end };
+            excerpt = self
+                .text
+                .get(first..end)
+                .filter(|lines| lines.lines().all(|line| line.len() <= MAX_LINE))
+                .map(|lines| (lines.to_owned(), span.start - first..span.end.min(end) - first));
+        }
+        Diagnostic {
+            file: Escaped(&self.file).to_string(),
+            line,
+            column,
+            message: Escaped(&what.message).to_string(),
+            label: what.label.map(|label| Escaped(&label).to_string()),
+            help: what.help,
+            excerpt,
+        }
+    }
+
+    fn line_start(&self, line: u64) -> usize {
+        let index = usize::try_from(line).unwrap_or(usize::MAX).saturating_sub(1);
+        self.line_starts.get(index).copied().unwrap_or(self.text.len())
+    }
+
+    fn line_end(&self, line: u64) -> usize {
+        let start = self.line_start(line);
+        let rest = self.text.get(start..).unwrap_or_default();
+        start + rest.find('\n').unwrap_or(rest.len())
+    }
+
+    fn char_boundaries(&self, span: Range<usize>) -> Range<usize> {
+        let start = self.text.floor_char_boundary(span.start);
+        start..self.text.ceil_char_boundary(span.end).max(start)
+    }
+}
+
+/// What to say about a place.
+#[derive(Debug, Clone)]
+pub(super) struct Problem {
+    message: String,
+    label: Option<String>,
+    help: Option<String>,
+}
+
+impl Problem {
+    pub(super) fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into(), label: None, help: None }
+    }
+
+    pub(super) fn label(mut self, label: impl Into<String>) -> Self {
+        self.label = Some(label.into());
+        self
+    }
+
+    pub(super) fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+}

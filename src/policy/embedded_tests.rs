@@ -1,0 +1,149 @@
+//! The embedded policies keep their promises.
+
+use std::collections::BTreeSet;
+
+use super::*;
+use crate::model::{Access, WorkspacePath};
+
+fn policy(name: &str) -> Policy {
+    compile(&PolicySource::embedded(name).unwrap()).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// The ids of all rules that the file `name` has by itself.
+fn rule_ids(name: &str) -> BTreeSet<String> {
+    let source = PolicySource::embedded(name).unwrap();
+    let file = source.sources().next().unwrap().clone();
+    let statements = statements::parse(&file, Vec::new(), &mut Diagnostics::default());
+    let mut ids: BTreeSet<_> = statements.rules.iter().map(|rule| rule.id.clone()).collect();
+    for access in Access::ALL {
+        if statements.allowed.get(access).is_some() {
+            ids.insert(format!("allowedPaths.{access}"));
+        }
+        if statements.extensions.get(access).is_some() {
+            ids.insert(format!("extensions.allow.{access}"));
+        }
+    }
+    if !statements.denied_extensions.is_empty() {
+        ids.insert("extensions.deny".to_owned());
+    }
+    ids.extend((0..statements.secret_names.len()).map(|index| format!("secrets.names[{index}]")));
+    ids
+}
+
+#[test]
+fn every_embedded_policy_compiles_and_its_tests_pass() {
+    for (name, _) in EMBEDDED {
+        let policy = policy(name);
+        assert_eq!(policy.name(), name);
+        assert!(policy.tests() > 5, "{name}");
+    }
+}
+
+#[test]
+fn every_rule_of_an_embedded_policy_is_expected_by_one_of_its_tests() {
+    for (name, _) in EMBEDDED {
+        let source = PolicySource::embedded(name).unwrap();
+        let file = source.sources().next().unwrap().clone();
+        let statements = statements::parse(&file, Vec::new(), &mut Diagnostics::default());
+        let expected: BTreeSet<_> =
+            statements.tests.iter().filter_map(|test| test.rule.clone()).collect();
+        let untested: Vec<_> = rule_ids(name).difference(&expected).cloned().collect();
+        assert!(untested.is_empty(), "{name}: {untested:?}");
+    }
+}
+
+#[test]
+fn no_policy_that_extends_baseline_lets_an_agent_at_secrets_or_delayed_execution() {
+    let agent = "agent".parse().unwrap();
+    let read_or_write = [
+        ".env",
+        "a/.ENV",
+        ".env.",
+        "x/id_rsa",
+        "k/server.PEM ",
+        ".aws/credentials",
+        ".ssh/a/b",
+        "my-credentials.json",
+        ".netrc",
+        "terraform.tfstate",
+        ".docker/config.json",
+        "a.kdbx",
+    ];
+    let write_only = [
+        ".git",
+        ".git/config",
+        ".git/hooks/x",
+        "sub/.GIT/config",
+        ".git./config",
+        ".git\u{2215}x",
+        ".g\u{200c}it/config",
+        ".gitattributes",
+        ".gitmodules",
+        ".husky/x",
+        ".vscode/tasks.json",
+        ".idea/x",
+        ".zed/x",
+        ".cursor/x",
+        ".envrc",
+        ".pre-commit-config.yaml",
+        ".cargo/config.toml",
+        ".github/workflows/x.yml",
+        ".claude/settings.json",
+        ".codex/x",
+        ".mcp.json",
+        ".claude",
+        "bare.git/hooks/x",
+        "bare/HEAD",
+        ".devcontainer/x",
+        ".gitlab-ci.yml",
+        "AGENTS.md",
+    ];
+    for name in ["default", "coding-agent", "read-only", "docs-writer", "strict"] {
+        let policy = policy(name);
+        let decide = |operation, path: &str| {
+            let path = WorkspacePath::parse(path).unwrap();
+            policy.decide(&agent, operation, &path, None, None).is_allow()
+        };
+        use crate::model::OperationKind::*;
+        for path in read_or_write {
+            for operation in [Read, Write, List, Stat, Remove] {
+                assert!(!decide(operation, path), "{name}: {operation} {path}");
+            }
+        }
+        for path in write_only {
+            for operation in [Write, Append, Edit, Mkdir, Remove, Rename, Restore] {
+                assert!(!decide(operation, path), "{name}: {operation} {path}");
+            }
+        }
+    }
+}
+
+#[test]
+fn default_leaves_ordinary_work_alone() {
+    let (policy, agent) = (policy("default"), "agent".parse().unwrap());
+    for path in [
+        "src/main.rs",
+        "Cargo.toml",
+        "src/hooks/useUser.ts",
+        "README.md",
+        ".gitignore",
+        ".env.example",
+        "src/credentials.rs",
+        "docs/env.md",
+        "keys.rs",
+        "package.json",
+        "Makefile",
+        "src/agents/mod.rs",
+        "tests/secrets.rs",
+        "src/git/config.rs",
+        "app/secrets/mod.py",
+        ".github/ISSUE_TEMPLATE/a.md",
+    ] {
+        use crate::model::OperationKind::*;
+        let path = WorkspacePath::parse(path).unwrap();
+        for operation in [Read, Write, Edit, Remove] {
+            let decision = policy.decide(&agent, operation, &path, None, None);
+            assert!(decision.is_allow(), "{operation} {path}: {decision:?}");
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Asking a policy. Total: every query has an answer, and nothing here fails.
+
+use super::{
+    Decision, Effect, Object, Policy,
+    spelling::Spellings,
+    stages::{NAMES, OBJECTS, Subject, default_deny},
+};
+use crate::model::{Access, AgentName, OperationKind, WorkspacePath};
+
+/// A question: may this agent, for this operation, have this access to this
+/// path?
+#[derive(Debug, Clone, Copy)]
+pub struct Query<'a> {
+    /// The agent that asks.
+    pub agent: &'a AgentName,
+    /// What it wants to do.
+    pub operation: OperationKind,
+    /// Which of the accesses that the operation needs is asked about.
+    pub access: Access,
+    /// The path, requested or canonical.
+    pub path: &'a WorkspacePath,
+}
+
+impl Policy {
+    /// Decides by name.
+    pub fn evaluate(&self, query: &Query<'_>) -> Decision {
+        let spellings = Spellings::of(query.path);
+        let subject = Subject::new(query, &spellings);
+        self.answer(self.walk(&NAMES, &subject, None, false, |_, _| {}))
+    }
+
+    /// Decides by what the path was resolved to. Says nothing about the name:
+    /// both [`evaluate`](Self::evaluate) and this must allow.
+    pub fn evaluate_object(&self, query: &Query<'_>, object: &Object) -> Decision {
+        let spellings = Spellings::of(query.path);
+        let subject = Subject::new(query, &spellings);
+        match self.walk(&OBJECTS, &subject, Some(object), false, |_, _| {}) {
+            (Effect::Deny, Some(finding)) => finding.decision(Effect::Deny, self),
+            _ => self.no_objection(),
+        }
+    }
+
+    /// Decides by content: for [`Access::Read`] all the bytes of the file of
+    /// which some are disclosed, for [`Access::Write`] all the bytes that the
+    /// file will have.
+    pub fn evaluate_content(&self, query: &Query<'_>, content: &[u8]) -> Decision {
+        match self.content_denial(query.access, content) {
+            Some(finding) => finding.decision(Effect::Deny, self),
+            None => self.no_objection(),
+        }
+    }
+
+    /// Whether renaming would disclose: what may not be read may not be
+    /// renamed to where it may. Allows everything else, so this only adds to
+    /// the decisions on the old and the new name.
+    pub fn evaluate_move(
+        &self,
+        agent: &AgentName,
+        from: &WorkspacePath,
+        to: &WorkspacePath,
+    ) -> Decision {
+        let read = |path| {
+            let (operation, access) = (OperationKind::Read, Access::Read);
+            self.evaluate(&Query { agent, operation, access, path })
+        };
+        let old = read(from);
+        if old.is_allow() || !read(to).is_allow() {
+            return self.no_objection();
+        }
+        let reason = "what may not be read may not be renamed to where it may".to_owned();
+        Decision { reason: Some(reason), ..old }
+    }
+
+    /// Decides a whole operation by its names, as the gate does before it
+    /// looks at the disk: every access on every path. `to` is the new name of
+    /// a rename. With `object` its facts are judged too. Returns the first
+    /// denial, else the first allowance.
+    pub fn decide(
+        &self,
+        agent: &AgentName,
+        operation: OperationKind,
+        path: &WorkspacePath,
+        to: Option<&WorkspacePath>,
+        object: Option<&Object>,
+    ) -> Decision {
+        let mut first = None;
+        for (access, path) in questions(operation, path, to) {
+            let query = Query { agent, operation, access, path };
+            let decision = self.evaluate(&query);
+            if !decision.is_allow() {
+                return decision;
+            }
+            if let Some(object) = object {
+                let decision = self.evaluate_object(&query, object);
+                if !decision.is_allow() {
+                    return decision;
+                }
+            }
+            first = first.or(Some(decision));
+        }
+        if let (OperationKind::Rename, Some(to)) = (operation, to) {
+            let decision = self.evaluate_move(agent, path, to);
+            if !decision.is_allow() {
+                return decision;
+            }
+        }
+        first.unwrap_or_else(default_deny)
+    }
+}
+
+/// What an operation needs to be asked: each access with its path. `to` is the
+/// new name of a rename and means nothing else.
+pub fn questions<'a>(
+    operation: OperationKind,
+    path: &'a WorkspacePath,
+    to: Option<&'a WorkspacePath>,
+) -> Vec<(Access, &'a WorkspacePath)> {
+    let mut questions: Vec<_> = operation.accesses().iter().map(|access| (*access, path)).collect();
+    if operation == OperationKind::Rename {
+        questions.extend(to.map(|to| (Access::Write, to)));
+    }
+    questions
+}

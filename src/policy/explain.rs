@@ -1,0 +1,129 @@
+//! Why a policy decides as it does: every stage with its verdict.
+
+use serde::Serialize;
+
+use super::{
+    Decision, Effect, Object, Policy, Query,
+    spelling::Spellings,
+    stages::{NAMES, OBJECTS, Stage, Subject, Verdict},
+};
+use crate::model::Access;
+
+/// The answer to a query with the way to it.
+#[derive(Debug, Clone)]
+pub struct Explanation {
+    /// What the gate would answer.
+    pub decision: Decision,
+    /// Every stage in order, also those after the deciding one.
+    pub stages: Vec<StageReport>,
+}
+
+/// What one stage says.
+#[derive(Debug, Clone, Serialize)]
+pub struct StageReport {
+    /// The stage: what its rule ids start with.
+    pub stage: &'static str,
+    /// What it says.
+    pub verdict: StageVerdict,
+    /// The rule that spoke.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
+    /// Where that rule is written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub place: Option<String>,
+    /// Its reason, or what the stage would need to know.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+}
+
+/// A stage's verdict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StageVerdict {
+    /// It has no objection.
+    Pass,
+    /// It refuses.
+    Deny,
+    /// It allows, provided that no stage refuses.
+    Allow,
+    /// It cannot say without the object or the content.
+    Open,
+}
+
+impl StageVerdict {
+    /// The word for people and programs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pass => "pass",
+            Self::Deny => "deny",
+            Self::Allow => "allow",
+            Self::Open => "open",
+        }
+    }
+}
+
+impl Policy {
+    /// Decides like [`evaluate`](Policy::evaluate) and, when `object` is
+    /// known, [`evaluate_object`](Policy::evaluate_object), and tells all
+    /// stages. The stages of content stay open: they need the content.
+    pub fn explain(&self, query: &Query<'_>, object: Option<&Object>) -> Explanation {
+        let spellings = Spellings::of(query.path);
+        let subject = Subject::new(query, &spellings);
+        let mut stages = Vec::new();
+        let mut decision =
+            self.answer(self.walk(&NAMES, &subject, None, true, |stage, verdict| {
+                stages.push(self.report(stage, verdict));
+            }));
+        if object.is_some() {
+            let outcome = self.walk(&OBJECTS, &subject, object, true, |stage, verdict| {
+                stages.push(self.report(stage, verdict));
+            });
+            if let (true, (Effect::Deny, Some(finding))) = (decision.is_allow(), outcome) {
+                decision = finding.decision(Effect::Deny, self);
+            }
+        } else {
+            // The last one has spoken about the name already.
+            let needing = OBJECTS.iter().filter(|stage| !NAMES.contains(stage));
+            stages.extend(needing.map(|stage| open(stage.as_str(), "depends on what is there")));
+        }
+        stages.extend(
+            content_stages(query.access)
+                .into_iter()
+                .flatten()
+                .map(|stage| open(stage, "depends on the content")),
+        );
+        Explanation { decision, stages }
+    }
+
+    fn report(&self, stage: Stage, verdict: &Verdict<'_>) -> StageReport {
+        let (verdict, finding) = match verdict {
+            Verdict::Pass => (StageVerdict::Pass, None),
+            Verdict::Deny(finding) => (StageVerdict::Deny, Some((Effect::Deny, finding))),
+            Verdict::Allow(finding) => (StageVerdict::Allow, Some((Effect::Allow, finding))),
+        };
+        let decision = finding.map(|(effect, finding)| finding.clone().decision(effect, self));
+        let (rule, place, note) = match decision {
+            Some(decision) => (
+                Some(decision.rule),
+                decision.place.map(|place| place.to_string()),
+                decision.reason,
+            ),
+            None => (None, None, None),
+        };
+        StageReport { stage: stage.as_str(), verdict, rule, place, note }
+    }
+}
+
+/// The checks of content that an access is subject to.
+fn content_stages(access: Access) -> Option<[&'static str; 2]> {
+    match access {
+        Access::Read => Some(["files.maxReadSize", "files.binary.read"]),
+        Access::Write => Some(["files.maxWriteSize", "files.binary.write"]),
+        Access::List | Access::Remove => None,
+    }
+}
+
+fn open(stage: &'static str, note: &str) -> StageReport {
+    let note = Some(note.to_owned());
+    StageReport { stage, verdict: StageVerdict::Open, rule: None, place: None, note }
+}

@@ -1,0 +1,186 @@
+//! Path patterns: what an author writes in `paths`, `allowedPaths` and
+//! `secrets.names`, parsed once and matched without backtracking blow-up.
+//!
+//! The language is that of the usual globs: `*` and `?` within a component,
+//! `**` as a whole component for any number of them, `[a-z]`, `[!a-z]`,
+//! `{a,b}`, `\` before a character to take it as it is, and `.` alone for the
+//! workspace root. Patterns are relative to the workspace root and unanchored forms do not exist. Time to
+//! match is at most pattern length times path length.
+
+mod name;
+mod parse;
+
+pub(super) use name::Name;
+pub(super) use parse::{parse, parse_name};
+
+/// How a pattern compares with a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// Character by character, for what allows. `X/**` is what lies beneath
+    /// the directory X.
+    Exact,
+    /// Against the folded spelling, for what denies. `X/**` is the directory X
+    /// too.
+    Folded,
+}
+
+/// One alternative of a pattern (braces are expanded while parsing).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Pattern {
+    segments: Box<[Segment]>,
+}
+
+/// One component of a pattern.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Segment {
+    /// `**`: any number of components, none too.
+    AnyDepth,
+    /// Exactly one component.
+    Name(Name),
+}
+
+impl Pattern {
+    fn new(segments: Vec<Segment>) -> Self {
+        Self { segments: segments.into() }
+    }
+
+    /// The same pattern at any depth; the root, which is at none, stays itself.
+    pub(super) fn at_any_depth(self) -> Self {
+        if matches!(self.segments.first(), None | Some(Segment::AnyDepth)) {
+            return self;
+        }
+        let mut segments = vec![Segment::AnyDepth];
+        segments.extend(self.segments);
+        Self::new(segments)
+    }
+
+    /// The components that are no `**`.
+    pub(super) fn names(&self) -> impl Iterator<Item = &Name> {
+        self.segments.iter().filter_map(|segment| match segment {
+            Segment::AnyDepth => None,
+            Segment::Name(name) => Some(name),
+        })
+    }
+
+    /// For `**/NAME` alone: that name, so that one component decides.
+    pub(super) fn last_name_only(&self) -> Option<&Name> {
+        match &*self.segments {
+            [Segment::AnyDepth, Segment::Name(name)] => Some(name),
+            _ => None,
+        }
+    }
+
+    /// Whether the pattern is the path made of `components`.
+    pub(super) fn matches<'c>(&self, components: impl Iterator<Item = &'c str> + Clone) -> bool {
+        // The classic wildcard walk: on a mismatch go back to the last `**`
+        // and let it take one component more. Earlier `**` need no second try.
+        let mut segments = self.segments.iter();
+        let mut rest = components;
+        let mut retry = None;
+        loop {
+            match segments.next() {
+                Some(Segment::AnyDepth) => {
+                    if segments.len() == 0 {
+                        return true;
+                    }
+                    retry = Some((segments.clone(), rest.clone()));
+                    continue;
+                }
+                Some(Segment::Name(name)) => match rest.next() {
+                    Some(component) if name.matches(component) => continue,
+                    Some(_) => {}
+                    // Too short now is too short after any retry.
+                    None => return false,
+                },
+                None if rest.next().is_none() => return true,
+                None => {}
+            }
+            let Some((after, from)) = &mut retry else { return false };
+            if from.next().is_none() {
+                return false;
+            }
+            segments = after.clone();
+            rest = from.clone();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use globset::GlobBuilder;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn matches(pattern: &str, mode: Mode, path: &str) -> bool {
+        parse(pattern, mode)
+            .unwrap()
+            .iter()
+            .any(|p| p.matches(path.split('/').filter(|c| !c.is_empty())))
+    }
+
+    #[test]
+    fn matches_what_the_reference_says() {
+        for (pattern, yes, no) in [
+            ("**", vec!["", "a", "a/b"], vec![]),
+            ("*", vec!["a", ".a"], vec!["", "a/b"]),
+            ("src/**", vec!["src/a", "src/a/b"], vec!["src", "srcs/a", "a/src/b"]),
+            ("src{,/**}", vec!["src", "src/a"], vec!["srcs"]),
+            ("**/a", vec!["a", "x/a", "x/y/a"], vec!["a/b", "xa"]),
+            ("a/**/b", vec!["a/b", "a/x/b", "a/x/y/b"], vec!["a", "ab", "b"]),
+            ("docs/**/*.md", vec!["docs/a.md", "docs/x/.md"], vec!["docs/a.mdx", "a.md"]),
+            ("a?c", vec!["abc", "aéc"], vec!["ac", "a/c", "abbc"]),
+            ("a[!b]c", vec!["axc", "aéc"], vec!["abc", "a/c"]),
+            ("[a-cé]", vec!["a", "c", "é"], vec!["d", "A"]),
+            ("{a,b{c,d}}/e", vec!["a/e", "bc/e", "bd/e"], vec!["b/e"]),
+            (".", vec![""], vec!["a", "."]),
+            ("\\*\\{", vec!["*{"], vec!["a{"]),
+            ("a*b*c", vec!["abc", "aXbXc", "abbbcc"], vec!["ab", "acb"]),
+        ] {
+            for path in yes {
+                assert!(matches(pattern, Mode::Exact, path), "{pattern} {path}");
+            }
+            for path in no {
+                assert!(!matches(pattern, Mode::Exact, path), "{pattern} {path}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_denial_of_everything_in_a_directory_is_one_of_the_directory() {
+        assert!(matches("src/**", Mode::Folded, "src"));
+        assert!(matches("**/.git/**", Mode::Folded, "a/.git"));
+        assert!(matches("[A-Z].PEM", Mode::Folded, "q.pem"));
+        assert!(!matches("[!A].pem", Mode::Folded, "a.pem"));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+        /// An independent implementation of the same language.
+        #[test]
+        fn agrees_with_globset(
+            pieces in prop::collection::vec(prop::sample::select(vec![
+                "a", "b", ".", "*", "?", "[ab]", "[!a]", "{a,b}", "{,a}", "{a,*b}", "/", "/**/", "/**", "**/",
+            ]), 1..8),
+            path in "[ab.][ab./]{0,9}",
+        ) {
+            let pattern = pieces.concat();
+            let path: Vec<_> = path.split('/').filter(|c| !matches!(*c, "" | "." | "..")).collect();
+            let path = path.join("/");
+            // To globset the root is a component without characters.
+            prop_assume!(!path.is_empty());
+            if let Ok(parsed) = parse(&pattern, Mode::Exact) {
+                let glob = GlobBuilder::new(&pattern)
+                    .literal_separator(true).empty_alternates(true).build().unwrap();
+                // globset lets `[!a]` match a separator.
+                let ours = parsed.iter().any(|p| p.matches(path.split('/').filter(|c| !c.is_empty())));
+                let theirs = glob.compile_matcher().is_match(&path);
+                if pattern.contains("[!") {
+                    prop_assert!(!ours || theirs, "{} {}", pattern, path);
+                } else {
+                    prop_assert_eq!(ours, theirs, "{} {}", pattern, path);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! The questions that can be put to a policy: an operation and one of the
+//! accesses it needs.
+
+use crate::model::{Access, OperationKind};
+
+/// A set of pairs of operation and access.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Questions(u64);
+
+impl Questions {
+    /// No question.
+    pub(super) const NONE: Self = Self(0);
+
+    /// One question.
+    pub(super) fn one(operation: OperationKind, access: Access) -> Self {
+        Self(1 << (operation as u64 * 4 + access as u64))
+    }
+
+    /// Every operation's question about `access`.
+    pub(super) fn about(access: Access) -> Self {
+        let all = OperationKind::ALL.into_iter();
+        all.fold(Self::NONE, |set, operation| set | Self::one(operation, access))
+    }
+
+    /// What `word` covers in the `operations` of a rule: `read`, `list`,
+    /// `write` and `remove` cover that access whatever operation needs it, the
+    /// finer words that operation whatever access it needs.
+    pub(super) fn of_word(word: OperationKind) -> Self {
+        match word {
+            OperationKind::Read => Self::about(Access::Read),
+            OperationKind::List => Self::about(Access::List),
+            OperationKind::Write => Self::about(Access::Write),
+            OperationKind::Remove => Self::about(Access::Remove),
+            OperationKind::Append
+            | OperationKind::Edit
+            | OperationKind::Stat
+            | OperationKind::Mkdir
+            | OperationKind::Rename
+            | OperationKind::Restore => Access::ALL
+                .into_iter()
+                .fold(Self::NONE, |set, access| set | Self::one(word, access)),
+        }
+    }
+
+    /// Every question.
+    pub(super) fn all() -> Self {
+        Access::ALL.into_iter().fold(Self::NONE, |set, access| set | Self::about(access))
+    }
+
+    /// Whether every question of `other` is among these.
+    pub(super) fn hold(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// These questions without `others`.
+    pub(super) fn without(self, others: Self) -> Self {
+        Self(self.0 & !others.0)
+    }
+}
+
+impl std::ops::BitOr for Questions {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// One value for each access.
+#[derive(Debug, Clone, Default)]
+pub(super) struct PerAccess<T> {
+    read: T,
+    list: T,
+    write: T,
+    remove: T,
+}
+
+impl<T> PerAccess<T> {
+    /// The value that `make` gives for each access.
+    pub(super) fn from_fn(mut make: impl FnMut(Access) -> T) -> Self {
+        Self {
+            read: make(Access::Read),
+            list: make(Access::List),
+            write: make(Access::Write),
+            remove: make(Access::Remove),
+        }
+    }
+
+    /// The value for `access`.
+    pub(super) fn get(&self, access: Access) -> &T {
+        match access {
+            Access::Read => &self.read,
+            Access::List => &self.list,
+            Access::Write => &self.write,
+            Access::Remove => &self.remove,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn coarse_words_cover_an_access_and_fine_words_an_operation() {
+        use Access as A;
+        use OperationKind as O;
+        let covers = |word, operation, access| {
+            Questions::of_word(word).hold(Questions::one(operation, access))
+        };
+        for operation in [O::Write, O::Append, O::Edit, O::Mkdir, O::Restore, O::Rename] {
+            assert!(covers(O::Write, operation, A::Write), "{operation}");
+        }
+        assert!(covers(O::Remove, O::Rename, A::Remove));
+        assert!(covers(O::Rename, O::Rename, A::Remove) && covers(O::Rename, O::Rename, A::Write));
+        assert!(covers(O::List, O::Stat, A::List) && !covers(O::Stat, O::List, A::List));
+        assert!(covers(O::Read, O::Edit, A::Read) && !covers(O::Read, O::Edit, A::Write));
+        assert!(!covers(O::Append, O::Write, A::Write));
+    }
+}

@@ -1,0 +1,198 @@
+//! What a policy file may say: every key, its type and what it means.
+//!
+//! This table is the one place. [`check`](super::check) compares a file with
+//! it, the sections are read in [`statements`](super::statements), and a test
+//! holds `docs/policy.md` against it.
+
+/// The value that a key takes.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Shape {
+    /// Any string.
+    Text,
+    /// A string such as `"10MiB"`.
+    Size,
+    /// A whole number between the two, both included.
+    Integer(u64, u64),
+    /// `true` or `false`.
+    Boolean,
+    /// One of these strings.
+    Word(&'static [&'static str]),
+    /// A list of values of one shape.
+    List(&'static Shape),
+    /// A table with these keys.
+    Table(&'static [Field]),
+    /// A list of tables with these keys, written `[[key]]`.
+    Tables(&'static [Field]),
+    /// One of these strings, or a table with these keys.
+    WordOrTable(&'static [&'static str], &'static [Field]),
+}
+
+impl Shape {
+    /// What a person is told to write.
+    pub(super) fn expected(self) -> String {
+        match self {
+            Self::Text => "a string".to_owned(),
+            Self::Size => "a size such as \"10MiB\"".to_owned(),
+            Self::Integer(low, high) => format!("a whole number from {low} to {high}"),
+            Self::Boolean => "`true` or `false`".to_owned(),
+            Self::Word(words) => quoted(words),
+            Self::List(Self::Text) => "a list of strings".to_owned(),
+            Self::List(Self::Integer(low, high)) => {
+                format!("a list of whole numbers from {low} to {high}")
+            }
+            Self::List(_) => "a list".to_owned(),
+            Self::Table(_) => "a table".to_owned(),
+            Self::Tables(_) => "tables written with double brackets, as in `[[rules]]`".to_owned(),
+            Self::WordOrTable(words, _) => format!("{} or a table", quoted(words)),
+        }
+    }
+}
+
+fn quoted(words: &[&str]) -> String {
+    let words: Vec<_> = words.iter().map(|word| format!("\"{word}\"")).collect();
+    if words.len() > 2 { format!("one of {}", words.join(", ")) } else { words.join(" or ") }
+}
+
+/// Whether this version does what a key says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Status {
+    /// It does.
+    Optional,
+    /// It does, and the key must be there.
+    Required,
+    /// It does not yet: a file that has the key is refused, because it would
+    /// promise what nobody enforces.
+    Later,
+}
+
+/// One key.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Field {
+    /// Its name.
+    pub(super) key: &'static str,
+    /// Its value.
+    pub(super) shape: Shape,
+    /// Whether it may or must be there.
+    pub(super) status: Status,
+}
+
+const fn optional(key: &'static str, shape: Shape) -> Field {
+    Field { key, shape, status: Status::Optional }
+}
+
+const fn required(key: &'static str, shape: Shape) -> Field {
+    Field { key, shape, status: Status::Required }
+}
+
+const fn later(key: &'static str) -> Field {
+    Field { key, shape: Shape::Text, status: Status::Later }
+}
+
+/// Words that a later version accepts where this one takes a [`Shape::Word`].
+pub(super) const LATER_WORDS: [(&str, &str); 2] = [("mode", "observe"), ("effect", "ask")];
+
+const TEXTS: Shape = Shape::List(&Shape::Text);
+const ALLOW_DENY: Shape = Shape::Word(&["allow", "deny"]);
+const OPERATIONS: &[&str] =
+    &["read", "list", "write", "remove", "rename", "append", "edit", "stat", "mkdir", "restore"];
+
+/// The whole file.
+pub(super) const POLICY: &[Field] = &[
+    required("schema", Shape::Integer(1, 1)),
+    optional("name", Shape::Text),
+    optional("version", Shape::Integer(0, i64::MAX.cast_unsigned())),
+    optional("mode", Shape::Word(&["enforce"])),
+    optional("extends", TEXTS),
+    optional("allowedPaths", Shape::Table(ACCESSES)),
+    optional(
+        "extensions",
+        Shape::Table(&[optional("allow", Shape::Table(ACCESSES)), optional("deny", TEXTS)]),
+    ),
+    optional("secrets", Shape::Table(SECRETS)),
+    optional("files", Shape::Table(FILES)),
+    optional(
+        "backups",
+        Shape::Table(&[optional(
+            "keep",
+            Shape::Table(&[
+                optional("versions", Shape::Integer(1, 1_000_000)),
+                optional("days", Shape::Integer(1, 36_500)),
+                optional("size", Shape::Size),
+            ]),
+        )]),
+    ),
+    later("limits"),
+    optional("agent", Shape::Table(AGENT)),
+    optional("rules", Shape::Tables(RULE)),
+    optional("tests", Shape::Tables(TEST)),
+];
+
+const ACCESSES: &[Field] = &[
+    optional("read", TEXTS),
+    optional("list", TEXTS),
+    optional("write", TEXTS),
+    optional("remove", TEXTS),
+];
+
+const SECRETS: &[Field] = &[
+    optional("names", TEXTS),
+    optional("except", TEXTS),
+    later("onRead"),
+    later("onWrite"),
+    later("rulesets"),
+    later("rules"),
+];
+
+const FILES: &[Field] = &[
+    optional("maxReadSize", Shape::Size),
+    optional("maxWriteSize", Shape::Size),
+    optional(
+        "binary",
+        Shape::Table(&[
+            optional("read", Shape::Word(&["deny", "base64"])),
+            optional("write", Shape::Word(&["deny", "base64"])),
+        ]),
+    ),
+    optional("symlinks", Shape::Word(&["beneath", "deny"])),
+    optional(
+        "hardlinks",
+        Shape::Table(&[optional("read", ALLOW_DENY), optional("write", ALLOW_DENY)]),
+    ),
+];
+
+const AGENT: &[Field] = &[
+    optional("env", TEXTS),
+    optional("read", TEXTS),
+    optional("write", TEXTS),
+    optional(
+        "network",
+        Shape::WordOrTable(
+            &["none"],
+            &[
+                optional("connect", Shape::List(&Shape::Integer(1, 65_535))),
+                optional("dns", Shape::Boolean),
+            ],
+        ),
+    ),
+    optional("terminal", ALLOW_DENY),
+];
+
+const RULE: &[Field] = &[
+    required("id", Shape::Text),
+    required("effect", ALLOW_DENY),
+    optional("operations", Shape::List(&Shape::Word(OPERATIONS))),
+    required("paths", TEXTS),
+    optional("agents", TEXTS),
+    optional("reason", Shape::Text),
+];
+
+const TEST: &[Field] = &[
+    required("operation", Shape::Word(OPERATIONS)),
+    required("path", Shape::Text),
+    optional("to", Shape::Text),
+    optional("agent", Shape::Text),
+    required(
+        "expect",
+        Shape::Table(&[required("effect", ALLOW_DENY), optional("rule", Shape::Text)]),
+    ),
+];

@@ -1,0 +1,287 @@
+//! The settings of a policy that are values rather than patterns: limits on
+//! content, what is kept in backups, what the agent's process gets. Here are
+//! their defaults and the rule by which they merge: of two the stricter.
+
+use std::path::Path;
+
+/// How many pre-images are kept: `[backups] keep`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retention {
+    /// Pre-images of one file, at least 1.
+    pub versions: u64,
+    /// Age in days, at least 1.
+    pub days: u64,
+    /// All of them together, in bytes.
+    pub size: u64,
+}
+
+/// What the confined agent process gets besides the gate: `[agent]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgentAccess {
+    /// Names of the environment variables that it inherits.
+    pub env: Vec<String>,
+    /// Host paths that it may read and execute: absolute, without `..`. One
+    /// that does not exist is to be left out.
+    pub read: Vec<String>,
+    /// Host paths that it may change: absolute, without `..`.
+    pub write: Vec<String>,
+    /// The network.
+    pub network: Network,
+    /// Whether terminals of the client may be used: ACP `terminal/*`.
+    pub terminal: bool,
+}
+
+/// What network the confined agent process has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Network {
+    /// None at all.
+    None,
+    /// TCP connections to some ports, of any host.
+    Connect {
+        /// The ports, ascending, none twice.
+        ports: Vec<u16>,
+        /// Whether it may send UDP to look names up.
+        dns: bool,
+    },
+}
+
+/// What is done with content that is not text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Binary {
+    Deny,
+    Base64,
+}
+
+/// What is done with a path that leads through a symbolic link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Symlinks {
+    Deny,
+    Beneath,
+}
+
+/// What is done with a file that has several names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Hardlinks {
+    Deny,
+    Allow,
+}
+
+/// The environment variables of an agent when no policy names any.
+pub const DEFAULT_ENV: [&str; 3] = ["PATH", "LANG", "TERM"];
+
+/// The host paths that an agent may read when no policy names any: where
+/// programs and libraries are, certificates, and what name lookups need.
+pub const DEFAULT_READ: [&str; 18] = [
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/etc/alternatives",
+    "/etc/ca-certificates",
+    "/etc/group",
+    "/etc/hosts",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/localtime",
+    "/etc/nsswitch.conf",
+    "/etc/passwd",
+    "/etc/resolv.conf",
+    "/etc/ssl",
+];
+
+/// A value and where it was said: index of the layer and line. `None` for a
+/// built-in default.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Said<T> {
+    pub(super) value: T,
+    pub(super) place: Option<(usize, u64)>,
+}
+
+/// The settings that files may leave out.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Stated {
+    pub(super) max_read: Option<Said<u64>>,
+    pub(super) max_write: Option<Said<u64>>,
+    pub(super) binary_read: Option<Said<Binary>>,
+    pub(super) binary_write: Option<Said<Binary>>,
+    pub(super) symlinks: Option<Said<Symlinks>>,
+    pub(super) hardlinks_read: Option<Said<Hardlinks>>,
+    pub(super) hardlinks_write: Option<Said<Hardlinks>>,
+    pub(super) versions: Option<u64>,
+    pub(super) days: Option<u64>,
+    pub(super) size: Option<u64>,
+    pub(super) env: Option<Vec<String>>,
+    pub(super) read: Option<Vec<String>>,
+    pub(super) write: Option<Vec<String>>,
+    pub(super) network: Option<Network>,
+    pub(super) terminal: Option<bool>,
+}
+
+impl Stated {
+    /// The same settings as said by the `layer`th file of a policy.
+    pub(super) fn in_layer(mut self, layer: usize) -> Self {
+        fn set<T>(said: &mut Option<Said<T>>, layer: usize) {
+            if let Some(Said { place: Some((file, _)), .. }) = said {
+                *file = layer;
+            }
+        }
+        set(&mut self.max_read, layer);
+        set(&mut self.max_write, layer);
+        set(&mut self.binary_read, layer);
+        set(&mut self.binary_write, layer);
+        set(&mut self.symlinks, layer);
+        set(&mut self.hardlinks_read, layer);
+        set(&mut self.hardlinks_write, layer);
+        self
+    }
+
+    /// The stricter of both, setting by setting; one that is not stated sets
+    /// no bound.
+    pub(super) fn and(self, other: &Self) -> Self {
+        Self {
+            max_read: least(self.max_read, other.max_read),
+            max_write: least(self.max_write, other.max_write),
+            binary_read: least(self.binary_read, other.binary_read),
+            binary_write: least(self.binary_write, other.binary_write),
+            symlinks: least(self.symlinks, other.symlinks),
+            hardlinks_read: least(self.hardlinks_read, other.hardlinks_read),
+            hardlinks_write: least(self.hardlinks_write, other.hardlinks_write),
+            // Strict about backups is who keeps more.
+            versions: self.versions.max(other.versions),
+            days: self.days.max(other.days),
+            size: self.size.max(other.size),
+            env: both(self.env, other.env.as_ref(), |ours, theirs| {
+                ours.into_iter().filter(|name| theirs.contains(name)).collect()
+            }),
+            read: both(self.read, other.read.as_ref(), |ours, theirs| shared(&ours, theirs)),
+            write: both(self.write, other.write.as_ref(), |ours, theirs| shared(&ours, theirs)),
+            network: both(self.network, other.network.as_ref(), Network::and),
+            terminal: both(self.terminal, other.terminal.as_ref(), |ours, theirs| ours && *theirs),
+        }
+    }
+
+    /// The settings with the defaults filled in.
+    pub(super) fn complete(self) -> Settings {
+        let texts = |stated: Option<Vec<String>>, default: &[&str]| {
+            stated.unwrap_or_else(|| default.iter().map(ToString::to_string).collect())
+        };
+        Settings {
+            max_read: or_default(self.max_read, 10 << 20),
+            max_write: or_default(self.max_write, 10 << 20),
+            binary_read: or_default(self.binary_read, Binary::Deny),
+            binary_write: or_default(self.binary_write, Binary::Deny),
+            symlinks: or_default(self.symlinks, Symlinks::Beneath),
+            hardlinks_read: or_default(self.hardlinks_read, Hardlinks::Deny),
+            hardlinks_write: or_default(self.hardlinks_write, Hardlinks::Deny),
+            backups: Retention {
+                versions: self.versions.unwrap_or(20),
+                days: self.days.unwrap_or(30),
+                size: self.size.unwrap_or(2 << 30),
+            },
+            agent: AgentAccess {
+                env: texts(self.env, &DEFAULT_ENV),
+                read: texts(self.read, &DEFAULT_READ),
+                write: texts(self.write, &[]),
+                network: self.network.unwrap_or(Network::None),
+                terminal: self.terminal.unwrap_or(false),
+            },
+        }
+    }
+}
+
+/// The settings in force.
+#[derive(Debug, Clone)]
+pub(super) struct Settings {
+    pub(super) max_read: Said<u64>,
+    pub(super) max_write: Said<u64>,
+    pub(super) binary_read: Said<Binary>,
+    pub(super) binary_write: Said<Binary>,
+    pub(super) symlinks: Said<Symlinks>,
+    pub(super) hardlinks_read: Said<Hardlinks>,
+    pub(super) hardlinks_write: Said<Hardlinks>,
+    pub(super) backups: Retention,
+    pub(super) agent: AgentAccess,
+}
+
+impl Network {
+    fn and(self, other: &Self) -> Self {
+        match (self, other) {
+            (Self::Connect { mut ports, dns }, Self::Connect { ports: others, dns: other }) => {
+                ports.retain(|port| others.contains(port));
+                Self::Connect { ports, dns: dns && *other }
+            }
+            _ => Self::None,
+        }
+    }
+}
+
+fn least<T: Ord + Copy>(ours: Option<Said<T>>, theirs: Option<Said<T>>) -> Option<Said<T>> {
+    match (ours, theirs) {
+        (Some(ours), Some(theirs)) => Some(if theirs.value < ours.value { theirs } else { ours }),
+        (ours, theirs) => ours.or(theirs),
+    }
+}
+
+fn both<T: Clone>(ours: Option<T>, theirs: Option<&T>, merge: impl Fn(T, &T) -> T) -> Option<T> {
+    match (ours, theirs) {
+        (Some(ours), Some(theirs)) => Some(merge(ours, theirs)),
+        (ours, theirs) => ours.or_else(|| theirs.cloned()),
+    }
+}
+
+/// What lies within both lists of directories.
+fn shared(ours: &[String], theirs: &[String]) -> Vec<String> {
+    let within = |path: &str, list: &[String]| {
+        list.iter().any(|directory| Path::new(path).starts_with(directory))
+    };
+    let mut paths: Vec<String> = ours.iter().filter(|path| within(path, theirs)).cloned().collect();
+    paths.extend(theirs.iter().filter(|path| within(path, ours) && !ours.contains(path)).cloned());
+    paths
+}
+
+fn or_default<T>(said: Option<Said<T>>, value: T) -> Said<T> {
+    said.unwrap_or(Said { value, place: None })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(list: &[&str]) -> Option<Vec<String>> {
+        Some(list.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn directories_that_both_name_are_shared() {
+        let ours = Stated { read: texts(&["/usr/lib", "/opt", "/usrx"]), ..Stated::default() };
+        let theirs = Stated { read: texts(&["/usr", "/opt/tool"]), ..Stated::default() };
+        assert_eq!(ours.and(&theirs).read, texts(&["/usr/lib", "/opt/tool"]));
+    }
+
+    #[test]
+    fn the_stricter_setting_wins_and_an_absent_one_sets_no_bound() {
+        let said = |value| Some(Said { value, place: None });
+        let ours = Stated {
+            max_read: said(5),
+            versions: Some(3),
+            network: Some(Network::Connect { ports: vec![80, 443], dns: true }),
+            terminal: Some(true),
+            ..Stated::default()
+        };
+        let theirs = Stated {
+            max_read: said(4),
+            versions: Some(7),
+            network: Some(Network::Connect { ports: vec![443], dns: false }),
+            ..Stated::default()
+        };
+        let merged = ours.and(&theirs).complete();
+        assert_eq!(merged.max_read.value, 4);
+        assert_eq!(merged.max_write.value, 10 << 20);
+        assert_eq!(merged.backups.versions, 7);
+        assert_eq!(merged.agent.network, Network::Connect { ports: vec![443], dns: false });
+        assert!(merged.agent.terminal);
+    }
+}

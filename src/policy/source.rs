@@ -1,0 +1,234 @@
+//! A policy file with all that it extends, as texts.
+//!
+//! This module follows `extends` but opens nothing: the caller brings a
+//! [`Loader`]. Whatever goes wrong is kept with its place and reported by
+//! `compile`, so that an author sees everything at once.
+
+use std::ops::Range;
+
+use toml::de::DeTable;
+
+use super::{
+    check::shortened,
+    diagnostics::{Problem, Source},
+    embedded::{embedded, is_name, unknown_name},
+};
+use crate::model::Escaped;
+
+/// Largest policy file in bytes.
+pub const MAX_FILE: usize = 1 << 20;
+/// Longest chain of files that extend each other.
+const MAX_DEPTH: usize = 8;
+/// Most files in one policy.
+const MAX_FILES: usize = 32;
+
+/// A policy file and all that it extends, as texts with names.
+#[derive(Debug, Clone)]
+pub struct PolicySource {
+    files: Vec<SourceFile>,
+}
+
+/// One file of a policy, as loaded.
+#[derive(Debug, Clone)]
+pub struct Loaded {
+    /// What makes the file the same as another: its canonical path. Not shown.
+    pub id: String,
+    /// The name to show: as the operator or the extending file wrote it.
+    pub name: String,
+    /// The bytes. More than [`MAX_FILE`] of them are refused, so a loader need
+    /// not read further.
+    pub bytes: Vec<u8>,
+}
+
+/// Loads the files that `extends` names.
+pub trait Loader {
+    /// Loads the file `reference`, which the file with the id `from` extends.
+    ///
+    /// # Errors
+    /// Says in a few words why it could not be loaded.
+    fn load(&mut self, from: &str, reference: &str) -> Result<Loaded, String>;
+}
+
+/// For policies that extend embedded ones only.
+struct NoFiles;
+
+impl Loader for NoFiles {
+    fn load(&mut self, _from: &str, _reference: &str) -> Result<Loaded, String> {
+        Err("only embedded policies can be extended here".to_owned())
+    }
+}
+
+#[derive(Debug, Clone)]
+struct SourceFile {
+    id: String,
+    source: Source,
+    /// Set when the bytes were no policy at all; then the text is empty.
+    unreadable: Option<String>,
+    extends: Vec<Extended>,
+}
+
+#[derive(Debug, Clone)]
+struct Extended {
+    span: Range<usize>,
+    reference: String,
+    target: Result<usize, String>,
+}
+
+impl PolicySource {
+    /// The embedded policy `name`.
+    pub fn embedded(name: &str) -> Option<Self> {
+        Some(Self::from_text(name, embedded(name)?))
+    }
+
+    /// A policy from its text, which may extend embedded policies only.
+    pub fn from_text(name: &str, text: &str) -> Self {
+        let entry =
+            Loaded { id: id_of(name), name: name.to_owned(), bytes: text.as_bytes().to_vec() };
+        Self::load(entry, &mut NoFiles)
+    }
+
+    /// The policy `entry` with all that it extends.
+    pub fn load(entry: Loaded, loader: &mut dyn Loader) -> Self {
+        let mut source = Self { files: Vec::new() };
+        source.add(entry, &mut Vec::new(), loader);
+        source
+    }
+
+    fn add(&mut self, loaded: Loaded, chain: &mut Vec<String>, loader: &mut dyn Loader) -> usize {
+        let (text, unreadable) = match readable(loaded.bytes) {
+            Ok(text) => (text, None),
+            Err(why) => (String::new(), Some(why)),
+        };
+        let references = references(&text);
+        let number = self.files.len();
+        chain.push(loaded.id.clone());
+        self.files.push(SourceFile {
+            id: loaded.id.clone(),
+            source: Source::new(loaded.name, text),
+            unreadable,
+            extends: Vec::new(),
+        });
+        for (reference, span) in references {
+            let target = self.follow(&loaded.id, &reference, chain, loader);
+            if let Some(file) = self.files.get_mut(number) {
+                file.extends.push(Extended { span, reference, target });
+            }
+        }
+        chain.pop();
+        number
+    }
+
+    fn follow(
+        &mut self,
+        from: &str,
+        reference: &str,
+        chain: &mut Vec<String>,
+        loader: &mut dyn Loader,
+    ) -> Result<usize, String> {
+        let loaded = if is_name(reference) {
+            let text = embedded(reference).ok_or_else(|| unknown_name(reference))?;
+            let name = reference.to_owned();
+            Loaded { id: id_of(reference), name, bytes: text.as_bytes().to_vec() }
+        } else {
+            loader.load(from, reference)?
+        };
+        if chain.contains(&loaded.id) {
+            return Err("this policy extends itself, directly or through others".to_owned());
+        }
+        if let Some(known) = self.files.iter().position(|file| file.id == loaded.id) {
+            return Ok(known);
+        }
+        if chain.len() >= MAX_DEPTH {
+            return Err(format!("policies extend each other more than {MAX_DEPTH} deep"));
+        }
+        if self.files.len() >= MAX_FILES {
+            return Err(format!("the policy is made of more than {MAX_FILES} files"));
+        }
+        Ok(self.add(loaded, chain, loader))
+    }
+
+    /// The texts in order; the first is the policy itself.
+    pub(super) fn sources(&self) -> impl DoubleEndedIterator<Item = &Source> + ExactSizeIterator {
+        self.files.iter().map(|file| &file.source)
+    }
+
+    /// A file and all that it extends, each once: the file itself first.
+    pub(super) fn lineage(&self, file: usize) -> Vec<usize> {
+        let mut lineage = Vec::new();
+        let mut open = vec![file];
+        while let Some(next) = open.pop() {
+            if lineage.contains(&next) {
+                continue;
+            }
+            lineage.push(next);
+            let extends = self.files.get(next).map_or(&[][..], |file| &file.extends);
+            open.extend(extends.iter().rev().filter_map(|extended| extended.target.clone().ok()));
+        }
+        lineage
+    }
+
+    /// What went wrong while loading the file `number` and what it extends.
+    pub(super) fn problems(&self, number: usize) -> Vec<(Option<Range<usize>>, Problem)> {
+        let Some(file) = self.files.get(number) else { return Vec::new() };
+        let unreadable = file.unreadable.iter().map(|why| (None, Problem::new(why.clone())));
+        let extends = file.extends.iter().filter_map(|extended| {
+            let why = extended.target.as_ref().err()?;
+            let what = format!("cannot extend \"{}\"", shortened(&extended.reference));
+            Some((Some(extended.span.clone()), Problem::new(what).label(why.clone())))
+        });
+        unreadable.chain(extends).collect()
+    }
+
+    /// All texts in one, with a line before each that says how it was extended.
+    /// Where the operator keeps the policy makes no difference.
+    pub(super) fn bundle(&self) -> String {
+        let mut bundle = String::new();
+        for (number, file) in self.files.iter().enumerate() {
+            let name = if number == 0 { "the policy" } else { file.source.file.as_str() };
+            let extends: Vec<_> = file
+                .extends
+                .iter()
+                .filter_map(|extended| extended.target.as_ref().ok())
+                .map(|target| format!(" {}", target + 1))
+                .collect();
+            bundle.push_str(&format!(
+                "# portcullis: file {} of {}: {}, {} bytes, extends:{}\n",
+                number + 1,
+                self.files.len(),
+                Escaped(name),
+                file.source.text.len(),
+                extends.concat(),
+            ));
+            bundle.push_str(&file.source.text);
+            if !file.source.text.ends_with('\n') {
+                bundle.push('\n');
+            }
+        }
+        bundle
+    }
+}
+
+fn id_of(name: &str) -> String {
+    format!("embedded:{name}")
+}
+
+fn readable(bytes: Vec<u8>) -> Result<String, String> {
+    if bytes.len() > MAX_FILE {
+        return Err(format!("the policy file is larger than {} MiB", MAX_FILE >> 20));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let good = error.utf8_error().valid_up_to();
+        let line = error.as_bytes().iter().take(good).filter(|byte| **byte == b'\n').count() + 1;
+        format!("the policy file is not UTF-8: bad byte in line {line}")
+    })
+}
+
+fn references(text: &str) -> Vec<(String, Range<usize>)> {
+    let (root, _) = DeTable::parse_recoverable(text);
+    let list = root.get_ref().get("extends").and_then(|value| value.get_ref().as_array());
+    list.into_iter()
+        .flat_map(|list| list.iter())
+        .filter_map(|value| Some((value.get_ref().as_str()?.to_owned(), value.span())))
+        .take(MAX_FILES + 1)
+        .collect()
+}

@@ -1,0 +1,136 @@
+//! How a path is spelled when denials are matched against it.
+//!
+//! A denial must not be dodged by another spelling of the same name: another
+//! case, another Unicode normal form, trailing dots or spaces, invisible
+//! characters, a character that merely looks like `/`. So denials see a path
+//! folded, and a second time cleaned. What allows sees the path as it is; this
+//! module refuses to make anything easier to allow.
+
+use std::borrow::Cow;
+
+use unicode_normalization::UnicodeNormalization as _;
+
+use crate::model::{WorkspacePath, is_hidden_character};
+
+/// The spellings of one path.
+#[derive(Debug)]
+pub(super) struct Spellings<'p> {
+    /// As it came.
+    pub(super) raw: &'p str,
+    /// Normal form C, case folded.
+    pub(super) folded: Cow<'p, str>,
+    /// Folded, without trailing dots and spaces of components, without hidden
+    /// characters, look-alikes of the separator replaced; `None` when that
+    /// changes nothing.
+    pub(super) cleaned: Option<String>,
+}
+
+impl<'p> Spellings<'p> {
+    /// Spells `path`; without an allocation when it is plain lower-case ASCII.
+    pub(super) fn of(path: &'p WorkspacePath) -> Self {
+        let raw = path.as_str();
+        let folded = fold(raw);
+        let cleaned = needs_cleaning(&folded).then(|| clean(&folded));
+        Self { raw, folded, cleaned }
+    }
+}
+
+/// `text` in normal form C with case folded: equal for texts that differ only
+/// in case or normal form.
+pub(super) fn fold(text: &str) -> Cow<'_, str> {
+    if text.is_ascii() {
+        return if text.bytes().any(|byte| byte.is_ascii_uppercase()) {
+            Cow::Owned(text.to_ascii_lowercase())
+        } else {
+            Cow::Borrowed(text)
+        };
+    }
+    // Lower, upper, lower: `ẞ`, `ß` and `SS` all become `ss`, `ſ` becomes `s`.
+    let folded = text
+        .nfc()
+        .flat_map(char::to_lowercase)
+        .flat_map(char::to_uppercase)
+        .flat_map(char::to_lowercase);
+    Cow::Owned(folded.nfc().collect())
+}
+
+fn needs_cleaning(folded: &str) -> bool {
+    if !folded.is_ascii() {
+        return true;
+    }
+    let mut last = b'/';
+    for byte in folded.bytes() {
+        if (byte == b'/' && matches!(last, b'.' | b' ')) || byte.is_ascii_control() {
+            return true;
+        }
+        last = byte;
+    }
+    matches!(last, b'.' | b' ')
+}
+
+fn clean(folded: &str) -> String {
+    let visible: String = folded
+        .chars()
+        .filter(|c| !is_hidden_character(*c))
+        .map(|c| if is_separator_look_alike(c) { '/' } else { c })
+        .collect();
+    let mut cleaned = String::with_capacity(visible.len());
+    for component in visible.split('/').filter(|component| !component.is_empty()) {
+        let trimmed = component.trim_end_matches(|c: char| c == '.' || c.is_whitespace());
+        if !cleaned.is_empty() {
+            cleaned.push('/');
+        }
+        cleaned.push_str(if trimmed.is_empty() { component } else { trimmed });
+    }
+    // Dropping a character can bring a combining mark next to another base.
+    if cleaned.is_ascii() { cleaned } else { fold(&cleaned).into_owned() }
+}
+
+/// Division, fraction and full-width slashes.
+fn is_separator_look_alike(c: char) -> bool {
+    matches!(c, '\u{2044}' | '\u{2215}' | '\u{29f8}' | '\u{ff0f}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cleaned(text: &str) -> String {
+        let path = WorkspacePath::parse(text).unwrap();
+        let spellings = Spellings::of(&path);
+        spellings.cleaned.clone().unwrap_or_else(|| spellings.folded.clone().into_owned())
+    }
+
+    #[test]
+    fn plain_paths_are_borrowed() {
+        let path = WorkspacePath::parse("src/lib.rs").unwrap();
+        let spellings = Spellings::of(&path);
+        assert!(matches!(spellings.folded, Cow::Borrowed("src/lib.rs")));
+        assert!(spellings.cleaned.is_none());
+    }
+
+    #[test]
+    fn folds_case_and_normal_form() {
+        for (one, other) in
+            [("CAFE\u{301}", "café"), ("STRASSE", "straße"), ("ẞ", "ss"), ("\u{212a}ey", "key")]
+        {
+            assert_eq!(fold(one), fold(other), "{one} {other}");
+        }
+    }
+
+    #[test]
+    fn cleans_trailing_dots_spaces_hidden_characters_and_false_separators() {
+        for (text, clean) in [
+            ("secret.pem.", "secret.pem"),
+            ("ID_RSA  .", "id_rsa"),
+            (".git./config ", ".git/config"),
+            (".g\u{200d}it/x", ".git/x"),
+            (".git\u{2215}hooks", ".git/hooks"),
+            ("a\u{a0}", "a"),
+            ("...", "..."),
+            (".e\nnv", ".env"),
+        ] {
+            assert_eq!(cleaned(text), clean, "{text:?}");
+        }
+    }
+}

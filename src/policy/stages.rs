@@ -1,0 +1,206 @@
+//! The stages of a decision, in order.
+//!
+//! One walker runs them. Evaluation stops it at the first denial, an
+//! explanation lets it go on, so the two cannot differ. No stage allows on its
+//! own: only the last one of the names does, when nothing before it denied.
+
+mod content;
+mod names;
+mod objects;
+
+use std::borrow::Cow;
+
+use super::{
+    Decision, Effect, Place, Policy, Query, index::Components, questions::Questions,
+    spelling::Spellings,
+};
+use crate::model::Access;
+
+pub use objects::{Object, ObjectKind};
+
+/// One check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    HiddenNames,
+    DeniedExtensions,
+    SecretNames,
+    DenyRules,
+    AllowedExtensions,
+    AllowedPaths,
+    Symlinks,
+    Type,
+    Hardlinks,
+}
+
+/// The stages that look at names only.
+pub(super) const NAMES: [Stage; 6] = [
+    Stage::HiddenNames,
+    Stage::DeniedExtensions,
+    Stage::SecretNames,
+    Stage::DenyRules,
+    Stage::AllowedExtensions,
+    Stage::AllowedPaths,
+];
+
+/// The stages that look at the object too. A name without an extension may be
+/// a directory's, so extensions are looked at again.
+pub(super) const OBJECTS: [Stage; 4] =
+    [Stage::Symlinks, Stage::Type, Stage::Hardlinks, Stage::AllowedExtensions];
+
+impl Stage {
+    /// The stage's name, which its rule ids start with.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::HiddenNames => "names.hidden",
+            Self::DeniedExtensions => "extensions.deny",
+            Self::SecretNames => "secrets.names",
+            Self::DenyRules => "rules",
+            Self::AllowedExtensions => "extensions.allow",
+            Self::AllowedPaths => "allowedPaths",
+            Self::Symlinks => "files.symlinks",
+            Self::Type => "files.type",
+            Self::Hardlinks => "files.hardlinks",
+        }
+    }
+}
+
+/// What a stage says.
+#[derive(Debug)]
+pub(super) enum Verdict<'p> {
+    /// It has no objection.
+    Pass,
+    /// It refuses.
+    Deny(Finding<'p>),
+    /// It allows, provided that no stage refuses.
+    Allow(Finding<'p>),
+}
+
+/// A rule that spoke, before it is put into words.
+#[derive(Debug, Clone)]
+pub(super) struct Finding<'p> {
+    rule: RuleName<'p>,
+    /// Layer and line.
+    place: Option<(usize, u64)>,
+    reason: Option<Cow<'p, str>>,
+}
+
+#[derive(Debug, Clone)]
+enum RuleName<'p> {
+    Fixed(&'static str),
+    Id(&'p str),
+    Access(&'static str, Access),
+    Secret(usize),
+}
+
+impl<'p> Finding<'p> {
+    fn fixed(rule: &'static str, place: Option<(usize, u64)>, reason: &'static str) -> Self {
+        Self { rule: RuleName::Fixed(rule), place, reason: Some(reason.into()) }
+    }
+
+    /// The answer in words.
+    pub(super) fn decision(self, effect: Effect, policy: &Policy) -> Decision {
+        let rule = match self.rule {
+            RuleName::Fixed(rule) => rule.to_owned(),
+            RuleName::Id(id) => id.to_owned(),
+            RuleName::Access(list, access) => [list, access.as_str()].join("."),
+            RuleName::Secret(index) => format!("secrets.names[{index}]"),
+        };
+        let place = self.place.and_then(|(layer, line)| {
+            Some(Place { file: policy.layers.get(layer)?.file.clone(), line })
+        });
+        Decision { effect, rule, place, reason: self.reason.map(Cow::into_owned) }
+    }
+}
+
+/// A query with its path prepared for matching.
+pub(super) struct Subject<'q> {
+    query: &'q Query<'q>,
+    question: Questions,
+    raw: Components<'q>,
+    /// `None` when folding changes nothing.
+    folded: Option<Components<'q>>,
+    cleaned: Option<Components<'q>>,
+}
+
+impl<'q> Subject<'q> {
+    pub(super) fn new(query: &'q Query<'q>, spellings: &'q Spellings<'q>) -> Self {
+        Self {
+            query,
+            question: Questions::one(query.operation, query.access),
+            raw: Components::of(spellings.raw),
+            folded: match &spellings.folded {
+                Cow::Borrowed(_) => None,
+                Cow::Owned(folded) => Some(Components::of(folded)),
+            },
+            cleaned: spellings.cleaned.as_deref().map(Components::of),
+        }
+    }
+
+    /// The spellings that denials are matched against.
+    fn spellings(&self) -> impl Iterator<Item = &Components<'q>> {
+        std::iter::once(self.folded.as_ref().unwrap_or(&self.raw)).chain(&self.cleaned)
+    }
+}
+
+impl Policy {
+    /// The answer that a walk over the [`NAMES`] comes to.
+    pub(super) fn answer(&self, outcome: (Effect, Option<Finding<'_>>)) -> Decision {
+        match outcome {
+            (effect, Some(finding)) => finding.decision(effect, self),
+            // The last stage always speaks; were it not there, nothing would
+            // have been allowed.
+            (_, None) => default_deny(),
+        }
+    }
+
+    /// Runs `stages`, shows each verdict to `visit` and returns the first
+    /// denial, else what allowed. With `to_the_end` it goes on after a denial.
+    pub(super) fn walk<'p>(
+        &'p self,
+        stages: &[Stage],
+        subject: &Subject<'_>,
+        object: Option<&Object>,
+        to_the_end: bool,
+        mut visit: impl FnMut(Stage, &Verdict<'p>),
+    ) -> (Effect, Option<Finding<'p>>) {
+        let mut denial = None;
+        let mut allowance = None;
+        for stage in stages {
+            let verdict = self.verdict(*stage, subject, object);
+            visit(*stage, &verdict);
+            match verdict {
+                Verdict::Pass => {}
+                Verdict::Allow(finding) => allowance = Some(finding),
+                Verdict::Deny(finding) => {
+                    denial = denial.or(Some(finding));
+                    if !to_the_end {
+                        break;
+                    }
+                }
+            }
+        }
+        match denial {
+            Some(finding) => (Effect::Deny, Some(finding)),
+            None => (Effect::Allow, allowance),
+        }
+    }
+
+    fn verdict(&self, stage: Stage, subject: &Subject<'_>, object: Option<&Object>) -> Verdict<'_> {
+        match stage {
+            Stage::HiddenNames => self.hidden_names(subject),
+            Stage::DeniedExtensions => self.denied_extension(subject),
+            Stage::SecretNames => self.secret_names(subject),
+            Stage::DenyRules => self.denied_by_rule(subject),
+            Stage::AllowedExtensions => self.allowed_extension(subject, object),
+            Stage::AllowedPaths => self.allowed_path(subject),
+            Stage::Symlinks => self.symlinks(object),
+            Stage::Type => self.file_type(subject, object),
+            Stage::Hardlinks => self.hardlinks(subject, object),
+        }
+    }
+}
+
+/// The answer when nothing allowed.
+pub(super) fn default_deny() -> Decision {
+    Decision { effect: Effect::Deny, rule: "default".to_owned(), place: None, reason: None }
+}

@@ -1,0 +1,115 @@
+//! What one policy file says, parsed: patterns, sizes, rules, tests.
+//!
+//! Values of the wrong type are passed over here because
+//! [`check`](super::check) has reported them; a file with any report does not
+//! become part of a policy.
+
+mod reader;
+mod rules;
+mod sections;
+
+use std::ops::Range;
+
+use toml::de::DeTable;
+
+pub(super) use rules::{Agents, Rule, Test};
+
+use super::{
+    check,
+    diagnostics::{Diagnostics, Problem, Source},
+    pattern::Pattern,
+    questions::PerAccess,
+    settings::Stated,
+};
+use reader::Reader;
+
+/// One file as written.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Statements {
+    pub(super) name: Option<String>,
+    pub(super) version: Option<u64>,
+    pub(super) allowed: PerAccess<Option<List<Glob>>>,
+    pub(super) extensions: PerAccess<Option<List<String>>>,
+    pub(super) denied_extensions: Vec<Lined<String>>,
+    pub(super) secret_names: Vec<Glob>,
+    pub(super) secret_except: Vec<Glob>,
+    pub(super) settings: Stated,
+    pub(super) rules: Vec<Rule>,
+    pub(super) tests: Vec<Test>,
+}
+
+/// A list and the line of its key.
+#[derive(Debug, Clone)]
+pub(super) struct List<T> {
+    pub(super) line: u64,
+    pub(super) items: Vec<T>,
+}
+
+/// A value and its line.
+#[derive(Debug, Clone)]
+pub(super) struct Lined<T> {
+    pub(super) line: u64,
+    pub(super) value: T,
+}
+
+/// A path pattern with its alternatives.
+#[derive(Debug, Clone)]
+pub(super) struct Glob {
+    pub(super) line: u64,
+    pub(super) alternatives: Vec<Pattern>,
+}
+
+/// Parses a file and adds everything that is wrong with it to `diagnostics`,
+/// together with what was `found` before. Of a file that has no text because it
+/// could not be read nothing more is said.
+pub(super) fn parse(
+    source: &Source,
+    mut found: Vec<(Option<Range<usize>>, Problem)>,
+    diagnostics: &mut Diagnostics,
+) -> Statements {
+    if let (true, [(None, _), ..]) = (source.text.is_empty(), found.as_slice()) {
+        for (span, problem) in found {
+            diagnostics.report(source, span, problem);
+        }
+        return Statements::default();
+    }
+    let (root, errors) = DeTable::parse_recoverable(&source.text);
+    found.extend(
+        errors.iter().map(|error| {
+            (error.span(), Problem::new(format!("not valid TOML: {}", error.message())))
+        }),
+    );
+    // After a syntax error the rest of the file is guesswork and not judged;
+    // a duplicate key leaves the first value, which is.
+    let trusted = errors
+        .iter()
+        .filter(|error| error.message() != "duplicate key")
+        .map(|error| error.span().map_or(0, |span| source.line_start_of(span.start)))
+        .min();
+    let complete = trusted.is_none();
+    let mut report = |span: Option<Range<usize>>, problem: Problem| {
+        let start = span.as_ref().map_or(0, |span| span.start);
+        if trusted.is_none_or(|end| start < end) {
+            found.push((span, problem));
+        }
+    };
+    check::file(root.get_ref(), complete, &mut report);
+    let mut reader = Reader::new(source, &mut report);
+    let statements = Statements {
+        name: reader.policy_name(root.get_ref()),
+        version: root.get_ref().get("version").and_then(|value| check::integer(value.get_ref())),
+        allowed: reader.allowed_paths(root.get_ref()),
+        extensions: reader.allowed_extensions(root.get_ref()),
+        denied_extensions: reader.denied_extensions(root.get_ref()),
+        secret_names: reader.secrets(root.get_ref(), "names"),
+        secret_except: reader.secrets(root.get_ref(), "except"),
+        settings: reader.settings(root.get_ref()),
+        rules: reader.rules(root.get_ref()),
+        tests: reader.tests(root.get_ref()),
+    };
+    found.sort_by_key(|(span, _)| span.as_ref().map_or(0, |span| span.start));
+    for (span, problem) in found {
+        diagnostics.report(source, span, problem);
+    }
+    statements
+}

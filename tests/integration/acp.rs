@@ -1,0 +1,807 @@
+//! The ACP door: what passes, what does not, and what is left behind.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    io::Write as _,
+    process::{Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use portcullis::frontend::acp::{self, Config, Ending, SourceMode};
+use serde_json::{Value, json};
+
+use crate::acp_rig::{Rig, connection, failure, gateway, notification, request, result, workspace};
+
+fn no_fs() -> Value {
+    json!({})
+}
+
+fn all_fs() -> Value {
+    json!({"readTextFile": true, "writeTextFile": true})
+}
+
+fn served() -> Rig {
+    Rig::ready(no_fs(), |_| {})
+}
+
+// What passes
+
+#[test]
+fn what_passes_passes_byte_for_byte() {
+    let mut rig = served();
+    let odd = [
+        r#"{"params": {"z":1.50,"a":1e2,"\u0061b":"\ud83d\ude00\/"} ,"jsonrpc":"2.0", "method":"session\/update"}"#,
+        r#"{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s1","n":123456789012345678901234567890},"extra":[]}"#,
+    ];
+    for line in odd {
+        rig.agent.say(line);
+        assert_eq!(rig.editor.line(), line);
+    }
+    let asked = r#"{"id" : "p\u0031","jsonrpc":"2.0","method":"session/request_permission","params":{"x":0.10}}"#;
+    rig.agent.say(asked);
+    assert_eq!(rig.editor.line(), asked);
+    let answer = r#"{ "result":{"outcome":1.0},"id":"p1","jsonrpc":"2.0"}"#;
+    rig.editor.say(answer);
+    assert_eq!(rig.agent.line(), answer);
+    let prompt = r#"{"jsonrpc":"2.0","id":-9007199254740993,"method":"session/prompt","params":{"b":1,"a":2.0}}"#;
+    rig.editor.say(prompt);
+    assert_eq!(rig.agent.line(), prompt);
+    let reply = "{\"jsonrpc\":\"2.0\",\"result\":{\"stopReason\":\"end_turn\"},\t\"id\":-9007199254740993}\r";
+    rig.agent.say(reply);
+    assert_eq!(rig.editor.line(), reply);
+}
+
+#[test]
+fn initialize_offers_fs_and_no_terminal() {
+    let mut rig = Rig::new();
+    rig.editor.say(r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":3,"clientCapabilities":{"terminal":true,"x":1.0}}}"#);
+    assert_eq!(
+        rig.agent.line(),
+        r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":1,"clientCapabilities":{"terminal":false,"x":1.0,"fs":{"readTextFile":true,"writeTextFile":true}}}}"#
+    );
+    rig.agent.say(r#"{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":1,"agentInfo":{"v":1.0},"authMethods":[{"id":"t","name":"T","type":"terminal","args":["-c"]}]}}"#);
+    assert_eq!(
+        rig.editor.line(),
+        r#"{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":1,"agentInfo":{"v":1.0},"authMethods":[]}}"#
+    );
+    assert!(rig.log().contains("make the editor act"));
+}
+
+#[test]
+fn an_agent_of_another_version_is_turned_into_an_error() {
+    let mut rig = Rig::new();
+    rig.editor.send(&request(0, "initialize", json!({"protocolVersion": 2})));
+    rig.agent.hear();
+    rig.agent.send(&result(0, json!({"protocolVersion": 2})));
+    assert_eq!(rig.editor.hear()["error"]["code"], -32603);
+}
+
+// What does not
+
+#[test]
+fn nothing_else_of_the_agent_reaches_the_editor() {
+    let mut rig = served();
+    for (id, method) in [
+        (10, "terminal/create"),
+        (11, "fs/list_directory"),
+        (12, "FS/read_text_file"),
+        (13, "session/update"),
+        (14, "elicitation/create"),
+        (15, "_zed.dev/run"),
+        (16, "mcp/connect"),
+        (17, "initialize"),
+    ] {
+        rig.agent.send(&request(id, method, json!({"sessionId": "s1", "command": "id"})));
+        let answer = rig.agent.hear();
+        assert_eq!(
+            (&answer["id"], &answer["error"]["code"]),
+            (&json!(id), &json!(-32601)),
+            "{method}"
+        );
+        assert!(answer["error"]["data"]["receipt"]["leaf"].is_string(), "{answer}");
+        assert!(rig.log().contains(method), "{method} is recorded");
+    }
+    for method in [
+        "terminal/create",
+        "fs/write_text_file",
+        "fs/read_text_file",
+        "session/request_permission",
+        "x",
+    ] {
+        let path = rig.path("made.txt");
+        rig.agent
+            .send(&notification(method, json!({"sessionId": "s1", "path": path, "content": "x"})));
+    }
+    // An answer behind them shows that they have been dealt with.
+    rig.agent.send(&rig.read(99, "a.txt"));
+    assert_eq!(rig.agent.hear()["id"], 99);
+    rig.editor.hears_nothing();
+    assert!(!rig.root.join("made.txt").exists());
+    assert_eq!(rig.log().matches("the notification is not one that passes").count(), 5);
+}
+
+#[test]
+fn the_operator_can_forward_a_method_and_never_fs() {
+    let mut rig = Rig::ready(no_fs(), |config| config.forward = vec!["terminal/create".into()]);
+    rig.agent.send(&request(10, "terminal/create", json!({})));
+    assert_eq!(rig.editor.hear()["method"], "terminal/create");
+    rig.agent.send(&request(11, "terminal/kill", json!({})));
+    assert_eq!(rig.agent.hear()["error"]["code"], -32601);
+
+    let (dir, root) = workspace();
+    let mut config = Config::new(connection(), root.clone());
+    config.forward = vec!["fs/read_text_file".into()];
+    let streams = || (std::io::empty(), std::io::sink());
+    let error = acp::serve(&gateway(&root, dir.path()), &config, streams(), streams()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "`fs/read_text_file` cannot be forwarded: the gate itself serves `fs/*`"
+    );
+}
+
+#[test]
+fn lines_that_are_not_strict_are_dropped_and_whoever_waits_is_told() {
+    let mut rig = served();
+    let path = rig.path("a.txt");
+    let dropped = [
+        "\u{feff}{\"jsonrpc\":\"2.0\",\"method\":\"session/update\",\"params\":{}}",
+        "{\"jsonrpc\":\"2.0\",\r\"method\":\"session/update\",\"params\":{}}",
+        "[{\"jsonrpc\":\"2.0\",\"method\":\"session/update\",\"params\":{}}]",
+        "{\"jsonrpc\":\"2.0\",\"method\":\"session/update\",\"params\":{\"a\":1,\"\\u0061\":2}}",
+        "{\"jsonrpc\":\"2.0\",\"method\":\"session/update\",\"m\\u0065thod\":\"x\",\"params\":{}}",
+        "{\"jsonrpc\":\"2.0\",\"method\":\"session/update\",\"METHOD\":\"x\",\"params\":{}}",
+        "{\"jsonrpc\":\"2.0\",\"method\":\"session/update\",\"params\":{\"a\":NaN}}",
+        "{\"jsonrpc\":\"2.0\",\"method\":\"session/update\",\"params\":{\"a\":\"\\ud800\"}}",
+        "{\"jsonrpc\":\"2.0\",\"method\":\"session/update\",\"params\":{}} {}",
+        "{\"jsonrpc\":\"2.0\",\"method\":\"session/update\",\"params\":[]}",
+        "{\"jsonrpc\":\"2.0\",\"id\":null,\"method\":\"session/request_permission\",\"params\":{}}",
+        "{\"jsonrpc\":\"2.0\",\"id\":1.5,\"method\":\"session/request_permission\",\"params\":{}}",
+        "{\"jsonrpc\":\"2.0\",\"id\":99999999999999999999,\"method\":\"session/request_permission\"}",
+        "{\"jsonrpc\":\"2.0\",\"id\":0,\"result\":{}}",
+        "{\"jsonrpc\":\"2.0\",\"id\":\"never\",\"result\":{}}",
+        "{\"jsonrpc\":\"2.0\",\"result\":{}}",
+        "",
+        "garbage",
+    ];
+    for line in dropped {
+        rig.agent.say(line);
+    }
+    rig.agent.bytes(
+        b"{\"jsonrpc\":\"2.0\",\"method\":\"session/update\",\"params\":{\"a\":\"\xff\"}}\n",
+    );
+    rig.agent.say(&format!("{}{}", "{\"a\":".repeat(500), "}".repeat(500)));
+    let answered = [
+        (
+            20,
+            r#""method":"fs/read_text_file","params":{"sessionId":"s1","path":"/etc/passwd","path":"PATH"}"#,
+            -32600,
+        ),
+        (21, r#""method":"session/request_permission","result":{}"#, -32600),
+        (
+            22,
+            r#""method":"fs/read_text_file","params":{"sessionId":"s1","path":"PATH","line":Infinity}"#,
+            -32700,
+        ),
+        (23, r#""method":7"#, -32600),
+    ];
+    for (id, rest, code) in answered {
+        rig.agent
+            .say(&format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},{}}}", rest.replace("PATH", &path)));
+        let answer = rig.agent.hear();
+        assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(id), &json!(code)), "{rest}");
+    }
+    rig.editor.hears_nothing();
+    rig.agent.hears_nothing();
+    assert_eq!(rig.log().matches("acp.dropped").count(), dropped.len() + 2 + answered.len());
+    rig.agent.send(&rig.read(99, "a.txt"));
+    assert_eq!(rig.agent.hear()["result"]["content"], "one\ntwo żółć\nthree\n");
+}
+
+#[test]
+fn each_request_of_the_editor_is_answered_once() {
+    let mut rig = served();
+    rig.editor.send(&request("q", "session/prompt", json!({})));
+    rig.agent.hear();
+    for line in [result("q", json!({"n": 1})), result("q", json!({"n": 2})), failure("q", 1)] {
+        rig.agent.send(&line);
+    }
+    assert_eq!(rig.editor.hear()["result"]["n"], 1);
+    rig.editor.hears_nothing();
+    // A broken reply does not leave the editor waiting.
+    rig.editor.send(&request("r", "session/prompt", json!({})));
+    rig.agent.hear();
+    rig.agent.say(r#"{"jsonrpc":"2.0","id":"r","result":{"a":1,"a":2}}"#);
+    let told = rig.editor.hear();
+    assert_eq!((&told["id"], &told["error"]["code"]), (&json!("r"), &json!(-32603)));
+}
+
+#[test]
+fn replies_of_the_editor_to_nothing_do_not_reach_the_agent() {
+    let mut rig = served();
+    rig.editor.send(&result(7, json!({})));
+    rig.agent.hears_nothing();
+    // The same id may be in use in both directions.
+    rig.editor.send(&request(7, "session/prompt", json!({})));
+    rig.agent.hear();
+    rig.agent.send(&request(7, "session/request_permission", json!({})));
+    assert_eq!(rig.editor.hear()["method"], "session/request_permission");
+    rig.agent.send(&request(7, "session/request_permission", json!({"again": 1})));
+    rig.editor.hears_nothing();
+    rig.editor.send(&result(7, json!({"outcome": 1})));
+    assert_eq!(rig.agent.hear()["result"]["outcome"], 1);
+    rig.agent.send(&result(7, json!({"stopReason": "end_turn"})));
+    assert_eq!(rig.editor.hear()["result"]["stopReason"], "end_turn");
+}
+
+// Files
+
+#[test]
+fn files_are_served_with_receipts() {
+    let mut rig = served();
+    rig.agent.send(&rig.read(10, "a.txt"));
+    let answer = rig.agent.hear();
+    assert_eq!(answer["result"]["content"], "one\ntwo żółć\nthree\n");
+    let receipt = &answer["result"]["_meta"]["portcullis/receipt"];
+    assert!(receipt["seq"].is_u64() && receipt["durable"].is_boolean(), "{answer}");
+    assert_eq!(receipt["leaf"].as_str().unwrap().len(), 64);
+
+    rig.agent.send(&rig.write(11, "b.txt", "ünï\ncode"));
+    let answer = rig.agent.hear();
+    assert!(answer["result"]["_meta"]["portcullis/receipt"]["seq"].is_u64(), "{answer}");
+    assert_eq!(fs::read_to_string(rig.root.join("b.txt")).unwrap(), "ünï\ncode");
+    rig.editor.hears_nothing();
+}
+
+#[test]
+fn line_and_limit_slice() {
+    let mut rig = served();
+    let path = rig.path("a.txt");
+    for (extra, expected) in [
+        (json!({"line": 2, "limit": 1}), "two żółć\n"),
+        (json!({"line": 3, "limit": null}), "three\n"),
+        (json!({"line": null, "limit": 1}), "one\n"),
+        (
+            json!({"line": 18_446_744_073_709_551_615u64, "limit": 18_446_744_073_709_551_615u64}),
+            "",
+        ),
+    ] {
+        let mut params = json!({"sessionId": "s1", "path": path});
+        params.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+        rig.agent.send(&request(10, "fs/read_text_file", params));
+        assert_eq!(rig.agent.hear()["result"]["content"], expected, "{extra}");
+    }
+    for bad in ["0", "-1", "1.5", "18446744073709551616", "\"1\""] {
+        rig.agent.say(&format!(r#"{{"jsonrpc":"2.0","id":11,"method":"fs/read_text_file","params":{{"sessionId":"s1","path":{path:?},"line":{bad}}}}}"#));
+        assert_eq!(rig.agent.hear()["error"]["code"], -32602, "{bad}");
+    }
+}
+
+#[test]
+fn bad_paths_sessions_and_types_are_refused_and_recorded() {
+    let mut rig = served();
+    let evil = format!("{}-evil/a.txt", rig.root.display());
+    fs::create_dir(format!("{}-evil", rig.root.display())).unwrap();
+    fs::write(&evil, "outside").unwrap();
+    for (path, code) in [
+        (evil.as_str(), -32001),
+        ("/etc/passwd", -32001),
+        (&rig.path("../ws/a.txt"), -32001),
+        (&rig.path("a.txt\0"), -32602),
+        ("a.txt", -32602),
+        ("~/a.txt", -32602),
+        ("", -32602),
+    ] {
+        let before = rig.log().lines().count();
+        for method in ["fs/read_text_file", "fs/write_text_file"] {
+            rig.agent.send(&request(
+                10,
+                method,
+                json!({"sessionId": "s1", "path": path, "content": "x"}),
+            ));
+            let answer = rig.agent.hear();
+            assert_eq!(answer["error"]["code"], code, "{path:?} {answer}");
+            assert!(answer["error"]["data"]["receipt"]["seq"].is_u64(), "{answer}");
+        }
+        assert_eq!(rig.log().lines().count(), before + 2, "{path:?}");
+    }
+    assert_eq!(fs::read_to_string(&evil).unwrap(), "outside");
+    let path = rig.path("a.txt");
+    for params in [
+        json!({"sessionId": "s2", "path": path, "content": "x"}),
+        json!({"path": path, "content": "x"}),
+        json!({"sessionId": 1, "path": path, "content": "x"}),
+        json!({"sessionId": "s1", "content": "x"}),
+        json!({"sessionId": "s1", "path": [path], "content": "x"}),
+        json!({"sessionId": "s1", "path": {"path": path}, "content": "x"}),
+        json!({"sessionId": "s1", "path": path, "content": 7}),
+        json!({"sessionId": "s1", "path": path}),
+    ] {
+        rig.agent.send(&request(10, "fs/write_text_file", params.clone()));
+        assert_eq!(rig.agent.hear()["error"]["code"], -32602, "{params}");
+    }
+    assert_eq!(fs::read_to_string(rig.root.join("a.txt")).unwrap(), "one\ntwo żółć\nthree\n");
+}
+
+#[test]
+fn denied_and_missing_have_their_codes() {
+    let mut rig = served();
+    rig.agent.send(&rig.read(10, "secret/key.txt"));
+    let denied = rig.agent.hear();
+    assert_eq!(denied["error"]["code"], -32001);
+    assert!(denied["error"]["data"]["rule"].is_string(), "{denied}");
+    assert!(denied["error"]["data"]["receipt"]["seq"].is_u64(), "{denied}");
+    assert!(!denied.to_string().contains("TOP-SECRET"));
+    rig.agent.send(&rig.read(10, "secret/missing.txt"));
+    let mut absent = rig.agent.hear();
+    absent["error"]["data"]["receipt"] = denied["error"]["data"]["receipt"].clone();
+    assert_eq!(absent, denied, "a denied path tells nothing about its existence");
+    rig.agent.send(&rig.write(11, "secret/key.txt", "pwned"));
+    assert_eq!(rig.agent.hear()["error"]["code"], -32001);
+    assert_eq!(fs::read_to_string(rig.root.join("secret/key.txt")).unwrap(), "TOP-SECRET\n");
+    rig.agent.send(&rig.read(12, "missing.txt"));
+    let missing = rig.agent.hear();
+    assert_eq!(missing["error"]["code"], -32002);
+    assert_eq!(missing["error"]["data"]["uri"], rig.path("missing.txt"));
+}
+
+#[test]
+fn the_workspace_answers_to_the_name_that_the_user_gave() {
+    let mut rig = Rig::ready(no_fs(), |config| config.workspace_alias = Some("/alias/ws".into()));
+    let params = json!({"sessionId": "s1", "path": "/alias/ws/a.txt", "limit": 1});
+    rig.agent.send(&request(10, "fs/read_text_file", params));
+    assert_eq!(rig.agent.hear()["result"]["content"], "one\n");
+}
+
+#[test]
+fn sessions_are_known_from_load_and_gone_after_close() {
+    let mut rig = served();
+    let read = |session: &str, path: String| {
+        request(50, "fs/read_text_file", json!({"sessionId": session, "path": path}))
+    };
+    rig.editor.send(&request(2, "session/load", json!({"sessionId": "old", "cwd": "/"})));
+    rig.agent.hear();
+    // While the agent replays.
+    rig.agent.send(&read("old", rig.path("a.txt")));
+    assert!(rig.agent.hear()["result"].is_object());
+    rig.agent.send(&failure(2, -32603));
+    rig.editor.hear();
+    rig.agent.send(&read("old", rig.path("a.txt")));
+    assert_eq!(rig.agent.hear()["error"]["code"], -32602);
+    rig.open_session(3, "s2");
+    rig.editor.send(&request(4, "session/close", json!({"sessionId": "s1"})));
+    rig.agent.hear();
+    rig.agent.send(&result(4, json!({})));
+    rig.editor.hear();
+    rig.agent.send(&read("s1", rig.path("a.txt")));
+    assert_eq!(rig.agent.hear()["error"]["code"], -32602);
+    rig.agent.send(&read("s2", rig.path("a.txt")));
+    assert!(rig.agent.hear()["result"].is_object());
+}
+
+#[test]
+fn each_session_has_its_own_name_in_the_log() {
+    let mut rig = served();
+    rig.open_session(2, "s2");
+    let mut other = rig.read(11, "a.txt");
+    other["params"]["sessionId"] = json!("s2");
+    for read in [rig.read(10, "a.txt"), other] {
+        rig.agent.send(&read);
+        rig.agent.hear();
+    }
+    let records: Vec<Value> =
+        rig.log().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    for name in ["s1", "s2"] {
+        let opened = records.iter().find(|record| record["facts"]["acpSession"] == name).unwrap();
+        let of_session: Vec<_> =
+            records.iter().filter(|record| record["session"] == opened["session"]).collect();
+        assert_eq!(of_session.len(), 2, "{name}: {of_session:?}");
+        assert!(opened["decision"].is_null() && opened["result"] == "ok", "{opened}");
+        assert_eq!((&of_session[1]["op"], &of_session[1]["door"]), (&json!("read"), &json!("acp")));
+    }
+}
+
+// The editor's buffers
+
+#[test]
+fn unsaved_buffers_are_seen_and_the_raw_request_is_not() {
+    let mut rig = Rig::ready(all_fs(), |_| {});
+    let path = rig.path("./a.txt");
+    let params = json!({"sessionId": "s1", "path": path, "line": 2, "limit": 1, "_meta": {"x": 1}});
+    rig.agent.send(&request(0, "fs/read_text_file", params));
+    let asked = rig.editor.hear();
+    assert_eq!(asked["params"], json!({"sessionId": "s1", "path": rig.path("a.txt")}));
+    let id = asked["id"].as_str().unwrap().to_owned();
+    assert!(id.starts_with("portcullis-"));
+    rig.editor.send(&result(id.as_str(), json!({"content": "1\nunsaved\n3\n"})));
+    assert_eq!(rig.agent.hear()["result"]["content"], "unsaved\n");
+    // The agent cannot borrow such an id, nor the editor answer twice.
+    rig.agent.send(&request(id.as_str(), "session/request_permission", json!({})));
+    assert_eq!(rig.agent.hear()["error"]["code"], -32600);
+    rig.editor.send(&result(id.as_str(), json!({"content": "again"})));
+    rig.agent.hears_nothing();
+    rig.editor.hears_nothing();
+}
+
+#[test]
+fn what_the_editor_does_not_have_is_read_from_disk_and_an_error_is_not() {
+    let mut rig = Rig::ready(all_fs(), |_| {});
+    rig.agent.send(&rig.read(10, "a.txt"));
+    let asked = rig.editor.hear();
+    rig.editor.send(&failure(asked["id"].clone(), -32002));
+    assert_eq!(rig.agent.hear()["result"]["content"], "one\ntwo żółć\nthree\n");
+    rig.agent.send(&rig.read(11, "a.txt"));
+    let asked = rig.editor.hear();
+    rig.editor.send(&failure(asked["id"].clone(), -32603));
+    assert_eq!(rig.agent.hear()["error"]["code"], -32603);
+    rig.agent.send(&rig.read(12, "a.txt"));
+    let asked = rig.editor.hear();
+    rig.editor.say(&format!(
+        r#"{{"jsonrpc":"2.0","id":{},"result":{{"content":"a","content":"b"}}}}"#,
+        asked["id"]
+    ));
+    assert_eq!(rig.agent.hear()["error"]["code"], -32603);
+}
+
+#[test]
+fn source_editor_never_falls_back_to_the_disk() {
+    let mut rig = Rig::ready(no_fs(), |config| config.source = SourceMode::Editor);
+    rig.agent.send(&rig.read(10, "a.txt"));
+    let answer = rig.agent.hear();
+    let message = answer["error"]["message"].as_str().unwrap();
+    assert_eq!(message, "the editor does not offer `fs.readTextFile`", "{answer}");
+    rig.agent.send(&rig.write(11, "a.txt", "x"));
+    assert!(rig.agent.hear()["error"].is_object());
+    assert_eq!(fs::read_to_string(rig.root.join("a.txt")).unwrap(), "one\ntwo żółć\nthree\n");
+
+    let mut rig = Rig::ready(all_fs(), |config| {
+        config.source = SourceMode::Editor;
+        config.editor_timeout = Duration::from_millis(200);
+    });
+    rig.agent.send(&rig.read(10, "a.txt"));
+    let asked = rig.editor.hear();
+    assert_eq!(rig.agent.hear()["error"]["code"], -32603);
+    assert_eq!(rig.editor.hear()["params"]["requestId"], asked["id"]);
+    // Its answer comes too late and goes nowhere.
+    rig.editor.send(&result(asked["id"].clone(), json!({"content": "late"})));
+    rig.agent.hears_nothing();
+}
+
+#[test]
+fn a_slow_editor_stalls_only_the_request_that_waits_for_it() {
+    let mut rig = Rig::ready(all_fs(), |_| {});
+    rig.agent.send(&rig.read(10, "a.txt"));
+    let first = rig.editor.hear();
+    rig.agent.send(&rig.read(11, "b.txt"));
+    let second = rig.editor.hear();
+    rig.agent.send(&notification("session/update", json!({"n": 1})));
+    assert_eq!(rig.editor.hear()["params"]["n"], 1);
+    rig.editor.send(&result(second["id"].clone(), json!({"content": "b"})));
+    assert_eq!(rig.agent.hear()["id"], 11);
+    rig.editor.send(&result(first["id"].clone(), json!({"content": "a"})));
+    assert_eq!(rig.agent.hear()["id"], 10);
+}
+
+#[test]
+fn a_write_over_unsaved_text_goes_through_the_editor_and_both_are_kept() {
+    let mut rig = Rig::ready(all_fs(), |_| {});
+    rig.agent.send(&rig.write(10, "a.txt", "new\n"));
+    let asked = rig.editor.hear();
+    assert_eq!(asked["method"], "fs/read_text_file");
+    rig.editor.send(&result(asked["id"].clone(), json!({"content": "unsaved\n"})));
+    let told = rig.editor.hear();
+    assert_eq!(told["method"], "fs/write_text_file");
+    assert_eq!(
+        told["params"],
+        json!({"sessionId": "s1", "path": rig.path("a.txt"), "content": "new\n"})
+    );
+    fs::write(rig.root.join("a.txt"), "new\n").unwrap();
+    rig.editor.send(&result(told["id"].clone(), Value::Null));
+    let answer = rig.agent.hear();
+    assert_eq!(answer["result"]["_meta"]["portcullis/receipt"]["durable"], true, "{answer}");
+    let log = rig.log();
+    let intent = log.lines().find(|line| line.contains("\"kind\":\"intent\"")).unwrap();
+    let intent: Value = serde_json::from_str(intent).unwrap();
+    assert_eq!(intent["source"], "editor", "{intent}");
+    assert!(
+        intent["backup"].is_string() && intent["facts"]["bufferBackup"].is_string(),
+        "{intent}"
+    );
+}
+
+#[test]
+fn what_is_denied_is_never_asked_of_the_editor() {
+    let mut rig = Rig::ready(all_fs(), |_| {});
+    for line in [rig.read(10, "secret/key.txt"), rig.write(11, "secret/key.txt", "x")] {
+        rig.agent.send(&line);
+        assert_eq!(rig.agent.hear()["error"]["code"], -32001);
+    }
+    let outside = json!({"sessionId": "s1", "path": "/etc/passwd"});
+    rig.agent.send(&request(12, "fs/read_text_file", outside));
+    assert_eq!(rig.agent.hear()["error"]["code"], -32001);
+    rig.editor.hears_nothing();
+}
+
+#[test]
+fn a_link_is_asked_of_the_editor_by_what_it_leads_to() {
+    let mut rig = Rig::ready(all_fs(), |_| {});
+    std::os::unix::fs::symlink("a.txt", rig.root.join("link.txt")).unwrap();
+    std::os::unix::fs::symlink("secret/key.txt", rig.root.join("innocent.txt")).unwrap();
+    rig.agent.send(&rig.read(10, "link.txt"));
+    let asked = rig.editor.hear();
+    assert_eq!(asked["params"]["path"], rig.path("a.txt"));
+    rig.editor.send(&result(asked["id"].clone(), json!({"content": "x"})));
+    assert_eq!(rig.agent.hear()["result"]["content"], "x");
+    rig.agent.send(&rig.read(11, "innocent.txt"));
+    assert_eq!(rig.agent.hear()["error"]["code"], -32001);
+    rig.editor.hears_nothing();
+}
+
+#[test]
+fn a_buffer_is_checked_like_a_file() {
+    let mut rig = Rig::ready(all_fs(), |_| {});
+    for content in ["nul \u{0} inside".to_owned(), "x".repeat(11 << 20)] {
+        rig.agent.send(&rig.read(10, "a.txt"));
+        let asked = rig.editor.hear();
+        rig.editor.send(&result(asked["id"].clone(), json!({ "content": content })));
+        let answer = rig.agent.hear();
+        assert_eq!(answer["error"]["code"], -32001, "{answer}");
+    }
+}
+
+// Cancellation
+
+#[test]
+fn a_waiting_request_is_cancelled_and_one_under_way_finishes() {
+    let mut rig = Rig::ready(all_fs(), |_| {});
+    rig.agent.send(&rig.read(10, "a.txt"));
+    let asked = rig.editor.hear();
+    rig.agent.send(&rig.write(11, "a.txt", "never"));
+    rig.agent.send(&notification("$/cancel_request", json!({"requestId": 11})));
+    let answer = rig.agent.hear();
+    assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(11), &json!(-32800)));
+    rig.agent.send(&notification("$/cancel_request", json!({"requestId": 10})));
+    rig.agent.hears_nothing();
+    rig.editor.send(&result(asked["id"].clone(), json!({"content": "x"})));
+    assert_eq!(rig.agent.hear()["result"]["content"], "x");
+    // Cancelling what was answered, or never was, does nothing.
+    for id in [json!(10), json!("none"), json!(null)] {
+        rig.agent.send(&notification("$/cancel_request", json!({"requestId": id})));
+    }
+    rig.agent.hears_nothing();
+    rig.editor.hears_nothing();
+    assert_eq!(fs::read_to_string(rig.root.join("a.txt")).unwrap(), "one\ntwo żółć\nthree\n");
+}
+
+#[test]
+fn cancelling_the_turn_cancels_what_waits_in_that_session() {
+    let mut rig = Rig::ready(all_fs(), |_| {});
+    rig.open_session(2, "s2");
+    rig.agent.send(&rig.read(10, "a.txt"));
+    let asked = rig.editor.hear();
+    rig.agent.send(&rig.write(11, "a.txt", "never"));
+    let mut other = rig.read(12, "a.txt");
+    other["params"]["sessionId"] = json!("s2");
+    rig.agent.send(&other);
+    // An echo shows that both wait.
+    rig.agent.send(&notification("session/update", json!({})));
+    rig.editor.hear();
+    rig.editor.send(&notification("session/cancel", json!({"sessionId": "s1"})));
+    let answer = rig.agent.hear();
+    assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(11), &json!(-32800)));
+    assert_eq!(rig.agent.hear()["method"], "session/cancel");
+    rig.editor.send(&result(asked["id"].clone(), json!({"content": "x"})));
+    assert_eq!(rig.agent.hear()["id"], 10);
+    let asked = rig.editor.hear();
+    rig.editor.send(&result(asked["id"].clone(), json!({"content": "y"})));
+    assert_eq!(rig.agent.hear()["id"], 12);
+}
+
+#[test]
+fn cancelling_a_permission_request_reaches_the_editor() {
+    let mut rig = served();
+    rig.agent.send(&request(5, "session/request_permission", json!({})));
+    rig.editor.hear();
+    let cancel = notification("$/cancel_request", json!({"requestId": 5}));
+    rig.agent.send(&cancel);
+    assert_eq!(rig.editor.hear(), cancel);
+}
+
+// Floods and ends
+
+#[test]
+fn an_over_long_line_is_dropped_while_it_streams_and_its_sender_told() {
+    let mut rig = Rig::ready(no_fs(), |config| config.max_line = 1 << 20);
+    let head = format!(
+        r#"{{"jsonrpc":"2.0","id":77,"method":"fs/write_text_file","params":{{"sessionId":"s1","path":{:?},"content":""#,
+        rig.path("big.txt")
+    );
+    rig.agent.bytes(head.as_bytes());
+    let before = resident();
+    let block = vec![b'x'; 1 << 20];
+    for _ in 0..1024 {
+        rig.agent.bytes(&block);
+    }
+    // Other tests run in this process too, hence the wide margin.
+    assert!(resident() < before + 512 * 1024, "a gigabyte was kept");
+    rig.agent.say("\"}}");
+    let answer = rig.agent.hear();
+    assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(77), &json!(-32600)));
+    assert!(!rig.root.join("big.txt").exists());
+    rig.agent.send(&rig.read(78, "a.txt"));
+    assert_eq!(rig.agent.hear()["id"], 78);
+}
+
+/// Resident memory of this process in KiB.
+fn resident() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+#[test]
+fn an_editor_that_does_not_read_slows_the_agent_down_and_still_reaches_it() {
+    let mut rig = served();
+    // From here on nobody reads what the editor is sent.
+    rig.editor.stop_reading();
+    let update = notification("session/update", json!({"text": "x".repeat(64 * 1024)}));
+    let update = format!("{update}\n");
+    let sent = Arc::new(AtomicUsize::new(0));
+    let (mut input, count) = (rig.agent.take_input(), Arc::clone(&sent));
+    let flood = thread::spawn(move || {
+        while input.write_all(update.as_bytes()).is_ok() {
+            count.fetch_add(update.len(), Ordering::Relaxed);
+        }
+    });
+    thread::sleep(Duration::from_millis(500));
+    let taken = sent.load(Ordering::Relaxed);
+    assert!(taken < 16 << 20, "{taken} bytes were taken in");
+    // The other direction is free.
+    rig.editor.send(&notification("hello", json!({})));
+    assert_eq!(rig.agent.hear()["method"], "hello");
+    rig.editor.hang_up();
+    assert_eq!(rig.ending(), Ending::Editor);
+    flood.join().unwrap();
+}
+
+#[test]
+fn an_agent_that_asks_and_never_reads_is_held_back_and_let_go_of() {
+    let mut rig = served();
+    rig.agent.stop_reading();
+    let read = rig.read(1, "a.txt").to_string() + "\n";
+    let sent = Arc::new(AtomicUsize::new(0));
+    let (mut input, count) = (rig.agent.take_input(), Arc::clone(&sent));
+    let flood = thread::spawn(move || {
+        for id in 1000.. {
+            let line = read.replacen("\"id\":1", &format!("\"id\":{id}"), 1);
+            if input.write_all(line.as_bytes()).is_err() {
+                return;
+            }
+            count.fetch_add(line.len(), Ordering::Relaxed);
+        }
+    });
+    let end = Instant::now() + Duration::from_secs(60);
+    let mut before = 0;
+    loop {
+        thread::sleep(Duration::from_millis(500));
+        let now = sent.load(Ordering::Relaxed);
+        if now == before {
+            break;
+        }
+        before = now;
+        assert!(now < 64 << 20 && Instant::now() < end, "{now} bytes of requests were taken in");
+    }
+    rig.editor.hang_up();
+    assert_eq!(rig.ending(), Ending::Editor);
+    flood.join().unwrap();
+}
+
+#[test]
+fn five_thousand_requests_at_once_are_all_answered() {
+    let mut rig = served();
+    let read = rig.read(1, "a.txt").to_string() + "\n";
+    let mut input = rig.agent.take_input();
+    let flood = thread::spawn(move || {
+        for id in 1000..6000 {
+            let line = read.replacen("\"id\":1", &format!("\"id\":{id}"), 1);
+            input.write_all(line.as_bytes()).unwrap();
+        }
+        input
+    });
+    let mut ids = BTreeSet::new();
+    for _ in 0..5000 {
+        let answer = rig.agent.hear();
+        assert!(answer["result"].is_object(), "{answer}");
+        ids.insert(answer["id"].as_i64().unwrap());
+    }
+    assert_eq!(ids.len(), 5000);
+    drop(flood.join().unwrap());
+    assert_eq!(rig.ending(), Ending::Agent);
+}
+
+#[test]
+fn when_the_editor_goes_the_agent_is_told_by_the_end_of_its_input() {
+    let mut rig = served();
+    rig.editor.hang_up();
+    rig.agent.hears_the_end();
+    rig.agent.send(&rig.write(10, "late.txt", "x"));
+    rig.agent.send(&notification("session/update", json!({"last": true})));
+    assert_eq!(rig.editor.hear()["params"]["last"], true);
+    rig.agent.hang_up();
+    rig.editor.hears_the_end();
+    assert_eq!(rig.ending(), Ending::Editor);
+    assert!(!rig.root.join("late.txt").exists());
+}
+
+#[test]
+fn when_the_editor_goes_and_the_agent_stays_serve_returns_nevertheless() {
+    let mut rig = Rig::ready(no_fs(), |config| config.grace = Duration::from_millis(200));
+    rig.editor.hang_up();
+    assert_eq!(rig.ending(), Ending::Editor);
+}
+
+#[test]
+fn when_the_agent_goes_the_editor_is_told_about_what_it_waits_for() {
+    let mut rig = served();
+    rig.editor.send(&request("turn", "session/prompt", json!({})));
+    rig.agent.hear();
+    rig.agent.bytes(b"{\"jsonrpc\":\"2.0\",\"id\":\"turn\",\"result\":{\"stopRea");
+    rig.agent.hang_up();
+    let told = rig.editor.hear();
+    assert_eq!((&told["id"], &told["error"]["code"]), (&json!("turn"), &json!(-32603)));
+    rig.editor.hears_the_end();
+    assert_eq!(rig.ending(), Ending::Agent);
+    assert!(rig.log().contains("in the middle of a line"));
+}
+
+#[test]
+fn what_is_under_way_when_the_editor_goes_is_finished_and_answered() {
+    let mut rig = Rig::ready(all_fs(), |_| {});
+    rig.agent.send(&rig.read(10, "a.txt"));
+    rig.editor.hear();
+    rig.editor.hang_up();
+    // It waited for an editor that is gone, so it fails, and at once.
+    let start = Instant::now();
+    let answer = rig.agent.hear();
+    assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(10), &json!(-32603)));
+    rig.agent.hears_the_end();
+    rig.agent.hang_up();
+    assert_eq!(rig.ending(), Ending::Editor);
+    assert!(start.elapsed() < Duration::from_secs(10));
+}
+
+#[test]
+fn a_process_that_dies_in_the_middle_of_a_line_ends_the_connection() {
+    let (dir, root) = workspace();
+    let gateway = gateway(&root, dir.path());
+    let config = Config::new(connection(), root);
+    let mut agent = Command::new("/bin/sh")
+        .args(["-c", r#"read line; printf '{"jsonrpc":"2.0","method":"session/update","params":{}}\n{"json'; kill -9 $$"#])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (from_editor, mut editor_in) = std::io::pipe().unwrap();
+    let (mut editor_out, to_editor) = std::io::pipe().unwrap();
+    let streams = (agent.stdout.take().unwrap(), agent.stdin.take().unwrap());
+    thread::scope(|scope| {
+        let served =
+            scope.spawn(|| acp::serve(&gateway, &config, (from_editor, to_editor), streams));
+        editor_in
+            .write_all(b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"session/prompt\"}\n")
+            .unwrap();
+        let mut heard = String::new();
+        std::io::Read::read_to_string(&mut editor_out, &mut heard).unwrap();
+        let lines: Vec<_> = heard.lines().collect();
+        assert_eq!(lines.len(), 2, "{heard}");
+        assert_eq!(lines[0], r#"{"jsonrpc":"2.0","method":"session/update","params":{}}"#);
+        assert!(lines[1].contains("the agent has ended"));
+        assert_eq!(served.join().unwrap().unwrap(), Ending::Agent);
+    });
+    agent.wait().unwrap();
+}

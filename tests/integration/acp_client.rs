@@ -1,0 +1,173 @@
+//! An ACP client: drives a real agent, as an editor would.
+
+use std::{
+    collections::BTreeMap,
+    io::{BufRead, BufReader, Read, Write},
+    path::Path,
+    sync::mpsc::{self, Receiver},
+    thread,
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+
+/// A real agent takes a while to start.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A client that grants every permission and, where it is given buffers,
+/// offers them through `fs/*`.
+pub(crate) struct Client {
+    input: Box<dyn Write + Send>,
+    lines: Receiver<String>,
+    next: i64,
+    /// Unsaved buffers by absolute path; `None` offers no `fs`.
+    pub(crate) buffers: Option<BTreeMap<String, String>>,
+    /// The `session/update`s of the last turn.
+    pub(crate) updates: Vec<Value>,
+    /// The requests that the agent made of this client, ever.
+    pub(crate) asked: Vec<Value>,
+    /// What `initialize` was answered.
+    pub(crate) agent: Value,
+}
+
+/// How a tool call ended.
+#[derive(Debug, Default)]
+pub(crate) struct Turn {
+    pub(crate) stop_reason: String,
+    /// Everything that the agent told about the turn.
+    pub(crate) said: String,
+    /// The states that tool calls went through.
+    pub(crate) states: Vec<String>,
+}
+
+impl Client {
+    /// Shakes hands with the agent at the other end of the streams.
+    pub(crate) fn start(
+        output: impl Read + Send + 'static,
+        input: impl Write + Send + 'static,
+        buffers: Option<BTreeMap<String, String>>,
+    ) -> Self {
+        let (sender, lines) = mpsc::channel();
+        thread::spawn(move || {
+            for line in BufReader::new(output).lines() {
+                let Ok(line) = line else { return };
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        let mut client = Self {
+            input: Box::new(input),
+            lines,
+            next: 0,
+            buffers,
+            updates: Vec::new(),
+            asked: Vec::new(),
+            agent: Value::Null,
+        };
+        let fs = client.buffers.is_some();
+        client.agent = client.call(
+            "initialize",
+            json!({
+                "protocolVersion": 1,
+                "clientCapabilities": {
+                    "fs": {"readTextFile": fs, "writeTextFile": fs}, "terminal": true
+                },
+                "clientInfo": {"name": "portcullis-tests", "version": "0"}
+            }),
+        );
+        assert_eq!(client.agent["protocolVersion"], 1);
+        client
+    }
+
+    /// Opens a session and gives its id.
+    pub(crate) fn session(&mut self, cwd: &Path) -> String {
+        let reply = self.call("session/new", json!({"cwd": cwd, "mcpServers": []}));
+        reply["sessionId"].as_str().expect("a session id").to_owned()
+    }
+
+    /// Has the `passthrough` model call a tool.
+    pub(crate) fn tool(&mut self, session: &str, tool: &str, arguments: &Value) -> Turn {
+        self.prompt(session, &format!("***CALL_TOOL {tool} {arguments}"))
+    }
+
+    /// One turn.
+    pub(crate) fn prompt(&mut self, session: &str, text: &str) -> Turn {
+        self.updates.clear();
+        let prompt = json!([{"type": "text", "text": text}]);
+        let reply = self.call("session/prompt", json!({"sessionId": session, "prompt": prompt}));
+        // Updates may come behind the reply.
+        while let Ok(line) = self.lines.recv_timeout(Duration::from_millis(300)) {
+            self.heard(&line);
+        }
+        let updates = self.updates.iter().map(|update| &update["update"]);
+        let states = updates.filter_map(|update| update["status"].as_str().map(str::to_owned));
+        Turn {
+            stop_reason: reply["stopReason"].as_str().unwrap_or_default().to_owned(),
+            said: Value::from(self.updates.clone()).to_string(),
+            states: states.collect(),
+        }
+    }
+
+    fn call(&mut self, method: &str, params: Value) -> Value {
+        let id = self.next;
+        self.next += 1;
+        self.send(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}));
+        loop {
+            let line = self.lines.recv_timeout(PATIENCE).expect("the agent answers");
+            if let Some(reply) = self.heard(&line)
+                && reply["id"] == id
+            {
+                assert!(reply["error"].is_null(), "`{method}` failed: {reply}");
+                return reply["result"].clone();
+            }
+        }
+    }
+
+    /// Deals with a line; gives it back when it is a reply.
+    fn heard(&mut self, line: &str) -> Option<Value> {
+        let message: Value = serde_json::from_str(line).expect("the agent's output is JSON only");
+        let Some(method) = message["method"].as_str() else { return Some(message) };
+        if method == "session/update" {
+            self.updates.push(message["params"].clone());
+        }
+        if !message["id"].is_null() {
+            self.asked.push(message.clone());
+            let mut answer = self.answer(method, &message["params"]);
+            answer["jsonrpc"] = "2.0".into();
+            answer["id"] = message["id"].clone();
+            self.send(&answer);
+        }
+        None
+    }
+
+    fn answer(&mut self, method: &str, params: &Value) -> Value {
+        let path = params["path"].as_str().unwrap_or_default();
+        match (method, &mut self.buffers) {
+            ("session/request_permission", _) => {
+                let options = params["options"].as_array().expect("options");
+                let once = options.iter().find(|option| option["kind"] == "allow_once");
+                let id = &once.expect("an `allow_once`")["optionId"];
+                json!({"result": {"outcome": {"outcome": "selected", "optionId": id}}})
+            }
+            ("fs/read_text_file", Some(buffers)) => match buffers.get(path) {
+                Some(content) => json!({"result": {"content": content}}),
+                None => json!({"error": {"code": -32002, "message": "Resource not found"}}),
+            },
+            ("fs/write_text_file", Some(buffers)) => {
+                let content = params["content"].as_str().expect("content");
+                buffers.insert(path.to_owned(), content.to_owned());
+                // An editor saves what it is told to write.
+                std::fs::write(path, content).expect("the workspace is writable");
+                json!({"result": null})
+            }
+            _ => json!({"error": {"code": -32601, "message": "Method not found"}}),
+        }
+    }
+
+    fn send(&mut self, message: &Value) {
+        let line = format!("{message}\n");
+        self.input.write_all(line.as_bytes()).expect("the agent reads");
+        self.input.flush().expect("the agent reads");
+    }
+}

@@ -1,0 +1,7 @@
+//! Policies: what they decide, and what people see of them.
+
+mod commands;
+mod documents;
+mod errors;
+mod hostile;
+mod model;

@@ -1,0 +1,177 @@
+//! `portcullis policy`, as a person and as a program use it.
+
+use crate::common::World;
+
+#[test]
+fn check_says_what_a_good_policy_is() {
+    let world = World::new();
+    let done = world.run(&["policy", "check", "default", "read-only"]).ok();
+    let lines: Vec<_> = done.text().lines().collect();
+    assert!(lines[0].starts_with("default: ok, policy `default` version 1, "), "{lines:?}");
+    assert!(lines[1].contains(" tests passed, sha256 "), "{lines:?}");
+}
+
+#[test]
+fn check_answers_programs() {
+    let mut world = World::new();
+    world.set_policy("schema = 1\nnmae = \"x\"\n");
+    let done = world.run(&["policy", "check", "--json", "default", "policy/policy.toml", "nope"]);
+    assert_eq!(done.code, 4);
+    assert_eq!(done.stderr, "");
+    let result = done.json();
+    assert_eq!(result["ok"], false);
+    assert_eq!(result["policies"][0]["ok"], true);
+    assert_eq!(result["policies"][0]["sha256"].as_str().unwrap().len(), 64);
+    let error = &result["policies"][1]["errors"][0];
+    assert_eq!(error["message"], "unknown key `nmae`");
+    assert_eq!((error["line"].as_u64(), error["column"].as_u64()), (Some(2), Some(1)));
+    assert_eq!(error["help"], "did you mean `name`?");
+    assert!(result["policies"][2]["errors"][0]["message"].as_str().unwrap().contains("nope"));
+}
+
+#[test]
+fn a_policy_is_known_by_its_content_wherever_it_lies() {
+    let world = World::new();
+    let text = "schema = 1\nextends = [\"baseline\"]\n";
+    std::fs::create_dir(world.base().join("sub")).unwrap();
+    for file in ["a.toml", "sub/b.toml"] {
+        std::fs::write(world.base().join(file), text).unwrap();
+    }
+    let done = world.run(&["policy", "check", "--json", "a.toml", "sub/b.toml"]).ok().json();
+    assert_eq!(done["policies"][0]["sha256"], done["policies"][1]["sha256"]);
+}
+
+#[test]
+fn extends_is_relative_to_the_extending_file() {
+    let world = World::new();
+    std::fs::create_dir(world.base().join("sub")).unwrap();
+    let write = |name: &str, text: &str| std::fs::write(world.base().join(name), text).unwrap();
+    write("sub/child.toml", "schema = 1\nextends = [\"parent.toml\", \"../top.toml\"]\n");
+    write("sub/parent.toml", "schema = 1\n[allowedPaths]\nread = [\"a/**\"]\n");
+    write("top.toml", "schema = 1\n[allowedPaths]\nread = [\"a/*\"]\n");
+    for (path, rule, file) in
+        [("a/b", "allowedPaths.read", "parent.toml"), ("a/b/c", "allowedPaths.read", "../top.toml")]
+    {
+        let explain = ["policy", "explain", "--json", "--policy", "sub/child.toml", "read", path];
+        let decision = world.run(&explain).ok().json()["decision"].clone();
+        assert_eq!(
+            (decision["rule"].as_str(), decision["file"].as_str()),
+            (Some(rule), Some(file))
+        );
+    }
+}
+
+/// A policy whose own tests pass may be extended by one that narrows it: the
+/// tests of the extended one are about that one alone.
+#[test]
+fn tests_of_an_extended_policy_run_on_it_alone() {
+    let world = World::new();
+    let parent = "schema = 1\n[allowedPaths]\nread = [\"**\"]\n\
+        [[tests]]\noperation = \"read\"\npath = \"a\"\nexpect = { effect = \"EFFECT\" }\n";
+    let child = "schema = 1\nextends = [\"./parent.toml\"]\n[allowedPaths]\nread = [\"b\"]\n";
+    std::fs::write(world.base().join("child.toml"), child).unwrap();
+    for (effect, code) in [("allow", 0), ("deny", 4)] {
+        let text = parent.replace("EFFECT", effect);
+        std::fs::write(world.base().join("parent.toml"), text).unwrap();
+        assert_eq!(world.run(&["policy", "check", "child.toml"]).code, code);
+    }
+}
+
+#[test]
+fn explain_shows_every_stage() {
+    let mut world = World::with_policy(
+        "schema = 1\nextends = [\"baseline\"]\n\n[allowedPaths]\nread = [\"**\"]\nwrite = [\"docs/**\"]\n\n\
+         [files]\nhardlinks = { write = \"deny\" }\n\n[[rules]]\nid = \"drafts\"\neffect = \"deny\"\n\
+         paths = [\"docs/drafts/**\"]\nreason = \"drafts are a person's\"\n",
+    );
+    world.file("docs/drafts/a.md", "text");
+    std::fs::hard_link(world.path("docs/drafts/a.md"), world.path("docs/b.md")).unwrap();
+    world.use_policy("policy/policy.toml");
+    let explain = |args: &[&str]| {
+        let done = world.run(&[&["policy", "explain"], args].concat()).ok();
+        done.text().to_owned()
+    };
+    insta::assert_snapshot!(explain(&["write", "docs/drafts/a.md"]), @r"
+    ");
+    insta::assert_snapshot!(explain(&["edit", "docs/b.md"]), @r"
+    ");
+    insta::assert_snapshot!(explain(&["rename", "docs/b.md", "--to", ".git"]), @r"
+    ");
+}
+
+#[test]
+fn explain_follows_links_and_tells_what_leaves_the_workspace() {
+    let world = World::new();
+    world.file(".env", "secret");
+    std::os::unix::fs::symlink(".env", world.path("link")).unwrap();
+    std::os::unix::fs::symlink("/etc", world.path("out")).unwrap();
+    let explain =
+        |path: &str| world.run(&["policy", "explain", "--json", "read", path]).ok().json();
+    let link = explain("link");
+    assert_eq!(link["decision"]["rule"], "secrets.names[0]");
+    assert_eq!(link["questions"][0]["decision"]["effect"], "allow");
+    assert_eq!(link["notes"][0], "`link` leads to `.env`");
+    let out = explain("out/passwd");
+    assert!(out["notes"][0].as_str().unwrap().contains("refused by the workspace"), "{out}");
+}
+
+#[test]
+fn explain_refuses_what_is_no_question() {
+    let world = World::new();
+    for args in [
+        &["chmod", "a"][..],
+        &["rename", "a"],
+        &["read", "a", "--to", "b"],
+        &["read", "../a"],
+        &["read", "/a"],
+    ] {
+        let done = world.run(&[&["policy", "explain"], args].concat());
+        assert_eq!(done.code, 2, "{args:?}: {}", done.stderr);
+    }
+    let done = world.run(&["policy", "explain", "--policy", "nope", "read", "a"]);
+    assert_eq!(done.code, 4, "{}", done.stderr);
+}
+
+#[test]
+fn explain_decides_like_the_gate() {
+    let world = World::with_policy(
+        "schema = 1\nextends = [\"baseline\"]\n[allowedPaths]\nread = [\"**\"]\nlist = [\"a\"]\n",
+    );
+    world.file("a/x.txt", "text");
+    for (operation, gate, path) in [
+        ("read", "read", "a/x.txt"),
+        ("read", "read", ".env"),
+        ("list", "ls", "a"),
+        ("list", "ls", "b"),
+        ("remove", "rm", "a/x.txt"),
+        ("mkdir", "mkdir", ".git/x"),
+    ] {
+        let explained = world.run(&["policy", "explain", "--json", operation, path]).ok().json();
+        let done = world.fs(&[gate, path]);
+        let allowed = explained["decision"]["effect"] == "allow";
+        assert_eq!(done.code != 3, allowed, "{operation} {path}: {}", done.stderr);
+        if !allowed {
+            done.denied(explained["decision"]["rule"].as_str().unwrap());
+        }
+    }
+}
+
+#[test]
+fn embedded_policies_are_listed_and_shown() {
+    let world = World::new();
+    let list = world.run(&["policy", "list"]).ok();
+    let names: Vec<_> =
+        list.text().lines().filter_map(|line| line.split_whitespace().next()).collect();
+    assert_eq!(
+        names,
+        ["baseline", "default", "read-only", "coding-agent", "docs-writer", "strict"]
+    );
+    for name in names {
+        let shown = world.run(&["policy", "show", name]).ok();
+        let file = format!("{}/policies/{name}.toml", env!("CARGO_MANIFEST_DIR"));
+        assert_eq!(shown.text(), std::fs::read_to_string(file).unwrap());
+    }
+    let done = world.run(&["policy", "show", "defualt"]);
+    assert_eq!(done.code, 1);
+    assert!(done.stderr.contains("did you mean `default`?"), "{}", done.stderr);
+}

@@ -1,0 +1,69 @@
+//! `docs/policy.md` is complete, and its examples are true.
+
+use portcullis::policy::{PolicySource, compile};
+
+fn reference() -> String {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/policy.md");
+    std::fs::read_to_string(file).unwrap()
+}
+
+/// The fenced blocks of the language `info`.
+fn blocks(text: &str, info: &str) -> Vec<String> {
+    let mut blocks = Vec::new();
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        let Some(found) = line.strip_prefix("```") else { continue };
+        let block: Vec<_> = lines.by_ref().take_while(|line| *line != "```").collect();
+        if found == info {
+            blocks.push(block.join("\n"));
+        }
+    }
+    blocks
+}
+
+/// An example is a whole policy, or a piece that needs the first line only.
+#[test]
+fn every_example_compiles_and_its_tests_pass() {
+    let examples = blocks(&reference(), "toml");
+    assert!(examples.len() >= 10, "only {} examples were found", examples.len());
+    for example in examples {
+        let whole = example.lines().any(|line| line.starts_with("schema"));
+        let text = if whole { example } else { format!("schema = 1\n{example}") };
+        if let Err(error) = compile(&PolicySource::from_text("example", &text)) {
+            panic!("{text}\n\n{error}");
+        }
+    }
+}
+
+/// What the reference shows as refused is refused.
+#[test]
+fn every_counterexample_is_refused() {
+    let examples = blocks(&reference(), "toml refused");
+    assert!(!examples.is_empty());
+    for example in examples {
+        let text = format!("schema = 1\n{example}");
+        assert!(compile(&PolicySource::from_text("example", &text)).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn every_key_is_described() {
+    let schema = concat!(env!("CARGO_MANIFEST_DIR"), "/src/policy/schema.rs");
+    let schema = std::fs::read_to_string(schema).unwrap();
+    let mut keys = 0;
+    for call in ["optional(", "required(", "later("] {
+        for piece in schema.split(call).skip(1) {
+            let Some(key) =
+                piece.trim_start().strip_prefix('"').and_then(|rest| rest.split('"').next())
+            else {
+                continue;
+            };
+            keys += 1;
+            let named = ["`KEY`", "`KEY ", ".KEY`", "KEY ="]
+                .iter()
+                .any(|form| reference().contains(&form.replace("KEY", key)));
+            assert!(named, "docs/policy.md does not describe `{key}`");
+        }
+    }
+    assert!(keys > 40, "only {keys} keys were found");
+}
