@@ -28,8 +28,8 @@ use crate::{
     model::{Door, Session},
     policy,
     sandbox::{
-        Cell, Channel, Enforcement, Grant, LaunchError, Network, PendingAgent, stop_signals,
-        take_standard_streams,
+        Cell, Channel, Enforcement, Grant, LaunchError, Network, PendingAgent, not_dumpable,
+        stop_signals, take_standard_streams,
     },
 };
 
@@ -98,6 +98,7 @@ fn parse_reach(text: &str) -> Result<Reach, String> {
 /// Runs the command.
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let signals = stop_signals().or_fail("cannot watch for signals")?;
+    not_dumpable().or_fail("cannot hide this process's memory")?;
     // Said early, with the same words as the gate would use.
     let _ = args.logging.filter()?;
     let parts = Parts::open(&args.common)?;
@@ -106,8 +107,15 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let gate = start_gate(&args, &parts, &session)?;
     let pending = cell.launch().map_err(explain)?;
     warn(&pending);
+    let terminal = parts.policy.agent().terminal;
+    if terminal {
+        eprintln!(
+            "portcullis: warning: the policy lets the agent run commands through the editor's \
+             terminal, which counts as not confined"
+        );
+    }
     let suspects = pending.suspects.clone();
-    let gate = introduce(gate, &pending)?;
+    let gate = introduce(gate, &pending, terminal)?;
     let agent = pending.release().map_err(explain)?;
     let Ended { code, at_once } = Supervisor::new(agent, gate, signals)?.run()?;
     if at_once && code != 0 {
@@ -143,7 +151,7 @@ fn cell(args: &Args, parts: &Parts, session: &Session) -> Result<Cell, Failure> 
         environment: environment(&access.env, &args.agent_env),
         workspace: parts.workspace.root().to_owned(),
         state: parts.state_path.clone(),
-        protected: parts.policy_files.clone(),
+        protected: operators_files(args, parts)?,
         home: home(parts, session)?,
         read: grants(&access.read, &args.agent_read)?,
         write: grants(&access.write, &args.agent_write)?,
@@ -154,6 +162,16 @@ fn cell(args: &Args, parts: &Parts, session: &Session) -> Result<Cell, Failure> 
             _ => Enforcement::Full,
         },
     })
+}
+
+/// The policy's files, and the name under which it was given: whoever can
+/// change a link there chooses the next policy.
+fn operators_files(args: &Args, parts: &Parts) -> Result<Vec<PathBuf>, Failure> {
+    let mut files = parts.policy_files.clone();
+    if !files.is_empty() {
+        files.push(std::path::absolute(&args.common.policy).or_fail("cannot look up the policy")?);
+    }
+    Ok(files)
 }
 
 /// What the policy's `[agent]` says, in the sandbox's words.
@@ -262,14 +280,20 @@ fn start_gate(args: &Args, parts: &Parts, session: &Session) -> Result<Gate, Fai
 
 /// Hands the waiting agent's streams to the gate, and returns when the start
 /// is on record.
-fn introduce(mut gate: Gate, pending: &PendingAgent) -> Result<Gate, Failure> {
+fn introduce(mut gate: Gate, pending: &PendingAgent, terminal: bool) -> Result<Gate, Failure> {
     if let gate::Progress::Confined { dropped_capabilities: true } = gate.next()? {
         eprintln!(
             "portcullis: note: started as root: agent and gate gave up its powers; \
              files of other users may be out of reach"
         );
     }
-    let agent = gate::Agent { facts: pending.report.facts() };
+    let mut facts = pending.report.facts();
+    if terminal {
+        // Whatever the kernel enforces, the agent has a way round it.
+        facts.insert("enforcement".to_owned(), Enforcement::None.as_str().into());
+        facts.insert("terminal".to_owned(), true.into());
+    }
+    let agent = gate::Agent { facts };
     gate.channel()
         .send(&agent, &[pending.stdin.as_fd(), pending.stdout.as_fd(), pending.stderr.as_fd()])
         .or_fail("cannot hand the agent to the gate")?;

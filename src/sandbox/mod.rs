@@ -41,6 +41,6 @@ pub use hint::ProgramError;
 pub use home::HomeError;
 pub use layout::GrantError;
 pub use overlap::{OverlapError, Territory};
-pub use process::{STOP_SIGNALS, stop_signals};
+pub use process::{STOP_SIGNALS, not_dumpable, stop_signals};
 pub use spec::{Cell, Enforcement, Grant, Network, Probe, Report};
 pub use stage::{CELL_COMMAND, Stage};

@@ -37,9 +37,17 @@ pub(super) fn choose(floor: Enforcement) -> Result<Mode, LaunchError> {
         | CapabilitySet::CHOWN
         | CapabilitySet::KILL
         | CapabilitySet::DAC_OVERRIDE;
+    let mapping = CapabilitySet::SETUID
+        | CapabilitySet::SETGID
+        | CapabilitySet::SETFCAP
+        | CapabilitySet::CHOWN
+        | CapabilitySet::KILL;
     match unprivileged_user() {
         Some(user) if capabilities::has(needed) => Ok(Mode::Root { user }),
-        other => Ok(Mode::User { user: root_becomes(other) }),
+        Some(user) if geteuid() == Uid::ROOT && capabilities::has(mapping) => {
+            Ok(Mode::Mapped { user })
+        }
+        _ => Ok(Mode::User),
     }
 }
 
