@@ -1,6 +1,8 @@
 //! The chain: which line comes next, and what its receipt is. Pure; time and
 //! nonces come from the caller.
 
+use std::io::Write as _;
+
 use crate::{Draft, Hash, Kind, Link, MAX_LINE, Receipt, VERSION};
 
 /// The end of a log: the place and the `prev` of the record to come.
@@ -53,7 +55,7 @@ impl Prepared {
         if kind == Kind::Outcome && draft.of.is_none() {
             return Err(ChainError::NoIntent);
         }
-        let mut body = Vec::with_capacity(512);
+        let mut body = Vec::with_capacity(1024);
         serde_json::to_writer(&mut body, draft).map_err(|_json| ChainError::Json)?;
         // `{…}` becomes `…,`, and `{}` nothing.
         if body.pop() != Some(b'}') || body.is_empty() {
@@ -64,7 +66,7 @@ impl Prepared {
             body.push(b',');
         }
         let nonce = u128::from_be_bytes(nonce);
-        body.extend_from_slice(format!("\"nonce\":\"{nonce:032x}\",").as_bytes());
+        write!(body, "\"nonce\":\"{nonce:032x}\",").map_err(|_io| ChainError::Json)?;
         if body.len() + FRAME > MAX_LINE {
             return Err(ChainError::TooLong(body.len() + FRAME));
         }

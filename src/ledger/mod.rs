@@ -11,6 +11,7 @@ mod error;
 mod group;
 mod life;
 mod log;
+mod nonce;
 mod orphans;
 mod quarantine;
 mod recover;
@@ -32,12 +33,14 @@ use disk::{Folder, Held};
 use group::Group;
 use life::Life;
 use log::Log;
+use nonce::Nonces;
 
 /// A gate's way to the audit log, for all its threads.
 pub struct Ledger {
     boot: String,
     group: Group,
     life: Life,
+    nonces: Nonces,
     /// Intents of this process without an outcome yet.
     open: Mutex<BTreeSet<u64>>,
 }
@@ -85,7 +88,13 @@ impl Ledger {
         log.load()?;
         let life = Life::begin(gates, &boot, log.next())?;
         drop(held);
-        Ok(Self { boot, group: Group::new(log), life, open: Mutex::default() })
+        Ok(Self {
+            boot,
+            group: Group::new(log),
+            life,
+            nonces: Nonces::default(),
+            open: Mutex::default(),
+        })
     }
 
     /// The random identifier of this process's lifetime in every record of
@@ -160,7 +169,7 @@ impl Ledger {
     fn append(&self, kind: Kind, draft: Draft, durable: bool) -> Result<Receipt, Error> {
         let draft = Draft { boot: Some(self.boot.clone()), ..draft };
         // The JSON is made here, by each thread for itself.
-        let record = Prepared::new(kind, &draft, disk::random()?)?;
+        let record = Prepared::new(kind, &draft, self.nonces.next()?)?;
         self.group.append(record, durable)
     }
 
