@@ -117,12 +117,20 @@ impl Chain {
     pub fn append(&mut self, record: &Prepared, time: &str, out: &mut Vec<u8>) -> Receipt {
         let start = out.len();
         let (seq, kind, prev) = (self.next, record.kind.as_str(), self.prev);
-        out.extend_from_slice(
-            format!("{{\"v\":{VERSION},\"seq\":{seq},\"kind\":\"{kind}\",\"t\":\"{time}\",")
-                .as_bytes(),
-        );
+        let first = format!("{{\"v\":{VERSION},\"seq\":{seq}");
+        let place = [
+            first.as_bytes(),
+            b",\"kind\":\"",
+            kind.as_bytes(),
+            b"\",\"t\":\"",
+            time.as_bytes(),
+            b"\",",
+        ];
+        place.iter().for_each(|piece| out.extend_from_slice(piece));
         out.extend_from_slice(&record.body);
-        out.extend_from_slice(format!("\"prev\":\"{prev}\"}}").as_bytes());
+        out.extend_from_slice(b"\"prev\":\"");
+        out.extend_from_slice(&prev.digits());
+        out.extend_from_slice(b"\"}");
         let leaf = Hash::leaf(out.get(start..).unwrap_or_default());
         out.push(b'\n');
         *self = Self { next: seq.saturating_add(1), prev: leaf };

@@ -41,7 +41,7 @@ impl Hash {
     }
 
     /// The text, in ASCII.
-    fn digits(&self) -> [u8; 64] {
+    pub(crate) fn digits(&self) -> [u8; 64] {
         const DIGITS: [u8; 16] = *b"0123456789abcdef";
         let digit = |nibble: u8| DIGITS.get(usize::from(nibble)).copied().unwrap_or_default();
         let mut digits = [0; 64];

@@ -15,6 +15,7 @@ use rustix::{fs::OFlags, io::Errno};
 
 use super::{
     Error,
+    clock::Clock,
     disk::{self, Folder, Held, Id},
     quarantine,
 };
@@ -33,6 +34,7 @@ pub(super) struct Log {
     lock: Arc<File>,
     lock_id: Id,
     boot: String,
+    clock: Clock,
     end: End,
 }
 
@@ -95,6 +97,7 @@ impl Log {
             lock: Arc::new(lock),
             lock_id: Id::of(&stat),
             boot,
+            clock: Clock::default(),
             end: End { chain: Chain::new(), segment: Segment(0), file: None, length: 0 },
         })
     }
@@ -289,7 +292,7 @@ impl Log {
 
     /// Writes `records` at the end that is known to be the end. Under the lock.
     fn write(&mut self, records: &[Prepared]) -> Result<(Vec<Receipt>, Vec<Written>), Error> {
-        let time = format!("{:.6}", jiff::Timestamp::now());
+        let time = self.clock.now();
         let mut receipts = Vec::with_capacity(records.len());
         let mut written = Vec::new();
         let mut rest = records;

@@ -6,6 +6,7 @@
 //! fails that request and every later one. FORMAT.md of the audit crate
 //! specifies the files.
 
+mod clock;
 mod disk;
 mod error;
 mod group;
@@ -166,8 +167,8 @@ impl Ledger {
         Ok(())
     }
 
-    fn append(&self, kind: Kind, draft: Draft, durable: bool) -> Result<Receipt, Error> {
-        let draft = Draft { boot: Some(self.boot.clone()), ..draft };
+    fn append(&self, kind: Kind, mut draft: Draft, durable: bool) -> Result<Receipt, Error> {
+        draft.boot = Some(self.boot.clone());
         // The JSON is made here, by each thread for itself.
         let record = Prepared::new(kind, &draft, self.nonces.next()?)?;
         self.group.append(record, durable)
