@@ -18,6 +18,7 @@ mod common;
 mod crash;
 mod fast_agent;
 mod fast_agent_confined;
+mod fast_agent_editor;
 mod fs;
 mod layers;
 mod ledger;
