@@ -98,7 +98,7 @@ impl Run {
 }
 
 /// Where the virtual environment's interpreter is installed.
-fn python(peers: &Path) -> PathBuf {
+pub(crate) fn python(peers: &Path) -> PathBuf {
     let config = std::fs::read_to_string(peers.join("pyvenv.cfg")).unwrap();
     let home = config.lines().find_map(|line| line.strip_prefix("home = ")).unwrap();
     Path::new(home).parent().unwrap().to_owned()

@@ -26,3 +26,4 @@ mod links;
 mod policy;
 mod races;
 mod sandbox;
+mod typescript;
