@@ -13,6 +13,7 @@ mod acp;
 mod acp_client;
 mod acp_rig;
 mod audit;
+mod audit_alone;
 mod backup;
 mod common;
 mod crash;
