@@ -55,7 +55,8 @@ fn main() {
             let start = Instant::now();
             for _ in 0..DECISIONS {
                 let (operation, access) = (OperationKind::Read, Access::Read);
-                black_box(policy.evaluate(&Query { agent: &agent, operation, access, path }));
+                let query = Query { agent: &agent, operation, access, path };
+                let _ = black_box(policy.evaluate(&query));
             }
             let nanoseconds = start.elapsed().as_nanos() / DECISIONS as u128;
             println!("{name}: {nanoseconds} ns, {path}");

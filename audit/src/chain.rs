@@ -1,8 +1,6 @@
 //! The chain: which line comes next, and what its receipt is. Pure; time and
 //! nonces come from the caller.
 
-use serde::Serialize;
-
 use crate::{Draft, Hash, Kind, Link, MAX_LINE, Receipt, VERSION};
 
 /// The end of a log: the place and the `prev` of the record to come.
@@ -49,26 +47,24 @@ impl Prepared {
     ///
     /// What cannot be in a log, see [`ChainError`].
     pub fn new(kind: Kind, draft: &Draft, nonce: [u8; 16]) -> Result<Self, ChainError> {
-        #[derive(Serialize)]
-        struct Body<'a> {
-            #[serde(flatten)]
-            draft: &'a Draft,
-            nonce: String,
-        }
         if kind == Kind::Unknown {
             return Err(ChainError::UnknownKind);
         }
         if kind == Kind::Outcome && draft.of.is_none() {
             return Err(ChainError::NoIntent);
         }
-        let nonce = format!("{:032x}", u128::from_be_bytes(nonce));
-        let json = serde_json::to_vec(&Body { draft, nonce }).map_err(|_json| ChainError::Json)?;
-        let mut body = json
-            .strip_prefix(b"{")
-            .and_then(|rest| rest.strip_suffix(b"}"))
-            .ok_or(ChainError::Json)?
-            .to_vec();
-        body.push(b',');
+        let mut body = Vec::with_capacity(512);
+        serde_json::to_writer(&mut body, draft).map_err(|_json| ChainError::Json)?;
+        // `{…}` becomes `…,`, and `{}` nothing.
+        if body.pop() != Some(b'}') || body.is_empty() {
+            return Err(ChainError::Json);
+        }
+        body.remove(0);
+        if !body.is_empty() {
+            body.push(b',');
+        }
+        let nonce = u128::from_be_bytes(nonce);
+        body.extend_from_slice(format!("\"nonce\":\"{nonce:032x}\",").as_bytes());
         if body.len() + FRAME > MAX_LINE {
             return Err(ChainError::TooLong(body.len() + FRAME));
         }

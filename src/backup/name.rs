@@ -25,6 +25,11 @@ impl PathKey {
         Self(u128::from_be_bytes(*first))
     }
 
+    /// How the names of the path's entries start.
+    pub(super) fn prefix(self) -> String {
+        format!("{:032x}.", self.0)
+    }
+
     /// The name of the directory that holds the path's entries.
     pub(super) fn shard(self) -> String {
         shard_name((self.0 >> 120) as u8)

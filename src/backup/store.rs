@@ -149,11 +149,7 @@ impl Vault {
     pub(super) fn names_of(&self, key: PathKey) -> Result<Vec<Name>, Error> {
         let Some(shard) = self.shard(&key.shard())? else { return Ok(Vec::new()) };
         let mut names = Vec::new();
-        read_names(shard, |name| {
-            if name.key == key {
-                names.push(name);
-            }
-        })?;
+        read_names(shard, &key.prefix(), |name| names.push(name))?;
         names.sort_unstable_by_key(|name| name.id);
         Ok(names)
     }
@@ -163,7 +159,7 @@ impl Vault {
         let mut names = Vec::new();
         for number in 0..=u8::MAX {
             if let Some(shard) = self.shard(&shard_name(number))? {
-                read_names(shard, |name| names.push(name))?;
+                read_names(shard, "", |name| names.push(name))?;
             }
         }
         names.sort_unstable_by_key(|name| name.id);
@@ -298,11 +294,16 @@ impl Usage {
     }
 }
 
-/// Reads the entries' names in a directory. Other names are nobody's business.
-fn read_names(shard: OwnedFd, mut each: impl FnMut(Name)) -> Result<(), Error> {
+/// Reads the entries' names in a directory that start with `prefix`. Names of
+/// another form are nobody's business.
+fn read_names(shard: OwnedFd, prefix: &str, mut each: impl FnMut(Name)) -> Result<(), Error> {
     for entry in Dir::new(shard).map_err(Error::os("read the vault"))? {
         let entry = entry.map_err(Error::os("read the vault"))?;
-        if let Some(name) = entry.file_name().to_str().ok().and_then(|name| name.parse().ok()) {
+        // Most names in a full directory are of other paths: compare before
+        // taking them apart.
+        if entry.file_name().to_bytes().starts_with(prefix.as_bytes())
+            && let Some(name) = entry.file_name().to_str().ok().and_then(|name| name.parse().ok())
+        {
             each(name);
         }
     }

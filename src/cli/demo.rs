@@ -30,7 +30,7 @@ use super::{
     failure::{Context as _, Exit, Failure},
     local::Parts,
     options::Common,
-    run::plain_cell,
+    run::{Ground, home_below, plain_cell},
 };
 use crate::{
     model::AgentName,
@@ -140,8 +140,9 @@ impl<'a> Demo<'a> {
             state: Some(self.place.state()),
             agent: None,
         })?;
-        let home = super::run::home_below(&self.place.data(), &parts, &agent_name()?);
-        let mut cell = plain_cell(&parts, self.program.clone(), home, Enforcement::Partial);
+        let home = home_below(&self.place.data(), parts.workspace.root(), &agent_name()?);
+        let mut cell =
+            plain_cell(&Ground::from(&parts), self.program.clone(), home, Enforcement::Partial);
         cell.read.push(Grant { path: self.program.clone(), required: true });
         match cell.launch() {
             Ok(pending) => Ok(pending.report.enforcement),
@@ -225,8 +226,8 @@ impl<'a> Demo<'a> {
             None => "unknown".to_owned(),
         };
         self.show.say(format_args!(
-            "\nNo record: what goes past the gate, the kernel refuses. Record 0 says how the\n\
-             agent was confined: {}, self-test {} passed, Landlock ABI {}.",
+            "\n`-`: no record, for it went past the gate; the kernel answered. Record 0 says how\n\
+             the agent was confined: {}, self-test {} passed, Landlock ABI {}.",
             fact("enforcement"),
             fact("selfTest"),
             fact("landlockAbi"),

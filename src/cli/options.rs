@@ -8,16 +8,28 @@ use crate::model::AgentName;
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Common {
     /// The directory that the agent works in
-    #[arg(long, value_name = "DIR", default_value = ".", env = "PORTCULLIS_WORKSPACE")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "DIR",
+        default_value = ".",
+        env = "PORTCULLIS_WORKSPACE"
+    )]
     pub(crate) workspace: PathBuf,
     /// A policy file, or the name of an embedded policy
-    #[arg(long, value_name = "FILE|NAME", default_value = "default", env = "PORTCULLIS_POLICY")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE|NAME",
+        default_value = "default",
+        env = "PORTCULLIS_POLICY"
+    )]
     pub(crate) policy: String,
     /// Where log and backups are kept [default: a directory of the workspace's
     /// own under $XDG_STATE_HOME/portcullis]
-    #[arg(long, value_name = "DIR", env = "PORTCULLIS_STATE")]
+    #[arg(long, global = true, value_name = "DIR", env = "PORTCULLIS_STATE")]
     pub(crate) state: Option<PathBuf>,
     /// The name under which policy and log know the agent
-    #[arg(long, value_name = "NAME", env = "PORTCULLIS_AGENT")]
+    #[arg(long, global = true, value_name = "NAME", env = "PORTCULLIS_AGENT")]
     pub(crate) agent: Option<AgentName>,
 }

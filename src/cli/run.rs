@@ -26,10 +26,10 @@ use super::{
 };
 use crate::{
     model::{AgentName, Door, Session},
-    policy,
+    policy::{self, Policy},
     sandbox::{
-        Cell, Channel, Enforcement, Grant, LaunchError, Network, PendingAgent, stop_signals,
-        take_standard_streams,
+        Cell, Channel, Enforcement, Grant, LaunchError, Network, PendingAgent, not_dumpable,
+        stop_signals, take_standard_streams,
     },
 };
 
@@ -98,6 +98,7 @@ fn parse_reach(text: &str) -> Result<Reach, String> {
 /// Runs the command.
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let signals = stop_signals().or_fail("cannot watch for signals")?;
+    not_dumpable().or_fail("cannot hide this process's memory")?;
     // Said early, with the same words as the gate would use.
     let _ = args.logging.filter()?;
     let parts = Parts::open(&args.common)?;
@@ -106,8 +107,15 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let gate = start_gate(&args, &parts, &session)?;
     let pending = cell.launch().map_err(explain)?;
     warn(&pending);
+    let terminal = parts.policy.agent().terminal;
+    if terminal {
+        eprintln!(
+            "portcullis: warning: the policy lets the agent run commands through the editor's \
+             terminal, which counts as not confined"
+        );
+    }
     let suspects = pending.suspects.clone();
-    let gate = introduce(gate, &pending)?;
+    let gate = introduce(gate, &pending, terminal)?;
     let agent = pending.release().map_err(explain)?;
     let Ended { code, at_once } = Supervisor::new(agent, gate, signals)?.run()?;
     if at_once && code != 0 {
@@ -132,14 +140,28 @@ fn cell(args: &Args, parts: &Parts, session: &Session) -> Result<Cell, Failure> 
         (_, true) => Enforcement::Partial,
         _ => Enforcement::Full,
     };
-    let home = home(parts, &session.agent)?;
-    let mut cell = plain_cell(parts, program.into(), home, floor);
+    let home = home(parts.workspace.root(), &session.agent)?;
+    let mut cell = plain_cell(&Ground::from(parts), program.into(), home, floor);
+    cell.protected = operators_files(&args.common.policy, &parts.policy_files)?;
     cell.arguments = arguments.to_vec();
     cell.environment = environment(&parts.policy.agent().env, &args.agent_env);
     cell.read.extend(named(&args.agent_read)?);
     cell.write.extend(named(&args.agent_write)?);
     cell.network = network(&args.agent_network, cell.network);
     Ok(cell)
+}
+
+/// The policy's files, and the name under which it was given: whoever can
+/// change a link there chooses the next policy.
+pub(super) fn operators_files(
+    reference: &str,
+    policy_files: &[PathBuf],
+) -> Result<Vec<PathBuf>, Failure> {
+    let mut files = policy_files.to_vec();
+    if !files.is_empty() {
+        files.push(std::path::absolute(reference).or_fail("cannot look up the policy")?);
+    }
+    Ok(files)
 }
 
 /// What the operator names on the command line must be there.
@@ -151,14 +173,34 @@ fn named(paths: &[PathBuf]) -> Result<Vec<Grant>, Failure> {
     paths.iter().map(grant).collect()
 }
 
+/// What a cell is made of besides the agent.
+pub(super) struct Ground<'a> {
+    pub(super) policy: &'a Policy,
+    /// The policy's files.
+    pub(super) protected: &'a [PathBuf],
+    pub(super) workspace: &'a Path,
+    pub(super) state: &'a Path,
+}
+
+impl<'a> From<&'a Parts> for Ground<'a> {
+    fn from(parts: &'a Parts) -> Self {
+        Self {
+            policy: &parts.policy,
+            protected: &parts.policy_files,
+            workspace: parts.workspace.root(),
+            state: &parts.state_path,
+        }
+    }
+}
+
 /// The cell that the policy alone gives a program, without environment.
 pub(super) fn plain_cell(
-    parts: &Parts,
+    ground: &Ground<'_>,
     program: PathBuf,
     home: PathBuf,
     floor: Enforcement,
 ) -> Cell {
-    let agent = parts.policy.agent();
+    let agent = ground.policy.agent();
     let grants = |paths: &[String]| {
         paths.iter().map(|path| Grant { path: path.into(), required: false }).collect()
     };
@@ -166,9 +208,9 @@ pub(super) fn plain_cell(
         program: program.into(),
         arguments: Vec::new(),
         environment: BTreeMap::new(),
-        workspace: parts.workspace.root().to_owned(),
-        state: parts.state_path.clone(),
-        protected: parts.policy_files.clone(),
+        workspace: ground.workspace.to_owned(),
+        state: ground.state.to_owned(),
+        protected: ground.protected.to_vec(),
         home,
         read: grants(&agent.read),
         write: grants(&agent.write),
@@ -217,16 +259,15 @@ fn network(options: &[Reach], policy: Network) -> Network {
 }
 
 /// The agent's home directory: `$XDG_DATA_HOME/portcullis/homes/WORKSPACE/AGENT`.
-pub(super) fn home(parts: &Parts, agent: &AgentName) -> Result<PathBuf, Failure> {
+pub(super) fn home(workspace: &Path, agent: &AgentName) -> Result<PathBuf, Failure> {
     let directories = etcetera::base_strategy::Xdg::new()
         .or_fail("cannot find a place for the agent's home directory")?;
-    Ok(home_below(&directories.data_dir(), parts, agent))
+    Ok(home_below(&directories.data_dir(), workspace, agent))
 }
 
 /// The same where `data` stands for `$XDG_DATA_HOME`.
-pub(super) fn home_below(data: &Path, parts: &Parts, agent: &AgentName) -> PathBuf {
-    let slug = state::slug(parts.workspace.root());
-    data.join("portcullis/homes").join(slug).join(agent.as_str())
+pub(super) fn home_below(data: &Path, workspace: &Path, agent: &AgentName) -> PathBuf {
+    data.join("portcullis/homes").join(state::slug(workspace)).join(agent.as_str())
 }
 
 fn start_gate(args: &Args, parts: &Parts, session: &Session) -> Result<Gate, Failure> {
@@ -265,14 +306,20 @@ fn start_gate(args: &Args, parts: &Parts, session: &Session) -> Result<Gate, Fai
 
 /// Hands the waiting agent's streams to the gate, and returns when the start
 /// is on record.
-fn introduce(mut gate: Gate, pending: &PendingAgent) -> Result<Gate, Failure> {
+fn introduce(mut gate: Gate, pending: &PendingAgent, terminal: bool) -> Result<Gate, Failure> {
     if let gate::Progress::Confined { dropped_capabilities: true } = gate.next()? {
         eprintln!(
             "portcullis: note: started as root: agent and gate gave up its powers; \
              files of other users may be out of reach"
         );
     }
-    let agent = gate::Agent { facts: pending.report.facts() };
+    let mut facts = pending.report.facts();
+    if terminal {
+        // Whatever the kernel enforces, the agent has a way round it.
+        facts.insert("enforcement".to_owned(), Enforcement::None.as_str().into());
+        facts.insert("terminal".to_owned(), true.into());
+    }
+    let agent = gate::Agent { facts };
     gate.channel()
         .send(&agent, &[pending.stdin.as_fd(), pending.stdout.as_fd(), pending.stderr.as_fd()])
         .or_fail("cannot hand the agent to the gate")?;

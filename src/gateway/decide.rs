@@ -4,7 +4,7 @@ use super::error::Failure;
 use crate::{
     backup::{self, EntryKind, Trail, Vault},
     model::{Access, AgentName, OperationKind, WorkspacePath},
-    policy::{Decision, Effect, ObjectKind, Policy, Query},
+    policy::{Decision, Effect, Object, ObjectKind, Policy, Query},
     workspace::{Resolved, TempName, Walked, Workspace},
 };
 
@@ -43,22 +43,32 @@ impl Decider<'_> {
     /// Asks about the object that a path turned out to mean.
     pub(super) fn resolved(&self, resolved: &Resolved) -> Result<Decision, Failure> {
         let allowed = self.names(resolved.path())?;
-        self.objects(resolved, self.operation.accesses())?;
+        self.objects(resolved.path(), &resolved.object(), self.operation.accesses())?;
         Ok(allowed)
     }
 
-    /// Asks about the object of a rename's new name.
-    pub(super) fn target(&self, resolved: &Resolved) -> Result<Decision, Failure> {
+    /// Asks about a rename's new name, and about what is there or will be.
+    pub(super) fn target(&self, resolved: &Resolved, moving: &Object) -> Result<Decision, Failure> {
         let allowed = self.all([self.name(Access::Write, resolved.path())].into_iter())?;
-        self.objects(resolved, &[Access::Write])?;
+        let object = match resolved.object() {
+            Object { kind: ObjectKind::Missing, through_symlink, .. } => {
+                Object { through_symlink, links: 1, ..*moving }
+            }
+            there => there,
+        };
+        self.objects(resolved.path(), &object, &[Access::Write])?;
         Ok(allowed)
     }
 
-    fn objects(&self, resolved: &Resolved, accesses: &[Access]) -> Result<(), Failure> {
-        let object = resolved.object();
-        let decisions = accesses.iter().map(|access| {
-            self.policy.evaluate_object(&self.query(*access, resolved.path()), &object)
-        });
+    fn objects(
+        &self,
+        path: &WorkspacePath,
+        object: &Object,
+        accesses: &[Access],
+    ) -> Result<(), Failure> {
+        let decisions = accesses
+            .iter()
+            .map(|access| self.policy.evaluate_object(&self.query(*access, path), object));
         self.all(decisions).map(drop)
     }
 

@@ -14,7 +14,7 @@ use crate::{
     backup::{Meta, Saved, Vault},
     model::{Access, Operation, Session, WorkspacePath},
     ops::{self, Change, Committed, Context, Sealed, Source, prepare},
-    policy::ObjectKind,
+    policy::{Object, ObjectKind},
     workspace::{Follow, Permit, Resolved},
 };
 
@@ -70,7 +70,7 @@ impl<'a> Turn<'a> {
             }
             Operation::Rename { to, .. } => {
                 let permit = permit(draft)?;
-                let target = self.rename_target(&decider, draft, to)?;
+                let target = self.rename_target(&decider, draft, to, &permit.object())?;
                 let tree = match permit.object().kind {
                     ObjectKind::Directory => self.gate.workspace.walk(permit.path())?,
                     _ => Vec::new(),
@@ -115,13 +115,14 @@ impl<'a> Turn<'a> {
         decider: &Decider<'_>,
         draft: &mut Draft,
         to: &WorkspacePath,
+        moving: &Object,
     ) -> Result<Permit, Failure> {
         let asked = decider.name(Access::Write, to);
         if !asked.is_allow() {
             return Err(Failure::Denied(Box::new(asked)));
         }
         let resolved = self.gate.workspace.resolve(to, Follow::No)?;
-        let decision = decider.target(&resolved)?;
+        let decision = decider.target(&resolved, moving)?;
         self.count_ancestors(decider, &resolved, draft)?;
         Permit::new(resolved, decision).map_err(|denied| Failure::Denied(Box::new(denied)))
     }

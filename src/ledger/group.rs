@@ -21,6 +21,10 @@ use super::{
     log::{Log, Written},
 };
 
+/// How often a thread lets others run before it leads a group smaller than the
+/// last one was.
+const PATIENCE: u32 = 8;
+
 pub(super) struct Group {
     log: Mutex<Log>,
     state: Mutex<State>,
@@ -33,6 +37,8 @@ struct State {
     /// Written, to be synced.
     written: Vec<(Arc<Slot>, Receipt)>,
     files: Vec<Written>,
+    /// How many records the last sync was for.
+    group: usize,
     /// A thread writes, a thread syncs.
     writing: bool,
     syncing: bool,
@@ -103,6 +109,7 @@ impl Group {
             return Err(error.clone());
         }
         state.waiting.push((Arc::clone(&slot), record));
+        let mut patience = PATIENCE;
         loop {
             if let Some(result) = slot.done.get() {
                 return result.clone();
@@ -110,6 +117,15 @@ impl Group {
             let is_written = slot.is_written.load(Ordering::Relaxed);
             let may_write = !state.writing && (!durable || !state.syncing);
             state = if !is_written && may_write {
+                if durable && patience > 0 && state.waiting.len() < state.group {
+                    // Those whom the last sync released are on their way back:
+                    // without them the first one would sync for itself alone.
+                    patience -= 1;
+                    drop(state);
+                    thread::yield_now();
+                    state = self.state();
+                    continue;
+                }
                 self.write(state)
             } else if is_written && !state.syncing {
                 self.sync(state)
@@ -178,6 +194,7 @@ impl Group {
         state.syncing = true;
         let written = mem::take(&mut state.written);
         let files = mem::take(&mut state.files);
+        state.group = written.len();
         drop(state);
         let result = files.iter().try_for_each(Written::sync);
         if let Err(error) = &result {

@@ -163,7 +163,7 @@ fn settle_removal(parent: &Parent, remains: &Remains) -> Result<Resolution, Erro
         && let Some(aside) = hash_of(parent, temp.as_str())?
     {
         // It was not yet compared with what the vault holds.
-        swap::put_back(parent, temp)?;
+        swap::put_back((parent, temp.as_str()), (parent, parent.name()))?;
         return Ok(if Some(aside) == remains.before {
             Resolution::RolledBack
         } else {

@@ -116,7 +116,7 @@ impl Change for Removal<'_> {
         self.context.workspace.confirm(&parent, path)?;
         move_aside(&parent, temp)?;
         if !expected.is_at(&parent, temp.as_str()) {
-            swap::put_back(&parent, temp)?;
+            swap::put_back((&parent, temp.as_str()), (&parent, parent.name()))?;
             return Err(Error::Conflict);
         }
         let condemned = condemn(&parent, temp)?;

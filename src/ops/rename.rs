@@ -10,7 +10,7 @@ use rustix::{
 
 use super::{
     Change, Committed, Context, Error, Facts, Sealed, parents,
-    swap::{self, Expected},
+    swap::{self, Expected, Undone},
 };
 use crate::{
     backup::{Origin, Saved},
@@ -153,8 +153,8 @@ fn exchange(
     moving: Identity,
     replaced: &Expected,
 ) -> Result<(), Error> {
-    let exchange = || renameat_with(old, old.name(), new, new.name(), RenameFlags::EXCHANGE);
-    match exchange() {
+    let (from, to) = ((old, old.name()), (new, new.name()));
+    match swap::exchange(from, to) {
         Ok(()) => {}
         Err(Errno::NOENT) => return Err(Error::Conflict),
         Err(errno) => return Err(workspace::Error::os("exchange the files")(errno).into()),
@@ -163,6 +163,8 @@ fn exchange(
     if moved && replaced.is_at(old, old.name()) {
         return swap::unlink(old, old.name());
     }
-    exchange().map_err(workspace::Error::os("exchange the files back"))?;
+    if let Undone::Stale = swap::undo(from, to, moving)? {
+        swap::unlink(old, old.name())?;
+    }
     Err(Error::Conflict)
 }

@@ -3,7 +3,7 @@
 //! put back rather than lost. Advisory locks would prove nothing: nobody else
 //! takes them.
 
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 
 use portcullis_audit::Hash;
 use rustix::{
@@ -11,7 +11,7 @@ use rustix::{
     io::Errno,
 };
 
-use super::{Error, remove};
+use super::Error;
 use crate::{
     backup::{content_hash, fingerprint},
     policy::ObjectKind,
@@ -19,8 +19,8 @@ use crate::{
 };
 
 /// How often an exchange that another process disturbs is undone before the
-/// gate gives up and leaves the object under its temporary name.
-const UNDO_ROUNDS: usize = 8;
+/// gate gives up and gives the object a name of its own.
+const UNDO_ROUNDS: usize = 1000;
 
 /// What an object must be for a change to be allowed to displace it.
 #[derive(Debug, Clone, Copy)]
@@ -74,60 +74,89 @@ pub(super) fn replace(
     new: Identity,
     old: &Expected,
 ) -> Result<(), Error> {
-    let exchange =
-        || renameat_with(parent, temp.as_str(), parent, parent.name(), RenameFlags::EXCHANGE);
-    match exchange() {
+    let (spare, name) = ((parent, temp.as_str()), (parent, parent.name()));
+    match exchange(spare, name) {
         Ok(()) => {}
         Err(Errno::NOENT) => return Err(Error::Conflict),
         Err(errno) => return Err(workspace::Error::os("exchange the files")(errno).into()),
     }
     if old.is_at(parent, temp.as_str()) {
-        return remove_replaced(parent, temp);
+        return unlink(parent, temp.as_str());
     }
-    for _ in 0..UNDO_ROUNDS {
-        match exchange() {
-            Ok(()) if parent.stat(temp.as_str()).is_ok_and(|out| out.identity == new) => {
-                remove::delete(parent, temp.as_str())?;
-                return Err(Error::Conflict);
-            }
-            // Somebody replaced ours meanwhile: theirs goes back, once more.
-            Ok(()) => {}
-            Err(_) => {
-                put_back(parent, temp)?;
-                return Err(Error::Conflict);
-            }
-        }
+    match undo(spare, name, new)? {
+        Undone::Ours | Undone::Stale => unlink(parent, temp.as_str())?,
+        Undone::Moved => {}
     }
     Err(Error::Conflict)
 }
 
-/// Removes what was proven to be in the vault. A directory is marked first:
-/// half removed it would look like something else that came in the way.
-fn remove_replaced(parent: &Parent, temp: &TempName) -> Result<(), Error> {
-    if parent.stat(temp.as_str())?.kind != ObjectKind::Directory {
-        return unlink(parent, temp.as_str());
+/// An entry of an open directory.
+pub(super) type Entry<'a> = (&'a Parent, &'a str);
+
+/// Exchanges two entries.
+pub(super) fn exchange(one: Entry<'_>, other: Entry<'_>) -> Result<(), Errno> {
+    renameat_with(one.0, one.1, other.0, other.1, RenameFlags::EXCHANGE)
+}
+
+/// What lies at the spare name after an exchange was undone.
+pub(super) enum Undone {
+    /// What we had put at the name.
+    Ours,
+    /// An object of another process that it has replaced since by itself.
+    Stale,
+    /// Nothing: what was there got a name of its own.
+    Moved,
+}
+
+/// Undoes an exchange that brought out something unexpected, so that the
+/// newest object that another process gave the name ends there.
+///
+/// An exchange that brings out something else than what was last put there
+/// brings out something newer, which must go back; what comes out for it is
+/// then stale. Handles pin the objects: an inode number alone could be given
+/// to another one meanwhile. `ours` must be pinned by the caller.
+///
+/// # Errors
+/// As the system says; the object then still has its spare name.
+pub(super) fn undo(spare: Entry<'_>, name: Entry<'_>, ours: Identity) -> Result<Undone, Error> {
+    let pin = || -> Result<(Identity, OwnedFd), Error> {
+        let handle = spare.0.open(spare.1, OFlags::PATH | OFlags::NOFOLLOW)?;
+        Ok((Stat::of(&handle)?.identity, handle))
+    };
+    let mut put = (ours, None);
+    let mut held = pin()?;
+    for _ in 0..UNDO_ROUNDS {
+        if exchange(spare, name).is_err() {
+            break;
+        }
+        let out = pin()?;
+        if out.0 == put.0 {
+            return Ok(if put.0 == ours { Undone::Ours } else { Undone::Stale });
+        }
+        put = (held.0, Some(held.1));
+        held = out;
     }
-    let condemned = remove::condemn(parent, temp)?;
-    remove::delete(parent, condemned.as_str())
+    put_back(spare, name)?;
+    Ok(Undone::Moved)
 }
 
 /// Gives an object that was moved aside its name back, or a name beside it
 /// when somebody else took that meanwhile.
 ///
 /// # Errors
-/// As the system says; the object then still has its temporary name.
-pub(super) fn put_back(parent: &Parent, temp: &TempName) -> Result<(), Error> {
-    let back =
-        |name: &str| renameat_with(parent, temp.as_str(), parent, name, RenameFlags::NOREPLACE);
-    match back(parent.name()) {
+/// As the system says; the object then still has its spare name.
+pub(super) fn put_back(spare: Entry<'_>, name: Entry<'_>) -> Result<(), Error> {
+    let back = |to: &str| renameat_with(spare.0, spare.1, name.0, to, RenameFlags::NOREPLACE);
+    match back(name.1) {
         Err(Errno::EXIST) => {
-            let random = temp.as_str().get(12..20).unwrap_or("0");
-            back(&format!("{}.conflict-{random}", parent.name()))
+            let fresh = TempName::new()?;
+            let random = fresh.as_str().get(12..20).unwrap_or("0");
+            back(&format!("{}.conflict-{random}", name.1))
         }
         other => other,
     }
     .map_err(workspace::Error::os("put the object back"))?;
-    Ok(parent.sync()?)
+    Ok(name.0.sync()?)
 }
 
 /// Removes the entry `name`, which is no directory.

@@ -121,3 +121,48 @@ pub fn questions<'a>(
     }
     questions
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::{PolicySource, compile};
+
+    fn path(text: &str) -> WorkspacePath {
+        WorkspacePath::parse(text).unwrap()
+    }
+
+    #[test]
+    fn what_may_not_be_read_may_not_be_renamed_to_where_it_may() {
+        let text = "schema = 1\n[allowedPaths]\nread = [\"open/**\"]\nwrite = [\"**\"]\nremove = [\"**\"]\n";
+        let policy = compile(&PolicySource::from_text("p", text)).unwrap();
+        let agent = "agent".parse().unwrap();
+        let rename = |from: &str, to: &str| {
+            policy.decide(&agent, OperationKind::Rename, &path(from), Some(&path(to)), None)
+        };
+        assert_eq!(rename("closed/a", "open/a").rule, "allowedPaths.read");
+        assert!(!rename("closed/a", "open/a").is_allow());
+        assert!(rename("closed/a", "closed/b").is_allow());
+        assert!(rename("open/a", "closed/a").is_allow());
+    }
+
+    #[test]
+    fn content_is_judged_to_its_end() {
+        let text = "schema = 1\n[files]\nmaxReadSize = \"1KiB\"\nbinary = { write = \"base64\" }\n";
+        let policy = compile(&PolicySource::from_text("p", text)).unwrap();
+        let agent = "agent".parse().unwrap();
+        let judge = |access, content: &[u8]| {
+            let operation = OperationKind::Edit;
+            let query = Query { agent: &agent, operation, access, path: &path("a") };
+            policy.evaluate_content(&query, content).rule
+        };
+        let mut late = vec![b'a'; 1024];
+        assert_eq!(judge(Access::Read, &late), "files");
+        *late.last_mut().unwrap() = 0;
+        assert_eq!(judge(Access::Read, &late), "files.binary.read");
+        assert_eq!(judge(Access::Write, &late), "files");
+        assert!(policy.binary_as_base64(Access::Write) && !policy.binary_as_base64(Access::Read));
+        late.push(b'a');
+        assert_eq!(judge(Access::Read, &late), "files.maxReadSize");
+        assert_eq!(policy.max_size(Access::Read), 1024);
+    }
+}

@@ -76,13 +76,16 @@ impl Policy {
             }));
         if object.is_some() {
             let outcome = self.walk(&OBJECTS, &subject, object, true, |stage, verdict| {
-                stages.push(self.report(stage, verdict));
+                // A stage that has spoken about the name is told again only
+                // when the object changes its mind.
+                if !NAMES.contains(&stage) || !matches!(verdict, Verdict::Pass) {
+                    stages.push(self.report(stage, verdict));
+                }
             });
             if let (true, (Effect::Deny, Some(finding))) = (decision.is_allow(), outcome) {
                 decision = finding.decision(Effect::Deny, self);
             }
         } else {
-            // The last one has spoken about the name already.
             let needing = OBJECTS.iter().filter(|stage| !NAMES.contains(stage));
             stages.extend(needing.map(|stage| open(stage.as_str(), "depends on what is there")));
         }

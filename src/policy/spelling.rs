@@ -8,7 +8,7 @@
 
 use std::borrow::Cow;
 
-use unicode_normalization::UnicodeNormalization as _;
+use unicode_normalization::{UnicodeNormalization as _, is_nfc};
 
 use crate::model::{WorkspacePath, is_hidden_character};
 
@@ -45,27 +45,40 @@ pub(super) fn fold(text: &str) -> Cow<'_, str> {
             Cow::Borrowed(text)
         };
     }
-    // Lower, upper, lower: `ẞ`, `ß` and `SS` all become `ss`, `ſ` becomes `s`.
-    let folded = text
-        .nfc()
-        .flat_map(char::to_lowercase)
-        .flat_map(char::to_uppercase)
-        .flat_map(char::to_lowercase);
-    Cow::Owned(folded.nfc().collect())
+    let text = compose(Cow::Borrowed(text));
+    let mut folded = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_ascii() {
+            folded.push(c.to_ascii_lowercase());
+        } else {
+            // Lower, upper, lower: `ẞ`, `ß` and `SS` become `ss`, `ſ` becomes `s`.
+            let upper = c.to_lowercase().flat_map(char::to_uppercase);
+            folded.extend(upper.flat_map(char::to_lowercase));
+        }
+    }
+    compose(Cow::Owned(folded))
+}
+
+/// Normal form C.
+fn compose(text: Cow<'_, str>) -> Cow<'_, str> {
+    if is_nfc(&text) { text } else { Cow::Owned(text.nfc().collect()) }
 }
 
 fn needs_cleaning(folded: &str) -> bool {
-    if !folded.is_ascii() {
-        return true;
-    }
-    let mut last = b'/';
-    for byte in folded.bytes() {
-        if (byte == b'/' && matches!(last, b'.' | b' ')) || byte.is_ascii_control() {
+    let mut last = '/';
+    for c in folded.chars() {
+        let ends = c == '/' && is_trailing(last);
+        if ends || is_hidden_character(c) || is_separator_look_alike(c) {
             return true;
         }
-        last = byte;
+        last = c;
     }
-    matches!(last, b'.' | b' ')
+    is_trailing(last)
+}
+
+/// Whether a name means the same without `c` at its end.
+fn is_trailing(c: char) -> bool {
+    c == '.' || c.is_whitespace()
 }
 
 fn clean(folded: &str) -> String {
@@ -76,7 +89,7 @@ fn clean(folded: &str) -> String {
         .collect();
     let mut cleaned = String::with_capacity(visible.len());
     for component in visible.split('/').filter(|component| !component.is_empty()) {
-        let trimmed = component.trim_end_matches(|c: char| c == '.' || c.is_whitespace());
+        let trimmed = component.trim_end_matches(is_trailing);
         if !cleaned.is_empty() {
             cleaned.push('/');
         }

@@ -29,7 +29,10 @@ use super::{
     mounts::{self, Mounts},
     overlap::{OverlapError, Territory},
     requirements, selftest,
-    spec::{self, Cell, Enforcement, Enter, Go, Init, Launch, Mode, Network, News, Report, Target},
+    spec::{
+        self, Cell, Enforcement, Enter, Go, INNER_USER, Init, Launch, Mapped, Mode, Network, News,
+        Report, Target,
+    },
     stage::Stage,
 };
 
@@ -149,7 +152,11 @@ impl Cell {
         let path = std::env::var_os("PATH");
         let program = hint::find(&self.program, path.as_deref(), &directory)?;
         if self.floor > Enforcement::None
-            && let Some(inside) = program.needs.iter().find(|p| p.starts_with(&workspace))
+            && let Some(inside) = program
+                .needs
+                .iter()
+                .chain(program.links.iter().map(|(link, _)| link))
+                .find(|path| path.starts_with(&workspace))
         {
             return Err(LaunchError::InWorkspace(inside.clone()));
         }
@@ -195,7 +202,7 @@ impl Cell {
         let inner = launcher::inner_ids(geteuid().as_raw(), getegid().as_raw());
         let seen = match mode {
             Mode::Root { user } => (user, user),
-            Mode::User { user: Some(user) } => (user, user),
+            Mode::Mapped { .. } => (INNER_USER, INNER_USER),
             _ => inner,
         };
         let launch = Launch { mode, private_network: self.network == Network::None };
@@ -203,17 +210,25 @@ impl Cell {
         let enter = self.enter(prepared, &home, mode, trap.bait())?;
         let sent = (|| {
             channel.send(&launch, &[])?;
+            if let Mode::Mapped { user } = mode
+                && let Some(news) = map(&channel, child.0.id(), user)?
+            {
+                return Ok(Some(news));
+            }
             channel.send(&init, &[])?;
             let descriptors =
                 [streams.stdin.as_fd(), streams.stdout.as_fd(), streams.stderr.as_fd()];
-            channel.send(&enter, &descriptors)
+            channel.send(&enter, &descriptors)?;
+            Ok(None)
         })();
-        // A stage that failed early did not wait for the rest; it says why.
-        let (news, _) = match (channel.receive_within(PATIENCE), sent) {
-            (Ok(news), _) => news,
-            (Err(_), Err(error)) | (Err(error), Ok(())) => {
-                return Err(LaunchError::Channel(error).into());
-            }
+        let news = match sent {
+            Ok(Some(news)) => news,
+            Ok(None) => channel.receive_within(PATIENCE).map_err(LaunchError::Channel)?.0,
+            // A stage that failed early did not wait for the rest; it says why.
+            Err(error) => match channel.receive_within(PATIENCE) {
+                Ok((news, _)) => news,
+                Err(_) => return Err(LaunchError::Channel(error).into()),
+            },
         };
         let report = match news {
             News::Ready(report) => report,
@@ -226,8 +241,8 @@ impl Cell {
             News::Failed { stage, error, .. } => {
                 return Err(LaunchError::Stage(stage, error).into());
             }
-            News::NotExecuted { errno } => {
-                return Err(LaunchError::NotExecuted(io::Error::from_raw_os_error(errno)).into());
+            News::NotExecuted { .. } | News::Unmapped => {
+                return Err(LaunchError::Channel(ChannelError::Closed).into());
             }
         };
         if report.surprises().next().is_some() {
@@ -335,7 +350,9 @@ impl PendingAgent {
                 Err(LaunchError::NotExecuted(io::Error::from_raw_os_error(errno)))
             }
             Ok((News::Failed { stage, error, .. }, _)) => Err(LaunchError::Stage(stage, error)),
-            Ok((News::Ready(_), _)) => Err(LaunchError::Channel(ChannelError::Closed)),
+            Ok((News::Ready(_) | News::Unmapped, _)) => {
+                Err(LaunchError::Channel(ChannelError::Closed))
+            }
             Err(e) => Err(e.into()),
         }
     }
@@ -385,6 +402,19 @@ impl Drop for Running {
         // Already waited for is fine; there is nobody to tell otherwise.
         let _ = self.0.kill();
         let _ = self.0.wait();
+    }
+}
+
+/// Maps the users of the first stage's new namespace, once it is in there; or
+/// gives what it said instead.
+fn map(channel: &Channel, stage: u32, user: u32) -> Result<Option<News>, ChannelError> {
+    match channel.receive_within(PATIENCE)?.0 {
+        News::Unmapped => {
+            launcher::map_ids_of(stage, user).map_err(|e| ChannelError::Io("map users for", e))?;
+            channel.send(&Mapped, &[])?;
+            Ok(None)
+        }
+        other => Ok(Some(other)),
     }
 }
 

@@ -22,7 +22,7 @@ use super::{
     process,
     seccomp::{self, Purpose},
     selftest::{self, Confinement},
-    spec::{Enforcement, Enter, Go, Mode, News, Report, RootReady},
+    spec::{Enforcement, Enter, Go, News, Report, RootReady},
     stage::{StageError, failed},
 };
 
@@ -108,8 +108,7 @@ fn confine(
     chdir(&spec.workspace)
         .or_else(|_| chdir(&spec.home))
         .map_err(failed("enter the workspace's path"))?;
-    let becomes = if let Mode::Root { user } = spec.mode { Some(user) } else { None };
-    capabilities::drop_all(becomes).map_err(failed("become an unprivileged user"))?;
+    capabilities::drop_all(spec.mode.becomes()).map_err(failed("become an unprivileged user"))?;
     process::die_with_parent().map_err(failed("follow the init"))?;
     let applied = restrict_files(spec)?;
     let confinement = Confinement {

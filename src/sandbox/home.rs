@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rustix::fs::{Gid, Mode, OFlags, Uid, fchown, fstat, mkdir, open};
+use rustix::fs::{Gid, Mode, OFlags, Uid, fchmod, fchown, fstat, mkdir, open};
 
 use super::mounts;
 
@@ -30,8 +30,10 @@ pub(super) fn temporary(home: &Path, owner: Option<u32>) -> Result<PathBuf, Home
 fn make(path: &Path, owner: Option<u32>) -> io::Result<()> {
     let mut above: Vec<_> = path.ancestors().collect();
     above.reverse();
+    // Another user must pass through to its own directory.
+    let mode = if owner.is_some() { Mode::from_raw_mode(0o711) } else { Mode::RWXU };
     for directory in above {
-        match mkdir(directory, Mode::RWXU) {
+        match mkdir(directory, mode) {
             Ok(()) | Err(rustix::io::Errno::EXIST) => {}
             Err(e) if rustix::fs::stat(directory).is_err() => return Err(e.into()),
             Err(_) => {}
@@ -39,8 +41,12 @@ fn make(path: &Path, owner: Option<u32>) -> io::Result<()> {
     }
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let handle = open(path, flags, Mode::empty())?;
+    let facts = fstat(&handle)?;
+    if facts.st_mode & 0o7777 != 0o700 {
+        fchmod(&handle, Mode::RWXU)?;
+    }
     if let Some(owner) = owner
-        && fstat(&handle)?.st_uid != owner
+        && facts.st_uid != owner
     {
         fchown(&handle, Some(Uid::from_raw(owner)), Some(Gid::from_raw(owner)))?;
     }

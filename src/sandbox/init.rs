@@ -79,8 +79,7 @@ fn start(channel: &Channel) -> Result<Started, StageError> {
 /// Becomes the agent's user, without any capability; what remains is the right
 /// to signal it.
 fn give_up(mode: Mode) -> io::Result<()> {
-    let becomes = if let Mode::Root { user } = mode { Some(user) } else { None };
-    capabilities::drop_all(becomes)?;
+    capabilities::drop_all(mode.becomes())?;
     process::not_dumpable()?;
     // Changing the user undid it.
     if mode.is_full() { process::die_with_parent() } else { Ok(()) }

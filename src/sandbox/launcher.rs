@@ -14,7 +14,7 @@ use std::{
 
 use nix::sched::{CloneFlags, unshare};
 use rustix::{
-    process::{DumpableBehavior, Pid, getegid, geteuid, set_dumpable_behavior},
+    process::{Pid, getegid, geteuid},
     thread::CapabilitySet,
 };
 
@@ -22,7 +22,7 @@ use super::{
     capabilities,
     channel::Channel,
     process::{self, Toward},
-    spec::{Launch, Mode},
+    spec::{INNER_USER, Launch, Mapped, Mode, News},
     stage::{Stage, StageError, failed},
 };
 
@@ -60,7 +60,7 @@ struct Launched {
 fn launch(channel: &Channel, parent: u32) -> Result<Launched, StageError> {
     process::die_with(parent).map_err(failed("follow the broker"))?;
     let (launch, _) = channel.receive::<Launch>()?;
-    separate(&launch)?;
+    separate(channel, &launch)?;
     if !launch.mode.is_full() {
         process::adopt_orphans().map_err(failed("adopt the agent's orphans"))?;
     }
@@ -81,15 +81,10 @@ fn launch(channel: &Channel, parent: u32) -> Result<Launched, StageError> {
     Ok(Launched { mode: launch.mode, init: pid, lifeline: lifeline.into(), signals })
 }
 
-fn separate(launch: &Launch) -> Result<(), StageError> {
-    if let Some(user) = launch.mode.user()
-        && !matches!(launch.mode, Mode::Root { .. })
-    {
+fn separate(channel: &Channel, launch: &Launch) -> Result<(), StageError> {
+    if let Mode::Partial { user: Some(user) } = launch.mode {
         capabilities::become_user(user, user).map_err(failed("become an unprivileged user"))?;
         process::die_with_parent().map_err(failed("follow the broker"))?;
-        // Changing the user made this process's own `/proc` files root's.
-        set_dumpable_behavior(DumpableBehavior::Dumpable)
-            .map_err(failed("become an unprivileged user"))?;
     }
     if !launch.mode.is_full() {
         return Ok(());
@@ -103,20 +98,38 @@ fn separate(launch: &Launch) -> Result<(), StageError> {
         flags |= CloneFlags::CLONE_NEWNET;
     }
     let namespaces = |e: io::Error| StageError::Namespaces("make namespaces", e.to_string());
-    if let Mode::User { .. } = launch.mode {
-        let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
-        unshare(flags | CloneFlags::CLONE_NEWUSER).map_err(|e| namespaces(e.into()))?;
-        map_ids(uid, gid).map_err(namespaces)?;
-        capabilities::make_ambient().map_err(|e| namespaces(e.into()))?;
-    } else {
-        unshare(flags).map_err(|e| namespaces(e.into()))?;
+    match launch.mode {
+        Mode::User => {
+            let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
+            unshare(flags | CloneFlags::CLONE_NEWUSER).map_err(|e| namespaces(e.into()))?;
+            map_ids(uid, gid).map_err(namespaces)?;
+            // Or they would be lost when the init is executed.
+            capabilities::make_ambient().map_err(|e| namespaces(e.into()))?;
+        }
+        Mode::Mapped { .. } => {
+            unshare(flags | CloneFlags::CLONE_NEWUSER).map_err(|e| namespaces(e.into()))?;
+            channel.send(&News::Unmapped, &[])?;
+            let (Mapped, _) = channel.receive()?;
+        }
+        _ => unshare(flags).map_err(|e| namespaces(e.into()))?,
+    }
+    Ok(())
+}
+
+/// Maps the broker's user, as root, and the agent's `user`, for a process that
+/// is in a new user namespace. Only a privileged process may map two.
+pub(super) fn map_ids_of(process: u32, user: u32) -> io::Result<()> {
+    let own = [("uid_map", geteuid().as_raw()), ("gid_map", getegid().as_raw())];
+    for (map, own) in own {
+        let text = format!("0 {own} 1\n{INNER_USER} {user} 1\n");
+        std::fs::write(format!("/proc/{process}/{map}"), text)?;
     }
     Ok(())
 }
 
 /// Maps one user and one group, this process's own. Both keep their numbers,
 /// except root, which the agent must not take itself for.
-fn map_ids(uid: u32, gid: u32) -> io::Result<()> {
+pub(super) fn map_ids(uid: u32, gid: u32) -> io::Result<()> {
     let (inner_uid, inner_gid) = inner_ids(uid, gid);
     std::fs::write("/proc/self/setgroups", "deny")?;
     std::fs::write("/proc/self/uid_map", format!("{inner_uid} {uid} 1\n"))?;
@@ -125,6 +138,6 @@ fn map_ids(uid: u32, gid: u32) -> io::Result<()> {
 
 /// The ids that the agent sees when it runs as `uid` and `gid` outside.
 pub(super) fn inner_ids(uid: u32, gid: u32) -> (u32, u32) {
-    let not_root = |id| if id == 0 { 1000 } else { id };
+    let not_root = |id| if id == 0 { INNER_USER } else { id };
     (not_root(uid), not_root(gid))
 }

@@ -200,9 +200,6 @@ impl Layout {
                 nodes.insert(file.to_owned(), Node::Copy);
             }
         }
-        for (path, text) in generated(plan.user) {
-            nodes.insert(path.into(), Node::Text(text));
-        }
         nodes.insert("/tmp".into(), Node::Empty { mode: plan.temporary_mode, writable: true });
         nodes.insert("/dev".into(), Node::Empty { mode: 0o755, writable: false });
         nodes.insert("/dev/shm".into(), Node::Empty { mode: plan.temporary_mode, writable: true });
@@ -221,6 +218,10 @@ impl Layout {
         }
         for resolved in plan.write {
             bind(&mut nodes, resolved, true, mounts)?;
+        }
+        // Also where a policy names the host's file of that name.
+        for (path, text) in generated(plan.user) {
+            nodes.insert(path.into(), Node::Text(text));
         }
         let home = Resolved { target: plan.home.to_owned(), links: Vec::new() };
         bind(&mut nodes, &home, true, mounts)?;

@@ -45,7 +45,10 @@ pub(super) fn adopt_orphans() -> io::Result<()> {
 
 /// No other process of the same user may read this one's memory or
 /// descriptors, and it leaves no core file.
-pub(super) fn not_dumpable() -> io::Result<()> {
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn not_dumpable() -> io::Result<()> {
     Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
 }
 

@@ -154,12 +154,14 @@ pub(super) enum Mode {
         /// The user that the agent becomes.
         user: u32,
     },
-    /// In a user namespace that an unprivileged user made.
-    User {
-        /// The user to become first, when started as root without the
-        /// capabilities that [`Mode::Root`] needs.
-        user: Option<u32>,
+    /// In a user namespace, by a root without those capabilities, such as a
+    /// container's; the broker maps its own user and the agent's.
+    Mapped {
+        /// The user that the agent becomes, as the broker sees it.
+        user: u32,
     },
+    /// In a user namespace that an unprivileged user made for itself.
+    User,
     /// Without namespaces.
     Partial {
         /// The user to become, when started as root.
@@ -172,7 +174,7 @@ pub(super) enum Mode {
 impl Mode {
     /// Whether the cell has a root directory and namespaces of its own.
     pub(super) fn is_full(self) -> bool {
-        matches!(self, Self::Root { .. } | Self::User { .. })
+        matches!(self, Self::Root { .. } | Self::Mapped { .. } | Self::User)
     }
 
     /// Whether anything is confined at all.
@@ -185,12 +187,21 @@ impl Mode {
         matches!(self, Self::Root { .. })
     }
 
+    /// The user that the confined child becomes, as it sees it.
+    pub(super) fn becomes(self) -> Option<u32> {
+        match self {
+            Self::Root { user } => Some(user),
+            Self::Mapped { .. } => Some(INNER_USER),
+            Self::User | Self::Partial { .. } | Self::Open => None,
+        }
+    }
+
     /// The user, other than the operator, that owns what the agent owns.
     pub(super) fn user(self) -> Option<u32> {
         match self {
-            Self::Root { user } => Some(user),
-            Self::User { user } | Self::Partial { user } => user,
-            Self::Open => None,
+            Self::Root { user } | Self::Mapped { user } => Some(user),
+            Self::Partial { user } => user,
+            Self::User | Self::Open => None,
         }
     }
 }
@@ -260,6 +271,8 @@ pub(super) struct Bait {
 /// From any stage to the broker.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum News {
+    /// The first stage is in a user namespace that waits for its maps.
+    Unmapped,
     /// The cell stands and was tested.
     Ready(Report),
     /// It could not be made.
@@ -291,6 +304,13 @@ pub(super) enum Go {
 pub(super) struct RootReady {
     pub(super) proc: bool,
 }
+
+/// As whom the agent sees itself where it must not take itself for root.
+pub(super) const INNER_USER: u32 = 1000;
+
+/// From the broker to the first stage: the maps are written.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Mapped;
 
 /// Where the agent's temporary files go in a full cell.
 pub(super) const TEMPORARY: &str = "/tmp";

@@ -10,36 +10,36 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// A workspace and its state, gone when dropped.
-pub struct World {
+pub(crate) struct World {
     dir: TempDir,
     policy: Option<String>,
 }
 
 /// What a finished command gave.
 #[derive(Debug)]
-pub struct Done {
-    pub code: i32,
-    pub stdout: Vec<u8>,
-    pub stderr: String,
+pub(crate) struct Done {
+    pub(crate) code: i32,
+    pub(crate) stdout: Vec<u8>,
+    pub(crate) stderr: String,
 }
 
 impl Done {
-    pub fn text(&self) -> &str {
+    pub(crate) fn text(&self) -> &str {
         std::str::from_utf8(&self.stdout).unwrap()
     }
 
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_slice(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
     #[track_caller]
-    pub fn ok(self) -> Self {
+    pub(crate) fn ok(self) -> Self {
         assert_eq!(self.code, 0, "{}", self.stderr);
         self
     }
 
     #[track_caller]
-    pub fn denied(self, rule: &str) -> Self {
+    pub(crate) fn denied(self, rule: &str) -> Self {
         assert_eq!(self.code, 3, "{self:?}");
         assert!(self.stderr.contains(&format!("`{rule}`")), "{self:?}");
         self
@@ -47,20 +47,20 @@ impl Done {
 }
 
 impl World {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let dir = TempDir::new().unwrap();
         std::fs::create_dir(dir.path().join("ws")).unwrap();
         Self { dir, policy: None }
     }
 
     /// The same under a policy with this text.
-    pub fn with_policy(text: &str) -> Self {
+    pub(crate) fn with_policy(text: &str) -> Self {
         let mut world = Self::new();
         world.set_policy(text);
         world
     }
 
-    pub fn set_policy(&mut self, text: &str) {
+    pub(crate) fn set_policy(&mut self, text: &str) {
         let directory = self.dir.path().join("policy");
         std::fs::create_dir_all(&directory).unwrap();
         let file = directory.join("policy.toml");
@@ -68,40 +68,40 @@ impl World {
         self.policy = Some(file.to_str().unwrap().to_owned());
     }
 
-    pub fn use_policy(&mut self, name: &str) {
+    pub(crate) fn use_policy(&mut self, name: &str) {
         self.policy = Some(name.to_owned());
     }
 
     /// The directory that holds workspace, state and policy.
-    pub fn base(&self) -> &Path {
+    pub(crate) fn base(&self) -> &Path {
         self.dir.path()
     }
 
-    pub fn root(&self) -> PathBuf {
+    pub(crate) fn root(&self) -> PathBuf {
         self.dir.path().join("ws")
     }
 
-    pub fn state(&self) -> PathBuf {
+    pub(crate) fn state(&self) -> PathBuf {
         self.dir.path().join("state")
     }
 
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.root().join(name)
     }
 
-    pub fn file(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+    pub(crate) fn file(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
         let path = self.path(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, content).unwrap();
         path
     }
 
-    pub fn read(&self, name: &str) -> String {
+    pub(crate) fn read(&self, name: &str) -> String {
         std::fs::read_to_string(self.path(name)).unwrap()
     }
 
     /// `portcullis ARGS…` with workspace, state and policy set.
-    pub fn command(&self, args: &[&str]) -> Command {
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_portcullis"));
         command
             .args(args)
@@ -118,11 +118,11 @@ impl World {
         command
     }
 
-    pub fn run(&self, args: &[&str]) -> Done {
+    pub(crate) fn run(&self, args: &[&str]) -> Done {
         done(self.command(args).output().unwrap())
     }
 
-    pub fn run_with_input(&self, args: &[&str], input: impl AsRef<[u8]>) -> Done {
+    pub(crate) fn run_with_input(&self, args: &[&str], input: impl AsRef<[u8]>) -> Done {
         let mut child = self
             .command(args)
             .stdin(Stdio::piped())
@@ -141,16 +141,16 @@ impl World {
         done(output)
     }
 
-    pub fn fs(&self, args: &[&str]) -> Done {
+    pub(crate) fn fs(&self, args: &[&str]) -> Done {
         self.run(&[&["fs"], args].concat())
     }
 
-    pub fn write(&self, path: &str, content: impl AsRef<[u8]>) -> Done {
+    pub(crate) fn write(&self, path: &str, content: impl AsRef<[u8]>) -> Done {
         self.run_with_input(&["fs", "write", path], content)
     }
 
     /// Every record of the log, oldest first.
-    pub fn records(&self) -> Vec<Value> {
+    pub(crate) fn records(&self) -> Vec<Value> {
         let mut segments: Vec<_> = std::fs::read_dir(self.state().join("audit"))
             .unwrap()
             .map(|entry| entry.unwrap().path())
@@ -167,7 +167,7 @@ impl World {
     }
 
     /// The records of requests: decisions, intents and outcomes.
-    pub fn requests(&self) -> Vec<Value> {
+    pub(crate) fn requests(&self) -> Vec<Value> {
         let mut records = self.records();
         records.retain(|record| {
             matches!(record["kind"].as_str(), Some("decision" | "intent" | "outcome"))
@@ -176,12 +176,12 @@ impl World {
     }
 
     /// The last record of a request.
-    pub fn last(&self) -> Value {
+    pub(crate) fn last(&self) -> Value {
         self.requests().pop().unwrap()
     }
 }
 
-pub fn done(output: Output) -> Done {
+pub(crate) fn done(output: Output) -> Done {
     Done {
         code: output.status.code().unwrap_or(-1),
         stdout: output.stdout,

@@ -407,7 +407,8 @@ fn a_full_disk_refuses_every_request_and_damages_nothing() {
 
 #[test]
 fn a_damaged_end_refuses_service_until_the_operator_recovers() {
-    let cases: [(&str, fn(&mut Vec<u8>)); 4] = [
+    type Damage = fn(&mut Vec<u8>);
+    let cases: [(&str, Damage); 4] = [
         ("a ruined last line", |log| {
             let at = log.len() - 20;
             log[at] = b'\n';

@@ -4,8 +4,8 @@
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
+    clippy::string_slice,
     clippy::disallowed_methods,
-    missing_docs,
     reason = "tests say what went wrong by panicking, and look at the disk behind the gate's back"
 )]
 
@@ -13,6 +13,7 @@ mod acp;
 mod acp_client;
 mod acp_rig;
 mod audit;
+mod backup;
 mod common;
 mod crash;
 mod fast_agent;

@@ -2,6 +2,7 @@
 
 mod commands;
 mod documents;
+mod enforced;
 mod errors;
 mod hostile;
 mod model;

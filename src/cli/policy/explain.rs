@@ -161,7 +161,7 @@ fn stage_line(stage: &StageReport) -> String {
         .flatten()
         .map(|text| Escaped(text).to_string())
         .collect();
-    let line = format!("  {:5} {:17} {}", stage.verdict.as_str(), stage.stage, rest.join("  "));
+    let line = format!("  {:5} {:21} {}", stage.verdict.as_str(), stage.stage, rest.join("  "));
     line.trim_end().to_owned()
 }
 

@@ -92,10 +92,79 @@ fn explain_shows_every_stage() {
         done.text().to_owned()
     };
     insta::assert_snapshot!(explain(&["write", "docs/drafts/a.md"]), @r"
+    denied by `drafts` (policy/policy.toml:12): drafts are a person's
+    policy `policy` version 0, agent `agent`
+
+    write: write docs/drafts/a.md
+      pass  names.hidden
+      pass  extensions.deny
+      pass  secrets.names
+      deny  rules                 drafts  policy/policy.toml:12  drafts are a person's
+      pass  extensions.allow
+      allow allowedPaths          allowedPaths.write  policy/policy.toml:6
+      pass  files.symlinks
+      pass  files.type
+      deny  files.hardlinks       files.hardlinks.write  policy/policy.toml:9  the file has other names
+      open  files.maxWriteSize    depends on the content
+      open  files.binary.write    depends on the content
     ");
     insta::assert_snapshot!(explain(&["edit", "docs/b.md"]), @r"
+    denied by `files.hardlinks.read`: the file has other names
+    policy `policy` version 0, agent `agent`
+
+    edit: read docs/b.md
+      pass  names.hidden
+      pass  extensions.deny
+      pass  secrets.names
+      pass  rules
+      pass  extensions.allow
+      allow allowedPaths          allowedPaths.read  policy/policy.toml:5
+      pass  files.symlinks
+      pass  files.type
+      deny  files.hardlinks       files.hardlinks.read  the file has other names
+      open  files.maxReadSize     depends on the content
+      open  files.binary.read     depends on the content
+
+    edit: write docs/b.md
+      pass  names.hidden
+      pass  extensions.deny
+      pass  secrets.names
+      pass  rules
+      pass  extensions.allow
+      allow allowedPaths          allowedPaths.write  policy/policy.toml:6
+      pass  files.symlinks
+      pass  files.type
+      deny  files.hardlinks       files.hardlinks.write  policy/policy.toml:9  the file has other names
+      open  files.maxWriteSize    depends on the content
+      open  files.binary.write    depends on the content
     ");
     insta::assert_snapshot!(explain(&["rename", "docs/b.md", "--to", ".git"]), @r"
+    denied by `default`: nothing in the policy allows to remove this path
+    policy `policy` version 0, agent `agent`
+
+    rename: remove docs/b.md
+      pass  names.hidden
+      pass  extensions.deny
+      pass  secrets.names
+      pass  rules
+      pass  extensions.allow
+      deny  allowedPaths          default  nothing in the policy allows to remove this path
+      pass  files.symlinks
+      pass  files.type
+      pass  files.hardlinks
+
+    rename: write .git
+      pass  names.hidden
+      pass  extensions.deny
+      pass  secrets.names
+      deny  rules                 git  baseline:69  Git runs what its own files say
+      pass  extensions.allow
+      deny  allowedPaths          allowedPaths.write  policy/policy.toml:6  nothing in the policy allows to write this path
+      pass  files.symlinks
+      pass  files.type
+      pass  files.hardlinks
+      open  files.maxWriteSize    depends on the content
+      open  files.binary.write    depends on the content
     ");
 }
 

@@ -59,7 +59,7 @@ fn every_key_is_described() {
                 continue;
             };
             keys += 1;
-            let named = ["`KEY`", "`KEY ", ".KEY`", "KEY ="]
+            let named = ["`KEY`", "`KEY ", ".KEY`", "KEY =", "[KEY]"]
                 .iter()
                 .any(|form| reference().contains(&form.replace("KEY", key)));
             assert!(named, "docs/policy.md does not describe `{key}`");

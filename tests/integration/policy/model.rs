@@ -327,7 +327,7 @@ fn questions() -> Vec<(OperationKind, Access)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(800))]
+    #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
     fn evaluation_is_what_the_model_says(

@@ -1,0 +1,215 @@
+//! Who lives and dies with whom, and what passes between editor and agent.
+
+use std::time::Instant;
+
+use super::*;
+
+#[test]
+fn the_exit_code_is_the_agents() {
+    for who in users() {
+        let place = Place::new(who);
+        for (script, code) in [("exit 0", 0), ("exit 7", 7), ("kill -TERM $$", 143)] {
+            let ended = place.run(&[], &["/bin/sh", "-c", script]);
+            assert_eq!(ended.code, code, "{who:?} {script} {ended:?}");
+        }
+    }
+}
+
+/// The processes of the host whose command line holds `mark`.
+fn marked(mark: &str) -> Vec<i32> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse().ok()) else { continue };
+        let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        if String::from_utf8_lossy(&line).contains(mark) {
+            found.push(pid);
+        }
+    }
+    found
+}
+
+fn children(pid: i32) -> Vec<i32> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+    text.unwrap_or_default().split_whitespace().map(|n| n.parse().unwrap()).collect()
+}
+
+fn command_line(pid: i32) -> String {
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    String::from_utf8_lossy(&line).replace('\0', " ")
+}
+
+fn within(limit: Duration, mut holds: impl FnMut() -> bool) -> bool {
+    let start = Instant::now();
+    while start.elapsed() < limit {
+        if holds() {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    false
+}
+
+fn kill(pid: i32, signal: rustix::process::Signal) {
+    rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), signal).unwrap();
+}
+
+/// An agent whose children leave it, start sessions of their own, and stay.
+/// Returns when all of it runs, with the broker's process.
+fn family(place: &Place, options: &[&str], mark: &str) -> (Child, i32) {
+    let script = format!(
+        "trap '' TERM HUP; (setsid sleep {mark} &) ; sleep {mark} & \
+         setsid sh -c 'sleep {mark} & sleep {mark}' & wait; sleep {mark}"
+    );
+    let child = place.start(options, &["/bin/sh", "-c", &script]);
+    assert!(within(Duration::from_secs(20), || {
+        marked(mark).iter().filter(|pid| command_line(**pid).starts_with("sleep")).count() == 4
+    }));
+    let broker = marked(mark)
+        .into_iter()
+        .find(|pid| children(*pid).iter().any(|c| command_line(*c).contains("gate-process")))
+        .unwrap();
+    (child, broker)
+}
+
+#[test]
+fn no_process_survives_the_death_of_any_of_ours() {
+    use rustix::process::Signal;
+    let mut number = 400_000 + std::process::id() % 100_000;
+    let mut cases: Vec<(As, &[&str])> = users().into_iter().map(|who| (who, &[][..])).collect();
+    cases.push((As::UserWithoutNamespaces, &["--allow-partial"]));
+    for (who, options) in cases {
+        for victim in ["broker", "gate-process", "launch", "init", "agent"] {
+            number += 1;
+            let mark = number.to_string();
+            let place = Place::new(who);
+            let (mut child, broker) = family(&place, options, &mark);
+            let below = |pid: i32, word: &str| {
+                children(pid).into_iter().find(|c| command_line(*c).contains(word)).unwrap()
+            };
+            let launch = below(broker, "cell-stage launch");
+            let init = below(launch, "cell-stage init");
+            let gate = below(broker, "gate-process");
+            let pid = match victim {
+                "broker" => broker,
+                "gate-process" => gate,
+                "launch" => launch,
+                "init" => init,
+                _ => children(init)[0],
+            };
+            kill(pid, Signal::KILL);
+            let gone = within(Duration::from_secs(15), || {
+                marked(&mark).is_empty()
+                    && [broker, launch, init, gate].iter().all(|pid| {
+                        let line = command_line(*pid);
+                        !line.contains("portcullis") && !line.contains("cell-stage")
+                    })
+            });
+            assert!(gone, "{who:?} {victim}: {:?}", marked(&mark));
+            child.wait().unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_signal_to_the_broker_stops_everything_in_order() {
+    use rustix::process::Signal;
+    let place = Place::new(users()[0]);
+    // An agent that ends when its input closes is not killed.
+    for (agent, code) in
+        [("cat >/dev/null; exit 3", 3), ("trap 'exit 4' TERM; while :; do sleep 0.1; done", 4)]
+    {
+        for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+            let mut child = place.start(&[], &["/bin/sh", "-c", &format!("echo up >&2; {agent}")]);
+            let mut stderr = std::io::BufReader::new(child.stderr.take().unwrap());
+            let mut line = String::new();
+            while !line.contains("agent: up") {
+                line.clear();
+                assert_ne!(std::io::BufRead::read_line(&mut stderr, &mut line).unwrap(), 0);
+            }
+            kill(i32::try_from(child.id()).unwrap(), signal);
+            let stdin = child.stdin.take();
+            assert_eq!(child.wait().unwrap().code(), Some(code), "{agent} {signal:?}");
+            drop(stdin);
+        }
+    }
+}
+
+#[test]
+fn an_agent_that_will_not_stop_is_killed() {
+    use rustix::process::Signal;
+    let place = Place::new(users()[0]);
+    let mark = (700_000 + std::process::id() % 100_000).to_string();
+    let (mut child, broker) = family(&place, &[], &mark);
+    let start = Instant::now();
+    kill(broker, Signal::TERM);
+    assert_eq!(child.wait().unwrap().code(), Some(137));
+    assert!(start.elapsed() < Duration::from_secs(10));
+    assert!(marked(&mark).is_empty());
+}
+
+#[test]
+fn messages_pass_between_editor_and_agent() {
+    for who in users() {
+        let place = Place::new(who);
+        let answer = r#"{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":1}}"#;
+        let mut child = place.start(&[], &["/bin/sh", "-c", "read line; echo \"$0\"; cat", answer]);
+        let mut stdin = child.stdin.take().unwrap();
+        let question = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":1,"clientCapabilities":{}}}"#;
+        std::io::Write::write_all(&mut stdin, format!("{question}\n").as_bytes()).unwrap();
+        drop(stdin);
+        let ended = end(child);
+        assert_eq!((ended.code, ended.stdout.trim_end()), (0, answer), "{who:?} {ended:?}");
+    }
+}
+
+#[test]
+fn the_gate_is_confined_too() {
+    for who in users() {
+        let place = Place::new(who);
+        let mark = (900_000 + std::process::id() % 100_000).to_string();
+        let (mut child, broker) = family(&place, &[], &mark);
+        let gate = children(broker)
+            .into_iter()
+            .find(|c| command_line(*c).contains("gate-process"))
+            .unwrap();
+        let status = std::fs::read_to_string(format!("/proc/{gate}/status")).unwrap();
+        let field = |name: &str| {
+            let line = status.lines().find(|line| line.starts_with(name)).unwrap();
+            line.split_whitespace().nth(1).unwrap().to_owned()
+        };
+        assert_eq!(field("CapEff:"), "0000000000000000", "{who:?}");
+        assert_eq!(field("CapPrm:"), "0000000000000000");
+        assert_eq!(field("NoNewPrivs:"), "1");
+        assert_eq!(field("Seccomp:"), "2");
+        if is_root() && who == As::User {
+            // Not even its own user reads its memory, environment or files.
+            for name in ["mem", "environ", "root", "fd"] {
+                let looked = Command::new("setpriv")
+                    .args(["--reuid", USER, "--regid", USER, "--clear-groups", "ls", "-L"])
+                    .arg(format!("/proc/{gate}/{name}/"))
+                    .output()
+                    .unwrap();
+                let read = Command::new("setpriv")
+                    .args(["--reuid", USER, "--regid", USER, "--clear-groups", "cat"])
+                    .arg(format!("/proc/{gate}/{name}"))
+                    .output()
+                    .unwrap();
+                assert!(!looked.status.success() && !read.status.success(), "{name}");
+            }
+        }
+        kill(broker, rustix::process::Signal::KILL);
+        child.wait().unwrap();
+    }
+}
+
+#[test]
+fn two_agents_do_not_see_each_other() {
+    let place = Place::new(users()[0]);
+    let other = Place::new(users()[0]);
+    let mark = (800_000 + std::process::id() % 100_000).to_string();
+    let (mut child, broker) = family(&place, &[], &mark);
+    let ended = other.run(&[], &["/bin/sh", "-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' >&2"]);
+    assert!(!ended.stderr.contains(&mark), "{ended:?}");
+    kill(broker, rustix::process::Signal::KILL);
+    child.wait().unwrap();
+}
