@@ -33,6 +33,9 @@ pub struct Flaw {
 /// # Errors
 /// When there is no Landlock, or it is older than ABI 3.
 pub fn landlock_abi() -> Result<u32, String> {
+    if !files::available() {
+        return Err("it has no Landlock of ABI 3 or newer".to_owned());
+    }
     files::restrict(&[], &[]).map(|applied| applied.abi).map_err(|error| error.to_string())
 }
 
