@@ -169,13 +169,13 @@ impl<'a> Demo<'a> {
         let mut editor = Editor::start(self.place, &self.policy, &self.program, options)?;
         let (judge, show, lines) = (&self.judge, self.show, &mut self.lines);
         editor.converse(&self.place.workspace(), |update| {
-            let id = update["toolCallId"].as_str().unwrap_or_default();
+            let id = at(update, "/toolCallId").as_str().unwrap_or_default();
             let Some(attempt) = ATTEMPTS.iter().find(|attempt| attempt.id == id) else {
                 return Ok(());
             };
             let line = match attempt.action {
-                Action::Shell(_) => judge.shell(attempt, &update["rawOutput"]),
-                _ => judge.acp(attempt, &update["rawOutput"])?,
+                Action::Shell(_) => judge.shell(attempt, at(update, "/rawOutput")),
+                _ => judge.acp(attempt, at(update, "/rawOutput"))?,
             };
             show.line(&line);
             lines.push(line);
@@ -226,8 +226,9 @@ impl<'a> Demo<'a> {
             None => "unknown".to_owned(),
         };
         self.show.say(format_args!(
-            "\n`-`: no record, for it went past the gate; the kernel answered. Record 0 says how\n\
-             the agent was confined: {}, self-test {} passed, Landlock ABI {}.",
+            "\nWithout record (-) is what went past the gate: the kernel answered. Record 0\n\
+             says how the agent was confined: {}, self-test {} passed, Landlock\n\
+             ABI {}.",
             fact("enforcement"),
             fact("selfTest"),
             fact("landlockAbi"),
@@ -279,14 +280,14 @@ impl<'a> Demo<'a> {
             return Ok(Value::Null);
         };
         let printed = self.command(&["backup", "restore", &backup, "--json"])?;
-        let record = &printed["receipt"]["seq"];
-        if printed["ok"] == true && self.place.is_undone() {
+        let record = at(&printed, "/receipt/seq");
+        if at(&printed, "/ok") == true && self.place.is_undone() {
             self.show.say(format_args!(
                 "{UNDONE} is what it was before the edit: restored from backup\n{backup} as record \
                  {record}"
             ));
         } else {
-            let why = printed["error"]["message"].as_str().unwrap_or("the content is another");
+            let why = at(&printed, "/error/message").as_str().unwrap_or("the content is another");
             self.alarms.push(format!("`{UNDONE}` was not restored: {why}"));
         }
         Ok(printed)
@@ -353,6 +354,12 @@ impl<'a> Demo<'a> {
             "\nNext: `portcullis doctor`, then `portcullis run -- AGENT` in a project of yours.",
         );
     }
+}
+
+/// What is at a place in JSON; null when there is nothing.
+fn at<'a>(value: &'a Value, pointer: &str) -> &'a Value {
+    static NULL: Value = Value::Null;
+    value.pointer(pointer).unwrap_or(&NULL)
 }
 
 fn agent_name() -> Result<AgentName, Failure> {

@@ -151,12 +151,14 @@ mod tests {
         commands(&Cli::command(), "portcullis", &mut found);
         for (_, help) in found {
             for line in help.lines().filter_map(|line| line.strip_prefix("  ")) {
-                let Some(at) = line.find("portcullis ") else { continue };
-                let line = &line[at..];
-                // As far as a shell would give it to us.
-                let end = line.find([';', '|', '>', '<']).unwrap_or(line.len());
-                let line = line[..end].split("   ").next().unwrap();
-                let words = words(line);
+                let Some((_, line)) = line.split_once("portcullis ") else { continue };
+                if line.contains('…') {
+                    continue;
+                }
+                // As far as a shell would give it to us; a comment may follow.
+                let line = line.split([';', '|', '>', '<']).next().unwrap();
+                let line = format!("portcullis {}", line.split("   ").next().unwrap());
+                let words = words(&line);
                 if let Err(error) = <Cli as clap::Parser>::try_parse_from(&words) {
                     panic!("`{line}`: {error}");
                 }

@@ -16,7 +16,7 @@ use std::{
 use serde_json::{Value, json};
 
 use super::{
-    agent,
+    agent, at,
     place::{AGENT, Place},
 };
 use crate::cli::failure::{Context as _, Failure};
@@ -118,7 +118,7 @@ impl Editor {
         let params = json!({ "cwd": workspace, "mcpServers": [] });
         let session = self.call("session/new", &params, &mut each)?;
         let prompt = json!([{ "type": "text", "text": "tidy this project up, please" }]);
-        let params = json!({ "sessionId": session["sessionId"], "prompt": prompt });
+        let params = json!({ "sessionId": at(&session, "/sessionId"), "prompt": prompt });
         self.call("session/prompt", &params, &mut each)?;
         Ok(())
     }
@@ -145,13 +145,13 @@ impl Editor {
                 }
                 Err(RecvTimeoutError::Disconnected) => return Err(self.gone(method)),
             };
-            if message["method"] == "session/update" {
-                each(&message["params"]["update"])?;
-            } else if message["id"] == id && message["method"].is_null() {
-                if message["error"].is_null() {
-                    return Ok(message["result"].clone());
+            if at(&message, "/method") == "session/update" {
+                each(at(&message, "/params/update"))?;
+            } else if at(&message, "/id") == id && at(&message, "/method").is_null() {
+                if at(&message, "/error").is_null() {
+                    return Ok(at(&message, "/result").clone());
                 }
-                let error = &message["error"]["message"];
+                let error = at(&message, "/error/message");
                 return Err(Failure::new(format_args!("the agent answered `{method}`: {error}")));
             }
         }

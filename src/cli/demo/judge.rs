@@ -7,6 +7,7 @@ use portcullis_audit::{AuditRecord, Directory, Hash, Kind, Reader, Receipt};
 use serde_json::Value;
 
 use super::{
+    at,
     attempts::{Action, Attempt, Must},
     place::Place,
 };
@@ -76,12 +77,12 @@ impl<'a> Judge<'a> {
         let receipt = message
             .pointer("/result/_meta/portcullis~1receipt")
             .or_else(|| message.pointer("/error/data/receipt"));
-        self.gate(attempt, message, message["error"].is_null(), receipt)
+        self.gate(attempt, message, at(message, "/error").is_null(), receipt)
     }
 
     /// Judges the JSON that `portcullis fs` printed.
     pub(super) fn command(&self, attempt: &Attempt, printed: &Value) -> Result<Line, Failure> {
-        self.gate(attempt, printed, printed["ok"] == true, printed.get("receipt"))
+        self.gate(attempt, printed, at(printed, "/ok") == true, printed.get("receipt"))
     }
 
     fn gate(
@@ -127,14 +128,14 @@ impl<'a> Judge<'a> {
 
     /// Judges what a shell in the cell did past the gate.
     pub(super) fn shell(&self, attempt: &Attempt, got: &Value) -> Line {
-        let text = |key: &str| got[key].as_str().unwrap_or_default();
-        if !got["noShell"].is_null() {
+        let text = |key: &str| got.get(key).and_then(Value::as_str).unwrap_or_default();
+        if !at(got, "/noShell").is_null() {
             // Then nothing is shown by the other lines either.
             let wrong = (attempt.must == Must::Succeed)
                 .then(|| format!("no shell can be run in the cell: {}", text("noShell")));
             return Line::of(attempt, End::Failed, "no shell".to_owned(), wrong);
         }
-        let end = match (got["code"] == 0, attempt.must) {
+        let end = match (at(got, "/code") == 0, attempt.must) {
             (true, Must::Succeed) if text("stdout").is_empty() => End::Failed,
             (true, _) => End::Worked,
             (false, _) if !text("stdout").is_empty() => End::Worked,
@@ -228,6 +229,6 @@ fn kernel_words(stderr: &str) -> String {
 }
 
 fn reason(answer: &Value) -> String {
-    let message = answer["error"]["message"].as_str();
+    let message = at(answer, "/error/message").as_str();
     format!("failed: {}", message.unwrap_or("without a reason"))
 }

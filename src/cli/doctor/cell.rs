@@ -92,11 +92,14 @@ fn judge(report: &Report, full: bool, partial: bool) -> Check {
         report.gaps.iter().fold(check, |check, gap| check.detail(Status::Warning, gap.clone()));
     let check = report.probes.iter().fold(check, |check, probe| {
         let status = if probe.passed { Status::Ok } else { Status::Failed };
-        let before = match probe.before.as_str() {
+        let (before, after) = (short(&probe.before), short(&probe.after));
+        // As it was without confinement, where that was tried and differs.
+        let before = match before {
             "-" => String::new(),
-            before => format!(", was {}", short(before)),
+            before if before == after => String::new(),
+            before => format!(", was {before}"),
         };
-        check.detail(status, format!("{}: {}{before}", probe.name, short(&probe.after)))
+        check.detail(status, format!("{}: {after}{before}", probe.name))
     });
     check.facts(json!({
         "enforcement": report.enforcement,

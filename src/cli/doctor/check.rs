@@ -112,7 +112,7 @@ impl Check {
         for (status, line) in &self.details {
             let style = status.style();
             let line = Escaped(line);
-            anstream::println!("{:9}{style}{:<7}{style:#}  {line}", "", status.as_str());
+            anstream::println!("  {style}{:<7}{style:#}  {line}", status.as_str());
         }
     }
 }

@@ -40,9 +40,9 @@ pub(super) fn try_apart(probe: Probe) -> Result<Value, String> {
         .map_err(|error| format!("start a process: {error}"))?;
     let answer: Value = serde_json::from_slice(&output.stdout)
         .map_err(|_| format!("the process that tried it ended with {}", output.status))?;
-    match answer["error"].as_str() {
+    match answer.get("error").and_then(Value::as_str) {
         Some(error) => Err(error.to_owned()),
-        None => Ok(answer["found"].clone()),
+        None => Ok(answer.get("found").cloned().unwrap_or_default()),
     }
 }
 
