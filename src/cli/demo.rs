@@ -30,6 +30,7 @@ use super::{
     failure::{Context as _, Exit, Failure},
     local::Parts,
     options::Common,
+    render,
     run::{Ground, home_below, plain_cell},
 };
 use crate::{
@@ -315,7 +316,7 @@ impl<'a> Demo<'a> {
                 "undo": undo,
                 "alarms": self.alarms,
             });
-            println!("{object}");
+            render::styled(format_args!("{object}"));
         }
         self.show_where();
         for alarm in &self.alarms {

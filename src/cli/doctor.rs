@@ -9,11 +9,7 @@ mod kernel;
 mod probe;
 mod storage;
 
-use std::{
-    io::{self, Write as _},
-    path::PathBuf,
-    process::ExitCode,
-};
+use std::{path::PathBuf, process::ExitCode};
 
 use serde_json::json;
 
@@ -21,6 +17,7 @@ use self::check::{Check, Status};
 use super::{
     failure::{Exit, Failure},
     options::Common,
+    render,
     run::{self, Ground},
     state,
 };
@@ -65,7 +62,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
             "runRefuses": refuses,
             "checks": checks.iter().map(Check::json).collect::<Vec<_>>(),
         });
-        println!("{object}");
+        render::styled(format_args!("{object}"));
     } else {
         checks.iter().for_each(Check::print);
         let last = match worst {
@@ -73,10 +70,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
             Status::Warning => "`portcullis run` works here; see the warnings",
             Status::Failed => "`portcullis run` would refuse here; see what failed",
         };
-        anstream::println!("\n{last}");
+        render::styled(format_args!("\n{last}"));
     }
-    // A pipe that is closed early is its reader's business.
-    let _ = io::stdout().flush();
     Ok(if refuses { Exit::Failure.into() } else { ExitCode::SUCCESS })
 }
 

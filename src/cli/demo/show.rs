@@ -7,7 +7,7 @@ use anstyle::{AnsiColor, Style};
 use serde_json::{Value, json};
 
 use super::judge::{End, Line};
-use crate::model::Escaped;
+use crate::{cli::render::styled, model::Escaped};
 
 const BOLD: Style = Style::new().bold();
 const DIM: Style = Style::new().dimmed();
@@ -25,7 +25,7 @@ impl Show {
     /// A paragraph's line.
     pub(super) fn say(self, text: impl Display) {
         if !self.json {
-            anstream::println!("{text}");
+            styled(format_args!("{text}"));
         }
     }
 

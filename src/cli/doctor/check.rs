@@ -3,7 +3,7 @@
 use anstyle::{AnsiColor, Style};
 use serde_json::{Value, json};
 
-use crate::model::Escaped;
+use crate::{cli::render::styled, model::Escaped};
 
 /// How a check ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -104,7 +104,7 @@ impl Check {
         let word = self.status.as_str();
         let style = self.status.style();
         let found = Escaped(&self.found);
-        anstream::println!("{style}{word:<7}{style:#}  {:<16}  {found}", self.name);
+        styled(format_args!("{style}{word:<7}{style:#}  {:<16}  {found}", self.name));
         paragraph("", &self.means);
         if let Some(help) = &self.help {
             paragraph("help: ", help);
@@ -112,7 +112,7 @@ impl Check {
         for (status, line) in &self.details {
             let style = status.style();
             let line = Escaped(line);
-            anstream::println!("  {style}{:<7}{style:#}  {line}", status.as_str());
+            styled(format_args!("  {style}{:<7}{style:#}  {line}", status.as_str()));
         }
     }
 }
@@ -125,7 +125,7 @@ fn paragraph(first: &str, text: &str) {
     let mut line = String::new();
     for word in text.split(' ') {
         if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > WIDTH {
-            anstream::println!("{:27}{line}", "");
+            styled(format_args!("{:27}{line}", ""));
             line.clear();
         }
         if !line.is_empty() {
@@ -134,6 +134,6 @@ fn paragraph(first: &str, text: &str) {
         line.push_str(word);
     }
     if !line.is_empty() {
-        anstream::println!("{:27}{line}", "");
+        styled(format_args!("{:27}{line}", ""));
     }
 }
