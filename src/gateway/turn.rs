@@ -8,7 +8,7 @@ use super::{
     Changed, Error, Gateway, Output, Reply,
     decide::Decider,
     error::{self, Failure},
-    limits::{Meter, Spent},
+    limits::Meter,
     record,
 };
 use crate::{
@@ -181,7 +181,9 @@ impl<'a> Turn<'a> {
             None => None,
         };
         let reply = self.change(draft, sealed)?;
-        spent.map(Spent::keep);
+        if let Some(spent) = spent {
+            spent.keep();
+        }
         Ok(reply)
     }
 
