@@ -99,7 +99,7 @@ impl<'a> Replacement<'a> {
         match (self.permit.stat(), saved.first()) {
             (Some(stat), Some(saved)) => {
                 let old = Expected { identity: stat.identity, sha256: saved.sha256 };
-                swap::replace(parent, temp, Stat::of(new)?.identity, &old)
+                swap::replace(parent, temp, new.as_fd(), &old)
             }
             (None, _) => swap::place(parent, temp),
             (Some(_), None) => Err(Error::Conflict),
