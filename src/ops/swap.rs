@@ -3,7 +3,10 @@
 //! put back rather than lost. Advisory locks would prove nothing: nobody else
 //! takes them.
 
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::{
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+    time::Duration,
+};
 
 use portcullis_audit::Hash;
 use rustix::{
@@ -21,6 +24,11 @@ use crate::{
 /// How often an exchange that another process disturbs is undone before the
 /// gate gives up and gives the object a name of its own.
 const UNDO_ROUNDS: usize = 1000;
+
+/// How often, and after what pause, something is tried again that is out of
+/// reach: a tenth of a second in all.
+const PATIENCE: u32 = 200;
+const PAUSE: Duration = Duration::from_micros(500);
 
 /// What an object must be for a change to be allowed to displace it.
 #[derive(Debug, Clone, Copy)]
@@ -166,7 +174,9 @@ pub(super) fn undo(
 /// # Errors
 /// As the system says; the object then still has its spare name.
 pub(super) fn put_back(spare: Entry<'_>, name: Entry<'_>) -> Result<(), Error> {
-    let back = |to: &str| renameat_with(spare.0, spare.1, name.0, to, RenameFlags::NOREPLACE);
+    let back = |to: &str| {
+        patiently(|| renameat_with(spare.0, spare.1, name.0, to, RenameFlags::NOREPLACE))
+    };
     match back(name.1) {
         Err(Errno::EXIST) => {
             let fresh = TempName::new()?;
@@ -179,9 +189,25 @@ pub(super) fn put_back(spare: Entry<'_>, name: Entry<'_>) -> Result<(), Error> {
     Ok(name.0.sync()?)
 }
 
+/// Tries again for a moment what a confined gate may not do. A directory that
+/// another process moves out of the workspace takes what the gate has half done
+/// with it, and is out of the gate's reach until it comes back.
+///
+/// # Errors
+/// As `act` says; [`Errno::ACCESS`] when the directory stays away.
+pub(super) fn patiently(mut act: impl FnMut() -> Result<(), Errno>) -> Result<(), Errno> {
+    for _ in 0..PATIENCE {
+        match act() {
+            Err(Errno::ACCESS) => std::thread::sleep(PAUSE),
+            other => return other,
+        }
+    }
+    act()
+}
+
 /// Removes the entry `name`, which is no directory.
 pub(super) fn unlink(parent: &Parent, name: &str) -> Result<(), Error> {
-    unlinkat(parent, name, AtFlags::empty())
+    patiently(|| unlinkat(parent, name, AtFlags::empty()))
         .map_err(|errno| workspace::Error::os("remove the file")(errno).into())
 }
 
