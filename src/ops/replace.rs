@@ -202,14 +202,19 @@ pub(super) fn keep_ownership(new: &OwnedFd, old: &File, stat: &Stat) -> Result<(
 }
 
 fn acl(file: &File) -> Result<Option<Vec<u8>>, Error> {
-    // The kernel bounds an extended attribute to 64 KiB (`xattr(7)`).
-    let mut list = vec![0_u8; 65536];
-    match fgetxattr(file, ACL, &mut list) {
-        Ok(length) => {
-            list.truncate(length);
-            Ok(Some(list))
+    // Most lists are short; the kernel bounds an extended attribute to 64 KiB
+    // (`xattr(7)`).
+    for room in [512, 65536] {
+        let mut list = vec![0_u8; room];
+        match fgetxattr(file, ACL, &mut list) {
+            Ok(length) => {
+                list.truncate(length);
+                return Ok(Some(list));
+            }
+            Err(Errno::RANGE) if room < 65536 => {}
+            Err(Errno::NODATA | Errno::OPNOTSUPP) => return Ok(None),
+            Err(errno) => return Err(workspace::Error::os("read the access list")(errno).into()),
         }
-        Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(None),
-        Err(errno) => Err(workspace::Error::os("read the access list")(errno).into()),
     }
+    Err(workspace::Error::os("read the access list")(Errno::RANGE).into())
 }
