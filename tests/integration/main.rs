@@ -23,6 +23,7 @@ mod layers;
 mod ledger;
 mod limits;
 mod links;
+mod model;
 mod policy;
 mod races;
 mod relay;
