@@ -76,6 +76,25 @@ fn a_dangling_link_inside_creates_its_target() {
     assert!(world.path("dangling").is_symlink());
 }
 
+/// A link whose way leads through a missing name and up again gave a conflict
+/// when another link lay behind, and none when the name was there: that told
+/// whether it was.
+#[test]
+fn a_link_leads_on_whether_or_not_what_it_passes_is_there() {
+    let world = world();
+    symlink("in.txt", world.path("m")).unwrap();
+    symlink("passed/../m", world.path("l")).unwrap();
+    symlink(".env/x/../../m", world.path("n")).unwrap();
+    for link in ["l", "n"] {
+        assert_eq!(world.fs(&["read", link]).ok().text(), "inside");
+    }
+    world.file("passed", "a file");
+    std::fs::create_dir(world.path(".env")).unwrap();
+    for link in ["l", "n"] {
+        assert_eq!(world.fs(&["read", link]).ok().text(), "inside");
+    }
+}
+
 #[test]
 fn chains_and_loops_end() {
     let world = world();

@@ -29,6 +29,7 @@ mod ledger;
 mod limits;
 mod links;
 mod machine;
+mod model;
 mod policy;
 mod races;
 mod relay;
