@@ -1,9 +1,9 @@
-//! The system calls of one overwrite, made bare: what `strace` shows of the
-//! gate, in its order, with nothing in between. What it is measured against,
-//! so it must not do less than the gate does:
+//! The system calls of one read and of one overwrite, made bare: what `strace`
+//! shows of the gate, in its order, with nothing in between. The overwrite is
+//! what the gate is measured against, so it must not do less:
 //!
 //! ```text
-//! strace -f -o calls TARGET/release/deps/numbers-… overwrite-once /some/directory
+//! strace -f -o calls target/release/deps/numbers-… overwrite-once /some/directory
 //! ```
 //!
 //! shows both, between calls that open `/the/gate/begins`, `/bare/begins` and
@@ -12,9 +12,11 @@
 
 use std::{
     fs::File,
+    hint::black_box,
     os::fd::{AsFd, OwnedFd},
 };
 
+use portcullis_audit::Hash;
 use rustix::{
     fs::{
         AtFlags, FlockOperation, Mode, OFlags, RenameFlags, ResolveFlags, fchmod, fdatasync,
@@ -35,6 +37,8 @@ const ACL: &str = "system.posix_acl_access";
 const TRAILER: usize = 399;
 const INTENT: usize = 783;
 const OUTCOME: usize = 351;
+/// Bytes of the record of a read.
+const DECISION: usize = 700;
 
 /// Open directories and files as a gate holds them.
 pub(crate) struct Bare {
@@ -76,6 +80,21 @@ impl Bare {
         };
         pwrite(&bare.usage, &[b'0'; 44], 0)?;
         Ok(bare)
+    }
+
+    /// Reads the file `name` into `buffer`, and hashes content and record too
+    /// when `hashed`: what no gate can do without.
+    pub(crate) fn read(&self, name: &str, buffer: &mut [u8], hashed: bool) -> Outcome<()> {
+        let seen = beneath(&self.root, name, OFlags::PATH | OFlags::NOFOLLOW)?;
+        fstat(&seen)?;
+        let file = beneath(&self.root, name, OFlags::RDONLY)?;
+        fstat(&file)?;
+        let count = pread(&file, &mut *buffer, 0)?;
+        if hashed {
+            black_box(Hash::of(buffer.get(..count).unwrap_or_default()));
+            black_box(Hash::leaf(black_box(&[b'x'; DECISION][..])));
+        }
+        self.record(DECISION)
     }
 
     /// Replaces the file `name`.

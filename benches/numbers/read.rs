@@ -1,7 +1,7 @@
 //! Reading 4 KiB through the gate in this process, record written, against
 //! opening, reading and closing the file.
 
-use std::hint::black_box;
+use std::{cell::RefCell, hint::black_box};
 
 use portcullis::{
     model::{Encoding, LineRange, Operation},
@@ -11,6 +11,7 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::{
     Outcome,
+    bare::Bare,
     measure::{Bound, each, interleave, report},
     world::{self, CONTENT, FILES, World},
 };
@@ -59,5 +60,31 @@ pub(crate) fn run() -> Outcome<()> {
     );
     report("read", pair.ratio.median(), "× open+read+close", Bound::AtMost(8.0), &details);
     gateway.stop(&session)?;
+    floor(pair.bare.median())
+}
+
+/// Prints what the gate's system calls take alone, and with the two hashes
+/// that the record needs: what is left is the gate's own code.
+fn floor(raw: f64) -> Outcome<()> {
+    let world = World::new()?;
+    let bare = Bare::open(&world)?;
+    let names: Vec<_> = (0..FILES).map(world::file).collect();
+    let mut name = names.iter().cycle();
+    let mut name = || name.next().ok_or("no name");
+    let (mut one, mut other) = (vec![0_u8; CONTENT + 1], vec![0_u8; CONTENT + 1]);
+    let turns = RefCell::new(&mut name);
+    let read = |buffer: &mut [u8], hashed| {
+        each(BATCH, || bare.read((turns.borrow_mut())()?, buffer, hashed))
+    };
+    let pair = interleave(ROUNDS, || read(&mut one, false), || read(&mut other, true))?;
+    let (calls, hashed) = (pair.ours.median(), pair.bare.median());
+    println!(
+        "{:10} its system calls alone {:.1}× ({:.2} µs), with the hashes {:.1}× ({:.2} µs)",
+        "",
+        calls / raw,
+        calls / 1e3,
+        hashed / raw,
+        hashed / 1e3
+    );
     Ok(())
 }
