@@ -108,7 +108,11 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
             print(&args, &reply).or_fail("cannot print the reply")?;
             Ok(ExitCode::SUCCESS)
         }
-        Err(error) => Ok(render::report_error(&error, args.json)),
+        Err(error) => {
+            let paths = args.command.paths().join(" to ");
+            let asked = format!("{} {paths}", args.command.kind());
+            Ok(render::report_error(&asked, &error, args.json))
+        }
     }
 }
 

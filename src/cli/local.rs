@@ -45,6 +45,12 @@ impl LocalGate {
             read_only: &[],
         })
         .or_fail("cannot confine the gate")?;
+        if report.landlock_abi == 0 {
+            eprintln!(
+                "portcullis: warning: this kernel has no Landlock of ABI 3 or newer, so the gate's \
+                 own file access is not restricted; policy, backups and log work as ever"
+            );
+        }
         let mut facts = parts.facts();
         facts.insert("gateLandlockAbi".to_owned(), json!(report.landlock_abi));
         let gateway = assemble(parts.workspace, parts.policy, &parts.state)?;

@@ -56,12 +56,13 @@ pub(crate) fn error_json(error: &Error) -> Value {
     })
 }
 
-/// Says what the gate refused, and gives the exit code for it.
-pub(crate) fn report_error(error: &Error, json: bool) -> ExitCode {
+/// Says what the gate refused, with what was `asked`, and gives the exit code
+/// for it.
+pub(crate) fn report_error(asked: &str, error: &Error, json: bool) -> ExitCode {
     if json {
         println!("{}", error_json(error));
     } else {
-        eprintln!("portcullis: {error}");
+        eprintln!("portcullis: {}: {error}", Escaped(asked));
         if let Some(receipt) = error.receipt() {
             eprintln!("  record: {}", receipt.seq);
         }

@@ -7,7 +7,9 @@ use std::{
 };
 
 use rustix::{
-    fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, openat, renameat_with, unlinkat},
+    fs::{
+        AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, fchmod, openat, renameat_with, unlinkat,
+    },
     io::Errno,
 };
 
@@ -158,6 +160,7 @@ pub(super) fn delete(parent: &Parent, name: &str) -> Result<(), Error> {
         _ => return swap::unlink(parent, name),
     }
     let top = parent.open(name, flags)?;
+    make_writable(&top)?;
     let mut moved = 0_u64;
     loop {
         let mut directories = 0;
@@ -167,18 +170,15 @@ pub(super) fn delete(parent: &Parent, name: &str) -> Result<(), Error> {
                 continue;
             }
             directories += 1;
-            let inner = openat(
-                &top,
-                entry.as_c_str(),
-                flags | OFlags::NOFOLLOW | OFlags::CLOEXEC,
-                Mode::empty(),
-            )
-            .map_err(workspace::Error::os("open the directory"))?;
+            let inner = open_in(&top, &entry)?;
+            make_writable(&inner)?;
             for (child, is_directory) in entries(&inner)? {
                 if !is_directory {
                     unlink_in(&inner, &child, AtFlags::empty())?;
                     continue;
                 }
+                // Its parent changes, so it is written to itself.
+                make_writable(&open_in(&inner, &child)?)?;
                 moved += 1;
                 let unique = format!("{}-{moved}-{}", std::process::id(), top.as_raw_fd());
                 renameat_with(&inner, child.as_c_str(), &top, unique, RenameFlags::NOREPLACE)
@@ -192,6 +192,22 @@ pub(super) fn delete(parent: &Parent, name: &str) -> Result<(), Error> {
     }
     unlinkat(parent, name, AtFlags::REMOVEDIR)
         .map_err(|errno| workspace::Error::os("remove the directory")(errno).into())
+}
+
+fn open_in(directory: &OwnedFd, name: &std::ffi::CString) -> Result<OwnedFd, Error> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    openat(directory, name.as_c_str(), flags, Mode::empty())
+        .map_err(|errno| workspace::Error::os("open the directory")(errno).into())
+}
+
+/// Lets us empty a directory that is to go; a mode that forbids it would leave
+/// half of a tree that is already in the vault.
+fn make_writable(directory: &OwnedFd) -> Result<(), Error> {
+    match fchmod(directory, Mode::RWXU) {
+        // Somebody else's: perhaps it is writable as it is.
+        Ok(()) | Err(Errno::PERM) => Ok(()),
+        Err(errno) => Err(workspace::Error::os("remove the directory")(errno).into()),
+    }
 }
 
 fn unlink_in(directory: &OwnedFd, name: &std::ffi::CString, flags: AtFlags) -> Result<(), Error> {

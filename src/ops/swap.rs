@@ -11,7 +11,7 @@ use rustix::{
     io::Errno,
 };
 
-use super::Error;
+use super::{Error, remove};
 use crate::{
     backup::{content_hash, fingerprint},
     policy::ObjectKind,
@@ -81,13 +81,28 @@ pub(super) fn replace(
         Err(errno) => return Err(workspace::Error::os("exchange the files")(errno).into()),
     }
     if old.is_at(parent, temp.as_str()) {
-        return unlink(parent, temp.as_str());
+        return remove_replaced(parent, temp);
     }
     match undo(spare, name, new)? {
-        Undone::Ours | Undone::Stale => unlink(parent, temp.as_str())?,
+        Undone::Ours => remove::delete(parent, temp.as_str())?,
+        // A directory may hold what is nowhere else.
+        Undone::Stale if parent.stat(temp.as_str())?.kind == ObjectKind::Directory => {
+            put_back(spare, name)?;
+        }
+        Undone::Stale => unlink(parent, temp.as_str())?,
         Undone::Moved => {}
     }
     Err(Error::Conflict)
+}
+
+/// Removes what was proven to be in the vault. A directory is marked first:
+/// half removed it would look like something else that came in the way.
+fn remove_replaced(parent: &Parent, temp: &TempName) -> Result<(), Error> {
+    if parent.stat(temp.as_str())?.kind != ObjectKind::Directory {
+        return unlink(parent, temp.as_str());
+    }
+    let condemned = remove::condemn(parent, temp)?;
+    remove::delete(parent, condemned.as_str())
 }
 
 /// An entry of an open directory.

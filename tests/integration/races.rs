@@ -117,7 +117,11 @@ fn an_ancestor_moved_out_of_the_workspace_takes_no_write_with_it() {
 
 #[test]
 fn a_file_that_another_process_rewrites_is_never_lost() {
-    let world = world();
+    let mut world = world();
+    world.set_policy(
+        "schema = 1\nname = \"patient\"\nversion = 1\nextends = [\"default\"]\n\
+         [backups]\nkeep = { versions = 1000, days = 30, size = \"1GiB\" }\n",
+    );
     world.file("k", "0");
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
