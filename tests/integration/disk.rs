@@ -80,6 +80,11 @@ impl Disk {
     }
 
     #[track_caller]
+    pub(crate) fn sync(&self) {
+        run(Command::new("sync").arg("--file-system").arg(&self.place));
+    }
+
+    #[track_caller]
     pub(crate) fn remount(&self, options: &str) {
         run(Command::new("mount").args(["-o", &format!("remount,{options}")]).arg(&self.place));
     }
