@@ -16,14 +16,16 @@ use crate::common::World;
 
 /// Starts a gate, which puts right what is to be put right, and checks that
 /// nothing is missing and nothing left over. Nobody else may use the state.
+/// Returns how many backups of changes there are.
 #[track_caller]
-pub(crate) fn check(world: &World) {
+pub(crate) fn check(world: &World) -> usize {
     let next = world.fs(&["ls"]);
     assert_eq!(next.code, 0, "the next start needs help: {next:?}");
     world.run(&["audit", "verify"]).ok();
     assert_eq!(leftovers(world), Vec::<PathBuf>::new());
-    every_intent_is_resolved(world);
-    backups_are_complete(world);
+    let records = world.records();
+    every_intent_is_resolved(&records);
+    backups_are_complete(world, &records)
 }
 
 /// Files and directories that exist only while something is done.
@@ -67,8 +69,7 @@ pub(crate) fn walk(directory: &Path) -> Vec<PathBuf> {
 }
 
 #[track_caller]
-pub(crate) fn every_intent_is_resolved(world: &World) {
-    let records = world.records();
+fn every_intent_is_resolved(records: &[Value]) {
     let resolved: BTreeSet<_> = records.iter().filter_map(|record| record["of"].as_u64()).collect();
     for intent in records.iter().filter(|record| record["kind"] == "intent") {
         assert!(resolved.contains(&intent["seq"].as_u64().unwrap()), "not resolved: {intent}");
@@ -76,9 +77,9 @@ pub(crate) fn every_intent_is_resolved(world: &World) {
 }
 
 /// Every change that was made has what it replaced in the vault, byte for
-/// byte; retention must not have let go of anything. Returns how many.
+/// byte; retention must not have let go of anything.
 #[track_caller]
-pub(crate) fn backups_are_complete(world: &World) -> usize {
+fn backups_are_complete(world: &World, records: &[Value]) -> usize {
     let state = Dir::from_std_file(fs::File::open(world.state()).unwrap());
     let retention = Retention { versions: 1 << 20, days: 30, size: 1 << 40 };
     let vault = Vault::open(&state, retention).unwrap();
@@ -89,7 +90,6 @@ pub(crate) fn backups_are_complete(world: &World) -> usize {
     for entry in &listing.entries {
         vault.verify(entry).unwrap();
     }
-    let records = world.records();
     let made: BTreeSet<_> = records
         .iter()
         .filter(|record| matches!(record["result"].as_str(), Some("ok" | "committed")))
