@@ -75,7 +75,8 @@ impl<'a> Replacement<'a> {
         let new = create(&parent, temp, self.permit.stat().is_some())?;
         let placed = self.fill_and_place(&parent, temp, &new, saved);
         if placed.is_err() && parent.stat(temp.as_str()).is_ok_and(|stat| is_ours(&stat, &new)) {
-            swap::unlink(&parent, temp.as_str())?;
+            // Where it stays, the next start removes it.
+            let _stays = swap::unlink(&parent, temp.as_str());
         }
         placed?;
         parent.sync()?;

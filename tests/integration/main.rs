@@ -29,5 +29,6 @@ mod links;
 mod many;
 mod policy;
 mod races;
+mod recovery;
 mod relay;
 mod sandbox;

@@ -190,8 +190,12 @@ os._exit(3)
 "#;
     let mut child = start(&world, script);
     assert!(first_line(&mut child).contains("protocolVersion"));
+    let end = Instant::now() + relay::PATIENCE;
+    while descendants(pid(&child)).len() < 10 {
+        assert!(Instant::now() < end, "{:?}", descendants(pid(&child)));
+        thread::sleep(Duration::from_millis(5));
+    }
     let processes = descendants(pid(&child));
-    assert!(processes.len() >= 10, "{processes:?}");
     let bye = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"session/new\",\"params\":{\"cwd\":\"/\",\"mcpServers\":[]}}\n";
     child.stdin.as_mut().unwrap().write_all(bye.as_bytes()).unwrap();
     assert!(first_line(&mut child).contains("\"error\""), "the editor hears that nobody answers");
