@@ -10,7 +10,6 @@ use std::{
 };
 
 use rustix::process::Signal;
-use serde_json::json;
 
 use super::*;
 use crate::{
@@ -204,6 +203,33 @@ os._exit(3)
     aftermath::check(&world);
 }
 
+/// The signal came while a write to the agent was under way, and was forgotten.
+#[test]
+fn a_stop_during_a_write_to_the_agent_is_not_lost() {
+    let world = World::with_policy(POLICY);
+    // Reads nothing for a while, and then until the gate closes its input.
+    let script = r#"
+import sys, time
+print("up", file=sys.stderr, flush=True)
+time.sleep(2)
+sys.stdin.read()
+"#;
+    let mut child = relay::run(&world, &[], &["/usr/bin/python3", "-S", "-c", script]);
+    let gate = gate_of_started(&child);
+    let mut input = child.stdin.take().unwrap();
+    let notice = format!(
+        "{{\"jsonrpc\":\"2.0\",\"method\":\"x\",\"params\":{{\"x\":{:?}}}}}\n",
+        "x".repeat(200_000)
+    );
+    input.write_all(notice.as_bytes()).unwrap();
+    thread::sleep(Duration::from_millis(700));
+    kill(gate, Signal::TERM);
+    assert!(ended(&mut child).success());
+    // The editor had not hung up.
+    drop(input);
+    aftermath::check(&world);
+}
+
 /// `SIGTERM` and `SIGKILL` for broker and gate while eight writes at a time
 /// are under way.
 #[test]
@@ -267,5 +293,4 @@ fn signals_in_the_middle_of_a_write_load_tear_nothing() {
     println!("{acknowledged} writes were acknowledged");
     assert!(acknowledged > 100, "only {acknowledged} writes were made");
     aftermath::receipts_are_kept(&world, &receipts);
-    assert!(json!(receipts).as_array().is_some());
 }
