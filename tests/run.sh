@@ -23,7 +23,8 @@ die() {
 # Debian packages, where this is Debian and we may install them.
 packages() {
     local missing=() tool package
-    for pair in cc:gcc setpriv:util-linux mount:mount unshare:util-linux python3:python3; do
+    for pair in cc:gcc setpriv:util-linux mount:mount unshare:util-linux \
+        losetup:mount mkfs.ext4:e2fsprogs python3:python3; do
         tool=${pair%%:*} package=${pair##*:}
         command -v "$tool" >/dev/null 2>&1 || missing+=("$package")
     done

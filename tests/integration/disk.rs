@@ -38,11 +38,11 @@ impl Disk {
         Self { place: place.to_owned(), device: None }
     }
 
-    /// A journaled ext4 on a loop device.
+    /// A journaled ext4 of so many megabytes on a loop device.
     #[track_caller]
-    pub(crate) fn ext4(place: &Path, image: &Path) -> Self {
+    pub(crate) fn ext4(place: &Path, image: &Path, megabytes: u64) -> Self {
         fs::create_dir_all(place).unwrap();
-        fs::File::create(image).unwrap().set_len(24 << 20).unwrap();
+        fs::File::create(image).unwrap().set_len(megabytes << 20).unwrap();
         run(Command::new("mkfs.ext4").args(["-q", "-F", "-m", "0"]).arg(image));
         let device = run(Command::new("losetup").args(["--find", "--show"]).arg(image));
         let disk = Self { place: place.to_owned(), device: Some(device.trim().into()) };

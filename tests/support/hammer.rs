@@ -6,7 +6,7 @@
 //! A file's content is one or more blocks, so that a torn one is told.
 #![expect(
     clippy::unwrap_used,
-    clippy::expect_used,
+    clippy::panic,
     clippy::disallowed_methods,
     reason = "part of the tests: it says what went wrong by panicking"
 )]

@@ -17,7 +17,7 @@ fn a_power_loss_under_load_loses_nothing_that_was_promised() {
     for round in 0..8 {
         let world = World::with_policy(POLICY);
         let everything = world.base().join("disk");
-        let disk = Disk::ext4(&everything, &world.base().join("image"));
+        let disk = Disk::ext4(&everything, &world.base().join("image"), 24);
         for (name, place) in [("ws", world.root()), ("state", world.state())] {
             fs::create_dir(everything.join(name)).unwrap();
             let _ = fs::remove_dir(&place);
@@ -75,7 +75,7 @@ fn a_workspace_that_fails_under_load_is_put_right_by_the_next_start() {
     let mut random = Random::new(6);
     for round in 0..8 {
         let world = world();
-        let disk = Disk::ext4(&world.root(), &world.base().join("image"));
+        let disk = Disk::ext4(&world.root(), &world.base().join("image"), 24);
         world.fs(&["ls"]).ok();
         let hammers: Vec<_> = (1..3).map(|n| Hammer::start(&world, round * 10 + n, 2)).collect();
         thread::sleep(Duration::from_millis(100 + random.below(700)));
