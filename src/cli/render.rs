@@ -13,6 +13,13 @@ use crate::{
     ops::{Committed, Entry, EntryKind},
 };
 
+/// Prints a line with colours where stdout is a terminal. Whoever stops reading
+/// in the middle does not want the rest.
+pub(crate) fn styled(line: std::fmt::Arguments<'_>) {
+    use std::io::Write as _;
+    let _ = writeln!(anstream::stdout().lock(), "{line}");
+}
+
 /// A reply as one JSON object.
 pub(crate) fn reply_json(reply: &Reply) -> Value {
     let mut object = json!({ "ok": true, "receipt": reply.receipt });

@@ -9,9 +9,9 @@ use serde_json::Value;
 use crate::{
     aftermath,
     common::{Done, World},
+    courier::{Courier, failure, receipt},
     crash::POLICY,
     disk::Disk,
-    relay::{Relay, failure, receipt},
 };
 
 mod log;
@@ -171,26 +171,26 @@ fn a_full_log_stops_everything_until_a_restart_with_room() {
         let world = world();
         let disk = Disk::memory(&Part::Log.place(&world), 96);
         world.file("a.txt", "a");
-        let mut relay = Relay::start(&world);
+        let mut courier = Courier::start(&world);
         disk.fill(12 << 10);
         let (mut contents, mut receipts) = (vec!["a".to_owned()], Vec::new());
         // Names of different length put the end of the page elsewhere.
         let other = format!("{}.txt", "n".repeat(1 + round * 17));
         let refused = loop {
             let content = format!("round {}", contents.len());
-            let write = relay.write("a.txt", &content);
+            let write = courier.write("a.txt", &content);
             contents.push(content);
-            let write = relay.ask(write);
+            let write = courier.ask(write);
             if !write["error"].is_null() {
                 break write;
             }
             receipts.push(receipt(&write));
-            let read = relay.ask(relay.read("a.txt"));
+            let read = courier.ask(courier.read("a.txt"));
             if !read["error"].is_null() {
                 break read;
             }
             receipts.push(receipt(&read));
-            let missing = relay.ask(relay.read(&other));
+            let missing = courier.ask(courier.read(&other));
             if missing["error"]["code"] != -32002 {
                 break missing;
             }
@@ -209,23 +209,24 @@ fn a_full_log_stops_everything_until_a_restart_with_room() {
         // Nothing is served any more: no read, no change, no listing of
         // denials, not even when there is room again.
         disk.make_room();
-        let requests = [relay.read("a.txt"), relay.write("a.txt", "late"), relay.read(&other)];
-        for answer in relay.ask_all(&requests) {
+        let requests =
+            [courier.read("a.txt"), courier.write("a.txt", "late"), courier.read(&other)];
+        for answer in courier.ask_all(&requests) {
             assert_eq!(failure(&answer), (kind.clone(), message.clone()));
         }
         assert_eq!(world.read("a.txt"), now);
         // The operator sees why.
-        let (status, said) = relay.end();
+        let (status, said) = courier.end();
         assert!(!status.success(), "{status}");
         assert!(said.contains("cannot record the stop: cannot write to the audit log"), "{said}");
 
         // A restart is how the operator says that all is well.
-        let mut relay = Relay::start(&world);
-        let read = relay.ask(relay.read("a.txt"));
+        let mut courier = Courier::start(&world);
+        let read = courier.ask(courier.read("a.txt"));
         assert_eq!(read["result"]["content"], now);
         receipts.push(receipt(&read));
-        receipts.push(receipt(&relay.ask(relay.write("a.txt", "after"))));
-        assert!(relay.end().0.success());
+        receipts.push(receipt(&courier.ask(courier.write("a.txt", "after"))));
+        assert!(courier.end().0.success());
         aftermath::check(&world);
         aftermath::receipts_are_kept(&world, &receipts);
     }
@@ -245,7 +246,7 @@ fn a_gate_does_not_start_on_a_full_state_directory() {
             let done = world.write("a.txt", "new");
             failed(&done, "No space left");
             assert_eq!(world.read("a.txt"), "old");
-            let Err(complaint) = Relay::try_start(&world) else { panic!("it started") };
+            let Err(complaint) = Courier::try_start(&world) else { panic!("it started") };
             assert!(complaint.contains("No space left"), "{complaint}");
         }
         disk.make_room();
@@ -288,12 +289,12 @@ fn when_a_disk_fails(part: Part, break_it: impl FnOnce(&Disk), words: &str) {
     let old = "old\n".repeat(1000);
     world.file("a.txt", "first");
     world.file("b.txt", &old);
-    let mut relay = Relay::start(&world);
-    let mut receipts = vec![receipt(&relay.ask(relay.write("a.txt", &old)))];
+    let mut courier = Courier::start(&world);
+    let mut receipts = vec![receipt(&courier.ask(courier.write("a.txt", &old)))];
     disk.sync();
     break_it(&disk);
     for name in ["a.txt", "b.txt", "new.txt"] {
-        let answer = relay.ask(relay.write(name, "new"));
+        let answer = courier.ask(courier.write(name, "new"));
         if part == Part::Vault && name == "new.txt" {
             // Nothing is replaced, so nothing need be kept.
             receipts.push(receipt(&answer));
@@ -305,21 +306,21 @@ fn when_a_disk_fails(part: Part, break_it: impl FnOnce(&Disk), words: &str) {
         let recorded = answer["error"]["data"]["receipt"].is_object();
         assert_eq!(recorded, part != Part::Log, "{part:?} {answer}");
     }
-    let read = relay.ask(relay.read("b.txt"));
+    let read = courier.ask(courier.read("b.txt"));
     match part {
         Part::Vault => assert_eq!(read["result"]["content"], old, "reading needs no backup"),
         Part::Log => assert_eq!(failure(&read).0, "unavailable"),
         // What the kernel still has in memory can be read.
         Part::Workspace => {}
     }
-    let (status, said) = relay.end();
+    let (status, said) = courier.end();
     assert_eq!(status.success(), part != Part::Log, "{part:?} {said}");
     disk.again("rw");
     assert_eq!(world.read("a.txt"), old, "{part:?}");
     assert_eq!(world.read("b.txt"), old, "{part:?}");
-    let mut relay = Relay::start(&world);
-    receipts.push(receipt(&relay.ask(relay.write("a.txt", "new"))));
-    assert!(relay.end().0.success());
+    let mut courier = Courier::start(&world);
+    receipts.push(receipt(&courier.ask(courier.write("a.txt", "new"))));
+    assert!(courier.end().0.success());
     aftermath::check(&world);
     aftermath::receipts_are_kept(&world, &receipts);
 }
@@ -349,15 +350,15 @@ fn a_disk_whose_writes_are_lost_under_a_running_gate() {
         let old = "old\n".repeat(1000);
         world.file("a.txt", "first");
         world.file("b.txt", &old);
-        let mut relay = Relay::start(&world);
-        let mut receipts = vec![receipt(&relay.ask(relay.write("a.txt", &old)))];
+        let mut courier = Courier::start(&world);
+        let mut receipts = vec![receipt(&courier.ask(courier.write("a.txt", &old)))];
         disk.sync();
         store.fill(0);
         let new = "new\n".repeat(300_000);
         let mut failures = 0;
         for _ in 0..3 {
             for name in ["a.txt", "b.txt"] {
-                let answer = relay.ask(relay.write(name, &new));
+                let answer = courier.ask(courier.write(name, &new));
                 if answer["error"].is_null() {
                     continue;
                 }
@@ -372,7 +373,7 @@ fn a_disk_whose_writes_are_lost_under_a_running_gate() {
             }
         }
         assert!(failures > 0, "{part:?}: everything was stored somewhere");
-        assert_eq!(relay.end().0.success(), part != Part::Log);
+        assert_eq!(courier.end().0.success(), part != Part::Log);
         store.make_room();
         disk.again("rw");
         aftermath::check(&world);
@@ -380,9 +381,9 @@ fn a_disk_whose_writes_are_lost_under_a_running_gate() {
             let now = world.read(name);
             assert!(now == old || now == new, "{part:?} {name}: {} bytes", now.len());
         }
-        let mut relay = Relay::start(&world);
-        receipts.push(receipt(&relay.ask(relay.write("a.txt", "new"))));
-        assert!(relay.end().0.success());
+        let mut courier = Courier::start(&world);
+        receipts.push(receipt(&courier.ask(courier.write("a.txt", "new"))));
+        assert!(courier.end().0.success());
         aftermath::check(&world);
         aftermath::receipts_are_kept(&world, &receipts);
     }

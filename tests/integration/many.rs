@@ -11,10 +11,10 @@ use serde_json::Value;
 use crate::{
     aftermath,
     common::World,
+    courier::{Courier, receipt},
     crash::{POLICY, Random},
     disk::Disk,
     hammer::{self, Hammer},
-    relay::{Relay, receipt},
 };
 
 /// What may go wrong when others are at the same files.
@@ -42,7 +42,7 @@ fn block(random: &mut Random, writer: u64, round: u64) -> String {
 /// An agent in its cell that reads and writes, eight requests at a time.
 fn agent(world: &World, writer: u64, end: Instant) -> Vec<Value> {
     let mut random = Random::new(writer);
-    let mut relay = Relay::start(world);
+    let mut courier = Courier::start(world);
     let mut receipts = Vec::new();
     let mut round = 0;
     while Instant::now() < end {
@@ -50,12 +50,12 @@ fn agent(world: &World, writer: u64, end: Instant) -> Vec<Value> {
             .map(|_| {
                 round += 1;
                 match random.below(2) {
-                    0 => relay.read(&path(&mut random)),
-                    _ => relay.write(&path(&mut random), &block(&mut random, writer, round)),
+                    0 => courier.read(&path(&mut random)),
+                    _ => courier.write(&path(&mut random), &block(&mut random, writer, round)),
                 }
             })
             .collect();
-        for answer in relay.ask_all(&requests) {
+        for answer in courier.ask_all(&requests) {
             match answer["error"]["code"].as_i64() {
                 None => receipts.push(receipt(&answer)),
                 // What is in the way may be called so too.
@@ -67,7 +67,7 @@ fn agent(world: &World, writer: u64, end: Instant) -> Vec<Value> {
             }
         }
     }
-    let (status, said) = relay.end();
+    let (status, said) = courier.end();
     assert!(status.success(), "{status} {said}");
     receipts
 }

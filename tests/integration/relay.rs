@@ -1,252 +1,136 @@
-//! A long-lived gate under `portcullis run`, with an agent in its cell that
-//! asks it for whatever the test wants.
+//! A long-lived `portcullis run` with a confined gate and, in its cell, an
+//! agent that says what the test tells it: thousands of requests a second
+//! through the front door.
 
 use std::{
     io::{BufRead as _, BufReader, Write as _},
-    path::{Path, PathBuf},
-    process::{Child, ChildStdin, ExitStatus, Stdio},
-    sync::mpsc::{self, Receiver},
-    thread,
-    time::{Duration, Instant},
+    process::{Child, ChildStdin, ChildStdout, Stdio},
 };
 
 use serde_json::{Value, json};
 
-use crate::common::World;
+use crate::{
+    acp_rig::{notification, request},
+    common::World,
+};
 
-/// Longer than anything here takes on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-
-/// The editor's side of it.
 pub(crate) struct Relay {
-    pub(crate) broker: Child,
+    pub(crate) world: World,
+    gate: Child,
     input: Option<ChildStdin>,
-    lines: Receiver<String>,
-    root: PathBuf,
+    output: BufReader<ChildStdout>,
+    root: String,
     next: u64,
-    /// What the broker and the gate said on stderr.
-    complaints: Option<thread::JoinHandle<String>>,
-}
-
-/// `portcullis run -- AGENT…` with its streams in the test's hands.
-pub(crate) fn run(world: &World, options: &[&str], agent: &[&str]) -> Child {
-    let mut command = world.command(&[&["run", "--source", "disk"], options, &["--"]].concat());
-    command
-        .args(agent)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap()
 }
 
 impl Relay {
-    pub(crate) fn start(world: &World) -> Self {
-        Self::try_start(world).unwrap_or_else(|complaint| panic!("{complaint}"))
+    /// A gate over the world's workspace, with a session.
+    pub(crate) fn start(world: World) -> Self {
+        let scripts = world.base().join("agent");
+        std::fs::create_dir(&scripts).unwrap();
+        let script = scripts.join("relay.py");
+        std::fs::write(&script, include_str!("relay.py")).unwrap();
+        let mut gate = world
+            .command(&["run", "--source", "disk", "--agent", "relay", "--agent-read"])
+            .arg(&scripts)
+            .args(["--", "/usr/bin/python3"])
+            .arg(&script)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let root = world.root().canonicalize().unwrap().to_str().unwrap().to_owned();
+        let input = gate.stdin.take();
+        let output = BufReader::new(gate.stdout.take().unwrap());
+        let mut relay = Self { world, gate, input, output, root, next: 10 };
+        relay.send(&request(0, "initialize", json!({"protocolVersion": 1})));
+        assert_eq!(relay.hear()["result"]["protocolVersion"], 1);
+        relay.new_session(1, "s1");
+        relay
     }
 
-    /// What `run` said when it refused to start.
-    pub(crate) fn try_start(world: &World) -> Result<Self, String> {
-        let agent = ["/usr/bin/python3", "-S", "-c", include_str!("relay.py")];
-        let mut broker = run(world, &[], &agent);
-        let (sender, lines) = mpsc::channel();
-        let output = BufReader::new(broker.stdout.take().unwrap());
-        thread::spawn(move || {
-            for line in output.lines().map_while(Result::ok) {
-                if sender.send(line).is_err() {
-                    return;
-                }
-            }
-        });
-        let mut errors = broker.stderr.take().unwrap();
-        let complaints = thread::spawn(move || {
-            let mut text = Vec::new();
-            let _ = std::io::Read::read_to_end(&mut errors, &mut text);
-            String::from_utf8_lossy(&text).into_owned()
-        });
-        let mut relay = Self {
-            input: broker.stdin.take(),
-            broker,
-            lines,
-            root: world.root().canonicalize().unwrap(),
-            next: 0,
-            complaints: Some(complaints),
-        };
-        let params = json!({"protocolVersion": 1, "clientCapabilities": {}});
-        if relay.call("initialize", params).is_none() {
-            assert!(!relay.wait().success());
-            return Err(relay.complaints.take().unwrap().join().unwrap());
-        }
-        let session = relay.call("session/new", json!({"cwd": "/", "mcpServers": []})).unwrap();
-        assert_eq!(session["sessionId"], "s1");
-        Ok(relay)
+    fn new_session(&mut self, id: u64, name: &str) {
+        let params = json!({"cwd": self.root, "mcpServers": [], "_meta": {"name": name}});
+        self.send(&request(id, "session/new", params));
+        assert_eq!(self.hear()["result"]["sessionId"], name);
     }
 
-    pub(crate) fn read(&self, name: &str) -> Value {
-        let path = self.root.join(name);
-        json!({"method": "fs/read_text_file", "params": {"sessionId": "s1", "path": path}})
-    }
-
-    pub(crate) fn write(&self, name: &str, content: &str) -> Value {
-        let path = self.root.join(name);
-        let params = json!({"sessionId": "s1", "path": path, "content": content});
-        json!({"method": "fs/write_text_file", "params": params})
-    }
-
-    /// The answer to one request of the agent's.
-    #[track_caller]
-    pub(crate) fn ask(&mut self, request: Value) -> Value {
-        self.ask_all(&[request]).remove(0)
-    }
-
-    /// The answers to requests that the agent makes at once.
-    #[track_caller]
-    pub(crate) fn ask_all(&mut self, requests: &[Value]) -> Vec<Value> {
-        let id = self.prompt(requests).expect("the gate reads");
-        let result = self.result(id).expect("the gate answers");
-        result["_meta"]["answers"].as_array().unwrap().clone()
-    }
-
-    /// Has the agent make requests and does not wait.
-    pub(crate) fn prompt(&mut self, requests: &[Value]) -> std::io::Result<u64> {
-        let text = Value::from(requests.to_vec()).to_string();
-        let prompt = json!([{"type": "text", "text": text}]);
-        self.send("session/prompt", json!({"sessionId": "s1", "prompt": prompt}))
-    }
-
-    fn send(&mut self, method: &str, params: Value) -> std::io::Result<u64> {
-        let id = self.next;
+    /// Opens another session, and gives a request of it to read `a.txt`.
+    pub(crate) fn open_session(&mut self, name: &str) -> Value {
         self.next += 1;
-        let line = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
-        self.input.as_mut().unwrap().write_all(format!("{line}\n").as_bytes())?;
-        Ok(id)
+        self.new_session(self.next, name);
+        let path = format!("{}/a.txt", self.root);
+        self.request("fs/read_text_file", json!({"sessionId": name, "path": path}))
     }
 
-    fn call(&mut self, method: &str, params: Value) -> Option<Value> {
-        let id = self.send(method, params).ok()?;
-        self.result(id)
+    /// A request to read; the root is always called by its first name.
+    pub(crate) fn read(&mut self, name: &str) -> Value {
+        let path = format!("{}/{name}", self.root);
+        self.request("fs/read_text_file", json!({"sessionId": "s1", "path": path}))
     }
 
-    fn result(&self, id: u64) -> Option<Value> {
-        loop {
-            let message = self.hear()?;
-            if message["id"] == id {
-                assert!(message["error"].is_null(), "{message}");
-                return Some(message["result"].clone());
-            }
-        }
+    /// A request to write.
+    pub(crate) fn write(&mut self, name: &str, content: &str) -> Value {
+        let path = format!("{}/{name}", self.root);
+        let params = json!({"sessionId": "s1", "path": path, "content": content});
+        self.request("fs/write_text_file", params)
     }
 
-    /// The next message, or `None` when the gate has closed the stream.
-    pub(crate) fn hear(&self) -> Option<Value> {
-        match self.lines.recv_timeout(PATIENCE) {
-            Ok(line) => Some(serde_json::from_str(&line).unwrap()),
-            Err(mpsc::RecvTimeoutError::Disconnected) => None,
-            Err(mpsc::RecvTimeoutError::Timeout) => panic!("the gate says nothing"),
-        }
+    fn request(&mut self, method: &str, params: Value) -> Value {
+        self.next += 1;
+        request(self.next, method, params)
     }
 
-    pub(crate) fn gate(&self) -> i32 {
-        gate_of(i32::try_from(self.broker.id()).unwrap())
+    /// Has the agent say the requests, and gives the answers in their order.
+    pub(crate) fn ask(&mut self, requests: &[Value]) -> Vec<Value> {
+        let lines: Vec<_> = requests.iter().map(ToString::to_string).collect();
+        self.send(&notification("test/say", json!({ "lines": lines })));
+        let answers = self.hear()["params"]["value"].take();
+        let mut answers = parsed(&answers);
+        answers.sort_by_key(|answer| answer["id"].as_u64());
+        let ids = |list: &[Value]| list.iter().map(|one| one["id"].clone()).collect::<Vec<_>>();
+        assert_eq!(ids(&answers), ids(requests), "each request is answered once");
+        answers
     }
 
-    /// Hangs up, as an editor does, and waits.
-    pub(crate) fn hang_up(&mut self) -> ExitStatus {
+    /// Has the agent say one.
+    pub(crate) fn ask_one(&mut self, request: Value) -> Value {
+        self.ask(&[request]).remove(0)
+    }
+
+    /// Has the agent say the requests one after the other; gives how many
+    /// nanoseconds each answer took, and the answers.
+    pub(crate) fn time(&mut self, requests: &[Value]) -> (Vec<u64>, Vec<Value>) {
+        let lines: Vec<_> = requests.iter().map(ToString::to_string).collect();
+        self.send(&notification("test/time", json!({ "lines": lines })));
+        let value = self.hear()["params"]["value"].take();
+        let times = serde_json::from_value(value["times"].clone()).unwrap();
+        (times, parsed(&value["answers"]))
+    }
+
+    /// Hangs up, as an editor does; the gate ends in order and its log
+    /// verifies.
+    pub(crate) fn end(mut self) -> World {
         self.input = None;
-        self.wait()
+        let status = self.gate.wait().unwrap();
+        assert!(status.success(), "{status}");
+        self.world.run(&["audit", "verify"]).ok();
+        self.world
     }
 
-    /// Hangs up and gives how it ended and what was said on stderr.
-    pub(crate) fn end(mut self) -> (ExitStatus, String) {
-        let status = self.hang_up();
-        (status, self.complaints.take().unwrap().join().unwrap())
+    fn send(&mut self, message: &Value) {
+        let line = format!("{message}\n");
+        self.input.as_mut().unwrap().write_all(line.as_bytes()).unwrap();
     }
 
-    pub(crate) fn wait(&mut self) -> ExitStatus {
-        ended(&mut self.broker)
-    }
-}
-
-impl Drop for Relay {
-    fn drop(&mut self) {
-        let _ = self.broker.kill();
-        let _ = self.broker.wait();
+    fn hear(&mut self) -> Value {
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))
     }
 }
 
-/// Waits for a process, not for ever.
-#[track_caller]
-pub(crate) fn ended(child: &mut Child) -> ExitStatus {
-    let end = Instant::now() + PATIENCE;
-    loop {
-        if let Some(status) = child.try_wait().unwrap() {
-            return status;
-        }
-        assert!(Instant::now() < end, "it does not end");
-        thread::sleep(Duration::from_millis(5));
-    }
-}
-
-/// A reply that the gate did as asked.
-#[track_caller]
-pub(crate) fn receipt(answer: &Value) -> Value {
-    let receipt = &answer["result"]["_meta"]["portcullis/receipt"];
-    assert!(receipt.is_object(), "{answer}");
-    receipt.clone()
-}
-
-/// What kind of failure a reply tells of.
-#[track_caller]
-pub(crate) fn failure(answer: &Value) -> (String, String) {
-    let error = &answer["error"];
-    let kind = error["data"]["kind"].as_str().unwrap_or_else(|| panic!("{answer}"));
-    (kind.to_owned(), error["message"].as_str().unwrap().to_owned())
-}
-
-pub(crate) fn children(pid: i32) -> Vec<i32> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
-    text.unwrap_or_default().split_whitespace().map(|n| n.parse().unwrap()).collect()
-}
-
-/// All processes beneath one.
-pub(crate) fn descendants(pid: i32) -> Vec<i32> {
-    children(pid).into_iter().flat_map(|pid| [vec![pid], descendants(pid)].concat()).collect()
-}
-
-/// The gate that a broker started.
-#[track_caller]
-pub(crate) fn gate_of(broker: i32) -> i32 {
-    let is_gate = |pid: &i32| {
-        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        String::from_utf8_lossy(&line).contains("gate-process")
-    };
-    children(broker).into_iter().find(is_gate).expect("the broker's gate")
-}
-
-pub(crate) fn kill(pid: i32, signal: rustix::process::Signal) {
-    let _ = rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), signal);
-}
-
-/// Whether the processes are gone, after at most a while.
-pub(crate) fn gone(processes: &[i32]) -> bool {
-    let end = Instant::now() + Duration::from_secs(15);
-    while Instant::now() < end {
-        let alive = |pid: &&i32| {
-            let status = std::fs::read_to_string(format!("/proc/{pid}/status"));
-            status.is_ok_and(|status| !status.contains("State:\tZ"))
-        };
-        if processes.iter().find(alive).is_none() {
-            return true;
-        }
-        thread::sleep(Duration::from_millis(20));
-    }
-    false
-}
-
-/// The most memory that a process ever had resident, in KiB.
-pub(crate) fn peak(pid: i32) -> u64 {
-    let status = std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("status"));
-    let status = status.unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+fn parsed(lines: &Value) -> Vec<Value> {
+    let lines: Vec<String> = serde_json::from_value(lines.clone()).unwrap();
+    lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect()
 }

@@ -13,21 +13,21 @@ use super::*;
 fn after(deed: impl FnOnce(&World)) -> (World, String) {
     let world = World::with_policy(POLICY);
     world.file("a.txt", "old");
-    let mut relay = Relay::start(&world);
-    receipt(&relay.ask(relay.write("a.txt", "served")));
+    let mut courier = Courier::start(&world);
+    receipt(&courier.ask(courier.write("a.txt", "served")));
     deed(&world);
     let before = world.state().join("audit");
     let before = aftermath::snapshot(&before);
     let backups = aftermath::snapshot(&world.state().join("backups"));
     let mut messages = Vec::new();
     for request in [
-        relay.read("a.txt"),
-        relay.write("a.txt", "late"),
-        relay.write("new.txt", "late"),
-        relay.read("missing.txt"),
-        relay.read("../outside.txt"),
+        courier.read("a.txt"),
+        courier.write("a.txt", "late"),
+        courier.write("new.txt", "late"),
+        courier.read("missing.txt"),
+        courier.read("../outside.txt"),
     ] {
-        let answer = relay.ask(request);
+        let answer = courier.ask(request);
         let (kind, message) = failure(&answer);
         assert_eq!(kind, "unavailable", "{answer}");
         assert!(answer["error"]["data"]["receipt"].is_null(), "{answer}");
@@ -37,7 +37,7 @@ fn after(deed: impl FnOnce(&World)) -> (World, String) {
     assert_eq!(messages.len(), 1, "{messages:?}");
     assert_eq!(world.read("a.txt"), "served");
     assert!(!world.path("new.txt").exists());
-    let (status, said) = relay.end();
+    let (status, said) = courier.end();
     assert!(!status.success(), "{status}");
     assert!(said.contains(&messages[0]), "the operator is told: {said}");
     assert_eq!(aftermath::snapshot(&world.state().join("audit")), before, "nothing was written");
@@ -190,11 +190,11 @@ fn the_state_directory_may_be_on_another_file_system() {
         let _disk = Disk::ext4(&place, &world.base().join("image"), 24);
         world.file("a.txt", "old");
         world.file("tree/b.txt", "x".repeat(300_000));
-        let mut relay = Relay::start(&world);
-        receipt(&relay.ask(relay.write("a.txt", "new")));
-        let read = relay.ask(relay.read("a.txt"));
+        let mut courier = Courier::start(&world);
+        receipt(&courier.ask(courier.write("a.txt", "new")));
+        let read = courier.ask(courier.read("a.txt"));
         assert_eq!(read["result"]["content"], "new");
-        assert!(relay.end().0.success());
+        assert!(courier.end().0.success());
         let removed = world.fs(&["rm", "-r", "tree", "--json"]).ok().json();
         world.run(&["backup", "restore", removed["backup"].as_str().unwrap()]).ok();
         assert_eq!(world.read("tree/b.txt").len(), 300_000);

@@ -13,8 +13,8 @@ use rustix::process::Signal;
 
 use super::*;
 use crate::{
+    courier::{self, descendants, ended, gate_of, gone, kill, peak},
     crash::Random,
-    relay::{self, descendants, ended, gate_of, gone, kill, peak},
 };
 
 const HELLO: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":1,"clientCapabilities":{}}}"#;
@@ -24,7 +24,7 @@ const HELLO: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"
 const MOST: u64 = 256 << 10;
 
 fn start(world: &World, script: &str) -> Child {
-    let mut child = relay::run(world, &[], &["/usr/bin/python3", "-S", "-c", script]);
+    let mut child = courier::run(world, &[], &["/usr/bin/python3", "-S", "-c", script]);
     let hello = format!("{HELLO}\n");
     child.stdin.as_mut().unwrap().write_all(hello.as_bytes()).unwrap();
     child
@@ -81,7 +81,7 @@ for line in sys.stdin:
     if '"initialize"' in line:
         print('{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":1}}', flush=True)
 "#;
-    let mut child = relay::run(&world, &[], &["/usr/bin/python3", "-S", "-c", script]);
+    let mut child = courier::run(&world, &[], &["/usr/bin/python3", "-S", "-c", script]);
     let gate = gate_of_started(&child);
     let mut input = child.stdin.take().unwrap();
     let writer = thread::spawn(move || {
@@ -108,7 +108,7 @@ for line in sys.stdin:
 
 /// The gate of a `run` that has just been started.
 fn gate_of_started(child: &Child) -> i32 {
-    let end = Instant::now() + relay::PATIENCE;
+    let end = Instant::now() + courier::PATIENCE;
     while descendants(pid(child)).len() < 4 {
         assert!(Instant::now() < end, "it does not start");
         thread::sleep(Duration::from_millis(5));
@@ -189,7 +189,7 @@ os._exit(3)
 "#;
     let mut child = start(&world, script);
     assert!(first_line(&mut child).contains("protocolVersion"));
-    let end = Instant::now() + relay::PATIENCE;
+    let end = Instant::now() + courier::PATIENCE;
     while descendants(pid(&child)).len() < 10 {
         assert!(Instant::now() < end, "{:?}", descendants(pid(&child)));
         thread::sleep(Duration::from_millis(5));
@@ -214,7 +214,7 @@ print("up", file=sys.stderr, flush=True)
 time.sleep(2)
 sys.stdin.read()
 "#;
-    let mut child = relay::run(&world, &[], &["/usr/bin/python3", "-S", "-c", script]);
+    let mut child = courier::run(&world, &[], &["/usr/bin/python3", "-S", "-c", script]);
     let gate = gate_of_started(&child);
     let mut input = child.stdin.take().unwrap();
     let notice = format!(
@@ -244,18 +244,18 @@ fn signals_in_the_middle_of_a_write_load_tear_nothing() {
         let content = |turn: u64, name: &str| {
             format!("{round} {turn} {name}\n{}end\n", "-".repeat(20_000 * (turn as usize % 3)))
         };
-        let mut relay = Relay::start(&world);
+        let mut courier = Courier::start(&world);
         let before: Vec<_> = names.iter().map(|name| fs::read(world.path(name)).ok()).collect();
         // More than is ever served before the signal.
         let mut prompts = Vec::new();
         for turn in 0..40 {
             let writes: Vec<_> =
-                names.iter().map(|name| relay.write(name, &content(turn, name))).collect();
-            prompts.push(relay.prompt(&writes).unwrap());
+                names.iter().map(|name| courier.write(name, &content(turn, name))).collect();
+            prompts.push(courier.prompt(&writes).unwrap());
         }
-        let broker = pid(&relay.broker);
+        let broker = pid(&courier.broker);
         let processes = [vec![broker], descendants(broker)].concat();
-        let victim = if to_broker { broker } else { relay.gate() };
+        let victim = if to_broker { broker } else { courier.gate() };
         let killer = thread::spawn({
             let delay = Duration::from_micros(random.below(150_000));
             move || {
@@ -265,7 +265,7 @@ fn signals_in_the_middle_of_a_write_load_tear_nothing() {
         });
         // What the editor heard before the stream ended.
         let mut last = vec![None; names.len()];
-        while let Some(message) = relay.hear() {
+        while let Some(message) = courier.hear() {
             let params = &message["params"];
             let Some(number) = params["number"].as_u64() else { continue };
             let turn = prompts.iter().position(|prompt| *prompt == number).unwrap() as u64;
@@ -277,7 +277,7 @@ fn signals_in_the_middle_of_a_write_load_tear_nothing() {
             }
         }
         killer.join().unwrap();
-        relay.wait();
+        courier.wait();
         assert!(gone(&processes), "round {round}: left behind: {processes:?}");
 
         aftermath::check(&world);

@@ -1,0 +1,85 @@
+//! The numbers that Portcullis promises, each measured against a baseline in
+//! the same run and printed with its bound.
+//!
+//! ```text
+//! cargo bench --bench numbers                  all but the cold build
+//! cargo bench --bench numbers -- read acp      only these
+//! ```
+//!
+//! The subjects: `decision`, `read`, `acp`, `overwrite` (needs root, for a loop
+//! mount), `start`, `memory`, `build` (only when named: it takes minutes).
+//! docs/performance.md says how to read what they print. Measures nothing
+//! unless cargo runs it as a benchmark, so that running all tests stays quick.
+
+mod acp;
+mod agent;
+mod bare;
+mod build;
+mod decision;
+mod measure;
+mod memory;
+mod overwrite;
+mod read;
+mod start;
+mod world;
+
+use std::{error::Error, process::ExitCode};
+
+/// What a benchmark gives or why it could not.
+type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
+
+/// A subject's name, what measures it, and whether it runs unless named.
+type Subject = (&'static str, fn() -> Outcome<()>, bool);
+
+const SUBJECTS: [Subject; 7] = [
+    ("decision", decision::run, true),
+    ("read", read::run, true),
+    ("acp", acp::run, true),
+    ("overwrite", overwrite::run, true),
+    ("start", start::run, true),
+    ("memory", memory::run, true),
+    ("build", build::run, false),
+];
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let Some(part) = agent::part(&arguments) {
+        return finish(part);
+    }
+    if let [part, directory] = arguments.as_slice()
+        && part == "overwrite-once"
+    {
+        return finish(overwrite::once(directory.as_ref()));
+    }
+    if !arguments.iter().any(|argument| argument == "--bench") {
+        println!("run this with `cargo bench --bench numbers`");
+        return ExitCode::SUCCESS;
+    }
+    let named: Vec<_> = arguments.iter().filter(|name| !name.starts_with('-')).collect();
+    let mut code = ExitCode::SUCCESS;
+    for name in &named {
+        if !SUBJECTS.iter().any(|(subject, ..)| subject == name) {
+            eprintln!("there is no subject `{name}`");
+            code = ExitCode::FAILURE;
+        }
+    }
+    for (subject, run, usual) in SUBJECTS {
+        let wanted =
+            if named.is_empty() { usual } else { named.iter().any(|name| *name == subject) };
+        if wanted && let Err(error) = run() {
+            eprintln!("{subject}: not measured: {error}");
+            code = ExitCode::FAILURE;
+        }
+    }
+    code
+}
+
+fn finish(outcome: Outcome<()>) -> ExitCode {
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Replacing 4 KiB with backup, record and all syncs, against the same system
+//! calls made bare, on an ext4 with a journal.
+#![expect(clippy::disallowed_methods, reason = "mounts a file system to measure on")]
+
+use std::{
+    fs::File,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use portcullis::{model::Operation, ops::Source};
+use tempfile::TempDir;
+
+use crate::{
+    Outcome,
+    bare::Bare,
+    measure::{Bound, each, interleave, report},
+    world::{self, FILES, World},
+};
+
+/// Rounds in which every file is replaced once by each: fewer than the
+/// versions that a policy keeps, so that nothing is pruned.
+const ROUNDS: usize = 9 * FILES;
+/// Bytes of the file system.
+const SIZE: u64 = 512 * 1024 * 1024;
+
+pub(crate) fn run() -> Outcome<()> {
+    let mount = Mount::new()?;
+    let (ours, other) = (mount.world("gate")?, mount.world("bare")?);
+    let (gateway, session) = (ours.gateway()?, world::session()?);
+    let mut bare = Bare::open(&other)?;
+    let (mut one, mut two) = (0, 0);
+    let mut replace = || {
+        each(1, || {
+            one += 1;
+            let operation = operation(one)?;
+            gateway.handle(&session, &operation, Source::Disk)?;
+            Ok(())
+        })
+    };
+    let mut replace_bare = || {
+        each(1, || {
+            two += 1;
+            bare.replace(&world::file(two % FILES), &world::text(two))
+        })
+    };
+    // The first change of each path makes directories.
+    interleave(FILES, &mut replace, &mut replace_bare)?;
+    let pair = interleave(ROUNDS, &mut replace, &mut replace_bare)?;
+    let ratio = pair.ours.median() / pair.bare.median();
+    let details = format!(
+        "round by round {:.2} ({}); gate {:.0} µs, bare {:.0} µs",
+        pair.ratio.median(),
+        pair.ratio.quartiles(1.0),
+        pair.ours.median() / 1e3,
+        pair.bare.median() / 1e3
+    );
+    report("overwrite", ratio, "× the same calls", Bound::AtMost(1.25), &details);
+    gateway.stop(&session)?;
+    Ok(())
+}
+
+/// Replaces a few files in `directory`, first through the gate, then bare, for
+/// whoever looks on with `strace`: the two must make the same calls.
+pub(crate) fn once(directory: &Path) -> Outcome<()> {
+    let world = |name: &str| -> Outcome<World> {
+        let base = directory.join(name);
+        std::fs::create_dir_all(&base)?;
+        World::at(&base)
+    };
+    let (ours, other) = (world("gate")?, world("bare")?);
+    let (gateway, session) = (ours.gateway()?, world::session()?);
+    let mut bare = Bare::open(&other)?;
+    let sign = |text: &str| File::open(text).map(drop).map_or((), drop);
+    for number in 0..3 {
+        sign("/the/gate/begins");
+        gateway.handle(&session, &operation(number * FILES)?, Source::Disk)?;
+        sign("/bare/begins");
+        bare.replace(&world::file(0), &world::text(number * FILES))?;
+        sign("/the/end");
+    }
+    Ok(())
+}
+
+fn operation(number: usize) -> Outcome<Operation> {
+    Ok(Operation::Write { path: world::path(number % FILES)?, content: world::text(number) })
+}
+
+/// A file system of its own, unmounted when dropped.
+struct Mount {
+    at: PathBuf,
+    _dir: TempDir,
+}
+
+impl Mount {
+    fn new() -> Outcome<Self> {
+        let dir = tempfile::tempdir()?;
+        let (image, at) = (dir.path().join("image"), dir.path().join("mounted"));
+        File::create(&image)?.set_len(SIZE)?;
+        std::fs::create_dir(&at)?;
+        run_tool(Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&image))?;
+        run_tool(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&at))?;
+        Ok(Self { at, _dir: dir })
+    }
+
+    fn world(&self, name: &str) -> Outcome<World> {
+        let base = self.at.join(name);
+        std::fs::create_dir(&base)?;
+        World::at(&base)
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        if let Err(error) = run_tool(Command::new("umount").arg("-l").arg(&self.at)) {
+            eprintln!("{}: {error}", self.at.display());
+        }
+    }
+}
+
+fn run_tool(command: &mut Command) -> Outcome<()> {
+    let output = command.stdin(Stdio::null()).output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(format!("{:?} failed: {}", command.get_program(), said.trim()).into())
+}

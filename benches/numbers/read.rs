@@ -1,0 +1,63 @@
+//! Reading 4 KiB through the gate in this process, record written, against
+//! opening, reading and closing the file.
+
+use std::hint::black_box;
+
+use portcullis::{
+    model::{Encoding, LineRange, Operation},
+    ops::Source,
+};
+use rustix::fs::{Mode, OFlags};
+
+use crate::{
+    Outcome,
+    measure::{Bound, each, interleave, report},
+    world::{self, CONTENT, FILES, World},
+};
+
+const ROUNDS: usize = 500;
+const BATCH: u32 = FILES as u32;
+
+pub(crate) fn run() -> Outcome<()> {
+    let world = World::new()?;
+    let (gateway, session) = (world.gateway()?, world::session()?);
+    let operations = (0..FILES)
+        .map(|number| {
+            let (range, encoding) = (LineRange::default(), Encoding::Text);
+            Ok(Operation::Read { path: world::path(number)?, range, encoding })
+        })
+        .collect::<Outcome<Vec<_>>>()?;
+    let mut through_gate = operations.iter().cycle();
+    let names: Vec<_> = (0..FILES).map(world::file).collect();
+    let mut raw = names.iter().cycle();
+    let directory = gateway.workspace().dir();
+    let mut buffer = vec![0_u8; CONTENT + 1];
+    let pair = interleave(
+        ROUNDS,
+        || {
+            each(BATCH, || {
+                let operation = through_gate.next().ok_or("no operation")?;
+                black_box(gateway.handle(&session, operation, Source::Disk)?);
+                Ok(())
+            })
+        },
+        || {
+            each(BATCH, || {
+                let name = raw.next().ok_or("no name")?;
+                let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+                let file = rustix::fs::openat(directory, name, flags, Mode::empty())?;
+                let count = rustix::io::read(&file, &mut buffer)?;
+                if black_box(count) == CONTENT { Ok(()) } else { Err("a short read".into()) }
+            })
+        },
+    )?;
+    let details = format!(
+        "quartiles {}; gate {:.2} µs, open+read+close {:.2} µs",
+        pair.ratio.quartiles(1.0),
+        pair.ours.median() / 1e3,
+        pair.bare.median() / 1e3
+    );
+    report("read", pair.ratio.median(), "× open+read+close", Bound::AtMost(8.0), &details);
+    gateway.stop(&session)?;
+    Ok(())
+}
