@@ -1,6 +1,8 @@
 //! The chain: which line comes next, and what its receipt is. Pure; time and
 //! nonces come from the caller.
 
+use std::io::Write as _;
+
 use crate::{Draft, Hash, Kind, Link, MAX_LINE, Receipt, VERSION};
 
 /// The end of a log: the place and the `prev` of the record to come.
@@ -53,7 +55,7 @@ impl Prepared {
         if kind == Kind::Outcome && draft.of.is_none() {
             return Err(ChainError::NoIntent);
         }
-        let mut body = Vec::with_capacity(512);
+        let mut body = Vec::with_capacity(1024);
         serde_json::to_writer(&mut body, draft).map_err(|_json| ChainError::Json)?;
         // `{…}` becomes `…,`, and `{}` nothing.
         if body.pop() != Some(b'}') || body.is_empty() {
@@ -64,7 +66,7 @@ impl Prepared {
             body.push(b',');
         }
         let nonce = u128::from_be_bytes(nonce);
-        body.extend_from_slice(format!("\"nonce\":\"{nonce:032x}\",").as_bytes());
+        write!(body, "\"nonce\":\"{nonce:032x}\",").map_err(|_io| ChainError::Json)?;
         if body.len() + FRAME > MAX_LINE {
             return Err(ChainError::TooLong(body.len() + FRAME));
         }
@@ -115,12 +117,20 @@ impl Chain {
     pub fn append(&mut self, record: &Prepared, time: &str, out: &mut Vec<u8>) -> Receipt {
         let start = out.len();
         let (seq, kind, prev) = (self.next, record.kind.as_str(), self.prev);
-        out.extend_from_slice(
-            format!("{{\"v\":{VERSION},\"seq\":{seq},\"kind\":\"{kind}\",\"t\":\"{time}\",")
-                .as_bytes(),
-        );
+        let first = format!("{{\"v\":{VERSION},\"seq\":{seq}");
+        let place = [
+            first.as_bytes(),
+            b",\"kind\":\"",
+            kind.as_bytes(),
+            b"\",\"t\":\"",
+            time.as_bytes(),
+            b"\",",
+        ];
+        place.iter().for_each(|piece| out.extend_from_slice(piece));
         out.extend_from_slice(&record.body);
-        out.extend_from_slice(format!("\"prev\":\"{prev}\"}}").as_bytes());
+        out.extend_from_slice(b"\"prev\":\"");
+        out.extend_from_slice(&prev.digits());
+        out.extend_from_slice(b"\"}");
         let leaf = Hash::leaf(out.get(start..).unwrap_or_default());
         out.push(b'\n');
         *self = Self { next: seq.saturating_add(1), prev: leaf };

@@ -2,12 +2,12 @@
 
 use std::{fmt, str::FromStr};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use sha2::{Digest, Sha256};
 
 /// A SHA-256 hash (FIPS 180-4), in text 64 lower-case hexadecimal digits.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[serde(try_from = "String")]
 pub struct Hash([u8; 32]);
 
 /// A text is not a [`Hash`].
@@ -39,15 +39,28 @@ impl Hash {
     pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
+
+    /// The text, in ASCII.
+    pub(crate) fn digits(&self) -> [u8; 64] {
+        const DIGITS: [u8; 16] = *b"0123456789abcdef";
+        let digit = |nibble: u8| DIGITS.get(usize::from(nibble)).copied().unwrap_or_default();
+        let mut digits = [0; 64];
+        for (pair, byte) in digits.as_chunks_mut::<2>().0.iter_mut().zip(&self.0) {
+            *pair = [digit(byte >> 4), digit(byte & 15)];
+        }
+        digits
+    }
 }
 
 impl fmt::Display for Hash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // One piece: a log line is mostly made by this.
-        let digit = |nibble: u8| char::from(if nibble < 10 { b'0' } else { b'a' - 10 } + nibble);
-        let text: String =
-            self.0.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect();
-        f.pad(&text)
+        f.pad(str::from_utf8(&self.digits()).unwrap_or_default())
+    }
+}
+
+impl Serialize for Hash {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(str::from_utf8(&self.digits()).unwrap_or_default())
     }
 }
 

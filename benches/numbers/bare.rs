@@ -1,11 +1,210 @@
-//! placeholder
-use crate::{Outcome, world::World};
-pub(crate) struct Bare;
+//! The system calls of one overwrite, made bare: what `strace` shows of the
+//! gate, in its order, with nothing in between. What it is measured against,
+//! so it must not do less than the gate does:
+//!
+//! ```text
+//! strace -f -o calls TARGET/release/deps/numbers-… overwrite-once /some/directory
+//! ```
+//!
+//! shows both, between calls that open `/the/gate/begins`, `/bare/begins` and
+//! `/the/end`.
+#![expect(clippy::disallowed_methods, reason = "opens the directories that it works in")]
+
+use std::{
+    fs::File,
+    os::fd::{AsFd, OwnedFd},
+};
+
+use rustix::{
+    fs::{
+        AtFlags, FlockOperation, Mode, OFlags, RenameFlags, ResolveFlags, fchmod, fdatasync,
+        fgetxattr, flock, fremovexattr, fstat, fsync, ftruncate, ioctl_ficlone, openat, openat2,
+        renameat_with, statat, unlinkat,
+    },
+    io::{Errno, pread, pwrite, write},
+    rand::{GetRandomFlags, getrandom},
+};
+
+use crate::{
+    Outcome,
+    world::{CONTENT, World},
+};
+
+const ACL: &str = "system.posix_acl_access";
+/// Bytes of an entry's description, of an intent and of its outcome.
+const TRAILER: usize = 399;
+const INTENT: usize = 783;
+const OUTCOME: usize = 351;
+
+/// Open directories and files as a gate holds them.
+pub(crate) struct Bare {
+    root: OwnedFd,
+    state: OwnedFd,
+    audit: OwnedFd,
+    lock: OwnedFd,
+    log: OwnedFd,
+    vault: OwnedFd,
+    spare: OwnedFd,
+    usage: OwnedFd,
+    made: u64,
+}
+
 impl Bare {
-    pub(crate) fn open(_world: &World) -> Outcome<Self> {
-        Ok(Self)
+    pub(crate) fn open(world: &World) -> Outcome<Self> {
+        let state = directory(File::open(world.state())?, ".")?;
+        for name in ["audit", "backups", "backups/tmp"] {
+            std::fs::create_dir_all(world.state().join(name))?;
+        }
+        // The gate's entries are spread over as many directories.
+        for number in 0..=u8::MAX {
+            std::fs::create_dir(world.state().join(format!("backups/{number:02x}")))?;
+        }
+        let (audit, vault) = (directory(&state, "audit")?, directory(&state, "backups")?);
+        let log = OFlags::RDWR | OFlags::CREATE | OFlags::APPEND | OFlags::CLOEXEC;
+        let usage = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
+        let mode = Mode::RUSR | Mode::WUSR;
+        let bare = Self {
+            root: openat(File::open(world.root())?, ".", OFlags::PATH, Mode::empty())?,
+            lock: openat(&audit, "lock", log, mode)?,
+            log: openat(&audit, "seg-000000.jsonl", log, mode)?,
+            spare: directory(&vault, "tmp")?,
+            usage: openat(&vault, "usage", usage, mode)?,
+            state,
+            audit,
+            vault,
+            made: 0,
+        };
+        pwrite(&bare.usage, &[b'0'; 44], 0)?;
+        Ok(bare)
     }
-    pub(crate) fn replace(&mut self, _file: &str, _content: &[u8]) -> Outcome<()> {
+
+    /// Replaces the file `name`.
+    pub(crate) fn replace(&mut self, name: &str, content: &[u8]) -> Outcome<()> {
+        self.made += 1;
+        let random = || -> Outcome<()> {
+            getrandom(&mut [0_u8; 16][..], GetRandomFlags::empty())?;
+            Ok(())
+        };
+        let seen = beneath(&self.root, name, OFlags::PATH | OFlags::NOFOLLOW)?;
+        fstat(&seen)?;
+        let old = beneath(&self.root, name, OFlags::RDONLY)?;
+        fstat(&old)?;
+        random()?;
+        self.keep(&old, name)?;
+        self.record(INTENT)?;
+        fdatasync(&self.log)?;
+        statat(&self.audit, "seg-000000.jsonl", AtFlags::SYMLINK_NOFOLLOW)?;
+
+        let (parent, name) = name.rsplit_once('/').ok_or("the file is in no directory")?;
+        drop(beneath(&self.root, parent, OFlags::PATH | OFlags::DIRECTORY)?);
+        let dir = beneath(&self.root, parent, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let temp = format!(".portcullis-{:032x}.tmp", self.made);
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+        let new = openat(&dir, &temp, flags | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR)?;
+        let again = rustix::io::fcntl_dupfd_cloexec(&new, 3)?;
+        write(&again, content)?;
+        fstat(&new)?;
+        fchmod(&new, Mode::from_raw_mode(0o644))?;
+        nothing(fgetxattr(&old, ACL, &mut [0_u8; 512][..]))?;
+        nothing(fremovexattr(&new, ACL))?;
+        fsync(&new)?;
+        let now = beneath(&self.root, parent, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        fstat(&now)?;
+        fstat(&dir)?;
+        drop(now);
+        fstat(&new)?;
+        renameat_with(&dir, &temp, &dir, name, RenameFlags::EXCHANGE)?;
+        let out = beneath(&dir, &temp, OFlags::PATH | OFlags::NOFOLLOW)?;
+        fstat(&out)?;
+        drop(out);
+        let out = beneath(&dir, &temp, OFlags::RDONLY)?;
+        fstat(&out)?;
+        let mut buffer = [0; CONTENT + 1];
+        pread(&out, &mut buffer[..], 0)?;
+        pread(&out, &mut buffer[..], CONTENT as u64)?;
+        drop(out);
+        unlinkat(&dir, &temp, AtFlags::empty())?;
+        drop(again);
+        fsync(&dir)?;
+        drop((new, dir, seen, old));
+        self.record(OUTCOME)
+    }
+
+    /// What the vault does.
+    fn keep(&self, old: &OwnedFd, name: &str) -> Outcome<()> {
+        let place = name.bytes().fold(0_u8, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte));
+        let shard = directory(&self.vault, &format!("{place:02x}"))?;
+        let listed = directory(&self.vault, &format!("{place:02x}"))?;
+        let mut room = Vec::with_capacity(768);
+        let mut entries = rustix::fs::RawDir::new(&listed, room.spare_capacity_mut());
+        while entries.next().is_some() {}
+        drop(listed);
+        getrandom(&mut [0_u8; 16][..], GetRandomFlags::empty())?;
+        let temp = format!("{:032x}", self.made);
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+        let copy = openat(&self.spare, &temp, flags | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR)?;
+        flock(&copy, FlockOperation::NonBlockingLockExclusive)?;
+        fstat(&copy)?;
+        fstat(old)?;
+        nothing(fgetxattr(old, ACL, &mut [0_u8; 512][..]))?;
+        fstat(old)?;
+        nothing(ioctl_ficlone(&copy, old))?;
+        fstat(old)?;
+        let mut buffer = [0; CONTENT + 1];
+        let count = pread(old, &mut buffer[..], 0)?;
+        pwrite(&copy, buffer.get(..count).unwrap_or_default(), 0)?;
+        pread(old, &mut buffer[..], count as u64)?;
+        getrandom(&mut [0_u8; 4][..], GetRandomFlags::empty())?;
+        pwrite(&copy, &[b'x'; TRAILER], count as u64)?;
+        ftruncate(&copy, (count + TRAILER) as u64)?;
+        fdatasync(&copy)?;
+        flock(&self.usage, FlockOperation::LockExclusive)?;
+        let mut usage = [0; 44];
+        pread(&self.usage, &mut usage[..], 0)?;
+        pwrite(&self.usage, &usage, 0)?;
+        flock(&self.usage, FlockOperation::Unlock)?;
+        let kept =
+            format!("{:032x}.20261121T091758585722Z-eedd0aba.{:016x}.118f", place, self.made);
+        renameat_with(&self.spare, &temp, &shard, &kept, RenameFlags::NOREPLACE)?;
+        fsync(&shard)?;
         Ok(())
+    }
+
+    /// What the ledger does.
+    fn record(&self, length: usize) -> Outcome<()> {
+        let name = "seg-000000.jsonl";
+        flock(&self.lock, FlockOperation::LockExclusive)?;
+        statat(&self.state, "audit", AtFlags::SYMLINK_NOFOLLOW)?;
+        statat(&self.audit, "lock", AtFlags::SYMLINK_NOFOLLOW)?;
+        statat(&self.audit, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        write(&self.log, [b'x'; INTENT].get(..length).unwrap_or_default())?;
+        fstat(&self.log)?;
+        flock(&self.lock, FlockOperation::Unlock)?;
+        Ok(())
+    }
+}
+
+fn directory(parent: impl AsFd, name: &str) -> Outcome<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(openat(parent, name, flags, Mode::empty())?)
+}
+
+fn beneath(dir: &OwnedFd, name: &str, flags: OFlags) -> Outcome<OwnedFd> {
+    let resolve = ResolveFlags::BENEATH
+        | ResolveFlags::NO_MAGICLINKS
+        | ResolveFlags::NO_XDEV
+        | ResolveFlags::NO_SYMLINKS;
+    let flags = match flags.contains(OFlags::PATH) {
+        true => flags | OFlags::CLOEXEC,
+        false => flags | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY,
+    };
+    Ok(openat2(dir, name, flags, Mode::empty(), resolve)?)
+}
+
+/// What the file system here does not have.
+fn nothing<T>(result: Result<T, Errno>) -> Outcome<()> {
+    match result {
+        Ok(_) | Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(()),
+        Err(errno) => Err(errno.into()),
     }
 }

@@ -43,8 +43,14 @@ impl Decider<'_> {
     /// Asks about the object that a path turned out to mean.
     pub(super) fn resolved(&self, resolved: &Resolved) -> Result<Decision, Failure> {
         let allowed = self.names(resolved.path())?;
-        self.objects(resolved.path(), &resolved.object(), self.operation.accesses())?;
+        self.object(resolved)?;
         Ok(allowed)
+    }
+
+    /// The same, where the path is the one that was asked for and decided on
+    /// by name already.
+    pub(super) fn object(&self, resolved: &Resolved) -> Result<(), Failure> {
+        self.objects(resolved.path(), &resolved.object(), self.operation.accesses())
     }
 
     /// Asks about a rename's new name, and about what is there or will be.

@@ -25,6 +25,9 @@ pub(super) struct Held<'a> {
 impl Locks {
     /// Waits until nothing at, above or beneath the paths is being changed.
     pub(super) fn hold(&self, paths: Vec<WorkspacePath>) -> Held<'_> {
+        if paths.is_empty() {
+            return Held { locks: self, paths };
+        }
         let overlaps = |held: &mut Vec<WorkspacePath>| {
             held.iter().any(|one| paths.iter().any(|two| one.is_within(two) || two.is_within(one)))
         };
@@ -39,6 +42,9 @@ impl Locks {
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
+        if self.paths.is_empty() {
+            return;
+        }
         let mut held = self.locks.held.lock().unwrap_or_else(PoisonError::into_inner);
         for path in &self.paths {
             if let Some(index) = held.iter().position(|held| held == path) {

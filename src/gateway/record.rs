@@ -23,11 +23,16 @@ pub(super) fn request(session: &Session, policy: &Policy, op: &str, path: Option
         agent: Some(session.agent.to_string()),
         user: Some(session.user.clone()),
         door: Some(session.door.as_str().to_owned()),
-        op: Some(op.chars().take(MAX_TEXT).collect()),
-        path: path.map(|path| path.chars().take(MAX_TEXT).collect()),
+        op: Some(bounded(op)),
+        path: path.map(bounded),
         policy_sha256: Some(policy.sha256().to_owned()),
         ..Draft::default()
     }
+}
+
+fn bounded(text: &str) -> String {
+    // Most texts need no counting: they have no more bytes than that.
+    if text.len() <= MAX_TEXT { text.to_owned() } else { text.chars().take(MAX_TEXT).collect() }
 }
 
 /// The draft of an operation before anything was decided.

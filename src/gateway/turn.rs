@@ -8,7 +8,7 @@ use super::{
     Changed, Error, Gateway, Output, Reply,
     decide::Decider,
     error::{self, Failure},
-    limits::{Meter, Spent},
+    limits::Meter,
     record, recovery,
 };
 use crate::{
@@ -102,15 +102,22 @@ impl<'a> Turn<'a> {
     /// on that.
     fn permit(&self, decider: &Decider<'_>, draft: &mut Draft) -> Result<Permit, Failure> {
         let path = self.operation.path();
-        record::decide(draft, &decider.names(path)?);
+        let asked = decider.names(path)?;
+        record::decide(draft, &asked);
         let follow = match self.operation {
             Operation::Remove { .. } | Operation::Rename { .. } => Follow::No,
             _ => Follow::Yes,
         };
         let resolved = self.gate.workspace.resolve(path, follow)?;
-        record::resolve(draft, resolved.path());
-        let decision = decider.resolved(&resolved)?;
-        record::decide(draft, &decision);
+        let decision = if resolved.path() == path {
+            decider.object(&resolved)?;
+            asked
+        } else {
+            record::resolve(draft, resolved.path());
+            let decision = decider.resolved(&resolved)?;
+            record::decide(draft, &decision);
+            decision
+        };
         if matches!(
             self.operation,
             Operation::Write { .. } | Operation::Append { .. } | Operation::Mkdir { .. }
@@ -161,7 +168,8 @@ impl<'a> Turn<'a> {
     ) -> Result<Reply, Failure> {
         record::facts(draft, sealed.facts());
         draft.result = Some("ok".to_owned());
-        let grant = self.gate.ledger.record(draft.clone())?;
+        // Should the ledger refuse, there is nothing left to record.
+        let grant = self.gate.ledger.record(std::mem::take(draft))?;
         let (content, receipt) = sealed.disclose(grant);
         Ok(Reply { receipt, output: output(content) })
     }
@@ -181,7 +189,9 @@ impl<'a> Turn<'a> {
             None => None,
         };
         let reply = self.change(draft, sealed)?;
-        let _ = spent.map(Spent::keep);
+        if let Some(spent) = spent {
+            spent.keep();
+        }
         Ok(reply)
     }
 

@@ -176,6 +176,12 @@ pub(super) fn try_lock(file: &File) -> Result<bool, Error> {
 /// 128 random bits.
 pub(super) fn random() -> Result<[u8; 16], Error> {
     let mut bytes = [0; 16];
+    random_bytes(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Fills `bytes` with random bits.
+pub(super) fn random_bytes(bytes: &mut [u8]) -> Result<(), Error> {
     let mut filled = 0;
     while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
         match rustix::rand::getrandom(rest, rustix::rand::GetRandomFlags::empty()) {
@@ -184,7 +190,7 @@ pub(super) fn random() -> Result<[u8; 16], Error> {
             Err(errno) => return Err(Error::io("get random bits")(errno)),
         }
     }
-    Ok(bytes)
+    Ok(())
 }
 
 /// The same in 32 hexadecimal digits.

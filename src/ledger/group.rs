@@ -98,6 +98,11 @@ impl Group {
 
     /// Appends one record; `durable`: waits until it is on stable storage.
     pub(super) fn append(&self, record: Prepared, durable: bool) -> Result<Receipt, Error> {
+        let state = self.state();
+        if !durable && !state.writing && state.waiting.is_empty() {
+            return self.write_alone(state, &record);
+        }
+        drop(state);
         let slot = Arc::new(Slot {
             thread: thread::current(),
             durable,
@@ -140,6 +145,31 @@ impl Group {
         }
     }
 
+    /// Writes one record for which nobody but its own thread waits.
+    fn write_alone(
+        &self,
+        mut state: MutexGuard<'_, State>,
+        record: &Prepared,
+    ) -> Result<Receipt, Error> {
+        if let Some(error) = &state.poison {
+            return Err(error.clone());
+        }
+        state.writing = true;
+        drop(state);
+        let result = self.log().append(std::slice::from_ref(record));
+        let mut state = self.state();
+        state.writing = false;
+        // A sync that failed meanwhile leaves nothing to promise.
+        let result = state.poison.clone().map_or(result, Err).and_then(|(mut receipts, _files)| {
+            receipts.pop().ok_or(Error::io("write to the audit log")(rustix::io::Errno::IO))
+        });
+        if let Err(error) = &result {
+            state.fail(error);
+        }
+        state.wake();
+        result
+    }
+
     /// Fails every append from now on.
     pub(super) fn fail(&self, error: &Error) {
         self.state().fail(error);
@@ -155,7 +185,7 @@ impl Group {
         state.writing = true;
         let (slots, records): (Vec<_>, Vec<_>) = mem::take(&mut state.waiting).into_iter().unzip();
         drop(state);
-        let result = self.log.lock().unwrap_or_else(PoisonError::into_inner).append(&records);
+        let result = self.log().append(&records);
         let mut state = self.state();
         state.writing = false;
         // A sync that failed meanwhile leaves nothing to promise.

@@ -15,6 +15,7 @@ use rustix::{fs::OFlags, io::Errno};
 
 use super::{
     Error,
+    clock::Clock,
     disk::{self, Folder, Held, Id},
     quarantine,
 };
@@ -33,6 +34,7 @@ pub(super) struct Log {
     lock: Arc<File>,
     lock_id: Id,
     boot: String,
+    clock: Clock,
     end: End,
 }
 
@@ -95,6 +97,7 @@ impl Log {
             lock: Arc::new(lock),
             lock_id: Id::of(&stat),
             boot,
+            clock: Clock::default(),
             end: End { chain: Chain::new(), segment: Segment(0), file: None, length: 0 },
         })
     }
@@ -289,7 +292,7 @@ impl Log {
 
     /// Writes `records` at the end that is known to be the end. Under the lock.
     fn write(&mut self, records: &[Prepared]) -> Result<(Vec<Receipt>, Vec<Written>), Error> {
-        let time = format!("{:.6}", jiff::Timestamp::now());
+        let time = self.clock.now();
         let mut receipts = Vec::with_capacity(records.len());
         let mut written = Vec::new();
         let mut rest = records;
@@ -305,7 +308,12 @@ impl Log {
             receipts.extend(now.iter().map(|record| chain.append(record, &time, &mut lines)));
             self.write_lines(&file, &lines)?;
             let length = self.end.length + lines.len() as u64;
-            if linked(&self.audit, self.end.segment, id)? != length {
+            // Its name was looked at under the same lock a moment ago.
+            let stat = rustix::fs::fstat(&file).map_err(Error::io("look at the audit log"))?;
+            if stat.st_nlink == 0 {
+                return Err(Error::Tampered { what: "deleted" });
+            }
+            if disk::length(&stat) != length {
                 return Err(Error::Tampered { what: "changed by another program" });
             }
             (self.end.chain, self.end.length) = (chain, length);

@@ -6,11 +6,13 @@
 //! fails that request and every later one. FORMAT.md of the audit crate
 //! specifies the files.
 
+mod clock;
 mod disk;
 mod error;
 mod group;
 mod life;
 mod log;
+mod nonce;
 mod orphans;
 mod quarantine;
 mod recover;
@@ -32,12 +34,14 @@ use disk::{Folder, Held};
 use group::Group;
 use life::Life;
 use log::Log;
+use nonce::Nonces;
 
 /// A gate's way to the audit log, for all its threads.
 pub struct Ledger {
     boot: String,
     group: Group,
     life: Life,
+    nonces: Nonces,
     /// Intents of this process without an outcome yet.
     open: Mutex<BTreeSet<u64>>,
 }
@@ -85,7 +89,13 @@ impl Ledger {
         log.load()?;
         let life = Life::begin(gates, &boot, log.next())?;
         drop(held);
-        Ok(Self { boot, group: Group::new(log), life, open: Mutex::default() })
+        Ok(Self {
+            boot,
+            group: Group::new(log),
+            life,
+            nonces: Nonces::default(),
+            open: Mutex::default(),
+        })
     }
 
     /// The random identifier of this process's lifetime in every record of
@@ -157,10 +167,10 @@ impl Ledger {
         Ok(())
     }
 
-    fn append(&self, kind: Kind, draft: Draft, durable: bool) -> Result<Receipt, Error> {
-        let draft = Draft { boot: Some(self.boot.clone()), ..draft };
+    fn append(&self, kind: Kind, mut draft: Draft, durable: bool) -> Result<Receipt, Error> {
+        draft.boot = Some(self.boot.clone());
         // The JSON is made here, by each thread for itself.
-        let record = Prepared::new(kind, &draft, disk::random()?)?;
+        let record = Prepared::new(kind, &draft, self.nonces.next()?)?;
         self.group.append(record, durable)
     }
 

@@ -11,4 +11,4 @@ mod text;
 pub use operation::{Access, Encoding, LineRange, LineRangeError, Operation, OperationKind};
 pub use path::{PathError, WorkspacePath};
 pub use session::{AgentName, AgentNameError, Door, Session};
-pub use text::{Escaped, has_hidden_characters, is_hidden_character};
+pub use text::{Escaped, has_hidden_characters, is_hidden_character, is_text};

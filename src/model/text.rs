@@ -2,6 +2,13 @@
 
 use std::fmt::{self, Write as _};
 
+/// Whether `content` is text: UTF-8 without a NUL byte.
+pub fn is_text(content: &[u8]) -> bool {
+    // Pieces without an early exit inside are looked at many bytes at a time.
+    let has_nul = |piece: &[u8]| piece.iter().fold(false, |found, byte| found | (*byte == 0));
+    !content.chunks(256).any(has_nul) && str::from_utf8(content).is_ok()
+}
+
 /// Displays untrusted text with control, bidirectional-override and zero-width
 /// characters written as `\u{…}`, so that it can neither forge a line nor
 /// steer a terminal.

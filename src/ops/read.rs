@@ -4,7 +4,7 @@ use portcullis_audit::Hash;
 
 use super::{Context, Error, Facts, Sealed, content::Current};
 use crate::{
-    model::{Access, Encoding, LineRange},
+    model::{Access, Encoding, LineRange, is_text},
     workspace::Permit,
 };
 
@@ -31,7 +31,7 @@ pub fn prepare(
     let current = Current::look(context, permit)?;
     let whole = current.existing_bytes(context, permit, Access::Read)?;
     context.check(Access::Read, permit.path(), &whole)?;
-    let text = !whole.contains(&0) && str::from_utf8(&whole).is_ok();
+    let text = is_text(&whole);
     if !text && encoding == Encoding::Text {
         return Err(Error::Invalid("the file is binary; ask for it as base64"));
     }

@@ -8,7 +8,7 @@ use portcullis_audit::Hash;
 use super::{Content, Context, Entries, Entry, EntryKind, Error, Facts, Sealed};
 use crate::{
     backup::{self, NodeKind, Trail, Vault},
-    model::{Access, Encoding, WorkspacePath},
+    model::{Access, Encoding, WorkspacePath, is_text},
     policy::Query,
 };
 
@@ -24,7 +24,7 @@ pub fn content(
 ) -> Result<Sealed<Content>, Error> {
     let bytes = bytes(context, Access::Read, vault.content(entry)?)?;
     context.check(Access::Read, &entry.path, &bytes)?;
-    let text = !bytes.contains(&0) && str::from_utf8(&bytes).is_ok();
+    let text = is_text(&bytes);
     if !text && encoding == Encoding::Text {
         return Err(Error::Invalid("the backup is binary; ask for it as base64"));
     }

@@ -147,8 +147,11 @@ fn move_aside(parent: &Parent, temp: &TempName) -> Result<(), Error> {
 /// Marks what was moved aside as proven to be in the vault.
 pub(super) fn condemn(parent: &Parent, temp: &TempName) -> Result<TempName, Error> {
     let condemned = temp.condemned();
-    renameat_with(parent, temp.as_str(), parent, condemned.as_str(), RenameFlags::NOREPLACE)
-        .map_err(workspace::Error::os("move the object aside"))?;
+    swap::patiently(|| {
+        let (old, new) = (temp.as_str(), condemned.as_str());
+        renameat_with(parent, old, parent, new, RenameFlags::NOREPLACE)
+    })
+    .map_err(workspace::Error::os("move the object aside"))?;
     parent.sync()?;
     Ok(condemned)
 }

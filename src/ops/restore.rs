@@ -206,7 +206,7 @@ impl Restoration<'_> {
         match (&self.current, saved.first()) {
             (Some((stat, _)), Some(saved)) => {
                 let old = Expected { identity: stat.identity, sha256: saved.sha256 };
-                swap::replace(parent, temp, Stat::of(made)?.identity, &old)
+                swap::replace(parent, temp, made.as_fd(), &old)
             }
             (None, _) => swap::place(parent, temp),
             (Some(_), None) => Err(Error::Conflict),

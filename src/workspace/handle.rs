@@ -218,6 +218,14 @@ impl Workspace {
 pub fn read_bounded(file: &File, size: u64, limit: u64) -> Result<Vec<u8>, Error> {
     let bound = limit.saturating_add(1);
     let expected = usize::try_from(size.min(bound)).unwrap_or_default();
+    if expected <= AT_ONCE {
+        let mut content = vec![0; expected.saturating_add(1)];
+        // One byte more was asked for than the file had: these are all.
+        if file.read_at(&mut content, 0).is_ok_and(|count| count == expected) {
+            content.truncate(expected);
+            return Ok(content);
+        }
+    }
     let mut content = Vec::with_capacity(expected.saturating_add(1));
     Positioned { file, offset: 0 }
         .take(bound)
@@ -225,6 +233,9 @@ pub fn read_bounded(file: &File, size: u64, limit: u64) -> Result<Vec<u8>, Error
         .map_err(Error::io("read the file"))?;
     Ok(content)
 }
+
+/// Size in bytes up to which a file is read in one call.
+const AT_ONCE: usize = 64 * 1024;
 
 struct Positioned<'a> {
     file: &'a File,

@@ -7,7 +7,7 @@
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
-    sync::{Arc, Condvar, Mutex, MutexGuard},
+    sync::{Arc, Mutex, MutexGuard},
     time::{Duration, Instant},
 };
 
@@ -15,7 +15,7 @@ use crate::model::{Operation, WorkspacePath};
 
 use super::{
     id::Id,
-    lane::{lock, wait},
+    lane::{Bell, lock},
     sessions::Visit,
 };
 
@@ -41,7 +41,10 @@ impl Job {
 /// The queue.
 pub(super) struct Jobs {
     state: Mutex<State>,
-    changed: Condvar,
+    /// A worker may find something to do.
+    work: Bell,
+    /// There may be room, or less to wait for.
+    progress: Bell,
     most: usize,
     most_bytes: usize,
 }
@@ -66,7 +69,8 @@ pub(super) enum Refused {
 
 impl Jobs {
     pub(super) fn new(most: usize, most_bytes: usize) -> Self {
-        Self { state: Mutex::default(), changed: Condvar::new(), most, most_bytes }
+        let (work, progress) = (Bell::default(), Bell::default());
+        Self { state: Mutex::default(), work, progress, most, most_bytes }
     }
 
     /// Queues a job, waiting for room.
@@ -81,7 +85,7 @@ impl Jobs {
             && (state.waiting.len() >= self.most
                 || state.bytes.saturating_add(weight) > self.most_bytes)
         {
-            match wait(&self.changed, state, None) {
+            match self.progress.wait(state, None) {
                 Some(again) => state = again,
                 None => return Err(Box::new(Refused::Closed(job))),
             }
@@ -91,7 +95,8 @@ impl Jobs {
         }
         state.bytes = state.bytes.saturating_add(weight);
         state.waiting.push_back(job);
-        self.changed.notify_all();
+        // Workers that are busy look again when they are done.
+        self.work.ring_one();
         Ok(())
     }
 
@@ -101,13 +106,16 @@ impl Jobs {
         loop {
             if let Some(job) = state.next() {
                 state.running.insert(job.id.clone(), job.operation.path().clone());
-                self.changed.notify_all();
+                self.progress.ring();
+                if !state.waiting.is_empty() {
+                    self.work.ring_one();
+                }
                 return Some(job);
             }
             if state.closed {
                 return None;
             }
-            state = wait(&self.changed, state, None)?;
+            state = self.work.wait(state, None)?;
         }
     }
 
@@ -117,14 +125,18 @@ impl Jobs {
         let mut state = self.lock();
         state.running.remove(id);
         state.answering += 1;
-        self.changed.notify_all();
+        self.progress.ring();
+        // The path is free: a job that waited for it can be taken.
+        if !state.waiting.is_empty() {
+            self.work.ring();
+        }
     }
 
     /// Says that the answer of a served job was given.
     pub(super) fn answered(&self) {
         let mut state = self.lock();
         state.answering = state.answering.saturating_sub(1);
-        self.changed.notify_all();
+        self.progress.ring();
     }
 
     /// Whether a job of this id waits or runs.
@@ -139,13 +151,16 @@ impl Jobs {
             std::mem::take(&mut state.waiting).into_iter().partition(which);
         state.waiting = kept;
         state.bytes = state.waiting.iter().map(Job::weight).sum();
-        self.changed.notify_all();
+        self.progress.ring();
         gone.into()
     }
 
     /// Lets no more jobs in; those that wait come back.
     pub(super) fn close(&self) -> Vec<Job> {
-        self.lock().closed = true;
+        let mut state = self.lock();
+        state.closed = true;
+        self.work.ring();
+        drop(state);
         self.cancel(|_| true)
     }
 
@@ -154,7 +169,7 @@ impl Jobs {
         let end = Instant::now() + timeout;
         let mut state = self.lock();
         while !state.running.is_empty() || state.answering > 0 {
-            match wait(&self.changed, state, Some(end)) {
+            match self.progress.wait(state, Some(end)) {
                 Some(again) => state = again,
                 None => return false,
             }

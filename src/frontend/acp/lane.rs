@@ -5,7 +5,10 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -13,7 +16,10 @@ use std::{
 /// waits until the queue is empty and then goes in alone.
 pub(super) struct Lane<T> {
     state: Mutex<State<T>>,
-    changed: Condvar,
+    /// Something came in, or nothing more will.
+    filled: Bell,
+    /// Something was taken out, or nothing more can come in.
+    emptied: Bell,
     capacity: usize,
 }
 
@@ -24,6 +30,44 @@ struct State<T> {
     finished: bool,
 }
 
+/// A condition that costs a system call only when somebody waits for it. Used
+/// under one and the same lock.
+#[derive(Default)]
+pub(super) struct Bell {
+    changed: Condvar,
+    waiting: AtomicUsize,
+}
+
+impl Bell {
+    /// Wakes one that waits. Whoever is woken and does not take what it was
+    /// woken for must pass it on.
+    pub(super) fn ring_one(&self) {
+        if self.waiting.load(Ordering::Relaxed) > 0 {
+            self.changed.notify_one();
+        }
+    }
+
+    /// Wakes all that wait.
+    pub(super) fn ring(&self) {
+        if self.waiting.load(Ordering::Relaxed) > 0 {
+            self.changed.notify_all();
+        }
+    }
+
+    /// Waits for a ring; `None` when `end` has passed.
+    pub(super) fn wait<'a, T>(
+        &self,
+        guard: MutexGuard<'a, T>,
+        end: Option<Instant>,
+    ) -> Option<MutexGuard<'a, T>> {
+        // Counted under the lock that whoever rings holds too.
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let woken = wait(&self.changed, guard, end);
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        woken
+    }
+}
+
 /// The item did not go in: the lane is closed or stayed full for too long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Refused;
@@ -31,7 +75,8 @@ pub(super) struct Refused;
 impl<T> Lane<T> {
     pub(super) fn new(capacity: usize) -> Self {
         let state = State { items: VecDeque::new(), weight: 0, closed: false, finished: false };
-        Self { state: Mutex::new(state), changed: Condvar::new(), capacity }
+        let (filled, emptied) = (Bell::default(), Bell::default());
+        Self { state: Mutex::new(state), filled, emptied, capacity }
     }
 
     /// Puts `item` in, waiting for room.
@@ -58,12 +103,12 @@ impl<T> Lane<T> {
             if state.weight == 0 || state.weight.saturating_add(weight) <= self.capacity {
                 break;
             }
-            state = wait(&self.changed, state, end).ok_or(Refused)?;
+            state = self.emptied.wait(state, end).ok_or(Refused)?;
         }
         let weight = weight.max(1);
         state.weight = state.weight.saturating_add(weight);
         state.items.push_back((item, weight));
-        self.changed.notify_all();
+        self.filled.ring();
         Ok(())
     }
 
@@ -83,20 +128,21 @@ impl<T> Lane<T> {
         loop {
             if let Some((item, weight)) = state.items.pop_front() {
                 state.weight = state.weight.saturating_sub(weight);
-                self.changed.notify_all();
+                self.emptied.ring();
                 return Some(item);
             }
             if state.closed {
                 return None;
             }
-            state = wait(&self.changed, state, end)?;
+            state = self.filled.wait(state, end)?;
         }
     }
 
     /// Lets nothing more in; what is in can still be taken.
     pub(super) fn close(&self) {
-        self.lock().closed = true;
-        self.changed.notify_all();
+        let mut state = self.lock();
+        state.closed = true;
+        self.ring();
     }
 
     /// Lets nothing more in and throws away what is in.
@@ -105,14 +151,15 @@ impl<T> Lane<T> {
         state.closed = true;
         state.items.clear();
         state.weight = 0;
-        self.changed.notify_all();
+        self.ring();
     }
 
     /// Says that the taker has put everything where it belongs and is gone.
     pub(super) fn finish(&self) {
         self.discard();
-        self.lock().finished = true;
-        self.changed.notify_all();
+        let mut state = self.lock();
+        state.finished = true;
+        self.ring();
     }
 
     /// Waits until the taker has [finished](Self::finish); false when it did
@@ -121,12 +168,18 @@ impl<T> Lane<T> {
         let end = Instant::now() + timeout;
         let mut state = self.lock();
         while !state.finished {
-            match wait(&self.changed, state, Some(end)) {
+            match self.emptied.wait(state, Some(end)) {
                 Some(again) => state = again,
                 None => return false,
             }
         }
         true
+    }
+
+    /// Wakes everybody. Under the lock.
+    fn ring(&self) {
+        self.filled.ring();
+        self.emptied.ring();
     }
 
     fn lock(&self) -> MutexGuard<'_, State<T>> {

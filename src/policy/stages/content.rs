@@ -2,7 +2,7 @@
 
 use super::Finding;
 use crate::{
-    model::Access,
+    model::{Access, is_text},
     policy::{Effect, Policy, settings::Binary},
 };
 
@@ -67,8 +67,4 @@ impl Policy {
             reason: None,
         }
     }
-}
-
-fn is_text(content: &[u8]) -> bool {
-    !content.contains(&0) && std::str::from_utf8(content).is_ok()
 }

@@ -1,0 +1,29 @@
+//! The nonces of records, drawn from the kernel many at a time: a call for each
+//! would be a good part of what a record costs. They are published with their
+//! records, so keeping some ahead in this process's memory discloses nothing
+//! that matters.
+
+use std::sync::{Mutex, PoisonError};
+
+use super::{Error, disk};
+
+/// How many are drawn at once.
+const AT_ONCE: usize = 64;
+
+/// Nonces that no record has yet.
+#[derive(Default)]
+pub(super) struct Nonces(Mutex<Vec<[u8; 16]>>);
+
+impl Nonces {
+    /// 128 random bits that were never given before.
+    pub(super) fn next(&self) -> Result<[u8; 16], Error> {
+        let mut left = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(nonce) = left.pop() {
+            return Ok(nonce);
+        }
+        let mut bytes = [0; 16 * AT_ONCE];
+        disk::random_bytes(&mut bytes)?;
+        left.extend_from_slice(bytes.as_chunks::<16>().0);
+        left.pop().ok_or(Error::io("get random bits")(rustix::io::Errno::IO))
+    }
+}
