@@ -9,7 +9,7 @@ use super::{
     decide::Decider,
     error::{self, Failure},
     limits::Meter,
-    record,
+    record, recovery,
 };
 use crate::{
     backup::{Meta, Saved, Vault},
@@ -236,11 +236,23 @@ impl<'a> Turn<'a> {
                 Ok(Reply { receipt, output: Output::Changed(Changed { committed, bytes, backup }) })
             }
             Err(error) => {
+                let undone = recovery::remains(draft)
+                    .is_some_and(|remains| ops::is_undone(&gate.workspace, &remains, &error));
                 let rendered = match Failure::from(error) {
                     Failure::Operation(error) => error::render(&error),
                     Failure::Denied(decision) => Error::denied(&decision),
                     _ => error::render(&ops::Error::Conflict),
                 };
+                if !undone {
+                    // An outcome would say that this is over. Without one, the
+                    // next start settles what could neither be done nor undone.
+                    tracing::error!(
+                        record = receipt.seq,
+                        error = %rendered,
+                        "a change could not be undone and is left to the next start"
+                    );
+                    return Err(Failure::Answered(rendered.with_receipt(receipt)));
+                }
                 record::fail(&mut outcome, &rendered);
                 gate.ledger.complete(&receipt, outcome)?;
                 Err(Failure::Answered(rendered.with_receipt(receipt)))

@@ -116,9 +116,16 @@ impl Change for Removal<'_> {
         let path: &WorkspacePath = self.permit.path();
         let parent = self.context.workspace.open_parent(path)?;
         self.context.workspace.confirm(&parent, path)?;
-        move_aside(&parent, temp)?;
+        let (aside, name) = ((&parent, temp.as_str()), (&parent, parent.name()));
+        if let Err(error) = move_aside(&parent, temp) {
+            // Where it is aside and stays there, the next start puts it back.
+            if parent.stat(aside.1).is_ok() {
+                let _stays = swap::put_back(aside, name);
+            }
+            return Err(error);
+        }
         if !expected.is_at(&parent, temp.as_str()) {
-            swap::put_back((&parent, temp.as_str()), (&parent, parent.name()))?;
+            swap::put_back(aside, name)?;
             return Err(Error::Conflict);
         }
         let condemned = condemn(&parent, temp)?;
@@ -182,10 +189,7 @@ pub(super) fn delete(parent: &Parent, name: &str) -> Result<(), Error> {
                 }
                 // Its parent changes, so it is written to itself.
                 make_writable(&open_in(&inner, &child)?)?;
-                moved += 1;
-                let unique = format!("{}-{moved}-{}", std::process::id(), top.as_raw_fd());
-                renameat_with(&inner, child.as_c_str(), &top, unique, RenameFlags::NOREPLACE)
-                    .map_err(workspace::Error::os("remove the directory"))?;
+                move_up(&inner, &child, &top, &mut moved)?;
             }
             unlink_in(&top, &entry, AtFlags::REMOVEDIR)?;
         }
@@ -195,6 +199,25 @@ pub(super) fn delete(parent: &Parent, name: &str) -> Result<(), Error> {
     }
     unlinkat(parent, name, AtFlags::REMOVEDIR)
         .map_err(|errno| workspace::Error::os("remove the directory")(errno).into())
+}
+
+/// Moves an entry up to `top`, under a name that nothing there has: a gate with
+/// the same process id may have died over this tree before.
+fn move_up(
+    inner: &OwnedFd,
+    child: &std::ffi::CString,
+    top: &OwnedFd,
+    moved: &mut u64,
+) -> Result<(), Error> {
+    loop {
+        *moved += 1;
+        let unique = format!("{}-{moved}-{}", std::process::id(), top.as_raw_fd());
+        match renameat_with(inner, child.as_c_str(), top, unique, RenameFlags::NOREPLACE) {
+            Ok(()) => return Ok(()),
+            Err(Errno::EXIST) => {}
+            Err(errno) => return Err(workspace::Error::os("remove the directory")(errno).into()),
+        }
+    }
 }
 
 fn open_in(directory: &OwnedFd, name: &std::ffi::CString) -> Result<OwnedFd, Error> {

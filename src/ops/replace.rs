@@ -75,7 +75,8 @@ impl<'a> Replacement<'a> {
         let new = create(&parent, temp, self.permit.stat().is_some())?;
         let placed = self.fill_and_place(&parent, temp, &new, saved);
         if placed.is_err() && parent.stat(temp.as_str()).is_ok_and(|stat| is_ours(&stat, &new)) {
-            // Why it failed says more than why it could not be tidied up.
+            // Why it failed says more than why it could not be tidied up; where
+            // the file stays, the next start removes it.
             if let Err(error) = swap::unlink(&parent, temp.as_str()) {
                 tracing::warn!(%error, "a temporary file could not be removed");
             }

@@ -139,7 +139,8 @@ impl Change for Restoration<'_> {
             && let (Ok(there), Ok(ours)) = (parent.stat(temp.as_str()), Stat::of(&made))
             && there.identity == ours.identity
         {
-            remove::delete(&parent, temp.as_str())?;
+            // Where it stays, the next start removes it.
+            let _stays = remove::delete(&parent, temp.as_str());
         }
         placed?;
         parent.sync()?;
