@@ -11,6 +11,7 @@ cd "$(dirname "$0")/.."
 
 CARGO_DENY_VERSION=0.20.2
 PEERS=tests/peers/.venv
+MODULES=tests/peers/node_modules
 what=${1:-all}
 
 say() { printf '\n== %s\n' "$*"; }
@@ -21,18 +22,21 @@ die() {
 }
 
 # Debian packages, where this is Debian and we may install them.
+debian() {
+    [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1 || die "please install: $*"
+    say "installing $*"
+    apt-get update -qq
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@"
+}
+
 packages() {
-    local missing=() tool package
-    for pair in cc:gcc setpriv:util-linux mount:mount unshare:util-linux python3:python3; do
+    local missing=() pair tool package
+    for pair in cc:gcc cc:libc6-dev setpriv:util-linux mount:mount unshare:util-linux \
+        losetup:mount mkfs.ext4:e2fsprogs python3:python3; do
         tool=${pair%%:*} package=${pair##*:}
         command -v "$tool" >/dev/null 2>&1 || missing+=("$package")
     done
-    [ ${#missing[@]} -gt 0 ] || return 0
-    [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1 ||
-        die "please install: ${missing[*]}"
-    say "installing ${missing[*]}"
-    apt-get update -qq
-    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "${missing[@]}"
+    [ ${#missing[@]} -eq 0 ] || debian "${missing[@]}"
 }
 
 # A Python that fast-agent runs on: 3.12 or newer.
@@ -54,19 +58,61 @@ python() {
 apt-get install python3-venv; older: pyenv install 3.12) or name one in PORTCULLIS_TEST_PYTHON"
 }
 
-# The real agent that the interop tests run, pinned with all that it needs.
-peers() {
-    local stamp=$PEERS/.requirements
+# A real agent that the interop tests run, pinned with all that it needs.
+fast_agent() {
+    local stamp=$PEERS/.requirements python
     if [ -x "$PEERS/bin/fast-agent-acp" ] && cmp -s tests/peers/requirements.txt "$stamp"; then
         return 0
     fi
-    local python
     python=$(python)
-    say "installing the peers with $python"
+    say "installing fast-agent with $python"
     rm -rf "$PEERS"
     "$python" -m venv "$PEERS"
     "$PEERS/bin/python" -m pip install --quiet --no-deps -r tests/peers/requirements.txt
     cp tests/peers/requirements.txt "$stamp"
+}
+
+# A Node that the TypeScript SDK runs on, 20 or newer, with its npm.
+node() {
+    local candidate
+    for candidate in \
+        ${PORTCULLIS_TEST_NODE:-} node nodejs \
+        "${NVM_DIR:-$HOME/.nvm}"/versions/node/v[2-9][0-9]*/bin/node \
+        /usr/local/bin/node /opt/node*/bin/node; do
+        candidate=$(type -P "$candidate") || continue
+        if "$candidate" -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)' \
+            >/dev/null 2>&1 && npm "$candidate" --version >/dev/null 2>&1; then
+            echo "$candidate"
+            return 0
+        fi
+    done
+    return 1
+}
+
+# npm of that Node, whatever `node` is on the PATH.
+npm() {
+    PATH="$(dirname "$1"):$PATH" command npm "${@:2}"
+}
+
+# The SDK that our own agent and editor in JavaScript use.
+typescript() {
+    local stamp=$MODULES/.lock node
+    if ! node=$(node); then
+        # Where Debian's is too old or does not fit, the message below says more.
+        (debian nodejs npm) || true
+        node=$(node) || die "the interop tests need Node 20 or newer with npm: install it \
+(https://nodejs.org/en/download) or name one in PORTCULLIS_TEST_NODE"
+    fi
+    export PORTCULLIS_TEST_NODE=$node
+    cmp -s tests/peers/package-lock.json "$stamp" && return 0
+    say "installing the TypeScript SDK with $node"
+    (cd tests/peers && npm "$node" ci --silent --no-audit --no-fund --ignore-scripts)
+    cp tests/peers/package-lock.json "$stamp"
+}
+
+peers() {
+    fast_agent
+    typescript
 }
 
 cargo_deny() {
@@ -92,12 +138,15 @@ check() {
     cargo fmt --all --check
     say "lints"
     cargo clippy --workspace --all-targets --locked -- -D warnings
+    say "the audit crate by itself"
+    cargo check -p portcullis-audit --all-targets --locked
     say "dependencies"
     cargo_deny
     cargo deny --log-level error check licenses bans sources
 }
 
 tests() {
+    peers
     say "tests"
     PORTCULLIS_TEST_PEERS="$PWD/$PEERS" cargo test --workspace --locked
 }

@@ -107,7 +107,7 @@ fn finish<T>(
     gate.close()?;
     match answer {
         Ok(answer) => print(answer).map(|()| ExitCode::SUCCESS),
-        Err(error) => Ok(render::report_error(&error, json)),
+        Err(error) => Ok(render::report_error("backup", &error, json)),
     }
 }
 

@@ -40,6 +40,9 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     /// Print a file
+    #[command(after_help = "Examples:\n  \
+        portcullis fs read src/main.rs --line 10 --limit 5\n  \
+        portcullis fs read logo.png --base64")]
     #[command(visible_alias = "cat")]
     Read {
         path: String,
@@ -54,10 +57,16 @@ enum Command {
         base64: bool,
     },
     /// Replace a file by what comes on stdin
+    #[command(after_help = "Examples:\n  \
+        echo 'hello' | portcullis fs write notes/today.md")]
     Write { path: String },
     /// Add what comes on stdin to the end of a file
+    #[command(after_help = "Examples:\n  \
+        date | portcullis fs append notes/log.md")]
     Append { path: String },
     /// Replace a text that occurs exactly once
+    #[command(after_help = "Examples:\n  \
+        portcullis fs edit Cargo.toml --old 'version = \"1\"' --new 'version = \"2\"'")]
     Edit {
         path: String,
         /// The text to replace
@@ -68,14 +77,21 @@ enum Command {
         new: String,
     },
     /// List a directory
+    #[command(after_help = "Examples:\n  \
+        portcullis fs ls\n  \
+        portcullis fs ls src --json")]
     #[command(visible_alias = "list")]
     Ls {
         #[arg(default_value = ".")]
         path: String,
     },
     /// Print type, size and time of an entry
+    #[command(after_help = "Examples:\n  \
+        portcullis fs stat src/main.rs")]
     Stat { path: String },
     /// Make a directory
+    #[command(after_help = "Examples:\n  \
+        portcullis fs mkdir -p docs/guide")]
     Mkdir {
         path: String,
         /// Make missing parents too; an existing directory is no error
@@ -83,6 +99,9 @@ enum Command {
         recursive: bool,
     },
     /// Remove a file, a link or an empty directory
+    #[command(after_help = "Examples:\n  \
+        portcullis fs rm notes/today.md\n  \
+        portcullis fs rm -r build")]
     #[command(visible_alias = "remove")]
     Rm {
         path: String,
@@ -91,6 +110,8 @@ enum Command {
         recursive: bool,
     },
     /// Rename an entry
+    #[command(after_help = "Examples:\n  \
+        portcullis fs mv notes/today.md notes/old.md")]
     #[command(visible_aliases = ["rename", "move"])]
     Mv { from: String, to: String },
 }
@@ -108,7 +129,11 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
             print(&args, &reply).or_fail("cannot print the reply")?;
             Ok(ExitCode::SUCCESS)
         }
-        Err(error) => Ok(render::report_error(&error, args.json)),
+        Err(error) => {
+            let paths = args.command.paths().join(" to ");
+            let asked = format!("{} {paths}", args.command.kind());
+            Ok(render::report_error(&asked, &error, args.json))
+        }
     }
 }
 

@@ -12,7 +12,11 @@ use std::{
     os::fd::{AsFd as _, OwnedFd},
     path::PathBuf,
     process::ExitCode,
-    sync::{Arc, Mutex, PoisonError, mpsc},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
     thread,
     time::Duration,
 };
@@ -198,24 +202,32 @@ fn serve(
 
 /// A writer that another thread can close.
 #[derive(Debug, Clone)]
-struct Closable(Arc<Mutex<Option<File>>>);
+struct Closable {
+    file: Arc<Mutex<Option<File>>>,
+    closing: Arc<AtomicBool>,
+}
 
 impl Closable {
     fn new(file: File) -> Self {
-        Self(Arc::new(Mutex::new(Some(file))))
+        Self { file: Arc::new(Mutex::new(Some(file))), closing: Arc::default() }
     }
 
-    /// Closes it; not while a write blocks, which ends when the agent does.
+    /// Closes it, once a write that is under way has ended: at the latest when
+    /// the agent does.
     fn close(&self) {
-        if let Ok(mut file) = self.0.try_lock() {
-            file.take();
-        }
+        self.closing.store(true, Ordering::Release);
+        self.file.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 }
 
 impl Write for Closable {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.closing.load(Ordering::Acquire) {
+            // Whoever closes may wait for the lock for long, among writes.
+            file.take();
+        }
+        match &mut *file {
             Some(file) => file.write(bytes),
             None => Err(io::ErrorKind::BrokenPipe.into()),
         }

@@ -1,8 +1,15 @@
 //! A gate in this process, for commands that a person gives.
 
-use std::{collections::BTreeMap, os::fd::AsFd as _, path::PathBuf, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    io::{self, Write as _},
+    os::fd::AsFd as _,
+    path::PathBuf,
+    sync::Arc,
+};
 
 use cap_std::fs::Dir;
+use rustix::fs::{Mode, OFlags, fsync, openat};
 use serde_json::{Value, json};
 
 use super::{
@@ -19,6 +26,11 @@ use crate::{
     sandbox::{GateAccess, Territory, restrict_gate},
     workspace::Workspace,
 };
+
+/// The directory of policies that were in force, in the state directory.
+const POLICIES: &str = "policies";
+/// How the name of a policy ends that is not kept yet.
+const UNFINISHED: &str = ".tmp";
 
 /// A gate that serves the commands of this process.
 pub(crate) struct LocalGate {
@@ -45,6 +57,12 @@ impl LocalGate {
             read_only: &[],
         })
         .or_fail("cannot confine the gate")?;
+        if report.landlock_abi == 0 {
+            eprintln!(
+                "portcullis: warning: this kernel has no Landlock of ABI 3 or newer, so the gate's \
+                 own file access is not restricted; policy, backups and log work as ever"
+            );
+        }
         let mut facts = parts.facts();
         facts.insert("gateLandlockAbi".to_owned(), json!(report.landlock_abi));
         let gateway = assemble(parts.workspace, parts.policy, &parts.state)?;
@@ -113,22 +131,49 @@ pub(crate) fn assemble(
 ) -> Result<Gateway, Failure> {
     let ledger = Ledger::open(state).or_fail("cannot open the audit log")?;
     let vault = Vault::open(state, *policy.backups()).or_fail("cannot open the backups")?;
-    keep_policy(state, &policy).or_fail("cannot keep the policy's text")?;
+    keep_policy(state, &policy, ledger.boot()).or_fail("cannot keep the policy's text")?;
     Gateway::open(workspace, policy, ledger, vault).or_fail("cannot recover")
 }
 
 /// Keeps the text of the policy in force, so that a reviewer can look up the
-/// hash that records name.
-fn keep_policy(state: &Dir, policy: &Policy) -> std::io::Result<()> {
-    let name = format!("policies/{}.toml", policy.sha256());
-    if state.exists(&name) {
-        return Ok(());
+/// hash that records name. `unique` is nobody else's.
+fn keep_policy(state: &Dir, policy: &Policy, unique: &str) -> io::Result<()> {
+    state.create_dir_all(POLICIES)?;
+    let folder = state.open_dir(POLICIES)?;
+    for entry in folder.entries()? {
+        let name = entry?.file_name();
+        // Of a gate that died; one that lives makes another.
+        if name.as_encoded_bytes().ends_with(UNFINISHED.as_bytes()) {
+            ignore_missing(folder.remove_file(&name))?;
+        }
     }
-    state.create_dir_all("policies")?;
-    let temp = format!("{name}.{}.tmp", std::process::id());
-    state.write(&temp, policy.bundle())?;
-    state.open(&temp)?.sync_all()?;
-    state.rename(&temp, state, &name)
+    let name = format!("{}.toml", policy.sha256());
+    while !folder.exists(&name) {
+        let temp = format!("{name}.{unique}{UNFINISHED}");
+        let kept = write_synced(&folder, &temp, policy.bundle())
+            .and_then(|()| ignore_missing(folder.rename(&temp, &folder, &name)));
+        if kept.is_err() {
+            ignore_missing(folder.remove_file(&temp))?;
+        }
+        kept?;
+        // A `Dir` itself is a mere place and cannot be synced.
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        fsync(openat(&folder, ".", flags, Mode::empty())?)?;
+    }
+    Ok(())
+}
+
+fn write_synced(folder: &Dir, name: &str, text: &str) -> io::Result<()> {
+    let mut file = folder.create(name)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()
+}
+
+fn ignore_missing(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
 }
 
 /// The session of this process.

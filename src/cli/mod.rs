@@ -3,9 +3,12 @@
 mod audit;
 mod backup;
 mod cell;
+mod demo;
+mod doctor;
 mod failure;
 mod fs;
 mod gate;
+mod generate;
 mod local;
 mod logging;
 mod options;
@@ -23,6 +26,12 @@ use clap::Parser as _;
 /// backed up and audited
 #[derive(Debug, clap::Parser)]
 #[command(name = "portcullis", version, max_term_width = 100, propagate_version = true)]
+#[command(after_help = "Examples:\n  \
+    portcullis demo                          see in a second what it does\n  \
+    portcullis doctor                        what this machine can enforce\n  \
+    portcullis run -- claude-code-acp        an agent behind the gate\n  \
+    portcullis fs read src/main.rs           one operation through the gate\n  \
+    portcullis audit verify                  is the log whole?")]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -32,7 +41,11 @@ struct Cli {
 enum Command {
     Audit(audit::Args),
     Backup(backup::Args),
+    Completions(generate::CompletionsArgs),
+    Demo(demo::Args),
+    Doctor(doctor::Args),
     Fs(fs::Args),
+    Man(generate::ManArgs),
     Policy(policy::Args),
     Run(run::Args),
 }
@@ -40,13 +53,21 @@ enum Command {
 /// Runs the command line of this process.
 #[must_use]
 pub fn main() -> ExitCode {
-    if let Some(code) = cell::run_if_stage().or_else(gate::run_if_gate) {
+    let hidden = cell::run_if_stage()
+        .or_else(gate::run_if_gate)
+        .or_else(demo::run_if_agent)
+        .or_else(doctor::run_if_probe);
+    if let Some(code) = hidden {
         return code;
     }
     let result = match Cli::parse().command {
         Command::Audit(args) => audit::run(args),
         Command::Backup(args) => backup::run(args),
+        Command::Completions(args) => generate::completions(&args),
+        Command::Demo(args) => demo::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
         Command::Fs(args) => fs::run(args),
+        Command::Man(args) => generate::man(&args),
         Command::Policy(args) => policy::run(args),
         Command::Run(args) => run::run(args),
     };

@@ -13,6 +13,10 @@ use crate::{
 
 /// Check, explain and show policies
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    portcullis policy show coding-agent > mine.toml\n  \
+    portcullis policy check mine.toml\n  \
+    portcullis policy explain write src/main.rs --policy mine.toml")]
 pub(crate) struct Args {
     #[command(subcommand)]
     command: Command,
@@ -23,11 +27,16 @@ enum Command {
     Check(check::Args),
     Explain(explain::Args),
     /// Print an embedded policy, to read it or to start from it
+    #[command(after_help = "Examples:\n  \
+        portcullis policy show baseline\n  \
+        portcullis policy show coding-agent > mine.toml")]
     Show {
         /// Its name
         name: String,
     },
     /// List the embedded policies
+    #[command(after_help = "Examples:\n  \
+        portcullis policy list")]
     List,
 }
 

@@ -13,6 +13,13 @@ use crate::{
     ops::{Committed, Entry, EntryKind},
 };
 
+/// Prints a line with colours where stdout is a terminal. Whoever stops reading
+/// in the middle does not want the rest.
+pub(crate) fn styled(line: std::fmt::Arguments<'_>) {
+    use std::io::Write as _;
+    let _ = writeln!(anstream::stdout().lock(), "{line}");
+}
+
 /// A reply as one JSON object.
 pub(crate) fn reply_json(reply: &Reply) -> Value {
     let mut object = json!({ "ok": true, "receipt": reply.receipt });
@@ -56,12 +63,13 @@ pub(crate) fn error_json(error: &Error) -> Value {
     })
 }
 
-/// Says what the gate refused, and gives the exit code for it.
-pub(crate) fn report_error(error: &Error, json: bool) -> ExitCode {
+/// Says what the gate refused, with what was `asked`, and gives the exit code
+/// for it.
+pub(crate) fn report_error(asked: &str, error: &Error, json: bool) -> ExitCode {
     if json {
         println!("{}", error_json(error));
     } else {
-        eprintln!("portcullis: {error}");
+        eprintln!("portcullis: {}: {error}", Escaped(asked));
         if let Some(receipt) = error.receipt() {
             eprintln!("  record: {}", receipt.seq);
         }

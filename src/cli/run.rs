@@ -9,7 +9,7 @@ use std::{
     collections::BTreeMap,
     ffi::OsString,
     os::fd::AsFd as _,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Command, ExitCode, Stdio},
 };
 
@@ -25,8 +25,8 @@ use super::{
     supervise::{Ended, Gate, Supervisor},
 };
 use crate::{
-    model::{Door, Session},
-    policy,
+    model::{AgentName, Door, Session},
+    policy::{self, Policy},
     sandbox::{
         Cell, Channel, Enforcement, Grant, LaunchError, Network, PendingAgent, not_dumpable,
         stop_signals, take_standard_streams,
@@ -135,67 +135,92 @@ fn cell(args: &Args, parts: &Parts, session: &Session) -> Result<Cell, Failure> 
     let Some((program, arguments)) = args.command.split_first() else {
         return Err(Failure::new("no agent was named").exit(Exit::Usage));
     };
-    let access = Access::of(parts);
-    let grants = |from_policy: &[PathBuf], named: &[PathBuf]| -> Result<Vec<Grant>, Failure> {
-        let mut grants: Vec<_> =
-            from_policy.iter().map(|p| Grant { path: p.clone(), required: false }).collect();
-        for path in named {
-            let path = std::path::absolute(path).or_fail("cannot look up a directory")?;
-            grants.push(Grant { path, required: true });
-        }
-        Ok(grants)
+    let floor = match (args.unconfined, args.allow_partial) {
+        (true, _) => Enforcement::None,
+        (_, true) => Enforcement::Partial,
+        _ => Enforcement::Full,
     };
-    Ok(Cell {
-        program: program.clone(),
-        arguments: arguments.to_vec(),
-        environment: environment(&access.env, &args.agent_env),
-        workspace: parts.workspace.root().to_owned(),
-        state: parts.state_path.clone(),
-        protected: operators_files(args, parts)?,
-        home: home(parts, session)?,
-        read: grants(&access.read, &args.agent_read)?,
-        write: grants(&access.write, &args.agent_write)?,
-        network: network(&args.agent_network, access.network),
-        floor: match (args.unconfined, args.allow_partial) {
-            (true, _) => Enforcement::None,
-            (_, true) => Enforcement::Partial,
-            _ => Enforcement::Full,
-        },
-    })
+    let home = home(parts.workspace.root(), &session.agent)?;
+    let mut cell = plain_cell(&Ground::from(parts), program.into(), home, floor);
+    cell.protected = operators_files(&args.common.policy, &parts.policy_files)?;
+    cell.arguments = arguments.to_vec();
+    cell.environment = environment(&parts.policy.agent().env, &args.agent_env);
+    cell.read.extend(named(&args.agent_read)?);
+    cell.write.extend(named(&args.agent_write)?);
+    cell.network = network(&args.agent_network, cell.network);
+    Ok(cell)
 }
 
 /// The policy's files, and the name under which it was given: whoever can
 /// change a link there chooses the next policy.
-fn operators_files(args: &Args, parts: &Parts) -> Result<Vec<PathBuf>, Failure> {
-    let mut files = parts.policy_files.clone();
+pub(super) fn operators_files(
+    reference: &str,
+    policy_files: &[PathBuf],
+) -> Result<Vec<PathBuf>, Failure> {
+    let mut files = policy_files.to_vec();
     if !files.is_empty() {
-        files.push(std::path::absolute(&args.common.policy).or_fail("cannot look up the policy")?);
+        files.push(std::path::absolute(reference).or_fail("cannot look up the policy")?);
     }
     Ok(files)
 }
 
-/// What the policy's `[agent]` says, in the sandbox's words.
-struct Access {
-    env: Vec<String>,
-    read: Vec<PathBuf>,
-    write: Vec<PathBuf>,
-    network: Network,
+/// What the operator names on the command line must be there.
+fn named(paths: &[PathBuf]) -> Result<Vec<Grant>, Failure> {
+    let grant = |path: &PathBuf| {
+        let path = std::path::absolute(path).or_fail("cannot look up a directory")?;
+        Ok(Grant { path, required: true })
+    };
+    paths.iter().map(grant).collect()
 }
 
-impl Access {
-    fn of(parts: &Parts) -> Self {
-        let agent = parts.policy.agent();
+/// What a cell is made of besides the agent.
+pub(super) struct Ground<'a> {
+    pub(super) policy: &'a Policy,
+    /// The policy's files.
+    pub(super) protected: &'a [PathBuf],
+    pub(super) workspace: &'a Path,
+    pub(super) state: &'a Path,
+}
+
+impl<'a> From<&'a Parts> for Ground<'a> {
+    fn from(parts: &'a Parts) -> Self {
         Self {
-            env: agent.env.clone(),
-            read: agent.read.iter().map(PathBuf::from).collect(),
-            write: agent.write.iter().map(PathBuf::from).collect(),
-            network: match &agent.network {
-                policy::Network::None => Network::None,
-                policy::Network::Connect { ports, dns } => {
-                    Network::Connect { ports: ports.clone(), dns: *dns }
-                }
-            },
+            policy: &parts.policy,
+            protected: &parts.policy_files,
+            workspace: parts.workspace.root(),
+            state: &parts.state_path,
         }
+    }
+}
+
+/// The cell that the policy alone gives a program, without environment.
+pub(super) fn plain_cell(
+    ground: &Ground<'_>,
+    program: PathBuf,
+    home: PathBuf,
+    floor: Enforcement,
+) -> Cell {
+    let agent = ground.policy.agent();
+    let grants = |paths: &[String]| {
+        paths.iter().map(|path| Grant { path: path.into(), required: false }).collect()
+    };
+    Cell {
+        program: program.into(),
+        arguments: Vec::new(),
+        environment: BTreeMap::new(),
+        workspace: ground.workspace.to_owned(),
+        state: ground.state.to_owned(),
+        protected: ground.protected.to_vec(),
+        home,
+        read: grants(&agent.read),
+        write: grants(&agent.write),
+        network: match &agent.network {
+            policy::Network::None => Network::None,
+            policy::Network::Connect { ports, dns } => {
+                Network::Connect { ports: ports.clone(), dns: *dns }
+            }
+        },
+        floor,
     }
 }
 
@@ -233,15 +258,16 @@ fn network(options: &[Reach], policy: Network) -> Network {
     }
 }
 
-/// `$XDG_DATA_HOME/portcullis/homes/WORKSPACE/AGENT`.
-fn home(parts: &Parts, session: &Session) -> Result<PathBuf, Failure> {
+/// The agent's home directory: `$XDG_DATA_HOME/portcullis/homes/WORKSPACE/AGENT`.
+pub(super) fn home(workspace: &Path, agent: &AgentName) -> Result<PathBuf, Failure> {
     let directories = etcetera::base_strategy::Xdg::new()
         .or_fail("cannot find a place for the agent's home directory")?;
-    Ok(directories
-        .data_dir()
-        .join("portcullis/homes")
-        .join(state::slug(parts.workspace.root()))
-        .join(session.agent.as_str()))
+    Ok(home_below(&directories.data_dir(), workspace, agent))
+}
+
+/// The same where `data` stands for `$XDG_DATA_HOME`.
+pub(super) fn home_below(data: &Path, workspace: &Path, agent: &AgentName) -> PathBuf {
+    data.join("portcullis/homes").join(state::slug(workspace)).join(agent.as_str())
 }
 
 fn start_gate(args: &Args, parts: &Parts, session: &Session) -> Result<Gate, Failure> {

@@ -5,13 +5,14 @@
 
 mod decide;
 mod error;
+mod limits;
 mod locks;
 mod record;
 mod recovery;
 mod restoration;
 mod turn;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
 use portcullis_audit::{Draft, Kind, Receipt};
 
@@ -27,6 +28,7 @@ use crate::{
     workspace::Workspace,
 };
 use error::Failure;
+use limits::{Meter, Meters};
 use locks::Locks;
 use turn::Turn;
 
@@ -41,6 +43,7 @@ pub struct Gateway {
     ledger: Ledger,
     vault: Vault,
     locks: Locks,
+    meters: Meters,
 }
 
 /// What a request gave.
@@ -92,7 +95,8 @@ impl Gateway {
         if settled > 0 {
             tracing::warn!(settled, "settled changes that a gate left unfinished");
         }
-        Ok(Self { workspace, policy, ledger, vault, locks: Locks::default() })
+        let (locks, meters) = (Locks::default(), Meters::default());
+        Ok(Self { workspace, policy, ledger, vault, locks, meters })
     }
 
     /// The policy in force.
@@ -122,17 +126,33 @@ impl Gateway {
         operation: &Operation,
         source: Source<'_>,
     ) -> Result<Reply, Error> {
+        let begun = self.meters.of(&session.id, self.policy.limits()).and_then(|meter| {
+            meter.as_ref().map_or(Ok(()), |meter| meter.begin(Instant::now()))?;
+            Ok(meter)
+        });
+        let meter = match begun {
+            Ok(meter) => meter,
+            Err(decision) => {
+                let draft = record::operation(session, &self.policy, operation);
+                return Err(self.fail(draft, Failure::Denied(Box::new(decision)), None));
+            }
+        };
         let _held = self.locks.hold(changed_paths(operation));
         let mut attempt = 1;
         loop {
             let mut draft = record::operation(session, &self.policy, operation);
-            let turn = Turn { gate: self, session, operation, source };
+            let turn = Turn { gate: self, session, operation, source, meter: meter.as_ref() };
             match turn.run(&mut draft) {
                 Err(Failure::Moved) if attempt < ATTEMPTS => attempt += 1,
                 Ok(reply) => return Ok(reply),
-                Err(failure) => return Err(self.fail(draft, failure)),
+                Err(failure) => return Err(self.fail(draft, failure, meter.as_deref())),
             }
         }
+    }
+
+    /// Forgets what a session has done, because it has ended.
+    pub fn end_session(&self, session: &Session) {
+        self.meters.forget(&session.id);
     }
 
     /// Refuses what never became an operation, and records that. `op` is the
@@ -144,12 +164,23 @@ impl Gateway {
         path: Option<&str>,
         refusal: &Refusal,
     ) -> Error {
+        let meter = match self.meters.of(&session.id, self.policy.limits()) {
+            Ok(meter) => meter,
+            Err(decision) => {
+                let draft = record::request(session, &self.policy, op, path);
+                return self.fail(draft, Failure::Denied(Box::new(decision)), None);
+            }
+        };
+        if let Some(Err(decision)) = meter.as_ref().map(|meter| meter.open()) {
+            let draft = record::request(session, &self.policy, op, path);
+            return self.fail(draft, Failure::Denied(Box::new(decision)), None);
+        }
         let error = refusal.render();
         let mut draft = record::request(session, &self.policy, op, path);
         draft.decision = Some("deny".to_owned());
         draft.rule = error.rule().map(str::to_owned);
         draft.reason = error.reason().map(str::to_owned);
-        self.record_error(draft, error)
+        self.record_error(draft, error, meter.as_deref())
     }
 
     /// Records something that a peer did and that was neither a request nor
@@ -223,7 +254,7 @@ impl Gateway {
     }
 
     /// Records a request that was not done and renders why.
-    fn fail(&self, mut draft: Draft, failure: Failure) -> Error {
+    fn fail(&self, mut draft: Draft, failure: Failure, meter: Option<&Meter>) -> Error {
         let error = match failure {
             Failure::Moved => Error::new(ErrorKind::Conflict, "the path keeps changing; try again"),
             Failure::Denied(decision) => {
@@ -232,13 +263,24 @@ impl Gateway {
             }
             Failure::Operation(error) => error::render(&error),
             Failure::Ledger(error) => return Error::new(ErrorKind::Unavailable, error.to_string()),
-            Failure::Answered(error) => return error,
+            Failure::Answered(error) => {
+                if error.kind() == ErrorKind::Denied {
+                    meter.map(|meter| meter.denied(error.rule()));
+                }
+                return error;
+            }
         };
-        self.record_error(draft, error)
+        self.record_error(draft, error, meter)
     }
 
-    fn record_error(&self, mut draft: Draft, error: Error) -> Error {
+    /// Records and counts; the denial that closes the session says so.
+    fn record_error(&self, mut draft: Draft, error: Error, meter: Option<&Meter>) -> Error {
         record::fail(&mut draft, &error);
+        if error.kind() == ErrorKind::Denied
+            && meter.is_some_and(|meter| meter.denied(error.rule()))
+        {
+            draft.facts.get_or_insert_default().insert("sessionClosed".to_owned(), true.into());
+        }
         match self.ledger.record(draft) {
             Ok(grant) => error.with_receipt(grant.into_receipt()),
             Err(error) => Error::new(ErrorKind::Unavailable, error.to_string()),

@@ -35,7 +35,7 @@ pub(super) fn run(ledger: &Ledger, workspace: &Workspace) -> Result<usize, Recov
     let orphans = ledger.orphans()?;
     let mut settled = 0;
     for intent in orphans.intents() {
-        let remains = remains(intent).ok_or(RecoveryError::Malformed(intent.seq))?;
+        let remains = remains(&intent.draft).ok_or(RecoveryError::Malformed(intent.seq))?;
         let resolution = ops::settle(workspace, &remains)
             .map_err(|error| RecoveryError::Unsettled { seq: intent.seq, error })?;
         orphans.resolve(intent, draft(intent, &remains, resolution))?;
@@ -57,8 +57,8 @@ fn draft(intent: &AuditRecord, remains: &Remains, resolution: Resolution) -> Dra
     }
 }
 
-fn remains(intent: &AuditRecord) -> Option<Remains> {
-    let draft = &intent.draft;
+/// What an intent says of its change.
+pub(super) fn remains(draft: &Draft) -> Option<Remains> {
     let parse = |text: &String| WorkspacePath::parse(text).ok();
     Some(Remains {
         operation: draft.op.as_ref()?.parse().ok()?,

@@ -1,6 +1,6 @@
 //! One try at one request, from the question to the reply.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use portcullis_audit::Draft;
 
@@ -8,7 +8,8 @@ use super::{
     Changed, Error, Gateway, Output, Reply,
     decide::Decider,
     error::{self, Failure},
-    record,
+    limits::Meter,
+    record, recovery,
 };
 use crate::{
     backup::{Meta, Saved, Vault},
@@ -24,6 +25,7 @@ pub(super) struct Turn<'a> {
     pub(super) session: &'a Session,
     pub(super) operation: &'a Operation,
     pub(super) source: Source<'a>,
+    pub(super) meter: Option<&'a Arc<Meter>>,
 }
 
 impl<'a> Turn<'a> {
@@ -47,26 +49,32 @@ impl<'a> Turn<'a> {
             }
             Operation::Write { content, .. } => {
                 let change = prepare::write(&context, permit(draft)?, content.clone())?;
-                self.change(draft, change)
+                self.limited_change(draft, change, 0)
             }
             Operation::Append { content, .. } => {
                 let change = prepare::append(&context, permit(draft)?, content)?;
-                self.change(draft, change)
+                self.limited_change(draft, change, 0)
             }
             Operation::Edit { old, new, .. } => {
                 let change = prepare::edit(&context, permit(draft)?, old, new)?;
-                self.change(draft, change)
+                self.limited_change(draft, change, 0)
             }
             Operation::Mkdir { recursive, .. } => {
                 let change = prepare::mkdir(&context, permit(draft)?, *recursive)?;
-                self.change(draft, change)
+                self.limited_change(draft, change, 0)
             }
             Operation::Remove { recursive, .. } => {
                 let permit = permit(draft)?;
-                if permit.object().kind == ObjectKind::Directory && *recursive {
-                    decider.removal(&self.gate.workspace.walk(permit.path())?)?;
-                }
-                self.change(draft, prepare::remove(&context, permit, *recursive)?)
+                let files = match permit.object().kind {
+                    ObjectKind::Directory if *recursive => {
+                        let tree = self.gate.workspace.walk(permit.path())?;
+                        decider.removal(&tree)?;
+                        tree.iter().filter(|w| w.stat.kind != ObjectKind::Directory).count()
+                    }
+                    ObjectKind::Directory => 0,
+                    _ => 1,
+                };
+                self.limited_change(draft, prepare::remove(&context, permit, *recursive)?, files)
             }
             Operation::Rename { to, .. } => {
                 let permit = permit(draft)?;
@@ -76,7 +84,10 @@ impl<'a> Turn<'a> {
                     _ => Vec::new(),
                 };
                 decider.renaming(permit.path(), target.path(), &tree)?;
-                self.change(draft, prepare::rename(&context, permit, target, tree)?)
+                let change = prepare::rename(&context, permit, target, tree)?;
+                // The file whose name it takes is gone.
+                let files = change.origins().len();
+                self.limited_change(draft, change, files)
             }
             Operation::Recall { path, backup, encoding } => {
                 self.recall(draft, path, backup, *encoding)
@@ -163,6 +174,27 @@ impl<'a> Turn<'a> {
         Ok(Reply { receipt, output: output(content) })
     }
 
+    /// Makes a change if the session's limits leave room for it.
+    fn limited_change(
+        &self,
+        draft: &mut Draft,
+        sealed: Sealed<Box<dyn Change + 'a>>,
+        files: usize,
+    ) -> Result<Reply, Failure> {
+        let bytes = sealed.facts().bytes.unwrap_or(0);
+        let files = u64::try_from(files).unwrap_or(u64::MAX);
+        let spent = match self.meter.map(|meter| meter.spend(bytes, files)) {
+            Some(Err(decision)) => return Err(Failure::Denied(Box::new(decision))),
+            Some(Ok(spent)) => Some(spent),
+            None => None,
+        };
+        let reply = self.change(draft, sealed)?;
+        if let Some(spent) = spent {
+            spent.keep();
+        }
+        Ok(reply)
+    }
+
     /// Keep the old bytes, record the intent, act, record the outcome.
     pub(super) fn change(
         &self,
@@ -204,11 +236,23 @@ impl<'a> Turn<'a> {
                 Ok(Reply { receipt, output: Output::Changed(Changed { committed, bytes, backup }) })
             }
             Err(error) => {
+                let undone = recovery::remains(draft)
+                    .is_some_and(|remains| ops::is_undone(&gate.workspace, &remains, &error));
                 let rendered = match Failure::from(error) {
                     Failure::Operation(error) => error::render(&error),
                     Failure::Denied(decision) => Error::denied(&decision),
                     _ => error::render(&ops::Error::Conflict),
                 };
+                if !undone {
+                    // An outcome would say that this is over. Without one, the
+                    // next start settles what could neither be done nor undone.
+                    tracing::error!(
+                        record = receipt.seq,
+                        error = %rendered,
+                        "a change could not be undone and is left to the next start"
+                    );
+                    return Err(Failure::Answered(rendered.with_receipt(receipt)));
+                }
                 record::fail(&mut outcome, &rendered);
                 gate.ledger.complete(&receipt, outcome)?;
                 Err(Failure::Answered(rendered.with_receipt(receipt)))

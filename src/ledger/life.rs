@@ -36,7 +36,11 @@ impl Life {
             return Err(Error::InUse(1));
         }
         let text = format!("{first}\n");
-        file.write_all(text.as_bytes()).map_err(Error::std("write the gate's lock"))?;
+        if let Err(error) = file.write_all(text.as_bytes()) {
+            // It says nothing, and nobody lives by it.
+            let _stays = gates.remove(&name);
+            return Err(Error::std("write the gate's lock")(error));
+        }
         Ok(Self { gates, name, file, safe: AtomicBool::new(false) })
     }
 

@@ -18,6 +18,8 @@ use super::{Error, disk, disk::Folder};
 
 const FOLDER: &str = "quarantine";
 const PENDING: &str = ".pending";
+/// A copy that is being made, of bytes that the log still has.
+const INCOMING: &str = "incoming-";
 
 /// A file in quarantine of which no record tells yet.
 #[derive(Debug)]
@@ -30,7 +32,7 @@ pub(super) struct Pending {
 /// Copies `bytes` to quarantine, durably.
 pub(super) fn keep(audit: &Folder, kind: &str, bytes: impl Read) -> Result<Pending, Error> {
     let folder = Folder::open(audit, FOLDER)?;
-    let incoming = format!("incoming-{}", disk::random_hex()?);
+    let incoming = format!("{INCOMING}{}", disk::random_hex()?);
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
     let file = folder.file(&incoming, flags).map_err(Error::io("make a file in quarantine"))?;
     let pending = fill(file, bytes).and_then(|(hash, size)| {
@@ -63,7 +65,8 @@ fn fill(mut file: File, mut bytes: impl Read) -> Result<(Hash, u64), Error> {
     Ok((Hash::from_bytes(hash.finalize().into()), size))
 }
 
-/// What waits for its record.
+/// What waits for its record. Removes the copies that dead gates left half made.
+/// Under the log's lock, under which all copies are made.
 pub(super) fn pending(audit: &Folder) -> Result<Vec<Pending>, Error> {
     let io = |errno| Error::Io { action: "read the quarantine", errno };
     if audit.stat(FOLDER).map_err(io)?.is_none() {
@@ -72,6 +75,9 @@ pub(super) fn pending(audit: &Folder) -> Result<Vec<Pending>, Error> {
     let folder = Folder::open(audit, FOLDER)?;
     let mut list = Vec::new();
     for name in folder.names().map_err(io)? {
+        if name.starts_with(INCOMING) {
+            folder.remove(&name).map_err(Error::io("clear the quarantine"))?;
+        }
         if let Some(name) = name.strip_suffix(PENDING)
             && let Some(stat) = folder.stat(&format!("{name}{PENDING}")).map_err(io)?
         {

@@ -4,7 +4,8 @@ use super::BufferError;
 use crate::{backup, policy::Decision, workspace};
 
 /// Why an operation could not be prepared or committed. After any of these the
-/// old state is whole.
+/// old state is whole, but for a disk that failed in the middle: see
+/// [`is_undone`](super::is_undone).
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The workspace could not be reached as asked.

@@ -33,7 +33,7 @@ pub use context::Context;
 pub use error::Error;
 pub use list::{Entries, Entry, EntryKind};
 pub use read::Content;
-pub use recover::{Remains, Resolution, settle};
+pub use recover::{Remains, Resolution, is_undone, settle};
 pub use sealed::{Change, Committed, Facts, Sealed};
 
 pub mod prepare {

@@ -1,7 +1,13 @@
 //! Settling a change whose gate died between its intent and its outcome, by
 //! looking at what is there.
 
+use std::{
+    fs::File,
+    io::{BufRead as _, BufReader, ErrorKind, Read as _},
+};
+
 use portcullis_audit::Hash;
+use rustix::fs::OFlags;
 
 use super::{
     Error, remove,
@@ -50,6 +56,38 @@ impl Resolution {
             Self::Superseded => "superseded",
         }
     }
+}
+
+/// Whether a change that failed left nothing behind: neither what it prepared
+/// nor, unless another process was in the way or had to do it, a part of
+/// itself. What cannot be looked at may be there.
+pub fn is_undone(workspace: &Workspace, remains: &Remains, error: &Error) -> bool {
+    let look = || -> Result<bool, Error> {
+        let parent = match workspace.open_parent(&remains.path) {
+            Err(workspace::Error::NotFound | workspace::Error::NotADirectory) => return Ok(true),
+            parent => parent?,
+        };
+        for name in remains.temp.iter().flat_map(|temp| [temp.clone(), temp.condemned()]) {
+            match parent.stat(name.as_str()) {
+                Err(workspace::Error::NotFound) => {}
+                Err(error) => return Err(error.into()),
+                Ok(_) => return Ok(false),
+            }
+        }
+        if matches!(error, Error::Conflict | Error::Editor(_)) {
+            return Ok(true);
+        }
+        let here = hash_of(&parent, parent.name())?;
+        let Some(to) = &remains.to else { return Ok(here == remains.before) };
+        match workspace.open_parent(to) {
+            Err(workspace::Error::NotFound) => Ok(here.is_some()),
+            to => {
+                let to = to?;
+                Ok(here.is_some() && hash_of(&to, to.name())? == remains.before)
+            }
+        }
+    };
+    look().unwrap_or(false)
 }
 
 /// Looks at the object, finishes or undoes the change, and removes what it
@@ -120,19 +158,59 @@ fn settle_replacement(parent: &Parent, remains: &Remains) -> Result<Resolution, 
     } else {
         Resolution::Superseded
     };
-    if let (Some(temp), Some(content)) = (&remains.temp, prepared) {
-        let displaced = resolution == Resolution::Committed
-            && Some(content) != remains.before
-            && remains.before != remains.after;
-        if displaced {
-            // What came out of the exchange is not what the vault holds:
-            // another process had changed it. It goes back, ours goes.
-            return undo_exchange(parent, temp);
-        }
+    let Some((temp, prepared)) = remains.temp.as_ref().zip(prepared) else {
+        return Ok(resolution);
+    };
+    // What the name held before an exchange is known, so it is the vault's, or
+    // it came from another process a moment before.
+    let displaced = resolution == Resolution::Committed
+        && remains.before.is_some_and(|before| before != prepared)
+        && remains.before != remains.after
+        && !is_beginning(parent, temp.as_str(), parent.name())?;
+    if !displaced {
         remove::delete(parent, temp.as_str())?;
         parent.sync()?;
+        return Ok(resolution);
     }
-    Ok(resolution)
+    if parent.stat(temp.as_str())?.kind == ObjectKind::Directory {
+        // Either another process's tree, or a part of ours and somebody did the
+        // same since. It gets a name of its own: nothing whole makes way for it.
+        swap::put_back((parent, temp.as_str()), (parent, parent.name()))?;
+        return Ok(resolution);
+    }
+    // It goes back, ours goes.
+    undo_exchange(parent, temp)
+}
+
+/// Whether the file `part` holds the first bytes of the file `whole`: then it
+/// is a copy that was being made when its gate died, and the same change was
+/// made again since.
+fn is_beginning(parent: &Parent, part: &str, whole: &str) -> Result<bool, Error> {
+    for name in [part, whole] {
+        if parent.stat(name)?.kind != ObjectKind::File {
+            return Ok(false);
+        }
+    }
+    let open =
+        |name: &str| -> Result<File, Error> { Ok(parent.open(name, OFlags::RDONLY)?.into()) };
+    let read = || workspace::Error::io("read the file");
+    let (part, mut whole) = (open(part)?, open(whole)?);
+    let mut part = BufReader::new(part);
+    loop {
+        let piece = part.fill_buf().map_err(read())?;
+        if piece.is_empty() {
+            return Ok(true);
+        }
+        let mut same = vec![0; piece.len()];
+        match whole.read_exact(&mut same) {
+            Ok(()) if same == piece => {}
+            Ok(()) => return Ok(false),
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(false),
+            Err(error) => return Err(read()(error).into()),
+        }
+        let length = piece.len();
+        part.consume(length);
+    }
 }
 
 fn undo_exchange(parent: &Parent, temp: &TempName) -> Result<Resolution, Error> {

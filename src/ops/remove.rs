@@ -7,7 +7,9 @@ use std::{
 };
 
 use rustix::{
-    fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, openat, renameat_with, unlinkat},
+    fs::{
+        AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, fchmod, openat, renameat_with, unlinkat,
+    },
     io::Errno,
 };
 
@@ -114,9 +116,16 @@ impl Change for Removal<'_> {
         let path: &WorkspacePath = self.permit.path();
         let parent = self.context.workspace.open_parent(path)?;
         self.context.workspace.confirm(&parent, path)?;
-        move_aside(&parent, temp)?;
+        let (aside, name) = ((&parent, temp.as_str()), (&parent, parent.name()));
+        if let Err(error) = move_aside(&parent, temp) {
+            // Where it is aside and stays there, the next start puts it back.
+            if parent.stat(aside.1).is_ok() {
+                let _stays = swap::put_back(aside, name);
+            }
+            return Err(error);
+        }
         if !expected.is_at(&parent, temp.as_str()) {
-            swap::put_back((&parent, temp.as_str()), (&parent, parent.name()))?;
+            swap::put_back(aside, name)?;
             return Err(Error::Conflict);
         }
         let condemned = condemn(&parent, temp)?;
@@ -138,8 +147,11 @@ fn move_aside(parent: &Parent, temp: &TempName) -> Result<(), Error> {
 /// Marks what was moved aside as proven to be in the vault.
 pub(super) fn condemn(parent: &Parent, temp: &TempName) -> Result<TempName, Error> {
     let condemned = temp.condemned();
-    renameat_with(parent, temp.as_str(), parent, condemned.as_str(), RenameFlags::NOREPLACE)
-        .map_err(workspace::Error::os("move the object aside"))?;
+    swap::patiently(|| {
+        let (old, new) = (temp.as_str(), condemned.as_str());
+        renameat_with(parent, old, parent, new, RenameFlags::NOREPLACE)
+    })
+    .map_err(workspace::Error::os("move the object aside"))?;
     parent.sync()?;
     Ok(condemned)
 }
@@ -158,6 +170,7 @@ pub(super) fn delete(parent: &Parent, name: &str) -> Result<(), Error> {
         _ => return swap::unlink(parent, name),
     }
     let top = parent.open(name, flags)?;
+    make_writable(&top)?;
     let mut moved = 0_u64;
     loop {
         let mut directories = 0;
@@ -167,22 +180,16 @@ pub(super) fn delete(parent: &Parent, name: &str) -> Result<(), Error> {
                 continue;
             }
             directories += 1;
-            let inner = openat(
-                &top,
-                entry.as_c_str(),
-                flags | OFlags::NOFOLLOW | OFlags::CLOEXEC,
-                Mode::empty(),
-            )
-            .map_err(workspace::Error::os("open the directory"))?;
+            let inner = open_in(&top, &entry)?;
+            make_writable(&inner)?;
             for (child, is_directory) in entries(&inner)? {
                 if !is_directory {
                     unlink_in(&inner, &child, AtFlags::empty())?;
                     continue;
                 }
-                moved += 1;
-                let unique = format!("{}-{moved}-{}", std::process::id(), top.as_raw_fd());
-                renameat_with(&inner, child.as_c_str(), &top, unique, RenameFlags::NOREPLACE)
-                    .map_err(workspace::Error::os("remove the directory"))?;
+                // Its parent changes, so it is written to itself.
+                make_writable(&open_in(&inner, &child)?)?;
+                move_up(&inner, &child, &top, &mut moved)?;
             }
             unlink_in(&top, &entry, AtFlags::REMOVEDIR)?;
         }
@@ -192,6 +199,41 @@ pub(super) fn delete(parent: &Parent, name: &str) -> Result<(), Error> {
     }
     unlinkat(parent, name, AtFlags::REMOVEDIR)
         .map_err(|errno| workspace::Error::os("remove the directory")(errno).into())
+}
+
+/// Moves an entry up to `top`, under a name that nothing there has: a gate with
+/// the same process id may have died over this tree before.
+fn move_up(
+    inner: &OwnedFd,
+    child: &std::ffi::CString,
+    top: &OwnedFd,
+    moved: &mut u64,
+) -> Result<(), Error> {
+    loop {
+        *moved += 1;
+        let unique = format!("{}-{moved}-{}", std::process::id(), top.as_raw_fd());
+        match renameat_with(inner, child.as_c_str(), top, unique, RenameFlags::NOREPLACE) {
+            Ok(()) => return Ok(()),
+            Err(Errno::EXIST) => {}
+            Err(errno) => return Err(workspace::Error::os("remove the directory")(errno).into()),
+        }
+    }
+}
+
+fn open_in(directory: &OwnedFd, name: &std::ffi::CString) -> Result<OwnedFd, Error> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    openat(directory, name.as_c_str(), flags, Mode::empty())
+        .map_err(|errno| workspace::Error::os("open the directory")(errno).into())
+}
+
+/// Lets us empty a directory that is to go; a mode that forbids it would leave
+/// half of a tree that is already in the vault.
+fn make_writable(directory: &OwnedFd) -> Result<(), Error> {
+    match fchmod(directory, Mode::RWXU) {
+        // Somebody else's: perhaps it is writable as it is.
+        Ok(()) | Err(Errno::PERM) => Ok(()),
+        Err(errno) => Err(workspace::Error::os("remove the directory")(errno).into()),
+    }
 }
 
 fn unlink_in(directory: &OwnedFd, name: &std::ffi::CString, flags: AtFlags) -> Result<(), Error> {

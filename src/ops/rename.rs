@@ -1,7 +1,7 @@
 //! Giving an entry another name.
 
 use std::fs::File;
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, BorrowedFd};
 
 use rustix::{
     fs::{RenameFlags, renameat_with},
@@ -16,7 +16,7 @@ use crate::{
     backup::{Origin, Saved},
     model::WorkspacePath,
     policy::ObjectKind,
-    workspace::{self, Identity, Parent, Permit, Stat, TempName, Walked},
+    workspace::{self, Parent, Permit, Stat, TempName, Walked},
 };
 
 struct Rename<'a> {
@@ -97,7 +97,7 @@ impl Change for Rename<'_> {
         match (&self.replaced, saved.first()) {
             (Some((stat, _)), Some(saved)) => {
                 let replaced = Expected { identity: stat.identity, sha256: saved.sha256 };
-                exchange(&old, &new, self.moving.identity, &replaced)?;
+                exchange(&old, &new, self.from.handle()?, &replaced)?;
             }
             (None, _) => self.move_to_free_name(&old, &new)?,
             (Some(_), None) => return Err(Error::Conflict),
@@ -150,7 +150,7 @@ impl Rename<'_> {
 fn exchange(
     old: &Parent,
     new: &Parent,
-    moving: Identity,
+    moving: BorrowedFd<'_>,
     replaced: &Expected,
 ) -> Result<(), Error> {
     let (from, to) = ((old, old.name()), (new, new.name()));
@@ -159,7 +159,8 @@ fn exchange(
         Err(Errno::NOENT) => return Err(Error::Conflict),
         Err(errno) => return Err(workspace::Error::os("exchange the files")(errno).into()),
     }
-    let moved = new.stat(new.name()).is_ok_and(|stat| stat.identity == moving);
+    let identity = Stat::of(moving)?.identity;
+    let moved = new.stat(new.name()).is_ok_and(|stat| stat.identity == identity);
     if moved && replaced.is_at(old, old.name()) {
         return swap::unlink(old, old.name());
     }

@@ -75,7 +75,11 @@ impl<'a> Replacement<'a> {
         let new = create(&parent, temp, self.permit.stat().is_some())?;
         let placed = self.fill_and_place(&parent, temp, &new, saved);
         if placed.is_err() && parent.stat(temp.as_str()).is_ok_and(|stat| is_ours(&stat, &new)) {
-            swap::unlink(&parent, temp.as_str())?;
+            // Why it failed says more than why it could not be tidied up; where
+            // the file stays, the next start removes it.
+            if let Err(error) = swap::unlink(&parent, temp.as_str()) {
+                tracing::warn!(%error, "a temporary file could not be removed");
+            }
         }
         placed?;
         parent.sync()?;
@@ -99,7 +103,7 @@ impl<'a> Replacement<'a> {
         match (self.permit.stat(), saved.first()) {
             (Some(stat), Some(saved)) => {
                 let old = Expected { identity: stat.identity, sha256: saved.sha256 };
-                swap::replace(parent, temp, Stat::of(new)?.identity, &old)
+                swap::replace(parent, temp, new.as_fd(), &old)
             }
             (None, _) => swap::place(parent, temp),
             (Some(_), None) => Err(Error::Conflict),
@@ -162,8 +166,17 @@ impl Change for Replacement<'_> {
 pub(super) fn create(parent: &Parent, temp: &TempName, private: bool) -> Result<OwnedFd, Error> {
     let mode = Mode::from_raw_mode(if private { 0o600 } else { 0o666 });
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    openat(parent, temp.as_str(), flags, mode)
-        .map_err(|errno| workspace::Error::os("create the file")(errno).into())
+    openat(parent, temp.as_str(), flags, mode).map_err(|errno| {
+        // A confined gate may create the file and then not open it, when the
+        // directory is moved out of the workspace in between.
+        if errno == Errno::ACCESS
+            && let Err(error) = swap::unlink(parent, temp.as_str())
+            && !matches!(error, Error::Workspace(workspace::Error::NotFound))
+        {
+            tracing::warn!(%error, "a temporary file could not be removed");
+        }
+        workspace::Error::os("create the file")(errno).into()
+    })
 }
 
 fn is_ours(stat: &Stat, new: &OwnedFd) -> bool {

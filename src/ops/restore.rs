@@ -139,7 +139,8 @@ impl Change for Restoration<'_> {
             && let (Ok(there), Ok(ours)) = (parent.stat(temp.as_str()), Stat::of(&made))
             && there.identity == ours.identity
         {
-            remove::delete(&parent, temp.as_str())?;
+            // Where it stays, the next start removes it.
+            let _stays = remove::delete(&parent, temp.as_str());
         }
         placed?;
         parent.sync()?;
@@ -205,7 +206,7 @@ impl Restoration<'_> {
         match (&self.current, saved.first()) {
             (Some((stat, _)), Some(saved)) => {
                 let old = Expected { identity: stat.identity, sha256: saved.sha256 };
-                swap::replace(parent, temp, Stat::of(made)?.identity, &old)
+                swap::replace(parent, temp, made.as_fd(), &old)
             }
             (None, _) => swap::place(parent, temp),
             (Some(_), None) => Err(Error::Conflict),

@@ -79,7 +79,8 @@ pub trait Change {
     /// replaced.
     ///
     /// # Errors
-    /// [`Error::Conflict`] and others; the old state is whole then.
+    /// [`Error::Conflict`] and others; the old state is whole then, unless the
+    /// disk did not let the change be undone either ([`super::is_undone`]).
     fn commit(
         self: Box<Self>,
         temp: Option<&TempName>,

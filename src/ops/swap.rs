@@ -3,7 +3,10 @@
 //! put back rather than lost. Advisory locks would prove nothing: nobody else
 //! takes them.
 
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::{
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+    time::Duration,
+};
 
 use portcullis_audit::Hash;
 use rustix::{
@@ -11,7 +14,7 @@ use rustix::{
     io::Errno,
 };
 
-use super::Error;
+use super::{Error, remove};
 use crate::{
     backup::{content_hash, fingerprint},
     policy::ObjectKind,
@@ -21,6 +24,11 @@ use crate::{
 /// How often an exchange that another process disturbs is undone before the
 /// gate gives up and gives the object a name of its own.
 const UNDO_ROUNDS: usize = 1000;
+
+/// How often, and after what pause, something is tried again that is out of
+/// reach: a tenth of a second in all.
+const PATIENCE: u32 = 200;
+const PAUSE: Duration = Duration::from_micros(500);
 
 /// What an object must be for a change to be allowed to displace it.
 #[derive(Debug, Clone, Copy)]
@@ -62,8 +70,8 @@ pub(super) fn hash_at(parent: &Parent, name: &str, stat: &Stat) -> Result<Hash, 
     }
 }
 
-/// Puts `new`, prepared under `temp`, at the place of `old`, and removes `old`
-/// once it is proven to be what the vault holds.
+/// Puts the object behind `new`, prepared under `temp`, at the place of `old`,
+/// and removes `old` once it is proven to be what the vault holds.
 ///
 /// # Errors
 /// [`Error::Conflict`] when it is not: the other process's object is back at
@@ -71,7 +79,7 @@ pub(super) fn hash_at(parent: &Parent, name: &str, stat: &Stat) -> Result<Hash, 
 pub(super) fn replace(
     parent: &Parent,
     temp: &TempName,
-    new: Identity,
+    new: BorrowedFd<'_>,
     old: &Expected,
 ) -> Result<(), Error> {
     let (spare, name) = ((parent, temp.as_str()), (parent, parent.name()));
@@ -81,13 +89,28 @@ pub(super) fn replace(
         Err(errno) => return Err(workspace::Error::os("exchange the files")(errno).into()),
     }
     if old.is_at(parent, temp.as_str()) {
-        return unlink(parent, temp.as_str());
+        return remove_replaced(parent, temp);
     }
     match undo(spare, name, new)? {
-        Undone::Ours | Undone::Stale => unlink(parent, temp.as_str())?,
+        Undone::Ours => remove::delete(parent, temp.as_str())?,
+        // A directory may hold what is nowhere else.
+        Undone::Stale if parent.stat(temp.as_str())?.kind == ObjectKind::Directory => {
+            put_back(spare, name)?;
+        }
+        Undone::Stale => unlink(parent, temp.as_str())?,
         Undone::Moved => {}
     }
     Err(Error::Conflict)
+}
+
+/// Removes what was proven to be in the vault. A directory is marked first:
+/// half removed it would look like something else that came in the way.
+fn remove_replaced(parent: &Parent, temp: &TempName) -> Result<(), Error> {
+    if parent.stat(temp.as_str())?.kind != ObjectKind::Directory {
+        return unlink(parent, temp.as_str());
+    }
+    let condemned = remove::condemn(parent, temp)?;
+    remove::delete(parent, condemned.as_str())
 }
 
 /// An entry of an open directory.
@@ -112,27 +135,47 @@ pub(super) enum Undone {
 /// newest object that another process gave the name ends there.
 ///
 /// An exchange that brings out something else than what was last put there
-/// brings out something newer, which must go back; what comes out for it is
-/// then stale. Handles pin the objects: an inode number alone could be given
-/// to another one meanwhile. `ours` must be pinned by the caller.
+/// brings out something newer, which must go back. What comes out for that is
+/// stale if the other process replaced an object at the name, which then has no
+/// name any more. If it moved it elsewhere, by an exchange of its own, nothing
+/// was replaced, and all of them stay. Handles pin the objects: an inode number
+/// alone could be given to another one meanwhile. `ours` is what we had put at
+/// the name.
 ///
 /// # Errors
 /// As the system says; the object then still has its spare name.
-pub(super) fn undo(spare: Entry<'_>, name: Entry<'_>, ours: Identity) -> Result<Undone, Error> {
+pub(super) fn undo(
+    spare: Entry<'_>,
+    name: Entry<'_>,
+    ours: BorrowedFd<'_>,
+) -> Result<Undone, Error> {
     let pin = || -> Result<(Identity, OwnedFd), Error> {
         let handle = spare.0.open(spare.1, OFlags::PATH | OFlags::NOFOLLOW)?;
         Ok((Stat::of(&handle)?.identity, handle))
     };
-    let mut put = (ours, None);
+    let our_identity = Stat::of(ours)?.identity;
+    let mut put: (Identity, Option<OwnedFd>) = (our_identity, None);
     let mut held = pin()?;
+    let mut replaced = true;
     for _ in 0..UNDO_ROUNDS {
         if exchange(spare, name).is_err() {
             break;
         }
         let out = pin()?;
         if out.0 == put.0 {
-            return Ok(if put.0 == ours { Undone::Ours } else { Undone::Stale });
+            if put.0 == our_identity {
+                return Ok(Undone::Ours);
+            }
+            if replaced {
+                return Ok(Undone::Stale);
+            }
+            break;
         }
+        let displaced = match &put.1 {
+            Some(handle) => Stat::of(handle)?,
+            None => Stat::of(ours)?,
+        };
+        replaced = displaced.links == 0;
         put = (held.0, Some(held.1));
         held = out;
     }
@@ -146,7 +189,9 @@ pub(super) fn undo(spare: Entry<'_>, name: Entry<'_>, ours: Identity) -> Result<
 /// # Errors
 /// As the system says; the object then still has its spare name.
 pub(super) fn put_back(spare: Entry<'_>, name: Entry<'_>) -> Result<(), Error> {
-    let back = |to: &str| renameat_with(spare.0, spare.1, name.0, to, RenameFlags::NOREPLACE);
+    let back = |to: &str| {
+        patiently(|| renameat_with(spare.0, spare.1, name.0, to, RenameFlags::NOREPLACE))
+    };
     match back(name.1) {
         Err(Errno::EXIST) => {
             let fresh = TempName::new()?;
@@ -159,9 +204,25 @@ pub(super) fn put_back(spare: Entry<'_>, name: Entry<'_>) -> Result<(), Error> {
     Ok(name.0.sync()?)
 }
 
+/// Tries again for a moment what a confined gate may not do. A directory that
+/// another process moves out of the workspace takes what the gate has half done
+/// with it, and is out of the gate's reach until it comes back.
+///
+/// # Errors
+/// As `act` says; [`Errno::ACCESS`] when the directory stays away.
+pub(super) fn patiently(mut act: impl FnMut() -> Result<(), Errno>) -> Result<(), Errno> {
+    for _ in 0..PATIENCE {
+        match act() {
+            Err(Errno::ACCESS) => std::thread::sleep(PAUSE),
+            other => return other,
+        }
+    }
+    act()
+}
+
 /// Removes the entry `name`, which is no directory.
 pub(super) fn unlink(parent: &Parent, name: &str) -> Result<(), Error> {
-    unlinkat(parent, name, AtFlags::empty())
+    patiently(|| unlinkat(parent, name, AtFlags::empty()))
         .map_err(|errno| workspace::Error::os("remove the file")(errno).into())
 }
 

@@ -13,6 +13,7 @@ use super::{
     Effect,
     diagnostics::{Diagnostics, Problem},
     index::PatternSet,
+    limits::Limits,
     pattern::Pattern,
     questions::{PerAccess, Questions},
     selftest,
@@ -36,6 +37,7 @@ pub struct Policy {
     pub(super) denials: PatternSet,
     pub(super) deny_rules: Vec<Rule>,
     pub(super) settings: Settings,
+    pub(super) limits: Limits,
 }
 
 /// What one file allows, and what its exceptions are.
@@ -161,6 +163,7 @@ fn assemble(source: &PolicySource, files: &[Statements], entry: usize) -> Policy
         denials: PatternSet::default(),
         deny_rules: Vec::new(),
         settings: Stated::default().complete(),
+        limits: Limits::default(),
     };
     let (mut secrets, mut denials) = (Vec::new(), Vec::new());
     let mut stated = Stated::default();
@@ -224,6 +227,7 @@ fn assemble(source: &PolicySource, files: &[Statements], entry: usize) -> Policy
     }
     policy.secrets = PatternSet::new(at_any_depth(secrets));
     policy.denials = PatternSet::new(denials);
+    policy.limits = stated.limits.complete(|layer| Some(policy.layers.get(layer)?.file.clone()));
     policy.settings = stated.complete();
     policy
 }
@@ -305,6 +309,11 @@ impl Policy {
     /// How many pre-images are kept.
     pub fn backups(&self) -> &Retention {
         &self.settings.backups
+    }
+
+    /// What one session may do in all.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
     }
 
     /// What the confined agent process gets.

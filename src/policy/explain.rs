@@ -95,6 +95,9 @@ impl Policy {
                 .flatten()
                 .map(|stage| open(stage, "depends on the content")),
         );
+        if self.limits.any() {
+            stages.push(open("limits", "depends on what the session has done"));
+        }
         Explanation { decision, stages }
     }
 

@@ -121,7 +121,7 @@ pub(super) const POLICY: &[Field] = &[
             ]),
         )]),
     ),
-    later("limits"),
+    optional("limits", Shape::Table(LIMITS)),
     optional("agent", Shape::Table(AGENT)),
     optional("rules", Shape::Tables(RULE)),
     optional("tests", Shape::Tables(TEST)),
@@ -158,6 +158,13 @@ const FILES: &[Field] = &[
         "hardlinks",
         Shape::Table(&[optional("read", ALLOW_DENY), optional("write", ALLOW_DENY)]),
     ),
+];
+
+const LIMITS: &[Field] = &[
+    optional("operationsPerSecond", Shape::Integer(1, 1_000_000)),
+    optional("bytesWritten", Shape::Size),
+    optional("filesRemoved", Shape::Integer(0, 1_000_000_000)),
+    optional("denials", Shape::Integer(1, 1_000_000_000)),
 ];
 
 const AGENT: &[Field] = &[

@@ -4,6 +4,8 @@
 
 use std::path::Path;
 
+use super::limits::StatedLimits;
+
 /// How many pre-images are kept: `[backups] keep`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
@@ -110,6 +112,7 @@ pub(super) struct Stated {
     pub(super) symlinks: Option<Said<Symlinks>>,
     pub(super) hardlinks_read: Option<Said<Hardlinks>>,
     pub(super) hardlinks_write: Option<Said<Hardlinks>>,
+    pub(super) limits: StatedLimits,
     pub(super) versions: Option<u64>,
     pub(super) days: Option<u64>,
     pub(super) size: Option<u64>,
@@ -135,6 +138,7 @@ impl Stated {
         set(&mut self.symlinks, layer);
         set(&mut self.hardlinks_read, layer);
         set(&mut self.hardlinks_write, layer);
+        self.limits = self.limits.in_layer(layer);
         self
     }
 
@@ -149,6 +153,7 @@ impl Stated {
             symlinks: least(self.symlinks, other.symlinks),
             hardlinks_read: least(self.hardlinks_read, other.hardlinks_read),
             hardlinks_write: least(self.hardlinks_write, other.hardlinks_write),
+            limits: self.limits.and(other.limits),
             // Strict about backups is who keeps more.
             versions: self.versions.max(other.versions),
             days: self.days.max(other.days),
@@ -218,7 +223,10 @@ impl Network {
     }
 }
 
-fn least<T: Ord + Copy>(ours: Option<Said<T>>, theirs: Option<Said<T>>) -> Option<Said<T>> {
+pub(super) fn least<T: Ord + Copy>(
+    ours: Option<Said<T>>,
+    theirs: Option<Said<T>>,
+) -> Option<Said<T>> {
     match (ours, theirs) {
         (Some(ours), Some(theirs)) => Some(if theirs.value < ours.value { theirs } else { ours }),
         (ours, theirs) => ours.or(theirs),

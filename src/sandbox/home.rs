@@ -5,7 +5,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rustix::fs::{Gid, Mode, OFlags, Uid, fchmod, fchown, fstat, mkdir, open};
+use rustix::fs::{
+    AtFlags, CWD, Gid, Mode, OFlags, Uid, chmodat, fchmod, fchown, fstat, mkdir, open,
+};
 
 use super::mounts;
 
@@ -34,7 +36,9 @@ fn make(path: &Path, owner: Option<u32>) -> io::Result<()> {
     let mode = if owner.is_some() { Mode::from_raw_mode(0o711) } else { Mode::RWXU };
     for directory in above {
         match mkdir(directory, mode) {
-            Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+            // The umask must not close the way either.
+            Ok(()) => chmodat(CWD, directory, mode, AtFlags::empty())?,
+            Err(rustix::io::Errno::EXIST) => {}
             Err(e) if rustix::fs::stat(directory).is_err() => return Err(e.into()),
             Err(_) => {}
         }

@@ -129,7 +129,7 @@ pub(super) fn map_ids_of(process: u32, user: u32) -> io::Result<()> {
 
 /// Maps one user and one group, this process's own. Both keep their numbers,
 /// except root, which the agent must not take itself for.
-fn map_ids(uid: u32, gid: u32) -> io::Result<()> {
+pub(super) fn map_ids(uid: u32, gid: u32) -> io::Result<()> {
     let (inner_uid, inner_gid) = inner_ids(uid, gid);
     std::fs::write("/proc/self/setgroups", "deny")?;
     std::fs::write("/proc/self/uid_map", format!("{inner_uid} {uid} 1\n"))?;

@@ -25,6 +25,7 @@ mod launcher;
 mod layout;
 mod mounts;
 mod overlap;
+mod probe;
 mod process;
 mod requirements;
 mod root;
@@ -41,6 +42,9 @@ pub use hint::ProgramError;
 pub use home::HomeError;
 pub use layout::GrantError;
 pub use overlap::{OverlapError, Territory};
+pub use probe::{
+    Flaw, landlock_abi, landlock_flaws, namespace_advice, namespaces, system_call_filter,
+};
 pub use process::{STOP_SIGNALS, not_dumpable, stop_signals};
 pub use spec::{Cell, Enforcement, Grant, Network, Probe, Report};
 pub use stage::{CELL_COMMAND, Stage};

@@ -58,6 +58,11 @@ pub(super) fn partial() -> Result<Mode, String> {
 
 /// What is missing for a full cell, as far as the system says.
 pub(super) fn advice() -> String {
+    format!("{}; {}", switches(), way_out())
+}
+
+/// The same without the ways to run without one.
+pub(super) fn switches() -> String {
     let switches = [
         ("/proc/sys/user/max_user_namespaces", "0", "set `user.max_user_namespaces` above 0"),
         (
@@ -77,12 +82,11 @@ pub(super) fn advice() -> String {
         .filter(|(path, value, _)| read(path).is_some_and(|text| text.trim() == *value))
         .map(|(_, _, advice)| advice)
         .collect();
-    let first = if found.is_empty() {
+    if found.is_empty() {
         "a container may forbid namespaces: allow `unshare` and mounts in it".to_owned()
     } else {
         found.join("; ")
-    };
-    format!("{first}; {}", way_out())
+    }
 }
 
 fn way_out() -> &'static str {

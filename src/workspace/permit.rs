@@ -2,7 +2,7 @@
 
 use std::{
     fs::File,
-    os::fd::{AsFd as _, OwnedFd},
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
 };
 
 use rustix::{fs::OFlags, io::Errno};
@@ -53,6 +53,14 @@ impl Permit {
     /// What the policy was told of the object.
     pub fn object(&self) -> Object {
         self.resolved.object()
+    }
+
+    /// A handle (`O_PATH`) on the object.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] when nothing was there.
+    pub fn handle(&self) -> Result<BorrowedFd<'_>, Error> {
+        self.resolved.handle().map(|handle| handle.as_fd()).ok_or(Error::NotFound)
     }
 
     /// Opens the object, which must still be the one that was decided on.

@@ -127,10 +127,12 @@ impl Workspace {
             }
             let (stat, handle) = match self.look(&walked.join("/")) {
                 Ok(found) => found,
+                // What is missing is passed by its name, so that a `..` behind
+                // it leads on as if it were there, and a link behind that is
+                // followed: otherwise the answer would tell whether it is.
                 Err(Errno::NOENT | Errno::NOTDIR) => {
                     found = None;
-                    append_lexically(&mut walked, pending)?;
-                    break;
+                    continue;
                 }
                 // An ancestor became a link since it was walked through.
                 Err(errno) => return Err(lookup_error("look up the path")(errno)),
@@ -169,20 +171,6 @@ impl Workspace {
         };
         Ok(Resolved { path: canonical, through_symlink: links > 0, found })
     }
-}
-
-/// Where the rest of a path leads when nothing is there to be asked.
-fn append_lexically(walked: &mut Vec<String>, rest: VecDeque<String>) -> Result<(), Error> {
-    for component in rest {
-        match component.as_str() {
-            "" | "." => {}
-            ".." => {
-                walked.pop().ok_or(Error::Outside)?;
-            }
-            _ => walked.push(component),
-        }
-    }
-    Ok(())
 }
 
 /// The target of the link that `handle` (`O_PATH`) names.

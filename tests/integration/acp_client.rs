@@ -1,7 +1,7 @@
 //! An ACP client: drives a real agent, as an editor would.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     io::{BufRead, BufReader, Read, Write},
     path::Path,
     sync::mpsc::{self, Receiver},
@@ -14,14 +14,29 @@ use serde_json::{Value, json};
 /// A real agent takes a while to start.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A client that grants every permission and, where it is given buffers,
-/// offers them through `fs/*`.
+/// What the editor can do and holds.
+#[derive(Debug, Default)]
+pub(crate) struct Editor {
+    /// Offers `fs/read_text_file`.
+    pub(crate) reads: bool,
+    /// Offers `fs/write_text_file`.
+    pub(crate) writes: bool,
+    /// Puts on the disk what it is told to write; else keeps it in the buffer.
+    pub(crate) saves: bool,
+    /// Buffers by absolute path.
+    pub(crate) buffers: BTreeMap<String, String>,
+    /// The kinds of permission to pick next (`cancelled` picks none); once
+    /// they are used up, `allow_once`.
+    pub(crate) permissions: VecDeque<&'static str>,
+}
+
+/// A client that grants every permission, unless told otherwise, and serves
+/// `fs/*` from its buffers where it offers to.
 pub(crate) struct Client {
     input: Box<dyn Write + Send>,
     lines: Receiver<String>,
     next: i64,
-    /// Unsaved buffers by absolute path; `None` offers no `fs`.
-    pub(crate) buffers: Option<BTreeMap<String, String>>,
+    pub(crate) editor: Editor,
     /// The `session/update`s of the last turn.
     pub(crate) updates: Vec<Value>,
     /// The requests that the agent made of this client, ever.
@@ -41,11 +56,25 @@ pub(crate) struct Turn {
 }
 
 impl Client {
-    /// Shakes hands with the agent at the other end of the streams.
+    /// Shakes hands with the agent at the other end of the streams; without
+    /// buffers the client offers no `fs`.
     pub(crate) fn start(
         output: impl Read + Send + 'static,
         input: impl Write + Send + 'static,
         buffers: Option<BTreeMap<String, String>>,
+    ) -> Self {
+        let fs = buffers.is_some();
+        let buffers = buffers.unwrap_or_default();
+        let editor =
+            Editor { reads: fs, writes: fs, saves: true, buffers, permissions: VecDeque::new() };
+        Self::with(output, input, editor)
+    }
+
+    /// The same as this editor.
+    pub(crate) fn with(
+        output: impl Read + Send + 'static,
+        input: impl Write + Send + 'static,
+        editor: Editor,
     ) -> Self {
         let (sender, lines) = mpsc::channel();
         thread::spawn(move || {
@@ -60,19 +89,19 @@ impl Client {
             input: Box::new(input),
             lines,
             next: 0,
-            buffers,
+            editor,
             updates: Vec::new(),
             asked: Vec::new(),
             agent: Value::Null,
         };
-        let fs = client.buffers.is_some();
+        let fs = json!({
+            "readTextFile": client.editor.reads, "writeTextFile": client.editor.writes
+        });
         client.agent = client.call(
             "initialize",
             json!({
                 "protocolVersion": 1,
-                "clientCapabilities": {
-                    "fs": {"readTextFile": fs, "writeTextFile": fs}, "terminal": true
-                },
+                "clientCapabilities": {"fs": fs, "terminal": true},
                 "clientInfo": {"name": "portcullis-tests", "version": "0"}
             }),
         );
@@ -143,22 +172,28 @@ impl Client {
 
     fn answer(&mut self, method: &str, params: &Value) -> Value {
         let path = params["path"].as_str().unwrap_or_default();
-        match (method, &mut self.buffers) {
-            ("session/request_permission", _) => {
+        let editor = &mut self.editor;
+        match method {
+            "session/request_permission" => {
+                let kind = editor.permissions.pop_front().unwrap_or("allow_once");
+                if kind == "cancelled" {
+                    return json!({"result": {"outcome": {"outcome": "cancelled"}}});
+                }
                 let options = params["options"].as_array().expect("options");
-                let once = options.iter().find(|option| option["kind"] == "allow_once");
-                let id = &once.expect("an `allow_once`")["optionId"];
+                let picked = options.iter().find(|option| option["kind"] == kind);
+                let id = &picked.expect("an option of that kind")["optionId"];
                 json!({"result": {"outcome": {"outcome": "selected", "optionId": id}}})
             }
-            ("fs/read_text_file", Some(buffers)) => match buffers.get(path) {
+            "fs/read_text_file" if editor.reads => match editor.buffers.get(path) {
                 Some(content) => json!({"result": {"content": content}}),
                 None => json!({"error": {"code": -32002, "message": "Resource not found"}}),
             },
-            ("fs/write_text_file", Some(buffers)) => {
+            "fs/write_text_file" if editor.writes => {
                 let content = params["content"].as_str().expect("content");
-                buffers.insert(path.to_owned(), content.to_owned());
-                // An editor saves what it is told to write.
-                std::fs::write(path, content).expect("the workspace is writable");
+                editor.buffers.insert(path.to_owned(), content.to_owned());
+                if editor.saves {
+                    std::fs::write(path, content).expect("the workspace is writable");
+                }
                 json!({"result": null})
             }
             _ => json!({"error": {"code": -32601, "message": "Method not found"}}),

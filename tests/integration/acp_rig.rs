@@ -240,7 +240,12 @@ reason = "keys are nobody's business"
 
 /// A gateway over `root`; its state goes to `base/state`.
 pub(crate) fn gateway(root: &Path, base: &Path) -> Gateway {
-    let policy = compile(&PolicySource::from_text("test.toml", POLICY)).unwrap();
+    gateway_under(POLICY, root, base)
+}
+
+/// The same under another policy.
+pub(crate) fn gateway_under(policy: &str, root: &Path, base: &Path) -> Gateway {
+    let policy = compile(&PolicySource::from_text("test.toml", policy)).unwrap();
     let state = state(base);
     std::fs::create_dir_all(&state).unwrap();
     std::fs::set_permissions(&state, std::fs::Permissions::from_mode(0o700)).unwrap();

@@ -477,3 +477,38 @@ fn walk(directory: &Path) -> Vec<std::path::PathBuf> {
     }
     files
 }
+
+/// The same command for a user who may not override modes.
+fn without_privileges(command: &std::process::Command) -> std::process::Command {
+    let mut plain = if rustix::process::geteuid().is_root() {
+        let mut plain = std::process::Command::new("setpriv");
+        plain.args(["--bounding-set=-all", "--inh-caps=-all"]).arg(command.get_program());
+        plain
+    } else {
+        std::process::Command::new(command.get_program())
+    };
+    plain.args(command.get_args()).env_clear();
+    plain.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    plain
+}
+
+#[test]
+fn a_tree_with_read_only_directories_goes_and_comes_back() {
+    let world = World::new();
+    world.file("d/ro/f", "x");
+    world.file("d/ro/sub/f", "y");
+    for directory in ["d/ro/sub", "d/ro"] {
+        let mode = std::fs::Permissions::from_mode(0o500);
+        std::fs::set_permissions(world.path(directory), mode).unwrap();
+    }
+    let run = |args: &[&str]| {
+        let output = without_privileges(&world.command(args)).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+    };
+    run(&["fs", "rm", "-r", "d"]);
+    assert_eq!(std::fs::read_dir(world.root()).unwrap().count(), 0, "nothing half removed");
+    run(&["backup", "restore", "d"]);
+    assert_eq!(world.read("d/ro/sub/f"), "y");
+    assert_eq!(std::fs::metadata(world.path("d/ro")).unwrap().mode() & 0o777, 0o500);
+    run(&["fs", "rm", "-r", "d"]);
+}

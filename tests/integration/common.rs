@@ -181,6 +181,18 @@ impl World {
     }
 }
 
+/// A program of `tests/support`, which cargo builds as an example.
+pub(crate) fn example(name: &str) -> Command {
+    let directory = Path::new(env!("CARGO_BIN_EXE_portcullis")).parent().unwrap();
+    let program = directory.join("examples").join(name);
+    assert!(
+        program.exists(),
+        "`{name}` is missing: `cargo test` builds it, for `cargo test --test integration` \
+         `cargo build --examples` does"
+    );
+    Command::new(program)
+}
+
 pub(crate) fn done(output: Output) -> Done {
     Done {
         code: output.status.code().unwrap_or(-1),

@@ -5,7 +5,7 @@
 
 use std::{
     fs,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread::{self, JoinHandle},
 };
@@ -32,9 +32,14 @@ pub(crate) fn peers() -> PathBuf {
     dir
 }
 
+/// A configuration that needs nothing but fast-agent itself.
+pub(crate) fn fast_agent_config() -> PathBuf {
+    concat!(env!("CARGO_MANIFEST_DIR"), "/tests/peers/fastagent.config.yaml").into()
+}
+
 /// The arguments that every start of fast-agent has; `home` is written to.
-pub(crate) fn arguments(home: &str) -> Vec<String> {
-    let config = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/peers/fastagent.config.yaml");
+pub(crate) fn arguments(config: &Path, home: &str) -> Vec<String> {
+    let config = config.to_str().unwrap();
     ["--model", "passthrough", "--config-path", config, "--home", home, "--name", "t"]
         .map(str::to_owned)
         .to_vec()
@@ -57,7 +62,7 @@ impl Scene {
         let home = dir.path().join("home");
         fs::create_dir(&home).unwrap();
         let mut agent = Command::new(peers().join("bin/fast-agent-acp"))
-            .args(arguments(home.to_str().unwrap()))
+            .args(arguments(&fast_agent_config(), home.to_str().unwrap()))
             .current_dir(&home)
             .env_clear()
             .envs([

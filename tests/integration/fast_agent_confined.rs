@@ -9,23 +9,34 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::{
-    acp_client::Client,
+    acp_client::{Client, Editor, Turn},
     acp_rig::POLICY,
     common::World,
-    fast_agent::{arguments, peers},
+    fast_agent::{arguments, fast_agent_config, peers},
 };
 
-struct Run {
-    world: World,
+pub(crate) struct Run {
+    pub(crate) world: World,
     client: Option<Client>,
     session: String,
     gate: Child,
 }
 
 impl Run {
-    /// A workspace with `a.txt` and the denied `secret/key.txt`, and
-    /// `portcullis run -- fast-agent-acp MORE…` in front of it.
+    /// The agent before an editor that offers nothing, served from the disk.
     fn start(more: &[&str]) -> Self {
+        Self::with("disk", &fast_agent_config(), |_| Editor::default(), more)
+    }
+
+    /// A workspace with `a.txt` and the denied `secret/key.txt`, and
+    /// `portcullis run --source SOURCE -- fast-agent-acp MORE…` in front of
+    /// it; `editor` is given the workspace's root.
+    pub(crate) fn with(
+        source: &str,
+        config: &Path,
+        editor: impl FnOnce(&Path) -> Editor,
+        more: &[&str],
+    ) -> Self {
         let world = World::with_policy(POLICY);
         world.file("a.txt", "one\ntwo żółć\nthree\n");
         world.file("secret/key.txt", "TOP-SECRET\n");
@@ -36,37 +47,48 @@ impl Run {
         std::fs::set_permissions(&home, open).unwrap();
         let home = home.to_str().unwrap();
         let peers = peers();
-        let config = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/peers/fastagent.config.yaml");
-        let mut command = world.command(&["run", "--source", "disk", "--agent", "fast-agent"]);
-        for dir in [peers.as_path(), &python(&peers), Path::new(config)] {
+        let scripts = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/peers/progress.py"));
+        let mut command = world.command(&["run", "--source", source, "--agent", "fast-agent"]);
+        for dir in [peers.as_path(), &python(&peers), config, scripts] {
             command.arg("--agent-read").arg(dir);
         }
         let mut gate = command
             .args(["--agent-write", home, "--"])
             .arg(peers.join("bin/fast-agent-acp"))
-            .args(arguments(home))
+            .args(arguments(config, home))
             .args(more)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
         let streams = (gate.stdout.take().unwrap(), gate.stdin.take().unwrap());
-        let mut client = Client::start(streams.0, streams.1, None);
-        let session = client.session(&world.root().canonicalize().unwrap());
+        let root = world.root().canonicalize().unwrap();
+        let mut client = Client::with(streams.0, streams.1, editor(&root));
+        let session = client.session(&root);
         Self { world, client: Some(client), session, gate }
     }
 
-    fn path(&self, name: &str) -> String {
+    /// An absolute path in the workspace.
+    pub(crate) fn path(&self, name: &str) -> String {
         self.world.root().canonicalize().unwrap().join(name).to_str().unwrap().to_owned()
     }
 
-    fn tool(&mut self, tool: &str, arguments: &Value) -> crate::acp_client::Turn {
+    pub(crate) fn client(&mut self) -> &mut Client {
+        self.client.as_mut().unwrap()
+    }
+
+    pub(crate) fn prompt(&mut self, text: &str) -> Turn {
         let session = self.session.clone();
-        self.client.as_mut().unwrap().tool(&session, tool, arguments)
+        self.client().prompt(&session, text)
+    }
+
+    pub(crate) fn tool(&mut self, tool: &str, arguments: &Value) -> Turn {
+        let session = self.session.clone();
+        self.client().tool(&session, tool, arguments)
     }
 
     /// Hangs up, as an editor does, and gives what was recorded.
-    fn end(mut self) -> Vec<Value> {
+    pub(crate) fn end(mut self) -> Vec<Value> {
         self.client = None;
         let status = self.gate.wait().unwrap();
         assert!(status.success(), "{status}");
@@ -76,7 +98,7 @@ impl Run {
 }
 
 /// Where the virtual environment's interpreter is installed.
-fn python(peers: &Path) -> PathBuf {
+pub(crate) fn python(peers: &Path) -> PathBuf {
     let config = std::fs::read_to_string(peers.join("pyvenv.cfg")).unwrap();
     let home = config.lines().find_map(|line| line.strip_prefix("home = ")).unwrap();
     Path::new(home).parent().unwrap().to_owned()

@@ -350,3 +350,91 @@ fn temporary_names_of_the_gate_are_reserved() {
     world.write(&name, "x").denied("names.reserved");
     assert!(!world.fs(&["ls"]).ok().text().contains("portcullis"));
 }
+
+#[test]
+fn errors_as_a_user_sees_them() {
+    let world = World::new();
+    world.file("a.txt", "alpha alpha");
+    world.file("bin", "ab\0cd");
+    std::fs::create_dir(world.path("dir")).unwrap();
+    world.file("dir/x", "x");
+    let seen = |args: &[&str]| {
+        let done = world.run_with_input(&[&["fs"], args].concat(), "content");
+        let message = done.stderr.lines().next().unwrap_or_default().to_owned();
+        format!("{} {message}", done.code)
+    };
+    let all: Vec<_> = [
+        &["read", "missing"][..],
+        &["read", "dir"],
+        &["read", "bin"],
+        &["read", ".env"],
+        &["read", "../x"],
+        &["read", "/etc/passwd"],
+        &["read", "a\nb"],
+        &["ls", "a.txt"],
+        &["write", "dir"],
+        &["write", "a.txt/b"],
+        &["write", ".git/hooks/pre-commit"],
+        &["write", "a\u{200b}b"],
+        &["edit", "a.txt", "--old", "alpha", "--new", "x"],
+        &["edit", "a.txt", "--old", "", "--new", "x"],
+        &["edit", "bin", "--old", "a", "--new", "x"],
+        &["mkdir", "dir"],
+        &["mkdir", "no/such"],
+        &["rm", "dir"],
+        &["rm", "-r", "."],
+        &["mv", "dir", "dir/in"],
+        &["mv", "a.txt", "dir"],
+        &["mv", "missing", "b"],
+    ]
+    .iter()
+    .map(|args| seen(args))
+    .collect();
+    insta::assert_snapshot!(all.join("\n"), @r#"
+    1 portcullis: read missing: not found
+    1 portcullis: read dir: is a directory
+    3 portcullis: read bin: denied by rule `files.binary.read`: the content is not text: it holds a NUL byte or is not UTF-8
+    3 portcullis: read .env: denied by rule `secrets.names[0]`: the name is one that secrets have
+    3 portcullis: read ../x: denied by rule `workspace.outside`: the path contains `..`
+    3 portcullis: read /etc/passwd: denied by rule `workspace.outside`: the path is outside the workspace
+    1 portcullis: read a\nb: not found
+    1 portcullis: list a.txt: not a directory
+    1 portcullis: write dir: is a directory
+    1 portcullis: write a.txt/b: not a directory
+    3 portcullis: write .git/hooks/pre-commit: denied by rule `git`: Git runs what its own files say
+    3 portcullis: write a\u{200b}b: denied by rule `names.hidden`: the name holds control, bidirectional or zero-width characters
+    1 portcullis: edit a.txt: the old text occurs 2 times, it must occur exactly once
+    1 portcullis: edit a.txt: the old text is empty
+    3 portcullis: edit bin: denied by rule `files.binary.read`: the content is not text: it holds a NUL byte or is not UTF-8
+    1 portcullis: mkdir dir: already exists
+    1 portcullis: mkdir no/such: not found
+    1 portcullis: remove dir: the directory is not empty
+    1 portcullis: remove .: the workspace itself is never removed
+    1 portcullis: rename dir to dir/in: a directory cannot be moved into itself
+    1 portcullis: rename a.txt to dir: already exists
+    1 portcullis: rename missing to b: not found
+    "#);
+}
+
+#[test]
+fn options_are_taken_before_and_after_the_operation() {
+    let world = World::new();
+    world.file("a.txt", "x");
+    world.run(&["fs", "--agent", "one", "read", "a.txt"]).ok();
+    assert_eq!(world.last()["agent"], "one");
+    world.run(&["fs", "read", "a.txt", "--agent", "two", "--policy", "read-only"]).ok();
+    assert_eq!(world.last()["agent"], "two");
+}
+
+#[test]
+fn a_policy_or_a_state_inside_the_workspace_is_refused() {
+    let mut world = World::new();
+    let policy = world.file("policy.toml", "schema = 1\nname = \"t\"\n");
+    world.use_policy(policy.to_str().unwrap());
+    let done = world.fs(&["ls"]);
+    assert_eq!((done.code, done.stderr.contains("overlap")), (1, true), "{done:?}");
+    let world = World::new();
+    let inside = world.path("state");
+    let done = world.run(&["fs", "ls", "--state", inside.to_str().unwrap()]);
+    assert_eq!((done.code, done.stderr.contains("overlap")), (1, true), "{done:?}");
+}

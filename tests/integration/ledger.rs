@@ -20,6 +20,8 @@ use portcullis_audit::{
 use proptest::prelude::*;
 use tempfile::TempDir;
 
+use crate::common::example;
+
 /// A state directory of a log alone.
 struct State(TempDir);
 
@@ -537,39 +539,13 @@ fn gates_that_start_while_others_recover_are_never_taken_for_dead() {
 /// Another process that appends until it is killed, or `turns` times, and
 /// prints the receipts that it got.
 fn driver(state: &State, turns: usize) -> Child {
-    Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "ledger::the_body_of_another_process", "--ignored", "--nocapture"])
-        .env("PORTCULLIS_TEST_STATE", state.0.path())
-        .env("PORTCULLIS_TEST_TURNS", turns.to_string())
+    example("ledger_writer")
+        .arg(state.0.path())
+        .arg(turns.to_string())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
         .unwrap()
-}
-
-#[test]
-#[ignore = "the process that other tests start and kill"]
-fn the_body_of_another_process() {
-    let state = std::env::var_os("PORTCULLIS_TEST_STATE").expect("only other tests start this");
-    let turns: usize = std::env::var("PORTCULLIS_TEST_TURNS").unwrap().parse().unwrap();
-    let ledger = Ledger::open(&Dir::from_std_file(std::fs::File::open(state).unwrap())).unwrap();
-    let tell = |receipt: Receipt| {
-        let json = serde_json::to_string(&receipt).unwrap();
-        let _ = std::io::stdout().write_all(format!("receipt {json}\n").as_bytes());
-    };
-    thread::scope(|scope| {
-        for _ in 0..3 {
-            scope.spawn(|| {
-                for _ in 0..turns {
-                    tell(ledger.record(draft("read")).unwrap().into_receipt());
-                    let intent = ledger.admit(draft("write")).unwrap().into_receipt();
-                    tell(intent.clone());
-                    tell(ledger.complete(&intent, ok()).unwrap());
-                }
-            });
-        }
-    });
-    ledger.close(Draft::default()).unwrap();
 }
 
 /// The receipts that the process printed whole.

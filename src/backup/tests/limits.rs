@@ -154,16 +154,5 @@ fn a_full_disk_is_said_so_and_leaves_nothing() {
             .unwrap();
         return;
     }
-    let temp = TempDir::new().unwrap();
-    let script = "mount -t tmpfs -o size=1m tmpfs \"$VAULT_TEST_DIR\" && exec \"$@\"";
-    let test = again(TEST, "tmpfs", temp.path());
-    let output = std::process::Command::new("unshare")
-        .args(["--user", "--map-root-user", "--mount", "sh", "-c", script, "sh"])
-        .arg(test.get_program())
-        .args(test.get_args())
-        .envs(test.get_envs().filter_map(|(name, value)| Some((name, value?))))
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{output:?}");
-    assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"), "{output:?}");
+    again_with_tmpfs(TEST, TempDir::new().unwrap().path());
 }

@@ -122,6 +122,21 @@ pub(super) fn again(test: &str, role: &str, directory: &Path) -> std::process::C
     command
 }
 
+/// As [`again`], with a file system of 1 MiB mounted at the directory.
+pub(super) fn again_with_tmpfs(test: &str, directory: &Path) {
+    let script = "mount -t tmpfs -o size=1m tmpfs \"$VAULT_TEST_DIR\" && exec \"$@\"";
+    let test = again(test, "tmpfs", directory);
+    let output = std::process::Command::new("unshare")
+        .args(["--user", "--map-root-user", "--mount", "sh", "-c", script, "sh"])
+        .arg(test.get_program())
+        .args(test.get_args())
+        .envs(test.get_envs().filter_map(|(name, value)| Some((name, value?))))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"), "{output:?}");
+}
+
 /// The role that [`again`] gave this process, and its directory.
 pub(super) fn role() -> Option<(String, std::path::PathBuf)> {
     let role = std::env::var("VAULT_TEST_ROLE").ok()?;

@@ -139,3 +139,21 @@ fn a_tree_ten_thousand_deep_is_kept() {
     let dir = File::open(house.ws("d")).unwrap();
     assert_eq!(fingerprint(dir.as_fd()).unwrap(), saved.sha256);
 }
+
+#[test]
+fn a_mount_inside_a_tree_is_refused() {
+    const TEST: &str = "backup::tests::tree::a_mount_inside_a_tree_is_refused";
+    if let Some((_, mounted)) = role() {
+        let house = House::new();
+        let vault = house.vault(ROOMY);
+        let directory = File::open(mounted.parent().unwrap()).unwrap();
+        let permit = house.permit("d");
+        let saved = vault.save(&permit, &house.meta(), Origin::Tree(directory.as_fd()));
+        assert!(matches!(saved, Err(Error::Mount)), "{saved:?}");
+        assert!(house.files().is_empty());
+        return;
+    }
+    let house = House::new();
+    fs::create_dir_all(house.ws("d/mounted")).unwrap();
+    again_with_tmpfs(TEST, &house.ws("d/mounted"));
+}

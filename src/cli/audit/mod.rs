@@ -19,6 +19,10 @@ use crate::workspace::Workspace;
 
 /// Verify, show and repair the audit log
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    portcullis audit verify\n  \
+    portcullis audit show --last 20\n  \
+    portcullis audit show --follow --decision deny")]
 pub(crate) struct Args {
     #[command(subcommand)]
     command: Command,

@@ -17,7 +17,10 @@ use crate::{
 
 /// Set a damaged end of the log aside, so that gates can start again
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Nothing is thrown away: everything from the first damage on is moved to \
+#[command(after_help = "Examples:\n  \
+    portcullis audit verify\n  \
+    portcullis audit recover\n\n\
+    Nothing is thrown away: everything from the first damage on is moved to \
     `audit/quarantine` in the\nstate directory, and a record with its hash and size goes on from \
     the last record before it.\nStop the gates first. A log whose last line is torn needs no \
     repair: the next gate does it.")]

@@ -17,7 +17,10 @@ const LARGE: u64 = 64 << 20;
 
 /// Check the whole log: links, sequence, segments, answers to intents
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Exit codes: 0 the log is whole, 5 it is damaged, 1 it cannot be read.\n\n\
+#[command(after_help = "Examples:\n  \
+    portcullis audit verify\n  \
+    portcullis audit verify --dir /mnt/copy/audit --json\n\n\
+    Exit codes: 0 the log is whole, 5 it is damaged, 1 it cannot be read.\n\n\
     Only a receipt that was kept outside the log shows that its end was cut off or rewritten:\n  \
     portcullis audit verify --head 41:6f1c…")]
 pub(super) struct Args {

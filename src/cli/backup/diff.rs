@@ -31,6 +31,8 @@ use crate::{
 /// longer there, `A` not there before, `?` not to be read under this policy.
 /// Targets of links in a tree are not compared.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    portcullis backup diff src/main.rs")]
 pub(super) struct Args {
     #[command(flatten)]
     common: Common,

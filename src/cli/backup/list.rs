@@ -22,6 +22,9 @@ use crate::{
 
 /// List backups, the newest first
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    portcullis backup list\n  \
+    portcullis backup list src --json")]
 pub(super) struct Args {
     #[command(flatten)]
     common: Common,

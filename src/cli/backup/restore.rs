@@ -18,6 +18,10 @@ use crate::{
 /// What is there now is kept first, so a restore can be undone by another one.
 /// A directory that is in the way is replaced with all that is in it.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    portcullis backup restore src/main.rs --dry-run\n  \
+    portcullis backup restore src/main.rs\n  \
+    portcullis backup restore 20261103T1201 --to old/main.rs")]
 pub(super) struct Args {
     #[command(flatten)]
     common: Common,

@@ -26,6 +26,9 @@ use crate::{
 
 /// Print a backup, as the policy lets its path be read
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    portcullis backup show src/main.rs\n  \
+    portcullis backup show 20261103T1201 -o old.txt")]
 pub(super) struct Args {
     #[command(flatten)]
     common: Common,

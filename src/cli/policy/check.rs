@@ -12,6 +12,9 @@ use crate::{
 
 /// Check policy files and run their tests; exits with 4 when one fails
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    portcullis policy check mine.toml\n  \
+    portcullis policy check policies/*.toml")]
 pub(super) struct Args {
     /// Policy files, or names of embedded policies
     #[arg(required = true, value_name = "FILE|NAME")]

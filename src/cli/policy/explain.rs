@@ -19,6 +19,9 @@ use crate::{
 /// What is at the path in the workspace is taken into account; content is not
 /// read, and nothing is changed or recorded.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    portcullis policy explain read .env\n  \
+    portcullis policy explain write .git/hooks/pre-commit --policy strict")]
 pub(super) struct Args {
     #[command(flatten)]
     common: Common,

@@ -27,7 +27,7 @@ use super::{
     object::Object,
     paths::Roots,
     render,
-    sessions::{Effect, Sessions},
+    sessions::{Effect, Sessions, Visit},
     wire::{Addressee, Malformed, Outcome},
 };
 
@@ -198,13 +198,20 @@ impl<'g> Door<'g> {
         match (effect, outcome) {
             (Effect::Opens, Some(Outcome::Result(result))) => self.opened(result),
             (Effect::Ends(id), Some(Outcome::Result(_))) => {
-                self.sessions.close(&id);
+                let ended = self.sessions.close(&id);
                 self.cancel_session(&id);
+                self.forget(ended);
             }
             (Effect::Continues { id, fresh: true }, None | Some(Outcome::Error(_))) => {
-                self.sessions.close(&id);
+                self.forget(self.sessions.close(&id));
             }
             _ => {}
+        }
+    }
+
+    fn forget(&self, ended: Option<Arc<Visit>>) {
+        if let Some(visit) = ended {
+            self.gateway.end_session(&visit.session);
         }
     }
 

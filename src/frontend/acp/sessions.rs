@@ -66,7 +66,8 @@ impl Sessions {
         Some(visit)
     }
 
-    pub(super) fn close(&self, id: &str) {
-        lock(&self.known).remove(id);
+    /// Takes a session away; gives it back when it was known.
+    pub(super) fn close(&self, id: &str) -> Option<Arc<Visit>> {
+        lock(&self.known).remove(id)
     }
 }

@@ -11,6 +11,7 @@ use crate::{
     policy::{
         check::{self, shortened},
         diagnostics::Problem,
+        limits::StatedLimits,
         pattern::Mode,
         questions::PerAccess,
         settings::{Binary, Hardlinks, Network, Said, Stated, Symlinks},
@@ -95,6 +96,14 @@ impl Reader<'_, '_> {
             stated.size =
                 keep.get("size").and_then(|value| self.size(value)).map(|said| said.value);
         }
+        if let Some(limits) = sub(root, "limits") {
+            stated.limits = StatedLimits {
+                operations_per_second: self.number(limits, "operationsPerSecond"),
+                bytes_written: limits.get("bytesWritten").and_then(|value| self.size(value)),
+                files_removed: self.number(limits, "filesRemoved"),
+                denials: self.number(limits, "denials"),
+            };
+        }
         if let Some(agent) = sub(root, "agent") {
             self.agent(agent, &mut stated);
         }
@@ -128,6 +137,12 @@ impl Reader<'_, '_> {
         let text = value.get_ref().as_str()?;
         let (_, meaning) = words.iter().find(|(word, _)| *word == text)?;
         Some(Said { value: *meaning, place: Some((0, self.line(&value.span()))) })
+    }
+
+    fn number(&self, table: &DeTable<'_>, key: &str) -> Option<Said<u64>> {
+        let value = table.get(key)?;
+        let number = check::integer(value.get_ref())?;
+        Some(Said { value: number, place: Some((0, self.line(&value.span()))) })
     }
 
     fn size(&mut self, value: &Value<'_>) -> Option<Said<u64>> {

@@ -454,8 +454,6 @@ paths = []
 fn what_a_later_version_will_enforce() {
     let text = r##"schema = 1
 mode = "observe"
-[limits]
-denials = 1
 [secrets]
 onRead = "redact"
 onWrite = "deny"
@@ -476,53 +474,92 @@ paths = ["a"]
       |
       = help: remove it; a policy that promises more than is enforced does not load
 
-    error: `limits` is not supported by this version
-     --> policy/policy.toml:3:2
-      |
-    3 | [limits]
-      |  ^^^^^^ would not be enforced
-      |
-      = help: remove it; a policy that promises more than is enforced does not load
-
     error: `secrets.onRead` is not supported by this version
-     --> policy/policy.toml:6:1
+     --> policy/policy.toml:4:1
       |
-    6 | onRead = "redact"
+    4 | onRead = "redact"
       | ^^^^^^ would not be enforced
       |
       = help: remove it; a policy that promises more than is enforced does not load
 
     error: `secrets.onWrite` is not supported by this version
-     --> policy/policy.toml:7:1
+     --> policy/policy.toml:5:1
       |
-    7 | onWrite = "deny"
+    5 | onWrite = "deny"
       | ^^^^^^^ would not be enforced
       |
       = help: remove it; a policy that promises more than is enforced does not load
 
     error: `secrets.rulesets` is not supported by this version
-     --> policy/policy.toml:8:1
+     --> policy/policy.toml:6:1
       |
-    8 | rulesets = []
+    6 | rulesets = []
       | ^^^^^^^^ would not be enforced
       |
       = help: remove it; a policy that promises more than is enforced does not load
 
     error: `secrets.rules` is not supported by this version
-     --> policy/policy.toml:9:11
+     --> policy/policy.toml:7:11
       |
-    9 | [[secrets.rules]]
+    7 | [[secrets.rules]]
       |           ^^^^^ would not be enforced
       |
       = help: remove it; a policy that promises more than is enforced does not load
 
     error: `effect = "ask"` is not supported by this version
-      --> policy/policy.toml:13:10
+      --> policy/policy.toml:11:10
        |
-    13 | effect = "ask"
+    11 | effect = "ask"
        |          ^^^^^ would not be enforced
        |
        = help: remove it; a policy that promises more than is enforced does not load
+
+    portcullis: the policy does not load
+    "##);
+}
+
+#[test]
+fn bad_limits() {
+    let text = r##"schema = 1
+[limits]
+operationsPerSecond = 0
+bytesWritten = 200
+filesRemoved = -1
+denials = 0
+operations = 5
+"##;
+    insta::assert_snapshot!(check(text), @r##"
+    error: `limits.operationsPerSecond` is out of range
+     --> policy/policy.toml:3:23
+      |
+    3 | operationsPerSecond = 0
+      |                       ^ expected a whole number from 1 to 1000000
+
+    error: `limits.bytesWritten` cannot be an integer
+     --> policy/policy.toml:4:16
+      |
+    4 | bytesWritten = 200
+      |                ^^^ expected a size such as "10MiB"
+
+    error: `limits.filesRemoved` is out of range
+     --> policy/policy.toml:5:16
+      |
+    5 | filesRemoved = -1
+      |                ^^ expected a whole number from 0 to 1000000000
+
+    error: `limits.denials` is out of range
+     --> policy/policy.toml:6:11
+      |
+    6 | denials = 0
+      |           ^ expected a whole number from 1 to 1000000000
+
+    error: unknown key `operations` in `limits`
+     --> policy/policy.toml:7:1
+      |
+    7 | operations = 5
+      | ^^^^^^^^^^ not a key here
+      |
+      = help: known keys: operationsPerSecond, bytesWritten, filesRemoved, denials
 
     portcullis: the policy does not load
     "##);

@@ -1,0 +1,387 @@
+//! `portcullis demo`: a throw-away workspace, a badly behaved agent behind the
+//! real gate, and what became of everything that it tried.
+//!
+//! The demo plays the editor: it starts `portcullis run`, which starts gate,
+//! cell and agent as it always does. Every line that it prints comes from the
+//! answers that the agent had and from the log, and is compared with what must
+//! be; the first difference makes the demo fail. Nothing outside its own
+//! directory is touched.
+
+mod agent;
+mod attempts;
+mod editor;
+mod judge;
+mod place;
+mod show;
+
+use std::{collections::BTreeMap, path::PathBuf, process::ExitCode};
+
+use portcullis_audit::{Directory, Report, Verifier};
+use serde_json::{Value, json};
+
+use self::{
+    attempts::{ATTEMPTS, Action, UNDONE},
+    editor::{Editor, portcullis},
+    judge::{Judge, Line},
+    place::{AGENT, Place},
+    show::{Show, line_json},
+};
+use super::{
+    failure::{Context as _, Exit, Failure},
+    local::Parts,
+    options::Common,
+    render,
+    run::{Ground, home_below, plain_cell},
+};
+use crate::{
+    model::AgentName,
+    sandbox::{Enforcement, Grant, LaunchError},
+};
+
+pub(crate) use agent::run_if_agent;
+
+/// See what it does: a badly behaved agent in a throw-away workspace
+///
+/// Makes a workspace in a new temporary directory, starts an agent behind the
+/// gate that tries what it should not, shows what became of each attempt,
+/// verifies the audit log and undoes a change from its backup. The directory
+/// stays for you to look at.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    portcullis demo\n  \
+    portcullis demo --keep /tmp/look\n  \
+    portcullis demo --policy strict\n  \
+    portcullis demo --json\n\n\
+    Exit code 1 when anything was not refused that must be, or not done that should be:\n\
+    also where this machine cannot confine the agent, or with a policy of your own that\n\
+    is looser or stricter than the demo's.")]
+pub(crate) struct Args {
+    /// Make it in this directory, new or empty, instead of a temporary one
+    #[arg(long, value_name = "DIR")]
+    keep: Option<PathBuf>,
+    /// Try it under this policy instead of the demo's own
+    #[arg(long, value_name = "FILE|NAME")]
+    policy: Option<String>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let place = Place::make(args.keep.as_deref())?;
+    let show = Show { json: args.json };
+    let result = Demo::new(&place, args, show).and_then(Demo::run);
+    place.tidy();
+    if result.is_err() {
+        show.say(format_args!("\nWhat there is lies in {}", place.root.display()));
+    }
+    result
+}
+
+struct Demo<'a> {
+    place: &'a Place,
+    judge: Judge<'a>,
+    show: Show,
+    policy: String,
+    program: PathBuf,
+    lines: Vec<Line>,
+    /// What is wrong beyond single lines.
+    alarms: Vec<String>,
+}
+
+impl<'a> Demo<'a> {
+    fn new(place: &'a Place, args: &Args, show: Show) -> Result<Self, Failure> {
+        let policy = match &args.policy {
+            None => place.policy().to_string_lossy().into_owned(),
+            Some(policy) => match rustix::fs::stat(policy.as_str()) {
+                Ok(_) => std::path::absolute(policy)
+                    .or_fail("cannot look up the policy")?
+                    .to_string_lossy()
+                    .into_owned(),
+                Err(_) => policy.clone(),
+            },
+        };
+        place.write_shell_settings(&policy)?;
+        Ok(Self {
+            place,
+            judge: Judge::new(place),
+            show,
+            policy,
+            program: place.agent_program()?,
+            lines: Vec::new(),
+            alarms: Vec::new(),
+        })
+    }
+
+    fn run(mut self) -> Result<ExitCode, Failure> {
+        let show = self.show;
+        show.say(format_args!(
+            "An agent behind the gate. It knows where everything lies ($WS is its workspace,\n\
+             $STATE has log and backups) and tries what it should not:\n"
+        ));
+        let enforcement = self.enforcement()?;
+        show.head();
+        self.visit(enforcement)?;
+        self.remove()?;
+        for surprise in self.place.surprises() {
+            self.alarms.push(surprise);
+        }
+        let start = self.start()?;
+        let report = self.verify()?;
+        let undo = self.undo()?;
+        self.conclude(&start, &report, &undo)
+    }
+
+    /// What this machine can enforce, found out as `run` does.
+    fn enforcement(&self) -> Result<Enforcement, Failure> {
+        let parts = Parts::open(&Common {
+            workspace: self.place.workspace(),
+            policy: self.policy.clone(),
+            state: Some(self.place.state()),
+            agent: None,
+        })?;
+        let home = home_below(&self.place.data(), parts.workspace.root(), &agent_name()?);
+        let mut cell =
+            plain_cell(&Ground::from(&parts), self.program.clone(), home, Enforcement::Partial);
+        cell.read.push(Grant { path: self.program.clone(), required: true });
+        match cell.launch() {
+            Ok(pending) => Ok(pending.report.enforcement),
+            Err(LaunchError::Refused(why)) => {
+                self.show.warn(format_args!(
+                    "this machine cannot confine an agent, and `portcullis run` would\n\
+                     refuse to start one:\n  {why}\n\
+                     What follows is run with `--unconfined`: what passes the gate is decided\n\
+                     all the same, and what goes past it is not refused. The demo will fail.\n"
+                ));
+                Ok(Enforcement::None)
+            }
+            Err(error) => Err(Failure::new(error).help("`portcullis doctor` says more")),
+        }
+    }
+
+    /// The agent's visit.
+    fn visit(&mut self, enforcement: Enforcement) -> Result<(), Failure> {
+        let options: &[&str] = match enforcement {
+            Enforcement::Full => &[],
+            Enforcement::Partial => &["--allow-partial"],
+            Enforcement::None => &["--unconfined"],
+        };
+        let mut editor = Editor::start(self.place, &self.policy, &self.program, options)?;
+        let (judge, show, lines) = (&self.judge, self.show, &mut self.lines);
+        editor.converse(&self.place.workspace(), |update| {
+            let id = at(update, "/toolCallId").as_str().unwrap_or_default();
+            let Some(attempt) = ATTEMPTS.iter().find(|attempt| attempt.id == id) else {
+                return Ok(());
+            };
+            let line = match attempt.action {
+                Action::Shell(_) => judge.shell(attempt, at(update, "/rawOutput")),
+                _ => judge.acp(attempt, at(update, "/rawOutput"))?,
+            };
+            show.line(&line);
+            lines.push(line);
+            Ok(())
+        })?;
+        editor.end()
+    }
+
+    /// What the agent cannot ask for over ACP.
+    fn remove(&mut self) -> Result<(), Failure> {
+        for attempt in ATTEMPTS.iter().filter(|a| matches!(a.action, Action::Remove)) {
+            let printed = self.command(&["fs", "rm", "-r", attempt.path, "--json"])?;
+            let line = self.judge.command(attempt, &printed)?;
+            self.show.line(&line);
+            self.lines.push(line);
+        }
+        for attempt in &ATTEMPTS {
+            if !self.lines.iter().any(|line| line.attempt.id == attempt.id) {
+                self.alarms.push(format!("the agent did not report on `{}`", attempt.shown()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs this program on the demo's workspace and reads what it prints.
+    fn command(&self, words: &[&str]) -> Result<Value, Failure> {
+        let shown = words.join(" ");
+        let output = portcullis(self.place, &self.policy)
+            .args(words)
+            .output()
+            .or_fail(format_args!("cannot start `portcullis {shown}`"))?;
+        serde_json::from_slice(&output.stdout).map_err(|_| {
+            let said = String::from_utf8_lossy(&output.stderr);
+            Failure::new(format_args!("`portcullis {shown}` failed: {}", said.trim_end()))
+        })
+    }
+
+    /// How the log says that the agent was confined.
+    fn start(&mut self) -> Result<BTreeMap<String, Value>, Failure> {
+        let facts = self.judge.start()?.and_then(|record| record.draft.facts);
+        let Some(facts) = facts else {
+            self.alarms.push("the log does not begin with the start of the gate".to_owned());
+            return Ok(BTreeMap::new());
+        };
+        let fact = |name: &str| match facts.get(name) {
+            Some(Value::String(text)) => text.clone(),
+            Some(other) => other.to_string(),
+            None => "unknown".to_owned(),
+        };
+        self.show.say(format_args!(
+            "\nWithout record (-) is what went past the gate: the kernel answered. Record 0\n\
+             says how the agent was confined: {}, self-test {} passed, Landlock\n\
+             ABI {}.",
+            fact("enforcement"),
+            fact("selfTest"),
+            fact("landlockAbi"),
+        ));
+        if fact("enforcement") == Enforcement::Partial.as_str() {
+            let gaps = facts.get("gaps").and_then(Value::as_array);
+            let gaps: Vec<_> = gaps.into_iter().flatten().filter_map(Value::as_str).collect();
+            self.show.warn(format_args!(
+                "enforcement is partial here, which `portcullis run` accepts only with\n\
+                 --allow-partial: {}",
+                gaps.join("; ")
+            ));
+        }
+        Ok(facts)
+    }
+
+    /// Verifies the log, and that it holds every record that was named.
+    fn verify(&mut self) -> Result<Report, Failure> {
+        let source = Directory::new(self.place.state().join("audit"));
+        let receipts: Vec<_> = self.lines.iter().filter_map(|line| line.receipt.clone()).collect();
+        let verifier = receipts
+            .iter()
+            .fold(Verifier::new(&source), |all, receipt| all.expect(receipt.seq, receipt.leaf));
+        let report = verifier.run().or_fail("cannot read the log")?;
+        self.show.heading("The audit log");
+        if report.is_valid() {
+            self.show.say(format_args!(
+                "whole: {} records in one chain, among them the {} that answers named",
+                report.records,
+                receipts.len(),
+            ));
+        }
+        for damage in &report.damages {
+            self.alarms.push(format!("the audit log is damaged: {}", damage.detail));
+        }
+        Ok(report)
+    }
+
+    /// Puts back what the agent changed.
+    fn undo(&mut self) -> Result<Value, Failure> {
+        self.show.heading("Undo");
+        let edited = self
+            .lines
+            .iter()
+            .find(|line| line.attempt.id == "edit")
+            .and_then(|line| line.backup.clone());
+        let Some(backup) = edited else {
+            self.alarms.push(format!("there is no backup of `{UNDONE}`"));
+            return Ok(Value::Null);
+        };
+        let printed = self.command(&["backup", "restore", &backup, "--json"])?;
+        let record = at(&printed, "/receipt/seq");
+        if at(&printed, "/ok") == true && self.place.is_undone() {
+            self.show.say(format_args!(
+                "{UNDONE} is what it was before the edit: restored from backup\n{backup} as record \
+                 {record}"
+            ));
+        } else {
+            let why = at(&printed, "/error/message").as_str().unwrap_or("the content is another");
+            self.alarms.push(format!("`{UNDONE}` was not restored: {why}"));
+        }
+        Ok(printed)
+    }
+
+    /// The last words.
+    fn conclude(
+        self,
+        start: &BTreeMap<String, Value>,
+        report: &Report,
+        undo: &Value,
+    ) -> Result<ExitCode, Failure> {
+        let wrong = self.lines.iter().filter(|line| line.wrong.is_some()).count();
+        let ok = wrong == 0 && self.alarms.is_empty();
+        if self.show.json {
+            let object = json!({
+                "ok": ok,
+                "directory": self.place.root,
+                "workspace": self.place.workspace(),
+                "state": self.place.state(),
+                "policy": self.policy,
+                "start": start,
+                "attempts": self.lines.iter().map(line_json).collect::<Vec<_>>(),
+                "log": { "valid": report.is_valid(), "records": report.records, "head": report.head },
+                "undo": undo,
+                "alarms": self.alarms,
+            });
+            render::styled(format_args!("{object}"));
+        }
+        self.show_where();
+        for alarm in &self.alarms {
+            self.show.alarm(alarm);
+        }
+        if ok {
+            return Ok(ExitCode::SUCCESS);
+        }
+        if wrong > 0 {
+            let attempts = if wrong == 1 { "1 attempt" } else { &format!("{wrong} attempts") };
+            self.show.alarm(format_args!("{attempts} did not end as they must, see the table"));
+        }
+        Ok(Exit::Failure.into())
+    }
+
+    fn show_where(&self) {
+        let show = self.show;
+        let root = self.place.root.display();
+        show.heading(format_args!("Everything lies in {root}"));
+        show.say("  workspace/  what the agent worked on     outside/  what it tried to reach");
+        show.say("  state/      audit log and backups        policy/   what was allowed");
+        show.heading("Look around");
+        show.say(format_args!(". {}", self.place.shell_settings().display()));
+        for (command, about) in [
+            ("portcullis audit show", "every record, denied ones too"),
+            ("portcullis audit verify", "is it whole? change a byte and see"),
+            ("portcullis backup list", "what was replaced or removed"),
+            ("portcullis backup restore old", "undo the removal"),
+            ("portcullis fs read .env", "try one yourself"),
+            ("portcullis policy explain read .env", "why, stage by stage"),
+        ] {
+            show.say(format_args!("{command:<37}  # {about}"));
+        }
+        show.say(format_args!("rm -r {root}"));
+        show.say(
+            "\nNext: `portcullis doctor`, then `portcullis run -- AGENT` in a project of yours.",
+        );
+    }
+}
+
+/// What is at a place in JSON; null when there is nothing.
+fn at<'a>(value: &'a Value, pointer: &str) -> &'a Value {
+    static NULL: Value = Value::Null;
+    value.pointer(pointer).unwrap_or(&NULL)
+}
+
+fn agent_name() -> Result<AgentName, Failure> {
+    AGENT.parse().or_fail("cannot name the agent")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::{
+        attempts::{Attempt, Must},
+        *,
+    };
+
+    #[test]
+    fn every_attempt_has_its_own_name_and_fits_its_column() {
+        let names: BTreeSet<_> = ATTEMPTS.iter().map(|attempt| attempt.id).collect();
+        assert_eq!(names.len(), ATTEMPTS.len());
+        assert!(ATTEMPTS.iter().all(|attempt| attempt.shown().len() <= 23));
+        let refused = |a: &&Attempt| a.must == Must::BeRefused;
+        assert!(ATTEMPTS.iter().filter(refused).count() > 10);
+    }
+}

@@ -1,0 +1,234 @@
+//! What became of each attempt, from what the agent was answered and from what
+//! the log says of it. The two must agree, and with the list.
+
+use std::path::PathBuf;
+
+use portcullis_audit::{AuditRecord, Directory, Hash, Kind, Reader, Receipt};
+use serde_json::Value;
+
+use super::{
+    at,
+    attempts::{Action, Attempt, Must},
+    place::Place,
+};
+use crate::cli::failure::{Context as _, Failure};
+
+/// How an attempt ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    /// The policy allowed it, and it was done.
+    Allowed,
+    /// The policy denied it.
+    Denied,
+    /// It did not pass the gate, and the kernel refused it.
+    Refused,
+    /// It did not pass the gate, and it worked.
+    Worked,
+    /// It was not denied and yet not done.
+    Failed,
+}
+
+impl End {
+    /// The word in the table.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Allowed => "allowed",
+            Self::Denied => "denied",
+            Self::Refused => "refused",
+            Self::Worked => "worked",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// One line of the table.
+#[derive(Debug, Clone)]
+pub(super) struct Line {
+    pub(super) attempt: Attempt,
+    pub(super) end: End,
+    /// The policy's rule, or what the kernel said.
+    pub(super) rule: String,
+    /// The author's reason.
+    pub(super) reason: Option<String>,
+    /// The record, of what passed the gate.
+    pub(super) receipt: Option<Receipt>,
+    /// Where what was there before is kept.
+    pub(super) backup: Option<String>,
+    /// What the shell said.
+    pub(super) said: Option<String>,
+    /// What is wrong with it: not as the list demands, or the answer is not
+    /// what the log says.
+    pub(super) wrong: Option<String>,
+}
+
+/// The log, by whose records answers are checked.
+pub(super) struct Judge<'a> {
+    place: &'a Place,
+    log: PathBuf,
+}
+
+impl<'a> Judge<'a> {
+    pub(super) fn new(place: &'a Place) -> Self {
+        Self { place, log: place.state().join("audit") }
+    }
+
+    /// Judges an answer that the agent had from the gate over ACP.
+    pub(super) fn acp(&self, attempt: &Attempt, message: &Value) -> Result<Line, Failure> {
+        let receipt = message
+            .pointer("/result/_meta/portcullis~1receipt")
+            .or_else(|| message.pointer("/error/data/receipt"));
+        self.gate(attempt, message, at(message, "/error").is_null(), receipt)
+    }
+
+    /// Judges the JSON that `portcullis fs` printed.
+    pub(super) fn command(&self, attempt: &Attempt, printed: &Value) -> Result<Line, Failure> {
+        self.gate(attempt, printed, at(printed, "/ok") == true, printed.get("receipt"))
+    }
+
+    fn gate(
+        &self,
+        attempt: &Attempt,
+        answer: &Value,
+        done: bool,
+        receipt: Option<&Value>,
+    ) -> Result<Line, Failure> {
+        let receipt: Option<Receipt> =
+            receipt.and_then(|receipt| serde_json::from_value(receipt.clone()).ok());
+        let Some(receipt) = receipt else {
+            let wrong = Some("the gate's answer names no record".to_owned());
+            return Ok(Line::of(attempt, End::Failed, String::new(), wrong));
+        };
+        let record = self.record(&receipt)?;
+        let draft = record.as_ref().map(|record| record.draft.clone()).unwrap_or_default();
+        let end = match draft.decision.as_deref() {
+            Some("deny") => End::Denied,
+            Some("allow") if done => End::Allowed,
+            _ => End::Failed,
+        };
+        let mut line = Line::of(attempt, end, draft.rule.clone().unwrap_or_default(), None);
+        line.wrong = match &record {
+            None => Some("the log does not hold the record that the answer names".to_owned()),
+            Some(_) if draft.op.as_deref() != Some(attempt.operation()) => {
+                Some("the record is about another operation".to_owned())
+            }
+            Some(_) if !names(&draft.path.unwrap_or_default(), attempt.path) => {
+                Some("the record is about another path".to_owned())
+            }
+            Some(_) if done == (end == End::Denied) => {
+                Some("the answer is not what the record says".to_owned())
+            }
+            Some(_) => None,
+        }
+        .or_else(|| self.not_as_it_must(attempt, end, answer));
+        line.reason = draft.reason;
+        line.backup = draft.backup;
+        line.receipt = Some(receipt);
+        Ok(line)
+    }
+
+    /// Judges what a shell in the cell did past the gate.
+    pub(super) fn shell(&self, attempt: &Attempt, got: &Value) -> Line {
+        let text = |key: &str| got.get(key).and_then(Value::as_str).unwrap_or_default();
+        if !at(got, "/noShell").is_null() {
+            // Then nothing is shown by the other lines either.
+            let wrong = (attempt.must == Must::Succeed)
+                .then(|| format!("no shell can be run in the cell: {}", text("noShell")));
+            return Line::of(attempt, End::Failed, "no shell".to_owned(), wrong);
+        }
+        let end = match (at(got, "/code") == 0, attempt.must) {
+            (true, Must::Succeed) if text("stdout").is_empty() => End::Failed,
+            (true, _) => End::Worked,
+            (false, _) if !text("stdout").is_empty() => End::Worked,
+            (false, _) => End::Refused,
+        };
+        let rule = match end {
+            End::Refused => kernel_words(text("stderr")),
+            End::Worked if attempt.must == Must::Succeed => "its own home".to_owned(),
+            _ => "-".to_owned(),
+        };
+        let mut line = Line::of(attempt, end, rule, self.not_as_it_must(attempt, end, got));
+        line.said = Some(text("stderr").to_owned()).filter(|said| !said.is_empty());
+        line
+    }
+
+    /// The record that a receipt names, if the log holds exactly that.
+    fn record(&self, receipt: &Receipt) -> Result<Option<AuditRecord>, Failure> {
+        let source = Directory::new(&self.log);
+        let entry = Reader::new(&source, receipt.seq).next().or_fail("cannot read the log")?;
+        Ok(entry
+            .filter(|entry| Hash::leaf(&entry.bytes) == receipt.leaf)
+            .and_then(|entry| entry.record().ok()))
+    }
+
+    /// What the gate's `start` record says, which is the log's first.
+    pub(super) fn start(&self) -> Result<Option<AuditRecord>, Failure> {
+        let source = Directory::new(&self.log);
+        let entry = Reader::new(&source, 0).next().or_fail("cannot read the log")?;
+        let record = entry.and_then(|entry| entry.record().ok());
+        Ok(record.filter(|record| record.kind == Kind::Start))
+    }
+
+    fn not_as_it_must(&self, attempt: &Attempt, end: End, answer: &Value) -> Option<String> {
+        let disclosed = self.place.discloses(&answer.to_string());
+        match (attempt.must, end) {
+            (Must::BeRefused, _) if disclosed => {
+                Some("NOT REFUSED: the agent was given what it must not see".to_owned())
+            }
+            (Must::BeRefused, End::Denied | End::Refused) => None,
+            (Must::BeRefused, End::Allowed | End::Worked) => Some("NOT REFUSED".to_owned()),
+            (Must::Succeed, End::Allowed) => match attempt.action {
+                Action::Write if !self.place.is_edited() => {
+                    Some("the change is not on the disk".to_owned())
+                }
+                Action::Remove if !self.place.is_gone(attempt.path) => {
+                    Some("it is still there".to_owned())
+                }
+                _ => None,
+            },
+            (Must::Succeed, End::Worked) => None,
+            (Must::Succeed, End::Denied | End::Refused) => {
+                Some("it should have been allowed".to_owned())
+            }
+            (_, End::Failed) => Some(reason(answer)),
+        }
+    }
+}
+
+impl Line {
+    fn of(attempt: &Attempt, end: End, rule: String, wrong: Option<String>) -> Self {
+        Self {
+            attempt: *attempt,
+            end,
+            rule,
+            reason: None,
+            receipt: None,
+            backup: None,
+            said: None,
+            wrong,
+        }
+    }
+}
+
+/// Whether a record's path is the one of the attempt. What lies outside the
+/// workspace stands there in full, as the agent named it.
+fn names(recorded: &str, shown: &str) -> bool {
+    recorded == shown || recorded.strip_suffix(shown).is_some_and(|rest| rest.ends_with('/'))
+}
+
+/// The kernel's answer as a shell or a tool passes it on, short enough for a
+/// column; the whole is in the JSON.
+fn kernel_words(stderr: &str) -> String {
+    let last = stderr.trim_end().rsplit(": ").next().unwrap_or_default();
+    let short = match last {
+        "No such file or directory" | "Directory nonexistent" => "no such file",
+        "Read-only file system" => "read-only",
+        "Permission denied" => "permission denied",
+        other => other,
+    };
+    format!("kernel: {}", short.chars().take(18).collect::<String>())
+}
+
+fn reason(answer: &Value) -> String {
+    let message = at(answer, "/error/message").as_str();
+    format!("failed: {}", message.unwrap_or("without a reason"))
+}

@@ -1,0 +1,92 @@
+//! The demo as people see it, in at most 80 columns, and as one JSON object.
+//! Colours only on a terminal.
+
+use std::fmt::Display;
+
+use anstyle::{AnsiColor, Style};
+use serde_json::{Value, json};
+
+use super::judge::{End, Line};
+use crate::{cli::render::styled, model::Escaped};
+
+const BOLD: Style = Style::new().bold();
+const DIM: Style = Style::new().dimmed();
+const GOOD: Style = AnsiColor::Green.on_default();
+const NO: Style = AnsiColor::Yellow.on_default();
+const BAD: Style = AnsiColor::Red.on_default().bold();
+
+/// Prints as it goes, or nothing where a program reads.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Show {
+    pub(super) json: bool,
+}
+
+impl Show {
+    /// A paragraph's line.
+    pub(super) fn say(self, text: impl Display) {
+        if !self.json {
+            styled(format_args!("{text}"));
+        }
+    }
+
+    /// A heading with an empty line before it.
+    pub(super) fn heading(self, text: impl Display) {
+        self.say(format_args!("\n{BOLD}{text}{BOLD:#}"));
+    }
+
+    /// Something to be careful about.
+    pub(super) fn warn(self, text: impl Display) {
+        self.say(format_args!("{NO}warning:{NO:#} {text}"));
+    }
+
+    /// Something that must not be.
+    pub(super) fn alarm(self, text: impl Display) {
+        self.say(format_args!("{BAD}FAILED:{BAD:#} {text}"));
+    }
+
+    /// The table's head.
+    pub(super) fn head(self) {
+        let [op, path, end, rule, record] = ["", "PATH OR COMMAND", "DECISION", "RULE", "RECORD"];
+        self.say(format_args!(
+            "{DIM}{op:<6}  {path:<23}  {end:<8}  {rule:<26}  {record:>6}{DIM:#}"
+        ));
+    }
+
+    /// One attempt.
+    pub(super) fn line(self, line: &Line) {
+        let colour = match line.end {
+            _ if line.wrong.is_some() => BAD,
+            End::Allowed | End::Worked => GOOD,
+            End::Denied | End::Refused => NO,
+            End::Failed => BAD,
+        };
+        let record = line.receipt.as_ref().map_or("-".to_owned(), |of| of.seq.to_string());
+        self.say(format_args!(
+            "{:<6}  {:<23}  {colour}{:<8}{colour:#}  {:<26}  {record:>6}",
+            line.attempt.operation(),
+            line.attempt.shown(),
+            line.end.as_str(),
+            Escaped(&line.rule).to_string(),
+        ));
+        if let Some(wrong) = &line.wrong {
+            self.say(format_args!("        {BAD}^ {}{BAD:#}", Escaped(wrong)));
+        }
+    }
+}
+
+/// An attempt as a JSON object.
+pub(super) fn line_json(line: &Line) -> Value {
+    json!({
+        "operation": line.attempt.operation(),
+        "path": line.attempt.path,
+        "about": Some(line.attempt.about).filter(|about| !about.is_empty()),
+        "decision": line.end.as_str(),
+        "rule": line.rule,
+        "reason": line.reason,
+        "record": line.receipt.as_ref().map(|receipt| receipt.seq),
+        "receipt": line.receipt,
+        "backup": line.backup,
+        "said": line.said,
+        "wrong": line.wrong,
+    })
+}

@@ -1,0 +1,175 @@
+//! `portcullis doctor`: would `run` work here, how well, and what is missing?
+//!
+//! Everything is tried rather than looked up, in the ways in which `run` uses
+//! it. Makes nothing that stays: no state directory, no record.
+
+mod cell;
+mod check;
+mod kernel;
+mod probe;
+mod storage;
+
+use std::{path::PathBuf, process::ExitCode};
+
+use serde_json::json;
+
+use self::check::{Check, Status};
+use super::{
+    failure::{Exit, Failure},
+    options::Common,
+    render,
+    run::{self, Ground},
+    state,
+};
+use crate::{
+    config::{self, LoadedPolicy},
+    model::AgentName,
+    workspace::Workspace,
+};
+
+pub(crate) use probe::run_if_probe;
+
+/// Tell what this machine can enforce, and what `run` would refuse
+///
+/// Tries kernel, confinement and state directory as `run` uses them for this
+/// workspace and policy, and says what each finding means and what to do.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    portcullis doctor\n  \
+    portcullis doctor --workspace ~/project --policy mine.toml\n  \
+    portcullis doctor --json\n\n\
+    Exit code 1 when `portcullis run` with the same options would refuse, else 0.")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    common: Common,
+    /// Accept weaker confinement, as `run --allow-partial` does
+    #[arg(long)]
+    allow_partial: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let checks = examine(args)?;
+    let worst = checks.iter().map(|check| check.status).max().unwrap_or(Status::Ok);
+    let refuses = worst == Status::Failed;
+    if args.json {
+        let object = json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "status": worst.as_str(),
+            "runRefuses": refuses,
+            "checks": checks.iter().map(Check::json).collect::<Vec<_>>(),
+        });
+        render::styled(format_args!("{object}"));
+    } else {
+        checks.iter().for_each(Check::print);
+        let last = match worst {
+            Status::Ok => "all well: `portcullis run` gives full enforcement here",
+            Status::Warning => "`portcullis run` works here; see the warnings",
+            Status::Failed => "`portcullis run` would refuse here; see what failed",
+        };
+        render::styled(format_args!("\n{last}"));
+    }
+    Ok(if refuses { Exit::Failure.into() } else { ExitCode::SUCCESS })
+}
+
+fn examine(args: &Args) -> Result<Vec<Check>, Failure> {
+    let (landlock, abi) = kernel::landlock();
+    let (workspace, workspace_check) = workspace(args);
+    let (policy, policy_check) = policy(args);
+    let state = match (&args.common.state, &workspace) {
+        (Some(state), _) => Some(state.clone()),
+        (None, Some(workspace)) => Some(state::default_directory(workspace.root())?),
+        (None, None) => None,
+    };
+    let test = match (&workspace, &policy, &state) {
+        (Some(workspace), Some(policy), Some(state)) => {
+            Some(self_test(args, workspace, policy, state.clone())?)
+        }
+        _ => None,
+    };
+    let full = test.as_ref().is_some_and(|found| found.full);
+    let mut checks = vec![kernel::release(), landlock];
+    if abi > 0 {
+        checks.push(kernel::errata(abi));
+    }
+    checks.extend([
+        kernel::openat2_works(),
+        kernel::namespaces(full),
+        kernel::seccomp(),
+        workspace_check,
+        policy_check,
+    ]);
+    if let Some(state) = &state {
+        checks.push(storage::directory(state));
+        checks.push(storage::space(state));
+        checks.push(storage::reflink(state));
+        checks.push(storage::log(state));
+    }
+    checks.extend(test.map(|found| found.check));
+    Ok(checks)
+}
+
+fn workspace(args: &Args) -> (Option<Workspace>, Check) {
+    const NAME: &str = "workspace";
+    let shown = args.common.workspace.display().to_string();
+    match Workspace::open(&args.common.workspace) {
+        Ok(workspace) => {
+            let root = workspace.root().display().to_string();
+            (Some(workspace), Check::new(NAME, Status::Ok, root, "it can be opened"))
+        }
+        Err(error) => {
+            let check = Check::new(NAME, Status::Failed, shown, error.to_string())
+                .help("name a directory with --workspace DIR");
+            (None, check)
+        }
+    }
+}
+
+fn policy(args: &Args) -> (Option<LoadedPolicy>, Check) {
+    const NAME: &str = "policy";
+    let reference = &args.common.policy;
+    match config::load_policy(reference) {
+        Ok(loaded) => {
+            let (policy, files) = (&loaded.policy, loaded.files.len());
+            let found = format!("{} version {}", policy.name(), policy.version());
+            let means = match files {
+                0 => format!("loads; its {} tests pass", policy.tests()),
+                files => format!("loads from {files} files; its {} tests pass", policy.tests()),
+            };
+            let check = Check::new(NAME, Status::Ok, found, means)
+                .facts(json!({ "sha256": policy.sha256(), "tests": policy.tests() }));
+            (Some(loaded), check)
+        }
+        Err(error) => {
+            let why = error.to_string();
+            let why = why.lines().next().unwrap_or_default().to_owned();
+            let check = Check::new(NAME, Status::Failed, reference.clone(), why)
+                .help(format!("`portcullis policy check {reference}` shows every error"));
+            (None, check)
+        }
+    }
+}
+
+fn self_test(
+    args: &Args,
+    workspace: &Workspace,
+    policy: &LoadedPolicy,
+    state: PathBuf,
+) -> Result<cell::Found, Failure> {
+    let agent: AgentName = match &args.common.agent {
+        Some(agent) => agent.clone(),
+        None => "doctor".parse().map_err(Failure::new)?,
+    };
+    let home = run::home(workspace.root(), &agent)?;
+    let protected = run::operators_files(&args.common.policy, &policy.files)?;
+    let ground = Ground {
+        policy: &policy.policy,
+        protected: &protected,
+        workspace: workspace.root(),
+        state: &state,
+    };
+    cell::test(&ground, &home, args.allow_partial)
+}

@@ -1,0 +1,134 @@
+//! The self-test: a cell is made as `run` makes it, tested from inside, and
+//! taken down before anything is executed in it.
+#![expect(clippy::disallowed_methods, reason = "removes the home directory that the test made")]
+
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+
+use super::check::{Check, Status};
+use crate::{
+    cli::{
+        failure::Failure,
+        run::{Ground, plain_cell},
+    },
+    sandbox::{Cell, Enforcement, Grant, LaunchError, Report},
+};
+
+const NAME: &str = "self-test";
+
+/// Programs that need not be there, of which one mostly is.
+const PROGRAMS: [&str; 4] = ["/usr/bin/true", "/bin/true", "/usr/bin/env", "/bin/sh"];
+
+/// What the test found.
+pub(super) struct Found {
+    pub(super) check: Check,
+    /// Whether a full cell could be made.
+    pub(super) full: bool,
+}
+
+/// Makes a cell over `ground` with the agent's home at `home`, and takes it
+/// down again. `partial` says that the operator accepts less than a full one.
+pub(super) fn test(ground: &Ground<'_>, home: &Path, partial: bool) -> Result<Found, Failure> {
+    let program = PROGRAMS.iter().map(PathBuf::from).find(|program| program.exists());
+    let (program, grant) = match program {
+        Some(program) => (program, None),
+        None => {
+            let own = std::env::current_exe().map_err(Failure::new)?;
+            (own.clone(), Some(Grant { path: own, required: true }))
+        }
+    };
+    let mut cell = plain_cell(ground, program, home.to_owned(), Enforcement::Partial);
+    cell.read.extend(grant);
+    let traces = Traces::before(home);
+    let report = launch(&cell);
+    traces.remove();
+    Ok(match report {
+        Ok(report) => {
+            let full = report.enforcement == Enforcement::Full;
+            Found { check: judge(&report, full, partial), full }
+        }
+        Err(error) => {
+            let help = match &error {
+                LaunchError::SelfTest(surprises) if surprises.contains("home directory") => {
+                    "the agent runs as another user here, who must be able to pass through to its \
+                     home: set XDG_DATA_HOME to a directory that lets others through"
+                }
+                _ => "the message, or a line above, says what to change",
+            };
+            let check = Check::new(NAME, Status::Failed, "no cell", error.to_string()).help(help);
+            Found { check, full: false }
+        }
+    })
+}
+
+/// The cell is gone when this returns.
+fn launch(cell: &Cell) -> Result<Report, LaunchError> {
+    cell.launch().map(|pending| pending.report.clone())
+}
+
+fn judge(report: &Report, full: bool, partial: bool) -> Check {
+    let passed = report.probes.iter().filter(|probe| probe.passed).count();
+    let count = report.probes.len();
+    let found = format!("{} enforcement, {passed} of {count} probes passed", report.enforcement);
+    let check = match (full, partial) {
+        (true, _) => Check::new(NAME, Status::Ok, found, "what the agent must not do, it cannot"),
+        (false, true) => Check::new(
+            NAME,
+            Status::Warning,
+            found,
+            "the agent cannot reach the workspace, but sees more of this machine",
+        )
+        .help("see `namespaces` for full enforcement"),
+        (false, false) => Check::new(
+            NAME,
+            Status::Failed,
+            found,
+            "`run` refuses less than full enforcement unless told otherwise",
+        )
+        .help("see `namespaces`, or accept less with --allow-partial"),
+    };
+    let check =
+        report.gaps.iter().fold(check, |check, gap| check.detail(Status::Warning, gap.clone()));
+    let check = report.probes.iter().fold(check, |check, probe| {
+        let status = if probe.passed { Status::Ok } else { Status::Failed };
+        let (before, after) = (short(&probe.before), short(&probe.after));
+        // As it was without confinement, where that was tried and differs.
+        let before = match before {
+            "-" => String::new(),
+            before if before == after => String::new(),
+            before => format!(", was {before}"),
+        };
+        check.detail(status, format!("{}: {after}{before}", probe.name))
+    });
+    check.facts(json!({
+        "enforcement": report.enforcement,
+        "landlockAbi": report.landlock_abi,
+        "namespaces": report.namespaces,
+        "agentUid": report.uid,
+        "gaps": report.gaps,
+        "probes": report.probes,
+    }))
+}
+
+/// `EPERM` of `EPERM: Operation not permitted`.
+fn short(word: &str) -> &str {
+    word.split(':').next().unwrap_or(word)
+}
+
+/// The directories that a cell makes for its home, so that none stays.
+struct Traces(Vec<PathBuf>);
+
+impl Traces {
+    fn before(home: &Path) -> Self {
+        let inside = home.join("tmp");
+        Self(inside.ancestors().take_while(|path| !path.exists()).map(PathBuf::from).collect())
+    }
+
+    fn remove(self) {
+        for directory in self.0 {
+            // Never one that holds anything.
+            let _ = std::fs::remove_dir(directory);
+        }
+    }
+}

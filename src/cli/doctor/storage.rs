@@ -1,0 +1,250 @@
+//! The state directory: whose it is, what fits in it, how backups are made
+//! there, and whether the log's end is whole. Leaves nothing behind.
+#![expect(clippy::disallowed_methods, reason = "looks at the state directory by its path")]
+
+use std::{
+    fs::{File, TryLockError},
+    io::{self, Write as _},
+    os::{fd::OwnedFd, unix::fs::MetadataExt as _},
+    path::{Path, PathBuf},
+};
+
+use indicatif::HumanBytes;
+use portcullis_audit::{Hash, Link, Segment, Tail};
+use rustix::fs::{CWD, Mode, OFlags, ioctl_ficlone, openat, statvfs};
+use serde_json::json;
+
+use super::check::{Check, Status};
+use crate::cli::state;
+
+/// Less than this is worth a warning.
+const LITTLE: u64 = 256 << 20;
+/// With less than this not even the records of a start are sure to fit.
+const NOTHING: u64 = 1 << 20;
+/// How much of the log's end is looked at.
+const WINDOW: u64 = 1 << 16;
+
+/// Whose it is and whom it lets in.
+pub(super) fn directory(path: &Path) -> Check {
+    const NAME: &str = "state directory";
+    let shown = path.display().to_string();
+    let means = "log and backups lie there; nobody else may get in";
+    if std::fs::symlink_metadata(path).is_ok_and(|_| true) {
+        return match state::open(path) {
+            Ok(_) => Check::new(NAME, Status::Ok, shown, means),
+            Err(failure) => {
+                let check = Check::new(NAME, Status::Failed, shown, failure.message());
+                match failure.advice() {
+                    Some(advice) => check.help(advice),
+                    None => check.help("name another directory with --state DIR"),
+                }
+            }
+        };
+    }
+    let above = existing(path);
+    if rustix::fs::access(&above, rustix::fs::Access::WRITE_OK).is_err() {
+        let found = format!("cannot be made in `{}`", above.display());
+        return Check::new(NAME, Status::Failed, found, means)
+            .help("name a directory of your own with --state DIR");
+    }
+    Check::new(NAME, Status::Ok, format!("{shown} (not made yet)"), means)
+}
+
+/// The path itself or what is above it and there.
+pub(super) fn existing(path: &Path) -> PathBuf {
+    path.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/")).to_owned()
+}
+
+/// Room for log and backups.
+pub(super) fn space(path: &Path) -> Check {
+    const NAME: &str = "free space";
+    let means = "every change needs room for a copy of what it replaces";
+    match statvfs(existing(path)) {
+        Err(error) => Check::new(NAME, Status::Warning, "unknown", error.to_string()),
+        Ok(facts) => {
+            let free = facts.f_bavail.saturating_mul(facts.f_frsize);
+            // Some file systems do not count files.
+            let no_files = facts.f_files > 0 && facts.f_favail == 0;
+            let status = match free {
+                _ if no_files => Status::Failed,
+                0..NOTHING => Status::Failed,
+                NOTHING..LITTLE => Status::Warning,
+                _ => Status::Ok,
+            };
+            let found = if no_files {
+                "no room for another file".to_owned()
+            } else {
+                HumanBytes(free).to_string()
+            };
+            let check = Check::new(NAME, status, found, means)
+                .facts(json!({ "bytes": free, "files": facts.f_favail }));
+            if status == Status::Ok { check } else { check.help("make room, or use --state DIR") }
+        }
+    }
+}
+
+/// Whether backups share their blocks with what they are copies of.
+pub(super) fn reflink(path: &Path) -> Check {
+    const NAME: &str = "reflink";
+    let above = existing(path);
+    match try_reflink(&above) {
+        Ok(()) => Check::new(
+            NAME,
+            Status::Ok,
+            "works",
+            "backups of files on the same file system cost no space until they differ",
+        )
+        .facts(json!({ "works": true })),
+        Err(error) => Check::new(
+            NAME,
+            Status::Warning,
+            "not on this file system",
+            "backups are copies: as safe, but each takes the file's size and time",
+        )
+        .help("keep workspace and state on one XFS, Btrfs or bcachefs")
+        .facts(json!({ "works": false, "error": error.to_string() })),
+    }
+}
+
+/// Clones a file without a name into another one.
+fn try_reflink(directory: &Path) -> io::Result<()> {
+    let nameless = || -> io::Result<File> {
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        let file: OwnedFd = openat(CWD, directory, flags, Mode::RUSR | Mode::WUSR)?;
+        Ok(file.into())
+    };
+    let mut source = nameless()?;
+    source.write_all(&[7; 8192])?;
+    source.sync_data()?;
+    Ok(ioctl_ficlone(nameless()?, &source)?)
+}
+
+/// The end of the log.
+pub(super) fn log(path: &Path) -> Check {
+    const NAME: &str = "audit log";
+    let means = "the end is a chain; `portcullis audit verify` checks all of it";
+    match look(path) {
+        Ok(Log::None) => Check::new(NAME, Status::Ok, "none yet", "the first start makes it"),
+        Ok(Log::Locked) => Check::new(
+            NAME,
+            Status::Warning,
+            "locked",
+            "a gate keeps the log locked longer than an append takes",
+        )
+        .help("look at the gates that run on this workspace"),
+        Ok(Log::Whole { records, gates }) => {
+            let running = match gates {
+                0 => String::new(),
+                1 => ", 1 gate running".to_owned(),
+                more => format!(", {more} gates running"),
+            };
+            Check::new(NAME, Status::Ok, format!("whole, {records} records{running}"), means)
+                .facts(json!({ "records": records, "gates": gates }))
+        }
+        Ok(Log::Torn { bytes }) => Check::new(
+            NAME,
+            Status::Warning,
+            format!("torn: {bytes} bytes after the last record"),
+            "a gate or the machine died while it wrote",
+        )
+        .help("nothing to do: the next gate sets them aside and records that"),
+        Ok(Log::Damaged(why)) => {
+            Check::new(NAME, Status::Failed, why, "gates refuse to add to a damaged log").help(
+                "keep a copy of the state directory; `portcullis audit verify` says what is \
+                 wrong, `portcullis audit recover` sets it aside",
+            )
+        }
+        Err(error) => Check::new(NAME, Status::Failed, "cannot be read", error.to_string())
+            .help("run this as the user whose gate writes it"),
+    }
+}
+
+enum Log {
+    None,
+    Locked,
+    Whole { records: u64, gates: usize },
+    Torn { bytes: usize },
+    Damaged(String),
+}
+
+fn look(state: &Path) -> io::Result<Log> {
+    let audit = state.join("audit");
+    let lock = match File::open(audit.join("lock")) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Log::None),
+        other => other?,
+    };
+    if !lock_soon(&lock)? {
+        return Ok(Log::Locked);
+    }
+    let mut segments = Vec::new();
+    for entry in std::fs::read_dir(&audit)? {
+        segments.extend(entry?.file_name().to_str().and_then(Segment::from_name));
+    }
+    segments.sort_unstable();
+    let Some(last) = segments.last().copied() else { return Ok(Log::None) };
+    if segments.len() as u64 != last.next().0 {
+        return Ok(Log::Damaged("a segment is missing".to_owned()));
+    }
+    let mut file = File::open(audit.join(last.to_string()))?;
+    let length = file.metadata()?.size();
+    let tail = match Tail::read(&mut file, 0, length, WINDOW) {
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+            return Ok(Log::Damaged("it does not end with a record".to_owned()));
+        }
+        other => other?,
+    };
+    match follow(&tail.lines) {
+        Err(why) => Ok(Log::Damaged(why)),
+        Ok(_) if !tail.torn.is_empty() => Ok(Log::Torn { bytes: tail.torn.len() }),
+        Ok(records) => {
+            let records = records.unwrap_or(last.first());
+            Ok(Log::Whole { records, gates: gates(state)? })
+        }
+    }
+}
+
+/// Waits a moment for an append to end.
+fn lock_soon(lock: &File) -> io::Result<bool> {
+    for _ in 0..100 {
+        match lock.try_lock_shared() {
+            Ok(()) => return Ok(true),
+            Err(TryLockError::WouldBlock) => {
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+    }
+    Ok(false)
+}
+
+/// How many records there are, if every line follows on the one before.
+fn follow(lines: &[u8]) -> Result<Option<u64>, String> {
+    let mut end: Option<(u64, Hash)> = None;
+    for line in lines.split_inclusive(|byte| *byte == b'\n') {
+        let line = line.strip_suffix(b"\n").unwrap_or(line);
+        let link = Link::parse(line).map_err(|error| error.to_string())?;
+        if let Some((seq, prev)) = end
+            && (link.seq, link.prev) != (seq, prev)
+        {
+            return Err(format!("record {seq} does not follow on the one before"));
+        }
+        end = Some((link.seq.saturating_add(1), Hash::leaf(line)));
+    }
+    Ok(end.map(|(seq, _)| seq))
+}
+
+/// How many gates are alive: those that hold their lifetime's lock. Asked only
+/// while the log is locked, when none begins its life.
+fn gates(state: &Path) -> io::Result<usize> {
+    let entries = match std::fs::read_dir(state.join("gates")) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
+        other => other?,
+    };
+    let mut alive = 0;
+    for entry in entries {
+        // One that stops in order removes its file meanwhile.
+        let Ok(file) = File::open(entry?.path()) else { continue };
+        alive += usize::from(matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)));
+    }
+    Ok(alive)
+}

@@ -1,0 +1,187 @@
+//! `portcullis completions` and `portcullis man`: texts made from the command
+//! line's own definition, so that they cannot say anything else.
+//!
+//! The stages of a cell, the gate and other inner processes are started by
+//! words that the definition does not hold; they appear nowhere here.
+#![expect(clippy::disallowed_methods, reason = "writes where the operator says")]
+
+use std::{
+    io::{self, Write},
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use clap::CommandFactory as _;
+use clap_complete::Shell;
+use clap_mangen::{
+    Man,
+    roff::{Roff, roman},
+};
+
+use super::{
+    Cli,
+    failure::{Context as _, Failure},
+};
+
+/// Print a script that makes a shell complete this command
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    portcullis completions bash > ~/.local/share/bash-completion/completions/portcullis\n  \
+    portcullis completions zsh > ~/.zfunc/_portcullis\n  \
+    portcullis completions fish > ~/.config/fish/completions/portcullis.fish")]
+pub(crate) struct CompletionsArgs {
+    /// The shell
+    shell: Shell,
+}
+
+/// Print the manual page, or write the pages of all commands to a directory
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    portcullis man | man -l -\n  \
+    portcullis man -o ~/.local/share/man/man1")]
+pub(crate) struct ManArgs {
+    /// Write a page for every command to this directory, made when missing
+    #[arg(short, long, value_name = "DIR")]
+    output: Option<PathBuf>,
+}
+
+/// Runs `completions`.
+pub(crate) fn completions(args: &CompletionsArgs) -> Result<ExitCode, Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "portcullis", &mut script);
+    print(&script)
+}
+
+/// Runs `man`.
+pub(crate) fn man(args: &ManArgs) -> Result<ExitCode, Failure> {
+    let mut root = Cli::command().disable_help_subcommand(true);
+    root.build();
+    let Some(directory) = &args.output else {
+        return print(&page(&root).or_fail("cannot make the manual page")?);
+    };
+    let shown = directory.display();
+    std::fs::create_dir_all(directory)
+        .or_fail(format_args!("cannot make the directory `{shown}`"))?;
+    write_pages(&root, directory)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes the page of `command` and those of its subcommands.
+fn write_pages(command: &clap::Command, directory: &Path) -> Result<(), Failure> {
+    let path = directory.join(format!("{}.1", name(command)));
+    let page = page(command).or_fail("cannot make a manual page")?;
+    std::fs::write(&path, page).or_fail(format_args!("cannot write `{}`", path.display()))?;
+    command
+        .get_subcommands()
+        .filter(|subcommand| !subcommand.is_hide_set())
+        .try_for_each(|subcommand| write_pages(subcommand, directory))
+}
+
+/// A name that is unique among all commands: `portcullis-fs-read`.
+fn name(command: &clap::Command) -> &str {
+    command.get_display_name().unwrap_or_else(|| command.get_name())
+}
+
+/// One page. The library's own rendering would run the examples together into
+/// one paragraph.
+fn page(command: &clap::Command) -> io::Result<Vec<u8>> {
+    let man = Man::new(command.clone()).source(format!("portcullis {}", env!("CARGO_PKG_VERSION")));
+    let mut page = Vec::new();
+    man.render_title(&mut page)?;
+    man.render_name_section(&mut page)?;
+    man.render_synopsis_section(&mut page)?;
+    man.render_description_section(&mut page)?;
+    man.render_options_section(&mut page)?;
+    if command.get_subcommands().any(|subcommand| !subcommand.is_hide_set()) {
+        man.render_subcommands_section(&mut page)?;
+    }
+    if let Some(text) = command.get_after_help() {
+        let mut roff = Roff::default();
+        roff.control("SH", ["NOTES AND EXAMPLES"]);
+        roff.control("nf", []);
+        for line in text.to_string().lines() {
+            roff.text([roman(line)]);
+        }
+        roff.control("fi", []);
+        roff.to_writer(&mut page)?;
+    }
+    Ok(page)
+}
+
+fn print(bytes: &[u8]) -> Result<ExitCode, Failure> {
+    match io::stdout().lock().write_all(bytes) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(error).or_fail("cannot print")
+        }
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The visible commands, each with all the words that call it.
+    fn commands(command: &clap::Command, words: &str, found: &mut Vec<(String, String)>) {
+        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        found.push((words.to_owned(), help));
+        for subcommand in command.get_subcommands() {
+            if !subcommand.is_hide_set() && subcommand.get_name() != "help" {
+                commands(subcommand, &format!("{words} {}", subcommand.get_name()), found);
+            }
+        }
+    }
+
+    #[test]
+    fn every_command_has_examples_of_itself() {
+        let mut found = Vec::new();
+        commands(&Cli::command(), "portcullis", &mut found);
+        assert!(found.len() > 25, "{found:?}");
+        let without: Vec<_> = found
+            .iter()
+            .filter(|(words, help)| !help.contains("Examples:") || !help.contains(words.as_str()))
+            .map(|(words, _)| words)
+            .collect();
+        assert!(without.is_empty(), "without examples: {without:?}");
+    }
+
+    #[test]
+    fn examples_are_command_lines_that_parse() {
+        let mut found = Vec::new();
+        commands(&Cli::command(), "portcullis", &mut found);
+        for (_, help) in found {
+            for line in help.lines().filter_map(|line| line.strip_prefix("  ")) {
+                let Some((_, line)) = line.split_once("portcullis ") else { continue };
+                if line.contains('…') {
+                    continue;
+                }
+                // As far as a shell would give it to us; a comment may follow.
+                let line = line.split([';', '|', '>', '<']).next().unwrap();
+                let line = format!("portcullis {}", line.split("   ").next().unwrap());
+                let words = words(&line);
+                if let Err(error) = <Cli as clap::Parser>::try_parse_from(&words) {
+                    panic!("`{line}`: {error}");
+                }
+            }
+        }
+    }
+
+    /// Splits at blanks, except in single quotes.
+    fn words(line: &str) -> Vec<String> {
+        let mut words = vec![String::new()];
+        let mut quoted = false;
+        for c in line.trim().chars() {
+            match c {
+                '\'' => quoted = !quoted,
+                ' ' if !quoted => words.push(String::new()),
+                c => words.last_mut().unwrap().push(c),
+            }
+        }
+        words
+    }
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+}

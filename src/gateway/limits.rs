@@ -1,0 +1,244 @@
+//! What each session has done so far, held against the policy's `[limits]`.
+//!
+//! Counts live as long as the gate does and in memory alone. Nothing is
+//! counted where the policy states no limit. The operator's own operations on
+//! backups write and remove without counting: undoing must always be possible.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use super::decide::built_in;
+use crate::policy::{Decision, Limits};
+
+/// Most sessions that are counted; a further one is refused, for to forget
+/// another would open it again. A door says when a session ends.
+const MAX_SESSIONS: usize = 4096;
+
+/// Nanoseconds in a second: what one operation costs is a part of it.
+const SECOND: u64 = 1_000_000_000;
+
+/// The meters of all sessions.
+#[derive(Debug, Default)]
+pub(super) struct Meters(Mutex<HashMap<String, Arc<Meter>>>);
+
+/// What one session has done.
+#[derive(Debug)]
+pub(super) struct Meter {
+    limits: Limits,
+    count: Mutex<Count>,
+}
+
+#[derive(Debug)]
+struct Count {
+    bytes: u64,
+    files: u64,
+    denials: u64,
+    /// Until when the operations that have begun fill the time, counted from
+    /// `born`; more than a second ahead of now is too many (a leaky bucket).
+    busy_until: Duration,
+    born: Instant,
+}
+
+/// What a change takes from the session's limits; given back when dropped
+/// unless [kept](Spent::keep).
+#[must_use]
+#[derive(Debug)]
+pub(super) struct Spent {
+    meter: Arc<Meter>,
+    bytes: u64,
+    files: u64,
+}
+
+impl Meters {
+    /// The session's meter; `None` where nothing is limited.
+    ///
+    /// # Errors
+    /// A denial when there are too many sessions.
+    pub(super) fn of(
+        &self,
+        session: &str,
+        limits: &Limits,
+    ) -> Result<Option<Arc<Meter>>, Decision> {
+        if !limits.any() {
+            return Ok(None);
+        }
+        let mut meters = lock(&self.0);
+        if let Some(meter) = meters.get(session) {
+            return Ok(Some(Arc::clone(meter)));
+        }
+        if meters.len() >= MAX_SESSIONS {
+            return Err(built_in("limits.sessions", "the gate serves no more sessions"));
+        }
+        let meter = Arc::new(Meter::new(limits.clone(), Instant::now()));
+        meters.insert(session.to_owned(), Arc::clone(&meter));
+        Ok(Some(meter))
+    }
+
+    /// Forgets a session that has ended.
+    pub(super) fn forget(&self, session: &str) {
+        lock(&self.0).remove(session);
+    }
+}
+
+impl Meter {
+    fn new(limits: Limits, now: Instant) -> Self {
+        let count = Count { bytes: 0, files: 0, denials: 0, busy_until: Duration::ZERO, born: now };
+        Self { limits, count: Mutex::new(count) }
+    }
+
+    /// Lets an operation begin.
+    ///
+    /// # Errors
+    /// A denial when the session is closed or goes too fast.
+    pub(super) fn begin(&self, now: Instant) -> Result<(), Decision> {
+        self.open()?;
+        let Some(limit) = &self.limits.operations_per_second else { return Ok(()) };
+        let mut count = lock(&self.count);
+        let now = now.saturating_duration_since(count.born);
+        let cost = Duration::from_nanos(SECOND.checked_div(limit.most).unwrap_or(SECOND));
+        let busy_until = count.busy_until.max(now).saturating_add(cost);
+        // Rounding the cost down must not let one more through.
+        let most = cost.saturating_mul(u32::try_from(limit.most).unwrap_or(u32::MAX));
+        if busy_until.saturating_sub(now) > most {
+            return Err(limit.exceeded());
+        }
+        count.busy_until = busy_until;
+        Ok(())
+    }
+
+    /// Whether the session still is served.
+    ///
+    /// # Errors
+    /// A denial when it is closed.
+    pub(super) fn open(&self) -> Result<(), Decision> {
+        match &self.limits.denials {
+            Some(limit) if lock(&self.count).denials >= limit.most => Err(limit.exceeded()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Counts a denial under `rule`; true when it closes the session. To go
+    /// too fast is no attempt at anything and does not count.
+    pub(super) fn denied(&self, rule: Option<&str>) -> bool {
+        let Some(limit) = &self.limits.denials else { return false };
+        if rule == Some("limits.operationsPerSecond") {
+            return false;
+        }
+        let mut count = lock(&self.count);
+        count.denials = count.denials.saturating_add(1);
+        count.denials == limit.most
+    }
+
+    /// Takes what a change will write and remove.
+    ///
+    /// # Errors
+    /// A denial when that is more than is left; nothing is taken then.
+    pub(super) fn spend(self: &Arc<Self>, bytes: u64, files: u64) -> Result<Spent, Decision> {
+        let mut count = lock(&self.count);
+        let written = count.bytes.saturating_add(bytes);
+        let removed = count.files.saturating_add(files);
+        for (limit, before, after) in [
+            (&self.limits.bytes_written, count.bytes, written),
+            (&self.limits.files_removed, count.files, removed),
+        ] {
+            if let Some(limit) = limit
+                && after > limit.most
+                && after > before
+            {
+                return Err(limit.exceeded());
+            }
+        }
+        (count.bytes, count.files) = (written, removed);
+        Ok(Spent { meter: Arc::clone(self), bytes, files })
+    }
+}
+
+impl Spent {
+    /// The change was made: what it took is gone.
+    pub(super) fn keep(mut self) {
+        (self.bytes, self.files) = (0, 0);
+    }
+}
+
+impl Drop for Spent {
+    fn drop(&mut self) {
+        let mut count = lock(&self.meter.count);
+        count.bytes = count.bytes.saturating_sub(self.bytes);
+        count.files = count.files.saturating_sub(self.files);
+    }
+}
+
+/// Locks; a panic elsewhere left plain numbers behind.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::{PolicySource, compile};
+
+    fn meter(limits: &str) -> (Arc<Meter>, Instant) {
+        let text = format!("schema = 1\n[limits]\n{limits}\n");
+        let policy = compile(&PolicySource::from_text("test", &text)).unwrap();
+        let now = Instant::now();
+        (Arc::new(Meter::new(policy.limits().clone(), now)), now)
+    }
+
+    fn begun(meter: &Meter, now: Instant, tries: usize) -> usize {
+        (0..tries).filter(|_| meter.begin(now).is_ok()).count()
+    }
+
+    #[test]
+    fn a_burst_of_a_second_may_begin_and_then_so_many_a_second() {
+        for most in [1, 3, 7, 200, 999_999] {
+            let (meter, now) = meter(&format!("operationsPerSecond = {most}"));
+            let tries = most + 5;
+            assert_eq!(begun(&meter, now, tries), most);
+            assert_eq!(begun(&meter, now + Duration::from_secs(100), tries), most);
+            let half = Duration::from_secs(100) + Duration::from_millis(500);
+            assert!(begun(&meter, now + half, tries).abs_diff(most / 2) <= 1);
+        }
+    }
+
+    #[test]
+    fn what_was_not_done_is_given_back() {
+        let (meter, _) = meter("bytesWritten = \"10B\"\nfilesRemoved = 2");
+        drop(meter.spend(10, 2).unwrap());
+        meter.spend(4, 2).unwrap().keep();
+        assert_eq!(meter.spend(7, 0).unwrap_err().rule, "limits.bytesWritten");
+        assert_eq!(meter.spend(0, 1).unwrap_err().rule, "limits.filesRemoved");
+        meter.spend(6, 0).unwrap().keep();
+        meter.spend(0, 0).unwrap().keep();
+        assert!(meter.spend(u64::MAX, u64::MAX).is_err());
+    }
+
+    #[test]
+    fn denials_close_for_good_and_haste_does_not() {
+        let (meter, now) = meter("denials = 2\noperationsPerSecond = 1");
+        assert!((0..9).all(|_| !meter.denied(Some("limits.operationsPerSecond"))));
+        assert!(!meter.denied(Some("x")));
+        meter.begin(now).unwrap();
+        assert!(meter.denied(None));
+        let later = now + Duration::from_secs(1_000_000);
+        assert_eq!(meter.begin(later).unwrap_err().rule, "limits.denials");
+    }
+
+    #[test]
+    fn sessions_are_bounded_and_forgotten_when_they_end() {
+        let policy = compile(&PolicySource::from_text("t", "schema = 1\n[limits]\ndenials = 1\n"));
+        let (policy, meters) = (policy.unwrap(), Meters::default());
+        for session in 0..MAX_SESSIONS {
+            assert!(meters.of(&session.to_string(), policy.limits()).unwrap().is_some());
+        }
+        let refused = meters.of("one more", policy.limits()).unwrap_err();
+        assert_eq!(refused.rule, "limits.sessions");
+        meters.of("0", policy.limits()).unwrap();
+        meters.forget("0");
+        meters.of("one more", policy.limits()).unwrap();
+        assert!(Meters::default().of("x", &Limits::default()).unwrap().is_none());
+    }
+}

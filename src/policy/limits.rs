@@ -1,0 +1,139 @@
+//! What one session may do in all: `[limits]`. Whoever serves counts; here is
+//! only what the policy says, and the rule by which limits merge: of two the
+//! smaller, and one that is not stated sets no bound.
+
+use super::{
+    Decision, Effect, Place,
+    settings::{Said, least},
+};
+
+/// The limits of every session; without any, nothing is counted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Operations that may begin within a second.
+    pub operations_per_second: Option<Limit>,
+    /// Bytes stored in files, all writes together.
+    pub bytes_written: Option<Limit>,
+    /// Files and links removed, those in removed trees too.
+    pub files_removed: Option<Limit>,
+    /// Denials after which the session is closed.
+    pub denials: Option<Limit>,
+}
+
+/// One limit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limit {
+    /// The most that is allowed.
+    pub most: u64,
+    rule: &'static str,
+    place: Option<Place>,
+    reason: &'static str,
+}
+
+impl Limits {
+    /// Whether the policy states any.
+    pub fn any(&self) -> bool {
+        *self != Self::default()
+    }
+}
+
+impl Limit {
+    /// The denial of what would exceed it.
+    pub fn exceeded(&self) -> Decision {
+        Decision {
+            effect: Effect::Deny,
+            rule: self.rule.to_owned(),
+            place: self.place.clone(),
+            reason: Some(self.reason.to_owned()),
+        }
+    }
+}
+
+/// The limits that files may leave out.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct StatedLimits {
+    pub(super) operations_per_second: Option<Said<u64>>,
+    pub(super) bytes_written: Option<Said<u64>>,
+    pub(super) files_removed: Option<Said<u64>>,
+    pub(super) denials: Option<Said<u64>>,
+}
+
+impl StatedLimits {
+    /// The same limits as said by the `layer`th file of a policy.
+    pub(super) fn in_layer(self, layer: usize) -> Self {
+        let set = |said: Option<Said<u64>>| {
+            said.map(|said| Said { place: said.place.map(|(_, line)| (layer, line)), ..said })
+        };
+        Self {
+            operations_per_second: set(self.operations_per_second),
+            bytes_written: set(self.bytes_written),
+            files_removed: set(self.files_removed),
+            denials: set(self.denials),
+        }
+    }
+
+    /// The smaller of both, limit by limit.
+    pub(super) fn and(self, other: Self) -> Self {
+        Self {
+            operations_per_second: least(self.operations_per_second, other.operations_per_second),
+            bytes_written: least(self.bytes_written, other.bytes_written),
+            files_removed: least(self.files_removed, other.files_removed),
+            denials: least(self.denials, other.denials),
+        }
+    }
+
+    /// The limits in force; `file` names the file of a layer.
+    pub(super) fn complete(self, file: impl Fn(usize) -> Option<String>) -> Limits {
+        let limit = |said: Option<Said<u64>>, rule, reason| {
+            let said = said?;
+            let place =
+                said.place.and_then(|(layer, line)| Some(Place { file: file(layer)?, line }));
+            Some(Limit { most: said.value, rule, place, reason })
+        };
+        Limits {
+            operations_per_second: limit(
+                self.operations_per_second,
+                "limits.operationsPerSecond",
+                "too many operations within a second; wait",
+            ),
+            bytes_written: limit(
+                self.bytes_written,
+                "limits.bytesWritten",
+                "the session would write more than it may",
+            ),
+            files_removed: limit(
+                self.files_removed,
+                "limits.filesRemoved",
+                "the session would remove more files than it may",
+            ),
+            denials: limit(
+                self.denials,
+                "limits.denials",
+                "the session is closed after too many denials",
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_smaller_limit_wins_and_keeps_its_place() {
+        let said = |value, line| Some(Said { value, place: Some((0, line)) });
+        let ours = StatedLimits {
+            denials: said(5, 3),
+            files_removed: said(0, 4),
+            ..StatedLimits::default()
+        };
+        let theirs = StatedLimits { denials: said(4, 7), ..StatedLimits::default() };
+        let merged = ours.and(theirs.in_layer(1)).complete(|layer| Some(format!("file {layer}")));
+        let denials = merged.denials.unwrap();
+        assert_eq!(denials.most, 4);
+        assert_eq!(denials.exceeded().place.unwrap().to_string(), "file 1:7");
+        assert_eq!(merged.files_removed.unwrap().most, 0);
+        assert_eq!(merged.bytes_written, None);
+        assert!(!StatedLimits::default().complete(|_| None).any());
+    }
+}

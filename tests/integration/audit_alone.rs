@@ -1,0 +1,25 @@
+//! The audit crate can be built, read and trusted without the rest.
+
+use std::{collections::BTreeSet, process::Command};
+
+/// As many crates as a reviewer may be asked to look at, ours among them.
+const MOST: usize = 25;
+
+#[test]
+fn the_audit_crate_needs_few_others_and_none_that_act() {
+    let tree = Command::new(env!("CARGO"))
+        .args(["tree", "--locked", "-p", "portcullis-audit", "--prefix", "none"])
+        .args(["-e", "normal,build,no-proc-macro"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .unwrap();
+    assert!(tree.status.success(), "{}", String::from_utf8_lossy(&tree.stderr));
+    let tree = String::from_utf8(tree.stdout).unwrap();
+    let lines: BTreeSet<_> = tree.lines().collect();
+    assert!(lines.len() <= MOST, "{lines:#?}");
+    let names: BTreeSet<_> = lines.iter().filter_map(|line| line.split(' ').next()).collect();
+    assert!(names.contains("portcullis-audit") && names.contains("sha2"), "{names:?}");
+    for unwanted in ["portcullis", "tokio", "cap-std", "rustix", "libc"] {
+        assert!(!names.contains(unwanted), "{names:?}");
+    }
+}

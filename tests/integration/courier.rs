@@ -1,0 +1,252 @@
+//! A long-lived gate under `portcullis run`, with an agent in its cell that
+//! asks it for whatever the test wants.
+
+use std::{
+    io::{BufRead as _, BufReader, Write as _},
+    path::{Path, PathBuf},
+    process::{Child, ChildStdin, ExitStatus, Stdio},
+    sync::mpsc::{self, Receiver},
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+
+use crate::common::World;
+
+/// Longer than anything here takes on a busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The editor's side of it.
+pub(crate) struct Courier {
+    pub(crate) broker: Child,
+    input: Option<ChildStdin>,
+    lines: Receiver<String>,
+    root: PathBuf,
+    next: u64,
+    /// What the broker and the gate said on stderr.
+    complaints: Option<thread::JoinHandle<String>>,
+}
+
+/// `portcullis run -- AGENT…` with its streams in the test's hands.
+pub(crate) fn run(world: &World, options: &[&str], agent: &[&str]) -> Child {
+    let mut command = world.command(&[&["run", "--source", "disk"], options, &["--"]].concat());
+    command
+        .args(agent)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+impl Courier {
+    pub(crate) fn start(world: &World) -> Self {
+        Self::try_start(world).unwrap_or_else(|complaint| panic!("{complaint}"))
+    }
+
+    /// What `run` said when it refused to start.
+    pub(crate) fn try_start(world: &World) -> Result<Self, String> {
+        let agent = ["/usr/bin/python3", "-S", "-c", include_str!("courier.py")];
+        let mut broker = run(world, &[], &agent);
+        let (sender, lines) = mpsc::channel();
+        let output = BufReader::new(broker.stdout.take().unwrap());
+        thread::spawn(move || {
+            for line in output.lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        let mut errors = broker.stderr.take().unwrap();
+        let complaints = thread::spawn(move || {
+            let mut text = Vec::new();
+            let _ = std::io::Read::read_to_end(&mut errors, &mut text);
+            String::from_utf8_lossy(&text).into_owned()
+        });
+        let mut courier = Self {
+            input: broker.stdin.take(),
+            broker,
+            lines,
+            root: world.root().canonicalize().unwrap(),
+            next: 0,
+            complaints: Some(complaints),
+        };
+        let params = json!({"protocolVersion": 1, "clientCapabilities": {}});
+        if courier.call("initialize", params).is_none() {
+            assert!(!courier.wait().success());
+            return Err(courier.complaints.take().unwrap().join().unwrap());
+        }
+        let session = courier.call("session/new", json!({"cwd": "/", "mcpServers": []})).unwrap();
+        assert_eq!(session["sessionId"], "s1");
+        Ok(courier)
+    }
+
+    pub(crate) fn read(&self, name: &str) -> Value {
+        let path = self.root.join(name);
+        json!({"method": "fs/read_text_file", "params": {"sessionId": "s1", "path": path}})
+    }
+
+    pub(crate) fn write(&self, name: &str, content: &str) -> Value {
+        let path = self.root.join(name);
+        let params = json!({"sessionId": "s1", "path": path, "content": content});
+        json!({"method": "fs/write_text_file", "params": params})
+    }
+
+    /// The answer to one request of the agent's.
+    #[track_caller]
+    pub(crate) fn ask(&mut self, request: Value) -> Value {
+        self.ask_all(&[request]).remove(0)
+    }
+
+    /// The answers to requests that the agent makes at once.
+    #[track_caller]
+    pub(crate) fn ask_all(&mut self, requests: &[Value]) -> Vec<Value> {
+        let id = self.prompt(requests).expect("the gate reads");
+        let result = self.result(id).expect("the gate answers");
+        result["_meta"]["answers"].as_array().unwrap().clone()
+    }
+
+    /// Has the agent make requests and does not wait.
+    pub(crate) fn prompt(&mut self, requests: &[Value]) -> std::io::Result<u64> {
+        let text = Value::from(requests.to_vec()).to_string();
+        let prompt = json!([{"type": "text", "text": text}]);
+        self.send("session/prompt", json!({"sessionId": "s1", "prompt": prompt}))
+    }
+
+    fn send(&mut self, method: &str, params: Value) -> std::io::Result<u64> {
+        let id = self.next;
+        self.next += 1;
+        let line = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
+        self.input.as_mut().unwrap().write_all(format!("{line}\n").as_bytes())?;
+        Ok(id)
+    }
+
+    fn call(&mut self, method: &str, params: Value) -> Option<Value> {
+        let id = self.send(method, params).ok()?;
+        self.result(id)
+    }
+
+    fn result(&self, id: u64) -> Option<Value> {
+        loop {
+            let message = self.hear()?;
+            if message["id"] == id {
+                assert!(message["error"].is_null(), "{message}");
+                return Some(message["result"].clone());
+            }
+        }
+    }
+
+    /// The next message, or `None` when the gate has closed the stream.
+    pub(crate) fn hear(&self) -> Option<Value> {
+        match self.lines.recv_timeout(PATIENCE) {
+            Ok(line) => Some(serde_json::from_str(&line).unwrap()),
+            Err(mpsc::RecvTimeoutError::Disconnected) => None,
+            Err(mpsc::RecvTimeoutError::Timeout) => panic!("the gate says nothing"),
+        }
+    }
+
+    pub(crate) fn gate(&self) -> i32 {
+        gate_of(i32::try_from(self.broker.id()).unwrap())
+    }
+
+    /// Hangs up, as an editor does, and waits.
+    pub(crate) fn hang_up(&mut self) -> ExitStatus {
+        self.input = None;
+        self.wait()
+    }
+
+    /// Hangs up and gives how it ended and what was said on stderr.
+    pub(crate) fn end(mut self) -> (ExitStatus, String) {
+        let status = self.hang_up();
+        (status, self.complaints.take().unwrap().join().unwrap())
+    }
+
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        ended(&mut self.broker)
+    }
+}
+
+impl Drop for Courier {
+    fn drop(&mut self) {
+        let _ = self.broker.kill();
+        let _ = self.broker.wait();
+    }
+}
+
+/// Waits for a process, not for ever.
+#[track_caller]
+pub(crate) fn ended(child: &mut Child) -> ExitStatus {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status;
+        }
+        assert!(Instant::now() < end, "it does not end");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A reply that the gate did as asked.
+#[track_caller]
+pub(crate) fn receipt(answer: &Value) -> Value {
+    let receipt = &answer["result"]["_meta"]["portcullis/receipt"];
+    assert!(receipt.is_object(), "{answer}");
+    receipt.clone()
+}
+
+/// What kind of failure a reply tells of.
+#[track_caller]
+pub(crate) fn failure(answer: &Value) -> (String, String) {
+    let error = &answer["error"];
+    let kind = error["data"]["kind"].as_str().unwrap_or_else(|| panic!("{answer}"));
+    (kind.to_owned(), error["message"].as_str().unwrap().to_owned())
+}
+
+pub(crate) fn children(pid: i32) -> Vec<i32> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+    text.unwrap_or_default().split_whitespace().map(|n| n.parse().unwrap()).collect()
+}
+
+/// All processes beneath one.
+pub(crate) fn descendants(pid: i32) -> Vec<i32> {
+    children(pid).into_iter().flat_map(|pid| [vec![pid], descendants(pid)].concat()).collect()
+}
+
+/// The gate that a broker started.
+#[track_caller]
+pub(crate) fn gate_of(broker: i32) -> i32 {
+    let is_gate = |pid: &i32| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&line).contains("gate-process")
+    };
+    children(broker).into_iter().find(is_gate).expect("the broker's gate")
+}
+
+pub(crate) fn kill(pid: i32, signal: rustix::process::Signal) {
+    let _ = rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), signal);
+}
+
+/// Whether the processes are gone, after at most a while.
+pub(crate) fn gone(processes: &[i32]) -> bool {
+    let end = Instant::now() + Duration::from_secs(15);
+    while Instant::now() < end {
+        let alive = |pid: &&i32| {
+            let status = std::fs::read_to_string(format!("/proc/{pid}/status"));
+            status.is_ok_and(|status| !status.contains("State:\tZ"))
+        };
+        if processes.iter().find(alive).is_none() {
+            return true;
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    false
+}
+
+/// The most memory that a process ever had resident, in KiB.
+pub(crate) fn peak(pid: i32) -> u64 {
+    let status = std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("status"));
+    let status = status.unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}

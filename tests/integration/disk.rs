@@ -1,0 +1,134 @@
+//! Small disks that tests mount, fill, and break. They need root and say so.
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    process::Command,
+    thread,
+    time::{Duration, Instant},
+};
+
+/// A file system mounted at a place of its own, unmounted when dropped.
+pub(crate) struct Disk {
+    place: PathBuf,
+    /// The loop device; a tmpfs has none.
+    device: Option<PathBuf>,
+}
+
+#[track_caller]
+fn run(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    assert!(
+        output.status.success(),
+        "this test mounts file systems, so it must run as root on a machine that lets it: \
+         {command:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8(output.stdout).unwrap()
+}
+
+impl Disk {
+    /// Memory of so many kilobytes.
+    #[track_caller]
+    pub(crate) fn memory(place: &Path, kilobytes: u32) -> Self {
+        fs::create_dir_all(place).unwrap();
+        let options = format!("size={kilobytes}k,mode=700");
+        run(Command::new("mount").args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(place));
+        Self { place: place.to_owned(), device: None }
+    }
+
+    /// A journaled ext4 of so many megabytes on a loop device.
+    #[track_caller]
+    pub(crate) fn ext4(place: &Path, image: &Path, megabytes: u64) -> Self {
+        fs::create_dir_all(place).unwrap();
+        fs::File::create(image).unwrap().set_len(megabytes << 20).unwrap();
+        run(Command::new("mkfs.ext4").args(["-q", "-F", "-m", "0"]).arg(image));
+        let device = run(Command::new("losetup").args(["--find", "--show"]).arg(image));
+        let disk = Self { place: place.to_owned(), device: Some(device.trim().into()) };
+        disk.mount("rw");
+        fs::set_permissions(place, fs::Permissions::from_mode(0o700)).unwrap();
+        fs::remove_dir(place.join("lost+found")).unwrap();
+        disk
+    }
+
+    fn device(&self) -> &Path {
+        self.device.as_ref().expect("only an ext4 has a device")
+    }
+
+    #[track_caller]
+    fn mount(&self, options: &str) {
+        let options = format!("errors=remount-ro,{options}");
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "ext4", "-o", &options]).arg(self.device()).arg(&self.place);
+        run(&mut mount);
+    }
+
+    /// Mounts it again, as after the operator's visit.
+    #[track_caller]
+    pub(crate) fn again(&self, options: &str) {
+        let in_use = self.sysfs();
+        run(Command::new("umount").arg(&self.place));
+        // A cell that another test just starts may still have a copy of all
+        // mounts; as long as it has, this would be the same broken one again.
+        let end = Instant::now() + Duration::from_secs(30);
+        while in_use.exists() {
+            assert!(Instant::now() < end, "somebody keeps the disk");
+            thread::sleep(Duration::from_millis(5));
+        }
+        self.mount(options);
+    }
+
+    #[track_caller]
+    pub(crate) fn sync(&self) {
+        run(Command::new("sync").arg("--file-system").arg(&self.place));
+    }
+
+    #[track_caller]
+    pub(crate) fn remount(&self, options: &str) {
+        run(Command::new("mount").args(["-o", &format!("remount,{options}")]).arg(&self.place));
+    }
+
+    /// Takes all room but `leave` bytes.
+    pub(crate) fn fill(&self, leave: u64) {
+        let free = rustix::fs::statvfs(&self.place).unwrap();
+        let size = (free.f_bavail * free.f_frsize).saturating_sub(leave);
+        let file = fs::File::create(self.place.join("filler")).unwrap();
+        rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, size.max(1)).unwrap();
+    }
+
+    pub(crate) fn make_room(&self) {
+        fs::remove_file(self.place.join("filler")).unwrap();
+    }
+
+    /// Lets the kernel find an error in it, under everybody who uses it: it
+    /// becomes read-only.
+    pub(crate) fn fail_read_only(&self) {
+        fs::write(self.sysfs().join("trigger_fs_error"), "1").unwrap();
+    }
+
+    /// What the kernel says of it while it is mounted anywhere.
+    fn sysfs(&self) -> PathBuf {
+        Path::new("/sys/fs/ext4").join(self.device().file_name().unwrap())
+    }
+
+    /// Cuts it off, as a pulled cable or a lost power supply does: from now on
+    /// every use of it is an I/O error, and what was not synced is lost.
+    pub(crate) fn cut_off(&self) {
+        // EXT4_IOC_SHUTDOWN with EXT4_GOING_FLAGS_NOLOGFLUSH (fs/ext4/ext4.h).
+        let shutdown = "import fcntl, os, struct, sys\n\
+            fcntl.ioctl(os.open(sys.argv[1], os.O_RDONLY), 0x8004587d, struct.pack('I', 2))";
+        run(Command::new("/usr/bin/python3").args(["-c", shutdown]).arg(&self.place));
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        // Lazily, for what a failed test may still use.
+        let _ = Command::new("umount").arg("--lazy").arg(&self.place).status();
+        if let Some(device) = &self.device {
+            // Now, or when the last one lets go of it.
+            let _ = Command::new("losetup").arg("--detach").arg(device).status();
+        }
+    }
+}

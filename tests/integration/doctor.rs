@@ -1,0 +1,174 @@
+//! `portcullis doctor`: what it says, and that `run` agrees.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use serde_json::Value;
+
+use crate::{
+    common::{Done, World},
+    machine::{LANDLOCK, OPENAT2, Without},
+};
+
+fn check<'a>(report: &'a Value, name: &str) -> &'a Value {
+    let checks = report["checks"].as_array().unwrap();
+    let found = checks.iter().find(|check| check["name"] == name);
+    found.unwrap_or_else(|| panic!("no `{name}` in {report}"))
+}
+
+/// The check has this status, and the exit code and `run` go with it.
+#[track_caller]
+fn says(done: &Done, name: &str, status: &str) -> Value {
+    let report = done.json();
+    let found = check(&report, name).clone();
+    assert_eq!(found["status"], status, "{found}");
+    let refuses = report["runRefuses"].as_bool().unwrap();
+    assert_eq!(done.code, i32::from(refuses), "{report}");
+    found
+}
+
+const RUN: [&str; 3] = ["run", "--", "/bin/true"];
+
+#[test]
+fn here_everything_works_and_nothing_is_left_behind() {
+    let world = World::new();
+    let done = world.run(&["doctor", "--json"]).ok();
+    let report = done.json();
+    assert_eq!(report["runRefuses"], false);
+    let test = says(&done, "self-test", "ok");
+    assert_eq!(test["facts"]["enforcement"], "full");
+    let probes = test["facts"]["probes"].as_array().unwrap();
+    assert!(probes.len() > 20 && probes.iter().all(|probe| probe["passed"] == true), "{test}");
+    assert!(check(&report, "Landlock")["facts"]["abi"].as_u64().unwrap() >= 3);
+    for name in ["kernel", "openat2", "namespaces", "seccomp", "workspace", "policy"] {
+        assert_eq!(check(&report, name)["status"], "ok");
+    }
+    let names: Vec<_> =
+        std::fs::read_dir(world.base()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["ws"], "no state, no home");
+    world.run(&RUN).ok();
+}
+
+#[test]
+fn people_get_what_it_means_and_what_to_do() {
+    let world = World::new();
+    let done = world.run(&["doctor"]).ok();
+    let text = done.text();
+    assert!(text.contains("ok       Landlock"), "{text}");
+    assert!(text.contains("ABI 3, Linux 6.2"), "{text}");
+    assert!(text.contains("open the workspace"), "every probe is shown: {text}");
+    assert!(!text.contains('\u{1b}'), "colours are for terminals");
+    let base = world.base().to_str().unwrap();
+    let too_wide: Vec<_> =
+        text.lines().filter(|line| line.chars().count() > 80 && !line.contains(base)).collect();
+    assert!(too_wide.is_empty(), "{too_wide:#?}");
+}
+
+#[test]
+fn without_namespaces_run_refuses_unless_partial_enforcement_is_accepted() {
+    let world = World::new();
+    let without = |args: &[&str]| world.run_without(Without::Namespaces, args);
+    let done = without(&["doctor", "--json"]);
+    says(&done, "self-test", "failed");
+    let namespaces = says(&done, "namespaces", "warning");
+    assert_eq!(namespaces["facts"]["switches"]["user.max_user_namespaces"], "0");
+    assert!(namespaces["help"].as_str().unwrap().contains("user.max_user_namespaces"));
+    assert_eq!(done.code, 1);
+    assert_eq!(without(&RUN).code, 1);
+
+    let done = without(&["doctor", "--json", "--allow-partial"]);
+    says(&done, "self-test", "warning");
+    assert_eq!(done.code, 0);
+    without(&["run", "--allow-partial", "--", "/bin/true"]).ok();
+}
+
+#[test]
+fn a_kernel_without_landlock_is_named() {
+    let world = World::new();
+    let done = world.run_without(LANDLOCK, &["doctor", "--json"]);
+    let landlock = says(&done, "Landlock", "failed");
+    assert!(landlock["help"].as_str().unwrap().contains("Linux 6.2"), "{landlock}");
+    says(&done, "self-test", "failed");
+    assert_eq!(world.run_without(LANDLOCK, &RUN).code, 1);
+}
+
+#[test]
+fn a_kernel_without_openat2_is_named() {
+    let world = World::new();
+    world.file("a.txt", "a");
+    let done = world.run_without(OPENAT2, &["doctor", "--json"]);
+    says(&done, "openat2", "failed");
+    assert_eq!(done.code, 1);
+    assert_eq!(world.run_without(OPENAT2, &["fs", "read", "a.txt"]).code, 1);
+}
+
+#[test]
+fn a_torn_log_is_a_warning_and_a_damaged_one_stops_everything() {
+    let world = World::new();
+    world.write("a.txt", "a").ok();
+    let whole = says(&world.run(&["doctor", "--json"]), "audit log", "ok");
+    assert_eq!(whole["facts"]["records"], world.records().len());
+
+    let segment = world.state().join("audit/seg-000000.jsonl");
+    let text = std::fs::read_to_string(&segment).unwrap();
+    std::fs::write(&segment, format!("{text}{{\"v\":1,\"se")).unwrap();
+    let torn = says(&world.run(&["doctor", "--json"]), "audit log", "warning");
+    assert!(torn["found"].as_str().unwrap().contains("10 bytes"), "{torn}");
+
+    std::fs::write(&segment, text.replacen("\"op\":\"write\"", "\"op\":\"wrote\"", 1)).unwrap();
+    let done = world.run(&["doctor", "--json"]);
+    let damaged = says(&done, "audit log", "failed");
+    assert!(damaged["help"].as_str().unwrap().contains("audit recover"), "{damaged}");
+    assert_eq!(done.code, 1);
+    assert_eq!(world.run(&RUN).code, 1);
+}
+
+#[test]
+fn a_log_that_somebody_keeps_locked_is_told_of() {
+    let world = World::new();
+    world.write("a.txt", "a").ok();
+    let lock = std::fs::File::open(world.state().join("audit/lock")).unwrap();
+    lock.lock().unwrap();
+    let locked = says(&world.run(&["doctor", "--json"]), "audit log", "warning");
+    assert_eq!(locked["found"], "locked");
+}
+
+#[test]
+fn a_state_directory_that_lets_others_in_fails_with_the_command_that_helps() {
+    let world = World::new();
+    world.write("a.txt", "a").ok();
+    std::fs::set_permissions(world.state(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let done = world.run(&["doctor", "--json"]);
+    let directory = says(&done, "state directory", "failed");
+    assert!(directory["help"].as_str().unwrap().starts_with("chmod 700"), "{directory}");
+    assert_eq!(done.code, 1);
+    assert_eq!(world.run(&RUN).code, 1);
+}
+
+#[test]
+fn a_policy_that_does_not_load_fails() {
+    let world = World::with_policy("schema = 1\nname = \"x\"\nsurprise = true\n");
+    let done = world.run(&["doctor", "--json"]);
+    let policy = says(&done, "policy", "failed");
+    assert!(policy["help"].as_str().unwrap().contains("portcullis policy check"), "{policy}");
+    assert_eq!(done.code, 1);
+    assert_eq!(world.run(&RUN).code, 4);
+}
+
+#[test]
+fn a_workspace_that_holds_the_state_directory_fails() {
+    let world = World::new();
+    let inside = world.path("state");
+    let inside = inside.to_str().unwrap();
+    let done = world.run(&["doctor", "--json", "--state", inside]);
+    let test = says(&done, "self-test", "failed");
+    assert!(test["means"].as_str().unwrap().contains("overlap"), "{test}");
+    assert_eq!(world.run(&["run", "--state", inside, "--", "/bin/true"]).code, 1);
+}
+
+#[test]
+fn a_workspace_that_is_not_there_fails() {
+    let world = World::new();
+    let done = world.run(&["doctor", "--json", "--workspace", "/no/such/directory"]);
+    says(&done, "workspace", "failed");
+    assert_eq!(done.code, 1);
+}

@@ -1,0 +1,205 @@
+//! The log, meddled with while a gate uses it, and a clock that goes back.
+
+use std::{fs, io::Write as _};
+
+use portcullis_audit::{Chain, Draft, Kind, Prepared};
+
+use super::*;
+
+/// Does something to the log of a running gate. It must serve nothing from
+/// then on, whatever it is asked for, and the operator must be told why.
+/// Returns what the gate said.
+#[track_caller]
+fn after(deed: impl FnOnce(&World)) -> (World, String) {
+    let world = World::with_policy(POLICY);
+    world.file("a.txt", "old");
+    let mut courier = Courier::start(&world);
+    receipt(&courier.ask(courier.write("a.txt", "served")));
+    deed(&world);
+    let before = world.state().join("audit");
+    let before = aftermath::snapshot(&before);
+    let backups = aftermath::snapshot(&world.state().join("backups"));
+    let mut messages = Vec::new();
+    for request in [
+        courier.read("a.txt"),
+        courier.write("a.txt", "late"),
+        courier.write("new.txt", "late"),
+        courier.read("missing.txt"),
+        courier.read("../outside.txt"),
+    ] {
+        let answer = courier.ask(request);
+        let (kind, message) = failure(&answer);
+        assert_eq!(kind, "unavailable", "{answer}");
+        assert!(answer["error"]["data"]["receipt"].is_null(), "{answer}");
+        messages.push(message);
+    }
+    messages.dedup();
+    assert_eq!(messages.len(), 1, "{messages:?}");
+    assert_eq!(world.read("a.txt"), "served");
+    assert!(!world.path("new.txt").exists());
+    let (status, said) = courier.end();
+    assert!(!status.success(), "{status}");
+    assert!(said.contains(&messages[0]), "the operator is told: {said}");
+    assert_eq!(aftermath::snapshot(&world.state().join("audit")), before, "nothing was written");
+    assert_eq!(aftermath::snapshot(&world.state().join("backups")), backups, "nor kept");
+    (world, messages.remove(0))
+}
+
+fn segment(world: &World) -> std::path::PathBuf {
+    world.state().join("audit/seg-000000.jsonl")
+}
+
+/// A restart suffices.
+#[track_caller]
+fn goes_on(world: &World) {
+    world.write("a.txt", "after").ok();
+    aftermath::check(world);
+}
+
+#[test]
+fn an_unlinked_log_stops_a_running_gate() {
+    let (world, said) = after(|world| fs::remove_file(segment(world)).unwrap());
+    insta::assert_snapshot!(said, @"the audit log was deleted while in use; stop the gates, look at it with `portcullis audit verify` and start again");
+    goes_on(&world);
+
+    let (world, said) = after(|world| {
+        fs::rename(segment(world), world.base().join("aside")).unwrap();
+    });
+    insta::assert_snapshot!(said, @"the audit log was deleted while in use; stop the gates, look at it with `portcullis audit verify` and start again");
+    // Put back, it is as whole as it was.
+    fs::rename(world.base().join("aside"), segment(&world)).unwrap();
+    goes_on(&world);
+    assert!(world.records().iter().filter(|record| record["kind"] == "start").count() > 1);
+}
+
+#[test]
+fn a_replaced_log_stops_a_running_gate() {
+    let (world, said) = after(|world| {
+        let copy = world.base().join("copy");
+        fs::copy(segment(world), &copy).unwrap();
+        fs::rename(&copy, segment(world)).unwrap();
+    });
+    insta::assert_snapshot!(said, @"the audit log was replaced while in use; stop the gates, look at it with `portcullis audit verify` and start again");
+    goes_on(&world);
+
+    let (world, said) = after(|world| {
+        let audit = world.state().join("audit");
+        fs::rename(&audit, world.base().join("aside")).unwrap();
+        fs::create_dir(&audit).unwrap();
+    });
+    insta::assert_snapshot!(said, @"the audit log was replaced while in use; stop the gates, look at it with `portcullis audit verify` and start again");
+    fs::remove_dir(world.state().join("audit")).unwrap();
+    fs::rename(world.base().join("aside"), world.state().join("audit")).unwrap();
+    goes_on(&world);
+}
+
+#[test]
+fn a_truncated_log_stops_a_running_gate() {
+    let truncate = |world: &World, by: u64| {
+        let file = fs::OpenOptions::new().write(true).open(segment(world)).unwrap();
+        file.set_len(file.metadata().unwrap().len() - by).unwrap();
+    };
+    // In the middle of the last line, which the next start sets aside.
+    let (world, said) = after(|world| truncate(world, 100));
+    insta::assert_snapshot!(said, @"the audit log was cut short while in use; stop the gates, look at it with `portcullis audit verify` and start again");
+    world.fs(&["read", "a.txt"]).ok();
+    world.run(&["audit", "verify"]).ok();
+
+    let (_world, said) = after(|world| {
+        let length = fs::metadata(segment(world)).unwrap().len();
+        truncate(world, length);
+    });
+    insta::assert_snapshot!(said, @"the audit log was cut short while in use; stop the gates, look at it with `portcullis audit verify` and start again");
+}
+
+#[test]
+fn a_log_that_somebody_else_writes_to_stops_a_running_gate_and_the_next_start() {
+    let (world, said) = after(|world| {
+        let mut log = fs::OpenOptions::new().append(true).open(segment(world)).unwrap();
+        log.write_all(b"{\"v\":1,\"forged\":true}\n").unwrap();
+    });
+    insta::assert_snapshot!(said, @"the audit log is damaged in `seg-000000.jsonl`: the field `nonce` is missing; see `portcullis audit verify`, then `portcullis audit recover`");
+    for _ in 0..2 {
+        failed(&world.fs(&["read", "a.txt"]), "`portcullis audit recover`");
+    }
+}
+
+/// Gives a vault entry another year, in its name and in its description: the
+/// content, a JSON object, its length, its hash, and sixteen bytes of magic.
+fn postdate(entry: &std::path::Path, year: &str, other: &str) {
+    let name = entry.file_name().unwrap().to_str().unwrap();
+    let bytes = fs::read(entry).unwrap();
+    let (rest, footer) = bytes.split_at(bytes.len() - 56);
+    let length = u64::from_le_bytes(footer[..8].try_into().unwrap());
+    let (content, description) = rest.split_at(rest.len() - usize::try_from(length).unwrap());
+    let description = String::from_utf8(description.to_vec()).unwrap();
+    let id = format!("\"id\":\"{year}");
+    assert!(description.contains(&id) && name.contains(&format!(".{year}")));
+    let description = description.replacen(&id, &format!("\"id\":\"{other}"), 1);
+    let hash = portcullis_audit::Hash::of(description.as_bytes());
+    let parts = [content, description.as_bytes(), &footer[..8], hash.as_bytes(), &footer[40..]];
+    let renamed = name.replacen(&format!(".{year}"), &format!(".{other}"), 1);
+    fs::write(entry.with_file_name(renamed), parts.concat()).unwrap();
+    fs::remove_file(entry).unwrap();
+}
+
+/// The clock of the machine cannot be set here without setting it for
+/// everybody, so the log and the vault come from a future instead.
+#[test]
+fn a_clock_that_was_set_back_breaks_neither_log_nor_vault() {
+    let world = World::with_policy(POLICY);
+    world.file("a.txt", "one");
+    world.write("a.txt", "two").ok();
+    let year = &world.records()[0]["t"].as_str().unwrap()[..4].to_owned();
+    let future = "2099";
+    // The log: what a gate of that year would have appended.
+    let last = fs::read_to_string(segment(&world)).unwrap();
+    let mut chain = Chain::after(last.lines().last().unwrap().as_bytes()).unwrap();
+    let draft = Draft { op: Some("note".to_owned()), ..Draft::default() };
+    let mut lines = Vec::new();
+    let record = Prepared::new(Kind::Decision, &draft, [7; 16]).unwrap();
+    let told = chain.append(&record, "2099-01-01T00:00:00.000000Z", &mut lines);
+    fs::OpenOptions::new().append(true).open(segment(&world)).unwrap().write_all(&lines).unwrap();
+    // The vault: the one entry there is, as if kept in that year.
+    let entry = aftermath::walk(&world.state().join("backups"))
+        .into_iter()
+        .find(|path| path.is_file() && path.file_name().unwrap() != "usage")
+        .unwrap();
+    postdate(&entry, year, future);
+
+    for content in ["three", "four"] {
+        world.write("a.txt", content).ok();
+    }
+    let receipt = serde_json::json!({"seq": told.seq, "leaf": told.leaf.to_string()});
+    aftermath::receipts_are_kept(&world, &[receipt]);
+    // What is newest is so by the order of changes, not by the clock.
+    assert_eq!(world.run(&["backup", "show", "a.txt"]).ok().text(), "three");
+    world.run(&["backup", "restore", "a.txt"]).ok();
+    assert_eq!(world.read("a.txt"), "three");
+    // The verifier says so, and that the chain is whole nevertheless.
+    let verified = world.run(&["audit", "verify"]).ok();
+    assert!(verified.text().contains("warning: time-went-back: record 5 is of "), "{verified:?}");
+    assert!(verified.text().contains("whole: "), "{verified:?}");
+}
+
+#[test]
+fn the_state_directory_may_be_on_another_file_system() {
+    for other in [true, false] {
+        let world = World::with_policy(POLICY);
+        let place = if other { world.state() } else { world.root() };
+        let _disk = Disk::ext4(&place, &world.base().join("image"), 24);
+        world.file("a.txt", "old");
+        world.file("tree/b.txt", "x".repeat(300_000));
+        let mut courier = Courier::start(&world);
+        receipt(&courier.ask(courier.write("a.txt", "new")));
+        let read = courier.ask(courier.read("a.txt"));
+        assert_eq!(read["result"]["content"], "new");
+        assert!(courier.end().0.success());
+        let removed = world.fs(&["rm", "-r", "tree", "--json"]).ok().json();
+        world.run(&["backup", "restore", removed["backup"].as_str().unwrap()]).ok();
+        assert_eq!(world.read("tree/b.txt").len(), 300_000);
+        world.run(&["backup", "restore", "a.txt"]).ok();
+        assert_eq!(world.read("a.txt"), "old");
+        aftermath::check(&world);
+    }
+}

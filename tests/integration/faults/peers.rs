@@ -1,0 +1,296 @@
+//! Agents and editors that misbehave, and signals in the middle of a load,
+//! with the real processes of `portcullis run`.
+
+use std::{
+    io::{Read as _, Write as _},
+    process::Child,
+    sync::atomic::{AtomicU64, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::process::Signal;
+
+use super::*;
+use crate::{
+    courier::{self, descendants, ended, gate_of, gone, kill, peak},
+    crash::Random,
+};
+
+const HELLO: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":1,"clientCapabilities":{}}}"#;
+
+/// What the gate may have resident at most, in KiB: the longest line that may
+/// come (63 MiB for the usual policies), as often as it is held.
+const MOST: u64 = 256 << 10;
+
+fn start(world: &World, script: &str) -> Child {
+    let mut child = courier::run(world, &[], &["/usr/bin/python3", "-S", "-c", script]);
+    let hello = format!("{HELLO}\n");
+    child.stdin.as_mut().unwrap().write_all(hello.as_bytes()).unwrap();
+    child
+}
+
+/// Waits for the first line that the editor gets.
+fn first_line(child: &mut Child) -> String {
+    let mut line = Vec::new();
+    let mut byte = [0];
+    let output = child.stdout.as_mut().unwrap();
+    while output.read(&mut byte).unwrap() > 0 && byte[0] != b'\n' {
+        line.push(byte[0]);
+    }
+    String::from_utf8(line).unwrap()
+}
+
+fn pid(child: &Child) -> i32 {
+    i32::try_from(child.id()).unwrap()
+}
+
+#[test]
+fn a_gigabyte_without_a_newline_from_the_agent_is_not_kept() {
+    let world = World::with_policy(POLICY);
+    // Afterwards it says hello, so the connection is still served.
+    let script = r#"
+import json, sys
+sys.stdin.readline()
+block = b"x" * (1 << 20)
+for _ in range(1024):
+    sys.stdout.buffer.write(block)
+sys.stdout.buffer.write(b'\n{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":1}}\n')
+sys.stdout.flush()
+sys.stdin.read()
+"#;
+    let mut child = start(&world, script);
+    let gate = gate_of_started(&child);
+    let line = first_line(&mut child);
+    assert!(line.contains("protocolVersion"), "{line}");
+    let most = peak(gate);
+    assert!(most < MOST, "{most} KiB");
+    drop(child.stdin.take());
+    assert!(ended(&mut child).success());
+    aftermath::check(&world);
+    let reports = world.records().iter().filter(|r| r["result"] == "invalidInput").count();
+    assert!(reports > 0, "the line is on record");
+}
+
+#[test]
+fn a_gigabyte_without_a_newline_from_the_editor_is_not_kept() {
+    let world = World::with_policy(POLICY);
+    let script = r#"
+import sys
+for line in sys.stdin:
+    if '"initialize"' in line:
+        print('{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":1}}', flush=True)
+"#;
+    let mut child = courier::run(&world, &[], &["/usr/bin/python3", "-S", "-c", script]);
+    let gate = gate_of_started(&child);
+    let mut input = child.stdin.take().unwrap();
+    let writer = thread::spawn(move || {
+        let block = vec![b'x'; 1 << 20];
+        for _ in 0..1024 {
+            input.write_all(&block).unwrap();
+        }
+        input.write_all(format!("\n{HELLO}\n").as_bytes()).unwrap();
+        input
+    });
+    let mut line = first_line(&mut child);
+    if !line.contains("protocolVersion") {
+        // First the editor is told that its line was not one.
+        assert!(line.contains("-32"), "{line}");
+        line = first_line(&mut child);
+    }
+    assert!(line.contains("protocolVersion"), "{line}");
+    let most = peak(gate);
+    assert!(most < MOST, "{most} KiB");
+    drop(writer.join().unwrap());
+    assert!(ended(&mut child).success());
+    aftermath::check(&world);
+}
+
+/// The gate of a `run` that has just been started.
+fn gate_of_started(child: &Child) -> i32 {
+    let end = Instant::now() + courier::PATIENCE;
+    while descendants(pid(child)).len() < 4 {
+        assert!(Instant::now() < end, "it does not start");
+        thread::sleep(Duration::from_millis(5));
+    }
+    gate_of(pid(child))
+}
+
+#[test]
+fn an_editor_that_stops_reading_holds_the_agent_back_and_leaves_nothing_behind() {
+    let world = World::with_policy(POLICY);
+    // Says how much it got rid of in a file of its own HOME, and dies of a
+    // closed pipe.
+    let script = r#"
+import os, sys
+sys.stdin.readline()
+update = '{"jsonrpc":"2.0","method":"session/update","params":{"text":"' + "x" * 65000 + '"}}\n'
+sent = 0
+while True:
+    sys.stdout.write(update)
+    sent += 1
+    if sent % 16 == 0:
+        print(sent, file=sys.stderr, flush=True)
+"#;
+    let mut child = start(&world, script);
+    let gate = gate_of_started(&child);
+    let sent = std::sync::Arc::new(AtomicU64::new(0));
+    let (count, mut errors) = (std::sync::Arc::clone(&sent), child.stderr.take().unwrap());
+    let watcher = thread::spawn(move || {
+        let mut reader = std::io::BufReader::new(&mut errors);
+        let mut line = String::new();
+        while std::io::BufRead::read_line(&mut reader, &mut line).unwrap() > 0 {
+            if let Some(number) = line.trim().strip_prefix("agent: ") {
+                count.store(number.parse().unwrap_or(0), Ordering::Relaxed);
+            }
+            line.clear();
+        }
+    });
+    // Until it does not get any further.
+    let mut before = 0;
+    loop {
+        thread::sleep(Duration::from_millis(700));
+        let now = sent.load(Ordering::Relaxed);
+        if now > 0 && now == before {
+            break;
+        }
+        assert!(now < 1000, "{now} updates of 64 KiB were taken in");
+        before = now;
+    }
+    assert!(peak(gate) < MOST, "{} KiB", peak(gate));
+    let processes = descendants(pid(&child));
+    assert!(processes.len() >= 4, "{processes:?}");
+    // It dies without a word, as it would if it were killed.
+    drop((child.stdin.take(), child.stdout.take()));
+    ended(&mut child);
+    assert!(gone(&processes), "left behind: {processes:?}");
+    watcher.join().unwrap();
+    aftermath::check(&world);
+}
+
+#[test]
+fn an_agent_that_ends_takes_what_it_started_with_it() {
+    let world = World::with_policy(POLICY);
+    let script = r#"
+import os, sys, time
+sys.stdin.readline()
+for session in range(3):
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.close(0), os.close(1)
+            time.sleep(600)
+        time.sleep(600)
+print('{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":1}}', flush=True)
+sys.stdin.readline()
+sys.stdout.write('{"jsonrpc":"2.0","id":1,"resu')
+sys.stdout.flush()
+os._exit(3)
+"#;
+    let mut child = start(&world, script);
+    assert!(first_line(&mut child).contains("protocolVersion"));
+    let end = Instant::now() + courier::PATIENCE;
+    while descendants(pid(&child)).len() < 10 {
+        assert!(Instant::now() < end, "{:?}", descendants(pid(&child)));
+        thread::sleep(Duration::from_millis(5));
+    }
+    let processes = descendants(pid(&child));
+    let bye = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"session/new\",\"params\":{\"cwd\":\"/\",\"mcpServers\":[]}}\n";
+    child.stdin.as_mut().unwrap().write_all(bye.as_bytes()).unwrap();
+    assert!(first_line(&mut child).contains("\"error\""), "the editor hears that nobody answers");
+    assert_eq!(ended(&mut child).code(), Some(3));
+    assert!(gone(&processes), "left behind: {processes:?}");
+    aftermath::check(&world);
+}
+
+/// The signal came while a write to the agent was under way, and was forgotten.
+#[test]
+fn a_stop_during_a_write_to_the_agent_is_not_lost() {
+    let world = World::with_policy(POLICY);
+    // Reads nothing for a while, and then until the gate closes its input.
+    let script = r#"
+import sys, time
+print("up", file=sys.stderr, flush=True)
+time.sleep(2)
+sys.stdin.read()
+"#;
+    let mut child = courier::run(&world, &[], &["/usr/bin/python3", "-S", "-c", script]);
+    let gate = gate_of_started(&child);
+    let mut input = child.stdin.take().unwrap();
+    let notice = format!(
+        "{{\"jsonrpc\":\"2.0\",\"method\":\"x\",\"params\":{{\"x\":{:?}}}}}\n",
+        "x".repeat(200_000)
+    );
+    input.write_all(notice.as_bytes()).unwrap();
+    thread::sleep(Duration::from_millis(700));
+    kill(gate, Signal::TERM);
+    assert!(ended(&mut child).success());
+    // The editor had not hung up.
+    drop(input);
+    aftermath::check(&world);
+}
+
+/// `SIGTERM` and `SIGKILL` for broker and gate while eight writes at a time
+/// are under way.
+#[test]
+fn signals_in_the_middle_of_a_write_load_tear_nothing() {
+    let world = World::with_policy(POLICY);
+    let names: Vec<_> = (0..8).map(|number| format!("{number}.txt")).collect();
+    let mut random = Random::new(77);
+    let (mut receipts, mut acknowledged) = (Vec::new(), 0);
+    for round in 0..20_u64 {
+        let signal = if round % 2 == 0 { Signal::KILL } else { Signal::TERM };
+        let to_broker = round % 4 < 2;
+        let content = |turn: u64, name: &str| {
+            format!("{round} {turn} {name}\n{}end\n", "-".repeat(20_000 * (turn as usize % 3)))
+        };
+        let mut courier = Courier::start(&world);
+        let before: Vec<_> = names.iter().map(|name| fs::read(world.path(name)).ok()).collect();
+        // More than is ever served before the signal.
+        let mut prompts = Vec::new();
+        for turn in 0..40 {
+            let writes: Vec<_> =
+                names.iter().map(|name| courier.write(name, &content(turn, name))).collect();
+            prompts.push(courier.prompt(&writes).unwrap());
+        }
+        let broker = pid(&courier.broker);
+        let processes = [vec![broker], descendants(broker)].concat();
+        let victim = if to_broker { broker } else { courier.gate() };
+        let killer = thread::spawn({
+            let delay = Duration::from_micros(random.below(150_000));
+            move || {
+                thread::sleep(delay);
+                kill(victim, signal);
+            }
+        });
+        // What the editor heard before the stream ended.
+        let mut last = vec![None; names.len()];
+        while let Some(message) = courier.hear() {
+            let params = &message["params"];
+            let Some(number) = params["number"].as_u64() else { continue };
+            let turn = prompts.iter().position(|prompt| *prompt == number).unwrap() as u64;
+            let place = usize::try_from(params["place"].as_u64().unwrap()).unwrap();
+            if params["answer"]["error"].is_null() {
+                receipts.push(receipt(&params["answer"]));
+                last[place] = last[place].max(Some(turn));
+                acknowledged += 1;
+            }
+        }
+        killer.join().unwrap();
+        courier.wait();
+        assert!(gone(&processes), "round {round}: left behind: {processes:?}");
+
+        aftermath::check(&world);
+        for (place, name) in names.iter().enumerate() {
+            // An answer may be lost, a write never.
+            let now = fs::read(world.path(name)).ok();
+            let newest = (last[place].unwrap_or(0)..40)
+                .any(|turn| now.as_deref() == Some(content(turn, name).as_bytes()));
+            let untouched = last[place].is_none() && now == before[place];
+            assert!(newest || untouched, "round {round}, {signal:?}: {name} is torn or old");
+        }
+    }
+    println!("{acknowledged} writes were acknowledged");
+    assert!(acknowledged > 100, "only {acknowledged} writes were made");
+    aftermath::receipts_are_kept(&world, &receipts);
+}

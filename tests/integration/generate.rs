@@ -1,0 +1,127 @@
+//! Completions, manual pages and help: what a user sees of the command line,
+//! and what must not be seen.
+
+use std::{
+    collections::BTreeSet,
+    io::Write as _,
+    process::{Command, Stdio},
+};
+
+use crate::common::World;
+
+/// The words that start inner processes.
+const HIDDEN: [&str; 4] = ["demo-agent", "doctor-probe", "gate-process", "cell-stage"];
+
+const SHELLS: [&str; 5] = ["bash", "elvish", "fish", "powershell", "zsh"];
+
+/// Every visible command, as `--help` names them, depth first.
+fn commands(world: &World, words: &[String], found: &mut Vec<Vec<String>>) {
+    found.push(words.to_vec());
+    let mut args: Vec<&str> = words.iter().map(String::as_str).collect();
+    args.push("--help");
+    let help = world.run(&args).ok();
+    for word in HIDDEN {
+        assert!(!help.text().contains(word), "{args:?} shows `{word}`");
+    }
+    let listed = help.text().lines().skip_while(|line| *line != "Commands:").skip(1);
+    let names = listed
+        .take_while(|line| !line.is_empty())
+        .filter(|line| line.starts_with("  ") && !line.starts_with("   "))
+        .filter_map(|line| line.split_whitespace().next())
+        .filter(|name| *name != "help");
+    for name in names {
+        commands(world, &[words, &[name.to_owned()]].concat(), found);
+    }
+}
+
+fn all_commands(world: &World) -> Vec<Vec<String>> {
+    let mut found = Vec::new();
+    commands(world, &[], &mut found);
+    assert!(found.len() > 25, "{found:?}");
+    found
+}
+
+#[test]
+fn the_hidden_words_are_the_ones_in_use() {
+    // Else this file would look for words that nobody uses.
+    let src = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let read = |path: &str| std::fs::read_to_string(src.join(path)).unwrap();
+    let files = ["cli/demo/agent.rs", "cli/doctor/probe.rs", "cli/gate.rs", "sandbox/stage.rs"];
+    for (word, file) in HIDDEN.iter().zip(files) {
+        assert!(read(file).contains(&format!("\"{word}\"")), "`{word}` is not in {file}");
+    }
+}
+
+#[test]
+fn every_help_has_examples() {
+    let world = World::new();
+    for words in all_commands(&world) {
+        let mut args: Vec<&str> = words.iter().map(String::as_str).collect();
+        args.push("--help");
+        let help = world.run(&args).ok();
+        let example = format!("portcullis {}", words.join(" "));
+        assert!(help.text().contains("Examples:"), "{args:?}");
+        assert!(help.text().contains(example.trim_end()), "{args:?}");
+    }
+}
+
+#[test]
+fn every_command_has_a_manual_page_with_its_examples() {
+    let world = World::new();
+    let pages = world.base().join("man");
+    world.run(&["man", "-o", pages.to_str().unwrap()]).ok();
+    let written: BTreeSet<_> = std::fs::read_dir(&pages)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    let expected: BTreeSet<_> = all_commands(&world)
+        .iter()
+        .map(|words| [&["portcullis".to_owned()], words.as_slice()].concat().join("-") + ".1")
+        .collect();
+    assert_eq!(written, expected);
+    for name in &written {
+        let page = std::fs::read_to_string(pages.join(name)).unwrap();
+        assert!(page.contains(".SH NAME") && page.contains("Examples:"), "{name}");
+        for word in HIDDEN {
+            let roff = word.replace('-', "\\-");
+            assert!(!page.contains(word) && !page.contains(&roff), "{name} shows `{word}`");
+        }
+    }
+    let printed = world.run(&["man"]).ok();
+    assert_eq!(printed.text(), std::fs::read_to_string(pages.join("portcullis.1")).unwrap());
+}
+
+#[test]
+fn every_shell_completes_the_visible_commands_only() {
+    let world = World::new();
+    for shell in SHELLS {
+        let script = world.run(&["completions", shell]).ok();
+        for word in ["demo", "doctor", "restore", "allow-partial"] {
+            assert!(script.text().contains(word), "{shell} does not know `{word}`");
+        }
+        for word in HIDDEN {
+            assert!(!script.text().contains(word), "{shell} shows `{word}`");
+        }
+    }
+    assert_eq!(world.run(&["completions", "tcsh"]).code, 2);
+}
+
+#[test]
+fn bash_completes_with_the_script() {
+    let world = World::new();
+    let script = world.run(&["completions", "bash"]).ok();
+    let ask = "\nCOMP_WORDS=(portcullis do); COMP_CWORD=1; _portcullis portcullis do portcullis\n\
+        echo \"${COMPREPLY[@]}\"\n";
+    let mut bash = Command::new("bash")
+        .args(["--norc", "-s"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = bash.stdin.take().unwrap();
+    input.write_all(script.text().as_bytes()).unwrap();
+    input.write_all(ask.as_bytes()).unwrap();
+    drop(input);
+    let output = bash.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8(output.stdout).unwrap().trim(), "doctor");
+}

@@ -1,0 +1,94 @@
+//! Gates under load, in processes of their own: `tests/support/hammer.rs`.
+
+use std::{
+    collections::BTreeMap,
+    io::{BufRead as _, BufReader},
+    path::Path,
+    process::{Child, Stdio},
+    thread::{self, JoinHandle},
+};
+
+use serde_json::Value;
+
+use crate::{
+    aftermath,
+    common::{World, example},
+};
+
+/// One of them, and what it says.
+pub(crate) struct Hammer {
+    pub(crate) child: Child,
+    lines: JoinHandle<Vec<Value>>,
+    complaints: JoinHandle<String>,
+}
+
+impl Hammer {
+    /// The world must have a policy of its own.
+    pub(crate) fn start(world: &World, seed: u64, seconds: u64) -> Self {
+        let mut child = example("hammer")
+            .args([world.root(), world.state(), world.base().join("policy/policy.toml")])
+            .args([seed.to_string(), seconds.to_string()])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let mut errors = child.stderr.take().unwrap();
+        Self {
+            child,
+            // A kill leaves half a line at most.
+            lines: thread::spawn(move || {
+                output
+                    .lines()
+                    .map_while(Result::ok)
+                    .map_while(|line| serde_json::from_str(&line).ok())
+                    .collect()
+            }),
+            complaints: thread::spawn(move || {
+                let mut text = Vec::new();
+                let _ = std::io::Read::read_to_end(&mut errors, &mut text);
+                String::from_utf8_lossy(&text).into_owned()
+            }),
+        }
+    }
+
+    /// Waits for its end, and gives what it said.
+    pub(crate) fn end(mut self) -> Vec<Value> {
+        self.child.wait().unwrap();
+        let complaints = self.complaints.join().unwrap();
+        assert!(!complaints.contains("panicked"), "{complaints}");
+        self.lines.join().unwrap()
+    }
+}
+
+/// The receipts among what gates said.
+pub(crate) fn receipts(lines: &[Value]) -> Vec<Value> {
+    lines.iter().map(|line| line["receipt"].clone()).filter(Value::is_object).collect()
+}
+
+/// Every file is some writers' whole blocks. Returns how many files there are.
+#[track_caller]
+pub(crate) fn files_are_whole(root: &Path) -> usize {
+    let files: BTreeMap<_, _> =
+        aftermath::snapshot(root).into_iter().filter(|(_, what)| what != "directory").collect();
+    for (name, what) in &files {
+        let (_mode, text) = what.split_once(' ').unwrap();
+        let mut rest = text;
+        while !rest.is_empty() {
+            let block = || -> Option<&str> {
+                let (head, body) = rest.split_once('\n')?;
+                let mut words = head.strip_prefix("block ")?.split(' ');
+                let length = words.nth(2)?.parse().ok()?;
+                let (filler, body) = body.split_at_checked(length)?;
+                let body = body.strip_prefix("\nend\n")?;
+                filler.bytes().all(|byte| byte == b'-').then_some(body)
+            };
+            rest = block().unwrap_or_else(|| {
+                let start: String = rest.chars().take(60).collect();
+                panic!("`{name}` is torn at {start:?}, of {} bytes", text.len())
+            });
+        }
+    }
+    files.len()
+}

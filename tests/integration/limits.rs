@@ -1,0 +1,171 @@
+//! `[limits]`: what a session may do in all, through both doors, and what the
+//! log says of it.
+
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::{common::World, relay::Relay};
+
+const OPEN: &str = "schema = 1\n[allowedPaths]\nread = [\"**\"]\nlist = [\"**\"]\nwrite = [\"**\"]\nremove = [\"**\"]\n[[rules]]\nid = \"keys\"\neffect = \"deny\"\noperations = [\"read\", \"write\"]\npaths = [\"secret/**\"]\n";
+
+fn world(limits: &str) -> World {
+    World::with_policy(&format!("{OPEN}[limits]\n{limits}\n"))
+}
+
+fn rule(answer: &Value) -> &str {
+    answer["error"]["data"]["rule"].as_str().unwrap_or("none")
+}
+
+fn by_rule(world: &World, rule: &str) -> Vec<Value> {
+    let mut records = world.requests();
+    records.retain(|record| record["rule"] == rule && record["decision"] == "deny");
+    records
+}
+
+#[test]
+fn who_goes_too_fast_is_denied_and_may_go_on_a_moment_later() {
+    let mut relay = Relay::start(world("operationsPerSecond = 50\ndenials = 1"));
+    relay.world.file("a.txt", "text");
+    let started = Instant::now();
+    let requests: Vec<_> = (0..400).map(|_| relay.read("a.txt")).collect();
+    let answers = relay.ask(&requests);
+    let served = answers.iter().filter(|answer| answer["result"]["content"] == "text").count();
+    let seconds = usize::try_from(started.elapsed().as_secs()).unwrap() + 1;
+    assert!((50..=50 + 50 * seconds).contains(&served), "{served} in {seconds} s");
+    let denied: Vec<_> = answers.iter().filter(|answer| answer["error"].is_object()).collect();
+    assert_eq!(served + denied.len(), 400);
+    for answer in &denied {
+        assert_eq!(rule(answer), "limits.operationsPerSecond");
+        assert_eq!(answer["error"]["code"], -32001);
+    }
+    let denied = denied.len();
+    assert!(denied > 0, "the gate did not limit anything");
+    std::thread::sleep(Duration::from_millis(100));
+    let request = relay.read("a.txt");
+    assert_eq!(relay.ask_one(request)["result"]["content"], "text");
+    let world = relay.end();
+    let records = by_rule(&world, "limits.operationsPerSecond");
+    assert_eq!(records.len(), denied);
+    assert_eq!(records[0]["line"], 13, "{}", records[0]);
+}
+
+#[test]
+fn bytes_written_end_where_the_policy_says() {
+    let mut relay = Relay::start(world("bytesWritten = \"10B\""));
+    let write = |relay: &mut Relay, name: &str, text: &str| {
+        let request = relay.write(name, text);
+        relay.ask_one(request)
+    };
+    assert!(write(&mut relay, "a", "123456")["result"].is_object());
+    // A change that fails gives back what it would have taken.
+    std::fs::create_dir(relay.world.path("dir")).unwrap();
+    assert!(write(&mut relay, "dir", "1234")["error"].is_object());
+    assert_eq!(rule(&write(&mut relay, "a", "12345")), "limits.bytesWritten");
+    assert_eq!(relay.world.read("a"), "123456");
+    assert!(write(&mut relay, "b", "1234")["result"].is_object());
+    assert_eq!(rule(&write(&mut relay, "c", "1")), "limits.bytesWritten");
+    assert!(write(&mut relay, "c", "")["result"].is_object());
+    let request = relay.read("a");
+    assert_eq!(relay.ask_one(request)["result"]["content"], "123456");
+    let world = relay.end();
+    assert_eq!(by_rule(&world, "limits.bytesWritten").len(), 2);
+    let stored: u64 = world
+        .requests()
+        .iter()
+        .filter(|r| r["kind"] == "intent")
+        .filter_map(|r| r["bytes"].as_u64())
+        .sum();
+    assert_eq!(stored, 10);
+}
+
+#[test]
+fn a_removed_tree_counts_every_file() {
+    let world = world("filesRemoved = 3");
+    for name in ["t/1", "t/2", "t/deep/3", "u/1", "u/2", "u/3"] {
+        world.file(name, "x");
+    }
+    std::os::unix::fs::symlink("1", world.path("t/link")).unwrap();
+    world.fs(&["rm", "-r", "t"]).denied("limits.filesRemoved");
+    assert_eq!(world.last()["rule"], "limits.filesRemoved");
+    assert_eq!(world.read("t/deep/3"), "x");
+    world.fs(&["rm", "-r", "u"]).ok();
+    assert!(!world.path("u").exists());
+    let none = self::world("filesRemoved = 0");
+    none.file("a", "a");
+    none.file("b", "b");
+    none.fs(&["rm", "a"]).denied("limits.filesRemoved");
+    none.fs(&["mv", "a", "b"]).denied("limits.filesRemoved");
+    none.fs(&["mv", "a", "c"]).ok();
+    none.fs(&["mkdir", "empty"]).ok();
+    none.fs(&["rm", "empty"]).ok();
+    assert_eq!((none.read("b"), none.read("c")), ("b".to_owned(), "a".to_owned()));
+}
+
+#[test]
+fn the_operator_can_undo_whatever_the_limits_are() {
+    let mut world = world("denials = 9");
+    world.file("t/1", "old");
+    world.fs(&["rm", "-r", "t"]).ok();
+    let intent = world.requests().into_iter().find(|r| r["kind"] == "intent").unwrap();
+    let backup = intent["backup"].as_str().unwrap().to_owned();
+    world.set_policy(&format!("{OPEN}[limits]\nbytesWritten = \"0B\"\nfilesRemoved = 0\n"));
+    world.write("new", "x").denied("limits.bytesWritten");
+    world.run(&["backup", "restore", &backup]).ok();
+    assert_eq!(world.read("t/1"), "old");
+}
+
+#[test]
+fn too_many_denials_close_the_session_for_good() {
+    let mut relay = Relay::start(world("denials = 3"));
+    relay.world.file("a.txt", "text");
+    relay.world.file("secret/key", "SECRET");
+    let read = |relay: &mut Relay, name: &str| {
+        let request = relay.read(name);
+        relay.ask_one(request)
+    };
+    // What is missing or malformed is no denial.
+    for _ in 0..5 {
+        assert_eq!(read(&mut relay, "missing")["error"]["code"], -32002);
+        assert_eq!(read(&mut relay, "a\0")["error"]["code"], -32602);
+    }
+    assert_eq!(rule(&read(&mut relay, "secret/key")), "keys");
+    assert_eq!(rule(&read(&mut relay, "../outside")), "workspace.outside");
+    assert_eq!(read(&mut relay, "a.txt")["result"]["content"], "text");
+    assert_eq!(rule(&read(&mut relay, "secret/none")), "keys");
+    // Now it is closed: for what was allowed, denied, missing, outside.
+    for name in ["a.txt", "secret/key", "missing", "../outside"] {
+        let answer = read(&mut relay, name);
+        assert_eq!(rule(&answer), "limits.denials", "{name}: {answer}");
+        assert!(answer["error"]["data"]["receipt"]["seq"].is_u64(), "{answer}");
+        let request = relay.write(name, "PWNED");
+        assert_eq!(rule(&relay.ask_one(request)), "limits.denials", "{name}");
+    }
+    assert_eq!(relay.world.read("a.txt"), "text");
+    // Another session, which only the editor can begin, is served.
+    let other = relay.open_session("s2");
+    assert_eq!(relay.ask_one(other)["result"]["content"], "text");
+    let world = relay.end();
+    assert_eq!(by_rule(&world, "limits.denials").len(), 8);
+    let closed: Vec<_> =
+        world.requests().into_iter().filter(|r| r["facts"]["sessionClosed"] == true).collect();
+    assert_eq!(closed.len(), 1, "{closed:?}");
+    assert_eq!(closed[0]["path"], "secret/none");
+}
+
+#[test]
+fn the_stricter_limit_of_two_policies_holds() {
+    let mut world = world("filesRemoved = 5\nbytesWritten = \"1B\"");
+    let parent = format!("{OPEN}[limits]\nfilesRemoved = 0\nbytesWritten = \"1MiB\"\n");
+    std::fs::write(world.base().join("policy/parent.toml"), parent).unwrap();
+    world.set_policy("schema = 1\nextends = [\"parent.toml\"]\n[limits]\nfilesRemoved = 5\nbytesWritten = \"1B\"\n");
+    world.file("a", "a");
+    world.fs(&["rm", "a"]).denied("limits.filesRemoved");
+    let record = world.last();
+    assert!(record["policy"].as_str().unwrap().ends_with("parent.toml"), "{record}");
+    world.write("b", "12").denied("limits.bytesWritten");
+    let record = world.last();
+    assert!(record["policy"].as_str().unwrap().ends_with("policy.toml"), "{record}");
+    let explained = world.run(&["policy", "explain", "remove", "a"]).ok();
+    assert!(explained.text().contains("limits"), "{}", explained.text());
+}

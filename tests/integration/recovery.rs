@@ -1,0 +1,160 @@
+//! What the next start does about remains that a random kill hardly ever
+//! leaves: an intent without outcome is written, and the workspace made as the
+//! gate that died would have left it. Each is a bug that was.
+
+use std::{
+    fs,
+    os::fd::AsFd as _,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use cap_std::fs::Dir;
+use portcullis::{backup::fingerprint, ledger::Ledger};
+use portcullis_audit::{Draft, Hash};
+
+use crate::{aftermath, common::World, crash::POLICY};
+
+const TEMP: &str = ".portcullis-00000000000000000000000000000001.tmp";
+const CONDEMNED: &str = ".portcullis-fffffffffffffffffffffffffffffffe.tmp";
+
+/// A gate that admits an intent and dies.
+fn died_after(world: &World, op: &str, path: &str, before: Option<Hash>, after: Option<Hash>) {
+    let state = Dir::from_std_file(fs::File::open(world.state()).unwrap());
+    let ledger = Ledger::open(&state).unwrap();
+    let draft = Draft {
+        op: Some(op.to_owned()),
+        path: Some(path.to_owned()),
+        decision: Some("allow".to_owned()),
+        temp: Some(TEMP.to_owned()),
+        before,
+        after,
+        ..Draft::default()
+    };
+    assert!(ledger.admit(draft).unwrap().into_receipt().durable);
+}
+
+fn world() -> World {
+    let world = World::with_policy(POLICY);
+    world.fs(&["ls"]).ok();
+    world
+}
+
+/// How the next start settled it.
+fn settled(world: &World) -> String {
+    world.fs(&["ls"]).ok();
+    world.run(&["audit", "verify"]).ok();
+    assert_eq!(aftermath::leftovers(world), Vec::<PathBuf>::new());
+    let records = world.records();
+    let recovered = records.iter().rfind(|record| record["kind"] == "recovered").unwrap();
+    recovered["result"].as_str().unwrap().to_owned()
+}
+
+fn names(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).unwrap();
+    let mut names: Vec<_> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// A gate died while it wrote its copy, and the same write was made again
+/// through another gate before anybody looked: the half copy went to the place
+/// of the whole file.
+#[test]
+fn a_half_copy_never_takes_the_place_of_the_same_write_made_again() {
+    let new = "new\n".repeat(1000);
+    for before in [None, Some(Hash::of(b"old"))] {
+        for half in ["", &new[..1500], &new] {
+            let world = world();
+            died_after(&world, "write", "a.txt", before, Some(Hash::of(new.as_bytes())));
+            world.file(TEMP, half);
+            world.file("a.txt", &new);
+            assert_eq!(settled(&world), "committed");
+            assert_eq!(world.read("a.txt"), new);
+            assert_eq!(names(&world.root()), ["a.txt"]);
+        }
+    }
+}
+
+/// What another process had put there a moment before the exchange still goes
+/// back to its place.
+#[test]
+fn what_an_exchange_brought_out_goes_back() {
+    let world = world();
+    died_after(&world, "write", "a.txt", Some(Hash::of(b"old")), Some(Hash::of(b"new")));
+    world.file(TEMP, "of another process");
+    world.file("a.txt", "new");
+    assert_eq!(settled(&world), "superseded");
+    assert_eq!(world.read("a.txt"), "of another process");
+}
+
+/// The same for a tree: the half restored one took the place of the whole one.
+#[test]
+fn a_half_restored_tree_never_takes_the_place_of_a_whole_one() {
+    for before in [None, Some(Hash::of(b"a tree"))] {
+        let world = world();
+        world.file("tree/a.txt", "a");
+        world.file("tree/b.txt", "b");
+        let whole = fingerprint(fs::File::open(world.path("tree")).unwrap().as_fd()).unwrap();
+        died_after(&world, "restore", "tree", before, Some(whole));
+        world.file(&format!("{TEMP}/a.txt"), "a");
+        assert_eq!(settled(&world), "committed");
+        assert_eq!(names(&world.path("tree")), ["a.txt", "b.txt"]);
+        // It may have been there before the restore: then it is not deleted.
+        let others = names(&world.root()).into_iter().filter(|name| name != "tree");
+        assert_eq!(others.count(), usize::from(before.is_some()));
+    }
+}
+
+/// Names that a gate gave while it removed a tree were in the way of the next
+/// one with the same process id, as in a container, and it never started.
+#[test]
+fn a_removal_that_died_is_finished_under_the_same_process_id() {
+    let world = world();
+    died_after(&world, "remove", "tree", Some(Hash::of(b"a tree")), None);
+    for number in 1..4 {
+        for descriptor in 3..64 {
+            world.file(&format!("{CONDEMNED}/1-{number}-{descriptor}/x/file"), "x");
+        }
+    }
+    let gate = world.command(&["fs", "ls"]);
+    let mut command = Command::new("unshare");
+    command
+        .args(["--pid", "--fork", "--mount-proc"])
+        .arg(gate.get_program())
+        .args(gate.get_args())
+        .env_clear()
+        .envs(gate.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(settled(&world), "committed");
+    assert_eq!(names(&world.root()), Vec::<String>::new());
+}
+
+/// Copies that gates were making when they died stayed for ever.
+#[test]
+fn what_dead_gates_were_writing_in_the_state_directory_goes() {
+    let world = world();
+    let quarantine = world.state().join("audit/quarantine");
+    fs::create_dir(&quarantine).unwrap();
+    fs::write(quarantine.join("incoming-0123"), "half").unwrap();
+    let kept = names(&world.state().join("policies"));
+    fs::write(world.state().join(format!("policies/{}.12.tmp", kept[0])), "half").unwrap();
+    fs::write(world.state().join("backups/tmp/0123"), "half").unwrap();
+    world.fs(&["ls"]).ok();
+    assert_eq!(aftermath::leftovers(&world), Vec::<PathBuf>::new());
+    assert_eq!(names(&world.state().join("policies")), kept);
+}
+
+/// An intent that cannot be settled is no reason to serve without it.
+#[test]
+fn a_gate_that_cannot_settle_does_not_start() {
+    let world = world();
+    died_after(&world, "write", "../a.txt", None, None);
+    for _ in 0..2 {
+        let done = world.fs(&["ls"]);
+        assert_eq!(done.code, 1, "{done:?}");
+        assert!(done.stderr.contains("cannot recover: the intent"), "{done:?}");
+    }
+}

@@ -1,0 +1,136 @@
+//! A long-lived `portcullis run` with a confined gate and, in its cell, an
+//! agent that says what the test tells it: thousands of requests a second
+//! through the front door.
+
+use std::{
+    io::{BufRead as _, BufReader, Write as _},
+    process::{Child, ChildStdin, ChildStdout, Stdio},
+};
+
+use serde_json::{Value, json};
+
+use crate::{
+    acp_rig::{notification, request},
+    common::World,
+};
+
+pub(crate) struct Relay {
+    pub(crate) world: World,
+    gate: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+    root: String,
+    next: u64,
+}
+
+impl Relay {
+    /// A gate over the world's workspace, with a session.
+    pub(crate) fn start(world: World) -> Self {
+        let scripts = world.base().join("agent");
+        std::fs::create_dir(&scripts).unwrap();
+        let script = scripts.join("relay.py");
+        std::fs::write(&script, include_str!("relay.py")).unwrap();
+        let mut gate = world
+            .command(&["run", "--source", "disk", "--agent", "relay", "--agent-read"])
+            .arg(&scripts)
+            .args(["--", "/usr/bin/python3"])
+            .arg(&script)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let root = world.root().canonicalize().unwrap().to_str().unwrap().to_owned();
+        let input = gate.stdin.take();
+        let output = BufReader::new(gate.stdout.take().unwrap());
+        let mut relay = Self { world, gate, input, output, root, next: 10 };
+        relay.send(&request(0, "initialize", json!({"protocolVersion": 1})));
+        assert_eq!(relay.hear()["result"]["protocolVersion"], 1);
+        relay.new_session(1, "s1");
+        relay
+    }
+
+    fn new_session(&mut self, id: u64, name: &str) {
+        let params = json!({"cwd": self.root, "mcpServers": [], "_meta": {"name": name}});
+        self.send(&request(id, "session/new", params));
+        assert_eq!(self.hear()["result"]["sessionId"], name);
+    }
+
+    /// Opens another session, and gives a request of it to read `a.txt`.
+    pub(crate) fn open_session(&mut self, name: &str) -> Value {
+        self.next += 1;
+        self.new_session(self.next, name);
+        let path = format!("{}/a.txt", self.root);
+        self.request("fs/read_text_file", json!({"sessionId": name, "path": path}))
+    }
+
+    /// A request to read; the root is always called by its first name.
+    pub(crate) fn read(&mut self, name: &str) -> Value {
+        let path = format!("{}/{name}", self.root);
+        self.request("fs/read_text_file", json!({"sessionId": "s1", "path": path}))
+    }
+
+    /// A request to write.
+    pub(crate) fn write(&mut self, name: &str, content: &str) -> Value {
+        let path = format!("{}/{name}", self.root);
+        let params = json!({"sessionId": "s1", "path": path, "content": content});
+        self.request("fs/write_text_file", params)
+    }
+
+    fn request(&mut self, method: &str, params: Value) -> Value {
+        self.next += 1;
+        request(self.next, method, params)
+    }
+
+    /// Has the agent say the requests, and gives the answers in their order.
+    pub(crate) fn ask(&mut self, requests: &[Value]) -> Vec<Value> {
+        let lines: Vec<_> = requests.iter().map(ToString::to_string).collect();
+        self.send(&notification("test/say", json!({ "lines": lines })));
+        let answers = self.hear()["params"]["value"].take();
+        let mut answers = parsed(&answers);
+        answers.sort_by_key(|answer| answer["id"].as_u64());
+        let ids = |list: &[Value]| list.iter().map(|one| one["id"].clone()).collect::<Vec<_>>();
+        assert_eq!(ids(&answers), ids(requests), "each request is answered once");
+        answers
+    }
+
+    /// Has the agent say one.
+    pub(crate) fn ask_one(&mut self, request: Value) -> Value {
+        self.ask(&[request]).remove(0)
+    }
+
+    /// Has the agent say the requests one after the other; gives how many
+    /// nanoseconds each answer took, and the answers.
+    pub(crate) fn time(&mut self, requests: &[Value]) -> (Vec<u64>, Vec<Value>) {
+        let lines: Vec<_> = requests.iter().map(ToString::to_string).collect();
+        self.send(&notification("test/time", json!({ "lines": lines })));
+        let value = self.hear()["params"]["value"].take();
+        let times = serde_json::from_value(value["times"].clone()).unwrap();
+        (times, parsed(&value["answers"]))
+    }
+
+    /// Hangs up, as an editor does; the gate ends in order and its log
+    /// verifies.
+    pub(crate) fn end(mut self) -> World {
+        self.input = None;
+        let status = self.gate.wait().unwrap();
+        assert!(status.success(), "{status}");
+        self.world.run(&["audit", "verify"]).ok();
+        self.world
+    }
+
+    fn send(&mut self, message: &Value) {
+        let line = format!("{message}\n");
+        self.input.as_mut().unwrap().write_all(line.as_bytes()).unwrap();
+    }
+
+    fn hear(&mut self) -> Value {
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))
+    }
+}
+
+fn parsed(lines: &Value) -> Vec<Value> {
+    let lines: Vec<String> = serde_json::from_value(lines.clone()).unwrap();
+    lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect()
+}

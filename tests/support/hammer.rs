@@ -1,0 +1,181 @@
+//! `hammer WORKSPACE STATE POLICY SEED SECONDS`: a gate whose two threads
+//! read, write, append, edit, remove and rename on a handful of paths, and
+//! say on stdout what each request gave, one JSON object a line. Tests start
+//! many of these on one workspace, and break things under them.
+//!
+//! A file's content is one or more blocks, so that a torn one is told.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::disallowed_methods,
+    reason = "part of the tests: it says what went wrong by panicking"
+)]
+
+use std::{
+    collections::BTreeMap,
+    io::Write as _,
+    path::Path,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use cap_std::fs::Dir;
+use portcullis::{
+    backup::Vault,
+    gateway::{ErrorKind, Gateway, Output},
+    ledger::Ledger,
+    model::{Door, Encoding, LineRange, Operation, Session, WorkspacePath},
+    ops::Source,
+    policy::{PolicySource, compile},
+    workspace::Workspace,
+};
+use serde_json::json;
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [workspace, state, policy, seed, seconds] = arguments.as_slice() else {
+        panic!("usage: hammer WORKSPACE STATE POLICY SEED SECONDS")
+    };
+    let policy = std::fs::read_to_string(policy).unwrap();
+    let policy = Arc::new(compile(&PolicySource::from_text("policy.toml", &policy)).unwrap());
+    let state = Dir::from_std_file(std::fs::File::open(state).unwrap());
+    let gateway = Gateway::open(
+        Workspace::open(Path::new(workspace)).unwrap(),
+        Arc::clone(&policy),
+        Ledger::open(&state).unwrap(),
+        Vault::open(&state, *policy.backups()).unwrap(),
+    )
+    .unwrap();
+    let seed: u64 = seed.parse().unwrap();
+    let session = Session {
+        id: format!("{seed:032x}"),
+        agent: "hammer".parse().unwrap(),
+        user: "tester".to_owned(),
+        door: Door::Cli,
+    };
+    gateway.start(&session, BTreeMap::new()).unwrap();
+    let end = Instant::now() + Duration::from_secs(seconds.parse().unwrap());
+    thread::scope(|scope| {
+        for number in 1..=2 {
+            let (gateway, session) = (&gateway, &session);
+            let random = Random((seed + number) << 20 | 1);
+            scope.spawn(move || {
+                let mut hammer =
+                    Hammer { gateway, session, random, writer: seed * 10 + number, round: 0 };
+                while Instant::now() < end && hammer.hit() {}
+            });
+        }
+    });
+    let stopped = gateway.stop(&session).is_ok();
+    tell(&json!({ "stopped": stopped }));
+}
+
+fn tell(line: &serde_json::Value) {
+    // In one write, so that what a kill cuts short is the last line only.
+    let _ = std::io::stdout().write_all(format!("{line}\n").as_bytes());
+}
+
+struct Hammer<'a> {
+    gateway: &'a Gateway,
+    session: &'a Session,
+    random: Random,
+    writer: u64,
+    round: u64,
+}
+
+impl Hammer<'_> {
+    /// One request. False when the gate serves nothing any more.
+    fn hit(&mut self) -> bool {
+        self.round += 1;
+        let operation = self.operation();
+        let said = match self.gateway.handle(self.session, &operation, Source::Disk) {
+            Ok(reply) => {
+                if let Output::Content(content) = &reply.output {
+                    let text = String::from_utf8(content.bytes.clone()).unwrap();
+                    assert!(whole(&text), "a torn read of {}", operation.path());
+                }
+                json!({ "ok": operation.kind().as_str(), "receipt": reply.receipt })
+            }
+            Err(error) => json!({
+                "error": error.kind().as_str(),
+                "op": operation.kind().as_str(),
+                "message": error.to_string(),
+                "receipt": error.receipt(),
+                "unavailable": error.kind() == ErrorKind::Unavailable,
+            }),
+        };
+        tell(&said);
+        said.get("unavailable") != Some(&true.into())
+    }
+
+    fn operation(&mut self) -> Operation {
+        let path = self.path();
+        let block = self.block();
+        match self.random.below(100) {
+            0..25 => {
+                Operation::Read { path, range: LineRange::default(), encoding: Encoding::Text }
+            }
+            25..50 => Operation::Write { path, content: block.into_bytes() },
+            50..58 => Operation::Append { path, content: block.into_bytes() },
+            // Appends as well, if there is but one block.
+            58..65 => Operation::Edit { path, old: "end\n".into(), new: format!("end\n{block}") },
+            65..76 => Operation::Remove { path, recursive: false },
+            76..88 => Operation::Rename { from: path, to: self.path() },
+            88..92 => Operation::Mkdir { path: self.directory(), recursive: true },
+            92..95 => Operation::Remove { path: self.directory(), recursive: true },
+            95..98 => Operation::Rename { from: self.directory(), to: self.directory() },
+            _ => Operation::List { path: self.directory() },
+        }
+    }
+
+    fn directory(&mut self) -> WorkspacePath {
+        WorkspacePath::parse(&format!("d{}", self.random.below(3))).unwrap()
+    }
+
+    fn path(&mut self) -> WorkspacePath {
+        let (directory, file) = (self.random.below(4), self.random.below(5));
+        let text =
+            if directory == 3 { format!("f{file}") } else { format!("d{directory}/f{file}") };
+        WorkspacePath::parse(&text).unwrap()
+    }
+
+    fn block(&mut self) -> String {
+        let length = match self.random.below(10) {
+            0 => 100_000,
+            1..4 => 5_000,
+            _ => 100,
+        };
+        let filler = "-".repeat(length);
+        format!("block {} {} {length}\n{filler}\nend\n", self.writer, self.round)
+    }
+}
+
+/// Whether a text is whole blocks and nothing else.
+fn whole(mut text: &str) -> bool {
+    while !text.is_empty() {
+        let Some((head, rest)) = text.split_once('\n') else { return false };
+        let length = head.rsplit(' ').next().and_then(|length| length.parse().ok());
+        let Some((filler, rest)) = length.and_then(|length| rest.split_at_checked(length)) else {
+            return false;
+        };
+        let Some(rest) = rest.strip_prefix("\nend\n") else { return false };
+        if !head.starts_with("block ") || filler.bytes().any(|byte| byte != b'-') {
+            return false;
+        }
+        text = rest;
+    }
+    true
+}
+
+/// A small generator (xorshift64).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % bound
+    }
+}
