@@ -117,7 +117,8 @@ fn step(random: &mut Random, before: &Snapshot, kept: &Kept, round: u64, big: &s
     let text = |name: &str| before[name].split_once(' ').unwrap().1.to_owned();
     let args: Vec<&str> = match random.below(12) {
         0 | 1 => {
-            input = format!("written in {round}\n{}", if round.is_multiple_of(2) { big } else { "" });
+            input =
+                format!("written in {round}\n{}", if round.is_multiple_of(2) { big } else { "" });
             after.insert("target.txt".into(), format!("640 {input}"));
             vec!["fs", "write", "target.txt"]
         }
