@@ -58,7 +58,7 @@ impl Resolution {
     }
 }
 
-/// Whether a change that failed left nothing behind: neither what it prepared
+/// Whether a change that failed left nothing behind, durably: neither what it prepared
 /// nor, unless another process was in the way or had to do it, a part of
 /// itself. What cannot be looked at may be there.
 pub fn is_undone(workspace: &Workspace, remains: &Remains, error: &Error) -> bool {
@@ -67,6 +67,8 @@ pub fn is_undone(workspace: &Workspace, remains: &Remains, error: &Error) -> boo
             Err(workspace::Error::NotFound | workspace::Error::NotADirectory) => return Ok(true),
             parent => parent?,
         };
+        // What was undone must stay so when the power fails after its outcome.
+        parent.sync()?;
         for name in remains.temp.iter().flat_map(|temp| [temp.clone(), temp.condemned()]) {
             match parent.stat(name.as_str()) {
                 Err(workspace::Error::NotFound) => {}
@@ -74,17 +76,22 @@ pub fn is_undone(workspace: &Workspace, remains: &Remains, error: &Error) -> boo
                 Ok(_) => return Ok(false),
             }
         }
+        let to = match &remains.to {
+            None => None,
+            Some(to) => match workspace.open_parent(to) {
+                Err(workspace::Error::NotFound | workspace::Error::NotADirectory) => None,
+                to => Some(to?),
+            },
+        };
+        to.as_ref().map_or(Ok(()), Parent::sync)?;
         if matches!(error, Error::Conflict | Error::Editor(_)) {
             return Ok(true);
         }
         let here = hash_of(&parent, parent.name())?;
-        let Some(to) = &remains.to else { return Ok(here == remains.before) };
-        match workspace.open_parent(to) {
-            Err(workspace::Error::NotFound) => Ok(here.is_some()),
-            to => {
-                let to = to?;
-                Ok(here.is_some() && hash_of(&to, to.name())? == remains.before)
-            }
+        match to {
+            Some(to) => Ok(here.is_some() && hash_of(&to, to.name())? == remains.before),
+            None if remains.to.is_some() => Ok(here.is_some()),
+            None => Ok(here == remains.before),
         }
     };
     look().unwrap_or(false)
