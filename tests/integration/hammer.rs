@@ -5,6 +5,10 @@ use std::{
     io::{BufRead as _, BufReader},
     path::Path,
     process::{Child, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     thread::{self, JoinHandle},
 };
 
@@ -18,6 +22,7 @@ use crate::{
 /// One of them, and what it says.
 pub(crate) struct Hammer {
     pub(crate) child: Child,
+    heard: Arc<AtomicUsize>,
     lines: JoinHandle<Vec<Value>>,
     complaints: JoinHandle<String>,
 }
@@ -35,14 +40,20 @@ impl Hammer {
             .unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
         let mut errors = child.stderr.take().unwrap();
+        let heard = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&heard);
         Self {
             child,
+            heard,
             // A kill leaves half a line at most.
             lines: thread::spawn(move || {
                 output
                     .lines()
                     .map_while(Result::ok)
                     .map_while(|line| serde_json::from_str(&line).ok())
+                    .inspect(|_: &Value| {
+                        count.fetch_add(1, Ordering::Relaxed);
+                    })
                     .collect()
             }),
             complaints: thread::spawn(move || {
@@ -51,6 +62,11 @@ impl Hammer {
                 String::from_utf8_lossy(&text).into_owned()
             }),
         }
+    }
+
+    /// How many lines it has said so far.
+    pub(crate) fn heard(&self) -> usize {
+        self.heard.load(Ordering::Relaxed)
     }
 
     /// Waits for its end, and gives what it said.
