@@ -255,6 +255,11 @@ impl<'a> Turn<'a> {
                 }
                 record::fail(&mut outcome, &rendered);
                 gate.ledger.complete(&receipt, outcome)?;
+                // Copies of changes that fail must not push good ones out. What
+                // an editor did with a change that it failed, nobody knows.
+                if draft.source.is_none() {
+                    discard(&gate.vault, saved);
+                }
                 Err(Failure::Answered(rendered.with_receipt(receipt)))
             }
         }
@@ -314,8 +319,7 @@ fn keep(vault: &Vault, saved: Vec<Saved>) {
     }
 }
 
-/// Lets go of what was kept for a change that was never begun. After its
-/// intent a copy stays whatever happens: nobody can be sure then.
+/// Lets go of what was kept for a change that was not made.
 fn discard(vault: &Vault, saved: Vec<Saved>) {
     for one in saved {
         if let Err(error) = vault.discard(one) {

@@ -415,7 +415,10 @@ fn no_operation_leaves_the_workspace_while_a_directory_becomes_a_link() {
 
 #[test]
 fn a_file_that_another_process_rewrites_is_never_lost() {
-    let world = World::new();
+    let world = World::with_policy(
+        "schema = 1\nname = \"patient\"\nextends = [\"default\"]\n\
+         [backups]\nkeep = { versions = 100000, days = 30, size = \"1GiB\" }\n",
+    );
     world.file("k", "INSIDE 0");
     let (temp, target) = (world.path("other.tmp"), world.path("k"));
     let mut relay = Relay::start(world);
