@@ -131,7 +131,6 @@ impl Bare {
         fstat(&now)?;
         fstat(&dir)?;
         drop(now);
-        fstat(&new)?;
         renameat_with(&dir, &temp, &dir, name, RenameFlags::EXCHANGE)?;
         let out = beneath(&dir, &temp, OFlags::PATH | OFlags::NOFOLLOW)?;
         fstat(&out)?;
@@ -141,6 +140,9 @@ impl Bare {
         let mut buffer = [0; CONTENT + 1];
         pread(&out, &mut buffer[..], 0)?;
         pread(&out, &mut buffer[..], CONTENT as u64)?;
+        drop(out);
+        let out = beneath(&dir, &temp, OFlags::PATH | OFlags::NOFOLLOW)?;
+        fstat(&out)?;
         drop(out);
         unlinkat(&dir, &temp, AtFlags::empty())?;
         drop(again);
