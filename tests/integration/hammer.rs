@@ -2,17 +2,21 @@
 
 use std::{
     collections::BTreeMap,
+    fs,
     io::{BufRead as _, BufReader},
     path::Path,
     process::{Child, Stdio},
     thread::{self, JoinHandle},
+    time::{Duration, Instant},
 };
 
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::{
     aftermath,
     common::{World, example},
+    courier,
 };
 
 /// One of them, and what it says.
@@ -51,6 +55,27 @@ impl Hammer {
                 String::from_utf8_lossy(&text).into_owned()
             }),
         }
+    }
+
+    /// Stops it between two system calls, whatever it is doing.
+    pub(crate) fn pause(&self) {
+        let pid = i32::try_from(self.child.id()).unwrap();
+        courier::kill(pid, Signal::STOP);
+        let end = Instant::now() + courier::PATIENCE;
+        let stopped = |task: fs::DirEntry| {
+            // Gone since it was listed, it does not run either.
+            let status = fs::read_to_string(task.path().join("status")).unwrap_or_default();
+            status.is_empty() || status.contains("State:\tT") || status.contains("State:\tZ")
+        };
+        let tasks = || fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+        while !tasks().all(|task| stopped(task.unwrap())) {
+            assert!(Instant::now() < end, "it does not stop");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    pub(crate) fn resume(&self) {
+        courier::kill(i32::try_from(self.child.id()).unwrap(), Signal::CONT);
     }
 
     /// Waits for its end, and gives what it said.
