@@ -38,6 +38,14 @@ impl Disk {
         Self { place: place.to_owned(), device: None }
     }
 
+    /// A directory of another disk, at one more place.
+    #[track_caller]
+    pub(crate) fn bound(from: &Path, place: &Path) -> Self {
+        fs::create_dir_all(place).unwrap();
+        run(Command::new("mount").arg("--bind").args([from, place]));
+        Self { place: place.to_owned(), device: None }
+    }
+
     /// A journaled ext4 of so many megabytes on a loop device.
     #[track_caller]
     pub(crate) fn ext4(place: &Path, image: &Path, megabytes: u64) -> Self {
@@ -114,6 +122,10 @@ impl Disk {
 
     /// Cuts it off, as a pulled cable or a lost power supply does: from now on
     /// every use of it is an I/O error, and what was not synced is lost.
+    ///
+    /// A sync that is under way meanwhile may succeed and be lost all the same,
+    /// which no power failure does: its caller would not live to hear of it. So
+    /// whoever relies on what was synced must be paused before.
     pub(crate) fn cut_off(&self) {
         // EXT4_IOC_SHUTDOWN with EXT4_GOING_FLAGS_NOLOGFLUSH (fs/ext4/ext4.h).
         let shutdown = "import fcntl, os, struct, sys\n\

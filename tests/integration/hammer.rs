@@ -2,27 +2,26 @@
 
 use std::{
     collections::BTreeMap,
+    fs,
     io::{BufRead as _, BufReader},
     path::Path,
     process::{Child, Stdio},
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
     thread::{self, JoinHandle},
+    time::{Duration, Instant},
 };
 
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::{
     aftermath,
     common::{World, example},
+    courier,
 };
 
 /// One of them, and what it says.
 pub(crate) struct Hammer {
     pub(crate) child: Child,
-    heard: Arc<AtomicUsize>,
     lines: JoinHandle<Vec<Value>>,
     complaints: JoinHandle<String>,
 }
@@ -40,20 +39,14 @@ impl Hammer {
             .unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
         let mut errors = child.stderr.take().unwrap();
-        let heard = Arc::new(AtomicUsize::new(0));
-        let count = Arc::clone(&heard);
         Self {
             child,
-            heard,
             // A kill leaves half a line at most.
             lines: thread::spawn(move || {
                 output
                     .lines()
                     .map_while(Result::ok)
                     .map_while(|line| serde_json::from_str(&line).ok())
-                    .inspect(|_: &Value| {
-                        count.fetch_add(1, Ordering::Relaxed);
-                    })
                     .collect()
             }),
             complaints: thread::spawn(move || {
@@ -64,9 +57,25 @@ impl Hammer {
         }
     }
 
-    /// How many lines it has said so far.
-    pub(crate) fn heard(&self) -> usize {
-        self.heard.load(Ordering::Relaxed)
+    /// Stops it between two system calls, whatever it is doing.
+    pub(crate) fn pause(&self) {
+        let pid = i32::try_from(self.child.id()).unwrap();
+        courier::kill(pid, Signal::STOP);
+        let end = Instant::now() + courier::PATIENCE;
+        let stopped = |task: fs::DirEntry| {
+            // Gone since it was listed, it does not run either.
+            let status = fs::read_to_string(task.path().join("status")).unwrap_or_default();
+            status.is_empty() || status.contains("State:\tT") || status.contains("State:\tZ")
+        };
+        let tasks = || fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+        while !tasks().all(|task| stopped(task.unwrap())) {
+            assert!(Instant::now() < end, "it does not stop");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    pub(crate) fn resume(&self) {
+        courier::kill(i32::try_from(self.child.id()).unwrap(), Signal::CONT);
     }
 
     /// Waits for its end, and gives what it said.
