@@ -24,6 +24,7 @@ mod ledger;
 mod limits;
 mod links;
 mod model;
+mod oracle;
 mod policy;
 mod races;
 mod relay;
