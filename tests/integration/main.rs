@@ -12,6 +12,7 @@
 mod acp;
 mod acp_client;
 mod acp_rig;
+mod attacks;
 mod audit;
 mod backup;
 mod common;

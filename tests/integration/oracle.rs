@@ -204,7 +204,7 @@ fn no_operation_takes_another_time_for_what_is_there() {
     ];
     let measure = |one: &Operation, other: &Operation| {
         let mut pair = Pair { one: Vec::new(), other: Vec::new() };
-        let mut try_once = |operation: &Operation, times: &mut Vec<u64>| {
+        let try_once = |operation: &Operation, times: &mut Vec<u64>| {
             let started = Instant::now();
             let answer = gateway.handle(&session, operation, Source::Disk);
             times.push(u64::try_from(started.elapsed().as_nanos()).unwrap());
