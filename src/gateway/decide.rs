@@ -132,7 +132,10 @@ impl Decider<'_> {
         }
         let reader = Decider { operation: OperationKind::Read, ..*self };
         for (old, new) in nodes.iter().zip(&places) {
-            self.all(std::iter::once(self.name(Access::Write, new))).map(drop)?;
+            // A name reserved for the gate that lay in the tree, planted or
+            // left behind, comes back with it; `to` itself was decided on.
+            let decision = self.policy.evaluate(&self.query(Access::Write, new));
+            self.all(std::iter::once(decision)).map(drop)?;
             let hidden = reader.name(Access::Read, old);
             if old != new && !hidden.is_allow() {
                 return Err(Failure::Denied(Box::new(Decision {

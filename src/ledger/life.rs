@@ -61,13 +61,14 @@ impl Life {
     }
 }
 
-/// A gate that died without ending its lifetime. Its lock is ours.
+/// A gate that died without ending its lifetime. No other gate ever gets its
+/// name, so that its lock need not be held: after many deaths in a row the
+/// descriptors for that would not suffice.
 pub(super) struct Dead {
     pub(super) boot: String,
     /// The first record that it may have written.
     pub(super) first: u64,
     name: String,
-    _lock: File,
 }
 
 impl Dead {
@@ -104,7 +105,7 @@ pub(super) fn census(gates: &Folder, own: Option<&Life>) -> Result<(Vec<Dead>, u
         (&file).take(32).read_to_string(&mut text).map_err(Error::std("read a gate's lock"))?;
         // Lost with the power, it could have been any record.
         let first = text.trim_end().parse().unwrap_or(0);
-        dead.push(Dead { boot: boot.to_owned(), first, name, _lock: file });
+        dead.push(Dead { boot: boot.to_owned(), first, name });
     }
     Ok((dead, alive))
 }

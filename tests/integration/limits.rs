@@ -26,7 +26,7 @@ fn by_rule(world: &World, rule: &str) -> Vec<Value> {
 #[test]
 fn who_goes_too_fast_is_denied_and_may_go_on_a_moment_later() {
     let mut relay = Relay::start(world("operationsPerSecond = 50\ndenials = 1"));
-    relay.world.file("a.txt", "text");
+    relay.world().file("a.txt", "text");
     let started = Instant::now();
     let requests: Vec<_> = (0..400).map(|_| relay.read("a.txt")).collect();
     let answers = relay.ask(&requests);
@@ -59,10 +59,10 @@ fn bytes_written_end_where_the_policy_says() {
     };
     assert!(write(&mut relay, "a", "123456")["result"].is_object());
     // A change that fails gives back what it would have taken.
-    std::fs::create_dir(relay.world.path("dir")).unwrap();
+    std::fs::create_dir(relay.world().path("dir")).unwrap();
     assert!(write(&mut relay, "dir", "1234")["error"].is_object());
     assert_eq!(rule(&write(&mut relay, "a", "12345")), "limits.bytesWritten");
-    assert_eq!(relay.world.read("a"), "123456");
+    assert_eq!(relay.world().read("a"), "123456");
     assert!(write(&mut relay, "b", "1234")["result"].is_object());
     assert_eq!(rule(&write(&mut relay, "c", "1")), "limits.bytesWritten");
     assert!(write(&mut relay, "c", "")["result"].is_object());
@@ -118,8 +118,8 @@ fn the_operator_can_undo_whatever_the_limits_are() {
 #[test]
 fn too_many_denials_close_the_session_for_good() {
     let mut relay = Relay::start(world("denials = 3"));
-    relay.world.file("a.txt", "text");
-    relay.world.file("secret/key", "SECRET");
+    relay.world().file("a.txt", "text");
+    relay.world().file("secret/key", "SECRET");
     let read = |relay: &mut Relay, name: &str| {
         let request = relay.read(name);
         relay.ask_one(request)
@@ -141,7 +141,7 @@ fn too_many_denials_close_the_session_for_good() {
         let request = relay.write(name, "PWNED");
         assert_eq!(rule(&relay.ask_one(request)), "limits.denials", "{name}");
     }
-    assert_eq!(relay.world.read("a.txt"), "text");
+    assert_eq!(relay.world().read("a.txt"), "text");
     // Another session, which only the editor can begin, is served.
     let other = relay.open_session("s2");
     assert_eq!(relay.ask_one(other)["result"]["content"], "text");

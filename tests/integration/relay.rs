@@ -4,7 +4,10 @@
 
 use std::{
     io::{BufRead as _, BufReader, Write as _},
-    process::{Child, ChildStdin, ChildStdout, Stdio},
+    process::{Child, ChildStdin, Stdio},
+    sync::mpsc::{self, Receiver},
+    thread,
+    time::Duration,
 };
 
 use serde_json::{Value, json};
@@ -14,11 +17,14 @@ use crate::{
     common::World,
 };
 
+/// Longer than any batch takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+
 pub(crate) struct Relay {
-    pub(crate) world: World,
+    world: Option<World>,
     gate: Child,
     input: Option<ChildStdin>,
-    output: BufReader<ChildStdout>,
+    lines: Receiver<String>,
     root: String,
     next: u64,
 }
@@ -42,7 +48,16 @@ impl Relay {
         let root = world.root().canonicalize().unwrap().to_str().unwrap().to_owned();
         let input = gate.stdin.take();
         let output = BufReader::new(gate.stdout.take().unwrap());
-        let mut relay = Self { world, gate, input, output, root, next: 10 };
+        let (sender, lines) = mpsc::channel();
+        thread::spawn(move || {
+            for line in output.lines() {
+                let Ok(line) = line else { return };
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        let mut relay = Self { world: Some(world), gate, input, lines, root, next: 10 };
         relay.send(&request(0, "initialize", json!({"protocolVersion": 1})));
         assert_eq!(relay.hear()["result"]["protocolVersion"], 1);
         relay.new_session(1, "s1");
@@ -65,13 +80,26 @@ impl Relay {
 
     /// A request to read; the root is always called by its first name.
     pub(crate) fn read(&mut self, name: &str) -> Value {
-        let path = format!("{}/{name}", self.root);
-        self.request("fs/read_text_file", json!({"sessionId": "s1", "path": path}))
+        self.read_at(&self.at(name))
     }
 
     /// A request to write.
     pub(crate) fn write(&mut self, name: &str, content: &str) -> Value {
-        let path = format!("{}/{name}", self.root);
+        self.write_at(&self.at(name), content)
+    }
+
+    /// The absolute path of a name.
+    pub(crate) fn at(&self, name: &str) -> String {
+        format!("{}/{name}", self.root)
+    }
+
+    /// A request to read exactly this path.
+    pub(crate) fn read_at(&mut self, path: &str) -> Value {
+        self.request("fs/read_text_file", json!({"sessionId": "s1", "path": path}))
+    }
+
+    /// A request to write to exactly this path.
+    pub(crate) fn write_at(&mut self, path: &str, content: &str) -> Value {
         let params = json!({"sessionId": "s1", "path": path, "content": content});
         self.request("fs/write_text_file", params)
     }
@@ -114,8 +142,13 @@ impl Relay {
         self.input = None;
         let status = self.gate.wait().unwrap();
         assert!(status.success(), "{status}");
-        self.world.run(&["audit", "verify"]).ok();
-        self.world
+        let world = self.world.take().unwrap();
+        world.run(&["audit", "verify"]).ok();
+        world
+    }
+
+    pub(crate) fn world(&self) -> &World {
+        self.world.as_ref().unwrap()
     }
 
     fn send(&mut self, message: &Value) {
@@ -123,9 +156,8 @@ impl Relay {
         self.input.as_mut().unwrap().write_all(line.as_bytes()).unwrap();
     }
 
-    fn hear(&mut self) -> Value {
-        let mut line = String::new();
-        self.output.read_line(&mut line).unwrap();
+    fn hear(&self) -> Value {
+        let line = self.lines.recv_timeout(PATIENCE).expect("the gate answers");
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))
     }
 }
@@ -133,4 +165,13 @@ impl Relay {
 fn parsed(lines: &Value) -> Vec<Value> {
     let lines: Vec<String> = serde_json::from_value(lines.clone()).unwrap();
     lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// A test that fails leaves no gate behind.
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.input = None;
+        let _ = self.gate.kill();
+        let _ = self.gate.wait();
+    }
 }
