@@ -193,11 +193,7 @@ pub(super) fn put_back(spare: Entry<'_>, name: Entry<'_>) -> Result<(), Error> {
         patiently(|| renameat_with(spare.0, spare.1, name.0, to, RenameFlags::NOREPLACE))
     };
     match back(name.1) {
-        Err(Errno::EXIST) => {
-            let fresh = TempName::new()?;
-            let random = fresh.as_str().get(12..20).unwrap_or("0");
-            back(&format!("{}.conflict-{random}", name.1))
-        }
+        Err(Errno::EXIST) => back(&TempName::new()?.beside(name.1)),
         other => other,
     }
     .map_err(workspace::Error::os("put the object back"))?;

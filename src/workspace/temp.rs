@@ -10,6 +10,7 @@ use crate::model::WorkspacePath;
 
 const PREFIX: &str = ".portcullis-";
 const SUFFIX: &str = ".tmp";
+const BESIDE: &str = ".conflict-";
 
 /// A random name that no agent can guess; names of this form are reserved:
 /// never served, never listed.
@@ -33,7 +34,7 @@ impl TempName {
 
     /// The name that an intent recorded, if it is one of ours.
     pub fn parse(name: &str) -> Option<Self> {
-        is_reserved_name(name).then(|| Self(name.to_owned()))
+        is_temporary(name).then(|| Self(name.to_owned()))
     }
 
     /// The name that an object moved aside gets once it is proven to be in the
@@ -50,16 +51,40 @@ impl TempName {
         &self.0
     }
 
-    /// Whether a component of `path` has the form of such a name.
+    /// A name beside `name` for an object that found its own name taken when
+    /// it was to be put back.
+    pub fn beside(&self, name: &str) -> String {
+        let random = self.0.get(PREFIX.len()..PREFIX.len() + 8).unwrap_or_default();
+        format!("{name}{BESIDE}{random}")
+    }
+
+    /// Whether a component of `path` has a form that is kept for the gate and
+    /// the operator.
     pub fn is_reserved(path: &WorkspacePath) -> bool {
-        path.components().any(is_reserved_name)
+        path.components().any(Self::is_reserved_name)
+    }
+
+    /// The same for one name.
+    pub fn is_reserved_name(name: &str) -> bool {
+        is_temporary(name) || is_beside(name)
     }
 }
 
-fn is_reserved_name(name: &str) -> bool {
+fn is_temporary(name: &str) -> bool {
     name.strip_prefix(PREFIX)
         .and_then(|rest| rest.strip_suffix(SUFFIX))
-        .is_some_and(|random| random.len() == 32 && random.bytes().all(|b| b.is_ascii_hexdigit()))
+        .is_some_and(|random| is_hex(random, 32))
+}
+
+/// Whether the name is one that [`TempName::beside`] makes. A pattern of the
+/// policy that fits the object's own name need not fit this one, so it is not
+/// served either; it is for the operator.
+fn is_beside(name: &str) -> bool {
+    name.rsplit_once(BESIDE).is_some_and(|(_, random)| is_hex(random, 8))
+}
+
+fn is_hex(text: &str, digits: usize) -> bool {
+    text.len() == digits && text.bytes().all(|b| b.is_ascii_hexdigit())
 }
 
 #[cfg(test)]
@@ -73,5 +98,7 @@ mod tests {
         let inside = WorkspacePath::parse(&format!("a/{}/b", one.as_str())).unwrap();
         assert!(TempName::is_reserved(&inside));
         assert!(!TempName::is_reserved(&WorkspacePath::parse("a/.portcullis-x.tmp").unwrap()));
+        assert!(TempName::is_reserved_name(&one.beside("key.pem")));
+        assert!(!TempName::is_reserved_name("merge.conflict-notes"));
     }
 }

@@ -44,7 +44,7 @@ impl Listing {
             let entry = entry.map_err(Error::os("read the directory"))?;
             match entry.file_name().to_str() {
                 Ok("." | "..") => {}
-                Ok(name) if TempName::parse(name).is_some() => {}
+                Ok(name) if TempName::is_reserved_name(name) => {}
                 Ok(name) => listing.entries.push((name.to_owned(), None)),
                 Err(_) => listing.not_utf8 += 1,
             }

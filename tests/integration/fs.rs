@@ -438,3 +438,13 @@ fn a_policy_or_a_state_inside_the_workspace_is_refused() {
     let done = world.run(&["fs", "ls", "--state", inside.to_str().unwrap()]);
     assert_eq!((done.code, done.stderr.contains("overlap")), (1, true), "{done:?}");
 }
+
+#[test]
+fn what_was_put_back_beside_its_name_is_not_served() {
+    let world = World::new();
+    world.file("key.pem.conflict-0123abcd", "PRIVATE");
+    world.fs(&["read", "key.pem.conflict-0123abcd"]).denied("names.reserved");
+    assert!(!world.fs(&["ls"]).ok().text().contains("conflict"));
+    world.file("merge.conflict-notes", "mine");
+    assert_eq!(world.fs(&["read", "merge.conflict-notes"]).ok().text(), "mine");
+}
