@@ -392,8 +392,7 @@ impl Random {
         let names: Vec<_> = (0..*depth).map(|_| self.name()).collect();
         let joint = self.one_of(&["/", "/", "//", "/./"]);
         let end = self.one_of(&["", "", "/", "/."]);
-        WorkspacePath::parse(&format!("{}{end}", names.join(joint)).trim_start_matches('/'))
-            .unwrap()
+        WorkspacePath::parse(format!("{}{end}", names.join(joint)).trim_start_matches('/')).unwrap()
     }
 
     fn target(&mut self) -> String {

@@ -190,7 +190,8 @@ fn no_operation_takes_another_time_for_what_is_there() {
         range: LineRange::default(),
         encoding: Encoding::Text,
     };
-    let operations: [(&str, &dyn Fn(&str) -> Operation); 10] = [
+    type Make<'a> = &'a dyn Fn(&str) -> Operation;
+    let operations: [(&str, Make<'_>); 10] = [
         ("read", &read),
         ("write", &|n| Operation::Write { path: path(n), content: b"PWNED".to_vec() }),
         ("append", &|n| Operation::Append { path: path(n), content: b"PWNED".to_vec() }),
