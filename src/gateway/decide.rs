@@ -110,6 +110,24 @@ impl Decider<'_> {
         if tree.is_empty() { Ok(()) } else { self.all(decisions).map(drop) }
     }
 
+    /// Asks whether everything in the tree that the vault keeps under `id` may
+    /// be removed.
+    pub(super) fn kept(&self, vault: &Vault, id: &backup::BackupId) -> Result<(), Failure> {
+        let entry = vault.find(&id.to_string())?;
+        if entry.kind != EntryKind::Tree {
+            return Ok(());
+        }
+        let (mut tree, mut trail) = (vault.tree(&entry)?, Trail::new(entry.path.clone()));
+        while let Some(node) = tree.next_node()? {
+            let too_long = |_| Failure::Operation(crate::workspace::Error::TooLong.into());
+            let path = trail.path(&node).map_err(too_long)?;
+            // A name reserved for the gate goes with what holds it.
+            let decision = self.policy.evaluate(&self.query(Access::Remove, &path));
+            self.all(std::iter::once(decision)).map(drop)?;
+        }
+        Ok(())
+    }
+
     /// Asks whether a backup of `origin` may be put at `to`, of a tree every
     /// node of it, and keeps what cannot be read from becoming readable there.
     pub(super) fn restoring(

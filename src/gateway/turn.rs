@@ -203,6 +203,10 @@ impl<'a> Turn<'a> {
     ) -> Result<Reply, Failure> {
         let gate = self.gate;
         let saved = self.keep(&sealed)?;
+        if let Err(failure) = self.decide_on_kept(&sealed, &saved) {
+            discard(&gate.vault, saved);
+            return Err(failure);
+        }
         if !sealed.is_based_on(&saved) {
             discard(&gate.vault, saved);
             return Err(Failure::Moved);
@@ -262,6 +266,23 @@ impl<'a> Turn<'a> {
                 }
                 Err(Failure::Answered(rendered.with_receipt(receipt)))
             }
+        }
+    }
+
+    /// What goes with a directory is exactly what the vault keeps of it; what
+    /// another process put there since it was walked through is decided on now.
+    fn decide_on_kept(
+        &self,
+        sealed: &Sealed<Box<dyn Change + 'a>>,
+        saved: &[Saved],
+    ) -> Result<(), Failure> {
+        match (self.operation, sealed.permit().object().kind, saved.first()) {
+            (
+                Operation::Remove { .. } | Operation::Restore { .. },
+                ObjectKind::Directory,
+                Some(tree),
+            ) => self.decider().kept(&self.gate.vault, &tree.id),
+            _ => Ok(()),
         }
     }
 

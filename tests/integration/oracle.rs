@@ -174,9 +174,6 @@ fn the_agent_cannot_tell_by_the_answer_what_is_there() {
 }
 
 /// Every operation, nearer to the gate than an agent gets.
-/// An operation's name, and how it is made of a path.
-type Named<'a> = (&'a str, &'a dyn Fn(&str) -> Operation);
-
 #[test]
 fn no_operation_takes_another_time_for_what_is_there() {
     let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
@@ -193,7 +190,8 @@ fn no_operation_takes_another_time_for_what_is_there() {
         range: LineRange::default(),
         encoding: Encoding::Text,
     };
-    let operations: [Named<'_>; 10] = [
+    type Make<'a> = &'a dyn Fn(&str) -> Operation;
+    let operations: [(&str, Make<'_>); 10] = [
         ("read", &read),
         ("write", &|n| Operation::Write { path: path(n), content: b"PWNED".to_vec() }),
         ("append", &|n| Operation::Append { path: path(n), content: b"PWNED".to_vec() }),

@@ -324,10 +324,14 @@ struct Inside {
 
 impl Inside {
     fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
+        Self::under(acp_rig::POLICY)
+    }
+
+    fn under(policy: &str) -> Self {
+        let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         std::fs::create_dir(dir.path().join("ws")).unwrap();
         plant(&dir.path().join("outside"));
-        let gateway = acp_rig::gateway(&dir.path().join("ws"), dir.path());
+        let gateway = acp_rig::gateway_under(policy, &dir.path().join("ws"), dir.path());
         Self { dir, gateway }
     }
 
@@ -453,4 +457,76 @@ fn a_file_that_another_process_rewrites_is_never_lost() {
         let kept = world.run(&["backup", "show", backup]).ok();
         assert_eq!(Hash::of(&kept.stdout).to_string(), intent["before"]);
     }
+}
+
+/// What another process puts into a tree while it is being removed was not
+/// decided on when the tree was walked through, and went with it.
+#[test]
+fn a_recursive_remove_takes_nothing_that_it_was_denied() {
+    const POLICY: &str = r#"
+schema = 1
+[allowedPaths]
+read = ["**"]
+list = ["**"]
+write = ["**"]
+remove = ["**"]
+[[rules]]
+id = "keep"
+effect = "deny"
+operations = ["remove"]
+paths = ["**/*.keep"]
+"#;
+    let inside = Inside::under(POLICY);
+    let root = inside.root();
+    std::fs::create_dir(root.join("aside")).unwrap();
+    std::fs::write(root.join("aside/a.keep"), "KEEP").unwrap();
+    symlink("../../outside", root.join("aside/link")).unwrap();
+    let stop = AtomicBool::new(false);
+    let (mut removed, mut denied, mut moves) = (0, 0, 0);
+    thread::scope(|scope| {
+        let mover = scope.spawn(|| {
+            let mut moves = 0_u64;
+            let both = [("a.keep", "tree/sub/a.keep"), ("link", "tree/link")];
+            while !stop.load(Ordering::Relaxed) {
+                for (aside, tree) in both {
+                    let (aside, tree) = (root.join("aside").join(aside), root.join(tree));
+                    moves += u64::from(std::fs::rename(&aside, &tree).is_ok());
+                    thread::yield_now();
+                    let _ = std::fs::rename(&tree, &aside);
+                }
+            }
+            moves
+        });
+        let remove = Operation::Remove { path: path("tree"), recursive: true };
+        for _ in 0..ROUNDS {
+            std::fs::create_dir_all(root.join("tree/sub")).unwrap();
+            std::fs::write(root.join("tree/sub/k"), "INSIDE").unwrap();
+            match inside.handle(&remove) {
+                Ok(_) => removed += 1,
+                Err(ErrorKind::Denied) => denied += 1,
+                Err(ErrorKind::Conflict | ErrorKind::NotFound) => {}
+                Err(other) => panic!("{other:?}"),
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        moves = mover.join().unwrap();
+    });
+    assert!(removed > 100 && denied > 100 && moves > 100, "{removed} {denied} {moves}");
+    is_untouched(&inside.dir.path().join("outside"));
+    is_clean(&root);
+    let everything = everything(&root);
+    let kept = everything.iter().filter(|path| path.ends_with("a.keep")).count();
+    assert_eq!(kept, 1, "{everything:?}");
+}
+
+fn everything(directory: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for name in names(directory) {
+        let path = directory.join(name);
+        if path.symlink_metadata().unwrap().is_dir() {
+            found.extend(everything(&path));
+        }
+        found.push(path);
+    }
+    found
 }
