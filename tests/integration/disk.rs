@@ -38,14 +38,6 @@ impl Disk {
         Self { place: place.to_owned(), device: None }
     }
 
-    /// A directory of another disk, at one more place.
-    #[track_caller]
-    pub(crate) fn bound(from: &Path, place: &Path) -> Self {
-        fs::create_dir_all(place).unwrap();
-        run(Command::new("mount").arg("--bind").args([from, place]));
-        Self { place: place.to_owned(), device: None }
-    }
-
     /// A journaled ext4 of so many megabytes on a loop device.
     #[track_caller]
     pub(crate) fn ext4(place: &Path, image: &Path, megabytes: u64) -> Self {
