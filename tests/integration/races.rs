@@ -498,7 +498,7 @@ paths = ["**/*.keep"]
             moves
         });
         let remove = Operation::Remove { path: path("tree"), recursive: true };
-        for _ in 0..ROUNDS {
+        for _ in 0..ROUNDS / 20 {
             std::fs::create_dir_all(root.join("tree/sub")).unwrap();
             std::fs::write(root.join("tree/sub/k"), "INSIDE").unwrap();
             match inside.handle(&remove) {
@@ -511,7 +511,7 @@ paths = ["**/*.keep"]
         stop.store(true, Ordering::Relaxed);
         moves = mover.join().unwrap();
     });
-    assert!(removed > 100 && denied > 100 && moves > 100, "{removed} {denied} {moves}");
+    assert!(removed > 10 && denied > 10 && moves > 100, "{removed} {denied} {moves}");
     is_untouched(&inside.dir.path().join("outside"));
     is_clean(&root);
     let everything = everything(&root);
