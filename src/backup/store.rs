@@ -17,7 +17,7 @@ use std::{
         fd::{AsFd, BorrowedFd, OwnedFd},
         unix::fs::FileExt,
     },
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, PoisonError, RwLock},
 };
 
 use rustix::{
@@ -45,7 +45,7 @@ pub struct Vault {
     dir: OwnedFd,
     tmp: OwnedFd,
     usage: Mutex<File>,
-    retention: Retention,
+    retention: RwLock<Retention>,
     #[cfg(test)]
     pub(super) clock: std::sync::atomic::AtomicI64,
 }
@@ -77,7 +77,7 @@ impl Vault {
             dir,
             tmp,
             usage: Mutex::new(usage.into()),
-            retention,
+            retention: RwLock::new(retention),
             #[cfg(test)]
             clock: std::sync::atomic::AtomicI64::new(0),
         };
@@ -86,8 +86,14 @@ impl Vault {
     }
 
     /// What the vault keeps.
-    pub fn retention(&self) -> &Retention {
-        &self.retention
+    pub fn retention(&self) -> Retention {
+        // A panic elsewhere left plain numbers behind.
+        *self.retention.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps from now on what `retention` says.
+    pub fn set_retention(&self, retention: Retention) {
+        *self.retention.write().unwrap_or_else(PoisonError::into_inner) = retention;
     }
 
     /// Forgets what retention lets go. Saving does this by itself when it
@@ -171,7 +177,7 @@ impl Vault {
     /// high, which the next count puts right.
     pub(super) fn reserve(&self, bytes: u64) -> Result<(), Error> {
         self.locked(|file| {
-            let limit = self.retention.size;
+            let limit = self.retention().size;
             let now = self.now();
             let known = Usage::read(file).filter(|usage| {
                 (usage.counted..usage.counted.saturating_add(COUNT_EVERY_MICROS)).contains(&now)
@@ -200,7 +206,7 @@ impl Vault {
 
     /// Removes what of one path's entries may go.
     pub(super) fn prune_path(&self, key: PathKey) -> Result<(), Error> {
-        let unlimited = Retention { size: u64::MAX, ..self.retention };
+        let unlimited = Retention { size: u64::MAX, ..self.retention() };
         let found = plan(self.names_of(key)?, &unlimited, self.now(), 0);
         let mut freed = 0_u64;
         for name in &found.evict {
@@ -224,7 +230,7 @@ impl Vault {
     /// Reads all names, removes what may go and writes the account anew.
     fn sweep(&self, file: &File, need: u64) -> Result<Plan, Error> {
         let now = self.now();
-        let found = plan(self.names()?, &self.retention, now, need);
+        let found = plan(self.names()?, &self.retention(), now, need);
         for name in &found.evict {
             self.unlink(name)?;
         }

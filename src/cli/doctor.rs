@@ -24,6 +24,7 @@ use super::{
 use crate::{
     config::{self, LoadedPolicy},
     model::AgentName,
+    policy::Mode,
     workspace::Workspace,
 };
 
@@ -139,9 +140,22 @@ fn policy(args: &Args) -> (Option<LoadedPolicy>, Check) {
                 0 => format!("loads; its {} tests pass", policy.tests()),
                 files => format!("loads from {files} files; its {} tests pass", policy.tests()),
             };
-            let check = Check::new(NAME, Status::Ok, found, means)
-                .facts(json!({ "sha256": policy.sha256(), "tests": policy.tests() }));
-            (Some(loaded), check)
+            let facts = json!({
+                "sha256": policy.sha256(),
+                "tests": policy.tests(),
+                "mode": policy.mode().as_str(),
+            });
+            let check = match policy.mode() {
+                Mode::Enforce => Check::new(NAME, Status::Ok, found, means),
+                Mode::Observe => Check::new(
+                    NAME,
+                    Status::Warning,
+                    format!("{found}, observing"),
+                    "what nothing allows passes and is only recorded",
+                )
+                .help("set `mode = \"enforce\"` once the policy has learnt enough"),
+            };
+            (Some(loaded), check.facts(facts))
         }
         Err(error) => {
             let why = error.to_string();

@@ -51,6 +51,7 @@ impl LocalGate {
         }
         .check()
         .map_err(Failure::new)?;
+        super::policy::warn_of_observing(&parts.policy);
         let session = session(common, default_agent, Door::Cli)?;
         let report = restrict_gate(GateAccess {
             read_write: &[parts.workspace.dir().as_fd(), parts.state.as_fd()],
@@ -119,6 +120,7 @@ impl Parts {
             ("workspace".to_owned(), json!(self.workspace.root())),
             ("policyName".to_owned(), json!(self.policy.name())),
             ("policyVersion".to_owned(), json!(self.policy.version())),
+            ("mode".to_owned(), json!(self.policy.mode().as_str())),
         ])
     }
 }

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use super::failure::{Exit, Failure};
 use crate::{
     config::{self, LoadedPolicy},
-    policy::{EMBEDDED, embedded, unknown_name},
+    policy::{EMBEDDED, Mode, Policy, embedded, unknown_name},
 };
 
 /// Check, explain and show policies
@@ -67,6 +67,17 @@ pub(crate) fn load(reference: &str) -> Result<LoadedPolicy, Failure> {
         eprint!("{}", rendered(&error));
         Failure::new(format_args!("the policy `{reference}` cannot be used")).exit(Exit::Policy)
     })
+}
+
+/// Says so when the policy only observes.
+pub(crate) fn warn_of_observing(policy: &Policy) {
+    if policy.mode() == Mode::Observe {
+        eprintln!(
+            "portcullis: warning: the policy `{}` observes: what nothing allows passes and is \
+             recorded as `wouldDeny`; denials, questions, types and content are enforced",
+            policy.name()
+        );
+    }
 }
 
 /// An error as a person reads it, in colours when stderr is a terminal.

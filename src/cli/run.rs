@@ -107,6 +107,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let gate = start_gate(&args, &parts, &session)?;
     let pending = cell.launch().map_err(explain)?;
     warn(&pending);
+    super::policy::warn_of_observing(&parts.policy);
     let terminal = parts.policy.agent().terminal;
     if terminal {
         eprintln!(

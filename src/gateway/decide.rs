@@ -1,6 +1,6 @@
 //! Which questions an operation puts to the policy.
 
-use super::error::Failure;
+use super::{error::Failure, reservations::Reservations};
 use crate::{
     backup::{self, EntryKind, Trail, Vault},
     model::{Access, AgentName, OperationKind, WorkspacePath},
@@ -15,6 +15,7 @@ pub(super) fn built_in(rule: &str, reason: &str) -> Decision {
         rule: rule.to_owned(),
         place: None,
         reason: Some(reason.to_owned()),
+        would_deny: false,
     }
 }
 
@@ -24,6 +25,8 @@ pub(super) struct Decider<'a> {
     pub(super) policy: &'a Policy,
     pub(super) agent: &'a AgentName,
     pub(super) operation: OperationKind,
+    /// Where answers that do not simply allow are kept.
+    pub(super) reservations: &'a Reservations,
 }
 
 impl Decider<'_> {
@@ -97,8 +100,11 @@ impl Decider<'_> {
                 path,
             };
             let decision = self.policy.evaluate(&query);
-            if !decision.is_allow() && !decision.is_default_deny() {
+            if decision.is_deny() && !decision.is_default_deny() {
                 return Err(Failure::Denied(Box::new(decision)));
+            }
+            if decision.is_ask() {
+                self.reservations.hear(&decision);
             }
         }
         Ok(u64::try_from(missing.len()).unwrap_or(u64::MAX))
@@ -123,7 +129,7 @@ impl Decider<'_> {
             let path = trail.path(&node).map_err(too_long)?;
             // A name reserved for the gate goes with what holds it.
             let decision = self.policy.evaluate(&self.query(Access::Remove, &path));
-            self.all(std::iter::once(decision)).map(drop)?;
+            self.one(decision)?;
         }
         Ok(())
     }
@@ -153,14 +159,18 @@ impl Decider<'_> {
             // A name reserved for the gate that lay in the tree, planted or
             // left behind, comes back with it; `to` itself was decided on.
             let decision = self.policy.evaluate(&self.query(Access::Write, new));
-            self.all(std::iter::once(decision)).map(drop)?;
+            self.one(decision)?;
             let hidden = reader.name(Access::Read, old);
-            if old != new && !hidden.is_allow() {
+            if old == new {
+                continue;
+            }
+            if !hidden.is_allow() {
                 return Err(Failure::Denied(Box::new(Decision {
                     reason: Some("what cannot be read cannot be restored to another place".into()),
-                    ..hidden
+                    ..hidden.denying()
                 })));
             }
+            self.reservations.hear(&hidden);
         }
         Ok(())
     }
@@ -191,15 +201,21 @@ impl Decider<'_> {
         Query { agent: self.agent, operation: self.operation, access, path }
     }
 
-    /// The last decision, when all of them allow.
+    /// Takes note of one decision; a denial ends the request.
+    pub(super) fn one(&self, decision: Decision) -> Result<(), Failure> {
+        self.all(std::iter::once(decision)).map(drop)
+    }
+
+    /// The last decision, when none of them denies.
     fn all(&self, decisions: impl Iterator<Item = Decision>) -> Result<Decision, Failure> {
         let mut last = built_in("default", "nothing was asked");
         for decision in decisions {
-            if !decision.is_allow() {
+            if decision.is_deny() {
                 return Err(Failure::Denied(Box::new(decision)));
             }
+            self.reservations.hear(&decision);
             last = decision;
         }
-        if last.is_allow() { Ok(last) } else { Err(Failure::Denied(Box::new(last))) }
+        if last.is_deny() { Err(Failure::Denied(Box::new(last))) } else { Ok(last) }
     }
 }

@@ -4,6 +4,7 @@ use std::fmt;
 
 use portcullis_audit::Receipt;
 
+use super::asking::Asking;
 use crate::{
     backup, ledger,
     model::PathError,
@@ -47,6 +48,8 @@ pub enum ErrorKind {
     NotEmpty,
     /// The disk or the vault is full.
     NoSpace,
+    /// Whoever asked gave it up while a person was asked.
+    Cancelled,
     /// The editor did not do its part.
     Editor,
     /// The gate cannot serve: the log cannot be written.
@@ -68,6 +71,7 @@ impl ErrorKind {
             Self::IsADirectory => "isADirectory",
             Self::NotEmpty => "notEmpty",
             Self::NoSpace => "noSpace",
+            Self::Cancelled => "cancelled",
             Self::Editor => "editor",
             Self::Unavailable => "unavailable",
             Self::Io => "io",
@@ -141,6 +145,10 @@ pub(super) enum Failure {
     Moved,
     /// A decision said no.
     Denied(Box<Decision>),
+    /// A person must be asked first.
+    Ask(Box<Asking>),
+    /// Nothing was done, and this says why.
+    Rendered(Error),
     /// An operation failed.
     Operation(ops::Error),
     /// The log cannot be written.

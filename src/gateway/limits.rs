@@ -28,7 +28,7 @@ pub(super) struct Meters(Mutex<HashMap<String, Arc<Meter>>>);
 #[derive(Debug)]
 pub(super) struct Meter {
     limits: Limits,
-    count: Mutex<Count>,
+    count: Arc<Mutex<Count>>,
 }
 
 #[derive(Debug)]
@@ -66,7 +66,12 @@ impl Meters {
             return Ok(None);
         }
         let mut meters = lock(&self.0);
-        if let Some(meter) = meters.get(session) {
+        if let Some(meter) = meters.get_mut(session) {
+            if meter.limits != *limits {
+                // Another policy came into force: what was done still counts.
+                let count = Arc::clone(&meter.count);
+                *meter = Arc::new(Meter { limits: limits.clone(), count });
+            }
             return Ok(Some(Arc::clone(meter)));
         }
         if meters.len() >= MAX_SESSIONS {
@@ -86,7 +91,7 @@ impl Meters {
 impl Meter {
     fn new(limits: Limits, now: Instant) -> Self {
         let count = Count { bytes: 0, files: 0, denials: 0, busy_until: Duration::ZERO, born: now };
-        Self { limits, count: Mutex::new(count) }
+        Self { limits, count: Arc::new(Mutex::new(count)) }
     }
 
     /// Lets an operation begin.

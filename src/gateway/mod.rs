@@ -3,21 +3,31 @@
 //! This is the only caller of `ops`, and the only place that puts decision,
 //! backup, record and effect in their order. It knows no protocol.
 
+mod approvals;
+mod asking;
 mod decide;
 mod error;
 mod limits;
 mod locks;
 mod record;
 mod recovery;
+mod reload;
+mod reservations;
 mod restoration;
 mod turn;
 
-use std::{collections::BTreeMap, sync::Arc, time::Instant};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, PoisonError, RwLock},
+    time::Instant,
+};
 
 use portcullis_audit::{Draft, Kind, Receipt};
 
+pub use approvals::{Answer, AnswerError, Approvals, Approver, Binding, Nobody, Question, Ticket};
 pub use error::{Error, ErrorKind, Refusal};
 pub use recovery::RecoveryError;
+pub use reload::ReloadError;
 
 use crate::{
     backup::Vault,
@@ -27,9 +37,11 @@ use crate::{
     policy::Policy,
     workspace::Workspace,
 };
+use asking::Approved;
 use error::Failure;
 use limits::{Meter, Meters};
 use locks::Locks;
+use reservations::Reservations;
 use turn::Turn;
 
 /// How often a request is begun again because something moved under it.
@@ -39,7 +51,8 @@ const ATTEMPTS: usize = 16;
 #[derive(Debug)]
 pub struct Gateway {
     workspace: Workspace,
-    policy: Arc<Policy>,
+    policy: RwLock<Arc<Policy>>,
+    approvals: Approvals,
     ledger: Ledger,
     vault: Vault,
     locks: Locks,
@@ -95,13 +108,21 @@ impl Gateway {
         if settled > 0 {
             tracing::warn!(settled, "settled changes that a gate left unfinished");
         }
-        let (locks, meters) = (Locks::default(), Meters::default());
-        Ok(Self { workspace, policy, ledger, vault, locks, meters })
+        let (locks, meters, approvals) =
+            (Locks::default(), Meters::default(), Approvals::default());
+        let policy = RwLock::new(policy);
+        Ok(Self { workspace, policy, approvals, ledger, vault, locks, meters })
     }
 
-    /// The policy in force.
-    pub fn policy(&self) -> &Policy {
-        &self.policy
+    /// The policy in force now; a request is judged by one alone.
+    pub fn policy(&self) -> Arc<Policy> {
+        // A panic elsewhere left one policy or the other behind.
+        Arc::clone(&self.policy.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The requests that wait for a person.
+    pub fn approvals(&self) -> &Approvals {
+        &self.approvals
     }
 
     /// The vault.
@@ -115,6 +136,8 @@ impl Gateway {
     }
 
     /// Decides about an operation, does it if it is allowed, and records both.
+    /// Waits where a rule asks for a person, who is told by nobody: the door
+    /// must have another way ([`Gateway::approvals`]).
     ///
     /// # Errors
     /// When it was denied or failed; the error carries the record of that. An
@@ -126,26 +149,72 @@ impl Gateway {
         operation: &Operation,
         source: Source<'_>,
     ) -> Result<Reply, Error> {
-        let begun = self.meters.of(&session.id, self.policy.limits()).and_then(|meter| {
+        self.handle_asking(session, operation, source, &Nobody)
+    }
+
+    /// The same; where a rule asks for a person, `approver` asks.
+    ///
+    /// # Errors
+    /// As [`Gateway::handle`].
+    pub fn handle_asking(
+        &self,
+        session: &Session,
+        operation: &Operation,
+        source: Source<'_>,
+        approver: &dyn Approver,
+    ) -> Result<Reply, Error> {
+        let policy = self.policy();
+        let begun = self.meters.of(&session.id, policy.limits()).and_then(|meter| {
             meter.as_ref().map_or(Ok(()), |meter| meter.begin(Instant::now()))?;
             Ok(meter)
         });
         let meter = match begun {
             Ok(meter) => meter,
             Err(decision) => {
-                let draft = record::operation(session, &self.policy, operation);
+                let draft = record::operation(session, &policy, operation);
                 return Err(self.fail(draft, Failure::Denied(Box::new(decision)), None));
             }
         };
+        let asking = match self.attempt(session, operation, source, meter.as_ref(), None) {
+            Err((draft, Failure::Ask(asking))) => (draft, *asking),
+            done => return done.map_err(|(draft, why)| self.fail(draft, why, meter.as_deref())),
+        };
+        // Nothing is held while a person thinks.
+        let (draft, asking) = asking;
+        self.ask(session, draft, asking, policy.approval_timeout(), approver)
+            .and_then(|yes| self.attempt(session, operation, source, meter.as_ref(), Some(&yes)))
+            .map_err(|(draft, why)| self.fail(draft, why, meter.as_deref()))
+    }
+
+    /// Tries until nothing moves under it, each time under the policy of then.
+    fn attempt(
+        &self,
+        session: &Session,
+        operation: &Operation,
+        source: Source<'_>,
+        meter: Option<&Arc<Meter>>,
+        approved: Option<&Approved>,
+    ) -> Result<Reply, (Draft, Failure)> {
         let _held = self.locks.hold(changed_paths(operation));
         let mut attempt = 1;
         loop {
-            let mut draft = record::operation(session, &self.policy, operation);
-            let turn = Turn { gate: self, session, operation, source, meter: meter.as_ref() };
+            let policy = self.policy();
+            let mut draft = record::operation(session, &policy, operation);
+            let reservations = Reservations::default();
+            let turn = Turn {
+                gate: self,
+                policy: &policy,
+                session,
+                operation,
+                source,
+                meter,
+                reservations,
+                approved,
+            };
             match turn.run(&mut draft) {
                 Err(Failure::Moved) if attempt < ATTEMPTS => attempt += 1,
                 Ok(reply) => return Ok(reply),
-                Err(failure) => return Err(self.fail(draft, failure, meter.as_deref())),
+                Err(failure) => return Err((draft, failure)),
             }
         }
     }
@@ -153,6 +222,7 @@ impl Gateway {
     /// Forgets what a session has done, because it has ended.
     pub fn end_session(&self, session: &Session) {
         self.meters.forget(&session.id);
+        self.approvals.forget(&session.id);
     }
 
     /// Refuses what never became an operation, and records that. `op` is the
@@ -164,19 +234,19 @@ impl Gateway {
         path: Option<&str>,
         refusal: &Refusal,
     ) -> Error {
-        let meter = match self.meters.of(&session.id, self.policy.limits()) {
+        let meter = match self.meters.of(&session.id, self.policy().limits()) {
             Ok(meter) => meter,
             Err(decision) => {
-                let draft = record::request(session, &self.policy, op, path);
+                let draft = record::request(session, &self.policy(), op, path);
                 return self.fail(draft, Failure::Denied(Box::new(decision)), None);
             }
         };
         if let Some(Err(decision)) = meter.as_ref().map(|meter| meter.open()) {
-            let draft = record::request(session, &self.policy, op, path);
+            let draft = record::request(session, &self.policy(), op, path);
             return self.fail(draft, Failure::Denied(Box::new(decision)), None);
         }
         let error = refusal.render();
-        let mut draft = record::request(session, &self.policy, op, path);
+        let mut draft = record::request(session, &self.policy(), op, path);
         draft.decision = Some("deny".to_owned());
         draft.rule = error.rule().map(str::to_owned);
         draft.reason = error.reason().map(str::to_owned);
@@ -194,7 +264,7 @@ impl Gateway {
         event: &str,
         facts: BTreeMap<String, serde_json::Value>,
     ) -> Result<Receipt, Error> {
-        let mut draft = record::request(session, &self.policy, event, None);
+        let mut draft = record::request(session, &self.policy(), event, None);
         draft.decision = Some("deny".to_owned());
         draft.result = Some(ErrorKind::InvalidInput.as_str().to_owned());
         draft.facts = Some(facts);
@@ -215,7 +285,7 @@ impl Gateway {
         event: &str,
         facts: BTreeMap<String, serde_json::Value>,
     ) -> Result<Receipt, Error> {
-        let mut draft = record::request(session, &self.policy, event, None);
+        let mut draft = record::request(session, &self.policy(), event, None);
         draft.result = Some("ok".to_owned());
         draft.facts = Some(facts);
         match self.ledger.record(draft) {
@@ -233,7 +303,7 @@ impl Gateway {
         session: &Session,
         facts: BTreeMap<String, serde_json::Value>,
     ) -> Result<Receipt, Error> {
-        let mut draft = record::request(session, &self.policy, "start", None);
+        let mut draft = record::request(session, &self.policy(), "start", None);
         draft.op = None;
         draft.facts = Some(facts);
         self.ledger
@@ -246,7 +316,7 @@ impl Gateway {
     /// # Errors
     /// When the record cannot be written.
     pub fn stop(self, session: &Session) -> Result<(), Error> {
-        let mut draft = record::request(session, &self.policy, "stop", None);
+        let mut draft = record::request(session, &self.policy(), "stop", None);
         draft.op = None;
         self.ledger
             .close(draft)
@@ -261,6 +331,9 @@ impl Gateway {
                 record::decide(&mut draft, &decision);
                 Error::denied(&decision)
             }
+            // A person is asked once; whoever still asks has gone astray.
+            Failure::Ask(_) => Error::denied(&decide::built_in("default", "asked twice")),
+            Failure::Rendered(error) => error,
             Failure::Operation(error) => error::render(&error),
             Failure::Ledger(error) => return Error::new(ErrorKind::Unavailable, error.to_string()),
             Failure::Answered(error) => {

@@ -63,10 +63,7 @@ impl<'a> Turn<'a> {
         self.count_ancestors(&decider, &resolved, draft)?;
         if resolved.object().kind == ObjectKind::Directory {
             // It goes with all that is in it.
-            let own = decider.name(Access::Remove, path);
-            if !own.is_allow() {
-                return Err(Failure::Denied(Box::new(own)));
-            }
+            decider.one(decider.name(Access::Remove, path))?;
             decider.removal(&self.gate.workspace.walk(path)?)?;
         }
         let permit =

@@ -6,26 +6,32 @@ use portcullis_audit::Draft;
 
 use super::{
     Changed, Error, Gateway, Output, Reply,
+    asking::Approved,
     decide::Decider,
     error::{self, Failure},
     limits::Meter,
     record, recovery,
+    reservations::Reservations,
 };
 use crate::{
     backup::{Meta, Saved, Vault},
     model::{Access, Operation, Session, WorkspacePath},
     ops::{self, Change, Committed, Context, Sealed, Source, prepare},
-    policy::{Object, ObjectKind},
+    policy::{Object, ObjectKind, Policy},
     workspace::{Follow, Permit, Resolved},
 };
 
 /// One try at one request.
 pub(super) struct Turn<'a> {
     pub(super) gate: &'a Gateway,
+    pub(super) policy: &'a Policy,
     pub(super) session: &'a Session,
     pub(super) operation: &'a Operation,
     pub(super) source: Source<'a>,
     pub(super) meter: Option<&'a Arc<Meter>>,
+    pub(super) reservations: Reservations,
+    /// What a person said yes to.
+    pub(super) approved: Option<&'a Approved>,
 }
 
 impl<'a> Turn<'a> {
@@ -135,10 +141,7 @@ impl<'a> Turn<'a> {
         to: &WorkspacePath,
         moving: &Object,
     ) -> Result<Permit, Failure> {
-        let asked = decider.name(Access::Write, to);
-        if !asked.is_allow() {
-            return Err(Failure::Denied(Box::new(asked)));
-        }
+        decider.one(decider.name(Access::Write, to))?;
         let resolved = self.gate.workspace.resolve(to, Follow::No)?;
         let decision = decider.target(&resolved, moving)?;
         self.count_ancestors(decider, &resolved, draft)?;
@@ -167,6 +170,7 @@ impl<'a> Turn<'a> {
         output: impl FnOnce(T) -> Output,
     ) -> Result<Reply, Failure> {
         record::facts(draft, sealed.facts());
+        self.heed(draft, || format!("discloses `{}`", self.operation.path()))?;
         draft.result = Some("ok".to_owned());
         // Should the ledger refuse, there is nothing left to record.
         let grant = self.gate.ledger.record(std::mem::take(draft))?;
@@ -216,6 +220,11 @@ impl<'a> Turn<'a> {
         draft.counts = draft.counts.take().or(counts);
         record::backups(draft, &saved);
         let bytes = sealed.facts().bytes;
+        let heeded = self.heed(draft, || self.describe(&saved, sealed.facts(), sealed.content()));
+        if let Err(failure) = heeded {
+            discard(&gate.vault, saved);
+            return Err(failure);
+        }
         let grant = match gate.ledger.admit(draft.clone()) {
             Ok(grant) => grant,
             Err(error) => {
@@ -307,18 +316,19 @@ impl<'a> Turn<'a> {
     pub(super) fn context(&self) -> Context<'a> {
         Context {
             workspace: &self.gate.workspace,
-            policy: &self.gate.policy,
+            policy: self.policy,
             agent: &self.session.agent,
             operation: self.operation.kind(),
             source: self.source,
         }
     }
 
-    pub(super) fn decider(&self) -> Decider<'a> {
+    pub(super) fn decider(&self) -> Decider<'_> {
         Decider {
-            policy: &self.gate.policy,
+            policy: self.policy,
             agent: &self.session.agent,
             operation: self.operation.kind(),
+            reservations: &self.reservations,
         }
     }
 }

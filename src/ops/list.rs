@@ -3,7 +3,7 @@
 use super::{Context, Error, Facts, Sealed};
 use crate::{
     model::{Access, WorkspacePath},
-    policy::{ObjectKind, Query},
+    policy::{Decision, ObjectKind, Query},
     workspace::{Listing, Permit, Stat},
 };
 use rustix::fs::OFlags;
@@ -89,21 +89,28 @@ pub fn prepare(context: &Context<'_>, permit: &Permit) -> Result<Sealed<Entries>
     }
     let directory = permit.open(context.workspace, OFlags::RDONLY | OFlags::DIRECTORY)?;
     let listing = Listing::read(directory)?;
+    let mut relaxed = 0;
     let entries: Vec<Entry> = listing
         .entries
         .iter()
         .filter_map(|(name, stat)| Some((permit.path().join(name).ok()?, stat.as_ref())))
-        .filter(|(path, _)| is_visible(context, path))
+        .filter(|(path, _)| {
+            let decision = visible(context, path);
+            relaxed += u64::from(decision.is_allow() && decision.would_deny);
+            decision.is_allow()
+        })
         .map(|(path, stat)| Entry::new(path, stat))
         .collect();
     let mut facts = Facts::default();
     facts.counts.insert("entries".to_owned(), u64::try_from(entries.len()).unwrap_or(u64::MAX));
     facts.count("notUtf8", listing.not_utf8);
+    facts.count("wouldHide", relaxed);
     Ok(Sealed::new(Entries { entries, not_utf8: listing.not_utf8 }, facts))
 }
 
-fn is_visible(context: &Context<'_>, path: &WorkspacePath) -> bool {
+/// What a person must be asked about is not shown unasked.
+fn visible(context: &Context<'_>, path: &WorkspacePath) -> Decision {
     let query =
         Query { agent: context.agent, operation: context.operation, access: Access::List, path };
-    context.policy.evaluate(&query).is_allow()
+    context.policy.evaluate(&query)
 }

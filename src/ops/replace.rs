@@ -140,6 +140,10 @@ impl Change for Replacement<'_> {
         disk.chain(buffer).collect()
     }
 
+    fn content(&self) -> Option<&[u8]> {
+        Some(&self.content)
+    }
+
     fn is_based_on(&self, saved: &[Saved]) -> bool {
         match self.based_on {
             // The buffer, where there is one, is what the agent saw; it is

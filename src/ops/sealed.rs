@@ -72,6 +72,11 @@ pub trait Change {
     /// What it will replace or remove, to be kept first.
     fn origins(&self) -> Vec<Origin<'_>>;
 
+    /// The whole content that a file will have, where that is the change.
+    fn content(&self) -> Option<&[u8]> {
+        None
+    }
+
     /// Whether what was kept is what the change was computed from.
     fn is_based_on(&self, saved: &[Saved]) -> bool;
 
@@ -103,6 +108,11 @@ impl<'a> Sealed<Box<dyn Change + 'a>> {
     /// The permit under which the change happens.
     pub fn permit(&self) -> &Permit {
         self.inner.permit()
+    }
+
+    /// The whole content that a file will have, for a person who is asked.
+    pub fn content(&self) -> Option<&[u8]> {
+        self.inner.content()
     }
 
     /// What must be kept before the change.

@@ -12,7 +12,7 @@ use toml::{
 
 use super::{
     diagnostics::Problem,
-    schema::{Field, LATER_WORDS, POLICY, Shape, Status},
+    schema::{Field, POLICY, Shape, Status},
 };
 
 /// Unknown keys of one table for which the nearest known one is looked for.
@@ -79,8 +79,8 @@ fn shape(
     report: &mut Report<'_>,
 ) {
     match (expected, value.get_ref()) {
-        (Shape::Text | Shape::Size, DeValue::String(_)) | (Shape::Boolean, DeValue::Boolean(_)) => {
-        }
+        (Shape::Text | Shape::Size | Shape::Duration, DeValue::String(_))
+        | (Shape::Boolean, DeValue::Boolean(_)) => {}
         (Shape::Integer(low, high), DeValue::Integer(_)) => {
             if !integer(value.get_ref()).is_some_and(|number| (low..=high).contains(&number)) {
                 report(Some(value.span()), integer_out_of_range(path, low, high, expected));
@@ -133,10 +133,6 @@ fn unknown(name: &str, fields: &[Field], path: &str, suggest: bool) -> Problem {
 }
 
 fn bad_word(path: &str, text: &str, words: &[&str], expected: Shape) -> Problem {
-    let key = path.rsplit('.').next().unwrap_or(path);
-    if LATER_WORDS.contains(&(key, text)) {
-        return not_yet(&format!("`{key} = \"{text}\"`"));
-    }
     let problem = Problem::new(format!("`{path}` cannot be \"{}\"", shortened(text)))
         .label(format!("expected {}", expected.expected()));
     match nearest(text, words.iter().copied()) {

@@ -22,6 +22,27 @@ use super::{
     statements::{self, Agents, Glob, Statements},
 };
 
+/// What becomes of what nothing allows: `mode`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mode {
+    /// It is denied.
+    #[default]
+    Enforce,
+    /// It passes and is recorded. Only default deny is relaxed: denials,
+    /// questions, and the checks of types and content stay in force.
+    Observe,
+}
+
+impl Mode {
+    /// The word in policies and records.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Enforce => "enforce",
+            Self::Observe => "observe",
+        }
+    }
+}
+
 /// A policy in force. It comes only from [`compile`].
 #[derive(Debug)]
 pub struct Policy {
@@ -36,6 +57,9 @@ pub struct Policy {
     pub(super) secret_places: Vec<SecretPlace>,
     pub(super) denials: PatternSet,
     pub(super) deny_rules: Vec<Rule>,
+    pub(super) asks: PatternSet,
+    pub(super) ask_rules: Vec<Rule>,
+    pub(super) mode: Mode,
     pub(super) settings: Settings,
     pub(super) limits: Limits,
 }
@@ -119,6 +143,7 @@ pub fn compile(source: &PolicySource) -> Result<Policy, Diagnostics> {
     if let (Some(file), Some(statements)) = (source.sources().next(), files.first()) {
         selftest::run(&policy, statements, file, &mut diagnostics);
     }
+    policy.mode = mode(source, &files);
     policy.tests = files.iter().map(|statements| statements.tests.len()).sum();
     if diagnostics.is_empty() { Ok(policy) } else { Err(diagnostics) }
 }
@@ -162,10 +187,14 @@ fn assemble(source: &PolicySource, files: &[Statements], entry: usize) -> Policy
         secret_places: Vec::new(),
         denials: PatternSet::default(),
         deny_rules: Vec::new(),
+        asks: PatternSet::default(),
+        ask_rules: Vec::new(),
+        // Tests are run on what is enforced; observing begins after them.
+        mode: Mode::Enforce,
         settings: Stated::default().complete(),
         limits: Limits::default(),
     };
-    let (mut secrets, mut denials) = (Vec::new(), Vec::new());
+    let (mut secrets, mut denials, mut asks) = (Vec::new(), Vec::new(), Vec::new());
     let mut stated = Stated::default();
     for (layer, (number, statements, file)) in layers.iter().enumerate() {
         let bounds_above = source
@@ -207,6 +236,7 @@ fn assemble(source: &PolicySource, files: &[Statements], entry: usize) -> Policy
         for rule in &statements.rules {
             let (patterns, rules) = match rule.effect {
                 Effect::Deny => (&mut denials, &mut policy.deny_rules),
+                Effect::Ask => (&mut asks, &mut policy.ask_rules),
                 Effect::Allow => (&mut allows, &mut allow_rules),
             };
             rule.globs.iter().for_each(|glob| push_all(patterns, rules.len(), glob));
@@ -227,9 +257,23 @@ fn assemble(source: &PolicySource, files: &[Statements], entry: usize) -> Policy
     }
     policy.secrets = PatternSet::new(at_any_depth(secrets));
     policy.denials = PatternSet::new(denials);
+    policy.asks = PatternSet::new(asks);
     policy.limits = stated.limits.complete(|layer| Some(policy.layers.get(layer)?.file.clone()));
     policy.settings = stated.complete();
     policy
+}
+
+/// Observe, if the file itself says so and nothing that it extends insists on
+/// enforcing. An extended policy cannot make one observe that does not say so.
+fn mode(source: &PolicySource, files: &[Statements]) -> Mode {
+    let own = files.first().and_then(|own| own.mode);
+    let chain = source.lineage(0);
+    let insists = |file: &usize| files.get(*file).is_some_and(|f| f.mode == Some(Mode::Enforce));
+    if own == Some(Mode::Observe) && !chain.iter().any(insists) {
+        Mode::Observe
+    } else {
+        Mode::Enforce
+    }
 }
 
 /// The questions that a file bounds by `[allowedPaths]` or by `allow` rules.
@@ -290,6 +334,16 @@ impl Policy {
         self.version
     }
 
+    /// Whether what nothing allows is denied, or only recorded.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// Whether any rule asks a person.
+    pub fn asks(&self) -> bool {
+        !self.ask_rules.is_empty()
+    }
+
     /// How many tests of the policy and of what it extends were run.
     pub fn tests(&self) -> usize {
         self.tests
@@ -314,6 +368,11 @@ impl Policy {
     /// What one session may do in all.
     pub fn limits(&self) -> &Limits {
         &self.limits
+    }
+
+    /// How long a person may take to answer.
+    pub fn approval_timeout(&self) -> std::time::Duration {
+        self.settings.approval_timeout.value
     }
 
     /// What the confined agent process gets.

@@ -7,7 +7,7 @@ use std::fmt;
 #[must_use]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
-    /// Allow or deny.
+    /// Allow, ask or deny.
     pub effect: Effect,
     /// Stable id of the deciding rule: `allowedPaths.write`,
     /// `secrets.names[1]`, the `id` of a rule, or `default` when nothing
@@ -18,9 +18,32 @@ pub struct Decision {
     /// The author's or the built-in reason, in words that may be shown to the
     /// agent: no host path, no content.
     pub reason: Option<String>,
+    /// Only observe mode lets it pass: enforced, the policy would deny it, by
+    /// the rule that is named unless `effect` is ask.
+    pub would_deny: bool,
 }
 
 impl Decision {
+    /// The same with a denial's effect.
+    pub fn denying(self) -> Self {
+        Self { effect: Effect::Deny, would_deny: false, ..self }
+    }
+
+    /// The effect if observe mode relaxed nothing.
+    pub fn enforced(&self) -> Effect {
+        if self.would_deny { Effect::Deny } else { self.effect }
+    }
+
+    /// The stricter of two answers, both of which must be heeded: a denial,
+    /// then an ask, then what only observe mode lets pass, then an allowance.
+    /// Of equals the first.
+    pub fn and(self, other: Self) -> Self {
+        let would_deny = self.would_deny || other.would_deny;
+        let strictness = |decision: &Self| (decision.effect, decision.would_deny);
+        let stricter = if strictness(&other) > strictness(&self) { other } else { self };
+        Self { would_deny: would_deny && stricter.effect != Effect::Deny, ..stricter }
+    }
+
     /// Whether nothing denied and nothing allowed: the default deny, which an
     /// `allow` rule or a wider `allowedPaths` would lift.
     pub fn is_default_deny(&self) -> bool {
@@ -30,17 +53,29 @@ impl Decision {
                 || self.rule.starts_with("extensions.allow."))
     }
 
+    /// Whether a person must be asked.
+    pub fn is_ask(&self) -> bool {
+        self.effect == Effect::Ask
+    }
+
+    /// Whether the effect is deny.
+    pub fn is_deny(&self) -> bool {
+        self.effect == Effect::Deny
+    }
+
     /// Whether the effect is allow.
     pub fn is_allow(&self) -> bool {
         self.effect == Effect::Allow
     }
 }
 
-/// What a decision or a rule does.
+/// What a decision or a rule does; the later, the stricter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Effect {
     /// The operation goes on.
     Allow,
+    /// The operation waits for a person.
+    Ask,
     /// The operation is refused.
     Deny,
 }
@@ -50,7 +85,19 @@ impl Effect {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Allow => "allow",
+            Self::Ask => "ask",
             Self::Deny => "deny",
+        }
+    }
+}
+
+impl Effect {
+    /// What became of an operation, as in "denied by".
+    pub fn verb(self) -> &'static str {
+        match self {
+            Self::Allow => "allowed",
+            Self::Ask => "to be asked about",
+            Self::Deny => "denied",
         }
     }
 }

@@ -34,10 +34,8 @@ impl Policy {
     pub fn evaluate_object(&self, query: &Query<'_>, object: &Object) -> Decision {
         let spellings = Spellings::of(query.path);
         let subject = Subject::new(query, &spellings);
-        match self.walk(&OBJECTS, &subject, Some(object), false, |_, _| {}) {
-            (Effect::Deny, Some(finding)) => finding.decision(Effect::Deny, self),
-            _ => self.no_objection(),
-        }
+        let outcome = self.walk(&OBJECTS, &subject, Some(object), false, |_, _| {});
+        if outcome.finding.is_some() { self.answer(outcome) } else { self.no_objection() }
     }
 
     /// Decides by content: for [`Access::Read`] all the bytes of the file of
@@ -50,8 +48,8 @@ impl Policy {
         }
     }
 
-    /// Whether renaming would disclose: what may not be read may not be
-    /// renamed to where it may. Allows everything else, so this only adds to
+    /// Whether renaming would disclose: what may not be read, or only when a
+    /// person agrees, may not be renamed to where it may. Allows everything else, so this only adds to
     /// the decisions on the old and the new name.
     pub fn evaluate_move(
         &self,
@@ -63,18 +61,21 @@ impl Policy {
             let (operation, access) = (OperationKind::Read, Access::Read);
             self.evaluate(&Query { agent, operation, access, path })
         };
-        let old = read(from);
-        if old.is_allow() || !read(to).is_allow() {
-            return self.no_objection();
+        let (old, new) = (read(from), read(to));
+        let reason = Some("what may not be read may not be renamed to where it may".to_owned());
+        if old.effect > new.effect {
+            return Decision { reason, ..old.denying() };
         }
-        let reason = "what may not be read may not be renamed to where it may".to_owned();
-        Decision { reason: Some(reason), ..old }
+        if old.enforced() > new.enforced() {
+            return Decision { reason, effect: Effect::Allow, would_deny: true, ..old };
+        }
+        self.no_objection()
     }
 
     /// Decides a whole operation by its names, as the gate does before it
     /// looks at the disk: every access on every path. `to` is the new name of
     /// a rename. With `object` its facts are judged too. Returns the first
-    /// denial, else the first allowance.
+    /// denial, else the first question, else the first allowance.
     pub fn decide(
         &self,
         agent: &AgentName,
@@ -83,28 +84,29 @@ impl Policy {
         to: Option<&WorkspacePath>,
         object: Option<&Object>,
     ) -> Decision {
-        let mut first = None;
+        let mut answer: Option<Decision> = None;
+        let mut add = |decision: Decision| {
+            let both = match answer.take() {
+                Some(before) => before.and(decision),
+                None => decision,
+            };
+            answer = Some(both.clone());
+            both
+        };
         for (access, path) in questions(operation, path, to) {
             let query = Query { agent, operation, access, path };
-            let decision = self.evaluate(&query);
-            if !decision.is_allow() {
-                return decision;
+            let mut so_far = add(self.evaluate(&query));
+            if let (false, Some(object)) = (so_far.is_deny(), object) {
+                so_far = add(self.evaluate_object(&query, object));
             }
-            if let Some(object) = object {
-                let decision = self.evaluate_object(&query, object);
-                if !decision.is_allow() {
-                    return decision;
-                }
+            if so_far.is_deny() {
+                return so_far;
             }
-            first = first.or(Some(decision));
         }
         if let (OperationKind::Rename, Some(to)) = (operation, to) {
-            let decision = self.evaluate_move(agent, path, to);
-            if !decision.is_allow() {
-                return decision;
-            }
+            return add(self.evaluate_move(agent, path, to));
         }
-        first.unwrap_or_else(default_deny)
+        answer.unwrap_or_else(default_deny)
     }
 }
 

@@ -44,6 +44,11 @@ pub enum StageVerdict {
     Pass,
     /// It refuses.
     Deny,
+    /// It would refuse, but the policy only observes.
+    #[serde(rename = "wouldDeny")]
+    WouldDeny,
+    /// It wants a person to be asked, provided that no stage refuses.
+    Ask,
     /// It allows, provided that no stage refuses.
     Allow,
     /// It cannot say without the object or the content.
@@ -56,6 +61,8 @@ impl StageVerdict {
         match self {
             Self::Pass => "pass",
             Self::Deny => "deny",
+            Self::WouldDeny => "wouldDeny",
+            Self::Ask => "ask",
             Self::Allow => "allow",
             Self::Open => "open",
         }
@@ -82,8 +89,8 @@ impl Policy {
                     stages.push(self.report(stage, verdict));
                 }
             });
-            if let (true, (Effect::Deny, Some(finding))) = (decision.is_allow(), outcome) {
-                decision = finding.decision(Effect::Deny, self);
+            if outcome.finding.is_some() {
+                decision = decision.and(self.answer(outcome));
             }
         } else {
             let needing = OBJECTS.iter().filter(|stage| !NAMES.contains(stage));
@@ -105,6 +112,8 @@ impl Policy {
         let (verdict, finding) = match verdict {
             Verdict::Pass => (StageVerdict::Pass, None),
             Verdict::Deny(finding) => (StageVerdict::Deny, Some((Effect::Deny, finding))),
+            Verdict::WouldDeny(finding) => (StageVerdict::WouldDeny, Some((Effect::Deny, finding))),
+            Verdict::Ask(finding) => (StageVerdict::Ask, Some((Effect::Ask, finding))),
             Verdict::Allow(finding) => (StageVerdict::Allow, Some((Effect::Allow, finding))),
         };
         let decision = finding.map(|(effect, finding)| finding.clone().decision(effect, self));

@@ -45,6 +45,7 @@ impl Limit {
             rule: self.rule.to_owned(),
             place: self.place.clone(),
             reason: Some(self.reason.to_owned()),
+            would_deny: false,
         }
     }
 }

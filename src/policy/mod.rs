@@ -11,6 +11,7 @@ mod check;
 mod compile;
 mod decision;
 mod diagnostics;
+mod duration;
 mod embedded;
 #[cfg(test)]
 mod embedded_tests;
@@ -29,7 +30,7 @@ mod spelling;
 mod stages;
 mod statements;
 
-pub use compile::{Policy, compile};
+pub use compile::{Mode, Policy, compile};
 pub use decision::{Decision, Effect, Place};
 pub use diagnostics::{Diagnostic, Diagnostics};
 pub use embedded::{EMBEDDED, embedded, is_name, unknown_name};

@@ -11,6 +11,8 @@ pub(super) enum Shape {
     Text,
     /// A string such as `"10MiB"`.
     Size,
+    /// A string such as `"2m"`.
+    Duration,
     /// A whole number between the two, both included.
     Integer(u64, u64),
     /// `true` or `false`.
@@ -32,6 +34,7 @@ impl Shape {
     pub(super) fn expected(self) -> String {
         match self {
             Self::Text => "a string".to_owned(),
+            Self::Duration => "a time such as \"2m\"".to_owned(),
             Self::Size => "a size such as \"10MiB\"".to_owned(),
             Self::Integer(low, high) => format!("a whole number from {low} to {high}"),
             Self::Boolean => "`true` or `false`".to_owned(),
@@ -88,11 +91,9 @@ const fn later(key: &'static str) -> Field {
     Field { key, shape: Shape::Text, status: Status::Later }
 }
 
-/// Words that a later version accepts where this one takes a [`Shape::Word`].
-pub(super) const LATER_WORDS: [(&str, &str); 2] = [("mode", "observe"), ("effect", "ask")];
-
 const TEXTS: Shape = Shape::List(&Shape::Text);
 const ALLOW_DENY: Shape = Shape::Word(&["allow", "deny"]);
+const EFFECT: Shape = Shape::Word(&["allow", "ask", "deny"]);
 const OPERATIONS: &[&str] =
     &["read", "list", "write", "remove", "rename", "append", "edit", "stat", "mkdir", "restore"];
 
@@ -101,7 +102,7 @@ pub(super) const POLICY: &[Field] = &[
     required("schema", Shape::Integer(1, 1)),
     optional("name", Shape::Text),
     optional("version", Shape::Integer(0, i64::MAX.cast_unsigned())),
-    optional("mode", Shape::Word(&["enforce"])),
+    optional("mode", Shape::Word(&["enforce", "observe"])),
     optional("extends", TEXTS),
     optional("allowedPaths", Shape::Table(ACCESSES)),
     optional(
@@ -165,6 +166,7 @@ const LIMITS: &[Field] = &[
     optional("bytesWritten", Shape::Size),
     optional("filesRemoved", Shape::Integer(0, 1_000_000_000)),
     optional("denials", Shape::Integer(1, 1_000_000_000)),
+    optional("approvalTimeout", Shape::Duration),
 ];
 
 const AGENT: &[Field] = &[
@@ -186,7 +188,7 @@ const AGENT: &[Field] = &[
 
 const RULE: &[Field] = &[
     required("id", Shape::Text),
-    required("effect", ALLOW_DENY),
+    required("effect", EFFECT),
     optional("operations", Shape::List(&Shape::Word(OPERATIONS))),
     required("paths", TEXTS),
     optional("agents", TEXTS),
@@ -198,8 +200,5 @@ const TEST: &[Field] = &[
     required("path", Shape::Text),
     optional("to", Shape::Text),
     optional("agent", Shape::Text),
-    required(
-        "expect",
-        Shape::Table(&[required("effect", ALLOW_DENY), optional("rule", Shape::Text)]),
-    ),
+    required("expect", Shape::Table(&[required("effect", EFFECT), optional("rule", Shape::Text)])),
 ];

@@ -22,7 +22,9 @@ pub(super) fn run(
             test.to.as_ref(),
             Some(&assumed(test)),
         );
-        if decision.effect == test.effect
+        // What the policy does when it is enforced, so that an author can go
+        // from observing to enforcing and back.
+        if decision.enforced() == test.effect
             && test.rule.as_ref().is_none_or(|rule| *rule == decision.rule)
         {
             continue;
@@ -46,7 +48,7 @@ fn assumed(test: &Test) -> Object {
 
 fn outcome(test: &Test, decision: &Decision) -> String {
     let to = test.to.as_ref().map(|to| format!(" to `{to}`")).unwrap_or_default();
-    let verb = if decision.is_allow() { "allowed" } else { "denied" };
+    let verb = decision.enforced().verb();
     let place = decision.place.as_ref().map(|place| format!(" ({place})")).unwrap_or_default();
     format!(
         "`{}` of `{}`{to} by agent `{}` is {verb} by `{}`{place}",

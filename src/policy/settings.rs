@@ -2,7 +2,7 @@
 //! content, what is kept in backups, what the agent's process gets. Here are
 //! their defaults and the rule by which they merge: of two the stricter.
 
-use std::path::Path;
+use std::{path::Path, time::Duration};
 
 use super::limits::StatedLimits;
 
@@ -113,6 +113,7 @@ pub(super) struct Stated {
     pub(super) hardlinks_read: Option<Said<Hardlinks>>,
     pub(super) hardlinks_write: Option<Said<Hardlinks>>,
     pub(super) limits: StatedLimits,
+    pub(super) approval_timeout: Option<Said<Duration>>,
     pub(super) versions: Option<u64>,
     pub(super) days: Option<u64>,
     pub(super) size: Option<u64>,
@@ -154,6 +155,7 @@ impl Stated {
             hardlinks_read: least(self.hardlinks_read, other.hardlinks_read),
             hardlinks_write: least(self.hardlinks_write, other.hardlinks_write),
             limits: self.limits.and(other.limits),
+            approval_timeout: least(self.approval_timeout, other.approval_timeout),
             // Strict about backups is who keeps more.
             versions: self.versions.max(other.versions),
             days: self.days.max(other.days),
@@ -181,6 +183,7 @@ impl Stated {
             symlinks: or_default(self.symlinks, Symlinks::Beneath),
             hardlinks_read: or_default(self.hardlinks_read, Hardlinks::Deny),
             hardlinks_write: or_default(self.hardlinks_write, Hardlinks::Deny),
+            approval_timeout: or_default(self.approval_timeout, Duration::from_secs(120)),
             backups: Retention {
                 versions: self.versions.unwrap_or(20),
                 days: self.days.unwrap_or(30),
@@ -207,6 +210,7 @@ pub(super) struct Settings {
     pub(super) symlinks: Said<Symlinks>,
     pub(super) hardlinks_read: Said<Hardlinks>,
     pub(super) hardlinks_write: Said<Hardlinks>,
+    pub(super) approval_timeout: Said<Duration>,
     pub(super) backups: Retention,
     pub(super) agent: AgentAccess,
 }

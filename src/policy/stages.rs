@@ -11,7 +11,7 @@ mod objects;
 use std::borrow::Cow;
 
 use super::{
-    Decision, Effect, Place, Policy, Query, index::Components, questions::Questions,
+    Decision, Effect, Mode, Place, Policy, Query, index::Components, questions::Questions,
     spelling::Spellings,
 };
 use crate::model::Access;
@@ -24,7 +24,7 @@ pub(super) enum Stage {
     HiddenNames,
     DeniedExtensions,
     SecretNames,
-    DenyRules,
+    Rules,
     AllowedExtensions,
     AllowedPaths,
     Symlinks,
@@ -37,7 +37,7 @@ pub(super) const NAMES: [Stage; 6] = [
     Stage::HiddenNames,
     Stage::DeniedExtensions,
     Stage::SecretNames,
-    Stage::DenyRules,
+    Stage::Rules,
     Stage::AllowedExtensions,
     Stage::AllowedPaths,
 ];
@@ -54,7 +54,7 @@ impl Stage {
             Self::HiddenNames => "names.hidden",
             Self::DeniedExtensions => "extensions.deny",
             Self::SecretNames => "secrets.names",
-            Self::DenyRules => "rules",
+            Self::Rules => "rules",
             Self::AllowedExtensions => "extensions.allow",
             Self::AllowedPaths => "allowedPaths",
             Self::Symlinks => "files.symlinks",
@@ -71,8 +71,20 @@ pub(super) enum Verdict<'p> {
     Pass,
     /// It refuses.
     Deny(Finding<'p>),
+    /// It would refuse, but the policy only observes.
+    WouldDeny(Finding<'p>),
+    /// It wants a person to be asked, provided that no stage refuses.
+    Ask(Finding<'p>),
     /// It allows, provided that no stage refuses.
     Allow(Finding<'p>),
+}
+
+/// What a walk over stages comes to.
+#[derive(Debug)]
+pub(super) struct Outcome<'p> {
+    pub(super) effect: Effect,
+    pub(super) would_deny: bool,
+    pub(super) finding: Option<Finding<'p>>,
 }
 
 /// A rule that spoke, before it is put into words.
@@ -108,7 +120,8 @@ impl<'p> Finding<'p> {
         let place = self.place.and_then(|(layer, line)| {
             Some(Place { file: policy.layers.get(layer)?.file.clone(), line })
         });
-        Decision { effect, rule, place, reason: self.reason.map(Cow::into_owned) }
+        let reason = self.reason.map(Cow::into_owned);
+        Decision { effect, rule, place, reason, would_deny: false }
     }
 }
 
@@ -144,17 +157,19 @@ impl<'q> Subject<'q> {
 
 impl Policy {
     /// The answer that a walk over the [`NAMES`] comes to.
-    pub(super) fn answer(&self, outcome: (Effect, Option<Finding<'_>>)) -> Decision {
-        match outcome {
-            (effect, Some(finding)) => finding.decision(effect, self),
+    pub(super) fn answer(&self, outcome: Outcome<'_>) -> Decision {
+        let Outcome { effect, would_deny, finding } = outcome;
+        match finding {
+            Some(finding) => Decision { would_deny, ..finding.decision(effect, self) },
             // The last stage always speaks; were it not there, nothing would
             // have been allowed.
-            (_, None) => default_deny(),
+            None => default_deny(),
         }
     }
 
     /// Runs `stages`, shows each verdict to `visit` and returns the first
-    /// denial, else what allowed. With `to_the_end` it goes on after a denial.
+    /// denial, else what asks, else what observe mode lets pass, else what
+    /// allowed. With `to_the_end` it goes on after a denial.
     pub(super) fn walk<'p>(
         &'p self,
         stages: &[Stage],
@@ -162,15 +177,20 @@ impl Policy {
         object: Option<&Object>,
         to_the_end: bool,
         mut visit: impl FnMut(Stage, &Verdict<'p>),
-    ) -> (Effect, Option<Finding<'p>>) {
-        let mut denial = None;
+    ) -> Outcome<'p> {
+        let (mut denial, mut relaxed, mut question) = (None, None, None);
         let mut allowance = None;
         for stage in stages {
-            let verdict = self.verdict(*stage, subject, object);
+            let verdict = match self.verdict(*stage, subject, object) {
+                Verdict::Deny(finding) if self.relaxes(*stage) => Verdict::WouldDeny(finding),
+                verdict => verdict,
+            };
             visit(*stage, &verdict);
             match verdict {
                 Verdict::Pass => {}
                 Verdict::Allow(finding) => allowance = Some(finding),
+                Verdict::Ask(finding) => question = question.or(Some(finding)),
+                Verdict::WouldDeny(finding) => relaxed = relaxed.or(Some(finding)),
                 Verdict::Deny(finding) => {
                     denial = denial.or(Some(finding));
                     if !to_the_end {
@@ -179,10 +199,19 @@ impl Policy {
                 }
             }
         }
-        match denial {
-            Some(finding) => (Effect::Deny, Some(finding)),
-            None => (Effect::Allow, allowance),
+        if denial.is_some() {
+            return Outcome { effect: Effect::Deny, would_deny: false, finding: denial };
         }
+        let would_deny = relaxed.is_some();
+        let effect = if question.is_some() { Effect::Ask } else { Effect::Allow };
+        Outcome { effect, would_deny, finding: question.or(relaxed).or(allowance) }
+    }
+
+    /// Whether observe mode lets pass what `stage` denies: only the stages of
+    /// default deny.
+    fn relaxes(&self, stage: Stage) -> bool {
+        self.mode == Mode::Observe
+            && matches!(stage, Stage::AllowedExtensions | Stage::AllowedPaths)
     }
 
     fn verdict(&self, stage: Stage, subject: &Subject<'_>, object: Option<&Object>) -> Verdict<'_> {
@@ -190,7 +219,7 @@ impl Policy {
             Stage::HiddenNames => self.hidden_names(subject),
             Stage::DeniedExtensions => self.denied_extension(subject),
             Stage::SecretNames => self.secret_names(subject),
-            Stage::DenyRules => self.denied_by_rule(subject),
+            Stage::Rules => self.ruled(subject),
             Stage::AllowedExtensions => self.allowed_extension(subject, object),
             Stage::AllowedPaths => self.allowed_path(subject),
             Stage::Symlinks => self.symlinks(object),
@@ -202,5 +231,6 @@ impl Policy {
 
 /// The answer when nothing allowed.
 pub(super) fn default_deny() -> Decision {
-    Decision { effect: Effect::Deny, rule: "default".to_owned(), place: None, reason: None }
+    let rule = "default".to_owned();
+    Decision { effect: Effect::Deny, rule, place: None, reason: None, would_deny: false }
 }

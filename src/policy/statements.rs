@@ -16,6 +16,7 @@ pub(super) use rules::{Agents, Rule, Test};
 
 use super::{
     check,
+    compile::Mode,
     diagnostics::{Diagnostics, Problem, Source},
     pattern::Pattern,
     questions::PerAccess,
@@ -28,6 +29,7 @@ use reader::Reader;
 pub(super) struct Statements {
     pub(super) name: Option<String>,
     pub(super) version: Option<u64>,
+    pub(super) mode: Option<Mode>,
     pub(super) allowed: PerAccess<Option<List<Glob>>>,
     pub(super) extensions: PerAccess<Option<List<String>>>,
     pub(super) denied_extensions: Vec<Lined<String>>,
@@ -98,6 +100,7 @@ pub(super) fn parse(
     let statements = Statements {
         name: reader.policy_name(root.get_ref()),
         version: root.get_ref().get("version").and_then(|value| check::integer(value.get_ref())),
+        mode: reader.mode(root.get_ref()),
         allowed: reader.allowed_paths(root.get_ref()),
         extensions: reader.allowed_extensions(root.get_ref()),
         denied_extensions: reader.denied_extensions(root.get_ref()),

@@ -17,8 +17,10 @@ use crate::{
     policy::{Decision, Object, ObjectKind},
 };
 
-/// The right to act once on one resolved object. Only an allowing decision
-/// makes one, and it cannot be copied.
+/// The right to act once on one resolved object. Only a decision that does not
+/// deny makes one, and it cannot be copied. Where the decision asks, the
+/// gateway prepares under the permit but carries nothing out before a person
+/// has agreed.
 #[must_use]
 #[derive(Debug)]
 pub struct Permit {
@@ -30,9 +32,9 @@ impl Permit {
     /// Turns a decision about a resolved object into the right to act on it.
     ///
     /// # Errors
-    /// Gives a decision that does not allow back.
+    /// Gives a decision that denies back.
     pub fn new(resolved: Resolved, decision: Decision) -> Result<Self, Decision> {
-        if decision.is_allow() { Ok(Self { resolved, decision }) } else { Err(decision) }
+        if decision.is_deny() { Err(decision) } else { Ok(Self { resolved, decision }) }
     }
 
     /// The canonical path of the object.

@@ -6,3 +6,4 @@ mod enforced;
 mod errors;
 mod hostile;
 mod model;
+mod observe;

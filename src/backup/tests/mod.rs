@@ -70,7 +70,11 @@ impl House {
         let workspace = Workspace::open(&self.ws("")).unwrap();
         let resolved = workspace.resolve(&path(text), Follow::No).unwrap();
         let (effect, rule) = (Effect::Allow, "test".to_owned());
-        Permit::new(resolved, Decision { effect, rule, place: None, reason: None }).unwrap()
+        Permit::new(
+            resolved,
+            Decision { effect, rule, place: None, reason: None, would_deny: false },
+        )
+        .unwrap()
     }
 
     pub(super) fn meta(&self) -> Meta<'_> {

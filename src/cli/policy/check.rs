@@ -34,13 +34,16 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     } else {
         for (file, result) in &results {
             match result {
-                Ok(LoadedPolicy { policy, .. }) => println!(
-                    "{file}: ok, policy `{}` version {}, {} tests passed, sha256 {}",
-                    policy.name(),
-                    policy.version(),
-                    policy.tests(),
-                    policy.sha256(),
-                ),
+                Ok(LoadedPolicy { policy, .. }) => {
+                    println!(
+                        "{file}: ok, policy `{}` version {}, {} tests passed, sha256 {}",
+                        policy.name(),
+                        policy.version(),
+                        policy.tests(),
+                        policy.sha256(),
+                    );
+                    super::warn_of_observing(policy);
+                }
                 Err(error) => eprint!("{}", rendered(error)),
             }
         }
@@ -66,6 +69,7 @@ fn result_json(file: &str, result: &Result<LoadedPolicy, config::Error>) -> Valu
             "ok": true,
             "name": policy.name(),
             "version": policy.version(),
+            "mode": policy.mode().as_str(),
             "tests": policy.tests(),
             "sha256": policy.sha256(),
         }),

@@ -64,16 +64,11 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let (answers, notes) = answers(&policy, &workspace, &agent, args.operation, &path, to.as_ref());
     let mut decision = answers
         .iter()
-        .map(|answer| &answer.explanation.decision)
-        .find(|decision| !decision.is_allow())
-        .or_else(|| answers.first().map(|answer| &answer.explanation.decision))
-        .cloned()
+        .map(|answer| answer.explanation.decision.clone())
+        .reduce(Decision::and)
         .ok_or_else(|| Failure::new("nothing was asked"))?;
-    if let (true, Some(to)) = (decision.is_allow(), &to) {
-        let moved = policy.evaluate_move(&agent, &path, to);
-        if !moved.is_allow() {
-            decision = moved;
-        }
+    if let Some(to) = &to {
+        decision = decision.and(policy.evaluate_move(&agent, &path, to));
     }
     if args.json {
         println!("{}", report_json(&policy, &agent, args.operation, &decision, &answers, &notes));
@@ -146,7 +141,10 @@ fn print_report(
 
 /// `denied by `ci` (policy.toml:12): CI changes need a person`
 fn sentence(decision: &Decision) -> String {
-    let verb = if decision.is_allow() { "allowed" } else { "denied" };
+    let verb = match decision.would_deny {
+        true => "observed only: would be denied",
+        false => decision.effect.verb(),
+    };
     let place = match &decision.place {
         Some(place) => format!(" ({})", Escaped(&place.to_string())),
         None => String::new(),
@@ -205,6 +203,7 @@ fn decision_json(decision: &Decision) -> Value {
         "file": decision.place.as_ref().map(|place| &place.file),
         "line": decision.place.as_ref().map(|place| place.line),
         "reason": decision.reason,
+        "wouldDeny": decision.would_deny,
     })
 }
 

@@ -65,6 +65,7 @@ impl Policy {
             rule: "files".to_owned(),
             place: None,
             reason: None,
+            would_deny: false,
         }
     }
 }

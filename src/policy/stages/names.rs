@@ -6,7 +6,7 @@ use crate::{
     policy::{
         Policy,
         compile::{Layer, Rule},
-        index::Components,
+        index::{Components, PatternSet},
         pattern::Pattern,
     },
 };
@@ -90,21 +90,13 @@ impl Policy {
         })
     }
 
-    pub(super) fn denied_by_rule(&self, subject: &Subject<'_>) -> Verdict<'_> {
-        if self.denials.is_empty() {
-            return Verdict::Pass;
+    /// What the rules that restrict say: one that denies before one that asks.
+    pub(super) fn ruled(&self, subject: &Subject<'_>) -> Verdict<'_> {
+        if let Some(rule) = restricting(&self.denials, &self.deny_rules, subject) {
+            return Verdict::Deny(finding(rule));
         }
-        let found = subject
-            .spellings()
-            .filter_map(|components| {
-                self.denials.first(components, |entry, pattern| {
-                    self.deny_rules.get(entry as usize).is_some_and(|rule| asks(rule, subject))
-                        && components.are(pattern)
-                })
-            })
-            .min();
-        match found.and_then(|entry| self.deny_rules.get(entry as usize)) {
-            Some(rule) => Verdict::Deny(finding(rule)),
+        match restricting(&self.asks, &self.ask_rules, subject) {
+            Some(rule) => Verdict::Ask(finding(rule)),
             None => Verdict::Pass,
         }
     }
@@ -211,6 +203,28 @@ fn allow_rule<'p>(layer: &'p Layer, subject: &Subject<'_>) -> Option<&'p Rule> {
             && subject.raw.are(pattern)
     })?;
     layer.allow_rules.get(entry as usize)
+}
+
+/// The first of the rules that deny or ask which is about the path, in any of
+/// its spellings.
+fn restricting<'p>(
+    patterns: &PatternSet,
+    rules: &'p [Rule],
+    subject: &Subject<'_>,
+) -> Option<&'p Rule> {
+    if patterns.is_empty() {
+        return None;
+    }
+    let found = subject
+        .spellings()
+        .filter_map(|components| {
+            patterns.first(components, |entry, pattern| {
+                rules.get(entry as usize).is_some_and(|rule| asks(rule, subject))
+                    && components.are(pattern)
+            })
+        })
+        .min();
+    rules.get(found? as usize)
 }
 
 /// Whether `rule` is about the agent and the question.

@@ -20,9 +20,10 @@ use crate::{
 };
 
 /// First parts of rule ids that decisions use for what is not in `[[rules]]`.
-const BUILT_IN: [&str; 14] = [
+const BUILT_IN: [&str; 15] = [
     "agent",
     "allowedPaths",
+    "approval",
     "backups",
     "binary",
     "default",
@@ -246,7 +247,7 @@ impl Reader<'_, '_> {
 }
 
 fn effect(word: &str) -> Option<Effect> {
-    [Effect::Allow, Effect::Deny].into_iter().find(|effect| effect.as_str() == word)
+    [Effect::Allow, Effect::Ask, Effect::Deny].into_iter().find(|effect| effect.as_str() == word)
 }
 
 fn empty(key: &str) -> Problem {

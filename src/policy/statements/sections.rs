@@ -1,5 +1,7 @@
 //! The sections that are not lists of tables.
 
+use std::time::Duration;
+
 use toml::de::{DeTable, DeValue};
 
 use super::{
@@ -9,8 +11,10 @@ use super::{
 use crate::{
     model::Access,
     policy::{
+        self,
         check::{self, shortened},
         diagnostics::Problem,
+        duration,
         limits::StatedLimits,
         pattern::Mode,
         questions::PerAccess,
@@ -23,6 +27,11 @@ use crate::{
 impl Reader<'_, '_> {
     pub(super) fn policy_name(&mut self, root: &DeTable<'_>) -> Option<String> {
         self.plain_text(root.get("name")?, 100).filter(|name| !name.is_empty())
+    }
+
+    pub(super) fn mode(&mut self, root: &DeTable<'_>) -> Option<policy::Mode> {
+        let word = root.get("mode")?.get_ref().as_str()?;
+        [policy::Mode::Enforce, policy::Mode::Observe].into_iter().find(|m| m.as_str() == word)
     }
 
     pub(super) fn allowed_paths(&mut self, root: &DeTable<'_>) -> PerAccess<Option<List<Glob>>> {
@@ -103,6 +112,8 @@ impl Reader<'_, '_> {
                 files_removed: self.number(limits, "filesRemoved"),
                 denials: self.number(limits, "denials"),
             };
+            stated.approval_timeout =
+                limits.get("approvalTimeout").and_then(|value| self.duration(value));
         }
         if let Some(agent) = sub(root, "agent") {
             self.agent(agent, &mut stated);
@@ -156,6 +167,20 @@ impl Reader<'_, '_> {
             self.report(value.span(), problem);
         }
         Some(Said { value: size?, place })
+    }
+
+    fn duration(&mut self, value: &Value<'_>) -> Option<Said<Duration>> {
+        let text = value.get_ref().as_str()?;
+        let place = Some((0, self.line(&value.span())));
+        let time = duration::parse(text)
+            .filter(|time| (Duration::from_secs(1)..=Duration::from_secs(86_400)).contains(time));
+        if time.is_none() {
+            let problem = Problem::new(format!("bad time \"{}\"", shortened(text)))
+                .label("expected a whole number and a unit, such as \"2m\"")
+                .help("from \"1s\" to \"24h\"; units are s, m and h");
+            self.report(value.span(), problem);
+        }
+        Some(Said { value: time?, place })
     }
 
     fn extension(&mut self, value: &Value<'_>) -> Option<String> {

@@ -396,7 +396,7 @@ id = "x"
     2 | [[rules]]
       | ^^^^^^^^^
       |
-      = help: add `effect = …`: "allow" or "deny"
+      = help: add `effect = …`: one of "allow", "ask", "deny"
 
     error: `rules` has no `paths`
      --> policy/policy.toml:2:1
@@ -453,66 +453,93 @@ paths = []
 #[test]
 fn what_a_later_version_will_enforce() {
     let text = r##"schema = 1
-mode = "observe"
 [secrets]
 onRead = "redact"
 onWrite = "deny"
 rulesets = []
 [[secrets.rules]]
 id = "x"
-[[rules]]
-id = "y"
-effect = "ask"
-paths = ["a"]
 "##;
     insta::assert_snapshot!(check(text), @r##"
-    error: `mode = "observe"` is not supported by this version
-     --> policy/policy.toml:2:8
-      |
-    2 | mode = "observe"
-      |        ^^^^^^^^^ would not be enforced
-      |
-      = help: remove it; a policy that promises more than is enforced does not load
-
     error: `secrets.onRead` is not supported by this version
-     --> policy/policy.toml:4:1
+     --> policy/policy.toml:3:1
       |
-    4 | onRead = "redact"
+    3 | onRead = "redact"
       | ^^^^^^ would not be enforced
       |
       = help: remove it; a policy that promises more than is enforced does not load
 
     error: `secrets.onWrite` is not supported by this version
-     --> policy/policy.toml:5:1
+     --> policy/policy.toml:4:1
       |
-    5 | onWrite = "deny"
+    4 | onWrite = "deny"
       | ^^^^^^^ would not be enforced
       |
       = help: remove it; a policy that promises more than is enforced does not load
 
     error: `secrets.rulesets` is not supported by this version
-     --> policy/policy.toml:6:1
+     --> policy/policy.toml:5:1
       |
-    6 | rulesets = []
+    5 | rulesets = []
       | ^^^^^^^^ would not be enforced
       |
       = help: remove it; a policy that promises more than is enforced does not load
 
     error: `secrets.rules` is not supported by this version
-     --> policy/policy.toml:7:11
+     --> policy/policy.toml:6:11
       |
-    7 | [[secrets.rules]]
+    6 | [[secrets.rules]]
       |           ^^^^^ would not be enforced
       |
       = help: remove it; a policy that promises more than is enforced does not load
 
-    error: `effect = "ask"` is not supported by this version
-      --> policy/policy.toml:11:10
-       |
-    11 | effect = "ask"
-       |          ^^^^^ would not be enforced
-       |
-       = help: remove it; a policy that promises more than is enforced does not load
+    portcullis: the policy does not load
+    "##);
+}
+
+#[test]
+fn times_and_modes() {
+    let text = r##"schema = 1
+mode = "observ"
+[limits]
+approvalTimeout = "2 minutes"
+[[rules]]
+id = "approval"
+effect = "asks"
+paths = ["a"]
+"##;
+    insta::assert_snapshot!(check(text), @r##"
+    error: `mode` cannot be "observ"
+     --> policy/policy.toml:2:8
+      |
+    2 | mode = "observ"
+      |        ^^^^^^^^ expected "enforce" or "observe"
+      |
+      = help: did you mean "observe"?
+
+    error: bad time "2 minutes"
+     --> policy/policy.toml:4:19
+      |
+    4 | approvalTimeout = "2 minutes"
+      |                   ^^^^^^^^^^^ expected a whole number and a unit, such as "2m"
+      |
+      = help: from "1s" to "24h"; units are s, m and h
+
+    error: the rule id `approval` is that of a built-in rule
+     --> policy/policy.toml:6:6
+      |
+    6 | id = "approval"
+      |      ^^^^^^^^^^ reserved
+      |
+      = help: choose another, such as "my-approval"
+
+    error: `rules.effect` cannot be "asks"
+     --> policy/policy.toml:7:10
+      |
+    7 | effect = "asks"
+      |          ^^^^^^ expected one of "allow", "ask", "deny"
+      |
+      = help: did you mean "ask"?
 
     portcullis: the policy does not load
     "##);
@@ -559,7 +586,7 @@ operations = 5
     7 | operations = 5
       | ^^^^^^^^^^ not a key here
       |
-      = help: known keys: operationsPerSecond, bytesWritten, filesRemoved, denials
+      = help: known keys: operationsPerSecond, bytesWritten, filesRemoved, denials, approvalTimeout
 
     portcullis: the policy does not load
     "##);

@@ -9,7 +9,7 @@ use std::{
 use globset::{GlobBuilder, GlobMatcher};
 use portcullis::{
     model::{Access, AgentName, OperationKind, WorkspacePath},
-    policy::{Loaded, Loader, Policy, PolicySource, Query, compile},
+    policy::{Effect, Loaded, Loader, Policy, PolicySource, Query, compile},
 };
 use proptest::prelude::*;
 
@@ -21,12 +21,13 @@ struct File {
     secrets: Vec<String>,
     except: Vec<String>,
     rules: Vec<Rule>,
+    observe: bool,
     parents: Vec<usize>,
 }
 
 #[derive(Debug, Clone)]
 struct Rule {
-    allow: bool,
+    effect: Effect,
     operations: Vec<&'static str>,
     paths: Vec<String>,
     agents: Vec<String>,
@@ -75,6 +76,9 @@ impl File {
     fn toml(&self, number: usize) -> String {
         let list = |items: &[String]| format!("{items:?}");
         let mut text = String::from("schema = 1\n");
+        if self.observe {
+            text += "mode = \"observe\"\n";
+        }
         let parents: Vec<_> = self.parents.iter().map(|parent| format!("./{parent}")).collect();
         text += &format!("extends = {}\n[allowedPaths]\n", list(&parents));
         for (access, patterns) in Access::ALL.iter().zip(&self.allowed) {
@@ -94,7 +98,7 @@ impl File {
         for (index, rule) in self.rules.iter().enumerate() {
             text += &format!(
                 "[[rules]]\nid = \"r{number}-{index}\"\neffect = \"{}\"\noperations = {:?}\npaths = {}\nagents = {}\n",
-                if rule.allow { "allow" } else { "deny" },
+                rule.effect,
                 rule.operations,
                 list(&rule.paths),
                 list(&rule.agents),
@@ -120,7 +124,16 @@ impl File {
             }
         }
         self.rules.iter().any(|rule| {
-            !rule.allow
+            rule.effect == Effect::Deny
+                && rule.asks(agent, operation, access)
+                && rule.paths.iter().any(|pattern| denies(pattern, path))
+        })
+    }
+
+    /// Whether a rule wants a person to be asked, if nothing denies.
+    fn questions(&self, agent: &str, operation: OperationKind, access: Access, path: &str) -> bool {
+        self.rules.iter().any(|rule| {
+            rule.effect == Effect::Ask
                 && rule.asks(agent, operation, access)
                 && rule.paths.iter().any(|pattern| denies(pattern, path))
         })
@@ -134,7 +147,7 @@ impl File {
         path: &str,
     ) -> bool {
         self.rules.iter().any(|rule| {
-            rule.allow
+            rule.effect == Effect::Allow
                 && rule.asks(agent, operation, access)
                 && rule.paths.iter().any(|pattern| exact(pattern, path))
         })
@@ -146,9 +159,10 @@ impl File {
     }
 
     fn has_rule(&self, operation: OperationKind, access: Access) -> bool {
-        self.rules
-            .iter()
-            .any(|rule| rule.allow && rule.operations.iter().any(|w| covers(w, operation, access)))
+        self.rules.iter().any(|rule| {
+            rule.effect == Effect::Allow
+                && rule.operations.iter().any(|w| covers(w, operation, access))
+        })
     }
 }
 
@@ -175,13 +189,30 @@ fn model(
     operation: OperationKind,
     access: Access,
     path: &str,
-) -> bool {
+) -> (Effect, bool) {
     let all = lineage(files, 0);
     if all.iter().any(|file| files[*file].denies(agent, operation, access, path)) {
-        return false;
+        return (Effect::Deny, false);
     }
+    let asks = all.iter().any(|file| files[*file].questions(agent, operation, access, path));
+    let allowed = allows(files, &all, agent, operation, access, path);
+    match (allowed, files[0].observe) {
+        (false, false) => (Effect::Deny, false),
+        _ => (if asks { Effect::Ask } else { Effect::Allow }, !allowed),
+    }
+}
+
+/// Whether every file that says what is allowed allows it, and one does.
+fn allows(
+    files: &[File],
+    all: &[usize],
+    agent: &str,
+    operation: OperationKind,
+    access: Access,
+    path: &str,
+) -> bool {
     let mut bounded = false;
-    for number in &all {
+    for number in all {
         let file = &files[*number];
         let by_rule = file.allow_rule(agent, operation, access, path);
         let name = path.rsplit('/').next().unwrap();
@@ -254,13 +285,13 @@ fn rule() -> impl Strategy<Value = Rule> {
         "read", "list", "write", "remove", "rename", "append", "edit", "stat", "mkdir", "restore",
     ];
     (
-        any::<bool>(),
+        prop::sample::select(vec![Effect::Allow, Effect::Ask, Effect::Deny]),
         prop::collection::vec(prop::sample::select(words), 1..4),
         prop::collection::vec(pattern(), 1..3),
         prop::sample::select(vec!["*", "one", "o*", "two"]),
     )
-        .prop_map(|(allow, operations, paths, agent)| Rule {
-            allow,
+        .prop_map(|(effect, operations, paths, agent)| Rule {
+            effect,
             operations,
             paths,
             agents: vec![agent.to_owned()],
@@ -287,9 +318,18 @@ fn file(parents: Vec<usize>) -> impl Strategy<Value = File> {
         prop::collection::vec(pattern(), 0..2),
         prop::collection::vec(pattern(), 0..2),
         prop::collection::vec(rule(), 0..4),
+        prop::bool::weighted(0.2),
     )
         .prop_map(
-            move |(allowed, denied_extensions, allowed_extensions, secrets, except, rules)| File {
+            move |(
+                allowed,
+                denied_extensions,
+                allowed_extensions,
+                secrets,
+                except,
+                rules,
+                observe,
+            )| File {
                 allowed,
                 denied_extensions,
                 allowed_extensions,
@@ -297,6 +337,7 @@ fn file(parents: Vec<usize>) -> impl Strategy<Value = File> {
                 secrets: secrets.into_iter().filter(|s| !s.contains("**") && s != "*").collect(),
                 except,
                 rules,
+                observe,
                 parents: parents.clone(),
             },
         )
@@ -341,7 +382,7 @@ proptest! {
                 let query = Query { agent: &name, operation, access, path: &path };
                 let decision = policy.evaluate(&query);
                 prop_assert_eq!(
-                    decision.is_allow(),
+                    (decision.effect, decision.would_deny),
                     model(&files, &agent, operation, access, text),
                     "{} {} {:?}\n{:?}\n{}", operation, access, text, decision, files[0].toml(0)
                 );
@@ -365,15 +406,20 @@ proptest! {
                 let path = WorkspacePath::parse(text).unwrap();
                 for (operation, access) in questions() {
                     let query = Query { agent: &name, operation, access, path: &path };
-                    if !child.evaluate(&query).is_allow() {
+                    let below = child.evaluate(&query);
+                    let decision = above.evaluate(&query);
+                    // An explicit denial or question of the parent holds in any
+                    // mode; what it merely does not allow, observing relaxes.
+                    if below.effect >= decision.effect
+                        || (below.would_deny && decision.is_default_deny())
+                    {
                         continue;
                     }
-                    let decision = above.evaluate(&query);
                     let unbounded = lineage(&files, parent)
                         .iter()
                         .all(|file| !files[*file].speaks(operation, access));
                     prop_assert!(
-                        decision.is_allow() || (unbounded && decision.rule == "default"),
+                        unbounded && decision.rule == "default",
                         "{} {} {:?}: {:?}", operation, access, text, decision
                     );
                 }

@@ -1,0 +1,417 @@
+//! Requests that wait for a person.
+//!
+//! A question goes to everybody who may answer it: the door through which the
+//! request came ([`Approver`]), and whoever looks at [`Approvals::waiting`].
+//! The first answer counts. Nothing here decides whether something is asked or
+//! does what was approved; that the answer fits what is then done is checked
+//! where it is done.
+
+use std::{
+    collections::{BTreeMap, HashMap, VecDeque},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use portcullis_audit::Hash;
+
+use crate::{
+    model::{OperationKind, Session},
+    policy::Decision,
+};
+
+/// Most requests that wait at once.
+const MOST_WAITING: usize = 16;
+/// Most approvals that one session may collect for its whole life.
+const MOST_GRANTS: usize = 1024;
+/// How many answered questions are remembered, to say so to a second answer.
+const REMEMBERED: usize = 256;
+
+/// What exactly is approved: the same request with any of this changed is
+/// another one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Binding {
+    /// The operation.
+    pub operation: OperationKind,
+    /// The canonical path, `.` for the root.
+    pub path: String,
+    /// The new canonical path of a rename.
+    pub to: Option<String>,
+    /// SHA-256 of what is replaced, removed or disclosed.
+    pub before: Option<Hash>,
+    /// SHA-256 of the content that will be there.
+    pub after: Option<Hash>,
+    /// SHA-256 of the policy in force.
+    pub policy_sha256: String,
+    /// The ids of the rules that ask.
+    pub rules: Vec<String>,
+}
+
+/// What a person is asked.
+#[derive(Debug, Clone)]
+pub struct Question {
+    /// Random, 8 hex digits, unique among those that wait.
+    pub id: String,
+    /// Who asks for the operation.
+    pub session: Session,
+    /// What would be done.
+    pub binding: Binding,
+    /// The path as it was asked for.
+    pub asked_path: String,
+    /// The rules that ask, with their places and reasons.
+    pub rules: Vec<Decision>,
+    /// What would change, as a unified diff, or a sentence that says why there
+    /// is none. Holds the file's content: not for the agent.
+    pub change: String,
+    /// Bytes that would be stored.
+    pub bytes: Option<u64>,
+    /// How long an answer is waited for.
+    pub timeout: Duration,
+    /// Since when.
+    pub since: Instant,
+}
+
+/// What a person answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    /// This once.
+    Once,
+    /// This and the same operation on the same path for the rest of the
+    /// session, as long as the policy stays.
+    Session,
+    /// No.
+    Reject,
+}
+
+impl Answer {
+    /// The word in records.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Once => "once",
+            Self::Session => "session",
+            Self::Reject => "rejected",
+        }
+    }
+}
+
+/// An answer came to nothing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AnswerError {
+    /// No request of this id waits or has waited lately.
+    #[error("no request `{0}` waits for an answer")]
+    Unknown(String),
+    /// It was answered, or nobody waits any more.
+    #[error("the request `{id}` needs no answer any more: {how}")]
+    Over {
+        /// The request.
+        id: String,
+        /// What became of it.
+        how: String,
+    },
+}
+
+/// Puts questions to a person.
+pub trait Approver: Sync {
+    /// Shows the question and returns at once; the answer, if any, is given to
+    /// the ticket later, from any thread.
+    fn ask(&self, ticket: &Arc<Ticket>);
+
+    /// Nobody waits for an answer any more. Called once for each `ask`.
+    fn over(&self, ticket: &Ticket);
+}
+
+/// For doors that have nobody behind them to ask: only who looks for waiting
+/// requests can answer.
+#[derive(Debug, Clone, Copy)]
+pub struct Nobody;
+
+impl Approver for Nobody {
+    fn ask(&self, _ticket: &Arc<Ticket>) {}
+
+    fn over(&self, _ticket: &Ticket) {}
+}
+
+/// One request that waits.
+#[derive(Debug)]
+pub struct Ticket {
+    question: Question,
+    end: Mutex<Option<End>>,
+    ended: Condvar,
+}
+
+/// How the waiting ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum End {
+    Answered { answer: Answer, by: String },
+    TimedOut,
+    Withdrawn,
+}
+
+impl End {
+    /// The word in records.
+    pub(super) fn as_str(&self) -> &'static str {
+        match self {
+            Self::Answered { answer, .. } => answer.as_str(),
+            Self::TimedOut => "timeout",
+            Self::Withdrawn => "withdrawn",
+        }
+    }
+
+    fn sentence(&self) -> String {
+        match self {
+            Self::Answered { answer: Answer::Reject, by } => format!("rejected by {by}"),
+            Self::Answered { by, .. } => format!("approved by {by}"),
+            Self::TimedOut => "nobody answered in time".to_owned(),
+            Self::Withdrawn => "the request was withdrawn".to_owned(),
+        }
+    }
+}
+
+impl Ticket {
+    pub(super) fn new(question: Question) -> Self {
+        Self { question, end: Mutex::default(), ended: Condvar::new() }
+    }
+
+    /// What is asked.
+    pub fn question(&self) -> &Question {
+        &self.question
+    }
+
+    /// Answers in the name of `by`, which the record repeats.
+    ///
+    /// # Errors
+    /// When the waiting is over already.
+    pub fn answer(&self, answer: Answer, by: &str) -> Result<(), AnswerError> {
+        self.settle(End::Answered { answer, by: by.to_owned() })
+    }
+
+    /// Gives the request up, because whoever made it did.
+    pub fn withdraw(&self) {
+        // One that has ended need not be given up.
+        let _ = self.settle(End::Withdrawn);
+    }
+
+    fn settle(&self, end: End) -> Result<(), AnswerError> {
+        let mut there = lock(&self.end);
+        if let Some(before) = &*there {
+            let id = self.question.id.clone();
+            return Err(AnswerError::Over { id, how: before.sentence() });
+        }
+        *there = Some(end);
+        self.ended.notify_all();
+        Ok(())
+    }
+
+    /// Waits for the end; after `timeout` there is one.
+    pub(super) fn wait(&self) -> End {
+        let deadline = self.question.since + self.question.timeout;
+        let mut end = lock(&self.end);
+        loop {
+            if let Some(end) = &*end {
+                return end.clone();
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return end.insert(End::TimedOut).clone();
+            }
+            (end, _) = self.ended.wait_timeout(end, left).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// The requests of one gate that wait, and what was approved for sessions.
+#[derive(Debug, Default)]
+pub struct Approvals {
+    waiting: Mutex<BTreeMap<String, Arc<Ticket>>>,
+    over: Mutex<VecDeque<(String, String)>>,
+    granted: Mutex<HashMap<String, Vec<Grant>>>,
+}
+
+/// What a session may do again without asking.
+#[derive(Debug, PartialEq, Eq)]
+struct Grant {
+    operation: OperationKind,
+    path: String,
+    to: Option<String>,
+    policy_sha256: String,
+    rules: Vec<String>,
+    /// The record of the approval.
+    seq: u64,
+}
+
+impl Approvals {
+    /// The requests that wait, the oldest first.
+    pub fn waiting(&self) -> Vec<Arc<Ticket>> {
+        let mut all: Vec<_> = lock(&self.waiting).values().cloned().collect();
+        all.sort_by_key(|ticket| ticket.question.since);
+        all
+    }
+
+    /// Answers the request `id` in the name of `by`.
+    ///
+    /// # Errors
+    /// When no such request waits.
+    pub fn answer(&self, id: &str, answer: Answer, by: &str) -> Result<Arc<Ticket>, AnswerError> {
+        let ticket = lock(&self.waiting).get(id).cloned();
+        match ticket {
+            Some(ticket) => ticket.answer(answer, by).map(|()| ticket),
+            None => {
+                let over = lock(&self.over).iter().find(|(known, _)| known == id).cloned();
+                Err(match over {
+                    Some((id, how)) => AnswerError::Over { id, how },
+                    None => AnswerError::Unknown(id.to_owned()),
+                })
+            }
+        }
+    }
+
+    /// Lets a request wait; `None` when too many do.
+    pub(super) fn open(&self, question: Question) -> Option<Arc<Ticket>> {
+        let mut waiting = lock(&self.waiting);
+        if waiting.len() >= MOST_WAITING || waiting.contains_key(&question.id) {
+            return None;
+        }
+        let ticket = Arc::new(Ticket::new(question));
+        waiting.insert(ticket.question.id.clone(), Arc::clone(&ticket));
+        Some(ticket)
+    }
+
+    /// The waiting has ended.
+    pub(super) fn close(&self, ticket: &Ticket, end: &End) {
+        let id = &ticket.question.id;
+        let mut over = lock(&self.over);
+        over.push_front((id.clone(), end.sentence()));
+        over.truncate(REMEMBERED);
+        drop(over);
+        lock(&self.waiting).remove(id);
+    }
+
+    /// Remembers an approval for a session, under its record.
+    pub(super) fn grant(&self, session: &str, binding: &Binding, seq: u64) {
+        let mut granted = lock(&self.granted);
+        let grants = granted.entry(session.to_owned()).or_default();
+        grants.retain(|grant| grant.policy_sha256 == binding.policy_sha256);
+        // One more is asked about again.
+        if grants.len() < MOST_GRANTS {
+            grants.push(Grant {
+                operation: binding.operation,
+                path: binding.path.clone(),
+                to: binding.to.clone(),
+                policy_sha256: binding.policy_sha256.clone(),
+                rules: binding.rules.clone(),
+                seq,
+            });
+        }
+    }
+
+    /// The record of the session's approval that covers `binding`.
+    pub(super) fn granted(&self, session: &str, binding: &Binding) -> Option<u64> {
+        let granted = lock(&self.granted);
+        let covers = |grant: &&Grant| {
+            grant.operation == binding.operation
+                && grant.path == binding.path
+                && grant.to == binding.to
+                && grant.policy_sha256 == binding.policy_sha256
+                && binding.rules.iter().all(|rule| grant.rules.contains(rule))
+        };
+        granted.get(session)?.iter().find(covers).map(|grant| grant.seq)
+    }
+
+    /// Forgets a session that has ended.
+    pub(super) fn forget(&self, session: &str) {
+        lock(&self.granted).remove(session);
+    }
+}
+
+/// Locks; a panic elsewhere left plain data behind.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Door;
+
+    fn question(id: &str, timeout: Duration) -> Question {
+        let session = Session {
+            id: "s".into(),
+            agent: "a".parse().unwrap(),
+            user: "u".into(),
+            door: Door::Acp,
+        };
+        let binding = Binding {
+            operation: OperationKind::Write,
+            path: "a".into(),
+            to: None,
+            before: None,
+            after: None,
+            policy_sha256: "p".into(),
+            rules: vec!["r".into()],
+        };
+        Question {
+            id: id.into(),
+            session,
+            binding,
+            asked_path: "a".into(),
+            rules: Vec::new(),
+            change: String::new(),
+            bytes: None,
+            timeout,
+            since: Instant::now(),
+        }
+    }
+
+    #[test]
+    fn the_first_answer_counts_and_later_ones_are_told_so() {
+        let approvals = Approvals::default();
+        let ticket = approvals.open(question("1", Duration::from_secs(60))).unwrap();
+        approvals.answer("1", Answer::Once, "one").unwrap();
+        let again = approvals.answer("1", Answer::Reject, "two").unwrap_err();
+        assert!(matches!(again, AnswerError::Over { how, .. } if how == "approved by one"));
+        let end = ticket.wait();
+        assert_eq!(end, End::Answered { answer: Answer::Once, by: "one".into() });
+        approvals.close(&ticket, &end);
+        let late = approvals.answer("1", Answer::Once, "one").unwrap_err();
+        assert!(matches!(late, AnswerError::Over { .. }));
+        let unknown = approvals.answer("2", Answer::Once, "one").unwrap_err();
+        assert_eq!(unknown, AnswerError::Unknown("2".into()));
+    }
+
+    #[test]
+    fn nobody_can_answer_after_the_time_is_over() {
+        let approvals = Approvals::default();
+        let ticket = approvals.open(question("1", Duration::ZERO)).unwrap();
+        assert_eq!(ticket.wait(), End::TimedOut);
+        assert!(ticket.answer(Answer::Once, "late").is_err());
+    }
+
+    #[test]
+    fn a_sessions_approval_covers_the_same_and_nothing_else() {
+        let approvals = Approvals::default();
+        let binding = question("1", Duration::ZERO).binding;
+        approvals.grant("s", &binding, 7);
+        let other = Binding { after: Some(Hash::of(b"x")), ..binding.clone() };
+        assert_eq!(approvals.granted("s", &other), Some(7));
+        for other in [
+            Binding { path: "b".into(), ..binding.clone() },
+            Binding { to: Some("b".into()), ..binding.clone() },
+            Binding { operation: OperationKind::Remove, ..binding.clone() },
+            Binding { policy_sha256: "q".into(), ..binding.clone() },
+            Binding { rules: vec!["r".into(), "t".into()], ..binding.clone() },
+        ] {
+            assert_eq!(approvals.granted("s", &other), None, "{other:?}");
+        }
+        assert_eq!(approvals.granted("t", &binding), None);
+        approvals.forget("s");
+        assert_eq!(approvals.granted("s", &binding), None);
+    }
+
+    #[test]
+    fn only_so_many_wait() {
+        let approvals = Approvals::default();
+        for number in 0..MOST_WAITING {
+            approvals.open(question(&number.to_string(), Duration::ZERO)).unwrap();
+        }
+        assert!(approvals.open(question("more", Duration::ZERO)).is_none());
+    }
+}

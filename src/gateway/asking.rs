@@ -1,0 +1,282 @@
+//! Waiting for a person, and holding the answer against what is then done.
+//!
+//! A request that a rule asks about is prepared like any other and stops where
+//! it would be recorded and carried out. The question says exactly what was
+//! prepared. Once it is approved, everything is decided and prepared again,
+//! and only if that is the same in every respect it goes on.
+
+use std::{io::Read as _, time::Duration};
+
+use portcullis_audit::{Draft, Kind};
+use similar::TextDiff;
+
+use super::{
+    Error, ErrorKind, Gateway,
+    approvals::{Answer, Approver, Binding, End, Question},
+    decide::built_in,
+    error::Failure,
+    turn::Turn,
+};
+use crate::{backup::Saved, model::Session, ops::Facts, policy::Decision};
+
+/// Longest content of which a diff is made, in bytes.
+const LONGEST: u64 = 1 << 20;
+/// Longest diff that is shown, in bytes.
+const LONGEST_DIFF: usize = 64 << 10;
+/// How long making a diff may look for the shortest one.
+const EFFORT: Duration = Duration::from_millis(300);
+
+/// A request that stopped because a person must be asked.
+#[derive(Debug)]
+pub(super) struct Asking {
+    binding: Binding,
+    rules: Vec<Decision>,
+    change: String,
+}
+
+/// What a person said yes to.
+#[derive(Debug)]
+pub(super) struct Approved {
+    binding: Binding,
+    /// The record of the answer.
+    seq: u64,
+}
+
+impl Turn<'_> {
+    /// Goes on if no rule asks, or if exactly this was approved; writes into
+    /// the record on what grounds. `change` describes what would be done.
+    pub(super) fn heed(
+        &self,
+        draft: &mut Draft,
+        change: impl FnOnce() -> String,
+    ) -> Result<(), Failure> {
+        self.reservations.observe(draft);
+        let rules = self.reservations.asks();
+        let Some(first) = rules.first() else {
+            return Ok(());
+        };
+        let binding = Binding {
+            operation: self.operation.kind(),
+            path: draft.resolved.clone().or_else(|| draft.path.clone()).unwrap_or_default(),
+            to: draft.to.clone(),
+            before: draft.before,
+            after: draft.after,
+            policy_sha256: self.policy.sha256().to_owned(),
+            rules: rules.iter().map(|rule| rule.rule.clone()).collect(),
+        };
+        let seq = match (self.approved, self.gate.approvals.granted(&self.session.id, &binding)) {
+            (Some(approved), _) if approved.binding == binding => approved.seq,
+            (Some(_), _) => return Err(stale(first)),
+            (None, Some(seq)) => seq,
+            (None, None) => {
+                let asking = Asking { binding, change: change(), rules };
+                return Err(Failure::Ask(Box::new(asking)));
+            }
+        };
+        super::record::decide(draft, first);
+        draft.decision = Some("allow".to_owned());
+        draft.facts.get_or_insert_default().insert("approval".to_owned(), seq.into());
+        Ok(())
+    }
+
+    /// What a change to a file or tree would do, for a person: of a file a
+    /// unified diff from what the vault keeps.
+    pub(super) fn describe(
+        &self,
+        saved: &[Saved],
+        facts: &Facts,
+        content: Option<&[u8]>,
+    ) -> String {
+        use crate::model::Operation as O;
+        let path = self.operation.path();
+        match self.operation {
+            O::Rename { to, .. } => format!("renames `{path}` to `{to}`"),
+            O::Mkdir { .. } => format!("makes the directory `{path}`"),
+            O::Remove { recursive: true, .. } => {
+                let entries = facts.counts.get("entries").copied();
+                let all = entries.map(|n| format!(" ({n} entries)")).unwrap_or_default();
+                format!("removes `{path}` with everything in it{all}")
+            }
+            O::Remove { .. } => self.kept(saved).map_or_else(
+                || format!("removes `{path}`"),
+                |old| diff(path.as_str(), &old, &[], true),
+            ),
+            _ => match (content, self.kept(saved)) {
+                (Some(new), Some(old)) => diff(path.as_str(), &old, new, false),
+                _ => "content that is too large to be shown".to_owned(),
+            },
+        }
+    }
+
+    /// What the vault keeps of what is replaced; nothing for a new file.
+    fn kept(&self, saved: &[Saved]) -> Option<Vec<u8>> {
+        // The buffer, where there is one, is what the agent saw; it is kept
+        // last.
+        let Some(saved) = saved.last() else { return Some(Vec::new()) };
+        let vault = &self.gate.vault;
+        let entry = vault.find(&saved.id.to_string()).ok()?;
+        let mut old = Vec::new();
+        vault.content(&entry).ok()?.take(LONGEST + 1).read_to_end(&mut old).ok()?;
+        (old.len() as u64 <= LONGEST).then_some(old)
+    }
+}
+
+/// A unified diff, at most so long.
+fn diff(path: &str, old: &[u8], new: &[u8], removed: bool) -> String {
+    if new.len() as u64 > LONGEST {
+        return "content that is too large to be shown".to_owned();
+    }
+    let (Ok(old), Ok(new)) = (str::from_utf8(old), str::from_utf8(new)) else {
+        return format!("binary content: {} bytes become {}", old.len(), new.len());
+    };
+    if old == new {
+        return if removed { format!("removes the empty file `{path}`") } else { String::new() };
+    }
+    let (from, to) = match (old.is_empty(), removed) {
+        (true, _) => ("/dev/null".to_owned(), format!("b/{path}")),
+        (_, true) => (format!("a/{path}"), "/dev/null".to_owned()),
+        _ => (format!("a/{path}"), format!("b/{path}")),
+    };
+    let text = TextDiff::configure()
+        .timeout(EFFORT)
+        .diff_lines(old, new)
+        .unified_diff()
+        .header(&from, &to)
+        .to_string();
+    let Some((end, _)) = text.char_indices().take_while(|(at, _)| *at <= LONGEST_DIFF).last()
+    else {
+        return text;
+    };
+    if text.len() <= LONGEST_DIFF {
+        return text;
+    }
+    let shown = text.get(..end).unwrap_or_default();
+    let shown = shown.rsplit_once('\n').map_or(shown, |(lines, _)| lines);
+    format!("{shown}\n(the rest of the change, {} bytes, is not shown)\n", text.len() - shown.len())
+}
+
+fn stale(decision: &Decision) -> Failure {
+    let reason = "what would be done now is not what was approved; ask again".to_owned();
+    Failure::Denied(Box::new(Decision { reason: Some(reason), ..decision.clone().denying() }))
+}
+
+impl Gateway {
+    /// Puts a question to whoever may answer and waits. Records the question
+    /// and the answer.
+    ///
+    /// # Errors
+    /// Unless a person approves.
+    pub(super) fn ask(
+        &self,
+        session: &Session,
+        mut draft: Draft,
+        asking: Asking,
+        timeout: Duration,
+        approver: &dyn Approver,
+    ) -> Result<Approved, (Draft, Failure)> {
+        let Asking { binding, rules, change } = asking;
+        // What was prepared is given up and will be prepared again.
+        (draft.backup, draft.temp) = (None, None);
+        if let Some(facts) = &mut draft.facts {
+            facts.retain(|name, _| !name.starts_with("buffer"));
+        }
+        let Some(first) = rules.first().cloned() else {
+            return Err((draft, Failure::Denied(Box::new(built_in("default", "nothing asks")))));
+        };
+        super::record::decide(&mut draft, &first);
+        let Ok(id) = random_id() else {
+            let failure = built_in("approval.id", "no random bytes for a question");
+            return Err((draft, Failure::Denied(Box::new(failure))));
+        };
+        draft.facts.get_or_insert_default().insert("question".to_owned(), id.clone().into());
+        let asked = Draft { counts: None, ..draft.clone() };
+        let question = Question {
+            id,
+            session: session.clone(),
+            asked_path: draft.path.clone().unwrap_or_default(),
+            binding: binding.clone(),
+            rules,
+            change,
+            bytes: draft.bytes,
+            timeout,
+            since: std::time::Instant::now(),
+        };
+        let Some(ticket) = self.approvals.open(question) else {
+            let reason = Some("too many requests wait for a person already".to_owned());
+            let denied = Decision { reason, ..first.denying() };
+            return Err((draft, Failure::Denied(Box::new(denied))));
+        };
+        // The question shows content, so it is on record first.
+        let recorded = self.ledger.record(asked);
+        let end = match &recorded {
+            Ok(_) => {
+                approver.ask(&ticket);
+                let end = ticket.wait();
+                approver.over(&ticket);
+                end
+            }
+            Err(_) => End::Withdrawn,
+        };
+        self.approvals.close(&ticket, &end);
+        if let Err(error) = recorded {
+            return Err((draft, error.into()));
+        }
+        let approved = matches!(&end, End::Answered { answer: Answer::Once | Answer::Session, .. });
+        let mut answer = Draft { result: Some(end.as_str().to_owned()), ..draft.clone() };
+        (answer.bytes, answer.counts) = (None, None);
+        answer.decision = Some(if approved { "allow" } else { "deny" }.to_owned());
+        if let End::Answered { by, .. } = &end {
+            answer.facts.get_or_insert_default().insert("by".to_owned(), by.clone().into());
+        }
+        let seq = match self.ledger.note(Kind::Approval, answer, true) {
+            Ok(receipt) => receipt.seq,
+            Err(error) => return Err((draft, error.into())),
+        };
+        draft.facts.get_or_insert_default().insert("approval".to_owned(), seq.into());
+        let reason = match end {
+            End::Answered { answer: Answer::Reject, .. } => "a person was asked and rejected it",
+            End::TimedOut => "a person was asked and did not answer in time",
+            End::Withdrawn => {
+                let error = Error::new(ErrorKind::Cancelled, "cancelled");
+                draft.decision = Some("deny".to_owned());
+                return Err((draft, Failure::Rendered(error)));
+            }
+            End::Answered { answer, .. } => {
+                if answer == Answer::Session {
+                    self.approvals.grant(&session.id, &binding, seq);
+                }
+                return Ok(Approved { binding, seq });
+            }
+        };
+        let denied = Decision { reason: Some(reason.to_owned()), ..first.denying() };
+        Err((draft, Failure::Denied(Box::new(denied))))
+    }
+}
+
+fn random_id() -> Result<String, rustix::io::Errno> {
+    let mut bytes = [0_u8; 4];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    Ok(format!("{:08x}", u32::from_be_bytes(bytes)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_diff_says_what_becomes_of_the_file() {
+        let made = diff("a", b"", b"x\n", false);
+        assert!(made.starts_with("--- /dev/null\n+++ b/a\n") && made.contains("\n+x"), "{made}");
+        let gone = diff("a", b"x\n", b"", true);
+        assert!(gone.contains("+++ /dev/null") && gone.contains("\n-x"), "{gone}");
+        assert_eq!(diff("a", b"\xff", b"x", false), "binary content: 1 bytes become 1");
+    }
+
+    #[test]
+    fn a_long_diff_is_cut_at_a_line_and_says_so() {
+        let new = "żółć\n".repeat(50_000);
+        let shown = diff("a", b"", new.as_bytes(), false);
+        assert!(shown.len() < LONGEST_DIFF + 200, "{}", shown.len());
+        assert!(shown.contains("\n(the rest of the change, "), "{shown}");
+    }
+}

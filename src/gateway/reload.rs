@@ -1,0 +1,97 @@
+//! Putting another policy in force between two requests.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use portcullis_audit::{Draft, Kind, Receipt};
+use serde_json::{Value, json};
+
+use super::{Error, ErrorKind, Gateway, record};
+use crate::{model::Session, policy::Policy};
+
+/// Why the policy in force stays.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ReloadError {
+    /// The version does not rise.
+    #[error("its version {new} is not greater than {old}, that of the policy in force")]
+    Version {
+        /// Of the policy in force.
+        old: u64,
+        /// Of the one that was offered.
+        new: u64,
+    },
+    /// The agent's cell is made already.
+    #[error("its `[agent]` section differs, and the agent's cell cannot be changed while it runs")]
+    Agent,
+    /// It could not be recorded or kept.
+    #[error("{0}")]
+    Unavailable(String),
+}
+
+impl Gateway {
+    /// Puts `new` in force for every request that begins afterwards; those
+    /// under way end under the policy with which they began, except that one
+    /// which waits for a person is decided anew. The record is on stable
+    /// storage before. `None` when `new` is the policy in force already.
+    ///
+    /// # Errors
+    /// The policy in force stays; [`Gateway::refuse_policy`] records why.
+    pub fn reload(
+        &self,
+        session: &Session,
+        new: Policy,
+        trigger: &str,
+    ) -> Result<Option<Receipt>, ReloadError> {
+        let old = self.policy();
+        if new.sha256() == old.sha256() {
+            return Ok(None);
+        }
+        if new.version() <= old.version() {
+            return Err(ReloadError::Version { old: old.version(), new: new.version() });
+        }
+        if new.agent() != old.agent() {
+            return Err(ReloadError::Agent);
+        }
+        let mut draft = record::request(session, &new, "reload", None);
+        draft.result = Some("ok".to_owned());
+        draft.facts = Some(BTreeMap::from([
+            ("name".to_owned(), json!(new.name())),
+            ("version".to_owned(), json!(new.version())),
+            ("mode".to_owned(), json!(new.mode().as_str())),
+            ("oldSha256".to_owned(), json!(old.sha256())),
+            ("oldVersion".to_owned(), json!(old.version())),
+            ("trigger".to_owned(), json!(trigger)),
+        ]));
+        let receipt =
+            self.note_policy(draft).map_err(|e| ReloadError::Unavailable(e.to_string()))?;
+        self.vault.set_retention(*new.backups());
+        *self.policy.write().unwrap_or_else(std::sync::PoisonError::into_inner) = Arc::new(new);
+        Ok(Some(receipt))
+    }
+
+    /// Records that a policy was offered and refused. `sha256` is its hash, if
+    /// it got that far.
+    ///
+    /// # Errors
+    /// When no record can be written.
+    pub fn refuse_policy(
+        &self,
+        session: &Session,
+        sha256: Option<&str>,
+        why: &str,
+        trigger: &str,
+    ) -> Result<Receipt, Error> {
+        let mut draft = record::request(session, &self.policy(), "reload", None);
+        draft.result = Some("refused".to_owned());
+        draft.reason = Some(why.to_owned());
+        let mut facts = BTreeMap::from([("trigger".to_owned(), json!(trigger))]);
+        facts.extend(sha256.map(|hash| ("refusedSha256".to_owned(), Value::from(hash))));
+        draft.facts = Some(facts);
+        self.note_policy(draft)
+    }
+
+    fn note_policy(&self, draft: Draft) -> Result<Receipt, Error> {
+        self.ledger
+            .note(Kind::Policy, draft, true)
+            .map_err(|error| Error::new(ErrorKind::Unavailable, error.to_string()))
+    }
+}
