@@ -17,7 +17,6 @@ use super::{
 use crate::{
     gateway::{Error, Output, Refusal, Reply},
     model::{Encoding, LineRange, Operation, OperationKind, WorkspacePath},
-    ops::Source,
 };
 
 /// Do one operation on the workspace, decided, backed up and audited
@@ -174,7 +173,7 @@ fn perform(gate: &LocalGate, command: &Command) -> Result<Result<Reply, Error>, 
         Command::Rm { recursive, .. } => Operation::Remove { path: path()?, recursive: *recursive },
         Command::Mv { .. } => Operation::Rename { from: path()?, to: path()? },
     };
-    Ok(gate.gateway().handle(gate.session(), &operation, Source::Disk))
+    Ok(gate.handle(&operation))
 }
 
 impl Command {

@@ -121,10 +121,11 @@ fn run(parent: u32) -> Result<(), Failure> {
     parts.state.create_dir_all("logs").or_fail("cannot make the directory for logs")?;
     logging::start(&logging::Options { log: order.log.clone() }, &order.state)?;
 
-    let policies = policy_directory(&order.policy);
+    // The last that needs a socket. A policy that is loaded later may ask.
+    let desk = local::open_desk(&parts.state)?;
     let report = restrict_gate(GateAccess {
         read_write: &[parts.workspace.dir().as_fd(), parts.state.as_fd()],
-        read_only: &policies.as_ref().map(|d| vec![d.as_fd()]).unwrap_or_default(),
+        read_only: &[],
     })
     .or_fail("cannot confine the gate")?;
     let mut facts = parts.facts();
@@ -133,6 +134,7 @@ fn run(parent: u32) -> Result<(), Failure> {
     channel.send(&confined, &[]).or_fail("cannot answer the broker")?;
 
     let gateway = local::assemble(parts.workspace, parts.policy, &parts.state)?;
+    desk.attend(gateway.approvals()).or_fail("cannot listen for approvals")?;
     let (agent, streams) = channel.receive::<Agent>().or_fail("the agent did not start")?;
     let [agent_in, agent_out, agent_err] = take(streams)?;
     facts.extend(agent.facts);
@@ -282,15 +284,6 @@ fn show_errors(errors: File) {
             }
         }
     }
-}
-
-/// The directory of a policy file, so that a replaced file can be read again.
-fn policy_directory(policy: &str) -> Option<OwnedFd> {
-    use rustix::fs::{Mode, OFlags, open};
-    let file = PathBuf::from(policy);
-    rustix::fs::stat(&file).ok()?;
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    open(file.parent()?, flags, Mode::empty()).ok()
 }
 
 fn take<const N: usize>(streams: Vec<OwnedFd>) -> Result<[OwnedFd; N], Failure> {

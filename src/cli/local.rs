@@ -13,15 +13,18 @@ use rustix::fs::{Mode, OFlags, fsync, openat};
 use serde_json::{Value, json};
 
 use super::{
+    approve::Announcer,
     failure::{Context as _, Failure},
     options::Common,
     state,
 };
 use crate::{
     backup::Vault,
-    gateway::Gateway,
+    frontend::desk::Desk,
+    gateway::{self, Gateway, Reply},
     ledger::Ledger,
-    model::{AgentName, Door, Session},
+    model::{AgentName, Door, Operation, Session},
+    ops::Source,
     policy::Policy,
     sandbox::{GateAccess, Territory, restrict_gate},
     workspace::Workspace,
@@ -36,6 +39,9 @@ const UNFINISHED: &str = ".tmp";
 pub(crate) struct LocalGate {
     gateway: Gateway,
     session: Session,
+    announcer: Announcer,
+    /// Where a person can answer; only if the policy asks.
+    _desk: Option<Desk>,
 }
 
 impl LocalGate {
@@ -53,6 +59,12 @@ impl LocalGate {
         .map_err(Failure::new)?;
         super::policy::warn_of_observing(&parts.policy);
         let session = session(common, default_agent, Door::Cli)?;
+        // The last that needs a socket.
+        let desk = match parts.policy.asks() {
+            true => Some(open_desk(&parts.state)?),
+            false => None,
+        };
+        let announcer = Announcer { state: parts.state_path.clone() };
         let report = restrict_gate(GateAccess {
             read_write: &[parts.workspace.dir().as_fd(), parts.state.as_fd()],
             read_only: &[],
@@ -68,7 +80,16 @@ impl LocalGate {
         facts.insert("gateLandlockAbi".to_owned(), json!(report.landlock_abi));
         let gateway = assemble(parts.workspace, parts.policy, &parts.state)?;
         gateway.start(&session, facts).or_fail("cannot record the start")?;
-        Ok(Self { gateway, session })
+        if let Some(desk) = &desk {
+            desk.attend(gateway.approvals()).or_fail("cannot listen for approvals")?;
+        }
+        Ok(Self { gateway, session, announcer, _desk: desk })
+    }
+
+    /// Puts an operation to the gate; where a rule asks, tells the person at
+    /// the terminal how to answer.
+    pub(crate) fn handle(&self, operation: &Operation) -> Result<Reply, gateway::Error> {
+        self.gateway.handle_asking(&self.session, operation, Source::Disk, &self.announcer)
     }
 
     pub(crate) fn gateway(&self) -> &Gateway {
@@ -123,6 +144,11 @@ impl Parts {
             ("mode".to_owned(), json!(self.policy.mode().as_str())),
         ])
     }
+}
+
+/// Puts up the desk at which a person answers from a shell.
+pub(crate) fn open_desk(state: &Dir) -> Result<Desk, Failure> {
+    Desk::open(state.as_fd()).or_fail("cannot listen for approvals")
 }
 
 /// Puts ledger, vault and gateway together over opened parts.

@@ -1,5 +1,6 @@
 //! The command line: one file per command, rendering and exit codes.
 
+mod approve;
 mod audit;
 mod backup;
 mod cell;
@@ -39,6 +40,7 @@ struct Cli {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
+    Approve(approve::Args),
     Audit(audit::Args),
     Backup(backup::Args),
     Completions(generate::CompletionsArgs),
@@ -61,6 +63,7 @@ pub fn main() -> ExitCode {
         return code;
     }
     let result = match Cli::parse().command {
+        Command::Approve(args) => approve::run(&args),
         Command::Audit(args) => audit::run(args),
         Command::Backup(args) => backup::run(args),
         Command::Completions(args) => generate::completions(&args),

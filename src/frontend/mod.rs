@@ -4,3 +4,4 @@
 //! decides nothing about files and never opens one.
 
 pub mod acp;
+pub mod desk;

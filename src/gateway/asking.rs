@@ -11,7 +11,7 @@ use portcullis_audit::{Draft, Kind};
 use similar::TextDiff;
 
 use super::{
-    Error, ErrorKind, Gateway,
+    Error, ErrorKind, Gateway, Stopped,
     approvals::{Answer, Approver, Binding, End, Question},
     decide::built_in,
     error::Failure,
@@ -160,6 +160,12 @@ fn stale(decision: &Decision) -> Failure {
     Failure::Denied(Box::new(Decision { reason: Some(reason), ..decision.clone().denying() }))
 }
 
+impl Stopped {
+    fn because(draft: Draft, why: Failure) -> Box<Self> {
+        Box::new(Self { draft, why })
+    }
+}
+
 impl Gateway {
     /// Puts a question to whoever may answer and waits. Records the question
     /// and the answer.
@@ -173,7 +179,7 @@ impl Gateway {
         asking: Asking,
         timeout: Duration,
         approver: &dyn Approver,
-    ) -> Result<Approved, (Draft, Failure)> {
+    ) -> Result<Approved, Box<Stopped>> {
         let Asking { binding, rules, change } = asking;
         // What was prepared is given up and will be prepared again.
         (draft.backup, draft.temp) = (None, None);
@@ -181,12 +187,15 @@ impl Gateway {
             facts.retain(|name, _| !name.starts_with("buffer"));
         }
         let Some(first) = rules.first().cloned() else {
-            return Err((draft, Failure::Denied(Box::new(built_in("default", "nothing asks")))));
+            return Err(Stopped::because(
+                draft,
+                Failure::Denied(Box::new(built_in("default", "nothing asks"))),
+            ));
         };
         super::record::decide(&mut draft, &first);
         let Ok(id) = random_id() else {
             let failure = built_in("approval.id", "no random bytes for a question");
-            return Err((draft, Failure::Denied(Box::new(failure))));
+            return Err(Stopped::because(draft, Failure::Denied(Box::new(failure))));
         };
         draft.facts.get_or_insert_default().insert("question".to_owned(), id.clone().into());
         let asked = Draft { counts: None, ..draft.clone() };
@@ -204,7 +213,7 @@ impl Gateway {
         let Some(ticket) = self.approvals.open(question) else {
             let reason = Some("too many requests wait for a person already".to_owned());
             let denied = Decision { reason, ..first.denying() };
-            return Err((draft, Failure::Denied(Box::new(denied))));
+            return Err(Stopped::because(draft, Failure::Denied(Box::new(denied))));
         };
         // The question shows content, so it is on record first.
         let recorded = self.ledger.record(asked);
@@ -219,7 +228,7 @@ impl Gateway {
         };
         self.approvals.close(&ticket, &end);
         if let Err(error) = recorded {
-            return Err((draft, error.into()));
+            return Err(Stopped::because(draft, error.into()));
         }
         let approved = matches!(&end, End::Answered { answer: Answer::Once | Answer::Session, .. });
         let mut answer = Draft { result: Some(end.as_str().to_owned()), ..draft.clone() };
@@ -230,7 +239,7 @@ impl Gateway {
         }
         let seq = match self.ledger.note(Kind::Approval, answer, true) {
             Ok(receipt) => receipt.seq,
-            Err(error) => return Err((draft, error.into())),
+            Err(error) => return Err(Stopped::because(draft, error.into())),
         };
         draft.facts.get_or_insert_default().insert("approval".to_owned(), seq.into());
         let reason = match end {
@@ -239,7 +248,7 @@ impl Gateway {
             End::Withdrawn => {
                 let error = Error::new(ErrorKind::Cancelled, "cancelled");
                 draft.decision = Some("deny".to_owned());
-                return Err((draft, Failure::Rendered(error)));
+                return Err(Stopped::because(draft, Failure::Rendered(error)));
             }
             End::Answered { answer, .. } => {
                 if answer == Answer::Session {
@@ -249,7 +258,7 @@ impl Gateway {
             }
         };
         let denied = Decision { reason: Some(reason.to_owned()), ..first.denying() };
-        Err((draft, Failure::Denied(Box::new(denied))))
+        Err(Stopped::because(draft, Failure::Denied(Box::new(denied))))
     }
 }
 

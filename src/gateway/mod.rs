@@ -52,7 +52,7 @@ const ATTEMPTS: usize = 16;
 pub struct Gateway {
     workspace: Workspace,
     policy: RwLock<Arc<Policy>>,
-    approvals: Approvals,
+    approvals: Arc<Approvals>,
     ledger: Ledger,
     vault: Vault,
     locks: Locks,
@@ -92,6 +92,12 @@ pub struct Changed {
     pub backup: Option<String>,
 }
 
+/// A request that was not done, before that is recorded.
+struct Stopped {
+    draft: Draft,
+    why: Failure,
+}
+
 impl Gateway {
     /// Puts the parts together and settles what dead gates left behind.
     ///
@@ -108,8 +114,7 @@ impl Gateway {
         if settled > 0 {
             tracing::warn!(settled, "settled changes that a gate left unfinished");
         }
-        let (locks, meters, approvals) =
-            (Locks::default(), Meters::default(), Approvals::default());
+        let (locks, meters, approvals) = (Locks::default(), Meters::default(), Arc::default());
         let policy = RwLock::new(policy);
         Ok(Self { workspace, policy, approvals, ledger, vault, locks, meters })
     }
@@ -121,8 +126,8 @@ impl Gateway {
     }
 
     /// The requests that wait for a person.
-    pub fn approvals(&self) -> &Approvals {
-        &self.approvals
+    pub fn approvals(&self) -> Arc<Approvals> {
+        Arc::clone(&self.approvals)
     }
 
     /// The vault.
@@ -175,15 +180,22 @@ impl Gateway {
                 return Err(self.fail(draft, Failure::Denied(Box::new(decision)), None));
             }
         };
-        let asking = match self.attempt(session, operation, source, meter.as_ref(), None) {
-            Err((draft, Failure::Ask(asking))) => (draft, *asking),
-            done => return done.map_err(|(draft, why)| self.fail(draft, why, meter.as_deref())),
+        let meter = meter.as_ref();
+        let fail =
+            |stopped: Box<Stopped>| self.fail(stopped.draft, stopped.why, meter.map(|m| &**m));
+        let stopped = match self.attempt(session, operation, source, meter, None) {
+            Ok(reply) => return Ok(reply),
+            Err(stopped) => *stopped,
+        };
+        let asking = match stopped {
+            Stopped { draft, why: Failure::Ask(asking) } => (draft, *asking),
+            stopped => return Err(fail(Box::new(stopped))),
         };
         // Nothing is held while a person thinks.
         let (draft, asking) = asking;
         self.ask(session, draft, asking, policy.approval_timeout(), approver)
-            .and_then(|yes| self.attempt(session, operation, source, meter.as_ref(), Some(&yes)))
-            .map_err(|(draft, why)| self.fail(draft, why, meter.as_deref()))
+            .and_then(|yes| self.attempt(session, operation, source, meter, Some(&yes)))
+            .map_err(fail)
     }
 
     /// Tries until nothing moves under it, each time under the policy of then.
@@ -194,7 +206,7 @@ impl Gateway {
         source: Source<'_>,
         meter: Option<&Arc<Meter>>,
         approved: Option<&Approved>,
-    ) -> Result<Reply, (Draft, Failure)> {
+    ) -> Result<Reply, Box<Stopped>> {
         let _held = self.locks.hold(changed_paths(operation));
         let mut attempt = 1;
         loop {
@@ -214,7 +226,7 @@ impl Gateway {
             match turn.run(&mut draft) {
                 Err(Failure::Moved) if attempt < ATTEMPTS => attempt += 1,
                 Ok(reply) => return Ok(reply),
-                Err(failure) => return Err((draft, failure)),
+                Err(why) => return Err(Box::new(Stopped { draft, why })),
             }
         }
     }

@@ -13,6 +13,7 @@ mod acp;
 mod acp_client;
 mod acp_rig;
 mod aftermath;
+mod approvals;
 mod attacks;
 mod audit;
 mod audit_alone;

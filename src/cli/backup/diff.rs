@@ -22,7 +22,7 @@ use crate::{
     },
     gateway::{Error, ErrorKind, Output, Refusal},
     model::{Encoding, Escaped, LineRange, Operation, WorkspacePath},
-    ops::{self, Source},
+    ops,
 };
 
 /// Compare a backup with what is there now
@@ -79,8 +79,7 @@ struct Side<'a> {
 
 impl Side<'_> {
     fn ask(&self, operation: &Operation) -> Result<Output, Error> {
-        let gateway = self.gate.gateway();
-        Ok(gateway.handle(self.gate.session(), operation, Source::Disk)?.output)
+        Ok(self.gate.handle(operation)?.output)
     }
 
     fn refuse(&self, why: &str) -> Error {

@@ -10,7 +10,6 @@ use crate::{
     cli::{failure::Failure, fs, local::LocalGate, options::Common, render},
     gateway::{Error, Output, Reply},
     model::{Operation, WorkspacePath},
-    ops::Source,
 };
 
 /// Put a backup back, decided, backed up and audited as any other change
@@ -60,7 +59,7 @@ fn perform(gate: &LocalGate, args: &Args) -> Result<(Entry, WorkspacePath, Reply
         backup: entry.id.to_string(),
         dry_run: args.dry_run,
     };
-    let reply = gate.gateway().handle(gate.session(), &operation, Source::Disk)?;
+    let reply = gate.handle(&operation)?;
     Ok((entry, to, reply))
 }
 

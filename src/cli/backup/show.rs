@@ -21,7 +21,6 @@ use crate::{
     },
     gateway::{Output, Reply},
     model::{Encoding, Escaped, Operation},
-    ops::Source,
 };
 
 /// Print a backup, as the policy lets its path be read
@@ -52,7 +51,7 @@ pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
             backup: entry.id.to_string(),
             encoding: Encoding::Base64,
         };
-        let reply = gate.gateway().handle(gate.session(), &operation, Source::Disk)?;
+        let reply = gate.handle(&operation)?;
         Ok((entry, reply))
     });
     finish(gate, answer, args.json, |(entry, reply)| print(&args, file, &entry, reply))

@@ -5,6 +5,8 @@
 //! served here and never passes. Everything else is answered −32601 or
 //! dropped, and recorded.
 
+use std::sync::Mutex;
+
 use serde_json::value::RawValue;
 
 use crate::{
@@ -15,6 +17,7 @@ use crate::{
 
 use super::{
     SourceMode,
+    asking::Asker,
     buffers::EditorBuffers,
     door::{Door, Pass, Peer},
     frame::Frame,
@@ -107,6 +110,7 @@ impl Door<'_> {
             }
             // What is being served is finished and answered.
             let served = self.jobs.contains(id);
+            self.jobs.withdraw(|waiting, _| waiting == id);
             let cancelled = self.jobs.cancel(|job| job.id == *id);
             cancelled.iter().for_each(|job| self.cancelled(job));
             if served || !cancelled.is_empty() {
@@ -216,7 +220,8 @@ impl Door<'_> {
             // What the editor does not offer is refused, never read from disk.
             SourceMode::Editor => Source::Editor(&buffers),
         };
-        match self.gateway.handle(&visit.session, &operation, source) {
+        let asker = Asker { door: self, visit: &visit, id: &id, call: Mutex::default() };
+        match self.gateway.handle_asking(&visit.session, &operation, source, &asker) {
             Ok(reply) => render::reply(&id, reply),
             Err(error) => render::refusal(&id, &error, Some(&path)),
         }

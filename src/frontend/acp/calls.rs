@@ -36,12 +36,20 @@ pub(super) enum CallError {
     Gone,
 }
 
+/// What becomes of an answer.
+enum Waiter {
+    /// A thread waits for it.
+    Thread(SyncSender<Answer>),
+    /// It is to be dealt with when it comes.
+    Later(Box<dyn FnOnce(Answer) + Send>),
+}
+
 /// Requests to the editor under way.
 pub(super) struct Calls {
     editor: Arc<Lane<Vec<u8>>>,
     prefix: String,
     next: AtomicU64,
-    waiting: Mutex<HashMap<String, SyncSender<Answer>>>,
+    waiting: Mutex<HashMap<String, Waiter>>,
     closed: AtomicBool,
     timeout: Duration,
 }
@@ -66,9 +74,47 @@ impl Calls {
 
     /// Asks the editor and waits.
     pub(super) fn call(&self, method: &str, params: &impl Serialize) -> Result<Answer, CallError> {
-        let id = format!("{}{}", self.prefix, self.next.fetch_add(1, Ordering::Relaxed));
         let (sender, receiver) = mpsc::sync_channel(1);
-        lock(&self.waiting).insert(id.clone(), sender);
+        let id = self.begin(method, params, Waiter::Thread(sender))?;
+        match receiver.recv_timeout(self.timeout) {
+            Ok(answer) => Ok(answer),
+            Err(RecvTimeoutError::Disconnected) => Err(CallError::Gone),
+            Err(RecvTimeoutError::Timeout) => {
+                self.give_up(&id);
+                Err(CallError::Timeout)
+            }
+        }
+    }
+
+    /// Asks the editor without waiting: `answered` gets its answer, at most
+    /// once, from the thread that hears it. Gives the id of the request.
+    pub(super) fn post(
+        &self,
+        method: &str,
+        params: &impl Serialize,
+        answered: impl FnOnce(Answer) + Send + 'static,
+    ) -> Result<String, CallError> {
+        self.begin(method, params, Waiter::Later(Box::new(answered)))
+    }
+
+    /// Waits for the answer no longer, and says so if there was none yet.
+    pub(super) fn give_up(&self, id: &str) {
+        if lock(&self.waiting).remove(id).is_some() {
+            let cancel = render::cancel(&Id::Text(id.to_owned()));
+            let weight = cancel.len();
+            // Only a courtesy; an editor that does not read gets none.
+            let _ = self.editor.push_within(cancel, weight, Duration::ZERO);
+        }
+    }
+
+    fn begin(
+        &self,
+        method: &str,
+        params: &impl Serialize,
+        waiter: Waiter,
+    ) -> Result<String, CallError> {
+        let id = format!("{}{}", self.prefix, self.next.fetch_add(1, Ordering::Relaxed));
+        lock(&self.waiting).insert(id.clone(), waiter);
         // Checked after the insertion: `close` empties the table afterwards.
         if self.closed.load(Ordering::SeqCst) {
             lock(&self.waiting).remove(&id);
@@ -80,25 +126,21 @@ impl Calls {
             lock(&self.waiting).remove(&id);
             return Err(CallError::Timeout);
         }
-        match receiver.recv_timeout(self.timeout) {
-            Ok(answer) => Ok(answer),
-            Err(RecvTimeoutError::Disconnected) => Err(CallError::Gone),
-            Err(RecvTimeoutError::Timeout) => {
-                lock(&self.waiting).remove(&id);
-                let cancel = render::cancel(&Id::Text(id));
-                let weight = cancel.len();
-                // Only a courtesy; an editor that does not read gets none.
-                let _ = self.editor.push_within(cancel, weight, Duration::ZERO);
-                Err(CallError::Timeout)
-            }
-        }
+        Ok(id)
     }
 
     /// Hands the editor's answer to whoever waits; false when nobody does.
     pub(super) fn answer(&self, id: &Id, answer: Answer) -> bool {
         let Id::Text(id) = id else { return false };
         let waiting = lock(&self.waiting).remove(id);
-        waiting.is_some_and(|sender| sender.try_send(answer).is_ok())
+        match waiting {
+            Some(Waiter::Thread(sender)) => sender.try_send(answer).is_ok(),
+            Some(Waiter::Later(answered)) => {
+                answered(answer);
+                true
+            }
+            None => false,
+        }
     }
 
     /// Ends all waiting, now and later.

@@ -17,7 +17,7 @@ use crate::{
 };
 
 use super::{
-    Config, Error, SourceMode,
+    Config, Error, SourceMode, WORKERS,
     allowed::Allowed,
     calls::{Answer, Calls},
     id::Id,
@@ -96,7 +96,7 @@ impl<'g> Door<'g> {
             ),
             connection: config.session.clone(),
             sessions: Sessions::default(),
-            jobs: Jobs::new(MOST_JOBS, MOST_JOB_BYTES),
+            jobs: Jobs::new(MOST_JOBS, MOST_JOB_BYTES, WORKERS),
             calls: Calls::new(Arc::clone(&to_editor), &secret, config.editor_timeout),
             to_editor,
             to_agent,
@@ -237,8 +237,10 @@ impl<'g> Door<'g> {
         true
     }
 
-    /// Cancels the requests of a session that no worker has taken.
+    /// Cancels the requests of a session that no worker has taken, or that
+    /// wait for a person.
     pub(super) fn cancel_session(&self, id: &str) {
+        self.jobs.withdraw(|_, waiting| waiting.acp_id == id);
         for job in self.jobs.cancel(|job| job.visit.acp_id == id) {
             self.cancelled(&job);
         }

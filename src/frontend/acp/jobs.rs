@@ -3,7 +3,8 @@
 //! Bounded in number and bytes. Requests about the same path are served one
 //! after the other in the order in which they came; others side by side. A
 //! request can be cancelled until a worker takes it, never afterwards, so a
-//! change is not torn.
+//! change is not torn; while one waits for a person nothing is done yet, so it
+//! can be given up, and it holds up nobody.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -11,7 +12,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::model::{Operation, WorkspacePath};
+use crate::{
+    gateway::Ticket,
+    model::{Operation, WorkspacePath},
+};
 
 use super::{
     id::Id,
@@ -38,6 +42,13 @@ impl Job {
     }
 }
 
+/// A job that is being served and waits for a person.
+pub(super) struct Waiting {
+    /// The session that it belongs to.
+    pub(super) acp_id: String,
+    pub(super) ticket: Arc<Ticket>,
+}
+
 /// The queue.
 pub(super) struct Jobs {
     state: Mutex<State>,
@@ -47,12 +58,16 @@ pub(super) struct Jobs {
     progress: Bell,
     most: usize,
     most_bytes: usize,
+    most_running: usize,
 }
 
 #[derive(Default)]
 struct State {
     waiting: VecDeque<Job>,
     running: HashMap<Id, WorkspacePath>,
+    /// Those that run and wait for a person: they hold neither a worker's
+    /// place nor their path.
+    paused: HashMap<Id, Waiting>,
     answering: usize,
     bytes: usize,
     closed: bool,
@@ -68,9 +83,39 @@ pub(super) enum Refused {
 }
 
 impl Jobs {
-    pub(super) fn new(most: usize, most_bytes: usize) -> Self {
+    /// At most `most` jobs and `most_bytes` of content wait, and at most
+    /// `most_running` are served side by side, not counting those that wait
+    /// for a person.
+    pub(super) fn new(most: usize, most_bytes: usize, most_running: usize) -> Self {
         let (work, progress) = (Bell::default(), Bell::default());
-        Self { state: Mutex::default(), work, progress, most, most_bytes }
+        Self { state: Mutex::default(), work, progress, most, most_bytes, most_running }
+    }
+
+    /// A job waits for a person from now on.
+    pub(super) fn pause(&self, id: &Id, waiting: Waiting) {
+        let mut state = self.lock();
+        if state.closed {
+            waiting.ticket.withdraw();
+        }
+        state.paused.insert(id.clone(), waiting);
+        self.work.ring();
+    }
+
+    /// It goes on.
+    pub(super) fn resume(&self, id: &Id) {
+        self.lock().paused.remove(id);
+    }
+
+    /// Gives the jobs up that wait for a person and that `which` picks; true
+    /// if there were any.
+    pub(super) fn withdraw(&self, which: impl Fn(&Id, &Waiting) -> bool) -> bool {
+        let state = self.lock();
+        let mut any = false;
+        for (_, waiting) in state.paused.iter().filter(|(id, waiting)| which(id, waiting)) {
+            waiting.ticket.withdraw();
+            any = true;
+        }
+        any
     }
 
     /// Queues a job, waiting for room.
@@ -104,7 +149,7 @@ impl Jobs {
     pub(super) fn take(&self) -> Option<Job> {
         let mut state = self.lock();
         loop {
-            if let Some(job) = state.next() {
+            if let Some(job) = state.next(self.most_running) {
                 state.running.insert(job.id.clone(), job.operation.path().clone());
                 self.progress.ring();
                 if !state.waiting.is_empty() {
@@ -124,9 +169,10 @@ impl Jobs {
     pub(super) fn served(&self, id: &Id) {
         let mut state = self.lock();
         state.running.remove(id);
+        state.paused.remove(id);
         state.answering += 1;
         self.progress.ring();
-        // The path is free: a job that waited for it can be taken.
+        // Place and path are free: a job that waited for them can be taken.
         if !state.waiting.is_empty() {
             self.work.ring();
         }
@@ -161,6 +207,7 @@ impl Jobs {
         state.closed = true;
         self.work.ring();
         drop(state);
+        self.withdraw(|_, _| true);
         self.cancel(|_| true)
     }
 
@@ -187,8 +234,12 @@ impl State {
         self.running.contains_key(id) || self.waiting.iter().any(|job| job.id == *id)
     }
 
-    fn next(&mut self) -> Option<Job> {
-        let mut busy: HashSet<&WorkspacePath> = self.running.values().collect();
+    fn next(&mut self, most_running: usize) -> Option<Job> {
+        if self.running.len().saturating_sub(self.paused.len()) >= most_running {
+            return None;
+        }
+        let at_work = self.running.iter().filter(|(id, _)| !self.paused.contains_key(id));
+        let mut busy: HashSet<&WorkspacePath> = at_work.map(|(_, path)| path).collect();
         let free = self.waiting.iter().position(|job| busy.insert(job.operation.path()))?;
         let job = self.waiting.remove(free)?;
         self.bytes = self.bytes.saturating_sub(job.weight());
@@ -225,7 +276,7 @@ mod tests {
 
     #[test]
     fn one_path_is_served_in_order_and_others_overtake() {
-        let jobs = Jobs::new(10, 10);
+        let jobs = Jobs::new(10, 10, 10);
         for (id, path) in [(1, "a"), (2, "a"), (3, "b")] {
             jobs.push(job(id, path)).unwrap();
         }
@@ -237,7 +288,7 @@ mod tests {
 
     #[test]
     fn what_runs_can_neither_be_cancelled_nor_doubled() {
-        let jobs = Jobs::new(10, 10);
+        let jobs = Jobs::new(10, 10, 10);
         jobs.push(job(1, "a")).unwrap();
         jobs.push(job(2, "b")).unwrap();
         jobs.take().unwrap();
@@ -249,7 +300,7 @@ mod tests {
 
     #[test]
     fn a_full_queue_holds_back_until_closed() {
-        let jobs = Jobs::new(1, 10);
+        let jobs = Jobs::new(1, 10, 10);
         jobs.push(job(1, "a")).unwrap();
         thread::scope(|scope| {
             let pusher = scope.spawn(|| jobs.push(job(2, "b")));

@@ -29,6 +29,7 @@ use lane::Lane;
 
 mod agent;
 mod allowed;
+mod asking;
 mod buffers;
 mod calls;
 mod door;
@@ -48,6 +49,9 @@ mod wire;
 
 /// How many `fs/*` requests are served side by side.
 const WORKERS: usize = 8;
+/// Threads for requests that wait for a person, as many as the gateway lets
+/// wait: they take nothing from the others.
+const WAITING: usize = 16;
 /// Room in a line for everything but content, in bytes.
 const ENVELOPE: usize = 1024 * 1024;
 /// What may wait to be judged, in bytes; a larger line waits alone.
@@ -186,7 +190,7 @@ pub fn serve(
             let gone = Arc::clone(&lanes.from_editor);
             write(&lanes.to_editor, editor.1, "acp-editor-out", move || gone.discard())?;
             write(&lanes.to_agent, agent.1, "acp-agent-out", || {})?;
-            for _ in 0..WORKERS {
+            for _ in 0..WORKERS + WAITING {
                 thread::Builder::new()
                     .name("acp-fs".to_owned())
                     .spawn_scoped(scope, || door.work())?;

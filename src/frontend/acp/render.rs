@@ -87,6 +87,7 @@ pub(super) fn refusal(id: &Id, error: &gateway::Error, path: Option<&str>) -> Ve
         ErrorKind::Denied => DENIED,
         ErrorKind::NotFound => NOT_FOUND,
         ErrorKind::InvalidInput => PARAMS,
+        ErrorKind::Cancelled => CANCELLED,
         _ => INTERNAL,
     };
     coded(id, code, error, path)

@@ -1,0 +1,215 @@
+//! `portcullis approve`: answering what waits for a person, from a shell.
+
+use std::{
+    os::fd::AsFd as _,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use rustix::{
+    fs::{Mode, OFlags, open},
+    io::Errno,
+};
+use serde_json::json;
+
+use super::{
+    failure::{Context as _, Exit, Failure},
+    options::Common,
+    state,
+};
+use crate::{
+    frontend::desk::{self, Item, Reply, Wish, Word},
+    gateway::{Approver, Ticket},
+    model::Escaped,
+    workspace::Workspace,
+};
+
+/// See and answer the requests that wait for a person
+///
+/// A rule with `effect = "ask"` lets a request wait. Without an ID this shows
+/// what waits in the workspace, with what would change; with one it approves
+/// exactly that.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    portcullis approve --list\n  \
+    portcullis approve 3fa9c1d2\n  \
+    portcullis approve 3fa9c1d2 --session\n  \
+    portcullis approve --reject 3fa9c1d2")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    common: Common,
+    /// Approve this request
+    #[arg(value_name = "ID", conflicts_with_all = ["list", "reject"])]
+    id: Option<String>,
+    /// Show what waits; the same as without an ID
+    #[arg(long)]
+    list: bool,
+    /// Reject this request
+    #[arg(long, value_name = "ID", conflicts_with = "list")]
+    reject: Option<String>,
+    /// Approve the same operation on the same path for the rest of the session
+    #[arg(long, requires = "id")]
+    session: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let state = match &args.common.state {
+        Some(state) => state.clone(),
+        None => {
+            let workspace = Workspace::open(&args.common.workspace).or_fail(format_args!(
+                "cannot open the workspace `{}`",
+                args.common.workspace.display()
+            ))?;
+            state::default_directory(workspace.root())?
+        }
+    };
+    match (&args.id, &args.reject) {
+        (Some(id), _) if args.session => answer(args, &state, id, Word::Session),
+        (Some(id), _) => answer(args, &state, id, Word::Once),
+        (None, Some(id)) => answer(args, &state, id, Word::Reject),
+        (None, None) => list(args, &state),
+    }
+}
+
+fn visit(state: &Path, wish: &Wish, go_on: impl FnMut(Reply) -> bool) -> Result<(), Failure> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    match open(state, flags, Mode::empty()) {
+        Ok(state) => desk::visit(state.as_fd(), wish, go_on).or_fail("cannot ask the gate"),
+        // No gate has ever run there.
+        Err(Errno::NOENT) => Ok(()),
+        Err(error) => Err(error)
+            .or_fail(format_args!("cannot open the state directory `{}`", state.display())),
+    }
+}
+
+fn list(args: &Args, state: &Path) -> Result<ExitCode, Failure> {
+    let (mut waiting, mut refused) = (Vec::new(), None);
+    visit(state, &Wish::List, |reply| {
+        match reply {
+            Reply::Waiting(items) => waiting.extend(items),
+            Reply::Refused(why) => refused = Some(why),
+            Reply::Taken(_) | Reply::Unknown | Reply::Over(_) => {}
+        }
+        true
+    })?;
+    if let Some(why) = refused {
+        return Err(Failure::new(format_args!("the gate does not listen: {}", Escaped(&why))));
+    }
+    if args.json {
+        println!("{}", json!({ "waiting": waiting }));
+    } else if waiting.is_empty() {
+        println!("nothing waits for approval");
+    } else {
+        waiting.iter().for_each(print);
+        println!("\n`portcullis approve ID` approves one of them, `--reject ID` rejects it");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn answer(args: &Args, state: &Path, id: &str, word: Word) -> Result<ExitCode, Failure> {
+    let mut answered = None;
+    let wish = Wish::Answer { id: id.to_owned(), answer: word };
+    visit(state, &wish, |reply| {
+        let known = !matches!(reply, Reply::Unknown);
+        if known {
+            answered = Some(reply);
+        }
+        !known
+    })?;
+    match answered {
+        Some(Reply::Taken(item)) => {
+            let verb = if word == Word::Reject { "rejected" } else { "approved" };
+            if args.json {
+                println!("{}", json!({ "ok": true, "result": verb, "request": item }));
+            } else {
+                println!("{verb}: {}", headline(&item));
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        Some(Reply::Over(how)) => fail(
+            args,
+            Failure::new(format_args!(
+                "the request `{}` needs no answer any more: {}",
+                Escaped(id),
+                Escaped(&how)
+            )),
+        ),
+        Some(Reply::Refused(why)) => {
+            let why = format!("the gate does not listen: {}", Escaped(&why));
+            fail(args, Failure::new(why).exit(Exit::Denied))
+        }
+        _ => fail(
+            args,
+            Failure::new(format_args!("no request `{}` waits for an answer", Escaped(id)))
+                .help("`portcullis approve --list` shows what waits"),
+        ),
+    }
+}
+
+/// With `--json` the error is the object on stdout.
+fn fail(args: &Args, failure: Failure) -> Result<ExitCode, Failure> {
+    if args.json {
+        println!("{}", json!({ "ok": false, "error": failure.message() }));
+    }
+    Err(failure)
+}
+
+fn headline(item: &Item) -> String {
+    let to = item.to.as_ref().map(|to| format!(" to `{}`", Escaped(to))).unwrap_or_default();
+    let asked = match item.asked_path == item.path {
+        true => String::new(),
+        false => format!(" (asked for as `{}`)", Escaped(&item.asked_path)),
+    };
+    format!(
+        "{} `{}`{to}{asked} by agent `{}`",
+        Escaped(&item.operation),
+        Escaped(&item.path),
+        Escaped(&item.agent)
+    )
+}
+
+fn print(item: &Item) {
+    println!("{}  {}, {} s left", Escaped(&item.id), headline(item), item.seconds_left);
+    for rule in &item.rules {
+        let place = rule.place.as_ref().map(|at| format!(" ({})", Escaped(at))).unwrap_or_default();
+        let reason =
+            rule.reason.as_ref().map(|why| format!(": {}", Escaped(why))).unwrap_or_default();
+        println!("  rule `{}`{place}{reason}", Escaped(&rule.id));
+    }
+    for line in item.change.lines() {
+        // A tab is part of what source code looks like.
+        let pieces: Vec<_> = line.split('\t').map(|piece| Escaped(piece).to_string()).collect();
+        println!("  {}", pieces.join("\t"));
+    }
+}
+
+/// Tells on stderr that a request of this very command waits, and how to
+/// answer it from another shell.
+pub(crate) struct Announcer {
+    /// The state directory in which the desk is.
+    pub(crate) state: PathBuf,
+}
+
+impl Approver for Announcer {
+    fn ask(&self, ticket: &std::sync::Arc<Ticket>) {
+        let item = Item::from(ticket.question());
+        let state = self.state.display().to_string();
+        eprintln!(
+            "portcullis: waiting up to {} s for approval of {}",
+            item.seconds_left,
+            headline(&item)
+        );
+        for rule in &item.rules {
+            let reason = rule.reason.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+            eprintln!("  rule `{}`{}", Escaped(&rule.id), Escaped(&reason));
+        }
+        eprintln!("  help: in another shell, `portcullis approve {} --state '{state}'`", item.id);
+        eprintln!("        or `portcullis approve --reject {} --state '{state}'`", item.id);
+    }
+
+    fn over(&self, _ticket: &Ticket) {}
+}

@@ -1,0 +1,185 @@
+//! Asking the editor's user for approval: `session/request_permission` (ACP
+//! v1) with what would be done and why, in the gate's own name.
+//!
+//! The text holds file content and an agent's names. Both are shown as text:
+//! control and bidirectional characters are escaped, and the diff stands in a
+//! fence that nothing in it can close.
+
+use std::sync::{Arc, Mutex};
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::{
+    gateway::{Answer, Approver, Question, Ticket},
+    model::{Escaped, OperationKind},
+};
+
+use super::{calls, door::Door, id::Id, jobs::Waiting, lane::lock, sessions::Visit};
+
+/// The gate's own option ids.
+const OPTIONS: [(&str, Answer); 3] =
+    [("once", Answer::Once), ("session", Answer::Session), ("reject", Answer::Reject)];
+
+/// One `fs/*` request that may have to wait for the editor's user.
+pub(super) struct Asker<'a> {
+    pub(super) door: &'a Door<'a>,
+    pub(super) visit: &'a Arc<Visit>,
+    /// The agent's request.
+    pub(super) id: &'a Id,
+    /// The id of the question to the editor, while it waits.
+    pub(super) call: Mutex<Option<String>>,
+}
+
+impl Approver for Asker<'_> {
+    fn ask(&self, ticket: &Arc<Ticket>) {
+        // The worker's place is free for others while it waits.
+        let waiting = Waiting { acp_id: self.visit.acp_id.clone(), ticket: Arc::clone(ticket) };
+        self.door.jobs.pause(self.id, waiting);
+        let params = params(&self.visit.acp_id, ticket.question(), &self.door.roots);
+        let answered = Arc::clone(ticket);
+        let call = self.door.calls.post("session/request_permission", &params, move |answer| {
+            take(&answered, answer);
+        });
+        match call {
+            Ok(call) => *lock(&self.call) = Some(call),
+            // Another way to answer is left, and the time limit.
+            Err(error) => tracing::warn!(%error, "the editor cannot be asked for approval"),
+        }
+    }
+
+    fn over(&self, _ticket: &Ticket) {
+        if let Some(call) = lock(&self.call).take() {
+            self.door.calls.give_up(&call);
+        }
+        self.door.jobs.resume(self.id);
+    }
+}
+
+#[derive(Deserialize)]
+struct Chosen {
+    outcome: Outcome,
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "outcome", rename_all = "camelCase", rename_all_fields = "camelCase")]
+enum Outcome {
+    Selected { option_id: String },
+    Cancelled,
+}
+
+fn take(ticket: &Ticket, answer: calls::Answer) {
+    let calls::Answer::Result(result) = answer else {
+        // An editor that cannot ask has not answered.
+        tracing::warn!("the editor did not understand the question for approval");
+        return;
+    };
+    let chosen = serde_json::from_str::<Chosen>(result.get());
+    let (answer, by) = match chosen.map(|chosen| chosen.outcome) {
+        Ok(Outcome::Selected { option_id }) => {
+            match OPTIONS.into_iter().find(|(id, _)| *id == option_id) {
+                Some((_, answer)) => (answer, "the editor's user"),
+                None => (Answer::Reject, "an option that was not offered"),
+            }
+        }
+        Ok(Outcome::Cancelled) => (Answer::Reject, "the editor's user, who cancelled"),
+        Err(_) => (Answer::Reject, "an answer that cannot be read"),
+    };
+    // Too late is no error: somebody else was faster.
+    let _ = ticket.answer(answer, by);
+}
+
+fn params(session: &str, question: &Question, roots: &super::paths::Roots) -> Value {
+    let binding = &question.binding;
+    let what = match &binding.to {
+        Some(to) => format!("{} {} to {}", binding.operation, line(&binding.path), line(to)),
+        None => format!("{} {}", binding.operation, line(&binding.path)),
+    };
+    let place = crate::model::WorkspacePath::parse(&binding.path);
+    let locations: Vec<_> =
+        place.iter().map(|path| json!({ "path": roots.absolute(path) })).collect();
+    json!({
+        "sessionId": session,
+        "toolCall": {
+            "toolCallId": format!("portcullis-{}", question.id),
+            "title": format!("Portcullis asks: {what}"),
+            "kind": kind(binding.operation),
+            "status": "pending",
+            "locations": locations,
+            "content": [{
+                "type": "content",
+                "content": { "type": "text", "text": text(&what, question) },
+            }],
+        },
+        "options": [
+            { "optionId": "once", "name": "Allow once", "kind": "allow_once" },
+            {
+                "optionId": "session",
+                "name": format!("Allow this for this session: {what}"),
+                "kind": "allow_always",
+            },
+            { "optionId": "reject", "name": "Reject", "kind": "reject_once" },
+        ],
+    })
+}
+
+/// Rule, reason and diff, in Markdown.
+fn text(what: &str, question: &Question) -> String {
+    let mut text =
+        format!("The agent `{}` wants to {what}.\n\n", line(question.session.agent.as_str()));
+    if question.asked_path != question.binding.path {
+        text.push_str(&format!("It asked for {}.\n\n", line(&question.asked_path)));
+    }
+    for rule in &question.rules {
+        let place = rule.place.as_ref().map(|place| format!(" ({})", line(&place.to_string())));
+        let reason = rule.reason.as_ref().map(|reason| format!(": {}", line(reason)));
+        let (place, reason) = (place.unwrap_or_default(), reason.unwrap_or_default());
+        text.push_str(&format!("Rule `{}`{place}{reason}\n\n", line(&rule.rule)));
+    }
+    // Line ends and tabs are part of what source code looks like.
+    let lines = question.change.split('\n').map(|line| {
+        let pieces: Vec<_> = line.split('\t').map(|piece| Escaped(piece).to_string()).collect();
+        pieces.join("\t")
+    });
+    let change = lines.collect::<Vec<_>>().join("\n");
+    let fence = "`".repeat(longest_run(&change).max(2) + 1);
+    text.push_str(&format!("{fence}diff\n{}\n{fence}\n", change.trim_end_matches('\n')));
+    text
+}
+
+/// An untrusted text in one line, without what Markdown would make of it.
+fn line(text: &str) -> String {
+    Escaped(text).to_string().replace('`', "'")
+}
+
+fn longest_run(text: &str) -> usize {
+    let (mut longest, mut run) = (0, 0);
+    for c in text.chars() {
+        run = if c == '`' { run + 1 } else { 0 };
+        longest = longest.max(run);
+    }
+    longest
+}
+
+/// `ToolKind` of the schema.
+fn kind(operation: OperationKind) -> &'static str {
+    use OperationKind as O;
+    match operation {
+        O::Read | O::List | O::Stat => "read",
+        O::Write | O::Append | O::Edit | O::Mkdir | O::Restore => "edit",
+        O::Remove => "delete",
+        O::Rename => "move",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_in_a_diff_closes_its_fence() {
+        assert_eq!(longest_run("a``b````c`"), 4);
+        assert_eq!(longest_run(""), 0);
+        assert_eq!(line("a`b\u{202e}\n"), "a'b\\u{202e}\\n");
+    }
+}

@@ -1,0 +1,154 @@
+//! What `portcullis approve` and a gate say to each other: one line of JSON
+//! there, one back.
+
+use serde::{Deserialize, Serialize};
+
+use crate::gateway::{Answer, AnswerError, Question};
+
+/// What a person at a shell wants.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Request {
+    /// The secret of the gate's file, which shows that whoever asks can read
+    /// the state directory.
+    pub(super) nonce: String,
+    pub(super) wish: Wish,
+}
+
+/// A wish.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub enum Wish {
+    /// To see what waits.
+    List,
+    /// To answer one of them.
+    Answer {
+        /// Which.
+        id: String,
+        /// How.
+        answer: Word,
+    },
+}
+
+/// [`Answer`] on the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Word {
+    /// This once.
+    Once,
+    /// For the rest of the session.
+    Session,
+    /// No.
+    Reject,
+}
+
+impl From<Word> for Answer {
+    fn from(word: Word) -> Self {
+        match word {
+            Word::Once => Self::Once,
+            Word::Session => Self::Session,
+            Word::Reject => Self::Reject,
+        }
+    }
+}
+
+/// What the gate says.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Reply {
+    /// What waits, the oldest first.
+    Waiting(Vec<Item>),
+    /// The answer counts.
+    Taken(Box<Item>),
+    /// No request of this id is known here.
+    Unknown,
+    /// The answer came too late; the text says what became of the request.
+    Over(String),
+    /// The gate does not listen to whoever asked.
+    Refused(String),
+}
+
+/// One request that waits. All texts are untrusted.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Item {
+    /// What to answer to.
+    pub id: String,
+    /// The agent that asks.
+    pub agent: String,
+    /// Its session in the log.
+    pub session: String,
+    /// The operation.
+    pub operation: String,
+    /// The canonical path.
+    pub path: String,
+    /// The path as it was asked for.
+    pub asked_path: String,
+    /// The new path of a rename.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
+    /// The rules that ask.
+    pub rules: Vec<ItemRule>,
+    /// SHA-256 of the content before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<String>,
+    /// SHA-256 of the content after.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
+    /// SHA-256 of the policy.
+    pub policy_sha256: String,
+    /// What would change.
+    pub change: String,
+    /// Seconds that are left.
+    pub seconds_left: u64,
+}
+
+/// A rule that asks.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ItemRule {
+    /// Its id.
+    pub id: String,
+    /// File and line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<String>,
+    /// Its reason.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+impl From<&Question> for Item {
+    fn from(question: &Question) -> Self {
+        let binding = &question.binding;
+        let rules = question.rules.iter().map(|rule| ItemRule {
+            id: rule.rule.clone(),
+            place: rule.place.as_ref().map(ToString::to_string),
+            reason: rule.reason.clone(),
+        });
+        let left = question.timeout.saturating_sub(question.since.elapsed());
+        Self {
+            id: question.id.clone(),
+            agent: question.session.agent.to_string(),
+            session: question.session.id.clone(),
+            operation: binding.operation.to_string(),
+            path: binding.path.clone(),
+            asked_path: question.asked_path.clone(),
+            to: binding.to.clone(),
+            rules: rules.collect(),
+            before: binding.before.map(|hash| hash.to_string()),
+            after: binding.after.map(|hash| hash.to_string()),
+            policy_sha256: binding.policy_sha256.clone(),
+            change: question.change.clone(),
+            seconds_left: left.as_secs(),
+        }
+    }
+}
+
+impl From<AnswerError> for Reply {
+    fn from(error: AnswerError) -> Self {
+        match error {
+            AnswerError::Unknown(_) => Self::Unknown,
+            AnswerError::Over { how, .. } => Self::Over(how),
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! `effect = "ask"`: requests that wait for a person, and who may answer.
+
+mod editor;
+mod shell;
+
+use std::{
+    io::Write as _,
+    process::{Child, Stdio},
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+
+use crate::common::{Done, World, done};
+
+/// Longer than anything here takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) const POLICY: &str = r#"schema = 1
+name = "asks"
+version = 1
+[allowedPaths]
+read = ["**"]
+list = ["**"]
+write = ["src/**"]
+remove = ["src/**"]
+[limits]
+approvalTimeout = "10m"
+[files]
+maxWriteSize = "1KiB"
+[[rules]]
+id = "payments"
+effect = "ask"
+operations = ["write", "remove", "rename"]
+paths = ["src/payments/**"]
+reason = "changes to payments need a person"
+[[rules]]
+id = "vault"
+effect = "ask"
+operations = ["read"]
+paths = ["src/vault/**"]
+[[rules]]
+id = "frozen"
+effect = "deny"
+operations = ["write"]
+paths = ["src/payments/frozen/**"]
+"#;
+
+pub(crate) fn world() -> World {
+    let world = World::with_policy(POLICY);
+    world.file("src/payments/card.ts", "one\ntwo\n");
+    world.file("src/vault/a.txt", "treasure\n");
+    world.file("src/a.ts", "a\n");
+    world
+}
+
+/// `portcullis fs ARGS…`, left running.
+pub(crate) fn begin(world: &World, args: &[&str], input: &str) -> Child {
+    let mut child = world
+        .command(&[&["fs"], args].concat())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    child
+}
+
+pub(crate) fn end(child: Child) -> Done {
+    done(child.wait_with_output().unwrap())
+}
+
+/// What waits, once `count` requests do.
+#[track_caller]
+pub(crate) fn waiting(world: &World, count: usize) -> Vec<Value> {
+    let give_up = Instant::now() + PATIENCE;
+    loop {
+        let list = world.run(&["approve", "--list", "--json"]).ok().json();
+        let list = list["waiting"].as_array().unwrap().clone();
+        if list.len() == count {
+            return list;
+        }
+        assert!(Instant::now() < give_up, "{list:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[track_caller]
+pub(crate) fn id(waiting: &Value) -> String {
+    waiting["id"].as_str().unwrap().to_owned()
+}
+
+pub(crate) fn kinds(world: &World, kind: &str) -> Vec<Value> {
+    world.records().into_iter().filter(|record| record["kind"] == kind).collect()
+}

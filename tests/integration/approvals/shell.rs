@@ -1,0 +1,290 @@
+//! Answers from a shell, over the socket in the state directory.
+
+use std::{
+    io::{BufRead as _, BufReader, Write as _},
+    os::unix::{fs::PermissionsExt as _, net::UnixStream},
+    path::PathBuf,
+    process::{Command, Stdio},
+};
+
+use serde_json::{Value, json};
+
+use super::{begin, end, id, kinds, waiting, world};
+use crate::common::World;
+
+#[test]
+fn a_write_waits_is_approved_and_all_of_it_is_on_record() {
+    let world = world();
+    let child = begin(&world, &["write", "src/payments/card.ts"], "one\nTWO\n");
+    let asked = waiting(&world, 1).remove(0);
+    assert_eq!(asked["operation"], "write");
+    assert_eq!(asked["path"], "src/payments/card.ts");
+    assert_eq!(asked["rules"][0]["id"], "payments");
+    assert_eq!(asked["rules"][0]["reason"], "changes to payments need a person");
+    let change = asked["change"].as_str().unwrap();
+    assert!(change.contains("-two\n+TWO\n"), "{change}");
+    assert_eq!(world.read("src/payments/card.ts"), "one\ntwo\n", "nothing happens before");
+    assert_eq!(kinds(&world, "intent").len(), 0);
+
+    let done = world.run(&["approve", &id(&asked)]).ok();
+    assert_eq!(done.text(), "approved: write `src/payments/card.ts` by agent `cli`\n");
+    let done = end(child).ok();
+    assert!(done.stderr.contains("in another shell, `portcullis approve "), "{}", done.stderr);
+    assert_eq!(world.read("src/payments/card.ts"), "one\nTWO\n");
+
+    let question = kinds(&world, "decision").into_iter().find(|r| r["decision"] == "ask").unwrap();
+    let approval = kinds(&world, "approval").remove(0);
+    let intent = kinds(&world, "intent").remove(0);
+    for record in [&question, &approval, &intent] {
+        assert_eq!(record["rule"], "payments", "{record}");
+        assert_eq!(record["path"], "src/payments/card.ts", "{record}");
+        assert_eq!(record["before"], asked["before"], "{record}");
+        assert_eq!(record["after"], asked["after"], "{record}");
+        assert_eq!(record["policySha256"], asked["policySha256"], "{record}");
+    }
+    assert_eq!(question["facts"]["question"], asked["id"]);
+    assert_eq!((&approval["decision"], &approval["result"]), (&json!("allow"), &json!("once")));
+    assert!(approval["facts"]["by"].as_str().unwrap().contains(" at a shell, process "));
+    assert_eq!(intent["decision"], "allow");
+    assert_eq!(intent["facts"]["approval"], approval["seq"]);
+    world.run(&["audit", "verify"]).ok();
+    let vault = world.run(&["backup", "list", "--json"]).ok();
+    assert_eq!(vault.text().matches("card.ts").count(), 1, "the question's copy is gone");
+}
+
+#[test]
+fn what_is_rejected_is_denied_by_the_rule() {
+    let world = world();
+    let child = begin(&world, &["rm", "src/payments/card.ts"], "");
+    let asked = waiting(&world, 1).remove(0);
+    assert!(asked["change"].as_str().unwrap().contains("-one\n-two\n"), "{asked}");
+    world.run(&["approve", "--reject", &id(&asked)]).ok();
+    let done = end(child).denied("payments");
+    assert!(done.stderr.contains("a person was asked and rejected it"), "{}", done.stderr);
+    assert!(world.path("src/payments/card.ts").exists());
+    assert_eq!(kinds(&world, "approval")[0]["result"], "rejected");
+    assert_eq!(kinds(&world, "intent").len(), 0);
+}
+
+#[test]
+fn nobody_answers() {
+    let mut world = world();
+    world.set_policy(&super::POLICY.replace("10m", "1s"));
+    let done = world.fs(&["read", "src/vault/a.txt"]).denied("vault");
+    assert!(done.stderr.contains("did not answer in time"), "{}", done.stderr);
+    assert!(done.stdout.is_empty());
+    assert_eq!(kinds(&world, "approval")[0]["result"], "timeout");
+    assert!(waiting(&world, 0).is_empty());
+}
+
+#[test]
+fn a_read_is_disclosed_only_afterwards() {
+    let world = world();
+    let child = begin(&world, &["read", "src/vault/a.txt"], "");
+    let asked = waiting(&world, 1).remove(0);
+    assert!(!asked.to_string().contains("treasure"));
+    world.run(&["approve", &id(&asked)]).ok();
+    assert_eq!(end(child).ok().text(), "treasure\n");
+}
+
+#[test]
+fn denials_are_not_asked_about() {
+    let world = world();
+    world.write("src/payments/frozen/a", "x").denied("frozen");
+    world.write("payments/a", "x").denied("allowedPaths.write");
+    world.write("src/payments/big", "x".repeat(1025)).denied("files.maxWriteSize");
+    world.write("src/payments/binary", b"\0").denied("files.binary.write");
+    world.fs(&["mv", "src/payments", "payments"]).denied("allowedPaths.write");
+    assert!(kinds(&world, "approval").is_empty());
+}
+
+#[test]
+fn neither_a_link_nor_a_rename_gets_round_the_question() {
+    let world = world();
+    std::os::unix::fs::symlink("payments/card.ts", world.path("src/link")).unwrap();
+    // The link, the directory above, and what may be read only when asked.
+    for (args, rule) in [
+        (vec!["append", "src/link"], "payments"),
+        (vec!["rm", "-r", "src/payments"], "payments"),
+        (vec!["mv", "src/payments", "src/elsewhere"], "payments"),
+        (vec!["mv", "src/payments/card.ts", "src/b.ts"], "payments"),
+        (vec!["mv", "src/a.ts", "src/payments/a.ts"], "payments"),
+        (vec!["mkdir", "src/payments/new"], "payments"),
+        (vec!["read", "src/vault/a.txt"], "vault"),
+    ] {
+        let child = begin(&world, &args, "x");
+        let asked = waiting(&world, 1).remove(0);
+        world.run(&["approve", "--reject", &id(&asked)]).ok();
+        end(child).denied(rule);
+    }
+    world.fs(&["mv", "src/vault/a.txt", "src/open.txt"]).denied("vault");
+    assert_eq!(world.read("src/payments/card.ts"), "one\ntwo\n");
+}
+
+#[test]
+fn what_changed_meanwhile_is_not_what_was_approved() {
+    let world = world();
+    let path = "src/payments/card.ts";
+    let child = begin(&world, &["append", path], "three\n");
+    let asked = waiting(&world, 1).remove(0);
+    world.file(path, "another\n");
+    world.run(&["approve", &id(&asked)]).ok();
+    let done = end(child).denied("payments");
+    assert!(done.stderr.contains("is not what was approved"), "{}", done.stderr);
+    assert_eq!(world.read(path), "another\n");
+
+    // The name means another file now: that is a question of its own.
+    let child = begin(&world, &["append", path], "three\n");
+    let asked = waiting(&world, 1).remove(0);
+    std::fs::remove_file(world.path(path)).unwrap();
+    std::os::unix::fs::symlink("../a.ts", world.path(path)).unwrap();
+    world.run(&["approve", &id(&asked)]).ok();
+    end(child).denied("payments");
+    assert_eq!(world.read("src/a.ts"), "a\n");
+
+    // It is there by now.
+    let child = begin(&world, &["write", "src/payments/new.ts"], "new\n");
+    let asked = waiting(&world, 1).remove(0);
+    assert_eq!(asked.get("before"), None);
+    world.file("src/payments/new.ts", "somebody's\n");
+    world.run(&["approve", &id(&asked)]).ok();
+    end(child).denied("payments");
+    assert_eq!(world.read("src/payments/new.ts"), "somebody's\n");
+}
+
+#[test]
+fn it_can_be_answered_once_only() {
+    let world = world();
+    let child = begin(&world, &["write", "src/payments/a.ts"], "a");
+    let asked = id(&waiting(&world, 1)[0]);
+    world.run(&["approve", "--reject", &asked]).ok();
+    // Whether the command is still there or gone, nobody takes the answer.
+    let again = world.run(&["approve", &asked]);
+    assert_eq!(again.code, 1, "{again:?}");
+    assert!(
+        again.stderr.contains("needs no answer any more: rejected by ")
+            || again.stderr.contains("no request"),
+        "{again:?}"
+    );
+    end(child).denied("payments");
+    let unknown = world.run(&["approve", "00000000", "--json"]);
+    assert_eq!(unknown.code, 1);
+    assert_eq!(unknown.json()["ok"], false);
+    assert!(!world.path("src/payments/a.ts").exists());
+}
+
+#[test]
+fn several_wait_side_by_side_and_nothing_else_waits() {
+    let world = world();
+    let first = begin(&world, &["write", "src/payments/a.ts"], "a");
+    let second = begin(&world, &["write", "src/payments/b.ts"], "b");
+    let asked = waiting(&world, 2);
+    world.write("src/a.ts", "goes on").ok();
+    let of = |name: &str| {
+        id(asked.iter().find(|item| item["path"].as_str().unwrap().ends_with(name)).unwrap())
+    };
+    world.run(&["approve", &of("b.ts")]).ok();
+    end(second).ok();
+    assert_eq!(waiting(&world, 1).len(), 1);
+    world.run(&["approve", "--reject", &of("a.ts")]).ok();
+    end(first).denied("payments");
+}
+
+#[test]
+fn a_gate_that_was_killed_leaves_nothing_to_answer() {
+    let world = world();
+    let mut child = begin(&world, &["write", "src/payments/a.ts"], "a");
+    let asked = id(&waiting(&world, 1)[0]);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(waiting(&world, 0).is_empty());
+    assert_eq!(world.run(&["approve", &asked]).code, 1);
+    // The next gate clears up.
+    world.fs(&["read", "src/a.ts"]).ok();
+    assert_eq!(std::fs::read_dir(world.state().join("approvals")).unwrap().count(), 0);
+    assert!(!world.path("src/payments/a.ts").exists());
+}
+
+fn desk(world: &World, ending: &str) -> PathBuf {
+    let folder = world.state().join("approvals");
+    let mut files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    files.find(|path| path.extension().is_some_and(|e| e == ending)).unwrap()
+}
+
+fn say(world: &World, line: &str) -> Value {
+    let mut socket = UnixStream::connect(desk(world, "sock")).unwrap();
+    socket.write_all(format!("{line}\n").as_bytes()).unwrap();
+    let mut reply = String::new();
+    BufReader::new(socket).read_line(&mut reply).unwrap();
+    serde_json::from_str(&reply).unwrap()
+}
+
+#[test]
+fn only_who_reads_the_nonce_is_heard() {
+    let world = world();
+    let child = begin(&world, &["write", "src/payments/a.ts"], "a");
+    let asked = id(&waiting(&world, 1)[0]);
+    for ending in ["sock", "nonce"] {
+        let mode = std::fs::metadata(desk(&world, ending)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{ending}");
+    }
+    let folder = std::fs::metadata(world.state().join("approvals")).unwrap();
+    assert_eq!(folder.permissions().mode() & 0o777, 0o700);
+    let answer = json!({ "answer": { "id": asked, "answer": "once" } });
+    for line in [
+        json!({ "nonce": "", "wish": answer }).to_string(),
+        json!({ "nonce": "0".repeat(64), "wish": answer }).to_string(),
+        json!({ "wish": answer }).to_string(),
+        "{}".to_owned(),
+        "approve".to_owned(),
+        "x".repeat(10_000),
+    ] {
+        let reply = say(&world, &line);
+        assert!(reply.get("refused").is_some(), "{line}: {reply}");
+    }
+    assert_eq!(waiting(&world, 1).len(), 1);
+    let nonce = std::fs::read_to_string(desk(&world, "nonce")).unwrap();
+    let reply = say(&world, &json!({ "nonce": nonce, "wish": answer }).to_string());
+    assert_eq!(reply["taken"]["id"], asked.as_str(), "{reply}");
+    end(child).ok();
+}
+
+#[test]
+fn another_user_is_not_heard_even_with_the_nonce() {
+    assert!(rustix::process::geteuid().is_root(), "this test changes users");
+    let world = world();
+    let child = begin(&world, &["write", "src/payments/a.ts"], "a");
+    let asked = id(&waiting(&world, 1)[0]);
+    // As if every permission on the way were wrong.
+    let (socket, file) = (desk(&world, "sock"), desk(&world, "nonce"));
+    let folder = world.state().join("approvals");
+    for path in [world.base(), &world.state(), &folder, &socket, &file] {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777)).unwrap();
+    }
+    let nonce = std::fs::read_to_string(desk(&world, "nonce")).unwrap();
+    let line = json!({ "nonce": nonce, "wish": { "answer": { "id": asked, "answer": "once" } } });
+    let script = "import socket,sys\ns=socket.socket(socket.AF_UNIX)\ns.connect(sys.argv[1])\n\
+        s.sendall(sys.argv[2].encode()+b'\\n')\nprint(s.makefile().readline())";
+    let output = Command::new("setpriv")
+        .args([
+            "--reuid",
+            "65534",
+            "--regid",
+            "65534",
+            "--clear-groups",
+            "/usr/bin/python3",
+            "-c",
+            script,
+        ])
+        .arg(desk(&world, "sock"))
+        .arg(line.to_string())
+        .stderr(Stdio::inherit())
+        .output()
+        .unwrap();
+    let reply: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(reply["refused"], "only the user for whom the gate runs may answer");
+    let state = world.state();
+    std::fs::set_permissions(&state, std::fs::Permissions::from_mode(0o700)).unwrap();
+    world.run(&["approve", "--reject", &asked]).ok();
+    end(child).denied("payments");
+}
