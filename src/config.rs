@@ -13,7 +13,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use rustix::fs::OFlags;
+use serde::{Deserialize, Serialize};
 
 use crate::policy::{
     Diagnostics, Loaded, Loader, MAX_FILE, Policy, PolicySource, compile, is_name, unknown_name,
@@ -56,6 +58,8 @@ pub struct LoadedPolicy {
     /// The canonical paths of the files it is made of; none for an embedded
     /// one.
     pub files: Vec<PathBuf>,
+    /// The paths by which they were looked up.
+    pub looked_up: Vec<PathBuf>,
 }
 
 /// Loads and compiles the policy `reference`: the name of an embedded one, or
@@ -64,54 +68,135 @@ pub struct LoadedPolicy {
 /// # Errors
 /// When there is no such policy or it does not compile.
 pub fn load_policy(reference: &str) -> Result<LoadedPolicy, Error> {
-    let (source, files) = load_source(reference)?;
-    let policy = compile(&source)
+    let gathered = Gathered::load(reference)?;
+    let policy = compile(&gathered.source())
         .map_err(|diagnostics| Error::Invalid { name: reference.to_owned(), diagnostics })?;
-    Ok(LoadedPolicy { policy, files })
+    let Gathered { files, looked_up, .. } = gathered;
+    Ok(LoadedPolicy { policy, files, looked_up })
 }
 
-fn load_source(reference: &str) -> Result<(PolicySource, Vec<PathBuf>), Error> {
-    if is_name(reference) {
-        return PolicySource::embedded(reference).map(|source| (source, Vec::new())).ok_or_else(
-            || Error::NotFound { name: reference.to_owned(), why: unknown_name(reference) },
-        );
+/// The texts of a policy and of all that it extends, read but not judged, so
+/// that another process can judge them.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Gathered {
+    reference: String,
+    /// The file itself; `None` for an embedded policy.
+    entry: Option<Text>,
+    /// What each `extends` led to.
+    extended: Vec<(String, String, Result<Text, String>)>,
+    /// The canonical paths of the files.
+    pub files: Vec<PathBuf>,
+    /// The paths by which they were looked up: whatever becomes of these makes
+    /// another policy.
+    pub looked_up: Vec<PathBuf>,
+}
+
+/// [`Loaded`] on its way between processes.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Text {
+    id: String,
+    name: String,
+    base64: String,
+}
+
+impl Gathered {
+    /// Reads the policy `reference` and what it extends.
+    ///
+    /// # Errors
+    /// When the policy itself cannot be read. What it extends and cannot be
+    /// read is a fault of the policy and shows when it is compiled.
+    pub fn load(reference: &str) -> Result<Self, Error> {
+        let mut gathered = Self {
+            reference: reference.to_owned(),
+            entry: None,
+            extended: Vec::new(),
+            files: Vec::new(),
+            looked_up: Vec::new(),
+        };
+        if is_name(reference) {
+            return match PolicySource::embedded(reference) {
+                Some(_) => Ok(gathered),
+                None => Err(Error::NotFound {
+                    name: reference.to_owned(),
+                    why: unknown_name(reference),
+                }),
+            };
+        }
+        let entry = gathered
+            .open(Path::new(reference), reference)
+            .map_err(|why| Error::Unreadable { path: reference.to_owned(), why })?;
+        gathered.entry = Some(Text::from(&entry));
+        // Only to find out what is needed.
+        let _ = PolicySource::load(entry, &mut gathered);
+        Ok(gathered)
     }
-    let mut files = Files::default();
-    let entry = files
-        .open(Path::new(reference), reference)
-        .map_err(|why| Error::Unreadable { path: reference.to_owned(), why })?;
-    let source = PolicySource::load(entry, &mut files);
-    Ok((source, files.opened))
-}
 
-/// Opens policy files and remembers which.
-#[derive(Default)]
-struct Files {
-    opened: Vec<PathBuf>,
-}
+    /// The texts, to be compiled.
+    pub fn source(&self) -> PolicySource {
+        match &self.entry {
+            Some(entry) => PolicySource::load(entry.clone().into(), &mut Replay(self)),
+            // It was there when it was gathered, and is built in.
+            None => PolicySource::embedded(&self.reference)
+                .unwrap_or_else(|| PolicySource::from_text(&self.reference, "")),
+        }
+    }
 
-impl Files {
     fn open(&mut self, path: &Path, name: &str) -> Result<Loaded, String> {
+        let looked_up = std::path::absolute(path).map_err(|error| why(&error))?;
+        if !self.looked_up.contains(&looked_up) {
+            self.looked_up.push(looked_up);
+        }
         let canonical = path.canonicalize().map_err(|error| why(&error))?;
         let id = canonical
             .to_str()
             .ok_or_else(|| "the path of a policy file must be UTF-8".to_owned())?
             .to_owned();
         let bytes = read(&canonical).map_err(|error| why(&error))?;
-        if !self.opened.contains(&canonical) {
-            self.opened.push(canonical);
+        if !self.files.contains(&canonical) {
+            self.files.push(canonical);
         }
         Ok(Loaded { id, name: name.to_owned(), bytes })
     }
 }
 
-impl Loader for Files {
+impl Loader for Gathered {
     fn load(&mut self, from: &str, reference: &str) -> Result<Loaded, String> {
-        let directory = Path::new(from)
-            .parent()
-            .filter(|directory| directory.is_absolute())
-            .ok_or_else(|| "an embedded policy extends embedded ones only".to_owned())?;
-        self.open(&directory.join(reference), reference)
+        let directory = Path::new(from).parent().filter(|directory| directory.is_absolute());
+        let loaded = match directory {
+            Some(directory) => self.open(&directory.join(reference), reference),
+            None => Err("an embedded policy extends embedded ones only".to_owned()),
+        };
+        let text = loaded.as_ref().map(Text::from).map_err(Clone::clone);
+        self.extended.push((from.to_owned(), reference.to_owned(), text));
+        loaded
+    }
+}
+
+/// Gives what was gathered.
+struct Replay<'a>(&'a Gathered);
+
+impl Loader for Replay<'_> {
+    fn load(&mut self, from: &str, reference: &str) -> Result<Loaded, String> {
+        let known = |(by, what, _): &&(String, String, _)| by == from && what == reference;
+        match self.0.extended.iter().find(known) {
+            Some((_, _, text)) => text.clone().map(Loaded::from),
+            None => Err("it was not read with the policy".to_owned()),
+        }
+    }
+}
+
+impl From<&Loaded> for Text {
+    fn from(loaded: &Loaded) -> Self {
+        let (id, name) = (loaded.id.clone(), loaded.name.clone());
+        Self { id, name, base64: STANDARD.encode(&loaded.bytes) }
+    }
+}
+
+impl From<Text> for Loaded {
+    fn from(text: Text) -> Self {
+        // A byte that is no UTF-8 makes a text that is refused.
+        let bytes = STANDARD.decode(&text.base64).unwrap_or_else(|_| vec![0xff]);
+        Self { id: text.id, name: text.name, bytes }
     }
 }
 

@@ -3,7 +3,8 @@
 //!
 //! The broker starts it, hands it the editor's streams and, once the agent
 //! waits in its cell, the agent's. It confines itself before any thread
-//! exists, and says "started" only when the start is on record.
+//! exists, and says "started" only when the start is on record. While it
+//! serves, the broker hands it other policies (`orders`).
 
 use std::{
     collections::BTreeMap,
@@ -21,7 +22,6 @@ use std::{
     time::Duration,
 };
 
-use rustix::event::{PollFd, PollFlags, poll};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -30,12 +30,13 @@ use super::{
     local::{self, Parts},
     logging,
     options::Common,
+    orders::Orders,
 };
 use crate::{
     frontend::acp,
     gateway::Gateway,
     model::{Access, AgentName, Door, Escaped, Session},
-    sandbox::{Channel, GateAccess, become_gate, restrict_gate, stop_signals},
+    sandbox::{GateAccess, become_gate, restrict_gate, stop_signals},
 };
 
 /// The hidden word on the command line that makes this process a gate.
@@ -83,9 +84,27 @@ pub(crate) enum Progress {
     Started,
 }
 
-/// The broker wants the gate to stop in order.
+/// What the broker says while the gate serves.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Stop;
+pub(crate) enum Order {
+    /// To stop in order.
+    Stop,
+    /// To take another policy up: the texts ([`Gathered`] as JSON) are in the
+    /// attached file.
+    Policy {
+        /// What made the broker look.
+        trigger: String,
+    },
+    /// There would be another policy, but it is out of the question.
+    NoPolicy {
+        /// What made the broker look.
+        trigger: String,
+        /// Its hash, if it could be read.
+        sha256: Option<String>,
+        /// Why.
+        why: String,
+    },
+}
 
 /// Runs the gate, if this process was started as one.
 pub(crate) fn run_if_gate() -> Option<ExitCode> {
@@ -133,7 +152,8 @@ fn run(parent: u32) -> Result<(), Failure> {
     let confined = Progress::Confined { dropped_capabilities: report.dropped_capabilities };
     channel.send(&confined, &[]).or_fail("cannot answer the broker")?;
 
-    let gateway = local::assemble(parts.workspace, parts.policy, &parts.state)?;
+    let state = parts.state;
+    let gateway = local::assemble(parts.workspace, parts.policy, &state)?;
     desk.attend(gateway.approvals()).or_fail("cannot listen for approvals")?;
     let (agent, streams) = channel.receive::<Agent>().or_fail("the agent did not start")?;
     let [agent_in, agent_out, agent_err] = take(streams)?;
@@ -142,14 +162,14 @@ fn run(parent: u32) -> Result<(), Failure> {
     channel.send(&Progress::Started, &[]).or_fail("cannot answer the broker")?;
 
     let agent_in = Closable::new(agent_in.into());
-    let stopper = agent_in.clone();
-    thread::Builder::new()
-        .name("gate-stop".to_owned())
-        .spawn(move || {
-            wait_for_stop(&channel, &signals);
-            stopper.close();
-        })
-        .or_fail("cannot start a thread")?;
+    let orders = Orders {
+        channel: &channel,
+        signals: &signals,
+        gateway: &gateway,
+        session: &session,
+        state: &state,
+        agent_in: agent_in.clone(),
+    };
     let (said_all, wait_for_all) = mpsc::channel::<()>();
     thread::Builder::new()
         .name("agent-stderr".to_owned())
@@ -164,7 +184,17 @@ fn run(parent: u32) -> Result<(), Failure> {
         agent_in,
         agent_out: agent_out.into(),
     };
-    serve(&gateway, &session, &order, streams)?;
+    let (done, serving) = io::pipe().or_fail("cannot open a pipe")?;
+    thread::scope(|scope| {
+        thread::Builder::new()
+            .name("gate-orders".to_owned())
+            .spawn_scoped(scope, move || orders.follow(&done))
+            .or_fail("cannot start a thread")?;
+        let served = serve(&gateway, &session, &order, streams);
+        // Whoever waits for orders sees it closed.
+        drop(serving);
+        served
+    })?;
     // What an agent says last must not be lost; one that goes on has its time.
     let _ = wait_for_all.recv_timeout(LAST_WORDS);
     gateway.stop(&session).or_fail("cannot record the stop")
@@ -204,7 +234,7 @@ fn serve(
 
 /// A writer that another thread can close.
 #[derive(Debug, Clone)]
-struct Closable {
+pub(super) struct Closable {
     file: Arc<Mutex<Option<File>>>,
     closing: Arc<AtomicBool>,
 }
@@ -216,7 +246,7 @@ impl Closable {
 
     /// Closes it, once a write that is under way has ended: at the latest when
     /// the agent does.
-    fn close(&self) {
+    pub(super) fn close(&self) {
         self.closing.store(true, Ordering::Release);
         self.file.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
@@ -258,15 +288,6 @@ impl Drop for ClosedWhenDropped {
     fn drop(&mut self) {
         self.0.close();
     }
-}
-
-/// Returns when the broker says stop or is gone, or at a stop signal.
-fn wait_for_stop(channel: &Channel, signals: &nix::sys::signalfd::SignalFd) {
-    let mut waiting = [
-        PollFd::from_borrowed_fd(channel.as_fd(), PollFlags::IN),
-        PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN),
-    ];
-    while let Err(rustix::io::Errno::INTR) = poll(&mut waiting, None) {}
 }
 
 /// Writes what the agent says on its stderr to ours, line by line, so that it

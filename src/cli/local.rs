@@ -111,6 +111,8 @@ pub(crate) struct Parts {
     pub(crate) workspace: Workspace,
     pub(crate) policy: Arc<Policy>,
     pub(crate) policy_files: Vec<PathBuf>,
+    /// The paths by which they were looked up.
+    pub(crate) policy_paths: Vec<PathBuf>,
     pub(crate) state_path: PathBuf,
     pub(crate) state: Dir,
 }
@@ -129,6 +131,7 @@ impl Parts {
             workspace,
             policy: Arc::new(loaded.policy),
             policy_files: loaded.files,
+            policy_paths: loaded.looked_up,
             state_path,
             state,
         })
@@ -165,7 +168,7 @@ pub(crate) fn assemble(
 
 /// Keeps the text of the policy in force, so that a reviewer can look up the
 /// hash that records name. `unique` is nobody else's.
-fn keep_policy(state: &Dir, policy: &Policy, unique: &str) -> io::Result<()> {
+pub(crate) fn keep_policy(state: &Dir, policy: &Policy, unique: &str) -> io::Result<()> {
     state.create_dir_all(POLICIES)?;
     let folder = state.open_dir(POLICIES)?;
     for entry in folder.entries()? {

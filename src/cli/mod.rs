@@ -13,11 +13,13 @@ mod generate;
 mod local;
 mod logging;
 mod options;
+mod orders;
 mod policy;
 mod render;
 mod run;
 mod state;
 mod supervise;
+mod watch;
 
 use std::process::ExitCode;
 

@@ -23,6 +23,7 @@ use super::{
     options::Common,
     state,
     supervise::{Ended, Gate, Supervisor},
+    watch::PolicyWatch,
 };
 use crate::{
     model::{AgentName, Door, Session},
@@ -104,6 +105,9 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let parts = Parts::open(&args.common)?;
     let session = session(&args)?;
     let cell = cell(&args, &parts, &session)?;
+    let territory = cell.territory().map_err(explain)?;
+    let watch =
+        PolicyWatch::new(reference(&args.common.policy)?, territory, parts.policy_paths.clone());
     let gate = start_gate(&args, &parts, &session)?;
     let pending = cell.launch().map_err(explain)?;
     warn(&pending);
@@ -118,7 +122,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let suspects = pending.suspects.clone();
     let gate = introduce(gate, &pending, terminal)?;
     let agent = pending.release().map_err(explain)?;
-    let Ended { code, at_once } = Supervisor::new(agent, gate, signals)?.run()?;
+    let Ended { code, at_once } = Supervisor::new(agent, gate, signals, watch)?.run()?;
     if at_once && code != 0 {
         explain_early_end(code, &args, &suspects);
     }
@@ -281,16 +285,11 @@ fn start_gate(args: &Args, parts: &Parts, session: &Session) -> Result<Gate, Fai
         .stdout(Stdio::null())
         .spawn()
         .or_fail("cannot start the gate")?;
-    let policy = PathBuf::from(&args.common.policy);
-    let policy = match rustix::fs::stat(&policy) {
-        Ok(_) => std::path::absolute(&policy).or_fail("cannot look up the policy")?,
-        Err(_) => policy,
-    };
     let order = gate::Serve {
         workspace: parts.workspace.root().to_owned(),
         workspace_alias: std::path::absolute(&args.common.workspace)
             .or_fail("cannot look up the workspace")?,
-        policy: policy.to_string_lossy().into_owned(),
+        policy: reference(&args.common.policy)?,
         policy_sha256: parts.policy.sha256().to_owned(),
         state: parts.state_path.clone(),
         agent: session.agent.to_string(),
@@ -303,6 +302,17 @@ fn start_gate(args: &Args, parts: &Parts, session: &Session) -> Result<Gate, Fai
         .send(&order, &[editor_in.as_fd(), editor_out.as_fd()])
         .or_fail("cannot start the gate")?;
     Ok(gate)
+}
+
+/// The policy as a process in another directory has to name it.
+fn reference(policy: &str) -> Result<String, Failure> {
+    match rustix::fs::stat(policy) {
+        Ok(_) => Ok(std::path::absolute(policy)
+            .or_fail("cannot look up the policy")?
+            .to_string_lossy()
+            .into_owned()),
+        Err(_) => Ok(policy.to_owned()),
+    }
 }
 
 /// Hands the waiting agent's streams to the gate, and returns when the start

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nix::sys::signalfd::SignalFd;
+use nix::sys::signalfd::{SignalFd, siginfo};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open},
@@ -17,9 +17,10 @@ use rustix::{
 
 use super::{
     failure::{Context as _, Exit, Failure},
-    gate::{Progress, Stop},
+    gate::{Order, Progress},
+    watch::PolicyWatch,
 };
-use crate::sandbox::{Channel, RunningAgent};
+use crate::sandbox::{Channel, RELOAD_SIGNAL, RunningAgent};
 
 /// How long each step of stopping waits for its effect.
 const GRACE: Duration = Duration::from_secs(2);
@@ -64,6 +65,11 @@ impl Drop for Gate {
     }
 }
 
+/// Whether a signal asks for the policy to be looked at again.
+pub(crate) fn is_reload(signal: &siginfo) -> bool {
+    i32::try_from(signal.ssi_signo) == Ok(RELOAD_SIGNAL as i32)
+}
+
 /// How it all ended.
 pub(crate) struct Ended {
     /// The agent's exit code, or the gate's when that failed.
@@ -86,6 +92,7 @@ pub(crate) struct Supervisor {
     asked: bool,
     step: Step,
     deadline: Option<Instant>,
+    watch: PolicyWatch,
 }
 
 /// How far stopping has come.
@@ -98,7 +105,12 @@ enum Step {
 }
 
 impl Supervisor {
-    pub(crate) fn new(agent: RunningAgent, gate: Gate, signals: SignalFd) -> Result<Self, Failure> {
+    pub(crate) fn new(
+        agent: RunningAgent,
+        gate: Gate,
+        signals: SignalFd,
+        watch: PolicyWatch,
+    ) -> Result<Self, Failure> {
         let handle = |pid: Option<Pid>| {
             pid.ok_or(rustix::io::Errno::SRCH)
                 .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()))
@@ -117,6 +129,7 @@ impl Supervisor {
             asked: false,
             step: Step::Running,
             deadline: None,
+            watch,
         })
     }
 
@@ -152,8 +165,9 @@ impl Supervisor {
     }
 
     fn wait(&mut self) -> Result<(), Failure> {
-        let limit = self.deadline.map(|deadline| {
-            let left = deadline.saturating_duration_since(Instant::now());
+        let look = self.watch.next_look().filter(|_| self.step == Step::Running);
+        let limit = [self.deadline, look].into_iter().flatten().min().map(|then| {
+            let left = then.saturating_duration_since(Instant::now());
             Timespec {
                 tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
                 tv_nsec: left.subsec_nanos().into(),
@@ -167,14 +181,23 @@ impl Supervisor {
             waiting.push(PollFd::new(&self.gate_fd, PollFlags::IN));
         }
         match poll(&mut waiting, limit.as_ref()) {
-            Ok(0) => self.advance(),
+            Ok(0) if self.deadline.is_some_and(|deadline| deadline <= Instant::now()) => {
+                self.advance();
+            }
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error).or_fail("cannot wait"),
         }
         // Every signal is one step further, so a second Ctrl-C hurries.
-        while let Ok(Some(_)) = self.signals.read_signal() {
+        while let Ok(Some(signal)) = self.signals.read_signal() {
+            if is_reload(&signal) {
+                self.watch.reload(&self.gate);
+                continue;
+            }
             self.asked = true;
             self.advance();
+        }
+        if self.step == Step::Running {
+            self.watch.look(&self.gate);
         }
         Ok(())
     }
@@ -192,7 +215,7 @@ impl Supervisor {
         self.step = match self.step {
             Step::Running => {
                 // A gate that is gone has closed the agent's input already.
-                let _ = self.gate.channel.send(&Stop, &[]);
+                let _ = self.gate.channel.send(&Order::Stop, &[]);
                 Step::InputClosed
             }
             Step::InputClosed => {

@@ -130,6 +130,11 @@ impl Gateway {
         Arc::clone(&self.approvals)
     }
 
+    /// The random identifier of this process's lifetime in every record.
+    pub fn boot(&self) -> &str {
+        self.ledger.boot()
+    }
+
     /// The vault.
     pub fn vault(&self) -> &Vault {
         &self.vault

@@ -6,6 +6,7 @@
 
 use std::ops::Range;
 
+use sha2::{Digest as _, Sha256};
 use toml::de::DeTable;
 
 use super::{
@@ -145,6 +146,11 @@ impl PolicySource {
             return Err(format!("the policy is made of more than {MAX_FILES} files"));
         }
         Ok(self.add(loaded, chain, loader))
+    }
+
+    /// SHA-256 of all the texts: the hash under which records name the policy.
+    pub fn sha256(&self) -> String {
+        Sha256::digest(self.bundle()).iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     /// The texts in order; the first is the policy itself.

@@ -132,19 +132,26 @@ impl Cell {
         }
     }
 
-    fn prepare(&self) -> Result<Prepared, LaunchError> {
-        let read = layout::resolve_grants(&self.read)?;
-        let write = layout::resolve_grants(&self.write)?;
-        let targets = |found: &[Resolved]| found.iter().map(|r| r.target.clone()).collect();
-        Territory {
+    /// The places that must not overlap while the agent runs.
+    ///
+    /// # Errors
+    /// When a grant cannot be given.
+    pub fn territory(&self) -> Result<Territory, LaunchError> {
+        let targets = |found: Vec<Resolved>| found.into_iter().map(|r| r.target).collect();
+        Ok(Territory {
             workspace: self.workspace.clone(),
             state: self.state.clone(),
             operator: self.protected.clone(),
             home: Some(self.home.clone()),
-            read: targets(&read),
-            write: targets(&write),
-        }
-        .check()?;
+            read: targets(layout::resolve_grants(&self.read)?),
+            write: targets(layout::resolve_grants(&self.write)?),
+        })
+    }
+
+    fn prepare(&self) -> Result<Prepared, LaunchError> {
+        let read = layout::resolve_grants(&self.read)?;
+        let write = layout::resolve_grants(&self.write)?;
+        self.territory()?.check()?;
         let workspace = mounts::existing(&self.workspace)
             .map_err(|e| LaunchError::Io("look up the workspace", e))?;
         let directory =

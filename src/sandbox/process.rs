@@ -21,6 +21,10 @@ use rustix::{
 pub const STOP_SIGNALS: [NixSignal; 4] =
     [NixSignal::SIGTERM, NixSignal::SIGINT, NixSignal::SIGHUP, NixSignal::SIGQUIT];
 
+/// Among them the one that a gate and its broker take for the wish to look at
+/// the policy again. Where a terminal goes, the end of input stops them.
+pub const RELOAD_SIGNAL: NixSignal = NixSignal::SIGHUP;
+
 /// Dies when the process that started this one dies. Changing the user undoes
 /// it, so call it again after that.
 pub(super) fn die_with_parent() -> io::Result<()> {

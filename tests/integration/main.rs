@@ -43,5 +43,6 @@ mod policy;
 mod races;
 mod recovery;
 mod relay;
+mod reload;
 mod sandbox;
 mod typescript;

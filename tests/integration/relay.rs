@@ -111,14 +111,30 @@ impl Relay {
 
     /// Has the agent say the requests, and gives the answers in their order.
     pub(crate) fn ask(&mut self, requests: &[Value]) -> Vec<Value> {
-        let lines: Vec<_> = requests.iter().map(ToString::to_string).collect();
-        self.send(&notification("test/say", json!({ "lines": lines })));
-        let answers = self.hear()["params"]["value"].take();
-        let mut answers = parsed(&answers);
-        answers.sort_by_key(|answer| answer["id"].as_u64());
+        self.say(requests);
+        let answers = self.heard();
         let ids = |list: &[Value]| list.iter().map(|one| one["id"].clone()).collect::<Vec<_>>();
         assert_eq!(ids(&answers), ids(requests), "each request is answered once");
         answers
+    }
+
+    /// Has the agent say the requests.
+    pub(crate) fn say(&mut self, requests: &[Value]) {
+        let lines: Vec<_> = requests.iter().map(ToString::to_string).collect();
+        self.send(&notification("test/say", json!({ "lines": lines })));
+    }
+
+    /// What the agent heard in answer, by the requests' ids.
+    pub(crate) fn heard(&self) -> Vec<Value> {
+        let answers = self.hear()["params"]["value"].take();
+        let mut answers = parsed(&answers);
+        answers.sort_by_key(|answer| answer["id"].as_u64());
+        answers
+    }
+
+    /// The process id of the broker.
+    pub(crate) fn pid(&self) -> u32 {
+        self.gate.id()
     }
 
     /// Has the agent say one.
@@ -156,7 +172,8 @@ impl Relay {
         self.input.as_mut().unwrap().write_all(line.as_bytes()).unwrap();
     }
 
-    fn hear(&self) -> Value {
+    /// The next line that the editor hears.
+    pub(crate) fn hear(&self) -> Value {
         let line = self.lines.recv_timeout(PATIENCE).expect("the gate answers");
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))
     }

@@ -118,7 +118,7 @@ fn a_signal_to_the_broker_stops_everything_in_order() {
     for (agent, code) in
         [("cat >/dev/null; exit 3", 3), ("trap 'exit 4' TERM; while :; do sleep 0.1; done", 4)]
     {
-        for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+        for signal in [Signal::TERM, Signal::INT, Signal::QUIT] {
             let mut child = place.start(&[], &["/bin/sh", "-c", &format!("echo up >&2; {agent}")]);
             let mut stderr = std::io::BufReader::new(child.stderr.take().unwrap());
             let mut line = String::new();

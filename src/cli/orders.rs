@@ -1,0 +1,150 @@
+//! What the broker orders while the gate serves: to stop, or to take another
+//! policy up. The gate cannot open policy files; it is given their texts, and
+//! compiles and tests them aside.
+
+use std::{
+    fs::File,
+    io::{self, PipeReader, Read as _, Seek as _},
+    os::fd::{AsFd as _, OwnedFd},
+};
+
+use cap_std::fs::Dir;
+use nix::sys::signalfd::SignalFd;
+use rustix::event::{PollFd, PollFlags, poll};
+
+use super::{
+    gate::{Closable, Order},
+    local,
+    policy::warn_of_observing,
+    supervise::is_reload,
+};
+use crate::{
+    config::Gathered,
+    gateway::Gateway,
+    model::{Escaped, Session},
+    policy::{Diagnostics, compile},
+    sandbox::Channel,
+};
+
+/// Most bytes that the texts of a policy take on their way here: as many files
+/// as it may have, of the largest size, in base64, and their names.
+const LARGEST: u64 = 64 << 20;
+
+/// Who orders, and what the orders are about.
+pub(super) struct Orders<'a> {
+    pub(super) channel: &'a Channel,
+    pub(super) signals: &'a SignalFd,
+    pub(super) gateway: &'a Gateway,
+    pub(super) session: &'a Session,
+    pub(super) state: &'a Dir,
+    pub(super) agent_in: Closable,
+}
+
+impl Orders<'_> {
+    /// Follows orders until the gate is to stop, which closes the agent's
+    /// input, or until `done` is closed.
+    pub(super) fn follow(&self, done: &PipeReader) {
+        loop {
+            let mut waiting = [
+                PollFd::from_borrowed_fd(done.as_fd(), PollFlags::IN),
+                PollFd::from_borrowed_fd(self.signals.as_fd(), PollFlags::IN),
+                PollFd::from_borrowed_fd(self.channel.as_fd(), PollFlags::IN),
+            ];
+            match poll(&mut waiting, None) {
+                Ok(_) => {}
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(_) => return self.agent_in.close(),
+            }
+            let [ended, signalled, ordered] = waiting.map(|fd| !fd.revents().is_empty());
+            if ended {
+                return;
+            }
+            while signalled && let Ok(Some(signal)) = self.signals.read_signal() {
+                // Whoever hangs up means the broker, which looks at the policy.
+                if !is_reload(&signal) {
+                    return self.agent_in.close();
+                }
+            }
+            if !ordered {
+                continue;
+            }
+            match self.channel.receive::<Order>() {
+                Ok((Order::Policy { trigger }, files)) => self.reload(files, &trigger),
+                Ok((Order::NoPolicy { trigger, sha256, why }, _)) => {
+                    self.refuse(sha256.as_deref(), &why, &trigger);
+                }
+                // A broker that is gone, or speaks in tongues, ends it.
+                Ok((Order::Stop, _)) | Err(_) => return self.agent_in.close(),
+            }
+        }
+    }
+
+    fn reload(&self, files: Vec<OwnedFd>, trigger: &str) {
+        let gathered = match files.into_iter().next().map(read) {
+            Some(Ok(gathered)) => gathered,
+            _ => return self.refuse(None, "it did not arrive whole", trigger),
+        };
+        let source = gathered.source();
+        let sha256 = source.sha256();
+        if sha256 == self.gateway.policy().sha256() {
+            if trigger == "signal" {
+                eprintln!("portcullis: the policy is the one in force");
+            }
+            return;
+        }
+        let policy = match compile(&source) {
+            Ok(policy) => policy,
+            Err(diagnostics) => {
+                eprint!("{}", diagnostics.render(false));
+                return self.refuse(Some(&sha256), &first(&diagnostics), trigger);
+            }
+        };
+        if let Err(error) = local::keep_policy(self.state, &policy, self.gateway.boot()) {
+            return self.refuse(Some(&sha256), &format!("cannot keep its text: {error}"), trigger);
+        }
+        let (name, version) = (policy.name().to_owned(), policy.version());
+        match self.gateway.reload(self.session, policy, trigger) {
+            Ok(Some(receipt)) => {
+                eprintln!(
+                    "portcullis: policy `{}` version {version} is in force, record {}",
+                    Escaped(&name),
+                    receipt.seq
+                );
+                warn_of_observing(&self.gateway.policy());
+            }
+            Ok(None) => {}
+            Err(error) => self.refuse(Some(&sha256), &error.to_string(), trigger),
+        }
+    }
+
+    fn refuse(&self, sha256: Option<&str>, why: &str, trigger: &str) {
+        let policy = self.gateway.policy();
+        eprintln!(
+            "portcullis: warning: the changed policy is not taken up: {}; version {} stays in \
+             force",
+            Escaped(why),
+            policy.version()
+        );
+        if let Err(error) = self.gateway.refuse_policy(self.session, sha256, why, trigger) {
+            // Without its log the gateway refuses every file by itself.
+            tracing::error!(%error, "cannot record");
+        }
+    }
+}
+
+fn read(file: OwnedFd) -> io::Result<Gathered> {
+    let mut file = File::from(file);
+    file.rewind()?;
+    let mut text = Vec::new();
+    file.take(LARGEST).read_to_end(&mut text)?;
+    Ok(serde_json::from_slice(&text)?)
+}
+
+/// What is wrong, in one line for the record.
+fn first(diagnostics: &Diagnostics) -> String {
+    let more = diagnostics.iter().count().saturating_sub(1).saturating_add(diagnostics.omitted());
+    let Some(one) = diagnostics.iter().next() else { return "it does not load".to_owned() };
+    let place = if one.line > 0 { format!(" ({}:{})", one.file, one.line) } else { String::new() };
+    let rest = if more > 0 { format!(", and {more} more errors") } else { String::new() };
+    format!("it does not load: {}{place}{rest}", one.message)
+}

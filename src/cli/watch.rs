@@ -1,0 +1,138 @@
+//! Watching the policy's files for the gate, which cannot open them.
+//!
+//! The files are looked at by name twice a second, not watched through inotify:
+//! that would have to follow every link on the way and every directory that
+//! holds one, and says nothing on network file systems. A change counts when
+//! two looks in a row see the same, so that a file is not read half written.
+
+use std::{
+    fs::File,
+    io::{self, Write as _},
+    os::fd::{AsFd as _, OwnedFd},
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use rustix::fs::{MemfdFlags, SealFlags, Stat, fcntl_add_seals, memfd_create, stat};
+
+use super::{gate::Order, run::operators_files, supervise::Gate};
+use crate::{config::Gathered, sandbox::Territory};
+
+/// How often the files are looked at.
+const INTERVAL: Duration = Duration::from_millis(500);
+
+/// The policy of a running gate.
+pub(crate) struct PolicyWatch {
+    reference: String,
+    territory: Territory,
+    /// What the policy in force and the last one that was tried were read from.
+    paths: Vec<PathBuf>,
+    /// What was there when the policy was last read, and at the last look.
+    read: Vec<Look>,
+    last: Vec<Look>,
+    next: Instant,
+}
+
+/// What identifies a file's content without reading it; `None` when it is not
+/// there.
+type Look = Option<(u64, u64, i64, (i64, u64), (i64, u64))>;
+
+impl PolicyWatch {
+    /// Watches the policy `reference`, which was looked up by `paths`;
+    /// `territory` says what its files must keep out of. The first look offers
+    /// the policy in any case: it may have changed since it was read.
+    pub(crate) fn new(reference: String, territory: Territory, paths: Vec<PathBuf>) -> Self {
+        let next = Instant::now() + INTERVAL;
+        Self { reference, territory, paths, read: Vec::new(), last: Vec::new(), next }
+    }
+
+    /// When to look again; never for a policy that is not in files.
+    pub(crate) fn next_look(&self) -> Option<Instant> {
+        (!self.paths.is_empty()).then_some(self.next)
+    }
+
+    /// Looks, if it is time, and hands a changed policy to the gate.
+    pub(crate) fn look(&mut self, gate: &Gate) {
+        if self.paths.is_empty() || Instant::now() < self.next {
+            return;
+        }
+        self.next = Instant::now() + INTERVAL;
+        let now = looks(&self.paths);
+        if now != self.read && now == self.last {
+            self.offer(gate, "file");
+        } else {
+            self.last = now;
+        }
+    }
+
+    /// Hands the policy to the gate, changed or not.
+    pub(crate) fn reload(&mut self, gate: &Gate) {
+        self.offer(gate, "signal");
+    }
+
+    fn offer(&mut self, gate: &Gate, trigger: &str) {
+        let before = looks(&self.paths);
+        let offered = self.gather();
+        let order = |sha256, why| Order::NoPolicy { trigger: trigger.to_owned(), sha256, why };
+        let sent = match offered {
+            Ok(gathered) => match packed(&gathered) {
+                Ok(file) => {
+                    let trigger = trigger.to_owned();
+                    gate.channel().send(&Order::Policy { trigger }, &[file.as_fd()])
+                }
+                Err(error) => gate.channel().send(&order(None, error.to_string()), &[]),
+            },
+            Err((sha256, why)) => gate.channel().send(&order(sha256, why), &[]),
+        };
+        if let Err(error) = sent {
+            eprintln!("portcullis: warning: cannot hand the policy to the gate: {error}");
+        }
+        // What changed while it was read is seen at the next look.
+        let fresh = looks(self.paths.get(before.len()..).unwrap_or_default());
+        self.read = before.into_iter().chain(fresh).collect();
+        self.last = self.read.clone();
+    }
+
+    /// Reads the policy, and checks that its files are where the agent cannot
+    /// come. The error has the hash, as far as it is known.
+    fn gather(&mut self) -> Result<Gathered, (Option<String>, String)> {
+        let gathered = Gathered::load(&self.reference).map_err(|e| (None, e.to_string()))?;
+        for path in &gathered.looked_up {
+            if !self.paths.contains(path) {
+                self.paths.push(path.clone());
+            }
+        }
+        let checked = operators_files(&self.reference, &gathered.files)
+            .map_err(|failure| failure.message().to_owned())
+            .and_then(|operator| {
+                let territory = Territory { operator, ..self.territory.clone() };
+                territory.check().map_err(|error| error.to_string())
+            });
+        match checked {
+            Ok(()) => Ok(gathered),
+            Err(why) => Err((Some(gathered.source().sha256()), why)),
+        }
+    }
+}
+
+/// Looks at files by name.
+fn looks(paths: &[PathBuf]) -> Vec<Look> {
+    paths.iter().map(|path| stat(path).ok().map(|stat| identity(&stat))).collect()
+}
+
+fn identity(stat: &Stat) -> (u64, u64, i64, (i64, u64), (i64, u64)) {
+    let (changed, touched) =
+        ((stat.st_mtime, stat.st_mtime_nsec), (stat.st_ctime, stat.st_ctime_nsec));
+    (stat.st_dev, stat.st_ino, stat.st_size, changed, touched)
+}
+
+/// The texts in a file that nobody can change any more.
+fn packed(gathered: &Gathered) -> io::Result<OwnedFd> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let mut file = File::from(memfd_create("policy", flags)?);
+    serde_json::to_writer(io::BufWriter::new(&file), gathered)?;
+    file.flush()?;
+    let seals = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
+    fcntl_add_seals(&file, seals)?;
+    Ok(file.into())
+}
