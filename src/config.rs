@@ -6,6 +6,9 @@
 //! than a policy may be.
 #![expect(clippy::disallowed_methods, reason = "these are the operator's files, opened by name")]
 
+pub mod operator;
+pub mod signature;
+
 use std::{
     fs::File,
     io::{self, Read as _},
@@ -20,6 +23,9 @@ use serde::{Deserialize, Serialize};
 use crate::policy::{
     Diagnostics, Loaded, Loader, MAX_FILE, Policy, PolicySource, compile, is_name, unknown_name,
 };
+
+pub use operator::Operator;
+use signature::{PolicyKey, TrustError};
 
 /// Why there is no policy.
 #[derive(Debug, thiserror::Error)]
@@ -40,6 +46,9 @@ pub enum Error {
         /// What the system says.
         why: String,
     },
+    /// The operator's configuration does not let it be enforced.
+    #[error(transparent)]
+    Untrusted(#[from] TrustError),
     /// The policy was read and is not one.
     #[error("the policy `{name}` does not load\n{diagnostics}")]
     Invalid {
@@ -55,6 +64,8 @@ pub enum Error {
 pub struct LoadedPolicy {
     /// The policy.
     pub policy: Policy,
+    /// Whose signature was checked, where one is required.
+    pub signed_by: Option<PolicyKey>,
     /// The canonical paths of the files it is made of; none for an embedded
     /// one.
     pub files: Vec<PathBuf>,
@@ -68,11 +79,21 @@ pub struct LoadedPolicy {
 /// # Errors
 /// When there is no such policy or it does not compile.
 pub fn load_policy(reference: &str) -> Result<LoadedPolicy, Error> {
+    load_trusted(reference, &Operator::default())
+}
+
+/// The same for a policy that is to be enforced: with a signature, if the
+/// operator requires one.
+///
+/// # Errors
+/// As [`load_policy`], and when it is not signed as it must be.
+pub fn load_trusted(reference: &str, operator: &Operator) -> Result<LoadedPolicy, Error> {
     let gathered = Gathered::load(reference)?;
+    let signed_by = operator.trust(&gathered)?;
     let policy = compile(&gathered.source())
         .map_err(|diagnostics| Error::Invalid { name: reference.to_owned(), diagnostics })?;
     let Gathered { files, looked_up, .. } = gathered;
-    Ok(LoadedPolicy { policy, files, looked_up })
+    Ok(LoadedPolicy { policy, signed_by, files, looked_up })
 }
 
 /// The texts of a policy and of all that it extends, read but not judged, so
@@ -129,6 +150,17 @@ impl Gathered {
         // Only to find out what is needed.
         let _ = PolicySource::load(entry, &mut gathered);
         Ok(gathered)
+    }
+
+    /// What was asked for.
+    pub fn reference(&self) -> &str {
+        &self.reference
+    }
+
+    /// The path of the policy itself, as it was looked up; `None` for an
+    /// embedded one.
+    pub fn entry_path(&self) -> Option<PathBuf> {
+        self.entry.as_ref().and(self.looked_up.first().cloned())
     }
 
     /// The texts, to be compiled.

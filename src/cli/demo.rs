@@ -137,6 +137,7 @@ impl<'a> Demo<'a> {
     fn enforcement(&self) -> Result<Enforcement, Failure> {
         let parts = Parts::open(&Common {
             workspace: self.place.workspace(),
+            config: None,
             policy: self.policy.clone(),
             state: Some(self.place.state()),
             agent: None,

@@ -22,7 +22,7 @@ use super::{
     state,
 };
 use crate::{
-    config::{self, LoadedPolicy},
+    config::{self, LoadedPolicy, Operator},
     model::AgentName,
     policy::Mode,
     workspace::Workspace,
@@ -132,8 +132,16 @@ fn workspace(args: &Args) -> (Option<Workspace>, Check) {
 fn policy(args: &Args) -> (Option<LoadedPolicy>, Check) {
     const NAME: &str = "policy";
     let reference = &args.common.policy;
-    match config::load_policy(reference) {
-        Ok(loaded) => {
+    let operator = match Operator::load(args.common.config.as_deref()) {
+        Ok(operator) => operator,
+        Err(error) => {
+            let check = Check::new(NAME, Status::Failed, reference.clone(), error.to_string())
+                .help("mend the configuration, or name another with --config FILE");
+            return (None, check);
+        }
+    };
+    match config::load_trusted(reference, &operator) {
+        Ok(mut loaded) => {
             let (policy, files) = (&loaded.policy, loaded.files.len());
             let found = format!("{} version {}", policy.name(), policy.version());
             let means = match files {
@@ -144,6 +152,7 @@ fn policy(args: &Args) -> (Option<LoadedPolicy>, Check) {
                 "sha256": policy.sha256(),
                 "tests": policy.tests(),
                 "mode": policy.mode().as_str(),
+                "signedBy": loaded.signed_by.as_ref().map(ToString::to_string),
             });
             let check = match policy.mode() {
                 Mode::Enforce => Check::new(NAME, Status::Ok, found, means),
@@ -155,6 +164,7 @@ fn policy(args: &Args) -> (Option<LoadedPolicy>, Check) {
                 )
                 .help("set `mode = \"enforce\"` once the policy has learnt enough"),
             };
+            loaded.files.extend(operator.path);
             (Some(loaded), check.facts(facts))
         }
         Err(error) => {

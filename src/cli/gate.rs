@@ -28,7 +28,7 @@ use serde_json::{Value, json};
 use super::{
     failure::{Context as _, Failure},
     local::{self, Parts},
-    logging,
+    logging, newest,
     options::Common,
     orders::Orders,
 };
@@ -55,6 +55,8 @@ pub(crate) struct Serve {
     /// The workspace's path as it was given, absolute.
     pub(crate) workspace_alias: PathBuf,
     pub(crate) policy: String,
+    /// The operator's configuration, as it was given.
+    pub(crate) config: Option<PathBuf>,
     /// The hash of the policy from which the broker made the cell.
     pub(crate) policy_sha256: String,
     pub(crate) state: PathBuf,
@@ -128,6 +130,7 @@ fn run(parent: u32) -> Result<(), Failure> {
     let common = Common {
         workspace: order.workspace.clone(),
         policy: order.policy.clone(),
+        config: order.config.clone(),
         state: Some(order.state.clone()),
         agent: Some(order.agent.parse::<AgentName>().or_fail("cannot name the agent")?),
     };
@@ -152,6 +155,10 @@ fn run(parent: u32) -> Result<(), Failure> {
     let confined = Progress::Confined { dropped_capabilities: report.dropped_capabilities };
     channel.send(&confined, &[]).or_fail("cannot answer the broker")?;
 
+    let signatures = parts.operator.require_signature;
+    if signatures {
+        newest::note(&parts.state, &parts.policy).or_fail("cannot note the policy's version")?;
+    }
     let state = parts.state;
     let gateway = local::assemble(parts.workspace, parts.policy, &state)?;
     desk.attend(gateway.approvals()).or_fail("cannot listen for approvals")?;
@@ -168,6 +175,7 @@ fn run(parent: u32) -> Result<(), Failure> {
         gateway: &gateway,
         session: &session,
         state: &state,
+        signatures,
         agent_in: agent_in.clone(),
     };
     let (said_all, wait_for_all) = mpsc::channel::<()>();

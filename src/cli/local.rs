@@ -15,11 +15,13 @@ use serde_json::{Value, json};
 use super::{
     approve::Announcer,
     failure::{Context as _, Failure},
+    newest,
     options::Common,
     state,
 };
 use crate::{
     backup::Vault,
+    config::{Operator, signature::PolicyKey},
     frontend::desk::Desk,
     gateway::{self, Gateway, Reply},
     ledger::Ledger,
@@ -76,6 +78,10 @@ impl LocalGate {
                  own file access is not restricted; policy, backups and log work as ever"
             );
         }
+        if parts.operator.require_signature {
+            newest::note(&parts.state, &parts.policy)
+                .or_fail("cannot note the policy's version")?;
+        }
         let mut facts = parts.facts();
         facts.insert("gateLandlockAbi".to_owned(), json!(report.landlock_abi));
         let gateway = assemble(parts.workspace, parts.policy, &parts.state)?;
@@ -110,16 +116,20 @@ impl LocalGate {
 pub(crate) struct Parts {
     pub(crate) workspace: Workspace,
     pub(crate) policy: Arc<Policy>,
+    /// Policy and configuration files.
     pub(crate) policy_files: Vec<PathBuf>,
     /// The paths by which they were looked up.
     pub(crate) policy_paths: Vec<PathBuf>,
+    pub(crate) operator: Operator,
+    pub(crate) signed_by: Option<PolicyKey>,
     pub(crate) state_path: PathBuf,
     pub(crate) state: Dir,
 }
 
 impl Parts {
     pub(crate) fn open(common: &Common) -> Result<Self, Failure> {
-        let loaded = super::policy::load(&common.policy)?;
+        let operator = Operator::load(common.config.as_deref()).map_err(Failure::new)?;
+        let loaded = super::policy::load_trusted(&common.policy, &operator)?;
         let workspace = Workspace::open(&common.workspace)
             .or_fail(format_args!("cannot open the workspace `{}`", common.workspace.display()))?;
         let state_path = match &common.state {
@@ -127,10 +137,18 @@ impl Parts {
             None => state::default_directory(workspace.root())?,
         };
         let (state_path, state) = state::open(&state_path)?;
+        if operator.require_signature {
+            newest::check(&state, &loaded.policy)?;
+        }
+        let mut policy_files = loaded.files;
+        // The agent must not come near that one either.
+        policy_files.extend(operator.path.clone());
         Ok(Self {
+            operator,
+            signed_by: loaded.signed_by,
             workspace,
             policy: Arc::new(loaded.policy),
-            policy_files: loaded.files,
+            policy_files,
             policy_paths: loaded.looked_up,
             state_path,
             state,
@@ -139,13 +157,16 @@ impl Parts {
 
     /// What the `start` record says of the configuration.
     pub(crate) fn facts(&self) -> BTreeMap<String, Value> {
-        BTreeMap::from([
+        let mut facts = BTreeMap::from([
             ("version".to_owned(), json!(env!("CARGO_PKG_VERSION"))),
             ("workspace".to_owned(), json!(self.workspace.root())),
             ("policyName".to_owned(), json!(self.policy.name())),
             ("policyVersion".to_owned(), json!(self.policy.version())),
             ("mode".to_owned(), json!(self.policy.mode().as_str())),
-        ])
+        ]);
+        let signed_by = self.signed_by.as_ref().map(ToString::to_string);
+        facts.extend(signed_by.map(|key| ("policySignedBy".to_owned(), json!(key))));
+        facts
     }
 }
 
@@ -187,11 +208,15 @@ pub(crate) fn keep_policy(state: &Dir, policy: &Policy, unique: &str) -> io::Res
             ignore_missing(folder.remove_file(&temp))?;
         }
         kept?;
-        // A `Dir` itself is a mere place and cannot be synced.
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        fsync(openat(&folder, ".", flags, Mode::empty())?)?;
+        sync(&folder)?;
     }
     Ok(())
+}
+
+/// Syncs a folder; a `Dir` itself is a mere place and cannot be synced.
+pub(crate) fn sync(folder: &Dir) -> io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(fsync(openat(folder, ".", flags, Mode::empty())?)?)
 }
 
 fn write_synced(folder: &Dir, name: &str, text: &str) -> io::Result<()> {

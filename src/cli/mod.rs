@@ -12,6 +12,7 @@ mod gate;
 mod generate;
 mod local;
 mod logging;
+mod newest;
 mod options;
 mod orders;
 mod policy;

@@ -25,6 +25,10 @@ pub(crate) struct Common {
         env = "PORTCULLIS_POLICY"
     )]
     pub(crate) policy: String,
+    /// The operator's configuration file [default:
+    /// $XDG_CONFIG_HOME/portcullis/portcullis.toml, if it is there]
+    #[arg(long, global = true, value_name = "FILE", env = "PORTCULLIS_CONFIG")]
+    pub(crate) config: Option<PathBuf>,
     /// Where log and backups are kept [default: a directory of the workspace's
     /// own under $XDG_STATE_HOME/portcullis]
     #[arg(long, global = true, value_name = "DIR", env = "PORTCULLIS_STATE")]

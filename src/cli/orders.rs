@@ -14,7 +14,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use super::{
     gate::{Closable, Order},
-    local,
+    local, newest,
     policy::warn_of_observing,
     supervise::is_reload,
 };
@@ -37,6 +37,8 @@ pub(super) struct Orders<'a> {
     pub(super) gateway: &'a Gateway,
     pub(super) session: &'a Session,
     pub(super) state: &'a Dir,
+    /// Whether policies are signed; the broker has checked that.
+    pub(super) signatures: bool,
     pub(super) agent_in: Closable,
 }
 
@@ -99,6 +101,11 @@ impl Orders<'_> {
                 return self.refuse(Some(&sha256), &first(&diagnostics), trigger);
             }
         };
+        if self.signatures
+            && let Err(failure) = newest::check(self.state, &policy)
+        {
+            return self.refuse(Some(&sha256), failure.message(), trigger);
+        }
         if let Err(error) = local::keep_policy(self.state, &policy, self.gateway.boot()) {
             return self.refuse(Some(&sha256), &format!("cannot keep its text: {error}"), trigger);
         }
@@ -110,7 +117,13 @@ impl Orders<'_> {
                     Escaped(&name),
                     receipt.seq
                 );
-                warn_of_observing(&self.gateway.policy());
+                let policy = self.gateway.policy();
+                warn_of_observing(&policy);
+                if self.signatures
+                    && let Err(error) = newest::note(self.state, &policy)
+                {
+                    tracing::error!(%error, "cannot note the version of a signed policy");
+                }
             }
             Ok(None) => {}
             Err(error) => self.refuse(Some(&sha256), &error.to_string(), trigger),

@@ -2,12 +2,13 @@
 
 mod check;
 mod explain;
+mod sign;
 
 use std::process::ExitCode;
 
 use super::failure::{Exit, Failure};
 use crate::{
-    config::{self, LoadedPolicy},
+    config::{self, LoadedPolicy, Operator},
     policy::{EMBEDDED, Mode, Policy, embedded, unknown_name},
 };
 
@@ -26,6 +27,8 @@ pub(crate) struct Args {
 enum Command {
     Check(check::Args),
     Explain(explain::Args),
+    Keygen(sign::KeygenArgs),
+    Sign(sign::SignArgs),
     /// Print an embedded policy, to read it or to start from it
     #[command(after_help = "Examples:\n  \
         portcullis policy show baseline\n  \
@@ -44,6 +47,8 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     match args.command {
         Command::Check(args) => check::run(&args),
         Command::Explain(args) => explain::run(&args),
+        Command::Keygen(args) => sign::keygen(&args),
+        Command::Sign(args) => sign::sign(&args),
         Command::Show { name } => {
             let text = embedded(&name).ok_or_else(|| {
                 Failure::new(format_args!("cannot show `{name}`: {}", unknown_name(&name)))
@@ -63,7 +68,12 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
 /// Loads the policy that the command line names; what is wrong with it is
 /// printed with its source lines.
 pub(crate) fn load(reference: &str) -> Result<LoadedPolicy, Failure> {
-    config::load_policy(reference).map_err(|error| {
+    load_trusted(reference, &Operator::default())
+}
+
+/// The same for a policy that is to be enforced.
+pub(crate) fn load_trusted(reference: &str, operator: &Operator) -> Result<LoadedPolicy, Failure> {
+    config::load_trusted(reference, operator).map_err(|error| {
         eprint!("{}", rendered(&error));
         Failure::new(format_args!("the policy `{reference}` cannot be used")).exit(Exit::Policy)
     })

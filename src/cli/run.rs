@@ -106,8 +106,12 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let session = session(&args)?;
     let cell = cell(&args, &parts, &session)?;
     let territory = cell.territory().map_err(explain)?;
-    let watch =
-        PolicyWatch::new(reference(&args.common.policy)?, territory, parts.policy_paths.clone());
+    let watch = PolicyWatch::new(
+        reference(&args.common.policy)?,
+        territory,
+        parts.policy_paths.clone(),
+        parts.operator.clone(),
+    );
     let gate = start_gate(&args, &parts, &session)?;
     let pending = cell.launch().map_err(explain)?;
     warn(&pending);
@@ -163,7 +167,7 @@ pub(super) fn operators_files(
     policy_files: &[PathBuf],
 ) -> Result<Vec<PathBuf>, Failure> {
     let mut files = policy_files.to_vec();
-    if !files.is_empty() {
+    if !policy::is_name(reference) {
         files.push(std::path::absolute(reference).or_fail("cannot look up the policy")?);
     }
     Ok(files)
@@ -290,6 +294,12 @@ fn start_gate(args: &Args, parts: &Parts, session: &Session) -> Result<Gate, Fai
         workspace_alias: std::path::absolute(&args.common.workspace)
             .or_fail("cannot look up the workspace")?,
         policy: reference(&args.common.policy)?,
+        config: match &args.common.config {
+            Some(path) => {
+                Some(std::path::absolute(path).or_fail("cannot look up the configuration")?)
+            }
+            None => None,
+        },
         policy_sha256: parts.policy.sha256().to_owned(),
         state: parts.state_path.clone(),
         agent: session.agent.to_string(),

@@ -16,7 +16,10 @@ use std::{
 use rustix::fs::{MemfdFlags, SealFlags, Stat, fcntl_add_seals, memfd_create, stat};
 
 use super::{gate::Order, run::operators_files, supervise::Gate};
-use crate::{config::Gathered, sandbox::Territory};
+use crate::{
+    config::{Gathered, Operator, signature::signature_path},
+    sandbox::Territory,
+};
 
 /// How often the files are looked at.
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -25,6 +28,7 @@ const INTERVAL: Duration = Duration::from_millis(500);
 pub(crate) struct PolicyWatch {
     reference: String,
     territory: Territory,
+    operator: Operator,
     /// What the policy in force and the last one that was tried were read from.
     paths: Vec<PathBuf>,
     /// What was there when the policy was last read, and at the last look.
@@ -41,9 +45,17 @@ impl PolicyWatch {
     /// Watches the policy `reference`, which was looked up by `paths`;
     /// `territory` says what its files must keep out of. The first look offers
     /// the policy in any case: it may have changed since it was read.
-    pub(crate) fn new(reference: String, territory: Territory, paths: Vec<PathBuf>) -> Self {
+    pub(crate) fn new(
+        reference: String,
+        territory: Territory,
+        mut paths: Vec<PathBuf>,
+        operator: Operator,
+    ) -> Self {
         let next = Instant::now() + INTERVAL;
-        Self { reference, territory, paths, read: Vec::new(), last: Vec::new(), next }
+        if operator.require_signature {
+            paths.extend(paths.first().map(|policy| signature_path(policy)));
+        }
+        Self { reference, territory, operator, paths, read: Vec::new(), last: Vec::new(), next }
     }
 
     /// When to look again; never for a policy that is not in files.
@@ -102,14 +114,17 @@ impl PolicyWatch {
                 self.paths.push(path.clone());
             }
         }
-        let checked = operators_files(&self.reference, &gathered.files)
+        let mut files = gathered.files.clone();
+        files.extend(self.operator.path.clone());
+        let checked = operators_files(&self.reference, &files)
             .map_err(|failure| failure.message().to_owned())
             .and_then(|operator| {
                 let territory = Territory { operator, ..self.territory.clone() };
                 territory.check().map_err(|error| error.to_string())
-            });
+            })
+            .and_then(|()| self.operator.trust(&gathered).map_err(|error| error.to_string()));
         match checked {
-            Ok(()) => Ok(gathered),
+            Ok(_) => Ok(gathered),
             Err(why) => Err((Some(gathered.source().sha256()), why)),
         }
     }

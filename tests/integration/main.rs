@@ -46,4 +46,5 @@ mod recovery;
 mod relay;
 mod reload;
 mod sandbox;
+mod signed;
 mod typescript;

@@ -1,0 +1,83 @@
+//! The newest signed policy of each name that was in force with this state
+//! directory: an older one, or another of the same version, never loads again,
+//! however well it is signed.
+
+use std::io::{self, Read as _, Write as _};
+
+use cap_std::fs::Dir;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use super::failure::{Context as _, Exit, Failure};
+use crate::policy::Policy;
+
+/// Where it is noted.
+const FOLDER: &str = "policies";
+/// Longest note that is read, in bytes.
+const LONGEST: u64 = 4096;
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Newest {
+    version: u64,
+    sha256: String,
+}
+
+/// Checks that a signed policy is not older than one that was in force.
+///
+/// # Errors
+/// When it is, or when that cannot be found out.
+pub(crate) fn check(state: &Dir, policy: &Policy) -> Result<(), Failure> {
+    let Some(newest) = read(state, policy).or_fail("cannot read which policies were in force")?
+    else {
+        return Ok(());
+    };
+    let new = (policy.version(), policy.sha256());
+    if new.0 > newest.version || new == (newest.version, newest.sha256.as_str()) {
+        return Ok(());
+    }
+    Err(Failure::new(format_args!(
+        "the signed policy `{}` has version {}, and version {} (sha256 {}) was in force here",
+        policy.name(),
+        policy.version(),
+        newest.version,
+        newest.sha256
+    ))
+    .help("sign it with a greater `version`")
+    .exit(Exit::Policy))
+}
+
+/// Notes that a signed policy is in force.
+///
+/// # Errors
+/// As the system says.
+pub(crate) fn note(state: &Dir, policy: &Policy) -> io::Result<()> {
+    if read(state, policy)?.is_some_and(|newest| newest.version >= policy.version()) {
+        return Ok(());
+    }
+    state.create_dir_all(FOLDER)?;
+    let folder = state.open_dir(FOLDER)?;
+    let newest = Newest { version: policy.version(), sha256: policy.sha256().to_owned() };
+    let name = name(policy);
+    let fresh = format!("{name}.{}.tmp", std::process::id());
+    let mut file = folder.create(&fresh)?;
+    file.write_all(&serde_json::to_vec(&newest)?)?;
+    file.sync_all()?;
+    folder.rename(&fresh, &folder, &name)?;
+    super::local::sync(&folder)
+}
+
+fn read(state: &Dir, policy: &Policy) -> io::Result<Option<Newest>> {
+    let file = match state.open(format!("{FOLDER}/{}", name(policy))) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        other => other?,
+    };
+    let mut text = Vec::new();
+    file.take(LONGEST).read_to_end(&mut text)?;
+    Ok(Some(serde_json::from_slice(&text)?))
+}
+
+fn name(policy: &Policy) -> String {
+    let hash = Sha256::digest(policy.name().as_bytes());
+    let hash: String = hash.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+    format!("newest-{hash}.json")
+}

@@ -1,0 +1,111 @@
+//! `portcullis policy keygen` and `policy sign`.
+#![expect(clippy::disallowed_methods, reason = "the signature is written beside the policy")]
+
+use std::{
+    io::Write as _,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use serde_json::json;
+
+use crate::{
+    cli::failure::{Context as _, Exit, Failure},
+    config::signature::{SigningKey, signature_path},
+    policy::is_name,
+};
+
+/// Make a key to sign policies with
+///
+/// The file holds the private half; keep it where no gate runs. The public half
+/// is printed as it belongs into `portcullis.toml`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    portcullis policy keygen --out ~/keys/policies.key")]
+pub(super) struct KeygenArgs {
+    /// The file to make; it must not exist
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Sign a policy, with all that it extends, into FILE.sig
+///
+/// It must load and its tests must pass. Whatever changes in it afterwards, or
+/// in what it extends, needs another signature.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    portcullis policy sign mine.toml --key ~/keys/policies.key")]
+pub(super) struct SignArgs {
+    /// The policy file
+    #[arg(value_name = "FILE")]
+    policy: String,
+    /// The key's file
+    #[arg(long, value_name = "FILE")]
+    key: PathBuf,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn keygen(args: &KeygenArgs) -> Result<ExitCode, Failure> {
+    let shown = args.out.display();
+    let key = SigningKey::generate().or_fail("cannot make a key")?;
+    key.write(&args.out).or_fail(format_args!("cannot write the key `{shown}`"))?;
+    let public = key.public().to_string();
+    if args.json {
+        println!("{}", json!({ "ok": true, "key": shown.to_string(), "public": public }));
+    } else {
+        eprintln!("portcullis: wrote the private key `{shown}`; for portcullis.toml:");
+        println!("requireSignature = true\npolicyKeys = [\"{public}\"]");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) fn sign(args: &SignArgs) -> Result<ExitCode, Failure> {
+    if is_name(&args.policy) {
+        return Err(Failure::new("an embedded policy has no file to sign")
+            .help("`portcullis policy show NAME > FILE.toml` makes one")
+            .exit(Exit::Usage));
+    }
+    let key = SigningKey::read(&args.key)
+        .or_fail(format_args!("cannot read the key `{}`", args.key.display()))?;
+    let policy = super::load(&args.policy)?.policy;
+    let path = signature_path(Path::new(&args.policy));
+    write(&path, &key.sign(policy.sha256()))
+        .or_fail(format_args!("cannot write the signature `{}`", path.display()))?;
+    if args.json {
+        let object = json!({
+            "ok": true,
+            "signature": path,
+            "sha256": policy.sha256(),
+            "version": policy.version(),
+            "public": key.public().to_string(),
+        });
+        println!("{object}");
+    } else {
+        println!(
+            "{}: policy `{}` version {}, sha256 {}, by {}",
+            path.display(),
+            policy.name(),
+            policy.version(),
+            policy.sha256(),
+            key.public()
+        );
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The old signature is there until the new one is whole.
+fn write(path: &Path, text: &str) -> std::io::Result<()> {
+    let mut fresh = path.as_os_str().to_owned();
+    fresh.push(format!(".{}.tmp", std::process::id()));
+    let mut file = std::fs::File::create_new(&fresh)?;
+    let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
+    written.and_then(|()| std::fs::rename(&fresh, path)).inspect_err(|_| {
+        // Why it failed says more.
+        let _ = std::fs::remove_file(&fresh);
+    })
+}

@@ -1,0 +1,206 @@
+//! The operator's configuration file, `portcullis.toml`: what holds for every
+//! policy and is none of a policy's business.
+//!
+//! It is apart from policy and has a default for everything. A file that was
+//! named must be there; an unknown key, or a value that cannot be used, refuses
+//! it as a whole.
+#![expect(clippy::disallowed_methods, reason = "the operator's own file, opened by name")]
+
+use std::path::{Path, PathBuf};
+
+use etcetera::BaseStrategy as _;
+use toml::{
+    Spanned,
+    de::{DeTable, DeValue},
+};
+
+use super::signature::PolicyKey;
+
+/// The keys that this module reads. Sections that other modules read are named
+/// in [`SECTIONS`].
+const KEYS: [&str; 2] = ["requireSignature", "policyKeys"];
+/// Sections that are read elsewhere.
+const SECTIONS: [&str; 0] = [];
+
+/// The configuration in force.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Operator {
+    /// The file, canonical; `None` when there is none and all is as usual.
+    pub path: Option<PathBuf>,
+    /// Whether only signed policies are enforced.
+    pub require_signature: bool,
+    /// Whose signatures count.
+    pub policy_keys: Vec<PolicyKey>,
+}
+
+/// The configuration cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// It cannot be read.
+    #[error("cannot read the configuration `{path}`: {why}")]
+    Unreadable {
+        /// The file.
+        path: String,
+        /// What the system says.
+        why: String,
+    },
+    /// It is not what it must be.
+    #[error("the configuration cannot be used\n{}", .0.join("\n"))]
+    Wrong(
+        /// Everything that is wrong: file, line, what and what to do.
+        Vec<String>,
+    ),
+}
+
+impl Operator {
+    /// Reads the file that was named, else
+    /// `$XDG_CONFIG_HOME/portcullis/portcullis.toml` if there is one.
+    ///
+    /// # Errors
+    /// When a file that was named is missing, or one cannot be used.
+    pub fn load(named: Option<&Path>) -> Result<Self, Error> {
+        let path = match (named, etcetera::base_strategy::Xdg::new()) {
+            (Some(path), _) => path.to_owned(),
+            (None, Ok(dirs)) => {
+                let path = dirs.config_dir().join("portcullis/portcullis.toml");
+                let missing = |error: std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
+                if path.symlink_metadata().is_err_and(missing) {
+                    return Ok(Self::default());
+                }
+                path
+            }
+            // Without a home there is no usual place.
+            (None, Err(_)) => return Ok(Self::default()),
+        };
+        let shown = path.display().to_string();
+        let unreadable = |error: std::io::Error| Error::Unreadable {
+            path: shown.clone(),
+            why: super::why(&error),
+        };
+        let canonical = path.canonicalize().map_err(unreadable)?;
+        let bytes = super::read(&canonical).map_err(unreadable)?;
+        let text = String::from_utf8(bytes)
+            .map_err(|_| Error::Wrong(vec![format!("{shown}: it is not UTF-8")]))?;
+        let operator = Self::parse(&text, &shown).map_err(Error::Wrong)?;
+        Ok(Self { path: Some(canonical), ..operator })
+    }
+
+    fn parse(text: &str, file: &str) -> Result<Self, Vec<String>> {
+        let place = |at: usize| {
+            let line = text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1;
+            format!("{file}:{line}")
+        };
+        let (root, errors) = DeTable::parse_recoverable(text);
+        let mut wrong: Vec<String> = errors
+            .iter()
+            .map(|error| {
+                let at = error.span().map_or(0, |span| span.start);
+                format!("{}: not valid TOML: {}", place(at), error.message())
+            })
+            .collect();
+        let mut operator = Self::default();
+        let mut keys_at = None;
+        for (key, value) in root.get_ref() {
+            let name: &str = key.get_ref();
+            let found = match name {
+                "requireSignature" => {
+                    keys_at = Some(value.span().start);
+                    flag(value).map(|flag| operator.require_signature = flag)
+                }
+                "policyKeys" => keys(value).map(|keys| operator.policy_keys = keys),
+                _ if SECTIONS.contains(&name) => Ok(()),
+                _ => Err((key.span().start, unknown(name))),
+            };
+            if let Err((at, what)) = found {
+                wrong.push(format!("{}: {what}", place(at)));
+            }
+        }
+        if let (true, true, Some(at)) =
+            (operator.require_signature, operator.policy_keys.is_empty(), keys_at)
+            && wrong.is_empty()
+        {
+            wrong.push(format!(
+                "{}: `requireSignature` without `policyKeys` would let no policy load\n  help: \
+                 make a key with `portcullis policy keygen` and add its public half",
+                place(at)
+            ));
+        }
+        if wrong.is_empty() { Ok(operator) } else { Err(wrong) }
+    }
+}
+
+type Value<'i> = Spanned<DeValue<'i>>;
+type Wrong = (usize, String);
+
+fn flag(value: &Value<'_>) -> Result<bool, Wrong> {
+    value.get_ref().as_bool().ok_or_else(|| {
+        (value.span().start, "`requireSignature` must be `true` or `false`".to_owned())
+    })
+}
+
+fn keys(value: &Value<'_>) -> Result<Vec<PolicyKey>, Wrong> {
+    let list = value.get_ref().as_array().ok_or_else(|| {
+        (value.span().start, "`policyKeys` must be a list of public keys".to_owned())
+    })?;
+    list.iter()
+        .map(|key| {
+            let text = key.get_ref().as_str().unwrap_or_default();
+            text.parse().map_err(|error| {
+                let help = "\n  help: `portcullis policy keygen` prints one";
+                (key.span().start, format!("a bad key in `policyKeys`: {error}{help}"))
+            })
+        })
+        .collect()
+}
+
+fn unknown(name: &str) -> String {
+    let shown: String = name.chars().take(60).collect();
+    let known = KEYS.iter().chain(&SECTIONS).copied();
+    let distance =
+        |word: &str| strsim::damerau_levenshtein(&name.to_lowercase(), &word.to_lowercase());
+    let near = known.clone().filter(|_| name.len() <= 64).min_by_key(|word| distance(word));
+    let help = match near {
+        Some(near) if distance(near) <= 1 + near.len() / 4 => format!("did you mean `{near}`?"),
+        _ => format!("known keys: {}", known.collect::<Vec<_>>().join(", ")),
+    };
+    format!("unknown key `{}`\n  help: {help}", crate::model::Escaped(&shown))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::signature::SigningKey;
+
+    #[test]
+    fn everything_has_a_default() {
+        assert_eq!(Operator::parse("", "f").unwrap(), Operator::default());
+        let key = SigningKey::generate().unwrap().public();
+        let text = format!("requireSignature = true\npolicyKeys = [\"{key}\"]\n");
+        let operator = Operator::parse(&text, "f").unwrap();
+        assert!(operator.require_signature && operator.policy_keys == [key]);
+    }
+
+    #[test]
+    fn everything_that_is_wrong_is_said_with_its_line() {
+        let text = "requireSignatures = true\npolicyKeys = [\"ed25519:x\"]\n[serve]\n";
+        let wrong = Operator::parse(text, "f").unwrap_err().join("\n");
+        for word in [
+            "f:1: unknown key `requireSignatures`\n  help: did you mean `requireSignature`?",
+            "f:2: a bad key in `policyKeys`: expected `ed25519:`",
+            "f:3: unknown key `serve`\n  help: known keys: requireSignature, policyKeys",
+        ] {
+            assert!(wrong.contains(word), "{word}\n{wrong}");
+        }
+        for (text, word) in [
+            ("requireSignature = true", "f:1: `requireSignature` without `policyKeys`"),
+            ("requireSignature = 1", "f:1: `requireSignature` must be"),
+            ("policyKeys = 1", "f:1: `policyKeys` must be a list"),
+            ("\npolicyKeys = [1]", "f:2: a bad key"),
+            ("requireSignature = true\nrequireSignature = false\n", "f:2: not valid TOML"),
+            ("[", "f:1: not valid TOML"),
+        ] {
+            let wrong = Operator::parse(text, "f").unwrap_err().join("\n");
+            assert!(wrong.contains(word), "{text}: {wrong}");
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! Signed policies: Ed25519 over the hash of a policy with all that it extends.
+//!
+//! The signature of `FILE` is `FILE.sig`, four lines:
+//!
+//! ```text
+//! portcullis policy signature 1
+//! key ed25519:BASE64 of the 32 bytes of the public key
+//! policy HEX of SHA-256 over the policy's texts
+//! signature BASE64 of 64 bytes
+//! ```
+//!
+//! Signed is [`CONTEXT`], the hash in hex and a newline: a signature made for
+//! something else is none here. What an embedded policy says is part of the
+//! texts, so another version of it needs another signature.
+#![expect(clippy::disallowed_methods, reason = "these are the operator's files, opened by name")]
+
+use std::{
+    fmt, io,
+    io::Write as _,
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Path, PathBuf},
+    str::FromStr,
+};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use ed25519_dalek::{Signature, Signer as _, VerifyingKey};
+
+use super::{Gathered, Operator};
+
+/// What is signed begins with this line.
+const CONTEXT: &str = "portcullis policy signature v1\n";
+/// The first line of a signature's file.
+const HEADER: &str = "portcullis policy signature 1";
+/// What a public key begins with.
+const PUBLIC: &str = "ed25519:";
+/// What a private key's file begins with.
+const PRIVATE: &str = "portcullis policy key 1 ed25519 ";
+
+/// A public key that signatures of policies are checked with.
+#[derive(Clone, PartialEq, Eq)]
+pub struct PolicyKey(VerifyingKey);
+
+/// A private key that policies are signed with. Shown nowhere.
+pub struct SigningKey(ed25519_dalek::SigningKey);
+
+/// Something is wrong with a key.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyError {
+    /// The text is no public key.
+    #[error("expected `ed25519:` and 32 bytes in base64")]
+    Public,
+    /// The file is no private key.
+    #[error("it is no key of `portcullis policy keygen`")]
+    Private,
+    /// The system refused.
+    #[error("{}", super::why(.0))]
+    Io(#[from] io::Error),
+}
+
+/// Why a policy is not trusted.
+#[derive(Debug, thiserror::Error)]
+pub enum TrustError {
+    /// It is embedded, and what is embedded is not signed.
+    #[error("the embedded policy `{0}` is not signed, and the configuration requires signatures")]
+    Embedded(String),
+    /// There is no signature that can be read.
+    #[error("cannot read the signature `{path}`, which the configuration requires: {why}")]
+    Unsigned {
+        /// Where it should be.
+        path: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// It is not one.
+    #[error("`{0}` is no signature of a policy")]
+    Malformed(String),
+    /// It is for other texts.
+    #[error("the signature `{0}` is not for this policy as it is now, with what it extends")]
+    Other(String),
+    /// Its key is not one of those that count.
+    #[error("the signature `{path}` is by {key}, which is not among `policyKeys`")]
+    Stranger {
+        /// The signature's file.
+        path: String,
+        /// Its key.
+        key: String,
+    },
+    /// It is forged.
+    #[error("the signature `{0}` is not valid")]
+    Forged(String),
+}
+
+impl SigningKey {
+    /// A fresh one.
+    ///
+    /// # Errors
+    /// When the kernel gives no random bytes.
+    pub fn generate() -> io::Result<Self> {
+        let mut seed = [0_u8; 32];
+        let got = rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty())?;
+        if got != seed.len() {
+            return Err(io::Error::other("no random bytes from the kernel"));
+        }
+        Ok(Self(ed25519_dalek::SigningKey::from_bytes(&seed)))
+    }
+
+    /// Reads one from a file.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn read(path: &Path) -> Result<Self, KeyError> {
+        let bytes = super::read(path)?;
+        let text = str::from_utf8(&bytes).map_err(|_| KeyError::Private)?;
+        let seed = text.trim_end().strip_prefix(PRIVATE).ok_or(KeyError::Private)?;
+        let seed = STANDARD.decode(seed).ok().and_then(|seed| seed.try_into().ok());
+        Ok(Self(ed25519_dalek::SigningKey::from_bytes(&seed.ok_or(KeyError::Private)?)))
+    }
+
+    /// Writes it into a new file that only its owner can read.
+    ///
+    /// # Errors
+    /// When the file exists, or as the system says.
+    pub fn write(&self, path: &Path) -> io::Result<()> {
+        let mut options = std::fs::OpenOptions::new();
+        let mut file = options.write(true).create_new(true).mode(0o600).open(path)?;
+        writeln!(file, "{PRIVATE}{}", STANDARD.encode(self.0.to_bytes()))?;
+        file.sync_all()
+    }
+
+    /// Its public half.
+    pub fn public(&self) -> PolicyKey {
+        PolicyKey(self.0.verifying_key())
+    }
+
+    /// The text of a signature's file for the policy with this hash.
+    pub fn sign(&self, sha256: &str) -> String {
+        let signature = self.0.sign(message(sha256).as_bytes());
+        format!(
+            "{HEADER}\nkey {}\npolicy {sha256}\nsignature {}\n",
+            self.public(),
+            STANDARD.encode(signature.to_bytes())
+        )
+    }
+}
+
+impl fmt::Debug for SigningKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("SigningKey").field(&self.public()).finish()
+    }
+}
+
+impl fmt::Display for PolicyKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{PUBLIC}{}", STANDARD.encode(self.0.as_bytes()))
+    }
+}
+
+impl fmt::Debug for PolicyKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for PolicyKey {
+    type Err = KeyError;
+
+    fn from_str(text: &str) -> Result<Self, KeyError> {
+        let bytes = text.strip_prefix(PUBLIC).and_then(|text| STANDARD.decode(text).ok());
+        let bytes: [u8; 32] = bytes.and_then(|b| b.try_into().ok()).ok_or(KeyError::Public)?;
+        let key = VerifyingKey::from_bytes(&bytes).map_err(|_| KeyError::Public)?;
+        // Such a key verifies signatures that nobody made.
+        if key.is_weak() { Err(KeyError::Public) } else { Ok(Self(key)) }
+    }
+}
+
+/// Where the signature of a policy file lies.
+pub fn signature_path(policy: &Path) -> PathBuf {
+    let mut name = policy.as_os_str().to_owned();
+    name.push(".sig");
+    name.into()
+}
+
+impl Operator {
+    /// Checks the signature of a policy, if one is required; gives its key.
+    ///
+    /// # Errors
+    /// When the policy must not be enforced.
+    pub fn trust(&self, gathered: &Gathered) -> Result<Option<PolicyKey>, TrustError> {
+        if !self.require_signature {
+            return Ok(None);
+        }
+        let Some(policy) = gathered.entry_path() else {
+            return Err(TrustError::Embedded(gathered.reference().to_owned()));
+        };
+        let path = signature_path(&policy);
+        let shown = path.display().to_string();
+        let bytes = super::read(&path).map_err(|error| TrustError::Unsigned {
+            path: shown.clone(),
+            why: super::why(&error),
+        })?;
+        let text = str::from_utf8(&bytes).map_err(|_| TrustError::Malformed(shown.clone()))?;
+        let sha256 = gathered.source().sha256();
+        self.check(text, &sha256, shown).map(Some)
+    }
+
+    fn check(&self, text: &str, sha256: &str, shown: String) -> Result<PolicyKey, TrustError> {
+        let Some((key, signed, signature)) = parse(text) else {
+            return Err(TrustError::Malformed(shown));
+        };
+        if signed != sha256 {
+            return Err(TrustError::Other(shown));
+        }
+        // The key that counts is the operator's, not the file's.
+        let Some(key) = self.policy_keys.iter().find(|known| known.to_string() == key) else {
+            let key = crate::model::Escaped(key).to_string();
+            return Err(TrustError::Stranger { path: shown, key });
+        };
+        key.0
+            .verify_strict(message(sha256).as_bytes(), &signature)
+            .map_err(|_| TrustError::Forged(shown))?;
+        Ok(key.clone())
+    }
+}
+
+fn parse(text: &str) -> Option<(&str, &str, Signature)> {
+    let mut lines = text.strip_suffix('\n')?.split('\n');
+    if lines.next()? != HEADER {
+        return None;
+    }
+    let key = lines.next()?.strip_prefix("key ")?;
+    let sha256 = lines.next()?.strip_prefix("policy ")?;
+    let signature = lines.next()?.strip_prefix("signature ")?;
+    let signature: [u8; 64] = STANDARD.decode(signature).ok()?.try_into().ok()?;
+    lines.next().is_none().then(|| (key, sha256, Signature::from_bytes(&signature)))
+}
+
+fn message(sha256: &str) -> String {
+    format!("{CONTEXT}{sha256}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signature_counts_for_its_policy_and_its_key_only() {
+        let (ours, other) = (SigningKey::generate().unwrap(), SigningKey::generate().unwrap());
+        let operator = Operator { policy_keys: vec![ours.public()], ..Operator::default() };
+        let check = |text: &str, hash: &str| operator.check(text, hash, "f".into());
+        let hash = "a".repeat(64);
+        let good = ours.sign(&hash);
+        check(&good, &hash).unwrap();
+        assert!(matches!(check(&good, &"b".repeat(64)), Err(TrustError::Other(_))));
+        let stranger = other.sign(&hash);
+        assert!(matches!(check(&stranger, &hash), Err(TrustError::Stranger { .. })));
+        let dressed = stranger.replace(&other.public().to_string(), &ours.public().to_string());
+        assert!(matches!(check(&dressed, &hash), Err(TrustError::Forged(_))));
+        let moved = ours.sign(&"b".repeat(64)).replace(&"b".repeat(64), &hash);
+        assert!(matches!(check(&moved, &hash), Err(TrustError::Forged(_))));
+        let late = good.strip_prefix('p').unwrap();
+        for bad in ["", late, &format!("{good}\n"), good.trim_end(), &good.replace("==", "")] {
+            assert!(matches!(check(bad, &hash), Err(TrustError::Malformed(_))), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn keys_are_read_as_they_are_written() {
+        let key = SigningKey::generate().unwrap();
+        let text = key.public().to_string();
+        assert_eq!(text.parse::<PolicyKey>().unwrap(), key.public());
+        assert!(!format!("{key:?}").contains(&STANDARD.encode(key.0.to_bytes())));
+        // The point of order 1 verifies what nobody signed.
+        let weak = format!("ed25519:{}", STANDARD.encode([&[1][..], &[0; 31]].concat()));
+        for bad in ["", "ed25519:", "ed25519:AAAA", text.trim_start_matches("ed25519:"), &weak] {
+            assert!(bad.parse::<PolicyKey>().is_err(), "{bad}");
+        }
+    }
+}

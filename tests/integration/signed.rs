@@ -1,0 +1,242 @@
+//! The operator's configuration file, and policies that must be signed.
+
+use std::{
+    os::unix::fs::PermissionsExt as _,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+
+use crate::{
+    common::{Done, World},
+    relay::Relay,
+};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn policy(version: u64) -> String {
+    format!(
+        "schema = 1\nname = \"signed\"\nversion = {version}\nextends = [\"baseline\", \
+         \"./part.toml\"]\n[allowedPaths]\nread = [\"**\"]\n"
+    )
+}
+
+struct Signer {
+    world: World,
+    public: String,
+}
+
+impl Signer {
+    /// A world that requires signatures by a fresh key; nothing is signed yet.
+    fn new() -> Self {
+        let world = World::with_policy(&policy(3));
+        world.file("a.txt", "a\n");
+        std::fs::write(world.base().join("policy/part.toml"), "schema = 1\n").unwrap();
+        let signer = Self { world, public: String::new() };
+        let public = signer.keygen("key");
+        std::fs::create_dir_all(signer.config().parent().unwrap()).unwrap();
+        let text = format!("requireSignature = true\npolicyKeys = [\"{public}\"]\n");
+        std::fs::write(signer.config(), text).unwrap();
+        Self { public, ..signer }
+    }
+
+    /// The place that is looked at by itself.
+    fn config(&self) -> PathBuf {
+        self.world.base().join("home/.config/portcullis/portcullis.toml")
+    }
+
+    fn policy(&self) -> PathBuf {
+        self.world.base().join("policy/policy.toml")
+    }
+
+    fn key(&self, name: &str) -> String {
+        self.world.base().join(name).to_str().unwrap().to_owned()
+    }
+
+    fn keygen(&self, name: &str) -> String {
+        let key = self.key(name);
+        let made = self.world.run(&["policy", "keygen", "--out", &key, "--json"]).ok().json();
+        made["public"].as_str().unwrap().to_owned()
+    }
+
+    fn sign(&self, key: &str) -> Done {
+        let policy = self.policy();
+        self.world.run(&["policy", "sign", policy.to_str().unwrap(), "--key", &self.key(key)])
+    }
+
+    fn read(&self) -> Done {
+        self.world.fs(&["read", "a.txt"])
+    }
+
+    #[track_caller]
+    fn refuses(&self, why: &str) {
+        let done = self.read();
+        assert_eq!(done.code, 4, "{done:?}");
+        assert!(done.stderr.contains(why), "{why}: {}", done.stderr);
+        assert!(done.stdout.is_empty());
+    }
+}
+
+#[test]
+fn only_what_is_signed_is_enforced() {
+    let signer = Signer::new();
+    signer.refuses("which the configuration requires: no such file");
+    signer.sign("key").ok();
+    assert_eq!(signer.read().ok().text(), "a\n");
+    let start = signer.world.records().remove(0);
+    assert_eq!(start["facts"]["policySignedBy"], signer.public.as_str());
+
+    // Every part of it is signed.
+    let part = signer.world.base().join("policy/part.toml");
+    std::fs::write(&part, "schema = 1\n# changed\n").unwrap();
+    signer.refuses("is not for this policy as it is now");
+    std::fs::write(&part, "schema = 1\n").unwrap();
+    signer.read().ok();
+    std::fs::write(signer.policy(), policy(4)).unwrap();
+    signer.refuses("is not for this policy as it is now");
+
+    signer.keygen("other");
+    signer.sign("other").ok();
+    signer.refuses("which is not among `policyKeys`");
+    let signature = signer.world.base().join("policy/policy.toml.sig");
+    std::fs::write(&signature, "signed, honestly\n").unwrap();
+    signer.refuses("is no signature of a policy");
+    let embedded = signer.world.run(&["fs", "read", "a.txt", "--policy", "default"]);
+    assert_eq!(embedded.code, 4);
+    assert!(embedded.stderr.contains("the embedded policy `default` is not signed"));
+    let other = signer.world.base().join("other.toml");
+    std::fs::write(&other, "").unwrap();
+    let other = other.to_str().unwrap();
+    signer.world.run(&["fs", "read", "a.txt", "--config", other]).ok();
+}
+
+#[test]
+fn an_older_one_never_comes_back() {
+    let signer = Signer::new();
+    let both = |version| {
+        std::fs::write(signer.policy(), policy(version)).unwrap();
+        signer.sign("key").ok();
+    };
+    both(3);
+    let kept = std::fs::read(signer.world.base().join("policy/policy.toml.sig")).unwrap();
+    signer.read().ok();
+    both(5);
+    signer.read().ok();
+    // With its own good signature of then.
+    std::fs::write(signer.policy(), policy(3)).unwrap();
+    std::fs::write(signer.world.base().join("policy/policy.toml.sig"), &kept).unwrap();
+    signer.refuses("has version 3, and version 5 (sha256 ");
+    // Nor another of the same version.
+    std::fs::write(signer.policy(), policy(5) + "# another\n").unwrap();
+    signer.sign("key").ok();
+    signer.refuses("has version 5, and version 5 (sha256 ");
+    both(5);
+    signer.read().ok();
+    let newest: Vec<_> = std::fs::read_dir(signer.world.state().join("policies"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.to_str().unwrap().contains("newest-"))
+        .collect();
+    std::fs::write(&newest[0], "{").unwrap();
+    let done = signer.read();
+    assert_eq!(done.code, 1, "what cannot be found out is refused");
+    assert!(done.stderr.contains("cannot read which policies were in force"), "{}", done.stderr);
+}
+
+#[track_caller]
+fn policies(world: &World, count: usize) -> Value {
+    let give_up = Instant::now() + PATIENCE;
+    loop {
+        let mut records = world.records();
+        records.retain(|record| record["kind"] == "policy");
+        if records.len() == count {
+            return records.pop().unwrap();
+        }
+        assert!(records.len() < count && Instant::now() < give_up, "{records:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_running_gate_takes_up_what_is_signed_only() {
+    let signer = Signer::new();
+    signer.sign("key").ok();
+    let directory = signer.world.base().join("policy");
+    let sign = |version| {
+        // Signed elsewhere, then put there in one go each.
+        let fresh = directory.join("fresh.toml");
+        std::fs::write(&fresh, policy(version)).unwrap();
+        let key = signer.key("key");
+        signer.world.run(&["policy", "sign", fresh.to_str().unwrap(), "--key", &key]).ok();
+        let signature = std::fs::read_to_string(directory.join("fresh.toml.sig")).unwrap();
+        (fresh, signature)
+    };
+    let (good, signature) = sign(6);
+    let mut relay = Relay::start(signer.world);
+    std::fs::rename(good, directory.join("policy.toml")).unwrap();
+    let record = policies(relay.world(), 1);
+    assert_eq!(record["result"], "refused", "{record}");
+    assert!(record["reason"].as_str().unwrap().contains("is not for this policy"), "{record}");
+    std::fs::write(directory.join("policy.toml.sig"), signature).unwrap();
+    let record = policies(relay.world(), 2);
+    assert_eq!((&record["result"], &record["facts"]["version"]), (&"ok".into(), &6.into()));
+    let read = relay.read("a.txt");
+    assert!(relay.ask_one(read).get("result").is_some());
+    relay.end();
+}
+
+#[test]
+fn keys_are_private_and_not_overwritten() {
+    let signer = Signer::new();
+    let mode = std::fs::metadata(signer.key("key")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let again = signer.world.run(&["policy", "keygen", "--out", &signer.key("key")]);
+    assert_eq!(again.code, 1);
+    assert!(again.stderr.contains("cannot write the key"), "{}", again.stderr);
+    let shown = signer.world.run(&["policy", "keygen", "--out", &signer.key("new")]).ok();
+    assert!(shown.text().starts_with("requireSignature = true\npolicyKeys = [\"ed25519:"));
+    let secret = std::fs::read_to_string(signer.key("new")).unwrap();
+    assert!(!shown.text().contains(secret.rsplit(' ').next().unwrap().trim_end()));
+    // What does not load, or whose tests fail, is not signed.
+    std::fs::write(signer.policy(), "schema = 2\n").unwrap();
+    assert_eq!(signer.sign("key").code, 4);
+    let policy = signer.policy();
+    let no_key = policy.to_str().unwrap();
+    let done = signer.world.run(&["policy", "sign", no_key, "--key", no_key]);
+    assert_eq!(done.code, 1);
+    assert!(done.stderr.contains("it is no key of `portcullis policy keygen`"), "{}", done.stderr);
+}
+
+#[test]
+fn the_configuration_is_understood_or_refused() {
+    let mut world = World::new();
+    world.use_policy("default");
+    world.file("a.txt", "a\n");
+    world.fs(&["read", "a.txt"]).ok();
+    let config = world.base().join("portcullis.toml");
+    let path = config.to_str().unwrap().to_owned();
+    let read = |world: &World| world.fs(&["read", "a.txt", "--config", &path]);
+    let missing = read(&world);
+    assert_eq!(missing.code, 1);
+    assert!(missing.stderr.contains("no such file"), "{}", missing.stderr);
+    std::fs::write(&config, "# nothing\n\nrequireSignatur = true\n").unwrap();
+    let shown = read(&world).stderr.replace(world.base().to_str().unwrap(), "DIR");
+    insta::assert_snapshot!(shown, @r"
+    portcullis: the configuration cannot be used
+    DIR/portcullis.toml:3: unknown key `requireSignatur`
+      help: did you mean `requireSignature`?
+    ");
+    std::fs::write(&config, b"\xff").unwrap();
+    assert!(read(&world).stderr.contains("it is not UTF-8"));
+    std::fs::remove_file(&config).unwrap();
+    std::fs::create_dir(&config).unwrap();
+    assert!(read(&world).stderr.contains("not a regular file"));
+    // Where an agent could write it, it is nobody's configuration.
+    let inside = world.file("portcullis.toml", "");
+    let done = world.fs(&["read", "a.txt", "--config", inside.to_str().unwrap()]);
+    assert_eq!(done.code, 1);
+    assert!(done.stderr.contains("overlap"), "{}", done.stderr);
+    let doctor = world.run(&["doctor", "--json", "--config", &path]);
+    assert!(doctor.text().contains("cannot read the configuration"), "{}", doctor.text());
+}
