@@ -233,7 +233,11 @@ impl Gateway {
         let approved = matches!(&end, End::Answered { answer: Answer::Once | Answer::Session, .. });
         let mut answer = Draft { result: Some(end.as_str().to_owned()), ..draft.clone() };
         (answer.bytes, answer.counts) = (None, None);
-        answer.decision = Some(if approved { "allow" } else { "deny" }.to_owned());
+        answer.decision = match end {
+            // Nothing was decided about what its sender took back.
+            End::Withdrawn => None,
+            _ => Some(if approved { "allow" } else { "deny" }.to_owned()),
+        };
         if let End::Answered { by, .. } = &end {
             answer.facts.get_or_insert_default().insert("by".to_owned(), by.clone().into());
         }
@@ -247,7 +251,7 @@ impl Gateway {
             End::TimedOut => "a person was asked and did not answer in time",
             End::Withdrawn => {
                 let error = Error::new(ErrorKind::Cancelled, "cancelled");
-                draft.decision = Some("deny".to_owned());
+                draft.decision = None;
                 return Err(Stopped::because(draft, Failure::Rendered(error)));
             }
             End::Answered { answer, .. } => {
