@@ -6,6 +6,8 @@
 //! than a policy may be.
 #![expect(clippy::disallowed_methods, reason = "these are the operator's files, opened by name")]
 
+mod beside;
+
 use std::{
     fs::File,
     io::{self, Read as _},
@@ -18,6 +20,8 @@ use rustix::fs::OFlags;
 use crate::policy::{
     Diagnostics, Loaded, Loader, MAX_FILE, Policy, PolicySource, compile, is_name, unknown_name,
 };
+
+pub use beside::{TestFile, tests_beside};
 
 /// Why there is no policy.
 #[derive(Debug, thiserror::Error)]
@@ -70,7 +74,12 @@ pub fn load_policy(reference: &str) -> Result<LoadedPolicy, Error> {
     Ok(LoadedPolicy { policy, files })
 }
 
-fn load_source(reference: &str) -> Result<(PolicySource, Vec<PathBuf>), Error> {
+/// Loads the texts of the policy `reference` with all that it extends, and the
+/// canonical paths of the files they came from.
+///
+/// # Errors
+/// When there is no such policy, or its own file cannot be read.
+pub fn load_source(reference: &str) -> Result<(PolicySource, Vec<PathBuf>), Error> {
     if is_name(reference) {
         return PolicySource::embedded(reference).map(|source| (source, Vec::new())).ok_or_else(
             || Error::NotFound { name: reference.to_owned(), why: unknown_name(reference) },

@@ -2,6 +2,8 @@
 
 mod check;
 mod explain;
+mod schema;
+mod test;
 
 use std::process::ExitCode;
 
@@ -26,6 +28,8 @@ pub(crate) struct Args {
 enum Command {
     Check(check::Args),
     Explain(explain::Args),
+    Schema(schema::Args),
+    Test(test::Args),
     /// Print an embedded policy, to read it or to start from it
     #[command(after_help = "Examples:\n  \
         portcullis policy show baseline\n  \
@@ -44,6 +48,8 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     match args.command {
         Command::Check(args) => check::run(&args),
         Command::Explain(args) => explain::run(&args),
+        Command::Schema(args) => schema::run(&args),
+        Command::Test(args) => test::run(&args),
         Command::Show { name } => {
             let text = embedded(&name).ok_or_else(|| {
                 Failure::new(format_args!("cannot show `{name}`: {}", unknown_name(&name)))

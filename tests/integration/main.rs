@@ -16,6 +16,7 @@ mod aftermath;
 mod attacks;
 mod audit;
 mod audit_alone;
+mod authoring;
 mod backup;
 mod common;
 mod courier;
