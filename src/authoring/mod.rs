@@ -4,8 +4,18 @@
 //! itself, and none changes a workspace, a log or a policy in force.
 
 mod descriptions;
+mod diff;
+mod history;
+mod judge;
+mod replay;
 mod schema;
+mod tree;
 mod trial;
 
+pub use diff::{Change, Diff, Seen, Side, diff};
+pub use history::{Count, Recorded, read_history};
+pub use judge::{Deed, judge};
+pub use replay::{Changed, Replay, replay};
 pub use schema::{SCHEMA_FILE, json_schema};
+pub use tree::{Tree, TreeEntry};
 pub use trial::{Coverage, Ruling, Stage, TestOutcome, TestReport, TestText, run_tests};

@@ -1,7 +1,10 @@
 //! `portcullis policy`: checking, explaining and showing policies.
 
 mod check;
+mod diff;
 mod explain;
+mod history;
+mod replay;
 mod schema;
 mod test;
 
@@ -27,7 +30,9 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     Check(check::Args),
-    Explain(explain::Args),
+    Explain(Box<explain::Args>),
+    Diff(diff::Args),
+    Replay(replay::Args),
     Schema(schema::Args),
     Test(test::Args),
     /// Print an embedded policy, to read it or to start from it
@@ -48,6 +53,8 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     match args.command {
         Command::Check(args) => check::run(&args),
         Command::Explain(args) => explain::run(&args),
+        Command::Diff(args) => diff::run(&args),
+        Command::Replay(args) => replay::run(&args),
         Command::Schema(args) => schema::run(&args),
         Command::Test(args) => test::run(&args),
         Command::Show { name } => {
@@ -69,10 +76,13 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
 /// Loads the policy that the command line names; what is wrong with it is
 /// printed with its source lines.
 pub(crate) fn load(reference: &str) -> Result<LoadedPolicy, Failure> {
-    config::load_policy(reference).map_err(|error| {
-        eprint!("{}", rendered(&error));
-        Failure::new(format_args!("the policy `{reference}` cannot be used")).exit(Exit::Policy)
-    })
+    config::load_policy(reference).map_err(|error| unusable(reference, &error))
+}
+
+/// Prints why a policy does not load, and gives the failure that follows.
+fn unusable(reference: &str, error: &config::Error) -> Failure {
+    eprint!("{}", rendered(error));
+    Failure::new(format_args!("the policy `{reference}` cannot be used")).exit(Exit::Policy)
 }
 
 /// An error as a person reads it, in colours when stderr is a terminal.

@@ -206,6 +206,12 @@ impl PathPattern {
         folded(self).iter().any(|our| theirs.iter().any(|their| our.may_meet(their)))
     }
 
+    /// Whether it holds at any depth: it begins with `**`, if only because
+    /// `[secrets]` reads it so.
+    pub fn any_depth(&self) -> bool {
+        self.alternatives.iter().any(Pattern::begins_at_any_depth)
+    }
+
     /// The same at any depth, as `[secrets]` reads it.
     pub fn at_any_depth(mut self) -> Self {
         self.alternatives = self.alternatives.into_iter().map(Pattern::at_any_depth).collect();

@@ -1,6 +1,6 @@
 //! `portcullis audit`: verify, show and repair the log.
 
-mod filter;
+pub(super) mod filter;
 mod recover;
 mod show;
 mod verify;
@@ -47,7 +47,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
 /// Which log: the common options, of which a log needs only where it is.
 /// `--agent` is a filter of `show` instead.
 #[derive(Debug, Clone, clap::Args)]
-struct Place {
+pub(super) struct Place {
     /// The directory that the agent works in
     #[arg(long, value_name = "DIR", default_value = ".", env = "PORTCULLIS_WORKSPACE")]
     workspace: PathBuf,
@@ -72,14 +72,24 @@ impl Place {
         state::default_directory(workspace.root())
     }
 
+    /// The workspace.
+    pub(super) fn workspace(&self) -> &std::path::Path {
+        &self.workspace
+    }
+
+    /// The policy that was named, where one has a meaning.
+    pub(super) fn policy(&self) -> Option<&str> {
+        self.policy.as_deref()
+    }
+
     /// The log's directory.
-    fn log(&self) -> Result<PathBuf, Failure> {
+    pub(super) fn log(&self) -> Result<PathBuf, Failure> {
         Ok(self.state()?.join("audit"))
     }
 }
 
 /// Says that there is no log, or why it cannot be read.
-fn unreadable(directory: &std::path::Path, error: &io::Error) -> Failure {
+pub(super) fn unreadable(directory: &std::path::Path, error: &io::Error) -> Failure {
     let shown = directory.display();
     match error.kind() {
         io::ErrorKind::NotFound => Failure::new(format_args!("there is no audit log at `{shown}`"))

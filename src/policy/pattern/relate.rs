@@ -23,6 +23,11 @@ impl Pattern {
         may_meet(&self.segments, &other.segments)
     }
 
+    /// Whether it begins with `**`.
+    pub(in crate::policy) fn begins_at_any_depth(&self) -> bool {
+        self.segments.first() == Some(&Segment::AnyDepth)
+    }
+
     /// A path that it matches, `None` when none was found. `any` stands where
     /// any name would do.
     pub(in crate::policy) fn example(&self, any: &str) -> Option<String> {
