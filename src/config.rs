@@ -93,6 +93,24 @@ pub fn load_source(reference: &str) -> Result<(PolicySource, Vec<PathBuf>), Erro
     Ok((source, files.opened))
 }
 
+/// The policy `reference` as it would be if its own file had this text.
+///
+/// # Errors
+/// When the file that it is does not exist.
+pub fn with_text(reference: &str, text: &str) -> Result<PolicySource, Error> {
+    let mut files = Files::default();
+    let bytes = text.as_bytes().to_vec();
+    let entry = if is_name(reference) {
+        Loaded { id: reference.to_owned(), name: reference.to_owned(), bytes }
+    } else {
+        let entry = files
+            .open(Path::new(reference), reference)
+            .map_err(|why| Error::Unreadable { path: reference.to_owned(), why })?;
+        Loaded { bytes, ..entry }
+    };
+    Ok(PolicySource::load(entry, &mut files))
+}
+
 /// Opens policy files and remembers which.
 #[derive(Default)]
 struct Files {

@@ -14,6 +14,7 @@ use std::{
 use portcullis_audit::Directory;
 
 use super::{
+    examples::{agents, allows, examples_in, places},
     history::read_history,
     judge::{Deed, judge},
     tree::{Tree, TreeEntry},
@@ -121,7 +122,8 @@ pub fn diff(
     more_agents: &[AgentName],
 ) -> io::Result<Diff> {
     let outlines = || old.outline.iter().chain(new.outline);
-    let agents = agents(outlines(), more_agents);
+    let mut agents = agents(outlines());
+    agents.extend(more_agents.iter().cloned());
     let mut found = Diff {
         settings: compare_settings(old.policy, new.policy),
         agents: agents.iter().map(ToString::to_string).collect(),
@@ -295,20 +297,6 @@ impl Collected {
     }
 }
 
-/// The agents that the policies tell apart, and one that they do not.
-fn agents<'a>(
-    outlines: impl Iterator<Item = &'a OutlineFile>,
-    more: &[AgentName],
-) -> BTreeSet<AgentName> {
-    let named = outlines
-        .flat_map(|file| &file.statements)
-        .flat_map(|statement| &statement.agent_names)
-        .filter_map(|text| PathPattern::allowing(text).ok())
-        .flat_map(|pattern| pattern.examples("x").collect::<Vec<_>>())
-        .filter_map(|name| name.as_str().parse().ok());
-    named.chain("agent".parse()).chain(more.iter().cloned()).collect()
-}
-
 /// A path for every pattern, with every extension that is told apart. What
 /// only one side denies at any depth is asked about wherever either allows
 /// anything.
@@ -322,18 +310,11 @@ fn examples(old: &[OutlineFile], new: &[OutlineFile]) -> (BTreeSet<WorkspacePath
         names.extend(statement.extensions.iter().map(|(extension, _)| format!("x.{extension}")));
     }
     let mut examples = BTreeSet::new();
-    let mut places: BTreeSet<WorkspacePath> = BTreeSet::new();
+    let places = places(old.iter().chain(&new));
     for statement in old.iter().chain(&new) {
-        let allows = matches!(
-            statement.kind,
-            StatementKind::AllowedPaths(_) | StatementKind::Rule(Effect::Allow)
-        );
         // Extensions matter where something is allowed at all.
-        for name in names.iter().take(if allows { usize::MAX } else { 1 }) {
-            for path in statement.patterns.iter().flat_map(|pattern| pattern.examples(name)) {
-                places.extend(path.parent().filter(|place| allows && !place.is_root()));
-                examples.insert(path);
-            }
+        for name in names.iter().take(if allows(statement) { usize::MAX } else { 1 }) {
+            examples.extend(statement.patterns.iter().flat_map(|pattern| pattern.examples(name)));
         }
     }
     let said = |statements: &[Statement]| -> BTreeSet<String> {
@@ -353,15 +334,9 @@ fn examples(old: &[OutlineFile], new: &[OutlineFile]) -> (BTreeSet<WorkspacePath
                 .any(|text| !(told_old.contains(text) && told_new.contains(text)))
     };
     for statement in old.iter().chain(&new).filter(one_sided) {
-        for pattern in statement.patterns.iter().filter(|pattern| pattern.any_depth()) {
-            for place in &places {
-                let deeper = pattern.examples("x").filter_map(|path| {
-                    WorkspacePath::parse(&format!("{}/{}", place.as_str(), path.as_str())).ok()
-                });
-                examples.extend(deeper);
-                if examples.len() > MAX_EXAMPLES {
-                    break;
-                }
+        for pattern in &statement.patterns {
+            if examples.len() <= MAX_EXAMPLES {
+                examples.extend(examples_in(pattern, &places));
             }
         }
     }

@@ -5,8 +5,11 @@
 
 mod descriptions;
 mod diff;
+mod examples;
 mod history;
 mod judge;
+mod learn;
+mod lint;
 mod replay;
 mod schema;
 mod tree;
@@ -15,6 +18,8 @@ mod trial;
 pub use diff::{Change, Diff, Seen, Side, diff};
 pub use history::{Count, Recorded, read_history};
 pub use judge::{Deed, judge};
+pub use learn::{Learned, NewExtension, Proposal, learn};
+pub use lint::{Finding, LINTS, Subject, lint};
 pub use replay::{Changed, Replay, replay};
 pub use schema::{SCHEMA_FILE, json_schema};
 pub use tree::{Tree, TreeEntry};

@@ -4,6 +4,8 @@ mod check;
 mod diff;
 mod explain;
 mod history;
+mod learn;
+mod lint;
 mod replay;
 mod schema;
 mod test;
@@ -32,6 +34,8 @@ enum Command {
     Check(check::Args),
     Explain(Box<explain::Args>),
     Diff(diff::Args),
+    Learn(learn::Args),
+    Lint(lint::Args),
     Replay(replay::Args),
     Schema(schema::Args),
     Test(test::Args),
@@ -54,6 +58,8 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         Command::Check(args) => check::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Diff(args) => diff::run(&args),
+        Command::Learn(args) => learn::run(&args),
+        Command::Lint(args) => lint::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Schema(args) => schema::run(&args),
         Command::Test(args) => test::run(&args),

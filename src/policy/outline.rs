@@ -127,7 +127,8 @@ impl Statement {
                 theirs.iter().all(|name| ours.contains(name))
             }
         };
-        agents && self.questions.hold(other.questions)
+        let holds = |(operation, access)| self.questions.hold(Questions::one(operation, access));
+        agents && other.questions().all(holds)
     }
 
     /// Whether it is about `agent` with this operation and access.

@@ -47,7 +47,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
 /// Which log: the common options, of which a log needs only where it is.
 /// `--agent` is a filter of `show` instead.
 #[derive(Debug, Clone, clap::Args)]
-pub(super) struct Place {
+struct Place {
     /// The directory that the agent works in
     #[arg(long, value_name = "DIR", default_value = ".", env = "PORTCULLIS_WORKSPACE")]
     workspace: PathBuf,
@@ -72,18 +72,8 @@ impl Place {
         state::default_directory(workspace.root())
     }
 
-    /// The workspace.
-    pub(super) fn workspace(&self) -> &std::path::Path {
-        &self.workspace
-    }
-
-    /// The policy that was named, where one has a meaning.
-    pub(super) fn policy(&self) -> Option<&str> {
-        self.policy.as_deref()
-    }
-
     /// The log's directory.
-    pub(super) fn log(&self) -> Result<PathBuf, Failure> {
+    fn log(&self) -> Result<PathBuf, Failure> {
         Ok(self.state()?.join("audit"))
     }
 }

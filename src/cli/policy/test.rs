@@ -12,7 +12,7 @@ use crate::{
     cli::failure::{Context as _, Exit, Failure},
     config,
     model::Escaped,
-    policy::compile,
+    policy::{OutlineFile, Policy, compile},
 };
 
 /// Run the tests of policies and show which rules no test makes decide
@@ -47,7 +47,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
             continue;
         }
         match test(file, &scratch, number) {
-            Ok(report) => {
+            Ok(Tested { report, .. }) => {
                 failed += usize::from(report.failed() > 0);
                 if args.json {
                     results.push(report_json(file, &report));
@@ -76,7 +76,15 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     }
 }
 
-fn test(file: &str, scratch: &Scratch, number: usize) -> Result<TestReport, String> {
+/// A policy with what its tests came to.
+pub(super) struct Tested {
+    pub(super) policy: Arc<Policy>,
+    pub(super) outline: Vec<OutlineFile>,
+    pub(super) report: TestReport,
+}
+
+/// Loads a policy and runs its tests; `number` is nobody else's in `scratch`.
+pub(super) fn test(file: &str, scratch: &Scratch, number: usize) -> Result<Tested, String> {
     let invalid = |diagnostics| config::Error::Invalid { name: file.to_owned(), diagnostics };
     let (source, _) = config::load_source(file).map_err(|error| rendered(&error))?;
     let policy = compile(&source).map_err(|errors| rendered(&invalid(errors)))?;
@@ -91,9 +99,11 @@ fn test(file: &str, scratch: &Scratch, number: usize) -> Result<TestReport, Stri
     let prepared = scratch.dir.create_dir(&name).and_then(|()| scratch.dir.open_dir(&name));
     let dir = prepared.map_err(|error| format!("error: cannot prepare the tests: {error}\n"))?;
     let stage = Stage { dir: &dir, path: &scratch.path.join(&name) };
-    run_tests(&Arc::new(policy), &outline, &texts, stage).map_err(|(place, message)| {
+    let policy = Arc::new(policy);
+    let report = run_tests(&policy, &outline, &texts, stage).map_err(|(place, message)| {
         format!("error: {}\n --> {}\n", Escaped(&message), Escaped(&place.to_string()))
-    })
+    })?;
+    Ok(Tested { policy, outline, report })
 }
 
 fn print_report(file: &str, report: &TestReport, all: bool) {
@@ -168,13 +178,13 @@ fn report_json(file: &str, report: &TestReport) -> Value {
 }
 
 /// A temporary directory that is removed with all that is in it.
-struct Scratch {
+pub(super) struct Scratch {
     path: PathBuf,
     dir: Dir,
 }
 
 impl Scratch {
-    fn new() -> Result<Self, Failure> {
+    pub(super) fn new() -> Result<Self, Failure> {
         use std::os::unix::fs::DirBuilderExt as _;
         let name = format!("portcullis-test-{}", crate::cli::local::random_id()?);
         let path = std::env::temp_dir().join(name);

@@ -1,6 +1,8 @@
 //! The author's tools, through their command line.
 
 mod effects;
+mod learn;
+mod lint;
 mod schema;
 mod tests;
 
