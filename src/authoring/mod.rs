@@ -7,6 +7,7 @@ mod descriptions;
 mod diff;
 mod examples;
 mod history;
+mod init;
 mod judge;
 mod learn;
 mod lint;
@@ -17,6 +18,7 @@ mod trial;
 
 pub use diff::{Change, Diff, Seen, Side, diff};
 pub use history::{Count, Recorded, read_history};
+pub use init::{FirstPolicy, InitError, first_policy};
 pub use judge::{Deed, judge};
 pub use learn::{Learned, NewExtension, Proposal, learn};
 pub use lint::{Finding, LINTS, Subject, lint};

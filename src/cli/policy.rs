@@ -1,9 +1,10 @@
-//! `portcullis policy`: checking, explaining and showing policies.
+//! `portcullis policy`: the tools of a policy's author.
 
 mod check;
 mod diff;
 mod explain;
 mod history;
+mod init;
 mod learn;
 mod lint;
 mod replay;
@@ -18,11 +19,13 @@ use crate::{
     policy::{EMBEDDED, embedded, unknown_name},
 };
 
-/// Check, explain and show policies
+/// Write, check, test, explain, compare and show policies
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
-    portcullis policy show coding-agent > mine.toml\n  \
+    portcullis policy init -o ../mine.toml\n  \
     portcullis policy check mine.toml\n  \
+    portcullis policy lint mine.toml\n  \
+    portcullis policy diff mine.toml new.toml --log\n  \
     portcullis policy explain write src/main.rs --policy mine.toml")]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -34,6 +37,7 @@ enum Command {
     Check(check::Args),
     Explain(Box<explain::Args>),
     Diff(diff::Args),
+    Init(init::Args),
     Learn(learn::Args),
     Lint(lint::Args),
     Replay(replay::Args),
@@ -58,6 +62,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         Command::Check(args) => check::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Diff(args) => diff::run(&args),
+        Command::Init(args) => init::run(&args),
         Command::Learn(args) => learn::run(&args),
         Command::Lint(args) => lint::run(&args),
         Command::Replay(args) => replay::run(&args),

@@ -102,6 +102,6 @@ mod tests {
         let ids: Vec<_> = found.iter().map(|finding| finding.id).collect();
         assert_eq!(ids, ["regex-without-keywords", "regex-huge-repetition"]);
         assert!(found[1].message.contains("5000"), "{found:?}");
-        assert_eq!(&text[found[0].span.clone()], "'x{5000}'");
+        assert_eq!(text.get(found[0].span.clone()), Some("'x{5000}'"));
     }
 }

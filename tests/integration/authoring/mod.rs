@@ -1,6 +1,7 @@
 //! The author's tools, through their command line.
 
 mod effects;
+mod init;
 mod learn;
 mod lint;
 mod schema;
