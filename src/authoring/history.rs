@@ -153,10 +153,17 @@ impl Recorded<'_> {
         }
     }
 
+    /// What the policy of then said: what observe mode let through, it would
+    /// have denied.
+    pub fn effect(&self) -> &str {
+        if self.would_deny { "deny" } else { &self.decision }
+    }
+
     /// Whether names alone were enough for the recorded decision. A denial for
     /// the content, the object, a limit or an answer cannot be made again.
     pub fn by_name(&self) -> bool {
         if self.decision == "allow" {
+            // Also when observe mode let it through: only default-deny gives way.
             return true;
         }
         let rule = self.rule.as_ref();

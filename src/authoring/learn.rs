@@ -93,7 +93,7 @@ pub fn learn(
     let guard = Guard::new(policy);
     let Some((own, above)) = outline.split_first() else { return Ok(learned) };
     let count = read_history(directory, since, |request| {
-        if request.decision != "deny" && !request.would_deny {
+        if request.effect() != "deny" {
             return;
         }
         let resolved = request.resolved.as_ref().filter(|_| request.to.is_none());

@@ -80,7 +80,7 @@ pub fn replay(policy: &Policy, directory: &Directory, since: Option<&str>) -> io
     let count = read_history(directory, since, |request| {
         let decision = request.decide(policy);
         let now = decision.effect.as_str();
-        if request.decision == now {
+        if request.effect() == now {
             replay.same += 1;
         } else if !request.by_name() {
             let rule = request.rule.clone().into_owned();
@@ -125,7 +125,7 @@ fn key(request: &Recorded<'_>, now: &str, rule: String) -> Key {
         request.operation,
         request.path.to_string(),
         request.to.as_ref().map(ToString::to_string),
-        request.decision.clone().into_owned(),
+        request.effect().to_owned(),
         request.rule.clone().into_owned(),
         now.to_owned(),
         rule,

@@ -1,5 +1,7 @@
 //! `portcullis policy learn`.
 
+use portcullis_audit::{Chain, Draft, Kind, Prepared};
+
 use super::policy_file;
 use crate::common::{Done, World};
 
@@ -189,4 +191,37 @@ fn hostile_names_stay_names() {
     let read = |line: &&str| line.starts_with("+read");
     assert_eq!(done.text().lines().filter(read).count(), 1, "{}", done.text());
     assert!(!done.text().contains('\u{202e}'));
+}
+
+/// In observe mode what default-deny would refuse is let through and recorded
+/// as such: it is learned from, and counts as denied in a replay.
+#[test]
+fn observed_requests_count_as_denied() {
+    let mut world = World::new();
+    policy_file(&world, "p.toml", TIGHT);
+    world.use_policy("p.toml");
+    let log = world.state().join("audit");
+    std::fs::create_dir_all(&log).unwrap();
+    let (mut chain, mut lines) = (Chain::new(), Vec::new());
+    for (path, would_deny) in [("src/a.rs", Some(true)), ("README.md", None)] {
+        let draft = Draft {
+            agent: Some("bot".to_owned()),
+            op: Some("write".to_owned()),
+            path: Some(path.to_owned()),
+            decision: Some("allow".to_owned()),
+            would_deny,
+            rule: Some("allowedPaths.write".to_owned()),
+            ..Draft::default()
+        };
+        let record = Prepared::new(Kind::Intent, &draft, [7; 16]).unwrap();
+        chain.append(&record, "2026-11-21T08:00:00.000000Z", &mut lines);
+    }
+    std::fs::write(log.join("seg-000000.jsonl"), lines).unwrap();
+    let json = learn(&world, &["--json"]).ok().json();
+    assert_eq!(json["allowedPaths"][0]["pattern"], "src/a.rs", "{json}");
+    assert_eq!(json["allowedPaths"].as_array().unwrap().len(), 1, "{json}");
+    let replay = world.run(&["policy", "replay", "p.toml", "--json"]).ok().json();
+    assert_eq!((&replay["same"], &replay["changed"]), (&2.into(), &0.into()), "{replay}");
+    let done = learn(&world, &[]).ok();
+    assert!(done.stderr.contains("with the proposal, 1 requests"), "{}", done.stderr);
 }
