@@ -6,6 +6,7 @@
 //! than a policy may be.
 #![expect(clippy::disallowed_methods, reason = "these are the operator's files, opened by name")]
 
+mod beside;
 pub mod operator;
 pub mod signature;
 
@@ -24,6 +25,7 @@ use crate::policy::{
     Diagnostics, Loaded, Loader, MAX_FILE, Policy, PolicySource, compile, is_name, unknown_name,
 };
 
+pub use beside::{TestFile, tests_beside};
 pub use operator::Operator;
 use signature::{PolicyKey, TrustError};
 
@@ -96,6 +98,34 @@ pub fn load_trusted(reference: &str, operator: &Operator) -> Result<LoadedPolicy
     Ok(LoadedPolicy { policy, signed_by, files, looked_up })
 }
 
+/// Loads the texts of the policy `reference` with all that it extends, and the
+/// canonical paths of the files they came from.
+///
+/// # Errors
+/// When there is no such policy, or its own file cannot be read.
+pub fn load_source(reference: &str) -> Result<(PolicySource, Vec<PathBuf>), Error> {
+    let gathered = Gathered::load(reference)?;
+    Ok((gathered.source(), gathered.files))
+}
+
+/// The policy `reference` as it would be if its own file had this text.
+///
+/// # Errors
+/// When the file that it is does not exist.
+pub fn with_text(reference: &str, text: &str) -> Result<PolicySource, Error> {
+    let mut gathered = Gathered::new(reference);
+    let bytes = text.as_bytes().to_vec();
+    let entry = if is_name(reference) {
+        Loaded { id: reference.to_owned(), name: reference.to_owned(), bytes }
+    } else {
+        let entry = gathered
+            .open(Path::new(reference), reference)
+            .map_err(|why| Error::Unreadable { path: reference.to_owned(), why })?;
+        Loaded { bytes, ..entry }
+    };
+    Ok(PolicySource::load(entry, &mut gathered))
+}
+
 /// The texts of a policy and of all that it extends, read but not judged, so
 /// that another process can judge them.
 #[derive(Debug, Serialize, Deserialize)]
@@ -121,19 +151,23 @@ struct Text {
 }
 
 impl Gathered {
+    fn new(reference: &str) -> Self {
+        Self {
+            reference: reference.to_owned(),
+            entry: None,
+            extended: Vec::new(),
+            files: Vec::new(),
+            looked_up: Vec::new(),
+        }
+    }
+
     /// Reads the policy `reference` and what it extends.
     ///
     /// # Errors
     /// When the policy itself cannot be read. What it extends and cannot be
     /// read is a fault of the policy and shows when it is compiled.
     pub fn load(reference: &str) -> Result<Self, Error> {
-        let mut gathered = Self {
-            reference: reference.to_owned(),
-            entry: None,
-            extended: Vec::new(),
-            files: Vec::new(),
-            looked_up: Vec::new(),
-        };
+        let mut gathered = Self::new(reference);
         if is_name(reference) {
             return match PolicySource::embedded(reference) {
                 Some(_) => Ok(gathered),

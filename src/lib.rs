@@ -8,6 +8,7 @@
 #[cfg(not(target_os = "linux"))]
 compile_error!("Portcullis needs Linux: Landlock, openat2 and namespaces enforce what it promises");
 
+pub mod authoring;
 pub mod backup;
 pub mod cli;
 pub mod config;

@@ -245,7 +245,8 @@ pub(crate) fn session(
     Ok(Session { id: random_id()?, agent, user: user(), door })
 }
 
-fn random_id() -> Result<String, Failure> {
+/// 128 random bits, 32 hex digits.
+pub(crate) fn random_id() -> Result<String, Failure> {
     let mut bytes = [0_u8; 16];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
         .or_fail("cannot get random bytes")?;

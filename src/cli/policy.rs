@@ -1,8 +1,16 @@
-//! `portcullis policy`: checking, explaining and showing policies.
+//! `portcullis policy`: the tools of a policy's author.
 
 mod check;
+mod diff;
 mod explain;
 mod sign;
+mod history;
+mod init;
+mod learn;
+mod lint;
+mod replay;
+mod schema;
+mod test;
 
 use std::process::ExitCode;
 
@@ -12,11 +20,13 @@ use crate::{
     policy::{EMBEDDED, Mode, Policy, embedded, unknown_name},
 };
 
-/// Check, explain and show policies
+/// Write, check, test, explain, compare and show policies
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
-    portcullis policy show coding-agent > mine.toml\n  \
+    portcullis policy init -o ../mine.toml\n  \
     portcullis policy check mine.toml\n  \
+    portcullis policy lint mine.toml\n  \
+    portcullis policy diff mine.toml new.toml --log\n  \
     portcullis policy explain write src/main.rs --policy mine.toml")]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -26,9 +36,16 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     Check(check::Args),
-    Explain(explain::Args),
+    Explain(Box<explain::Args>),
+    Diff(diff::Args),
+    Init(init::Args),
     Keygen(sign::KeygenArgs),
+    Learn(learn::Args),
+    Lint(lint::Args),
+    Replay(replay::Args),
+    Schema(schema::Args),
     Sign(sign::SignArgs),
+    Test(test::Args),
     /// Print an embedded policy, to read it or to start from it
     #[command(after_help = "Examples:\n  \
         portcullis policy show baseline\n  \
@@ -49,6 +66,13 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         Command::Explain(args) => explain::run(&args),
         Command::Keygen(args) => sign::keygen(&args),
         Command::Sign(args) => sign::sign(&args),
+        Command::Diff(args) => diff::run(&args),
+        Command::Init(args) => init::run(&args),
+        Command::Learn(args) => learn::run(&args),
+        Command::Lint(args) => lint::run(&args),
+        Command::Replay(args) => replay::run(&args),
+        Command::Schema(args) => schema::run(&args),
+        Command::Test(args) => test::run(&args),
         Command::Show { name } => {
             let text = embedded(&name).ok_or_else(|| {
                 Failure::new(format_args!("cannot show `{name}`: {}", unknown_name(&name)))
@@ -73,10 +97,13 @@ pub(crate) fn load(reference: &str) -> Result<LoadedPolicy, Failure> {
 
 /// The same for a policy that is to be enforced.
 pub(crate) fn load_trusted(reference: &str, operator: &Operator) -> Result<LoadedPolicy, Failure> {
-    config::load_trusted(reference, operator).map_err(|error| {
-        eprint!("{}", rendered(&error));
-        Failure::new(format_args!("the policy `{reference}` cannot be used")).exit(Exit::Policy)
-    })
+    config::load_trusted(reference, operator).map_err(|error| unusable(reference, &error))
+}
+
+/// Prints why a policy does not load, and gives the failure that follows.
+fn unusable(reference: &str, error: &config::Error) -> Failure {
+    eprint!("{}", rendered(error));
+    Failure::new(format_args!("the policy `{reference}` cannot be used")).exit(Exit::Policy)
 }
 
 /// Says so when the policy only observes.

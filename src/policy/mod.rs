@@ -8,6 +8,7 @@
 //! This module does no I/O, reads no clock and keeps no state between queries.
 
 mod check;
+mod compare;
 mod compile;
 mod decision;
 mod diagnostics;
@@ -19,6 +20,7 @@ mod evaluate;
 mod explain;
 mod index;
 mod limits;
+mod outline;
 mod pattern;
 mod questions;
 mod schema;
@@ -30,6 +32,7 @@ mod spelling;
 mod stages;
 mod statements;
 
+pub use compare::{SettingChange, compare_settings};
 pub use compile::{Mode, Policy, compile};
 pub use decision::{Decision, Effect, Place};
 pub use diagnostics::{Diagnostic, Diagnostics};
@@ -37,6 +40,8 @@ pub use embedded::{EMBEDDED, embedded, is_name, unknown_name};
 pub use evaluate::{Query, questions};
 pub use explain::{Explanation, StageReport, StageVerdict};
 pub use limits::{Limit, Limits};
+pub use outline::{OutlineFile, PathPattern, Statement, StatementKind};
+pub use schema::{Field, POLICY as KEYS, Shape, Status};
 pub use settings::{AgentAccess, DEFAULT_ENV, DEFAULT_READ, Network, Retention};
 pub use source::{Loaded, Loader, MAX_FILE, PolicySource};
 pub use stages::{Object, ObjectKind};

@@ -9,6 +9,7 @@
 
 mod name;
 mod parse;
+mod relate;
 
 pub(super) use name::Name;
 pub(super) use parse::{parse, parse_name};

@@ -6,7 +6,7 @@
 
 /// The value that a key takes.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Shape {
+pub enum Shape {
     /// Any string.
     Text,
     /// A string such as `"10MiB"`.
@@ -58,7 +58,7 @@ fn quoted(words: &[&str]) -> String {
 
 /// Whether this version does what a key says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Status {
+pub enum Status {
     /// It does.
     Optional,
     /// It does, and the key must be there.
@@ -70,13 +70,13 @@ pub(super) enum Status {
 
 /// One key.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Field {
+pub struct Field {
     /// Its name.
-    pub(super) key: &'static str,
+    pub key: &'static str,
     /// Its value.
-    pub(super) shape: Shape,
+    pub shape: Shape,
     /// Whether it may or must be there.
-    pub(super) status: Status,
+    pub status: Status,
 }
 
 const fn optional(key: &'static str, shape: Shape) -> Field {
@@ -98,7 +98,7 @@ const OPERATIONS: &[&str] =
     &["read", "list", "write", "remove", "rename", "append", "edit", "stat", "mkdir", "restore"];
 
 /// The whole file.
-pub(super) const POLICY: &[Field] = &[
+pub const POLICY: &[Field] = &[
     required("schema", Shape::Integer(1, 1)),
     optional("name", Shape::Text),
     optional("version", Shape::Integer(0, i64::MAX.cast_unsigned())),

@@ -158,6 +158,14 @@ impl PolicySource {
         self.files.iter().map(|file| &file.source)
     }
 
+    /// Of each text whether it came with the program.
+    pub(super) fn embedded_files(&self) -> impl Iterator<Item = bool> {
+        self.files.iter().map(|file| {
+            let name = file.id.strip_prefix("embedded:");
+            name.and_then(embedded).is_some_and(|text| text == file.source.text)
+        })
+    }
+
     /// A file and all that it extends, each once: the file itself first.
     pub(super) fn lineage(&self, file: usize) -> Vec<usize> {
         let mut lineage = Vec::new();

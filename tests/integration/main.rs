@@ -17,6 +17,7 @@ mod approvals;
 mod attacks;
 mod audit;
 mod audit_alone;
+mod authoring;
 mod backup;
 mod common;
 mod courier;

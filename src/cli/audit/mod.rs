@@ -1,6 +1,6 @@
 //! `portcullis audit`: verify, show and repair the log.
 
-mod filter;
+pub(super) mod filter;
 mod recover;
 mod show;
 mod verify;
@@ -79,7 +79,7 @@ impl Place {
 }
 
 /// Says that there is no log, or why it cannot be read.
-fn unreadable(directory: &std::path::Path, error: &io::Error) -> Failure {
+pub(super) fn unreadable(directory: &std::path::Path, error: &io::Error) -> Failure {
     let shown = directory.display();
     match error.kind() {
         io::ErrorKind::NotFound => Failure::new(format_args!("there is no audit log at `{shown}`"))

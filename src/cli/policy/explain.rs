@@ -1,5 +1,8 @@
 //! `portcullis policy explain`: what the gate would decide, and why.
 
+mod record;
+mod who;
+
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
@@ -17,22 +20,36 @@ use crate::{
 /// Explain a decision: every stage with its verdict, and the deciding rule
 ///
 /// What is at the path in the workspace is taken into account; content is not
-/// read, and nothing is changed or recorded.
+/// read, and nothing is changed or recorded. `--record` explains what the log
+/// says of a request, and `--who` shows everything in the workspace that an agent
+/// can read, list, write or remove.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     portcullis policy explain read .env\n  \
-    portcullis policy explain write .git/hooks/pre-commit --policy strict")]
+    portcullis policy explain write .git/hooks/pre-commit --policy strict\n  \
+    portcullis policy explain --record 4711\n  \
+    portcullis policy explain --who release-bot --can write")]
 pub(super) struct Args {
     #[command(flatten)]
     common: Common,
     /// read, write, append, edit, list, stat, mkdir, remove, rename or restore
-    #[arg(value_parser = parse_operation)]
-    operation: OperationKind,
+    #[arg(value_parser = parse_operation, required_unless_present_any = ["record", "who"])]
+    operation: Option<OperationKind>,
     /// The path, relative to the workspace
-    path: String,
+    #[arg(required_unless_present_any = ["record", "who"])]
+    path: Option<String>,
     /// The new name of a rename
     #[arg(long, value_name = "PATH", required_if_eq("operation", "rename"))]
     to: Option<String>,
+    /// Explain this record of the log, and what the policy says of it now
+    #[arg(long, value_name = "N", conflicts_with_all = ["operation", "path", "who"])]
+    record: Option<u64>,
+    /// Show all that this agent can do in the workspace
+    #[arg(long, value_name = "AGENT", conflicts_with_all = ["operation", "path", "agent"])]
+    who: Option<AgentName>,
+    /// What it can do: read, list, write, append, edit, mkdir, remove or rename
+    #[arg(long, value_name = "OPERATION", default_value = "write", requires = "who")]
+    can: who::Can,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -46,8 +63,17 @@ struct Answer {
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let path = parse_path(&args.path)?;
-    let to = match (&args.to, args.operation) {
+    if let Some(record) = args.record {
+        return record::run(args, record);
+    }
+    if let Some(agent) = &args.who {
+        return who::run(args, agent);
+    }
+    let (Some(operation), Some(path)) = (args.operation, &args.path) else {
+        return Err(Failure::new("name an operation and a path").exit(Exit::Usage));
+    };
+    let path = parse_path(path)?;
+    let to = match (&args.to, operation) {
         (Some(to), OperationKind::Rename) => Some(parse_path(to)?),
         (Some(_), _) => {
             return Err(Failure::new("`--to` is for `rename`").exit(Exit::Usage));
@@ -61,21 +87,35 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         Some(agent) => agent.clone(),
         None => "agent".parse().or_fail("cannot name the agent")?,
     };
-    let (answers, notes) = answers(&policy, &workspace, &agent, args.operation, &path, to.as_ref());
+    let (decision, answers, notes) =
+        explained(&policy, &workspace, &agent, operation, &path, to.as_ref())?;
+    if args.json {
+        println!("{}", report_json(&policy, &agent, operation, &decision, &answers, &notes));
+    } else {
+        print_report(&policy, &agent, operation, &decision, &answers, &notes);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The decision about an operation, with all that was asked for it.
+fn explained(
+    policy: &Policy,
+    workspace: &Workspace,
+    agent: &AgentName,
+    operation: OperationKind,
+    path: &WorkspacePath,
+    to: Option<&WorkspacePath>,
+) -> Result<(Decision, Vec<Answer>, Vec<String>), Failure> {
+    let (answers, notes) = answers(policy, workspace, agent, operation, path, to);
     let mut decision = answers
         .iter()
         .map(|answer| answer.explanation.decision.clone())
         .reduce(Decision::and)
         .ok_or_else(|| Failure::new("nothing was asked"))?;
-    if let Some(to) = &to {
-        decision = decision.and(policy.evaluate_move(&agent, &path, to));
+    if let Some(to) = to {
+        decision = decision.and(policy.evaluate_move(agent, path, to));
     }
-    if args.json {
-        println!("{}", report_json(&policy, &agent, args.operation, &decision, &answers, &notes));
-    } else {
-        print_report(&policy, &agent, args.operation, &decision, &answers, &notes);
-    }
-    Ok(ExitCode::SUCCESS)
+    Ok((decision, answers, notes))
 }
 
 /// Asks what the gate asks: about the names as given, then about the canonical

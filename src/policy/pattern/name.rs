@@ -46,7 +46,7 @@ pub(in crate::policy) struct Class {
 }
 
 impl Class {
-    fn holds(&self, c: char) -> bool {
+    pub(super) fn holds(&self, c: char) -> bool {
         let within =
             |c: char| self.ranges.iter().any(|(first, last)| (*first..=*last).contains(&c));
         let found = within(c) || (self.folded && c.to_uppercase().any(within));

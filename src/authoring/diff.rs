@@ -1,0 +1,356 @@
+//! `policy diff`: what becomes allowed or denied when one policy takes the
+//! place of another.
+//!
+//! Both are asked every question about every entry of the tree; about an
+//! example of every pattern that either has, since what a pattern opens need
+//! not exist yet; and about recorded requests. Settings are compared value by
+//! value.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+};
+
+use portcullis_audit::Directory;
+
+use super::{
+    examples::{agents, allows, examples_in, places},
+    history::read_history,
+    judge::{Deed, judge},
+    tree::{Tree, TreeEntry},
+};
+use crate::{
+    model::{Access, AgentName, WorkspacePath},
+    policy::{
+        Decision, Effect, Object, ObjectKind, OutlineFile, PathPattern, Policy, SettingChange,
+        Statement, StatementKind, compare_settings,
+    },
+};
+
+/// Most example paths that are made from patterns.
+const MAX_EXAMPLES: usize = 50_000;
+
+/// A policy with what its files say.
+#[derive(Debug, Clone, Copy)]
+pub struct Side<'a> {
+    /// The policy.
+    pub policy: &'a Policy,
+    /// Its files.
+    pub outline: &'a [OutlineFile],
+}
+
+/// How two policies differ.
+#[derive(Debug, Clone, Default)]
+pub struct Diff {
+    /// What is decided differently: what opens first, reading before all else.
+    pub changes: Vec<Change>,
+    /// The settings that differ.
+    pub settings: Vec<SettingChange>,
+    /// The agents that were asked for: each that either policy names, and one
+    /// that none does.
+    pub agents: Vec<String>,
+    /// Entries of the tree that were asked about.
+    pub entries: usize,
+    /// Entries of the tree that no gate serves.
+    pub not_served: u64,
+    /// Example paths that were asked about.
+    pub examples: usize,
+    /// Whether there were more example paths than can be asked about.
+    pub examples_cut: bool,
+    /// Recorded requests that were asked about.
+    pub requests: u64,
+}
+
+/// One path that is decided differently.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// Whether it becomes allowed.
+    pub opens: bool,
+    /// What about.
+    pub access: Access,
+    /// The operations with this access that change.
+    pub operations: Vec<&'static str>,
+    /// Whether these are all that there are for such an entry.
+    pub whole: bool,
+    /// The path.
+    pub path: WorkspacePath,
+    /// The new path of a recorded rename.
+    pub to: Option<WorkspacePath>,
+    /// For whom: some of [`Diff::agents`]; empty for all of them.
+    pub agents: Vec<String>,
+    /// How the path came to be asked about.
+    pub seen: Seen,
+    /// The old decision.
+    pub old: Decision,
+    /// The new decision.
+    pub new: Decision,
+}
+
+/// How a path came to be asked about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Seen {
+    /// It is in the tree.
+    Tree,
+    /// It was asked for: the first record and how many there are.
+    Log {
+        /// The first record.
+        first: u64,
+        /// How many there are.
+        records: u64,
+    },
+    /// A pattern matches it; nothing is there.
+    Example,
+}
+
+impl Diff {
+    /// Whether anything opens.
+    pub fn opens(&self) -> bool {
+        self.changes.iter().any(|change| change.opens)
+            || self.settings.iter().any(|setting| setting.opens)
+    }
+}
+
+/// Compares two policies over `tree` and over the requests of `log`.
+///
+/// # Errors
+/// When the log cannot be read.
+pub fn diff(
+    old: Side<'_>,
+    new: Side<'_>,
+    tree: &Tree,
+    log: Option<(&Directory, Option<&str>)>,
+    more_agents: &[AgentName],
+) -> io::Result<Diff> {
+    let outlines = || old.outline.iter().chain(new.outline);
+    let mut agents = agents(outlines());
+    agents.extend(more_agents.iter().cloned());
+    let mut found = Diff {
+        settings: compare_settings(old.policy, new.policy),
+        agents: agents.iter().map(ToString::to_string).collect(),
+        entries: tree.entries.len(),
+        not_served: tree.not_served,
+        ..Diff::default()
+    };
+    let mut collected = Collected::default();
+    for agent in &agents {
+        for entry in &tree.entries {
+            collected.entry(old.policy, new.policy, agent, entry, Seen::Tree);
+        }
+    }
+    let known: BTreeSet<_> = tree.entries.iter().map(|entry| &entry.path).collect();
+    let (examples, cut) = examples(old.outline, new.outline);
+    found.examples_cut = cut;
+    for path in examples.iter().filter(|path| !known.contains(path)) {
+        found.examples += 1;
+        for kind in [ObjectKind::File, ObjectKind::Directory] {
+            let object = Object { kind, links: 1, through_symlink: false };
+            let entry = TreeEntry { path: path.clone(), object, target: None };
+            for agent in &agents {
+                collected.entry(old.policy, new.policy, agent, &entry, Seen::Example);
+            }
+        }
+    }
+    if let Some((directory, since)) = log {
+        let count = read_history(directory, since, |request| {
+            collected.request(old.policy, new.policy, request, &known);
+        })?;
+        found.requests = count.requests;
+    }
+    found.changes = collected.changes(&found.agents);
+    Ok(found)
+}
+
+/// What is told apart in a comparison.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    closes: bool,
+    access: Access,
+    path: WorkspacePath,
+    to: Option<WorkspacePath>,
+    rules: (String, String),
+    operations: Vec<&'static str>,
+}
+
+#[derive(Default)]
+struct Collected(BTreeMap<Key, Change>);
+
+impl Collected {
+    fn entry(
+        &mut self,
+        old: &Policy,
+        new: &Policy,
+        agent: &AgentName,
+        entry: &TreeEntry,
+        seen: Seen,
+    ) {
+        for access in Access::ALL {
+            let deeds = || Deed::ALL.into_iter().filter(|deed| deed.access() == access);
+            let mut changed: Vec<(Deed, Decision, Decision)> = Vec::new();
+            let mut asked = 0;
+            for deed in deeds() {
+                let (Some(was), Some(now)) =
+                    (judge(old, agent, deed, entry), judge(new, agent, deed, entry))
+                else {
+                    continue;
+                };
+                asked += 1;
+                if was.effect != now.effect {
+                    changed.push((deed, was, now));
+                }
+            }
+            for opens in [true, false] {
+                let here: Vec<_> =
+                    changed.iter().filter(|(_, _, now)| now.is_allow() == opens).collect();
+                let Some((_, was, now)) = here.first() else { continue };
+                self.add(
+                    agent,
+                    Change {
+                        opens,
+                        access,
+                        operations: here.iter().map(|(deed, _, _)| deed.as_str()).collect(),
+                        whole: here.len() == asked,
+                        path: entry.path.clone(),
+                        to: None,
+                        agents: Vec::new(),
+                        seen,
+                        old: was.clone(),
+                        new: now.clone(),
+                    },
+                );
+            }
+        }
+    }
+
+    fn request(
+        &mut self,
+        old: &Policy,
+        new: &Policy,
+        request: &super::history::Recorded<'_>,
+        known: &BTreeSet<&WorkspacePath>,
+    ) {
+        // The tree has answered for what is there, but for renames as a whole.
+        if request.to.is_none() && known.contains(&request.path) {
+            return;
+        }
+        let (was, now) = (request.decide(old), request.decide(new));
+        if was.effect == now.effect {
+            return;
+        }
+        let accesses = request.operation.accesses();
+        let change = Change {
+            opens: now.is_allow(),
+            access: accesses.last().copied().unwrap_or(Access::Read),
+            operations: vec![request.operation.as_str()],
+            whole: false,
+            path: request.path.clone(),
+            to: request.to.clone(),
+            agents: Vec::new(),
+            seen: Seen::Log { first: request.seq, records: 1 },
+            old: was,
+            new: now,
+        };
+        self.add(&request.agent, change);
+    }
+
+    fn add(&mut self, agent: &AgentName, change: Change) {
+        let key = Key {
+            closes: !change.opens,
+            access: change.access,
+            path: change.path.clone(),
+            to: change.to.clone(),
+            rules: (change.old.rule.clone(), change.new.rule.clone()),
+            // An example is asked about as a file and as a directory.
+            operations: match change.seen {
+                Seen::Example => Vec::new(),
+                _ => change.operations.clone(),
+            },
+        };
+        let entry = self.0.entry(key).or_insert_with(|| change.clone());
+        if change.seen == Seen::Example {
+            entry.whole &= change.whole;
+            let more: Vec<_> =
+                change.operations.iter().filter(|word| !entry.operations.contains(word)).collect();
+            entry.operations.extend(more);
+        }
+        if let (Seen::Log { first, records }, Seen::Log { .. }) = (&mut entry.seen, change.seen)
+            && !entry.agents.is_empty()
+        {
+            *records += 1;
+            *first = (*first).min(match change.seen {
+                Seen::Log { first, .. } => first,
+                _ => *first,
+            });
+        }
+        if !entry.agents.iter().any(|known| known == agent.as_str()) {
+            entry.agents.push(agent.to_string());
+        }
+    }
+
+    fn changes(self, all: &[String]) -> Vec<Change> {
+        let mut changes: Vec<_> = self.0.into_values().collect();
+        for change in &mut changes {
+            if all.iter().all(|agent| change.agents.contains(agent)) {
+                change.agents.clear();
+            }
+        }
+        changes
+    }
+}
+
+/// A path for every pattern, with every extension that is told apart. What
+/// only one side denies at any depth is asked about wherever either allows
+/// anything.
+fn examples(old: &[OutlineFile], new: &[OutlineFile]) -> (BTreeSet<WorkspacePath>, bool) {
+    let statements = |files: &'_ [OutlineFile]| -> Vec<Statement> {
+        files.iter().flat_map(|file| file.statements.clone()).collect()
+    };
+    let (old, new) = (statements(old), statements(new));
+    let mut names: BTreeSet<String> = BTreeSet::from(["x".to_owned()]);
+    for statement in old.iter().chain(&new) {
+        names.extend(statement.extensions.iter().map(|(extension, _)| format!("x.{extension}")));
+    }
+    let mut examples = BTreeSet::new();
+    let places = places(old.iter().chain(&new));
+    for statement in old.iter().chain(&new) {
+        // Extensions matter where something is allowed at all.
+        for name in names.iter().take(if allows(statement) { usize::MAX } else { 1 }) {
+            examples.extend(statement.patterns.iter().flat_map(|pattern| pattern.examples(name)));
+        }
+    }
+    let said = |statements: &[Statement]| -> BTreeSet<String> {
+        statements.iter().flat_map(said).collect()
+    };
+    let (told_old, told_new) = (said(&old), said(&new));
+    let one_sided = |statement: &&Statement| {
+        let denies = matches!(
+            statement.kind,
+            StatementKind::SecretName
+                | StatementKind::SecretException
+                | StatementKind::Rule(Effect::Deny)
+        );
+        denies
+            && self::said(statement)
+                .iter()
+                .any(|text| !(told_old.contains(text) && told_new.contains(text)))
+    };
+    for statement in old.iter().chain(&new).filter(one_sided) {
+        for pattern in &statement.patterns {
+            if examples.len() <= MAX_EXAMPLES {
+                examples.extend(examples_in(pattern, &places));
+            }
+        }
+    }
+    let cut = examples.len() > MAX_EXAMPLES;
+    (examples.into_iter().take(MAX_EXAMPLES).collect(), cut)
+}
+
+/// What a statement says of each of its patterns, to find what only one side
+/// says.
+fn said(statement: &Statement) -> Vec<String> {
+    let about: Vec<_> = statement.questions().collect();
+    let agents = &statement.agent_names;
+    let say = |pattern: &PathPattern| {
+        format!("{:?} {:?} {agents:?} {about:?}", statement.kind, pattern.text)
+    };
+    statement.patterns.iter().map(say).collect()
+}

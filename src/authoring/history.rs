@@ -1,0 +1,178 @@
+//! The requests that a log holds, read fast: only the fields that a policy is
+//! asked about. Whether the log is whole is the business of `audit verify`.
+
+use std::{borrow::Cow, io};
+
+use portcullis_audit::{Directory, Reader, Segment, Source as _};
+use serde::Deserialize;
+
+use crate::{
+    model::{AgentName, OperationKind, WorkspacePath},
+    policy::{Decision, Policy},
+};
+
+/// One recorded request.
+#[derive(Debug)]
+pub struct Recorded<'a> {
+    /// Its place in the log.
+    pub seq: u64,
+    /// Who asked.
+    pub agent: AgentName,
+    /// What for.
+    pub operation: OperationKind,
+    /// The path as it was asked for.
+    pub path: WorkspacePath,
+    /// The new path of a rename.
+    pub to: Option<WorkspacePath>,
+    /// The canonical path, where links made it another one.
+    pub resolved: Option<WorkspacePath>,
+    /// What was decided: `allow`, `deny` or `ask`.
+    pub decision: Cow<'a, str>,
+    /// Whether it was let through only because the policy observed.
+    pub would_deny: bool,
+    /// The rule that decided.
+    pub rule: Cow<'a, str>,
+}
+
+/// What was read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Count {
+    /// Records of any kind in the time asked for.
+    pub records: u64,
+    /// Requests among them that a policy can be asked about.
+    pub requests: u64,
+    /// Requests that never became an operation, such as malformed ones.
+    pub malformed: u64,
+    /// Lines that are no records.
+    pub damaged: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Line<'a> {
+    seq: u64,
+    #[serde(borrow)]
+    kind: Cow<'a, str>,
+    #[serde(borrow)]
+    t: Cow<'a, str>,
+    #[serde(borrow)]
+    agent: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    op: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    path: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    to: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    resolved: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    decision: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    rule: Option<Cow<'a, str>>,
+    would_deny: Option<bool>,
+}
+
+/// Reads the log in `directory` from its first record, or from the time
+/// `since` on (in the form of a record's `t`), and shows each request to
+/// `visit`.
+///
+/// # Errors
+/// When the log cannot be read.
+pub fn read_history(
+    directory: &Directory,
+    since: Option<&str>,
+    mut visit: impl FnMut(&Recorded<'_>),
+) -> io::Result<Count> {
+    let mut count = Count::default();
+    let segments = directory.list()?;
+    let first = segments.iter().filter_map(|entry| Segment::from_name(&entry.name)).min();
+    let Some(first) = first else { return Ok(count) };
+    let mut reader = Reader::new(directory, first.first());
+    while let Some(entry) = reader.next()? {
+        read_line(&entry.bytes, since, &mut count, &mut visit);
+    }
+    Ok(count)
+}
+
+fn read_line(
+    bytes: &[u8],
+    since: Option<&str>,
+    count: &mut Count,
+    visit: &mut impl FnMut(&Recorded<'_>),
+) {
+    let Ok(line) = serde_json::from_slice::<Line<'_>>(bytes) else {
+        count.damaged += 1;
+        return;
+    };
+    if since.is_some_and(|since| line.t.as_ref() < since) {
+        return;
+    }
+    count.records += 1;
+    // An outcome repeats what its intent said.
+    if !matches!(line.kind.as_ref(), "decision" | "intent") {
+        return;
+    }
+    let (Some(agent), Some(op), Some(decision)) = (line.agent, line.op, line.decision) else {
+        return;
+    };
+    let (Ok(agent), Ok(operation)) = (agent.parse(), op.parse()) else {
+        count.malformed += 1;
+        return;
+    };
+    let parse =
+        |path: Option<Cow<'_, str>>| path.map(|path| WorkspacePath::parse(&path)).transpose();
+    let (Ok(Some(path)), Ok(to), Ok(resolved)) =
+        (parse(line.path), parse(line.to), parse(line.resolved))
+    else {
+        count.malformed += 1;
+        return;
+    };
+    count.requests += 1;
+    visit(&Recorded {
+        seq: line.seq,
+        agent,
+        operation,
+        path,
+        to,
+        resolved,
+        decision,
+        would_deny: line.would_deny.unwrap_or(false),
+        rule: line.rule.unwrap_or_default(),
+    });
+}
+
+impl Recorded<'_> {
+    /// What `policy` decides by the names of the request.
+    pub fn decide(&self, policy: &Policy) -> Decision {
+        let asked = policy.decide(&self.agent, self.operation, &self.path, self.to.as_ref(), None);
+        match &self.resolved {
+            Some(resolved) if asked.is_allow() => {
+                policy.decide(&self.agent, self.operation, resolved, self.to.as_ref(), None)
+            }
+            _ => asked,
+        }
+    }
+
+    /// What the policy of then said: what observe mode let through, it would
+    /// have denied.
+    pub fn effect(&self) -> &str {
+        if self.would_deny { "deny" } else { &self.decision }
+    }
+
+    /// Whether names alone were enough for the recorded decision. A denial for
+    /// the content, the object, a limit or an answer cannot be made again.
+    pub fn by_name(&self) -> bool {
+        if self.decision == "allow" {
+            // Also when observe mode let it through: only default-deny gives way.
+            return true;
+        }
+        let rule = self.rule.as_ref();
+        let start = rule.split('.').next().unwrap_or_default();
+        match start {
+            "files" | "limits" | "approval" | "approvals" => false,
+            "names" => rule == "names.hidden",
+            "secrets" => rule.starts_with("secrets.names"),
+            _ => self.decision != "ask" && !rule.is_empty(),
+        }
+    }
+}

@@ -1,0 +1,402 @@
+//! `policy init`: a first policy for a tree, to be read and changed.
+//!
+//! What it allows is taken from what is there: directories with sources in a
+//! known language, manifests, documents. Its tests are decisions that the
+//! policy makes, so it loads as it is.
+
+use std::{collections::BTreeSet, fmt::Write as _};
+
+use super::{judge::Deed, schema::SCHEMA_FILE, tree::Tree};
+use crate::{
+    model::WorkspacePath,
+    policy::{
+        Diagnostics, Object, ObjectKind, Policy, PolicySource, compile, embedded, unknown_name,
+    },
+};
+
+/// Most directories that are named one by one.
+const MAX_DIRECTORIES: usize = 30;
+
+/// Why there is no first policy.
+#[derive(Debug, thiserror::Error)]
+pub enum InitError {
+    /// There is no such embedded policy.
+    #[error("cannot start from `{name}`: {why}")]
+    Unknown {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        why: String,
+    },
+    /// The policy that was made is none.
+    #[error("the policy for this workspace does not load\n{0}")]
+    Invalid(Diagnostics),
+}
+
+/// A first policy.
+#[derive(Debug, Clone)]
+pub struct FirstPolicy {
+    /// Its text.
+    pub text: String,
+    /// The languages that were found.
+    pub languages: Vec<&'static str>,
+}
+
+/// A language, known by its files.
+struct Language {
+    name: &'static str,
+    manifests: &'static [&'static str],
+    extensions: &'static [&'static str],
+    locks: &'static [&'static str],
+    built: &'static [&'static str],
+}
+
+const LANGUAGES: &[Language] = &[
+    Language {
+        name: "Rust",
+        manifests: &["Cargo.toml", "rustfmt.toml", "clippy.toml", "deny.toml"],
+        extensions: &["rs"],
+        locks: &["Cargo.lock"],
+        built: &["target"],
+    },
+    Language {
+        name: "JavaScript and TypeScript",
+        manifests: &["package.json", "tsconfig.json", "deno.json"],
+        extensions: &["js", "jsx", "mjs", "cjs", "ts", "tsx", "mts", "cts", "vue", "svelte"],
+        locks: &["package-lock.json", "pnpm-lock.yaml", "yarn.lock", "bun.lock"],
+        built: &["node_modules", "dist", ".next"],
+    },
+    Language {
+        name: "Python",
+        manifests: &["pyproject.toml", "setup.py", "setup.cfg", "requirements.txt", "tox.ini"],
+        extensions: &["py", "pyi"],
+        locks: &["poetry.lock", "uv.lock", "pdm.lock", "Pipfile.lock"],
+        built: &[".venv", "venv", "__pycache__"],
+    },
+    Language {
+        name: "Go",
+        manifests: &["go.mod"],
+        extensions: &["go"],
+        locks: &["go.sum"],
+        built: &["vendor"],
+    },
+    Language {
+        name: "Java and Kotlin",
+        manifests: &["pom.xml", "build.gradle", "build.gradle.kts", "settings.gradle"],
+        extensions: &["java", "kt"],
+        locks: &["gradle.lockfile"],
+        built: &["build"],
+    },
+    Language {
+        name: "C and C++",
+        manifests: &["CMakeLists.txt", "Makefile", "meson.build"],
+        extensions: &["c", "h", "cc", "cpp", "hpp", "cxx"],
+        locks: &["conan.lock"],
+        built: &["build"],
+    },
+    Language {
+        name: "Ruby",
+        manifests: &["Gemfile", "Rakefile"],
+        extensions: &["rb"],
+        locks: &["Gemfile.lock"],
+        built: &[],
+    },
+    Language {
+        name: "PHP",
+        manifests: &["composer.json"],
+        extensions: &["php"],
+        locks: &["composer.lock"],
+        built: &["vendor"],
+    },
+];
+
+/// Extensions of documents.
+const DOCUMENTS: &[&str] = &["md", "rst", "adoc", "txt"];
+
+/// Makes a policy for `tree` with the given name; `from` is an embedded policy
+/// to start from.
+///
+/// # Errors
+/// When there is no such embedded policy.
+pub fn first_policy(tree: &Tree, name: &str, from: Option<&str>) -> Result<FirstPolicy, InitError> {
+    let name: String = name
+        .chars()
+        .filter(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
+        .take(60)
+        .collect();
+    let name = if name.is_empty() { "workspace" } else { &name };
+    let seen = Seen::of(tree);
+    let (text, mut questions) = match from {
+        Some(from) => {
+            let text = embedded(from).ok_or_else(|| InitError::Unknown {
+                name: from.to_owned(),
+                why: unknown_name(from),
+            })?;
+            (copied(text, from, name), Vec::new())
+        }
+        None => (written(&seen, name), seen.questions()),
+    };
+    for entry in tree.entries.iter().filter(|entry| entry.object.kind == ObjectKind::File).take(1) {
+        questions.push((Deed::Read, entry.path.clone()));
+    }
+    for (deed, path) in
+        [(Deed::Read, ".env"), (Deed::Write, ".git/hooks/pre-commit"), (Deed::List, ".")]
+    {
+        questions.extend(WorkspacePath::parse(path).ok().map(|path| (deed, path)));
+    }
+    let policy = compile(&PolicySource::from_text(name, &text)).map_err(InitError::Invalid)?;
+    let text = text + &tests(&policy, questions);
+    compile(&PolicySource::from_text(name, &text)).map_err(InitError::Invalid)?;
+    Ok(FirstPolicy { text, languages: seen.languages.iter().map(|found| found.name).collect() })
+}
+
+/// What of a tree a policy is made from.
+struct Seen {
+    languages: Vec<&'static Language>,
+    /// Top directories with sources or documents.
+    directories: BTreeSet<String>,
+    /// Extensions of sources and documents in the root itself.
+    endings: BTreeSet<String>,
+    /// Manifests in the root itself.
+    manifests: Vec<&'static str>,
+}
+
+impl Seen {
+    fn of(tree: &Tree) -> Self {
+        let mut languages: Vec<&'static Language> = Vec::new();
+        let built: BTreeSet<&str> =
+            LANGUAGES.iter().flat_map(|found| found.built).copied().collect();
+        let mut seen = Self {
+            languages: Vec::new(),
+            directories: BTreeSet::new(),
+            endings: BTreeSet::new(),
+            manifests: Vec::new(),
+        };
+        for entry in tree.entries.iter().filter(|entry| entry.object.kind == ObjectKind::File) {
+            let Some(name) = entry.path.file_name() else { continue };
+            let mut above: Vec<_> = entry.path.components().collect();
+            above.pop();
+            let left_out = |name: &&str| name.starts_with('.') || built.contains(name);
+            // No pattern can name what has hidden characters.
+            if above.iter().any(left_out) || entry.path.has_hidden_characters() {
+                continue;
+            }
+            let ending = name.rsplit_once('.').map(|(_, ending)| ending);
+            let manifest = LANGUAGES.iter().find_map(|known| {
+                Some((known, *known.manifests.iter().find(|one| **one == name)?))
+            });
+            let source = LANGUAGES
+                .iter()
+                .find(|known| ending.is_some_and(|ending| known.extensions.contains(&ending)));
+            for found in source.into_iter().chain(manifest.map(|(known, _)| known)) {
+                if !languages.iter().any(|known| known.name == found.name) {
+                    languages.push(found);
+                }
+            }
+            let document = ending.is_some_and(|ending| DOCUMENTS.contains(&ending));
+            match (above.first(), ending) {
+                (Some(top), _)
+                    if (source.is_some() || manifest.is_some() || document)
+                        && seen.directories.len() < MAX_DIRECTORIES =>
+                {
+                    seen.directories.insert((*top).to_owned());
+                }
+                (None, _) if manifest.is_some() => {
+                    seen.manifests.extend(manifest.map(|(_, name)| name));
+                }
+                (None, Some(ending)) if source.is_some() || document => {
+                    seen.endings.insert(ending.to_owned());
+                }
+                _ => {}
+            }
+        }
+        seen.languages = languages;
+        seen
+    }
+
+    /// What the tests of the policy ask, one for each of its rules.
+    fn questions(&self) -> Vec<(Deed, WorkspacePath)> {
+        let mut questions = Vec::new();
+        let mut ask = |deed, path: String| {
+            questions.extend(WorkspacePath::parse(&path).ok().map(|path| (deed, path)));
+        };
+        let ending = self.languages.iter().find_map(|found| found.extensions.first());
+        let ending = ending.unwrap_or(&"md");
+        let sources = self.directories.iter().find(|name| *name == "src");
+        if let Some(directory) = sources.or_else(|| self.directories.first()) {
+            ask(Deed::Write, format!("{directory}/new.{ending}"));
+            ask(Deed::Remove, format!("{directory}/old.{ending}"));
+        } else {
+            ask(Deed::Remove, format!("old.{ending}"));
+        }
+        if let Some(manifest) = self.manifests.first() {
+            ask(Deed::Edit, (*manifest).to_owned());
+        }
+        ask(Deed::Write, "data.bin".to_owned());
+        for found in &self.languages {
+            if let Some(lock) = found.locks.first() {
+                ask(Deed::Write, (*lock).to_owned());
+            }
+        }
+        if let Some(built) = self.languages.iter().find_map(|found| found.built.first()) {
+            ask(Deed::Write, format!("{built}/x"));
+        }
+        questions
+    }
+}
+
+fn copied(text: &str, from: &str, name: &str) -> String {
+    // The tests of the embedded policy stay: they say what it is for.
+    let own = format!("name = \"{from}\"");
+    let text = text.replacen(&own, &format!("name = \"{name}\""), 1);
+    format!("# Copied from the embedded policy `{from}`; change it as you need.\n{text}")
+}
+
+fn written(seen: &Seen, name: &str) -> String {
+    let mut text = String::new();
+    let languages: Vec<_> = seen.languages.iter().map(|found| found.name).collect();
+    let found = if languages.is_empty() {
+        "no language that I know".to_owned()
+    } else {
+        languages.join(", ")
+    };
+    let _ = write!(
+        text,
+        "# What an agent may do with this workspace.\n\
+         #\n\
+         # Made by `portcullis policy init` from what is there ({found}). Read it line\n\
+         # by line: what it does not allow is denied, and what it allows is yours to\n\
+         # answer for. The reference is docs/policy.md.\n\
+         #:schema ./{SCHEMA_FILE}\n\
+         schema = 1\n\
+         name = \"{name}\"\n\
+         # Count it up with every change; it stands in every record.\n\
+         version = 1\n\
+         # Denies names that secrets have, and files that something else executes\n\
+         # later (Git hooks, editor settings, CI). Extending only ever narrows.\n\
+         extends = [\"baseline\"]\n\
+         \n\
+         [allowedPaths]\n\
+         # Everything that `baseline` leaves. Name directories to close the rest.\n\
+         read = [\"**\"]\n\
+         list = [\"**\"]\n\
+         # Directories with sources or documents, with all that is in them.\n\
+         write = [\n"
+    );
+    for directory in &seen.directories {
+        let _ = writeln!(text, "    {},", quoted(&format!("{}{{,/**}}", escaped(directory))));
+    }
+    if !seen.endings.is_empty() {
+        text.push_str("    # Sources and documents in the root itself.\n");
+        for ending in &seen.endings {
+            let _ = writeln!(text, "    {},", quoted(&format!("*.{}", escaped(ending))));
+        }
+    }
+    if !seen.manifests.is_empty() {
+        text.push_str("    # Manifests: what they name is fetched and run at the next build.\n");
+        for manifest in &seen.manifests {
+            let _ = writeln!(text, "    \"{manifest}\",");
+        }
+    }
+    text.push_str(
+        "]\n# Less than may be written: a removal is undone from the backups only.\nremove = [",
+    );
+    if !seen.directories.is_empty() {
+        text.push('\n');
+    }
+    for directory in &seen.directories {
+        let _ = writeln!(text, "    {},", quoted(&format!("{}/**", escaped(directory))));
+    }
+    text.push_str("]\n");
+    rule(
+        &mut text,
+        seen,
+        "lockfiles",
+        |found| found.locks.iter().map(|lock| format!("**/{lock}")).collect(),
+        "lock files pin what is trusted; the package manager writes them",
+    );
+    rule(
+        &mut text,
+        seen,
+        "built",
+        |found| found.built.iter().map(|built| format!("**/{built}/**")).collect(),
+        "this is installed or built, change its source instead",
+    );
+    text.push_str(
+        "\n# What one session may do in all; beyond it an operation is denied.\n\
+         [limits]\n\
+         operationsPerSecond = 200\n\
+         bytesWritten = \"200MiB\"\n\
+         filesRemoved = 100\n\
+         denials = 100\n",
+    );
+    text
+}
+
+fn rule(
+    text: &mut String,
+    seen: &Seen,
+    id: &str,
+    patterns: impl Fn(&Language) -> Vec<String>,
+    reason: &str,
+) {
+    let patterns: BTreeSet<String> =
+        seen.languages.iter().flat_map(|found| patterns(found)).collect();
+    if patterns.is_empty() {
+        return;
+    }
+    let _ = write!(
+        text,
+        "\n[[rules]]\nid = \"{id}\"\neffect = \"deny\"\n\
+         operations = [\"write\", \"remove\", \"rename\"]\npaths = [\n"
+    );
+    for pattern in patterns {
+        let _ = writeln!(text, "    \"{pattern}\",");
+    }
+    let _ = write!(text, "]\nreason = \"{reason}\"\n");
+}
+
+/// Tests that expect what the policy decides.
+fn tests(policy: &Policy, questions: Vec<(Deed, WorkspacePath)>) -> String {
+    let mut text =
+        "\n# What must stay as it is. Tests run at every load: a policy that fails one does\n\
+        # not come into force.\n"
+            .to_owned();
+    let Ok(agent) = "agent".parse() else { return text };
+    let mut seen = BTreeSet::new();
+    for (deed, path) in questions {
+        let Ok(operation) = deed.as_str().parse() else { continue };
+        let kind = if deed == Deed::List { ObjectKind::Directory } else { ObjectKind::File };
+        let object = Object { kind, links: 1, through_symlink: false };
+        let decision = policy.decide(&agent, operation, &path, None, Some(&object));
+        let shown = if path.is_root() { "." } else { path.as_str() };
+        if path.has_hidden_characters() || !seen.insert((deed, shown.to_owned())) {
+            continue;
+        }
+        let _ = write!(
+            text,
+            "\n[[tests]]\noperation = \"{operation}\"\npath = {}\n\
+             expect = {{ effect = \"{}\", rule = \"{}\" }}\n",
+            quoted(shown),
+            decision.effect,
+            decision.rule,
+        );
+    }
+    text
+}
+
+fn escaped(name: &str) -> String {
+    let mut text = String::with_capacity(name.len());
+    for c in name.chars() {
+        if matches!(c, '*' | '?' | '[' | ']' | '{' | '}' | '\\') {
+            text.push('\\');
+        }
+        text.push(c);
+    }
+    text
+}
+
+/// A TOML string. JSON's escapes are TOML's, too.
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}

@@ -1,0 +1,148 @@
+//! What an agent may do with one entry: the questions that the gate puts to
+//! the policy, put for every operation at once.
+
+use super::tree::TreeEntry;
+use crate::{
+    model::{Access, AgentName, OperationKind, WorkspacePath},
+    policy::{Decision, Object, ObjectKind, Policy, Query},
+};
+
+/// Something that can be done with an entry. The operator's `restore` is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[expect(missing_docs, reason = "the names are those of the operations")]
+pub enum Deed {
+    Read,
+    List,
+    Stat,
+    Write,
+    Append,
+    Edit,
+    Mkdir,
+    /// Be the new name of a rename.
+    RenameTo,
+    Remove,
+    /// Be the old name of a rename.
+    Rename,
+}
+
+impl Deed {
+    /// All of them, those with the same access side by side.
+    pub const ALL: [Self; 10] = [
+        Self::Read,
+        Self::List,
+        Self::Stat,
+        Self::Write,
+        Self::Append,
+        Self::Edit,
+        Self::Mkdir,
+        Self::RenameTo,
+        Self::Remove,
+        Self::Rename,
+    ];
+
+    /// The word for people and programs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::RenameTo => "rename to",
+            other => other.operation().as_str(),
+        }
+    }
+
+    /// The access that it is filed under.
+    pub fn access(self) -> Access {
+        match self {
+            Self::Read => Access::Read,
+            Self::List | Self::Stat => Access::List,
+            Self::Write | Self::Append | Self::Edit | Self::Mkdir | Self::RenameTo => Access::Write,
+            Self::Remove | Self::Rename => Access::Remove,
+        }
+    }
+
+    /// Whether it can be done with what is there.
+    pub fn fits(self, kind: ObjectKind) -> bool {
+        match self {
+            Self::Read | Self::Write | Self::Append | Self::Edit => kind != ObjectKind::Directory,
+            Self::List | Self::Mkdir => kind == ObjectKind::Directory,
+            Self::Stat | Self::RenameTo | Self::Remove | Self::Rename => true,
+        }
+    }
+
+    fn operation(self) -> OperationKind {
+        match self {
+            Self::Read => OperationKind::Read,
+            Self::List => OperationKind::List,
+            Self::Stat => OperationKind::Stat,
+            Self::Write => OperationKind::Write,
+            Self::Append => OperationKind::Append,
+            Self::Edit => OperationKind::Edit,
+            Self::Mkdir => OperationKind::Mkdir,
+            Self::Remove => OperationKind::Remove,
+            Self::Rename | Self::RenameTo => OperationKind::Rename,
+        }
+    }
+
+    fn accesses(self) -> &'static [Access] {
+        match self {
+            Self::RenameTo => &[Access::Write],
+            other => other.operation().accesses(),
+        }
+    }
+
+    fn follows(self) -> bool {
+        !matches!(self, Self::Remove | Self::Rename | Self::RenameTo)
+    }
+}
+
+/// Decides about an entry of a workspace as the gate would by its names and
+/// facts; content is not looked at. `None` when a link leads nowhere that is
+/// served.
+pub fn judge(
+    policy: &Policy,
+    agent: &AgentName,
+    deed: Deed,
+    entry: &TreeEntry,
+) -> Option<Decision> {
+    if entry.object.kind == ObjectKind::Symlink && deed.follows() {
+        let (path, object) = entry.target.as_ref()?;
+        if !deed.fits(object.kind) {
+            return None;
+        }
+        let asked = decide(policy, agent, deed, &entry.path, None);
+        return Some(if asked.is_allow() {
+            decide(policy, agent, deed, path, Some(object))
+        } else {
+            asked
+        });
+    }
+    deed.fits(entry.object.kind)
+        .then(|| decide(policy, agent, deed, &entry.path, Some(&entry.object)))
+}
+
+/// Decides about a path: every access that the deed needs. Returns the first
+/// denial, else the last allowance, which is that of the access that the deed
+/// is filed under.
+pub(super) fn decide(
+    policy: &Policy,
+    agent: &AgentName,
+    deed: Deed,
+    path: &WorkspacePath,
+    object: Option<&Object>,
+) -> Decision {
+    let operation = deed.operation();
+    let mut allowed = None;
+    for access in deed.accesses() {
+        let query = Query { agent, operation, access: *access, path };
+        let decision = policy.evaluate(&query);
+        if !decision.is_allow() {
+            return decision;
+        }
+        if let Some(object) = object {
+            let decision = policy.evaluate_object(&query, object);
+            if !decision.is_allow() {
+                return decision;
+            }
+        }
+        allowed = Some(decision);
+    }
+    allowed.unwrap_or_else(|| policy.decide(agent, operation, path, None, object))
+}

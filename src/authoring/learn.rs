@@ -1,0 +1,479 @@
+//! `policy learn`: what a policy would have to allow for what was asked for.
+//!
+//! Only what default-deny refused is looked at: nothing that an explicit denial
+//! or `baseline` refuses is ever proposed, and every proposal is asked about
+//! again before it is made. Paths become globs where the requests show that a
+//! directory as a whole is meant.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+};
+
+use portcullis_audit::Directory;
+
+use super::{
+    examples::examples_in,
+    history::{Count, read_history},
+};
+use crate::{
+    model::{Access, AgentName, OperationKind, WorkspacePath},
+    policy::{
+        Effect, Object, ObjectKind, OutlineFile, PathPattern, Policy, PolicySource, Query,
+        Statement, StatementKind, compile, questions,
+    },
+};
+
+/// Different names in one directory from which on the directory is meant.
+const DIRECTORY: usize = 3;
+
+/// What is proposed.
+#[derive(Debug, Clone, Default)]
+pub struct Learned {
+    /// What was read.
+    pub count: Count,
+    /// Patterns to allow.
+    pub proposals: Vec<Proposal>,
+    /// Extensions to allow, where the policy lists them.
+    pub extensions: Vec<NewExtension>,
+    /// Denied requests that stay denied, by the rule that denies them.
+    pub kept: BTreeMap<String, u64>,
+}
+
+/// A pattern to allow.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Proposal {
+    /// The list of `[allowedPaths]`.
+    pub access: Access,
+    /// The pattern.
+    pub pattern: String,
+    /// How many requests it would have allowed.
+    pub requests: u64,
+    /// The first of them.
+    pub example: u64,
+    /// Who asked.
+    pub agents: BTreeSet<String>,
+}
+
+/// An extension to allow.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewExtension {
+    /// The list of `[extensions] allow`.
+    pub access: Access,
+    /// The extension, without a dot.
+    pub extension: String,
+    /// How many requests had it.
+    pub requests: u64,
+    /// The first of them.
+    pub example: u64,
+}
+
+/// What was asked for at one path.
+#[derive(Debug, Clone, Default)]
+struct Wanted {
+    requests: u64,
+    example: u64,
+    agents: BTreeSet<String>,
+}
+
+/// Learns from the log in `directory` what `policy` would have to allow. The
+/// files of the policy are `outline`.
+///
+/// # Errors
+/// When the log cannot be read.
+pub fn learn(
+    policy: &Policy,
+    outline: &[OutlineFile],
+    directory: &Directory,
+    since: Option<&str>,
+) -> io::Result<Learned> {
+    let mut learned = Learned::default();
+    let mut wanted: BTreeMap<(Access, WorkspacePath), Wanted> = BTreeMap::new();
+    let mut extensions: BTreeMap<(Access, String), Wanted> = BTreeMap::new();
+    let guard = Guard::new(policy);
+    let Some((own, above)) = outline.split_first() else { return Ok(learned) };
+    let count = read_history(directory, since, |request| {
+        if request.effect() != "deny" {
+            return;
+        }
+        let resolved = request.resolved.as_ref().filter(|_| request.to.is_none());
+        let asked = std::iter::once(&request.path).chain(resolved);
+        let asked: Vec<_> = asked
+            .flat_map(|path| questions(request.operation, path, request.to.as_ref()))
+            .collect();
+        // A request is wanted as a whole or not at all.
+        let refused = asked.iter().find_map(|(access, path)| {
+            guard.refuses(&request.agent, request.operation, *access, path)
+        });
+        if let Some(rule) = refused {
+            *learned.kept.entry(rule).or_default() += 1;
+            return;
+        }
+        // Extending only narrows: what a file above does not allow, this one
+        // cannot.
+        let bounded = asked.iter().find_map(|(access, path)| {
+            let file = above.iter().find(|file| bounds(file, *access, path))?;
+            Some(format!("{} ({})", request.rule, file.name))
+        });
+        if let Some(rule) = bounded {
+            *learned.kept.entry(rule).or_default() += 1;
+            return;
+        }
+        let mut new = false;
+        for (access, path) in asked {
+            let query = Query { agent: &request.agent, operation: request.operation, access, path };
+            let decision = policy.evaluate(&query);
+            if decision.is_allow() {
+                continue;
+            }
+            new = true;
+            let note = |wanted: &mut Wanted| {
+                if wanted.requests == 0 {
+                    wanted.example = request.seq;
+                }
+                wanted.requests += 1;
+                wanted.agents.insert(request.agent.to_string());
+            };
+            let extension = path.file_name().and_then(|name| name.rsplit_once('.'));
+            if let (true, Some((_, extension))) =
+                (decision.rule.starts_with("extensions.allow"), extension)
+            {
+                note(extensions.entry((access, extension.to_owned())).or_default());
+            }
+            if !listed(own, access, path) {
+                note(wanted.entry((access, path.clone())).or_default());
+            }
+        }
+        if !new {
+            let rule = request.rule.clone().into_owned();
+            *learned.kept.entry(rule).or_default() += 1;
+        }
+    })?;
+    learned.count = count;
+    for access in Access::ALL {
+        let here: BTreeMap<WorkspacePath, Wanted> = wanted
+            .iter()
+            .filter(|((found, _), _)| *found == access)
+            .map(|((_, path), wanted)| (path.clone(), wanted.clone()))
+            .collect();
+        learned.proposals.extend(generalise(access, here, &guard));
+    }
+    learned.extensions = extensions
+        .into_iter()
+        .map(|((access, extension), wanted)| NewExtension {
+            access,
+            extension,
+            requests: wanted.requests,
+            example: wanted.example,
+        })
+        .collect();
+    Ok(learned)
+}
+
+/// Whether `[allowedPaths]` of the file allows the path.
+fn listed(file: &OutlineFile, access: Access, path: &WorkspacePath) -> bool {
+    let mut lists = file
+        .statements
+        .iter()
+        .filter(|statement| statement.kind == StatementKind::AllowedPaths(access));
+    lists.any(|list| list.patterns.iter().any(|pattern| pattern.matches(path)))
+}
+
+/// Whether the file has lists for the access and none of them allows the path.
+fn bounds(file: &OutlineFile, access: Access, path: &WorkspacePath) -> bool {
+    let has = |kind| file.statements.iter().any(|statement| statement.kind == kind);
+    if has(StatementKind::AllowedPaths(access)) && !listed(file, access, path) {
+        return true;
+    }
+    let extension = path.file_name().and_then(|name| name.rsplit_once('.')).map(|(_, end)| end);
+    let mut lists = file
+        .statements
+        .iter()
+        .filter(|statement| statement.kind == StatementKind::AllowedExtensions(access));
+    extension.is_some_and(|extension| {
+        lists.any(|list| list.extensions.iter().all(|(known, _)| known != extension))
+    })
+}
+
+/// What no proposal may touch: the explicit denials of the policy in force and
+/// those of `baseline`.
+struct Guard<'a> {
+    policy: &'a Policy,
+    baseline: Option<Policy>,
+    denials: Vec<Statement>,
+}
+
+impl<'a> Guard<'a> {
+    fn new(policy: &'a Policy) -> Self {
+        let source = PolicySource::embedded("baseline");
+        let denials =
+            source.iter().flat_map(PolicySource::outline).flat_map(|file| file.statements);
+        Self {
+            policy,
+            denials: denials
+                .filter(|statement| {
+                    matches!(
+                        statement.kind,
+                        StatementKind::SecretName | StatementKind::Rule(Effect::Deny)
+                    )
+                })
+                .collect(),
+            baseline: source.and_then(|source| compile(&source).ok()),
+        }
+    }
+
+    /// The rule that explicitly refuses, if any. `baseline` allows nothing, so
+    /// of its answers only explicit denials count.
+    fn refuses(
+        &self,
+        agent: &AgentName,
+        operation: OperationKind,
+        access: Access,
+        path: &WorkspacePath,
+    ) -> Option<String> {
+        // Without the baseline nothing could be proposed safely.
+        let Some(baseline) = &self.baseline else { return Some("baseline".to_owned()) };
+        // No pattern can name it.
+        if path.has_hidden_characters() {
+            return Some("names.hidden".to_owned());
+        }
+        let query = Query { agent, operation, access, path };
+        let object = Object { kind: ObjectKind::File, links: 1, through_symlink: false };
+        [
+            self.policy.evaluate(&query),
+            self.policy.evaluate_object(&query, &object),
+            baseline.evaluate(&query),
+        ]
+        .into_iter()
+        .find(|decision| !decision.is_allow() && !decision.is_default_deny())
+        .map(|decision| decision.rule)
+    }
+
+    /// Whether a pattern for what lies in `place` would open something that
+    /// `baseline` denies and the policy in force does not.
+    fn opens(&self, access: Access, pattern: &PathPattern, place: &WorkspacePath) -> bool {
+        let Ok(agent) = "agent".parse() else { return true };
+        let places = BTreeSet::from([place.clone()]);
+        let denials = self
+            .denials
+            .iter()
+            .filter(|denial| denial.questions().any(|(_, denied)| denied == access))
+            .flat_map(|denial| &denial.patterns);
+        let operation = match access {
+            Access::Read => OperationKind::Read,
+            Access::List => OperationKind::List,
+            Access::Write => OperationKind::Write,
+            Access::Remove => OperationKind::Remove,
+        };
+        denials.flat_map(|denial| examples_in(denial, &places)).any(|path| {
+            let decision =
+                self.policy.evaluate(&Query { agent: &agent, operation, access, path: &path });
+            pattern.matches(&path) && (decision.is_allow() || decision.is_default_deny())
+        })
+    }
+}
+
+/// The fewest readable patterns for the paths: the path itself, `DIR/*` or
+/// `DIR/*.EXT` where several names of a directory were asked for, `DIR/**`
+/// where that happened in several directories beneath one. The root is never
+/// opened as a whole.
+fn generalise(
+    access: Access,
+    paths: BTreeMap<WorkspacePath, Wanted>,
+    guard: &Guard<'_>,
+) -> Vec<Proposal> {
+    let neighbours = Neighbours::of(paths.keys());
+    let mut sound: BTreeMap<String, bool> = BTreeMap::new();
+    let mut groups: BTreeMap<String, Wanted> = BTreeMap::new();
+    for (path, wanted) in paths {
+        let general = neighbours.pattern(&path).filter(|(text, place)| {
+            let Ok(pattern) = PathPattern::allowing(text) else { return false };
+            pattern.matches(&path)
+                && *sound
+                    .entry(text.clone())
+                    .or_insert_with(|| !guard.opens(access, &pattern, place))
+        });
+        let pattern = general.map_or_else(|| literal(&path), |(text, _)| text);
+        match groups.get_mut(&pattern) {
+            Some(sum) => sum.add(&wanted),
+            None => {
+                groups.insert(pattern, wanted);
+            }
+        }
+    }
+    without_covered(groups)
+        .into_iter()
+        .map(|(pattern, wanted)| Proposal {
+            access,
+            pattern,
+            requests: wanted.requests,
+            example: wanted.example,
+            agents: wanted.agents,
+        })
+        .collect()
+}
+
+impl Wanted {
+    fn add(&mut self, other: &Self) {
+        self.requests += other.requests;
+        self.example = self.example.min(other.example);
+        self.agents.extend(other.agents.iter().cloned());
+    }
+}
+
+/// What was asked for around a path.
+#[derive(Default)]
+struct Neighbours {
+    /// For each directory the extensions of what was asked for in it.
+    names: BTreeMap<WorkspacePath, Vec<Option<String>>>,
+    /// For each directory those beneath it in which something was asked for,
+    /// and how many paths.
+    beneath: BTreeMap<WorkspacePath, (BTreeSet<WorkspacePath>, usize)>,
+}
+
+impl Neighbours {
+    fn of<'p>(paths: impl Iterator<Item = &'p WorkspacePath>) -> Self {
+        let mut neighbours = Self::default();
+        for path in paths {
+            let Some(parent) = path.parent() else { continue };
+            for ancestor in path.ancestors() {
+                let (directories, count) = neighbours.beneath.entry(ancestor).or_default();
+                directories.insert(parent.clone());
+                *count += 1;
+            }
+            neighbours.names.entry(parent).or_default().push(extension(path));
+        }
+        neighbours
+    }
+
+    /// The pattern that the neighbours of a path suggest, and the directory
+    /// that it is about.
+    fn pattern(&self, path: &WorkspacePath) -> Option<(String, WorkspacePath)> {
+        // The outermost directory of which several subdirectories are in use.
+        let outermost =
+            path.ancestors().into_iter().filter(|ancestor| !ancestor.is_root()).find(|ancestor| {
+                self.beneath.get(ancestor).is_some_and(|(directories, count)| {
+                    directories.len() >= 2 && *count >= DIRECTORY
+                })
+            });
+        if let Some(ancestor) = outermost {
+            return Some((format!("{}/**", literal(&ancestor)), ancestor));
+        }
+        let parent = path.parent()?;
+        let names = self.names.get(&parent).filter(|names| names.len() >= DIRECTORY)?;
+        let ours = extension(path);
+        let same = names.iter().all(|other| *other == ours);
+        let text = match (parent.is_root(), ours.filter(|_| same)) {
+            (false, Some(ending)) => format!("{}/*.{}", literal(&parent), escaped(&ending)),
+            (false, None) => format!("{}/**", literal(&parent)),
+            (true, Some(ending)) => format!("*.{}", escaped(&ending)),
+            (true, None) => return None,
+        };
+        Some((text, parent))
+    }
+}
+
+fn extension(path: &WorkspacePath) -> Option<String> {
+    path.file_name().and_then(|name| name.rsplit_once('.')).map(|(_, end)| end.to_owned())
+}
+
+/// The path as a pattern: wildcards in names are taken as they are.
+fn literal(path: &WorkspacePath) -> String {
+    if path.is_root() {
+        return ".".to_owned();
+    }
+    escaped(path.as_str())
+}
+
+fn escaped(name: &str) -> String {
+    let mut text = String::with_capacity(name.len());
+    for c in name.chars() {
+        if matches!(c, '*' | '?' | '[' | ']' | '{' | '}' | '\\') {
+            text.push('\\');
+        }
+        text.push(c);
+    }
+    text
+}
+
+/// Leaves out patterns that a wider one covers, which takes their numbers.
+fn without_covered(groups: BTreeMap<String, Wanted>) -> BTreeMap<String, Wanted> {
+    let wide: Vec<(String, PathPattern)> = groups
+        .keys()
+        .filter(|text| text.ends_with("/**"))
+        .filter_map(|text| Some((text.clone(), PathPattern::allowing(text).ok()?)))
+        .collect();
+    let mut kept: BTreeMap<String, Wanted> = BTreeMap::new();
+    for (text, wanted) in groups {
+        let cover = PathPattern::allowing(&text).ok().and_then(|ours| {
+            let mut wider = wide.iter().filter(|(other, _)| *other != text);
+            wider.find(|(_, other)| other.covers(&ours)).map(|(other, _)| other.clone())
+        });
+        match kept.get_mut(cover.as_ref().unwrap_or(&text)) {
+            Some(sum) => sum.add(&wanted),
+            None => {
+                kept.insert(cover.unwrap_or(text), wanted);
+            }
+        }
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn patterns(texts: &[&str]) -> Vec<String> {
+        let source = PolicySource::from_text("p", "schema = 1\nextends = [\"baseline\"]\n");
+        let policy = compile(&source).unwrap();
+        let paths = texts
+            .iter()
+            .map(|text| {
+                let wanted = Wanted { requests: 1, ..Wanted::default() };
+                (WorkspacePath::parse(text).unwrap(), wanted)
+            })
+            .collect();
+        let found = generalise(Access::Write, paths, &Guard::new(&policy));
+        found.into_iter().map(|proposal| proposal.pattern).collect()
+    }
+
+    #[test]
+    fn neighbours_make_a_pattern() {
+        assert_eq!(patterns(&["src/a.rs"]), ["src/a.rs"]);
+        assert_eq!(patterns(&["src/a.rs", "src/b.rs"]), ["src/a.rs", "src/b.rs"]);
+        assert_eq!(patterns(&["src/a.rs", "src/b.rs", "src/c.rs"]), ["src/*.rs"]);
+        assert_eq!(patterns(&["src/a.rs", "src/b.md", "src/c.rs"]), ["src/**"]);
+        assert_eq!(
+            patterns(&["src/a/x.rs", "src/b/y.rs", "src/z.rs", "doc/a"]),
+            ["doc/a", "src/**"]
+        );
+    }
+
+    #[test]
+    fn the_root_is_never_opened_as_a_whole() {
+        assert_eq!(patterns(&["a", "b", "c"]), ["a", "b", "c"]);
+        assert_eq!(patterns(&["a.md", "b.md", "c.md"]), ["*.md"]);
+        assert_eq!(patterns(&["a/x", "b/y", "c/z"]), ["a/x", "b/y", "c/z"]);
+    }
+
+    /// Where the policy does not deny what `baseline` denies, `src/**` would
+    /// open `src/.env`.
+    #[test]
+    fn no_glob_opens_what_baseline_denies() {
+        let paths = || {
+            ["src/a.rs", "src/b.md", "src/c.rs"].map(|text| {
+                let wanted = Wanted { requests: 1, ..Wanted::default() };
+                (WorkspacePath::parse(text).unwrap(), wanted)
+            })
+        };
+        let policy = compile(&PolicySource::from_text("p", "schema = 1\n")).unwrap();
+        let found = generalise(Access::Read, paths().into(), &Guard::new(&policy));
+        let patterns: Vec<_> = found.iter().map(|proposal| proposal.pattern.as_str()).collect();
+        assert_eq!(patterns, ["src/a.rs", "src/b.md", "src/c.rs"]);
+    }
+
+    #[test]
+    fn wildcards_in_names_are_no_wildcards() {
+        assert_eq!(patterns(&["app/[id]/{x}*.ts"]), ["app/\\[id\\]/\\{x\\}\\*.ts"]);
+    }
+}

@@ -1,0 +1,230 @@
+//! Patterns and rules that say what others say.
+
+use super::{Finding, Subject, place};
+use crate::policy::{Effect, PathPattern, Statement, StatementKind};
+
+pub(super) fn lint(subject: Subject<'_>, file: usize, found: &mut Vec<Finding>) {
+    let own = subject.of_file(file);
+    for statement in own {
+        patterns(file, &statement.patterns.iter().collect::<Vec<_>>(), found);
+    }
+    let names = own.iter().filter(|statement| statement.kind == StatementKind::SecretName);
+    patterns(file, &names.flat_map(|statement| &statement.patterns).collect::<Vec<_>>(), found);
+    for (index, statement) in own.iter().enumerate() {
+        match statement.kind {
+            StatementKind::AllowedPaths(_) => allowed(subject, file, statement, found),
+            StatementKind::Rule(_) if duplicate(subject, file, index, statement, found) => {}
+            StatementKind::Rule(Effect::Allow) => allowing(subject, file, statement, found),
+            StatementKind::Rule(_) => denying(subject, file, statement, found),
+            _ => {}
+        }
+    }
+}
+
+/// Patterns of one list that another one of it covers.
+fn patterns(file: usize, list: &[&PathPattern], found: &mut Vec<Finding>) {
+    for (index, pattern) in list.iter().enumerate() {
+        let mut others = list.iter().enumerate().filter(|(other, _)| *other != index);
+        let Some((other, cover)) = others.find(|(_, other)| other.covers(pattern)) else {
+            continue;
+        };
+        let both_ways = pattern.covers(cover);
+        if both_ways && other > index {
+            continue;
+        }
+        let (id, what) = if pattern.text == cover.text {
+            ("duplicate-pattern", "stands in this list before")
+        } else {
+            ("covered-pattern", "is covered by another pattern of the list")
+        };
+        found.push(Finding {
+            id,
+            file,
+            span: pattern.span.clone(),
+            message: format!("`{}` {what}: `{}`", pattern.text, cover.text),
+            suggestion: format!("remove `{}`", pattern.text),
+        });
+    }
+}
+
+/// Whether a rule before it says exactly the same.
+fn duplicate(
+    subject: Subject<'_>,
+    file: usize,
+    index: usize,
+    rule: &Statement,
+    found: &mut Vec<Finding>,
+) -> bool {
+    let before = subject.of_file(file).iter().take(index);
+    let same = before.filter(|other| other.kind == rule.kind).find(|other| {
+        other.asks_all_of(rule)
+            && rule.asks_all_of(other)
+            && covered(&rule.patterns, &other.patterns)
+            && covered(&other.patterns, &rule.patterns)
+    });
+    let Some(same) = same else { return false };
+    found.push(Finding {
+        id: "duplicate-rule",
+        file,
+        span: rule.span.clone(),
+        message: format!(
+            "the rule `{}` says what `{}` says ({})",
+            rule.id,
+            same.id,
+            place(subject, file, &same.span)
+        ),
+        suggestion: format!("remove one of `{}` and `{}`", same.id, rule.id),
+    });
+    true
+}
+
+fn covered(inner: &[PathPattern], outer: &[PathPattern]) -> bool {
+    inner.iter().all(|pattern| outer.iter().any(|other| other.covers(pattern)))
+}
+
+/// A denial that others make without it.
+fn denying(subject: Subject<'_>, file: usize, rule: &Statement, found: &mut Vec<Finding>) {
+    let others = subject.statements().filter(|(_, other)| {
+        other.kind == StatementKind::Rule(Effect::Deny)
+            && other.id != rule.id
+            && other.asks_all_of(rule)
+            // Of two that say the same, the later one has been told.
+            && !(rule.asks_all_of(other) && covered(&other.patterns, &rule.patterns))
+    });
+    let mut covers = Vec::new();
+    for pattern in &rule.patterns {
+        let cover = others
+            .clone()
+            .find(|(_, other)| other.patterns.iter().any(|other| other.covers(pattern)));
+        match cover {
+            Some(cover) => covers.push(cover),
+            None => return,
+        }
+    }
+    let Some((number, cover)) = covers.first() else { return };
+    found.push(Finding {
+        id: "shadowed-rule",
+        file,
+        span: rule.span.clone(),
+        message: format!(
+            "the rule `{}` denies nothing that `{}` does not deny ({})",
+            rule.id,
+            cover.id,
+            place(subject, *number, &cover.span)
+        ),
+        suggestion: format!("remove `{}`, or widen its `paths` or `operations`", rule.id),
+    });
+}
+
+/// An exception that is denied all the same, or allowed anyhow.
+fn allowing(subject: Subject<'_>, file: usize, rule: &Statement, found: &mut Vec<Finding>) {
+    if let Some((number, denial)) = denied(subject, rule, &rule.patterns) {
+        found.push(Finding {
+            id: "unreachable-rule",
+            file,
+            span: rule.span.clone(),
+            message: format!(
+                "all that the rule `{}` allows is denied by `{}` ({})",
+                rule.id,
+                denial.id,
+                place(subject, number, &denial.span)
+            ),
+            suggestion: format!("remove `{}`; no `allow` rule overrides a denial", rule.id),
+        });
+        return;
+    }
+    let own = subject.of_file(file);
+    let listed =
+        |access| own.iter().find(|statement| statement.kind == StatementKind::AllowedPaths(access));
+    let accesses: std::collections::BTreeSet<_> =
+        rule.questions().map(|(_, access)| access).collect();
+    let bounded_above = |access| {
+        subject.statements().any(|(number, statement)| {
+            number != file && statement.kind == StatementKind::AllowedPaths(access)
+        })
+    };
+    if file == 0
+        && !accesses.is_empty()
+        && accesses.iter().all(|access| listed(*access).is_none() && bounded_above(*access))
+    {
+        found.push(Finding {
+            id: "unreachable-rule",
+            file,
+            span: rule.span.clone(),
+            message: format!(
+                "the rule `{}` opens nothing: a policy that this one extends says what is allowed",
+                rule.id
+            ),
+            suggestion: "extending only narrows; copy the extended policy and change it there"
+                .to_owned(),
+        });
+        return;
+    }
+    let by_extension =
+        own.iter().any(|statement| matches!(statement.kind, StatementKind::AllowedExtensions(_)));
+    let anyhow = accesses
+        .iter()
+        .all(|access| listed(*access).is_some_and(|list| covered(&rule.patterns, &list.patterns)));
+    if anyhow && !by_extension && !accesses.is_empty() {
+        found.push(Finding {
+            id: "shadowed-rule",
+            file,
+            span: rule.span.clone(),
+            message: format!(
+                "the rule `{}` allows nothing that `allowedPaths` does not allow anyhow",
+                rule.id
+            ),
+            suggestion: format!("remove `{}`, or narrow `allowedPaths`", rule.id),
+        });
+    }
+}
+
+/// Patterns of `[allowedPaths]` that are denied all the same.
+fn allowed(subject: Subject<'_>, file: usize, list: &Statement, found: &mut Vec<Finding>) {
+    for pattern in &list.patterns {
+        if let Some((number, denial)) = denied(subject, list, std::slice::from_ref(pattern)) {
+            found.push(Finding {
+                id: "unreachable-pattern",
+                file,
+                span: pattern.span.clone(),
+                message: format!(
+                    "all that `{}` allows is denied by `{}` ({})",
+                    pattern.text,
+                    denial.id,
+                    place(subject, number, &denial.span)
+                ),
+                suggestion: format!("remove `{}`", pattern.text),
+            });
+        }
+    }
+}
+
+/// The denial that certainly covers `patterns`, if every pattern has one; that
+/// of the first.
+fn denied<'a>(
+    subject: Subject<'a>,
+    asked: &Statement,
+    patterns: &[PathPattern],
+) -> Option<(usize, &'a Statement)> {
+    let denials = subject.statements().filter(|(_, statement)| {
+        let denies =
+            matches!(statement.kind, StatementKind::SecretName | StatementKind::Rule(Effect::Deny));
+        denies && statement.asks_all_of(asked)
+    });
+    // An exception may open what a secret name covers.
+    let excepted = |pattern: &PathPattern| {
+        subject.statements().any(|(_, statement)| {
+            statement.kind == StatementKind::SecretException
+                && statement.patterns.iter().any(|except| except.may_meet(pattern))
+        })
+    };
+    let mut first = None;
+    for pattern in patterns {
+        let cover = denials.clone().find(|(_, denial)| {
+            (denial.kind != StatementKind::SecretName || !excepted(pattern))
+                && denial.patterns.iter().any(|other| other.covers(pattern))
+        })?;
+        first = first.or(Some(cover));
+    }
+    first
+}

@@ -1,0 +1,107 @@
+//! The expressions of `[[secrets.rules]]`, read from the file's text: a file
+//! with one that does not compile is refused elsewhere.
+
+use toml::{Spanned, de::DeTable};
+
+use super::{Finding, Subject};
+
+/// A counted repetition above this is huge.
+const MOST: u64 = 200;
+
+pub(super) fn lint(subject: Subject<'_>, file: usize, found: &mut Vec<Finding>) {
+    if let Some(outline) = subject.outline.get(file) {
+        look(&outline.text, file, found);
+    }
+}
+
+fn look(text: &str, file: usize, found: &mut Vec<Finding>) {
+    let (root, _) = DeTable::parse_recoverable(text);
+    let rules = root
+        .get_ref()
+        .get("secrets")
+        .and_then(|secrets| secrets.get_ref().as_table())
+        .and_then(|secrets| secrets.get("rules"))
+        .and_then(|rules| rules.get_ref().as_array());
+    for rule in rules.into_iter().flat_map(|rules| rules.iter()) {
+        let Some(table) = rule.get_ref().as_table() else { continue };
+        let Some(regex) = table.get("regex") else { continue };
+        let id = table.get("id").and_then(|id| id.get_ref().as_str()).unwrap_or("?");
+        let keywords = table.get("keywords").and_then(|list| list.get_ref().as_array());
+        if keywords.is_none_or(|list| list.is_empty()) {
+            found.push(Finding {
+                id: "regex-without-keywords",
+                file,
+                span: regex.span(),
+                message: format!("the secret rule `{id}` has no `keywords`"),
+                suggestion: "add the texts of which one is in every match, in lower case"
+                    .to_owned(),
+            });
+        }
+        repetition(id, regex, file, found);
+    }
+}
+
+fn repetition(
+    id: &str,
+    regex: &Spanned<toml::de::DeValue<'_>>,
+    file: usize,
+    found: &mut Vec<Finding>,
+) {
+    let Some(text) = regex.get_ref().as_str() else { return };
+    let Some(most) = largest_repetition(text).filter(|most| *most > MOST) else { return };
+    found.push(Finding {
+        id: "regex-huge-repetition",
+        file,
+        span: regex.span(),
+        message: format!("the secret rule `{id}` repeats something {most} times"),
+        suggestion: format!("repeat at most {MOST} times; a prefix is enough to find a secret"),
+    });
+}
+
+/// The largest number in a counted repetition such as `{20,40}`.
+fn largest_repetition(regex: &str) -> Option<u64> {
+    let mut largest = None;
+    let mut escaped = false;
+    let mut class = false;
+    for (at, c) in regex.char_indices() {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            '[' => class = true,
+            ']' => class = false,
+            '{' if !class => {
+                let inside = regex.get(at + 1..).and_then(|rest| rest.split_once('}'));
+                let Some((counts, _)) = inside else { continue };
+                let counts = counts.split(',').map(|count| count.trim().parse::<u64>());
+                largest = largest.max(counts.filter_map(Result::ok).max());
+            }
+            _ => {}
+        }
+    }
+    largest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repetitions_are_counted_where_they_are_some() {
+        assert_eq!(largest_repetition("a{20,40}b{3}"), Some(40));
+        assert_eq!(largest_repetition("a{1000,}"), Some(1000));
+        assert_eq!(largest_repetition(r"a\{1000\}[{9999}]"), None);
+        assert_eq!(largest_repetition("a{"), None);
+    }
+
+    #[test]
+    fn rules_of_a_policy_are_looked_at() {
+        let text = "schema = 1\n[[secrets.rules]]\nid = \"a\"\nregex = 'x{5000}'\n\
+            [[secrets.rules]]\nid = \"b\"\nregex = 'x{5}'\nkeywords = [\"x\"]\n";
+        let mut found = Vec::new();
+        look(text, 0, &mut found);
+        let ids: Vec<_> = found.iter().map(|finding| finding.id).collect();
+        assert_eq!(ids, ["regex-without-keywords", "regex-huge-repetition"]);
+        assert!(found[1].message.contains("5000"), "{found:?}");
+        assert_eq!(text.get(found[0].span.clone()), Some("'x{5000}'"));
+    }
+}

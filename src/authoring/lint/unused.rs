@@ -1,0 +1,93 @@
+//! Patterns that match nothing in the tree, exceptions that except nothing,
+//! rules that no test makes decide.
+
+use super::{Finding, Subject};
+use crate::policy::StatementKind;
+
+pub(super) fn lint(subject: Subject<'_>, file: usize, found: &mut Vec<Finding>) {
+    unmatched(subject, file, found);
+    exceptions(subject, file, found);
+    untested(subject, file, found);
+}
+
+/// Secret names are left out: they are there for what nobody has seen yet.
+fn unmatched(subject: Subject<'_>, file: usize, found: &mut Vec<Finding>) {
+    let Some(tree) = subject.tree else { return };
+    let statements = subject
+        .of_file(file)
+        .iter()
+        .filter(|statement| statement.kind != StatementKind::SecretName);
+    for pattern in statements.flat_map(|statement| &statement.patterns) {
+        if tree.entries.iter().any(|entry| pattern.matches(&entry.path)) {
+            continue;
+        }
+        found.push(Finding {
+            id: "unmatched-glob",
+            file,
+            span: pattern.span.clone(),
+            message: format!("`{}` matches nothing in this workspace", pattern.text),
+            suggestion: "check the spelling, or remove the pattern; keep it when the files are \
+                yet to come"
+                .to_owned(),
+        });
+    }
+}
+
+fn exceptions(subject: Subject<'_>, file: usize, found: &mut Vec<Finding>) {
+    let own = || subject.of_file(file).iter();
+    let names = || {
+        own()
+            .filter(|statement| statement.kind == StatementKind::SecretName)
+            .flat_map(|statement| &statement.patterns)
+    };
+    for except in own().filter(|statement| statement.kind == StatementKind::SecretException) {
+        for pattern in &except.patterns {
+            if !names().any(|name| name.may_meet(pattern)) {
+                found.push(Finding {
+                    id: "redundant-except",
+                    file,
+                    span: pattern.span.clone(),
+                    message: format!(
+                        "no pattern in `secrets.names` of this file matches `{}` itself",
+                        pattern.text
+                    ),
+                    suggestion: "remove it; an exception cuts names of its own file only, and \
+                        must match the very entry that would be secret"
+                        .to_owned(),
+                });
+            }
+        }
+    }
+}
+
+fn untested(subject: Subject<'_>, file: usize, found: &mut Vec<Finding>) {
+    let (Some(tests), Some(outline)) = (subject.tests, subject.outline.get(file)) else { return };
+    if tests.tests.is_empty() {
+        if file == 0 {
+            found.push(Finding {
+                id: "no-tests",
+                file,
+                span: 0..0,
+                message: "the policy has no tests".to_owned(),
+                suggestion: "add `[[tests]]` for what must stay allowed and what must stay denied"
+                    .to_owned(),
+            });
+        }
+        return;
+    }
+    for rule in
+        tests.coverage.iter().filter(|rule| rule.tests == 0 && rule.place.file == outline.name)
+    {
+        let Some(statement) = outline.statements.iter().find(|statement| statement.id == rule.rule)
+        else {
+            continue;
+        };
+        found.push(Finding {
+            id: "untested-rule",
+            file,
+            span: statement.span.clone(),
+            message: format!("no test makes `{}` decide", rule.rule),
+            suggestion: format!("add a test with `expect = {{ …, rule = \"{}\" }}`", rule.rule),
+        });
+    }
+}

@@ -1,0 +1,28 @@
+//! The author's tools: they tell what a policy would do before it does it.
+//!
+//! All of them ask the policy engine that enforces; none decides anything
+//! itself, and none changes a workspace, a log or a policy in force.
+
+mod descriptions;
+mod diff;
+mod examples;
+mod history;
+mod init;
+mod judge;
+mod learn;
+mod lint;
+mod replay;
+mod schema;
+mod tree;
+mod trial;
+
+pub use diff::{Change, Diff, Seen, Side, diff};
+pub use history::{Count, Recorded, read_history};
+pub use init::{FirstPolicy, InitError, first_policy};
+pub use judge::{Deed, judge};
+pub use learn::{Learned, NewExtension, Proposal, learn};
+pub use lint::{Finding, LINTS, Subject, lint};
+pub use replay::{Changed, Replay, replay};
+pub use schema::{SCHEMA_FILE, json_schema};
+pub use tree::{Tree, TreeEntry};
+pub use trial::{Coverage, Ruling, Stage, TestOutcome, TestReport, TestText, run_tests};

@@ -1,0 +1,133 @@
+//! The JSON Schema of policy files, for editors: generated from the table of
+//! keys that files are checked with, so the two cannot disagree.
+//!
+//! Draft 7 with nothing but the keywords that every TOML language server knows.
+//! What a string means (a pattern, a size) is the business of `policy check`.
+
+use std::borrow::Cow;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, generate::SchemaSettings, json_schema};
+use serde_json::{Map, Value, json};
+
+use super::descriptions::description;
+use crate::policy::{Field, KEYS, Shape, Status};
+
+/// How the file is called that `#:schema` lines name.
+pub const SCHEMA_FILE: &str = "policy.schema.json";
+
+/// The JSON Schema of policy files.
+pub fn json_schema() -> Value {
+    SchemaSettings::draft07().into_generator().into_root_schema_for::<PolicyFile>().to_value()
+}
+
+/// A policy file, as its table of keys describes it.
+struct PolicyFile;
+
+impl JsonSchema for PolicyFile {
+    fn schema_name() -> Cow<'static, str> {
+        "Portcullis policy".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let Value::Object(mut schema) = table(KEYS, "") else { return json_schema!({}) };
+        schema.insert(
+            "description".to_owned(),
+            "What an agent may do with the files of a workspace. Reference: docs/policy.md".into(),
+        );
+        schema.into()
+    }
+}
+
+fn table(fields: &[Field], path: &str) -> Value {
+    let known = || fields.iter().filter(|field| field.status != Status::Later);
+    let properties: Map<String, Value> = known()
+        .map(|field| {
+            let path = if path.is_empty() {
+                field.key.to_owned()
+            } else {
+                format!("{path}.{}", field.key)
+            };
+            let mut schema = shape(field.shape, &path);
+            if let (Some(text), Value::Object(schema)) = (description(&path), &mut schema) {
+                schema.insert("description".to_owned(), text.into());
+            }
+            (field.key.to_owned(), schema)
+        })
+        .collect();
+    let required: Vec<_> =
+        known().filter(|field| field.status == Status::Required).map(|field| field.key).collect();
+    let mut schema = json!({
+        "type": "object",
+        "properties": properties,
+        "additionalProperties": false,
+    });
+    if let (false, Value::Object(schema)) = (required.is_empty(), &mut schema) {
+        schema.insert("required".to_owned(), json!(required));
+    }
+    schema
+}
+
+fn shape(shape_of: Shape, path: &str) -> Value {
+    match shape_of {
+        Shape::Text => json!({ "type": "string" }),
+        Shape::Size => json!({ "type": "string", "pattern": "^[0-9]+(B|KiB|MiB|GiB|TiB)$" }),
+        Shape::Duration => json!({ "type": "string", "pattern": "^[0-9]+(s|m|h)$" }),
+        Shape::Integer(low, high) => {
+            json!({ "type": "integer", "minimum": low, "maximum": high })
+        }
+        Shape::Boolean => json!({ "type": "boolean" }),
+        Shape::Word(words) => json!({ "type": "string", "enum": words }),
+        Shape::List(element) => json!({ "type": "array", "items": shape(*element, path) }),
+        Shape::Table(fields) => table(fields, path),
+        Shape::Tables(fields) => json!({ "type": "array", "items": table(fields, path) }),
+        Shape::WordOrTable(words, fields) => json!({
+            "anyOf": [{ "type": "string", "enum": words }, table(fields, path)],
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every key with the path of its table.
+    fn keys(fields: &[Field], path: &str, found: &mut Vec<String>) {
+        for field in fields.iter().filter(|field| field.status != Status::Later) {
+            let path = if path.is_empty() {
+                field.key.to_owned()
+            } else {
+                format!("{path}.{}", field.key)
+            };
+            match field.shape {
+                Shape::Table(inner) | Shape::Tables(inner) | Shape::WordOrTable(_, inner) => {
+                    keys(inner, &path, found);
+                }
+                _ => {}
+            }
+            found.push(path);
+        }
+    }
+
+    #[test]
+    fn every_key_has_a_description() {
+        let mut found = Vec::new();
+        keys(KEYS, "", &mut found);
+        assert!(found.len() > 50, "{found:?}");
+        let missing: Vec<_> = found.iter().filter(|path| description(path).is_none()).collect();
+        assert!(missing.is_empty(), "describe these in `descriptions.rs`: {missing:?}");
+    }
+
+    #[test]
+    fn the_schema_is_of_the_draft_that_editors_know() {
+        let schema = json_schema();
+        assert_eq!(schema["$schema"], "http://json-schema.org/draft-07/schema#");
+        assert_eq!(schema["properties"]["schema"]["minimum"], 1);
+        assert_eq!(schema["required"], json!(["schema"]));
+        let effect = &schema["properties"]["rules"]["items"]["properties"]["effect"];
+        assert!(effect["enum"].as_array().unwrap().contains(&json!("deny")));
+        assert_eq!(
+            schema["properties"]["agent"]["properties"]["network"]["anyOf"][0]["enum"][0],
+            "none"
+        );
+    }
+}

@@ -1,0 +1,80 @@
+//! What is in a workspace, as far as a policy can be asked about it. Reads
+//! names and facts, never content, and follows links no further than the gate
+//! would.
+
+use crate::{
+    model::WorkspacePath,
+    policy::{Object, ObjectKind},
+    workspace::{Error, Follow, Listing, Stat, Workspace},
+};
+
+/// Most entries that are looked at.
+const MAX_ENTRIES: usize = 1_000_000;
+
+/// The entries of a workspace.
+#[derive(Debug, Clone, Default)]
+pub struct Tree {
+    /// All of them, the root too; those of a directory follow it.
+    pub entries: Vec<TreeEntry>,
+    /// How many are not there because their names are not UTF-8, they belong
+    /// to another file system or they cannot be looked at: none is served.
+    pub not_served: u64,
+}
+
+/// One entry.
+#[derive(Debug, Clone)]
+pub struct TreeEntry {
+    /// Its path.
+    pub path: WorkspacePath,
+    /// What it is itself.
+    pub object: Object,
+    /// What it leads to, if it is a symbolic link that stays within the
+    /// workspace.
+    pub target: Option<(WorkspacePath, Object)>,
+}
+
+impl Tree {
+    /// Looks at everything in `workspace`.
+    ///
+    /// # Errors
+    /// When the root cannot be read, or past a million entries.
+    pub fn of(workspace: &Workspace) -> Result<Self, Error> {
+        let mut tree = Self::default();
+        let root = Object { kind: ObjectKind::Directory, links: 1, through_symlink: false };
+        let mut open = vec![(WorkspacePath::root(), root)];
+        while let Some((path, object)) = open.pop() {
+            let listing = match object.kind {
+                ObjectKind::Directory => {
+                    let read = workspace.open_directory(&path).and_then(Listing::read);
+                    match read {
+                        Ok(listing) => listing,
+                        Err(error) if path.is_root() => return Err(error),
+                        Err(Error::TooLarge) => return Err(Error::TooLarge),
+                        Err(_) => {
+                            tree.not_served += 1;
+                            Listing::default()
+                        }
+                    }
+                }
+                _ => Listing::default(),
+            };
+            let target = (object.kind == ObjectKind::Symlink)
+                .then(|| workspace.resolve(&path, Follow::Yes).ok())
+                .flatten()
+                .map(|resolved| (resolved.path().clone(), resolved.object()));
+            tree.not_served += listing.not_utf8;
+            // The last one pushed is looked at first.
+            for (name, stat) in listing.entries.into_iter().rev() {
+                match (path.join(&name), stat) {
+                    (Ok(path), Some(stat)) => open.push((path, Stat::object(&stat, false))),
+                    _ => tree.not_served += 1,
+                }
+            }
+            tree.entries.push(TreeEntry { path, object, target });
+            if tree.entries.len() > MAX_ENTRIES {
+                return Err(Error::TooLarge);
+            }
+        }
+        Ok(tree)
+    }
+}

@@ -1,0 +1,272 @@
+//! `policy test`: what an author says the policy does, held against what it
+//! does, and which of its rules no test has made decide.
+//!
+//! Questions about names are put to the policy as its own load does; whatever
+//! needs content or several steps is carried out by the real gate in a
+//! directory that the caller gives and throws away.
+
+mod file;
+mod scratch;
+
+use std::{collections::BTreeMap, path::Path, sync::Arc};
+
+use cap_std::fs::Dir;
+
+use self::{
+    file::{Step, Test},
+    scratch::Scratch,
+};
+use crate::{
+    model::OperationKind,
+    policy::{Object, ObjectKind, OutlineFile, Place, Policy, StatementKind},
+};
+
+/// A text with tests.
+#[derive(Debug, Clone, Copy)]
+pub struct TestText<'a> {
+    /// The file, for people.
+    pub name: &'a str,
+    /// Its text.
+    pub text: &'a str,
+    /// Whether it is a policy, whose other keys are none of our business.
+    pub policy: bool,
+}
+
+/// Where tests that need a gate are carried out.
+#[derive(Debug, Clone, Copy)]
+pub struct Stage<'a> {
+    /// An empty directory.
+    pub dir: &'a Dir,
+    /// Its path.
+    pub path: &'a Path,
+}
+
+/// What the tests of one policy came to.
+#[derive(Debug, Clone, Default)]
+pub struct TestReport {
+    /// Every test, in order.
+    pub tests: Vec<TestOutcome>,
+    /// Every rule of the files that are not embedded (of an embedded policy:
+    /// its own) with the number of tests that it decided.
+    pub coverage: Vec<Coverage>,
+}
+
+/// What one test came to.
+#[derive(Debug, Clone)]
+pub struct TestOutcome {
+    /// Where it is written.
+    pub place: Place,
+    /// What it is called or asks.
+    pub name: String,
+    /// What is wrong; nothing when it passed.
+    pub problems: Vec<String>,
+    /// The decision of its last step.
+    pub ruling: Option<Ruling>,
+}
+
+/// A decision, as far as tests look at it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ruling {
+    /// `allow`, `deny` or `ask`.
+    pub effect: String,
+    /// The rule that decided.
+    pub rule: String,
+    /// Where it is written.
+    pub place: Option<Place>,
+}
+
+/// How often a rule decided a test.
+#[derive(Debug, Clone)]
+pub struct Coverage {
+    /// The rule's id.
+    pub rule: String,
+    /// Where it is written.
+    pub place: Place,
+    /// How many tests it decided.
+    pub tests: usize,
+}
+
+impl TestReport {
+    /// How many tests failed.
+    pub fn failed(&self) -> usize {
+        self.tests.iter().filter(|test| !test.problems.is_empty()).count()
+    }
+
+    /// How many rules decided some test.
+    pub fn covered(&self) -> usize {
+        self.coverage.iter().filter(|rule| rule.tests > 0).count()
+    }
+}
+
+/// Runs the tests of `texts` on `policy`, whose files are `outline`.
+///
+/// # Errors
+/// The text that cannot be read, with the place and what is wrong.
+pub fn run_tests(
+    policy: &Arc<Policy>,
+    outline: &[OutlineFile],
+    texts: &[TestText<'_>],
+    stage: Stage<'_>,
+) -> Result<TestReport, (Place, String)> {
+    let mut report = TestReport::default();
+    let mut decided: BTreeMap<(String, String), usize> = BTreeMap::new();
+    for text in texts {
+        let line = |position: usize| {
+            let before = text.text.as_bytes().iter().take(position);
+            before.filter(|byte| **byte == b'\n').count() as u64 + 1
+        };
+        let tests = if text.policy { file::of_policy(text.text) } else { file::of_file(text.text) };
+        let tests = tests.map_err(|problem| {
+            let line = problem.span.map_or(1, |span| line(span.start));
+            (Place { file: text.name.to_owned(), line }, problem.message)
+        })?;
+        for test in tests {
+            let place = Place { file: text.name.to_owned(), line: line(test.span.start) };
+            let number = report.tests.len();
+            let (problems, rulings) = if !test.needs_gate {
+                names_only(policy, &test)
+            } else if text.policy {
+                let words = "content, files and steps are for `*.test.toml` files: \
+                    a policy is loaded without touching a disk";
+                (vec![words.to_owned()], Vec::new())
+            } else {
+                gated(policy, &test, stage, &format!("{number}"))
+            };
+            // A test that fails proves nothing of the rule that decided it.
+            let mut seen: Vec<_> =
+                rulings.iter().filter(|_| problems.is_empty()).filter_map(covered_key).collect();
+            seen.sort();
+            seen.dedup();
+            for key in seen {
+                *decided.entry(key).or_default() += 1;
+            }
+            let name = test.name.clone().unwrap_or_else(|| question(test.steps.first()));
+            let ruling = rulings.into_iter().next_back();
+            report.tests.push(TestOutcome { place, name, problems, ruling });
+        }
+    }
+    report.coverage = coverage(outline, &decided);
+    Ok(report)
+}
+
+fn covered_key(ruling: &Ruling) -> Option<(String, String)> {
+    Some((ruling.place.as_ref()?.file.clone(), ruling.rule.clone()))
+}
+
+fn coverage(outline: &[OutlineFile], decided: &BTreeMap<(String, String), usize>) -> Vec<Coverage> {
+    let own = outline.iter().enumerate().filter(|(number, file)| *number == 0 || !file.embedded);
+    own.flat_map(|(_, file)| {
+        file.statements
+            .iter()
+            .filter(|statement| statement.kind != StatementKind::SecretException)
+            .map(|statement| Coverage {
+                rule: statement.id.clone(),
+                place: Place { file: file.name.clone(), line: file.line(statement.span.start) },
+                tests: decided
+                    .get(&(file.name.clone(), statement.id.clone()))
+                    .copied()
+                    .unwrap_or(0),
+            })
+    })
+    .collect()
+}
+
+/// Asks as the policy's own load does: by names, taking a path for a plain
+/// file, or for a directory where the operation is one of directories.
+fn names_only(policy: &Policy, test: &Test) -> (Vec<String>, Vec<Ruling>) {
+    let Some(step) = test.steps.first() else { return (Vec::new(), Vec::new()) };
+    let kind = match step.operation {
+        OperationKind::List | OperationKind::Mkdir => ObjectKind::Directory,
+        _ => ObjectKind::File,
+    };
+    let object = Object { kind, links: 1, through_symlink: false };
+    let decision =
+        policy.decide(&step.agent, step.operation, &step.path, step.to.as_ref(), Some(&object));
+    let ruling = Ruling {
+        effect: decision.effect.as_str().to_owned(),
+        rule: decision.rule,
+        place: decision.place,
+    };
+    (judge(step, &ruling, "").into_iter().collect(), vec![ruling])
+}
+
+fn gated(
+    policy: &Arc<Policy>,
+    test: &Test,
+    stage: Stage<'_>,
+    name: &str,
+) -> (Vec<String>, Vec<Ruling>) {
+    let mut scratch = match Scratch::new(stage.dir, stage.path, name, policy, test) {
+        Ok(scratch) => scratch,
+        Err(problem) => return (vec![problem], Vec::new()),
+    };
+    let (mut problems, mut rulings) = (Vec::new(), Vec::new());
+    for (number, step) in test.steps.iter().enumerate() {
+        let which =
+            if test.steps.len() > 1 { format!("step {}: ", number + 1) } else { String::new() };
+        for round in 1..=step.repeat {
+            let done = match scratch.run(step) {
+                Ok(done) => done,
+                Err(problem) => {
+                    problems.push(format!("{which}{problem}"));
+                    return (problems, rulings);
+                }
+            };
+            let wrong = judge(step, &done.ruling, &which).or_else(|| {
+                let failed = done.failed.map(|why| format!("{which}allowed, but not done: {why}"));
+                failed.or_else(|| {
+                    let expected = step.disclosed.as_ref()?;
+                    (done.disclosed.as_deref() != Some(expected.as_bytes()))
+                        .then(|| format!("{which}another content is disclosed than expected"))
+                })
+            });
+            rulings.push(done.ruling);
+            if let Some(problem) = wrong {
+                let round =
+                    if step.repeat > 1 { format!(" (round {round})") } else { String::new() };
+                problems.push(format!("{problem}{round}"));
+                // What follows was written for a step that went well.
+                return (problems, rulings);
+            }
+        }
+    }
+    (problems, rulings)
+}
+
+/// What is wrong with a decision.
+fn judge(step: &Step, ruling: &Ruling, which: &str) -> Option<String> {
+    let expected = match &step.rule {
+        Some(rule) => format!("{} by `{rule}`", step.effect),
+        None => step.effect.clone(),
+    };
+    if ruling.effect != step.effect || step.rule.as_ref().is_some_and(|rule| *rule != ruling.rule) {
+        let place = ruling.place.as_ref().map(|place| format!(" ({place})")).unwrap_or_default();
+        return Some(format!(
+            "{which}{} is {} by `{}`{place}, expected {expected}",
+            question(Some(step)),
+            match ruling.effect.as_str() {
+                "allow" => "allowed",
+                "deny" => "denied",
+                _ => "asked about",
+            },
+            ruling.rule,
+        ));
+    }
+    if ruling.rule == "default" && step.rule.is_none() {
+        return Some(format!(
+            "{which}no rule decided {}; if that is meant, expect `rule = \"default\"`",
+            question(Some(step)),
+        ));
+    }
+    None
+}
+
+fn question(step: Option<&Step>) -> String {
+    let Some(step) = step else { return String::new() };
+    let to = step.to.as_ref().map(|to| format!(" to `{to}`")).unwrap_or_default();
+    let by = match step.agent.as_str() {
+        "agent" => String::new(),
+        name => format!(" by agent `{name}`"),
+    };
+    format!("{} `{}`{to}{by}", step.operation, step.path)
+}

@@ -1,0 +1,236 @@
+//! The form of tests: `[[tests]]` of a policy, and files that hold nothing
+//! else, named `*.test.toml`. Only the latter may have content, files and
+//! steps: a policy is loaded without touching a disk.
+
+use std::{collections::BTreeMap, ops::Range};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use serde::Deserialize;
+use toml::Spanned;
+
+use crate::model::{AgentName, OperationKind, WorkspacePath};
+
+/// Most operations that the tests of one file may ask for, repetitions counted:
+/// a test must end.
+const MAX_OPERATIONS: u64 = 20_000;
+
+/// The words for what is decided.
+const EFFECTS: [&str; 3] = ["allow", "deny", "ask"];
+
+/// One test.
+#[derive(Debug, Clone)]
+pub(super) struct Test {
+    /// Its place in the file.
+    pub(super) span: Range<usize>,
+    pub(super) name: Option<String>,
+    /// What is there before, with its content.
+    pub(super) files: Vec<(WorkspacePath, Vec<u8>)>,
+    /// What is asked for, in this order; at least one.
+    pub(super) steps: Vec<Step>,
+    /// Whether the names alone do not decide it.
+    pub(super) needs_gate: bool,
+}
+
+/// One request with what is expected of it.
+#[derive(Debug, Clone)]
+pub(super) struct Step {
+    pub(super) operation: OperationKind,
+    pub(super) path: WorkspacePath,
+    pub(super) to: Option<WorkspacePath>,
+    pub(super) agent: AgentName,
+    pub(super) content: Vec<u8>,
+    /// What an edit replaces.
+    pub(super) old: String,
+    pub(super) repeat: u64,
+    pub(super) effect: String,
+    pub(super) rule: Option<String>,
+    /// What a read must disclose.
+    pub(super) disclosed: Option<String>,
+}
+
+/// Why the tests of a file cannot be run, with the place.
+#[derive(Debug, Clone)]
+pub(super) struct Problem {
+    pub(super) span: Option<Range<usize>>,
+    pub(super) message: String,
+}
+
+/// Reads the tests of a policy from its text. Its other keys are not looked at.
+pub(super) fn of_policy(text: &str) -> Result<Vec<Test>, Problem> {
+    #[derive(Deserialize)]
+    struct File {
+        #[serde(default)]
+        tests: Vec<Spanned<RawTest>>,
+    }
+    let file: File = toml::from_str(text).map_err(syntax)?;
+    tests(file.tests)
+}
+
+/// Reads a file of tests.
+pub(super) fn of_file(text: &str) -> Result<Vec<Test>, Problem> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct File {
+        schema: Spanned<u64>,
+        #[serde(default)]
+        tests: Vec<Spanned<RawTest>>,
+    }
+    let file: File = toml::from_str(text).map_err(syntax)?;
+    if *file.schema.get_ref() != 1 {
+        let message = "this version reads schema 1 only".to_owned();
+        return Err(Problem { span: Some(file.schema.span()), message });
+    }
+    tests(file.tests)
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawTest {
+    name: Option<String>,
+    agent: Option<String>,
+    #[serde(default)]
+    files: BTreeMap<String, String>,
+    #[serde(default)]
+    steps: Vec<Spanned<RawStep>>,
+    operation: Option<String>,
+    path: Option<String>,
+    to: Option<String>,
+    content: Option<String>,
+    base64: Option<String>,
+    old: Option<String>,
+    repeat: Option<u64>,
+    expect: Option<RawExpect>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawStep {
+    operation: String,
+    path: String,
+    agent: Option<String>,
+    to: Option<String>,
+    content: Option<String>,
+    base64: Option<String>,
+    old: Option<String>,
+    repeat: Option<u64>,
+    expect: RawExpect,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawExpect {
+    effect: String,
+    rule: Option<String>,
+    content: Option<String>,
+}
+
+fn syntax(error: toml::de::Error) -> Problem {
+    Problem { span: error.span(), message: error.message().to_owned() }
+}
+
+fn tests(raw: Vec<Spanned<RawTest>>) -> Result<Vec<Test>, Problem> {
+    let mut operations = 0_u64;
+    let mut found = Vec::with_capacity(raw.len());
+    for test in raw {
+        let span = test.span();
+        let at = |message: String| Problem { span: Some(span.clone()), message };
+        let test = one(test.into_inner(), &span)?;
+        let asked = test.steps.iter().fold(0_u64, |sum, step| sum.saturating_add(step.repeat));
+        operations = operations.saturating_add(asked);
+        if operations > MAX_OPERATIONS {
+            return Err(at(format!("the tests ask for more than {MAX_OPERATIONS} operations")));
+        }
+        found.push(test);
+    }
+    Ok(found)
+}
+
+fn one(raw: RawTest, span: &Range<usize>) -> Result<Test, Problem> {
+    let at = |message: String| Problem { span: Some(span.clone()), message };
+    let mut needs_gate = !raw.files.is_empty() || !raw.steps.is_empty();
+    let mut files = Vec::new();
+    for (path, content) in raw.files {
+        files.push((parse_path(&path).map_err(at)?, content.into_bytes()));
+    }
+    let agent = raw.agent.clone();
+    let mut steps = Vec::new();
+    match (raw.operation, raw.path, raw.expect) {
+        (Some(operation), Some(path), Some(expect)) if raw.steps.is_empty() => {
+            needs_gate |= raw.content.is_some()
+                || raw.base64.is_some()
+                || raw.old.is_some()
+                || raw.repeat.is_some()
+                || expect.content.is_some();
+            let step = RawStep {
+                operation,
+                path,
+                agent: None,
+                to: raw.to,
+                content: raw.content,
+                base64: raw.base64,
+                old: raw.old,
+                repeat: raw.repeat,
+                expect,
+            };
+            let step = parse_step(step, agent.as_deref()).map_err(at)?;
+            // Of a reading the content is what is there.
+            if step.operation == OperationKind::Read && needs_gate && files.is_empty() {
+                files.push((step.path.clone(), step.content.clone()));
+            }
+            steps.push(step);
+        }
+        (None, None, None) if !raw.steps.is_empty() => {
+            for step in raw.steps {
+                let span = step.span();
+                let at = |message: String| Problem { span: Some(span.clone()), message };
+                steps.push(parse_step(step.into_inner(), agent.as_deref()).map_err(at)?);
+            }
+        }
+        _ => {
+            let message = "a test has `operation`, `path` and `expect`, or `steps` that have them";
+            return Err(at(message.to_owned()));
+        }
+    }
+    Ok(Test { span: span.clone(), name: raw.name, files, steps, needs_gate })
+}
+
+fn parse_step(raw: RawStep, agent: Option<&str>) -> Result<Step, String> {
+    let operation: OperationKind = raw.operation.parse().map_err(|()| {
+        let known = OperationKind::ALL.map(OperationKind::as_str).join(", ");
+        format!("`operation` must be one of {known}")
+    })?;
+    let to = raw.to.as_deref().map(parse_path).transpose()?;
+    match (operation, &to) {
+        (OperationKind::Rename, None) => return Err("a test of `rename` needs `to`".to_owned()),
+        (OperationKind::Rename, _) | (_, None) => {}
+        (_, Some(_)) => return Err("`to` is for tests of `rename`".to_owned()),
+    }
+    if !EFFECTS.contains(&raw.expect.effect.as_str()) {
+        return Err(format!("`effect` must be one of {}", EFFECTS.join(", ")));
+    }
+    let content = match (raw.content, raw.base64) {
+        (Some(_), Some(_)) => return Err("a test has `content` or `base64`, not both".to_owned()),
+        (Some(text), None) => text.into_bytes(),
+        (None, Some(text)) => {
+            STANDARD.decode(text).map_err(|error| format!("bad `base64`: {error}"))?
+        }
+        (None, None) => Vec::new(),
+    };
+    let agent = raw.agent.as_deref().or(agent).unwrap_or("agent");
+    Ok(Step {
+        operation,
+        path: parse_path(&raw.path)?,
+        to,
+        agent: agent.parse().map_err(|error| format!("bad agent name: {error}"))?,
+        content,
+        old: raw.old.unwrap_or_default(),
+        repeat: raw.repeat.unwrap_or(1).max(1),
+        effect: raw.expect.effect,
+        rule: raw.expect.rule,
+        disclosed: raw.expect.content,
+    })
+}
+
+fn parse_path(text: &str) -> Result<WorkspacePath, String> {
+    WorkspacePath::parse(text).map_err(|error| format!("bad path: {error}"))
+}

@@ -1,0 +1,168 @@
+//! Tests with content, files or several steps: carried out by the real gate on
+//! a workspace that exists for the test alone, so that limits and content
+//! checks answer as they will.
+
+use std::{
+    collections::HashMap,
+    fs::File,
+    path::{Path, PathBuf},
+    sync::Arc,
+    thread,
+    time::Duration,
+};
+
+use cap_std::fs::Dir;
+use portcullis_audit::{Directory, Reader, Receipt};
+use rustix::fs::{Mode, OFlags, openat};
+
+use super::{
+    Ruling,
+    file::{Step, Test},
+};
+use crate::{
+    backup::Vault,
+    gateway::{ErrorKind, Gateway, Output},
+    ledger::Ledger,
+    model::{AgentName, Door, Encoding, LineRange, Operation, OperationKind, Session},
+    ops::Source,
+    policy::{Place, Policy},
+    workspace::Workspace,
+};
+
+/// The rule of the limit that depends on time; a test is not a race.
+const RATE: &str = "limits.operationsPerSecond";
+
+/// What a step came to.
+pub(super) struct Done {
+    pub(super) ruling: Ruling,
+    /// What was disclosed, when it was text.
+    pub(super) disclosed: Option<Vec<u8>>,
+    /// Why it was allowed and yet not done.
+    pub(super) failed: Option<String>,
+}
+
+/// A workspace behind a gate.
+pub(super) struct Scratch {
+    gateway: Gateway,
+    log: PathBuf,
+    sessions: HashMap<AgentName, Session>,
+}
+
+impl Scratch {
+    /// Makes the workspace of `test` in the new directory `name` of `place`,
+    /// whose path is `path`.
+    pub(super) fn new(
+        place: &Dir,
+        path: &Path,
+        name: &str,
+        policy: &Arc<Policy>,
+        test: &Test,
+    ) -> Result<Self, String> {
+        let words = |error: &dyn std::fmt::Display| format!("cannot prepare the test: {error}");
+        let prepare = || {
+            place.create_dir(name)?;
+            let here = place.open_dir(name)?;
+            here.create_dir("ws")?;
+            here.create_dir("state")?;
+            let root = here.open_dir("ws")?;
+            for (path, content) in &test.files {
+                if let Some(parent) = path.parent().filter(|parent| !parent.is_root()) {
+                    root.create_dir_all(parent.as_str())?;
+                }
+                root.write(path.as_str(), content)?;
+            }
+            let open = |name| {
+                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+                openat(&here, name, flags, Mode::empty())
+            };
+            Ok((open("ws")?, open("state")?))
+        };
+        let (root, state) = prepare().map_err(|error: std::io::Error| words(&error))?;
+        let path = path.join(name);
+        let state = Dir::from_std_file(File::from(state));
+        let workspace = Workspace::from_fd(root, path.join("ws"));
+        let ledger = Ledger::open(&state).map_err(|error| words(&error))?;
+        let vault = Vault::open(&state, *policy.backups()).map_err(|error| words(&error))?;
+        let gateway = Gateway::open(workspace, Arc::clone(policy), ledger, vault)
+            .map_err(|error| words(&error))?;
+        Ok(Self { gateway, log: path.join("state/audit"), sessions: HashMap::new() })
+    }
+
+    /// Asks for one step once.
+    pub(super) fn run(&mut self, step: &Step) -> Result<Done, String> {
+        let operation = operation(step)?;
+        let mut done = self.ask(step, &operation)?;
+        if done.ruling.rule == RATE && step.rule.as_deref() != Some(RATE) {
+            thread::sleep(Duration::from_secs(1));
+            done = self.ask(step, &operation)?;
+        }
+        Ok(done)
+    }
+
+    fn ask(&mut self, step: &Step, operation: &Operation) -> Result<Done, String> {
+        let number = self.sessions.len();
+        let session = self.sessions.entry(step.agent.clone()).or_insert_with(|| Session {
+            id: format!("{number:032x}"),
+            agent: step.agent.clone(),
+            user: "test".to_owned(),
+            door: Door::Cli,
+        });
+        let (receipt, disclosed, failed) =
+            match self.gateway.handle(session, operation, Source::Disk) {
+                Ok(reply) => {
+                    let disclosed = match reply.output {
+                        Output::Content(content) => Some(content.bytes),
+                        _ => None,
+                    };
+                    (Some(reply.receipt), disclosed, None)
+                }
+                Err(error) => {
+                    let failed = (error.kind() != ErrorKind::Denied).then(|| error.to_string());
+                    (error.receipt().cloned(), None, failed)
+                }
+            };
+        let receipt = receipt.ok_or("the gate has stopped serving")?;
+        Ok(Done { ruling: self.ruling(&receipt)?, disclosed, failed })
+    }
+
+    /// What the record says of the decision: a reply names no rule.
+    fn ruling(&self, receipt: &Receipt) -> Result<Ruling, String> {
+        let source = Directory::new(&self.log);
+        let entry = Reader::new(&source, receipt.seq).next().map_err(|error| error.to_string())?;
+        let record = entry.and_then(|entry| entry.record().ok()).ok_or("the record is gone")?;
+        let draft = record.draft;
+        Ok(Ruling {
+            effect: draft.decision.unwrap_or_default(),
+            rule: draft.rule.unwrap_or_default(),
+            place: draft.policy.zip(draft.line).map(|(file, line)| Place { file, line }),
+        })
+    }
+}
+
+fn operation(step: &Step) -> Result<Operation, String> {
+    let path = step.path.clone();
+    let text = |bytes: &[u8]| {
+        String::from_utf8(bytes.to_vec()).map_err(|_| "an edit needs text".to_owned())
+    };
+    Ok(match step.operation {
+        OperationKind::Read => {
+            Operation::Read { path, range: LineRange::default(), encoding: Encoding::Base64 }
+        }
+        OperationKind::Write => Operation::Write { path, content: step.content.clone() },
+        OperationKind::Append => Operation::Append { path, content: step.content.clone() },
+        OperationKind::Edit => {
+            Operation::Edit { path, old: step.old.clone(), new: text(&step.content)? }
+        }
+        OperationKind::List => Operation::List { path },
+        OperationKind::Stat => Operation::Stat { path },
+        OperationKind::Mkdir => Operation::Mkdir { path, recursive: true },
+        OperationKind::Remove => Operation::Remove { path, recursive: true },
+        OperationKind::Rename => {
+            let to = step.to.clone().ok_or("a rename needs `to`")?;
+            Operation::Rename { from: path, to }
+        }
+        OperationKind::Restore => {
+            return Err("`restore` is the operator's and has no steps".to_owned());
+        }
+    })
+}

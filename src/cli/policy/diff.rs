@@ -1,0 +1,232 @@
+//! `portcullis policy diff`: what becomes allowed or denied.
+
+use std::{fmt::Write as _, process::ExitCode};
+
+use portcullis_audit::Directory;
+use serde_json::{Value, json};
+
+use super::history::LogArgs;
+use crate::{
+    authoring::{Change, Diff, Seen, Side, Tree, diff},
+    cli::{
+        audit::unreadable,
+        failure::{Context as _, Exit, Failure},
+    },
+    config,
+    model::{AgentName, Escaped},
+    policy::{Decision, OutlineFile, Policy, compile},
+    workspace::Workspace,
+};
+
+/// Show what becomes allowed or denied when a policy takes the place of another
+///
+/// Both policies are asked about every entry of the workspace, about an example
+/// of every pattern in them and, with `--log`, about every recorded request.
+/// What becomes readable comes first. Content is not looked at, but the settings
+/// for content are compared.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    portcullis policy diff old.toml new.toml\n  \
+    portcullis policy diff coding-agent mine.toml --log --since 7d\n  \
+    portcullis policy diff main.toml mine.toml --no-new-access")]
+pub(super) struct Args {
+    /// The policy in force: a file, or the name of an embedded policy
+    #[arg(value_name = "OLD")]
+    old: String,
+    /// The policy that takes its place
+    #[arg(value_name = "NEW")]
+    new: String,
+    /// Ask about recorded requests, too
+    #[arg(long)]
+    log: bool,
+    #[command(flatten)]
+    history: LogArgs,
+    /// Ask for this agent, too, besides those that the policies name; may be given several times
+    #[arg(long, value_name = "NAME")]
+    agent: Vec<AgentName>,
+    /// Exit with 4 when anything opens up
+    #[arg(long)]
+    no_new_access: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let (old, old_outline) = load(&args.old)?;
+    let (new, new_outline) = load(&args.new)?;
+    let root = args.history.workspace();
+    let workspace = Workspace::open(root)
+        .or_fail(format_args!("cannot open the workspace `{}`", root.display()))?;
+    let tree = Tree::of(&workspace).or_fail("cannot look at the workspace")?;
+    let path = args.log.then(|| args.history.directory()).transpose()?;
+    let directory = path.as_ref().map(Directory::new);
+    let found = diff(
+        Side { policy: &old, outline: &old_outline },
+        Side { policy: &new, outline: &new_outline },
+        &tree,
+        directory.as_ref().map(|directory| (directory, args.history.since())),
+        &args.agent,
+    )
+    .map_err(|error| unreadable(path.as_deref().unwrap_or(root), &error))?;
+    if args.json {
+        println!("{}", report_json(&found));
+    } else {
+        print!("{}", report(args, &found));
+    }
+    // What was not asked about may have opened.
+    if args.no_new_access && (found.opens() || found.examples_cut) {
+        if args.json {
+            return Err(Failure::silent(Exit::Policy));
+        }
+        let why = if found.opens() {
+            "the new policy allows what the old one does not"
+        } else {
+            "the policies have too many patterns to be sure that nothing opens up"
+        };
+        return Err(Failure::new(why).exit(Exit::Policy));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn load(reference: &str) -> Result<(Policy, Vec<OutlineFile>), Failure> {
+    let loaded = config::load_source(reference).and_then(|(source, _)| {
+        let policy = compile(&source).map_err(|diagnostics| config::Error::Invalid {
+            name: reference.to_owned(),
+            diagnostics,
+        })?;
+        Ok((policy, source.outline()))
+    });
+    loaded.map_err(|error| super::unusable(reference, &error))
+}
+
+fn report(args: &Args, found: &Diff) -> String {
+    let mut text = format!(
+        "{} -> {}: asked about {} entries, {} examples of patterns",
+        Escaped(&args.old),
+        Escaped(&args.new),
+        found.entries,
+        found.examples,
+    );
+    if args.log {
+        let _ = write!(text, ", {} recorded requests", found.requests);
+    }
+    let _ = writeln!(text, "; agents: {}", found.agents.join(", "));
+    if found.not_served > 0 {
+        let _ = writeln!(text, "{} entries are not served and were left out", found.not_served);
+    }
+    if found.examples_cut {
+        let _ =
+            writeln!(text, "warning: more patterns than can be asked about; some were left out");
+    }
+    for opens in [true, false] {
+        let changes: Vec<_> = found.changes.iter().filter(|change| change.opens == opens).collect();
+        let settings: Vec<_> =
+            found.settings.iter().filter(|setting| setting.opens == opens).collect();
+        if changes.is_empty() && settings.is_empty() {
+            continue;
+        }
+        let title = if opens { "becomes allowed" } else { "becomes denied" };
+        let _ = writeln!(text, "\n{title}:");
+        for change in changes {
+            let _ = writeln!(text, "{}", change_line(change));
+        }
+        for setting in settings {
+            let (old, new) = (Escaped(&setting.old), Escaped(&setting.new));
+            let _ = writeln!(text, "  {:<7} {}: {old} -> {new}", "setting", setting.key);
+        }
+    }
+    if found.changes.is_empty() && found.settings.is_empty() {
+        text.push_str("nothing is decided differently\n");
+    }
+    text
+}
+
+fn change_line(change: &Change) -> String {
+    let to = change.to.as_ref().map(|to| format!(" -> {to}")).unwrap_or_default();
+    let only =
+        if change.whole { String::new() } else { format!(" ({})", change.operations.join(", ")) };
+    let seen = match change.seen {
+        Seen::Tree => String::new(),
+        Seen::Example => "  (example, nothing is there)".to_owned(),
+        Seen::Log { first, records } => format!("  ({records}x, record {first})"),
+    };
+    let agents = if change.agents.is_empty() {
+        String::new()
+    } else {
+        format!("  agent {}", change.agents.join(", "))
+    };
+    format!(
+        "  {:<7} {}{to}{only}{seen}{agents}  {} -> {}",
+        change.access.as_str(),
+        change.path,
+        rule(&change.old),
+        rule(&change.new),
+    )
+}
+
+/// `ci (policy.toml:12)`
+fn rule(decision: &Decision) -> String {
+    match &decision.place {
+        Some(place) => format!("{} ({})", decision.rule, Escaped(&place.to_string())),
+        None => decision.rule.clone(),
+    }
+}
+
+fn report_json(found: &Diff) -> Value {
+    let decision = |decision: &Decision| {
+        json!({
+            "effect": decision.effect.as_str(),
+            "rule": decision.rule,
+            "file": decision.place.as_ref().map(|place| &place.file),
+            "line": decision.place.as_ref().map(|place| place.line),
+        })
+    };
+    let changes: Vec<_> = found
+        .changes
+        .iter()
+        .map(|change| {
+            let (seen, first, records) = match change.seen {
+                Seen::Tree => ("tree", None, None),
+                Seen::Example => ("example", None, None),
+                Seen::Log { first, records } => ("log", Some(first), Some(records)),
+            };
+            json!({
+                "opens": change.opens,
+                "access": change.access.as_str(),
+                "operations": change.operations,
+                "path": change.path.to_string(),
+                "to": change.to.as_ref().map(ToString::to_string),
+                "agents": if change.agents.is_empty() { &found.agents } else { &change.agents },
+                "seen": seen,
+                "first": first,
+                "records": records,
+                "old": decision(&change.old),
+                "new": decision(&change.new),
+            })
+        })
+        .collect();
+    let settings: Vec<_> = found
+        .settings
+        .iter()
+        .map(|setting| {
+            json!({
+                "key": setting.key,
+                "old": setting.old,
+                "new": setting.new,
+                "opens": setting.opens,
+            })
+        })
+        .collect();
+    json!({
+        "opens": found.opens(),
+        "agents": found.agents,
+        "entries": found.entries,
+        "notServed": found.not_served,
+        "examples": found.examples,
+        "examplesCut": found.examples_cut,
+        "requests": found.requests,
+        "changes": changes,
+        "settings": settings,
+    })
+}

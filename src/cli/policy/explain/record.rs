@@ -1,0 +1,132 @@
+//! `policy explain --record N`: what the log says of a request, and what the
+//! policy says of it now.
+
+use std::process::ExitCode;
+
+use portcullis_audit::{AuditRecord, Directory, Reader};
+use serde_json::json;
+
+use super::{Args, explained, print_report, report_json, sentence};
+use crate::{
+    cli::{
+        audit::unreadable,
+        failure::{Context as _, Failure},
+        state,
+    },
+    model::{AgentName, Escaped, OperationKind, WorkspacePath},
+    policy::{Decision, Effect, Place},
+    workspace::Workspace,
+};
+
+pub(super) fn run(args: &Args, seq: u64) -> Result<ExitCode, Failure> {
+    let workspace = Workspace::open(&args.common.workspace)
+        .or_fail(format_args!("cannot open the workspace `{}`", args.common.workspace.display()))?;
+    let state = match &args.common.state {
+        Some(state) => state.clone(),
+        None => state::default_directory(workspace.root())?,
+    };
+    let record = find(&state.join("audit"), seq)?;
+    let asked = Asked::of(&record).ok_or_else(|| {
+        Failure::new(format_args!(
+            "record {seq} is about no operation (it is of the kind `{}`)",
+            record.kind
+        ))
+        .help("`portcullis audit show` shows which records are")
+    })?;
+    let policy = super::super::load(&args.common.policy)?.policy;
+    let (now, answers, notes) = explained(
+        &policy,
+        &workspace,
+        &asked.agent,
+        asked.operation,
+        &asked.path,
+        asked.to.as_ref(),
+    )?;
+    let same = record.draft.policy_sha256.as_deref() == Some(policy.sha256());
+    if args.json {
+        let mut report =
+            report_json(&policy, &asked.agent, asked.operation, &now, &answers, &notes);
+        if let Some(report) = report.as_object_mut() {
+            report.insert("record".to_owned(), json!(record));
+            report.insert("samePolicy".to_owned(), json!(same));
+        }
+        println!("{report}");
+        return Ok(ExitCode::SUCCESS);
+    }
+    println!(
+        "record {seq}, {}: `{}` of `{}`{} by agent `{}`",
+        Escaped(&record.t),
+        asked.operation,
+        asked.path,
+        asked.to.as_ref().map(|to| format!(" to `{to}`")).unwrap_or_default(),
+        asked.agent,
+    );
+    match recorded(&record) {
+        Some(decision) => println!("it was {}", sentence(&decision)),
+        None => println!("nothing was decided about it"),
+    }
+    if record.draft.would_deny == Some(true) {
+        println!("the policy only observed; enforced, it would have been denied");
+    }
+    if same {
+        println!("the policy is the same as then; what it says of the workspace as it is now:\n");
+    } else {
+        let sha256 = record.draft.policy_sha256.as_deref().unwrap_or("unknown");
+        println!(
+            "another policy was in force then ({}); its text is in the state directory: \
+             policies/{}.toml",
+            Escaped(sha256.get(..12).unwrap_or(sha256)),
+            Escaped(sha256)
+        );
+        println!("what this policy says of it now:\n");
+    }
+    print_report(&policy, &asked.agent, asked.operation, &now, &answers, &notes);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn find(log: &std::path::Path, seq: u64) -> Result<AuditRecord, Failure> {
+    let directory = Directory::new(log);
+    let entry = Reader::new(&directory, seq).next().map_err(|error| unreadable(log, &error))?;
+    let entry = entry.ok_or_else(|| {
+        Failure::new(format_args!("the log has no record {seq}"))
+            .help("`portcullis audit show --last 20` shows the newest")
+    })?;
+    entry.record().or_fail(format_args!("record {seq} cannot be read"))
+}
+
+/// The request that a record is about.
+struct Asked {
+    agent: AgentName,
+    operation: OperationKind,
+    path: WorkspacePath,
+    to: Option<WorkspacePath>,
+}
+
+impl Asked {
+    fn of(record: &AuditRecord) -> Option<Self> {
+        let draft = &record.draft;
+        Some(Self {
+            agent: draft.agent.as_deref()?.parse().ok()?,
+            operation: draft.op.as_deref()?.parse().ok()?,
+            path: WorkspacePath::parse(draft.path.as_deref()?).ok()?,
+            to: draft.to.as_deref().and_then(|to| WorkspacePath::parse(to).ok()),
+        })
+    }
+}
+
+fn recorded(record: &AuditRecord) -> Option<Decision> {
+    let draft = &record.draft;
+    let effect = match draft.decision.as_deref()? {
+        "allow" => Effect::Allow,
+        "ask" => Effect::Ask,
+        _ => Effect::Deny,
+    };
+    let place = draft.policy.clone().zip(draft.line).map(|(file, line)| Place { file, line });
+    Some(Decision {
+        effect,
+        rule: Escaped(draft.rule.as_deref()?).to_string(),
+        place,
+        reason: draft.reason.as_deref().map(|reason| Escaped(reason).to_string()),
+        would_deny: draft.would_deny.unwrap_or_default(),
+    })
+}

@@ -1,0 +1,130 @@
+//! `policy explain --who AGENT --can OPERATION`: everything in the workspace
+//! that an agent can do it with, as a tree.
+
+use std::{collections::BTreeMap, process::ExitCode, str::FromStr};
+
+use serde_json::json;
+
+use super::Args;
+use crate::{
+    authoring::{Deed, Tree, judge},
+    cli::failure::{Context as _, Failure},
+    model::{AgentName, Escaped},
+    policy::{ObjectKind, Policy},
+    workspace::Workspace,
+};
+
+/// What an agent is asked about.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Can(Deed);
+
+impl FromStr for Can {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let known = Deed::ALL.into_iter().filter(|deed| *deed != Deed::RenameTo);
+        known.clone().find(|deed| deed.as_str() == text).map(Self).ok_or_else(|| {
+            let words: Vec<_> = known.map(Deed::as_str).collect();
+            format!("expected one of {}", words.join(", "))
+        })
+    }
+}
+
+/// A directory with what is in it, or a file.
+#[derive(Default)]
+struct Node {
+    children: BTreeMap<String, Node>,
+    /// Whether it can be done with the entry itself; `None` where it is not a
+    /// question, as reading a directory.
+    can: Option<bool>,
+    /// Entries beneath it, and itself, of which it is a question.
+    asked: usize,
+    /// Those with which it can be done.
+    allowed: usize,
+}
+
+pub(super) fn run(args: &Args, agent: &AgentName) -> Result<ExitCode, Failure> {
+    let policy = super::super::load(&args.common.policy)?.policy;
+    let workspace = Workspace::open(&args.common.workspace)
+        .or_fail(format_args!("cannot open the workspace `{}`", args.common.workspace.display()))?;
+    let tree = Tree::of(&workspace).or_fail("cannot look at the workspace")?;
+    let Can(deed) = args.can;
+    let mut root = Node::default();
+    let mut paths = Vec::new();
+    for entry in &tree.entries {
+        let can = judge(&policy, agent, deed, entry).map(|decision| decision.is_allow());
+        // A directory is removed with all that is in it, so it counts as what
+        // it holds.
+        let counts = can.filter(|_| {
+            entry.object.kind != ObjectKind::Directory || matches!(deed, Deed::List | Deed::Mkdir)
+        });
+        root.add(&mut entry.path.components(), counts);
+        if counts == Some(true) {
+            paths.push(entry.path.to_string());
+        }
+    }
+    if args.json {
+        let report = json!({
+            "agent": agent.as_str(),
+            "can": deed.as_str(),
+            "policy": { "name": policy.name(), "version": policy.version(), "sha256": policy.sha256() },
+            "paths": paths,
+            "of": root.asked,
+            "notServed": tree.not_served,
+        });
+        println!("{report}");
+        return Ok(ExitCode::SUCCESS);
+    }
+    print(&policy, agent, deed, &root, tree.not_served);
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Node {
+    fn add<'p>(&mut self, components: &mut impl Iterator<Item = &'p str>, can: Option<bool>) {
+        self.asked += usize::from(can.is_some());
+        self.allowed += usize::from(can == Some(true));
+        match components.next() {
+            Some(name) => self.children.entry(name.to_owned()).or_default().add(components, can),
+            None => self.can = can,
+        }
+    }
+
+    /// Prints what is beneath. A directory of which everything or nothing is
+    /// allowed is one line.
+    fn print(&self, indent: &str) {
+        let shown: Vec<_> = self.children.iter().filter(|(_, node)| node.allowed > 0).collect();
+        for (number, (name, node)) in shown.iter().enumerate() {
+            let last = number + 1 == shown.len();
+            let (branch, deeper) =
+                if last { ("└── ", "    ") } else { ("├── ", "│   ") };
+            let name = Escaped(name);
+            if node.children.is_empty() {
+                println!("{indent}{branch}{name}");
+            } else if node.allowed == node.asked {
+                println!("{indent}{branch}{name}/  all {}", node.asked);
+            } else {
+                println!("{indent}{branch}{name}/  {} of {}", node.allowed, node.asked);
+                node.print(&format!("{indent}{deeper}"));
+            }
+        }
+    }
+}
+
+fn print(policy: &Policy, agent: &AgentName, deed: Deed, root: &Node, not_served: u64) {
+    let what = if matches!(deed, Deed::List | Deed::Mkdir) { "directories" } else { "files" };
+    println!(
+        "agent `{agent}` can {} {} of {} {what} (policy `{}` version {})",
+        deed.as_str(),
+        root.allowed,
+        root.asked,
+        policy.name(),
+        policy.version(),
+    );
+    if root.allowed > 0 {
+        println!(".");
+        root.print("");
+    }
+    if not_served > 0 {
+        println!("not served and not counted: {not_served}");
+    }
+}

@@ -1,0 +1,58 @@
+//! The log that `diff`, `replay` and `learn` read.
+
+use std::path::PathBuf;
+
+use crate::{
+    cli::{
+        audit::filter::Since,
+        failure::{Context as _, Failure},
+        state,
+    },
+    workspace::Workspace,
+};
+
+/// Which log.
+#[derive(Debug, Clone, clap::Args)]
+struct Log {
+    /// The directory that the agent works in
+    #[arg(long, value_name = "DIR", default_value = ".", env = "PORTCULLIS_WORKSPACE")]
+    workspace: PathBuf,
+    /// Where log and backups are kept [default: a directory of the workspace's
+    /// own under $XDG_STATE_HOME/portcullis]
+    #[arg(long, value_name = "DIR", env = "PORTCULLIS_STATE")]
+    state: Option<PathBuf>,
+}
+
+/// Which log, and from when on.
+#[derive(Debug, Clone, clap::Args)]
+pub(super) struct LogArgs {
+    #[command(flatten)]
+    place: Log,
+    /// Only records from this time on: `2026-11-21`, `2026-11-21T08:00:00Z`, or how long ago:
+    /// `90m`, `2d`
+    #[arg(long, value_name = "TIME")]
+    since: Option<Since>,
+}
+
+impl LogArgs {
+    /// The log's directory.
+    pub(super) fn directory(&self) -> Result<PathBuf, Failure> {
+        if let Some(state) = &self.place.state {
+            return Ok(state.join("audit"));
+        }
+        let shown = self.place.workspace.display();
+        let workspace = Workspace::open(&self.place.workspace)
+            .or_fail(format_args!("cannot open the workspace `{shown}`"))?;
+        Ok(state::default_directory(workspace.root())?.join("audit"))
+    }
+
+    /// The earliest time, in the form of a record's.
+    pub(super) fn since(&self) -> Option<&str> {
+        self.since.as_ref().map(Since::text)
+    }
+
+    /// The workspace.
+    pub(super) fn workspace(&self) -> &std::path::Path {
+        &self.place.workspace
+    }
+}

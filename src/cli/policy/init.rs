@@ -1,0 +1,91 @@
+//! `portcullis policy init`: a first policy for a workspace.
+#![expect(clippy::disallowed_methods, reason = "writes the file that the operator names")]
+
+use std::{
+    fs::OpenOptions,
+    io::Write as _,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use crate::{
+    authoring::{SCHEMA_FILE, Tree, first_policy, json_schema},
+    cli::failure::{Context as _, Failure},
+    workspace::Workspace,
+};
+
+/// Make a commented policy for a workspace, with tests
+///
+/// Detects languages and allows changes where sources, documents and manifests
+/// are. Prints the policy, or writes it to a file, with its schema beside it.
+/// A policy belongs outside the workspace, where no agent reaches it.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    portcullis policy init\n  \
+    portcullis policy init --workspace ~/src/shop -o ~/policies/shop.toml\n  \
+    portcullis policy init --from coding-agent -o ~/policies/shop.toml")]
+pub(super) struct Args {
+    /// The directory that the agent works in
+    #[arg(long, value_name = "DIR", default_value = ".", env = "PORTCULLIS_WORKSPACE")]
+    workspace: PathBuf,
+    /// Start from a copy of this embedded policy
+    #[arg(long, value_name = "NAME")]
+    from: Option<String>,
+    /// Write it to this file, which must not exist yet
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let shown = args.workspace.display();
+    let workspace = Workspace::open(&args.workspace)
+        .or_fail(format_args!("cannot open the workspace `{shown}`"))?;
+    let tree = Tree::of(&workspace).or_fail("cannot look at the workspace")?;
+    let stem = args.output.as_deref().unwrap_or(workspace.root()).file_stem();
+    let name = stem.map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let first = first_policy(&tree, &name, args.from.as_deref())
+        .or_fail("there is no policy for this workspace")?;
+    let Some(output) = &args.output else {
+        print!("{}", first.text);
+        return Ok(ExitCode::SUCCESS);
+    };
+    let directory = match output.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let place = directory
+        .canonicalize()
+        .or_fail(format_args!("cannot find the directory `{}`", directory.display()))?;
+    if place.starts_with(workspace.root()) {
+        return Err(Failure::new("a policy inside the workspace is within the agent's reach")
+            .help("name a file elsewhere, such as ~/.config/portcullis/shop.toml"));
+    }
+    create(output, &first.text)?;
+    let schema = place.join(SCHEMA_FILE);
+    if !schema.exists() {
+        let text =
+            serde_json::to_string_pretty(&json_schema()).or_fail("cannot print the schema")?;
+        create(&schema, &format!("{text}\n"))?;
+    }
+    let file = output.display();
+    if !first.languages.is_empty() {
+        println!("found {}", first.languages.join(", "));
+    }
+    println!("wrote {file}; read it, then:");
+    println!("  portcullis policy lint {file} --workspace {shown}");
+    println!("  portcullis policy test {file}");
+    println!(
+        "  portcullis policy explain --policy {file} --workspace {shown} --who agent --can write"
+    );
+    Ok(ExitCode::SUCCESS)
+}
+
+fn create(path: &Path, text: &str) -> Result<(), Failure> {
+    let shown = path.display();
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(path)
+        .or_fail(format_args!("cannot make the file `{shown}`"))?;
+    file.write_all(text.as_bytes()).or_fail(format_args!("cannot write the file `{shown}`"))
+}

@@ -1,0 +1,268 @@
+//! `portcullis policy learn`: a policy from what was asked for.
+
+use std::{fmt::Write as _, process::ExitCode};
+
+use portcullis_audit::Directory;
+use serde_json::{Value, json};
+use similar::TextDiff;
+
+use super::history::LogArgs;
+use crate::{
+    authoring::{Learned, Proposal, learn, replay},
+    cli::{
+        audit::unreadable,
+        failure::{Exit, Failure},
+    },
+    config,
+    model::{Access, Escaped},
+    policy::{Policy, PolicySource, compile},
+};
+
+/// Propose what a policy would have to allow, from recorded requests
+///
+/// Looks at requests that only the default denied, or would have denied while
+/// the policy observed. Nothing that an explicit denial, a secret name or
+/// `baseline` refuses is ever proposed. Prints a diff against the policy; each
+/// new line has its count and an example record. Nothing is changed.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    portcullis policy learn --policy mine.toml\n  \
+    portcullis policy learn --policy mine.toml --since 2d | patch mine.toml\n  \
+    portcullis policy learn --policy mine.toml --json")]
+pub(super) struct Args {
+    /// The policy in force: a file, or the name of an embedded policy
+    #[arg(long, value_name = "FILE|NAME", default_value = "default", env = "PORTCULLIS_POLICY")]
+    policy: String,
+    #[command(flatten)]
+    log: LogArgs,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let (source, _) =
+        config::load_source(&args.policy).map_err(|error| super::unusable(&args.policy, &error))?;
+    let policy = compile(&source).map_err(|diagnostics| {
+        let name = args.policy.clone();
+        super::unusable(&args.policy, &config::Error::Invalid { name, diagnostics })
+    })?;
+    let outline = source.outline();
+    let path = args.log.directory()?;
+    let learned = learn(&policy, &outline, &Directory::new(&path), args.log.since())
+        .map_err(|error| unreadable(&path, &error))?;
+    if args.json {
+        println!("{}", report_json(&learned));
+        return Ok(ExitCode::SUCCESS);
+    }
+    eprintln!(
+        "{} requests read; {} patterns and {} extensions to allow",
+        learned.count.requests,
+        learned.proposals.len(),
+        learned.extensions.len()
+    );
+    for (rule, number) in &learned.kept {
+        eprintln!("  {number} stay denied by `{}`", Escaped(rule));
+    }
+    let Some(own) = outline.first() else { return Ok(ExitCode::SUCCESS) };
+    let proposed = write_in(&own.text, &learned);
+    if proposed == own.text {
+        eprintln!("nothing to propose");
+        return Ok(ExitCode::SUCCESS);
+    }
+    let checked = check(&own.name, &proposed, &args.policy)?;
+    let again = replay(&checked, &Directory::new(&path), args.log.since())
+        .map_err(|error| unreadable(&path, &error))?;
+    let allowed: u64 =
+        again.changes.iter().filter(|change| change.opens()).map(|change| change.records).sum();
+    eprintln!("with the proposal, {allowed} requests that were denied are allowed");
+    let diff = TextDiff::from_lines(own.text.as_str(), proposed.as_str());
+    let name = Escaped(&own.name).to_string();
+    print!("{}", diff.unified_diff().header(&name, &format!("{name} (learned)")));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A proposal that would not load is none.
+fn check(name: &str, text: &str, reference: &str) -> Result<Policy, Failure> {
+    let source =
+        config::with_text(reference, text).unwrap_or_else(|_| PolicySource::from_text(name, text));
+    compile(&source).map_err(|diagnostics| {
+        eprint!("{diagnostics}");
+        Failure::new("the proposal does not load, most likely because a test expects a denial")
+            .exit(Exit::Policy)
+            .help("`--json` has the proposals; change the test or add what you mean by hand")
+    })
+}
+
+/// The text with the proposals in their lists.
+fn write_in(text: &str, learned: &Learned) -> String {
+    let mut text = text.to_owned();
+    for access in Access::ALL {
+        let lines: Vec<String> = learned
+            .proposals
+            .iter()
+            .filter(|proposal| proposal.access == access)
+            .map(|proposal| format!("    {}, # {}\n", quoted(&proposal.pattern), origin(proposal)))
+            .collect();
+        text = add(&text, "allowedPaths", None, access.as_str(), &lines.concat());
+        let lines: Vec<String> = learned
+            .extensions
+            .iter()
+            .filter(|new| new.access == access)
+            .map(|new| {
+                let (requests, example) = (new.requests, new.example);
+                format!("    {}, # {requests}x, record {example}\n", quoted(&new.extension))
+            })
+            .collect();
+        text = add(&text, "extensions", Some("allow"), access.as_str(), &lines.concat());
+    }
+    text
+}
+
+/// `12x, record 34, agent bot`
+fn origin(proposal: &Proposal) -> String {
+    let agents: Vec<_> = proposal.agents.iter().map(String::as_str).collect();
+    format!("{}x, record {}, agent {}", proposal.requests, proposal.example, agents.join(", "))
+}
+
+/// A TOML string.
+fn quoted(text: &str) -> String {
+    if text.contains(['\'', '\n', '\r']) || text.chars().any(char::is_control) {
+        return Value::from(text).to_string();
+    }
+    if text.contains(['\\', '"']) { format!("'{text}'") } else { format!("\"{text}\"") }
+}
+
+/// Adds lines to the list `key` of a section; makes list and section when they
+/// are missing.
+fn add(text: &str, section: &str, sub: Option<&str>, key: &str, lines: &str) -> String {
+    if lines.is_empty() {
+        return text.to_owned();
+    }
+    let (root, _) = toml::de::DeTable::parse_recoverable(text);
+    let table = root.get_ref().get(section).and_then(|value| value.get_ref().as_table());
+    let inner = match sub {
+        Some(sub) => {
+            table.and_then(|table| table.get(sub)).and_then(|value| value.get_ref().as_table())
+        }
+        None => table,
+    };
+    if let Some(list) = inner.and_then(|table| table.get(key)) {
+        let span = list.span();
+        let (Some(before), Some(after)) = (text.get(..span.end - 1), text.get(span.end - 1..))
+        else {
+            return text.to_owned();
+        };
+        // The last element may lack its comma, and a comment may follow it.
+        let body = before.get(span.start..).unwrap_or_default();
+        let elements = list.get_ref().as_array();
+        let last = elements.and_then(|list| list.iter().last()).map(|last| last.span().end);
+        let comma = last.is_some_and(|last| {
+            !before
+                .get(last..)
+                .unwrap_or_default()
+                .lines()
+                .any(|line| line.split('#').next().unwrap_or_default().contains(','))
+        });
+        let mut changed = match (comma, last) {
+            (true, Some(last)) => {
+                let (start, rest) = before.split_at(last);
+                format!("{start},{rest}")
+            }
+            _ => before.to_owned(),
+        };
+        if !body.ends_with('\n') {
+            changed.truncate(changed.trim_end_matches(' ').len());
+            changed.push('\n');
+        }
+        return format!("{changed}{lines}{after}");
+    }
+    let list = format!("{key} = [\n{lines}]\n");
+    match (sub, table) {
+        (Some(_), _) => {
+            // The extension was denied by a list, so the list is in a file
+            // that this one extends, where nothing can be added.
+            text.to_owned()
+        }
+        (None, Some(_)) => {
+            let header = format!("[{section}]");
+            let at = text.lines().scan(0, |start, line| {
+                let here = *start;
+                *start += line.len() + 1;
+                Some((here, line))
+            });
+            let found = at.into_iter().find(|(_, line)| line.trim_start().starts_with(&header));
+            match found.map(|(start, line)| (start + line.len() + 1).min(text.len())) {
+                Some(end) if text.is_char_boundary(end) => {
+                    let (before, after) = text.split_at(end);
+                    format!("{before}{list}{after}")
+                }
+                _ => text.to_owned(),
+            }
+        }
+        (None, None) => {
+            let mut changed = text.to_owned();
+            let _ = write!(changed, "\n[{section}]\n{list}");
+            changed
+        }
+    }
+}
+
+fn report_json(learned: &Learned) -> Value {
+    let proposals: Vec<_> = learned
+        .proposals
+        .iter()
+        .map(|proposal| {
+            json!({
+                "access": proposal.access.as_str(),
+                "pattern": proposal.pattern,
+                "requests": proposal.requests,
+                "example": proposal.example,
+                "agents": proposal.agents,
+            })
+        })
+        .collect();
+    let extensions: Vec<_> = learned
+        .extensions
+        .iter()
+        .map(|new| {
+            json!({
+                "access": new.access.as_str(),
+                "extension": new.extension,
+                "requests": new.requests,
+                "example": new.example,
+            })
+        })
+        .collect();
+    json!({
+        "records": learned.count.records,
+        "requests": learned.count.requests,
+        "allowedPaths": proposals,
+        "extensions": extensions,
+        "stayDenied": learned.kept,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_any_form_take_more() {
+        for (before, after) in [
+            ("[allowedPaths]\nread = []\n", "[allowedPaths]\nread = [\n    \"x\",\n]\n"),
+            (
+                "[allowedPaths]\nread = [\"a\"]\nlist = []\n",
+                "[allowedPaths]\nread = [\"a\",\n    \"x\",\n]\nlist = []\n",
+            ),
+            (
+                "[allowedPaths]\nread = [\n    \"a\", # one, two\n    \"b\" # three\n]\n",
+                "[allowedPaths]\nread = [\n    \"a\", # one, two\n    \"b\", # three\n    \"x\",\n]\n",
+            ),
+            ("[allowedPaths]\nlist = []\n", "[allowedPaths]\nread = [\n    \"x\",\n]\nlist = []\n"),
+            ("schema = 1\n", "schema = 1\n\n[allowedPaths]\nread = [\n    \"x\",\n]\n"),
+        ] {
+            assert_eq!(add(before, "allowedPaths", None, "read", "    \"x\",\n"), after);
+        }
+    }
+}

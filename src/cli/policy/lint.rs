@@ -1,0 +1,182 @@
+//! `portcullis policy lint`: what a policy's author can hardly have meant.
+
+mod sarif;
+
+use std::{io::IsTerminal as _, process::ExitCode};
+
+use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
+use serde_json::{Value, json};
+
+use crate::{
+    authoring::{Finding, LINTS, Subject, Tree, lint},
+    cli::failure::{Context as _, Exit, Failure},
+    model::Escaped,
+    policy::OutlineFile,
+    workspace::Workspace,
+};
+
+/// Look for what a policy's author can hardly have meant
+///
+/// Finds rules that others cover or deny, patterns that match nothing in the
+/// workspace, rules without tests, writable files that something else executes
+/// later, endings that evade a rule, and more. Embedded policies that a policy
+/// extends are not looked at.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    portcullis policy lint mine.toml\n  \
+    portcullis policy lint mine.toml --workspace ~/src/shop --deny-warnings\n  \
+    portcullis policy lint mine.toml --no-tree --sarif > lint.sarif")]
+pub(super) struct Args {
+    /// Policy files, or names of embedded policies
+    #[arg(required = true, value_name = "FILE|NAME")]
+    files: Vec<String>,
+    /// The directory that the agent works in, for patterns that match nothing
+    #[arg(long, value_name = "DIR", default_value = ".", env = "PORTCULLIS_WORKSPACE")]
+    workspace: std::path::PathBuf,
+    /// Do not look at the workspace
+    #[arg(long)]
+    no_tree: bool,
+    /// Leave this lint out; may be given several times
+    #[arg(long, value_name = "ID", value_parser = parse_id)]
+    allow: Vec<String>,
+    /// Exit with 4 when anything is found
+    #[arg(long)]
+    deny_warnings: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+    /// Print SARIF 2.1.0, for code scanning
+    #[arg(long, conflicts_with = "json")]
+    sarif: bool,
+}
+
+/// A finding with its file.
+struct Located {
+    finding: Finding,
+    file: OutlineFile,
+}
+
+pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let tree = if args.no_tree {
+        None
+    } else {
+        let shown = args.workspace.display();
+        let workspace = Workspace::open(&args.workspace)
+            .or_fail(format_args!("cannot open the workspace `{shown}`"))?;
+        Some(Tree::of(&workspace).or_fail("cannot look at the workspace")?)
+    };
+    let scratch = super::test::Scratch::new()?;
+    let mut found: Vec<Located> = Vec::new();
+    for (number, file) in args.files.iter().enumerate() {
+        let tested = super::test::test(file, &scratch, number).map_err(|problem| {
+            eprint!("{problem}");
+            Failure::new(format_args!("the policy `{file}` cannot be looked at")).exit(Exit::Policy)
+        })?;
+        let subject = Subject {
+            policy: &tested.policy,
+            outline: &tested.outline,
+            tree: tree.as_ref(),
+            tests: Some(&tested.report),
+        };
+        for finding in lint(subject) {
+            if args.allow.iter().any(|id| id == finding.id) {
+                continue;
+            }
+            // A file that several of the policies extend is looked at once.
+            let Some(file) = tested.outline.get(finding.file) else { continue };
+            if !found.iter().any(|old| {
+                old.file.name == file.name
+                    && (old.finding.id, &old.finding.span, &old.finding.message)
+                        == (finding.id, &finding.span, &finding.message)
+            }) {
+                found.push(Located { finding, file: file.clone() });
+            }
+        }
+    }
+    if args.sarif {
+        println!("{}", sarif::log(&found).or_fail("cannot print SARIF")?);
+    } else if args.json {
+        println!("{}", report_json(&found));
+    } else {
+        print(&found);
+    }
+    if args.deny_warnings && !found.is_empty() {
+        return Err(if args.json || args.sarif {
+            Failure::silent(Exit::Policy)
+        } else {
+            Failure::new(format_args!("{} warnings are denied", found.len())).exit(Exit::Policy)
+        });
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn parse_id(text: &str) -> Result<String, String> {
+    if LINTS.iter().any(|(id, _)| *id == text) {
+        return Ok(text.to_owned());
+    }
+    let ids: Vec<_> = LINTS.iter().map(|(id, _)| *id).collect();
+    Err(format!("expected one of {}", ids.join(", ")))
+}
+
+fn print(found: &[Located]) {
+    let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let renderer = if colour { Renderer::styled().hyperlink(false) } else { Renderer::plain() };
+    for located in found {
+        println!("{}\n", located.render(&renderer));
+    }
+    match found.len() {
+        0 => println!("nothing found"),
+        1 => println!("1 warning"),
+        n => println!("{n} warnings"),
+    }
+}
+
+impl Located {
+    fn line(&self) -> u64 {
+        self.file.line(self.finding.span.start)
+    }
+
+    fn column(&self) -> u64 {
+        self.file.column(self.finding.span.start)
+    }
+
+    fn render(&self, renderer: &Renderer) -> String {
+        let Finding { id, span, message, suggestion, .. } = &self.finding;
+        let (message, suggestion) = (Escaped(message).to_string(), Escaped(suggestion).to_string());
+        let name = Escaped(&self.file.name).to_string();
+        let start = self.file.text.get(..span.start).and_then(|before| before.rfind('\n'));
+        let start = start.map_or(0, |newline| newline + 1);
+        let lines = self.file.text.get(start..).and_then(|rest| rest.lines().next());
+        let lines = lines.unwrap_or_default();
+        let last = lines.len();
+        let marked = (span.start - start).min(last)..(span.end.max(span.start) - start).min(last);
+        let group = Level::WARNING.primary_title(message.as_str()).id(*id).element(
+            Snippet::source(lines)
+                .path(name.as_str())
+                .line_start(usize::try_from(self.line()).unwrap_or(usize::MAX))
+                .annotation(AnnotationKind::Primary.span(marked)),
+        );
+        let group = group
+            .element(Level::NOTE.message(self.finding.why()))
+            .element(Level::HELP.message(suggestion.as_str()));
+        renderer.render(&[group])
+    }
+}
+
+fn report_json(found: &[Located]) -> Value {
+    let findings: Vec<_> = found
+        .iter()
+        .map(|located| {
+            json!({
+                "id": located.finding.id,
+                "file": located.file.name,
+                "line": located.line(),
+                "column": located.column(),
+                "message": located.finding.message,
+                "why": located.finding.why(),
+                "suggestion": located.finding.suggestion,
+            })
+        })
+        .collect();
+    json!({ "findings": findings })
+}

@@ -1,0 +1,150 @@
+//! `portcullis policy replay`: recorded requests decided again.
+
+use std::{fmt::Write as _, process::ExitCode};
+
+use portcullis_audit::Directory;
+use serde_json::{Value, json};
+
+use super::history::LogArgs;
+use crate::{
+    authoring::{Changed, Replay, replay},
+    cli::{audit::unreadable, failure::Failure},
+    model::Escaped,
+    policy::Policy,
+};
+
+/// Most lines of changes that are shown to people.
+const SHOWN: usize = 50;
+
+/// Decide every recorded request again under another policy
+///
+/// Requests are decided by their names; those that were denied for content,
+/// limits or what lay there are counted apart. Nothing is changed or recorded.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    portcullis policy replay new.toml\n  \
+    portcullis policy replay new.toml --since 7d\n  \
+    portcullis policy replay new.toml --json")]
+pub(super) struct Args {
+    /// A policy file, or the name of an embedded policy
+    #[arg(value_name = "NEW")]
+    new: String,
+    #[command(flatten)]
+    log: LogArgs,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let policy = super::load(&args.new)?.policy;
+    let path = args.log.directory()?;
+    let found = replay(&policy, &Directory::new(&path), args.log.since())
+        .map_err(|error| unreadable(&path, &error))?;
+    if args.json {
+        println!("{}", report_json(&policy, &found));
+    } else {
+        print!("{}", report(&policy, &found));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn report(policy: &Policy, found: &Replay) -> String {
+    let count = &found.count;
+    let mut text = format!(
+        "replayed {} requests of {} records under `{}` version {}\n",
+        count.requests,
+        count.records,
+        policy.name(),
+        policy.version(),
+    );
+    let line = |text: &mut String, number: u64, what: &str| {
+        let _ = writeln!(text, "{number:>8} {what}");
+    };
+    line(&mut text, found.same, "decided as before");
+    let opened: u64 =
+        found.changes.iter().filter(|change| change.opens()).map(|change| change.records).sum();
+    line(&mut text, opened, "now allowed");
+    line(&mut text, found.changed().saturating_sub(opened), "now denied");
+    for (rule, number) in &found.undecided {
+        let what = format!("not decided again: denied by `{}`, not by name", Escaped(rule));
+        line(&mut text, *number, &what);
+    }
+    if count.malformed > 0 {
+        line(&mut text, count.malformed, "malformed, so never decided");
+    }
+    if count.damaged > 0 {
+        line(&mut text, count.damaged, "lines are no records: see `portcullis audit verify`");
+    }
+    for (opens, title) in [(true, "now allowed"), (false, "now denied")] {
+        let changes: Vec<_> =
+            found.changes.iter().filter(|change| change.opens() == opens).collect();
+        if changes.is_empty() {
+            continue;
+        }
+        let _ = writeln!(text, "\n{title}:");
+        for change in changes.iter().take(SHOWN) {
+            let _ = writeln!(text, "{}", change_line(change));
+        }
+        if changes.len() > SHOWN {
+            let _ = writeln!(text, "  and {} more; `--json` has them all", changes.len() - SHOWN);
+        }
+    }
+    text
+}
+
+fn change_line(change: &Changed) -> String {
+    let to = change.to.as_ref().map(|to| format!(" -> {}", Escaped(to))).unwrap_or_default();
+    let place = change
+        .place
+        .as_ref()
+        .map(|place| format!(" ({})", Escaped(&place.to_string())))
+        .unwrap_or_default();
+    format!(
+        "{:>6}x {:<7} {}{to}  agent {}  {} by `{}` -> {} by `{}`{place}  record {}",
+        change.records,
+        change.operation,
+        Escaped(&change.path),
+        change.agent,
+        Escaped(&change.was),
+        Escaped(&change.was_rule),
+        change.now,
+        change.now_rule,
+        change.first,
+    )
+}
+
+fn report_json(policy: &Policy, found: &Replay) -> Value {
+    let changes: Vec<_> = found
+        .changes
+        .iter()
+        .map(|change| {
+            json!({
+                "agent": change.agent,
+                "operation": change.operation.as_str(),
+                "path": change.path,
+                "to": change.to,
+                "was": { "effect": change.was, "rule": change.was_rule },
+                "now": {
+                    "effect": change.now,
+                    "rule": change.now_rule,
+                    "file": change.place.as_ref().map(|place| &place.file),
+                    "line": change.place.as_ref().map(|place| place.line),
+                },
+                "records": change.records,
+                "first": change.first,
+            })
+        })
+        .collect();
+    json!({
+        "policy": { "name": policy.name(), "version": policy.version(), "sha256": policy.sha256() },
+        "records": found.count.records,
+        "requests": found.count.requests,
+        "malformed": found.count.malformed,
+        "damaged": found.count.damaged,
+        "same": found.same,
+        "changed": found.changed(),
+        "undecided": found.undecided,
+        "changes": changes,
+    })
+}

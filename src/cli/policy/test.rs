@@ -1,0 +1,205 @@
+//! `portcullis policy test`: the tests of a policy, and what they cover.
+#![expect(clippy::disallowed_methods, reason = "makes and removes a directory of its own")]
+
+use std::{path::PathBuf, process::ExitCode, sync::Arc};
+
+use cap_std::{ambient_authority, fs::Dir};
+use serde_json::{Value, json};
+
+use super::rendered;
+use crate::{
+    authoring::{Stage, TestReport, TestText, run_tests},
+    cli::failure::{Context as _, Exit, Failure},
+    config,
+    model::Escaped,
+    policy::{OutlineFile, Policy, compile},
+};
+
+/// Run the tests of policies and show which rules no test makes decide
+///
+/// Runs the `[[tests]]` of each policy and those in the files `*.test.toml`
+/// beside it. Tests with content, files or steps are carried out by the real
+/// gate in a temporary directory. Exits with 4 when one fails.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    portcullis policy test mine.toml\n  \
+    portcullis policy test --all policies/*.toml\n  \
+    portcullis policy test --json mine.toml")]
+pub(super) struct Args {
+    /// Policy files, or names of embedded policies
+    #[arg(required = true, value_name = "FILE|NAME")]
+    files: Vec<String>,
+    /// Show the tests that pass, too
+    #[arg(long)]
+    all: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let scratch = Scratch::new()?;
+    let mut failed = 0;
+    let mut results = Vec::new();
+    for (number, file) in args.files.iter().enumerate() {
+        // A file of tests is meant with the policy that it is beside.
+        if file.ends_with(".test.toml") {
+            continue;
+        }
+        match test(file, &scratch, number) {
+            Ok(Tested { report, .. }) => {
+                failed += usize::from(report.failed() > 0);
+                if args.json {
+                    results.push(report_json(file, &report));
+                } else {
+                    print_report(file, &report, args.all);
+                }
+            }
+            Err(problem) => {
+                failed += 1;
+                if args.json {
+                    results.push(json!({ "file": file, "ok": false, "error": problem }));
+                } else {
+                    eprint!("{problem}");
+                }
+            }
+        }
+    }
+    if args.json {
+        println!("{}", json!({ "ok": failed == 0, "policies": results }));
+    }
+    match failed {
+        0 => Ok(ExitCode::SUCCESS),
+        _ if args.json => Err(Failure::silent(Exit::Policy)),
+        1 => Err(Failure::new("the tests of a policy failed").exit(Exit::Policy)),
+        n => Err(Failure::new(format_args!("the tests of {n} policies failed")).exit(Exit::Policy)),
+    }
+}
+
+/// A policy with what its tests came to.
+pub(super) struct Tested {
+    pub(super) policy: Arc<Policy>,
+    pub(super) outline: Vec<OutlineFile>,
+    pub(super) report: TestReport,
+}
+
+/// Loads a policy and runs its tests; `number` is nobody else's in `scratch`.
+pub(super) fn test(file: &str, scratch: &Scratch, number: usize) -> Result<Tested, String> {
+    let invalid = |diagnostics| config::Error::Invalid { name: file.to_owned(), diagnostics };
+    let (source, _) = config::load_source(file).map_err(|error| rendered(&error))?;
+    let policy = compile(&source).map_err(|errors| rendered(&invalid(errors)))?;
+    let outline = source.outline();
+    let beside = config::tests_beside(file).map_err(|error| rendered(&error))?;
+    let own =
+        outline.first().map(|own| TestText { name: &own.name, text: &own.text, policy: true });
+    let beside =
+        beside.iter().map(|file| TestText { name: &file.name, text: &file.text, policy: false });
+    let texts: Vec<_> = own.into_iter().chain(beside).collect();
+    let name = number.to_string();
+    let prepared = scratch.dir.create_dir(&name).and_then(|()| scratch.dir.open_dir(&name));
+    let dir = prepared.map_err(|error| format!("error: cannot prepare the tests: {error}\n"))?;
+    let stage = Stage { dir: &dir, path: &scratch.path.join(&name) };
+    let policy = Arc::new(policy);
+    let report = run_tests(&policy, &outline, &texts, stage).map_err(|(place, message)| {
+        format!("error: {}\n --> {}\n", Escaped(&message), Escaped(&place.to_string()))
+    })?;
+    Ok(Tested { policy, outline, report })
+}
+
+fn print_report(file: &str, report: &TestReport, all: bool) {
+    for test in &report.tests {
+        let place = test.place.to_string();
+        if test.problems.is_empty() {
+            if all {
+                let rule = test.ruling.as_ref().map(|ruling| ruling.rule.as_str());
+                println!(
+                    "ok    {} {}: {}",
+                    Escaped(&place),
+                    Escaped(&test.name),
+                    rule.unwrap_or_default()
+                );
+            }
+            continue;
+        }
+        println!("FAIL  {} {}", Escaped(&place), Escaped(&test.name));
+        for problem in &test.problems {
+            println!("        {}", Escaped(problem));
+        }
+    }
+    let (failed, total) = (report.failed(), report.tests.len());
+    println!("{file}: {} of {total} tests passed", total - failed);
+    if total == 0 {
+        println!("warning: the policy has no tests, so nothing says that it does what is meant");
+    }
+    println!("{file}: {} of {} rules decided a test", report.covered(), report.coverage.len());
+    for rule in report.coverage.iter().filter(|rule| rule.tests == 0) {
+        println!("  no test: {} ({})", rule.rule, Escaped(&rule.place.to_string()));
+    }
+}
+
+fn report_json(file: &str, report: &TestReport) -> Value {
+    let tests: Vec<_> = report
+        .tests
+        .iter()
+        .map(|test| {
+            json!({
+                "file": test.place.file,
+                "line": test.place.line,
+                "name": test.name,
+                "ok": test.problems.is_empty(),
+                "problems": test.problems,
+                "effect": test.ruling.as_ref().map(|ruling| &ruling.effect),
+                "rule": test.ruling.as_ref().map(|ruling| &ruling.rule),
+            })
+        })
+        .collect();
+    let coverage: Vec<_> = report
+        .coverage
+        .iter()
+        .map(|rule| {
+            json!({
+                "rule": rule.rule,
+                "file": rule.place.file,
+                "line": rule.place.line,
+                "tests": rule.tests,
+            })
+        })
+        .collect();
+    let warnings: &[&str] =
+        if report.tests.is_empty() { &["the policy has no tests"] } else { &[] };
+    json!({
+        "file": file,
+        "ok": report.failed() == 0,
+        "failed": report.failed(),
+        "tests": tests,
+        "coverage": coverage,
+        "warnings": warnings,
+    })
+}
+
+/// A temporary directory that is removed with all that is in it.
+pub(super) struct Scratch {
+    path: PathBuf,
+    dir: Dir,
+}
+
+impl Scratch {
+    pub(super) fn new() -> Result<Self, Failure> {
+        use std::os::unix::fs::DirBuilderExt as _;
+        let name = format!("portcullis-test-{}", crate::cli::local::random_id()?);
+        let path = std::env::temp_dir().join(name);
+        std::fs::DirBuilder::new()
+            .mode(0o700)
+            .create(&path)
+            .or_fail(format_args!("cannot make the directory `{}`", path.display()))?;
+        let dir = Dir::open_ambient_dir(&path, ambient_authority())
+            .or_fail("cannot open the temporary directory")?;
+        Ok(Self { path, dir })
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.path);
+    }
+}

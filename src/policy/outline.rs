@@ -1,0 +1,345 @@
+//! What the files of a policy say, statement by statement with their places:
+//! for tools that check, compare and explain policies. Deciding needs none of
+//! it; it is read from the same texts that [`compile`](super::compile) reads.
+
+use std::ops::Range;
+
+use toml::{
+    Spanned,
+    de::{DeTable, DeValue},
+};
+
+use super::{
+    Effect, PolicySource,
+    pattern::{Mode, Pattern, parse, parse_name},
+    questions::Questions,
+    spelling::Spellings,
+    statements::Agents,
+};
+use crate::model::{Access, AgentName, OperationKind, WorkspacePath};
+
+/// One file of a policy.
+#[derive(Debug, Clone)]
+pub struct OutlineFile {
+    /// The file as the operator named it, or an embedded policy's name.
+    pub name: String,
+    /// Its text.
+    pub text: String,
+    /// Whether it came with the program.
+    pub embedded: bool,
+    /// What it says, in the order of the sections.
+    pub statements: Vec<Statement>,
+    /// How many `[[tests]]` it has.
+    pub tests: usize,
+}
+
+/// One rule by whose id decisions are made, or one exception.
+#[derive(Debug, Clone)]
+pub struct Statement {
+    /// The id in decisions; `secrets.except[N]` for an exception, which
+    /// decides nothing.
+    pub id: String,
+    /// What it is.
+    pub kind: StatementKind,
+    /// Its place in the file's text, in bytes.
+    pub span: Range<usize>,
+    /// Its path patterns.
+    pub patterns: Vec<PathPattern>,
+    /// Its extensions with their places.
+    pub extensions: Vec<(String, Range<usize>)>,
+    /// The agent patterns as written; none stands for all.
+    pub agent_names: Vec<String>,
+    agents: Agents,
+    questions: Questions,
+}
+
+/// The kinds of statements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StatementKind {
+    /// A list of `[allowedPaths]`.
+    AllowedPaths(Access),
+    /// A list of `[extensions] allow`.
+    AllowedExtensions(Access),
+    /// `[extensions] deny`.
+    DeniedExtensions,
+    /// One of `[secrets] names`.
+    SecretName,
+    /// One of `[secrets] except`.
+    SecretException,
+    /// One of `[[rules]]`.
+    Rule(Effect),
+}
+
+/// A path pattern as written, with its place.
+#[derive(Debug, Clone)]
+pub struct PathPattern {
+    /// What is written.
+    pub text: String,
+    /// Its place in the file's text, in bytes.
+    pub span: Range<usize>,
+    mode: Mode,
+    alternatives: Vec<Pattern>,
+}
+
+impl PolicySource {
+    /// What the files of the policy say; the first is the policy itself. What
+    /// cannot be read is left out: [`compile`](super::compile) tells about it.
+    pub fn outline(&self) -> Vec<OutlineFile> {
+        self.sources()
+            .zip(self.embedded_files())
+            .map(|(source, embedded)| {
+                let (root, _) = DeTable::parse_recoverable(&source.text);
+                OutlineFile {
+                    name: source.file.clone(),
+                    text: source.text.clone(),
+                    embedded,
+                    statements: statements(root.get_ref()),
+                    tests: list(root.get_ref(), "tests").count(),
+                }
+            })
+            .collect()
+    }
+}
+
+impl OutlineFile {
+    /// The line of a byte position, counted from 1.
+    pub fn line(&self, position: usize) -> u64 {
+        let before = self.text.as_bytes().iter().take(position);
+        before.filter(|byte| **byte == b'\n').count() as u64 + 1
+    }
+
+    /// The column of a byte position in characters, counted from 1.
+    pub fn column(&self, position: usize) -> u64 {
+        let before = self.text.get(..position).unwrap_or_default();
+        let line = before.rsplit('\n').next().unwrap_or_default();
+        line.chars().count() as u64 + 1
+    }
+}
+
+impl Statement {
+    /// Whether it is about whatever `other` is about: the operations and the
+    /// agents.
+    pub fn asks_all_of(&self, other: &Self) -> bool {
+        let agents = match (&self.agents, &other.agents) {
+            (Agents::All, _) => true,
+            (Agents::Named(_), Agents::All) => false,
+            (Agents::Named(ours), Agents::Named(theirs)) => {
+                theirs.iter().all(|name| ours.contains(name))
+            }
+        };
+        let holds = |(operation, access)| self.questions.hold(Questions::one(operation, access));
+        agents && other.questions().all(holds)
+    }
+
+    /// Whether it is about `agent` with this operation and access.
+    pub fn asks(&self, agent: &AgentName, operation: OperationKind, access: Access) -> bool {
+        self.agents.hold(agent) && self.questions.hold(Questions::one(operation, access))
+    }
+
+    /// The operations, each with an access, that it is about.
+    pub fn questions(&self) -> impl Iterator<Item = (OperationKind, Access)> {
+        let held = self.questions;
+        OperationKind::ALL
+            .into_iter()
+            .flat_map(|operation| Access::ALL.map(|access| (operation, access)))
+            .filter(move |(operation, access)| {
+                held.hold(Questions::one(*operation, *access))
+                    && (operation.accesses().contains(access)
+                        || (*operation == OperationKind::Rename && *access == Access::Write))
+            })
+    }
+}
+
+impl PathPattern {
+    /// A pattern that allows, compared character by character.
+    ///
+    /// # Errors
+    /// Says what is wrong with it.
+    pub fn allowing(text: &str) -> Result<Self, String> {
+        Self::new(text, 0..0, Mode::Exact)
+    }
+
+    /// A pattern that denies, which other spellings of a name do not dodge.
+    ///
+    /// # Errors
+    /// Says what is wrong with it.
+    pub fn denying(text: &str) -> Result<Self, String> {
+        Self::new(text, 0..0, Mode::Folded)
+    }
+
+    fn new(text: &str, span: Range<usize>, mode: Mode) -> Result<Self, String> {
+        let alternatives = parse(text, mode).map_err(|error| error.to_string())?;
+        Ok(Self { text: text.to_owned(), span, mode, alternatives })
+    }
+
+    /// Whether it matches `path`.
+    pub fn matches(&self, path: &WorkspacePath) -> bool {
+        let hit = |text: &str| {
+            let components = text.split('/').filter(|component| !component.is_empty());
+            self.alternatives.iter().any(|pattern| pattern.matches(components.clone()))
+        };
+        if self.mode == Mode::Exact {
+            return hit(path.as_str());
+        }
+        let spellings = Spellings::of(path);
+        hit(&spellings.folded) || spellings.cleaned.as_deref().is_some_and(hit)
+    }
+
+    /// Whether it certainly matches whatever `other` matches.
+    pub fn covers(&self, other: &Self) -> bool {
+        let folded;
+        let theirs = match (self.mode, other.mode) {
+            (Mode::Folded, Mode::Exact) => {
+                folded = parse(&other.text, Mode::Folded).unwrap_or_default();
+                &folded
+            }
+            (Mode::Exact, Mode::Folded) => return false,
+            _ => &other.alternatives,
+        };
+        !theirs.is_empty()
+            && theirs.iter().all(|their| self.alternatives.iter().any(|our| our.covers(their)))
+    }
+
+    /// Whether some path may match both; `false` is certain.
+    pub fn may_meet(&self, other: &Self) -> bool {
+        let folded = |pattern: &Self| parse(&pattern.text, Mode::Folded).unwrap_or_default();
+        let theirs = folded(other);
+        folded(self).iter().any(|our| theirs.iter().any(|their| our.may_meet(their)))
+    }
+
+    /// Whether it holds at any depth: it begins with `**`, if only because
+    /// `[secrets]` reads it so.
+    pub fn any_depth(&self) -> bool {
+        self.alternatives.iter().any(Pattern::begins_at_any_depth)
+    }
+
+    /// The same at any depth, as `[secrets]` reads it.
+    pub fn at_any_depth(mut self) -> Self {
+        self.alternatives = self.alternatives.into_iter().map(Pattern::at_any_depth).collect();
+        self
+    }
+
+    /// A path for each alternative that matches it; `any` stands where any
+    /// name would do.
+    pub fn examples(&self, any: &str) -> impl Iterator<Item = WorkspacePath> {
+        let examples: Vec<_> =
+            self.alternatives.iter().filter_map(|pattern| pattern.example(any)).collect();
+        examples.into_iter().filter_map(|text| WorkspacePath::parse(&text).ok())
+    }
+}
+
+type Value<'i> = Spanned<DeValue<'i>>;
+
+fn statements(root: &DeTable<'_>) -> Vec<Statement> {
+    let mut found = Vec::new();
+    if let Some(section) = table(root, "allowedPaths") {
+        for access in Access::ALL {
+            if let Some((key, _)) = section.get_key_value(access.as_str()) {
+                let mut statement =
+                    blank(format!("allowedPaths.{access}"), StatementKind::AllowedPaths(access));
+                statement.span = key.span();
+                statement.questions = Questions::about(access);
+                statement.patterns = patterns(section, access.as_str(), Mode::Exact);
+                found.push(statement);
+            }
+        }
+    }
+    if let Some(section) = table(root, "extensions") {
+        let allow = table(section, "allow");
+        for access in Access::ALL {
+            let Some(allow) = allow else { break };
+            if let Some((key, _)) = allow.get_key_value(access.as_str()) {
+                let id = format!("extensions.allow.{access}");
+                let mut statement = blank(id, StatementKind::AllowedExtensions(access));
+                statement.span = key.span();
+                statement.questions = Questions::about(access);
+                statement.extensions = texts(allow, access.as_str()).collect();
+                found.push(statement);
+            }
+        }
+        if let Some((key, _)) = section.get_key_value("deny") {
+            let mut statement =
+                blank("extensions.deny".to_owned(), StatementKind::DeniedExtensions);
+            statement.span = key.span();
+            statement.extensions = texts(section, "deny").collect();
+            if !statement.extensions.is_empty() {
+                found.push(statement);
+            }
+        }
+    }
+    if let Some(section) = table(root, "secrets") {
+        for (key, kind, mode) in [
+            ("names", StatementKind::SecretName, Mode::Folded),
+            ("except", StatementKind::SecretException, Mode::Exact),
+        ] {
+            for (index, pattern) in patterns(section, key, mode).into_iter().enumerate() {
+                let mut statement = blank(format!("secrets.{key}[{index}]"), kind);
+                statement.span = pattern.span.clone();
+                statement.patterns = vec![pattern.at_any_depth()];
+                found.push(statement);
+            }
+        }
+    }
+    found.extend(list(root, "rules").filter_map(|value| rule(value.get_ref().as_table()?)));
+    found
+}
+
+fn rule(rule: &DeTable<'_>) -> Option<Statement> {
+    let id = rule.get("id")?;
+    let effect = rule.get("effect")?.get_ref().as_str()?;
+    let (effect, mode) =
+        if effect == "allow" { (Effect::Allow, Mode::Exact) } else { (Effect::Deny, Mode::Folded) };
+    let mut statement = blank(id.get_ref().as_str()?.to_owned(), StatementKind::Rule(effect));
+    statement.span = id.span();
+    statement.patterns = patterns(rule, "paths", mode);
+    if rule.contains_key("operations") {
+        statement.questions = texts(rule, "operations")
+            .filter_map(|(word, _)| word.parse().ok())
+            .fold(Questions::NONE, |set, word| set | Questions::of_word(word));
+    }
+    if rule.contains_key("agents") {
+        let mut names = Vec::new();
+        for (text, _) in texts(rule, "agents") {
+            names.extend(parse_name(&text).unwrap_or_default());
+            statement.agent_names.push(text);
+        }
+        statement.agents = Agents::Named(names);
+        if statement.agent_names.iter().any(|name| name == "*") {
+            statement.agents = Agents::All;
+            statement.agent_names.clear();
+        }
+    }
+    Some(statement)
+}
+
+fn blank(id: String, kind: StatementKind) -> Statement {
+    Statement {
+        id,
+        kind,
+        span: 0..0,
+        patterns: Vec::new(),
+        extensions: Vec::new(),
+        agent_names: Vec::new(),
+        agents: Agents::All,
+        questions: Questions::all(),
+    }
+}
+
+fn patterns(section: &DeTable<'_>, key: &str, mode: Mode) -> Vec<PathPattern> {
+    texts(section, key)
+        .filter_map(|(text, span)| PathPattern::new(&text, span, mode).ok())
+        .collect()
+}
+
+fn table<'a, 'i>(parent: &'a DeTable<'i>, key: &str) -> Option<&'a DeTable<'i>> {
+    parent.get(key)?.get_ref().as_table()
+}
+
+fn list<'a, 'i>(parent: &'a DeTable<'i>, key: &str) -> impl Iterator<Item = &'a Value<'i>> {
+    let list = parent.get(key).and_then(|value| value.get_ref().as_array());
+    list.into_iter().flat_map(|list| list.iter())
+}
+
+fn texts(parent: &DeTable<'_>, key: &str) -> impl Iterator<Item = (String, Range<usize>)> {
+    list(parent, key).filter_map(|value| Some((value.get_ref().as_str()?.to_owned(), value.span())))
+}

@@ -1,0 +1,286 @@
+//! `policy explain --who` and `--record`, `policy diff`, `policy replay`.
+
+use super::policy_file;
+use crate::common::World;
+
+const OLD: &str = r#"schema = 1
+name = "shop"
+version = 1
+mode = "enforce"
+
+[allowedPaths]
+read = ["**"]
+list = ["**"]
+write = ["src/**"]
+remove = ["src/**"]
+
+[limits]
+filesRemoved = 2
+
+[[rules]]
+id = "payments"
+effect = "deny"
+operations = ["write"]
+paths = ["src/payments/**"]
+agents = ["bot-*"]
+
+[secrets]
+names = [".env"]
+"#;
+
+fn new() -> String {
+    OLD.replace("write = [\"src/**\"]", "write = [\"docs/**\", \"src/**\"]")
+        .replace("filesRemoved = 2", "filesRemoved = 5")
+        .replace("bot-*", "robot")
+        .replace("remove = [\"src/**\"]", "remove = []")
+        .replace("version = 1", "version = 2")
+}
+
+fn world() -> World {
+    let mut world = World::new();
+    policy_file(&world, "old.toml", OLD);
+    policy_file(&world, "new.toml", &new());
+    for file in ["src/a.rs", "src/payments/card.rs", "docs/guide.md", "README.md", ".env"] {
+        world.file(file, "text");
+    }
+    std::os::unix::fs::symlink("src/a.rs", world.path("link.rs")).unwrap();
+    std::os::unix::fs::symlink("/etc", world.path("out")).unwrap();
+    world.use_policy("old.toml");
+    world
+}
+
+#[test]
+fn who_can_do_what_is_a_tree() {
+    let world = world();
+    let who = |args: &[&str]| {
+        let done = world.run(&[&["policy", "explain", "--who"], args].concat()).ok();
+        done.text().to_owned()
+    };
+    insta::assert_snapshot!(who(&["bot-1", "--can", "write"]), @r"
+    agent `bot-1` can write 1 of 6 files (policy `shop` version 1)
+    .
+    └── src/  1 of 2
+        └── a.rs
+    ");
+    insta::assert_snapshot!(who(&["agent", "--can", "read"]), @r"
+    agent `agent` can read 5 of 6 files (policy `shop` version 1)
+    .
+    ├── README.md
+    ├── docs/  all 1
+    ├── link.rs
+    └── src/  all 2
+    ");
+    insta::assert_snapshot!(who(&["agent", "--can", "list"]), @r"
+    agent `agent` can list 4 of 4 directories (policy `shop` version 1)
+    .
+    ├── docs/  all 1
+    └── src/  all 2
+    ");
+    let json = world.run(&["policy", "explain", "--who", "agent", "--can", "remove", "--json"]);
+    let json = json.ok().json();
+    assert_eq!(json["paths"], serde_json::json!(["src/a.rs", "src/payments/card.rs"]));
+    assert_eq!(world.run(&["policy", "explain", "--who", "agent", "--can", "fly"]).code, 2);
+}
+
+/// What the tree says is what the gate does.
+#[test]
+fn the_tree_is_what_the_gate_does() {
+    let world = world();
+    let json = world.run(&["policy", "explain", "--who", "cli", "--can", "read", "--json"]);
+    let readable = json.ok().json()["paths"].as_array().unwrap().clone();
+    for file in ["src/a.rs", "docs/guide.md", "README.md", ".env", "link.rs"] {
+        let can = readable.contains(&file.into());
+        assert_eq!(world.fs(&["read", file]).code == 0, can, "{file}");
+    }
+}
+
+#[test]
+fn a_record_is_explained_by_the_policy_of_now() {
+    let mut world = world();
+    world.write("docs/guide.md", "more").denied("allowedPaths.write");
+    let seq = world.last()["seq"].to_string();
+    let explain = |world: &World| {
+        let done = world.run(&["policy", "explain", "--record", &seq]).ok();
+        let text = done.text().to_owned();
+        // The time and the hash are others every time.
+        let hide = |text: &str, from: &str, to: &str| {
+            let start = text.find(from).map(|at| at + from.len());
+            match start.and_then(|start| Some((start, start + text[start..].find(to)?))) {
+                Some((start, end)) => format!("{}…{}", &text[..start], &text[end..]),
+                None => text.to_owned(),
+            }
+        };
+        let text = hide(&text, ", 20", ": `");
+        let text = hide(&text, "then (", ")");
+        hide(&text, "policies/", ".toml")
+    };
+    let then = explain(&world);
+    assert!(then.contains("the policy is the same as then"), "{then}");
+    world.use_policy("new.toml");
+    insta::assert_snapshot!(explain(&world), @r"
+    record 1, 20…: `write` of `docs/guide.md` by agent `cli`
+    it was denied by `allowedPaths.write` (old.toml:9): nothing in the policy allows to write this path
+    another policy was in force then (…); its text is in the state directory: policies/….toml
+    what this policy says of it now:
+
+    allowed by `allowedPaths.write` (new.toml:9)
+    policy `shop` version 2, agent `cli`
+
+    write: write docs/guide.md
+      pass  names.hidden
+      pass  extensions.deny
+      pass  secrets.names
+      pass  rules
+      pass  extensions.allow
+      allow allowedPaths          allowedPaths.write  new.toml:9
+      pass  files.symlinks
+      pass  files.type
+      pass  files.hardlinks
+      open  files.maxWriteSize    depends on the content
+      open  files.binary.write    depends on the content
+      open  limits                depends on what the session has done
+    ");
+    let done = world.run(&["policy", "explain", "--record", "0"]);
+    assert!(done.code == 1 && done.stderr.contains("about no operation"), "{}", done.stderr);
+    let done = world.run(&["policy", "explain", "--record", "4711"]);
+    assert!(done.code == 1 && done.stderr.contains("no record 4711"), "{}", done.stderr);
+}
+
+#[test]
+fn a_diff_tells_what_opens_first() {
+    let world = world();
+    let done = world.run(&["policy", "diff", "old.toml", "new.toml"]).ok();
+    insta::assert_snapshot!(done.text(), @r"
+    old.toml -> new.toml: asked about 11 entries, 4 examples of patterns; agents: agent, bot-x, robot
+
+    becomes allowed:
+      write   docs/guide.md  allowedPaths.write (old.toml:9) -> allowedPaths.write (new.toml:9)
+      write   docs/x  (example, nothing is there)  allowedPaths.write (old.toml:9) -> allowedPaths.write (new.toml:9)
+      write   src/payments  agent bot-x  payments (old.toml:16) -> allowedPaths.write (new.toml:9)
+      write   src/payments/card.rs  agent bot-x  payments (old.toml:16) -> allowedPaths.write (new.toml:9)
+      write   src/payments/x  (example, nothing is there)  agent bot-x  payments (old.toml:16) -> allowedPaths.write (new.toml:9)
+      setting limits.filesRemoved: 2 -> 5
+
+    becomes denied:
+      write   src/payments  agent robot  allowedPaths.write (old.toml:9) -> payments (new.toml:16)
+      write   src/payments/card.rs  agent robot  allowedPaths.write (old.toml:9) -> payments (new.toml:16)
+      write   src/payments/x  (example, nothing is there)  agent robot  allowedPaths.write (old.toml:9) -> payments (new.toml:16)
+      remove  src/a.rs  allowedPaths.remove (old.toml:10) -> allowedPaths.remove (new.toml:10)
+      remove  src/payments  allowedPaths.remove (old.toml:10) -> allowedPaths.remove (new.toml:10)
+      remove  src/payments/card.rs  allowedPaths.remove (old.toml:10) -> allowedPaths.remove (new.toml:10)
+      remove  src/payments/x  (example, nothing is there)  allowedPaths.remove (old.toml:10) -> allowedPaths.remove (new.toml:10)
+      remove  src/x  (example, nothing is there)  allowedPaths.remove (old.toml:10) -> allowedPaths.remove (new.toml:10)
+    ");
+    let none = world.run(&["policy", "diff", "old.toml", "old.toml", "--no-new-access"]).ok();
+    assert!(none.text().contains("nothing is decided differently"), "{}", none.text());
+}
+
+#[test]
+fn no_new_access_is_an_exit_code() {
+    let world = world();
+    let diff = |old: &str, new: &str| {
+        policy_file(&world, "a.toml", old);
+        policy_file(&world, "b.toml", new);
+        world.run(&["policy", "diff", "a.toml", "b.toml", "--no-new-access"])
+    };
+    let closed = "schema = 1\n[allowedPaths]\nread = [\"src/**\"]\n";
+    for (old, new, code) in [
+        (closed.to_owned(), closed.to_owned(), 0),
+        // What is not there yet counts.
+        (closed.to_owned(), closed.replace("src/**", "{src,later}/**"), 4),
+        (closed.replace("src/**", "{src,later}/**"), closed.to_owned(), 0),
+        // A denial that goes away, at any depth.
+        (format!("{closed}[secrets]\nnames = [\"*.pem\"]\n"), closed.to_owned(), 4),
+        (closed.to_owned(), format!("{closed}[secrets]\nnames = [\"*.pem\"]\n"), 0),
+        (
+            format!("{closed}[secrets]\nnames = [\"*.pem\"]\n"),
+            format!("{closed}[secrets]\nnames = [\"*.pem\"]\nexcept = [\"ca.pem\"]\n"),
+            4,
+        ),
+        (format!("{closed}[extensions]\ndeny = [\"so\"]\n"), closed.to_owned(), 4),
+        // A denial that is about fewer operations.
+        (
+            format!("{closed}[[rules]]\nid = \"r\"\neffect = \"deny\"\npaths = [\"**/x/**\"]\n"),
+            format!(
+                "{closed}[[rules]]\nid = \"r\"\neffect = \"deny\"\noperations = [\"write\"]\n\
+                 paths = [\"**/x/**\"]\n"
+            ),
+            4,
+        ),
+        // Settings.
+        (closed.to_owned(), format!("{closed}[files]\nmaxReadSize = \"1GiB\"\n"), 4),
+        (closed.to_owned(), format!("{closed}[files]\nmaxReadSize = \"1KiB\"\n"), 0),
+        (closed.to_owned(), format!("{closed}[agent]\nnetwork = {{ connect = [443] }}\n"), 4),
+    ] {
+        let done = diff(&old, &new);
+        assert_eq!(done.code, code, "{old}\n{new}\n{done:?}");
+    }
+}
+
+#[test]
+fn recorded_requests_are_asked_about() {
+    let mut world = world();
+    world.use_policy("old.toml");
+    world.write("docs/later.md", "x").denied("allowedPaths.write");
+    world.write("docs/later.md", "x").denied("allowedPaths.write");
+    world.fs(&["rm", "src/a.rs"]).ok();
+    let json =
+        world.run(&["policy", "diff", "old.toml", "new.toml", "--log", "--json"]).ok().json();
+    let change = json["changes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|change| change["path"] == "docs/later.md")
+        .unwrap()
+        .clone();
+    assert_eq!((&change["opens"], &change["seen"]), (&true.into(), &"log".into()));
+    assert_eq!(change["records"], 2);
+    let done =
+        world.run(&["policy", "diff", "old.toml", "new.toml", "--log", "--since", "2999-01-01"]);
+    assert!(done.ok().text().contains("0 recorded requests"));
+}
+
+#[test]
+fn a_replay_tells_what_changes() {
+    let world = world();
+    world.write("docs/later.md", "x").denied("allowedPaths.write");
+    world.write("docs/later.md", "x").denied("allowedPaths.write");
+    world.fs(&["read", "README.md"]).ok();
+    world.fs(&["rm", "src/a.rs"]).ok();
+    world.fs(&["read", ".env"]).denied("secrets.names[0]");
+    std::fs::write(world.path("src/nul.rs"), b"a\0b").unwrap();
+    world.fs(&["read", "src/nul.rs"]).denied("files.binary.read");
+    let done = world.run(&["policy", "replay", "new.toml"]).ok();
+    insta::assert_snapshot!(done.text(), @r"
+    replayed 6 requests of 19 records under `shop` version 2
+           2 decided as before
+           2 now allowed
+           1 now denied
+           1 not decided again: denied by `files.binary.read`, not by name
+
+    now allowed:
+         2x write docs/later.md  agent cli  deny by `allowedPaths.write` -> allow by `allowedPaths.write` (new.toml:9)  record 1
+
+    now denied:
+         1x remove src/a.rs  agent cli  allow by `allowedPaths.remove` -> deny by `allowedPaths.remove` (new.toml:10)  record 10
+    ");
+    let json = world.run(&["policy", "replay", "new.toml", "--json"]).ok().json();
+    assert_eq!(json["changed"], 3);
+    assert_eq!(json["undecided"]["files.binary.read"], 1);
+    assert_eq!(json["changes"][0]["now"]["effect"], "allow");
+    let same = world.run(&["policy", "replay", "old.toml", "--json"]).ok().json();
+    assert_eq!(same["changed"], 0);
+    let none = world.run(&["policy", "replay", "new.toml", "--since", "2999-01-01", "--json"]);
+    assert_eq!(none.ok().json()["requests"], 0);
+}
+
+#[test]
+fn tools_that_need_a_log_say_when_there_is_none() {
+    let world = world();
+    for args in [&["replay", "new.toml"][..], &["diff", "old.toml", "new.toml", "--log"]] {
+        let done = world.run(&[&["policy"], args].concat());
+        assert!(done.code == 1 && done.stderr.contains("no audit log"), "{}", done.stderr);
+    }
+    let done = world.run(&["policy", "replay", "missing.toml"]);
+    assert_eq!(done.code, 4, "{}", done.stderr);
+}

@@ -1,0 +1,227 @@
+//! `portcullis policy learn`.
+
+use portcullis_audit::{Chain, Draft, Kind, Prepared};
+
+use super::policy_file;
+use crate::common::{Done, World};
+
+const TIGHT: &str = r#"schema = 1
+name = "tight"
+extends = ["baseline"]
+
+[allowedPaths]
+read = ["**"]
+list = ["**"]
+write = ["README.md"]
+
+[[rules]]
+id = "payments"
+effect = "deny"
+operations = ["write"]
+paths = ["src/payments/**"]
+
+[[tests]]
+operation = "write"
+path = "src/payments/card.rs"
+expect = { effect = "deny", rule = "payments" }
+"#;
+
+/// A world with a log full of denials.
+fn world() -> World {
+    let mut world = World::new();
+    policy_file(&world, "tight.toml", TIGHT);
+    world.use_policy("tight.toml");
+    for file in ["src/a.rs", "src/b.rs", "src/c.rs", "notes/today.txt"] {
+        world.write(file, "x").denied("allowedPaths.write");
+    }
+    world.write("src/a.rs", "x").denied("allowedPaths.write");
+    // None of these may ever be proposed.
+    world.write("src/payments/card.rs", "x").denied("payments");
+    world.write("src/.env", "x").denied("secrets.names[0]");
+    for hook in ["pre-commit", "pre-push", "post-commit"] {
+        world.write(&format!(".git/hooks/{hook}"), "x").denied("git");
+    }
+    world
+}
+
+fn learn(world: &World, args: &[&str]) -> Done {
+    world.run(&[&["policy", "learn"], args].concat())
+}
+
+#[test]
+fn a_proposal_is_a_diff_with_counts_and_records() {
+    let world = world();
+    let done = learn(&world, &[]).ok();
+    insta::assert_snapshot!(done.text(), @r#"
+    --- tight.toml
+    +++ tight.toml (learned)
+    @@ -5,7 +5,10 @@
+     [allowedPaths]
+     read = ["**"]
+     list = ["**"]
+    -write = ["README.md"]
+    +write = ["README.md",
+    +    "notes/today.txt", # 1x, record 10, agent cli
+    +    "src/*.rs", # 4x, record 1, agent cli
+    +]
+     
+     [[rules]]
+     id = "payments"
+    "#);
+    insta::assert_snapshot!(done.stderr, @r"
+    10 requests read; 2 patterns and 0 extensions to allow
+      3 stay denied by `git`
+      1 stay denied by `payments`
+      1 stay denied by `secrets.names[0]`
+    with the proposal, 5 requests that were denied are allowed
+    ");
+}
+
+#[test]
+fn the_proposal_allows_what_was_asked_for_and_nothing_that_is_denied() {
+    let mut world = world();
+    let done = learn(&world, &[]).ok();
+    let patch = done.text().to_owned();
+    let text: String =
+        TIGHT.replace("write = [\"README.md\"]\n", "write = [\"README.md\",\nNEW]\n").replace(
+            "NEW",
+            &patch
+                .lines()
+                .filter_map(|line| line.strip_prefix("+    "))
+                .fold(String::new(), |text, line| text + line + "\n"),
+        );
+    policy_file(&world, "learned.toml", &text);
+    world.use_policy("learned.toml");
+    for file in ["src/a.rs", "src/d.rs", "notes/today.txt"] {
+        world.write(file, "x").ok();
+    }
+    world.write("notes/other.txt", "x").denied("allowedPaths.write");
+    world.write("src/payments/card.rs", "x").denied("payments");
+    world.write("src/.env", "x").denied("secrets.names[0]");
+    world.write(".git/hooks/pre-commit", "x").denied("git");
+    // Nothing more to learn.
+    let again = learn(&world, &["--json"]).ok().json();
+    assert_eq!(again["allowedPaths"].as_array().unwrap().len(), 1, "{again}");
+}
+
+/// Also where the policy in force does not extend `baseline`.
+#[test]
+fn what_baseline_denies_is_never_proposed() {
+    let mut world = World::new();
+    policy_file(&world, "bare.toml", "schema = 1\n[allowedPaths]\nread = []\nlist = []\n");
+    world.use_policy("bare.toml");
+    for file in [".git/config", ".git/HEAD", ".git/index", ".env", "id_rsa", ".vscode/tasks.json"] {
+        world.write(file, "x").denied("default");
+        let read = world.fs(&["read", file]);
+        assert_eq!(read.code, 3);
+    }
+    let json = learn(&world, &["--json"]).ok().json();
+    let patterns: Vec<_> = json["allowedPaths"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|proposal| proposal["pattern"].as_str().unwrap())
+        .collect();
+    assert_eq!(patterns, [".git/HEAD", ".git/config", ".git/index", ".vscode/tasks.json"]);
+    for proposal in json["allowedPaths"].as_array().unwrap() {
+        // Git's own files may be read.
+        assert_eq!(proposal["access"], "read", "{json}");
+        assert!(!proposal["pattern"].as_str().unwrap().contains("env"), "{json}");
+    }
+    assert_eq!(json["stayDenied"]["git"], 3);
+}
+
+#[test]
+fn extending_only_narrows_so_a_bound_above_stays() {
+    let mut world = World::new();
+    policy_file(&world, "top.toml", "schema = 1\n[allowedPaths]\nread = [\"src/**\"]\n");
+    policy_file(&world, "child.toml", "schema = 1\nextends = [\"top.toml\"]\n");
+    world.use_policy("child.toml");
+    assert_eq!(world.fs(&["read", "docs/a"]).code, 3);
+    let done = learn(&world, &[]).ok();
+    assert_eq!(done.text(), "");
+    assert!(
+        done.stderr.contains("1 stay denied by `allowedPaths.read (top.toml)`"),
+        "{}",
+        done.stderr
+    );
+}
+
+#[test]
+fn extensions_are_learned_where_they_are_listed() {
+    let mut world = World::new();
+    let text = "schema = 1\n[allowedPaths]\nwrite = [\"**\"]\n[extensions]\n\
+        allow = { write = [\"md\"] }\n";
+    policy_file(&world, "p.toml", text);
+    world.use_policy("p.toml");
+    world.write("a.txt", "x").denied("extensions.allow.write");
+    let done = learn(&world, &[]).ok();
+    assert!(done.text().contains("+    \"txt\", # 1x, record 1"), "{}", done.text());
+}
+
+#[test]
+fn a_proposal_against_a_test_says_so() {
+    let mut world = World::new();
+    let text = "schema = 1\n[allowedPaths]\nwrite = []\n[[tests]]\noperation = \"write\"\n\
+        path = \"a.txt\"\nexpect = { effect = \"deny\" }\n";
+    policy_file(&world, "p.toml", text);
+    world.use_policy("p.toml");
+    world.write("a.txt", "x").denied("allowedPaths.write");
+    let done = learn(&world, &[]);
+    assert_eq!(done.code, 4);
+    assert!(done.stderr.contains("a test expects a denial"), "{}", done.stderr);
+}
+
+/// What an agent names ends up in a policy as text, never as more policy.
+#[test]
+fn hostile_names_stay_names() {
+    let mut world = World::new();
+    policy_file(&world, "p.toml", "schema = 1\n[allowedPaths]\nread = []\n");
+    world.use_policy("p.toml");
+    for path in ["**", "*", "{a,b}", "a\"]\nread = [\"**\"]#", "a'b", "\\", "a\u{202e}b"] {
+        assert_eq!(world.fs(&["read", path]).code, 3, "{path}");
+    }
+    let done = learn(&world, &["--json"]).ok().json();
+    for proposal in done["allowedPaths"].as_array().unwrap() {
+        let pattern = proposal["pattern"].as_str().unwrap();
+        assert!(!matches!(pattern, "**" | "*" | "{a,b}"), "{done}");
+    }
+    let done = learn(&world, &[]);
+    assert_eq!(done.code, 0, "{done:?}");
+    let read = |line: &&str| line.starts_with("+read");
+    assert_eq!(done.text().lines().filter(read).count(), 1, "{}", done.text());
+    assert!(!done.text().contains('\u{202e}'));
+}
+
+/// In observe mode what default-deny would refuse is let through and recorded
+/// as such: it is learned from, and counts as denied in a replay.
+#[test]
+fn observed_requests_count_as_denied() {
+    let mut world = World::new();
+    policy_file(&world, "p.toml", TIGHT);
+    world.use_policy("p.toml");
+    let log = world.state().join("audit");
+    std::fs::create_dir_all(&log).unwrap();
+    let (mut chain, mut lines) = (Chain::new(), Vec::new());
+    for (path, would_deny) in [("src/a.rs", Some(true)), ("README.md", None)] {
+        let draft = Draft {
+            agent: Some("bot".to_owned()),
+            op: Some("write".to_owned()),
+            path: Some(path.to_owned()),
+            decision: Some("allow".to_owned()),
+            would_deny,
+            rule: Some("allowedPaths.write".to_owned()),
+            ..Draft::default()
+        };
+        let record = Prepared::new(Kind::Intent, &draft, [7; 16]).unwrap();
+        chain.append(&record, "2026-11-21T08:00:00.000000Z", &mut lines);
+    }
+    std::fs::write(log.join("seg-000000.jsonl"), lines).unwrap();
+    let json = learn(&world, &["--json"]).ok().json();
+    assert_eq!(json["allowedPaths"][0]["pattern"], "src/a.rs", "{json}");
+    assert_eq!(json["allowedPaths"].as_array().unwrap().len(), 1, "{json}");
+    let replay = world.run(&["policy", "replay", "p.toml", "--json"]).ok().json();
+    assert_eq!((&replay["same"], &replay["changed"]), (&2.into(), &0.into()), "{replay}");
+    let done = learn(&world, &[]).ok();
+    assert!(done.stderr.contains("with the proposal, 1 requests"), "{}", done.stderr);
+}

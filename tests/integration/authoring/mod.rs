@@ -1,0 +1,15 @@
+//! The author's tools, through their command line.
+
+mod effects;
+mod init;
+mod learn;
+mod lint;
+mod schema;
+mod tests;
+
+use crate::common::World;
+
+/// A file beside the workspace, where policies lie.
+fn policy_file(world: &World, name: &str, text: &str) {
+    std::fs::write(world.base().join(name), text).unwrap();
+}
