@@ -37,7 +37,8 @@ use crate::{
 /// Start an agent without access to the workspace, and serve it over ACP
 #[derive(Debug, clap::Args)]
 #[command(after_help = "The editor talks to this command as it would to the agent: stdin and \
-    stdout carry the\nAgent Client Protocol.\n\nExamples:\n  \
+    stdout carry the\nAgent Client Protocol. A changed policy file is taken up while it runs, at once \
+    on SIGHUP,\nif its version rises.\n\nExamples:\n  \
     portcullis run -- claude-code-acp\n  \
     portcullis run --agent-read ~/.local/share/uv --agent-network 443 --agent-network dns \
     -- fast-agent-acp")]

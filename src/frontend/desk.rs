@@ -152,12 +152,25 @@ pub fn visit(
         let Some((socket, nonce)) = folder.go_to(&name)? else { continue };
         limit_time(&socket)?;
         let mut desk = File::from(socket);
-        say(&mut desk, &Request { nonce, wish: wish.clone() })?;
-        if !go_on(read_line(&desk, LONGEST_REPLY)?) {
-            break;
+        let reply = say(&mut desk, &Request { nonce, wish: wish.clone() })
+            .and_then(|()| read_line(&desk, LONGEST_REPLY));
+        match reply {
+            Ok(reply) => {
+                if !go_on(reply) {
+                    break;
+                }
+            }
+            // Its gate ended meanwhile, and with it whatever waited there.
+            Err(error) if is_gone(&error) => {}
+            Err(error) => return Err(error),
         }
     }
     Ok(())
+}
+
+fn is_gone(error: &io::Error) -> bool {
+    use io::ErrorKind as K;
+    matches!(error.kind(), K::BrokenPipe | K::ConnectionReset | K::UnexpectedEof)
 }
 
 fn limit_time(socket: &OwnedFd) -> io::Result<()> {

@@ -17,7 +17,12 @@ use super::{
     error::Failure,
     turn::Turn,
 };
-use crate::{backup::Saved, model::Session, ops::Facts, policy::Decision};
+use crate::{
+    backup::Saved,
+    model::Session,
+    ops::{Change, Sealed},
+    policy::Decision,
+};
 
 /// Longest content of which a diff is made, in bytes.
 const LONGEST: u64 = 1 << 20;
@@ -25,6 +30,9 @@ const LONGEST: u64 = 1 << 20;
 const LONGEST_DIFF: usize = 64 << 10;
 /// How long making a diff may look for the shortest one.
 const EFFORT: Duration = Duration::from_millis(300);
+
+/// Instead of a diff.
+const TOO_LARGE: &str = "the content is too large to be shown";
 
 /// A request that stopped because a person must be asked.
 #[derive(Debug)]
@@ -79,32 +87,32 @@ impl Turn<'_> {
         Ok(())
     }
 
-    /// What a change to a file or tree would do, for a person: of a file a
-    /// unified diff from what the vault keeps.
+    /// What a change would do, for a person: of a file's content a unified
+    /// diff from what the vault keeps.
     pub(super) fn describe(
         &self,
         saved: &[Saved],
-        facts: &Facts,
-        content: Option<&[u8]>,
+        sealed: &Sealed<Box<dyn Change + '_>>,
     ) -> String {
         use crate::model::Operation as O;
-        let path = self.operation.path();
-        match self.operation {
-            O::Rename { to, .. } => format!("renames `{path}` to `{to}`"),
-            O::Mkdir { .. } => format!("makes the directory `{path}`"),
-            O::Remove { recursive: true, .. } => {
-                let entries = facts.counts.get("entries").copied();
-                let all = entries.map(|n| format!(" ({n} entries)")).unwrap_or_default();
-                format!("removes `{path}` with everything in it{all}")
+        let path = sealed.permit().path();
+        match (self.operation, sealed.content()) {
+            (O::Rename { to, .. }, _) => {
+                let replaced = if saved.is_empty() { "" } else { ", replacing what is there" };
+                format!("renames `{path}` to `{to}`{replaced}")
             }
-            O::Remove { .. } => self.kept(saved).map_or_else(
-                || format!("removes `{path}`"),
-                |old| diff(path.as_str(), &old, &[], true),
-            ),
-            _ => match (content, self.kept(saved)) {
-                (Some(new), Some(old)) => diff(path.as_str(), &old, new, false),
-                _ => "content that is too large to be shown".to_owned(),
+            (O::Mkdir { .. }, _) => format!("makes the directory `{path}`"),
+            (O::Restore { backup, .. }, _) => format!("puts the backup {backup} at `{path}`"),
+            (O::Remove { recursive, .. }, _) => match self.kept(saved) {
+                Some(old) if !recursive => diff(path.as_str(), &old, &[], true),
+                _ if *recursive => format!("removes `{path}` with everything in it"),
+                _ => format!("removes `{path}`"),
             },
+            (_, Some(new)) => match self.kept(saved) {
+                Some(old) => diff(path.as_str(), &old, new, false),
+                None => TOO_LARGE.to_owned(),
+            },
+            (operation, None) => format!("{} `{path}`", operation.kind()),
         }
     }
 
@@ -124,7 +132,7 @@ impl Turn<'_> {
 /// A unified diff, at most so long.
 fn diff(path: &str, old: &[u8], new: &[u8], removed: bool) -> String {
     if new.len() as u64 > LONGEST {
-        return "content that is too large to be shown".to_owned();
+        return TOO_LARGE.to_owned();
     }
     let (Ok(old), Ok(new)) = (str::from_utf8(old), str::from_utf8(new)) else {
         return format!("binary content: {} bytes become {}", old.len(), new.len());

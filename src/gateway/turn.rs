@@ -220,7 +220,7 @@ impl<'a> Turn<'a> {
         draft.counts = draft.counts.take().or(counts);
         record::backups(draft, &saved);
         let bytes = sealed.facts().bytes;
-        let heeded = self.heed(draft, || self.describe(&saved, sealed.facts(), sealed.content()));
+        let heeded = self.heed(draft, || self.describe(&saved, &sealed));
         if let Err(failure) = heeded {
             discard(&gate.vault, saved);
             return Err(failure);
