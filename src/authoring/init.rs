@@ -89,7 +89,7 @@ const LANGUAGES: &[Language] = &[
     },
     Language {
         name: "C and C++",
-        manifests: &["CMakeLists.txt", "Makefile", "meson.build"],
+        manifests: &["CMakeLists.txt", "meson.build"],
         extensions: &["c", "h", "cc", "cpp", "hpp", "cxx"],
         locks: &["conan.lock"],
         built: &["build"],
@@ -109,6 +109,9 @@ const LANGUAGES: &[Language] = &[
         built: &["vendor"],
     },
 ];
+
+/// Files that say how to build, in any language.
+const BUILD: &[&str] = &["Makefile", "justfile"];
 
 /// Extensions of documents.
 const DOCUMENTS: &[&str] = &["md", "rst", "adoc", "txt"];
@@ -201,8 +204,9 @@ impl Seen {
                 {
                     seen.directories.insert((*top).to_owned());
                 }
-                (None, _) if manifest.is_some() => {
-                    seen.manifests.extend(manifest.map(|(_, name)| name));
+                (None, _) if manifest.is_some() || BUILD.contains(&name) => {
+                    let build = BUILD.iter().find(|known| **known == name).copied();
+                    seen.manifests.extend(manifest.map(|(_, name)| name).or(build));
                 }
                 (None, Some(ending)) if source.is_some() || document => {
                     seen.endings.insert(ending.to_owned());

@@ -1,5 +1,6 @@
 //! The author's tools, through their command line.
 
+mod documents;
 mod effects;
 mod init;
 mod learn;
