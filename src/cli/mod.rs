@@ -15,6 +15,7 @@ mod options;
 mod policy;
 mod render;
 mod run;
+mod secret_key;
 mod state;
 mod supervise;
 

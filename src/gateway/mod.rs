@@ -23,8 +23,8 @@ use crate::{
     backup::Vault,
     ledger::Ledger,
     model::{Operation, Session, WorkspacePath},
-    ops::{Committed, Content, Entries, Entry, Source},
-    policy::Policy,
+    ops::{Committed, Content, Entries, Entry, Findings, Source},
+    policy::{Policy, SecretKey},
     workspace::Workspace,
 };
 use error::Failure;
@@ -44,6 +44,7 @@ pub struct Gateway {
     vault: Vault,
     locks: Locks,
     meters: Meters,
+    key: SecretKey,
 }
 
 /// What a request gave.
@@ -80,7 +81,9 @@ pub struct Changed {
 }
 
 impl Gateway {
-    /// Puts the parts together and settles what dead gates left behind.
+    /// Puts the parts together and settles what dead gates left behind. `key`
+    /// is what placeholders of secrets are made with; every gate over the same
+    /// state must have the same one.
     ///
     /// # Errors
     /// When a change that a dead gate began cannot be settled: the workspace
@@ -90,13 +93,14 @@ impl Gateway {
         policy: Arc<Policy>,
         ledger: Ledger,
         vault: Vault,
+        key: SecretKey,
     ) -> Result<Self, RecoveryError> {
         let settled = recovery::run(&ledger, &workspace)?;
         if settled > 0 {
             tracing::warn!(settled, "settled changes that a gate left unfinished");
         }
         let (locks, meters) = (Locks::default(), Meters::default());
-        Ok(Self { workspace, policy, ledger, vault, locks, meters })
+        Ok(Self { workspace, policy, ledger, vault, locks, meters, key })
     }
 
     /// The policy in force.
@@ -141,11 +145,22 @@ impl Gateway {
         let mut attempt = 1;
         loop {
             let mut draft = record::operation(session, &self.policy, operation);
-            let turn = Turn { gate: self, session, operation, source, meter: meter.as_ref() };
+            let findings = Findings::default();
+            let turn = Turn {
+                gate: self,
+                session,
+                operation,
+                source,
+                meter: meter.as_ref(),
+                findings: &findings,
+            };
             match turn.run(&mut draft) {
                 Err(Failure::Moved) if attempt < ATTEMPTS => attempt += 1,
                 Ok(reply) => return Ok(reply),
-                Err(failure) => return Err(self.fail(draft, failure, meter.as_deref())),
+                Err(failure) => {
+                    record::findings(&mut draft, findings.take());
+                    return Err(self.fail(draft, failure, meter.as_deref()));
+                }
             }
         }
     }

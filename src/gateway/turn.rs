@@ -14,7 +14,7 @@ use super::{
 use crate::{
     backup::{Meta, Saved, Vault},
     model::{Access, Operation, Session, WorkspacePath},
-    ops::{self, Change, Committed, Context, Sealed, Source, prepare},
+    ops::{self, Change, Committed, Context, Findings, Sealed, Source, prepare},
     policy::{Object, ObjectKind},
     workspace::{Follow, Permit, Resolved},
 };
@@ -26,6 +26,7 @@ pub(super) struct Turn<'a> {
     pub(super) operation: &'a Operation,
     pub(super) source: Source<'a>,
     pub(super) meter: Option<&'a Arc<Meter>>,
+    pub(super) findings: &'a Findings,
 }
 
 impl<'a> Turn<'a> {
@@ -167,6 +168,7 @@ impl<'a> Turn<'a> {
         output: impl FnOnce(T) -> Output,
     ) -> Result<Reply, Failure> {
         record::facts(draft, sealed.facts());
+        record::findings(draft, self.findings.take());
         draft.result = Some("ok".to_owned());
         // Should the ledger refuse, there is nothing left to record.
         let grant = self.gate.ledger.record(std::mem::take(draft))?;
@@ -214,6 +216,7 @@ impl<'a> Turn<'a> {
         let counts = draft.counts.take();
         record::facts(draft, sealed.facts());
         draft.counts = draft.counts.take().or(counts);
+        record::findings(draft, self.findings.take());
         record::backups(draft, &saved);
         let bytes = sealed.facts().bytes;
         let grant = match gate.ledger.admit(draft.clone()) {
@@ -311,6 +314,8 @@ impl<'a> Turn<'a> {
             agent: &self.session.agent,
             operation: self.operation.kind(),
             source: self.source,
+            key: &self.gate.key,
+            findings: self.findings,
         }
     }
 

@@ -21,7 +21,7 @@ use portcullis::{
     gateway::Gateway,
     ledger::Ledger,
     model::{Door, Session},
-    policy::{PolicySource, compile},
+    policy::{PolicySource, SecretKey, compile},
     workspace::Workspace,
 };
 use serde_json::{Value, json};
@@ -127,8 +127,13 @@ impl Rig {
 
     /// A workspace with `a.txt` and the unreadable `secret/key.txt`.
     pub(crate) fn with(change: impl FnOnce(&mut Config)) -> Self {
+        Self::under(POLICY, change)
+    }
+
+    /// The same under another policy.
+    pub(crate) fn under(policy: &str, change: impl FnOnce(&mut Config)) -> Self {
         let (dir, root) = workspace();
-        let gateway = gateway(&root, dir.path());
+        let gateway = gateway_under(policy, &root, dir.path());
         let mut config = Config::new(connection(), root.clone());
         config.grace = Duration::from_secs(2);
         change(&mut config);
@@ -151,7 +156,12 @@ impl Rig {
     /// A rig after `initialize` and `session/new`, with session `s1`; the
     /// editor offers what `fs` says.
     pub(crate) fn ready(fs: Value, change: impl FnOnce(&mut Config)) -> Self {
-        let mut rig = Self::with(change);
+        Self::with(change).begun(fs)
+    }
+
+    /// After `initialize` and `session/new`, as [`ready`](Self::ready).
+    pub(crate) fn begun(self, fs: Value) -> Self {
+        let mut rig = self;
         let params = json!({"protocolVersion": 1, "clientCapabilities": {"fs": fs}});
         rig.editor.send(&request(0, "initialize", params));
         rig.agent.hear();
@@ -256,6 +266,7 @@ pub(crate) fn gateway_under(policy: &str, root: &Path, base: &Path) -> Gateway {
         Arc::new(policy),
         Ledger::open(&state).unwrap(),
         Vault::open(&state, retention).unwrap(),
+        SecretKey::new(&[7; SecretKey::LENGTH]),
     )
     .unwrap()
 }

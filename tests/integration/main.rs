@@ -43,4 +43,5 @@ mod races;
 mod recovery;
 mod relay;
 mod sandbox;
+mod secrets;
 mod typescript;

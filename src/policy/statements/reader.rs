@@ -42,6 +42,11 @@ impl<'a, 'r> Reader<'a, 'r> {
         self.source.line(span.start)
     }
 
+    /// The file as the operator named it.
+    pub(super) fn file(&self) -> &str {
+        &self.source.file
+    }
+
     /// A glob of paths; reports a bad one.
     pub(super) fn glob(&mut self, value: &Value<'_>, mode: Mode) -> Option<Glob> {
         let text = value.get_ref().as_str()?;

@@ -454,12 +454,6 @@ paths = []
 fn what_a_later_version_will_enforce() {
     let text = r##"schema = 1
 mode = "observe"
-[secrets]
-onRead = "redact"
-onWrite = "deny"
-rulesets = []
-[[secrets.rules]]
-id = "x"
 [[rules]]
 id = "y"
 effect = "ask"
@@ -474,45 +468,13 @@ paths = ["a"]
       |
       = help: remove it; a policy that promises more than is enforced does not load
 
-    error: `secrets.onRead` is not supported by this version
-     --> policy/policy.toml:4:1
-      |
-    4 | onRead = "redact"
-      | ^^^^^^ would not be enforced
-      |
-      = help: remove it; a policy that promises more than is enforced does not load
-
-    error: `secrets.onWrite` is not supported by this version
-     --> policy/policy.toml:5:1
-      |
-    5 | onWrite = "deny"
-      | ^^^^^^^ would not be enforced
-      |
-      = help: remove it; a policy that promises more than is enforced does not load
-
-    error: `secrets.rulesets` is not supported by this version
-     --> policy/policy.toml:6:1
-      |
-    6 | rulesets = []
-      | ^^^^^^^^ would not be enforced
-      |
-      = help: remove it; a policy that promises more than is enforced does not load
-
-    error: `secrets.rules` is not supported by this version
-     --> policy/policy.toml:7:11
-      |
-    7 | [[secrets.rules]]
-      |           ^^^^^ would not be enforced
-      |
-      = help: remove it; a policy that promises more than is enforced does not load
-
     error: `effect = "ask"` is not supported by this version
-      --> policy/policy.toml:11:10
-       |
-    11 | effect = "ask"
-       |          ^^^^^ would not be enforced
-       |
-       = help: remove it; a policy that promises more than is enforced does not load
+     --> policy/policy.toml:5:10
+      |
+    5 | effect = "ask"
+      |          ^^^^^ would not be enforced
+      |
+      = help: remove it; a policy that promises more than is enforced does not load
 
     portcullis: the policy does not load
     "##);
