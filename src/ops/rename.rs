@@ -71,8 +71,9 @@ pub fn prepare<'a>(
     Ok(Sealed::new(change, facts))
 }
 
-/// Asks whether anything that moves would show more of its secrets under its
-/// new name. What is too large to be disclosed is too large there too.
+/// Asks whether everything that moves may have its new name, where rules about
+/// secrets are about paths. What is too large to be disclosed is too large there
+/// too.
 fn check_contents(
     context: &Context<'_>,
     from: &Permit,

@@ -96,10 +96,10 @@ impl Context<'_> {
         self.policy.secrets().is_some_and(|secrets| secrets.needs_original(text))
     }
 
-    /// Asks whether a file of this content would show more under its new name.
+    /// Asks whether a file of this content may have its new name.
     ///
     /// # Errors
-    /// [`Error::Refused`] when it would.
+    /// [`Error::Refused`] when it may not.
     pub(super) fn check_renamed(
         &self,
         from: &WorkspacePath,

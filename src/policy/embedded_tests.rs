@@ -62,6 +62,12 @@ fn every_rule_about_content_has_samples_that_match_and_that_must_not() {
         assert!(rule.contains("\nmatch = [") && rule.contains("\nnotMatch = ["), "{rule}");
     }
     assert!(rules.count() > 40);
+    // Under another name nothing is taken on trust: all expressions are compiled
+    // and held against their samples.
+    compile(&PolicySource::from_text("a copy", text)).unwrap_or_else(|error| panic!("{error}"));
+    let wrong = text.replacen("\nmatch = [\"", "\nmatch = [\"x", 1);
+    assert_ne!(wrong, text);
+    assert!(compile(&PolicySource::from_text("wrong", &wrong)).is_err());
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! A compiled expression, and where a match can lie when a keyword was seen.
 
+use std::sync::OnceLock;
+
 use regex_automata::{
     Anchored, Input, Span,
     meta::{self, Regex},
@@ -15,7 +17,10 @@ const MAX_SPELLINGS: usize = 512;
 /// An expression over bytes.
 #[derive(Debug, Clone)]
 pub(super) struct Expression {
-    regex: Regex,
+    hir: Hir,
+    /// Made when it is first needed, where it is known to be good: compiling
+    /// takes much longer than parsing, and most rules are never needed.
+    regex: OnceLock<Option<Regex>>,
     /// How far from the end of a keyword a match with it can reach, in bytes;
     /// `None` when a match needs no keyword or has no longest one.
     pub(super) reach: Option<usize>,
@@ -31,36 +36,43 @@ pub(super) struct Match {
 }
 
 impl Expression {
-    /// Compiles `pattern`. `keywords` are in lower case.
+    /// Parses `pattern`, to be compiled when it is needed. `keywords` are in
+    /// lower case.
     ///
     /// # Errors
     /// Says in a few words what is wrong.
-    pub(super) fn compile(pattern: &str, keywords: &[String]) -> Result<Self, String> {
+    pub(super) fn parse(pattern: &str, keywords: &[String]) -> Result<Self, String> {
         let syntax = syntax::Config::new().unicode(false).utf8(false);
         let hir = syntax::parse_with(pattern, &syntax).map_err(|error| why(&error))?;
-        let config = meta::Config::new().utf8_empty(false).nfa_size_limit(Some(MAX_COMPILED));
-        let regex =
-            Regex::builder().configure(config).build_from_hir(&hir).map_err(|error| match error
-                .size_limit()
-            {
-                Some(limit) => {
-                    format!("compiled, it would be larger than {} MiB; repeat less", limit >> 20)
-                }
-                None => error.to_string(),
-            })?;
         let needs_keyword = !keywords.is_empty() && Spellings::of(&hir, keywords).found;
         let reach = hir.properties().maximum_len().filter(|_| needs_keyword);
-        Ok(Self { regex, reach })
+        Ok(Self { hir, regex: OnceLock::new(), reach })
+    }
+
+    /// The same, where the pattern comes from elsewhere than this program.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse), and when it would be too large.
+    pub(super) fn compile(pattern: &str, keywords: &[String]) -> Result<Self, String> {
+        let mut expression = Self::parse(pattern, keywords)?;
+        expression.regex = OnceLock::from(Some(build(&expression.hir)?));
+        Ok(expression)
     }
 
     /// How many groups there are, the whole match counted as one.
     pub(super) fn groups(&self) -> usize {
-        self.regex.captures_len()
+        self.hir.properties().explicit_captures_len() + 1
     }
 
     /// Whether `text` matches anywhere.
     pub(super) fn is_match(&self, text: &[u8]) -> bool {
-        self.regex.is_match(text)
+        self.regex().is_none_or(|regex| regex.is_match(text))
+    }
+
+    /// `None` when it cannot be compiled, and then everything matches: the
+    /// program's own rules are compiled by its tests.
+    fn regex(&self) -> Option<&Regex> {
+        self.regex.get_or_init(|| build(&self.hir).ok()).as_ref()
     }
 
     /// The matches that lie in `range` of `text`, none within another.
@@ -70,15 +82,20 @@ impl Expression {
         range: std::ops::Range<usize>,
         group: Option<usize>,
     ) -> impl Iterator<Item = Match> + 'r {
+        let regex = self.regex();
+        let all = Span::from(range.clone());
+        let everything = regex.is_none().then_some(Match { whole: all, secret: all });
+        let input = Input::new(text).range(range);
+        let found = regex.into_iter().flat_map(move |regex| regex.find_iter(input.clone()));
         let mut captures: Option<Captures> = None;
-        self.regex.find_iter(Input::new(text).range(range)).map(move |found| {
+        let found = found.map(move |found| {
             let whole = found.span();
-            if self.groups() < 2 || group == Some(0) {
+            let Some(regex) = regex.filter(|_| self.groups() > 1 && group != Some(0)) else {
                 return Match { whole, secret: whole };
-            }
-            let captures = captures.get_or_insert_with(|| self.regex.create_captures());
+            };
+            let captures = captures.get_or_insert_with(|| regex.create_captures());
             let input = Input::new(text).span(whole).anchored(Anchored::Yes);
-            self.regex.search_captures(&input, captures);
+            regex.search_captures(&input, captures);
             let secret = match group {
                 Some(group) => captures.get_group(group),
                 None => (1..self.groups())
@@ -86,8 +103,20 @@ impl Expression {
                     .find(|span| !span.is_empty()),
             };
             Match { whole, secret: secret.unwrap_or(whole) }
-        })
+        });
+        found.chain(everything)
     }
+}
+
+fn build(hir: &Hir) -> Result<Regex, String> {
+    let config = meta::Config::new().utf8_empty(false).nfa_size_limit(Some(MAX_COMPILED));
+    let built = Regex::builder().configure(config).build_from_hir(hir);
+    built.map_err(|error| match error.size_limit() {
+        Some(limit) => {
+            format!("compiled, it would be larger than {} MiB; repeat less", limit >> 20)
+        }
+        None => error.to_string(),
+    })
 }
 
 fn why(error: &regex_syntax::Error) -> String {

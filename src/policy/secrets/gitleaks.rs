@@ -139,6 +139,7 @@ impl File<'_, '_> {
             entropy: table.get("entropy").and_then(|value| check::number(value.get_ref())),
             group: table.get("secretGroup").and_then(|value| check::integer(value.get_ref())),
             warn_only: false,
+            own: false,
         };
         let line = self.source.line(id_value.span().start);
         let place = Place { file: self.source.file.clone(), line };

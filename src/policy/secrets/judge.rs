@@ -162,41 +162,41 @@ impl Secrets {
         Judged { findings, verdict: denial.map_or(Ok(restored.bytes), Err) }
     }
 
-    /// Whether what is found in a content depends on the file's path.
+    /// Whether renaming a file can change what becomes of the secrets in it:
+    /// rules can be about paths.
     pub fn depends_on_path(&self) -> bool {
-        self.on_read != OnRead::Warn
+        (self.on_read != OnRead::Warn || self.on_write != OnWrite::Warn)
             && self.scanner.rules().iter().any(|rule| rule.depends_on_path())
     }
 
-    /// Asks whether a file of this content would show more under the name `to`
-    /// than it does now: rules can be about paths.
+    /// Asks whether a file of this content may have the name `to` instead of
+    /// its own. There it must not show more than here; and it must hold nothing
+    /// that could not be written there, or an agent could compare a guess,
+    /// brought to the place of a secret, with the placeholder that it saw.
     ///
     /// # Errors
-    /// The denial, when it would.
+    /// The denial.
     pub fn renamed(
         &self,
         subject: &Subject<'_>,
         to: &WorkspacePath,
         content: &[u8],
     ) -> Result<(), Decision> {
-        let now = self.look(subject, content)?;
-        let then = self.look(&Subject { path: to, ..*subject }, content)?;
-        let bare = now.iter().find(|now| {
-            let hidden = then.iter().any(|then| {
-                then.blocks
-                    && then.reading == now.reading
-                    && then.hit.range.start <= now.hit.range.start
-                    && now.hit.range.end <= then.hit.range.end
-            });
-            now.blocks && !hidden
-        });
-        match bare {
-            Some(found) => Err(self.denial(
-                &found.hit,
-                "under the new name, a secret in the file would no longer be recognised",
-            )),
-            None => Ok(()),
+        let here = self.look(subject, content)?;
+        let there = self.look(&Subject { path: to, ..*subject }, content)?;
+        if self.on_read != OnRead::Warn
+            && let Some(shown) = uncovered(&here, &there)
+        {
+            let reason = "under the new name, a secret in the file would no longer be recognised";
+            return Err(self.denial(&shown.hit, reason));
         }
+        if self.on_write == OnWrite::Deny
+            && let Some(brought) = uncovered(&there, &here)
+        {
+            let reason = "under the new name, the content of the file counts as a secret";
+            return Err(self.denial(&brought.hit, reason));
+        }
+        Ok(())
     }
 
     /// Looks at all readings of a content.
@@ -273,6 +273,18 @@ impl Secrets {
             reason: Some("looking for secrets in the content took too long".to_owned()),
         }
     }
+}
+
+/// The first of `some` that no finding of `others` covers.
+fn uncovered<'f>(some: &'f [Found], others: &[Found]) -> Option<&'f Found> {
+    some.iter().filter(|one| one.blocks).find(|one| {
+        !others.iter().any(|other| {
+            other.blocks
+                && other.reading == one.reading
+                && other.hit.range.start <= one.hit.range.start
+                && one.hit.range.end <= other.hit.range.end
+        })
+    })
 }
 
 fn findings(found: Vec<Found>, action: impl Fn(&Found) -> &'static str) -> Vec<SecretFinding> {

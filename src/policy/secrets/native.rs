@@ -14,6 +14,8 @@ pub(in crate::policy) struct RuleText {
     pub(in crate::policy) entropy: Option<f64>,
     pub(in crate::policy) group: Option<u64>,
     pub(in crate::policy) warn_only: bool,
+    /// It is one of the program's own, whose tests compile it.
+    pub(in crate::policy) own: bool,
 }
 
 /// Which part of a rule cannot be used, and why.
@@ -29,7 +31,10 @@ pub(in crate::policy) fn compile(text: RuleText, place: Place) -> Result<Rule, U
     let mut keywords: Vec<String> =
         text.keywords.iter().map(|keyword| keyword.to_ascii_lowercase()).collect();
     keywords.retain(|keyword| !keyword.is_empty());
-    let expression = text.regex.map(|regex| Expression::compile(&regex, &keywords));
+    let expression = text.regex.map(|regex| match text.own {
+        true => Expression::parse(&regex, &keywords),
+        false => Expression::compile(&regex, &keywords),
+    });
     let expression = expression.transpose().map_err(Unusable::Regex)?;
     let path = text.path.map(|path| Expression::compile(&path, &[]));
     let path = path.transpose().map_err(Unusable::Path)?;

@@ -190,6 +190,9 @@ fn a_rename_to_where_a_rule_does_not_look() {
     assert!(seen(&world, "dir/free.txt").contains(TOKEN));
     world.fs(&["mv", "dir/app.conf", "dir/app.txt"]).denied("secrets.rules.conf");
     world.fs(&["mv", "dir/app.conf", "dir/b.conf"]).ok();
+    // Nor may a guess be brought to where a secret was, to compare placeholders.
+    world.write("dir/guess.txt", "tok_00000000\n").ok();
+    world.fs(&["mv", "dir/guess.txt", "dir/app.conf"]).denied("secrets.rules.conf");
     // A directory is looked through.
     std::fs::write(directory.join("rules.toml"), rules.replace("\\.conf$", "^dir/")).unwrap();
     world.fs(&["mv", "dir", "other"]).denied("secrets.rules.conf");
