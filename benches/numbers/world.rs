@@ -14,7 +14,7 @@ use portcullis::{
     gateway::Gateway,
     ledger::Ledger,
     model::{Door, Session, WorkspacePath},
-    policy::{Policy, PolicySource, compile},
+    policy::{Policy, PolicySource, SecretKey, compile},
     workspace::Workspace,
 };
 use tempfile::TempDir;
@@ -80,7 +80,8 @@ impl World {
         let state = Dir::from_std_file(std::fs::File::open(self.state())?);
         let vault = Vault::open(&state, *policy.backups())?;
         let workspace = Workspace::open(&self.root())?;
-        Ok(Gateway::open(workspace, Arc::new(policy), Ledger::open(&state)?, vault)?)
+        let key = SecretKey::new(&[0; SecretKey::LENGTH]);
+        Ok(Gateway::open(workspace, Arc::new(policy), Ledger::open(&state)?, vault, key)?)
     }
 
     /// `portcullis ARGS…` on this workspace.

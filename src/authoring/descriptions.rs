@@ -44,10 +44,6 @@ const DESCRIPTIONS: &[(&str, &str)] = &[
     ("secrets.rulesets.file", "The rule file, relative to this one."),
     ("secrets.rulesets.format", "The format of the rule file: `gitleaks`."),
     ("secrets.rulesets.sha256", "The hash that the rule file must have."),
-    (
-        "secrets.rulesets.honorAllowlists",
-        "Whether the file's allowlists and inline comments count.",
-    ),
     ("secrets.rules", "Rules for secrets in content."),
     ("secrets.rules.id", "The rule's id in decisions and records."),
     ("secrets.rules.regex", "A regular expression over bytes."),
@@ -56,13 +52,14 @@ const DESCRIPTIONS: &[(&str, &str)] = &[
         "Texts of which one must be in the content before the expression is tried.",
     ),
     ("secrets.rules.entropy", "The least Shannon entropy of what is found."),
-    ("secrets.rules.secretGroup", "The group of the expression that is the secret."),
+    ("secrets.rules.group", "The group of the expression that is the secret."),
+    ("secrets.rules.description", "What the rule finds, in words that may be shown to the agent."),
+    ("secrets.rules.warnOnly", "Findings are recorded and never deny or redact."),
     ("secrets.rules.match", "Samples that the rule must find; checked when the policy is loaded."),
     (
         "secrets.rules.notMatch",
         "Samples that the rule must not find; checked when the policy is loaded.",
     ),
-    ("secrets.rules.action", "What a finding of this rule does."),
     ("files", "What files may be like."),
     ("files.maxReadSize", "Largest file that is disclosed, also in parts. Default: \"10MiB\"."),
     (

@@ -39,8 +39,8 @@ impl JsonSchema for PolicyFile {
 }
 
 fn table(fields: &[Field], path: &str) -> Value {
-    let known = || fields.iter().filter(|field| field.status != Status::Later);
-    let properties: Map<String, Value> = known()
+    let properties: Map<String, Value> = fields
+        .iter()
         .map(|field| {
             let path = if path.is_empty() {
                 field.key.to_owned()
@@ -55,7 +55,7 @@ fn table(fields: &[Field], path: &str) -> Value {
         })
         .collect();
     let required: Vec<_> =
-        known().filter(|field| field.status == Status::Required).map(|field| field.key).collect();
+        fields.iter().filter(|field| field.status == Status::Required).map(|field| field.key).collect();
     let mut schema = json!({
         "type": "object",
         "properties": properties,
@@ -71,10 +71,11 @@ fn shape(shape_of: Shape, path: &str) -> Value {
     match shape_of {
         Shape::Text => json!({ "type": "string" }),
         Shape::Size => json!({ "type": "string", "pattern": "^[0-9]+(B|KiB|MiB|GiB|TiB)$" }),
-        Shape::Duration => json!({ "type": "string", "pattern": "^[0-9]+(s|m|h)$" }),
+        Shape::Duration => json!({ "type": "string", "pattern": "^[0-9]+(ms|s|m|h)$" }),
         Shape::Integer(low, high) => {
             json!({ "type": "integer", "minimum": low, "maximum": high })
         }
+        Shape::Number => json!({ "type": "number", "minimum": 0 }),
         Shape::Boolean => json!({ "type": "boolean" }),
         Shape::Word(words) => json!({ "type": "string", "enum": words }),
         Shape::List(element) => json!({ "type": "array", "items": shape(*element, path) }),
@@ -92,7 +93,7 @@ mod tests {
 
     /// Every key with the path of its table.
     fn keys(fields: &[Field], path: &str, found: &mut Vec<String>) {
-        for field in fields.iter().filter(|field| field.status != Status::Later) {
+        for field in fields {
             let path = if path.is_empty() {
                 field.key.to_owned()
             } else {

@@ -17,7 +17,7 @@ use super::{
     failure::{Context as _, Failure},
     newest,
     options::Common,
-    state,
+    secret_key, state,
 };
 use crate::{
     backup::Vault,
@@ -184,7 +184,8 @@ pub(crate) fn assemble(
     let ledger = Ledger::open(state).or_fail("cannot open the audit log")?;
     let vault = Vault::open(state, *policy.backups()).or_fail("cannot open the backups")?;
     keep_policy(state, &policy, ledger.boot()).or_fail("cannot keep the policy's text")?;
-    Gateway::open(workspace, policy, ledger, vault).or_fail("cannot recover")
+    let key = secret_key::open(state)?;
+    Gateway::open(workspace, policy, ledger, vault, key).or_fail("cannot recover")
 }
 
 /// Keeps the text of the policy in force, so that a reviewer can look up the

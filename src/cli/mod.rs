@@ -18,6 +18,7 @@ mod orders;
 mod policy;
 mod render;
 mod run;
+mod secret_key;
 mod state;
 mod supervise;
 mod watch;

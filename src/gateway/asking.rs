@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     backup::Saved,
-    model::Session,
+    model::{Session, WorkspacePath},
     ops::{Change, Sealed},
     policy::Decision,
 };
@@ -33,6 +33,8 @@ const EFFORT: Duration = Duration::from_millis(300);
 
 /// Instead of a diff.
 const TOO_LARGE: &str = "the content is too large to be shown";
+
+const SECRET: &str = "the content has secrets and is not shown";
 
 /// A request that stopped because a person must be asked.
 #[derive(Debug)]
@@ -104,16 +106,27 @@ impl Turn<'_> {
             (O::Mkdir { .. }, _) => format!("makes the directory `{path}`"),
             (O::Restore { backup, .. }, _) => format!("puts the backup {backup} at `{path}`"),
             (O::Remove { recursive, .. }, _) => match self.kept(saved) {
-                Some(old) if !recursive => diff(path.as_str(), &old, &[], true),
+                Some(old) if !recursive => match self.shown(path, old) {
+                    Some(old) => diff(path.as_str(), &old, &[], true),
+                    None => SECRET.to_owned(),
+                },
                 _ if *recursive => format!("removes `{path}` with everything in it"),
                 _ => format!("removes `{path}`"),
             },
             (_, Some(new)) => match self.kept(saved) {
-                Some(old) => diff(path.as_str(), &old, new, false),
+                Some(old) => match (self.shown(path, old), self.shown(path, new.to_vec())) {
+                    (Some(old), Some(new)) => diff(path.as_str(), &old, &new, false),
+                    _ => SECRET.to_owned(),
+                },
                 None => TOO_LARGE.to_owned(),
             },
             (operation, None) => format!("{} `{path}`", operation.kind()),
         }
+    }
+
+    /// The content as the policy lets a reader see it.
+    fn shown(&self, path: &WorkspacePath, content: Vec<u8>) -> Option<Vec<u8>> {
+        self.context().shown(path, content)
     }
 
     /// What the vault keeps of what is replaced; nothing for a new file.

@@ -33,8 +33,8 @@ use crate::{
     backup::Vault,
     ledger::Ledger,
     model::{Operation, Session, WorkspacePath},
-    ops::{Committed, Content, Entries, Entry, Source},
-    policy::Policy,
+    ops::{Committed, Content, Entries, Entry, Findings, Source},
+    policy::{Policy, SecretKey},
     workspace::Workspace,
 };
 use asking::Approved;
@@ -57,6 +57,7 @@ pub struct Gateway {
     vault: Vault,
     locks: Locks,
     meters: Meters,
+    key: SecretKey,
 }
 
 /// What a request gave.
@@ -99,7 +100,9 @@ struct Stopped {
 }
 
 impl Gateway {
-    /// Puts the parts together and settles what dead gates left behind.
+    /// Puts the parts together and settles what dead gates left behind. `key`
+    /// is what placeholders of secrets are made with; every gate over the same
+    /// state must have the same one.
     ///
     /// # Errors
     /// When a change that a dead gate began cannot be settled: the workspace
@@ -109,6 +112,7 @@ impl Gateway {
         policy: Arc<Policy>,
         ledger: Ledger,
         vault: Vault,
+        key: SecretKey,
     ) -> Result<Self, RecoveryError> {
         let settled = recovery::run(&ledger, &workspace)?;
         if settled > 0 {
@@ -116,7 +120,7 @@ impl Gateway {
         }
         let (locks, meters, approvals) = (Locks::default(), Meters::default(), Arc::default());
         let policy = RwLock::new(policy);
-        Ok(Self { workspace, policy, approvals, ledger, vault, locks, meters })
+        Ok(Self { workspace, policy, approvals, ledger, vault, locks, meters, key })
     }
 
     /// The policy in force now; a request is judged by one alone.
@@ -217,7 +221,7 @@ impl Gateway {
         loop {
             let policy = self.policy();
             let mut draft = record::operation(session, &policy, operation);
-            let reservations = Reservations::default();
+            let (reservations, findings) = (Reservations::default(), Findings::default());
             let turn = Turn {
                 gate: self,
                 policy: &policy,
@@ -226,12 +230,16 @@ impl Gateway {
                 source,
                 meter,
                 reservations,
+                findings: &findings,
                 approved,
             };
             match turn.run(&mut draft) {
                 Err(Failure::Moved) if attempt < ATTEMPTS => attempt += 1,
                 Ok(reply) => return Ok(reply),
-                Err(why) => return Err(Box::new(Stopped { draft, why })),
+                Err(why) => {
+                    record::findings(&mut draft, findings.take());
+                    return Err(Box::new(Stopped { draft, why }));
+                }
             }
         }
     }

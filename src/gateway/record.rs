@@ -3,18 +3,21 @@
 use std::collections::BTreeMap;
 
 use portcullis_audit::Draft;
+use serde_json::json;
 
 use super::error::Error;
 use crate::{
     backup::Saved,
     model::{Operation, Session, WorkspacePath},
     ops::Facts,
-    policy::{Decision, Policy},
+    policy::{Decision, Policy, SecretFinding},
 };
 
 /// The longest text of a peer that a record repeats, in characters: a path's
 /// limit, and enough to recognise anything else.
 const MAX_TEXT: usize = 4096;
+/// Most secrets that a record lists one by one.
+const MAX_FINDINGS: usize = 100;
 
 /// The draft of a request before anything was decided.
 pub(super) fn request(session: &Session, policy: &Policy, op: &str, path: Option<&str>) -> Draft {
@@ -80,6 +83,27 @@ pub(super) fn facts(draft: &mut Draft, facts: &Facts) {
     if let Some(to) = &facts.to {
         draft.to = Some(shown(to));
     }
+}
+
+/// Adds the secrets that were found, the first hundred of them; when there are
+/// more, `counts` says how many.
+pub(super) fn findings(draft: &mut Draft, findings: Vec<SecretFinding>) {
+    if findings.is_empty() {
+        return;
+    }
+    if findings.len() > MAX_FINDINGS {
+        let total = u64::try_from(findings.len()).unwrap_or(u64::MAX);
+        draft.counts.get_or_insert_default().insert("findings".to_owned(), total);
+    }
+    let object = |finding: SecretFinding| {
+        json!({
+            "rule": finding.rule,
+            "line": finding.line,
+            "hash": finding.hash,
+            "action": finding.action,
+        })
+    };
+    draft.findings = Some(findings.into_iter().take(MAX_FINDINGS).map(object).collect());
 }
 
 /// Adds what was kept: first the object, then the editor's buffer.

@@ -16,7 +16,7 @@ use super::{
 use crate::{
     backup::{Meta, Saved, Vault},
     model::{Access, Operation, Session, WorkspacePath},
-    ops::{self, Change, Committed, Context, Sealed, Source, prepare},
+    ops::{self, Change, Committed, Context, Findings, Sealed, Source, prepare},
     policy::{Object, ObjectKind, Policy},
     workspace::{Follow, Permit, Resolved},
 };
@@ -30,6 +30,7 @@ pub(super) struct Turn<'a> {
     pub(super) source: Source<'a>,
     pub(super) meter: Option<&'a Arc<Meter>>,
     pub(super) reservations: Reservations,
+    pub(super) findings: &'a Findings,
     /// What a person said yes to.
     pub(super) approved: Option<&'a Approved>,
 }
@@ -171,6 +172,7 @@ impl<'a> Turn<'a> {
     ) -> Result<Reply, Failure> {
         record::facts(draft, sealed.facts());
         self.heed(draft, || format!("discloses `{}`", self.operation.path()))?;
+        record::findings(draft, self.findings.take());
         draft.result = Some("ok".to_owned());
         // Should the ledger refuse, there is nothing left to record.
         let grant = self.gate.ledger.record(std::mem::take(draft))?;
@@ -218,6 +220,7 @@ impl<'a> Turn<'a> {
         let counts = draft.counts.take();
         record::facts(draft, sealed.facts());
         draft.counts = draft.counts.take().or(counts);
+        record::findings(draft, self.findings.take());
         record::backups(draft, &saved);
         let bytes = sealed.facts().bytes;
         let heeded = self.heed(draft, || self.describe(&saved, &sealed));
@@ -320,6 +323,8 @@ impl<'a> Turn<'a> {
             agent: &self.session.agent,
             operation: self.operation.kind(),
             source: self.source,
+            key: &self.gate.key,
+            findings: self.findings,
         }
     }
 

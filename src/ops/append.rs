@@ -14,8 +14,16 @@ pub fn prepare<'a>(
 ) -> Result<Sealed<Box<dyn Change + 'a>>, Error> {
     let current = Current::look_for_change(context, &permit)?;
     let old = current.bytes(context, &permit, Access::Write)?;
-    let mut content = old.clone().unwrap_or_default();
+    context.check(Access::Write, permit.path(), old.as_deref().unwrap_or_default())?;
+    // Added to what a reader would see: a line of it that holds a placeholder
+    // is not to be continued.
+    let mut content = match (&old, context.policy.secrets()) {
+        (Some(old), Some(secrets)) if secrets.redacts() => {
+            context.seen(permit.path(), old.clone())?.bytes
+        }
+        (old, _) => old.clone().unwrap_or_default(),
+    };
     content.extend_from_slice(addition);
-    context.check(Access::Write, permit.path(), &content)?;
+    let content = context.store(permit.path(), old.as_deref(), content)?;
     Replacement::seal(*context, permit, current, old.as_deref(), content)
 }

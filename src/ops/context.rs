@@ -1,9 +1,9 @@
 //! What every operation is given.
 
-use super::{Error, Source};
+use super::{Error, Findings, Source};
 use crate::{
     model::{Access, AgentName, OperationKind, WorkspacePath},
-    policy::{Policy, Query},
+    policy::{Policy, Query, SecretKey},
     workspace::Workspace,
 };
 
@@ -20,10 +20,14 @@ pub struct Context<'a> {
     pub operation: OperationKind,
     /// Where content comes from and goes to.
     pub source: Source<'a>,
+    /// What placeholders of secrets are made with.
+    pub key: &'a SecretKey,
+    /// Collects the secrets that are found.
+    pub findings: &'a Findings,
 }
 
 impl Context<'_> {
-    /// Asks the policy about a whole content.
+    /// Asks the policy about size and kind of a whole content.
     ///
     /// # Errors
     /// [`Error::Refused`] with the decision.

@@ -19,12 +19,12 @@ pub fn prepare<'a>(
     }
     let current = Current::look_for_change(context, &permit)?;
     let old = current.existing_bytes(context, &permit, Access::Read)?;
-    context.check(Access::Read, permit.path(), &old)?;
-    let text = str::from_utf8(&old)
+    let view = context.seen(permit.path(), old.clone())?;
+    let text = str::from_utf8(&view.bytes)
         .map_err(|_| Error::Invalid("a binary file cannot be edited; write it whole"))?;
     let content = replace_once(text, from, to)?;
-    context.check(Access::Write, permit.path(), content.as_bytes())?;
-    Replacement::seal(*context, permit, current, Some(&old), content.into_bytes())
+    let content = context.store(permit.path(), Some(&old), content.into_bytes())?;
+    Replacement::seal(*context, permit, current, Some(&old), content)
 }
 
 /// Replaces `from`, which must occur exactly once; occurrences that overlap

@@ -23,6 +23,7 @@ mod rename;
 mod replace;
 mod restore;
 mod sealed;
+mod secrets;
 mod stat;
 mod swap;
 mod unpack;
@@ -35,6 +36,7 @@ pub use list::{Entries, Entry, EntryKind};
 pub use read::Content;
 pub use recover::{Remains, Resolution, is_undone, settle};
 pub use sealed::{Change, Committed, Facts, Sealed};
+pub use secrets::Findings;
 
 pub mod prepare {
     //! The first half of every operation, by name.

@@ -16,6 +16,11 @@ pub struct Content {
     /// Whether the whole file is text, so that a door may send it as such;
     /// otherwise the policy lets it out as base64 only.
     pub text: bool,
+    /// Whether secrets in it were replaced by placeholders.
+    pub redacted: bool,
+    /// Hash of the whole file as it is. No agent is told: it would confirm a
+    /// guess of what was redacted.
+    pub whole: Hash,
 }
 
 /// Reads the file whole, checks it whole and keeps the lines asked for.
@@ -30,21 +35,21 @@ pub fn prepare(
 ) -> Result<Sealed<Content>, Error> {
     let current = Current::look(context, permit)?;
     let whole = current.existing_bytes(context, permit, Access::Read)?;
-    context.check(Access::Read, permit.path(), &whole)?;
-    let text = is_text(&whole);
+    let hash = Hash::of(&whole);
+    let view = context.disclose(permit.path(), whole)?;
+    let text = is_text(&view.bytes);
     if !text && encoding == Encoding::Text {
         return Err(Error::Invalid("the file is binary; ask for it as base64"));
     }
     if !text && !range.is_whole() {
         return Err(Error::Invalid("a binary file has no lines; read it whole"));
     }
-    let before = Some(Hash::of(&whole));
-    let bytes = if range.is_whole() { whole } else { range.slice(&whole).to_vec() };
+    let bytes = if range.is_whole() { view.bytes } else { range.slice(&view.bytes).to_vec() };
     let facts = Facts {
         bytes: u64::try_from(bytes.len()).ok(),
-        before,
+        before: Some(hash),
         editor: current.buffer.is_some(),
         ..Facts::default()
     };
-    Ok(Sealed::new(Content { bytes, text }, facts))
+    Ok(Sealed::new(Content { bytes, text, redacted: view.redacted, whole: hash }, facts))
 }

@@ -23,17 +23,21 @@ pub fn content(
     encoding: Encoding,
 ) -> Result<Sealed<Content>, Error> {
     let bytes = bytes(context, Access::Read, vault.content(entry)?)?;
-    context.check(Access::Read, &entry.path, &bytes)?;
-    let text = is_text(&bytes);
+    let hash = Hash::of(&bytes);
+    let view = context.disclose(&entry.path, bytes)?;
+    let text = is_text(&view.bytes);
     if !text && encoding == Encoding::Text {
         return Err(Error::Invalid("the backup is binary; ask for it as base64"));
     }
     let facts = Facts {
-        bytes: u64::try_from(bytes.len()).ok(),
-        before: Some(Hash::of(&bytes)),
+        bytes: u64::try_from(view.bytes.len()).ok(),
+        before: Some(hash),
         ..Facts::default()
     };
-    Ok(Sealed::new(Content { bytes, text }, facts))
+    Ok(Sealed::new(
+        Content { bytes: view.bytes, text, redacted: view.redacted, whole: hash },
+        facts,
+    ))
 }
 
 /// The nodes of a kept tree that the policy lets the agent see.

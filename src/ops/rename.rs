@@ -4,7 +4,7 @@ use std::{fs::File, os::fd::AsFd as _};
 
 use portcullis_audit::Hash;
 use rustix::{
-    fs::{RenameFlags, renameat_with},
+    fs::{OFlags, RenameFlags, renameat_with},
     io::Errno,
 };
 
@@ -14,9 +14,9 @@ use super::{
 };
 use crate::{
     backup::{Origin, Saved, content_hash},
-    model::WorkspacePath,
-    policy::ObjectKind,
-    workspace::{self, Parent, Permit, Stat, TempName, Walked},
+    model::{Access, WorkspacePath},
+    policy::{ObjectKind, Secrets},
+    workspace::{self, Parent, Permit, Stat, TempName, Walked, read_bounded},
 };
 
 struct Rename<'a> {
@@ -64,6 +64,7 @@ pub fn prepare<'a>(
         }
         Some(_) => return Err(Error::AlreadyExists),
     };
+    check_contents(context, &from, to.path(), moving.kind, &tree)?;
     let mut facts = Facts { to: Some(to.path().clone()), ..Facts::default() };
     if replaced.is_some() {
         facts.temp = Some(TempName::new()?);
@@ -72,6 +73,42 @@ pub fn prepare<'a>(
     let change: Box<dyn Change + 'a> =
         Box::new(Rename { context: *context, from, to, moving, replaced, tree });
     Ok(Sealed::new(change, facts))
+}
+
+/// Asks whether everything that moves may have its new name, where rules about
+/// secrets are about paths. What is too large to be disclosed is too large there
+/// too.
+fn check_contents(
+    context: &Context<'_>,
+    from: &Permit,
+    to: &WorkspacePath,
+    kind: ObjectKind,
+    tree: &[Walked],
+) -> Result<(), Error> {
+    if !context.policy.secrets().is_some_and(Secrets::depends_on_path) {
+        return Ok(());
+    }
+    let most = context.policy.max_size(Access::Read);
+    let check = |file: &File, size: u64, old: &WorkspacePath| {
+        let new = old.rebase(from.path(), to).ok_or(workspace::Error::TooLong)?;
+        let content = read_bounded(file, size, most)?;
+        if u64::try_from(content.len()).is_ok_and(|length| length > most) {
+            return Ok(());
+        }
+        context.check_renamed(old, &new, &content)
+    };
+    if kind == ObjectKind::File {
+        let size = from.stat().map_or(0, |stat| stat.size);
+        check(&from.open_file(context.workspace)?, size, from.path())?;
+    }
+    for walked in tree.iter().filter(|walked| walked.stat.kind == ObjectKind::File) {
+        let file = context.workspace.open_at(&walked.path, OFlags::RDONLY)?;
+        if Stat::of(&file)?.identity != walked.stat.identity {
+            return Err(Error::Workspace(workspace::Error::Moved));
+        }
+        check(&File::from(file), walked.stat.size, &walked.path)?;
+    }
+    Ok(())
 }
 
 /// The hash of the file or link that is to replace another: after a crash it

@@ -14,5 +14,13 @@ pub fn prepare<'a>(
 ) -> Result<Sealed<Box<dyn Change + 'a>>, Error> {
     context.check(Access::Write, permit.path(), &content)?;
     let current = Current::look_for_change(context, &permit)?;
-    Replacement::seal(*context, permit, current, None, content)
+    let old = if context.needs_original(&content) {
+        let old = current.bytes(context, &permit, Access::Read)?;
+        context.check(Access::Read, permit.path(), old.as_deref().unwrap_or_default())?;
+        old
+    } else {
+        None
+    };
+    let content = context.store(permit.path(), old.as_deref(), content)?;
+    Replacement::seal(*context, permit, current, old.as_deref(), content)
 }

@@ -27,6 +27,11 @@ pub(super) fn file(root: &DeTable<'_>, complete: bool, report: &mut Report<'_>) 
     table(root, None, POLICY, "", complete, report);
 }
 
+/// Checks a whole file of another kind against its own `fields`.
+pub(super) fn document(root: &DeTable<'_>, fields: &[Field], report: &mut Report<'_>) {
+    table(root, None, fields, "", true, report);
+}
+
 /// Checks `table` against `fields` and whatever lies within. `span` is the
 /// place of the table, `None` for the whole file; `path` names it, empty for
 /// the whole file.
@@ -46,10 +51,6 @@ fn table(
             report(Some(key.span()), unknown(name, fields, path, strangers <= MAX_SUGGESTIONS));
             continue;
         };
-        if field.status == Status::Later {
-            report(Some(key.span()), not_yet(&format!("`{}`", join(path, name))));
-            continue;
-        }
         shape(value, field.shape, &join(path, name), complete, report);
     }
     for field in fields.iter().filter(|field| complete && field.status == Status::Required) {
@@ -81,6 +82,13 @@ fn shape(
     match (expected, value.get_ref()) {
         (Shape::Text | Shape::Size | Shape::Duration, DeValue::String(_))
         | (Shape::Boolean, DeValue::Boolean(_)) => {}
+        (Shape::Number, DeValue::Integer(_) | DeValue::Float(_)) => {
+            if number(value.get_ref()).is_none() {
+                let problem = Problem::new(format!("`{path}` is out of range"))
+                    .label("expected a number that is not negative");
+                report(Some(value.span()), problem);
+            }
+        }
         (Shape::Integer(low, high), DeValue::Integer(_)) => {
             if !integer(value.get_ref()).is_some_and(|number| (low..=high).contains(&number)) {
                 report(Some(value.span()), integer_out_of_range(path, low, high, expected));
@@ -119,10 +127,19 @@ pub(super) fn integer(value: &DeValue<'_>) -> Option<u64> {
     u64::from_str_radix(number.as_str(), number.radix()).ok()
 }
 
+/// The value of a number, if it is one and neither negative nor infinite.
+pub(super) fn number(value: &DeValue<'_>) -> Option<f64> {
+    let number: f64 = match value {
+        DeValue::Float(number) => number.as_str().parse().ok()?,
+        other => integer(other)?.to_string().parse().ok()?,
+    };
+    (number.is_finite() && number >= 0.0).then_some(number)
+}
+
 fn unknown(name: &str, fields: &[Field], path: &str, suggest: bool) -> Problem {
     let place = if path.is_empty() { String::new() } else { format!(" in `{path}`") };
     let problem = Problem::new(format!("unknown key `{}`{place}", shortened(name)));
-    let known = fields.iter().filter(|field| field.status != Status::Later).map(|field| field.key);
+    let known = fields.iter().map(|field| field.key);
     match nearest(name, known.clone().filter(|_| suggest)) {
         Some(near) => problem.label("not a key here").help(format!("did you mean `{near}`?")),
         None => {
@@ -158,12 +175,6 @@ fn wrong_type(path: &str, value: &DeValue<'_>, expected: Shape) -> Problem {
     let article = if found.starts_with(['a', 'i']) { "an" } else { "a" };
     Problem::new(format!("`{path}` cannot be {article} {found}"))
         .label(format!("expected {}", expected.expected()))
-}
-
-fn not_yet(what: &str) -> Problem {
-    Problem::new(format!("{what} is not supported by this version"))
-        .label("would not be enforced")
-        .help("remove it; a policy that promises more than is enforced does not load")
 }
 
 /// The known word that `text` most likely means, if any is near.

@@ -1,8 +1,11 @@
 //! How the settings of two policies differ, and which of them open something:
 //! what a comparison of decisions on paths cannot see.
 
+use std::collections::BTreeSet;
+
 use super::{
     AgentAccess, Limit, Mode, Network, Policy,
+    secrets::{OnRead, OnWrite},
     settings::{Binary, Hardlinks, Settings, Symlinks},
 };
 
@@ -69,6 +72,7 @@ pub fn compare_settings(old: &Policy, new: &Policy) -> Vec<SettingChange> {
     );
     changes.agent(agent, &now.agent);
     changes.limits(old, new);
+    changes.secrets(old, new);
     changes.0
 }
 
@@ -113,6 +117,20 @@ impl Changes {
             |item: &String| old.iter().any(|known| std::path::Path::new(item).starts_with(known));
         let opens = !new.iter().all(within);
         self.push(key, old.join(", "), new.join(", "), opens);
+    }
+
+    fn secrets(&mut self, old: &Policy, new: &Policy) {
+        // Without rules nothing is found.
+        let said = |policy: &Policy| match policy.secrets() {
+            Some(secrets) => secrets.strictness(),
+            None => (OnRead::Warn, OnWrite::Warn, BTreeSet::new()),
+        };
+        let ((read, write, rules), (read_now, write_now, rules_now)) = (said(old), said(new));
+        self.ordered("secrets.onRead", read, read_now, |word| word.as_str().to_owned());
+        self.ordered("secrets.onWrite", write, write_now, |word| word.as_str().to_owned());
+        let gone: Vec<_> = rules.difference(&rules_now).map(String::as_str).collect();
+        let added: Vec<_> = rules_now.difference(&rules).map(String::as_str).collect();
+        self.push("secrets.rules", gone.join(", "), added.join(", "), !gone.is_empty());
     }
 
     fn limits(&mut self, old: &Policy, new: &Policy) {

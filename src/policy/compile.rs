@@ -16,6 +16,7 @@ use super::{
     limits::Limits,
     pattern::Pattern,
     questions::{PerAccess, Questions},
+    secrets::{Secrets, StatedSecrets, parse_gitleaks},
     selftest,
     settings::{AgentAccess, Retention, Settings, Stated},
     source::PolicySource,
@@ -62,6 +63,7 @@ pub struct Policy {
     pub(super) mode: Mode,
     pub(super) settings: Settings,
     pub(super) limits: Limits,
+    pub(super) content_secrets: Option<Secrets>,
 }
 
 /// What one file allows, and what its exceptions are.
@@ -121,11 +123,18 @@ pub(super) struct Rule {
 /// Everything that is wrong with any of the files, or the tests that failed.
 pub fn compile(source: &PolicySource) -> Result<Policy, Diagnostics> {
     let mut diagnostics = Diagnostics::default();
-    let files: Vec<Statements> = source
+    let mut files: Vec<Statements> = source
         .sources()
         .enumerate()
         .map(|(number, file)| statements::parse(file, source.problems(number), &mut diagnostics))
         .collect();
+    for (number, statements) in files.iter_mut().enumerate() {
+        let secrets = &mut statements.content_secrets;
+        for file in source.rulesets(number) {
+            let mut report = |span, problem| diagnostics.report(file, span, problem);
+            secrets.rules.extend(parse_gitleaks(file, secrets.honor_allowlists, &mut report));
+        }
+    }
     if diagnostics.is_empty() {
         report_shared_ids(source, &files, &mut diagnostics);
     }
@@ -145,7 +154,31 @@ pub fn compile(source: &PolicySource) -> Result<Policy, Diagnostics> {
     }
     policy.mode = mode(source, &files);
     policy.tests = files.iter().map(|statements| statements.tests.len()).sum();
+    match content_secrets(source, &files) {
+        Ok(secrets) => policy.content_secrets = secrets,
+        Err(why) => {
+            if let Some(file) = source.sources().next() {
+                let problem =
+                    Problem::new(format!("the rules about secrets cannot be used: {why}"));
+                diagnostics.report(file, None, problem);
+            }
+        }
+    }
     if diagnostics.is_empty() { Ok(policy) } else { Err(diagnostics) }
+}
+
+/// The rules about content of all files, and the stricter of their settings.
+fn content_secrets(source: &PolicySource, files: &[Statements]) -> Result<Option<Secrets>, String> {
+    let lineage = source.lineage(0);
+    let mut rules = Vec::new();
+    let mut stated = StatedSecrets::default();
+    for (layer, statements) in lineage.iter().filter_map(|number| files.get(*number)).enumerate() {
+        rules.extend(statements.content_secrets.rules.iter().cloned());
+        stated = stated.and(statements.content_secrets.stated.in_layer(layer));
+    }
+    Secrets::new(rules, stated, |layer| {
+        Some(source.sources().nth(*lineage.get(layer)?)?.file.clone())
+    })
 }
 
 fn report_shared_ids(source: &PolicySource, files: &[Statements], diagnostics: &mut Diagnostics) {
@@ -193,6 +226,7 @@ fn assemble(source: &PolicySource, files: &[Statements], entry: usize) -> Policy
         mode: Mode::Enforce,
         settings: Stated::default().complete(),
         limits: Limits::default(),
+        content_secrets: None,
     };
     let (mut secrets, mut denials, mut asks) = (Vec::new(), Vec::new(), Vec::new());
     let mut stated = Stated::default();
@@ -373,6 +407,11 @@ impl Policy {
     /// How long a person may take to answer.
     pub fn approval_timeout(&self) -> std::time::Duration {
         self.settings.approval_timeout.value
+    }
+
+    /// The rules about secrets in content; `None` when there are none.
+    pub fn secrets(&self) -> Option<&Secrets> {
+        self.content_secrets.as_ref()
     }
 
     /// What the confined agent process gets.

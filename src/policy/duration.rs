@@ -1,21 +1,22 @@
-//! Times as people write them: `"2m"`.
+//! Times as people write them: `"500ms"`, `"2m"`.
 
 use std::time::Duration;
 
-/// The time in `text`: a whole number and one of `s`, `m`, `h`. `None` for
-/// anything else, and for what does not fit.
+/// The time in `text`: a whole number and one of `ms`, `s`, `m`, `h`. `None`
+/// for anything else, and for what does not fit.
 pub(super) fn parse(text: &str) -> Option<Duration> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = match text.strip_prefix(digits)? {
-        "s" => 1,
-        "m" => 60,
-        "h" => 3600,
+        "ms" => 1,
+        "s" => 1000,
+        "m" => 60 * 1000,
+        "h" => 60 * 60 * 1000,
         _ => return None,
     };
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
-    digits.parse::<u64>().ok()?.checked_mul(unit).map(Duration::from_secs)
+    digits.parse::<u64>().ok()?.checked_mul(unit).map(Duration::from_millis)
 }
 
 #[cfg(test)]
@@ -24,9 +25,10 @@ mod tests {
 
     #[test]
     fn takes_whole_numbers_with_a_unit() {
+        assert_eq!(parse("500ms"), Some(Duration::from_millis(500)));
         assert_eq!(parse("2m"), Some(Duration::from_secs(120)));
         assert_eq!(parse("24h"), Some(Duration::from_secs(86_400)));
-        for bad in ["", "2", "m", "2 m", "2min", "1.5h", "-1s", "99999999999999999999s"] {
+        for bad in ["", "2", "m", "2 m", "2min", "1.5h", "-1s", "2S", "99999999999999999999s"] {
             assert_eq!(parse(bad), None, "{bad}");
         }
     }

@@ -3,8 +3,9 @@
 use super::check::nearest;
 
 /// Name and text of each, in the order in which documents list them.
-pub const EMBEDDED: [(&str, &str); 6] = [
+pub const EMBEDDED: [(&str, &str); 7] = [
     ("baseline", include_str!("../../policies/baseline.toml")),
+    ("secrets", include_str!("../../policies/secrets.toml")),
     ("default", include_str!("../../policies/default.toml")),
     ("read-only", include_str!("../../policies/read-only.toml")),
     ("coding-agent", include_str!("../../policies/coding-agent.toml")),

@@ -15,6 +15,8 @@ pub enum Shape {
     Duration,
     /// A whole number between the two, both included.
     Integer(u64, u64),
+    /// A number that is not negative.
+    Number,
     /// `true` or `false`.
     Boolean,
     /// One of these strings.
@@ -37,6 +39,7 @@ impl Shape {
             Self::Duration => "a time such as \"2m\"".to_owned(),
             Self::Size => "a size such as \"10MiB\"".to_owned(),
             Self::Integer(low, high) => format!("a whole number from {low} to {high}"),
+            Self::Number => "a number".to_owned(),
             Self::Boolean => "`true` or `false`".to_owned(),
             Self::Word(words) => quoted(words),
             Self::List(Self::Text) => "a list of strings".to_owned(),
@@ -63,9 +66,6 @@ pub enum Status {
     Optional,
     /// It does, and the key must be there.
     Required,
-    /// It does not yet: a file that has the key is refused, because it would
-    /// promise what nobody enforces.
-    Later,
 }
 
 /// One key.
@@ -79,17 +79,14 @@ pub struct Field {
     pub status: Status,
 }
 
-const fn optional(key: &'static str, shape: Shape) -> Field {
+pub(super) const fn optional(key: &'static str, shape: Shape) -> Field {
     Field { key, shape, status: Status::Optional }
 }
 
-const fn required(key: &'static str, shape: Shape) -> Field {
+pub(super) const fn required(key: &'static str, shape: Shape) -> Field {
     Field { key, shape, status: Status::Required }
 }
 
-const fn later(key: &'static str) -> Field {
-    Field { key, shape: Shape::Text, status: Status::Later }
-}
 
 const TEXTS: Shape = Shape::List(&Shape::Text);
 const ALLOW_DENY: Shape = Shape::Word(&["allow", "deny"]);
@@ -138,10 +135,30 @@ const ACCESSES: &[Field] = &[
 const SECRETS: &[Field] = &[
     optional("names", TEXTS),
     optional("except", TEXTS),
-    later("onRead"),
-    later("onWrite"),
-    later("rulesets"),
-    later("rules"),
+    optional("onRead", Shape::Word(&["deny", "redact", "warn"])),
+    optional("onWrite", Shape::Word(&["deny", "warn"])),
+    optional("maxScanTime", Shape::Duration),
+    optional("honorAllowlists", Shape::Boolean),
+    optional("rulesets", Shape::List(&Shape::Table(RULESET))),
+    optional("rules", Shape::Tables(SECRET_RULE)),
+];
+
+const RULESET: &[Field] = &[
+    required("file", Shape::Text),
+    required("format", Shape::Word(&["gitleaks"])),
+    optional("sha256", Shape::Text),
+];
+
+const SECRET_RULE: &[Field] = &[
+    required("id", Shape::Text),
+    required("regex", Shape::Text),
+    optional("keywords", TEXTS),
+    optional("entropy", Shape::Number),
+    optional("group", Shape::Integer(0, 100)),
+    optional("warnOnly", Shape::Boolean),
+    optional("description", Shape::Text),
+    optional("match", TEXTS),
+    optional("notMatch", TEXTS),
 ];
 
 const FILES: &[Field] = &[

@@ -66,6 +66,15 @@ struct SourceFile {
     /// Set when the bytes were no policy at all; then the text is empty.
     unreadable: Option<String>,
     extends: Vec<Extended>,
+    rulesets: Vec<Ruleset>,
+}
+
+/// A file of rules that `[secrets] rulesets` names.
+#[derive(Debug, Clone)]
+struct Ruleset {
+    span: Range<usize>,
+    file: String,
+    loaded: Result<Source, String>,
 }
 
 #[derive(Debug, Clone)]
@@ -101,6 +110,8 @@ impl PolicySource {
             Err(why) => (String::new(), Some(why)),
         };
         let references = references(&text);
+        let rulesets =
+            named_rulesets(&text).into_iter().map(|named| named.load(&loaded.id, loader)).collect();
         let number = self.files.len();
         chain.push(loaded.id.clone());
         self.files.push(SourceFile {
@@ -108,6 +119,7 @@ impl PolicySource {
             source: Source::new(loaded.name, text),
             unreadable,
             extends: Vec::new(),
+            rulesets,
         });
         for (reference, span) in references {
             let target = self.follow(&loaded.id, &reference, chain, loader);
@@ -190,7 +202,18 @@ impl PolicySource {
             let what = format!("cannot extend \"{}\"", shortened(&extended.reference));
             Some((Some(extended.span.clone()), Problem::new(what).label(why.clone())))
         });
-        unreadable.chain(extends).collect()
+        let rulesets = file.rulesets.iter().filter_map(|ruleset| {
+            let why = ruleset.loaded.as_ref().err()?;
+            let what = format!("cannot use the rules in \"{}\"", shortened(&ruleset.file));
+            Some((Some(ruleset.span.clone()), Problem::new(what).label(why.clone())))
+        });
+        unreadable.chain(extends).chain(rulesets).collect()
+    }
+
+    /// The rule files of the file `number`.
+    pub(super) fn rulesets(&self, number: usize) -> impl Iterator<Item = &Source> {
+        let rulesets = self.files.get(number).map_or(&[][..], |file| &file.rulesets);
+        rulesets.iter().filter_map(|ruleset| ruleset.loaded.as_ref().ok())
     }
 
     /// All texts in one, with a line before each that says how it was extended.
@@ -213,13 +236,64 @@ impl PolicySource {
                 file.source.text.len(),
                 extends.concat(),
             ));
-            bundle.push_str(&file.source.text);
-            if !file.source.text.ends_with('\n') {
-                bundle.push('\n');
+            push_text(&mut bundle, &file.source.text);
+            for rules in file.rulesets.iter().filter_map(|ruleset| ruleset.loaded.as_ref().ok()) {
+                bundle.push_str(&format!(
+                    "# portcullis: rules of file {}: {}, {} bytes\n",
+                    number + 1,
+                    Escaped(&rules.file),
+                    rules.text.len(),
+                ));
+                push_text(&mut bundle, &rules.text);
             }
         }
         bundle
     }
+}
+
+fn push_text(bundle: &mut String, text: &str) {
+    bundle.push_str(text);
+    if !text.ends_with('\n') {
+        bundle.push('\n');
+    }
+}
+
+/// A rule file as it is named.
+struct NamedRuleset {
+    span: Range<usize>,
+    file: String,
+    /// What its bytes must hash to.
+    pin: Option<String>,
+}
+
+impl NamedRuleset {
+    fn load(self, from: &str, loader: &mut dyn Loader) -> Ruleset {
+        let loaded = loader.load(from, &self.file).and_then(|loaded| {
+            let sha256: String =
+                Sha256::digest(&loaded.bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+            if self.pin.as_ref().is_some_and(|pin| !pin.eq_ignore_ascii_case(&sha256)) {
+                return Err(format!("its SHA-256 is not the one that is pinned, but {sha256}"));
+            }
+            Ok(Source::new(self.file.clone(), readable(loaded.bytes)?))
+        });
+        Ruleset { span: self.span, file: self.file, loaded }
+    }
+}
+
+fn named_rulesets(text: &str) -> Vec<NamedRuleset> {
+    let (root, _) = DeTable::parse_recoverable(text);
+    let secrets = root.get_ref().get("secrets").and_then(|value| value.get_ref().as_table());
+    let list = secrets.and_then(|secrets| secrets.get("rulesets")?.get_ref().as_array());
+    list.into_iter()
+        .flat_map(|list| list.iter())
+        .filter_map(|value| {
+            let table = value.get_ref().as_table()?;
+            let text = |key: &str| Some(table.get(key)?.get_ref().as_str()?.to_owned());
+            let span = table.get("file")?.span();
+            Some(NamedRuleset { span, file: text("file")?, pin: text("sha256") })
+        })
+        .take(MAX_FILES)
+        .collect()
 }
 
 fn id_of(name: &str) -> String {
@@ -228,12 +302,12 @@ fn id_of(name: &str) -> String {
 
 fn readable(bytes: Vec<u8>) -> Result<String, String> {
     if bytes.len() > MAX_FILE {
-        return Err(format!("the policy file is larger than {} MiB", MAX_FILE >> 20));
+        return Err(format!("the file is larger than {} MiB", MAX_FILE >> 20));
     }
     String::from_utf8(bytes).map_err(|error| {
         let good = error.utf8_error().valid_up_to();
         let line = error.as_bytes().iter().take(good).filter(|byte| **byte == b'\n').count() + 1;
-        format!("the policy file is not UTF-8: bad byte in line {line}")
+        format!("the file is not UTF-8: bad byte in line {line}")
     })
 }
 

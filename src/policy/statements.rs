@@ -6,6 +6,7 @@
 
 mod reader;
 mod rules;
+mod secrets;
 mod sections;
 
 use std::ops::Range;
@@ -13,6 +14,7 @@ use std::ops::Range;
 use toml::de::DeTable;
 
 pub(super) use rules::{Agents, Rule, Test};
+pub(super) use secrets::ContentSecrets;
 
 use super::{
     check,
@@ -35,6 +37,7 @@ pub(super) struct Statements {
     pub(super) denied_extensions: Vec<Lined<String>>,
     pub(super) secret_names: Vec<Glob>,
     pub(super) secret_except: Vec<Glob>,
+    pub(super) content_secrets: ContentSecrets,
     pub(super) settings: Stated,
     pub(super) rules: Vec<Rule>,
     pub(super) tests: Vec<Test>,
@@ -106,6 +109,7 @@ pub(super) fn parse(
         denied_extensions: reader.denied_extensions(root.get_ref()),
         secret_names: reader.secrets(root.get_ref(), "names"),
         secret_except: reader.secrets(root.get_ref(), "except"),
+        content_secrets: reader.content_secrets(root.get_ref()),
         settings: reader.settings(root.get_ref()),
         rules: reader.rules(root.get_ref()),
         tests: reader.tests(root.get_ref()),

@@ -21,7 +21,7 @@ use portcullis::{
     gateway::Gateway,
     ledger::Ledger,
     model::{Door, Session},
-    policy::{PolicySource, compile},
+    policy::{PolicySource, SecretKey, compile},
     workspace::Workspace,
 };
 use serde_json::{Value, json};
@@ -266,6 +266,7 @@ pub(crate) fn gateway_under(policy: &str, root: &Path, base: &Path) -> Gateway {
         Arc::new(policy),
         Ledger::open(&state).unwrap(),
         Vault::open(&state, retention).unwrap(),
+        SecretKey::new(&[7; SecretKey::LENGTH]),
     )
     .unwrap()
 }

@@ -47,5 +47,6 @@ mod recovery;
 mod relay;
 mod reload;
 mod sandbox;
+mod secrets;
 mod signed;
 mod typescript;

@@ -27,7 +27,7 @@ use portcullis::{
     ledger::Ledger,
     model::{Door, Encoding, LineRange, Operation, Session, WorkspacePath},
     ops::Source,
-    policy::{PolicySource, compile},
+    policy::{PolicySource, SecretKey, compile},
     workspace::Workspace,
 };
 use serde_json::json;
@@ -45,6 +45,7 @@ fn main() {
         Arc::clone(&policy),
         Ledger::open(&state).unwrap(),
         Vault::open(&state, *policy.backups()).unwrap(),
+        SecretKey::new(&[7; SecretKey::LENGTH]),
     )
     .unwrap();
     let seed: u64 = seed.parse().unwrap();

@@ -25,7 +25,7 @@ use crate::{
     ledger::Ledger,
     model::{AgentName, Door, Encoding, LineRange, Operation, OperationKind, Session},
     ops::Source,
-    policy::{Place, Policy},
+    policy::{Place, Policy, SecretKey},
     workspace::Workspace,
 };
 
@@ -83,7 +83,9 @@ impl Scratch {
         let workspace = Workspace::from_fd(root, path.join("ws"));
         let ledger = Ledger::open(&state).map_err(|error| words(&error))?;
         let vault = Vault::open(&state, *policy.backups()).map_err(|error| words(&error))?;
-        let gateway = Gateway::open(workspace, Arc::clone(policy), ledger, vault)
+        // Nobody else ever sees what is made with it.
+        let key = SecretKey::new(&[0; SecretKey::LENGTH]);
+        let gateway = Gateway::open(workspace, Arc::clone(policy), ledger, vault, key)
             .map_err(|error| words(&error))?;
         Ok(Self { gateway, log: path.join("state/audit"), sessions: HashMap::new() })
     }

@@ -8,7 +8,6 @@ use std::{
     process::ExitCode,
 };
 
-use portcullis_audit::Hash;
 use serde_json::{Value, json};
 use similar::TextDiff;
 
@@ -62,7 +61,8 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
                 let Output::Content(before) = side.recall(&entry)? else {
                     return Err(side.refuse("the backup has no content"));
                 };
-                Found::Contents(before.bytes, side.read(&entry.path)?)
+                let now = side.read(&entry.path)?.map(|content| content.bytes);
+                Found::Contents(before.bytes, now)
             }
         };
         Ok((entry, found))
@@ -93,10 +93,10 @@ impl Side<'_> {
     }
 
     /// What the file is now; `None` when there is none.
-    fn read(&self, path: &WorkspacePath) -> Result<Option<Vec<u8>>, Error> {
+    fn read(&self, path: &WorkspacePath) -> Result<Option<ops::Content>, Error> {
         let (path, range) = (path.clone(), LineRange::default());
         match self.ask(&Operation::Read { path, range, encoding: Encoding::Base64 }) {
-            Ok(Output::Content(content)) => Ok(Some(content.bytes)),
+            Ok(Output::Content(content)) => Ok(Some(content)),
             Ok(_) => Ok(None),
             Err(error) if is_absent(&error) => Ok(None),
             Err(error) => Err(error),
@@ -149,7 +149,7 @@ impl Side<'_> {
                 Some(ops::EntryKind::File) => {
                     let expected = hashes.get(&node.path).copied().flatten();
                     match self.read(&node.path) {
-                        Ok(Some(bytes)) => (Some(Hash::of(&bytes)) != expected).then_some('M'),
+                        Ok(Some(now)) => (Some(now.whole) != expected).then_some('M'),
                         Ok(None) => Some('D'),
                         Err(_) => Some('?'),
                     }

@@ -100,7 +100,9 @@ fn print(args: &Args, file: Option<Target>, entry: &Entry, reply: Reply) -> Resu
     let mut out = io::stdout().lock();
     if args.json {
         let mut backup = entry_json(entry);
-        if let Some(object) = backup.as_object_mut() {
+        // The hash would confirm a guess of what was redacted.
+        let redacted = matches!(&reply.output, Output::Content(content) if content.redacted);
+        if let (Some(object), false) = (backup.as_object_mut(), redacted) {
             object.insert("sha256".to_owned(), json!(entry.sha256));
         }
         let object = json!({ "ok": true, "receipt": reply.receipt, "backup": backup });

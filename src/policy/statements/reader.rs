@@ -13,6 +13,7 @@ use crate::{
     policy::{
         check::{Report, shortened},
         diagnostics::{Problem, Source},
+        embedded::embedded,
         pattern::{Mode, parse},
     },
 };
@@ -40,6 +41,16 @@ impl<'a, 'r> Reader<'a, 'r> {
 
     pub(super) fn line(&self, span: &Range<usize>) -> u64 {
         self.source.line(span.start)
+    }
+
+    /// Whether the file is one of the program's own, unchanged.
+    pub(super) fn is_embedded(&self) -> bool {
+        embedded(&self.source.file) == Some(&self.source.text)
+    }
+
+    /// The file as the operator named it.
+    pub(super) fn file(&self) -> &str {
+        &self.source.file
     }
 
     /// A glob of paths; reports a bad one.

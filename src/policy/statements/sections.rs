@@ -138,7 +138,7 @@ impl Reader<'_, '_> {
             .map(|said| said.value);
     }
 
-    fn word<T: Copy>(
+    pub(super) fn word<T: Copy>(
         &self,
         table: &DeTable<'_>,
         key: &str,

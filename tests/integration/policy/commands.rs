@@ -233,7 +233,7 @@ fn embedded_policies_are_listed_and_shown() {
         list.text().lines().filter_map(|line| line.split_whitespace().next()).collect();
     assert_eq!(
         names,
-        ["baseline", "default", "read-only", "coding-agent", "docs-writer", "strict"]
+        ["baseline", "secrets", "default", "read-only", "coding-agent", "docs-writer", "strict"]
     );
     for name in names {
         let shown = world.run(&["policy", "show", name]).ok();

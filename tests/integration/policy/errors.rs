@@ -451,53 +451,6 @@ paths = []
 }
 
 #[test]
-fn what_a_later_version_will_enforce() {
-    let text = r##"schema = 1
-[secrets]
-onRead = "redact"
-onWrite = "deny"
-rulesets = []
-[[secrets.rules]]
-id = "x"
-"##;
-    insta::assert_snapshot!(check(text), @r##"
-    error: `secrets.onRead` is not supported by this version
-     --> policy/policy.toml:3:1
-      |
-    3 | onRead = "redact"
-      | ^^^^^^ would not be enforced
-      |
-      = help: remove it; a policy that promises more than is enforced does not load
-
-    error: `secrets.onWrite` is not supported by this version
-     --> policy/policy.toml:4:1
-      |
-    4 | onWrite = "deny"
-      | ^^^^^^^ would not be enforced
-      |
-      = help: remove it; a policy that promises more than is enforced does not load
-
-    error: `secrets.rulesets` is not supported by this version
-     --> policy/policy.toml:5:1
-      |
-    5 | rulesets = []
-      | ^^^^^^^^ would not be enforced
-      |
-      = help: remove it; a policy that promises more than is enforced does not load
-
-    error: `secrets.rules` is not supported by this version
-     --> policy/policy.toml:6:11
-      |
-    6 | [[secrets.rules]]
-      |           ^^^^^ would not be enforced
-      |
-      = help: remove it; a policy that promises more than is enforced does not load
-
-    portcullis: the policy does not load
-    "##);
-}
-
-#[test]
 fn times_and_modes() {
     let text = r##"schema = 1
 mode = "observ"

@@ -1,0 +1,112 @@
+//! The key of placeholders and of the hashes of findings, in the state
+//! directory: `secrets.key`, 32 random bytes, for the owner alone.
+//!
+//! It is made at the first start and never shown. Without it, placeholders that
+//! agents hold from earlier are unknown, and hashes in the log compare with
+//! later ones no more; nothing else is lost.
+
+use std::{
+    io::{self, Read as _, Write as _},
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
+};
+
+use cap_std::fs::{Dir, OpenOptions, OpenOptionsExt as _};
+use rustix::fs::{Mode, OFlags, fsync, openat};
+
+use super::failure::{Context as _, Failure};
+use crate::policy::SecretKey;
+
+const NAME: &str = "secrets.key";
+const FAILED: &str = "cannot open the key for secrets (`secrets.key` in the state directory)";
+
+/// Opens the key, or makes it.
+///
+/// # Errors
+/// When it is no regular file of the owner alone, or not of a key's length.
+pub(crate) fn open(state: &Dir) -> Result<SecretKey, Failure> {
+    match read(state) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            make(state).or_fail("cannot make the key for secrets")?;
+            // Another gate may have been faster: what has the name counts.
+            read(state).or_fail(FAILED)
+        }
+        other => other
+            .or_fail(FAILED)
+            .map_err(|failure| failure.help("move the file away; the next start makes a new one")),
+    }
+}
+
+fn read(state: &Dir) -> io::Result<SecretKey> {
+    let mut options = OpenOptions::new();
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+    options.read(true).custom_flags(flags.bits().cast_signed());
+    let mut file = state.open_with(NAME, &options)?.into_std();
+    let look = file.metadata()?;
+    if !look.is_file() || look.permissions().mode() & 0o077 != 0 {
+        return Err(io::Error::other("not a regular file that is its owner's alone (mode 0600)"));
+    }
+    if look.uid() != rustix::process::geteuid().as_raw() {
+        return Err(io::Error::other("the file belongs to another user"));
+    }
+    let mut bytes = [0_u8; SecretKey::LENGTH];
+    file.read_exact(&mut bytes)?;
+    if file.read(&mut [0_u8; 1])? > 0 {
+        return Err(io::Error::other("the file is longer than a key"));
+    }
+    Ok(SecretKey::new(&bytes))
+}
+
+/// Makes the key under another name first, so that nobody sees half of it, and
+/// gives it its own unless that is taken meanwhile.
+fn make(state: &Dir) -> io::Result<()> {
+    let mut bytes = [0_u8; SecretKey::LENGTH + 8];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    let (key, unique) = bytes.split_at(SecretKey::LENGTH);
+    let unique: String = unique.iter().map(|byte| format!("{byte:02x}")).collect();
+    let temp = format!("{NAME}.{unique}.tmp");
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600);
+    let mut file = state.open_with(&temp, &options)?;
+    let placed = file.write_all(key).and_then(|()| file.sync_all()).and_then(|()| {
+        match state.hard_link(&temp, state, NAME) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            other => other,
+        }
+    });
+    state.remove_file(&temp)?;
+    placed?;
+    // A `Dir` itself is a mere place and cannot be synced.
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    fsync(openat(state, ".", flags, Mode::empty())?)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use cap_std::fs::{MetadataExt as _, Permissions, PermissionsExt as _};
+
+    use super::*;
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a directory of the test's own")]
+    fn the_key_is_made_once_for_its_owner_alone_and_nothing_else_is_taken_for_one() {
+        let temp = tempfile::tempdir().unwrap();
+        let state = Dir::open_ambient_dir(temp.path(), cap_std::ambient_authority()).unwrap();
+        open(&state).unwrap();
+        let made = state.read(NAME).unwrap();
+        open(&state).unwrap();
+        assert_eq!(state.read(NAME).unwrap(), made);
+        assert_eq!(made.len(), 32);
+        assert_eq!(state.metadata(NAME).unwrap().mode() & 0o7777, 0o600);
+        assert_eq!(state.entries().unwrap().count(), 1);
+
+        state.set_permissions(NAME, Permissions::from_mode(0o644)).unwrap();
+        assert!(open(&state).is_err());
+        state.remove_file(NAME).unwrap();
+        state.write(NAME, "short").unwrap();
+        assert!(open(&state).is_err());
+        state.remove_file(NAME).unwrap();
+        state.symlink("elsewhere", NAME).unwrap();
+        assert!(open(&state).is_err());
+    }
+}

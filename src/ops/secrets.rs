@@ -1,0 +1,131 @@
+//! The checks of content that every operation shares: what a reader gets of
+//! it, and what is stored of what a writer brings.
+//!
+//! Reads the clock for the policy, which reads none.
+
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Instant,
+};
+
+use super::{Context, Error};
+use crate::{
+    model::{Access, WorkspacePath},
+    policy::{Disclosed, Judged, SecretFinding, Secrets, Subject},
+};
+
+/// The secrets that were found while an operation was prepared, for its
+/// record. They are kept apart from its result because a denial has them too.
+#[derive(Debug, Default)]
+pub struct Findings(Mutex<Vec<SecretFinding>>);
+
+impl Findings {
+    /// Takes what was found so far.
+    pub fn take(&self) -> Vec<SecretFinding> {
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn add(&self, findings: Vec<SecretFinding>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(findings);
+    }
+}
+
+impl Context<'_> {
+    /// What a reader gets of `whole`, the whole content of the file at `path`.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] when the policy denies the content.
+    pub(super) fn disclose(
+        &self,
+        path: &WorkspacePath,
+        whole: Vec<u8>,
+    ) -> Result<Disclosed, Error> {
+        self.view(path, whole, true)
+    }
+
+    /// The same for an operation that goes on to [`store`](Self::store): what
+    /// is found is found there again.
+    ///
+    /// # Errors
+    /// As [`disclose`](Self::disclose).
+    pub(super) fn seen(&self, path: &WorkspacePath, whole: Vec<u8>) -> Result<Disclosed, Error> {
+        self.view(path, whole, false)
+    }
+
+    fn view(
+        &self,
+        path: &WorkspacePath,
+        whole: Vec<u8>,
+        always_record: bool,
+    ) -> Result<Disclosed, Error> {
+        self.check(Access::Read, path, &whole)?;
+        let Some(secrets) = self.policy.secrets() else {
+            return Ok(Disclosed { bytes: whole, redacted: false });
+        };
+        let Judged { findings, verdict } =
+            self.timed(secrets, path, |subject| secrets.disclose(subject, whole));
+        if always_record || verdict.is_err() {
+            self.findings.add(findings);
+        }
+        verdict.map_err(Error::Refused)
+    }
+
+    /// What a person is shown of a content: what a reader gets, if he gets any.
+    pub fn shown(&self, path: &WorkspacePath, whole: Vec<u8>) -> Option<Vec<u8>> {
+        let Some(secrets) = self.policy.secrets() else { return Some(whole) };
+        let judged = self.timed(secrets, path, |subject| secrets.disclose(subject, whole));
+        judged.verdict.ok().map(|disclosed| disclosed.bytes)
+    }
+
+    /// What is stored when `text` replaces `original`: the same, with secrets
+    /// put back where it has placeholders.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] when the policy denies the result.
+    pub(super) fn store(
+        &self,
+        path: &WorkspacePath,
+        original: Option<&[u8]>,
+        text: Vec<u8>,
+    ) -> Result<Vec<u8>, Error> {
+        self.check(Access::Write, path, &text)?;
+        let Some(secrets) = self.policy.secrets() else { return Ok(text) };
+        let Judged { findings, verdict } =
+            self.timed(secrets, path, |subject| secrets.store(subject, original, text));
+        self.findings.add(findings);
+        let result = verdict.map_err(Error::Refused)?;
+        self.check(Access::Write, path, &result)?;
+        Ok(result)
+    }
+
+    /// Whether storing `text` needs the content that it replaces.
+    pub(super) fn needs_original(&self, text: &[u8]) -> bool {
+        self.policy.secrets().is_some_and(|secrets| secrets.needs_original(text))
+    }
+
+    /// Asks whether a file of this content may have its new name.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] when it may not.
+    pub(super) fn check_renamed(
+        &self,
+        from: &WorkspacePath,
+        to: &WorkspacePath,
+        content: &[u8],
+    ) -> Result<(), Error> {
+        let Some(secrets) = self.policy.secrets() else { return Ok(()) };
+        self.timed(secrets, from, |subject| secrets.renamed(subject, to, content))
+            .map_err(Error::Refused)
+    }
+
+    fn timed<T>(
+        &self,
+        secrets: &Secrets,
+        path: &WorkspacePath,
+        judge: impl FnOnce(&Subject<'_>) -> T,
+    ) -> T {
+        let begun = Instant::now();
+        let overdue = || begun.elapsed() > secrets.max_scan_time();
+        judge(&Subject { path, key: self.key, overdue: &overdue })
+    }
+}

@@ -1,0 +1,89 @@
+//! The allowlists of gitleaks files: what a rule found and is not a secret.
+//!
+//! An agent that knows them can hide a secret behind them, so they count only
+//! where the policy says so.
+
+use super::expression::Expression;
+
+/// One allowlist.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Allowlist {
+    /// Everything that is named must be met, not any of it.
+    pub(super) all: bool,
+    /// It names commits: none is ever met here.
+    pub(super) commits: bool,
+    pub(super) paths: Vec<Expression>,
+    pub(super) regexes: Vec<Expression>,
+    pub(super) target: Target,
+    /// In lower case.
+    pub(super) stopwords: Vec<String>,
+}
+
+/// What [`Allowlist::regexes`] are about.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Target {
+    #[default]
+    Secret,
+    Match,
+    Line,
+}
+
+/// Something found, as an allowlist sees it.
+pub(super) struct Found<'a> {
+    pub(super) path: &'a str,
+    pub(super) secret: &'a [u8],
+    pub(super) matched: &'a [u8],
+    pub(super) line: &'a [u8],
+}
+
+impl Allowlist {
+    /// Whether what was found is none.
+    pub(super) fn allows(&self, found: &Found<'_>) -> bool {
+        let target = match self.target {
+            Target::Secret => found.secret,
+            Target::Match => found.matched,
+            Target::Line => found.line,
+        };
+        let secret = found.secret.to_ascii_lowercase();
+        let holds = |word: &String| {
+            !word.is_empty() && secret.windows(word.len()).any(|part| part == word.as_bytes())
+        };
+        let checks = [
+            (self.commits, false),
+            (!self.paths.is_empty(), any(&self.paths, found.path.as_bytes())),
+            (!self.regexes.is_empty(), any(&self.regexes, target)),
+            (!self.stopwords.is_empty(), self.stopwords.iter().any(holds)),
+        ];
+        let mut named = checks.iter().filter(|(named, _)| *named).map(|(_, met)| *met).peekable();
+        if self.all { named.peek().is_some() && named.all(|met| met) } else { named.any(|met| met) }
+    }
+}
+
+fn any(expressions: &[Expression], text: &[u8]) -> bool {
+    expressions.iter().any(|expression| expression.is_match(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_or_all_of_what_is_named_must_be_met() {
+        let regex = |text| vec![Expression::compile(text, &[]).unwrap()];
+        let found =
+            Found { path: "a/b.md", secret: b"FooExample", matched: b"k=FooExample", line: b"" };
+        let mut list =
+            Allowlist { paths: regex("md$"), regexes: regex("^k="), ..Allowlist::default() };
+        assert!(list.allows(&found));
+        list.all = true;
+        assert!(!list.allows(&found));
+        list.target = Target::Match;
+        assert!(list.allows(&found));
+        list.commits = true;
+        assert!(!list.allows(&found));
+        let words = Allowlist { stopwords: vec!["example".into()], ..Allowlist::default() };
+        assert!(words.allows(&found));
+        assert!(!Allowlist::default().allows(&found));
+        assert!(!Allowlist { all: true, ..Allowlist::default() }.allows(&found));
+    }
+}

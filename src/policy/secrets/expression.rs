@@ -1,0 +1,269 @@
+//! A compiled expression, and where a match can lie when a keyword was seen.
+
+use std::sync::OnceLock;
+
+use regex_automata::{
+    Anchored, Input, Span,
+    meta::{self, Regex},
+    util::{captures::Captures, syntax},
+};
+use regex_syntax::hir::{Class, Hir, HirKind};
+
+/// Largest compiled expression in bytes: `(a{1000}){1000}` is refused.
+const MAX_COMPILED: usize = 10 << 20;
+/// Most spellings that are told apart while looking for keywords.
+const MAX_SPELLINGS: usize = 512;
+
+/// An expression over bytes.
+#[derive(Debug, Clone)]
+pub(super) struct Expression {
+    hir: Hir,
+    /// Made when it is first needed, where it is known to be good: compiling
+    /// takes much longer than parsing, and most rules are never needed.
+    regex: OnceLock<Option<Regex>>,
+    /// How far from the end of a keyword a match with it can reach, in bytes;
+    /// `None` when a match needs no keyword or has no longest one.
+    pub(super) reach: Option<usize>,
+}
+
+/// One match.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Match {
+    /// All that matched.
+    pub(super) whole: Span,
+    /// The group that was asked for, else the first that took part, else all.
+    pub(super) secret: Span,
+}
+
+impl Expression {
+    /// Parses `pattern`, to be compiled when it is needed. `keywords` are in
+    /// lower case.
+    ///
+    /// # Errors
+    /// Says in a few words what is wrong.
+    pub(super) fn parse(pattern: &str, keywords: &[String]) -> Result<Self, String> {
+        let syntax = syntax::Config::new().unicode(false).utf8(false);
+        let hir = syntax::parse_with(pattern, &syntax).map_err(|error| why(&error))?;
+        let needs_keyword = !keywords.is_empty() && Spellings::of(&hir, keywords).found;
+        let reach = hir.properties().maximum_len().filter(|_| needs_keyword);
+        Ok(Self { hir, regex: OnceLock::new(), reach })
+    }
+
+    /// The same, where the pattern comes from elsewhere than this program.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse), and when it would be too large.
+    pub(super) fn compile(pattern: &str, keywords: &[String]) -> Result<Self, String> {
+        let mut expression = Self::parse(pattern, keywords)?;
+        expression.regex = OnceLock::from(Some(build(&expression.hir)?));
+        Ok(expression)
+    }
+
+    /// How many groups there are, the whole match counted as one.
+    pub(super) fn groups(&self) -> usize {
+        self.hir.properties().explicit_captures_len() + 1
+    }
+
+    /// Whether `text` matches anywhere.
+    pub(super) fn is_match(&self, text: &[u8]) -> bool {
+        self.regex().is_none_or(|regex| regex.is_match(text))
+    }
+
+    /// `None` when it cannot be compiled, and then everything matches: the
+    /// program's own rules are compiled by its tests.
+    fn regex(&self) -> Option<&Regex> {
+        self.regex.get_or_init(|| build(&self.hir).ok()).as_ref()
+    }
+
+    /// The matches that lie in `range` of `text`, none within another.
+    pub(super) fn matches<'r>(
+        &'r self,
+        text: &'r [u8],
+        range: std::ops::Range<usize>,
+        group: Option<usize>,
+    ) -> impl Iterator<Item = Match> + 'r {
+        let regex = self.regex();
+        let all = Span::from(range.clone());
+        let everything = regex.is_none().then_some(Match { whole: all, secret: all });
+        let input = Input::new(text).range(range);
+        let found = regex.into_iter().flat_map(move |regex| regex.find_iter(input.clone()));
+        let mut captures: Option<Captures> = None;
+        let found = found.map(move |found| {
+            let whole = found.span();
+            let Some(regex) = regex.filter(|_| self.groups() > 1 && group != Some(0)) else {
+                return Match { whole, secret: whole };
+            };
+            let captures = captures.get_or_insert_with(|| regex.create_captures());
+            let input = Input::new(text).span(whole).anchored(Anchored::Yes);
+            regex.search_captures(&input, captures);
+            let secret = match group {
+                Some(group) => captures.get_group(group),
+                None => (1..self.groups())
+                    .filter_map(|group| captures.get_group(group))
+                    .find(|span| !span.is_empty()),
+            };
+            Match { whole, secret: secret.unwrap_or(whole) }
+        });
+        found.chain(everything)
+    }
+}
+
+fn build(hir: &Hir) -> Result<Regex, String> {
+    let config = meta::Config::new().utf8_empty(false).nfa_size_limit(Some(MAX_COMPILED));
+    let built = Regex::builder().configure(config).build_from_hir(hir);
+    built.map_err(|error| match error.size_limit() {
+        Some(limit) => {
+            format!("compiled, it would be larger than {} MiB; repeat less", limit >> 20)
+        }
+        None => error.to_string(),
+    })
+}
+
+fn why(error: &regex_syntax::Error) -> String {
+    match error {
+        regex_syntax::Error::Parse(error) => {
+            format!("{}, at character {}", error.kind(), error.span().start.column)
+        }
+        regex_syntax::Error::Translate(error) => {
+            format!("{}, at character {}", error.kind(), error.span().start.column)
+        }
+        error => error.to_string(),
+    }
+}
+
+/// What a part of an expression can match, as far as keywords are concerned.
+struct Spellings {
+    /// Everything it can match, in lower case; `None` when that is too much.
+    all: Option<Vec<Vec<u8>>>,
+    /// Whether every match holds a keyword.
+    found: bool,
+}
+
+impl Spellings {
+    fn of(hir: &Hir, keywords: &[String]) -> Self {
+        let exactly = |all: Vec<Vec<u8>>| {
+            let found = !all.is_empty() && all.iter().all(|text| holds(text, keywords));
+            Self { all: Some(all), found }
+        };
+        match hir.kind() {
+            HirKind::Empty | HirKind::Look(_) => exactly(vec![Vec::new()]),
+            HirKind::Literal(literal) => exactly(vec![literal.0.to_ascii_lowercase()]),
+            HirKind::Class(Class::Bytes(class)) => {
+                let mut bytes: Vec<u8> = class
+                    .ranges()
+                    .iter()
+                    .flat_map(|range| range.start()..=range.end())
+                    .map(|byte| byte.to_ascii_lowercase())
+                    .collect();
+                bytes.sort_unstable();
+                bytes.dedup();
+                // Larger classes say nothing that a keyword could be made of.
+                if bytes.len() > 4 {
+                    return Self { all: None, found: false };
+                }
+                exactly(bytes.into_iter().map(|byte| vec![byte]).collect())
+            }
+            HirKind::Class(Class::Unicode(_)) => Self { all: None, found: false },
+            HirKind::Repetition(repetition) => {
+                let one = Self::of(&repetition.sub, keywords);
+                match (repetition.min, repetition.max, one.all) {
+                    (0, Some(1), Some(mut all)) => {
+                        all.push(Vec::new());
+                        exactly(all)
+                    }
+                    (1, Some(1), Some(all)) => exactly(all),
+                    (least, _, _) => Self { all: None, found: one.found && least > 0 },
+                }
+            }
+            HirKind::Capture(capture) => Self::of(&capture.sub, keywords),
+            HirKind::Alternation(branches) => {
+                let branches: Vec<_> =
+                    branches.iter().map(|branch| Self::of(branch, keywords)).collect();
+                let found = branches.iter().all(|branch| branch.found);
+                let all: Option<Vec<_>> = branches.into_iter().map(|branch| branch.all).collect();
+                let all = all.map(|all| all.concat()).filter(|all| all.len() <= MAX_SPELLINGS);
+                Self { all, found }
+            }
+            HirKind::Concat(parts) => Self::in_a_row(parts, keywords),
+        }
+    }
+
+    fn in_a_row(parts: &[Hir], keywords: &[String]) -> Self {
+        let mut found = false;
+        let mut all = Some(());
+        // What the parts since the last unclear one can match together.
+        let mut run = vec![Vec::new()];
+        for part in parts {
+            let part = Self::of(part, keywords);
+            found |= part.found;
+            let longer = part.all.filter(|texts| run.len() * texts.len() <= MAX_SPELLINGS);
+            match longer {
+                Some(texts) => {
+                    run = run
+                        .iter()
+                        .flat_map(|start| texts.iter().map(|end| [&**start, &**end].concat()))
+                        .collect();
+                }
+                None => {
+                    all = None;
+                    run = vec![Vec::new()];
+                }
+            }
+            found |= !run.is_empty() && run.iter().all(|text| holds(text, keywords));
+        }
+        Self { all: all.map(|()| run), found }
+    }
+}
+
+fn holds(text: &[u8], keywords: &[String]) -> bool {
+    keywords.iter().any(|keyword| {
+        !keyword.is_empty() && text.windows(keyword.len()).any(|part| part == keyword.as_bytes())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reach(pattern: &str, keywords: &[&str]) -> Option<usize> {
+        let keywords: Vec<_> = keywords.iter().map(ToString::to_string).collect();
+        Expression::compile(pattern, &keywords).unwrap().reach
+    }
+
+    #[test]
+    fn a_match_with_a_keyword_and_an_end_is_within_reach() {
+        assert_eq!(reach(r"\bAKIA[A-Z]{4}\b", &["akia"]), Some(8));
+        assert_eq!(reach(r"(?i)key.{0,5}=([a-z]{3})", &["key"]), Some(12));
+        assert_eq!(
+            reach(r"(?:sk|rk)_(?:test|live)_\w{3}", &["sk_test", "sk_live", "rk_"]),
+            Some(11)
+        );
+        // One of the ways to match has no keyword, no keyword is part of it, or
+        // there is no longest match.
+        assert_eq!(reach(r"(?:sk|rk)_(?:test|live)_", &["sk_test", "rk_"]), None);
+        assert_eq!(reach(r"[a-z]{8}", &["abc"]), None);
+        assert_eq!(reach(r"(?:abc)?x", &["abc"]), None);
+        assert_eq!(reach(r"AKIA[A-Z]+", &["akia"]), None);
+        assert_eq!(reach(r"AKIA", &[]), None);
+    }
+
+    #[test]
+    fn says_what_is_wrong() {
+        let wrong = |pattern| Expression::compile(pattern, &[]).unwrap_err();
+        insta::assert_snapshot!(wrong("a(b"), @"unclosed group, at character 2");
+        insta::assert_snapshot!(wrong("(?:a{1000}){1000}{100}"), @"compiled, it would be larger than 10 MiB; repeat less");
+        insta::assert_snapshot!(wrong(r"\p{Greek}"), @"Unicode not allowed here, at character 1");
+    }
+
+    #[test]
+    fn a_group_is_what_is_secret() {
+        let expression = Expression::compile("k=(a)?(b+)", &[]).unwrap();
+        let text = b"k=bb k=abbb";
+        let secrets = |group| -> Vec<_> {
+            expression.matches(text, 0..text.len(), group).map(|m| m.secret.range()).collect()
+        };
+        assert_eq!(secrets(None), [2..4, 7..8]);
+        assert_eq!(secrets(Some(2)), [2..4, 8..11]);
+        assert_eq!(secrets(Some(0)), [0..4, 5..11]);
+    }
+}

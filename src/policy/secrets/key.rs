@@ -1,0 +1,64 @@
+//! The key that placeholders and the hashes of findings are made with.
+//!
+//! This module is handed the key; it neither makes nor stores one.
+
+use std::fmt;
+
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use sha2::Sha256;
+
+/// A secret key of 256 bits, from the state directory.
+#[derive(Clone)]
+pub struct SecretKey(Hmac<Sha256>);
+
+impl SecretKey {
+    /// Bytes of a key.
+    pub const LENGTH: usize = 32;
+
+    /// The key of these random bytes.
+    pub fn new(bytes: &[u8; Self::LENGTH]) -> Self {
+        // HMAC (RFC 2104) fills a key up with zeros to the block of the hash.
+        let mut block = [0_u8; 64];
+        block.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+        Self(Hmac::new(&block.into()))
+    }
+
+    /// 128 bits of the HMAC-SHA256 over `parts`, each with its length, as hex
+    /// digits. `purpose` keeps hashes for different ends apart.
+    pub(super) fn tag(&self, purpose: &str, parts: &[&[u8]]) -> String {
+        let mut mac = self.0.clone();
+        for part in [purpose.as_bytes()].iter().chain(parts) {
+            mac.update(&u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
+            mac.update(part);
+        }
+        let bytes = mac.finalize().into_bytes();
+        bytes.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+impl fmt::Debug for SecretKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SecretKey")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tag_depends_on_key_purpose_and_where_the_parts_end() {
+        let (one, other) = (SecretKey::new(&[1; 32]), SecretKey::new(&[2; 32]));
+        let tag = one.tag("p", &[b"ab", b"c"]);
+        assert_eq!(tag.len(), 32);
+        assert_eq!(tag, one.tag("p", &[b"ab", b"c"]));
+        for different in [
+            one.tag("p", &[b"a", b"bc"]),
+            one.tag("q", &[b"ab", b"c"]),
+            other.tag("p", &[b"ab", b"c"]),
+        ] {
+            assert_ne!(tag, different);
+        }
+        assert_eq!(format!("{one:?}"), "SecretKey");
+    }
+}

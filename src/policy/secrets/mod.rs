@@ -1,0 +1,174 @@
+//! Secrets in content: finding them, hiding them from readers, and putting them
+//! back when what was read is written.
+//!
+//! Pure: the key is handed in, and so is whether the time is over. What the
+//! operations need is [`Secrets`]; rules come from the policy's own
+//! `[[secrets.rules]]` and from rule files.
+
+mod allowlist;
+mod dialect;
+mod expression;
+mod gitleaks;
+mod judge;
+mod key;
+mod native;
+mod restore;
+mod rule;
+mod scanner;
+mod text;
+mod view;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+
+pub use judge::{Disclosed, Judged, SecretFinding, Subject};
+pub use key::SecretKey;
+
+pub(super) use gitleaks::parse as parse_gitleaks;
+pub(super) use native::{RuleText, Unusable, compile as compile_rule};
+pub(super) use rule::Rule;
+
+use std::{sync::Arc, time::Duration};
+
+use super::{
+    Place,
+    settings::{Said, least},
+};
+use scanner::Scanner;
+
+/// The most rules in one file.
+pub(super) const MAX_RULES: usize = 2_000;
+
+/// What a reader gets of a file with a secret; the strictest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum OnRead {
+    Deny,
+    Redact,
+    Warn,
+}
+
+impl OnRead {
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Deny => "deny",
+            Self::Redact => "redact",
+            Self::Warn => "warn",
+        }
+    }
+}
+
+/// What becomes of a write with a secret; the strictest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum OnWrite {
+    Deny,
+    Warn,
+}
+
+impl OnWrite {
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Deny => "deny",
+            Self::Warn => "warn",
+        }
+    }
+}
+
+/// The settings that files may leave out.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct StatedSecrets {
+    pub(super) on_read: Option<Said<OnRead>>,
+    pub(super) on_write: Option<Said<OnWrite>>,
+    /// In milliseconds.
+    pub(super) max_scan_time: Option<Said<u64>>,
+}
+
+/// The longest scan when no policy says otherwise.
+const DEFAULT_SCAN_TIME: u64 = 10_000;
+
+impl StatedSecrets {
+    /// The same settings as said by the `layer`th file of a policy.
+    pub(super) fn in_layer(self, layer: usize) -> Self {
+        fn set<T>(said: Option<Said<T>>, layer: usize) -> Option<Said<T>> {
+            said.map(|said| Said { place: said.place.map(|(_, line)| (layer, line)), ..said })
+        }
+        Self {
+            on_read: set(self.on_read, layer),
+            on_write: set(self.on_write, layer),
+            max_scan_time: set(self.max_scan_time, layer),
+        }
+    }
+
+    /// The stricter of both, setting by setting.
+    pub(super) fn and(self, other: Self) -> Self {
+        Self {
+            on_read: least(self.on_read, other.on_read),
+            on_write: least(self.on_write, other.on_write),
+            max_scan_time: least(self.max_scan_time, other.max_scan_time),
+        }
+    }
+}
+
+/// The rules about secrets in content, compiled; a policy without any has none.
+#[derive(Debug)]
+pub struct Secrets {
+    scanner: Scanner,
+    on_read: OnRead,
+    on_write: OnWrite,
+    max_scan_time: Duration,
+    max_scan_place: Option<Place>,
+}
+
+impl Secrets {
+    /// What is done about a secret that is read and one that is written, and
+    /// the ids of the rules that do more than warn: what a comparison of two
+    /// policies needs.
+    pub(super) fn strictness(&self) -> (OnRead, OnWrite, BTreeSet<String>) {
+        let rules = self.scanner.rules().iter().filter(|rule| !rule.warn_only);
+        (self.on_read, self.on_write, rules.map(|rule| rule.decision_id()).collect())
+    }
+
+    /// Puts rules and settings together; `None` when there are no rules.
+    /// `file` names the file of a layer.
+    ///
+    /// # Errors
+    /// When there are more keywords than can be looked for.
+    pub(super) fn new(
+        rules: Vec<Arc<Rule>>,
+        stated: StatedSecrets,
+        file: impl Fn(usize) -> Option<String>,
+    ) -> Result<Option<Self>, String> {
+        if rules.is_empty() {
+            return Ok(None);
+        }
+        let on_read = stated.on_read.map_or(OnRead::Deny, |said| said.value);
+        let on_write = match on_read {
+            // Whoever may write secrets into a file whose secrets it sees as
+            // placeholders can compare guesses with them.
+            OnRead::Redact => OnWrite::Deny,
+            _ => stated.on_write.map_or(OnWrite::Deny, |said| said.value),
+        };
+        let place = stated.max_scan_time.and_then(|said| said.place);
+        Ok(Some(Self {
+            scanner: Scanner::new(rules)?,
+            on_read,
+            on_write,
+            max_scan_time: Duration::from_millis(
+                stated.max_scan_time.map_or(DEFAULT_SCAN_TIME, |said| said.value),
+            ),
+            max_scan_place: place
+                .and_then(|(layer, line)| Some(Place { file: file(layer)?, line })),
+        }))
+    }
+
+    /// How many rules there are.
+    pub fn rules(&self) -> usize {
+        self.scanner.rules().len()
+    }
+
+    /// How long looking at one content may take; what takes longer is denied.
+    pub fn max_scan_time(&self) -> Duration {
+        self.max_scan_time
+    }
+}

@@ -1,0 +1,154 @@
+//! All rules over one content.
+//!
+//! First one automaton looks for all keywords at once; overlapping ones too,
+//! because one keyword may lie in another. Then each rule of a keyword that was
+//! seen looks by itself: around the keywords when a match must hold one and has
+//! a longest length, else at everything. One automaton for all expressions
+//! would be much slower.
+
+use std::{ops::Range, sync::Arc};
+
+use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
+
+use super::rule::Rule;
+
+/// How many matches are taken before the time is looked at.
+const MATCHES_BETWEEN_LOOKS: usize = 64;
+
+/// The rules of a policy.
+#[derive(Debug, Default)]
+pub(super) struct Scanner {
+    rules: Vec<Arc<Rule>>,
+    keywords: Option<AhoCorasick>,
+    /// The rules that have the keyword.
+    owners: Vec<Vec<usize>>,
+    /// The rules without keywords.
+    always: Vec<usize>,
+}
+
+/// A secret found: the rule's number and the bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Hit {
+    pub(super) rule: usize,
+    pub(super) range: Range<usize>,
+}
+
+/// The time was over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Overdue;
+
+impl Scanner {
+    /// # Errors
+    /// When there are too many keywords for the automaton.
+    pub(super) fn new(rules: Vec<Arc<Rule>>) -> Result<Self, String> {
+        let mut words: Vec<&str> = Vec::new();
+        let mut numbers = std::collections::HashMap::new();
+        let (mut owners, mut always) = (Vec::<Vec<usize>>::new(), Vec::new());
+        for (number, rule) in rules.iter().enumerate() {
+            if rule.keywords.is_empty() {
+                always.push(number);
+            }
+            for keyword in &rule.keywords {
+                let word = *numbers.entry(keyword.as_str()).or_insert_with(|| {
+                    words.push(keyword);
+                    owners.push(Vec::new());
+                    owners.len() - 1
+                });
+                if let Some(owners) = owners.get_mut(word)
+                    && owners.last() != Some(&number)
+                {
+                    owners.push(number);
+                }
+            }
+        }
+        let keywords = if words.is_empty() {
+            None
+        } else {
+            let automaton = AhoCorasick::builder()
+                .match_kind(MatchKind::Standard)
+                .ascii_case_insensitive(true)
+                .kind(Some(AhoCorasickKind::DFA))
+                .build(&words)
+                .map_err(|error| error.to_string())?;
+            Some(automaton)
+        };
+        Ok(Self { rules, keywords, owners, always })
+    }
+
+    /// The rules, by number.
+    pub(super) fn rules(&self) -> &[Arc<Rule>] {
+        &self.rules
+    }
+
+    /// Everything that the rules find in `text`, ordered by place.
+    ///
+    /// # Errors
+    /// When `overdue` says so; it is asked between rules.
+    pub(super) fn scan(
+        &self,
+        path: &str,
+        text: &[u8],
+        overdue: &dyn Fn() -> bool,
+    ) -> Result<Vec<Hit>, Overdue> {
+        let mut hits = Vec::new();
+        for (number, windows) in self.candidates(text) {
+            let Some(rule) = self.rules.get(number).filter(|rule| rule.applies(path)) else {
+                continue;
+            };
+            for window in windows {
+                for (taken, range) in rule.secrets(path, text, window).enumerate() {
+                    if taken % MATCHES_BETWEEN_LOOKS == MATCHES_BETWEEN_LOOKS - 1 && overdue() {
+                        return Err(Overdue);
+                    }
+                    hits.push(Hit { rule: number, range });
+                }
+                if overdue() {
+                    return Err(Overdue);
+                }
+            }
+        }
+        if overdue() {
+            return Err(Overdue);
+        }
+        hits.sort_by_key(|hit| (hit.range.start, hit.range.end, hit.rule));
+        Ok(hits)
+    }
+
+    /// The rules that may match, with where: ranges in order, apart from each
+    /// other.
+    fn candidates(&self, text: &[u8]) -> Vec<(usize, Vec<Range<usize>>)> {
+        let mut windows: Vec<Vec<Range<usize>>> = vec![Vec::new(); self.rules.len()];
+        let everything = 0..text.len();
+        for number in &self.always {
+            if let Some(windows) = windows.get_mut(*number) {
+                windows.push(everything.clone());
+            }
+        }
+        let found = self.keywords.iter().flat_map(|words| words.find_overlapping_iter(text));
+        for keyword in found {
+            let owners = self.owners.get(keyword.pattern().as_usize());
+            for number in owners.into_iter().flatten() {
+                let (Some(rule), Some(windows)) =
+                    (self.rules.get(*number), windows.get_mut(*number))
+                else {
+                    continue;
+                };
+                let reach = rule.expression.as_ref().and_then(|expression| expression.reach);
+                let window = match reach {
+                    Some(reach) => {
+                        let end = keyword.start().saturating_add(reach).min(text.len());
+                        keyword.end().saturating_sub(reach)..end
+                    }
+                    None => everything.clone(),
+                };
+                // Keywords come in the order of their ends, so windows come in
+                // the order of their starts.
+                match windows.last_mut() {
+                    Some(last) if window.start <= last.end => last.end = last.end.max(window.end),
+                    _ => windows.push(window),
+                }
+            }
+        }
+        windows.into_iter().enumerate().filter(|(_, windows)| !windows.is_empty()).collect()
+    }
+}

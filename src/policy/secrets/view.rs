@@ -1,0 +1,92 @@
+//! What a reader gets to see instead of secrets, and where the secrets are.
+
+use std::ops::Range;
+
+use super::{key::SecretKey, scanner::Hit};
+
+/// What every placeholder holds, in any case. Text with it that is no
+/// placeholder of the file is never stored.
+const MARKER: &str = "portcullis-secret:";
+
+/// A content with its secrets replaced by placeholders.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Redacted {
+    pub(super) bytes: Vec<u8>,
+    pub(super) spans: Vec<Span>,
+}
+
+/// One placeholder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Span {
+    /// Where it stands in the view.
+    pub(super) view: Range<usize>,
+    /// What it stands for in the original.
+    pub(super) original: Range<usize>,
+    /// What was found there.
+    pub(super) hits: Vec<Hit>,
+}
+
+/// Replaces `hits`, which are in order, by placeholders. Those that overlap
+/// become one. `id` names a rule.
+pub(super) fn redact<'i>(
+    content: &[u8],
+    hits: &[Hit],
+    key: &SecretKey,
+    path: &str,
+    id: impl Fn(usize) -> &'i str,
+) -> Redacted {
+    let mut groups: Vec<(Range<usize>, Vec<Hit>)> = Vec::new();
+    for hit in hits {
+        match groups.last_mut() {
+            Some((range, hits)) if hit.range.start < range.end => {
+                range.end = range.end.max(hit.range.end);
+                hits.push(hit.clone());
+            }
+            _ => groups.push((hit.range.clone(), vec![hit.clone()])),
+        }
+    }
+    let mut redacted = Redacted { bytes: Vec::with_capacity(content.len()), spans: Vec::new() };
+    let mut done = 0;
+    for (original, hits) in groups {
+        let value = content.get(original.clone()).unwrap_or_default();
+        // Named after the rule that found most of it.
+        let rule =
+            hits.iter().rev().max_by_key(|hit| hit.range.len()).map_or("", |hit| id(hit.rule));
+        redacted.bytes.extend_from_slice(content.get(done..original.start).unwrap_or_default());
+        let start = redacted.bytes.len();
+        redacted.bytes.extend_from_slice(placeholder(key, path, rule, value).as_bytes());
+        done = original.end;
+        redacted.spans.push(Span { view: start..redacted.bytes.len(), original, hits });
+    }
+    redacted.bytes.extend_from_slice(content.get(done..).unwrap_or_default());
+    redacted
+}
+
+/// It tells nothing of the value but whether it is the same as at another
+/// place of the same file, and is as hard to make up as the key is to guess.
+fn placeholder(key: &SecretKey, path: &str, rule: &str, value: &[u8]) -> String {
+    let tag = key.tag("placeholder", &[path.as_bytes(), rule.as_bytes(), value]);
+    format!("[{MARKER}{rule}:{tag}]")
+}
+
+/// Whether `text` holds what could be taken for a placeholder.
+pub(super) fn has_marker(text: &[u8]) -> bool {
+    let colons = text.iter().enumerate().filter(|(_, byte)| **byte == b':');
+    colons.map(|(at, _)| text.get(..=at).unwrap_or_default()).any(|start| {
+        start
+            .last_chunk::<{ MARKER.len() }>()
+            .is_some_and(|end| end.eq_ignore_ascii_case(MARKER.as_bytes()))
+    })
+}
+
+impl Redacted {
+    /// Where the view's bytes up to `offset`, which lies in no placeholder,
+    /// end in the original.
+    pub(super) fn original_offset(&self, offset: usize) -> usize {
+        let before = self.spans.iter().take_while(|span| span.view.end <= offset);
+        match before.last() {
+            Some(span) => span.original.end + (offset - span.view.end),
+            None => offset,
+        }
+    }
+}
