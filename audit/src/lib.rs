@@ -16,6 +16,7 @@ mod proof;
 mod reader;
 mod record;
 mod segment;
+mod sha;
 mod source;
 pub mod tree;
 mod verify;
@@ -31,7 +32,7 @@ pub use reader::{Entry, Reader};
 pub use record::{AuditRecord, Draft, Kind};
 pub use segment::{MAX_LINE, SEGMENT_RECORDS, Segment, Tail};
 pub use source::{Directory, FileEntry, Source};
-pub use verify::{Position, Progress, Report, Verifier};
+pub use verify::{Position, Progress, Report, SignedPart, Verifier};
 
 use serde::{Deserialize, Serialize};
 

@@ -5,9 +5,7 @@
 //! Pure: hashes of subtrees come from the caller, who may have them in a file
 //! or make them of the log.
 
-use sha2::{Digest, Sha256};
-
-use crate::{Hash, SEGMENT_RECORDS};
+use crate::{Hash, SEGMENT_RECORDS, sha};
 
 /// Levels of the tree below the root of a whole segment.
 pub const SEGMENT_LEVEL: u32 = SEGMENT_RECORDS.trailing_zeros();
@@ -20,7 +18,7 @@ impl Hash {
         let (first, second) = rest.split_at_mut(32);
         first.copy_from_slice(left.as_bytes());
         second.copy_from_slice(right.as_bytes());
-        Self::from_bytes(Sha256::digest(bytes).into())
+        sha::digest(&bytes)
     }
 }
 
@@ -70,8 +68,9 @@ impl Frontier {
         let mut root = root;
         // Each carry of the sum joins two subtrees of one size.
         let carries = (self.size >> level).trailing_ones();
-        for left in self.hashes.split_off(self.hashes.len() - carries as usize).iter().rev() {
-            root = Hash::node(left, &root);
+        for _carry in 0..carries {
+            let Some(left) = self.hashes.pop() else { return false };
+            root = Hash::node(&left, &root);
         }
         self.hashes.push(root);
         self.size = size;

@@ -120,7 +120,7 @@ impl Maker {
     pub(super) fn new(audit: Arc<Folder>, signing: Signing) -> Result<Self, Error> {
         let key = signing.signer.public();
         match signing::keys_of(&audit)?.first() {
-            None => signing::publish(&audit, key)?,
+            None => signing::publish_in(&audit, key)?,
             Some(known) if known == key => {}
             Some(_other) => return Err(Error::OtherKey),
         }

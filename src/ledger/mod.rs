@@ -22,7 +22,7 @@ mod signing;
 pub use error::Error;
 pub use orphans::Orphans;
 pub use recover::{Plan, plan, recover};
-pub use signing::{Signer, Signing, published};
+pub use signing::{Signer, Signing, publish, published};
 
 use std::{
     collections::BTreeSet,

@@ -137,6 +137,15 @@ pub fn published(state: &Dir) -> Result<Vec<PublicKey>, Error> {
     keys_of(&Folder::open(state, "audit")?)
 }
 
+/// Makes `key` the one that the log's directory names as in use.
+///
+/// # Errors
+///
+/// When it cannot be written.
+pub fn publish(state: &Dir, key: &PublicKey) -> Result<(), Error> {
+    publish_in(&Folder::open(state, "audit")?, key)
+}
+
 pub(super) fn keys_of(audit: &Folder) -> Result<Vec<PublicKey>, Error> {
     match read(audit, KEYS)? {
         Some(text) => Ok(parse_keys(&text)?),
@@ -145,7 +154,7 @@ pub(super) fn keys_of(audit: &Folder) -> Result<Vec<PublicKey>, Error> {
 }
 
 /// Makes `key` the one in use; former ones stay known.
-pub(super) fn publish(audit: &Folder, key: &PublicKey) -> Result<(), Error> {
+pub(super) fn publish_in(audit: &Folder, key: &PublicKey) -> Result<(), Error> {
     let mut text = format!("{key}\n");
     for former in keys_of(audit)?.iter().filter(|former| *former != key) {
         text += &format!("{former}\n");

@@ -1,6 +1,7 @@
 //! The verifier over the committed vectors and over logs too large to commit.
 
 #[cfg(test)]
+mod attacks;
 mod support;
 #[cfg(test)]
 mod vectors;

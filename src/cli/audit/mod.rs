@@ -1,6 +1,9 @@
 //! `portcullis audit`: verify, show and repair the log.
 
+mod attachments;
 mod filter;
+mod heads;
+mod key;
 mod recover;
 mod show;
 mod verify;
@@ -30,7 +33,8 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    Verify(verify::Args),
+    Verify(Box<verify::Args>),
+    Key(key::Args),
     Show(Box<show::Args>),
     Recover(recover::Args),
 }
@@ -38,7 +42,8 @@ enum Command {
 /// Runs the command.
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     match args.command {
-        Command::Verify(args) => verify::run(args),
+        Command::Verify(args) => verify::run(&args),
+        Command::Key(args) => key::run(&args),
         Command::Show(args) => show::run(&args),
         Command::Recover(args) => recover::run(args),
     }
