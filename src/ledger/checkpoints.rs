@@ -19,8 +19,8 @@ use std::{
 };
 
 use portcullis_audit::{
-    Checkpoint, FRONTIER, HISTORY, Hash, Link, MAX_LINE, NEWEST, Note, ROOTS, SEGMENT_RECORDS,
-    Segment,
+    Checkpoint, FRONTIER, HISTORY, Hash, Link, MAX_LINE, NEWEST, Note, PublicKey, ROOTS,
+    SEGMENT_RECORDS, Segment,
     tree::{Frontier, SEGMENT_LEVEL},
 };
 use rustix::fs::{OFlags, RenameFlags};
@@ -114,6 +114,43 @@ pub(super) fn roots_reach(audit: &Folder, first: Segment) -> Result<bool, Error>
     let stat = audit.stat(ROOTS).map_err(Error::io("look at the segments' roots"))?;
     let lines = stat.map_or(0, |stat| super::disk::length(&stat) / ROOT_LINE);
     Ok(lines >= first.0)
+}
+
+/// Adds the signatures of `cosigned` to the kept checkpoints with the same
+/// text; says how many are new. Those by `witnesses` must be right.
+///
+/// # Errors
+///
+/// When there is no such checkpoint, a signature is wrong, or the file cannot
+/// be written.
+pub fn cosign(
+    state: &cap_std::fs::Dir,
+    cosigned: &Note,
+    witnesses: &[PublicKey],
+) -> Result<usize, Error> {
+    let audit = Folder::open(state, "audit")?;
+    let history = Folder::open(&audit, HISTORY)?;
+    let lock =
+        File::from(history.as_fd().try_clone_to_owned().map_err(Error::std("lock checkpoints"))?);
+    let _held = Held::wait(&lock)?;
+    let keys: Vec<_> =
+        signing::keys_of(&audit)?.into_iter().chain(witnesses.iter().cloned()).collect();
+    let _signed = cosigned.verify(&keys)?;
+    let size = Checkpoint::of(cosigned)?.size.to_string();
+    let mut most = None;
+    for (folder, name) in [(&audit, NEWEST), (&history, size.as_str())] {
+        let Some(text) = signing::read(folder, name)? else { continue };
+        let Ok((merged, added)) = Note::parse(text.as_bytes())?.merge(cosigned) else { continue };
+        if added > 0 {
+            signing::write(folder, name, merged.to_string().as_bytes(), RenameFlags::empty())?;
+        }
+        most = most.max(Some(added));
+    }
+    // One that was the newest and is not kept by its size yet.
+    if most.is_some() && history.stat(&size).is_ok_and(|stat| stat.is_none()) {
+        signing::write(&history, &size, cosigned.to_string().as_bytes(), RenameFlags::empty())?;
+    }
+    most.ok_or(Error::Note(portcullis_audit::NoteError::Checkpoint))
 }
 
 impl Maker {

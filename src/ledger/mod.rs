@@ -19,6 +19,7 @@ mod quarantine;
 mod recover;
 mod signing;
 
+pub use checkpoints::cosign;
 pub use error::Error;
 pub use orphans::Orphans;
 pub use recover::{Plan, plan, recover};
@@ -230,6 +231,15 @@ impl Ledger {
         }
         // The next gate finds the file and looks after the intents.
         Ok(())
+    }
+
+    /// Ends the lifetime of a ledger that wrote nothing.
+    ///
+    /// # Errors
+    ///
+    /// When its lock cannot be removed.
+    pub fn leave(self) -> Result<(), Error> {
+        self.life.end()
     }
 
     fn append(&self, kind: Kind, mut draft: Draft, durable: bool) -> Result<Receipt, Error> {

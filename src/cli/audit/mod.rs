@@ -1,9 +1,13 @@
 //! `portcullis audit`: verify, show and repair the log.
 
 mod attachments;
+mod check_proof;
+mod check_receipts;
+pub(crate) mod checkpoint;
 mod filter;
 mod heads;
 mod key;
+mod prove;
 mod recover;
 mod show;
 mod verify;
@@ -35,6 +39,10 @@ pub(crate) struct Args {
 enum Command {
     Verify(Box<verify::Args>),
     Key(key::Args),
+    Checkpoint(checkpoint::Args),
+    Prove(prove::Args),
+    CheckProof(check_proof::Args),
+    CheckReceipts(check_receipts::Args),
     Show(Box<show::Args>),
     Recover(recover::Args),
 }
@@ -44,6 +52,10 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     match args.command {
         Command::Verify(args) => verify::run(&args),
         Command::Key(args) => key::run(&args),
+        Command::Checkpoint(args) => checkpoint::run(&args),
+        Command::Prove(args) => prove::run(&args),
+        Command::CheckProof(args) => check_proof::run(&args),
+        Command::CheckReceipts(args) => check_receipts::run(&args),
         Command::Show(args) => show::run(&args),
         Command::Recover(args) => recover::run(args),
     }
