@@ -41,6 +41,8 @@ pub(super) struct Log {
     /// The size of the last checkpoint as far as this process knows, and the
     /// thread that makes the next one.
     checked: u64,
+    /// Records that a signed checkpoint covered when the log was opened.
+    signed: u64,
     waker: Option<(u64, Thread)>,
 }
 
@@ -140,6 +142,7 @@ impl Log {
             end: End { chain: Chain::new(), segment: Segment(0), file: None, length: 0 },
             fresh: Fresh::default(),
             checked: 0,
+            signed: 0,
             waker: None,
         })
     }
@@ -195,6 +198,9 @@ impl Log {
     /// Finds the end of the chain, repairs a torn one and writes the records
     /// that a repair before could not. Under the lock.
     pub(super) fn load(&mut self) -> Result<(), Error> {
+        if let Some(newest) = checkpoints::newest(&self.audit)? {
+            (self.signed, self.checked) = (newest.size, newest.size);
+        }
         let names = self.audit.names().map_err(Error::io("read the audit log"))?;
         let segments: Vec<_> = names.iter().filter_map(|name| Segment::from_name(name)).collect();
         let last = segments.iter().max().copied();
@@ -225,12 +231,7 @@ impl Log {
             }
         }
         self.fresh = Fresh { first: self.next(), leaves: Vec::new() };
-        if let Some(newest) = checkpoints::newest(&self.audit)? {
-            if newest.size > self.next() {
-                return Err(checkpoints::shorter(self.end.segment, self.next(), newest.size));
-            }
-            self.checked = newest.size;
-        }
+        self.reaches()?;
         for pending in quarantine::pending(&self.audit)? {
             self.tell(&pending)?;
         }
@@ -313,9 +314,19 @@ impl Log {
         Ok(chain)
     }
 
+    /// A log that is shorter than its checkpoint was cut.
+    fn reaches(&self) -> Result<(), Error> {
+        let next = self.next();
+        if next < self.signed {
+            return Err(checkpoints::shorter(self.end.segment, next, self.signed));
+        }
+        Ok(())
+    }
+
     /// Sets the bytes after the last newline aside. Nothing else: whatever is
     /// before it stays as it is.
     fn repair(&mut self, file: &File, tail: &Tail) -> Result<(), Error> {
+        self.reaches()?;
         let pending = quarantine::keep(&self.audit, "torn", Cursor::new(&tail.torn))?;
         rustix::fs::ftruncate(file, tail.end)
             .and_then(|()| rustix::fs::fsync(file))

@@ -15,6 +15,7 @@ mod life;
 mod log;
 mod nonce;
 mod orphans;
+mod prune;
 mod quarantine;
 mod recover;
 mod signing;
@@ -22,6 +23,7 @@ mod signing;
 pub use checkpoints::cosign;
 pub use error::Error;
 pub use orphans::Orphans;
+pub use prune::{Prune, Pruning, prunable};
 pub use recover::{Plan, plan, recover};
 pub use signing::{Signer, Signing, publish, published};
 

@@ -48,22 +48,24 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         print(&format!("added {added} signatures"))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let signing = match audit.signer_key() {
-        Some(public) => Signing::by(Box::new(Program { command: audit.signer.clone(), public })),
-        None => Signing::own(&state).or_fail("cannot open the audit log's key")?,
-    };
-    ledger::published(&state).or_fail("cannot read the public key")?;
-    Ledger::open(&state)
-        .and_then(|ledger| ledger.signed(signing))
-        .and_then(|ledger| {
-            ledger.checkpoint()?;
-            ledger.leave()
-        })
-        .or_fail("cannot make a checkpoint")?;
+    let ledger = open(&state)?;
+    ledger.checkpoint().and_then(|_made| ledger.leave()).or_fail("cannot make a checkpoint")?;
     let note = heads::small(&path.join("audit").join(NEWEST))
         .or_fail("cannot read the newest checkpoint")?;
     print(String::from_utf8_lossy(&note).trim_end_matches('\n'))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The log, signed as the operator wants it, for a command that serves nobody.
+pub(super) fn open(state: &cap_std::fs::Dir) -> Result<Ledger, Failure> {
+    let audit = Audit::load().map_err(Failure::new)?;
+    let signing = match audit.signer_key() {
+        Some(public) => Signing::by(Box::new(Program { command: audit.signer.clone(), public })),
+        None => Signing::own(state).or_fail("cannot open the audit log's key")?,
+    };
+    Ledger::open(state)
+        .and_then(|ledger| ledger.signed(signing))
+        .or_fail("cannot open the audit log")
 }
 
 /// A signer that is a program: it gets the note's text on its standard input

@@ -8,6 +8,7 @@ mod filter;
 mod heads;
 mod key;
 mod prove;
+mod prune;
 mod recover;
 mod show;
 mod verify;
@@ -43,6 +44,7 @@ enum Command {
     Prove(prove::Args),
     CheckProof(check_proof::Args),
     CheckReceipts(check_receipts::Args),
+    Prune(prune::Args),
     Show(Box<show::Args>),
     Recover(recover::Args),
 }
@@ -56,6 +58,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         Command::Prove(args) => prove::run(&args),
         Command::CheckProof(args) => check_proof::run(&args),
         Command::CheckReceipts(args) => check_receipts::run(&args),
+        Command::Prune(args) => prune::run(&args),
         Command::Show(args) => show::run(&args),
         Command::Recover(args) => recover::run(args),
     }
