@@ -7,7 +7,10 @@ use std::{
     path::PathBuf,
 };
 
-use crate::HISTORY;
+use crate::{
+    HISTORY,
+    packed::{self, LogFile},
+};
 
 /// A file that stands in a log's directory.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -63,7 +66,7 @@ impl Directory {
 }
 
 impl Source for Directory {
-    type File = File;
+    type File = LogFile;
 
     /// Waits for an append in progress to end, by the file lock that writers
     /// hold (FORMAT.md, "Locking"); a copy of a log has no such file.
@@ -79,14 +82,18 @@ impl Source for Directory {
         let mut entries = Vec::new();
         for entry in fs::read_dir(&self.path)? {
             let entry = entry?;
-            let meta = entry.metadata()?;
+            let meta = match entry.metadata() {
+                // A file that was being written has its name by now.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                meta => meta?,
+            };
             entries.push(FileEntry {
                 name: entry.file_name().to_string_lossy().into_owned(),
                 length: meta.len(),
                 regular: meta.is_file(),
             });
         }
-        Ok(entries)
+        packed::unpacked(entries, |name| File::open(self.path.join(name)))
     }
 
     fn history(&self) -> io::Result<Vec<String>> {
@@ -98,7 +105,7 @@ impl Source for Directory {
         entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
     }
 
-    fn open(&self, name: &str) -> io::Result<File> {
-        File::open(self.path.join(name))
+    fn open(&self, name: &str) -> io::Result<LogFile> {
+        LogFile::open(name, |name| File::open(self.path.join(name)))
     }
 }

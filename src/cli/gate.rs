@@ -30,10 +30,12 @@ use super::{
     local::{self, Parts},
     logging,
     options::Common,
+    sign::Remote,
 };
 use crate::{
     frontend::acp,
     gateway::Gateway,
+    ledger::Signing,
     model::{Access, AgentName, Door, Escaped, Session},
     sandbox::{Channel, GateAccess, become_gate, restrict_gate, stop_signals},
 };
@@ -61,6 +63,9 @@ pub(crate) struct Serve {
     pub(crate) log: String,
     pub(crate) source: String,
     pub(crate) forward: Vec<String>,
+    /// The public key of whoever signs checkpoints at the other end of the
+    /// third descriptor.
+    pub(crate) signer: Option<String>,
 }
 
 /// What the broker says once the agent waits; the agent's streams are
@@ -104,7 +109,8 @@ pub(crate) fn run_if_gate() -> Option<ExitCode> {
 fn run(parent: u32) -> Result<(), Failure> {
     let channel = become_gate(parent).or_fail("cannot start the gate")?;
     let signals = stop_signals().or_fail("cannot watch for signals")?;
-    let (order, streams) = channel.receive::<Serve>().or_fail("cannot start the gate")?;
+    let (order, mut streams) = channel.receive::<Serve>().or_fail("cannot start the gate")?;
+    let broker = if order.signer.is_some() { streams.pop() } else { None };
     let [editor_in, editor_out] = take(streams)?;
     let common = Common {
         workspace: order.workspace.clone(),
@@ -121,7 +127,13 @@ fn run(parent: u32) -> Result<(), Failure> {
     parts.state.create_dir_all("logs").or_fail("cannot make the directory for logs")?;
     logging::start(&logging::Options { log: order.log.clone() }, &order.state)?;
 
-    let signing = parts.signing()?;
+    let signing = match (&order.signer, broker) {
+        (Some(key), Some(broker)) => {
+            let public = key.parse().or_fail("cannot use the signer's key")?;
+            Some(parts.paced(Signing::by(Box::new(Remote::new(broker, public)))))
+        }
+        _ => parts.signing()?,
+    };
     let policies = policy_directory(&order.policy);
     let report = restrict_gate(GateAccess {
         read_write: &[parts.workspace.dir().as_fd(), parts.state.as_fd()],

@@ -15,6 +15,8 @@ mod options;
 mod policy;
 mod render;
 mod run;
+mod ship;
+mod sign;
 mod state;
 mod supervise;
 

@@ -21,7 +21,7 @@ use super::{
     local::{self, Parts},
     logging,
     options::Common,
-    state,
+    ship, sign, state,
     supervise::{Ended, Gate, Supervisor},
 };
 use crate::{
@@ -116,6 +116,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     }
     let suspects = pending.suspects.clone();
     let gate = introduce(gate, &pending, terminal)?;
+    ship::start(&parts.state_path, &parts.audit.ship)?;
     let agent = pending.release().map_err(explain)?;
     let Ended { code, at_once } = Supervisor::new(agent, gate, signals)?.run()?;
     if at_once && code != 0 {
@@ -296,11 +297,19 @@ fn start_gate(args: &Args, parts: &Parts, session: &Session) -> Result<Gate, Fai
         log: args.logging.log.clone(),
         source: args.source.clone(),
         forward: args.forward.clone(),
+        signer: parts.audit.public_key.clone(),
     };
     let gate = Gate::new(child, channel);
-    gate.channel()
-        .send(&order, &[editor_in.as_fd(), editor_out.as_fd()])
-        .or_fail("cannot start the gate")?;
+    let mut streams = vec![editor_in.as_fd(), editor_out.as_fd()];
+    let signer = parts.audit.signer_key();
+    let (asked, asking) = Channel::pair().or_fail("cannot start the gate")?;
+    if signer.is_some() {
+        streams.push(asking.as_fd());
+    }
+    gate.channel().send(&order, &streams).or_fail("cannot start the gate")?;
+    if let Some(public) = signer {
+        sign::serve(asked, parts.audit.signer.clone(), &public)?;
+    }
     Ok(gate)
 }
 

@@ -293,10 +293,8 @@ impl Maker {
     ) -> Result<(), Error> {
         let damaged = |reason: String| Error::Damaged { segment, reason };
         let read = Error::std("read the audit log");
-        let mut file = self
-            .audit
-            .file(&segment.to_string(), OFlags::RDONLY)
-            .map_err(Error::io("read the audit log"))?;
+        let mut file = portcullis_audit::Source::open(&*self.audit, &segment.to_string())
+            .map_err(Error::std("read the audit log"))?;
         file.seek(SeekFrom::Start(offset)).map_err(read)?;
         let mut reader = BufReader::with_capacity(1 << 18, file);
         let mut line = Vec::new();

@@ -11,7 +11,7 @@ use std::{
     thread::Thread,
 };
 
-use portcullis_audit::{Chain, Draft, Hash, Kind, Link, Prepared, Receipt, Segment, Tail};
+use portcullis_audit::{Chain, Draft, Hash, Kind, Link, PACKED, Prepared, Receipt, Segment, Tail};
 use rustix::{fs::OFlags, io::Errno};
 
 use super::{
@@ -202,7 +202,10 @@ impl Log {
             (self.signed, self.checked) = (newest.size, newest.size);
         }
         let names = self.audit.names().map_err(Error::io("read the audit log"))?;
-        let segments: Vec<_> = names.iter().filter_map(|name| Segment::from_name(name)).collect();
+        let segments = names
+            .iter()
+            .filter_map(|name| Segment::from_name(name.strip_suffix(PACKED).unwrap_or(name)))
+            .collect::<std::collections::BTreeSet<_>>();
         let last = segments.iter().max().copied();
         let first = segments.iter().min().copied().unwrap_or(Segment(0));
         let count = segments.len() as u64;

@@ -3,8 +3,8 @@
 
 use cap_std::fs::Dir;
 use portcullis_audit::{
-    Draft, HISTORY, Hash, Kind, Link, ROOTS, Reader, Report, SEGMENT_RECORDS, Segment, Source as _,
-    Tail, Verifier,
+    Draft, HISTORY, Hash, Kind, Link, PACKED, ROOTS, Reader, Report, SEGMENT_RECORDS, Segment,
+    Source as _, Tail, Verifier,
 };
 use rustix::fs::OFlags;
 
@@ -62,9 +62,7 @@ pub fn prunable(state: &Dir, before: &str) -> Result<Pruning, Error> {
     let first = segments.first().map_or(0, |(first, _)| first.0);
     for (segment, length) in segments {
         let in_use = needed.is_some_and(|needed| needed < segment.next().first());
-        let mut file = audit
-            .file(&segment.to_string(), OFlags::RDONLY)
-            .map_err(|errno| Error::io("read the audit log")(errno))?;
+        let mut file = audit.open(&segment.to_string()).map_err(read())?;
         let tail = Tail::read(&mut file, 0, length, 4096).map_err(read())?;
         let link = tail
             .last()
@@ -140,9 +138,11 @@ impl Ledger {
         self.note(Kind::Pruned, draft, true)?;
         self.checkpoint()?;
         for segment in (0..agreed.segments).map(Segment) {
-            match audit.remove(&segment.to_string()) {
-                Ok(()) | Err(rustix::io::Errno::NOENT) => {}
-                Err(errno) => return Err(io()(errno)),
+            for name in [segment.to_string(), format!("{segment}{PACKED}")] {
+                match audit.remove(&name) {
+                    Ok(()) | Err(rustix::io::Errno::NOENT) => {}
+                    Err(errno) => return Err(io()(errno)),
+                }
             }
         }
         let history = Folder::open(&*audit, HISTORY)?;

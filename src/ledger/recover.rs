@@ -4,15 +4,12 @@
 //! Nothing is thrown away, and nothing is made to look whole: the `recovered`
 //! record names the file in quarantine, its hash and its size.
 
-use std::{
-    fs::File,
-    io::{self, Read, Seek, SeekFrom},
-};
+use std::io::{self, Read, Seek, SeekFrom};
 
 use cap_std::fs::Dir;
 use portcullis_audit::{
-    Checkpoint, Damage, DamageKind, FRONTIER, HISTORY, NEWEST, Note, Position, ROOTS,
-    SEGMENT_RECORDS, Segment, Source, Verifier,
+    Checkpoint, Damage, DamageKind, FRONTIER, HISTORY, LogFile, NEWEST, Note, PACKED, Position,
+    ROOTS, SEGMENT_RECORDS, Segment, Source, Verifier,
 };
 use rustix::fs::{OFlags, RenameFlags};
 
@@ -172,6 +169,7 @@ pub fn recover(state: &Dir, agreed: &Plan) -> Result<(), Error> {
         // with the same damage.
         for (segment, first, _) in agreed.aside.iter().rev() {
             let name = segment.to_string();
+            unpack(&log.audit, &name)?;
             if *first == 0 {
                 log.audit.remove(&name).map_err(Error::io("remove what was set aside"))?;
             } else {
@@ -186,6 +184,28 @@ pub fn recover(state: &Dir, agreed: &Plan) -> Result<(), Error> {
     log.load()
 }
 
+/// Puts a compressed segment back into its plain form, of which a part can be
+/// cut off.
+fn unpack(audit: &Folder, name: &str) -> Result<(), Error> {
+    let packed = format!("{name}{PACKED}");
+    if audit.stat(name).map_err(cut_error)?.is_some()
+        || audit.stat(&packed).map_err(cut_error)?.is_none()
+    {
+        return Ok(());
+    }
+    let read = || Error::std("unpack a segment");
+    let mut lines = audit.open(name).map_err(read())?;
+    let temp = format!(".{name}");
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC;
+    let mut file = audit.file(&temp, flags).map_err(cut_error)?;
+    io::copy(&mut lines, &mut file).and_then(|_bytes| file.sync_all()).map_err(read())?;
+    audit
+        .rename(&temp, audit, name)
+        .and_then(|()| audit.sync())
+        .and_then(|()| audit.remove(&packed))
+        .map_err(cut_error)
+}
+
 fn cut_error(errno: rustix::io::Errno) -> Error {
     Error::io("set a part of the audit log aside")(errno)
 }
@@ -194,7 +214,7 @@ fn cut_error(errno: rustix::io::Errno) -> Error {
 struct Rest<'a> {
     audit: &'a Folder,
     parts: std::slice::Iter<'a, (Segment, u64, u64)>,
-    open: Option<io::Take<File>>,
+    open: Option<io::Take<LogFile>>,
 }
 
 impl<'a> Rest<'a> {

@@ -51,7 +51,7 @@ fn write_log(world: &World, count: u64, time: &str) -> Vec<String> {
         };
         let record = Prepared::new(Kind::Decision, &draft, u128::from(seq).to_be_bytes()).unwrap();
         leaves.push(chain.append(&record, time, &mut lines).leaf.to_string());
-        if chain.next() % 65_536 == 0 || chain.next() == count {
+        if chain.next().is_multiple_of(65_536) || chain.next() == count {
             let name = Segment::of(seq).to_string();
             std::fs::write(audit(world).join(name), &lines).unwrap();
             lines.clear();
@@ -322,6 +322,72 @@ fn a_signer_program_signs_what_the_log_cannot() {
     let refused = run(&["audit", "checkpoint"]);
     assert_eq!(refused.code, 1);
     assert!(refused.stderr.contains("signer"), "{refused:?}");
+}
+
+#[test]
+fn compressed_segments_are_read_as_before() {
+    let world = World::new();
+    write_log(&world, 200_000, "2026-01-01T00:00:00.000000Z");
+    world.run(&["audit", "checkpoint"]).ok();
+    let before = world.run(&["audit", "verify", "--json"]).ok().json();
+    let size = |name: &str| std::fs::metadata(audit(&world).join(name)).unwrap().len();
+    let plain = size("seg-000001.jsonl");
+    world.run(&["audit", "compress"]).ok();
+    for (number, packed) in [(0, true), (1, true), (2, false), (3, false)] {
+        assert_eq!(audit(&world).join(Segment(number).to_string()).exists(), !packed, "{number}");
+    }
+    assert!(size("seg-000001.jsonl.zst") * 2 < plain);
+    let after = world.run(&["audit", "verify", "--json"]).ok().json();
+    assert_eq!((&before["head"], &before["bytes"]), (&after["head"], &after["bytes"]));
+    let line = world.run(&["audit", "prove", "70000"]).ok();
+    assert!(line.text().starts_with("c2sp.org/tlog-proof@v1\nextra "), "{line:?}");
+    world.file("a", "x");
+    world.fs(&["read", "a"]).ok();
+    // A changed one is damage.
+    let packed = audit(&world).join("seg-000000.jsonl.zst");
+    let mut bytes = std::fs::read(&packed).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&packed, bytes).unwrap();
+    assert_ne!(world.run(&["audit", "verify"]).code, 0);
+}
+
+#[test]
+fn a_shipped_log_verifies_where_it_arrives() {
+    let world = World::new();
+    let target = world.base().join("elsewhere/log");
+    let config = world.base().join("portcullis.toml");
+    let ship = format!("[audit]\nship = [{{ to = {:?} }}]\n", text(&target));
+    std::fs::write(&config, ship).unwrap();
+    let run = |args: &[&str]| {
+        done(world.command(args).env("PORTCULLIS_CONFIG", &config).output().unwrap())
+    };
+    write_log(&world, 70_000, "2026-01-01T00:00:00.000000Z");
+    run(&["audit", "checkpoint"]).ok();
+    run(&["audit", "ship"]).ok();
+    world.file("a", "x");
+    for _ in 0..3 {
+        run(&["fs", "read", "a"]).ok();
+        run(&["audit", "ship"]).ok();
+    }
+    let own = world.run(&["audit", "verify", "--json"]).ok().json();
+    let copy = world.run(&["audit", "verify", "--json", "--dir", text(&target)]);
+    let copy = copy.ok().json();
+    assert_eq!(own["head"], copy["head"]);
+    assert_eq!(copy["signed"]["records"], 70_009);
+    assert!(target.join("seg-000000.jsonl.zst").exists());
+    // A target that is gone is said to be, and caught up with later.
+    std::fs::rename(&target, world.base().join("away")).unwrap();
+    std::fs::write(&target, "in the way").unwrap();
+    run(&["fs", "read", "a"]).ok();
+    assert_eq!(run(&["audit", "ship"]).code, 1);
+    let status = run(&["audit", "ship", "--status"]).ok();
+    assert!(status.text().contains("last attempt"), "{status:?}");
+    std::fs::remove_file(&target).unwrap();
+    std::fs::rename(world.base().join("away"), &target).unwrap();
+    run(&["audit", "ship"]).ok();
+    let copy = world.run(&["audit", "verify", "--json", "--dir", text(&target)]).ok().json();
+    assert_eq!(copy["signed"]["records"], 70_012);
 }
 
 /// Ed25519 signing (RFC 8032) with verify.py's arithmetic, written for this

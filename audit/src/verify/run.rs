@@ -71,7 +71,8 @@ enum Step {
     Lines,
     Long(u64),
     Rest(u64),
-    Leave,
+    /// The end of a segment of so many bytes.
+    Leave(u64),
 }
 
 impl<'a, S: Source> Run<'a, S> {
@@ -158,7 +159,7 @@ impl<'a, S: Source> Run<'a, S> {
                     return Ok(());
                 }
             }
-            steps.push_back(Step::Leave);
+            steps.push_back(Step::Leave(*length));
         }
         while !steps.is_empty() && !self.stopped() {
             self.step(&mut steps, &mut workers)?;
@@ -177,7 +178,7 @@ impl<'a, S: Source> Run<'a, S> {
             }
             Some(Step::Long(length)) => self.long(length),
             Some(Step::Rest(length)) => self.rest(length),
-            Some(Step::Leave) => self.leave(),
+            Some(Step::Leave(length)) => self.leave(length)?,
         }
         Ok(())
     }
@@ -287,8 +288,11 @@ impl<'a, S: Source> Run<'a, S> {
     }
 
     /// Comes to the end of the segment.
-    fn leave(&mut self) {
-        let Place { last, line, before, over, .. } = self.at;
+    fn leave(&mut self, length: u64) -> io::Result<()> {
+        let Place { segment, last, line, before, over, offset } = self.at;
+        if offset != length && !self.stopped() {
+            return Err(io::Error::other(format!("`{segment}` became shorter while it was read")));
+        }
         self.report.bytes += self.at.offset;
         self.at.offset = 0;
         self.tell();
@@ -298,6 +302,7 @@ impl<'a, S: Source> Run<'a, S> {
             );
             self.broken(DamageKind::ShortSegment, detail);
         }
+        Ok(())
     }
 
     fn tell(&mut self) {

@@ -4,12 +4,14 @@ mod attachments;
 mod check_proof;
 mod check_receipts;
 pub(crate) mod checkpoint;
+mod compress;
 mod filter;
 mod heads;
 mod key;
 mod prove;
 mod prune;
 mod recover;
+mod ship;
 mod show;
 mod verify;
 
@@ -45,6 +47,8 @@ enum Command {
     CheckProof(check_proof::Args),
     CheckReceipts(check_receipts::Args),
     Prune(prune::Args),
+    Compress(compress::Args),
+    Ship(ship::Args),
     Show(Box<show::Args>),
     Recover(recover::Args),
 }
@@ -59,6 +63,8 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         Command::CheckProof(args) => check_proof::run(&args),
         Command::CheckReceipts(args) => check_receipts::run(&args),
         Command::Prune(args) => prune::run(&args),
+        Command::Compress(args) => compress::run(&args),
+        Command::Ship(args) => ship::run(&args),
         Command::Show(args) => show::run(&args),
         Command::Recover(args) => recover::run(args),
     }
