@@ -47,7 +47,7 @@ impl LocalGate {
         Territory {
             workspace: parts.workspace.root().to_owned(),
             state: parts.state_path.clone(),
-            operator: parts.policy_files.clone(),
+            operator: [parts.policy_files.clone(), parts.audit.protected()].concat(),
             ..Territory::default()
         }
         .check()

@@ -144,6 +144,7 @@ fn cell(args: &Args, parts: &Parts, session: &Session) -> Result<Cell, Failure> 
     let home = home(parts.workspace.root(), &session.agent)?;
     let mut cell = plain_cell(&Ground::from(parts), program.into(), home, floor);
     cell.protected = operators_files(&args.common.policy, &parts.policy_files)?;
+    cell.protected.extend(parts.audit.protected());
     cell.arguments = arguments.to_vec();
     cell.environment = environment(&parts.policy.agent().env, &args.agent_env);
     cell.read.extend(named(&args.agent_read)?);

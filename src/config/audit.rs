@@ -38,8 +38,9 @@ pub struct Audit {
     pub witnesses: Vec<String>,
     /// Where copies of the log go.
     pub ship: Vec<Target>,
-    /// Segments that have been full for so many days are compressed; 0: never.
-    pub compress_after_days: u64,
+    /// The file that it was read from.
+    #[serde(skip)]
+    pub file: Option<PathBuf>,
 }
 
 /// What a read waits for before its content leaves.
@@ -137,7 +138,8 @@ impl Audit {
         let wrong = |why: String| Error::Wrong { path: shown.clone(), why };
         let text = String::from_utf8(text).map_err(|_utf8| wrong("not UTF-8".to_owned()))?;
         let audit = Self::parse(&text).map_err(wrong)?;
-        audit.check(path.parent().unwrap_or(Path::new("/"))).map_err(wrong)
+        let audit = audit.check(path.parent().unwrap_or(Path::new("/"))).map_err(wrong)?;
+        Ok(Self { file: Some(path.to_owned()), ..audit })
     }
 
     fn parse(text: &str) -> Result<Self, String> {
@@ -208,10 +210,13 @@ impl Audit {
         Duration::from_secs(self.checkpoints.seconds)
     }
 
-    /// Directories that copies go to.
-    pub fn ship_directories(&self) -> Vec<PathBuf> {
-        let paths = self.ship.iter().filter(|target| target.to.starts_with('/'));
-        paths.map(|target| PathBuf::from(&target.to)).collect()
+    /// What no agent may reach: this file, and the directories that copies go
+    /// to, as far as they are there.
+    pub fn protected(&self) -> Vec<PathBuf> {
+        let copies = self.ship.iter().map(|target| PathBuf::from(&target.to));
+        let copies = copies.filter(|path| path.is_absolute() && path.exists());
+        let files = self.file.iter().filter_map(|file| std::path::absolute(file).ok());
+        files.chain(copies).collect()
     }
 }
 
