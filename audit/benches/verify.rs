@@ -15,8 +15,8 @@ const RECORDS: u64 = 400_000;
 /// A log in memory, so that no disk is measured.
 struct Memory(BTreeMap<String, Vec<u8>>);
 
-impl Source for &Memory {
-    type File = io::Cursor<Vec<u8>>;
+impl<'a> Source for &'a Memory {
+    type File = io::Cursor<&'a [u8]>;
 
     fn list(&self) -> io::Result<Vec<FileEntry>> {
         let entry = |(name, bytes): (&String, &Vec<u8>)| FileEntry {
@@ -32,7 +32,8 @@ impl Source for &Memory {
     }
 
     fn open(&self, name: &str) -> io::Result<Self::File> {
-        self.0.get(name).cloned().map(io::Cursor::new).ok_or(io::ErrorKind::NotFound.into())
+        let bytes = self.0.get(name).ok_or(io::ErrorKind::NotFound)?;
+        Ok(io::Cursor::new(bytes))
     }
 }
 

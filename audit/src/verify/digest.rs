@@ -45,6 +45,8 @@ pub(super) struct Digests {
     /// Policies that were in force, with the first record of each in these
     /// lines.
     pub(super) policies: BTreeMap<String, u64>,
+    /// The lines' memory.
+    pub(super) buffer: Vec<u8>,
 }
 
 /// A record that says something of the log itself.
@@ -107,6 +109,7 @@ pub(super) fn digest(Lines(mut bytes): Lines) -> Digests {
         digests.lines.push(digest);
         start += length + 1;
     }
+    digests.buffer = bytes;
     digests
 }
 

@@ -75,11 +75,19 @@ pub(super) struct Cutter<R> {
     carry: Vec<u8>,
     ended: bool,
     waiting: VecDeque<Piece>,
+    /// A buffer that is done with.
+    spare: Vec<u8>,
 }
 
 impl<R: Read> Cutter<R> {
     pub(super) fn new(file: R) -> Self {
-        Self { file, carry: Vec::new(), ended: false, waiting: VecDeque::new() }
+        let (carry, spare) = (Vec::new(), Vec::new());
+        Self { file, carry, ended: false, waiting: VecDeque::new(), spare }
+    }
+
+    /// Reads into `buffer` next: memory that is there costs less than new.
+    pub(super) fn reuse(&mut self, buffer: Vec<u8>) {
+        self.spare = buffer;
     }
 
     /// The next piece; nothing at the end.
@@ -91,7 +99,9 @@ impl<R: Read> Cutter<R> {
     }
 
     fn read(&mut self) -> io::Result<()> {
-        let mut bytes = Vec::with_capacity(1 + self.carry.len() + PIECE);
+        let mut bytes = std::mem::take(&mut self.spare);
+        bytes.clear();
+        bytes.reserve(1 + self.carry.len() + PIECE + 1);
         bytes.push(0);
         bytes.append(&mut self.carry);
         let read = (&mut self.file).take(PIECE as u64).read_to_end(&mut bytes)?;

@@ -42,6 +42,8 @@ pub(super) struct Run<'a, S> {
     /// A record names the key with which checkpoints are signed.
     names_key: bool,
     at: Place,
+    /// A buffer that is done with.
+    spare: Vec<u8>,
 }
 
 struct Pruned {
@@ -131,6 +133,7 @@ impl<'a, S: Source> Run<'a, S> {
             pruned: None,
             names_key: false,
             at: Place { segment, last: true, line: 0, offset: 0, before: 0, over: false },
+            spare: Vec::new(),
         }
     }
 
@@ -149,6 +152,7 @@ impl<'a, S: Source> Run<'a, S> {
                         while workers.is_full() {
                             self.step(&mut steps, &mut workers)?;
                         }
+                        cutter.reuse(std::mem::take(&mut self.spare));
                         workers.give(lines)?;
                         steps.push_back(Step::Lines);
                     }
@@ -172,7 +176,8 @@ impl<'a, S: Source> Run<'a, S> {
             None => {}
             Some(Step::Enter(segment, last)) => self.enter(segment, last),
             Some(Step::Lines) => {
-                let digests = workers.take()?;
+                let mut digests = workers.take()?;
+                self.spare = std::mem::take(&mut digests.buffer);
                 self.lines(digests)?;
                 self.tell();
             }
