@@ -6,6 +6,7 @@
 //! than a policy may be.
 #![expect(clippy::disallowed_methods, reason = "these are the operator's files, opened by name")]
 
+pub mod audit;
 mod beside;
 pub mod operator;
 pub mod signature;

@@ -7,6 +7,11 @@ use std::{
     path::PathBuf,
 };
 
+use crate::{
+    HISTORY,
+    packed::{self, LogFile},
+};
+
 /// A file that stands in a log's directory.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FileEntry {
@@ -30,7 +35,16 @@ pub trait Source {
     /// When it cannot be read.
     fn list(&self) -> io::Result<Vec<FileEntry>>;
 
-    /// Opens the file `name`.
+    /// The names in the directory of kept checkpoints; none when there is no
+    /// such directory.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be read.
+    fn history(&self) -> io::Result<Vec<String>>;
+
+    /// Opens the file `name`; those of kept checkpoints are
+    /// `checkpoints/NAME`.
     ///
     /// # Errors
     ///
@@ -52,7 +66,7 @@ impl Directory {
 }
 
 impl Source for Directory {
-    type File = File;
+    type File = LogFile;
 
     /// Waits for an append in progress to end, by the file lock that writers
     /// hold (FORMAT.md, "Locking"); a copy of a log has no such file.
@@ -68,17 +82,30 @@ impl Source for Directory {
         let mut entries = Vec::new();
         for entry in fs::read_dir(&self.path)? {
             let entry = entry?;
-            let meta = entry.metadata()?;
+            let meta = match entry.metadata() {
+                // A file that was being written has its name by now.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                meta => meta?,
+            };
             entries.push(FileEntry {
                 name: entry.file_name().to_string_lossy().into_owned(),
                 length: meta.len(),
                 regular: meta.is_file(),
             });
         }
-        Ok(entries)
+        packed::unpacked(entries, |name| File::open(self.path.join(name)))
     }
 
-    fn open(&self, name: &str) -> io::Result<File> {
-        File::open(self.path.join(name))
+    fn history(&self) -> io::Result<Vec<String>> {
+        let entries = match fs::read_dir(self.path.join(HISTORY)) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        };
+        entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
+    }
+
+    fn open(&self, name: &str) -> io::Result<LogFile> {
+        LogFile::open(name, |name| File::open(self.path.join(name)))
     }
 }

@@ -31,10 +31,12 @@ use super::{
     logging, newest,
     options::Common,
     orders::Orders,
+    sign::Remote,
 };
 use crate::{
     frontend::acp,
     gateway::Gateway,
+    ledger::Signing,
     model::{Access, AgentName, Door, Escaped, Session},
     sandbox::{GateAccess, become_gate, restrict_gate, stop_signals},
 };
@@ -64,6 +66,9 @@ pub(crate) struct Serve {
     pub(crate) log: String,
     pub(crate) source: String,
     pub(crate) forward: Vec<String>,
+    /// The public key of whoever signs checkpoints at the other end of the
+    /// third descriptor.
+    pub(crate) signer: Option<String>,
 }
 
 /// What the broker says once the agent waits; the agent's streams are
@@ -125,7 +130,8 @@ pub(crate) fn run_if_gate() -> Option<ExitCode> {
 fn run(parent: u32) -> Result<(), Failure> {
     let channel = become_gate(parent).or_fail("cannot start the gate")?;
     let signals = stop_signals().or_fail("cannot watch for signals")?;
-    let (order, streams) = channel.receive::<Serve>().or_fail("cannot start the gate")?;
+    let (order, mut streams) = channel.receive::<Serve>().or_fail("cannot start the gate")?;
+    let broker = if order.signer.is_some() { streams.pop() } else { None };
     let [editor_in, editor_out] = take(streams)?;
     let common = Common {
         workspace: order.workspace.clone(),
@@ -145,6 +151,13 @@ fn run(parent: u32) -> Result<(), Failure> {
 
     // The last that needs a socket. A policy that is loaded later may ask.
     let desk = local::open_desk(&parts.state)?;
+    let signing = match (&order.signer, broker) {
+        (Some(key), Some(broker)) => {
+            let public = key.parse().or_fail("cannot use the signer's key")?;
+            Some(parts.paced(Signing::by(Box::new(Remote::new(broker, public)))))
+        }
+        _ => parts.signing()?,
+    };
     let report = restrict_gate(GateAccess {
         read_write: &[parts.workspace.dir().as_fd(), parts.state.as_fd()],
         read_only: &[],
@@ -159,8 +172,10 @@ fn run(parent: u32) -> Result<(), Failure> {
     if signatures {
         newest::note(&parts.state, &parts.policy).or_fail("cannot note the policy's version")?;
     }
+    let mut ledger = parts.ledger(signing)?;
+    ledger.keep_checkpoints().or_fail("cannot start a thread")?;
     let state = parts.state;
-    let gateway = local::assemble(parts.workspace, parts.policy, &state)?;
+    let gateway = local::assemble(parts.workspace, parts.policy, &state, ledger)?;
     desk.attend(gateway.approvals()).or_fail("cannot listen for approvals")?;
     let (agent, streams) = channel.receive::<Agent>().or_fail("the agent did not start")?;
     let [agent_in, agent_out, agent_err] = take(streams)?;

@@ -21,10 +21,14 @@ use super::{
 };
 use crate::{
     backup::Vault,
-    config::{Operator, signature::PolicyKey},
+    config::{
+        Operator,
+        audit::{Audit, Durability},
+        signature::PolicyKey,
+    },
     frontend::desk::Desk,
     gateway::{self, Gateway, Reply},
-    ledger::Ledger,
+    ledger::{Ledger, Signing},
     model::{AgentName, Door, Operation, Session},
     ops::Source,
     policy::Policy,
@@ -54,7 +58,7 @@ impl LocalGate {
         Territory {
             workspace: parts.workspace.root().to_owned(),
             state: parts.state_path.clone(),
-            operator: parts.policy_files.clone(),
+            operator: [parts.policy_files.clone(), parts.audit.protected()].concat(),
             ..Territory::default()
         }
         .check()
@@ -67,6 +71,7 @@ impl LocalGate {
             false => None,
         };
         let announcer = Announcer { state: parts.state_path.clone() };
+        let signing = parts.signing()?;
         let report = restrict_gate(GateAccess {
             read_write: &[parts.workspace.dir().as_fd(), parts.state.as_fd()],
             read_only: &[],
@@ -84,7 +89,8 @@ impl LocalGate {
         }
         let mut facts = parts.facts();
         facts.insert("gateLandlockAbi".to_owned(), json!(report.landlock_abi));
-        let gateway = assemble(parts.workspace, parts.policy, &parts.state)?;
+        let ledger = parts.ledger(signing)?;
+        let gateway = assemble(parts.workspace, parts.policy, &parts.state, ledger)?;
         gateway.start(&session, facts).or_fail("cannot record the start")?;
         if let Some(desk) = &desk {
             desk.attend(gateway.approvals()).or_fail("cannot listen for approvals")?;
@@ -124,6 +130,7 @@ pub(crate) struct Parts {
     pub(crate) signed_by: Option<PolicyKey>,
     pub(crate) state_path: PathBuf,
     pub(crate) state: Dir,
+    pub(crate) audit: Audit,
 }
 
 impl Parts {
@@ -146,6 +153,7 @@ impl Parts {
         Ok(Self {
             operator,
             signed_by: loaded.signed_by,
+            audit: Audit::load(common.config.as_deref()).map_err(Failure::new)?,
             workspace,
             policy: Arc::new(loaded.policy),
             policy_files,
@@ -153,6 +161,36 @@ impl Parts {
             state_path,
             state,
         })
+    }
+
+    /// Who signs checkpoints in this process: nobody where the operator named
+    /// a command for that, which only a broker can run.
+    pub(crate) fn signing(&self) -> Result<Option<Signing>, Failure> {
+        if !self.audit.signer.is_empty() {
+            return Ok(None);
+        }
+        let signing = Signing::own(&self.state).or_fail("cannot open the audit log's key")?;
+        Ok(Some(self.paced(signing)))
+    }
+
+    /// The same as often as the configuration says.
+    pub(crate) fn paced(&self, signing: Signing) -> Signing {
+        let (records, interval) = (self.audit.checkpoints.records, self.audit.interval());
+        Signing { records, interval, ..signing }
+    }
+
+    /// Opens the log.
+    pub(crate) fn ledger(&self, signing: Option<Signing>) -> Result<Ledger, Failure> {
+        let signed = |ledger: Ledger| match signing {
+            Some(signing) => ledger.signed(signing),
+            None => Ok(ledger),
+        };
+        let mut ledger =
+            Ledger::open(&self.state).and_then(signed).or_fail("cannot open the audit log")?;
+        if self.audit.durability == Durability::Synced {
+            ledger.make_all_durable();
+        }
+        Ok(ledger)
     }
 
     /// What the `start` record says of the configuration.
@@ -180,8 +218,8 @@ pub(crate) fn assemble(
     workspace: Workspace,
     policy: Arc<Policy>,
     state: &Dir,
+    ledger: Ledger,
 ) -> Result<Gateway, Failure> {
-    let ledger = Ledger::open(state).or_fail("cannot open the audit log")?;
     let vault = Vault::open(state, *policy.backups()).or_fail("cannot open the backups")?;
     keep_policy(state, &policy, ledger.boot()).or_fail("cannot keep the policy's text")?;
     let key = secret_key::open(state)?;

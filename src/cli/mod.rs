@@ -19,6 +19,8 @@ mod policy;
 mod render;
 mod run;
 mod secret_key;
+mod ship;
+mod sign;
 mod state;
 mod supervise;
 mod watch;

@@ -21,7 +21,7 @@ use super::{
     local::{self, Parts},
     logging,
     options::Common,
-    state,
+    ship, sign, state,
     supervise::{Ended, Gate, Supervisor},
     watch::PolicyWatch,
 };
@@ -126,6 +126,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     }
     let suspects = pending.suspects.clone();
     let gate = introduce(gate, &pending, terminal)?;
+    ship::start(&parts.state_path, &parts.audit.ship)?;
     let agent = pending.release().map_err(explain)?;
     let Ended { code, at_once } = Supervisor::new(agent, gate, signals, watch)?.run()?;
     if at_once && code != 0 {
@@ -153,6 +154,7 @@ fn cell(args: &Args, parts: &Parts, session: &Session) -> Result<Cell, Failure> 
     let home = home(parts.workspace.root(), &session.agent)?;
     let mut cell = plain_cell(&Ground::from(parts), program.into(), home, floor);
     cell.protected = operators_files(&args.common.policy, &parts.policy_files)?;
+    cell.protected.extend(parts.audit.protected());
     cell.arguments = arguments.to_vec();
     cell.environment = environment(&parts.policy.agent().env, &args.agent_env);
     cell.read.extend(named(&args.agent_read)?);
@@ -307,11 +309,19 @@ fn start_gate(args: &Args, parts: &Parts, session: &Session) -> Result<Gate, Fai
         log: args.logging.log.clone(),
         source: args.source.clone(),
         forward: args.forward.clone(),
+        signer: parts.audit.public_key.clone(),
     };
     let gate = Gate::new(child, channel);
-    gate.channel()
-        .send(&order, &[editor_in.as_fd(), editor_out.as_fd()])
-        .or_fail("cannot start the gate")?;
+    let mut streams = vec![editor_in.as_fd(), editor_out.as_fd()];
+    let signer = parts.audit.signer_key();
+    let (asked, asking) = Channel::pair().or_fail("cannot start the gate")?;
+    if signer.is_some() {
+        streams.push(asking.as_fd());
+    }
+    gate.channel().send(&order, &streams).or_fail("cannot start the gate")?;
+    if let Some(public) = signer {
+        sign::serve(asked, parts.audit.signer.clone(), &public)?;
+    }
     Ok(gate)
 }
 

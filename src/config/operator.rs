@@ -20,7 +20,7 @@ use super::signature::PolicyKey;
 /// in [`SECTIONS`].
 const KEYS: [&str; 2] = ["requireSignature", "policyKeys"];
 /// Sections that are read elsewhere.
-const SECTIONS: [&str; 0] = [];
+const SECTIONS: [&str; 1] = ["audit"];
 
 /// The configuration in force.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -187,7 +187,7 @@ mod tests {
         for word in [
             "f:1: unknown key `requireSignatures`\n  help: did you mean `requireSignature`?",
             "f:2: a bad key in `policyKeys`: expected `ed25519:`",
-            "f:3: unknown key `serve`\n  help: known keys: requireSignature, policyKeys",
+            "f:3: unknown key `serve`\n  help: known keys: requireSignature, policyKeys, audit",
         ] {
             assert!(wrong.contains(word), "{word}\n{wrong}");
         }

@@ -7,7 +7,7 @@ use std::{
     os::fd::{AsFd, OwnedFd},
 };
 
-use portcullis_audit::{FileEntry, Source};
+use portcullis_audit::{FileEntry, HISTORY, LogFile, Source};
 use rustix::{
     fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, Stat},
     io::Errno,
@@ -113,7 +113,7 @@ impl AsFd for Folder {
 /// For the reader and the verifier; the caller holds the log's lock where it
 /// needs a moment between two appends.
 impl Source for Folder {
-    type File = File;
+    type File = LogFile;
 
     fn list(&self) -> io::Result<Vec<FileEntry>> {
         let mut entries = Vec::new();
@@ -123,11 +123,18 @@ impl Source for Folder {
                 entries.push(FileEntry { name, length, regular });
             }
         }
-        Ok(entries)
+        portcullis_audit::unpacked(entries, |name| Ok(self.file(name, OFlags::RDONLY)?))
     }
 
-    fn open(&self, name: &str) -> io::Result<File> {
-        Ok(self.file(name, OFlags::RDONLY)?)
+    fn history(&self) -> io::Result<Vec<String>> {
+        if self.stat(HISTORY)?.is_none() {
+            return Ok(Vec::new());
+        }
+        Ok(Self::open(self, HISTORY).map_err(io::Error::other)?.names()?)
+    }
+
+    fn open(&self, name: &str) -> io::Result<LogFile> {
+        LogFile::open(name, |name| Ok(self.file(name, OFlags::RDONLY)?))
     }
 }
 

@@ -42,6 +42,7 @@ mod many;
 mod model;
 mod oracle;
 mod policy;
+mod proof;
 mod races;
 mod recovery;
 mod relay;

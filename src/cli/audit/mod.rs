@@ -1,7 +1,17 @@
 //! `portcullis audit`: verify, show and repair the log.
 
+mod attachments;
+mod check_proof;
+mod check_receipts;
+pub(crate) mod checkpoint;
+mod compress;
 pub(super) mod filter;
+mod heads;
+mod key;
+mod prove;
+mod prune;
 mod recover;
+mod ship;
 mod show;
 mod verify;
 
@@ -30,7 +40,15 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    Verify(verify::Args),
+    Verify(Box<verify::Args>),
+    Key(key::Args),
+    Checkpoint(checkpoint::Args),
+    Prove(prove::Args),
+    CheckProof(check_proof::Args),
+    CheckReceipts(check_receipts::Args),
+    Prune(prune::Args),
+    Compress(compress::Args),
+    Ship(ship::Args),
     Show(Box<show::Args>),
     Recover(recover::Args),
 }
@@ -38,7 +56,15 @@ enum Command {
 /// Runs the command.
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     match args.command {
-        Command::Verify(args) => verify::run(args),
+        Command::Verify(args) => verify::run(&args),
+        Command::Key(args) => key::run(&args),
+        Command::Checkpoint(args) => checkpoint::run(&args),
+        Command::Prove(args) => prove::run(&args),
+        Command::CheckProof(args) => check_proof::run(&args),
+        Command::CheckReceipts(args) => check_receipts::run(&args),
+        Command::Prune(args) => prune::run(&args),
+        Command::Compress(args) => compress::run(&args),
+        Command::Ship(args) => ship::run(&args),
         Command::Show(args) => show::run(&args),
         Command::Recover(args) => recover::run(args),
     }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::{
     cli::{
-        audit::filter::Since,
+        audit::filter::Moment,
         failure::{Context as _, Failure},
         state,
     },
@@ -31,7 +31,7 @@ pub(super) struct LogArgs {
     /// Only records from this time on: `2026-11-21`, `2026-11-21T08:00:00Z`, or how long ago:
     /// `90m`, `2d`
     #[arg(long, value_name = "TIME")]
-    since: Option<Since>,
+    since: Option<Moment>,
 }
 
 impl LogArgs {
@@ -48,7 +48,7 @@ impl LogArgs {
 
     /// The earliest time, in the form of a record's.
     pub(super) fn since(&self) -> Option<&str> {
-        self.since.as_ref().map(Since::text)
+        self.since.as_ref().map(Moment::as_str)
     }
 
     /// The workspace.

@@ -1,0 +1,34 @@
+//! `portcullis audit compress`: old segments, with Zstandard.
+
+use std::{process::ExitCode, time::Duration};
+
+use super::{Place, print};
+use crate::{
+    cli::{
+        failure::{Context as _, Failure},
+        state,
+    },
+    ledger,
+};
+
+/// Compress old segments; every command reads them as before
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    portcullis audit compress\n  \
+    portcullis audit compress --days 30\n\n\
+    Full segments only (65,536 records), but the newest, and only those that a checkpoint covers.")]
+pub(super) struct Args {
+    #[command(flatten)]
+    place: Place,
+    /// Those that have been full for so many days
+    #[arg(long, value_name = "DAYS", default_value_t = 0)]
+    days: u32,
+}
+
+pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let (_, state) = state::open(&args.place.state()?)?;
+    let age = Duration::from_secs(u64::from(args.days) * 24 * 60 * 60);
+    let (segments, saved) = ledger::pack(&state, age).or_fail("cannot compress the audit log")?;
+    print(&format!("compressed {segments} segments, which saved {saved} bytes"))?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,64 @@
+//! `portcullis audit ship`: copies of the log, now.
+
+use std::process::ExitCode;
+
+use super::{Place, print};
+use crate::{
+    cli::{
+        failure::{Exit, Failure},
+        ship,
+    },
+    config::audit::Audit,
+    model::Escaped,
+};
+
+/// Send copies of the log to the configured targets now
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    portcullis audit ship\n  \
+    portcullis audit ship --status\n\n\
+    Targets stand in `portcullis.toml`:\n  \
+    [audit]\n  \
+    ship = [{ to = \"/mnt/elsewhere/log\" }, { to = \"s3://bucket/prefix\" }]\n\n\
+    `portcullis run` sends all the while; what a checkpoint covers goes, in order, at least once. \
+    HTTP and\nS3 need a build with `--features full`.")]
+pub(super) struct Args {
+    #[command(flatten)]
+    place: Place,
+    /// Send nothing, say how far each target is
+    #[arg(long)]
+    status: bool,
+}
+
+pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let state = args.place.state()?;
+    let targets = Audit::load(None).map_err(Failure::new)?.ship;
+    if targets.is_empty() {
+        return Err(Failure::new("no target is configured")
+            .help(
+                "`ship = [{ to = \"/a/directory\" }]` in the `[audit]` section of portcullis.toml",
+            )
+            .exit(Exit::Usage));
+    }
+    let mut failed = false;
+    if args.status {
+        for progress in ship::progress(&state, &targets) {
+            print(&format!("{}: {} records", Escaped(&progress.to), progress.records))?;
+            if let Some(error) = &progress.error {
+                print(&format!("  last attempt: {}", Escaped(error)))?;
+            }
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    for (to, sent) in ship::once(&state, &targets) {
+        match sent {
+            Ok(records) => print(&format!("{}: {records} records", Escaped(&to)))?,
+            Err(error) => {
+                failed = true;
+                eprintln!("portcullis: {}: {}", Escaped(&to), Escaped(&error));
+                true
+            }
+        };
+    }
+    if failed { Err(Failure::silent(Exit::Failure)) } else { Ok(ExitCode::SUCCESS) }
+}

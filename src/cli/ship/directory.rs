@@ -1,0 +1,71 @@
+//! A copy in a directory, such as one of another machine: a log as any other,
+//! that `audit verify --dir` reads.
+#![expect(clippy::disallowed_methods, reason = "the directory that the operator names")]
+
+use std::{
+    fs::{self, DirBuilder, File, OpenOptions},
+    io::{self, Write as _},
+    os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _},
+    path::{Path, PathBuf},
+};
+
+use portcullis_audit::HISTORY;
+
+use super::Store;
+
+pub(super) struct Copy {
+    path: PathBuf,
+}
+
+impl Copy {
+    pub(super) fn open(path: &Path) -> Result<Self, String> {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(path.join(HISTORY))
+            .map_err(|error| format!("cannot make the directory: {error}"))?;
+        Ok(Self { path: path.to_owned() })
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let (temp, path) = (self.path.join(".incoming"), self.path.join(name));
+        let mut file =
+            OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&temp)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&temp, &path)?;
+        File::open(path.parent().unwrap_or(&self.path))?.sync_all()
+    }
+}
+
+impl Store for Copy {
+    fn put(&mut self, name: &str, bytes: Vec<u8>) -> Result<(), String> {
+        self.write(name, &bytes).map_err(|error| format!("cannot write `{name}`: {error}"))
+    }
+
+    fn piece(&mut self, segment: &str, offset: u64, bytes: Vec<u8>) -> Result<(), String> {
+        let write = || {
+            let path = self.path.join(segment);
+            let mut options = OpenOptions::new();
+            let file = options.create(true).write(true).truncate(false).mode(0o600).open(path)?;
+            let there = file.metadata()?.len();
+            if there < offset {
+                return Err(io::Error::other(format!("it ends at {there} instead of {offset}")));
+            }
+            // What a former attempt left behind is written again.
+            file.set_len(offset)?;
+            file.write_all_at(&bytes, offset)?;
+            file.sync_data()
+        };
+        write().map_err(|error| format!("cannot write `{segment}`: {error}"))
+    }
+
+    fn sealed(&mut self, segment: &str) -> Result<(), String> {
+        match fs::remove_file(self.path.join(segment)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(format!("cannot remove the open `{segment}`: {error}"))
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! Copies of the log elsewhere: what a signed checkpoint covers, in order, at
+//! least once.
+//!
+//! Runs in the broker's threads, one for each target, and knows no gate: it
+//! reads files. So a slow or dead target delays nothing but its own copy.
+//! What it has sent is in `STATE/ship/`.
+
+mod directory;
+#[cfg(feature = "full")]
+mod store;
+
+use std::{
+    io::{Read as _, Seek as _, SeekFrom},
+    path::{Path, PathBuf},
+    thread,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use portcullis_audit::{
+    Checkpoint, Directory, FRONTIER, HISTORY, Hash, KEYS, NEWEST, Note, PACKED, ROOTS, Segment,
+    Source as _,
+};
+use serde::{Deserialize, Serialize};
+
+use super::failure::{Context as _, Failure};
+use crate::{config::audit::Target, ledger};
+
+/// How often the log is looked at.
+const POLL: Duration = Duration::from_secs(1);
+/// How long to wait after a failure: doubled each time, up to the second.
+const BACK_OFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
+/// Bytes of the open segment that are sent at once.
+const PIECE: u64 = 4 << 20;
+
+/// Where copies go. Everything may be sent again; the last time counts.
+trait Store: Send {
+    /// Keeps the file `name` as a whole.
+    fn put(&mut self, name: &str, bytes: Vec<u8>) -> Result<(), String>;
+
+    /// Keeps a piece of the open segment.
+    fn piece(&mut self, segment: &str, offset: u64, bytes: Vec<u8>) -> Result<(), String>;
+
+    /// Forgets the pieces of a segment, which is there as a whole now.
+    fn sealed(&mut self, segment: &str) -> Result<(), String>;
+}
+
+fn open(target: &Target) -> Result<Box<dyn Store>, String> {
+    if target.to.starts_with('/') {
+        return Ok(Box::new(directory::Copy::open(Path::new(&target.to))?));
+    }
+    #[cfg(feature = "full")]
+    return Ok(Box::new(store::Remote::open(target)?));
+    #[cfg(not(feature = "full"))]
+    Err(format!(
+        "this build of portcullis copies to directories only, not to {}: build it with `--features \
+         full`",
+        target.to
+    ))
+}
+
+/// How far a target has everything.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Progress {
+    /// The target.
+    pub(crate) to: String,
+    /// The open segment, and the bytes of it that were sent.
+    segment: u64,
+    offset: u64,
+    /// Records that the last checkpoint sent covers.
+    pub(crate) records: u64,
+    /// When that was, in seconds since 1970.
+    pub(crate) at: u64,
+    /// Why the last attempt failed.
+    pub(crate) error: Option<String>,
+}
+
+/// Where the records of a checkpoint end: a part of a line of `frontier`.
+#[derive(Deserialize)]
+struct Edge {
+    size: u64,
+    segment: u64,
+    offset: u64,
+}
+
+/// Sends a log to one target.
+struct Shipper {
+    log: PathBuf,
+    state: cap_std::fs::Dir,
+    name: String,
+    target: Target,
+    store: Option<Box<dyn Store>>,
+    progress: Progress,
+}
+
+/// The directory of what was sent, in the state directory.
+const FOLDER: &str = "ship";
+
+/// Sends in the background, for as long as this process lives.
+pub(crate) fn start(state: &Path, targets: &[Target]) -> Result<(), Failure> {
+    for target in targets {
+        // What this build cannot do is said before anything runs.
+        if !target.to.starts_with('/') && !cfg!(feature = "full") {
+            return Err(Failure::new(open(target).err().unwrap_or_default()));
+        }
+        let mut shipper = Shipper::new(state, target).or_fail("cannot copy the audit log")?;
+        thread::Builder::new()
+            .name("ship".to_owned())
+            .spawn(move || shipper.go_on())
+            .or_fail("cannot start a thread")?;
+    }
+    Ok(())
+}
+
+/// Sends what there is to every target; the errors of those that failed.
+pub(crate) fn once(state: &Path, targets: &[Target]) -> Vec<(String, Result<u64, String>)> {
+    let send = |target: &Target| {
+        let mut shipper = Shipper::new(state, target)?;
+        let Some(_lock) = shipper.lock()? else {
+            return Err("another process sends to it at the moment".to_owned());
+        };
+        shipper.send()?;
+        Ok(shipper.progress.records)
+    };
+    targets.iter().map(|target| (target.to.clone(), send(target))).collect()
+}
+
+/// How far the targets are.
+pub(crate) fn progress(state: &Path, targets: &[Target]) -> Vec<Progress> {
+    let of = |target: &Target| match Shipper::new(state, target) {
+        Ok(shipper) => shipper.progress,
+        Err(error) => Progress { to: target.to.clone(), error: Some(error), ..Progress::default() },
+    };
+    targets.iter().map(of).collect()
+}
+
+impl Shipper {
+    fn new(state: &Path, target: &Target) -> Result<Self, String> {
+        let (_, state_dir) = super::state::open(state).map_err(|f| f.message().to_owned())?;
+        state_dir.create_dir_all(FOLDER).map_err(|error| error.to_string())?;
+        let hash = Hash::of(target.to.as_bytes()).to_string();
+        let name = format!("{FOLDER}/{}", hash.get(..16).unwrap_or(&hash));
+        let known = state_dir.read_to_string(format!("{name}.json")).unwrap_or_default();
+        // What cannot be read is sent again.
+        let progress: Progress = serde_json::from_str(&known).unwrap_or_default();
+        Ok(Self {
+            log: state.join("audit"),
+            state: state_dir,
+            name,
+            target: target.clone(),
+            store: None,
+            progress: Progress { to: target.to.clone(), ..progress },
+        })
+    }
+
+    /// Nobody else sends to this target while the file is open.
+    fn lock(&self) -> Result<Option<cap_std::fs::File>, String> {
+        let mut options = cap_std::fs::OpenOptions::new();
+        let options = options.create(true).write(true);
+        let file = self.state.open_with(format!("{}.lock", self.name), options);
+        let file = file.map_err(|error| error.to_string())?;
+        match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(file)),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+            Err(errno) => Err(errno.to_string()),
+        }
+    }
+
+    fn go_on(&mut self) {
+        let mut wait = BACK_OFF.0;
+        let mut seen = None;
+        loop {
+            // Unchanged, there is nothing to read either.
+            let newest = rustix::fs::stat(self.log.join(NEWEST))
+                .ok()
+                .map(|s| (s.st_mtime, s.st_mtime_nsec, s.st_ino));
+            if newest == seen {
+                thread::sleep(POLL);
+                continue;
+            }
+            let sent = match self.lock() {
+                Ok(Some(_lock)) => {
+                    // Another process may have gone on meanwhile.
+                    let known = self.state.read_to_string(format!("{}.json", self.name));
+                    if let Some(known) = known.ok().and_then(|k| serde_json::from_str(&k).ok()) {
+                        self.progress = Progress { to: self.target.to.clone(), ..known };
+                    }
+                    self.send()
+                }
+                Ok(None) => Ok(()),
+                Err(error) => Err(error),
+            };
+            match sent {
+                Ok(()) => {
+                    (wait, seen) = (BACK_OFF.0, newest);
+                }
+                Err(_kept_in_progress) => {
+                    self.store = None;
+                    thread::sleep(wait);
+                    wait = (wait * 2).min(BACK_OFF.1);
+                }
+            }
+        }
+    }
+
+    /// Sends what the newest checkpoint covers.
+    fn send(&mut self) -> Result<(), String> {
+        let sent = self.send_all();
+        self.progress.error = sent.as_ref().err().cloned();
+        let kept = self.keep();
+        sent.and(kept)
+    }
+
+    fn send_all(&mut self) -> Result<(), String> {
+        let Some((note, Edge { size, segment, offset })) = self.covered()? else { return Ok(()) };
+        if size == self.progress.records {
+            return Ok(());
+        }
+        if self.store.is_none() {
+            self.store = Some(open(&self.target)?);
+        }
+        while self.progress.segment < segment {
+            self.seal()?;
+        }
+        while self.progress.offset < offset {
+            self.piece(offset)?;
+        }
+        let names = Directory::new(&self.log).history().map_err(|error| error.to_string())?;
+        let sizes = names.iter().filter_map(|name| name.parse::<u64>().ok());
+        let mut sizes: Vec<_> =
+            sizes.filter(|at| *at > self.progress.records && *at <= size).collect();
+        sizes.sort_unstable();
+        let kept = sizes.iter().map(|size| format!("{HISTORY}/{size}"));
+        for name in [KEYS.to_owned(), ROOTS.to_owned()].into_iter().chain(kept) {
+            if let Some(bytes) = self.small(&name)? {
+                self.put(&name, bytes)?;
+            }
+        }
+        self.put(NEWEST, note)?;
+        self.progress.records = size;
+        self.progress.at =
+            SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        Ok(())
+    }
+
+    /// The newest checkpoint, its size and where that many records end.
+    fn covered(&self) -> Result<Option<(Vec<u8>, Edge)>, String> {
+        let Some(note) = self.small(NEWEST)? else { return Ok(None) };
+        let checkpoint = Note::parse(&note).and_then(|note| Checkpoint::of(&note));
+        let size = checkpoint.map_err(|error| error.to_string())?.size;
+        let lines = self.small(FRONTIER)?.unwrap_or_default();
+        let lines = String::from_utf8_lossy(&lines);
+        let edges = lines.lines().filter_map(|line| serde_json::from_str::<Edge>(line).ok());
+        // One that is being made: the next look finds it.
+        let edge = edges.into_iter().find(|edge| edge.size == size);
+        Ok(edge.map(|edge| (note, edge)))
+    }
+
+    fn small(&self, name: &str) -> Result<Option<Vec<u8>>, String> {
+        match Directory::new(&self.log).open(name) {
+            Ok(mut file) => {
+                let mut bytes = Vec::new();
+                file.read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+                Ok(Some(bytes))
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    fn put(&mut self, name: &str, bytes: Vec<u8>) -> Result<(), String> {
+        self.store.as_mut().ok_or("no store")?.put(name, bytes)
+    }
+
+    /// Sends a full segment, compressed.
+    fn seal(&mut self) -> Result<(), String> {
+        let segment = Segment(self.progress.segment).to_string();
+        let log = Directory::new(&self.log);
+        let entries = log.list().map_err(|error| error.to_string())?;
+        if let Some(entry) = entries.iter().find(|entry| entry.name == segment) {
+            let file = log.open(&segment).map_err(|error| error.to_string())?;
+            let mut packed = Vec::new();
+            ledger::compress(file, &mut packed, entry.length).map_err(|error| error.to_string())?;
+            self.put(&format!("{segment}{PACKED}"), packed)?;
+            self.store.as_mut().ok_or("no store")?.sealed(&segment)?;
+        }
+        // One that is not there was pruned.
+        (self.progress.segment, self.progress.offset) = (self.progress.segment + 1, 0);
+        self.keep()
+    }
+
+    /// Sends a piece of the open segment.
+    fn piece(&mut self, until: u64) -> Result<(), String> {
+        let segment = Segment(self.progress.segment).to_string();
+        let offset = self.progress.offset;
+        let length = (until - offset).min(PIECE);
+        let mut bytes = Vec::new();
+        let mut file =
+            Directory::new(&self.log).open(&segment).map_err(|error| error.to_string())?;
+        file.seek(SeekFrom::Start(offset))
+            .and_then(|_at| file.take(length).read_to_end(&mut bytes))
+            .map_err(|error| error.to_string())?;
+        if bytes.len() as u64 != length {
+            return Err(format!("`{segment}` is shorter than its checkpoint says"));
+        }
+        self.store.as_mut().ok_or("no store")?.piece(&segment, offset, bytes)?;
+        self.progress.offset = offset + length;
+        self.keep()
+    }
+
+    /// Remembers how far it is.
+    fn keep(&self) -> Result<(), String> {
+        let json = serde_json::to_string(&self.progress).map_err(|error| error.to_string())?;
+        let temp = format!("{}.tmp", self.name);
+        self.state
+            .write(&temp, json)
+            .and_then(|()| self.state.rename(&temp, &self.state, format!("{}.json", self.name)))
+            .map_err(|error| error.to_string())
+    }
+}

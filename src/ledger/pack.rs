@@ -1,0 +1,119 @@
+//! Old segments, compressed. The bytes of their lines stay what they were: what
+//! is unpacked must have the root that is kept.
+
+use std::{
+    fs::File,
+    io::{self, BufRead, BufReader},
+    time::{Duration, SystemTime},
+};
+
+use cap_std::fs::Dir;
+use portcullis_audit::{Hash, LogFile, PACKED, ROOTS, Segment, Source as _, tree::Frontier};
+use rustix::fs::{OFlags, RenameFlags};
+
+use super::{Error, checkpoints, disk, disk::Folder};
+
+/// How hard to try: levels beyond cost much and give little on such lines.
+const LEVEL: i32 = 6;
+
+/// Compresses the full segments that were last written `age` ago, but the
+/// newest one; says how many, and how many bytes that saved.
+///
+/// # Errors
+///
+/// When one cannot be read or written, or does not come out as it went in. It
+/// stays as it is then.
+pub fn pack(state: &Dir, age: Duration) -> Result<(u64, u64), Error> {
+    let audit = Folder::open(state, "audit")?;
+    let Some(newest) = checkpoints::newest(&audit)? else { return Ok((0, 0)) };
+    let mut segments: Vec<_> = audit
+        .names()
+        .map_err(Error::io("read the audit log"))?
+        .iter()
+        .filter_map(|name| Segment::from_name(name))
+        .collect();
+    segments.sort();
+    segments.truncate(segments.len().saturating_sub(2));
+    let (mut count, mut saved) = (0, 0);
+    for segment in segments.into_iter().filter(|s| s.next().first() <= newest.size) {
+        let plain = open(&audit, &segment.to_string())?;
+        let meta = plain.metadata().map_err(Error::std("look at the audit log"))?;
+        let written = meta.modified().map_err(Error::std("look at the audit log"))?;
+        if SystemTime::now().duration_since(written).is_ok_and(|old| old >= age) {
+            let packed = one(&audit, segment, plain, meta.len())?;
+            count += 1;
+            saved += meta.len().saturating_sub(packed);
+        }
+    }
+    Ok((count, saved))
+}
+
+fn open(audit: &Folder, name: &str) -> Result<File, Error> {
+    audit.file(name, OFlags::RDONLY).map_err(Error::io("open a segment of the audit log"))
+}
+
+fn one(audit: &Folder, segment: Segment, plain: File, length: u64) -> Result<u64, Error> {
+    let name = format!("{segment}{PACKED}");
+    let temp = format!(".{name}.{}", disk::random_hex()?);
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
+    let file = audit.file(&temp, flags).map_err(Error::io("make a compressed segment"))?;
+    let packed = compress(plain, &file, length)
+        .and_then(|()| file.sync_all())
+        .and_then(|()| Ok(file.metadata()?.len()))
+        .map_err(Error::std("compress a segment"))
+        .and_then(|packed| check(audit, segment, &temp).map(|()| packed))
+        .and_then(|packed| {
+            rustix::fs::renameat_with(audit, &temp, audit, &name, RenameFlags::empty())
+                .and_then(|()| audit.sync())
+                .and_then(|()| audit.remove(&segment.to_string()))
+                .and_then(|()| audit.sync())
+                .map_err(Error::io("name a compressed segment"))?;
+            Ok(packed)
+        });
+    if packed.is_err() {
+        // What is left of it has no meaning.
+        let _removed = audit.remove(&temp);
+    }
+    packed
+}
+
+/// Compresses `length` bytes, whose number is in the header: readers need it.
+///
+/// # Errors
+///
+/// As the system says.
+pub fn compress(plain: impl io::Read, packed: impl io::Write, length: u64) -> io::Result<()> {
+    let mut encoder = zstd::Encoder::new(packed, LEVEL)?;
+    encoder.set_pledged_src_size(Some(length))?;
+    encoder.include_contentsize(true)?;
+    encoder.include_checksum(true)?;
+    io::copy(&mut plain.take(length), &mut encoder)?;
+    encoder.finish().map(drop)
+}
+
+/// What is unpacked has the segment's root.
+fn check(audit: &Folder, segment: Segment, temp: &str) -> Result<(), Error> {
+    let read = || Error::std("read a compressed segment");
+    // By the very reader that will read it later.
+    let name = segment.to_string();
+    let file = LogFile::open(&name, |asked| {
+        if asked == name {
+            Err(io::ErrorKind::NotFound.into())
+        } else {
+            Ok(audit.file(temp, OFlags::RDONLY)?)
+        }
+    })
+    .map_err(read())?;
+    let mut tree = Frontier::new();
+    for line in BufReader::with_capacity(1 << 18, file).split(b'\n') {
+        tree.push(Hash::leaf(&line.map_err(read())?));
+    }
+    let roots = io::read_to_string(audit.open(ROOTS).map_err(read())?).map_err(read())?;
+    let at = usize::try_from(segment.0).unwrap_or(usize::MAX);
+    let kept: Option<Hash> = roots.lines().nth(at).and_then(|root| root.parse().ok());
+    if kept == Some(tree.root()) {
+        return Ok(());
+    }
+    let reason = "a segment does not have the root that is kept".to_owned();
+    Err(Error::Damaged { segment, reason })
+}
