@@ -111,10 +111,8 @@ pub fn run_tests(
     let mut report = TestReport::default();
     let mut decided: BTreeMap<(String, String), usize> = BTreeMap::new();
     for text in texts {
-        let line = |position: usize| {
-            let before = text.text.as_bytes().iter().take(position);
-            before.filter(|byte| **byte == b'\n').count() as u64 + 1
-        };
+        let newlines: Vec<usize> = text.text.match_indices('\n').map(|(at, _)| at).collect();
+        let line = |position: usize| newlines.partition_point(|at| *at < position) as u64 + 1;
         let tests = if text.policy { file::of_policy(text.text) } else { file::of_file(text.text) };
         let tests = tests.map_err(|problem| {
             let line = problem.span.map_or(1, |span| line(span.start));

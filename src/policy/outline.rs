@@ -31,6 +31,7 @@ pub struct OutlineFile {
     pub statements: Vec<Statement>,
     /// How many `[[tests]]` it has.
     pub tests: usize,
+    line_starts: Vec<usize>,
 }
 
 /// One rule by whose id decisions are made, or one exception.
@@ -95,17 +96,22 @@ impl PolicySource {
                     embedded,
                     statements: statements(root.get_ref()),
                     tests: list(root.get_ref(), "tests").count(),
+                    line_starts: line_starts(&source.text),
                 }
             })
             .collect()
     }
 }
 
+/// Where each line of a text starts.
+fn line_starts(text: &str) -> Vec<usize> {
+    std::iter::once(0).chain(text.match_indices('\n').map(|(index, _)| index + 1)).collect()
+}
+
 impl OutlineFile {
     /// The line of a byte position, counted from 1.
     pub fn line(&self, position: usize) -> u64 {
-        let before = self.text.as_bytes().iter().take(position);
-        before.filter(|byte| **byte == b'\n').count() as u64 + 1
+        self.line_starts.partition_point(|start| *start <= position) as u64
     }
 
     /// The column of a byte position in characters, counted from 1.
@@ -127,8 +133,7 @@ impl Statement {
                 theirs.iter().all(|name| ours.contains(name))
             }
         };
-        let holds = |(operation, access)| self.questions.hold(Questions::one(operation, access));
-        agents && other.questions().all(holds)
+        agents && self.questions.hold(other.questions)
     }
 
     /// Whether it is about `agent` with this operation and access.
@@ -280,6 +285,12 @@ fn statements(root: &DeTable<'_>) -> Vec<Statement> {
             }
         }
     }
+    for statement in &mut found {
+        statement.questions =
+            statement.questions().fold(Questions::NONE, |set, (operation, access)| {
+                set | Questions::one(operation, access)
+            });
+    }
     found.extend(list(root, "rules").filter_map(|value| rule(value.get_ref().as_table()?)));
     found
 }
@@ -309,6 +320,10 @@ fn rule(rule: &DeTable<'_>) -> Option<Statement> {
             statement.agent_names.clear();
         }
     }
+    // What no operation asks says nothing.
+    statement.questions = statement
+        .questions()
+        .fold(Questions::NONE, |set, (operation, access)| set | Questions::one(operation, access));
     Some(statement)
 }
 

@@ -1,6 +1,8 @@
 //! Patterns that match nothing in the tree, exceptions that except nothing,
 //! rules that no test makes decide.
 
+use std::collections::HashMap;
+
 use super::{Finding, Subject};
 use crate::policy::StatementKind;
 
@@ -75,13 +77,12 @@ fn untested(subject: Subject<'_>, file: usize, found: &mut Vec<Finding>) {
         }
         return;
     }
+    let statements: HashMap<_, _> =
+        outline.statements.iter().map(|statement| (&statement.id, statement)).collect();
     for rule in
         tests.coverage.iter().filter(|rule| rule.tests == 0 && rule.place.file == outline.name)
     {
-        let Some(statement) = outline.statements.iter().find(|statement| statement.id == rule.rule)
-        else {
-            continue;
-        };
+        let Some(statement) = statements.get(&rule.rule) else { continue };
         found.push(Finding {
             id: "untested-rule",
             file,

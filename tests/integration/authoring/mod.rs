@@ -2,6 +2,7 @@
 
 mod documents;
 mod effects;
+mod hostile;
 mod init;
 mod learn;
 mod lint;
