@@ -42,5 +42,6 @@ mod policy;
 mod races;
 mod recovery;
 mod relay;
+mod review;
 mod sandbox;
 mod typescript;

@@ -58,7 +58,14 @@ impl Filter {
 
 /// A moment in the form of a record's `t`, with which it compares as text.
 #[derive(Debug, Clone)]
-struct Since(String);
+pub(super) struct Since(String);
+
+impl Since {
+    /// The text.
+    pub(super) fn text(&self) -> &str {
+        &self.0
+    }
+}
 
 impl FromStr for Since {
     type Err = String;

@@ -1,7 +1,9 @@
-//! `portcullis audit`: verify, show and repair the log.
+//! `portcullis audit`: verify, show, search and repair the log.
 
 mod filter;
+mod query;
 mod recover;
+mod select;
 mod show;
 mod verify;
 
@@ -17,12 +19,13 @@ use super::{
 };
 use crate::workspace::Workspace;
 
-/// Verify, show and repair the audit log
+/// Verify, show, search and repair the audit log
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     portcullis audit verify\n  \
     portcullis audit show --last 20\n  \
-    portcullis audit show --follow --decision deny")]
+    portcullis audit show --follow --decision deny\n  \
+    portcullis audit query --path 'src/**' --stats agent,op")]
 pub(crate) struct Args {
     #[command(subcommand)]
     command: Command,
@@ -32,6 +35,7 @@ pub(crate) struct Args {
 enum Command {
     Verify(verify::Args),
     Show(Box<show::Args>),
+    Query(Box<query::Args>),
     Recover(recover::Args),
 }
 
@@ -40,6 +44,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     match args.command {
         Command::Verify(args) => verify::run(args),
         Command::Show(args) => show::run(&args),
+        Command::Query(args) => query::run(&args),
         Command::Recover(args) => recover::run(args),
     }
 }

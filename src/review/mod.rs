@@ -1,0 +1,23 @@
+//! What a reviewer asks of the log: search, figures, who changed what,
+//! reports and exports.
+//!
+//! Reads the log, the vault and the policies that were in force, and writes
+//! nothing but an index that may be deleted at any time. It checks no chain:
+//! the verifier of the audit crate does. It refuses to pass over what it
+//! cannot read: every scan says what was damaged.
+
+mod csv;
+mod field;
+mod filter;
+mod log;
+mod row;
+mod scan;
+mod stats;
+
+pub use csv::{cell, header};
+pub use field::{Field, UnknownField};
+pub use filter::{Filter, PathFilter};
+pub use log::Log;
+pub use row::{Row, RowError, visible_json};
+pub use scan::{Order, Scanned};
+pub use stats::{Group, Stats};
