@@ -45,6 +45,8 @@ pub struct Filter {
 /// Which paths.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PathFilter {
+    /// This one alone, as records write it.
+    Exact(String),
     /// This one and what is beneath it.
     Below(String),
     /// Those of a pattern.
@@ -69,6 +71,7 @@ impl PathFilter {
     /// Whether it is `path`.
     pub fn matches(&self, path: &str) -> bool {
         match self {
+            Self::Exact(only) => path == only,
             Self::Below(above) if above.is_empty() => true,
             Self::Below(above) => path
                 .strip_prefix(above.as_str())

@@ -6,18 +6,24 @@
 //! the verifier of the audit crate does. It refuses to pass over what it
 //! cannot read: every scan says what was damaged.
 
+mod blame;
+mod changes;
 mod csv;
 mod field;
 mod filter;
 mod log;
 mod row;
 mod scan;
+mod session;
 mod stats;
 
+pub use blame::{Blame, BlameError, Kept, State, Version, blame};
+pub use changes::Change;
 pub use csv::{cell, header};
 pub use field::{Field, UnknownField};
 pub use filter::{Filter, PathFilter};
 pub use log::Log;
 pub use row::{Row, RowError, visible_json};
 pub use scan::{Order, Scanned};
+pub use session::{Event, Patch, Patches, Session, SessionError, sessions};
 pub use stats::{Group, Stats};

@@ -1,6 +1,7 @@
 //! `portcullis audit` for reviewers: search, blame, sessions, reports, exports,
 //! bundles.
 
+mod blame;
 mod query;
 
 use std::path::Path;

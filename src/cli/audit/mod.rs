@@ -1,9 +1,11 @@
 //! `portcullis audit`: verify, show, search and repair the log.
 
+mod blame;
 mod filter;
 mod query;
 mod recover;
 mod select;
+mod session;
 mod show;
 mod verify;
 
@@ -36,6 +38,8 @@ enum Command {
     Verify(verify::Args),
     Show(Box<show::Args>),
     Query(Box<query::Args>),
+    Blame(blame::Args),
+    Session(session::Args),
     Recover(recover::Args),
 }
 
@@ -45,6 +49,8 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         Command::Verify(args) => verify::run(args),
         Command::Show(args) => show::run(&args),
         Command::Query(args) => query::run(&args),
+        Command::Blame(args) => blame::run(&args),
+        Command::Session(args) => session::run(&args),
         Command::Recover(args) => recover::run(args),
     }
 }

@@ -6,7 +6,11 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::{Place, filter::Since, unreadable};
 use crate::{
-    cli::failure::{Exit, Failure},
+    backup::{Retention, Vault},
+    cli::{
+        failure::{Context as _, Exit, Failure},
+        state,
+    },
     model::Escaped,
     review::{Filter, Log, PathFilter, Scanned},
 };
@@ -172,6 +176,13 @@ impl Select {
             hashes: self.hash.iter().map(|hash| hash.0.clone()).collect(),
         }
     }
+}
+
+/// The vault beside the log, to look at: nothing is ever pruned through it.
+pub(super) fn vault(place: &Place) -> Result<Vault, Failure> {
+    let (_, state) = state::open(&place.state()?)?;
+    let keep_all = Retention { versions: u64::MAX, days: u64::MAX, size: u64::MAX };
+    Vault::open(&state, keep_all).or_fail("cannot open the backups")
 }
 
 /// Fails with exit code 5 when a scan met damage; what it found was printed.
