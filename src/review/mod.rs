@@ -12,6 +12,7 @@ mod csv;
 mod field;
 mod filter;
 mod log;
+pub mod report;
 mod row;
 mod scan;
 mod session;

@@ -3,6 +3,7 @@
 
 mod blame;
 mod query;
+mod report;
 
 use std::path::Path;
 

@@ -4,6 +4,7 @@ mod blame;
 mod filter;
 mod query;
 mod recover;
+mod report;
 mod select;
 mod session;
 mod show;
@@ -40,6 +41,7 @@ enum Command {
     Query(Box<query::Args>),
     Blame(blame::Args),
     Session(session::Args),
+    Report(report::Args),
     Recover(recover::Args),
 }
 
@@ -51,6 +53,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         Command::Query(args) => query::run(&args),
         Command::Blame(args) => blame::run(&args),
         Command::Session(args) => session::run(&args),
+        Command::Report(args) => report::run(&args),
         Command::Recover(args) => recover::run(args),
     }
 }
