@@ -2,7 +2,7 @@
 
 use std::{ops::RangeInclusive, str::FromStr};
 
-use super::Row;
+use super::{Field, Row};
 use crate::{
     model::has_hidden_characters,
     policy::{Glob, GlobError},
@@ -41,6 +41,9 @@ pub struct Filter {
     /// How the hash of a content, before or after, begins.
     pub hashes: Vec<String>,
 }
+
+/// Hexadecimal digits of a hash that an index keeps.
+const HASH_DIGITS: usize = 16;
 
 /// Which paths.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,6 +85,11 @@ impl PathFilter {
 }
 
 impl Filter {
+    /// Whether it asks for values of fields, which an index knows.
+    pub(super) fn asks_for_values(&self) -> bool {
+        Test::ALL.iter().any(|test| test.is_asked(self))
+    }
+
     /// Whether the record is wanted.
     pub fn matches(&self, row: &Row<'_>) -> bool {
         let t = row.t();
@@ -166,6 +174,42 @@ impl Test {
             Self::Rule => one(row.rule()),
             Self::Result => one(row.result()),
             Self::Hash => [row.before(), row.after(), None],
+        }
+    }
+
+    /// Whether the field of this name is one that it is about.
+    pub(super) fn is_of(self, name: &str) -> bool {
+        let fields: &[Field] = match self {
+            Self::Kind => &[Field::Kind],
+            Self::Session => &[Field::Session],
+            Self::Agent => &[Field::Agent],
+            Self::User => &[Field::User],
+            Self::Door => &[Field::Door],
+            Self::Op => &[Field::Op],
+            Self::Path => &[Field::Path, Field::Resolved, Field::To],
+            Self::Decision => &[Field::Decision],
+            Self::Rule => &[Field::Rule],
+            Self::Result => &[Field::Result],
+            Self::Hash => &[Field::Before, Field::After],
+        };
+        fields.iter().any(|field| field.as_str() == name)
+    }
+
+    /// What an index keeps of a value: all of it, but of a hash the beginning,
+    /// which is enough to leave nearly all others out.
+    pub(super) fn shortened(field: Field, value: &str) -> &str {
+        match field {
+            Field::Before | Field::After => value.get(..HASH_DIGITS).unwrap_or(value),
+            _ => value,
+        }
+    }
+
+    /// Whether a value may be wanted of which an index keeps `value`.
+    pub(super) fn may_hold(self, filter: &Filter, value: &str) -> bool {
+        match self {
+            Self::Hash => (self.texts(filter).iter())
+                .any(|text| value.starts_with(text.get(..HASH_DIGITS).unwrap_or(text))),
+            _ => self.holds(filter, value),
         }
     }
 

@@ -19,6 +19,7 @@ pub(super) struct Part {
 /// A log to be searched: what was there between two appends. Gates may go on
 /// writing meanwhile.
 pub struct Log {
+    pub(super) directory: PathBuf,
     pub(super) source: Directory,
     pub(super) parts: Vec<Part>,
     /// What is wrong with the files themselves.
@@ -34,8 +35,14 @@ impl Log {
     /// When the directory cannot be read.
     pub fn open(directory: &Path) -> io::Result<Self> {
         let source = Directory::new(directory);
-        let mut log =
-            Self { parts: Vec::new(), damages: Vec::new(), index: None, progress: None, source };
+        let mut log = Self {
+            directory: directory.to_owned(),
+            source,
+            parts: Vec::new(),
+            damages: Vec::new(),
+            index: None,
+            progress: None,
+        };
         for FileEntry { name, length, regular } in log.source.list()? {
             match Segment::from_name(&name) {
                 Some(segment) if regular => {

@@ -9,8 +9,10 @@
 mod blame;
 mod changes;
 mod csv;
+pub mod export;
 mod field;
 mod filter;
+mod index;
 mod log;
 pub mod report;
 mod row;

@@ -4,6 +4,7 @@
 use std::{
     io::{self, BufRead as _, BufReader, Read as _},
     ops::ControlFlow,
+    path::Path,
     sync::{
         Mutex, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -14,12 +15,18 @@ use std::{
 
 use portcullis_audit::{MAX_LINE, SEGMENT_RECORDS, Source as _};
 
-use super::{Filter, Log, Row, log::Part};
+use super::{
+    Filter, Log, Row,
+    index::{Builder, Identity, Index, Line},
+    log::Part,
+};
 
 /// What one thread hands over at a time, and how many such batches may wait:
 /// this, and not the log's size, bounds the memory.
 const BATCH: usize = 256;
 const BATCHES: usize = 4;
+/// A log of at most so many segments is searched as fast without an index.
+const INDEXED: usize = 1;
 /// How often progress is told, in bytes.
 const TELL: u64 = 1 << 20;
 
@@ -219,10 +226,87 @@ impl Log {
                 return Ok(scanned);
             }
         }
+        let Some(directory) = self.index_for(part, filter) else {
+            self.lines(part, &mut scanned, |row, line| {
+                if filter.matches(row) { found(row, line) } else { ControlFlow::Continue(()) }
+            })?;
+            return Ok(scanned);
+        };
+        let path = self.directory.join(part.segment.to_string());
+        let index = Identity::of(&path).ok();
+        let index = index.and_then(|of| Index::open(directory, part.segment, of));
+        if let Some(lines) = index.and_then(|index| index.candidates(filter)) {
+            self.tell(part.length);
+            self.some_lines(part, &lines, &mut scanned, filter, found)?;
+            return Ok(scanned);
+        }
+        let mut builder = Some(Builder::new(path)?);
         self.lines(part, &mut scanned, |row, line| {
-            if filter.matches(row) { found(row, line) } else { ControlFlow::Continue(()) }
+            if let Some(builder) = &mut builder {
+                builder.add(row, line);
+            }
+            let go_on =
+                if filter.matches(row) { found(row, line) } else { ControlFlow::Continue(()) };
+            if go_on.is_break() {
+                builder = None;
+            }
+            go_on
         })?;
+        if let Some(builder) = builder.filter(|_| scanned.damaged == 0)
+            && let Err(error) = builder.save(directory, part.segment)
+        {
+            // The search goes on without one, as on a disk that is full.
+            tracing::debug!(%error, segment = %part.segment, "no index was written");
+        }
         Ok(scanned)
+    }
+
+    /// Where the segment's index is, when one pays.
+    fn index_for(&self, part: Part, filter: &Filter) -> Option<&Path> {
+        let pays = part.sealed && self.parts.len() > INDEXED && filter.asks_for_values();
+        self.index.as_deref().filter(|_| pays)
+    }
+
+    /// Reads some lines of a segment, which an index named.
+    fn some_lines(
+        &self,
+        part: Part,
+        lines: &[Line],
+        scanned: &mut Scanned,
+        filter: &Filter,
+        mut found: impl FnMut(&Row<'_>, &[u8]) -> ControlFlow<()>,
+    ) -> io::Result<()> {
+        if lines.is_empty() {
+            return Ok(());
+        }
+        let Part { segment, length, .. } = part;
+        // One after the other, and where most are wanted without jumping.
+        let mut file = BufReader::with_capacity(1 << 14, self.source.open(&segment.to_string())?);
+        let (mut at, mut line) = (0, Vec::new());
+        for wanted in lines {
+            let end = wanted.offset.saturating_add(wanted.length);
+            let forward = wanted.offset.checked_sub(at).and_then(|by| i64::try_from(by).ok());
+            let (Some(forward), true) = (forward, end < length) else {
+                scanned.damage(|| format!("{segment} is not what its index says"));
+                return Ok(());
+            };
+            file.seek_relative(forward)?;
+            line.resize(usize::try_from(wanted.length).unwrap_or(0), 0);
+            file.read_exact(&mut line)?;
+            at = end;
+            match Row::parse(&line) {
+                Ok(row) if row.seq == segment.first().saturating_add(wanted.number) => {
+                    scanned.records += 1;
+                    if filter.matches(&row) && found(&row, &line).is_break() {
+                        return Ok(());
+                    }
+                }
+                _ => scanned.damage(|| {
+                    format!("line {} of {segment} is not what its index says", wanted.number + 1)
+                }),
+            }
+        }
+        Ok(())
     }
 
     /// Calls `each` on every record of a segment and notes what is none.

@@ -2,6 +2,8 @@
 //! bundles.
 
 mod blame;
+mod export;
+mod index;
 mod query;
 mod report;
 

@@ -1,6 +1,7 @@
 //! `portcullis audit`: verify, show, search and repair the log.
 
 mod blame;
+mod export;
 mod filter;
 mod query;
 mod recover;
@@ -42,6 +43,7 @@ enum Command {
     Blame(blame::Args),
     Session(session::Args),
     Report(report::Args),
+    Export(Box<export::Args>),
     Recover(recover::Args),
 }
 
@@ -54,6 +56,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         Command::Blame(args) => blame::run(&args),
         Command::Session(args) => session::run(&args),
         Command::Report(args) => report::run(&args),
+        Command::Export(args) => export::run(&args),
         Command::Recover(args) => recover::run(args),
     }
 }

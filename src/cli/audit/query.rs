@@ -14,7 +14,7 @@ use super::select::{Progress, Select, Where, damaged};
 use crate::{
     cli::failure::{Context as _, Failure},
     model::Escaped,
-    review::{Field, Order, Row, Stats, cell, header, visible_json},
+    review::{Field, Order, Row, Stats, cell, export::csv_line, header, visible_json},
 };
 
 /// What a table shows unless told otherwise.
@@ -85,7 +85,7 @@ fn records(args: &Args) -> Result<ExitCode, Failure> {
         Some(if args.json {
             vec![visible_json(&String::from_utf8_lossy(line)).into_owned()]
         } else if args.csv {
-            vec![csv(columns, row)]
+            vec![csv_line(columns, row)]
         } else {
             columns.iter().map(|column| shown(*column, row)).collect()
         })
@@ -140,14 +140,6 @@ fn shown(field: Field, row: &Row<'_>) -> String {
         Field::Time => value.get(..19).unwrap_or(&value).replace('T', " "),
         _ => Escaped(&value).to_string(),
     }
-}
-
-fn csv(columns: &[Field], row: &Row<'_>) -> String {
-    let cells = columns.iter().map(|column| match column.of(row) {
-        Some(value) => cell(&value),
-        None => String::new(),
-    });
-    cells.collect::<Vec<_>>().join(",")
 }
 
 /// Prints rows as they come: lines at once, tables by the page.
