@@ -6,6 +6,8 @@
 //! than a policy may be.
 #![expect(clippy::disallowed_methods, reason = "these are the operator's files, opened by name")]
 
+pub mod audit;
+
 use std::{
     fs::File,
     io::{self, Read as _},

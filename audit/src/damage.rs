@@ -39,7 +39,13 @@ pub enum DamageKind {
     BrokenLink,
     /// A record answers what is no earlier, still unanswered intent.
     WrongReference,
-    /// The log ends before a record that a receipt proves.
+    /// A checkpoint is none, or no known key signed it.
+    BadCheckpoint,
+    /// A checkpoint, or a kept root, is of other records than those in the log.
+    WrongRoot,
+    /// The log names another key than the one that is known.
+    WrongKey,
+    /// The log ends before a record that a receipt or a checkpoint proves.
     MissingHead,
     /// The record that a receipt proves is another one in the log.
     WrongHead,
@@ -62,6 +68,9 @@ impl DamageKind {
             Self::WrongSequence => "wrong-sequence",
             Self::BrokenLink => "broken-link",
             Self::WrongReference => "wrong-reference",
+            Self::BadCheckpoint => "bad-checkpoint",
+            Self::WrongRoot => "wrong-root",
+            Self::WrongKey => "wrong-key",
             Self::MissingHead => "missing-head",
             Self::WrongHead => "wrong-head",
         }
@@ -120,8 +129,12 @@ pub enum WarningKind {
     UnknownKind,
     /// A file that does not belong to the log.
     UnknownFile,
-    /// Checkpoints, which this version does not check.
+    /// Checkpoints, without a key to check them with.
     UncheckedCheckpoint,
+    /// No checkpoint, though records name a key for them.
+    MissingCheckpoint,
+    /// A receipt of a record that was pruned.
+    PrunedHead,
     /// Something was set aside by a recovery.
     Quarantine,
 }
@@ -135,6 +148,8 @@ impl WarningKind {
             Self::UnknownKind => "unknown-kind",
             Self::UnknownFile => "unknown-file",
             Self::UncheckedCheckpoint => "unchecked-checkpoint",
+            Self::MissingCheckpoint => "missing-checkpoint",
+            Self::PrunedHead => "pruned-head",
             Self::Quarantine => "quarantine",
         }
     }

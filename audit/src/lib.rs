@@ -5,30 +5,43 @@
 //! [`Chain`] says what the next line is, [`Verifier`] and [`Reader`] read what
 //! is there, whoever wrote it.
 
+mod base64;
 mod chain;
+mod checkpoint;
 mod damage;
 mod hash;
 mod line;
+mod note;
+mod proof;
 mod reader;
 mod record;
 mod segment;
+mod sha;
 mod source;
+pub mod tree;
 mod verify;
 
 pub use chain::{Chain, ChainError, Prepared};
+pub use checkpoint::{Checkpoint, FRONTIER, HISTORY, KEYS, NEWEST, ROOTS};
 pub use damage::{Damage, DamageKind, Warning, WarningKind};
 pub use hash::{Hash, HashError};
 pub use line::{LineError, Link};
+pub use note::{MAX_NOTE, Note, NoteError, PrivateKey, PublicKey, Signed, parse_keys};
+pub use proof::{Claim, MAX_PROOF, Proof, ProofError};
 pub use reader::{Entry, Reader};
 pub use record::{AuditRecord, Draft, Kind};
 pub use segment::{MAX_LINE, SEGMENT_RECORDS, Segment, Tail};
 pub use source::{Directory, FileEntry, Source};
-pub use verify::{Position, Progress, Report, Verifier};
+pub use verify::{Position, Progress, Report, SignedPart, Verifier};
 
 use serde::{Deserialize, Serialize};
 
 /// Version of the format that this crate writes and reads, the field `v`.
 pub const VERSION: u64 = 1;
+
+/// The fact of a `start` record that names the key with which checkpoints are
+/// signed.
+pub const KEY_FACT: &str = "checkpointKey";
 
 /// Proof that a record is in the log: its place and its leaf hash.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

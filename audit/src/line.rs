@@ -112,7 +112,7 @@ struct Reading<'de> {
 }
 
 /// The fields in their order, each with what its value is.
-const FIELDS: [(&str, Shape); 33] = [
+pub(crate) const FIELDS: [(&str, Shape); 33] = [
     ("v", Shape::Number),
     ("seq", Shape::Number),
     ("kind", Shape::Text),
@@ -148,8 +148,9 @@ const FIELDS: [(&str, Shape); 33] = [
     ("prev", Shape::Hash),
 ];
 
+/// What a field's value is.
 #[derive(Clone, Copy)]
-enum Shape {
+pub(crate) enum Shape {
     Text,
     Number,
     Truth,
@@ -178,7 +179,7 @@ impl<'de> Reading<'de> {
             "prev" => self.prev = Some(map.next_value::<Parsed<Hash>>()?.0),
             "t" => {
                 let time = map.next_value::<Key<'_>>()?.0;
-                if !is_time(&time) {
+                if !is_time(time.as_bytes()) {
                     return Err(self.fail(LineError::Type { field: name }));
                 }
                 self.t = Some(time.into_owned());
@@ -273,11 +274,11 @@ impl<'de> Visitor<'de> for &mut Reading<'de> {
 }
 
 /// RFC 3339 in UTC with microseconds, by its form: `2026-11-21T08:00:00.000000Z`.
-fn is_time(text: &str) -> bool {
+pub(crate) fn is_time(text: &[u8]) -> bool {
     const FORM: &[u8; 27] = b"0000-00-00T00:00:00.000000Z";
     text.len() == FORM.len()
-        && (text.bytes().zip(FORM))
-            .all(|(byte, form)| if *form == b'0' { byte.is_ascii_digit() } else { byte == *form })
+        && (text.iter().zip(FORM))
+            .all(|(byte, form)| if *form == b'0' { byte.is_ascii_digit() } else { byte == form })
 }
 
 /// A text, borrowed where it holds no escapes.

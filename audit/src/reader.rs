@@ -44,6 +44,8 @@ pub struct Reader<'a, S: Source> {
     offset: u64,
     /// Lines to leave out before the first that is wanted.
     skip: u64,
+    /// Whether a line was read.
+    began: bool,
 }
 
 impl<'a, S: Source> Reader<'a, S> {
@@ -56,6 +58,7 @@ impl<'a, S: Source> Reader<'a, S> {
             line: 0,
             offset: 0,
             skip: seq % SEGMENT_RECORDS,
+            began: false,
         }
     }
 
@@ -74,6 +77,7 @@ impl<'a, S: Source> Reader<'a, S> {
             }
             let Some(bytes) = self.whole_line()? else { return Ok(None) };
             self.line += 1;
+            self.began = true;
             if self.skip > 0 {
                 self.skip -= 1;
                 continue;
@@ -82,11 +86,27 @@ impl<'a, S: Source> Reader<'a, S> {
         }
     }
 
+    /// Goes to the first segment that is there, when those before it were
+    /// removed.
+    fn pruned(&mut self) -> io::Result<bool> {
+        if self.began {
+            return Ok(false);
+        }
+        let names = self.source.list()?;
+        let first = names.iter().filter_map(|entry| Segment::from_name(&entry.name)).min();
+        let Some(first) = first.filter(|first| *first > self.segment) else { return Ok(false) };
+        (self.segment, self.skip) = (first, 0);
+        Ok(true)
+    }
+
     fn whole_line(&mut self) -> io::Result<Option<Vec<u8>>> {
         let file = match &mut self.file {
             Some(file) => file,
             None => match self.source.open(&self.segment.to_string()) {
                 Ok(file) => self.file.insert(BufReader::with_capacity(1 << 16, file)),
+                Err(error) if error.kind() == io::ErrorKind::NotFound && self.pruned()? => {
+                    return self.whole_line();
+                }
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
                 Err(error) => return Err(error),
             },

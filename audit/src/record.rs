@@ -30,6 +30,8 @@ pub enum Kind {
     Approval,
     /// A signed checkpoint was made.
     Checkpoint,
+    /// Old segments were removed; their roots stay.
+    Pruned,
     /// A gate stopped in order.
     Stop,
     /// A kind that this version does not know.
@@ -38,6 +40,23 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// How many kinds there are, the unknown one among them.
+    pub(crate) const COUNT: usize = 11;
+    /// All of them, in their order.
+    pub(crate) const ALL: [Self; Self::COUNT] = [
+        Self::Start,
+        Self::Decision,
+        Self::Intent,
+        Self::Outcome,
+        Self::Recovered,
+        Self::Policy,
+        Self::Approval,
+        Self::Checkpoint,
+        Self::Pruned,
+        Self::Stop,
+        Self::Unknown,
+    ];
+
     /// The word in records; `unknown`, which no record holds, for
     /// [`Kind::Unknown`].
     pub fn as_str(self) -> &'static str {
@@ -50,6 +69,7 @@ impl Kind {
             Self::Policy => "policy",
             Self::Approval => "approval",
             Self::Checkpoint => "checkpoint",
+            Self::Pruned => "pruned",
             Self::Stop => "stop",
             Self::Unknown => "unknown",
         }
@@ -66,6 +86,7 @@ impl Kind {
             "policy" => Self::Policy,
             "approval" => Self::Approval,
             "checkpoint" => Self::Checkpoint,
+            "pruned" => Self::Pruned,
             "stop" => Self::Stop,
             _ => Self::Unknown,
         }

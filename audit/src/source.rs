@@ -7,6 +7,8 @@ use std::{
     path::PathBuf,
 };
 
+use crate::HISTORY;
+
 /// A file that stands in a log's directory.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FileEntry {
@@ -30,7 +32,16 @@ pub trait Source {
     /// When it cannot be read.
     fn list(&self) -> io::Result<Vec<FileEntry>>;
 
-    /// Opens the file `name`.
+    /// The names in the directory of kept checkpoints; none when there is no
+    /// such directory.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be read.
+    fn history(&self) -> io::Result<Vec<String>>;
+
+    /// Opens the file `name`; those of kept checkpoints are
+    /// `checkpoints/NAME`.
     ///
     /// # Errors
     ///
@@ -76,6 +87,15 @@ impl Source for Directory {
             });
         }
         Ok(entries)
+    }
+
+    fn history(&self) -> io::Result<Vec<String>> {
+        let entries = match fs::read_dir(self.path.join(HISTORY)) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        };
+        entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
     }
 
     fn open(&self, name: &str) -> io::Result<File> {

@@ -121,6 +121,7 @@ fn run(parent: u32) -> Result<(), Failure> {
     parts.state.create_dir_all("logs").or_fail("cannot make the directory for logs")?;
     logging::start(&logging::Options { log: order.log.clone() }, &order.state)?;
 
+    let signing = parts.signing()?;
     let policies = policy_directory(&order.policy);
     let report = restrict_gate(GateAccess {
         read_write: &[parts.workspace.dir().as_fd(), parts.state.as_fd()],
@@ -132,7 +133,9 @@ fn run(parent: u32) -> Result<(), Failure> {
     let confined = Progress::Confined { dropped_capabilities: report.dropped_capabilities };
     channel.send(&confined, &[]).or_fail("cannot answer the broker")?;
 
-    let gateway = local::assemble(parts.workspace, parts.policy, &parts.state)?;
+    let mut ledger = parts.ledger(signing)?;
+    ledger.keep_checkpoints().or_fail("cannot start a thread")?;
+    let gateway = local::assemble(parts.workspace, parts.policy, &parts.state, ledger)?;
     let (agent, streams) = channel.receive::<Agent>().or_fail("the agent did not start")?;
     let [agent_in, agent_out, agent_err] = take(streams)?;
     facts.extend(agent.facts);

@@ -19,8 +19,9 @@ use super::{
 };
 use crate::{
     backup::Vault,
+    config::audit::{Audit, Durability},
     gateway::Gateway,
-    ledger::Ledger,
+    ledger::{Ledger, Signing},
     model::{AgentName, Door, Session},
     policy::Policy,
     sandbox::{GateAccess, Territory, restrict_gate},
@@ -52,6 +53,7 @@ impl LocalGate {
         .check()
         .map_err(Failure::new)?;
         let session = session(common, default_agent, Door::Cli)?;
+        let signing = parts.signing()?;
         let report = restrict_gate(GateAccess {
             read_write: &[parts.workspace.dir().as_fd(), parts.state.as_fd()],
             read_only: &[],
@@ -65,7 +67,8 @@ impl LocalGate {
         }
         let mut facts = parts.facts();
         facts.insert("gateLandlockAbi".to_owned(), json!(report.landlock_abi));
-        let gateway = assemble(parts.workspace, parts.policy, &parts.state)?;
+        let ledger = parts.ledger(signing)?;
+        let gateway = assemble(parts.workspace, parts.policy, &parts.state, ledger)?;
         gateway.start(&session, facts).or_fail("cannot record the start")?;
         Ok(Self { gateway, session })
     }
@@ -91,6 +94,7 @@ pub(crate) struct Parts {
     pub(crate) policy_files: Vec<PathBuf>,
     pub(crate) state_path: PathBuf,
     pub(crate) state: Dir,
+    pub(crate) audit: Audit,
 }
 
 impl Parts {
@@ -104,12 +108,43 @@ impl Parts {
         };
         let (state_path, state) = state::open(&state_path)?;
         Ok(Self {
+            audit: Audit::load().map_err(Failure::new)?,
             workspace,
             policy: Arc::new(loaded.policy),
             policy_files: loaded.files,
             state_path,
             state,
         })
+    }
+
+    /// Who signs checkpoints in this process: nobody where the operator named
+    /// a command for that, which only a broker can run.
+    pub(crate) fn signing(&self) -> Result<Option<Signing>, Failure> {
+        if !self.audit.signer.is_empty() {
+            return Ok(None);
+        }
+        let signing = Signing::own(&self.state).or_fail("cannot open the audit log's key")?;
+        Ok(Some(self.paced(signing)))
+    }
+
+    /// The same as often as the configuration says.
+    pub(crate) fn paced(&self, signing: Signing) -> Signing {
+        let (records, interval) = (self.audit.checkpoints.records, self.audit.interval());
+        Signing { records, interval, ..signing }
+    }
+
+    /// Opens the log.
+    pub(crate) fn ledger(&self, signing: Option<Signing>) -> Result<Ledger, Failure> {
+        let signed = |ledger: Ledger| match signing {
+            Some(signing) => ledger.signed(signing),
+            None => Ok(ledger),
+        };
+        let mut ledger =
+            Ledger::open(&self.state).and_then(signed).or_fail("cannot open the audit log")?;
+        if self.audit.durability == Durability::Synced {
+            ledger.make_all_durable();
+        }
+        Ok(ledger)
     }
 
     /// What the `start` record says of the configuration.
@@ -128,8 +163,8 @@ pub(crate) fn assemble(
     workspace: Workspace,
     policy: Arc<Policy>,
     state: &Dir,
+    ledger: Ledger,
 ) -> Result<Gateway, Failure> {
-    let ledger = Ledger::open(state).or_fail("cannot open the audit log")?;
     let vault = Vault::open(state, *policy.backups()).or_fail("cannot open the backups")?;
     keep_policy(state, &policy, ledger.boot()).or_fail("cannot keep the policy's text")?;
     Gateway::open(workspace, policy, ledger, vault).or_fail("cannot recover")

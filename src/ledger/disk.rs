@@ -7,7 +7,7 @@ use std::{
     os::fd::{AsFd, OwnedFd},
 };
 
-use portcullis_audit::{FileEntry, Source};
+use portcullis_audit::{FileEntry, HISTORY, Source};
 use rustix::{
     fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, Stat},
     io::Errno,
@@ -124,6 +124,13 @@ impl Source for Folder {
             }
         }
         Ok(entries)
+    }
+
+    fn history(&self) -> io::Result<Vec<String>> {
+        if self.stat(HISTORY)?.is_none() {
+            return Ok(Vec::new());
+        }
+        Ok(Self::open(self, HISTORY).map_err(io::Error::other)?.names()?)
     }
 
     fn open(&self, name: &str) -> io::Result<File> {

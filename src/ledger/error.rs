@@ -1,6 +1,6 @@
 //! What can go wrong with the log.
 
-use portcullis_audit::{ChainError, Segment};
+use portcullis_audit::{ChainError, NoteError, Segment};
 use rustix::io::Errno;
 
 /// Why a record is not in the log. Words only: no path, no content.
@@ -44,6 +44,26 @@ pub enum Error {
     /// A repair needs the log for itself.
     #[error("{0} gates use the log; stop them first")]
     InUse(usize),
+    /// A key or a checkpoint in the state directory is none, or not signed.
+    #[error(
+        "a key or a checkpoint of the audit log is damaged: {0}; see `portcullis audit verify`"
+    )]
+    Note(#[from] NoteError),
+    /// The log was signed before, but the private key is not there any more.
+    #[error(
+        "the audit log was signed before, but its private key is gone: put it back, or go on with \
+         another one: `portcullis audit key --new`"
+    )]
+    KeyGone,
+    /// The log was signed with another key before.
+    #[error(
+        "the audit log was signed with another key before: configure that one, or go on with the \
+         new one: `portcullis audit key --new`"
+    )]
+    OtherKey,
+    /// Nobody signed.
+    #[error("the signer did not sign the checkpoint: {0}")]
+    Signer(String),
     /// The log is not what the operator agreed to repair.
     #[error("the log changed since it was looked at; look again")]
     Changed,

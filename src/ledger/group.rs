@@ -248,6 +248,11 @@ impl Group {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The log's lock, for who takes it more than once.
+    pub(super) fn mutex(&self) -> &Mutex<Log> {
+        &self.log
+    }
+
     /// The log, between two appends of this process.
     pub(super) fn log(&self) -> MutexGuard<'_, Log> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)

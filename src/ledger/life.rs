@@ -109,3 +109,23 @@ pub(super) fn census(gates: &Folder, own: Option<&Life>) -> Result<(Vec<Dead>, u
     }
     Ok((dead, alive))
 }
+
+/// The first record that any gate, dead or alive, may have written.
+pub(super) fn first_needed(gates: &Folder) -> Result<Option<u64>, Error> {
+    let mut first: Option<u64> = None;
+    for name in gates.names().map_err(Error::io("read the gates' locks"))? {
+        if !name.ends_with(SUFFIX) {
+            continue;
+        }
+        let file = match gates.file(&name, OFlags::RDONLY) {
+            Ok(file) => file,
+            Err(Errno::NOENT) => continue,
+            Err(errno) => return Err(Error::io("open a gate's lock")(errno)),
+        };
+        let mut text = String::new();
+        (&file).take(32).read_to_string(&mut text).map_err(Error::std("read a gate's lock"))?;
+        let number = text.trim_end().parse().unwrap_or(0);
+        first = Some(first.map_or(number, |known| known.min(number)));
+    }
+    Ok(first)
+}

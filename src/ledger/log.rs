@@ -8,13 +8,14 @@ use std::{
     io::Cursor,
     os::fd::{AsFd, OwnedFd},
     sync::Arc,
+    thread::Thread,
 };
 
 use portcullis_audit::{Chain, Draft, Hash, Kind, Link, Prepared, Receipt, Segment, Tail};
 use rustix::{fs::OFlags, io::Errno};
 
 use super::{
-    Error,
+    Error, checkpoints,
     clock::Clock,
     disk::{self, Folder, Held, Id},
     quarantine,
@@ -36,6 +37,46 @@ pub(super) struct Log {
     boot: String,
     clock: Clock,
     end: End,
+    fresh: Fresh,
+    /// The size of the last checkpoint as far as this process knows, and the
+    /// thread that makes the next one.
+    checked: u64,
+    /// Records that a signed checkpoint covered when the log was opened.
+    signed: u64,
+    waker: Option<(u64, Thread)>,
+}
+
+/// Leaf hashes of the last records, so that a checkpoint need not read them
+/// again.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Fresh {
+    /// The first one's sequence number.
+    pub(super) first: u64,
+    pub(super) leaves: Vec<Hash>,
+}
+
+impl Fresh {
+    /// More than a checkpoint waits for; beyond that it reads.
+    const MOST: usize = 1 << 16;
+
+    fn push(&mut self, leaf: Hash) {
+        if self.leaves.len() == Self::MOST {
+            self.first += self.leaves.len() as u64;
+            self.leaves.clear();
+        }
+        self.leaves.push(leaf);
+    }
+}
+
+/// The end of the log at one moment.
+pub(super) struct Snapshot {
+    /// How many records there are.
+    pub(super) next: u64,
+    pub(super) segment: Segment,
+    /// Bytes of the open segment.
+    pub(super) length: u64,
+    pub(super) written: Option<Written>,
+    pub(super) fresh: Fresh,
 }
 
 /// Where the chain ends, as this process knows it.
@@ -99,7 +140,49 @@ impl Log {
             boot,
             clock: Clock::default(),
             end: End { chain: Chain::new(), segment: Segment(0), file: None, length: 0 },
+            fresh: Fresh::default(),
+            checked: 0,
+            signed: 0,
+            waker: None,
         })
+    }
+
+    /// What a checkpoint can cover now.
+    pub(super) fn snapshot(&self) -> Snapshot {
+        let written = self.end.file.clone().map(|(file, id)| Written {
+            audit: Arc::clone(&self.audit),
+            segment: self.end.segment,
+            file,
+            id,
+        });
+        let (next, segment, length) = (self.next(), self.end.segment, self.end.length);
+        Snapshot { next, segment, length, written, fresh: self.fresh.clone() }
+    }
+
+    /// A checkpoint covers the first `size` records now.
+    pub(super) fn forget(&mut self, size: u64) {
+        self.checked = self.checked.max(size);
+        let old = usize::try_from(size.saturating_sub(self.fresh.first)).unwrap_or(usize::MAX);
+        let old = old.min(self.fresh.leaves.len());
+        self.fresh.leaves.drain(..old);
+        self.fresh.first += old as u64;
+    }
+
+    /// Whether `records` came since the last checkpoint.
+    pub(super) fn is_due(&self, records: u64) -> bool {
+        self.next().saturating_sub(self.checked) >= records
+    }
+
+    /// Wakes `thread` when so many have come; says whether they have.
+    pub(super) fn wake_at(&mut self, records: u64, thread: Thread) -> bool {
+        let due = self.is_due(records);
+        self.waker = (!due).then(|| (self.checked.saturating_add(records), thread));
+        due
+    }
+
+    /// Lets the thread that makes checkpoints wait anew after a failure.
+    pub(super) fn postpone(&mut self) {
+        self.checked = self.next();
     }
 
     /// The lock that [`Held::wait`] takes for what follows.
@@ -115,13 +198,23 @@ impl Log {
     /// Finds the end of the chain, repairs a torn one and writes the records
     /// that a repair before could not. Under the lock.
     pub(super) fn load(&mut self) -> Result<(), Error> {
+        if let Some(newest) = checkpoints::newest(&self.audit)? {
+            (self.signed, self.checked) = (newest.size, newest.size);
+        }
         let names = self.audit.names().map_err(Error::io("read the audit log"))?;
         let segments: Vec<_> = names.iter().filter_map(|name| Segment::from_name(name)).collect();
         let last = segments.iter().max().copied();
+        let first = segments.iter().min().copied().unwrap_or(Segment(0));
         let count = segments.len() as u64;
         if let Some(segment) = last {
-            if segment.next().0 != count {
-                let missing = (0..).map(Segment).find(|segment| !segments.contains(segment));
+            // The oldest ones may have been pruned; their roots are kept then.
+            let pruned = if first.0 == 0 || checkpoints::roots_reach(&self.audit, first)? {
+                first.0
+            } else {
+                0
+            };
+            if segment.next().0 != count + pruned {
+                let missing = (pruned..).map(Segment).find(|segment| !segments.contains(segment));
                 return Err(Error::Damaged {
                     segment: missing.unwrap_or(segment),
                     reason: "the segment is missing".to_owned(),
@@ -137,6 +230,8 @@ impl Log {
                 }
             }
         }
+        self.fresh = Fresh { first: self.next(), leaves: Vec::new() };
+        self.reaches()?;
         for pending in quarantine::pending(&self.audit)? {
             self.tell(&pending)?;
         }
@@ -172,7 +267,8 @@ impl Log {
         let known = tail.end - tail.lines.len() as u64 == from
             && (from > 0 || self.end.chain.next() == segment.first());
         if let Some(lines) = tail.lines.strip_suffix(b"\n") {
-            let chain = follow(known.then_some(self.end.chain), lines).map_err(|r| damaged(&r))?;
+            let (chain, leaves) =
+                follow(known.then_some(self.end.chain), lines).map_err(|r| damaged(&r))?;
             if chain.next() <= segment.first() || chain.next() > segment.next().first() {
                 return Err(damaged("its last record belongs to another segment"));
             }
@@ -180,6 +276,11 @@ impl Log {
                 return Err(damaged("its records are out of order"));
             }
             self.end.chain = chain;
+            if known {
+                leaves.into_iter().for_each(|leaf| self.fresh.push(leaf));
+            } else {
+                self.fresh = Fresh { first: chain.next(), leaves: Vec::new() };
+            }
         }
         self.end.length = tail.end;
         if !tail.torn.is_empty() {
@@ -213,9 +314,19 @@ impl Log {
         Ok(chain)
     }
 
+    /// A log that is shorter than its checkpoint was cut.
+    fn reaches(&self) -> Result<(), Error> {
+        let next = self.next();
+        if next < self.signed {
+            return Err(checkpoints::shorter(self.end.segment, next, self.signed));
+        }
+        Ok(())
+    }
+
     /// Sets the bytes after the last newline aside. Nothing else: whatever is
     /// before it stays as it is.
     fn repair(&mut self, file: &File, tail: &Tail) -> Result<(), Error> {
+        self.reaches()?;
         let pending = quarantine::keep(&self.audit, "torn", Cursor::new(&tail.torn))?;
         rustix::fs::ftruncate(file, tail.end)
             .and_then(|()| rustix::fs::fsync(file))
@@ -317,9 +428,14 @@ impl Log {
                 return Err(Error::Tampered { what: "changed by another program" });
             }
             (self.end.chain, self.end.length) = (chain, length);
+            let new = receipts.len().saturating_sub(now.len());
+            receipts.iter().skip(new).for_each(|receipt| self.fresh.push(receipt.leaf));
             let (audit, segment) = (Arc::clone(&self.audit), self.end.segment);
             written.push(Written { audit, segment, file, id });
             rest = later;
+        }
+        if let Some((_, thread)) = self.waker.take_if(|(at, _)| self.end.chain.next() >= *at) {
+            thread.unpark();
         }
         Ok((receipts, written))
     }
@@ -364,8 +480,9 @@ impl Log {
 }
 
 /// Where the chain is after `lines`, which must link, and continue `known`
-/// when that is given.
-fn follow(known: Option<Chain>, lines: &[u8]) -> Result<Chain, String> {
+/// when that is given; and their leaf hashes.
+fn follow(known: Option<Chain>, lines: &[u8]) -> Result<(Chain, Vec<Hash>), String> {
+    let mut leaves = Vec::new();
     let mut end = known.map(|chain| (chain.next(), chain.prev()));
     for line in lines.split(|byte| *byte == b'\n') {
         let link = Link::parse(line).map_err(|error| error.to_string())?;
@@ -375,8 +492,11 @@ fn follow(known: Option<Chain>, lines: &[u8]) -> Result<Chain, String> {
             return Err(format!("record {seq} does not follow on the one before"));
         }
         let next = link.seq.checked_add(1).ok_or("a sequence number is too large")?;
-        end = Some((next, Hash::leaf(line)));
+        let leaf = Hash::leaf(line);
+        leaves.push(leaf);
+        end = Some((next, leaf));
     }
     let last = lines.rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
-    Chain::after(last).map_err(|error| error.to_string())
+    let chain = Chain::after(last).map_err(|error| error.to_string())?;
+    Ok((chain, leaves))
 }

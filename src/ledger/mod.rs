@@ -6,6 +6,7 @@
 //! fails that request and every later one. FORMAT.md of the audit crate
 //! specifies the files.
 
+mod checkpoints;
 mod clock;
 mod disk;
 mod error;
@@ -14,22 +15,28 @@ mod life;
 mod log;
 mod nonce;
 mod orphans;
+mod prune;
 mod quarantine;
 mod recover;
+mod signing;
 
+pub use checkpoints::cosign;
 pub use error::Error;
 pub use orphans::Orphans;
+pub use prune::{Prune, Pruning, prunable};
 pub use recover::{Plan, plan, recover};
+pub use signing::{Signer, Signing, publish, published};
 
 use std::{
     collections::BTreeSet,
     fmt,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use cap_std::fs::Dir;
-use portcullis_audit::{Draft, Kind, Prepared, Receipt};
+use portcullis_audit::{Draft, KEY_FACT, Kind, Prepared, Receipt};
 
+use checkpoints::{Keeper, Maker};
 use disk::{Folder, Held};
 use group::Group;
 use life::Life;
@@ -39,7 +46,11 @@ use nonce::Nonces;
 /// A gate's way to the audit log, for all its threads.
 pub struct Ledger {
     boot: String,
-    group: Group,
+    group: Arc<Group>,
+    maker: Option<Arc<Maker>>,
+    keeper: Option<Keeper>,
+    /// Reads wait for stable storage too.
+    all_durable: bool,
     life: Life,
     nonces: Nonces,
     /// Intents of this process without an outcome yet.
@@ -91,11 +102,54 @@ impl Ledger {
         drop(held);
         Ok(Self {
             boot,
-            group: Group::new(log),
+            group: Arc::new(Group::new(log)),
+            maker: None,
+            keeper: None,
+            all_durable: false,
             life,
             nonces: Nonces::default(),
             open: Mutex::default(),
         })
+    }
+
+    /// Has checkpoints signed from now on, at a clean stop and whenever
+    /// [`Ledger::checkpoint`] is called.
+    ///
+    /// # Errors
+    ///
+    /// When the log was signed with another key before.
+    pub fn signed(mut self, signing: Signing) -> Result<Self, Error> {
+        let audit = Arc::clone(&self.group.log().audit);
+        self.maker = Some(Arc::new(Maker::new(audit, signing)?));
+        Ok(self)
+    }
+
+    /// From now on a read too waits until its record is on stable storage.
+    pub fn make_all_durable(&mut self) {
+        self.all_durable = true;
+    }
+
+    /// Makes checkpoints as often as they are due, in a thread that ends with
+    /// this ledger: for a gate that serves for long.
+    ///
+    /// # Errors
+    ///
+    /// When the thread cannot be started.
+    pub fn keep_checkpoints(&mut self) -> Result<(), Error> {
+        if let Some(maker) = &self.maker {
+            self.keeper = Some(Keeper::start(Arc::clone(maker), Arc::clone(&self.group))?);
+        }
+        Ok(())
+    }
+
+    /// Makes a checkpoint of all records now; `false` when there is one, or
+    /// when nobody signs.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be made.
+    pub fn checkpoint(&self) -> Result<bool, Error> {
+        self.maker.as_ref().map_or(Ok(false), |maker| maker.make(self.group.mutex(), false))
     }
 
     /// The random identifier of this process's lifetime in every record of
@@ -105,13 +159,14 @@ impl Ledger {
     }
 
     /// Appends a `decision`. On return it is written, so that it survives this
-    /// process, but not necessarily the machine.
+    /// process, but not necessarily the machine, unless all are made durable.
     ///
     /// # Errors
     ///
     /// When it is not in the log: nothing may be disclosed.
     pub fn record(&self, draft: Draft) -> Result<Grant, Error> {
-        self.append(Kind::Decision, draft, false).map(|receipt| Grant { receipt })
+        let durable = self.all_durable;
+        self.append(Kind::Decision, draft, durable).map(|receipt| Grant { receipt })
     }
 
     /// Appends an `intent`. On return it is on stable storage.
@@ -158,8 +213,21 @@ impl Ledger {
     /// # Errors
     ///
     /// When the record is not there.
-    pub fn close(self, draft: Draft) -> Result<(), Error> {
+    ///
+    /// A checkpoint that cannot be signed is no such error: the log is whole,
+    /// and the next one covers it.
+    pub fn close(mut self, draft: Draft) -> Result<(), Error> {
         self.append(Kind::Stop, draft, true)?;
+        self.keeper = None;
+        if let Some(maker) = &self.maker {
+            match maker.make(self.group.mutex(), true) {
+                Err(error @ (Error::Damaged { .. } | Error::Tampered { .. })) => return Err(error),
+                Err(error) => {
+                    tracing::error!(%error, "no checkpoint of the audit log could be signed");
+                }
+                Ok(_made) => {}
+            }
+        }
         if self.intents().is_empty() {
             return self.life.end();
         }
@@ -167,8 +235,22 @@ impl Ledger {
         Ok(())
     }
 
+    /// Ends the lifetime of a ledger that wrote nothing.
+    ///
+    /// # Errors
+    ///
+    /// When its lock cannot be removed.
+    pub fn leave(self) -> Result<(), Error> {
+        self.life.end()
+    }
+
     fn append(&self, kind: Kind, mut draft: Draft, durable: bool) -> Result<Receipt, Error> {
         draft.boot = Some(self.boot.clone());
+        if let (Kind::Start, Some(maker)) = (kind, &self.maker) {
+            // The chain holds on to the key: another one in its place shows.
+            let key = maker.signing.signer.public().to_string();
+            draft.facts.get_or_insert_default().insert(KEY_FACT.to_owned(), key.into());
+        }
         // The JSON is made here, by each thread for itself.
         let record = Prepared::new(kind, &draft, self.nonces.next()?)?;
         self.group.append(record, durable)

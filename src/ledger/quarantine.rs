@@ -93,6 +93,7 @@ impl Pending {
         let (kind, sha256) = self.name.rsplit_once('-').unwrap_or(("", &self.name));
         let reason = match kind {
             "torn" => "the log ended within a line: a gate or the machine died while it wrote",
+            "checkpoint" => "an operator had a checkpoint set aside that the log does not bear out",
             "damaged" => "an operator had a damaged end of the log set aside",
             _ => "an operator had a file set aside that does not belong to the log",
         };

@@ -10,15 +10,18 @@ use std::{
 };
 
 use cap_std::fs::Dir;
-use portcullis_audit::{Damage, DamageKind, Position, Segment, Source, Verifier};
-use rustix::fs::OFlags;
+use portcullis_audit::{
+    Checkpoint, Damage, DamageKind, FRONTIER, HISTORY, NEWEST, Note, Position, ROOTS,
+    SEGMENT_RECORDS, Segment, Source, Verifier,
+};
+use rustix::fs::{OFlags, RenameFlags};
 
 use super::{
     Error,
     disk::{self, Folder, Held},
     life,
     log::Log,
-    quarantine,
+    quarantine, signing,
 };
 
 /// What a repair would do.
@@ -32,6 +35,8 @@ pub struct Plan {
     pub aside: Vec<(Segment, u64, u64)>,
     /// Files that are set aside because they do not belong to the log.
     pub strangers: Vec<String>,
+    /// Checkpoints that are set aside because the log does not bear them out.
+    pub checkpoints: Vec<String>,
 }
 
 impl Plan {
@@ -89,7 +94,54 @@ fn plan_locked(state: &Dir, audit: &Folder) -> Result<Plan, Error> {
         .filter(|damage| damage.kind == DamageKind::UnexpectedFile)
         .map(|damage| damage.segment.clone())
         .collect();
-    Ok(Plan { damages: report.damages, keep, aside, strangers })
+    let checkpoints = contradicted(audit, keep.records, &report.damages)?;
+    Ok(Plan { damages: report.damages, keep, aside, strangers, checkpoints })
+}
+
+/// Checkpoints of more records than there will be, and those that are damaged.
+fn contradicted(audit: &Folder, records: u64, damages: &[Damage]) -> Result<Vec<String>, Error> {
+    let history = audit.history().map_err(Error::std("read the log's checkpoints"))?;
+    let kept = history.iter().map(|name| format!("{HISTORY}/{name}"));
+    let mut found = Vec::new();
+    for name in kept.chain([NEWEST.to_owned()]) {
+        let Some(text) = signing::read(audit, &name)? else { continue };
+        let size = Note::parse(text.as_bytes()).and_then(|note| Checkpoint::of(&note));
+        let damaged = damages.iter().any(|damage| damage.segment == name);
+        if damaged || size.is_ok_and(|checkpoint| checkpoint.size > records) {
+            found.push(name);
+        }
+    }
+    Ok(found)
+}
+
+/// Sets checkpoints aside; the largest that is left is the newest again, and
+/// what was kept of the tree beyond the log goes.
+fn set_checkpoints_aside(audit: &Folder, agreed: &Plan) -> Result<(), Error> {
+    let open = || Error::io("set a checkpoint aside");
+    for name in &agreed.checkpoints {
+        let file = audit.file(name, OFlags::RDONLY).map_err(open())?;
+        quarantine::keep(audit, "checkpoint", file)?;
+        audit.remove(name).map_err(open())?;
+    }
+    if audit.stat(FRONTIER).map_err(open())?.is_some() {
+        audit.remove(FRONTIER).map_err(open())?;
+    }
+    let lines = agreed.keep.records / SEGMENT_RECORDS;
+    if let Ok(roots) = audit.file(ROOTS, OFlags::RDWR)
+        && roots.metadata().map_err(Error::std("set a checkpoint aside"))?.len() > lines * 65
+    {
+        rustix::fs::ftruncate(&roots, lines * 65).map_err(open())?;
+    }
+    if agreed.checkpoints.iter().any(|name| name == NEWEST) {
+        let history = audit.history().map_err(Error::std("read the log's checkpoints"))?;
+        let largest = history.iter().filter_map(|name| name.parse::<u64>().ok()).max();
+        if let Some(size) = largest
+            && let Some(text) = signing::read(audit, &format!("{HISTORY}/{size}"))?
+        {
+            signing::write(audit, NEWEST, text.as_bytes(), RenameFlags::empty())?;
+        }
+    }
+    Ok(())
 }
 
 /// Does what `agreed` says, if that is still what there is to do.
@@ -113,6 +165,7 @@ pub fn recover(state: &Dir, agreed: &Plan) -> Result<(), Error> {
         quarantine::keep(&log.audit, "stranger", file)?;
         log.audit.remove(name).map_err(Error::io("remove what was set aside"))?;
     }
+    set_checkpoints_aside(&log.audit, agreed)?;
     if !agreed.aside.is_empty() {
         quarantine::keep(&log.audit, "damaged", Rest::new(&log.audit, &agreed.aside))?;
         // From the end on, so that what stands at any moment is again a log

@@ -99,23 +99,37 @@ head: 7:78c31e3d255934e2fc3a5bd85852e2ff1fc4d701116e5f66382e6abbce4eaf2b
 warning: time-went-back: record 6 is of 2026-11-21T07:59:59.999999Z, the one before it of 2026-11-21T08:00:05.000000Z
 whole: 7 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T07:59:59.999999Z
 head: 6:fd6dd3fa005addf92bd8034c51759a5b30913f280c7437d6ef8b428da1410958
+# good-cosigned
+whole: 8 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:07.000000Z
+head: 7:a4e3811bef2f0f9c7a006c5e4a9a629e306d66607d1fd01d508cef6ff8501279
+signed: 2 checkpoints by example.com/log-1, the largest of 7 records
+key: example.com/log-1+8b4c54b3+AYqI4910CfGV/VLbLTy6XXLKZwm/HZQSG/N0iAG0D29c, of the log's own directory (--key takes one from outside)
 # good-empty
 whole: no records yet
 # good-future
 warning: unknown-kind: record 5 is of a kind that this version does not know
 warning: unknown-file: "notes.txt" does not belong to the log
-warning: unchecked-checkpoint: `checkpoint` is there, but this version checks no signed checkpoints
+warning: unchecked-checkpoint: there are checkpoints, but no public key to check them with
 whole: 6 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:05.000000Z
 head: 5:169615994f72fa8640d6513e7de1af4ce876829518f8a3ec6c83c663c2e4744f
 # good-last-changed
 whole: 6 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:05.000000Z
 head: 5:547216271fc0e1865a7364cb014f00863a5fb960a88dc0e3110ae794061ae796
+# good-missing-checkpoint
+warning: missing-checkpoint: records name a key for checkpoints, but there is no checkpoint: a gate died before its first one, or they were removed
+whole: 8 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:07.000000Z
+head: 7:a4e3811bef2f0f9c7a006c5e4a9a629e306d66607d1fd01d508cef6ff8501279
 # good-receipts
 whole: 6 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:05.000000Z
 head: 5:8d63932fd646d6849d45140615669053fdfe64a106c2b22a6f0f5189448f18d9
 # good-recovered
 whole: 4 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:03.000000Z
 head: 3:8d0a050eb645c6684eee7815598fc6cf939a4d73f6a322455ae5fa65c7ddf602
+# good-signed
+whole: 8 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:07.000000Z
+head: 7:a4e3811bef2f0f9c7a006c5e4a9a629e306d66607d1fd01d508cef6ff8501279
+signed: 2 checkpoints by example.com/log-1, the largest of 7 records
+key: example.com/log-1+8b4c54b3+AYqI4910CfGV/VLbLTy6XXLKZwm/HZQSG/N0iAG0D29c, of the log's own directory (--key takes one from outside)
 # good-six
 whole: 6 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:05.000000Z
 head: 5:8d63932fd646d6849d45140615669053fdfe64a106c2b22a6f0f5189448f18d9
@@ -204,6 +218,16 @@ damaged: wrong-head in seg-000000.jsonl, record 3, line 4
   the record's hash is fc89ac4f7291717a8956cd1702af22b0e1efdd55d5206d619c6d9fc02ce4f297, but the receipt says b8a5a2421f1e01ef1ddd26d4892d701c3491a6714ed92148a13fc45a7ffb2e07
 the links are whole: 6 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:05.000000Z
 head: 5:c24ec8e3b92c40a763315e424d398779045bbc08e04662385f2739e1a1750052
+  help: the log is not the one that gave the receipt, or was rewritten since: compare it with a copy; a repair cannot bring records back
+# missing-head-checkpoint
+damaged: missing-head in seg-000000.jsonl, record 6
+  the log ends after 6 records, but a checkpoint is of 7
+damaged: missing-head in seg-000000.jsonl, record 6
+  the log ends after 6 records, but the newest checkpoint is of 7
+the links are whole: 6 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:05.000000Z
+head: 5:7baeb062966183e51212974e3f9ad5dc8f4399958b3ad5fa2debf621438e5209
+signed: 1 checkpoint by example.com/log-1, the largest of 4 records
+key: example.com/log-1+8b4c54b3+AYqI4910CfGV/VLbLTy6XXLKZwm/HZQSG/N0iAG0D29c, of the log's own directory (--key takes one from outside)
   help: the log is not the one that gave the receipt, or was rewritten since: compare it with a copy; a repair cannot bring records back
 # missing-head-cut
 damaged: missing-head in seg-000000.jsonl, record 5
@@ -647,9 +671,22 @@ fn a_torn_tail_needs_no_help() {
     let world = World::new();
     world.write("a.txt", "a").ok();
     let segment = world.state().join("audit/seg-000000.jsonl");
-    let file = std::fs::OpenOptions::new().write(true).open(&segment).unwrap();
-    file.set_len(file.metadata().unwrap().len() - 7).unwrap();
+    let mut file = std::fs::OpenOptions::new().append(true).open(&segment).unwrap();
+    file.write_all(b"{\"v\":1,\"se").unwrap();
     assert_eq!(world.run(&["audit", "verify"]).code, 5);
     world.write("b.txt", "b").ok();
     world.run(&["audit", "verify"]).ok();
+}
+
+#[test]
+fn a_tail_that_was_signed_is_not_torn_but_cut() {
+    let world = World::new();
+    world.write("a.txt", "a").ok();
+    let segment = world.state().join("audit/seg-000000.jsonl");
+    let file = std::fs::OpenOptions::new().write(true).open(&segment).unwrap();
+    file.set_len(file.metadata().unwrap().len() - 7).unwrap();
+    let refused = world.write("b.txt", "b");
+    assert_eq!(refused.code, 1);
+    assert!(refused.stderr.contains("its end was cut off"), "{refused:?}");
+    assert!(!world.path("b.txt").exists());
 }

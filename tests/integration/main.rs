@@ -39,6 +39,7 @@ mod many;
 mod model;
 mod oracle;
 mod policy;
+mod proof;
 mod races;
 mod recovery;
 mod relay;

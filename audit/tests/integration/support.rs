@@ -2,7 +2,11 @@
 
 use std::{collections::BTreeMap, io};
 
-use portcullis_audit::{Chain, Draft, FileEntry, Kind, Prepared, Receipt, Segment, Source};
+use portcullis_audit::{
+    Chain, Checkpoint, Draft, FileEntry, Hash, KEY_FACT, Kind, Note, Prepared, PrivateKey, Receipt,
+    Segment, Source,
+    tree::{self},
+};
 
 /// The files of a log in memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -17,7 +21,12 @@ impl Source for Memory {
             length: bytes.len() as u64,
             regular: true,
         };
-        Ok(self.0.iter().map(entry).collect())
+        Ok(self.0.iter().filter(|(name, _)| !name.contains('/')).map(entry).collect())
+    }
+
+    fn history(&self) -> io::Result<Vec<String>> {
+        let names = self.0.keys().filter_map(|name| name.strip_prefix("checkpoints/"));
+        Ok(names.map(str::to_owned).collect())
     }
 
     fn open(&self, name: &str) -> io::Result<Self::File> {
@@ -125,4 +134,51 @@ pub(crate) fn of_lines<L: AsRef<[u8]>>(lines: impl IntoIterator<Item = L>) -> Me
         bytes.push(b'\n');
     }
     Memory([("seg-000000.jsonl".to_owned(), bytes)].into())
+}
+
+/// A key, always the same for one number.
+pub(crate) fn key(number: u8) -> PrivateKey {
+    PrivateKey::from_seed(&format!("example.com/log-{number}"), [number; 32]).unwrap()
+}
+
+impl Log {
+    /// The checkpoint of the first `size` records.
+    pub(crate) fn head(&self, size: usize, key: &PrivateKey) -> Note {
+        let leaves: Vec<Hash> = self.receipts[..size].iter().map(|receipt| receipt.leaf).collect();
+        let origin = key.public().name().to_owned();
+        let checkpoint = Checkpoint { origin, size: size as u64, root: tree::root_of(&leaves) };
+        let text = checkpoint.to_string();
+        Note::assemble(&text, &key.sign(&text)).unwrap()
+    }
+
+    /// Signs all that is there, as a gate does.
+    pub(crate) fn sign(&mut self, key: &PrivateKey) {
+        let note = self.head(self.receipts.len(), key).to_string().into_bytes();
+        self.files.0.insert(format!("checkpoints/{}", self.receipts.len()), note.clone());
+        self.files.0.insert("checkpoint".to_owned(), note);
+        self.files.0.insert("key.vkey".to_owned(), format!("{}\n", key.public()).into_bytes());
+    }
+
+    /// A `start` that names the key.
+    pub(crate) fn start(&mut self, key: &PrivateKey) {
+        let facts = [(KEY_FACT.to_owned(), key.public().to_string().into())];
+        self.push(Kind::Start, Draft { facts: Some(facts.into()), ..Draft::default() });
+    }
+
+    /// Eight records, signed after four and after seven; the last one is
+    /// `last`.
+    pub(crate) fn signed(number: u8, last: &str) -> Self {
+        let key = key(number);
+        let mut log = Self::default();
+        log.start(&key);
+        log.read("README.md");
+        log.write("src/main.rs");
+        log.sign(&key);
+        log.read("a");
+        log.read("b");
+        log.read("c");
+        log.sign(&key);
+        log.read(last);
+        log
+    }
 }

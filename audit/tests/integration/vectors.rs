@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, fs, path::Path};
 use portcullis_audit::{Directory, Draft, Hash, Kind, Receipt, Report, Source, Verifier};
 use serde_json::{Value, json};
 
-use crate::support::{Log, Memory, of_lines};
+use crate::support::{Log, Memory, key, of_lines};
 
 struct Vector {
     name: &'static str,
@@ -32,6 +32,7 @@ fn expected(vector: &Vector) -> Value {
         "receipts": vector.heads.iter().map(head).collect::<Vec<_>>(),
         "valid": report.is_valid(),
         "records": report.is_valid().then_some(report.records),
+        "signed": report.signed.records,
         "head": report.head.as_ref().filter(|_| report.is_valid()).map(head),
         "damage": report.damages.first().map(|damage| json!({
             "kind": damage.kind,
@@ -413,6 +414,59 @@ fn lines() -> Vec<Vector> {
     ]
 }
 
+/// Checkpoints, by the keys that the log's directory names.
+fn signed() -> Vec<Vector> {
+    let vector = |name, about, files: Memory| Vector { name, about, files, heads: Vec::new() };
+    let log = || Log::signed(1, "last");
+    let mut rewritten = Log::default();
+    rewritten.start(&key(1));
+    for path in ["a", "b", "c", "d", "e", "f", "g"] {
+        rewritten.read(path);
+    }
+    let with = |name: &str, bytes: Vec<u8>| {
+        let mut files = log().files;
+        files.0.insert(name.to_owned(), bytes);
+        files
+    };
+    vec![
+        vector("good-signed", "two checkpoints, the newest of seven of eight records", log().files),
+        vector("good-cosigned", "a signature that nobody knows is beside the log's own", {
+            let own = log().files.0["checkpoint"].clone();
+            let text = log().head(7, &key(1)).text().to_owned();
+            with("checkpoint", [own, key(3).sign(&text).into_bytes()].concat())
+        }),
+        vector("good-missing-checkpoint", "a record names the key, but nothing is signed", {
+            let mut files = log().files;
+            files.0.retain(|name, _| !name.starts_with("checkpoint"));
+            files
+        }),
+        vector(
+            "wrong-root-rewritten",
+            "the log was written anew with whole links under its checkpoints",
+            with("seg-000000.jsonl", rewritten.files.0["seg-000000.jsonl"].clone()),
+        ),
+        vector("missing-head-checkpoint", "records that a checkpoint covers were cut off", {
+            let lines = log().lines();
+            with("seg-000000.jsonl", of_lines(&lines[..6]).0["seg-000000.jsonl"].clone())
+        }),
+        vector("bad-checkpoint-changed", "the newest checkpoint says another size", {
+            let note = String::from_utf8(log().files.0["checkpoint"].clone()).unwrap();
+            with("checkpoint", note.replacen("\n7\n", "\n6\n", 1).into_bytes())
+        }),
+        vector(
+            "bad-checkpoint-key",
+            "another public key beside the checkpoints",
+            with("key.vkey", format!("{}\n", key(2).public()).into_bytes()),
+        ),
+        vector("wrong-key-signed", "a log that names one key, signed anew with another", {
+            let mut log = log();
+            log.files.0.retain(|name, _| !name.starts_with("checkpoint"));
+            log.sign(&key(2));
+            log.files
+        }),
+    ]
+}
+
 fn vectors() -> Vec<Vector> {
-    [good(), chains(), files(), lines()].into_iter().flatten().collect()
+    [good(), chains(), files(), lines(), signed()].into_iter().flatten().collect()
 }

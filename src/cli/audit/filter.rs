@@ -10,7 +10,7 @@ use portcullis_audit::AuditRecord;
 pub(super) struct Filter {
     /// From this time on: `2026-11-21`, `2026-11-21T08:00:00Z`, or how long ago: `90m`, `2d`
     #[arg(long, value_name = "TIME")]
-    since: Option<Since>,
+    since: Option<Moment>,
     /// Of this session, or of all whose identifier begins so
     #[arg(long, value_name = "ID")]
     session: Option<String>,
@@ -58,16 +58,16 @@ impl Filter {
 
 /// A moment in the form of a record's `t`, with which it compares as text.
 #[derive(Debug, Clone)]
-pub(super) struct Since(String);
+pub(super) struct Moment(String);
 
-impl Since {
+impl Moment {
     /// The text.
-    pub(super) fn text(&self) -> &str {
+    pub(super) fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-impl FromStr for Since {
+impl FromStr for Moment {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn moments() {
-        let since = |text: &str| text.parse::<Since>().map(|since| since.0);
+        let since = |text: &str| text.parse::<Moment>().map(|since| since.0);
         assert_eq!(since("2026-11-21").unwrap(), "2026-11-21T00:00:00.000000Z");
         assert_eq!(since("2026-11-21T08:00:00+02:00").unwrap(), "2026-11-21T06:00:00.000000Z");
         for past in ["90m", "2h 30m", "2d", "1w", "0s"] {

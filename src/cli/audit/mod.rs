@@ -1,8 +1,16 @@
 //! `portcullis audit`: verify, show, search and repair the log.
 
+mod attachments;
 mod blame;
+mod check_proof;
+mod check_receipts;
+pub(crate) mod checkpoint;
 mod export;
 mod filter;
+mod heads;
+mod key;
+mod prove;
+mod prune;
 mod query;
 mod recover;
 mod report;
@@ -37,7 +45,13 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    Verify(verify::Args),
+    Verify(Box<verify::Args>),
+    Key(key::Args),
+    Checkpoint(checkpoint::Args),
+    Prove(prove::Args),
+    CheckProof(check_proof::Args),
+    CheckReceipts(check_receipts::Args),
+    Prune(prune::Args),
     Show(Box<show::Args>),
     Query(Box<query::Args>),
     Blame(blame::Args),
@@ -50,7 +64,13 @@ enum Command {
 /// Runs the command.
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     match args.command {
-        Command::Verify(args) => verify::run(args),
+        Command::Verify(args) => verify::run(&args),
+        Command::Key(args) => key::run(&args),
+        Command::Checkpoint(args) => checkpoint::run(&args),
+        Command::Prove(args) => prove::run(&args),
+        Command::CheckProof(args) => check_proof::run(&args),
+        Command::CheckReceipts(args) => check_receipts::run(&args),
+        Command::Prune(args) => prune::run(&args),
         Command::Show(args) => show::run(&args),
         Command::Query(args) => query::run(&args),
         Command::Blame(args) => blame::run(&args),

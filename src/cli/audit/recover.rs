@@ -51,6 +51,9 @@ pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
     for name in &plan.strangers {
         print(&format!("set aside: the file {}", Escaped(name)))?;
     }
+    for name in &plan.checkpoints {
+        print(&format!("set aside: the checkpoint {}", Escaped(name)))?;
+    }
     if !args.yes && !agreed()? {
         return Err(Failure::new("nothing was changed"));
     }

@@ -6,7 +6,7 @@ use std::{fs::File, io::Write as _, path::PathBuf, process::ExitCode};
 use jiff::Timestamp;
 
 use super::{
-    filter::Since,
+    filter::Moment,
     select::{Where, damaged},
 };
 use crate::{
@@ -31,10 +31,10 @@ pub(super) struct Args {
     log: Where,
     /// From this time on: `2026-11-21`, `2026-11-21T08:00:00Z`, or how long ago: `90m`, `2d`
     #[arg(long, value_name = "TIME")]
-    since: Option<Since>,
+    since: Option<Moment>,
     /// Before this time
     #[arg(long, value_name = "TIME")]
-    until: Option<Since>,
+    until: Option<Moment>,
     /// The file to write: `.html` or `.json`
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
@@ -57,8 +57,8 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let scope = Scope {
         log: &directory,
         policies: policies.as_deref(),
-        since: args.since.as_ref().map(|since| since.text().to_owned()),
-        until: args.until.as_ref().map(|until| until.text().to_owned()),
+        since: args.since.as_ref().map(|since| since.as_str().to_owned()),
+        until: args.until.as_ref().map(|until| until.as_str().to_owned()),
         now: format!("{:.0}", Timestamp::now()),
     };
     let report = Report::gather(&log, &scope);

@@ -4,7 +4,7 @@ use std::{io::IsTerminal as _, path::PathBuf};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::{Place, filter::Since, unreadable};
+use super::{Place, filter::Moment, unreadable};
 use crate::{
     backup::{Retention, Vault},
     cli::{
@@ -99,10 +99,10 @@ impl Drop for Progress {
 pub(super) struct Select {
     /// From this time on: `2026-11-21`, `2026-11-21T08:00:00Z`, or how long ago: `90m`, `2d`
     #[arg(long, value_name = "TIME")]
-    since: Option<Since>,
+    since: Option<Moment>,
     /// Before this time
     #[arg(long, value_name = "TIME")]
-    until: Option<Since>,
+    until: Option<Moment>,
     /// Of this session, or of all whose identifier begins so
     #[arg(long, value_name = "ID")]
     session: Vec<String>,
@@ -160,8 +160,8 @@ impl Select {
     /// The filter.
     pub(super) fn filter(&self) -> Filter {
         Filter {
-            since: self.since.as_ref().map(|since| since.text().to_owned()),
-            until: self.until.as_ref().map(|until| until.text().to_owned()),
+            since: self.since.as_ref().map(|since| since.as_str().to_owned()),
+            until: self.until.as_ref().map(|until| until.as_str().to_owned()),
             records: None,
             kinds: self.kind.clone(),
             sessions: self.session.clone(),

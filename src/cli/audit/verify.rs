@@ -1,98 +1,97 @@
-//! `portcullis audit verify`: is the log one unbroken chain?
+//! `portcullis audit verify`: is the log one unbroken chain, and what its keys
+//! signed?
 
-use std::{io::IsTerminal as _, path::PathBuf, process::ExitCode, str::FromStr};
+use std::{
+    io::IsTerminal as _,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use portcullis_audit::{DamageKind, Directory, Hash, Receipt, Report, Verifier};
+use portcullis_audit::{DamageKind, Directory, Report, Verifier};
 use serde_json::json;
 
-use super::{Place, print, unreadable};
+use super::{
+    Place,
+    attachments::{self, Attached},
+    heads::{Head, keys},
+    print, unreadable,
+};
 use crate::{
-    cli::failure::{Exit, Failure},
+    cli::failure::{Context as _, Exit, Failure},
+    config::audit::Audit,
     model::Escaped,
 };
 
 /// A log of so many bytes takes a moment: show progress.
 const LARGE: u64 = 64 << 20;
 
-/// Check the whole log: links, sequence, segments, answers to intents
+/// Check the whole log: links, tree, signatures, segments, answers to intents
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     portcullis audit verify\n  \
+    portcullis audit verify --key log.vkey --head checkpoint-of-last-week\n  \
     portcullis audit verify --dir /mnt/copy/audit --json\n\n\
     Exit codes: 0 the log is whole, 5 it is damaged, 1 it cannot be read.\n\n\
-    Only a receipt that was kept outside the log shows that its end was cut off or rewritten:\n  \
-    portcullis audit verify --head 41:6f1c…")]
+    Only a head that was kept outside the log shows that its end was cut off or that it was \
+    written anew\nwith its key: a receipt, or a checkpoint. \
+    Give the public key too; the log's directory has one, but\nwhoever wrote the log anew may \
+    have put it there:\n  \
+    portcullis audit verify --key log.vkey --head 41:6f1c…")]
 pub(super) struct Args {
     #[command(flatten)]
     place: Place,
     /// Verify the log in this directory instead, such as a copy
     #[arg(long, value_name = "DIR", conflicts_with_all = ["workspace", "state"])]
     dir: Option<PathBuf>,
-    /// Also demand this record: a receipt, as JSON or as SEQ:HASH
-    #[arg(long, value_name = "RECEIPT")]
-    head: Vec<Head>,
+    /// Public keys to trust instead of those in the log's directory: a file, or the text of one
+    /// key
+    #[arg(long, value_name = "FILE|KEY")]
+    key: Vec<String>,
+    /// Public keys of witnesses whose cosignatures are checked
+    #[arg(long, value_name = "FILE|KEY")]
+    witness: Vec<String>,
+    /// Also demand this: a receipt as JSON or as SEQ:HASH, or a file with a checkpoint
+    #[arg(long, value_name = "SEQ:HASH|RECEIPT|FILE")]
+    head: Vec<String>,
+    /// Also check that the text of every policy that records name is kept
+    #[arg(long)]
+    policies: bool,
+    /// Also check every backup against its hash and the records that name it
+    #[arg(long)]
+    backups: bool,
     /// Print the report as one JSON object
     #[arg(long)]
     json: bool,
 }
 
-/// What a receipt proves.
-#[derive(Debug, Clone)]
-struct Head {
-    seq: u64,
-    leaf: Hash,
-}
-
-impl FromStr for Head {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        if let Ok(Receipt { seq, leaf, .. }) = serde_json::from_str(text) {
-            return Ok(Self { seq, leaf });
-        }
-        text.split_once(':')
-            .and_then(|(seq, leaf)| Some(Self { seq: seq.parse().ok()?, leaf: leaf.parse().ok()? }))
-            .ok_or("expected a receipt as JSON, or SEQ:HASH with 64 hexadecimal digits")
-    }
-}
-
-pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
-    let directory = match args.dir {
-        Some(directory) => directory,
+pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let directory = match &args.dir {
+        Some(directory) => directory.clone(),
         None => args.place.log()?,
     };
     let source = Directory::new(&directory);
-    let mut bar = None;
-    let verifier = args
-        .head
-        .iter()
-        .fold(Verifier::new(&source), |verifier, head| verifier.expect(head.seq, head.leaf))
-        .progress(|at| {
-            if at.total >= LARGE && std::io::stderr().is_terminal() {
-                bar.get_or_insert_with(|| progress_bar(at.total)).set_position(at.bytes);
-            }
-        });
-    let report = verifier.run();
-    if let Some(bar) = bar {
-        bar.finish_and_clear();
-    }
-    let report = report.map_err(|error| unreadable(&directory, &error))?;
+    let report = verify(args, &source, &directory)?;
+    let attached = attached(args, &source, &directory, &report)?;
+    let valid = report.is_valid() && attached.as_ref().is_none_or(|found| found.faults.is_empty());
     if args.json {
-        let valid = report.is_valid();
         let mut json = json!(report);
         if let Some(members) = json.as_object_mut() {
             members.insert("valid".to_owned(), valid.into());
+            if let Some(found) = &attached {
+                members.insert("attached".to_owned(), json!(found));
+            }
         }
         print(&json.to_string())?;
     } else {
-        for line in lines(&report) {
+        let more = attached.iter().flat_map(Attached::lines);
+        for line in lines(&report).into_iter().chain(more) {
             if !print(&line)? {
                 break;
             }
         }
     }
-    if report.is_valid() {
+    if valid {
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(help) = help(&report) {
@@ -101,9 +100,59 @@ pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
     Err(Failure::silent(Exit::Audit))
 }
 
+fn verify(args: &Args, source: &Directory, directory: &Path) -> Result<Report, Failure> {
+    let trusted = keys(&args.key)?;
+    let mut witnesses = keys(&args.witness)?;
+    if args.dir.is_none() {
+        let configured = Audit::load().map_err(Failure::new)?;
+        witnesses.extend(configured.witness_keys().map_err(Failure::new)?);
+    }
+    let mut bar = None;
+    let mut verifier =
+        Verifier::new(source).trust(trusted.clone()).witnesses(witnesses).progress(|at| {
+            if at.total >= LARGE && std::io::stderr().is_terminal() {
+                bar.get_or_insert_with(|| progress_bar(at.total)).set_position(at.bytes);
+            }
+        });
+    for text in &args.head {
+        verifier = match Head::read(text, &trusted, directory)? {
+            Head::Record { seq, leaf } => verifier.expect(seq, leaf),
+            Head::Checkpoint(checkpoint) => verifier.expect_checkpoint(checkpoint),
+        };
+    }
+    let report = verifier.run();
+    if let Some(bar) = bar {
+        bar.finish_and_clear();
+    }
+    report.map_err(|error| unreadable(directory, &error))
+}
+
+/// Checks what the log names outside of it, where that was asked for.
+fn attached(
+    args: &Args,
+    source: &Directory,
+    directory: &Path,
+    report: &Report,
+) -> Result<Option<Attached>, Failure> {
+    if !args.policies && !args.backups {
+        return Ok(None);
+    }
+    let state = directory.parent().unwrap_or(directory);
+    let mut found = Attached::default();
+    if args.policies {
+        attachments::policies(state, report, &mut found).or_fail("cannot read the policies")?;
+    }
+    if args.backups {
+        attachments::backups(state, source, report, &mut found)?;
+    }
+    Ok(Some(found))
+}
+
 fn progress_bar(total: u64) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
-    match ProgressStyle::with_template("verifying {wide_bar} {bytes}/{total_bytes} {eta}") {
+    match ProgressStyle::with_template(
+        "verifying {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}",
+    ) {
         Ok(style) => bar.with_style(style),
         Err(_template) => bar,
     }
@@ -148,6 +197,35 @@ fn lines(report: &Report) -> Vec<String> {
             lines.push(format!("head: {}:{}", head.seq, head.leaf));
         }
     }
+    if report.pruned > 0 {
+        lines.push(format!(
+            "pruned: the first {}; their roots are kept",
+            counted(report.pruned, "record")
+        ));
+    }
+    lines.extend(signed(report));
+    lines
+}
+
+/// What the signatures say.
+fn signed(report: &Report) -> Vec<String> {
+    let signed = &report.signed;
+    let (Some(key), 1..) = (&signed.key, signed.checkpoints) else { return Vec::new() };
+    let name = key.split('+').next().unwrap_or(key);
+    let mut line = format!(
+        "signed: {} by {}, the largest of {}",
+        counted(signed.checkpoints, "checkpoint"),
+        Escaped(name),
+        counted(signed.records, "record")
+    );
+    if !signed.witnesses.is_empty() {
+        line += &format!(", cosigned by {}", Escaped(&signed.witnesses.join(", ")));
+    }
+    let mut lines = vec![line];
+    if !signed.given {
+        lines
+            .push(format!("key: {key}, of the log's own directory (--key takes one from outside)"));
+    }
     lines
 }
 
@@ -167,6 +245,14 @@ fn help(report: &Report) -> Option<&'static str> {
             "the log is not the one that gave the receipt, or was rewritten since: compare it with \
              a copy; a repair cannot bring records back"
         }
+        DamageKind::WrongKey => {
+            "the checkpoints are signed with another key than was expected: compare the log with \
+             a copy, or with a checkpoint that was kept elsewhere"
+        }
+        DamageKind::BadCheckpoint | DamageKind::WrongRoot => {
+            "the log is not the one that was signed, or the checkpoint was changed: compare both \
+             with a copy; `portcullis audit recover` sets such a checkpoint aside"
+        }
         DamageKind::UnsupportedVersion => {
             "a newer portcullis wrote the log: verify it with that one"
         }
@@ -175,22 +261,4 @@ fn help(report: &Report) -> Option<&'static str> {
              recover` sets everything from the first damage on aside, so that gates can start again"
         }
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn heads_are_receipts() {
-        let hash = Hash::of(b"x");
-        let head: Head = format!("7:{hash}").parse().unwrap();
-        assert_eq!((head.seq, head.leaf), (7, hash));
-        let receipt = Receipt { seq: 7, leaf: hash, durable: true };
-        let head: Head = serde_json::to_string(&receipt).unwrap().parse().unwrap();
-        assert_eq!((head.seq, head.leaf), (7, hash));
-        for wrong in ["", "7", "7:", "x:00", "{}", "7:00"] {
-            assert!(wrong.parse::<Head>().is_err(), "{wrong}");
-        }
-    }
 }

@@ -1,0 +1,433 @@
+//! Signed notes and their keys, as C2SP `signed-note` and `tlog-cosignature`
+//! have them: a text, a blank line, signature lines.
+
+use std::{fmt, str::FromStr};
+
+use ed25519_dalek::{Signature as Ed25519, Signer as _, SigningKey, VerifyingKey};
+use sha2::{Digest, Sha256};
+
+use crate::base64;
+
+/// The longest note that is read, in bytes.
+pub const MAX_NOTE: usize = 64 * 1024;
+
+/// How each signature line begins.
+const DASH: &str = "\u{2014} ";
+/// The algorithm byte of a log's own Ed25519 signature.
+const ED25519: u8 = 1;
+/// That of a witness's cosignature with the time in it.
+const COSIGNATURE: u8 = 4;
+
+/// Why a text is no note, no key or no signature.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NoteError {
+    /// Not a signed note.
+    #[error("the text is no signed note")]
+    Note,
+    /// Not a checkpoint in a note.
+    #[error("the note is no checkpoint")]
+    Checkpoint,
+    /// Not a public key, or of another kind.
+    #[error("expected a public key: NAME+HASH+BASE64, Ed25519")]
+    PublicKey,
+    /// Not a private key.
+    #[error("expected a private key: PRIVATE+KEY+NAME+HASH+BASE64, Ed25519")]
+    PrivateKey,
+    /// A key's name has a blank or a plus in it, or is empty.
+    #[error("a key's name must be a text without blanks and `+`")]
+    Name,
+    /// No signature is by a key that is known.
+    #[error("no signature is by a known key")]
+    Unsigned,
+    /// A signature by a known key is wrong.
+    #[error("a signature is wrong")]
+    Signature,
+}
+
+/// Whether `name` can name a key.
+fn is_name(name: &str) -> bool {
+    let wrong = |c: char| c.is_whitespace() || c.is_control() || c == '+';
+    !name.is_empty() && !name.contains(wrong)
+}
+
+/// The four bytes by which signature lines name a key: the beginning of a hash
+/// over its name, its algorithm and itself.
+fn key_id(name: &str, algorithm: u8, key: &[u8]) -> u32 {
+    let hash = Sha256::new()
+        .chain_update(name.as_bytes())
+        .chain_update([b'\n', algorithm])
+        .chain_update(key)
+        .finalize();
+    hash.iter().take(4).fold(0, |id, byte| id << 8 | u32::from(*byte))
+}
+
+/// The public key of a log or a witness: `NAME+HASH+BASE64`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PublicKey {
+    name: String,
+    algorithm: u8,
+    key: VerifyingKey,
+}
+
+impl PublicKey {
+    /// The name; for a log also its origin.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether it is a witness's.
+    pub fn is_witness(&self) -> bool {
+        self.algorithm == COSIGNATURE
+    }
+
+    fn id(&self) -> u32 {
+        key_id(&self.name, self.algorithm, self.key.as_bytes())
+    }
+
+    /// Whether a signature line is by this key, to judge by what it says.
+    fn made(&self, line: &SignatureLine) -> bool {
+        self.name == line.name && self.id() == line.id
+    }
+
+    /// The time in a cosignature in seconds since 1970, nothing in a log's
+    /// own; an error when it is not over `text` by this key.
+    fn check(&self, line: &SignatureLine, text: &str) -> Result<Option<u64>, NoteError> {
+        let verify = |message: &[u8], bytes: &[u8]| {
+            let bytes: &[u8; 64] = bytes.try_into().map_err(|_length| NoteError::Signature)?;
+            let signature = Ed25519::from_bytes(bytes);
+            self.key.verify_strict(message, &signature).map_err(|_wrong| NoteError::Signature)
+        };
+        if self.algorithm == ED25519 {
+            return verify(text.as_bytes(), &line.bytes).map(|()| None);
+        }
+        let (time, signature) = line.bytes.split_first_chunk().ok_or(NoteError::Signature)?;
+        let time = u64::from_be_bytes(*time);
+        verify(format!("cosignature/v1\ntime {time}\n{text}").as_bytes(), signature)?;
+        Ok(Some(time))
+    }
+}
+
+impl fmt::Display for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes = [&[self.algorithm], self.key.as_bytes().as_slice()].concat();
+        write!(f, "{}+{:08x}+{}", self.name, self.id(), base64::encode(&bytes))
+    }
+}
+
+impl FromStr for PublicKey {
+    type Err = NoteError;
+
+    fn from_str(text: &str) -> Result<Self, NoteError> {
+        let parse = || {
+            let mut parts = text.splitn(3, '+');
+            let (name, id, key) = (parts.next()?, parts.next()?, parts.next()?);
+            let bytes = base64::decode(key)?;
+            let (algorithm, key) = bytes.split_first()?;
+            let key = VerifyingKey::from_bytes(key.try_into().ok()?).ok()?;
+            let known = matches!(*algorithm, ED25519 | COSIGNATURE) && is_name(name);
+            let key = Self { name: name.to_owned(), algorithm: *algorithm, key };
+            (known && id == format!("{:08x}", key.id())).then_some(key)
+        };
+        parse().ok_or(NoteError::PublicKey)
+    }
+}
+
+/// The keys in a file: one a line; empty lines and those that begin with `#`
+/// are left out.
+///
+/// # Errors
+///
+/// When a line is no key, or none is there.
+pub fn parse_keys(text: &str) -> Result<Vec<PublicKey>, NoteError> {
+    let lines = text.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with('#'));
+    let keys = lines.map(str::parse).collect::<Result<Vec<_>, _>>()?;
+    if keys.is_empty() { Err(NoteError::PublicKey) } else { Ok(keys) }
+}
+
+/// A private key: `PRIVATE+KEY+NAME+HASH+BASE64`, as Go's `note` package keeps
+/// it.
+#[derive(Clone)]
+pub struct PrivateKey {
+    name: String,
+    key: SigningKey,
+}
+
+impl fmt::Debug for PrivateKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PrivateKey").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl PrivateKey {
+    /// The key that 32 random bytes make.
+    ///
+    /// # Errors
+    ///
+    /// When `name` cannot name a key.
+    pub fn from_seed(name: &str, seed: [u8; 32]) -> Result<Self, NoteError> {
+        if !is_name(name) {
+            return Err(NoteError::Name);
+        }
+        Ok(Self { name: name.to_owned(), key: SigningKey::from_bytes(&seed) })
+    }
+
+    /// Its public key.
+    pub fn public(&self) -> PublicKey {
+        PublicKey { name: self.name.clone(), algorithm: ED25519, key: self.key.verifying_key() }
+    }
+
+    /// Its text, which is secret.
+    pub fn to_secret(&self) -> String {
+        let bytes = [&[ED25519], self.key.as_bytes().as_slice()].concat();
+        let id = self.public().id();
+        format!("PRIVATE+KEY+{}+{id:08x}+{}", self.name, base64::encode(&bytes))
+    }
+
+    /// The key that a text is of.
+    ///
+    /// # Errors
+    ///
+    /// When it is none.
+    pub fn from_secret(text: &str) -> Result<Self, NoteError> {
+        let parse = || {
+            let mut parts = text.strip_prefix("PRIVATE+KEY+")?.splitn(3, '+');
+            let (name, id, key) = (parts.next()?, parts.next()?, parts.next()?);
+            let bytes = base64::decode(key)?;
+            let seed = bytes.strip_prefix(&[ED25519])?.try_into().ok()?;
+            let key = Self::from_seed(name, seed).ok()?;
+            (id == format!("{:08x}", key.public().id())).then_some(key)
+        };
+        parse().ok_or(NoteError::PrivateKey)
+    }
+
+    /// The signature line over `text`, with its newline.
+    pub fn sign(&self, text: &str) -> String {
+        let signature = self.key.sign(text.as_bytes()).to_bytes();
+        SignatureLine { name: self.name.clone(), id: self.public().id(), bytes: signature.to_vec() }
+            .to_string()
+    }
+}
+
+/// One signature of a note.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct SignatureLine {
+    name: String,
+    id: u32,
+    bytes: Vec<u8>,
+}
+
+impl fmt::Display for SignatureLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes = [&self.id.to_be_bytes(), self.bytes.as_slice()].concat();
+        writeln!(f, "{DASH}{} {}", self.name, base64::encode(&bytes))
+    }
+}
+
+impl FromStr for SignatureLine {
+    type Err = NoteError;
+
+    fn from_str(text: &str) -> Result<Self, NoteError> {
+        let parse = || {
+            let (name, signature) = text.strip_prefix(DASH)?.split_once(' ')?;
+            let bytes = base64::decode(signature)?;
+            let (id, bytes) = bytes.split_first_chunk()?;
+            let line =
+                Self { name: name.to_owned(), id: u32::from_be_bytes(*id), bytes: bytes.to_vec() };
+            (is_name(name) && !bytes.is_empty()).then_some(line)
+        };
+        parse().ok_or(NoteError::Note)
+    }
+}
+
+/// A text with signatures.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Note {
+    text: String,
+    lines: Vec<SignatureLine>,
+}
+
+/// Whose signatures a note bears.
+#[must_use]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Signed {
+    /// The log's key.
+    pub by: PublicKey,
+    /// Witnesses whose keys are known, each with the time that it says, in
+    /// seconds since 1970.
+    pub witnesses: Vec<(PublicKey, u64)>,
+    /// Further signatures, which nobody could check.
+    pub unknown: usize,
+}
+
+impl Note {
+    /// Reads a note.
+    ///
+    /// # Errors
+    ///
+    /// When it is none.
+    pub fn parse(bytes: &[u8]) -> Result<Self, NoteError> {
+        let text = str::from_utf8(bytes).map_err(|_utf8| NoteError::Note)?;
+        let control = |c: char| c < ' ' && c != '\n';
+        if bytes.len() > MAX_NOTE || text.contains(control) {
+            return Err(NoteError::Note);
+        }
+        let (body, signatures) = text.rsplit_once("\n\n").ok_or(NoteError::Note)?;
+        let signatures = signatures.strip_suffix('\n').ok_or(NoteError::Note)?;
+        let lines = signatures.split('\n').map(str::parse).collect::<Result<Vec<_>, _>>()?;
+        if body.is_empty() || lines.len() > 100 {
+            return Err(NoteError::Note);
+        }
+        Ok(Self { text: format!("{body}\n"), lines })
+    }
+
+    /// Puts a note together; `signatures` are lines with their newlines.
+    ///
+    /// # Errors
+    ///
+    /// When that is no note.
+    pub fn assemble(text: &str, signatures: &str) -> Result<Self, NoteError> {
+        Self::parse(format!("{text}\n{signatures}").as_bytes())
+    }
+
+    /// What is signed, with its last newline.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Whose signatures it bears: one of `keys`, which is a log's, must have
+    /// signed it.
+    ///
+    /// # Errors
+    ///
+    /// When none has, or when a signature by one of the keys is wrong.
+    pub fn verify(&self, keys: &[PublicKey]) -> Result<Signed, NoteError> {
+        let mut by = None;
+        let mut witnesses: Vec<(PublicKey, u64)> = Vec::new();
+        let mut unknown = 0;
+        for line in &self.lines {
+            let Some(key) = keys.iter().find(|key| key.made(line)) else {
+                unknown += 1;
+                continue;
+            };
+            match key.check(line, &self.text)? {
+                None => by = by.or(Some(key.clone())),
+                Some(time) if !witnesses.iter().any(|(known, _)| known == key) => {
+                    witnesses.push((key.clone(), time));
+                }
+                Some(_again) => {}
+            }
+        }
+        Ok(Signed { by: by.ok_or(NoteError::Unsigned)?, witnesses, unknown })
+    }
+
+    /// The same note with those signatures of `other`, a note with the same
+    /// text, that it does not have. How many there are is the second part.
+    ///
+    /// # Errors
+    ///
+    /// When `other` is another text.
+    pub fn merge(&self, other: &Self) -> Result<(Self, usize), NoteError> {
+        if self.text != other.text {
+            return Err(NoteError::Signature);
+        }
+        let mut merged = self.clone();
+        let new = other.lines.iter().filter(|line| !self.lines.contains(line));
+        merged.lines.extend(new.cloned());
+        let added = merged.lines.len() - self.lines.len();
+        Ok((merged, added))
+    }
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.text)?;
+        self.lines.iter().try_for_each(|line| line.fmt(f))
+    }
+}
+
+/// A witness, as a test needs one.
+#[cfg(test)]
+pub(crate) fn cosign(name: &str, seed: [u8; 32], time: u64, text: &str) -> (PublicKey, String) {
+    let key = SigningKey::from_bytes(&seed);
+    let public =
+        PublicKey { name: name.to_owned(), algorithm: COSIGNATURE, key: key.verifying_key() };
+    let signature = key.sign(format!("cosignature/v1\ntime {time}\n{text}").as_bytes());
+    let bytes = [&time.to_be_bytes(), signature.to_bytes().as_slice()].concat();
+    let line = SignatureLine { name: name.to_owned(), id: public.id(), bytes }.to_string();
+    (public, line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_other_implementations_wrote() {
+        // The example of Go's golang.org/x/mod/sumdb/note.
+        let key: PublicKey =
+            "PeterNeumann+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW".parse().unwrap();
+        let note = "If you think cryptography is the answer to your problem,\n\
+            then you don't know what your problem is.\n\n\
+            — PeterNeumann x08go/ZJkuBS9UG/SffcvIAQxVBtiFupLLr8pAcElZInNIuGUgYN1FFYC2pZSNXgKvqfqdngotpRZb6KE6RyyBwJnAM=\n";
+        let note = Note::parse(note.as_bytes()).unwrap();
+        assert_eq!(note.verify(std::slice::from_ref(&key)).unwrap().by, key);
+        assert_eq!(
+            key.to_string(),
+            "PeterNeumann+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW"
+        );
+        let secret = PrivateKey::from_secret(
+            "PRIVATE+KEY+PeterNeumann+c74f20a3+AYEKFALVFGyNhPJEMzD1QIDr+Y7hfZx09iUvxdXHKDFz",
+        )
+        .unwrap();
+        assert_eq!(secret.public(), key);
+        assert_eq!(Note::assemble(note.text(), &secret.sign(note.text())), Ok(note));
+    }
+
+    #[test]
+    fn signatures_are_by_known_keys_and_right() {
+        let key = PrivateKey::from_seed("example.com/log", [7; 32]).unwrap();
+        let again = PrivateKey::from_secret(&key.to_secret()).unwrap();
+        assert_eq!(again.public(), key.public());
+        assert_eq!(key.public().to_string().parse(), Ok(key.public()));
+        let text = "example.com/log\n1\nroot\n";
+        let (witness, line) = cosign("witness.example", [9; 32], 1_700_000_000, text);
+        let note = Note::assemble(text, &(key.sign(text) + &line)).unwrap();
+        assert_eq!(Note::parse(note.to_string().as_bytes()), Ok(note.clone()));
+        let signed = note.verify(&[key.public(), witness.clone()]).unwrap();
+        assert_eq!(signed.witnesses, [(witness.clone(), 1_700_000_000)]);
+        assert_eq!(note.verify(&[key.public()]).unwrap().unknown, 1);
+        assert_eq!(note.verify(std::slice::from_ref(&witness)), Err(NoteError::Unsigned));
+        let other = Note { text: text.replace('1', "2"), ..note.clone() };
+        assert_eq!(other.verify(&[key.public()]), Err(NoteError::Signature));
+        let old = Note::assemble(text, &line.replace("AAAAAGVT8QA", "AAAAAGVT8QE")).unwrap();
+        let with = Note { lines: [note.lines[..1].to_vec(), old.lines].concat(), ..note.clone() };
+        if with != note {
+            assert_eq!(with.verify(&[key.public(), witness]), Err(NoteError::Signature));
+        }
+        let alone = Note::assemble(text, &key.sign(text)).unwrap();
+        assert_eq!(alone.merge(&note), Ok((note.clone(), 1)));
+        assert_eq!(note.merge(&alone), Ok((note.clone(), 0)));
+        assert_eq!(note.merge(&other), Err(NoteError::Signature));
+    }
+
+    #[test]
+    fn what_is_no_note_is_refused() {
+        for wrong in [
+            "",
+            "\n\n",
+            "a\n",
+            "a\n\n",
+            "a\n\nb\n",
+            "a\n\n— n\n",
+            "a\n\n— n AAAA\n",
+            "a\n\n— n AAAAAAAA",
+            "a\t\n\n— n AAAAAAAA\n",
+        ] {
+            assert_eq!(Note::parse(wrong.as_bytes()), Err(NoteError::Note), "{wrong:?}");
+        }
+        assert!(Note::parse("a\n\n— n AAAAAAAA\n".as_bytes()).is_ok());
+        assert_eq!("a+00000000+AQ==".parse::<PublicKey>(), Err(NoteError::PublicKey));
+        assert_eq!(PrivateKey::from_seed("a b", [0; 32]).unwrap_err(), NoteError::Name);
+    }
+}

@@ -1,0 +1,160 @@
+//! Proof files: C2SP `tlog-proof` for a record, and for two sizes of the log
+//! what C2SP `tlog-witness` sends.
+
+use std::fmt;
+
+use crate::{Checkpoint, Hash, MAX_LINE, Note, NoteError, base64, tree};
+
+/// The first line of the proof of a record.
+const HEADER: &str = "c2sp.org/tlog-proof@v1";
+/// The longest file that is read as a proof, in bytes: a record, hashes and a
+/// note.
+pub const MAX_PROOF: usize = 2 * MAX_LINE;
+
+/// A proof is none, or proves nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProofError {
+    /// Not a proof file.
+    #[error("the text is no proof")]
+    Form,
+    /// The record or the hashes do not lead to the checkpoint's root.
+    #[error("the proof does not lead to the checkpoint's root")]
+    Root,
+    /// The older checkpoint is not of the size that the proof starts from.
+    #[error("the proof starts from another size than the older checkpoint")]
+    Size,
+    /// Something is wrong with the checkpoint.
+    #[error(transparent)]
+    Note(#[from] NoteError),
+}
+
+/// A proof with its checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Proof {
+    /// What is proved.
+    pub claim: Claim,
+    /// The hashes, in the order of RFC 6962.
+    pub hashes: Vec<Hash>,
+    /// The signed checkpoint to which they lead.
+    pub note: Note,
+}
+
+/// What a proof is of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Claim {
+    /// A record is in the log.
+    Inclusion {
+        /// Its place.
+        index: u64,
+        /// Its line without the newline.
+        line: Option<Vec<u8>>,
+    },
+    /// The log of so many records begins the checkpoint's.
+    Consistency {
+        /// How many.
+        old: u64,
+    },
+}
+
+impl Proof {
+    /// Reads a proof file.
+    ///
+    /// # Errors
+    ///
+    /// When it is none.
+    pub fn parse(bytes: &[u8]) -> Result<Self, ProofError> {
+        let text = str::from_utf8(bytes).map_err(|_utf8| ProofError::Form)?;
+        let (head, note) = text.split_once("\n\n").ok_or(ProofError::Form)?;
+        if bytes.len() > MAX_PROOF {
+            return Err(ProofError::Form);
+        }
+        let mut lines = head.split('\n').peekable();
+        let claim = Self::claim(&mut lines).ok_or(ProofError::Form)?;
+        let hash = |line| Some(Hash::from_bytes(base64::decode(line)?.try_into().ok()?));
+        let hashes = lines.map(hash).collect::<Option<Vec<_>>>().ok_or(ProofError::Form)?;
+        Ok(Self { claim, hashes, note: Note::parse(note.as_bytes())? })
+    }
+
+    fn claim<'a>(lines: &mut std::iter::Peekable<impl Iterator<Item = &'a str>>) -> Option<Claim> {
+        let number = |text: &str| text.parse().ok().filter(|n: &u64| n.to_string() == text);
+        let first = lines.next()?;
+        if let Some(old) = first.strip_prefix("old ") {
+            return Some(Claim::Consistency { old: number(old)? });
+        }
+        if first != HEADER {
+            return None;
+        }
+        let extra = lines.peek().and_then(|line| line.strip_prefix("extra "));
+        let line = match extra {
+            Some(extra) => Some(base64::decode(extra)?),
+            None => None,
+        };
+        if line.is_some() {
+            lines.next();
+        }
+        let index = number(lines.next()?.strip_prefix("index ")?)?;
+        Some(Claim::Inclusion { index, line })
+    }
+
+    /// The checkpoint that it leads to; its signatures are not looked at.
+    ///
+    /// # Errors
+    ///
+    /// When it is none.
+    pub fn checkpoint(&self) -> Result<Checkpoint, ProofError> {
+        Ok(Checkpoint::of(&self.note)?)
+    }
+
+    /// Checks that a record with the leaf hash `leaf` is in the log where the
+    /// proof says.
+    ///
+    /// # Errors
+    ///
+    /// When it does not prove that.
+    pub fn check_inclusion(&self, leaf: Hash) -> Result<(), ProofError> {
+        let Claim::Inclusion { index, .. } = &self.claim else { return Err(ProofError::Form) };
+        let checkpoint = self.checkpoint()?;
+        match tree::root_from_inclusion(leaf, *index, checkpoint.size, &self.hashes) {
+            Some(root) if root == checkpoint.root => Ok(()),
+            _ => Err(ProofError::Root),
+        }
+    }
+
+    /// Checks that the log of the checkpoint `older` begins that of the
+    /// proof's.
+    ///
+    /// # Errors
+    ///
+    /// When it does not prove that.
+    pub fn check_consistency(&self, older: &Checkpoint) -> Result<(), ProofError> {
+        let Claim::Consistency { old } = &self.claim else { return Err(ProofError::Form) };
+        let newer = self.checkpoint()?;
+        if *old != older.size {
+            return Err(ProofError::Size);
+        }
+        let whole =
+            tree::is_consistent(older.size, older.root, newer.size, newer.root, &self.hashes);
+        if whole && older.origin == newer.origin { Ok(()) } else { Err(ProofError::Root) }
+    }
+}
+
+/// The file.
+impl fmt::Display for Proof {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.claim {
+            Claim::Inclusion { index, line } => {
+                writeln!(f, "{HEADER}")?;
+                if let Some(line) = line {
+                    writeln!(f, "extra {}", base64::encode(line))?;
+                }
+                writeln!(f, "index {index}")?;
+            }
+            Claim::Consistency { old } => writeln!(f, "old {old}")?,
+        }
+        for hash in &self.hashes {
+            writeln!(f, "{}", base64::encode(hash.as_bytes()))?;
+        }
+        write!(f, "\n{}", self.note)
+    }
+}

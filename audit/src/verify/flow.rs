@@ -1,0 +1,150 @@
+//! Lines flow through threads and come back in their order, a bounded number
+//! of bytes at a time.
+
+use std::{
+    collections::VecDeque,
+    io::{self, Read},
+    sync::mpsc::{Receiver, SyncSender, sync_channel},
+    thread::Scope,
+};
+
+use super::digest::{Digests, Lines, digest};
+use crate::MAX_LINE;
+
+/// Bytes that are read at once.
+pub(super) const PIECE: usize = 512 << 10;
+/// Pieces that each thread has before it.
+const AHEAD: usize = 2;
+
+/// The threads.
+pub(super) struct Workers {
+    lanes: Vec<(SyncSender<Lines>, Receiver<Digests>)>,
+    given: usize,
+    taken: usize,
+}
+
+impl Workers {
+    pub(super) fn start<'scope>(scope: &'scope Scope<'scope, '_>, count: usize) -> Self {
+        let lane = |_number| {
+            let (give, given) = sync_channel::<Lines>(AHEAD);
+            let (done, take) = sync_channel(AHEAD);
+            scope.spawn(move || {
+                // Ends when the other side has hung up.
+                given.into_iter().try_for_each(|lines| done.send(digest(lines)).map_err(drop))
+            });
+            (give, take)
+        };
+        Self { lanes: (0..count.max(1)).map(lane).collect(), given: 0, taken: 0 }
+    }
+
+    /// Whether so much is under way that something must be taken first.
+    pub(super) fn is_full(&self) -> bool {
+        self.given - self.taken >= self.lanes.len() * AHEAD
+    }
+
+    pub(super) fn give(&mut self, lines: Lines) -> io::Result<()> {
+        let count = self.lanes.len();
+        let lane = self.lanes.get(self.given % count).ok_or(io::ErrorKind::BrokenPipe)?;
+        self.given += 1;
+        lane.0.send(lines).map_err(|_gone| io::ErrorKind::BrokenPipe.into())
+    }
+
+    /// The first that was given and not taken.
+    pub(super) fn take(&mut self) -> io::Result<Digests> {
+        let count = self.lanes.len();
+        let lane = self.lanes.get(self.taken % count).ok_or(io::ErrorKind::BrokenPipe)?;
+        self.taken += 1;
+        lane.1.recv().map_err(|_gone| io::ErrorKind::BrokenPipe.into())
+    }
+}
+
+/// What comes next in a segment.
+pub(super) enum Piece {
+    /// Whole lines.
+    Lines(Lines),
+    /// A line that is too long, and how many bytes it has with its newline.
+    Long(u64),
+    /// Bytes without a newline at the end.
+    Rest(u64),
+}
+
+/// Cuts a segment into pieces.
+pub(super) struct Cutter<R> {
+    file: R,
+    /// What was read of a line that is not whole yet.
+    carry: Vec<u8>,
+    ended: bool,
+    waiting: VecDeque<Piece>,
+}
+
+impl<R: Read> Cutter<R> {
+    pub(super) fn new(file: R) -> Self {
+        Self { file, carry: Vec::new(), ended: false, waiting: VecDeque::new() }
+    }
+
+    /// The next piece; nothing at the end.
+    pub(super) fn next(&mut self) -> io::Result<Option<Piece>> {
+        while self.waiting.is_empty() && !self.ended {
+            self.read()?;
+        }
+        Ok(self.waiting.pop_front())
+    }
+
+    fn read(&mut self) -> io::Result<()> {
+        let mut bytes = Vec::with_capacity(1 + self.carry.len() + PIECE);
+        bytes.push(0);
+        bytes.append(&mut self.carry);
+        let read = (&mut self.file).take(PIECE as u64).read_to_end(&mut bytes)?;
+        self.ended = read == 0;
+        match bytes.iter().rposition(|byte| *byte == b'\n') {
+            Some(last) => {
+                self.carry = bytes.split_off(last + 1);
+                self.waiting.push_back(Piece::Lines(Lines(bytes)));
+            }
+            None => {
+                bytes.remove(0);
+                self.carry = bytes;
+            }
+        }
+        if self.carry.len() > MAX_LINE {
+            self.long()?;
+        } else if self.ended && !self.carry.is_empty() {
+            self.waiting.push_back(Piece::Rest(self.carry.len() as u64));
+            self.carry.clear();
+        }
+        Ok(())
+    }
+
+    /// Leaves the rest of a line out, however much it is.
+    fn long(&mut self) -> io::Result<()> {
+        let mut length = self.carry.len() as u64;
+        self.carry.clear();
+        let mut buffer = vec![0; PIECE];
+        loop {
+            let read = self.file.read(&mut buffer)?;
+            let bytes = buffer.get(..read).unwrap_or_default();
+            let end = bytes.iter().position(|byte| *byte == b'\n');
+            length += end.map_or(read, |end| end + 1) as u64;
+            if let Some(end) = end {
+                self.carry = bytes.get(end + 1..).unwrap_or_default().to_vec();
+            }
+            if end.is_some() || read == 0 {
+                self.ended |= read == 0;
+                self.waiting.push_back(Piece::Long(length));
+                return self.lines_of_carry();
+            }
+        }
+    }
+
+    /// What came behind a long line may hold whole lines.
+    fn lines_of_carry(&mut self) -> io::Result<()> {
+        if let Some(last) = self.carry.iter().rposition(|byte| *byte == b'\n') {
+            let rest = self.carry.split_off(last + 1);
+            let mut bytes = vec![0];
+            bytes.append(&mut self.carry);
+            self.carry = rest;
+            self.waiting.push_back(Piece::Lines(Lines(bytes)));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,283 @@
+//! What the tree over the records must be, and at which sizes: checkpoints in
+//! the log's directory and from outside, and the kept roots of segments.
+
+use std::{
+    collections::BTreeMap,
+    io::{self, BufRead, BufReader, Read},
+};
+
+use super::SignedPart;
+use crate::{
+    Checkpoint, Damage, DamageKind, HISTORY, Hash, KEYS, MAX_NOTE, NEWEST, Note, NoteError,
+    PublicKey, ROOTS, Segment, Signed, Source, parse_keys,
+    tree::{Frontier, SEGMENT_LEVEL},
+};
+
+/// All of it. Read before the log's directory is listed, so that no checkpoint
+/// is of more records than are read.
+pub(super) struct Marks {
+    keys: Vec<PublicKey>,
+    witnesses: Vec<PublicKey>,
+    pub(super) signed: SignedPart,
+    /// Sizes that the history has checkpoints of; none is in memory before it
+    /// is reached.
+    history: Vec<u64>,
+    newest: Option<(Checkpoint, Signed)>,
+    is_unsigned: bool,
+    outside: BTreeMap<u64, Vec<Checkpoint>>,
+    roots: Vec<Option<Hash>>,
+    tree: Frontier,
+    /// Files that are there, without a key to check them.
+    pub(super) unchecked: bool,
+    pub(super) strangers: Vec<String>,
+    faults: Vec<Damage>,
+}
+
+fn fault(kind: DamageKind, file: &str, seq: Option<u64>, detail: String) -> Damage {
+    Damage { kind, segment: file.to_owned(), seq, line: None, detail }
+}
+
+fn small<S: Source>(source: &S, name: &str) -> io::Result<Option<Vec<u8>>> {
+    let mut bytes = Vec::new();
+    match source.open(name) {
+        Ok(file) => file.take(MAX_NOTE as u64 + 1).read_to_end(&mut bytes)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    Ok(Some(bytes))
+}
+
+impl Marks {
+    pub(super) fn read<S: Source>(
+        source: &S,
+        given: Vec<PublicKey>,
+        witnesses: Vec<PublicKey>,
+        outside: Vec<Checkpoint>,
+    ) -> io::Result<Self> {
+        let mut faults = Vec::new();
+        let newest = small(source, NEWEST)?;
+        let mut strangers = Vec::new();
+        let mut history = Vec::new();
+        for name in source.history()?.into_iter().filter(|name| !name.starts_with('.')) {
+            match name.parse::<u64>() {
+                Ok(size) if size.to_string() == name => history.push(size),
+                _ => strangers.push(format!("{HISTORY}/{name}")),
+            }
+        }
+        history.sort_unstable_by_key(|size| std::cmp::Reverse(*size));
+        let mut own = Vec::new();
+        if let Some(bytes) = small(source, KEYS)? {
+            match parse_keys(&String::from_utf8_lossy(&bytes)) {
+                Ok(keys) => own = keys,
+                Err(error) => {
+                    let kind = DamageKind::BadCheckpoint;
+                    faults.push(fault(kind, KEYS, None, error.to_string()));
+                }
+            }
+        }
+        let mut signed = SignedPart { given: !given.is_empty(), ..SignedPart::default() };
+        if signed.given
+            && let Some(own) = own.first()
+            && !given.contains(own)
+        {
+            let detail = format!("the log names the key {own}, which is not the one given");
+            faults.push(fault(DamageKind::WrongKey, KEYS, None, detail));
+        }
+        let keys = if signed.given { given } else { own };
+        signed.key = keys.first().map(ToString::to_string);
+        let mut sizes = BTreeMap::<u64, Vec<Checkpoint>>::new();
+        for checkpoint in outside {
+            sizes.entry(checkpoint.size).or_default().push(checkpoint);
+        }
+        let is_unsigned = newest.is_none() && history.is_empty();
+        let mut marks = Self {
+            unchecked: keys.is_empty() && faults.is_empty() && !is_unsigned,
+            keys: keys.clone(),
+            witnesses: witnesses.into_iter().chain(keys).collect(),
+            signed,
+            history,
+            newest: None,
+            is_unsigned,
+            outside: sizes,
+            roots: roots(source)?,
+            tree: Frontier::new(),
+            strangers,
+            faults,
+        };
+        marks.newest = newest.and_then(|bytes| marks.open(NEWEST, None, &bytes));
+        Ok(marks)
+    }
+
+    /// Whether there is no checkpoint at all.
+    pub(super) fn is_unsigned(&self) -> bool {
+        self.is_unsigned
+    }
+
+    /// What was found since it was last asked.
+    pub(super) fn faults(&mut self) -> Vec<Damage> {
+        std::mem::take(&mut self.faults)
+    }
+
+    /// Takes a key that a record names.
+    pub(super) fn key(&mut self, seq: u64, name: &str) {
+        if !self.keys.iter().any(|key| key.to_string() == name) && !self.keys.is_empty() {
+            let detail = format!("record {seq} names the key {name}, which is not a key known");
+            self.faults.push(fault(DamageKind::WrongKey, KEYS, Some(seq), detail));
+        }
+    }
+
+    /// Goes past segments of which only the roots are there; `false` when they
+    /// are not.
+    pub(super) fn pruned(&mut self, until: Segment) -> bool {
+        let Some(roots) = usize::try_from(until.0).ok().and_then(|count| self.roots.get(..count))
+        else {
+            return false;
+        };
+        let mut tree = Frontier::new();
+        let whole = roots
+            .iter()
+            .all(|root| root.is_some_and(|root| tree.push_subtree(SEGMENT_LEVEL, root)));
+        if whole {
+            self.tree = tree;
+            // What was signed of the middle of a segment cannot be checked.
+            let size = self.tree.size();
+            self.history.retain(|at| *at >= size);
+        }
+        whole
+    }
+
+    /// Takes the leaf of the next record.
+    pub(super) fn push<S: Source>(&mut self, source: &S, leaf: Hash) -> io::Result<()> {
+        let before = self.tree.size();
+        let full = before % (1 << SEGMENT_LEVEL) == (1 << SEGMENT_LEVEL) - 1;
+        if full {
+            let below = self.tree.hashes().iter().rev().take(SEGMENT_LEVEL as usize);
+            let root = below.fold(leaf, |right, left| Hash::node(left, &right));
+            let segment = before >> SEGMENT_LEVEL;
+            let kept = usize::try_from(segment).ok().and_then(|at| self.roots.get(at));
+            if kept.is_some_and(|kept| *kept != Some(root)) {
+                let detail =
+                    format!("the root of {} is {root}, not what is kept", Segment(segment));
+                self.faults.push(fault(DamageKind::WrongRoot, ROOTS, Some(before), detail));
+            }
+        }
+        self.tree.push(leaf);
+        let size = self.tree.size();
+        let newest = self.newest.as_ref().is_some_and(|(newest, _)| newest.size == size);
+        if newest || self.history.last() == Some(&size) || self.outside.contains_key(&size) {
+            self.check(source)?;
+        }
+        Ok(())
+    }
+
+    /// Checks what is said of the tree as it is now.
+    fn check<S: Source>(&mut self, source: &S) -> io::Result<()> {
+        let (size, root) = (self.tree.size(), self.tree.root());
+        let before = self.signed.checkpoints;
+        if self.history.pop_if(|at| *at == size).is_some() {
+            let name = format!("{HISTORY}/{size}");
+            if let Some(bytes) = small(source, &name)?
+                && let Some((checkpoint, signed)) = self.open(&name, Some(size), &bytes)
+            {
+                self.compare(&name, &checkpoint, &signed, root);
+            }
+        }
+        if let Some((newest, signed)) = self.newest.take_if(|(newest, _)| newest.size == size) {
+            self.compare(NEWEST, &newest, &signed, root);
+            self.signed.checkpoints = self.signed.checkpoints.min(before + 1);
+        }
+        for checkpoint in self.outside.remove(&size).unwrap_or_default() {
+            if checkpoint.root != root {
+                let detail = format!(
+                    "the first {size} records have the root {root}, the checkpoint from outside \
+                     says {}",
+                    checkpoint.root
+                );
+                let file = Segment::of(size.saturating_sub(1)).to_string();
+                let seq = size.checked_sub(1);
+                self.faults.push(fault(DamageKind::WrongHead, &file, seq, detail));
+            }
+        }
+        Ok(())
+    }
+
+    fn compare(&mut self, name: &str, checkpoint: &Checkpoint, signed: &Signed, root: Hash) {
+        let size = self.tree.size();
+        let seq = size.checked_sub(1);
+        if checkpoint.size != size {
+            let detail = format!("the checkpoint is of {} records", checkpoint.size);
+            self.faults.push(fault(DamageKind::BadCheckpoint, name, seq, detail));
+        } else if checkpoint.root != root {
+            let detail = format!(
+                "the first {size} records have the root {root}, the checkpoint says {}",
+                checkpoint.root
+            );
+            self.faults.push(fault(DamageKind::WrongRoot, name, seq, detail));
+        } else {
+            self.signed.checkpoints += 1;
+            self.signed.records = size;
+            self.signed.key = Some(signed.by.to_string());
+            let names = signed.witnesses.iter().map(|(key, _)| key.name().to_owned());
+            self.signed.witnesses = names.collect();
+        }
+    }
+
+    /// The checkpoint in a file, if one of the keys signed it; `size` is what
+    /// the file's name says.
+    fn open(
+        &mut self,
+        name: &str,
+        size: Option<u64>,
+        bytes: &[u8],
+    ) -> Option<(Checkpoint, Signed)> {
+        if self.keys.is_empty() {
+            return None;
+        }
+        let opened = Note::parse(bytes).and_then(|note| {
+            let signed = note.verify(&self.witnesses)?;
+            let checkpoint = Checkpoint::of(&note)?;
+            let own = checkpoint.origin == signed.by.name() && self.keys.contains(&signed.by);
+            if own { Ok((checkpoint, signed)) } else { Err(NoteError::Checkpoint) }
+        });
+        opened
+            .inspect_err(|error| {
+                let seq = size.and_then(|size| size.checked_sub(1));
+                let detail = error.to_string();
+                self.faults.push(fault(DamageKind::BadCheckpoint, name, seq, detail));
+            })
+            .ok()
+    }
+
+    /// What is left when the log has ended after `records`.
+    pub(super) fn finish(&mut self, records: u64) {
+        let file = Segment::of(records).to_string();
+        let mut missing: Vec<_> =
+            self.history.drain(..).rev().map(|size| (size, "a checkpoint")).collect();
+        missing
+            .extend(self.newest.take().map(|(newest, _)| (newest.size, "the newest checkpoint")));
+        let outside = std::mem::take(&mut self.outside);
+        missing.extend(outside.into_keys().map(|size| (size, "a checkpoint from outside")));
+        // What was not reached because of a damage is not missing.
+        for (size, what) in missing.into_iter().filter(|(size, _)| *size > records) {
+            let detail = format!("the log ends after {records} records, but {what} is of {size}");
+            self.faults.push(fault(DamageKind::MissingHead, &file, size.checked_sub(1), detail));
+        }
+    }
+}
+
+/// The lines of the file of segments' roots; what is no root is unknown.
+fn roots<S: Source>(source: &S) -> io::Result<Vec<Option<Hash>>> {
+    let file = match source.open(ROOTS) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    // 65 bytes for 65,536 records; a last line may be half written.
+    let lines = BufReader::new(file).split(b'\n').map(|line| {
+        let line = line?;
+        Ok(str::from_utf8(&line).ok().and_then(|text| text.parse().ok()))
+    });
+    let mut roots = lines.collect::<io::Result<Vec<_>>>()?;
+    while roots.pop_if(|root| root.is_none()).is_some() {}
+    Ok(roots)
+}

@@ -1,0 +1,241 @@
+//! What somebody who holds the disk can do to a log, and what shows it: a test
+//! for each row of the table in FORMAT.md, section 10.
+
+use portcullis_audit::{Checkpoint, Draft, Kind, Note, PublicKey, Report, Verifier};
+
+use crate::support::{Log, Memory, key, of_lines};
+
+const SEGMENT: &str = "seg-000000.jsonl";
+
+fn log() -> Log {
+    Log::signed(1, "last")
+}
+
+fn verify(files: &Memory) -> Report {
+    Verifier::new(files).run().unwrap()
+}
+
+/// With the public key from outside.
+fn verify_with_key(files: &Memory) -> Report {
+    Verifier::new(files).trust(vec![key(1).public()]).run().unwrap()
+}
+
+/// With a checkpoint that was kept outside.
+fn verify_with_head(files: &Memory, head: &Note) -> Report {
+    let keys: Vec<PublicKey> = vec![key(1).public()];
+    let _signed = head.verify(&keys).unwrap();
+    let head = Checkpoint::of(head).unwrap();
+    Verifier::new(files).expect_checkpoint(head).run().unwrap()
+}
+
+#[track_caller]
+fn found(report: &Report, kind: &str) {
+    let first = report.damages.first().map(|damage| damage.kind.as_str());
+    assert_eq!(first, Some(kind), "{report:#?}");
+}
+
+#[track_caller]
+fn hidden(report: &Report) {
+    assert!(report.is_valid(), "{report:#?}");
+}
+
+/// The same files with other lines.
+fn with_lines(log: &Log, change: impl FnOnce(&mut Vec<Vec<u8>>)) -> Memory {
+    let mut lines = log.lines();
+    change(&mut lines);
+    let mut files = log.files.clone();
+    files.0.extend(of_lines(lines).0);
+    files
+}
+
+/// The same records, but one, with whole links.
+fn rechained() -> Log {
+    let mut other = Log::default();
+    other.start(&key(1));
+    other.read("OTHER.md");
+    other.write("src/main.rs");
+    for path in ["a", "b", "c", "last"] {
+        other.read(path);
+    }
+    other
+}
+
+/// The checkpoints of `log` with the records of `other`.
+fn under_checkpoints_of(log: &Log, other: &Log) -> Memory {
+    let mut files = log.files.clone();
+    files.0.insert(SEGMENT.to_owned(), other.files.0[SEGMENT].clone());
+    files
+}
+
+#[test]
+fn an_honest_log_is_whole_and_says_what_was_signed() {
+    let report = verify(&log().files);
+    hidden(&report);
+    assert_eq!((report.signed.checkpoints, report.signed.records), (2, 7));
+    assert_eq!(report.signed.key, Some(key(1).public().to_string()));
+    assert_eq!(report.warnings, []);
+    hidden(&verify_with_key(&log().files));
+    hidden(&verify_with_head(&log().files, &log().head(7, &key(1))));
+}
+
+#[test]
+fn edit() {
+    let edited = |at: usize| {
+        with_lines(&log(), |lines| {
+            let text = String::from_utf8(lines[at].clone()).unwrap();
+            lines[at] = text.replace("allow", "denyy").into_bytes();
+        })
+    };
+    found(&verify(&edited(1)), "broken-link");
+    // The last record that a checkpoint covers, as the last of the log.
+    let mut cut = edited(6);
+    let end =
+        cut.0[SEGMENT].iter().enumerate().filter(|(_, byte)| **byte == b'\n').nth(6).unwrap().0;
+    cut.0.get_mut(SEGMENT).unwrap().truncate(end + 1);
+    found(&verify(&cut), "wrong-root");
+    // After the last checkpoint only a receipt shows it.
+    hidden(&verify(&edited(7)));
+    let receipt = log().receipts[7].clone();
+    let report = Verifier::new(&edited(7)).expect(receipt.seq, receipt.leaf).run().unwrap();
+    found(&report, "wrong-head");
+}
+
+#[test]
+fn delete() {
+    found(&verify(&with_lines(&log(), |lines| drop(lines.remove(4)))), "wrong-sequence");
+}
+
+#[test]
+fn insert() {
+    found(
+        &verify(&with_lines(&log(), |lines| lines.insert(4, lines[4].clone()))),
+        "wrong-sequence",
+    );
+}
+
+#[test]
+fn reorder() {
+    found(&verify(&with_lines(&log(), |lines| lines.swap(4, 5))), "wrong-sequence");
+}
+
+#[test]
+fn splice() {
+    let other = Log::signed(1, "last");
+    let mut other = Log { salt: 9, ..other };
+    other.read("x");
+    let mut foreign = Log { salt: 9, ..Log::default() };
+    foreign.start(&key(1));
+    for _ in 0..7 {
+        foreign.read("x");
+    }
+    let files = with_lines(&log(), |lines| lines[4..].clone_from_slice(&foreign.lines()[4..]));
+    found(&verify(&files), "broken-link");
+}
+
+#[test]
+fn truncate_before_the_last_checkpoint() {
+    found(&verify(&with_lines(&log(), |lines| lines.truncate(6))), "missing-head");
+}
+
+#[test]
+fn truncate_after_the_last_checkpoint() {
+    let files = with_lines(&log(), |lines| lines.truncate(7));
+    hidden(&verify(&files));
+    let receipt = log().receipts[7].clone();
+    let report = Verifier::new(&files).expect(receipt.seq, receipt.leaf).run().unwrap();
+    found(&report, "missing-head");
+}
+
+#[test]
+fn roll_back_log_and_checkpoints_together() {
+    let mut files = with_lines(&log(), |lines| lines.truncate(5));
+    let old = files.0["checkpoints/4"].clone();
+    files.0.insert("checkpoint".to_owned(), old);
+    files.0.remove("checkpoints/7");
+    hidden(&verify(&files));
+    hidden(&verify_with_key(&files));
+    found(&verify_with_head(&files, &log().head(7, &key(1))), "missing-head");
+}
+
+#[test]
+fn delete_a_segment() {
+    let mut files = log().files;
+    let segment = files.0.remove(SEGMENT).unwrap();
+    files.0.insert("seg-000001.jsonl".to_owned(), segment);
+    found(&verify(&files), "missing-segment");
+    // Nor do roots alone say that it was pruned.
+    files.0.insert("roots".to_owned(), format!("{}\n", log().receipts[0].leaf).into_bytes());
+    let report = verify(&files);
+    assert!(report.damages.iter().any(|d| d.kind.as_str() == "missing-segment"), "{report:#?}");
+}
+
+#[test]
+fn replace_the_key() {
+    let mut forged = log();
+    for name in ["checkpoint", "checkpoints/4", "checkpoints/7"] {
+        forged.files.0.remove(name);
+    }
+    forged.sign(&key(2));
+    found(&verify(&forged.files), "wrong-key");
+    found(&verify_with_key(&forged.files), "wrong-key");
+    // A new key beside checkpoints of the old one.
+    let mut files = log().files;
+    files.0.insert("key.vkey".to_owned(), format!("{}\n", key(2).public()).into_bytes());
+    found(&verify(&files), "bad-checkpoint");
+}
+
+#[test]
+fn rechain_everything() {
+    let files = under_checkpoints_of(&log(), &rechained());
+    found(&verify(&files), "wrong-root");
+}
+
+#[test]
+fn rechain_everything_and_sign_with_another_key() {
+    let mut other = Log::default();
+    other.start(&key(2));
+    other.read("OTHER.md");
+    other.sign(&key(2));
+    hidden(&verify(&other.files));
+    found(&verify_with_key(&other.files), "wrong-key");
+}
+
+#[test]
+fn rechain_everything_and_sign_with_the_stolen_key() {
+    let mut other = rechained();
+    other.sign(&key(1));
+    hidden(&verify(&other.files));
+    hidden(&verify_with_key(&other.files));
+    found(&verify_with_head(&other.files, &log().head(7, &key(1))), "wrong-head");
+    let receipt = log().receipts[1].clone();
+    let report = Verifier::new(&other.files).expect(receipt.seq, receipt.leaf).run().unwrap();
+    found(&report, "wrong-head");
+}
+
+#[test]
+fn change_or_remove_checkpoints() {
+    let mut files = log().files;
+    let note = String::from_utf8(files.0["checkpoint"].clone()).unwrap();
+    files.0.insert("checkpoint".to_owned(), note.replacen("\n7\n", "\n6\n", 1).into_bytes());
+    found(&verify(&files), "bad-checkpoint");
+    let mut files = log().files;
+    files.0.insert("checkpoints/4".to_owned(), note.into_bytes());
+    found(&verify(&files), "bad-checkpoint");
+    let mut files = log().files;
+    files.0.retain(|name, _| !name.starts_with("checkpoint"));
+    let report = verify(&files);
+    hidden(&report);
+    assert_eq!(report.warnings[0].kind.as_str(), "missing-checkpoint");
+    found(
+        &verify_with_head(&under_checkpoints_of(&log(), &rechained()), &log().head(7, &key(1))),
+        "wrong-root",
+    );
+}
+
+#[test]
+fn a_head_from_outside_of_a_later_log() {
+    let mut later = log();
+    later.push(Kind::Stop, Draft::default());
+    let head = later.head(9, &key(1));
+    found(&verify_with_head(&log().files, &head), "missing-head");
+}

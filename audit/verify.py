@@ -1,0 +1,149 @@
+#!/usr/bin/env python3
+"""Verifies a Portcullis audit log, or a proof, as FORMAT.md describes them; needs Python 3.9 alone. Exit code 5: damage.
+verify.py log DIRECTORY [--key FILE] [--head SEQ:HASH]...
+verify.py proof FILE --key FILE [--old CHECKPOINT]"""
+import base64, functools, hashlib, json, os, re, sys
+
+P, L, D = 2**255 - 19, 2**252 + 27742317777372353535851937790883648493, -121665 * pow(121666, -1, 2**255 - 19)
+NUMBER = lambda v: type(v) is int and 0 <= v < 2**64
+HASH = lambda v: isinstance(v, str) and bool(re.fullmatch("[0-9a-f]{64}", v))
+TEXTS = ("kind t boot session agent user door op path resolved to temp decision rule policy policySha256 reason backup source "
+         "result nonce")
+SHAPES = {**dict.fromkeys(TEXTS.split(), lambda v: isinstance(v, str)), **dict.fromkeys("v seq line bytes of".split(), NUMBER),
+          **dict.fromkeys("before after prev".split(), HASH), "wouldDeny": lambda v: isinstance(v, bool),
+          "findings": lambda v: isinstance(v, list), "facts": lambda v: isinstance(v, dict),
+          "counts": lambda v: isinstance(v, dict) and all(map(NUMBER, v.values()))}
+TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}Z")
+class Damage(Exception): pass  # kind, file, seq, line
+def need(holds, *damage):
+    if not holds: raise Damage(*(damage or ("bad-checkpoint",)))
+def sha(data): return hashlib.sha256(data).digest()
+def node(left, right): return sha(b"\1" + left + right)
+def unbase64(text):
+    data = base64.b64decode(text, validate=True); need(base64.b64encode(data).decode() == text); return data
+def add(p, q):  # Ed25519 in extended coordinates (RFC 8032, section 5.1.4)
+    a, b, c, d = (p[1] - p[0]) * (q[1] - q[0]), (p[1] + p[0]) * (q[1] + q[0]), 2 * p[3] * q[3] * D, 2 * p[2] * q[2]
+    e, f, g, h = b - a, d - c, d + c, b + a; return e * f % P, g * h % P, f * g % P, e * h % P
+def times(s, p):
+    q = (0, 1, 1, 0)
+    while s: q, p, s = add(q, p) if s & 1 else q, add(p, p), s >> 1
+    return q
+def point(data):
+    y = int.from_bytes(data, "little"); sign, y = y >> 255, y & (2**255 - 1)
+    xx = (y * y - 1) * pow(D * y * y + 1, -1, P) % P; x = pow(xx, (P + 3) // 8, P)
+    if (x * x - xx) % P: x = x * pow(2, (P - 1) // 4, P) % P
+    need(y < P and (x * x - xx) % P == 0 and (x or not sign))
+    x = P - x if x & 1 != sign else x; return x, y, 1, x * y % P
+BASE = point((4 * pow(5, -1, P) % P).to_bytes(32, "little"))
+def signed(key, message, signature):
+    r, s = signature[:32], int.from_bytes(signature[32:], "little"); need(len(signature) == 64 and s < L)
+    k = int.from_bytes(hashlib.sha512(r + key + message).digest(), "little") % L
+    a, b = times(s, BASE), add(point(r), times(k, point(key)))
+    need((a[0] * b[2] - b[0] * a[2]) % P == 0 and (a[1] * b[2] - b[1] * a[2]) % P == 0)
+def read_keys(text):  # algorithm, key and line, by name and hash
+    keys = {}
+    for line in (l.strip() for l in text.split("\n") if l.strip() and l.strip()[0] != "#"):
+        name, key_hash, data = line.split("+", 2); data = unbase64(data); keys[name, bytes.fromhex(key_hash)] = data[0], data[1:], line
+        need(len(data) == 33 and data[0] in (1, 4) and sha(name.encode() + b"\n" + data)[:4].hex() == key_hash)
+    need(keys); return keys
+def checkpoint(note, keys):  # the size and the root that one of the keys signed
+    text, lines = note.decode().rsplit("\n\n", 1); text, right = text + "\n", False
+    (origin, size, root), _ = text.split("\n")[:3], need(lines.endswith("\n"))
+    for dash, name, data in (line.split(" ") for line in lines[:-1].split("\n")):
+        data = unbase64(data); algorithm, key, _ = keys.get((name, data[:4]), (0, 0, 0)); need(dash == "\u2014")
+        if algorithm == 1: signed(key, text.encode(), data[4:]); right |= name == origin
+        if algorithm == 4: signed(key, b"cosignature/v1\ntime %d\n" % int.from_bytes(data[4:12], "big") + text.encode(), data[12:])
+    need(right and re.fullmatch("0|[1-9][0-9]*", size) and len(unbase64(root)) == 32); return int(size), unbase64(root)
+def parse(line):
+    try:
+        text, fields = line.decode(), None; need(text[:1] == "{" and text[-1] == "}")
+        fields, record = json.loads(text, object_pairs_hook=list, parse_constant=lambda _: 1 / 0), json.loads(text)
+    except (ValueError, ArithmeticError, Damage, RecursionError): raise Damage("malformed-record")
+    need(len(record) == len(fields), "duplicate-key"); need(not NUMBER(record.get("v")) or record["v"] == 1, "unsupported-version")
+    need(all(SHAPES[k](v) for k, v in record.items() if k in SHAPES) and {"v", "seq", "kind", "t", "nonce", "prev"} <= set(record)
+         and TIME.fullmatch(record["t"]) and re.fullmatch("[0-9a-f]{32}", record["nonce"])
+         and (record["kind"] != "outcome" or "of" in record), "malformed-record")
+    return record
+def grow(tree, root, level):  # adds a whole subtree to a list of them, largest first
+    while tree and tree[-1][1] == level: root, level = node(tree.pop()[0], root), level + 1
+    tree.append((root, level))
+def top(tree): return functools.reduce(lambda right, left: node(left[0], right), tree[-2::-1], tree[-1][0])
+def trusted(file, seq, action):
+    try: return action()
+    except (ValueError, IndexError, Damage): raise Damage("bad-checkpoint", file, seq, None)
+def log(directory, key_text=None, heads={}):  # the number of records, how many are signed, the head
+    path = lambda *names: os.path.join(directory, *names)
+    small = lambda name: open(path(name), "rb").read() if os.path.exists(path(name)) else None
+    newest, own, heads, segments = small("checkpoint"), small("key.vkey"), dict(heads), []
+    kept = [int(n) for n in os.listdir(path("checkpoints")) if n.isdigit()] if os.path.isdir(path("checkpoints")) else []
+    for name in (n for n in sorted(os.listdir(directory)) if n.startswith("seg-")):
+        right = re.fullmatch("[0-9]{6,}", name[4:-6]) and name == "seg-%06d.jsonl" % int(name[4:-6])
+        need(right, "unexpected-file", name, None, None); segments.append(int(name[4:-6]))
+    own = trusted("key.vkey", None, lambda: read_keys(own.decode())) if own else None
+    keys = read_keys(key_text) if key_text else own; named = [key[2] for key in (keys or {}).values()]
+    need(not (key_text and own) or list(own.values())[0][2] in named, "wrong-key", "key.vkey", None, None)
+    newest = trusted("checkpoint", None, lambda: checkpoint(newest, keys))[0] if newest and keys else 0
+    roots = [bytes.fromhex(r) for r in (small("roots") or b"").decode().split("\n") if len(r) == 64]
+    tree, part, opened, gone, seq, prev, first, covered, told = [], [], set(), 0, 0, bytes(32), None, 0, False
+    segments.sort()
+    if segments and 0 < segments[0] <= len(roots):  # pruned, if a record says so
+        gone, seq, prev = segments[0], segments[0] << 16, None
+        for root in roots[:gone]: grow(tree, root, 16)
+    for place, number in enumerate(segments, gone):
+        name, line, last = "seg-%06d.jsonl" % place, 0, number == segments[-1]
+        need(place == number, "missing-segment", name, place << 16, None); file = open(path(name), "rb")
+        while data := file.readline(2**20 + 1):
+            line += 1; at = name, seq, line; need(line <= 65536, "long-segment", *at)
+            need(data[-1:] == b"\n", "long-line" if len(data) > 2**20 else "torn-tail" if last else "unterminated-line", *at)
+            try: record = parse(data[:-1])
+            except Damage as damage: raise Damage(damage.args[0], *at)
+            leaf, kind, of, facts = sha(b"\0" + data[:-1]), record["kind"], record.get("of"), record.get("facts", {})
+            need(record["seq"] == seq, "wrong-sequence", *at); first = first or record["prev"]
+            need(prev is None or record["prev"] == prev.hex(), "broken-link", *at)
+            if kind == "intent": opened.add(seq)
+            elif kind in ("outcome", "recovered") and of is not None:
+                need(of in opened, "wrong-reference", *at); opened.remove(of)
+            named_key = facts.get("checkpointKey") if kind == "start" and named else None
+            need(named_key is None or named_key in named, "wrong-key", "key.vkey", seq, None)
+            if kind == "pruned": told |= facts["segments"] > gone or (facts["segments"] == gone and facts.get("head") == first)
+            need(heads.pop(seq, leaf.hex()) == leaf.hex(), "wrong-head", *at)
+            grow(part, leaf, 0); prev, seq = leaf, seq + 1
+            if seq % 65536 == 0:
+                need(place >= len(roots) or roots[place] == part[0][0], "wrong-root", "roots", seq - 1, None)
+                grow(tree, part[0][0], 16); part = []
+            for at in ["checkpoints/%d" % n for n in (seq,) if keys and n in kept] + ["checkpoint" for n in (newest,) if n == seq]:
+                size, root = trusted(at, seq - 1, lambda: checkpoint(small(at), keys)); covered = seq
+                need(size == seq, "bad-checkpoint", at, seq - 1, None); need(root == top(tree + part), "wrong-root", at, seq - 1, None)
+        need(last or line == 65536, "short-segment", name, seq, line)
+    need(not gone or told, "missing-segment", "seg-000000.jsonl", 0, None)
+    for size in [h + 1 for h in sorted(heads) if h >= gone << 16] + [n for n in (*kept, newest) if n > seq and keys]:
+        raise Damage("missing-head", "seg-%06d.jsonl" % (seq >> 16), size - 1, None)
+    return {"records": seq - (gone << 16), "signed": covered, "head": {"seq": seq - 1, "leaf": prev.hex()} if seq else None}
+def include(leaf, index, size, hashes):  # RFC 6962, section 2.1.1
+    if size == 1: need(not hashes); return leaf
+    half = 1 << (size - 1).bit_length() - 1  # RFC 6962 splits there
+    if index < half: return node(include(leaf, index, half, hashes[:-1]), hashes[-1])
+    return node(hashes[-1], include(leaf, index - half, size - half, hashes[:-1]))
+def both(old, size, hashes, known):  # RFC 6962, section 2.1.2: the old root and the new one
+    if old == size: need(len(hashes) == (known is None)); return (known or hashes[0],) * 2
+    half = 1 << (size - 1).bit_length() - 1
+    before, after = both(old, half, hashes[:-1], known) if old <= half else both(old - half, size - half, hashes[:-1], None)
+    return (before, node(after, hashes[-1])) if old <= half else (node(hashes[-1], before), node(hashes[-1], after))
+def proof(data, keys, old):
+    head, note = data.split(b"\n\n", 1); (size, root), lines = checkpoint(note, keys), head.decode().split("\n")
+    if lines[0].startswith("old "):
+        before = checkpoint(old, keys); need(lines[0] == "old %d" % before[0] and 0 < before[0] <= size)
+        need(both(before[0], size, list(map(unbase64, lines[1:])), before[1]) == (before[1], root)); return {"from": before[0], "size": size}
+    need(lines[0] == "c2sp.org/tlog-proof@v1" and lines[1].startswith("extra ") and lines[2].startswith("index "))
+    line, index = unbase64(lines[1][6:]), int(lines[2][6:]); need(index < size and parse(line)["seq"] == index)
+    need(include(sha(b"\0" + line), index, size, list(map(unbase64, lines[3:]))) == root); return {"seq": index, "size": size, "line": line.decode()}
+def main(what, where, *options):
+    of = lambda name: [value for option, value in zip(options[::2], options[1::2]) if option == name]
+    key, old = (open(n, "rb").read() if n else None for n in ((of(name) or [None])[0] for name in ("--key", "--old")))
+    if what == "log": return log(where, key and key.decode(), {int(seq): leaf for seq, leaf in (h.split(":") for h in of("--head"))})
+    try: return proof(open(where, "rb").read(), read_keys(key.decode()), old)
+    except (ValueError, IndexError, AttributeError): raise Damage("no-proof")
+if __name__ == "__main__":
+    if sys.argv[1:2] not in (["log"], ["proof"]) or len(sys.argv) < 3: sys.exit(__doc__)
+    try: print(json.dumps(main(*sys.argv[1:])))
+    except Damage as damage: print(json.dumps(dict(zip(("kind", "segment", "seq", "line"), damage.args)))); sys.exit(5)

@@ -1,0 +1,123 @@
+//! What a log names outside of it: policies that were in force, backups.
+#![expect(clippy::disallowed_methods, reason = "the operator's own state directory")]
+
+use std::{collections::HashMap, io, path::Path};
+
+use portcullis_audit::{Directory, Hash, Reader, Report, Segment, Source as _};
+use serde::Serialize;
+
+use super::unreadable;
+use crate::{
+    backup::{Retention, Vault},
+    cli::{
+        failure::{Context as _, Failure},
+        state,
+    },
+    model::Escaped,
+};
+
+/// What was found.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Attached {
+    /// Everything wrong, in words.
+    pub(super) faults: Vec<String>,
+    /// Policies whose text is kept, of those that records name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    policies: Option<u64>,
+    /// Backups whose content has its hash.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    backups: Option<u64>,
+    /// Backups that records name and that are not kept any more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    backups_gone: Option<u64>,
+}
+
+impl Attached {
+    /// For people.
+    pub(super) fn lines(&self) -> Vec<String> {
+        let mut lines: Vec<_> =
+            self.faults.iter().map(|fault| format!("damaged: {}", Escaped(fault))).collect();
+        if let Some(policies) = self.policies {
+            lines.push(format!("policies: {policies} kept, each with its hash"));
+        }
+        if let Some(backups) = self.backups {
+            lines.push(format!("backups: {backups} kept, each with its hash"));
+        }
+        if let Some(gone @ 1..) = self.backups_gone {
+            lines.push(format!(
+                "backups: {gone} that records name are not kept any more (old ones are removed)"
+            ));
+        }
+        lines
+    }
+}
+
+/// Every policy that records name is kept, and is what its hash says.
+pub(super) fn policies(state: &Path, report: &Report, found: &mut Attached) -> io::Result<()> {
+    let mut kept = 0;
+    for (hash, seq) in &report.policies {
+        let named: Option<Hash> = hash.parse().ok();
+        let fault = match named {
+            None => "is no hash",
+            Some(named) => match std::fs::read(state.join(format!("policies/{named}.toml"))) {
+                Ok(text) if Hash::of(&text) == named => {
+                    kept += 1;
+                    continue;
+                }
+                Ok(_other) => "is kept with another text",
+                Err(error) if error.kind() == io::ErrorKind::NotFound => "is not kept",
+                Err(error) => return Err(error),
+            },
+        };
+        found.faults.push(format!("the policy {hash} that record {seq} names {fault}"));
+    }
+    found.policies = Some(kept);
+    Ok(())
+}
+
+/// Every backup has its hash, which is that of the records that name it.
+pub(super) fn backups(
+    state: &Path,
+    log: &Directory,
+    report: &Report,
+    found: &mut Attached,
+) -> Result<(), Failure> {
+    let (_, state) = state::open(state)?;
+    let vault =
+        Vault::open(&state, Retention { versions: u64::MAX, days: u64::MAX, size: u64::MAX })
+            .or_fail("cannot open the backups")?;
+    let listing = vault.entries().or_fail("cannot list the backups")?;
+    let mut kept = HashMap::new();
+    let mut whole = 0;
+    for id in &listing.damaged {
+        found.faults.push(format!("the backup {id} cannot be read"));
+    }
+    for entry in &listing.entries {
+        match vault.verify(entry) {
+            Ok(()) => whole += 1,
+            Err(error) => found.faults.push(format!("the backup {}: {error}", entry.id)),
+        }
+        kept.insert(entry.id.to_string(), entry.sha256);
+    }
+    let mut gone = 0;
+    let mut reader = Reader::new(log, Segment::of(report.pruned).first());
+    let read = |error: io::Error| unreadable(Path::new("audit"), &error);
+    // What cannot be parsed is damage of the log, which was found before.
+    while let Some(entry) = reader.next().map_err(read)? {
+        let wanted = entry.bytes.windows(9).any(|text| text == b"\"backup\":");
+        let Some(record) = wanted.then(|| entry.record().ok()).flatten() else { continue };
+        let (Some(id), Some(before)) = (record.draft.backup, record.draft.before) else { continue };
+        match kept.get(&id) {
+            None => gone += 1,
+            Some(hash) if *hash == before => {}
+            Some(hash) => found.faults.push(format!(
+                "the backup {id} holds {hash}, but record {} says {before}",
+                record.seq
+            )),
+        }
+    }
+    log.list().map_err(read)?;
+    (found.backups, found.backups_gone) = (Some(whole), Some(gone));
+    Ok(())
+}

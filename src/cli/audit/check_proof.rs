@@ -1,0 +1,128 @@
+//! `portcullis audit check-proof`: is it one? Needs no log.
+#![expect(clippy::disallowed_methods, reason = "files that the operator names")]
+
+use std::{io::Read as _, path::Path, path::PathBuf, process::ExitCode};
+
+use portcullis_audit::{AuditRecord, Claim, Hash, MAX_PROOF, Proof};
+use serde_json::json;
+
+use super::{heads, print};
+use crate::{
+    cli::failure::{Context as _, Exit, Failure},
+    model::Escaped,
+};
+
+/// Check a proof with nothing but the public key
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    portcullis audit check-proof record.tlog-proof --key log.vkey\n  \
+    portcullis audit check-proof growth.tlog-proof --key log.vkey --old checkpoint-of-last-week\n\n\
+    Exit codes: 0 it holds, 5 it does not.")]
+pub(super) struct Args {
+    /// The proof
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// The log's public key: a file, or its text
+    #[arg(long, value_name = "FILE|KEY", required = true)]
+    key: Vec<String>,
+    /// Public keys of witnesses that must have cosigned
+    #[arg(long, value_name = "FILE|KEY")]
+    witness: Vec<String>,
+    /// For the proof of growth: the older checkpoint, which was kept
+    #[arg(long, value_name = "FILE")]
+    old: Option<PathBuf>,
+    /// For the proof of a record that does not hold its line: the record's leaf hash
+    #[arg(long, value_name = "HASH")]
+    leaf: Option<Hash>,
+    /// Print the answer as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let shown = args.file.display();
+    let mut bytes = Vec::new();
+    std::fs::File::open(&args.file)
+        .and_then(|file| file.take(MAX_PROOF as u64 + 1).read_to_end(&mut bytes))
+        .or_fail(format_args!("cannot read the proof `{shown}`"))?;
+    let failed = |failure: Failure| failure.exit(Exit::Audit);
+    let wrong = "the proof does not hold";
+    let proof = Proof::parse(&bytes).or_fail(wrong).map_err(failed)?;
+    let keys = heads::keys(&args.key)?;
+    let witnesses = heads::keys(&args.witness)?;
+    let all: Vec<_> = keys.iter().chain(&witnesses).cloned().collect();
+    let signed = proof.note.verify(&all).or_fail(wrong).map_err(failed)?;
+    let checkpoint = proof.checkpoint().or_fail(wrong).map_err(failed)?;
+    if !keys.contains(&signed.by) || checkpoint.origin != signed.by.name() {
+        return Err(Failure::new("the proof does not hold: its checkpoint is of another log")
+            .exit(Exit::Audit));
+    }
+    if let Some(missing) =
+        witnesses.iter().find(|key| !signed.witnesses.iter().any(|(by, _)| by == *key))
+    {
+        let name = missing.name();
+        return Err(Failure::new(format_args!("the proof does not hold: {name} did not cosign"))
+            .exit(Exit::Audit));
+    }
+    let size = checkpoint.size;
+    let (text, answer) = match &proof.claim {
+        Claim::Inclusion { index, line } => {
+            let of_line = line.as_deref().map(Hash::leaf);
+            let leaf = match (args.leaf, of_line) {
+                (Some(given), Some(found)) if given != found => {
+                    return Err(Failure::new("the proof does not hold: it is of another record")
+                        .exit(Exit::Audit));
+                }
+                (given, found) => given.or(found).ok_or_else(|| {
+                    Failure::new("the proof holds no record")
+                        .help("give the record's leaf hash with --leaf")
+                        .exit(Exit::Usage)
+                })?,
+            };
+            proof.check_inclusion(leaf).or_fail(wrong).map_err(failed)?;
+            let record = line.as_deref().and_then(|line| AuditRecord::parse(line).ok());
+            if let Some(record) = &record
+                && record.seq != *index
+            {
+                return Err(Failure::new(
+                    "the proof does not hold: the record is of another place",
+                )
+                .exit(Exit::Audit));
+            }
+            let line = line.as_deref().map(String::from_utf8_lossy);
+            let mut text = format!("holds: record {index} is in the log of {size} records");
+            if let Some(line) = &line {
+                text += &format!("\n{}", Escaped(line));
+            }
+            (text, json!({ "seq": index, "leaf": leaf, "line": line }))
+        }
+        Claim::Consistency { old } => {
+            let path = args.old.as_deref().ok_or_else(|| {
+                Failure::new("a proof of growth needs the older checkpoint")
+                    .help("give the one that you kept with --old FILE")
+                    .exit(Exit::Usage)
+            })?;
+            let note =
+                heads::small(path).or_fail(format_args!("cannot read `{}`", path.display()))?;
+            let older = heads::checkpoint(&note, &keys, Path::new("."))?;
+            proof.check_consistency(&older).or_fail(wrong).map_err(failed)?;
+            let text = format!("holds: the log of {old} records begins that of {size}");
+            (text, json!({ "from": old }))
+        }
+    };
+    if args.json {
+        let mut answer = answer;
+        if let Some(members) = answer.as_object_mut() {
+            members.insert("holds".to_owned(), true.into());
+            members.insert("size".to_owned(), size.into());
+            members.insert("origin".to_owned(), checkpoint.origin.into());
+            let names: Vec<_> = signed.witnesses.iter().map(|(key, _)| key.name()).collect();
+            members.insert("witnesses".to_owned(), json!(names));
+        }
+        print(&answer.to_string())?;
+    } else {
+        print(&text)?;
+        print(&format!("signed by {}", Escaped(signed.by.name())))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

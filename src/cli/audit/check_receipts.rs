@@ -1,0 +1,209 @@
+//! `portcullis audit check-receipts`: is everything that a client was told to
+//! be on record there?
+#![expect(clippy::disallowed_methods, reason = "the transcript that the operator names")]
+
+use std::{
+    collections::BTreeMap,
+    io::{self, BufRead, BufReader, Read as _},
+    path::PathBuf,
+    process::ExitCode,
+};
+
+use portcullis_audit::{Directory, Hash, Receipt, Report, Verifier};
+use serde_json::{Value, json};
+
+use super::{Place, print, unreadable};
+use crate::{
+    cli::failure::{Context as _, Exit, Failure},
+    model::Escaped,
+};
+
+/// The longest line of a transcript, in bytes; longer ones are left out, and
+/// counted.
+const LONGEST: u64 = 64 << 20;
+
+/// Check every receipt in a client's transcript against the log
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    portcullis audit check-receipts session.jsonl\n  \
+    portcullis audit check-receipts - < session.jsonl\n\n\
+    Takes any text with a JSON value on a line, such as a recorded ACP or MCP session, and finds \
+    every\nobject with `seq`, `leaf` and `durable` in it, and SEQ:HASH alone on a line. \
+    Exit codes: 0 all are in the log, 5 some are not.")]
+pub(super) struct Args {
+    #[command(flatten)]
+    place: Place,
+    /// The log in this directory instead, such as a copy
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["workspace", "state"])]
+    dir: Option<PathBuf>,
+    /// The transcript; `-` for standard input
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Print the answer as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// What a transcript holds.
+#[derive(Default)]
+struct Receipts {
+    of: BTreeMap<u64, Receipt>,
+    /// Two receipts of one record that differ.
+    contrary: Vec<u64>,
+    long: u64,
+}
+
+pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let directory = match &args.dir {
+        Some(directory) => directory.clone(),
+        None => args.place.log()?,
+    };
+    let receipts = read(args)?;
+    if receipts.of.is_empty() {
+        return Err(Failure::new("there is no receipt in the transcript"));
+    }
+    let source = Directory::new(&directory);
+    let verifier = receipts.of.values().fold(Verifier::new(&source), |verifier, receipt| {
+        verifier.expect(receipt.seq, receipt.leaf)
+    });
+    let report = verifier.run().map_err(|error| unreadable(&directory, &error))?;
+    let lost = lost(&receipts, &report);
+    let whole = report.is_valid() && receipts.contrary.is_empty();
+    if args.json {
+        print(
+            &json!({
+                "valid": whole,
+                "receipts": receipts.of.len(),
+                "lost": lost.iter().map(|(receipt, what)| {
+                    json!({ "seq": receipt.seq, "leaf": receipt.leaf, "durable": receipt.durable,
+                        "found": what })
+                }).collect::<Vec<_>>(),
+                "contrary": receipts.contrary,
+                "damages": report.damages,
+            })
+            .to_string(),
+        )?;
+    } else {
+        for line in lines(&receipts, &report, &lost) {
+            print(&line)?;
+        }
+    }
+    if whole {
+        return Ok(ExitCode::SUCCESS);
+    }
+    Err(Failure::silent(Exit::Audit))
+}
+
+fn lines(receipts: &Receipts, report: &Report, lost: &[(&Receipt, &str)]) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (receipt, what) in lost {
+        let durable = match receipt.durable {
+            true => "it was said to be on stable storage",
+            false => "it was not said to be on stable storage: a power loss may take it",
+        };
+        lines.push(format!("lost: {}:{}: {what}; {durable}", receipt.seq, receipt.leaf));
+    }
+    for seq in &receipts.contrary {
+        lines.push(format!("contrary: two receipts of record {seq} differ"));
+    }
+    let heads = ["wrong-head", "missing-head"];
+    for damage in report.damages.iter().filter(|d| !heads.contains(&d.kind.as_str())) {
+        lines.push(format!("damaged: {}", Escaped(&damage.to_string())));
+    }
+    if receipts.long > 0 {
+        lines.push(format!("left out: {} lines that are too long", receipts.long));
+    }
+    let (count, found) = (receipts.of.len(), receipts.of.len() - lost.len());
+    lines.push(format!("receipts: {count}, in the log: {found}"));
+    lines
+}
+
+/// The receipts that the log does not answer.
+fn lost<'a>(receipts: &'a Receipts, report: &Report) -> Vec<(&'a Receipt, &'static str)> {
+    let found = |damage: &portcullis_audit::Damage| {
+        let what = match damage.kind.as_str() {
+            "wrong-head" => "the log has another record there",
+            "missing-head" => "the log ends before it",
+            _ => return None,
+        };
+        Some((receipts.of.get(&damage.seq?)?, what))
+    };
+    report.damages.iter().filter_map(found).collect()
+}
+
+fn read(args: &Args) -> Result<Receipts, Failure> {
+    let shown = args.file.display();
+    let doing = format!("cannot read the transcript `{shown}`");
+    let mut reader: Box<dyn BufRead> = if args.file.as_os_str() == "-" {
+        Box::new(io::stdin().lock())
+    } else {
+        Box::new(BufReader::new(std::fs::File::open(&args.file).or_fail(&doing)?))
+    };
+    let mut receipts = Receipts::default();
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let read = (&mut reader).take(LONGEST).read_until(b'\n', &mut line).or_fail(&doing)?;
+        if read == 0 {
+            return Ok(receipts);
+        }
+        if read as u64 == LONGEST && line.last() != Some(&b'\n') {
+            receipts.long += 1;
+            reader.skip_until(b'\n').or_fail(&doing)?;
+            continue;
+        }
+        let text = String::from_utf8_lossy(&line);
+        if let Some((seq, leaf)) = text.trim().split_once(':')
+            && let (Ok(seq), Ok(leaf)) = (seq.parse(), leaf.parse())
+        {
+            receipts.take(Receipt { seq, leaf, durable: false });
+        }
+        // What stands before the JSON, such as a time, is nothing to us.
+        let json = text.find('{').and_then(|start| text.get(start..));
+        if let Some(Ok(value)) =
+            json.and_then(|json| serde_json::Deserializer::from_str(json).into_iter().next())
+        {
+            receipts.search(&value);
+        }
+    }
+}
+
+impl Receipts {
+    fn take(&mut self, receipt: Receipt) {
+        match self.of.get_mut(&receipt.seq) {
+            Some(known) if known.leaf != receipt.leaf => self.contrary.push(receipt.seq),
+            Some(known) => known.durable |= receipt.durable,
+            None => {
+                self.of.insert(receipt.seq, receipt);
+            }
+        }
+    }
+
+    fn search(&mut self, value: &Value) {
+        let mut open = vec![value];
+        while let Some(value) = open.pop() {
+            match value {
+                Value::Array(items) => open.extend(items),
+                Value::Object(members) => {
+                    let leaf: Option<Hash> = members
+                        .get("leaf")
+                        .and_then(Value::as_str)
+                        .and_then(|leaf| leaf.parse().ok());
+                    let seq = members.get("seq").and_then(Value::as_u64);
+                    let durable = members.get("durable").and_then(Value::as_bool);
+                    if let (Some(seq), Some(leaf), Some(durable)) = (seq, leaf, durable) {
+                        self.take(Receipt { seq, leaf, durable });
+                    }
+                    open.extend(members.values());
+                }
+                // A reply inside of a text, as some transcripts have them.
+                Value::String(text) if text.contains("\"leaf\"") => {
+                    if let Ok(value) = serde_json::from_str::<Value>(text) {
+                        self.search(&value);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! What is held against a log from outside: keys, receipts, checkpoints.
+#![expect(clippy::disallowed_methods, reason = "files that the operator names")]
+
+use std::path::Path;
+
+use portcullis_audit::{Checkpoint, Hash, KEYS, MAX_NOTE, Note, PublicKey, Receipt, parse_keys};
+
+use crate::cli::failure::{Context as _, Exit, Failure};
+
+/// A head that was kept outside the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Head {
+    /// A record.
+    Record {
+        /// Its place.
+        seq: u64,
+        /// Its leaf hash.
+        leaf: Hash,
+    },
+    /// A checkpoint, whose signature is right.
+    Checkpoint(Checkpoint),
+}
+
+impl Head {
+    /// Reads a receipt, or the file of a checkpoint, which must be signed by
+    /// one of `trusted`, or, without any, by a key of the log in `directory`.
+    pub(super) fn read(
+        text: &str,
+        trusted: &[PublicKey],
+        directory: &Path,
+    ) -> Result<Self, Failure> {
+        if let Some(head) = Self::receipt(text) {
+            return Ok(head);
+        }
+        let Ok(note) = small(Path::new(text)) else {
+            return Err(Failure::new(format_args!(
+                "`{text}` is no receipt and no file: expected a receipt as JSON, SEQ:HASH with 64 \
+                 hexadecimal digits, or a file with a checkpoint"
+            ))
+            .exit(Exit::Usage));
+        };
+        let text = String::from_utf8_lossy(&note);
+        if let Some(head) = Self::receipt(text.trim()) {
+            return Ok(head);
+        }
+        checkpoint(&note, trusted, directory).map(Self::Checkpoint)
+    }
+
+    fn receipt(text: &str) -> Option<Self> {
+        if let Ok(Receipt { seq, leaf, .. }) = serde_json::from_str(text) {
+            return Some(Self::Record { seq, leaf });
+        }
+        let (seq, leaf) = text.split_once(':')?;
+        Some(Self::Record { seq: seq.parse().ok()?, leaf: leaf.parse().ok()? })
+    }
+}
+
+/// The checkpoint in a note that one of `trusted` signed, or, without any, a
+/// key of the log in `directory`.
+pub(super) fn checkpoint(
+    note: &[u8],
+    trusted: &[PublicKey],
+    directory: &Path,
+) -> Result<Checkpoint, Failure> {
+    let doing = "cannot use the checkpoint";
+    let note = Note::parse(note).or_fail(doing)?;
+    let own;
+    let keys = if trusted.is_empty() {
+        let bytes = small(&directory.join(KEYS)).or_fail("cannot read the log's public key")?;
+        own = parse_keys(&String::from_utf8_lossy(&bytes)).or_fail("the log's public key")?;
+        &own
+    } else {
+        trusted
+    };
+    let _signed = note.verify(keys).or_fail(doing).map_err(|failure| failure.exit(Exit::Audit))?;
+    Checkpoint::of(&note).or_fail(doing)
+}
+
+/// The keys that options name: each a file, or a key's text.
+pub(super) fn keys(options: &[String]) -> Result<Vec<PublicKey>, Failure> {
+    let mut keys = Vec::new();
+    for option in options {
+        match option.parse() {
+            Ok(key) => keys.push(key),
+            Err(_no_key) => {
+                let bytes = small(Path::new(option))
+                    .or_fail(format_args!("cannot read the key `{option}`"))?;
+                let read = parse_keys(&String::from_utf8_lossy(&bytes));
+                keys.extend(read.or_fail(format_args!("`{option}`"))?);
+            }
+        }
+    }
+    Ok(keys)
+}
+
+/// A small file's bytes.
+pub(super) fn small(path: &Path) -> std::io::Result<Vec<u8>> {
+    use std::io::Read as _;
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)?.take(MAX_NOTE as u64 + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn receipts_are_heads() {
+        let leaf = Hash::of(b"x");
+        let read = |text: &str| Head::read(text, &[], Path::new("/nowhere"));
+        assert_eq!(read(&format!("7:{leaf}")).unwrap(), Head::Record { seq: 7, leaf });
+        let receipt = Receipt { seq: 7, leaf, durable: true };
+        let receipt = serde_json::to_string(&receipt).unwrap();
+        assert_eq!(read(&receipt).unwrap(), Head::Record { seq: 7, leaf });
+        for wrong in ["", "7", "7:", "x:00", "{}", "7:00"] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+    }
+}

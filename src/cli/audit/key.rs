@@ -1,0 +1,52 @@
+//! `portcullis audit key`: the public key, and a new one.
+
+use std::process::ExitCode;
+
+use portcullis_audit::PublicKey;
+
+use super::{Place, print};
+use crate::{
+    cli::{
+        failure::{Context as _, Failure},
+        state,
+    },
+    config::audit::Audit,
+    ledger::{self, Signing},
+};
+
+/// Print the public key that checkpoints are signed with
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    portcullis audit key > log.vkey\n  \
+    portcullis audit key --new\n\n\
+    Keep the public key where whoever holds this disk cannot reach it: `portcullis audit verify \
+    --key`\ntakes it. The private key is in `keys/checkpoint.key` of the state directory, unless \
+    a signer is\nconfigured.")]
+pub(super) struct Args {
+    #[command(flatten)]
+    place: Place,
+    /// Sign with a new key from now on, or with that of the configured signer; former keys stay
+    /// known
+    #[arg(long)]
+    new: bool,
+}
+
+pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let (_, state) = state::open(&args.place.state()?)?;
+    let audit = Audit::load().map_err(Failure::new)?;
+    let key: PublicKey = if args.new {
+        let key = match audit.signer_key() {
+            Some(key) => key,
+            None => Signing::renewed(&state).or_fail("cannot make a key")?.signer.public().clone(),
+        };
+        ledger::publish(&state, &key).or_fail("cannot publish the key")?;
+        key
+    } else {
+        let published = ledger::published(&state).or_fail("cannot read the public key")?;
+        published.into_iter().next().ok_or_else(|| {
+            Failure::new("the log has no key yet").help("the first gate that starts makes one")
+        })?
+    };
+    print(&key.to_string())?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,168 @@
+//! `portcullis audit prove`: proofs that need nothing but the public key to be
+//! checked.
+
+use std::{io, path::PathBuf, process::ExitCode};
+
+use portcullis_audit::{
+    Checkpoint, Claim, Directory, Hash, NEWEST, Note, Proof, ROOTS, Reader, SEGMENT_RECORDS,
+    Segment, Source as _,
+    tree::{Frontier, Prover, SEGMENT_LEVEL},
+};
+
+use super::{Place, heads, print, unreadable};
+use crate::cli::failure::{Context as _, Exit, Failure};
+
+/// Prove that a record is in the log, or that the log only ever grew
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    portcullis audit prove 4711 > record.tlog-proof\n  \
+    portcullis audit prove --from 4096 > growth.tlog-proof\n\n\
+    A proof holds the newest checkpoint and, of a record, its line. \
+    `portcullis audit check-proof` or\n`audit/verify.py proof` check it with the public key alone.")]
+pub(super) struct Args {
+    #[command(flatten)]
+    place: Place,
+    /// The log in this directory instead, such as a copy
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["workspace", "state"])]
+    dir: Option<PathBuf>,
+    /// The record
+    #[arg(value_name = "SEQ", required_unless_present = "from", conflicts_with = "from")]
+    seq: Option<u64>,
+    /// Prove that the log of so many records begins this one
+    #[arg(long, value_name = "SIZE")]
+    from: Option<u64>,
+}
+
+pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let directory = match &args.dir {
+        Some(directory) => directory.clone(),
+        None => args.place.log()?,
+    };
+    let source = Directory::new(&directory);
+    source.list().map_err(|error| unreadable(&directory, &error))?;
+    let note = heads::small(&directory.join(NEWEST)).map_err(|_missing| {
+        Failure::new("there is no checkpoint that a proof could lead to")
+            .help("`portcullis audit checkpoint` makes one")
+    })?;
+    let checkpoint = heads::checkpoint(&note, &[], &directory)?;
+    let proof = prove(args, &source, &checkpoint, &note)?;
+    print(proof.to_string().trim_end_matches('\n'))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn prove(
+    args: &Args,
+    source: &Directory,
+    checkpoint: &Checkpoint,
+    note: &[u8],
+) -> Result<Proof, Failure> {
+    let size = checkpoint.size;
+    let mut leaves = Leaves { source, roots: roots(source)?, cached: None };
+    let read = |error: io::Error| {
+        Failure::new(format_args!("cannot make the proof: {error}"))
+            .help("`portcullis audit verify` says what is wrong")
+    };
+    let mut prover = Prover::new(|level, index| leaves.subtree(level, index));
+    let (claim, hashes) = match (args.seq, args.from) {
+        (_, Some(old)) => {
+            if old == 0 || old > size {
+                return Err(out_of_range(format_args!("--from {old}"), size));
+            }
+            (Claim::Consistency { old }, prover.consistency(old, size).map_err(read)?)
+        }
+        (seq, None) => {
+            let index = seq.unwrap_or_default();
+            if index >= size {
+                return Err(out_of_range(format_args!("record {index}"), size));
+            }
+            let hashes = prover.inclusion(index, size).map_err(read)?;
+            let line = Reader::new(source, index).next().map_err(read)?.map(|entry| entry.bytes);
+            (Claim::Inclusion { index, line }, hashes)
+        }
+    };
+    let proof = Proof { claim, hashes, note: Note::parse(note).or_fail("the checkpoint")? };
+    // A log that was changed gives proofs that prove nothing.
+    let mut check = || match &proof.claim {
+        Claim::Inclusion { line: Some(line), .. } => proof.check_inclusion(Hash::leaf(line)),
+        Claim::Inclusion { line: None, .. } => Err(portcullis_audit::ProofError::Form),
+        Claim::Consistency { old } => {
+            let root = Prover::new(|level, index| leaves.subtree(level, index)).root_at(*old);
+            let root = root.map_err(|_read| portcullis_audit::ProofError::Form)?;
+            proof.check_consistency(&Checkpoint { size: *old, root, ..checkpoint.clone() })
+        }
+    };
+    check().map_err(|error| {
+        Failure::new(format_args!("the log is not what its checkpoint signed: {error}"))
+            .exit(Exit::Audit)
+            .help("`portcullis audit verify` says what is wrong")
+    })?;
+    Ok(proof)
+}
+
+fn out_of_range(what: std::fmt::Arguments<'_>, size: u64) -> Failure {
+    Failure::new(format_args!("{what} is not in the newest checkpoint, which is of {size} records"))
+        .help("`portcullis audit checkpoint` makes one of all records")
+        .exit(Exit::Usage)
+}
+
+fn roots(source: &Directory) -> Result<Vec<Hash>, Failure> {
+    let text = match source.open(ROOTS) {
+        Ok(file) => io::read_to_string(file).or_fail("cannot read the segments' roots")?,
+        Err(_missing) => String::new(),
+    };
+    Ok(text.lines().map_while(|line| line.parse().ok()).collect())
+}
+
+/// The hashes of the tree: those of whole segments are kept, others are made of
+/// the log.
+struct Leaves<'a> {
+    source: &'a Directory,
+    roots: Vec<Hash>,
+    /// The leaves of one segment.
+    cached: Option<(Segment, Vec<Hash>)>,
+}
+
+impl Leaves<'_> {
+    fn subtree(&mut self, level: u32, index: u64) -> io::Result<Hash> {
+        if level >= SEGMENT_LEVEL {
+            let below = level - SEGMENT_LEVEL;
+            let mut tree = Frontier::new();
+            for segment in index << below..(index + 1) << below {
+                tree.push(self.segment(Segment(segment))?);
+            }
+            return Ok(tree.root());
+        }
+        let first = index << level;
+        let segment = Segment::of(first);
+        self.read(segment)?;
+        let missing = || io::Error::other(format!("{segment} has too few records"));
+        let (_, leaves) = self.cached.as_ref().ok_or_else(missing)?;
+        let from = usize::try_from(first % SEGMENT_RECORDS).map_err(io::Error::other)?;
+        let leaves = leaves.get(from..from + (1 << level)).ok_or_else(missing)?;
+        Ok(portcullis_audit::tree::root_of(leaves))
+    }
+
+    fn segment(&mut self, segment: Segment) -> io::Result<Hash> {
+        if let Some(root) = usize::try_from(segment.0).ok().and_then(|at| self.roots.get(at)) {
+            return Ok(*root);
+        }
+        self.read(segment)?;
+        let leaves = self.cached.as_ref().map(|(_, leaves)| leaves.as_slice()).unwrap_or_default();
+        Ok(portcullis_audit::tree::root_of(leaves))
+    }
+
+    fn read(&mut self, segment: Segment) -> io::Result<()> {
+        if self.cached.as_ref().is_some_and(|(cached, _)| *cached == segment) {
+            return Ok(());
+        }
+        let mut reader = Reader::new(self.source, segment.first());
+        let mut leaves = Vec::new();
+        while (leaves.len() as u64) < SEGMENT_RECORDS
+            && let Some(entry) = reader.next()?
+        {
+            leaves.push(Hash::leaf(&entry.bytes));
+        }
+        self.cached = Some((segment, leaves));
+        Ok(())
+    }
+}

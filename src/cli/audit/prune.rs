@@ -1,0 +1,81 @@
+//! `portcullis audit prune`: old records are removed, their roots stay.
+
+use std::{
+    io::{self, IsTerminal as _, Write as _},
+    process::ExitCode,
+};
+
+use super::{Place, checkpoint, filter::Moment, print};
+use crate::{
+    cli::{
+        failure::{Context as _, Exit, Failure},
+        state,
+    },
+    ledger::{Pruning, prunable},
+    model::Escaped,
+};
+
+/// Remove old records, in whole segments; what is later still verifies
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    portcullis audit prune --before 90d\n  \
+    portcullis audit prune --before 2026-01-01 --yes\n\n\
+    Verifies the log first. The newest full segment (65,536 records) always stays. The prune is \
+    itself\nrecorded, and a checkpoint signed.")]
+pub(super) struct Args {
+    #[command(flatten)]
+    place: Place,
+    /// Records from before this time: `2026-01-01`, `2026-01-01T08:00:00Z`, or how long ago: `90d`
+    #[arg(long, value_name = "TIME")]
+    before: Moment,
+    /// Do it without asking
+    #[arg(long)]
+    yes: bool,
+}
+
+pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let (_, state) = state::open(&args.place.state()?)?;
+    let before = args.before.as_str();
+    let plan = match prunable(&state, before).or_fail("cannot look at the audit log")? {
+        Pruning::Possible(plan) => plan,
+        Pruning::Nothing => {
+            print("nothing to prune: no full segment is that old")?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        Pruning::Damaged(report) => {
+            if let Some(first) = report.damages.first() {
+                print(&format!("damaged: {}", Escaped(&first.to_string())))?;
+            }
+            return Err(Failure::new("nothing was removed: the log is damaged")
+                .help("`portcullis audit verify` says what is wrong")
+                .exit(Exit::Audit));
+        }
+    };
+    print(&format!(
+        "to be removed: {} records, {} bytes; {} segments in all are gone then",
+        plan.records, plan.bytes, plan.segments
+    ))?;
+    if !args.yes && !agreed()? {
+        return Err(Failure::new("nothing was changed"));
+    }
+    let ledger = checkpoint::open(&state)?;
+    ledger
+        .prune(&plan, before)
+        .and_then(|()| ledger.leave())
+        .or_fail("cannot prune the audit log")?;
+    print("done: `portcullis audit show --kind pruned` shows the record")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Asks the person at the terminal.
+fn agreed() -> Result<bool, Failure> {
+    if !io::stdin().is_terminal() {
+        return Err(Failure::new("nothing was changed: nobody is there to agree")
+            .help("give --yes to do it without asking"));
+    }
+    eprint!("remove them? [y/N] ");
+    io::stderr().flush().or_fail("cannot ask")?;
+    let mut answer = String::new();
+    io::stdin().read_line(&mut answer).or_fail("cannot read the answer")?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}

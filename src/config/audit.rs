@@ -1,0 +1,248 @@
+//! The `[audit]` section of the operator's configuration file: how durable
+//! records are, who signs checkpoints and how often, where copies go.
+//!
+//! The file is apart from policy: it is never taken from the workspace, and it
+//! grants an agent nothing.
+#![expect(clippy::disallowed_methods, reason = "the operator's own file, opened by name")]
+
+use std::{
+    collections::BTreeMap,
+    ffi::OsStr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use etcetera::BaseStrategy as _;
+use portcullis_audit::{PublicKey, parse_keys};
+use serde::Deserialize;
+
+use crate::ledger::Signing;
+
+/// The environment variable that names the file.
+pub const VARIABLE: &str = "PORTCULLIS_CONFIG";
+
+/// The section.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Audit {
+    /// What reads wait for.
+    pub durability: Durability,
+    /// How often checkpoints are made.
+    pub checkpoints: Cadence,
+    /// The command that signs checkpoints instead of the log's own key: it
+    /// gets the note's text on its standard input and prints signature lines.
+    pub signer: Vec<String>,
+    /// That command's public key, or a file that holds it.
+    pub public_key: Option<String>,
+    /// Public keys of witnesses whose cosignatures are checked.
+    pub witnesses: Vec<String>,
+    /// Where copies of the log go.
+    pub ship: Vec<Target>,
+    /// Segments that have been full for so many days are compressed; 0: never.
+    pub compress_after_days: u64,
+}
+
+/// What a read waits for before its content leaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Durability {
+    /// Its record is written: it survives the gate.
+    #[default]
+    Written,
+    /// Its record is on stable storage: it survives the machine.
+    Synced,
+}
+
+/// How often checkpoints are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Cadence {
+    /// After so many records.
+    pub records: u64,
+    /// After so many seconds.
+    pub seconds: u64,
+}
+
+impl Default for Cadence {
+    fn default() -> Self {
+        Self { records: Signing::RECORDS, seconds: Signing::INTERVAL.as_secs() }
+    }
+}
+
+/// Where copies go.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Target {
+    /// A directory's absolute path, `http://…`, `https://…` or `s3://BUCKET/PREFIX`.
+    pub to: String,
+    /// Headers of HTTP requests, such as `authorization`.
+    #[serde(default)]
+    pub headers: BTreeMap<String, String>,
+    /// Settings of the store, such as `endpoint`.
+    #[serde(default)]
+    pub options: BTreeMap<String, String>,
+}
+
+/// The configuration cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// It cannot be read.
+    #[error("cannot read the configuration `{path}`: {why}")]
+    Unreadable {
+        /// The file.
+        path: String,
+        /// What the system says.
+        why: String,
+    },
+    /// It is not what it must be.
+    #[error("the configuration `{path}` is wrong: {why}")]
+    Wrong {
+        /// The file.
+        path: String,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+impl Audit {
+    /// Reads the section of the file that the environment names, else of
+    /// `$XDG_CONFIG_HOME/portcullis/portcullis.toml`, where a missing file
+    /// means that everything is as usual.
+    ///
+    /// # Errors
+    ///
+    /// When a file that was named is missing, or one is not to be understood.
+    pub fn load() -> Result<Self, Error> {
+        if let Some(path) = std::env::var_os(VARIABLE).filter(|path| path != OsStr::new("")) {
+            return Self::read(Path::new(&path));
+        }
+        match etcetera::base_strategy::Xdg::new() {
+            Ok(dirs) => {
+                let path = dirs.config_dir().join("portcullis/portcullis.toml");
+                match path.symlink_metadata() {
+                    Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                        Ok(Self::default())
+                    }
+                    _ => Self::read(&path),
+                }
+            }
+            Err(_no_home) => Ok(Self::default()),
+        }
+    }
+
+    fn read(path: &Path) -> Result<Self, Error> {
+        let shown = path.display().to_string();
+        let text = super::read(path)
+            .map_err(|error| Error::Unreadable { path: shown.clone(), why: super::why(&error) })?;
+        let wrong = |why: String| Error::Wrong { path: shown.clone(), why };
+        let text = String::from_utf8(text).map_err(|_utf8| wrong("not UTF-8".to_owned()))?;
+        let audit = Self::parse(&text).map_err(wrong)?;
+        audit.check(path.parent().unwrap_or(Path::new("/"))).map_err(wrong)
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        #[derive(Deserialize)]
+        struct File {
+            #[serde(default)]
+            audit: Audit,
+        }
+        let file: File = toml::from_str(text).map_err(|error| error.to_string())?;
+        Ok(file.audit)
+    }
+
+    /// Everything in it makes sense. A key's file is replaced by the key;
+    /// `base` is where relative names begin.
+    fn check(mut self, base: &Path) -> Result<Self, String> {
+        if let Some(named) = &self.public_key {
+            let text = if named.parse::<PublicKey>().is_ok() {
+                named.clone()
+            } else {
+                let bytes = super::read(&base.join(named)).map_err(|error| {
+                    format!("cannot read `publicKey` {named:?}: {}", super::why(&error))
+                })?;
+                String::from_utf8_lossy(&bytes).into_owned()
+            };
+            let keys = parse_keys(&text).map_err(|error| format!("`publicKey`: {error}"))?;
+            self.public_key = keys.first().map(ToString::to_string);
+        }
+        if self.signer.is_empty() == self.public_key.is_some() {
+            return Err("`signer` and `publicKey` belong together".to_owned());
+        }
+        self.witness_keys()?;
+        if self.checkpoints.records == 0 || self.checkpoints.seconds == 0 {
+            return Err("`checkpoints` counts from 1".to_owned());
+        }
+        for target in &self.ship {
+            let known = ["/", "http://", "https://", "s3://"];
+            if !known.iter().any(|begin| target.to.starts_with(begin)) {
+                return Err(format!(
+                    "`ship` needs an absolute directory, `http://`, `https://` or `s3://`, not {:?}",
+                    target.to
+                ));
+            }
+        }
+        Ok(self)
+    }
+
+    /// The witnesses' keys.
+    ///
+    /// # Errors
+    ///
+    /// When one is none.
+    pub fn witness_keys(&self) -> Result<Vec<PublicKey>, String> {
+        let key = |text: &String| match text.parse::<PublicKey>() {
+            Ok(key) if key.is_witness() => Ok(key),
+            Ok(_log) => Err(format!("`witnesses`: {text:?} is a log's key, not a witness's")),
+            Err(error) => Err(format!("`witnesses`: {text:?}: {error}")),
+        };
+        self.witnesses.iter().map(key).collect()
+    }
+
+    /// The signer's public key, when there is a signer.
+    pub fn signer_key(&self) -> Option<PublicKey> {
+        self.public_key.as_ref()?.parse().ok()
+    }
+
+    /// The time between two checkpoints.
+    pub fn interval(&self) -> Duration {
+        Duration::from_secs(self.checkpoints.seconds)
+    }
+
+    /// Directories that copies go to.
+    pub fn ship_directories(&self) -> Vec<PathBuf> {
+        let paths = self.ship.iter().filter(|target| target.to.starts_with('/'));
+        paths.map(|target| PathBuf::from(&target.to)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Audit, String> {
+        Audit::parse(text)?.check(Path::new("/"))
+    }
+
+    #[test]
+    fn everything_has_a_default() {
+        let audit = parse("requireSignature = false\n[serve]\nport = 1\n").unwrap();
+        assert_eq!((audit.checkpoints.records, audit.checkpoints.seconds), (1024, 60));
+        assert_eq!(audit, parse("").unwrap());
+    }
+
+    #[test]
+    fn says_what_is_wrong() {
+        for (text, word) in [
+            ("[audit]\nsinger = []", "unknown field `singer`"),
+            ("[audit]\ndurability = 'often'", "unknown variant `often`"),
+            ("[audit]\nsigner = ['/bin/sign']", "belong together"),
+            ("[audit]\nwitnesses = ['x']", "expected a public key"),
+            ("[audit]\ncheckpoints = { records = 0 }", "counts from 1"),
+            ("[audit]\nship = [{ to = 'relative' }]", "absolute directory"),
+            ("[audit", "unclosed"),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(error.contains(word), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Retention: whole segments from the beginning on are removed, and their roots
+//! stay, so that everything later still verifies.
+
+use cap_std::fs::Dir;
+use portcullis_audit::{
+    Draft, HISTORY, Hash, Kind, Link, ROOTS, Reader, Report, SEGMENT_RECORDS, Segment, Source as _,
+    Tail, Verifier,
+};
+use rustix::fs::OFlags;
+
+use super::{Error, Ledger, checkpoints, disk::Folder, life};
+
+/// What a prune would remove.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Prune {
+    /// Segments, counted from the very first, that would be gone.
+    pub segments: u64,
+    /// Records in those that are there now.
+    pub records: u64,
+    /// Bytes of those.
+    pub bytes: u64,
+    /// Leaf hash of the last record in them.
+    head: Hash,
+}
+
+/// Why nothing is pruned, or the log.
+#[derive(Debug)]
+pub enum Pruning {
+    /// Nothing is old enough.
+    Nothing,
+    /// This would be removed.
+    Possible(Prune),
+    /// The log is damaged: nothing may be removed.
+    Damaged(Box<Report>),
+}
+
+/// Looks for whole segments with records from before `before` only, a time as
+/// records have it. The newest full segment always stays.
+///
+/// # Errors
+///
+/// When the log cannot be read.
+pub fn prunable(state: &Dir, before: &str) -> Result<Pruning, Error> {
+    let audit = Folder::open(state, "audit")?;
+    let read = || Error::std("read the audit log");
+    let report = Verifier::new(&audit).run().map_err(read())?;
+    if !report.is_valid() {
+        return Ok(Pruning::Damaged(Box::new(report)));
+    }
+    let mut segments: Vec<_> = audit
+        .list()
+        .map_err(read())?
+        .into_iter()
+        .filter_map(|entry| Some((Segment::from_name(&entry.name)?, entry.length)))
+        .collect();
+    segments.sort();
+    // The open one, and the one that a writer looks at when that is empty.
+    segments.truncate(segments.len().saturating_sub(2));
+    let needed = life::first_needed(&Folder::open(state, "gates")?)?;
+    let mut bytes = 0;
+    let mut until = None;
+    let first = segments.first().map_or(0, |(first, _)| first.0);
+    for (segment, length) in segments {
+        let in_use = needed.is_some_and(|needed| needed < segment.next().first());
+        let mut file = audit
+            .file(&segment.to_string(), OFlags::RDONLY)
+            .map_err(|errno| Error::io("read the audit log")(errno))?;
+        let tail = Tail::read(&mut file, 0, length, 4096).map_err(read())?;
+        let link = tail
+            .last()
+            .map(Link::parse)
+            .transpose()
+            .map_err(|error| Error::Damaged { segment, reason: error.to_string() })?;
+        if in_use || link.is_none_or(|link| *link.t >= *before) {
+            break;
+        }
+        bytes += length;
+        until = Some((segment.next(), tail.last().map(Hash::leaf).unwrap_or(Hash::ZERO)));
+    }
+    let Some((until, head)) = until else { return Ok(Pruning::Nothing) };
+    if !checkpoints::roots_reach(&audit, until)? {
+        return Ok(Pruning::Nothing);
+    }
+    if !answered(&audit, Segment(first), until)? {
+        return Ok(Pruning::Nothing);
+    }
+    let records = (until.0 - first) * SEGMENT_RECORDS;
+    Ok(Pruning::Possible(Prune { segments: until.0, records, bytes, head }))
+}
+
+/// Whether every intent in these segments is answered in them.
+fn answered(audit: &Folder, first: Segment, until: Segment) -> Result<bool, Error> {
+    let mut open = std::collections::BTreeSet::new();
+    let mut reader = Reader::new(audit, first.first());
+    while let Some(entry) = reader.next().map_err(Error::std("read the audit log"))? {
+        if entry.segment >= until {
+            break;
+        }
+        let link = Link::parse(&entry.bytes).map_err(|error| Error::Damaged {
+            segment: entry.segment,
+            reason: error.to_string(),
+        })?;
+        match (link.kind, link.of) {
+            (Kind::Intent, _) => {
+                open.insert(link.seq);
+            }
+            (Kind::Outcome | Kind::Recovered, Some(of)) => {
+                open.remove(&of);
+            }
+            _ => {}
+        }
+    }
+    Ok(open.is_empty())
+}
+
+impl Ledger {
+    /// Removes what `agreed` says, after a record of it is on stable storage
+    /// and a checkpoint covers that.
+    ///
+    /// # Errors
+    ///
+    /// When the log cannot be written. A prune that was cut short is gone on
+    /// with by the next one.
+    pub fn prune(&self, agreed: &Prune, before: &str) -> Result<(), Error> {
+        let audit = std::sync::Arc::clone(&self.group.log().audit);
+        let io = || Error::io("prune the audit log");
+        let roots = audit.file(ROOTS, OFlags::RDWR).map_err(io())?;
+        rustix::fs::fsync(&roots).map_err(io())?;
+        let facts = [
+            ("segments".to_owned(), agreed.segments.into()),
+            ("records".to_owned(), agreed.records.into()),
+            ("head".to_owned(), agreed.head.to_string().into()),
+            ("before".to_owned(), before.into()),
+        ];
+        let draft = Draft {
+            reason: Some("an operator had old records removed".to_owned()),
+            facts: Some(facts.into()),
+            ..Draft::default()
+        };
+        self.note(Kind::Pruned, draft, true)?;
+        self.checkpoint()?;
+        for segment in (0..agreed.segments).map(Segment) {
+            match audit.remove(&segment.to_string()) {
+                Ok(()) | Err(rustix::io::Errno::NOENT) => {}
+                Err(errno) => return Err(io()(errno)),
+            }
+        }
+        let history = Folder::open(&*audit, HISTORY)?;
+        let end = Segment(agreed.segments).first();
+        for name in history.names().map_err(io())? {
+            if name.parse::<u64>().is_ok_and(|size| size < end) {
+                history.remove(&name).map_err(io())?;
+            }
+        }
+        audit.sync().map_err(io())
+    }
+}

@@ -1,0 +1,214 @@
+//! Who signs checkpoints: the log's own key in the state directory, or whoever
+//! the operator names instead.
+
+use std::{fmt, io::Read as _, io::Write as _, time::Duration};
+
+use cap_std::fs::Dir;
+use portcullis_audit::{KEYS, PrivateKey, PublicKey, parse_keys};
+use rustix::{
+    fs::{OFlags, RenameFlags},
+    io::Errno,
+};
+
+use super::{
+    Error,
+    disk::{self, Folder},
+};
+
+/// The directory of private keys, outside the log's, which is copied about.
+const PRIVATE: &str = "keys";
+const FILE: &str = "checkpoint.key";
+/// Bytes of a file of keys at most.
+const MOST: u64 = 64 * 1024;
+
+/// Signs checkpoints.
+pub trait Signer: Send + Sync {
+    /// The key that signatures are checked with; its name is the log's origin.
+    fn public(&self) -> &PublicKey;
+
+    /// The signature lines over a note's text.
+    ///
+    /// # Errors
+    ///
+    /// Why there are none, in words.
+    fn sign(&self, text: &str) -> Result<String, String>;
+}
+
+/// A key in this process's memory.
+struct Own {
+    private: PrivateKey,
+    public: PublicKey,
+}
+
+impl Signer for Own {
+    fn public(&self) -> &PublicKey {
+        &self.public
+    }
+
+    fn sign(&self, text: &str) -> Result<String, String> {
+        Ok(self.private.sign(text))
+    }
+}
+
+/// Who signs checkpoints, and how often.
+pub struct Signing {
+    /// Who.
+    pub signer: Box<dyn Signer>,
+    /// After so many records at the latest.
+    pub records: u64,
+    /// After this time at the latest, where there is a new record.
+    pub interval: Duration,
+}
+
+impl fmt::Debug for Signing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let key = self.signer.public().to_string();
+        f.debug_struct("Signing").field("key", &key).finish_non_exhaustive()
+    }
+}
+
+impl Signing {
+    /// After so many records there is a checkpoint, unless configured
+    /// otherwise.
+    pub const RECORDS: u64 = 1024;
+    /// And after this time.
+    pub const INTERVAL: Duration = Duration::from_secs(60);
+
+    /// By `signer`, as often as usual.
+    pub fn by(signer: Box<dyn Signer>) -> Self {
+        Self { signer, records: Self::RECORDS, interval: Self::INTERVAL }
+    }
+
+    /// By the log's own key, which is made when the log has none.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be read or made, or when it is gone from a log that was
+    /// signed before.
+    pub fn own(state: &Dir) -> Result<Self, Error> {
+        let keys = Folder::open(state, PRIVATE)?;
+        let private = match read(&keys, FILE)? {
+            Some(text) => PrivateKey::from_secret(text.trim_end())?,
+            None => {
+                if !published(state)?.is_empty() {
+                    return Err(Error::KeyGone);
+                }
+                make(&keys, false)?
+            }
+        };
+        Ok(Self::by(Box::new(Own { public: private.public(), private })))
+    }
+
+    /// By a new key of the log's own, from now on.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be made.
+    pub fn renewed(state: &Dir) -> Result<Self, Error> {
+        let private = make(&Folder::open(state, PRIVATE)?, true)?;
+        Ok(Self::by(Box::new(Own { public: private.public(), private })))
+    }
+}
+
+/// Makes a key; `replace`: instead of the one that is there.
+fn make(keys: &Folder, replace: bool) -> Result<PrivateKey, Error> {
+    let mut seed = [0; 32];
+    disk::random_bytes(&mut seed)?;
+    let name = disk::random_hex()?;
+    let name = format!("portcullis/{}", name.get(..16).unwrap_or(&name));
+    let private = PrivateKey::from_seed(&name, seed)?;
+    let flags = if replace { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
+    match write(keys, FILE, format!("{}\n", private.to_secret()).as_bytes(), flags) {
+        // Another gate was first; its key is the log's.
+        Err(Error::Io { errno: Errno::EXIST, .. }) => {
+            let text = read(keys, FILE)?.ok_or(Error::KeyGone)?;
+            Ok(PrivateKey::from_secret(text.trim_end())?)
+        }
+        other => other.map(|()| private),
+    }
+}
+
+/// The public keys that the log's directory names: the one in use first.
+///
+/// # Errors
+///
+/// When the file cannot be read or holds something else.
+pub fn published(state: &Dir) -> Result<Vec<PublicKey>, Error> {
+    keys_of(&Folder::open(state, "audit")?)
+}
+
+/// Makes `key` the one that the log's directory names as in use.
+///
+/// # Errors
+///
+/// When it cannot be written.
+pub fn publish(state: &Dir, key: &PublicKey) -> Result<(), Error> {
+    publish_in(&Folder::open(state, "audit")?, key)
+}
+
+pub(super) fn keys_of(audit: &Folder) -> Result<Vec<PublicKey>, Error> {
+    match read(audit, KEYS)? {
+        Some(text) => Ok(parse_keys(&text)?),
+        None => Ok(Vec::new()),
+    }
+}
+
+/// Makes `key` the one in use; former ones stay known.
+pub(super) fn publish_in(audit: &Folder, key: &PublicKey) -> Result<(), Error> {
+    let mut text = format!("{key}\n");
+    for former in keys_of(audit)?.iter().filter(|former| *former != key) {
+        text += &format!("{former}\n");
+    }
+    write(audit, KEYS, text.as_bytes(), RenameFlags::empty())
+}
+
+/// A small file's text; `None` when there is none.
+pub(super) fn read(folder: &Folder, name: &str) -> Result<Option<String>, Error> {
+    let file = match folder.file(name, OFlags::RDONLY) {
+        Ok(file) => file,
+        Err(Errno::NOENT) => return Ok(None),
+        Err(errno) => return Err(Error::io("open a file of the log's keys or checkpoints")(errno)),
+    };
+    let mut text = String::new();
+    file.take(MOST)
+        .read_to_string(&mut text)
+        .map_err(Error::std("read a file of the log's keys or checkpoints"))?;
+    Ok(Some(text))
+}
+
+/// Writes a small file as a whole: after a crash it is the old or the new one.
+pub(super) fn write(
+    folder: &Folder,
+    name: &str,
+    bytes: &[u8],
+    flags: RenameFlags,
+) -> Result<(), Error> {
+    put(folder, name, bytes, flags, true)
+}
+
+/// The same; without `durable` a power loss may leave anything.
+pub(super) fn put(
+    folder: &Folder,
+    name: &str,
+    bytes: &[u8],
+    flags: RenameFlags,
+    durable: bool,
+) -> Result<(), Error> {
+    let temp = format!(".{name}.{}", disk::random_hex()?);
+    let put = || {
+        let create = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+        let mut file = folder
+            .file(&temp, create)
+            .map_err(Error::io("make a file of the log's keys or checkpoints"))?;
+        file.write_all(bytes).map_err(Error::std("write the log's keys or checkpoints"))?;
+        if durable {
+            file.sync_all().map_err(Error::std("sync the log's keys or checkpoints"))?;
+        }
+        rustix::fs::renameat_with(folder, &temp, folder, name, flags)
+            .map_err(Error::io("name a file of the log's keys or checkpoints"))
+    };
+    put().inspect_err(|_error| {
+        // What is left of it has no meaning.
+        let _removed = folder.remove(&temp);
+    })
+}

@@ -1,0 +1,360 @@
+//! Checkpoints, proofs, receipts and retention, as a gate makes them and as a
+//! reviewer with Python alone checks them.
+
+use std::{
+    io::Write as _,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use portcullis_audit::{Chain, Draft, Kind, Prepared, Segment};
+use serde_json::{Value, json};
+
+use crate::common::{Done, World, done};
+
+fn python() -> Command {
+    // The one that the machine's tests use, else whatever is there.
+    let home = std::env::var_os("HOME").unwrap_or_default();
+    let known = Path::new(&home).join(".pyenv/versions/3.12.1/bin/python3.12");
+    Command::new(if known.exists() { known } else { PathBuf::from("python3") })
+}
+
+/// `audit/verify.py ARGS…`
+fn second(args: &[&str]) -> Done {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("audit/verify.py");
+    done(python().arg("-I").arg(script).args(args).output().unwrap())
+}
+
+fn audit(world: &World) -> PathBuf {
+    world.state().join("audit")
+}
+
+/// The text of a path.
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// Writes a log of `count` records with nothing but the audit crate.
+fn write_log(world: &World, count: u64, time: &str) -> Vec<String> {
+    std::fs::create_dir_all(audit(world)).unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+    std::fs::set_permissions(world.state(), mode).unwrap();
+    let mut chain = Chain::new();
+    let mut leaves = Vec::new();
+    let mut lines = Vec::new();
+    for seq in 0..count {
+        let draft = Draft {
+            op: Some("read".to_owned()),
+            path: Some(format!("src/file-{}.rs", seq % 100)),
+            decision: Some("allow".to_owned()),
+            ..Draft::default()
+        };
+        let record = Prepared::new(Kind::Decision, &draft, u128::from(seq).to_be_bytes()).unwrap();
+        leaves.push(chain.append(&record, time, &mut lines).leaf.to_string());
+        if chain.next() % 65_536 == 0 || chain.next() == count {
+            let name = Segment::of(seq).to_string();
+            std::fs::write(audit(world).join(name), &lines).unwrap();
+            lines.clear();
+        }
+    }
+    leaves
+}
+
+#[test]
+fn a_gate_signs_what_it_wrote_and_both_verifiers_agree() {
+    let world = World::new();
+    world.file("a", "x");
+    for _ in 0..3 {
+        world.fs(&["read", "a"]).ok();
+        world.write("b", "y").ok();
+    }
+    let report = world.run(&["audit", "verify", "--json", "--policies", "--backups"]).ok().json();
+    let count = world.records().len();
+    assert_eq!((&report["records"], &report["signed"]["records"]), (&json!(count), &json!(count)));
+    assert_eq!(report["warnings"], json!([]));
+    assert_eq!(report["attached"]["backups"], 2);
+    let other = second(&["log", text(&audit(&world))]).ok().json();
+    assert_eq!(other["head"]["leaf"], report["head"]["leaf"]);
+    assert_eq!((&other["records"], &other["signed"]), (&json!(count), &json!(count)));
+    let start = &world.records()[0];
+    let key = world.run(&["audit", "key"]).ok();
+    assert_eq!(start["facts"]["checkpointKey"], key.text().trim());
+    let mode = std::os::unix::fs::MetadataExt::mode(
+        &std::fs::metadata(world.state().join("keys/checkpoint.key")).unwrap(),
+    );
+    assert_eq!(mode & 0o777, 0o600);
+}
+
+#[test]
+fn both_verifiers_answer_every_vector_alike() {
+    let vectors = Path::new(env!("CARGO_MANIFEST_DIR")).join("audit/vectors");
+    let mut seen = 0;
+    for entry in std::fs::read_dir(vectors).unwrap() {
+        let directory = entry.unwrap().path();
+        let expected = std::fs::read(directory.join("expected.json")).unwrap();
+        let expected: Value = serde_json::from_slice(&expected).unwrap();
+        let log = directory.join("log");
+        let mut args = vec!["log".to_owned(), text(&log).to_owned()];
+        for receipt in expected["receipts"].as_array().unwrap() {
+            let leaf = receipt["leaf"].as_str().unwrap();
+            args.extend(["--head".to_owned(), format!("{}:{leaf}", receipt["seq"])]);
+        }
+        let args: Vec<_> = args.iter().map(String::as_str).collect();
+        let answer = second(&args);
+        if expected["valid"] == true {
+            let json = answer.ok().json();
+            for field in ["records", "signed", "head"] {
+                assert_eq!(json[field], expected[field], "{directory:?}");
+            }
+        } else {
+            assert_eq!(answer.code, 5, "{directory:?}: {answer:?}");
+            assert_eq!(answer.json(), expected["damage"], "{directory:?}");
+        }
+        seen += 1;
+    }
+    assert!(seen > 50, "{seen}");
+}
+
+#[test]
+fn a_log_of_200_000_records_is_proved_record_by_record() {
+    let world = World::new();
+    let leaves = write_log(&world, 200_000, "2026-01-01T00:00:00.000000Z");
+    let first = world.run(&["audit", "checkpoint"]).ok();
+    assert_eq!(first.text().lines().nth(1), Some("200000"));
+    let kept = world.base().join("kept");
+    std::fs::write(&kept, &first.stdout).unwrap();
+    let key = world.base().join("log.vkey");
+    std::fs::write(&key, &world.run(&["audit", "key"]).ok().stdout).unwrap();
+    let roots = std::fs::read_to_string(audit(&world).join("roots")).unwrap();
+    assert_eq!(roots.lines().count(), 3);
+
+    world.file("a", "x");
+    world.fs(&["read", "a"]).ok();
+    let report =
+        world.run(&["audit", "verify", "--json", "--key", text(&key), "--head", text(&kept)]);
+    let report = report.ok().json();
+    assert_eq!(
+        (&report["records"], &report["signed"]["records"]),
+        (&json!(200_003), &json!(200_003))
+    );
+    let other = second(&["log", text(&audit(&world)), "--key", text(&key)]).ok().json();
+    assert_eq!((&other["records"], &other["signed"]), (&json!(200_003), &json!(200_003)));
+    assert_eq!(other["head"]["leaf"], report["head"]["leaf"]);
+
+    let proof = world.base().join("proof");
+    for seq in [0_usize, 1, 65_535, 65_536, 131_072, 199_999] {
+        std::fs::write(&proof, &world.run(&["audit", "prove", &seq.to_string()]).ok().stdout)
+            .unwrap();
+        let holds =
+            world.run(&["audit", "check-proof", text(&proof), "--key", text(&key), "--json"]);
+        let holds = holds.ok().json();
+        assert_eq!((&holds["seq"], &holds["leaf"]), (&json!(seq), &json!(leaves[seq])));
+        let holds = second(&["proof", text(&proof), "--key", text(&key)]).ok().json();
+        assert_eq!((&holds["seq"], &holds["size"]), (&json!(seq), &json!(200_003)));
+    }
+    // Another record under the same proof.
+    let forged = std::fs::read_to_string(&proof).unwrap();
+    let (head, rest) = forged.split_once("\nindex ").unwrap();
+    let (_, extra) = head.split_once("extra ").unwrap();
+    let forged =
+        format!("{}extra B{}\nindex {rest}", &head[..head.len() - extra.len() - 6], &extra[1..]);
+    std::fs::write(&proof, forged).unwrap();
+    assert_eq!(world.run(&["audit", "check-proof", text(&proof), "--key", text(&key)]).code, 5);
+    assert_eq!(second(&["proof", text(&proof), "--key", text(&key)]).code, 5);
+
+    std::fs::write(&proof, &world.run(&["audit", "prove", "--from", "200000"]).ok().stdout)
+        .unwrap();
+    let args = [text(&proof), "--key", text(&key), "--old", text(&kept)];
+    world.run(&[&["audit", "check-proof"], &args[..]].concat()).ok();
+    second(&[&["proof"], &args[..]].concat()).ok();
+    // From another size than that of the older checkpoint.
+    std::fs::write(&proof, &world.run(&["audit", "prove", "--from", "199999"]).ok().stdout)
+        .unwrap();
+    assert_eq!(world.run(&[&["audit", "check-proof"], &args[..]].concat()).code, 5);
+    assert_eq!(second(&[&["proof"], &args[..]].concat()).code, 5);
+}
+
+#[test]
+fn pruned_segments_leave_their_roots() {
+    let world = World::new();
+    write_log(&world, 200_000, "2026-01-01T00:00:00.000000Z");
+    world.run(&["audit", "checkpoint"]).ok();
+    let kept = world.base().join("kept");
+    std::fs::copy(audit(&world).join("checkpoints/131072"), &kept).unwrap();
+    let nothing = world.run(&["audit", "prune", "--before", "2025-01-01", "--yes"]).ok();
+    assert!(nothing.text().starts_with("nothing to prune"), "{nothing:?}");
+    let refused = world.run(&["audit", "prune", "--before", "2026-06-01"]);
+    assert_eq!(refused.code, 1, "{refused:?}");
+    world.run(&["audit", "prune", "--before", "2026-06-01", "--yes"]).ok();
+    for (number, there) in [(0, false), (1, false), (2, true), (3, true)] {
+        assert_eq!(audit(&world).join(Segment(number).to_string()).exists(), there, "{number}");
+    }
+    world.file("a", "x");
+    world.fs(&["read", "a"]).ok();
+    let report = world.run(&["audit", "verify", "--json", "--head", text(&kept)]).ok().json();
+    assert_eq!((&report["pruned"], &report["records"]), (&json!(131_072), &json!(68_932)));
+    let other = second(&["log", text(&audit(&world))]).ok().json();
+    assert_eq!(other["head"]["leaf"], report["head"]["leaf"]);
+    let shown = world.run(&["audit", "show", "--kind", "pruned", "--json"]).ok();
+    assert_eq!(shown.json()["facts"]["segments"], 2);
+    // A record that is there is proved past those that are not.
+    let proof = world.base().join("proof");
+    std::fs::write(&proof, &world.run(&["audit", "prove", "140000"]).ok().stdout).unwrap();
+    let key = world.base().join("log.vkey");
+    std::fs::write(&key, &world.run(&["audit", "key"]).ok().stdout).unwrap();
+    world.run(&["audit", "check-proof", text(&proof), "--key", text(&key)]).ok();
+    second(&["proof", text(&proof), "--key", text(&key)]).ok();
+    // One segment more than the record says.
+    std::fs::remove_file(audit(&world).join(Segment(2).to_string())).unwrap();
+    assert_eq!(world.run(&["audit", "verify"]).code, 5);
+    assert_eq!(second(&["log", text(&audit(&world))]).code, 5);
+}
+
+#[test]
+fn a_gate_refuses_a_log_that_is_shorter_than_its_checkpoint() {
+    let world = World::new();
+    world.file("a", "x");
+    world.fs(&["read", "a"]).ok();
+    let segment = audit(&world).join(Segment(0).to_string());
+    let lines = std::fs::read_to_string(&segment).unwrap();
+    let cut: String = lines.lines().take(2).map(|line| format!("{line}\n")).collect();
+    std::fs::write(&segment, cut).unwrap();
+    let refused = world.fs(&["read", "a"]);
+    assert_eq!(refused.code, 1, "{refused:?}");
+    assert!(refused.stderr.contains("its end was cut off"), "{refused:?}");
+    assert_eq!(world.run(&["audit", "verify"]).code, 5);
+    world.run(&["audit", "recover", "--yes"]).ok();
+    world.fs(&["read", "a"]).ok();
+    let report = world.run(&["audit", "verify", "--json"]).ok().json();
+    assert_eq!(report["warnings"][0]["kind"], "quarantine");
+    assert_eq!(report["signed"]["records"], report["records"]);
+}
+
+#[test]
+fn a_key_that_is_gone_or_another_one_is_not_passed_over() {
+    let world = World::new();
+    world.file("a", "x");
+    world.fs(&["read", "a"]).ok();
+    let first = world.run(&["audit", "key"]).ok();
+    let private = world.state().join("keys/checkpoint.key");
+    std::fs::remove_file(&private).unwrap();
+    let refused = world.fs(&["read", "a"]);
+    assert_eq!(refused.code, 1);
+    assert!(refused.stderr.contains("audit key --new"), "{refused:?}");
+    let second = world.run(&["audit", "key", "--new"]).ok();
+    assert_ne!(first.text(), second.text());
+    world.fs(&["read", "a"]).ok();
+    let report = world.run(&["audit", "verify", "--json"]).ok().json();
+    assert_eq!(report["signed"]["records"], report["records"]);
+    // Whoever knows only the first key sees that it was another one.
+    let old = world.run(&["audit", "verify", "--key", first.text().trim()]);
+    assert_eq!(old.code, 5, "{old:?}");
+    assert!(old.text().contains("wrong-key"), "{old:?}");
+    let both = world.base().join("both");
+    std::fs::write(&both, format!("{}{}", first.text(), second.text())).unwrap();
+    world.run(&["audit", "verify", "--key", text(&both)]).ok();
+}
+
+#[test]
+fn receipts_of_a_transcript_are_found_or_named() {
+    let world = World::new();
+    world.file("a", "x");
+    let mut transcript = Vec::new();
+    for _ in 0..2 {
+        let read = world.fs(&["read", "a", "--json"]).ok().json();
+        writeln!(transcript, "12:00:00 <- {}", json!({"id": 1, "result": read})).unwrap();
+    }
+    let denied = world.fs(&["read", "../x", "--json"]);
+    transcript.extend_from_slice(&denied.stdout);
+    transcript.extend_from_slice(b"\nnot JSON {\n");
+    let file = world.base().join("transcript");
+    std::fs::write(&file, &transcript).unwrap();
+    let all = world.run(&["audit", "check-receipts", text(&file)]).ok();
+    assert!(all.text().starts_with("receipts: "), "{all:?}");
+    // The last gate's records are cut off, with what was signed of them.
+    let segment = audit(&world).join(Segment(0).to_string());
+    let lines = std::fs::read_to_string(&segment).unwrap();
+    let cut: String = lines.lines().take(3).map(|line| format!("{line}\n")).collect();
+    std::fs::write(&segment, cut).unwrap();
+    for name in ["checkpoint", "frontier"] {
+        std::fs::remove_file(audit(&world).join(name)).unwrap();
+    }
+    world.run(&["audit", "verify"]).ok();
+    let lost = world.run(&["audit", "check-receipts", text(&file)]);
+    assert_eq!(lost.code, 5, "{lost:?}");
+    assert!(lost.text().contains("lost: 4:") && lost.text().contains("the log ends before it"));
+    let lost = world.run(&["audit", "check-receipts", "--json", text(&file)]);
+    assert_eq!(lost.json()["lost"][0]["seq"], 4);
+}
+
+#[test]
+fn a_signer_program_signs_what_the_log_cannot() {
+    let world = World::new();
+    world.file("a", "x");
+    let other = World::new();
+    other.file("a", "x");
+    // Another log's key stands for one that is kept elsewhere.
+    other.fs(&["read", "a"]).ok();
+    let private = std::fs::read_to_string(other.state().join("keys/checkpoint.key")).unwrap();
+    let public = other.run(&["audit", "key"]).ok();
+    let signer = world.base().join("signer.py");
+    std::fs::write(&signer, SIGNER.replace("PRIVATE", private.trim())).unwrap();
+    let config = world.base().join("portcullis.toml");
+    let program = python().get_program().to_str().unwrap().to_owned();
+    let audit = format!(
+        "[audit]\nsigner = [{program:?}, \"-I\", {:?}]\npublicKey = {:?}\n",
+        text(&signer),
+        public.text().trim()
+    );
+    std::fs::write(&config, audit).unwrap();
+    let run = |args: &[&str]| {
+        done(world.command(args).env("PORTCULLIS_CONFIG", &config).output().unwrap())
+    };
+    run(&["fs", "read", "a"]).ok();
+    assert!(!world.state().join("keys/checkpoint.key").exists());
+    let note = run(&["audit", "checkpoint"]).ok();
+    assert_eq!(note.text().lines().nth(1), Some("3"));
+    let report = run(&["audit", "verify", "--json", "--key", public.text().trim()]).ok().json();
+    assert_eq!(report["signed"]["records"], 3);
+    // One that signs nonsense is no signer.
+    std::fs::write(&signer, "print('— x AAAAAAAA')").unwrap();
+    run(&["fs", "read", "a"]).ok();
+    let refused = run(&["audit", "checkpoint"]);
+    assert_eq!(refused.code, 1);
+    assert!(refused.stderr.contains("signer"), "{refused:?}");
+}
+
+/// Ed25519 signing (RFC 8032) with verify.py's arithmetic, written for this
+/// test.
+const SIGNER: &str = r#"
+import base64, hashlib, sys
+name, key_hash, key = "PRIVATE"[12:].split("+", 2)
+seed = base64.b64decode(key)[1:]
+P, L = 2**255 - 19, 2**252 + 27742317777372353535851937790883648493
+D = -121665 * pow(121666, -1, P) % P
+def add(p, q):
+    a, b, c, d = (p[1]-p[0])*(q[1]-q[0]), (p[1]+p[0])*(q[1]+q[0]), 2*p[3]*q[3]*D, 2*p[2]*q[2]
+    e, f, g, h = b-a, d-c, d+c, b+a
+    return e*f % P, g*h % P, f*g % P, e*h % P
+def times(s, p):
+    q = (0, 1, 1, 0)
+    while s: q, p, s = add(q, p) if s & 1 else q, add(p, p), s >> 1
+    return q
+y = 4 * pow(5, -1, P) % P
+xx = (y*y - 1) * pow(D*y*y + 1, -1, P) % P
+x = pow(xx, (P + 3) // 8, P)
+if (x*x - xx) % P: x = x * pow(2, (P - 1) // 4, P) % P
+if x & 1: x = P - x
+B = (x, y, 1, x * y % P)
+def pack(p):
+    z = pow(p[2], -1, P)
+    return (p[1]*z % P | (p[0]*z % P & 1) << 255).to_bytes(32, "little")
+h = hashlib.sha512(seed).digest()
+a = int.from_bytes(h[:32], "little") & (1 << 254) - 8 | 1 << 254
+public, message = pack(times(a, B)), sys.stdin.buffer.read()
+r = int.from_bytes(hashlib.sha512(h[32:] + message).digest(), "little") % L
+R = pack(times(r, B))
+k = int.from_bytes(hashlib.sha512(R + public + message).digest(), "little") % L
+sig = bytes.fromhex(key_hash) + R + ((r + k * a) % L).to_bytes(32, "little")
+sys.stdout.buffer.write(b"\xe2\x80\x94 " + name.encode() + b" " + base64.b64encode(sig) + b"\n")
+"#;
