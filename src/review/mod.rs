@@ -7,6 +7,7 @@
 //! cannot read: every scan says what was damaged.
 
 mod blame;
+pub mod bundle;
 mod changes;
 mod csv;
 pub mod export;

@@ -51,7 +51,7 @@ fn write_log(world: &World, count: u64, time: &str) -> Vec<String> {
         };
         let record = Prepared::new(Kind::Decision, &draft, u128::from(seq).to_be_bytes()).unwrap();
         leaves.push(chain.append(&record, time, &mut lines).leaf.to_string());
-        if chain.next() % 65_536 == 0 || chain.next() == count {
+        if chain.next().is_multiple_of(65_536) || chain.next() == count {
             let name = Segment::of(seq).to_string();
             std::fs::write(audit(world).join(name), &lines).unwrap();
             lines.clear();

@@ -2,6 +2,7 @@
 //! bundles.
 
 mod blame;
+mod bundle;
 mod export;
 mod index;
 mod query;

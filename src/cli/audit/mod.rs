@@ -2,6 +2,8 @@
 
 mod attachments;
 mod blame;
+mod bundle;
+mod check_bundle;
 mod check_proof;
 mod check_receipts;
 pub(crate) mod checkpoint;
@@ -58,6 +60,8 @@ enum Command {
     Session(session::Args),
     Report(report::Args),
     Export(Box<export::Args>),
+    Bundle(bundle::Args),
+    CheckBundle(check_bundle::Args),
     Recover(recover::Args),
 }
 
@@ -77,6 +81,8 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         Command::Session(args) => session::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Export(args) => export::run(&args),
+        Command::Bundle(args) => bundle::run(&args),
+        Command::CheckBundle(args) => check_bundle::run(&args),
         Command::Recover(args) => recover::run(args),
     }
 }
