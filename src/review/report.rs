@@ -14,7 +14,7 @@ pub use html::page;
 
 use std::{collections::BTreeMap, io, path::Path};
 
-use portcullis_audit::{Directory, Hash, Verifier};
+use portcullis_audit::{Directory, Hash, PublicKey, Verifier};
 use serde::Serialize;
 
 use super::{Filter, Log, Scanned};
@@ -136,6 +136,9 @@ pub struct Scope<'a> {
     pub since: Option<String>,
     /// Before this time.
     pub until: Option<String>,
+    /// Keys from outside the log that its checkpoints must be signed by; none
+    /// to take the log's own.
+    pub trusted: Vec<PublicKey>,
     /// The time, RFC 3339 in UTC.
     pub now: String,
 }
@@ -147,7 +150,7 @@ impl Report {
     /// When the log cannot be read. Damage is part of the report.
     pub fn gather(log: &Log, scope: &Scope<'_>) -> io::Result<Self> {
         let source = Directory::new(scope.log);
-        let chain = Verifier::new(&source).run()?;
+        let chain = Verifier::new(&source).trust(scope.trusted.clone()).run()?;
         let filter =
             Filter { since: scope.since.clone(), until: scope.until.clone(), ..Filter::default() };
         let mut all = Digest::default();

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 
 use super::{
     filter::Moment,
+    heads,
     select::{Where, damaged},
 };
 use crate::{
@@ -35,6 +36,9 @@ pub(super) struct Args {
     /// Before this time
     #[arg(long, value_name = "TIME")]
     until: Option<Moment>,
+    /// A public key that checkpoints must be signed with, from outside the log: a file, or its text
+    #[arg(long, value_name = "FILE|KEY")]
+    key: Vec<String>,
     /// The file to write: `.html` or `.json`
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
@@ -59,6 +63,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         policies: policies.as_deref(),
         since: args.since.as_ref().map(|since| since.as_str().to_owned()),
         until: args.until.as_ref().map(|until| until.as_str().to_owned()),
+        trusted: heads::keys(&args.key)?,
         now: format!("{:.0}", Timestamp::now()),
     };
     let report = Report::gather(&log, &scope);

@@ -193,6 +193,27 @@ fn status(page: &mut Page, report: &Report) {
             head.seq, head.leaf
         ));
     }
+    let signed = &chain.signed;
+    match &signed.key {
+        Some(key) if signed.checkpoints > 0 => {
+            let whose = if signed.given {
+                "a key given from outside the log"
+            } else {
+                "a key that stands beside the log: compare it with a copy from elsewhere"
+            };
+            page.raw(format_args!(
+                "<p>Signed checkpoints checked: {}. They cover the first {} records, and were signed \
+                 with <code class=\"hash\">{}</code>, {whose}.</p>\n",
+                signed.checkpoints,
+                signed.records,
+                text(key)
+            ));
+        }
+        _ => page.raw("<p>No signed checkpoint vouches for these records.</p>\n"),
+    }
+    if !signed.witnesses.is_empty() {
+        page.raw(format_args!("<p>Cosigned by {}.</p>\n", text(&signed.witnesses.join(", "))));
+    }
     if report.keys.is_empty() {
         page.raw("<p>No public key stands beside the log.</p>\n");
     } else {

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     io::{Read as _, Write as _},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::Command,
 };
 
@@ -20,13 +20,13 @@ fn bundle(world: &World, args: &[&str]) -> (Done, PathBuf) {
     (done, file)
 }
 
-fn check(world: &World, file: &PathBuf, key: Option<&str>) -> Done {
+fn check(world: &World, file: &Path, key: Option<&str>) -> Done {
     let mut args = vec!["audit", "check-bundle", file.to_str().unwrap()];
     args.extend(key.iter().flat_map(|key| ["--key", key]));
     world.run(&args)
 }
 
-fn unpack(file: &PathBuf) -> Members {
+fn unpack(file: &Path) -> Members {
     let mut zip = ZipArchive::new(std::fs::File::open(file).unwrap()).unwrap();
     (0..zip.len())
         .map(|at| {
@@ -38,7 +38,7 @@ fn unpack(file: &PathBuf) -> Members {
         .collect()
 }
 
-fn pack(members: &Members, file: &PathBuf) {
+fn pack(members: &Members, file: &Path) {
     let mut zip = ZipWriter::new(std::fs::File::create(file).unwrap());
     for (name, bytes) in members {
         zip.start_file(name.as_str(), SimpleFileOptions::default()).unwrap();
