@@ -16,7 +16,7 @@ use std::{
 
 use cap_std::fs::Dir;
 use portcullis::{
-    backup::{Retention, Vault},
+    backup::Vault,
     frontend::acp::{self, Config, Ending},
     gateway::Gateway,
     ledger::Ledger,
@@ -250,7 +250,7 @@ pub(crate) fn gateway_under(policy: &str, root: &Path, base: &Path) -> Gateway {
     std::fs::create_dir_all(&state).unwrap();
     std::fs::set_permissions(&state, std::fs::Permissions::from_mode(0o700)).unwrap();
     let state = Dir::from_std_file(std::fs::File::open(&state).unwrap());
-    let retention = Retention { versions: 20, days: 30, size: 1 << 30 };
+    let retention = *policy.backups();
     Gateway::open(
         Workspace::open(root).unwrap(),
         Arc::new(policy),
