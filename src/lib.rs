@@ -18,5 +18,6 @@ pub mod ledger;
 pub mod model;
 pub mod ops;
 pub mod policy;
+pub mod review;
 pub mod sandbox;
 pub mod workspace;

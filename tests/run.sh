@@ -138,6 +138,7 @@ check() {
     cargo fmt --all --check
     say "lints"
     cargo clippy --workspace --all-targets --locked -- -D warnings
+    cargo clippy --workspace --all-targets --features full --locked -- -D warnings
     say "the audit crate by itself"
     cargo check -p portcullis-audit --all-targets --locked
     say "dependencies"
@@ -148,7 +149,10 @@ check() {
 tests() {
     peers
     say "tests"
-    PORTCULLIS_TEST_PEERS="$PWD/$PEERS" cargo test --workspace --locked
+    export PORTCULLIS_TEST_PEERS="$PWD/$PEERS"
+    cargo test --workspace --features full --locked
+    say "the default build says what it cannot do"
+    cargo test --locked --test integration -- review::export
 }
 
 case $what in

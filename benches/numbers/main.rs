@@ -7,7 +7,8 @@
 //! ```
 //!
 //! The subjects: `decision`, `read`, `acp`, `overwrite` (needs root, for a loop
-//! mount), `start`, `memory`, `build` (only when named: it takes minutes).
+//! mount), `start`, `memory`; only when named `query` (it writes 6 GB) and
+//! `build` (it takes minutes).
 //! docs/performance.md says how to read what they print. Measures nothing
 //! unless cargo runs it as a benchmark, so that running all tests stays quick.
 
@@ -19,6 +20,7 @@ mod decision;
 mod measure;
 mod memory;
 mod overwrite;
+mod query;
 mod read;
 mod start;
 mod world;
@@ -31,13 +33,14 @@ type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 /// A subject's name, what measures it, and whether it runs unless named.
 type Subject = (&'static str, fn() -> Outcome<()>, bool);
 
-const SUBJECTS: [Subject; 7] = [
+const SUBJECTS: [Subject; 8] = [
     ("decision", decision::run, true),
     ("read", read::run, true),
     ("acp", acp::run, true),
     ("overwrite", overwrite::run, true),
     ("start", start::run, true),
     ("memory", memory::run, true),
+    ("query", query::run, false),
     ("build", build::run, false),
 ];
 

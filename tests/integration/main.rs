@@ -47,6 +47,7 @@ mod races;
 mod recovery;
 mod relay;
 mod reload;
+mod review;
 mod sandbox;
 mod secrets;
 mod signed;

@@ -1,16 +1,24 @@
-//! `portcullis audit`: verify, show and repair the log.
+//! `portcullis audit`: verify, show, search and repair the log.
 
 mod attachments;
+mod blame;
+mod bundle;
+mod check_bundle;
 mod check_proof;
 mod check_receipts;
 pub(crate) mod checkpoint;
 mod compress;
+mod export;
 pub(super) mod filter;
 mod heads;
 mod key;
 mod prove;
 mod prune;
+mod query;
 mod recover;
+mod report;
+mod select;
+mod session;
 mod ship;
 mod show;
 mod verify;
@@ -27,12 +35,13 @@ use super::{
 };
 use crate::workspace::Workspace;
 
-/// Verify, show and repair the audit log
+/// Verify, show, search and repair the audit log
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     portcullis audit verify\n  \
     portcullis audit show --last 20\n  \
-    portcullis audit show --follow --decision deny")]
+    portcullis audit show --follow --decision deny\n  \
+    portcullis audit query --path 'src/**' --stats agent,op")]
 pub(crate) struct Args {
     #[command(subcommand)]
     command: Command,
@@ -50,6 +59,13 @@ enum Command {
     Compress(compress::Args),
     Ship(ship::Args),
     Show(Box<show::Args>),
+    Query(Box<query::Args>),
+    Blame(blame::Args),
+    Session(session::Args),
+    Report(report::Args),
+    Export(Box<export::Args>),
+    Bundle(bundle::Args),
+    CheckBundle(check_bundle::Args),
     Recover(recover::Args),
 }
 
@@ -66,6 +82,13 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         Command::Compress(args) => compress::run(&args),
         Command::Ship(args) => ship::run(&args),
         Command::Show(args) => show::run(&args),
+        Command::Query(args) => query::run(&args),
+        Command::Blame(args) => blame::run(&args),
+        Command::Session(args) => session::run(&args),
+        Command::Report(args) => report::run(&args),
+        Command::Export(args) => export::run(&args),
+        Command::Bundle(args) => bundle::run(&args),
+        Command::CheckBundle(args) => check_bundle::run(&args),
         Command::Recover(args) => recover::run(args),
     }
 }

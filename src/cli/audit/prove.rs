@@ -45,13 +45,15 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
             .help("`portcullis audit checkpoint` makes one")
     })?;
     let checkpoint = heads::checkpoint(&note, &[], &directory)?;
-    let proof = prove(args, &source, &checkpoint, &note)?;
+    let proof = prove(args.seq, args.from, &source, &checkpoint, &note)?;
     print(proof.to_string().trim_end_matches('\n'))?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn prove(
-    args: &Args,
+/// The proof for record `seq` or, with `from`, of growth, checked.
+pub(super) fn prove(
+    seq: Option<u64>,
+    from: Option<u64>,
     source: &Directory,
     checkpoint: &Checkpoint,
     note: &[u8],
@@ -63,7 +65,7 @@ fn prove(
             .help("`portcullis audit verify` says what is wrong")
     };
     let mut prover = Prover::new(|level, index| leaves.subtree(level, index));
-    let (claim, hashes) = match (args.seq, args.from) {
+    let (claim, hashes) = match (seq, from) {
         (_, Some(old)) => {
             if old == 0 || old > size {
                 return Err(out_of_range(format_args!("--from {old}"), size));

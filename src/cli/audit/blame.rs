@@ -1,0 +1,202 @@
+//! `portcullis audit blame`: who changed a file, and is it still the same?
+
+use std::{
+    io::{self, Write as _},
+    process::ExitCode,
+};
+
+use portcullis_audit::Hash;
+use serde_json::{Value, json};
+
+use super::{
+    select::{Where, damaged, vault},
+    unreadable,
+};
+use crate::{
+    cli::{
+        failure::{Context as _, Exit, Failure},
+        fs,
+    },
+    model::Escaped,
+    review::{Blame, BlameError, Change, State, Version, blame, visible_json},
+    workspace::Workspace,
+};
+
+/// Say who last changed a file, under which rule, and whether it is still the same
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    portcullis audit blame src/main.rs\n  \
+    portcullis audit blame src/main.rs --history\n  \
+    portcullis audit blame src/main.rs --json\n\n\
+    Follows the file through renames, also of directories above it. `kept` says which backup has the\n\
+    content that a change replaced: `portcullis backup show` prints it, `backup restore` puts it back.")]
+pub(super) struct Args {
+    #[command(flatten)]
+    log: Where,
+    /// The file or directory, also one that was removed
+    path: String,
+    /// Every change, not only the last
+    #[arg(long)]
+    history: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let workspace = Workspace::open(&args.log.place.workspace).or_fail(format_args!(
+        "cannot open the workspace `{}`",
+        args.log.place.workspace.display()
+    ))?;
+    let path = fs::parse(workspace.root(), &args.path).map_err(|_| {
+        Failure::new(format_args!("`{}` is no path in the workspace", Escaped(&args.path)))
+            .exit(Exit::Usage)
+    })?;
+    let (log, bar) = args.log.open()?;
+    let vault = vault(&args.log.place)?;
+    let found = blame(&log, &vault, &workspace, &path).map_err(|error| match error {
+        BlameError::Log(error) => match args.log.directory() {
+            Ok(directory) => unreadable(&directory, &error),
+            Err(failure) => failure,
+        },
+        other => Failure::new(other),
+    });
+    drop(bar);
+    let found = found?;
+    let shown = if args.history { found.versions.len() } else { 1 };
+    let versions = found.versions.get(..shown.min(found.versions.len())).unwrap_or_default();
+    let mut out = io::stdout().lock();
+    let written = if args.json {
+        writeln!(out, "{}", visible_json(&object(&found, versions).to_string()))
+    } else {
+        lines(&found, versions).iter().try_for_each(|line| writeln!(out, "{line}"))
+    };
+    match written {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+        other => other.or_fail("cannot print")?,
+    }
+    damaged(&found.scanned)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn lines(found: &Blame, versions: &[Version]) -> Vec<String> {
+    let mut lines = vec![found.path.to_string()];
+    if versions.is_empty() {
+        lines.push("  no record tells of a change".to_owned());
+    }
+    for version in versions {
+        lines.extend(describe(version));
+    }
+    lines.push(format!("  on disk  {}", state(&found.state)));
+    lines
+}
+
+/// One change for people.
+fn describe(Version { change, name, kept }: &Version) -> Vec<String> {
+    let time = change.t.get(..19).unwrap_or(&change.t).replace('T', " ");
+    let what = match &change.to {
+        Some(to) => format!("{} {} to {to}", Escaped(&change.op), change.path),
+        None => format!("{} {}", Escaped(&change.op), change.path),
+    };
+    let mut lines =
+        vec![format!("  record {}  {time}  {what}  by {}", change.seq, Escaped(&change.agent))];
+    let mut more = |name: &str, value: String| lines.push(format!("    {name:<8} {value}"));
+    if let Some(name) = name {
+        more("name", format!("the file was `{name}` then"));
+    }
+    more("session", Escaped(&change.session).to_string());
+    if let Some(rule) = &change.rule {
+        let place = match (&change.policy, change.line) {
+            (Some(policy), Some(line)) => format!("  ({}:{line})", Escaped(policy)),
+            _ => String::new(),
+        };
+        more("rule", format!("{}{place}", Escaped(rule)));
+    }
+    more("result", result(change));
+    let hash = |hash: &Option<Hash>| hash.map_or_else(|| "-".to_owned(), |hash| hash.to_string());
+    if change.before.is_some() || change.after.is_some() {
+        more("before", hash(&change.before));
+        more("after", hash(&change.after));
+    }
+    match (kept, &change.backup) {
+        (Some(kept), _) => {
+            let (id, kind, bytes) = (&kept.id, kept.kind.as_str(), kept.bytes);
+            more("kept", format!("backup {id}, a {kind} of {bytes} bytes"));
+        }
+        (None, Some(backup)) => {
+            more("kept", format!("no more: backup {} is gone", Escaped(backup)));
+        }
+        (None, None) => {}
+    }
+    lines
+}
+
+fn result(change: &Change) -> String {
+    let word = change.result.as_deref().map_or_else(|| "-".to_owned(), |r| Escaped(r).to_string());
+    let mut text = match change.answer {
+        Some(answer) => format!("{word}  (record {answer})"),
+        None => "not known: under way, or its gate died and none has settled it yet".to_owned(),
+    };
+    if change.editor {
+        text += ", in an editor's buffer";
+    }
+    text
+}
+
+fn state(state: &State) -> String {
+    match state {
+        State::Same(hash) => format!("the recorded bytes ({hash})"),
+        State::Differs { recorded, found } => {
+            format!("other bytes than recorded: {found}, not {recorded}")
+        }
+        State::Missing => "missing: removed by somebody else than a gate".to_owned(),
+        State::Gone => "gone, as recorded".to_owned(),
+        State::Back => "there again: made by somebody else than a gate".to_owned(),
+        State::NotRecorded => "content that no record tells of".to_owned(),
+        State::Unknown => "nothing".to_owned(),
+        State::NotAFile => "not a regular file, so there are no bytes to compare".to_owned(),
+    }
+}
+
+fn object(found: &Blame, versions: &[Version]) -> Value {
+    let (recorded, disk) = match &found.state {
+        State::Same(hash) => (Some(*hash), Some(*hash)),
+        State::Differs { recorded, found } => (Some(*recorded), Some(*found)),
+        _ => (None, None),
+    };
+    json!({
+        "path": found.path.as_str(),
+        "state": found.state.as_str(),
+        "recorded": recorded,
+        "found": disk,
+        "changes": versions.iter().map(change_json).collect::<Vec<_>>(),
+    })
+}
+
+fn change_json(Version { change, name, kept }: &Version) -> Value {
+    json!({
+        "record": change.seq,
+        "t": change.t,
+        "agent": change.agent,
+        "session": change.session,
+        "user": change.user,
+        "door": change.door,
+        "op": change.op,
+        "path": change.path.as_str(),
+        "to": change.to.as_ref().map(crate::model::WorkspacePath::as_str),
+        "name": name.as_ref().map(crate::model::WorkspacePath::as_str),
+        "rule": change.rule,
+        "policy": change.policy,
+        "line": change.line,
+        "policySha256": change.policy_sha256,
+        "before": change.before,
+        "after": change.after,
+        "backup": change.backup,
+        "kept": kept.as_ref().map(|kept| json!({
+            "type": kept.kind.as_str(),
+            "bytes": kept.bytes,
+        })),
+        "answer": change.answer,
+        "result": change.result,
+    })
+}

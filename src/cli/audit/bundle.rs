@@ -1,0 +1,242 @@
+//! `portcullis audit bundle`: the records of a period with what proves them.
+#![expect(clippy::disallowed_methods, reason = "the operator names the file for the bundle")]
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs::{self, File},
+    io::{self, BufWriter, Write},
+    ops::ControlFlow,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use jiff::Timestamp;
+use portcullis_audit::{Directory, Hash, KEYS, NEWEST};
+use sha2::{Digest as _, Sha256};
+use zip::{CompressionMethod, ZipWriter, write::SimpleFileOptions};
+
+use super::{
+    filter::Moment,
+    heads,
+    prove::prove,
+    select::{Where, damaged},
+};
+use crate::{
+    cli::failure::{Context as _, Exit, Failure},
+    review::{
+        Filter, Log, Order, Row,
+        bundle::{BUNDLED_KEYS, Links, MANIFEST, Manifest, PROOF, RECORDS},
+    },
+};
+
+/// What lies in every bundle as it is here.
+const COMPANIONS: [(&str, &str); 4] = [
+    ("README.txt", include_str!("bundle/README.txt")),
+    ("check.py", include_str!("bundle/check.py")),
+    ("verify.py", include_str!("../../../audit/verify.py")),
+    ("FORMAT.md", include_str!("../../../audit/FORMAT.md")),
+];
+
+/// Put the records of a period, with what proves them, into one archive
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    portcullis audit bundle -o evidence.zip\n  \
+    portcullis audit bundle --since 2026-11-01 --until 2026-12-01 -o november.zip\n\n\
+    For a reviewer with only Python: records, checkpoint, proof, policies in force, public keys,\n\
+    verify.py and a README. Records after the newest checkpoint are left out; `portcullis audit\n\
+    checkpoint` makes a new one. `portcullis audit check-bundle` checks the archive.")]
+pub(super) struct Args {
+    #[command(flatten)]
+    log: Where,
+    /// From this time on: `2026-11-21`, `2026-11-21T08:00:00Z`, or how long ago: `90m`, `2d`
+    #[arg(long, value_name = "TIME")]
+    since: Option<Moment>,
+    /// Before this time
+    #[arg(long, value_name = "TIME")]
+    until: Option<Moment>,
+    /// The archive to write
+    #[arg(short, long, value_name = "FILE.zip")]
+    output: PathBuf,
+}
+
+pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let directory = args.log.directory()?;
+    let (log, bar) = args.log.open()?;
+    let note = heads::small(&directory.join(NEWEST)).map_err(|_missing| {
+        Failure::new("there is no checkpoint that could prove a record")
+            .help("`portcullis audit checkpoint` makes one")
+    })?;
+    let checkpoint = heads::checkpoint(&note, &[], &directory)?;
+    let (first, last, after) = period(args, &log, checkpoint.size)?;
+    let source = Directory::new(&directory);
+    let proof = prove(Some(last), None, &source, &checkpoint, &note)?.to_string();
+    let keys = heads::small(&directory.join(KEYS)).or_fail("cannot read the log's public key")?;
+
+    // Whole or not at all.
+    let unfinished = args.output.with_extension("zip.part");
+    let doing = format!("cannot write `{}`", args.output.display());
+    let file = File::create(&unfinished).or_fail(&doing)?;
+    let mut archive = Archive { zip: ZipWriter::new(BufWriter::new(file)), files: BTreeMap::new() };
+    let written = (|| {
+        let policies = archive.records(&log, first, last)?;
+        archive.add(PROOF, proof.as_bytes()).or_fail(&doing)?;
+        archive.add(NEWEST, &note).or_fail(&doing)?;
+        archive.add(BUNDLED_KEYS, &keys).or_fail(&doing)?;
+        for (name, text) in COMPANIONS {
+            archive.add(name, text.as_bytes()).or_fail(&doing)?;
+        }
+        let kept = directory.parent().map(|state| state.join("policies"));
+        let missing = archive.policies(kept.as_deref(), &policies).or_fail(&doing)?;
+        archive.finish(first, last).or_fail(&doing)?;
+        Ok(missing)
+    })();
+    drop(bar);
+    let missing = match written {
+        Ok(missing) => missing,
+        Err(failure) => {
+            let _ = fs::remove_file(&unfinished);
+            return Err(failure);
+        }
+    };
+    fs::rename(&unfinished, &args.output).or_fail(&doing)?;
+    eprintln!("records {first} to {last}: `{}`", args.output.display());
+    for hash in missing {
+        eprintln!("portcullis: warning: the text of policy {hash} is not kept any more");
+    }
+    if after > 0 {
+        eprintln!(
+            "portcullis: {after} records of the period come after the newest checkpoint and are left \
+             out; `portcullis audit checkpoint` makes one of all records"
+        );
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The first and the last record of the period that the checkpoint covers, and
+/// how many it does not.
+fn period(args: &Args, log: &Log, size: u64) -> Result<(u64, u64, u64), Failure> {
+    let filter = Filter {
+        since: args.since.as_ref().map(|since| since.as_str().to_owned()),
+        until: args.until.as_ref().map(|until| until.as_str().to_owned()),
+        ..Filter::default()
+    };
+    let add = |sum: &mut (Option<(u64, u64)>, u64), row: &Row<'_>| {
+        if row.seq >= size {
+            sum.1 += 1;
+            return;
+        }
+        let (first, last) = sum.0.unwrap_or((row.seq, row.seq));
+        sum.0 = Some((first.min(row.seq), last.max(row.seq)));
+    };
+    let (mut span, mut after): (Option<(u64, u64)>, u64) = (None, 0);
+    let scanned = log
+        .fold(&filter, add, |part: (Option<(u64, u64)>, u64)| {
+            after += part.1;
+            span = match (span, part.0) {
+                (Some((first, _)), Some((_, last))) => Some((first, last)),
+                (one, other) => one.or(other),
+            };
+        })
+        .map_err(|error| args.log.unreadable(&error))?;
+    // Evidence is never made of a log that is damaged.
+    damaged(&scanned)?;
+    let (first, last) = span.ok_or_else(|| {
+        Failure::new("no record of the period is covered by the newest checkpoint")
+            .help("`portcullis audit checkpoint` makes one of all records")
+    })?;
+    Ok((first, last, after))
+}
+
+struct Archive {
+    zip: ZipWriter<BufWriter<File>>,
+    files: BTreeMap<String, Hash>,
+}
+
+impl Archive {
+    fn begin(&mut self, name: &str) -> io::Result<()> {
+        let options = SimpleFileOptions::default()
+            .compression_method(CompressionMethod::Deflated)
+            .large_file(true);
+        self.zip.start_file(name, options).map_err(io::Error::other)
+    }
+
+    fn add(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        self.begin(name)?;
+        self.zip.write_all(bytes)?;
+        self.files.insert(name.to_owned(), Hash::of(bytes));
+        Ok(())
+    }
+
+    /// Adds the records, which must follow one another; returns the policies
+    /// that they name.
+    fn records(&mut self, log: &Log, first: u64, last: u64) -> Result<BTreeSet<Hash>, Failure> {
+        let doing = "cannot write the records";
+        self.begin(RECORDS).or_fail(doing)?;
+        let filter = Filter { records: Some(first..=last), ..Filter::default() };
+        let (mut links, mut hasher, mut policies) =
+            (Links::default(), Sha256::new(), BTreeSet::new());
+        let mut wrong = None;
+        let pick = |row: &Row<'_>, line: &[u8]| {
+            let policy = row.policy_sha256().and_then(|hash| hash.parse::<Hash>().ok());
+            Some((line.to_vec(), policy))
+        };
+        let zip = &mut self.zip;
+        log.scan(&filter, Order::Oldest, pick, |(mut line, policy)| {
+            if let Err(words) = links.follow(&line) {
+                wrong = Some(Failure::new(format_args!("the audit log {words}")).exit(Exit::Audit));
+                return ControlFlow::Break(());
+            }
+            policies.extend(policy);
+            line.push(b'\n');
+            hasher.update(&line);
+            match zip.write_all(&line) {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(error) => {
+                    wrong = Some(Failure::new(format_args!("{doing}: {error}")));
+                    ControlFlow::Break(())
+                }
+            }
+        })
+        .or_fail("cannot read the audit log")?;
+        if let Some(failure) = wrong {
+            return Err(failure);
+        }
+        if links.last.is_none_or(|(seq, _)| seq != last) {
+            return Err(Failure::new("the audit log changed while it was read").exit(Exit::Audit));
+        }
+        self.files.insert(RECORDS.to_owned(), Hash::from_bytes(hasher.finalize().into()));
+        Ok(policies)
+    }
+
+    /// Adds the policies' texts; returns those that are not kept any more.
+    fn policies(
+        &mut self,
+        kept: Option<&Path>,
+        policies: &BTreeSet<Hash>,
+    ) -> io::Result<Vec<Hash>> {
+        let mut missing = Vec::new();
+        for hash in policies {
+            let name = format!("{hash}.toml");
+            match kept.map(|kept| fs::read(kept.join(&name))) {
+                Some(Ok(bytes)) if Hash::of(&bytes) == *hash => {
+                    self.add(&format!("policies/{name}"), &bytes)?;
+                }
+                Some(Err(error)) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => missing.push(*hash),
+            }
+        }
+        Ok(missing)
+    }
+
+    fn finish(mut self, first: u64, last: u64) -> io::Result<()> {
+        let made = format!("{:.0}", Timestamp::now());
+        let files = std::mem::take(&mut self.files);
+        let manifest = Manifest { version: 1, made, first, last, files };
+        let text = serde_json::to_string_pretty(&manifest)? + "\n";
+        self.begin(MANIFEST)?;
+        self.zip.write_all(text.as_bytes())?;
+        let mut out = self.zip.finish().map_err(io::Error::other)?;
+        out.flush()?;
+        out.get_ref().sync_all()
+    }
+}

@@ -1,0 +1,159 @@
+//! `portcullis audit check-bundle`: is it what was bundled?
+#![expect(clippy::disallowed_methods, reason = "reads the file that the operator names")]
+
+use std::{
+    collections::BTreeSet,
+    fs::File,
+    io::{self, Read},
+    path::PathBuf,
+    process::ExitCode,
+};
+
+use portcullis_audit::{Hash, MAX_PROOF, PublicKey, parse_keys};
+use serde_json::json;
+use sha2::{Digest as _, Sha256};
+use zip::ZipArchive;
+
+use super::{heads, print};
+use crate::{
+    cli::failure::{Context as _, Exit, Failure},
+    model::Escaped,
+    review::bundle::{
+        BUNDLED_KEYS, BundleError, MANIFEST, Manifest, PROOF, Proven, RECORDS, prove,
+    },
+};
+
+/// The most that a manifest or a file of keys can be.
+const MOST: u64 = 16 << 20;
+
+/// Check a bundle of evidence: members, records, proof, signature
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    portcullis audit check-bundle evidence.zip --key log.vkey\n\n\
+    Without --key the bundle's own key is used: that shows that the bundle is one piece, not whose\n\
+    it is. `check.py` in the bundle does the same with Python alone.\n\n\
+    Exit codes: 0 it holds, 5 it does not.")]
+pub(super) struct Args {
+    /// The archive
+    #[arg(value_name = "FILE.zip")]
+    file: PathBuf,
+    /// The log's public key: a file, or its text
+    #[arg(long, value_name = "FILE|KEY")]
+    key: Vec<String>,
+    /// Print the answer as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let shown = args.file.display();
+    let trusted = heads::keys(&args.key)?;
+    let file = File::open(&args.file).or_fail(format_args!("cannot read `{shown}`"))?;
+    let (manifest, proven) = check(file, &trusted).map_err(|error| {
+        Failure::new(format_args!("the bundle does not hold: {}", Escaped(&error.to_string())))
+            .exit(Exit::Audit)
+    })?;
+    let (first, last) = (manifest.first, manifest.last);
+    let Proven { records, size, origin, .. } = &proven;
+    if args.json {
+        let answer = json!({
+            "holds": true, "first": first, "last": last, "records": records, "size": size,
+            "origin": origin, "ownKey": trusted.is_empty(),
+        });
+        print(&answer.to_string())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    print(&format!("holds: records {first} to {last} of the log of {size}"))?;
+    print(&format!("signed by {}", Escaped(origin)))?;
+    for policy in &proven.policies {
+        if !manifest.files.contains_key(&policy_name(*policy)) {
+            print(&format!("note: the text of policy {policy} is not in the bundle"))?;
+        }
+    }
+    if trusted.is_empty() {
+        print("note: under the bundle's own key; give the one that you know with --key")?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn policy_name(hash: Hash) -> String {
+    format!("policies/{hash}.toml")
+}
+
+fn check(file: File, trusted: &[PublicKey]) -> Result<(Manifest, Proven), BundleError> {
+    let damaged = |error: zip::result::ZipError| io::Error::other(error);
+    let mut zip = ZipArchive::new(file).map_err(damaged)?;
+    let manifest: Manifest = serde_json::from_slice(&small(&mut zip, MANIFEST)?)
+        .map_err(|_json| BundleError::member(MANIFEST, "is no manifest"))?;
+    if manifest.version != 1 {
+        return Err(BundleError::member(MANIFEST, "is of a later version"));
+    }
+    let names: Result<BTreeSet<String>, _> =
+        zip.file_names().map(|name| name.map(|name| name.into_owned())).collect();
+    let members = names.map_err(damaged)?;
+    // Two members of one name are one to some programs and another to others.
+    if zip.len() != members.len() {
+        return Err(BundleError::member(MANIFEST, "lists a name that two members have"));
+    }
+    for name in &members {
+        if name != MANIFEST && !manifest.files.contains_key(name) {
+            return Err(BundleError::member(name, "is not in the manifest"));
+        }
+    }
+    for (name, hash) in &manifest.files {
+        let member =
+            zip.by_name(name).map_err(|_missing| BundleError::member(name, "is missing"))?;
+        let found =
+            hash_of(member).map_err(|_io| BundleError::member(name, "cannot be unpacked"))?;
+        if found != *hash {
+            return Err(BundleError::member(name, "was changed"));
+        }
+        let policy = name.strip_prefix("policies/").and_then(|rest| rest.strip_suffix(".toml"));
+        if policy.is_some_and(|policy| policy != found.to_string()) {
+            return Err(BundleError::member(name, "is not the policy of its name"));
+        }
+    }
+    let bundled;
+    let keys = if trusted.is_empty() {
+        let text = small(&mut zip, BUNDLED_KEYS)?;
+        bundled = parse_keys(&String::from_utf8_lossy(&text))
+            .map_err(|error| BundleError::member(BUNDLED_KEYS, error.to_string()))?;
+        &bundled
+    } else {
+        trusted
+    };
+    let proof = small(&mut zip, PROOF)?;
+    if proof.len() > MAX_PROOF {
+        return Err(BundleError::member(PROOF, "is too large"));
+    }
+    for needed in [RECORDS, PROOF] {
+        if !manifest.files.contains_key(needed) {
+            return Err(BundleError::member(needed, "is not in the manifest"));
+        }
+    }
+    let records = zip.by_name(RECORDS).map_err(damaged)?;
+    let proven = prove(&manifest, records, &proof, keys)?;
+    Ok((manifest, proven))
+}
+
+fn small(zip: &mut ZipArchive<File>, name: &str) -> Result<Vec<u8>, BundleError> {
+    let member = zip.by_name(name).map_err(|_missing| BundleError::member(name, "is missing"))?;
+    let mut bytes = Vec::new();
+    member.take(MOST + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MOST {
+        return Err(BundleError::member(name, "is too large"));
+    }
+    Ok(bytes)
+}
+
+fn hash_of(mut member: impl Read) -> io::Result<Hash> {
+    let mut hasher = Sha256::new();
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        let count = member.read(&mut buffer)?;
+        if count == 0 {
+            return Ok(Hash::from_bytes(hasher.finalize().into()));
+        }
+        hasher.update(buffer.get(..count).unwrap_or_default());
+    }
+}

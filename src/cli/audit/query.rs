@@ -1,0 +1,286 @@
+//! `portcullis audit query`: search the log.
+
+use std::{
+    collections::VecDeque,
+    io::{self, IsTerminal as _, Write as _},
+    ops::ControlFlow,
+    process::ExitCode,
+};
+
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use serde_json::{Map, Value};
+
+use super::select::{Progress, Select, Where, damaged};
+use crate::{
+    cli::failure::{Context as _, Failure},
+    model::Escaped,
+    review::{Field, Order, Row, Stats, cell, export::csv_line, header, visible_json},
+};
+
+/// What a table shows unless told otherwise.
+const COLUMNS: [Field; 9] = [
+    Field::Seq,
+    Field::Time,
+    Field::Kind,
+    Field::Agent,
+    Field::Op,
+    Field::Decision,
+    Field::Rule,
+    Field::Result,
+    Field::Path,
+];
+/// So many rows make up one table; a longer answer is several.
+const TABLE: usize = 500;
+
+/// Search the log, oldest record first
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    portcullis audit query --decision deny --since 2d\n  \
+    portcullis audit query --path 'src/**/*.rs' --op write --op edit\n  \
+    portcullis audit query --stats agent,decision\n  \
+    portcullis audit query --hash 2c8b08da5ce60398 --json\n  \
+    portcullis audit query --since 2026-11-01 --csv > november.csv\n\n\
+    An outcome repeats only session, agent, operation and path of its intent: for the rule and the\n\
+    decision look at the intent, for the result at the outcome (`of` names the intent).\n\n\
+    Says what the log says; `portcullis audit verify` says whether the log is whole. A long log gets\n\
+    an index beside it (`index` in the state directory), which can be deleted at any time.\n\n\
+    Exit codes: 0 searched, 5 something in the log could not be read.")]
+pub(super) struct Args {
+    #[command(flatten)]
+    log: Where,
+    #[command(flatten)]
+    select: Select,
+    /// Only the first N
+    #[arg(long, value_name = "N", conflicts_with_all = ["last", "stats"])]
+    first: Option<usize>,
+    /// Only the last N
+    #[arg(short = 'n', long, value_name = "N", conflicts_with = "stats")]
+    last: Option<usize>,
+    /// These columns, for a table or CSV
+    #[arg(long, value_name = "FIELD", value_delimiter = ',', conflicts_with_all = ["json", "stats"])]
+    columns: Vec<Field>,
+    /// Count the records by these fields instead: any field, `day` or `hour`
+    #[arg(long, value_name = "FIELD", value_delimiter = ',')]
+    stats: Vec<Field>,
+    /// Print one JSON object a line; hidden characters are escaped in it
+    #[arg(long, conflicts_with = "csv")]
+    json: bool,
+    /// Print CSV; `docs/audit.md` says what the columns are
+    #[arg(long)]
+    csv: bool,
+}
+
+pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    if args.stats.is_empty() { records(args) } else { stats(args) }
+}
+
+fn records(args: &Args) -> Result<ExitCode, Failure> {
+    let (log, bar) = args.log.open()?;
+    let columns = match args.columns.as_slice() {
+        [] if args.csv => Field::ALL,
+        [] => &COLUMNS,
+        columns => columns,
+    };
+    let pick = |row: &Row<'_>, line: &[u8]| {
+        Some(if args.json {
+            vec![visible_json(&String::from_utf8_lossy(line)).into_owned()]
+        } else if args.csv {
+            vec![csv_line(columns, row)]
+        } else {
+            columns.iter().map(|column| shown(*column, row)).collect()
+        })
+    };
+    let mut out = Out::new(args, columns, &bar);
+    let filter = args.select.filter();
+    let scanned = if let Some(last) = args.last {
+        let mut newest = VecDeque::new();
+        // Segments come the newest first, so their records are put together in
+        // the order of the log afterwards.
+        let pick = |row: &Row<'_>, line: &[u8]| pick(row, line).map(|item| (row.seq, item));
+        let scanned = log.scan(&filter, Order::NewestSegment, pick, |item| {
+            let segment = |seq: u64| seq / portcullis_audit::SEGMENT_RECORDS;
+            let newer = newest.front().is_some_and(|(seq, _)| segment(*seq) > segment(item.0));
+            if newer && newest.len() >= last {
+                return ControlFlow::Break(());
+            }
+            newest.push_back(item);
+            ControlFlow::Continue(())
+        });
+        let mut newest = Vec::from(newest);
+        newest.sort_by_key(|(seq, _)| *seq);
+        let skip = newest.len().saturating_sub(last);
+        let _ = newest.into_iter().skip(skip).try_for_each(|(_, item)| out.row(item));
+        scanned
+    } else {
+        let mut left = args.first.unwrap_or(usize::MAX);
+        log.scan(&filter, Order::Oldest, pick, |item| {
+            if left == 0 {
+                return ControlFlow::Break(());
+            }
+            left -= 1;
+            match out.row(item) {
+                ControlFlow::Continue(()) if left > 0 => ControlFlow::Continue(()),
+                _ => ControlFlow::Break(()),
+            }
+        })
+    };
+    let printed = out.finish();
+    drop(bar);
+    let scanned = scanned.map_err(|error| args.log.unreadable(&error))?;
+    printed?;
+    damaged(&scanned)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A value in a table.
+fn shown(field: Field, row: &Row<'_>) -> String {
+    let value = field.of(row).unwrap_or_default();
+    match field {
+        // Microseconds only help programs.
+        Field::Time => value.get(..19).unwrap_or(&value).replace('T', " "),
+        _ => Escaped(&value).to_string(),
+    }
+}
+
+/// Prints rows as they come: lines at once, tables by the page.
+struct Out<'a> {
+    args: &'a Args,
+    columns: &'a [Field],
+    bar: &'a Progress,
+    waiting: Vec<Vec<String>>,
+    begun: bool,
+    rows: u64,
+    error: Option<io::Error>,
+}
+
+impl<'a> Out<'a> {
+    fn new(args: &'a Args, columns: &'a [Field], bar: &'a Progress) -> Self {
+        Self { args, columns, bar, waiting: Vec::new(), begun: false, rows: 0, error: None }
+    }
+
+    fn row(&mut self, row: Vec<String>) -> ControlFlow<()> {
+        self.rows += 1;
+        self.waiting.push(row);
+        if self.waiting.len() < TABLE { ControlFlow::Continue(()) } else { self.flush() }
+    }
+
+    /// Prints what waits; `Break` when nobody reads any more.
+    fn flush(&mut self) -> ControlFlow<()> {
+        let rows = std::mem::take(&mut self.waiting);
+        let mut text = String::new();
+        if self.args.json || self.args.csv {
+            if self.args.csv && !self.begun {
+                text += &format!("{}\n", header(self.columns));
+            }
+            for row in rows {
+                text.extend(row);
+                text.push('\n');
+            }
+        } else if !rows.is_empty() {
+            let heads = self.columns.iter().map(|column| column.as_str().to_uppercase());
+            text = table(
+                heads,
+                rows,
+                &[Field::Seq, Field::Bytes, Field::Line, Field::Of],
+                self.columns,
+            );
+        }
+        self.begun = true;
+        let print = || {
+            let mut out = io::stdout().lock();
+            out.write_all(text.as_bytes()).and_then(|()| out.flush())
+        };
+        match self.bar.aside(print) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => {
+                self.error.get_or_insert(error);
+                ControlFlow::Break(())
+            }
+        }
+    }
+
+    fn finish(mut self) -> Result<(), Failure> {
+        let _ = self.flush();
+        match self.error {
+            Some(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            Some(error) => Err(Failure::new(format_args!("cannot print: {error}"))),
+            None => {
+                if self.rows == 0 && io::stderr().is_terminal() {
+                    eprintln!("no record matches");
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+fn table(
+    heads: impl Iterator<Item = String>,
+    rows: Vec<Vec<String>>,
+    numbers: &[Field],
+    columns: &[Field],
+) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(heads.collect::<Vec<_>>());
+    for row in rows {
+        table.add_row(row);
+    }
+    for (index, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((0, 2));
+        let is_number = columns.get(index).is_none_or(|column| numbers.contains(column));
+        if is_number {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    format!("{}\n", table.trim_fmt())
+}
+
+fn stats(args: &Args) -> Result<ExitCode, Failure> {
+    let (log, bar) = args.log.open()?;
+    let stats = Stats::of(&log, &args.select.filter(), &args.stats)
+        .map_err(|error| args.log.unreadable(&error))?;
+    drop(bar);
+    let mut out = io::stdout().lock();
+    let written = if args.json {
+        stats.groups.iter().try_for_each(|group| {
+            let mut object = Map::new();
+            for (field, value) in args.stats.iter().zip(&group.values) {
+                object.insert(field.as_str().to_owned(), value.clone().into());
+            }
+            object.insert("records".to_owned(), group.records.into());
+            object.insert("totalBytes".to_owned(), group.bytes.into());
+            object.insert("first".to_owned(), group.first.clone().into());
+            object.insert("last".to_owned(), group.last.clone().into());
+            writeln!(out, "{}", visible_json(&Value::Object(object).to_string()))
+        })
+    } else if args.csv {
+        writeln!(out, "{},records,totalBytes,first,last", header(&args.stats)).and_then(|()| {
+            stats.groups.iter().try_for_each(|group| {
+                let cells = group.values.iter().map(|value| cell(value.as_deref().unwrap_or("")));
+                let cells = cells.collect::<Vec<_>>().join(",");
+                let (records, bytes) = (group.records, group.bytes);
+                writeln!(out, "{cells},{records},{bytes},{},{}", group.first, group.last)
+            })
+        })
+    } else if stats.groups.is_empty() {
+        writeln!(out, "no record matches")
+    } else {
+        let heads = args.stats.iter().map(|field| field.as_str().to_uppercase());
+        let heads = heads.chain(["RECORDS".to_owned(), "BYTES".to_owned()]);
+        let rows = stats.groups.iter().map(|group| {
+            let values = group.values.iter();
+            let mut row: Vec<_> =
+                values.map(|value| Escaped(value.as_deref().unwrap_or("-")).to_string()).collect();
+            row.extend([group.records.to_string(), group.bytes.to_string()]);
+            row
+        });
+        write!(out, "{}", table(heads, rows.collect(), &[], &args.stats))
+    };
+    match written {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+        other => other.or_fail("cannot print")?,
+    }
+    damaged(&stats.scanned)?;
+    Ok(ExitCode::SUCCESS)
+}

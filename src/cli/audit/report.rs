@@ -1,0 +1,94 @@
+//! `portcullis audit report`: a page, or the same as JSON, for somebody else.
+#![expect(clippy::disallowed_methods, reason = "the operator names the file for the report")]
+
+use std::{fs::File, io::Write as _, path::PathBuf, process::ExitCode};
+
+use jiff::Timestamp;
+
+use super::{
+    filter::Moment,
+    heads,
+    select::{Where, damaged},
+};
+use crate::{
+    cli::failure::{Context as _, Exit, Failure},
+    review::{
+        report::{Report, Scope, page},
+        visible_json,
+    },
+};
+
+/// Write a report about a period: one page that can be printed, or JSON
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    portcullis audit report -o report.html\n  \
+    portcullis audit report --since 2026-11-01 --until 2026-12-01 -o november.html\n  \
+    portcullis audit report --since 7d -o week.json\n\n\
+    The page needs no script and loads nothing. It holds names, hashes and policies, but no content\n\
+    of files. The whole log is verified, whatever the period.\n\n\
+    Exit codes: 0 written, 5 written and the log is damaged.")]
+pub(super) struct Args {
+    #[command(flatten)]
+    log: Where,
+    /// From this time on: `2026-11-21`, `2026-11-21T08:00:00Z`, or how long ago: `90m`, `2d`
+    #[arg(long, value_name = "TIME")]
+    since: Option<Moment>,
+    /// Before this time
+    #[arg(long, value_name = "TIME")]
+    until: Option<Moment>,
+    /// A public key that checkpoints must be signed with, from outside the log: a file, or its text
+    #[arg(long, value_name = "FILE|KEY")]
+    key: Vec<String>,
+    /// The file to write: `.html` or `.json`
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+}
+
+pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let shown = args.output.display();
+    let json = match args.output.extension().and_then(|extension| extension.to_str()) {
+        Some("html" | "htm") => false,
+        Some("json") => true,
+        _ => {
+            return Err(Failure::new(format_args!("`{shown}` ends neither with .html nor .json"))
+                .help("the name of the file says what to write")
+                .exit(Exit::Usage));
+        }
+    };
+    let directory = args.log.directory()?;
+    let policies = directory.parent().map(|state| state.join("policies"));
+    let (log, bar) = args.log.open()?;
+    let scope = Scope {
+        log: &directory,
+        policies: policies.as_deref(),
+        since: args.since.as_ref().map(|since| since.as_str().to_owned()),
+        until: args.until.as_ref().map(|until| until.as_str().to_owned()),
+        trusted: heads::keys(&args.key)?,
+        now: format!("{:.0}", Timestamp::now()),
+    };
+    let report = Report::gather(&log, &scope);
+    drop(bar);
+    let report = report.map_err(|error| args.log.unreadable(&error))?;
+    let text = if json {
+        let text = serde_json::to_string_pretty(&report).or_fail("cannot write JSON")?;
+        visible_json(&text).into_owned() + "\n"
+    } else {
+        page(&report)
+    };
+    File::create(&args.output)
+        .and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()))
+        .or_fail(format_args!("cannot write `{shown}`"))?;
+    eprintln!("{} records, {} denied: `{shown}`", report.records, report.denied.total);
+    if !report.valid {
+        return Err(Failure::new("the audit log is damaged; the report says where")
+            .help("`portcullis audit verify` says what to do")
+            .exit(Exit::Audit));
+    }
+    let scanned = crate::review::Scanned {
+        damages: report.unreadable,
+        damaged: report.unreadable_count,
+        ..Default::default()
+    };
+    damaged(&scanned)?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,204 @@
+//! The filters of the commands for reviewers, and opening the log for them.
+
+use std::{io::IsTerminal as _, path::PathBuf};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::{Place, filter::Moment, unreadable};
+use crate::{
+    backup::{Retention, Vault},
+    cli::{
+        failure::{Context as _, Exit, Failure},
+        state,
+    },
+    model::Escaped,
+    review::{Filter, Log, PathFilter, Scanned},
+};
+
+/// A log of so many bytes takes a moment: show progress.
+const LARGE: u64 = 64 << 20;
+
+/// Which log, of which workspace or anywhere.
+#[derive(Debug, Clone, clap::Args)]
+pub(super) struct Where {
+    #[command(flatten)]
+    pub(super) place: Place,
+    /// The log in this directory instead, such as a copy
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["workspace", "state"])]
+    pub(super) dir: Option<PathBuf>,
+    /// Read the log itself, without its index
+    #[arg(long)]
+    pub(super) no_index: bool,
+}
+
+impl Where {
+    /// The log's directory.
+    pub(super) fn directory(&self) -> Result<PathBuf, Failure> {
+        match &self.dir {
+            Some(directory) => Ok(directory.clone()),
+            None => self.place.log(),
+        }
+    }
+
+    /// Opens the log, with its index unless it is a copy: nothing is written
+    /// beside evidence.
+    pub(super) fn open(&self) -> Result<(Log, Progress), Failure> {
+        let directory = self.directory()?;
+        let log = Log::open(&directory).map_err(|error| unreadable(&directory, &error))?;
+        let bar = Progress::new(log.bytes());
+        let told = bar.0.clone();
+        let log = log.with_progress(move |bytes| told.inc(bytes));
+        let index = directory.parent().filter(|_| self.dir.is_none() && !self.no_index);
+        Ok(match index {
+            Some(state) => (log.with_index(state.join("index")), bar),
+            None => (log, bar),
+        })
+    }
+
+    /// Says that the log cannot be read.
+    pub(super) fn unreadable(&self, error: &std::io::Error) -> Failure {
+        match self.directory() {
+            Ok(directory) => unreadable(&directory, error),
+            Err(failure) => failure,
+        }
+    }
+}
+
+/// A bar on the terminal for a large log, gone when dropped.
+pub(super) struct Progress(ProgressBar);
+
+impl Progress {
+    fn new(total: u64) -> Self {
+        if total < LARGE || !std::io::stderr().is_terminal() {
+            return Self(ProgressBar::hidden());
+        }
+        let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
+        let style = "reading {wide_bar} {bytes}/{total_bytes} {eta}";
+        Self(match ProgressStyle::with_template(style) {
+            Ok(style) => bar.with_style(style),
+            Err(_template) => bar,
+        })
+    }
+
+    /// Runs what prints, so that the bar does not stand in its way.
+    pub(super) fn aside<T>(&self, print: impl FnOnce() -> T) -> T {
+        self.0.suspend(print)
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}
+
+/// The filters, which must all match; one that is given several times matches
+/// any of its values.
+#[derive(Debug, Clone, Default, clap::Args)]
+#[command(next_help_heading = "Filters")]
+pub(super) struct Select {
+    /// From this time on: `2026-11-21`, `2026-11-21T08:00:00Z`, or how long ago: `90m`, `2d`
+    #[arg(long, value_name = "TIME")]
+    since: Option<Moment>,
+    /// Before this time
+    #[arg(long, value_name = "TIME")]
+    until: Option<Moment>,
+    /// Of this session, or of all whose identifier begins so
+    #[arg(long, value_name = "ID")]
+    session: Vec<String>,
+    /// Of this agent
+    #[arg(long, value_name = "NAME")]
+    agent: Vec<String>,
+    /// Of this user of the system
+    #[arg(long, value_name = "NAME")]
+    user: Vec<String>,
+    /// Through this door: `cli`, `acp`
+    #[arg(long, value_name = "DOOR")]
+    door: Vec<String>,
+    /// Of this operation, such as `write`
+    #[arg(long, value_name = "OPERATION")]
+    op: Vec<String>,
+    /// About this path and what is beneath it, or the paths of a pattern such as `src/**/*.rs`:
+    /// as asked for, canonical, or new
+    #[arg(long, value_name = "PATH|GLOB")]
+    path: Vec<PathFilter>,
+    /// Decided so: `allow` or `deny`
+    #[arg(long, value_name = "DECISION")]
+    decision: Vec<String>,
+    /// By this rule, or this section of a policy, such as `secrets`
+    #[arg(long, value_name = "RULE")]
+    rule: Vec<String>,
+    /// That ended so: `ok`, `denied`, `notFound`, …
+    #[arg(long, value_name = "RESULT")]
+    result: Vec<String>,
+    /// About content whose SHA-256, before or after, begins so
+    #[arg(long, value_name = "HEX")]
+    hash: Vec<HashPrefix>,
+    /// Of this kind: start, decision, intent, outcome, recovered, policy, approval, stop
+    #[arg(long, value_name = "KIND")]
+    kind: Vec<String>,
+}
+
+/// The beginning of a hash.
+#[derive(Debug, Clone)]
+struct HashPrefix(String);
+
+impl std::str::FromStr for HashPrefix {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let digits = text.to_ascii_lowercase();
+        if (4..=64).contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_hexdigit()) {
+            Ok(Self(digits))
+        } else {
+            Err("expected 4 to 64 hexadecimal digits")
+        }
+    }
+}
+
+impl Select {
+    /// The filter.
+    pub(super) fn filter(&self) -> Filter {
+        Filter {
+            since: self.since.as_ref().map(|since| since.as_str().to_owned()),
+            until: self.until.as_ref().map(|until| until.as_str().to_owned()),
+            records: None,
+            kinds: self.kind.clone(),
+            sessions: self.session.clone(),
+            agents: self.agent.clone(),
+            users: self.user.clone(),
+            doors: self.door.clone(),
+            ops: self.op.clone(),
+            paths: self.path.clone(),
+            decisions: self.decision.clone(),
+            rules: self.rule.clone(),
+            results: self.result.clone(),
+            hashes: self.hash.iter().map(|hash| hash.0.clone()).collect(),
+        }
+    }
+}
+
+/// The vault beside the log, to look at: nothing is ever pruned through it.
+pub(super) fn vault(place: &Place) -> Result<Vault, Failure> {
+    let (_, state) = state::open(&place.state()?)?;
+    let keep_all = Retention { versions: u64::MAX, days: u64::MAX, size: u64::MAX };
+    Vault::open(&state, keep_all).or_fail("cannot open the backups")
+}
+
+/// Fails with exit code 5 when a scan met damage; what it found was printed.
+pub(super) fn damaged(scanned: &Scanned) -> Result<(), Failure> {
+    if scanned.damaged == 0 {
+        return Ok(());
+    }
+    let mut message = "the audit log is damaged; what could be read of it is shown".to_owned();
+    for damage in &scanned.damages {
+        message += &format!("\n  {}", Escaped(damage));
+    }
+    let more = scanned.damaged.saturating_sub(scanned.damages.len() as u64);
+    if more > 0 {
+        message += &format!("\n  and {more} more");
+    }
+    Err(Failure::new(message)
+        .help("`portcullis audit verify` says what is wrong and what to do")
+        .exit(Exit::Audit))
+}

@@ -1,0 +1,218 @@
+//! `portcullis audit session`: one session as a timeline with diffs.
+
+use std::{
+    io::{self, IsTerminal as _, Write},
+    process::ExitCode,
+};
+
+use serde_json::{Value, json};
+
+use super::{
+    print,
+    select::{Where, damaged, vault},
+};
+use crate::{
+    cli::failure::{Context as _, Failure},
+    model::Escaped,
+    review::{Change, Event, Patch, Patches, Session, SessionError, sessions, visible_json},
+    workspace::Workspace,
+};
+
+/// Show one session as a timeline, with what it changed in the files
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    portcullis audit session                     the sessions there are\n  \
+    portcullis audit session 223fb425\n  \
+    portcullis audit session 223fb425 --no-diff --json\n\n\
+    The differences come from the backups and the disk, as they are: what a policy would withhold\n\
+    from an agent is in them.")]
+pub(super) struct Args {
+    #[command(flatten)]
+    log: Where,
+    /// The session, or how its identifier begins; without one, the sessions are listed
+    id: Option<String>,
+    /// Only what happened, not how contents changed
+    #[arg(long)]
+    no_diff: bool,
+    /// Print one JSON object a line
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let Some(id) = &args.id else { return list(args) };
+    let (log, bar) = args.log.open()?;
+    let session = Session::find(&log, id);
+    drop(bar);
+    let session = session.map_err(|error| match error {
+        SessionError::Log(error) => args.log.unreadable(&error),
+        SessionError::Ambiguous(ids) => {
+            let ids: Vec<_> = ids.iter().take(10).map(|id| Escaped(id).to_string()).collect();
+            Failure::new(format_args!("more than one session begins with `{}`", Escaped(id)))
+                .help(format_args!("name one of: {}", ids.join(", ")))
+        }
+        SessionError::Unknown => {
+            Failure::new(format_args!("no session begins with `{}`", Escaped(id)))
+                .help("`portcullis audit session` lists them")
+        }
+    })?;
+    // A copy of a log has neither backups nor workspace beside it.
+    let contents = match (args.no_diff, &args.log.dir) {
+        (false, None) => {
+            let place = &args.log.place;
+            let workspace =
+                Workspace::open(&place.workspace).or_fail("cannot open the workspace")?;
+            Some((vault(place)?, workspace))
+        }
+        _ => None,
+    };
+    let mut patches = contents.as_ref().map(|(vault, disk)| Patches::new(vault, disk));
+    let mut out = io::stdout().lock();
+    let mut begun = false;
+    for event in &session.events {
+        let patch = match (event, &mut patches) {
+            (Event::Change(change), Some(patches)) => patches
+                .of(change)
+                .or_fail(format_args!("cannot compare the contents of record {}", change.seq))?,
+            _ => Patch::None,
+        };
+        let written = if args.json {
+            writeln!(out, "{}", visible_json(&object(&session.id, event, &patch).to_string()))
+        } else {
+            if !begun {
+                begun = true;
+                writeln!(out, "session {}", Escaped(&session.id)).or_fail("cannot print")?;
+            }
+            people(&mut out, event, &patch)
+        };
+        match written {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => break,
+            other => other.or_fail("cannot print")?,
+        }
+    }
+    damaged(&session.scanned)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn list(args: &Args) -> Result<ExitCode, Failure> {
+    let (log, bar) = args.log.open()?;
+    let found = sessions(&log);
+    drop(bar);
+    let mut found = found.map_err(|error| args.log.unreadable(&error))?;
+    found.groups.retain(|group| matches!(group.values.first(), Some(Some(_))));
+    found.groups.sort_by(|a, b| a.first.cmp(&b.first));
+    for group in &found.groups {
+        let value = |at: usize| group.values.get(at).cloned().flatten().unwrap_or_default();
+        let line = if args.json {
+            let object = json!({
+                "session": value(0), "agent": value(1), "records": group.records,
+                "first": group.first, "last": group.last,
+            });
+            visible_json(&object.to_string()).into_owned()
+        } else {
+            let time = group.first.get(..19).unwrap_or(&group.first).replace('T', " ");
+            let (id, agent) = (value(0), value(1));
+            format!("{time}  {}  {:>7} records  {}", Escaped(&id), group.records, Escaped(&agent))
+        };
+        if !print(&line)? {
+            break;
+        }
+    }
+    damaged(&found.scanned)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn people(out: &mut impl Write, event: &Event, patch: &Patch) -> io::Result<()> {
+    let clock = |t: &str| t.get(11..23).unwrap_or(t).to_owned();
+    match event {
+        Event::Change(change) => {
+            let to = change.to.as_ref().map(|to| format!(" to {to}")).unwrap_or_default();
+            writeln!(
+                out,
+                "{:>8}  {}  {:<9} {}{to}  {}",
+                change.seq,
+                clock(&change.t),
+                Escaped(&change.op).to_string(),
+                change.path,
+                ended(change),
+            )?;
+        }
+        Event::Other(other) => {
+            let text = |text: &Option<String>| Escaped(text.as_deref().unwrap_or("")).to_string();
+            let what = match &other.op {
+                Some(op) => Escaped(op).to_string(),
+                None => Escaped(&other.kind).to_string(),
+            };
+            let mut line =
+                format!("{:>8}  {}  {what:<9} {}", other.seq, clock(&other.t), text(&other.path));
+            if other.decision.as_deref() == Some("deny") {
+                line += &format!("  denied by {}", text(&other.rule));
+                if other.reason.is_some() {
+                    line += &format!(": {}", text(&other.reason));
+                }
+            } else if other.result.as_deref().is_some_and(|result| result != "ok") {
+                line += &format!("  {}", text(&other.result));
+            }
+            writeln!(out, "{}", line.trim_end())?;
+        }
+    }
+    let note = match patch {
+        Patch::None => return Ok(()),
+        Patch::Text(text) => {
+            let colours = io::stdout().is_terminal();
+            return text.lines().try_for_each(|line| {
+                let shown = Escaped(line);
+                match line.chars().next() {
+                    Some('+') if colours => writeln!(out, "          \u{1b}[32m{shown}\u{1b}[0m"),
+                    Some('-') if colours => writeln!(out, "          \u{1b}[31m{shown}\u{1b}[0m"),
+                    _ => writeln!(out, "          {shown}"),
+                }
+            });
+        }
+        Patch::Binary => "binary contents differ".to_owned(),
+        Patch::Large => "the contents are too large to be compared here".to_owned(),
+        Patch::Lost(side) => format!("nothing keeps the content {side} the change any more"),
+    };
+    writeln!(out, "          ({note})")
+}
+
+fn ended(change: &Change) -> String {
+    match change.result.as_deref() {
+        Some("ok" | "committed") => String::new(),
+        Some(other) => Escaped(other).to_string(),
+        None => "(not settled)".to_owned(),
+    }
+}
+
+fn object(session: &str, event: &Event, patch: &Patch) -> Value {
+    let mut object = match event {
+        Event::Change(change) => json!({
+            "record": change.seq, "t": change.t, "kind": "change", "op": change.op,
+            "path": change.path.as_str(),
+            "to": change.to.as_ref().map(crate::model::WorkspacePath::as_str),
+            "rule": change.rule, "before": change.before, "after": change.after,
+            "backup": change.backup, "answer": change.answer, "result": change.result,
+        }),
+        Event::Other(other) => json!({
+            "record": other.seq, "t": other.t, "kind": other.kind, "op": other.op,
+            "path": other.path, "to": other.to, "decision": other.decision, "rule": other.rule,
+            "reason": other.reason, "result": other.result, "bytes": other.bytes,
+        }),
+    };
+    if let Some(fields) = object.as_object_mut() {
+        fields.retain(|_, value| !value.is_null());
+        fields.insert("session".to_owned(), session.into());
+        let (state, text) = match patch {
+            Patch::None => return object,
+            Patch::Text(text) => ("text", Some(text)),
+            Patch::Binary => ("binary", None),
+            Patch::Large => ("large", None),
+            Patch::Lost(_) => ("lost", None),
+        };
+        fields.insert("content".to_owned(), state.into());
+        if let Some(text) = text {
+            fields.insert("diff".to_owned(), text.clone().into());
+        }
+    }
+    object
+}

@@ -1,0 +1,51 @@
+//! A path pattern for whoever searches: the same language as in policies,
+//! matched letter by letter.
+
+use super::pattern::{Mode, Pattern, parse};
+
+/// A compiled path pattern.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Glob {
+    alternatives: Vec<Pattern>,
+}
+
+/// Why a text is no pattern; the message is for the person who wrote it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct GlobError(String);
+
+impl Glob {
+    /// The pattern that `text` spells, as in `allowedPaths`.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub fn parse(text: &str) -> Result<Self, GlobError> {
+        let alternatives =
+            parse(text, Mode::Exact).map_err(|error| GlobError(error.to_string()))?;
+        Ok(Self { alternatives })
+    }
+
+    /// Whether it is the path `path`, whose components `/` separates; `.` is
+    /// the root.
+    pub fn matches(&self, path: &str) -> bool {
+        let components = path.split('/').filter(|part| !matches!(*part, "" | "."));
+        self.alternatives.iter().any(|pattern| pattern.matches(components.clone()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn matches_as_policies_do() {
+        let glob = Glob::parse("src/**/*.{rs,toml}").unwrap();
+        assert!(glob.matches("src/a.rs") && glob.matches("src/x/y/Cargo.toml"));
+        assert!(!glob.matches("a.rs") && !glob.matches("src/A.RS"));
+        assert!(Glob::parse("**").unwrap().matches("."));
+        assert_eq!(
+            Glob::parse("/x").unwrap_err().to_string().split(';').next(),
+            Some("the pattern starts with `/`")
+        );
+    }
+}

@@ -1,0 +1,313 @@
+//! Who changed a file: its changes, also under the names that it had before,
+//! and whether it is still what the log says.
+
+use std::{collections::BTreeMap, io, os::fd::AsFd as _};
+
+use portcullis_audit::Hash;
+use rustix::fs::OFlags;
+
+use super::{Change, Filter, Log, PathFilter, Scanned};
+use crate::{
+    backup::{self, Entry, EntryKind, NodeKind, Trail, Vault, content_hash},
+    model::WorkspacePath,
+    policy::ObjectKind,
+    workspace::{Follow, Workspace},
+};
+
+/// A file is followed through at most so many renames.
+const MOST_NAMES: usize = 1000;
+
+/// What the log, the vault and the disk say of one path.
+#[derive(Debug)]
+pub struct Blame {
+    /// The path: links on the way expanded.
+    pub path: WorkspacePath,
+    /// Its changes, newest first.
+    pub versions: Vec<Version>,
+    /// Whether the bytes on disk are the recorded ones.
+    pub state: State,
+    /// What could not be read.
+    pub scanned: Scanned,
+}
+
+/// One change of the path.
+#[derive(Debug)]
+pub struct Version {
+    /// The change.
+    pub change: Change,
+    /// The name that the file had, when it was another one.
+    pub name: Option<WorkspacePath>,
+    /// The content that the change replaced, where the vault still has it.
+    pub kept: Option<Kept>,
+}
+
+/// What the vault has of a version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kept {
+    /// The backup.
+    pub id: String,
+    /// What it is a copy of: a tree when the file went with a directory.
+    pub kind: EntryKind,
+    /// Bytes of content.
+    pub bytes: u64,
+}
+
+/// How the disk compares with the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum State {
+    /// The bytes on disk are those that the log says.
+    Same(Hash),
+    /// They are others.
+    Differs {
+        /// What the log says.
+        recorded: Hash,
+        /// What is there.
+        found: Hash,
+    },
+    /// There is nothing, though the log says there is.
+    Missing,
+    /// There is nothing, as the log says.
+    Gone,
+    /// There is something, though the log says it was removed.
+    Back,
+    /// Something is there whose content no record tells.
+    NotRecorded,
+    /// No record tells of the path, and nothing is there.
+    Unknown,
+    /// What is there is no regular file.
+    NotAFile,
+}
+
+impl State {
+    /// The word for programs.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Same(_) => "same",
+            Self::Differs { .. } => "differs",
+            Self::Missing => "missing",
+            Self::Gone => "gone",
+            Self::Back => "back",
+            Self::NotRecorded => "notRecorded",
+            Self::Unknown => "unknown",
+            Self::NotAFile => "notAFile",
+        }
+    }
+}
+
+/// Why a file's changes could not be told.
+#[derive(Debug, thiserror::Error)]
+pub enum BlameError {
+    /// The log cannot be read.
+    #[error("cannot read the audit log: {0}")]
+    Log(#[from] io::Error),
+    /// The path cannot be looked at.
+    #[error("cannot look at the path: {0}")]
+    Workspace(#[from] crate::workspace::Error),
+    /// The vault cannot be read.
+    #[error("cannot read the backups: {0}")]
+    Vault(#[from] backup::Error),
+}
+
+/// What the disk has.
+enum Found {
+    Nothing,
+    File(Hash),
+    Other,
+}
+
+/// Tells of the file at `path` in `workspace`.
+///
+/// # Errors
+/// When log, vault or workspace cannot be read.
+pub fn blame(
+    log: &Log,
+    vault: &Vault,
+    workspace: &Workspace,
+    path: &WorkspacePath,
+) -> Result<Blame, BlameError> {
+    // Another process may do as it likes meanwhile; the answer is of a moment.
+    let resolved = workspace.resolve(path, Follow::Yes)?;
+    let path = resolved.path().clone();
+    let found = match resolved.object().kind {
+        ObjectKind::Missing => Found::Nothing,
+        ObjectKind::File => hash_of(workspace, &path)?,
+        _ => Found::Other,
+    };
+    let renames = Filter { ops: vec!["rename".to_owned()], ..Filter::default() };
+    let (renames, mut scanned) = log.changes(&renames)?;
+    let spans = names(&path, &renames);
+    let mut paths = Vec::new();
+    for span in &spans {
+        let above = span.name.ancestors();
+        paths.extend(above.iter().chain([&span.name]).map(|p| PathFilter::Exact(shown(p))));
+    }
+    let (changes, more) = log.changes(&Filter { paths, ..Filter::default() })?;
+    if more.damaged > scanned.damaged {
+        scanned = more;
+    }
+    let mut vaulted = Vaulted { vault, of: BTreeMap::new() };
+    let mut versions = Vec::new();
+    for change in changes.into_iter().rev() {
+        let Some(span) = spans.iter().find(|span| span.holds(change.seq)) else { continue };
+        // A rename that began a span belongs to it by its new name.
+        if !touches(&change, &span.name) {
+            continue;
+        }
+        let kept = vaulted.kept(&change)?;
+        let name = (span.name != path).then(|| span.name.clone());
+        versions.push(Version { change, name, kept });
+    }
+    let state = compare(&mut vaulted, &path, &versions, found)?;
+    Ok(Blame { path, versions, state, scanned })
+}
+
+/// A path as records write it.
+fn shown(path: &WorkspacePath) -> String {
+    if path.is_root() { ".".to_owned() } else { path.as_str().to_owned() }
+}
+
+fn hash_of(workspace: &Workspace, path: &WorkspacePath) -> Result<Found, BlameError> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = workspace.open_at(path, flags)?;
+    match content_hash(file.as_fd()) {
+        Ok(hash) => Ok(Found::File(hash)),
+        Err(backup::Error::NotRegular) => Ok(Found::Other),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The name that a file had for some records.
+struct Span {
+    name: WorkspacePath,
+    /// From this record on, a rename to the name included.
+    from: u64,
+    /// Before this one.
+    until: u64,
+}
+
+impl Span {
+    fn holds(&self, seq: u64) -> bool {
+        (self.from..self.until).contains(&seq)
+    }
+}
+
+/// The names of the file that is now at `path`, newest first.
+fn names(path: &WorkspacePath, renames: &[Change]) -> Vec<Span> {
+    let mut spans = Vec::new();
+    let (mut name, mut until) = (path.clone(), u64::MAX);
+    while spans.len() < MOST_NAMES {
+        let came = renames.iter().rev().find_map(|change| {
+            let to = change.to.as_ref()?;
+            let before = (change.seq < until && change.is_made() && name.is_within(to))
+                .then(|| name.rebase(to, &change.path))??;
+            Some((change.seq, before))
+        });
+        let Some((seq, before)) = came else { break };
+        spans.push(Span { name, from: seq, until });
+        (name, until) = (before, seq);
+    }
+    spans.push(Span { name, from: 0, until });
+    spans
+}
+
+/// Whether the change was one of the object at `name`, itself or with a
+/// directory above it.
+fn touches(change: &Change, name: &WorkspacePath) -> bool {
+    let above = |path: &WorkspacePath| name.is_within(path);
+    match change.op.as_str() {
+        "rename" => above(&change.path) || change.to.as_ref().is_some_and(above),
+        "remove" | "restore" => above(&change.path),
+        _ => change.path == *name,
+    }
+}
+
+/// The vault's entries, each path's read once.
+struct Vaulted<'v> {
+    vault: &'v Vault,
+    of: BTreeMap<String, Vec<Entry>>,
+}
+
+impl Vaulted<'_> {
+    fn entry(&mut self, path: &WorkspacePath, id: &str) -> Result<Option<&Entry>, BlameError> {
+        let key = path.as_str().to_owned();
+        if !self.of.contains_key(&key) {
+            self.of.insert(key.clone(), self.vault.entries_of(path)?.entries);
+        }
+        let entries = self.of.get(&key).map(Vec::as_slice).unwrap_or_default();
+        Ok(entries.iter().find(|entry| entry.id.to_string() == id))
+    }
+
+    fn kept(&mut self, change: &Change) -> Result<Option<Kept>, BlameError> {
+        let Some(id) = &change.backup else { return Ok(None) };
+        // What a rename replaced was at its new name.
+        let at = change.to.as_ref().unwrap_or(&change.path).clone();
+        let mut found = self.entry(&at, id)?.map(kept);
+        if found.is_none() {
+            found = self.entry(&change.path.clone(), id)?.map(kept);
+        }
+        Ok(found)
+    }
+
+    /// The hash that a restored directory gave the file beneath it.
+    fn within(
+        &mut self,
+        change: &Change,
+        name: &WorkspacePath,
+    ) -> Result<Option<Hash>, BlameError> {
+        let Some(id) = &change.restored else { return Ok(None) };
+        let Ok(entry) = self.vault.find(id) else { return Ok(None) };
+        if entry.kind != EntryKind::Tree {
+            return Ok(None);
+        }
+        let mut tree = self.vault.tree(&entry)?;
+        let mut trail = Trail::new(change.path.clone());
+        while let Some(node) = tree.next_node()? {
+            let at = trail.path(&node);
+            if node.kind == NodeKind::File && at.is_ok_and(|at| at == *name) {
+                return Ok(node.sha256);
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn kept(entry: &Entry) -> Kept {
+    Kept { id: entry.id.to_string(), kind: entry.kind, bytes: entry.bytes }
+}
+
+/// Compares what was found with the newest change that says what is there.
+fn compare(
+    vaulted: &mut Vaulted<'_>,
+    path: &WorkspacePath,
+    versions: &[Version],
+    found: Found,
+) -> Result<State, BlameError> {
+    let mut recorded = None;
+    let mut gone = false;
+    for Version { change, name, .. } in versions {
+        if !change.is_made() {
+            continue;
+        }
+        let name = name.as_ref().unwrap_or(path);
+        match change.op.as_str() {
+            "remove" => gone = true,
+            "rename" if name.is_within(&change.path) => gone = true,
+            // It came with its content, which an earlier change tells.
+            "rename" => continue,
+            "restore" if change.path != *name => recorded = vaulted.within(change, name)?,
+            _ => recorded = change.after,
+        }
+        break;
+    }
+    Ok(match (found, recorded) {
+        (Found::Nothing, _) if gone => State::Gone,
+        (Found::File(_) | Found::Other, _) if gone => State::Back,
+        (Found::Nothing, Some(_)) => State::Missing,
+        (Found::Nothing, None) if versions.is_empty() => State::Unknown,
+        (Found::Nothing, None) => State::Missing,
+        (Found::File(found), Some(recorded)) if found == recorded => State::Same(found),
+        (Found::File(found), Some(recorded)) => State::Differs { recorded, found },
+        (Found::File(_), None) => State::NotRecorded,
+        (Found::Other, _) => State::NotAFile,
+    })
+}

@@ -1,0 +1,165 @@
+//! What a bundle of evidence is made of, and how it is checked.
+//!
+//! Its records follow one another in the log. The newest checkpoint proves the
+//! last of them, and each holds the hash of the one before: so one proof and one
+//! signature prove them all.
+
+use std::{
+    collections::BTreeMap,
+    io::{self, Read},
+};
+
+use portcullis_audit::{AuditRecord, Claim, Hash, Link, MAX_LINE, Proof, PublicKey};
+use serde::{Deserialize, Serialize};
+
+/// The names of a bundle's members.
+pub const MANIFEST: &str = "manifest.json";
+/// The records, one a line, as they stand in the log.
+pub const RECORDS: &str = "records.jsonl";
+/// The proof of the last record, which holds the checkpoint.
+pub const PROOF: &str = "last.tlog-proof";
+/// The keys that the log was signed with.
+pub const BUNDLED_KEYS: &str = "key.vkey";
+
+/// The list of a bundle's members.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Manifest {
+    /// Version of bundles: 1.
+    pub version: u32,
+    /// When it was made, RFC 3339 in UTC.
+    pub made: String,
+    /// The first record.
+    pub first: u64,
+    /// The last one.
+    pub last: u64,
+    /// The other members, each with its SHA-256.
+    pub files: BTreeMap<String, Hash>,
+}
+
+/// Why a bundle is not what was bundled.
+#[derive(Debug, thiserror::Error)]
+pub enum BundleError {
+    /// It cannot be read.
+    #[error("cannot read the bundle: {0}")]
+    Io(#[from] io::Error),
+    /// Something is wrong with a member.
+    #[error("`{name}` {wrong}")]
+    Member {
+        /// The member; untrusted text.
+        name: String,
+        /// What is wrong.
+        wrong: String,
+    },
+}
+
+impl BundleError {
+    /// Says what is wrong with a member.
+    pub fn member(name: &str, wrong: impl Into<String>) -> Self {
+        Self::Member { name: name.to_owned(), wrong: wrong.into() }
+    }
+}
+
+/// Follows the records of a bundle, from the first on.
+#[derive(Debug, Default)]
+pub struct Links {
+    /// The last record's number and leaf hash.
+    pub last: Option<(u64, Hash)>,
+}
+
+impl Links {
+    /// The next line, without its newline.
+    ///
+    /// # Errors
+    /// Why it does not follow the one before.
+    pub fn follow(&mut self, line: &[u8]) -> Result<u64, String> {
+        let link = Link::parse(line).map_err(|error| error.to_string())?;
+        if let Some((seq, leaf)) = self.last {
+            if seq.checked_add(1) != Some(link.seq) {
+                return Err(format!("has record {} after record {seq}", link.seq));
+            }
+            if link.prev != leaf {
+                return Err(format!("is broken between records {seq} and {}", link.seq));
+            }
+        }
+        self.last = Some((link.seq, Hash::leaf(line)));
+        Ok(link.seq)
+    }
+}
+
+/// What a bundle's members prove together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Proven {
+    /// Records.
+    pub records: u64,
+    /// The records that the signed checkpoint covers.
+    pub size: u64,
+    /// The name of the log that signed it.
+    pub origin: String,
+    /// The hashes of the policies that the records name.
+    pub policies: Vec<Hash>,
+}
+
+/// Checks the records against the manifest and the proof against `keys`.
+///
+/// # Errors
+/// Which member is wrong, and why.
+pub fn prove(
+    manifest: &Manifest,
+    records: impl Read,
+    proof: &[u8],
+    keys: &[PublicKey],
+) -> Result<Proven, BundleError> {
+    let wrong = |words: String| BundleError::member(RECORDS, words);
+    let mut links = Links::default();
+    let mut policies = BTreeMap::new();
+    let mut count = 0;
+    let mut reader = io::BufReader::with_capacity(1 << 16, records);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let read = io::BufRead::read_until(
+            &mut (&mut reader).take(MAX_LINE as u64 + 1),
+            b'\n',
+            &mut line,
+        )?;
+        if read == 0 {
+            break;
+        }
+        if line.pop_if(|byte| *byte == b'\n').is_none() {
+            return Err(wrong("ends within a line, or a line is too long".to_owned()));
+        }
+        let seq = links.follow(&line).map_err(wrong)?;
+        if count == 0 && seq != manifest.first {
+            return Err(wrong(format!("begins with record {seq}, not {}", manifest.first)));
+        }
+        count += 1;
+        let record = AuditRecord::parse(&line).map_err(|error| wrong(error.to_string()))?;
+        if let Some(hash) = record.draft.policy_sha256.and_then(|hash| hash.parse::<Hash>().ok()) {
+            policies.insert(hash, ());
+        }
+    }
+    let Some((last, leaf)) = links.last else { return Err(wrong("holds no record".to_owned())) };
+    if last != manifest.last {
+        return Err(wrong(format!("ends with record {last}, not {}", manifest.last)));
+    }
+    let wrong = |words: String| BundleError::member(PROOF, words);
+    let does_not = |error: &dyn std::fmt::Display| wrong(format!("does not hold: {error}"));
+    let proof = Proof::parse(proof).map_err(|error| does_not(&error))?;
+    let signed = proof.note.verify(keys).map_err(|error| does_not(&error))?;
+    let checkpoint = proof.checkpoint().map_err(|error| does_not(&error))?;
+    if checkpoint.origin != signed.by.name() {
+        return Err(wrong("holds a checkpoint of another log".to_owned()));
+    }
+    match &proof.claim {
+        Claim::Inclusion { index, .. } if *index == last => {}
+        _ => return Err(wrong(format!("is not one of record {last}"))),
+    }
+    proof.check_inclusion(leaf).map_err(|error| does_not(&error))?;
+    Ok(Proven {
+        records: count,
+        size: checkpoint.size,
+        origin: checkpoint.origin,
+        policies: policies.into_keys().collect(),
+    })
+}

@@ -1,0 +1,82 @@
+//! Records for other programs: OCSF events, CSV, Parquet.
+
+mod ocsf;
+#[cfg(feature = "parquet")]
+mod parquet;
+
+pub use ocsf::{SCHEMA, events};
+#[cfg(feature = "parquet")]
+pub use parquet::parquet;
+
+use std::{
+    io::{self, Write},
+    ops::ControlFlow,
+};
+
+use super::{Field, Filter, Log, Order, Row, Scanned, cell, header};
+
+/// What an export wrote, and what it could not read.
+#[derive(Debug)]
+pub struct Exported {
+    /// Rows or events.
+    pub rows: u64,
+    /// What could not be read.
+    pub scanned: Scanned,
+}
+
+/// Writes the records that `filter` wants as CSV: every field, the names first.
+///
+/// # Errors
+/// When the log cannot be read or `out` not be written.
+pub fn csv(log: &Log, filter: &Filter, out: &mut impl Write) -> io::Result<Exported> {
+    let mut writer = Writer { out, rows: 0, error: None };
+    let _ = writer.line(&header(Field::ALL));
+    writer.rows = 0;
+    let pick = |row: &Row<'_>, _line: &[u8]| Some(csv_line(Field::ALL, row));
+    let scanned = log.scan(filter, Order::Oldest, pick, |line| writer.line(&line))?;
+    writer.finish(scanned)
+}
+
+/// A record as a line of CSV.
+pub fn csv_line(columns: &[Field], row: &Row<'_>) -> String {
+    let mut line = String::with_capacity(512);
+    for (at, column) in columns.iter().enumerate() {
+        if at > 0 {
+            line.push(',');
+        }
+        if let Some(value) = column.of(row) {
+            line.push_str(&cell(&value));
+        }
+    }
+    line
+}
+
+/// Writes lines until that fails.
+struct Writer<W> {
+    out: W,
+    rows: u64,
+    error: Option<io::Error>,
+}
+
+impl<W: Write> Writer<W> {
+    fn line(&mut self, line: &str) -> ControlFlow<()> {
+        self.rows += 1;
+        match self.out.write_all(line.as_bytes()).and_then(|()| self.out.write_all(b"\n")) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => {
+                self.error = Some(error);
+                ControlFlow::Break(())
+            }
+        }
+    }
+
+    fn finish(mut self, scanned: Scanned) -> io::Result<Exported> {
+        match self.error {
+            Some(error) => Err(error),
+            None => {
+                self.out.flush()?;
+                Ok(Exported { rows: self.rows, scanned })
+            }
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! Which records are wanted.
+
+use std::{ops::RangeInclusive, str::FromStr};
+
+use super::{Field, Row};
+use crate::{
+    model::has_hidden_characters,
+    policy::{Glob, GlobError},
+};
+
+/// What a record must be; all that are given must hold, and of several values
+/// of one kind any.
+#[derive(Debug, Clone, Default)]
+pub struct Filter {
+    /// From this time on, in the form of `t`.
+    pub since: Option<String>,
+    /// Before this time.
+    pub until: Option<String>,
+    /// Numbers.
+    pub records: Option<RangeInclusive<u64>>,
+    /// Kinds.
+    pub kinds: Vec<String>,
+    /// Sessions, or how their identifiers begin.
+    pub sessions: Vec<String>,
+    /// Names of agents.
+    pub agents: Vec<String>,
+    /// Names of the system's users.
+    pub users: Vec<String>,
+    /// Doors.
+    pub doors: Vec<String>,
+    /// Operations.
+    pub ops: Vec<String>,
+    /// Paths: asked for, canonical or new.
+    pub paths: Vec<PathFilter>,
+    /// Decisions.
+    pub decisions: Vec<String>,
+    /// Rules, or sections of a policy: `secrets` is `secrets.names[0]` too.
+    pub rules: Vec<String>,
+    /// Results.
+    pub results: Vec<String>,
+    /// How the hash of a content, before or after, begins.
+    pub hashes: Vec<String>,
+}
+
+/// Hexadecimal digits of a hash that an index keeps.
+const HASH_DIGITS: usize = 16;
+
+/// Which paths.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PathFilter {
+    /// This one alone, as records write it.
+    Exact(String),
+    /// This one and what is beneath it.
+    Below(String),
+    /// Those of a pattern.
+    Glob(Glob),
+}
+
+impl FromStr for PathFilter {
+    type Err = GlobError;
+
+    fn from_str(text: &str) -> Result<Self, GlobError> {
+        let path = text.strip_prefix("./").unwrap_or(text);
+        // No pattern holds hidden characters: such a name is meant as it is.
+        if path.contains(['*', '?', '[', '{', '\\']) && !has_hidden_characters(path) {
+            return Glob::parse(path).map(Self::Glob);
+        }
+        let path = path.trim_end_matches('/');
+        Ok(Self::Below(if path == "." { String::new() } else { path.to_owned() }))
+    }
+}
+
+impl PathFilter {
+    /// Whether it is `path`.
+    pub fn matches(&self, path: &str) -> bool {
+        match self {
+            Self::Exact(only) => path == only,
+            Self::Below(above) if above.is_empty() => true,
+            Self::Below(above) => path
+                .strip_prefix(above.as_str())
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/')),
+            Self::Glob(glob) => glob.matches(path),
+        }
+    }
+}
+
+impl Filter {
+    /// Whether it asks for values of fields, which an index knows.
+    pub(super) fn asks_for_values(&self) -> bool {
+        Test::ALL.iter().any(|test| test.is_asked(self))
+    }
+
+    /// Whether the record is wanted.
+    pub fn matches(&self, row: &Row<'_>) -> bool {
+        let t = row.t();
+        self.since.as_deref().is_none_or(|since| t >= since)
+            && self.until.as_deref().is_none_or(|until| t < until)
+            && self.records.as_ref().is_none_or(|range| range.contains(&row.seq))
+            && (Test::ALL.iter()).all(|test| {
+                !test.is_asked(self)
+                    || test.values(row).into_iter().flatten().any(|text| test.holds(self, text))
+            })
+    }
+}
+
+/// A condition on texts, which holds when it holds for one of the record's
+/// values; an index asks it once for each text that there is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Test {
+    Kind,
+    Session,
+    Agent,
+    User,
+    Door,
+    Op,
+    Path,
+    Decision,
+    Rule,
+    Result,
+    Hash,
+}
+
+impl Test {
+    pub(super) const ALL: [Self; 11] = [
+        Self::Kind,
+        Self::Session,
+        Self::Agent,
+        Self::User,
+        Self::Door,
+        Self::Op,
+        Self::Path,
+        Self::Decision,
+        Self::Rule,
+        Self::Result,
+        Self::Hash,
+    ];
+
+    /// Whether the filter has the condition.
+    pub(super) fn is_asked(self, filter: &Filter) -> bool {
+        match self {
+            Self::Path => !filter.paths.is_empty(),
+            _ => !self.texts(filter).is_empty(),
+        }
+    }
+
+    fn texts(self, filter: &Filter) -> &[String] {
+        match self {
+            Self::Kind => &filter.kinds,
+            Self::Session => &filter.sessions,
+            Self::Agent => &filter.agents,
+            Self::User => &filter.users,
+            Self::Door => &filter.doors,
+            Self::Op => &filter.ops,
+            Self::Path => &[],
+            Self::Decision => &filter.decisions,
+            Self::Rule => &filter.rules,
+            Self::Result => &filter.results,
+            Self::Hash => &filter.hashes,
+        }
+    }
+
+    /// The record's values that it is about.
+    pub(super) fn values<'r>(self, row: &'r Row<'_>) -> [Option<&'r str>; 3] {
+        let one = |text| [text, None, None];
+        match self {
+            Self::Kind => one(Some(row.kind())),
+            Self::Session => one(row.session()),
+            Self::Agent => one(row.agent()),
+            Self::User => one(row.user()),
+            Self::Door => one(row.door()),
+            Self::Op => one(row.op()),
+            Self::Path => [row.path(), row.resolved(), row.to()],
+            Self::Decision => one(row.decision()),
+            Self::Rule => one(row.rule()),
+            Self::Result => one(row.result()),
+            Self::Hash => [row.before(), row.after(), None],
+        }
+    }
+
+    /// Whether the field of this name is one that it is about.
+    pub(super) fn is_of(self, name: &str) -> bool {
+        let fields: &[Field] = match self {
+            Self::Kind => &[Field::Kind],
+            Self::Session => &[Field::Session],
+            Self::Agent => &[Field::Agent],
+            Self::User => &[Field::User],
+            Self::Door => &[Field::Door],
+            Self::Op => &[Field::Op],
+            Self::Path => &[Field::Path, Field::Resolved, Field::To],
+            Self::Decision => &[Field::Decision],
+            Self::Rule => &[Field::Rule],
+            Self::Result => &[Field::Result],
+            Self::Hash => &[Field::Before, Field::After],
+        };
+        fields.iter().any(|field| field.as_str() == name)
+    }
+
+    /// What an index keeps of a value: all of it, but of a hash the beginning,
+    /// which is enough to leave nearly all others out.
+    pub(super) fn shortened(field: Field, value: &str) -> &str {
+        match field {
+            Field::Before | Field::After => value.get(..HASH_DIGITS).unwrap_or(value),
+            _ => value,
+        }
+    }
+
+    /// Whether a value may be wanted of which an index keeps `value`.
+    pub(super) fn may_hold(self, filter: &Filter, value: &str) -> bool {
+        match self {
+            Self::Hash => (self.texts(filter).iter())
+                .any(|text| value.starts_with(text.get(..HASH_DIGITS).unwrap_or(text))),
+            _ => self.holds(filter, value),
+        }
+    }
+
+    /// Whether a value is wanted.
+    pub(super) fn holds(self, filter: &Filter, value: &str) -> bool {
+        let any = |is: &dyn Fn(&str) -> bool| self.texts(filter).iter().any(|text| is(text));
+        match self {
+            Self::Path => filter.paths.iter().any(|path| path.matches(value)),
+            Self::Session | Self::Hash => any(&|text| value.starts_with(text)),
+            Self::Rule => any(&|text| {
+                value
+                    .strip_prefix(text)
+                    .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+            }),
+            _ => any(&|text| value == text),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_globs_or_what_is_beneath() {
+        let matches =
+            |filter: &str, path: &str| filter.parse::<PathFilter>().unwrap().matches(path);
+        assert!(matches("src", "src") && matches("src/", "src/a/b") && matches("./src", "src/a"));
+        assert!(!matches("src", "srcs") && !matches("src", "a/src"));
+        assert!(matches(".", "anything") && matches("./", "anything"));
+        assert!(matches("**/*.rs", "a/b.rs") && !matches("*.rs", "a/b.rs"));
+        // What a pattern cannot spell can still be searched for.
+        assert!(matches("a\nb", "a\nb") && "[".parse::<PathFilter>().is_err());
+    }
+
+    #[test]
+    fn every_condition_must_hold() {
+        let line = br#"{"v":1,"seq":3,"kind":"intent","t":"2026-11-21T08:00:00.000000Z","session":"abc","agent":"coder","path":"a","to":"b/c","rule":"secrets.names[0]","before":"00ff"}"#;
+        let row = Row::parse(line).unwrap();
+        let wants = |change: &dyn Fn(&mut Filter)| {
+            let mut filter =
+                Filter { agents: vec!["x".into(), "coder".into()], ..Filter::default() };
+            change(&mut filter);
+            filter.matches(&row)
+        };
+        assert!(wants(&|_| {}));
+        assert!(wants(&|f| f.since = Some("2026-11-21".into())));
+        assert!(!wants(&|f| f.until = Some("2026-11-21".into())));
+        assert!(wants(&|f| f.sessions = vec!["ab".into()]));
+        assert!(wants(&|f| f.paths = vec!["b".parse().unwrap()]));
+        assert!(!wants(&|f| f.paths = vec!["c".parse().unwrap()]));
+        assert!(wants(&|f| f.rules = vec!["secrets".into()]));
+        assert!(!wants(&|f| f.rules = vec!["secret".into()]));
+        assert!(wants(&|f| f.hashes = vec!["00f".into()]));
+        assert!(!wants(&|f| f.decisions = vec!["deny".into()]));
+        assert!(!wants(&|f| f.records = Some(4..=9)));
+    }
+}

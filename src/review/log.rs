@@ -1,0 +1,90 @@
+//! The log as a set of segments at one moment.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+use portcullis_audit::{Directory, FileEntry, Segment, Source as _};
+
+/// One segment and how much of it there was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Part {
+    pub(super) segment: Segment,
+    pub(super) length: u64,
+    /// Whether nothing more will be written to it.
+    pub(super) sealed: bool,
+}
+
+/// A log to be searched: what was there between two appends. Gates may go on
+/// writing meanwhile.
+pub struct Log {
+    pub(super) directory: PathBuf,
+    pub(super) source: Directory,
+    pub(super) parts: Vec<Part>,
+    /// What is wrong with the files themselves.
+    pub(super) damages: Vec<String>,
+    pub(super) index: Option<PathBuf>,
+    pub(super) progress: Option<Box<dyn Fn(u64) + Send + Sync>>,
+}
+
+impl Log {
+    /// The log in `directory`.
+    ///
+    /// # Errors
+    /// When the directory cannot be read.
+    pub fn open(directory: &Path) -> io::Result<Self> {
+        let source = Directory::new(directory);
+        let mut log = Self {
+            directory: directory.to_owned(),
+            source,
+            parts: Vec::new(),
+            damages: Vec::new(),
+            index: None,
+            progress: None,
+        };
+        for FileEntry { name, length, regular } in log.source.list()? {
+            match Segment::from_name(&name) {
+                Some(segment) if regular => {
+                    log.parts.push(Part { segment, length, sealed: true });
+                }
+                Some(_) => log.damages.push(format!("{name} is not a regular file")),
+                None if name.starts_with("seg-") => {
+                    log.damages.push(format!("{name:?} has a name like a segment's, but is none"));
+                }
+                // Other files are none of a search's business.
+                None => {}
+            }
+        }
+        log.parts.sort_by_key(|part| part.segment);
+        if let Some(last) = log.parts.last_mut() {
+            last.sealed = false;
+        }
+        for (before, after) in log.parts.iter().zip(log.parts.iter().skip(1)) {
+            if before.segment.next() != after.segment {
+                log.damages.push(format!("{} is missing", before.segment.next()));
+            }
+        }
+        Ok(log)
+    }
+
+    /// Uses, and makes where it pays, an index in this directory, which is
+    /// beside the log and not in it.
+    #[must_use]
+    pub fn with_index(mut self, directory: PathBuf) -> Self {
+        self.index = Some(directory);
+        self
+    }
+
+    /// Tells how many bytes of the log were read since it was last told.
+    #[must_use]
+    pub fn with_progress(mut self, progress: impl Fn(u64) + Send + Sync + 'static) -> Self {
+        self.progress = Some(Box::new(progress));
+        self
+    }
+
+    /// Bytes of the log.
+    pub fn bytes(&self) -> u64 {
+        self.parts.iter().map(|part| part.length).sum()
+    }
+}

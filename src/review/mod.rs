@@ -1,0 +1,33 @@
+//! What a reviewer asks of the log: search, figures, who changed what,
+//! reports and exports.
+//!
+//! Reads the log, the vault and the policies that were in force, and writes
+//! nothing but an index that may be deleted at any time. It checks no chain:
+//! the verifier of the audit crate does. It refuses to pass over what it
+//! cannot read: every scan says what was damaged.
+
+mod blame;
+pub mod bundle;
+mod changes;
+mod csv;
+pub mod export;
+mod field;
+mod filter;
+mod index;
+mod log;
+pub mod report;
+mod row;
+mod scan;
+mod session;
+mod stats;
+
+pub use blame::{Blame, BlameError, Kept, State, Version, blame};
+pub use changes::Change;
+pub use csv::{cell, header};
+pub use field::{Field, UnknownField};
+pub use filter::{Filter, PathFilter};
+pub use log::Log;
+pub use row::{Row, RowError, visible_json};
+pub use scan::{Order, Scanned};
+pub use session::{Event, Patch, Patches, Session, SessionError, sessions};
+pub use stats::{Group, Stats};

@@ -1,0 +1,245 @@
+//! A report about a period, gathered in one pass over the log.
+//!
+//! It repeats what the log says and what the verifier found. It judges
+//! nothing, holds no content of files, and says what it left out.
+
+mod chart;
+mod digest;
+mod html;
+
+pub use digest::{
+    Activity, Agent, Approval, Decided, Denied, FileChange, Finding, GateStart, Operation, SetAside,
+};
+pub use html::page;
+
+use std::{collections::BTreeMap, io, path::Path};
+
+use portcullis_audit::{Directory, Hash, PublicKey, Verifier};
+use serde::Serialize;
+
+use super::{Filter, Log, Scanned};
+use digest::Digest;
+
+/// So many denied attempts, files and the like are listed one by one; the
+/// numbers count all.
+pub const MOST_LISTED: usize = 2000;
+
+/// What a report says. All texts are untrusted.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Report {
+    /// Version of this structure: 1.
+    pub version: u32,
+    /// When it was made, RFC 3339 in UTC.
+    pub made: String,
+    /// The program's version.
+    pub program: &'static str,
+    /// The workspaces that gates served.
+    pub workspaces: Vec<String>,
+    /// The period asked for.
+    pub period: Period,
+    /// What the verifier says of the whole log.
+    pub chain: portcullis_audit::Report,
+    /// Whether the log is valid.
+    pub valid: bool,
+    /// The public keys beside the log, as they stand there.
+    pub keys: Vec<String>,
+    /// Records of the period.
+    pub records: u64,
+    /// Records of each kind in the period.
+    pub kinds: BTreeMap<String, u64>,
+    /// Decisions over time.
+    pub activity: Vec<Activity>,
+    /// What one of `activity` spans: `hour` or `day`.
+    pub activity_unit: &'static str,
+    /// Agents.
+    pub agents: Vec<Agent>,
+    /// Decisions by rule.
+    pub rules: Vec<Decided>,
+    /// Decisions by operation.
+    pub operations: Vec<Operation>,
+    /// Denied attempts.
+    pub denied: Listed<Denied>,
+    /// Secrets found, and so withheld or refused.
+    pub secrets: Listed<Finding>,
+    /// Files changed.
+    pub files: Listed<FileChange>,
+    /// Policies in force.
+    pub policies: Vec<PolicyInForce>,
+    /// Questions that persons answered.
+    pub approvals: Listed<Approval>,
+    /// Starts of gates.
+    pub gates: Listed<GateStart>,
+    /// Changes of which nobody knows whether they were made.
+    pub unsettled: Vec<u64>,
+    /// What recoveries set aside.
+    pub set_aside: Vec<SetAside>,
+    /// What could not be read in the log.
+    pub unreadable: Vec<String>,
+    /// How much that was.
+    pub unreadable_count: u64,
+}
+
+/// From when until when.
+#[derive(Debug, Serialize)]
+pub struct Period {
+    /// From this time on, when one was given.
+    pub since: Option<String>,
+    /// Before this time.
+    pub until: Option<String>,
+    /// The first record's time.
+    pub first: Option<String>,
+    /// The last one's.
+    pub last: Option<String>,
+}
+
+/// The first ones of a list, and how many there are.
+#[derive(Debug, Serialize)]
+pub struct Listed<T> {
+    /// How many there are.
+    pub total: u64,
+    /// The first [`MOST_LISTED`].
+    pub listed: Vec<T>,
+}
+
+/// A policy that decided in the period.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PolicyInForce {
+    /// The hash that records name.
+    pub sha256: String,
+    /// Its name, as gates said at their start.
+    pub name: Option<String>,
+    /// Its version.
+    pub version: Option<u64>,
+    /// Records under it.
+    pub records: u64,
+    /// The first one's time.
+    pub first: String,
+    /// The last one's.
+    pub last: String,
+    /// Its text with all that it extends; `None` when it was not kept.
+    pub text: Option<String>,
+    /// Whether the text has the hash.
+    pub text_is_genuine: bool,
+}
+
+/// What a report is about.
+#[derive(Debug, Clone)]
+pub struct Scope<'a> {
+    /// The log's directory.
+    pub log: &'a Path,
+    /// The directory of policies that were in force, `None` when it is not
+    /// there.
+    pub policies: Option<&'a Path>,
+    /// From this time on, in the form of `t`.
+    pub since: Option<String>,
+    /// Before this time.
+    pub until: Option<String>,
+    /// Keys from outside the log that its checkpoints must be signed by; none
+    /// to take the log's own.
+    pub trusted: Vec<PublicKey>,
+    /// The time, RFC 3339 in UTC.
+    pub now: String,
+}
+
+impl Report {
+    /// Verifies the log and gathers the period's records.
+    ///
+    /// # Errors
+    /// When the log cannot be read. Damage is part of the report.
+    pub fn gather(log: &Log, scope: &Scope<'_>) -> io::Result<Self> {
+        let source = Directory::new(scope.log);
+        let chain = Verifier::new(&source).trust(scope.trusted.clone()).run()?;
+        let filter =
+            Filter { since: scope.since.clone(), until: scope.until.clone(), ..Filter::default() };
+        let mut all = Digest::default();
+        let scanned = log.fold(&filter, Digest::add, |part| all.merge(part))?;
+        let mut report = Self::of(all, chain, scanned, scope);
+        report.keys = keys(scope.log)?;
+        for policy in &mut report.policies {
+            policy.look_up(scope.policies)?;
+        }
+        Ok(report)
+    }
+
+    fn of(
+        digest: Digest,
+        chain: portcullis_audit::Report,
+        scanned: Scanned,
+        scope: &Scope<'_>,
+    ) -> Self {
+        let (activity, activity_unit) = digest.activity();
+        let unsettled = digest.unsettled();
+        Self {
+            version: 1,
+            made: scope.now.clone(),
+            program: env!("CARGO_PKG_VERSION"),
+            workspaces: digest.workspaces.into_iter().collect(),
+            period: Period {
+                since: scope.since.clone(),
+                until: scope.until.clone(),
+                first: digest.first,
+                last: digest.last,
+            },
+            valid: chain.is_valid(),
+            chain,
+            keys: Vec::new(),
+            records: digest.records,
+            kinds: digest.kinds,
+            activity,
+            activity_unit,
+            agents: digest.agents.into_values().collect(),
+            rules: most_first(digest.rules.into_values(), |rule| rule.records),
+            operations: most_first(digest.operations.into_values(), |op| op.allowed + op.denied),
+            denied: digest.denied.into(),
+            secrets: digest.secrets.into(),
+            files: Listed {
+                total: digest.files.len() as u64,
+                listed: digest.files.into_values().take(MOST_LISTED).collect(),
+            },
+            policies: digest.policies.into_values().collect(),
+            approvals: digest.approvals.into(),
+            gates: digest.gates.into(),
+            unsettled,
+            set_aside: digest.set_aside,
+            unreadable: scanned.damages,
+            unreadable_count: scanned.damaged,
+        }
+    }
+}
+
+fn most_first<T>(items: impl Iterator<Item = T>, count: impl Fn(&T) -> u64) -> Vec<T> {
+    let mut items = Vec::from_iter(items);
+    items.sort_by_key(|item| std::cmp::Reverse(count(item)));
+    items
+}
+
+/// The public keys beside the log.
+#[expect(clippy::disallowed_methods, reason = "reads the log that the operator names")]
+fn keys(log: &Path) -> io::Result<Vec<String>> {
+    match std::fs::read_to_string(log.join("key.vkey")) {
+        Ok(text) => Ok(text.lines().map(str::to_owned).filter(|line| !line.is_empty()).collect()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
+
+impl PolicyInForce {
+    /// Finds the text, and says whether it is the one that decided.
+    #[expect(clippy::disallowed_methods, reason = "reads the state that the operator names")]
+    fn look_up(&mut self, policies: Option<&Path>) -> io::Result<()> {
+        let Some(directory) = policies else { return Ok(()) };
+        // A hash from the log is a file name only when it is a hash.
+        let Ok(hash) = self.sha256.parse::<Hash>() else { return Ok(()) };
+        match std::fs::read(directory.join(format!("{hash}.toml"))) {
+            Ok(bytes) => {
+                self.text_is_genuine = Hash::of(&bytes) == hash;
+                self.text = Some(String::from_utf8_lossy(&bytes).into_owned());
+                Ok(())
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}

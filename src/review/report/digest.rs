@@ -1,0 +1,582 @@
+//! What a report counts, segment by segment, and how two segments add up.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{Listed, MOST_LISTED, PolicyInForce};
+use crate::review::{Change, Row};
+
+/// With more hours than this, activity is shown by the day.
+const MOST_HOURS: usize = 72;
+
+/// Decisions in an hour or a day.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Activity {
+    /// Which: `2026-11-21T08` or `2026-11-21`.
+    pub from: String,
+    /// Requests allowed.
+    pub allowed: u64,
+    /// Requests denied.
+    pub denied: u64,
+}
+
+/// What one agent did.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Agent {
+    /// Its name.
+    pub name: String,
+    /// Sessions.
+    pub sessions: u64,
+    /// Requests allowed.
+    pub allowed: u64,
+    /// Requests denied.
+    pub denied: u64,
+    /// Changes made.
+    pub changes: u64,
+    /// Bytes of content disclosed.
+    pub bytes_read: u64,
+    /// Bytes of content stored.
+    pub bytes_written: u64,
+    /// Its first record's time.
+    pub first: String,
+    /// Its last one's.
+    pub last: String,
+    #[serde(skip)]
+    ids: BTreeSet<String>,
+}
+
+/// What one rule decided.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Decided {
+    /// The rule.
+    pub rule: String,
+    /// How: `allow` or `deny`.
+    pub decision: String,
+    /// The policy file that holds it.
+    pub policy: Option<String>,
+    /// Decisions.
+    pub records: u64,
+}
+
+/// Decisions about one operation.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Operation {
+    /// The operation.
+    pub op: String,
+    /// Requests allowed.
+    pub allowed: u64,
+    /// Requests denied.
+    pub denied: u64,
+}
+
+/// An attempt that was denied.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[expect(missing_docs, reason = "FORMAT.md says what the fields are")]
+pub struct Denied {
+    pub seq: u64,
+    pub t: String,
+    pub agent: Option<String>,
+    pub op: Option<String>,
+    pub path: Option<String>,
+    pub to: Option<String>,
+    pub rule: Option<String>,
+    pub reason: Option<String>,
+}
+
+/// Secrets found in one content.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[expect(missing_docs, reason = "FORMAT.md says what the fields are")]
+pub struct Finding {
+    pub seq: u64,
+    pub t: String,
+    pub agent: Option<String>,
+    pub op: Option<String>,
+    pub path: Option<String>,
+    pub decision: Option<String>,
+    /// The rules that found them, each with how often.
+    pub rules: BTreeMap<String, u64>,
+}
+
+/// What became of one file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct FileChange {
+    /// Its path; of a rename the old one.
+    pub path: String,
+    /// Changes made.
+    pub changes: u64,
+    /// Content before the first.
+    pub before: Option<String>,
+    /// Content after the last.
+    pub after: Option<String>,
+    /// The last operation.
+    pub op: String,
+    /// Its new path, when that was a rename.
+    pub to: Option<String>,
+    /// Who made it.
+    pub agent: String,
+    /// In which record.
+    pub seq: u64,
+    /// The first change's record.
+    #[serde(skip)]
+    first: u64,
+}
+
+/// A person's answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[expect(missing_docs, reason = "FORMAT.md says what the fields are")]
+pub struct Approval {
+    pub seq: u64,
+    pub t: String,
+    pub agent: Option<String>,
+    pub op: Option<String>,
+    pub path: Option<String>,
+    pub decision: Option<String>,
+    pub result: Option<String>,
+    pub reason: Option<String>,
+    /// Who answered, and what else there is to say.
+    pub facts: BTreeMap<String, Value>,
+}
+
+/// A gate began to serve.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct GateStart {
+    /// The record.
+    pub seq: u64,
+    /// When.
+    pub t: String,
+    /// The agent that it served.
+    pub agent: Option<String>,
+    /// How the agent was confined: `full`, `partial`, `none`; `None` for
+    /// commands of a person.
+    pub enforcement: Option<String>,
+    /// Whether it stopped in order.
+    pub stopped: bool,
+    #[serde(skip)]
+    boot: String,
+}
+
+/// What a recovery took out of the log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SetAside {
+    /// The record that tells of it.
+    pub seq: u64,
+    /// When.
+    pub t: String,
+    /// What, where and which hash.
+    pub facts: BTreeMap<String, Value>,
+}
+
+/// A list of which only the first ones are kept.
+#[derive(Debug)]
+pub(super) struct First<T> {
+    total: u64,
+    kept: Vec<T>,
+}
+
+impl<T> Default for First<T> {
+    fn default() -> Self {
+        Self { total: 0, kept: Vec::new() }
+    }
+}
+
+impl<T> First<T> {
+    fn push(&mut self, item: impl FnOnce() -> T) {
+        self.total += 1;
+        if self.kept.len() < MOST_LISTED {
+            self.kept.push(item());
+        }
+    }
+
+    fn merge(&mut self, other: Self) {
+        self.total += other.total;
+        let room = MOST_LISTED.saturating_sub(self.kept.len());
+        self.kept.extend(other.kept.into_iter().take(room));
+    }
+}
+
+impl<T> From<First<T>> for Listed<T> {
+    fn from(first: First<T>) -> Self {
+        Self { total: first.total, listed: first.kept }
+    }
+}
+
+/// What was counted so far.
+#[derive(Debug, Default)]
+pub(super) struct Digest {
+    pub(super) records: u64,
+    pub(super) first: Option<String>,
+    pub(super) last: Option<String>,
+    pub(super) kinds: BTreeMap<String, u64>,
+    pub(super) workspaces: BTreeSet<String>,
+    hours: BTreeMap<String, (u64, u64)>,
+    pub(super) agents: BTreeMap<String, Agent>,
+    pub(super) rules: BTreeMap<(String, String), Decided>,
+    pub(super) operations: BTreeMap<String, Operation>,
+    pub(super) denied: First<Denied>,
+    pub(super) secrets: First<Finding>,
+    pub(super) files: BTreeMap<String, FileChange>,
+    pub(super) policies: BTreeMap<String, PolicyInForce>,
+    pub(super) approvals: First<Approval>,
+    pub(super) gates: First<GateStart>,
+    stopped: BTreeSet<String>,
+    pub(super) set_aside: Vec<SetAside>,
+    /// Changes without an answer yet, and answers without their change yet.
+    open: HashMap<u64, Change>,
+    answers: Vec<(u64, String)>,
+}
+
+impl Digest {
+    /// Adds a record.
+    pub(super) fn add(&mut self, row: &Row<'_>) {
+        self.records += 1;
+        let t = row.t();
+        if self.first.is_none() {
+            self.first = Some(t.to_owned());
+        }
+        self.last = Some(t.to_owned());
+        count(&mut self.kinds, row.kind());
+        self.policy(row);
+        match row.kind() {
+            "decision" | "intent" => self.request(row),
+            "outcome" => self.answer(row),
+            "recovered" if row.of.is_some() => self.answer(row),
+            "recovered" => {
+                self.set_aside.push(SetAside { seq: row.seq, t: t.to_owned(), facts: facts(row) });
+            }
+            "approval" => self.approvals.push(|| Approval {
+                seq: row.seq,
+                t: t.to_owned(),
+                agent: owned(row.agent()),
+                op: owned(row.op()),
+                path: owned(row.path()),
+                decision: owned(row.decision()),
+                result: owned(row.result()),
+                reason: owned(row.reason()),
+                facts: facts(row),
+            }),
+            "start" => self.start(row),
+            "stop" => {
+                self.stopped.insert(row.boot().unwrap_or_default().to_owned());
+            }
+            _ => {}
+        }
+    }
+
+    fn policy(&mut self, row: &Row<'_>) {
+        let Some(sha256) = row.policy_sha256() else { return };
+        if let Some(policy) = self.policies.get_mut(sha256) {
+            policy.records += 1;
+            row.t().clone_into(&mut policy.last);
+            return;
+        }
+        let policy = PolicyInForce {
+            sha256: sha256.to_owned(),
+            name: None,
+            version: None,
+            records: 1,
+            first: row.t().to_owned(),
+            last: row.t().to_owned(),
+            text: None,
+            text_is_genuine: false,
+        };
+        self.policies.insert(sha256.to_owned(), policy);
+    }
+
+    fn start(&mut self, row: &Row<'_>) {
+        let facts = facts(row);
+        let text = |name: &str| facts.get(name).and_then(Value::as_str).map(str::to_owned);
+        self.workspaces.extend(text("workspace"));
+        if let Some(policy) = row.policy_sha256().and_then(|sha256| self.policies.get_mut(sha256)) {
+            policy.name = text("policyName").or(policy.name.take());
+            policy.version = facts.get("policyVersion").and_then(Value::as_u64).or(policy.version);
+        }
+        self.gates.push(|| GateStart {
+            seq: row.seq,
+            t: row.t().to_owned(),
+            agent: owned(row.agent()),
+            enforcement: text("enforcement"),
+            stopped: false,
+            boot: row.boot().unwrap_or_default().to_owned(),
+        });
+    }
+
+    /// A request was decided.
+    fn request(&mut self, row: &Row<'_>) {
+        let denied = row.decision() == Some("deny");
+        let agent = self.agent(row);
+        let bytes = row.bytes.unwrap_or(0);
+        if row.decision().is_some() {
+            if denied {
+                agent.denied += 1;
+            } else {
+                agent.allowed += 1;
+            }
+        }
+        if row.kind() == "decision" && row.result() == Some("ok") && row.op() == Some("read") {
+            agent.bytes_read = agent.bytes_read.saturating_add(bytes);
+        }
+        if let Some(decision) = row.decision() {
+            let hour = row.t().get(..13).unwrap_or_default();
+            let counts = self.hours.entry(hour.to_owned()).or_default();
+            if denied {
+                counts.1 += 1;
+            } else {
+                counts.0 += 1;
+            }
+            if let Some(rule) = row.rule() {
+                let key = (rule.to_owned(), decision.to_owned());
+                self.rules
+                    .entry(key)
+                    .or_insert_with(|| Decided {
+                        rule: rule.to_owned(),
+                        decision: decision.to_owned(),
+                        policy: owned(row.policy()),
+                        records: 0,
+                    })
+                    .records += 1;
+            }
+            let op = row.op().unwrap_or_default();
+            let operation = self
+                .operations
+                .entry(op.to_owned())
+                .or_insert_with(|| Operation { op: op.to_owned(), ..Operation::default() });
+            if denied {
+                operation.denied += 1;
+            } else {
+                operation.allowed += 1;
+            }
+        }
+        if denied {
+            self.denied.push(|| Denied {
+                seq: row.seq,
+                t: row.t().to_owned(),
+                agent: owned(row.agent()),
+                op: owned(row.op()),
+                path: owned(row.path()),
+                to: owned(row.to()),
+                rule: owned(row.rule()),
+                reason: owned(row.reason()),
+            });
+        }
+        let rules = findings(row);
+        if !rules.is_empty() {
+            self.secrets.push(|| Finding {
+                seq: row.seq,
+                t: row.t().to_owned(),
+                agent: owned(row.agent()),
+                op: owned(row.op()),
+                path: owned(row.path()),
+                decision: owned(row.decision()),
+                rules,
+            });
+        }
+        if row.kind() == "intent"
+            && let Some(change) = Change::of(row)
+        {
+            self.open.insert(row.seq, change);
+        }
+    }
+
+    fn agent(&mut self, row: &Row<'_>) -> &mut Agent {
+        let name = row.agent().unwrap_or_default();
+        let agent = self.agents.entry(name.to_owned()).or_insert_with(|| Agent {
+            name: name.to_owned(),
+            first: row.t().to_owned(),
+            ..Agent::default()
+        });
+        row.t().clone_into(&mut agent.last);
+        if let Some(session) = row.session()
+            && !agent.ids.contains(session)
+        {
+            agent.ids.insert(session.to_owned());
+            agent.sessions = agent.ids.len() as u64;
+        }
+        agent
+    }
+
+    /// A change has its answer.
+    fn answer(&mut self, row: &Row<'_>) {
+        let (Some(of), result) = (row.of, row.result().unwrap_or_default().to_owned()) else {
+            return;
+        };
+        match self.open.remove(&of) {
+            Some(change) => self.settle(change, result),
+            None => self.answers.push((of, result)),
+        }
+    }
+
+    fn settle(&mut self, mut change: Change, result: String) {
+        change.result = Some(result);
+        if !change.is_made() {
+            return;
+        }
+        if let Some(agent) = self.agents.get_mut(&change.agent) {
+            agent.changes += 1;
+            agent.bytes_written = agent.bytes_written.saturating_add(change.bytes.unwrap_or(0));
+        }
+        let text = |hash: Option<portcullis_audit::Hash>| hash.map(|hash| hash.to_string());
+        let path = change.path.as_str().to_owned();
+        self.file(FileChange {
+            path,
+            changes: 1,
+            before: text(change.before),
+            after: text(change.after),
+            op: change.op,
+            to: change.to.map(|to| to.as_str().to_owned()),
+            agent: change.agent,
+            seq: change.seq,
+            first: change.seq,
+        });
+    }
+
+    fn file(&mut self, next: FileChange) {
+        let Some(file) = self.files.get_mut(&next.path) else {
+            self.files.insert(next.path.clone(), next);
+            return;
+        };
+        let changes = file.changes + next.changes;
+        let (early, late) =
+            if file.seq < next.seq { (file.clone(), next) } else { (next, file.clone()) };
+        let begin = if early.first < late.first { &early } else { &late };
+        let (before, first) = (begin.before.clone(), begin.first);
+        *file = FileChange { changes, before, first, ..late };
+    }
+
+    /// Adds what comes later in the log.
+    pub(super) fn merge(&mut self, later: Self) {
+        self.records += later.records;
+        self.first = self.first.take().or(later.first);
+        self.last = later.last.or(self.last.take());
+        for (kind, more) in later.kinds {
+            *self.kinds.entry(kind).or_default() += more;
+        }
+        self.workspaces.extend(later.workspaces);
+        for (hour, (allowed, denied)) in later.hours {
+            let counts = self.hours.entry(hour).or_default();
+            *counts = (counts.0 + allowed, counts.1 + denied);
+        }
+        for (name, agent) in later.agents {
+            match self.agents.get_mut(&name) {
+                Some(sum) => sum.merge(agent),
+                None => {
+                    self.agents.insert(name, agent);
+                }
+            }
+        }
+        for (key, rule) in later.rules {
+            let records = rule.records;
+            self.rules.entry(key).or_insert(Decided { records: 0, ..rule }).records += records;
+        }
+        for (op, more) in later.operations {
+            let sum = self
+                .operations
+                .entry(op.clone())
+                .or_insert_with(|| Operation { op, ..Operation::default() });
+            sum.allowed += more.allowed;
+            sum.denied += more.denied;
+        }
+        self.denied.merge(later.denied);
+        self.secrets.merge(later.secrets);
+        for (_, file) in later.files {
+            self.file(file);
+        }
+        for (sha256, policy) in later.policies {
+            match self.policies.get_mut(&sha256) {
+                Some(sum) => {
+                    sum.records += policy.records;
+                    sum.last = policy.last;
+                    sum.name = policy.name.or(sum.name.take());
+                    sum.version = policy.version.or(sum.version);
+                }
+                None => {
+                    self.policies.insert(sha256, policy);
+                }
+            }
+        }
+        self.approvals.merge(later.approvals);
+        self.gates.merge(later.gates);
+        self.stopped.extend(later.stopped);
+        for gate in &mut self.gates.kept {
+            gate.stopped = gate.stopped || self.stopped.contains(&gate.boot);
+        }
+        self.set_aside.extend(later.set_aside);
+        // Earlier changes that the later part answers.
+        for (of, result) in later.answers {
+            match self.open.remove(&of) {
+                Some(change) => self.settle(change, result),
+                None => self.answers.push((of, result)),
+            }
+        }
+        self.open.extend(later.open);
+    }
+
+    /// Changes that nothing answers.
+    pub(super) fn unsettled(&self) -> Vec<u64> {
+        let mut open = Vec::from_iter(self.open.keys().copied());
+        open.sort_unstable();
+        open.truncate(MOST_LISTED);
+        open
+    }
+
+    /// Decisions by the hour, or by the day when the hours are many.
+    pub(super) fn activity(&self) -> (Vec<Activity>, &'static str) {
+        let (length, unit) =
+            if self.hours.len() <= MOST_HOURS { (13, "hour") } else { (10, "day") };
+        let mut sums: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+        for (hour, (allowed, denied)) in &self.hours {
+            let sum = sums.entry(hour.get(..length).unwrap_or(hour)).or_default();
+            *sum = (sum.0 + allowed, sum.1 + denied);
+        }
+        let of = |(from, (allowed, denied)): (&str, (u64, u64))| Activity {
+            from: from.to_owned(),
+            allowed,
+            denied,
+        };
+        (sums.into_iter().map(of).collect(), unit)
+    }
+}
+
+impl Agent {
+    fn merge(&mut self, later: Self) {
+        self.allowed += later.allowed;
+        self.denied += later.denied;
+        self.changes += later.changes;
+        self.bytes_read = self.bytes_read.saturating_add(later.bytes_read);
+        self.bytes_written = self.bytes_written.saturating_add(later.bytes_written);
+        self.last = later.last;
+        self.ids.extend(later.ids);
+        self.sessions = self.ids.len() as u64;
+    }
+}
+
+fn owned(text: Option<&str>) -> Option<String> {
+    text.map(str::to_owned)
+}
+
+fn count(counts: &mut BTreeMap<String, u64>, name: &str) {
+    match counts.get_mut(name) {
+        Some(count) => *count += 1,
+        None => {
+            counts.insert(name.to_owned(), 1);
+        }
+    }
+}
+
+fn facts(row: &Row<'_>) -> BTreeMap<String, Value> {
+    row.facts.and_then(|facts| serde_json::from_str(facts.get()).ok()).unwrap_or_default()
+}
+
+/// The rules of the secrets that were found, each with how often.
+fn findings(row: &Row<'_>) -> BTreeMap<String, u64> {
+    let found: Vec<Value> =
+        row.findings.and_then(|found| serde_json::from_str(found.get()).ok()).unwrap_or_default();
+    let mut rules = BTreeMap::new();
+    for one in found {
+        let name = one.get("rule").or_else(|| one.get("id")).and_then(Value::as_str);
+        count(&mut rules, name.unwrap_or("?"));
+    }
+    rules
+}

@@ -1,0 +1,375 @@
+//! Reading a log in parallel, a segment a thread, and handing out what was
+//! found in the order of the log.
+
+use std::{
+    io::{self, BufRead as _, BufReader, Read as _},
+    ops::ControlFlow,
+    path::Path,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+        mpsc::{Receiver, SyncSender, sync_channel},
+    },
+    thread,
+};
+
+use portcullis_audit::{MAX_LINE, SEGMENT_RECORDS, Source as _};
+
+use super::{
+    Filter, Log, Row,
+    index::{Builder, Identity, Index, Line},
+    log::Part,
+};
+
+/// What one thread hands over at a time, and how many such batches may wait:
+/// this, and not the log's size, bounds the memory.
+const BATCH: usize = 256;
+const BATCHES: usize = 4;
+/// A log of at most so many segments is searched as fast without an index.
+const INDEXED: usize = 1;
+/// How often progress is told, in bytes.
+const TELL: u64 = 1 << 20;
+
+/// From which end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// The oldest segment first, and in each the oldest record.
+    Oldest,
+    /// The newest segment first, but in each the oldest record.
+    NewestSegment,
+}
+
+/// What a scan could not read.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Scanned {
+    /// Records looked at.
+    pub records: u64,
+    /// What is wrong with the log, in words; may hold untrusted text. At most
+    /// [`Scanned::MOST`] of them.
+    pub damages: Vec<String>,
+    /// How many there were.
+    pub damaged: u64,
+}
+
+impl Scanned {
+    /// So many damages are kept in words.
+    pub const MOST: usize = 10;
+
+    pub(super) fn damage(&mut self, words: impl FnOnce() -> String) {
+        if self.damages.len() < Self::MOST {
+            self.damages.push(words());
+        }
+        self.damaged += 1;
+    }
+
+    fn add(&mut self, other: Self) {
+        self.records += other.records;
+        self.damaged += other.damaged;
+        let room = Self::MOST.saturating_sub(self.damages.len());
+        self.damages.extend(other.damages.into_iter().take(room));
+    }
+}
+
+/// Where a thread puts what it finds.
+pub(super) struct Sink<'s, T> {
+    batch: Vec<T>,
+    out: SyncSender<Vec<T>>,
+    stop: &'s AtomicBool,
+}
+
+impl<T> Sink<'_, T> {
+    /// Hands one over; `Break` when nobody wants more.
+    pub(super) fn put(&mut self, item: T) -> ControlFlow<()> {
+        self.batch.push(item);
+        if self.batch.len() < BATCH { ControlFlow::Continue(()) } else { self.flush() }
+    }
+
+    fn flush(&mut self) -> ControlFlow<()> {
+        let batch = std::mem::take(&mut self.batch);
+        if self.stop.load(Ordering::Relaxed) || self.out.send(batch).is_err() {
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+impl Log {
+    /// Calls `pick` on the records that `filter` wants, in several threads, and
+    /// `each` on what it made of them, here and in order.
+    ///
+    /// # Errors
+    /// When the log cannot be read. Damage is no error but in what is returned.
+    pub fn scan<T: Send>(
+        &self,
+        filter: &Filter,
+        order: Order,
+        pick: impl Fn(&Row<'_>, &[u8]) -> Option<T> + Sync,
+        each: impl FnMut(T) -> ControlFlow<()>,
+    ) -> io::Result<Scanned> {
+        let work = |part: Part, sink: &mut Sink<'_, T>| {
+            self.read(part, filter, |row, line| match pick(row, line) {
+                Some(item) => sink.put(item),
+                None => ControlFlow::Continue(()),
+            })
+        };
+        self.run(order, &work, each)
+    }
+
+    /// Adds up the records that `filter` wants: `add` in several threads, each
+    /// segment from nothing, and `merge` here in the order of the log.
+    ///
+    /// # Errors
+    /// As [`Log::scan`].
+    pub fn fold<A: Default + Send>(
+        &self,
+        filter: &Filter,
+        add: impl Fn(&mut A, &Row<'_>) + Sync,
+        mut merge: impl FnMut(A),
+    ) -> io::Result<Scanned> {
+        let work = |part: Part, sink: &mut Sink<'_, A>| {
+            let mut sum = A::default();
+            let found = self.read(part, filter, |row, _line| {
+                add(&mut sum, row);
+                ControlFlow::Continue(())
+            });
+            let _ = sink.put(sum);
+            found
+        };
+        self.run(Order::Oldest, &work, |sum| {
+            merge(sum);
+            ControlFlow::Continue(())
+        })
+    }
+
+    /// Runs `work` on every segment and `each` on what it put.
+    pub(super) fn run<T: Send>(
+        &self,
+        order: Order,
+        work: &(impl Fn(Part, &mut Sink<'_, T>) -> io::Result<Scanned> + Sync),
+        mut each: impl FnMut(T) -> ControlFlow<()>,
+    ) -> io::Result<Scanned> {
+        let mut parts = self.parts.clone();
+        if order == Order::NewestSegment {
+            parts.reverse();
+        }
+        let (senders, receivers): (Vec<_>, Vec<Receiver<Vec<T>>>) = parts
+            .iter()
+            .map(|_| {
+                let (sender, receiver) = sync_channel(BATCHES);
+                (Mutex::new(Some(sender)), receiver)
+            })
+            .unzip();
+        let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let results: Vec<Mutex<Option<io::Result<Scanned>>>> =
+            parts.iter().map(|_| Mutex::new(None)).collect();
+        let threads = thread::available_parallelism().map_or(1, usize::from).min(parts.len());
+        thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| {
+                    loop {
+                        let at = next.fetch_add(1, Ordering::Relaxed);
+                        let (Some(part), Some(sender), Some(result)) =
+                            (parts.get(at), senders.get(at), results.get(at))
+                        else {
+                            return;
+                        };
+                        let out = sender.lock().unwrap_or_else(PoisonError::into_inner).take();
+                        let Some(out) = out else { return };
+                        if stop.load(Ordering::Relaxed) {
+                            continue;
+                        }
+                        let mut sink = Sink { batch: Vec::new(), out, stop: &stop };
+                        let found = work(*part, &mut sink);
+                        let _ = sink.flush();
+                        *result.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
+                    }
+                });
+            }
+            for receiver in receivers {
+                if stop.load(Ordering::Relaxed) {
+                    // Whoever waits to send learns that nobody listens.
+                    drop(receiver);
+                    continue;
+                }
+                for item in receiver.into_iter().flatten() {
+                    if each(item).is_break() {
+                        stop.store(true, Ordering::Relaxed);
+                        break;
+                    }
+                }
+            }
+        });
+        let mut all = Scanned::default();
+        for damage in &self.damages {
+            all.damage(|| damage.clone());
+        }
+        for result in results {
+            let result = result.into_inner().unwrap_or_else(PoisonError::into_inner);
+            if let Some(found) = result {
+                all.add(found?);
+            }
+        }
+        Ok(all)
+    }
+
+    /// Reads one segment from its first to its last line.
+    fn read(
+        &self,
+        part: Part,
+        filter: &Filter,
+        mut found: impl FnMut(&Row<'_>, &[u8]) -> ControlFlow<()>,
+    ) -> io::Result<Scanned> {
+        let mut scanned = Scanned::default();
+        if let Some(wanted) = &filter.records {
+            let first = part.segment.first();
+            if *wanted.end() < first || *wanted.start() >= part.segment.next().first() {
+                return Ok(scanned);
+            }
+        }
+        let Some(directory) = self.index_for(part, filter) else {
+            self.lines(part, &mut scanned, |row, line| {
+                if filter.matches(row) { found(row, line) } else { ControlFlow::Continue(()) }
+            })?;
+            return Ok(scanned);
+        };
+        let path = self.directory.join(part.segment.to_string());
+        let index = Identity::of(&path).ok();
+        let index = index.and_then(|of| Index::open(directory, part.segment, of));
+        if let Some(lines) = index.and_then(|index| index.candidates(filter)) {
+            self.tell(part.length);
+            self.some_lines(part, &lines, &mut scanned, filter, found)?;
+            return Ok(scanned);
+        }
+        let mut builder = Some(Builder::new(path)?);
+        self.lines(part, &mut scanned, |row, line| {
+            if let Some(builder) = &mut builder {
+                builder.add(row, line);
+            }
+            let go_on =
+                if filter.matches(row) { found(row, line) } else { ControlFlow::Continue(()) };
+            if go_on.is_break() {
+                builder = None;
+            }
+            go_on
+        })?;
+        if let Some(builder) = builder.filter(|_| scanned.damaged == 0)
+            && let Err(error) = builder.save(directory, part.segment)
+        {
+            // The search goes on without one, as on a disk that is full.
+            tracing::debug!(%error, segment = %part.segment, "no index was written");
+        }
+        Ok(scanned)
+    }
+
+    /// Where the segment's index is, when one pays.
+    fn index_for(&self, part: Part, filter: &Filter) -> Option<&Path> {
+        let pays = part.sealed && self.parts.len() > INDEXED && filter.asks_for_values();
+        self.index.as_deref().filter(|_| pays)
+    }
+
+    /// Reads some lines of a segment, which an index named.
+    fn some_lines(
+        &self,
+        part: Part,
+        lines: &[Line],
+        scanned: &mut Scanned,
+        filter: &Filter,
+        mut found: impl FnMut(&Row<'_>, &[u8]) -> ControlFlow<()>,
+    ) -> io::Result<()> {
+        if lines.is_empty() {
+            return Ok(());
+        }
+        let Part { segment, length, .. } = part;
+        // One after the other, and where most are wanted without jumping.
+        let mut file = BufReader::with_capacity(1 << 14, self.source.open(&segment.to_string())?);
+        let (mut at, mut line) = (0, Vec::new());
+        for wanted in lines {
+            let end = wanted.offset.saturating_add(wanted.length);
+            let forward = wanted.offset.checked_sub(at).and_then(|by| i64::try_from(by).ok());
+            let (Some(forward), true) = (forward, end < length) else {
+                scanned.damage(|| format!("{segment} is not what its index says"));
+                return Ok(());
+            };
+            file.seek_relative(forward)?;
+            line.resize(usize::try_from(wanted.length).unwrap_or(0), 0);
+            file.read_exact(&mut line)?;
+            at = end;
+            match Row::parse(&line) {
+                Ok(row) if row.seq == segment.first().saturating_add(wanted.number) => {
+                    scanned.records += 1;
+                    if filter.matches(&row) && found(&row, &line).is_break() {
+                        return Ok(());
+                    }
+                }
+                _ => scanned.damage(|| {
+                    format!("line {} of {segment} is not what its index says", wanted.number + 1)
+                }),
+            }
+        }
+        Ok(())
+    }
+
+    /// Calls `each` on every record of a segment and notes what is none.
+    pub(super) fn lines(
+        &self,
+        part: Part,
+        scanned: &mut Scanned,
+        mut each: impl FnMut(&Row<'_>, &[u8]) -> ControlFlow<()>,
+    ) -> io::Result<()> {
+        let Part { segment, length, sealed } = part;
+        let file = self.source.open(&segment.to_string())?;
+        let mut reader = BufReader::with_capacity(1 << 18, file.take(length));
+        let mut line = Vec::with_capacity(1024);
+        let (mut seq, mut told) = (segment.first(), 0_u64);
+        loop {
+            line.clear();
+            let read = (&mut reader).take(MAX_LINE as u64 + 1).read_until(b'\n', &mut line)?;
+            if read == 0 {
+                break;
+            }
+            told += read as u64;
+            if told >= TELL {
+                self.tell(std::mem::take(&mut told));
+            }
+            let number = seq - segment.first() + 1;
+            if line.pop_if(|byte| *byte == b'\n').is_none() {
+                if line.len() > MAX_LINE {
+                    scanned.damage(|| format!("line {number} of {segment} is too long"));
+                    told += reader.skip_until(b'\n')? as u64;
+                    seq += 1;
+                    continue;
+                }
+                scanned.damage(|| format!("{segment} ends within its line {number}"));
+                seq += 1;
+                break;
+            }
+            match Row::parse(&line) {
+                Ok(row) if row.seq == seq => {
+                    scanned.records += 1;
+                    if each(&row, &line).is_break() {
+                        return Ok(());
+                    }
+                }
+                Ok(row) => scanned.damage(|| {
+                    format!("line {number} of {segment} is record {}, not {seq}", row.seq)
+                }),
+                Err(error) => scanned.damage(|| format!("line {number} of {segment}: {error}")),
+            }
+            seq += 1;
+        }
+        self.tell(told);
+        let records = seq - segment.first();
+        if records > SEGMENT_RECORDS || (sealed && records < SEGMENT_RECORDS) {
+            scanned.damage(|| format!("{segment} has {records} records, not {SEGMENT_RECORDS}"));
+        }
+        Ok(())
+    }
+
+    pub(super) fn tell(&self, bytes: u64) {
+        if let Some(progress) = &self.progress
+            && bytes > 0
+        {
+            progress(bytes);
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! One session as it went: what was asked, decided and changed, in order.
+
+use std::{
+    collections::BTreeMap,
+    io::{self, Read as _},
+    ops::ControlFlow,
+};
+
+use portcullis_audit::Hash;
+use rustix::fs::OFlags;
+use similar::TextDiff;
+
+use super::{Change, Filter, Log, Order, Row, Scanned};
+use crate::{
+    backup::{self, Entry, EntryKind, Vault},
+    model::{WorkspacePath, is_text},
+    workspace::{Workspace, read_bounded},
+};
+
+/// Contents larger than this are not compared.
+const MOST_BYTES: u64 = 1 << 20;
+
+/// A session's records in the order of the log.
+#[derive(Debug)]
+pub struct Session {
+    /// Its identifier.
+    pub id: String,
+    /// What happened.
+    pub events: Vec<Event>,
+    /// What could not be read.
+    pub scanned: Scanned,
+}
+
+/// One thing that happened. All texts are untrusted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// A change, with what became of it.
+    Change(Box<Change>),
+    /// Anything else.
+    Other(Box<Other>),
+}
+
+/// A record that tells of no change.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Other {
+    /// Its number.
+    pub seq: u64,
+    /// When.
+    pub t: String,
+    /// What it says.
+    pub kind: String,
+    /// The operation.
+    pub op: Option<String>,
+    /// The path.
+    pub path: Option<String>,
+    /// The new path of a rename.
+    pub to: Option<String>,
+    /// `allow` or `deny`.
+    pub decision: Option<String>,
+    /// The deciding rule.
+    pub rule: Option<String>,
+    /// Why, in words.
+    pub reason: Option<String>,
+    /// How it ended.
+    pub result: Option<String>,
+    /// Bytes disclosed.
+    pub bytes: Option<u64>,
+}
+
+impl Other {
+    fn of(row: &Row<'_>) -> Self {
+        let owned = |text: Option<&str>| text.map(str::to_owned);
+        Self {
+            seq: row.seq,
+            t: row.t().to_owned(),
+            kind: row.kind().to_owned(),
+            op: owned(row.op()),
+            path: owned(row.path()),
+            to: owned(row.to()),
+            decision: owned(row.decision()),
+            rule: owned(row.rule()),
+            reason: owned(row.reason()),
+            result: owned(row.result()),
+            bytes: row.bytes,
+        }
+    }
+}
+
+/// Why a session could not be told.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    /// The log cannot be read.
+    #[error("cannot read the audit log: {0}")]
+    Log(#[from] io::Error),
+    /// No session's identifier begins so.
+    #[error("no session's identifier begins so")]
+    Unknown,
+    /// Several sessions' identifiers do.
+    #[error("{} sessions' identifiers begin so", .0.len())]
+    Ambiguous(Vec<String>),
+}
+
+enum Piece {
+    Event(String, Event),
+    Answer { of: u64, seq: u64, result: String },
+}
+
+impl Session {
+    /// The one session whose identifier begins with `prefix`.
+    ///
+    /// # Errors
+    /// When there is none, or more than one, or the log cannot be read.
+    pub fn find(log: &Log, prefix: &str) -> Result<Self, SessionError> {
+        let filter = Filter { sessions: vec![prefix.to_owned()], ..Filter::default() };
+        let pick = |row: &Row<'_>, _line: &[u8]| {
+            let id = row.session()?.to_owned();
+            Some(match (row.kind(), row.of) {
+                ("outcome" | "recovered", Some(of)) => {
+                    let result = row.result().unwrap_or_default().to_owned();
+                    Piece::Answer { of, seq: row.seq, result }
+                }
+                ("intent", _) => match Change::of(row) {
+                    Some(change) => Piece::Event(id, Event::Change(Box::new(change))),
+                    None => Piece::Event(id, Event::Other(Box::new(Other::of(row)))),
+                },
+                _ => Piece::Event(id, Event::Other(Box::new(Other::of(row)))),
+            })
+        };
+        let (mut events, mut answers) = (Vec::new(), BTreeMap::new());
+        let mut ids = std::collections::BTreeSet::new();
+        let scanned = log.scan(&filter, Order::Oldest, pick, |piece| {
+            match piece {
+                Piece::Event(id, event) => {
+                    ids.insert(id);
+                    events.push(event);
+                }
+                Piece::Answer { of, seq, result } => {
+                    answers.insert(of, (seq, result));
+                }
+            }
+            ControlFlow::Continue(())
+        })?;
+        for event in &mut events {
+            if let Event::Change(change) = event
+                && let Some((seq, result)) = answers.remove(&change.seq)
+            {
+                (change.answer, change.result) = (Some(seq), Some(result));
+            }
+        }
+        let mut ids = Vec::from_iter(ids);
+        match (ids.pop(), ids.is_empty()) {
+            (None, _) => Err(SessionError::Unknown),
+            (Some(id), true) => Ok(Self { id, events, scanned }),
+            (Some(id), false) => {
+                ids.push(id);
+                Err(SessionError::Ambiguous(ids))
+            }
+        }
+    }
+}
+
+/// The sessions of a log, the newest last: identifier, agent, first and last
+/// time, records.
+///
+/// # Errors
+/// When the log cannot be read.
+pub fn sessions(log: &Log) -> io::Result<super::Stats> {
+    super::Stats::of(log, &Filter::default(), &[super::Field::Session, super::Field::Agent])
+}
+
+/// What a change did to a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Patch {
+    /// A unified diff, empty when nothing changed.
+    Text(String),
+    /// At least one side is no text.
+    Binary,
+    /// At least one side is too large to be compared.
+    Large,
+    /// Nothing keeps this side any more: `before` or `after`.
+    Lost(&'static str),
+    /// It was no change of one file's content.
+    None,
+}
+
+/// Finds contents in the vault and on the disk, and compares them. What it
+/// finds is what was stored, unredacted.
+pub struct Patches<'a> {
+    vault: &'a Vault,
+    workspace: &'a Workspace,
+    entries: BTreeMap<WorkspacePath, Vec<Entry>>,
+}
+
+impl<'a> Patches<'a> {
+    /// Of this vault and this workspace.
+    pub fn new(vault: &'a Vault, workspace: &'a Workspace) -> Self {
+        Self { vault, workspace, entries: BTreeMap::new() }
+    }
+
+    /// What the change did.
+    ///
+    /// # Errors
+    /// When the vault cannot be read.
+    pub fn of(&mut self, change: &Change) -> Result<Patch, backup::Error> {
+        if !change.is_made() || matches!(change.op.as_str(), "mkdir" | "rename") {
+            return Ok(Patch::None);
+        }
+        let before = match change.before {
+            None => Content::Nothing,
+            Some(hash) => self.find(&change.path, hash)?,
+        };
+        let after = match change.after {
+            None => Content::Nothing,
+            Some(hash) => self.find(&change.path, hash)?,
+        };
+        Ok(match (before, after) {
+            (Content::Nothing, Content::Nothing) | (Content::Tree, _) | (_, Content::Tree) => {
+                Patch::None
+            }
+            (Content::Lost, _) => Patch::Lost("before"),
+            (_, Content::Lost) => Patch::Lost("after"),
+            (Content::Large, _) | (_, Content::Large) => Patch::Large,
+            (before, after) => diff(&change.path, before, after),
+        })
+    }
+
+    fn find(&mut self, path: &WorkspacePath, hash: Hash) -> Result<Content, backup::Error> {
+        if !self.entries.contains_key(path) {
+            let entries = self.vault.entries_of(path)?.entries;
+            self.entries.insert(path.clone(), entries);
+        }
+        let entries = self.entries.get(path).map(Vec::as_slice).unwrap_or_default();
+        if let Some(entry) = entries.iter().find(|entry| entry.sha256 == hash) {
+            return match entry.kind {
+                EntryKind::Tree => Ok(Content::Tree),
+                _ if entry.bytes > MOST_BYTES => Ok(Content::Large),
+                _ => {
+                    let mut bytes = Vec::new();
+                    let mut content = self.vault.content(entry)?;
+                    match content.read_to_end(&mut bytes) {
+                        Ok(_) => Ok(Content::Bytes(bytes)),
+                        Err(error) => Err(content.failed(error)),
+                    }
+                }
+            };
+        }
+        Ok(self.on_disk(path, hash).unwrap_or(Content::Lost))
+    }
+
+    /// What is on the disk, when it has this hash.
+    fn on_disk(&self, path: &WorkspacePath, hash: Hash) -> Option<Content> {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let file: std::fs::File = self.workspace.open_at(path, flags).ok()?.into();
+        let meta = file.metadata().ok().filter(std::fs::Metadata::is_file)?;
+        if meta.len() > MOST_BYTES {
+            return (backup::content_hash(std::os::fd::AsFd::as_fd(&file)).ok()? == hash)
+                .then_some(Content::Large);
+        }
+        let bytes = read_bounded(&file, meta.len(), MOST_BYTES).ok()?;
+        (Hash::of(&bytes) == hash).then_some(Content::Bytes(bytes))
+    }
+}
+
+enum Content {
+    Nothing,
+    Bytes(Vec<u8>),
+    Large,
+    Tree,
+    Lost,
+}
+
+fn diff(path: &WorkspacePath, before: Content, after: Content) -> Patch {
+    let text = |content| match content {
+        Content::Bytes(bytes) if is_text(&bytes) => String::from_utf8(bytes).ok(),
+        Content::Bytes(_) => None,
+        _ => Some(String::new()),
+    };
+    let side = |name: &str, content: &Content| match content {
+        Content::Nothing => "/dev/null".to_owned(),
+        _ => format!("{name}/{path}"),
+    };
+    let (old, new) = (side("a", &before), side("b", &after));
+    match (text(before), text(after)) {
+        (Some(before), Some(after)) => {
+            let diff = TextDiff::from_lines(&before, &after);
+            Patch::Text(diff.unified_diff().header(&old, &new).to_string())
+        }
+        _ => Patch::Binary,
+    }
+}

@@ -1,0 +1,181 @@
+//! `audit blame` and `audit session`.
+
+use serde_json::Value;
+
+use super::{HOSTILE, assert_visible};
+use crate::common::{Done, World};
+
+fn blame(world: &World, path: &str) -> Value {
+    world.run(&["audit", "blame", path, "--history", "--json"]).ok().json()
+}
+
+fn sha256(content: &str) -> String {
+    portcullis_audit::Hash::of(content.as_bytes()).to_string()
+}
+
+fn seqs(found: &Value) -> Vec<u64> {
+    let changes = found["changes"].as_array().unwrap();
+    changes.iter().map(|change| change["record"].as_u64().unwrap()).collect()
+}
+
+/// The number of the last intent.
+fn last_intent(world: &World) -> u64 {
+    let mut records = world.records();
+    records.retain(|record| record["kind"] == "intent");
+    records.pop().unwrap()["seq"].as_u64().unwrap()
+}
+
+#[test]
+fn says_who_changed_a_file_last_and_whether_it_is_the_same() {
+    let world = World::new();
+    world.write("a.txt", "one").ok();
+    world.run_with_input(&["fs", "write", "a.txt", "--agent", "second"], "two").ok();
+    let found = blame(&world, "a.txt");
+    assert_eq!(found["state"], "same");
+    assert_eq!(found["found"], sha256("two"));
+    let (newest, oldest) = (&found["changes"][0], &found["changes"][1]);
+    assert_eq!((&newest["agent"], &oldest["agent"]), (&"second".into(), &"cli".into()));
+    assert_eq!(newest["record"], last_intent(&world));
+    assert_eq!((&newest["rule"], &newest["result"]), (&"allowedPaths.write".into(), &"ok".into()));
+    assert_eq!(newest["before"], sha256("one"));
+    assert_eq!(newest["kept"]["bytes"], 3);
+    // Its outcome is the record that it says.
+    let answer = newest["answer"].as_u64().unwrap();
+    assert_eq!(world.records()[usize::try_from(answer).unwrap()]["of"], newest["record"]);
+    // Without --history only the last.
+    let one = world.run(&["audit", "blame", "a.txt", "--json"]).ok().json();
+    assert_eq!(seqs(&one), [last_intent(&world)]);
+
+    world.file("a.txt", "somebody else");
+    let found = blame(&world, "a.txt");
+    assert_eq!(found["state"], "differs");
+    assert_eq!(found["found"], sha256("somebody else"));
+    std::fs::remove_file(world.path("a.txt")).unwrap();
+    assert_eq!(blame(&world, "a.txt")["state"], "missing");
+}
+
+#[test]
+fn follows_a_file_through_renames_of_itself_and_of_directories() {
+    let world = World::new();
+    world.write("old/name.txt", "1").ok();
+    let made = last_intent(&world);
+    world.fs(&["mv", "old/name.txt", "old/other.txt"]).ok();
+    let renamed = last_intent(&world);
+    world.fs(&["mv", "old", "new"]).ok();
+    let moved = last_intent(&world);
+    // Somebody else's file of the former name is another file.
+    world.write("old/name.txt", "not it").ok();
+    world.write("new/other.txt", "2").ok();
+    let changed = last_intent(&world);
+    let found = blame(&world, "new/other.txt");
+    assert_eq!(seqs(&found), [changed, moved, renamed, made]);
+    assert_eq!(found["state"], "same");
+    assert_eq!(found["changes"][3]["name"], "old/name.txt");
+    // What is at the former name now tells of itself.
+    let former = blame(&world, "old/name.txt");
+    assert_eq!(former["state"], "same");
+    assert_eq!(former["changes"][0]["after"], sha256("not it"));
+}
+
+#[test]
+fn what_was_removed_and_put_back_is_told() {
+    let world = World::new();
+    world.write("d/x", "kept").ok();
+    world.fs(&["rm", "-r", "d"]).ok();
+    let removed = last_intent(&world);
+    let found = blame(&world, "d/x");
+    assert_eq!((&found["state"], seqs(&found)[0]), (&"gone".into(), removed));
+    assert_eq!(found["changes"][0]["kept"]["type"], "tree");
+    world.run(&["backup", "restore", "d"]).ok();
+    let found = blame(&world, "d/x");
+    assert_eq!(found["state"], "same");
+    assert_eq!(found["recorded"], sha256("kept"));
+    world.file("d/x", "changed");
+    assert_eq!(blame(&world, "d/x")["state"], "differs");
+    assert_eq!(blame(&world, "d")["state"], "notAFile");
+    assert_eq!(blame(&world, "never")["state"], "unknown");
+    world.file("never", "x");
+    assert_eq!(blame(&world, "never")["state"], "notRecorded");
+}
+
+#[test]
+fn people_see_the_same() {
+    let world = World::new();
+    world.write("a.txt", "one").ok();
+    world.write("a.txt", "two").ok();
+    let done = world.run(&["audit", "blame", "a.txt"]).ok();
+    let intent = world.records()[usize::try_from(last_intent(&world)).unwrap()].clone();
+    let text = (done.text())
+        .replace(intent["session"].as_str().unwrap(), "SESSION")
+        .replace(intent["backup"].as_str().unwrap(), "BACKUP")
+        .replace(&intent["t"].as_str().unwrap()[..19].replace('T', " "), "TIME");
+    insta::assert_snapshot!(text, @r"
+    a.txt
+      record 5  TIME  write a.txt  by cli
+        session  SESSION
+        rule     allowedPaths.write  (default:22)
+        result   ok  (record 6)
+        before   7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed
+        after    3fc4ccfe745870e2c0d99f71f30ff0656c8dedd41cc1d7d3d376b0dbe685e2f3
+        kept     backup BACKUP, a file of 3 bytes
+      on disk  the recorded bytes (3fc4ccfe745870e2c0d99f71f30ff0656c8dedd41cc1d7d3d376b0dbe685e2f3)
+    ");
+    assert_eq!(world.run(&["audit", "blame", "../x"]).code, 2);
+}
+
+#[test]
+fn a_session_is_a_timeline_with_differences() {
+    let world = World::new();
+    world.write("a.txt", "one\ntwo\n").ok();
+    let session = |world: &World| world.last()["session"].as_str().unwrap().to_owned();
+    world.run_with_input(&["fs", "write", "a.txt"], "one\n2\n").ok();
+    let id = session(&world);
+    world.write("a.txt", "three\n").ok();
+    let done: Done = world.run(&["audit", "session", &id[..12]]).ok();
+    let lines: Vec<_> = done.text().lines().map(str::trim).collect();
+    assert_eq!(lines[0], format!("session {id}"));
+    assert!(lines[1].contains(" start"), "{lines:?}");
+    assert!(lines[2].contains(" write     a.txt"), "{lines:?}");
+    assert_eq!(
+        &lines[3..9],
+        ["--- a/a.txt", "+++ b/a.txt", "@@ -1,2 +1,2 @@", "one", "-two", "+2"]
+    );
+    assert!(lines[9].contains(" stop"), "{lines:?}");
+
+    // The last one's content is on the disk, until somebody changes it.
+    let id = session(&world);
+    let json = |world: &World| {
+        let done = world.run(&["audit", "session", &id, "--json"]).ok();
+        let events: Vec<Value> =
+            done.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        events.into_iter().find(|event| event["kind"] == "change").unwrap()
+    };
+    assert!(json(&world)["diff"].as_str().unwrap().ends_with("-one\n-2\n+three\n"));
+    world.file("a.txt", "else\n");
+    assert_eq!(json(&world)["content"], "lost");
+
+    assert_eq!(world.run(&["audit", "session", "nothing-like-it"]).code, 1);
+    let list = world.run(&["audit", "session"]).ok();
+    assert!(list.text().lines().last().unwrap().contains(&id), "{list:?}");
+    let all = world.run(&["audit", "session", ""]);
+    assert_eq!(all.code, 1);
+    assert!(all.stderr.contains("more than one session"), "{}", all.stderr);
+}
+
+#[test]
+fn hostile_contents_and_names_steer_no_terminal() {
+    let world = World::new();
+    world.write("a.txt", format!("{HOSTILE}\n")).ok();
+    let id = world.last()["session"].as_str().unwrap().to_owned();
+    world.fs(&["read", HOSTILE]);
+    let hostile = world.last()["session"].as_str().unwrap().to_owned();
+    for id in [id, hostile] {
+        for format in [&[][..], &["--json"]] {
+            let args = [&["audit", "session", id.as_str()], format].concat();
+            assert_visible(world.run(&args).ok().text());
+        }
+    }
+    // A name that no gate makes, but another process may.
+    std::fs::write(world.path("a\u{202e}\u{1b}[2Jb"), "x").unwrap();
+    assert_visible(world.run(&["audit", "blame", "a\u{202e}\u{1b}[2Jb"]).ok().text());
+}

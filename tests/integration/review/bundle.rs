@@ -1,0 +1,206 @@
+//! `audit bundle` and `audit check-bundle`.
+
+use std::{
+    collections::BTreeMap,
+    io::{Read as _, Write as _},
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use serde_json::Value;
+use zip::{ZipArchive, ZipWriter, write::SimpleFileOptions};
+
+use crate::common::{Done, World};
+
+type Members = BTreeMap<String, Vec<u8>>;
+
+fn bundle(world: &World, args: &[&str]) -> (Done, PathBuf) {
+    let file = world.base().join("evidence.zip");
+    let done = world.run(&[&["audit", "bundle", "-o", file.to_str().unwrap()], args].concat());
+    (done, file)
+}
+
+fn check(world: &World, file: &Path, key: Option<&str>) -> Done {
+    let mut args = vec!["audit", "check-bundle", file.to_str().unwrap()];
+    args.extend(key.iter().flat_map(|key| ["--key", key]));
+    world.run(&args)
+}
+
+fn unpack(file: &Path) -> Members {
+    let mut zip = ZipArchive::new(std::fs::File::open(file).unwrap()).unwrap();
+    (0..zip.len())
+        .map(|at| {
+            let mut member = zip.by_index(at).unwrap();
+            let mut bytes = Vec::new();
+            member.read_to_end(&mut bytes).unwrap();
+            (member.name().unwrap().into_owned(), bytes)
+        })
+        .collect()
+}
+
+fn pack(members: &Members, file: &Path) {
+    let mut zip = ZipWriter::new(std::fs::File::create(file).unwrap());
+    for (name, bytes) in members {
+        zip.start_file(name.as_str(), SimpleFileOptions::default()).unwrap();
+        zip.write_all(bytes).unwrap();
+    }
+    zip.finish().unwrap();
+}
+
+/// `check.py` of the bundle, with Python alone.
+fn python(world: &World, members: &Members, key: Option<&str>) -> Done {
+    let directory = world.base().join("unpacked");
+    let _ = std::fs::remove_dir_all(&directory);
+    for (name, bytes) in members {
+        let path = directory.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, bytes).unwrap();
+    }
+    let mut command = Command::new("python3");
+    command.args(["-I", "-B", "-c"]).arg(
+        "import runpy, sys; sys.path.insert(0, sys.argv[1]); sys.argv = sys.argv[1:]; \
+         sys.argv[0] += '/check.py'; runpy.run_path(sys.argv[0], run_name='__main__')",
+    );
+    command.arg(&directory).args(key.iter().flat_map(|key| ["--key", key]));
+    crate::common::done(command.output().unwrap())
+}
+
+/// The log's public key in a file elsewhere.
+fn key(world: &World) -> String {
+    let file = world.base().join("log.vkey");
+    std::fs::write(&file, world.run(&["audit", "key"]).ok().stdout).unwrap();
+    file.to_str().unwrap().to_owned()
+}
+
+fn world() -> World {
+    let world = World::new();
+    world.write("a.txt", "one").ok();
+    world.write("a.txt", "two").ok();
+    world.fs(&["read", ".env"]).denied("secrets.names[0]");
+    world
+}
+
+#[test]
+fn a_bundle_proves_its_records_to_somebody_with_python_alone() {
+    let world = world();
+    let key = key(&world);
+    let count = world.records().len() as u64;
+    let (done, file) = bundle(&world, &[]);
+    done.ok();
+    let members = unpack(&file);
+    let manifest: Value = serde_json::from_slice(&members["manifest.json"]).unwrap();
+    // Only what a checkpoint covers is proven, and the rest is said.
+    let last = manifest["last"].as_u64().unwrap();
+    assert_eq!(manifest["first"], 0);
+    assert!(last < count);
+    let log = std::fs::read(world.state().join("audit/seg-000000.jsonl")).unwrap();
+    assert!(log.starts_with(&members["records.jsonl"]));
+    assert_eq!(members["records.jsonl"].iter().filter(|b| **b == b'\n').count() as u64, last + 1);
+    assert_eq!(members.keys().filter(|name| name.starts_with("policies/")).count(), 1);
+    for name in ["README.txt", "verify.py", "FORMAT.md", "key.vkey", "checkpoint"] {
+        assert!(members.contains_key(name), "{name}");
+    }
+    let done = check(&world, &file, Some(&key)).ok();
+    assert!(done.text().starts_with(&format!("holds: records 0 to {last} of ")), "{done:?}");
+    let done = python(&world, &members, Some(&key)).ok();
+    assert!(done.text().starts_with(&format!("holds: records 0 to {last} of ")), "{done:?}");
+    python(&world, &members, None).ok();
+    assert!(check(&world, &file, None).ok().text().contains("own key"));
+    // Another log's key proves nothing of it.
+    let other = self::world();
+    let other = self::key(&other);
+    assert_eq!(check(&world, &file, Some(&other)).code, 5);
+    assert_eq!(python(&world, &members, Some(&other)).code, 5);
+}
+
+/// Writes the manifest anew, as somebody would who changes a member.
+fn reseal(members: &mut Members) {
+    let mut manifest: Value = serde_json::from_slice(&members["manifest.json"]).unwrap();
+    let files = members.iter().filter(|(name, _)| *name != "manifest.json");
+    let files: BTreeMap<_, _> =
+        files.map(|(name, bytes)| (name.clone(), portcullis_audit::Hash::of(bytes))).collect();
+    manifest["files"] = serde_json::to_value(files).unwrap();
+    members.insert("manifest.json".to_owned(), serde_json::to_vec(&manifest).unwrap());
+}
+
+#[test]
+fn a_tampered_member_is_found_by_both() {
+    let world = world();
+    let key = key(&world);
+    let (done, file) = bundle(&world, &[]);
+    done.ok();
+    let good = unpack(&file);
+    let tampered = world.base().join("tampered.zip");
+    let both = |members: &Members, what: &str| {
+        pack(members, &tampered);
+        let rust = check(&world, &tampered, Some(&key));
+        assert_eq!(rust.code, 5, "{what}: {rust:?}");
+        assert!(rust.stderr.contains("the bundle does not hold: "), "{what}: {rust:?}");
+        let python = python(&world, members, Some(&key));
+        assert_eq!(python.code, 5, "{what}: {python:?}");
+        assert!(python.text().starts_with("wrong: "), "{what}: {python:?}");
+    };
+    // A changed byte or a missing member. What checks cannot be what it checks.
+    for name in good.keys().filter(|name| !name.ends_with(".py") && *name != "manifest.json") {
+        let mut members = good.clone();
+        let bytes = members.get_mut(name).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        both(&members, name);
+        members.remove(name);
+        both(&members, name);
+    }
+    // With a manifest that fits, the records prove themselves.
+    let lines: Vec<&[u8]> = good["records.jsonl"].split_inclusive(|byte| *byte == b'\n').collect();
+    let changed =
+        String::from_utf8(good["records.jsonl"].clone()).unwrap().replace("\"deny\"", "\"allow\"");
+    assert_ne!(changed.as_bytes(), good["records.jsonl"]);
+    let without = |at: usize| [&lines[..at], &lines[at + 1..]].concat().concat();
+    let cases = [
+        ("a changed record", changed.into_bytes()),
+        ("without the first", without(0)),
+        ("without one", without(2)),
+        ("without the last", without(lines.len() - 1)),
+        ("none", Vec::new()),
+    ];
+    for (what, records) in cases {
+        let mut members = good.clone();
+        members.insert("records.jsonl".to_owned(), records);
+        reseal(&mut members);
+        both(&members, what);
+    }
+    let mut members = good.clone();
+    let policy = members.keys().find(|name| name.starts_with("policies/")).unwrap().clone();
+    members.insert(policy, b"schema = 1\n".to_vec());
+    reseal(&mut members);
+    both(&members, "another policy");
+    // What nobody listed is not evidence.
+    let mut members = good;
+    members.insert("extra.txt".to_owned(), b"x".to_vec());
+    pack(&members, &tampered);
+    assert_eq!(check(&world, &tampered, Some(&key)).code, 5);
+    std::fs::write(&tampered, "no archive").unwrap();
+    assert_eq!(check(&world, &tampered, Some(&key)).code, 5);
+}
+
+#[test]
+fn no_bundle_is_made_of_a_damaged_log_or_of_nothing() {
+    let world = world();
+    let (done, file) = bundle(&world, &["--since", "2001-01-01", "--until", "2002-01-01"]);
+    assert_eq!((done.code, file.exists()), (1, false));
+    assert!(done.stderr.contains("audit checkpoint"), "{}", done.stderr);
+    let segment = world.state().join("audit/seg-000000.jsonl");
+    let text = std::fs::read_to_string(&segment).unwrap();
+    std::fs::write(&segment, text.replacen("a.txt", "b.txt", 1)).unwrap();
+    let (done, file) = bundle(&world, &[]);
+    assert_eq!((done.code, file.exists()), (5, false), "{done:?}");
+    assert_eq!(
+        std::fs::read_dir(world.base())
+            .unwrap()
+            .filter(|entry| {
+                entry.as_ref().unwrap().file_name().to_string_lossy().contains("zip")
+            })
+            .count(),
+        0
+    );
+}

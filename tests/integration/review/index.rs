@@ -1,0 +1,111 @@
+//! The index beside a long log.
+
+use std::path::PathBuf;
+
+use portcullis_audit::{Draft, Hash, Kind, SEGMENT_RECORDS};
+
+use super::{HOSTILE, decision, write_log};
+use crate::common::World;
+
+/// A full segment and the beginning of another.
+const RECORDS: u64 = SEGMENT_RECORDS + 100;
+
+fn hash(seq: u64) -> Hash {
+    Hash::of(&seq.to_le_bytes())
+}
+
+fn world() -> World {
+    let world = World::new();
+    write_log(&world, RECORDS, |seq| {
+        let agent = if seq % 5000 == 17 { HOSTILE } else { "coder" };
+        let effect = if seq % 1000 == 3 { "deny" } else { "allow" };
+        // More distinct paths in a segment than two bytes can number.
+        let draft = decision(agent, "read", &format!("src/{}/f{seq}.rs", seq % 7), effect, "r");
+        let to = (seq % 4096 == 9).then(|| format!("to/{seq}"));
+        (Kind::Decision, Draft { before: Some(hash(seq)), to, ..draft })
+    });
+    world
+}
+
+fn found(world: &World, args: &[&str]) -> Vec<u64> {
+    let args = [&["audit", "query", "--csv", "--columns", "seq"], args].concat();
+    let done = world.run(&args).ok();
+    done.text().lines().skip(1).map(|line| line.parse().unwrap()).collect()
+}
+
+fn files(world: &World) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(world.state().join("index")) else { return Vec::new() };
+    let mut files: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn an_index_finds_what_the_log_holds_and_is_only_an_index() {
+    let world = world();
+    let digits = hash(65_600).to_string();
+    let cases: &[&[&str]] = &[
+        &["--path", "src/6/f60003.rs"],
+        &["--path", "src/5/*7.rs", "--decision", "deny"],
+        &["--path", "to"],
+        &["--agent", HOSTILE],
+        &["--hash", &digits[..8]],
+        &["--hash", &digits],
+        &[
+            "--decision",
+            "deny",
+            "--since",
+            "2026-11-02T00:00:00Z",
+            "--until",
+            "2026-11-02T12:00:00Z",
+        ],
+        &["--op", "read", "--last", "5"],
+    ];
+    let plain: Vec<_> =
+        cases.iter().map(|case| found(&world, &[*case, &["--no-index"]].concat())).collect();
+    assert!(files(&world).is_empty());
+    assert_eq!(plain[0], [60_003]);
+    assert_eq!((&plain[4], &plain[5]), (&vec![65_600], &vec![65_600]));
+    assert_eq!(plain[2].len(), 17);
+    // The first makes it, the others use it.
+    for (case, plain) in cases.iter().zip(&plain) {
+        assert_eq!(&found(&world, case), plain, "{case:?}");
+    }
+    assert_eq!(found(&world, cases[0]), plain[0]);
+    assert_eq!(files(&world).len(), 1);
+    // Nothing in it is needed, whatever somebody did to it.
+    let all = files(&world);
+    let mut bytes = std::fs::read(&all[0]).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle..middle + 4096].fill(0xff);
+    for damaged in [bytes, Vec::new()] {
+        std::fs::write(&all[0], damaged).unwrap();
+        for (case, plain) in cases.iter().zip(&plain).take(2) {
+            assert_eq!(&found(&world, case), plain, "{case:?}");
+        }
+    }
+    std::fs::remove_dir_all(world.state().join("index")).unwrap();
+    std::fs::write(world.state().join("index"), "in the way").unwrap();
+    assert_eq!(found(&world, cases[0]), [60_003]);
+}
+
+#[test]
+fn a_segment_that_changed_is_read_again() {
+    let world = world();
+    assert_eq!(found(&world, &["--path", "src/6/f60003.rs"]), [60_003]);
+    let segment = world.state().join("audit/seg-000000.jsonl");
+    let modified = std::fs::metadata(&segment).unwrap().modified().unwrap();
+    let text = std::fs::read_to_string(&segment).unwrap();
+    // Of the same length, and with its time set back.
+    std::fs::write(&segment, text.replace("/f60003.rs", "/f6OOO3.rs")).unwrap();
+    std::fs::File::options().append(true).open(&segment).unwrap().set_modified(modified).unwrap();
+    assert_eq!(found(&world, &["--path", "src/6/f60003.rs"]), [0_u64; 0]);
+    assert_eq!(found(&world, &["--path", "src/6/f6OOO3.rs"]), [60_003]);
+    // A damaged one is never indexed, so that its damage is always said.
+    std::fs::write(&segment, text.replacen("{\"v\":1", "{\"v\":x", 1)).unwrap();
+    for _ in 0..2 {
+        let done = world.run(&["audit", "query", "--path", "src/6/f60003.rs", "--json"]);
+        assert_eq!((done.code, done.text().lines().count()), (5, 1));
+        assert!(done.stderr.contains("line 1 of seg-000000.jsonl"), "{}", done.stderr);
+    }
+}
