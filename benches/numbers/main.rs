@@ -2,12 +2,13 @@
 //! the same run and printed with its bound.
 //!
 //! ```text
-//! cargo bench --bench numbers                  all but the cold build
+//! cargo bench --bench numbers                  all but `vault` and `build`
 //! cargo bench --bench numbers -- read acp      only these
 //! ```
 //!
 //! The subjects: `decision`, `read`, `acp`, `overwrite` (needs root, for a loop
-//! mount), `start`, `memory`, `build` (only when named: it takes minutes).
+//! mount), `start`, `memory`, and, only when named since they take minutes,
+//! `vault` and `build`.
 //! docs/performance.md says how to read what they print. Measures nothing
 //! unless cargo runs it as a benchmark, so that running all tests stays quick.
 
@@ -21,6 +22,7 @@ mod memory;
 mod overwrite;
 mod read;
 mod start;
+mod vault;
 mod world;
 
 use std::{error::Error, process::ExitCode};
@@ -31,13 +33,14 @@ type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 /// A subject's name, what measures it, and whether it runs unless named.
 type Subject = (&'static str, fn() -> Outcome<()>, bool);
 
-const SUBJECTS: [Subject; 7] = [
+const SUBJECTS: [Subject; 8] = [
     ("decision", decision::run, true),
     ("read", read::run, true),
     ("acp", acp::run, true),
     ("overwrite", overwrite::run, true),
     ("start", start::run, true),
     ("memory", memory::run, true),
+    ("vault", vault::run, false),
     ("build", build::run, false),
 ];
 

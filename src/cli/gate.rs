@@ -27,11 +27,13 @@ use serde_json::{Value, json};
 
 use super::{
     failure::{Context as _, Failure},
+    housekeeping,
     local::{self, Parts},
     logging,
     options::Common,
 };
 use crate::{
+    backup::Vault,
     frontend::acp,
     gateway::Gateway,
     model::{Access, AgentName, Door, Escaped, Session},
@@ -133,6 +135,9 @@ fn run(parent: u32) -> Result<(), Failure> {
     channel.send(&confined, &[]).or_fail("cannot answer the broker")?;
 
     let gateway = local::assemble(parts.workspace, parts.policy, &parts.state)?;
+    let vault = Vault::open(&parts.state, *gateway.policy().backups());
+    housekeeping::start(vault.or_fail("cannot open the backups")?)
+        .or_fail("cannot start a thread")?;
     let (agent, streams) = channel.receive::<Agent>().or_fail("the agent did not start")?;
     let [agent_in, agent_out, agent_err] = take(streams)?;
     facts.extend(agent.facts);

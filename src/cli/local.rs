@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use super::{
     failure::{Context as _, Failure},
+    housekeeping,
     options::Common,
     state,
 };
@@ -78,8 +79,13 @@ impl LocalGate {
         &self.session
     }
 
-    /// Records the stop.
+    /// Records the stop. A command has nobody who packs the vault meanwhile, so
+    /// the one that made it due does so when it has done its work.
     pub(crate) fn close(self) -> Result<(), Failure> {
+        let vault = self.gateway.vault();
+        if vault.has_saved() {
+            housekeeping::pack_if_due(vault);
+        }
         self.gateway.stop(&self.session).or_fail("cannot record the stop")
     }
 }
@@ -131,6 +137,7 @@ pub(crate) fn assemble(
 ) -> Result<Gateway, Failure> {
     let ledger = Ledger::open(state).or_fail("cannot open the audit log")?;
     let vault = Vault::open(state, *policy.backups()).or_fail("cannot open the backups")?;
+    let vault = vault.of_gate(ledger.boot());
     keep_policy(state, &policy, ledger.boot()).or_fail("cannot keep the policy's text")?;
     Gateway::open(workspace, policy, ledger, vault).or_fail("cannot recover")
 }
