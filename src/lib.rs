@@ -18,4 +18,5 @@ pub mod model;
 pub mod ops;
 pub mod policy;
 pub mod sandbox;
+pub mod undo;
 pub mod workspace;

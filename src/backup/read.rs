@@ -2,6 +2,7 @@
 //! that was stored.
 
 use std::{
+    collections::BTreeSet,
     fs::File,
     io::{self, BufRead as _, BufReader, Read},
     os::unix::fs::FileExt,
@@ -158,6 +159,28 @@ impl Vault {
         manifest().drain()?;
         let body = self.body(file, &trailer);
         Ok(Tree { id: entry.id, lines: BufReader::new(manifest()), body })
+    }
+
+    /// Removes the entries that gates made which are dead and of which no record
+    /// tells: each gate with the moment of its first record, in microseconds
+    /// since 1970, and the ids that its intents name. Returns how many went.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn remove_unnamed(&self, dead: &[(&str, i64, &BTreeSet<String>)]) -> Result<u64, Error> {
+        let Some(since) = dead.iter().map(|(_, since, _)| *since).min() else { return Ok(0) };
+        let mut removed = 0;
+        for name in self.names()?.iter().filter(|name| name.id.micros() >= since) {
+            // What is damaged is for a person to look at.
+            let Ok(Some(entry)) = self.describe(name) else { continue };
+            let unnamed = dead.iter().any(|(boot, _, named)| {
+                entry.boot.as_deref() == Some(*boot) && !named.contains(&entry.id.to_string())
+            });
+            if unnamed && self.forget(name)? {
+                removed += 1;
+            }
+        }
+        Ok(removed)
     }
 
     /// Compares everything in an entry with its hash.

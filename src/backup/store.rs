@@ -171,6 +171,14 @@ impl Vault {
         })
     }
 
+    /// Bytes that the vault takes on the disk.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn size(&self) -> Result<u64, Error> {
+        self.total(&self.names()?)
+    }
+
     /// Bytes of entries and of all objects.
     fn total(&self, names: &[Name]) -> Result<u64, Error> {
         let entries = names.iter().map(|name| name.size).fold(0, u64::saturating_add);

@@ -37,6 +37,7 @@ const UNFINISHED: &str = ".tmp";
 pub(crate) struct LocalGate {
     gateway: Gateway,
     session: Session,
+    state: PathBuf,
 }
 
 impl LocalGate {
@@ -68,7 +69,7 @@ impl LocalGate {
         facts.insert("gateLandlockAbi".to_owned(), json!(report.landlock_abi));
         let gateway = assemble(parts.workspace, parts.policy, &parts.state)?;
         gateway.start(&session, facts).or_fail("cannot record the start")?;
-        Ok(Self { gateway, session })
+        Ok(Self { gateway, session, state: parts.state_path })
     }
 
     pub(crate) fn gateway(&self) -> &Gateway {
@@ -77,6 +78,11 @@ impl LocalGate {
 
     pub(crate) fn session(&self) -> &Session {
         &self.session
+    }
+
+    /// The directory of the log.
+    pub(crate) fn log(&self) -> PathBuf {
+        self.state.join("audit")
     }
 
     /// Records the stop. A command has nobody who packs the vault meanwhile, so

@@ -9,6 +9,7 @@ mod limits;
 mod locks;
 mod record;
 mod recovery;
+mod redress;
 mod restoration;
 mod turn;
 
@@ -91,7 +92,7 @@ impl Gateway {
         ledger: Ledger,
         vault: Vault,
     ) -> Result<Self, RecoveryError> {
-        let settled = recovery::run(&ledger, &workspace)?;
+        let settled = recovery::run(&ledger, &workspace, &vault)?;
         if settled > 0 {
             tracing::warn!(settled, "settled changes that a gate left unfinished");
         }

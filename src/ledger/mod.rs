@@ -18,7 +18,7 @@ mod quarantine;
 mod recover;
 
 pub use error::Error;
-pub use orphans::Orphans;
+pub use orphans::{Orphans, Trace};
 pub use recover::{Plan, plan, recover};
 
 use std::{

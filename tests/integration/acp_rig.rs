@@ -16,7 +16,7 @@ use std::{
 
 use cap_std::fs::Dir;
 use portcullis::{
-    backup::{Retention, Vault},
+    backup::Vault,
     frontend::acp::{self, Config, Ending},
     gateway::Gateway,
     ledger::Ledger,
@@ -250,14 +250,9 @@ pub(crate) fn gateway_under(policy: &str, root: &Path, base: &Path) -> Gateway {
     std::fs::create_dir_all(&state).unwrap();
     std::fs::set_permissions(&state, std::fs::Permissions::from_mode(0o700)).unwrap();
     let state = Dir::from_std_file(std::fs::File::open(&state).unwrap());
-    let retention = Retention { versions: 20, days: 30, size: 1 << 30 };
-    Gateway::open(
-        Workspace::open(root).unwrap(),
-        Arc::new(policy),
-        Ledger::open(&state).unwrap(),
-        Vault::open(&state, retention).unwrap(),
-    )
-    .unwrap()
+    let (ledger, retention) = (Ledger::open(&state).unwrap(), *policy.backups());
+    let vault = Vault::open(&state, retention).unwrap().of_gate(ledger.boot());
+    Gateway::open(Workspace::open(root).unwrap(), Arc::new(policy), ledger, vault).unwrap()
 }
 
 fn state(base: &Path) -> PathBuf {

@@ -44,3 +44,4 @@ mod recovery;
 mod relay;
 mod sandbox;
 mod typescript;
+mod undo;

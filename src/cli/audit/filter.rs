@@ -58,7 +58,7 @@ impl Filter {
 
 /// A moment in the form of a record's `t`, with which it compares as text.
 #[derive(Debug, Clone)]
-struct Since(String);
+pub(crate) struct Since(pub(crate) String);
 
 impl FromStr for Since {
     type Err = String;

@@ -17,6 +17,8 @@ use super::{
 };
 use crate::workspace::Workspace;
 
+pub(super) use filter::Since;
+
 /// Verify, show and repair the audit log
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
