@@ -23,8 +23,8 @@ use std::{
 use portcullis_audit::Hash;
 use rustix::{
     fs::{
-        AtFlags, Dir, FlockOperation, MemfdFlags, Mode, OFlags, fdatasync, flock, fstat, fsync,
-        memfd_create, openat, unlinkat,
+        AtFlags, Dir, FlockOperation, Mode, OFlags, fdatasync, flock, fstat, fsync, openat,
+        unlinkat,
     },
     io::Errno,
 };
@@ -42,8 +42,6 @@ use super::{
 /// The largest content that takes part in a delta: both sides are held in
 /// memory to make and to read one.
 pub(super) const MAX_DELTA: u64 = 16 * 1024 * 1024;
-/// The largest content that is unpacked in memory rather than on the disk.
-const MAX_IN_MEMORY: u64 = 64 * 1024 * 1024;
 
 /// How an object's payload gives the content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -244,7 +242,7 @@ impl Objects {
         if object.form == Form::Raw {
             return Ok(Some(object.file));
         }
-        let mut out = self.scratch(object.size)?;
+        let mut out = self.scratch()?;
         match self.decode(&object, &mut out) {
             Ok(true) => Ok(Some(out)),
             Ok(false) => Ok(None),
@@ -271,13 +269,10 @@ impl Objects {
         Ok(whole && Hash::from_bytes(sha2::Digest::finalize(hasher.0).into()) == hash)
     }
 
-    /// A file without a name, for `size` bytes.
-    pub(super) fn scratch(&self, size: u64) -> Result<File, Error> {
+    /// A file without a name: it goes with its handle, and most that is written
+    /// to it never reaches the disk.
+    pub(super) fn scratch(&self) -> Result<File, Error> {
         const ACTION: &str = "make a file for the backup";
-        if size <= MAX_IN_MEMORY {
-            let fd = memfd_create("portcullis-backup", MemfdFlags::CLOEXEC);
-            return fd.map(File::from).map_err(Error::os(ACTION));
-        }
         // Dropped, the temporary file loses its name; this handle keeps it.
         Temp::new(self.tmp.as_fd())?.file.try_clone().map_err(Error::io(ACTION))
     }

@@ -143,7 +143,7 @@ impl Vault {
             None => (Arc::clone(&file), entry.bytes),
             Some(packed) => {
                 let compressed = Range::new(&file, packed.manifest);
-                let mut manifest = self.objects.scratch(tree.manifest)?;
+                let mut manifest = self.objects.scratch()?;
                 let damaged = |error: io::Error| match error.raw_os_error() {
                     Some(_) => Error::io("unpack the backup")(error),
                     None => Error::Damaged(entry.id),

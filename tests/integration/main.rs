@@ -45,3 +45,4 @@ mod relay;
 mod sandbox;
 mod typescript;
 mod undo;
+mod vault;
