@@ -195,8 +195,7 @@ impl Bare {
     fn record(&self, length: usize) -> Outcome<()> {
         let name = "seg-000000.jsonl";
         flock(&self.lock, FlockOperation::LockExclusive)?;
-        statat(&self.state, "audit", AtFlags::SYMLINK_NOFOLLOW)?;
-        statat(&self.audit, "lock", AtFlags::SYMLINK_NOFOLLOW)?;
+        statat(&self.state, "audit/lock", AtFlags::SYMLINK_NOFOLLOW)?;
         statat(&self.audit, name, AtFlags::SYMLINK_NOFOLLOW)?;
         write(&self.log, [b'x'; INTENT].get(..length).unwrap_or_default())?;
         fstat(&self.log)?;

@@ -178,7 +178,8 @@ impl Gateway {
         }
         let error = refusal.render();
         let mut draft = record::request(session, &self.policy, op, path);
-        draft.decision = Some("deny".to_owned());
+        // Nothing was decided about what its sender took back.
+        draft.decision = (*refusal != Refusal::Cancelled).then(|| "deny".to_owned());
         draft.rule = error.rule().map(str::to_owned);
         draft.reason = error.reason().map(str::to_owned);
         self.record_error(draft, error, meter.as_deref())

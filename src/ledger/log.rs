@@ -11,7 +11,10 @@ use std::{
 };
 
 use portcullis_audit::{Chain, Draft, Hash, Kind, Link, Prepared, Receipt, Segment, Tail};
-use rustix::{fs::OFlags, io::Errno};
+use rustix::{
+    fs::{AtFlags, OFlags},
+    io::Errno,
+};
 
 use super::{
     Error,
@@ -19,6 +22,10 @@ use super::{
     disk::{self, Folder, Held, Id},
     quarantine,
 };
+
+/// The log's directory, and its lock, in the state directory.
+const AUDIT: &str = "audit";
+const LOCK: &str = "audit/lock";
 
 /// Bytes of the end of the log whose links are checked when it is opened, and
 /// after another gate appended.
@@ -84,7 +91,7 @@ impl Log {
     pub(super) fn attach(state: impl AsFd, boot: String) -> Result<Self, Error> {
         let state =
             state.as_fd().try_clone_to_owned().map_err(Error::std("open the state directory"))?;
-        let audit = Folder::open(&state, "audit")?;
+        let audit = Folder::open(&state, AUDIT)?;
         let audit_id = audit.id().map_err(Error::io("look at the audit log"))?;
         let lock = audit
             .file("lock", OFlags::RDWR | OFlags::CREATE)
@@ -235,17 +242,16 @@ impl Log {
 
     /// Takes in what other gates appended. Under the lock.
     pub(super) fn catch_up(&mut self) -> Result<(), Error> {
-        let audit = rustix::fs::statat(&self.state, "audit", rustix::fs::AtFlags::SYMLINK_NOFOLLOW);
-        match audit {
-            Ok(stat) if Id::of(&stat) == self.audit_id => {}
-            Ok(_other) => return Err(Error::Tampered { what: "replaced" }),
-            Err(Errno::NOENT) => return Err(Error::Tampered { what: "deleted" }),
-            Err(errno) => return Err(Error::io("look at the audit log")(errno)),
-        }
-        // Under another lock than the other gates, nothing would be locked.
-        match self.audit.stat("lock").map_err(Error::io("look at the log's lock"))? {
-            Some(stat) if Id::of(&stat) == self.lock_id => {}
-            _ => return Err(Error::Tampered { what: "robbed of its lock" }),
+        // Under another lock than the other gates, nothing would be locked; and
+        // where another directory has the log's name, so has another lock.
+        let lock = rustix::fs::statat(&self.state, LOCK, AtFlags::SYMLINK_NOFOLLOW);
+        match lock {
+            Ok(stat) if Id::of(&stat) == self.lock_id => {}
+            Ok(_) | Err(Errno::NOENT | Errno::NOTDIR) => {
+                self.in_place()?;
+                return Err(Error::Tampered { what: "robbed of its lock" });
+            }
+            Err(errno) => return Err(Error::io("look at the log's lock")(errno)),
         }
         loop {
             let next = match &self.end.file {
@@ -271,6 +277,16 @@ impl Log {
             // Another gate made it, and may have died before its name was safe.
             self.audit.sync().map_err(Error::io("sync the audit log"))?;
             self.enter(next, Some(self.end.chain))?;
+        }
+    }
+
+    /// Whether the log's directory still has its name.
+    fn in_place(&self) -> Result<(), Error> {
+        match rustix::fs::statat(&self.state, AUDIT, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) if Id::of(&stat) == self.audit_id => Ok(()),
+            Ok(_other) => Err(Error::Tampered { what: "replaced" }),
+            Err(Errno::NOENT) => Err(Error::Tampered { what: "deleted" }),
+            Err(errno) => Err(Error::io("look at the audit log")(errno)),
         }
     }
 
@@ -347,6 +363,8 @@ impl Log {
         let segment = match &self.end.file {
             None => self.end.segment,
             Some((full, _)) => {
+                // Another directory may hold links to the same files.
+                self.in_place()?;
                 rustix::fs::fdatasync(full).map_err(Error::io("sync the audit log"))?;
                 self.end.segment.next()
             }

@@ -1,13 +1,7 @@
 //! Settling a change whose gate died between its intent and its outcome, by
 //! looking at what is there.
 
-use std::{
-    fs::File,
-    io::{BufRead as _, BufReader, ErrorKind, Read as _},
-};
-
 use portcullis_audit::Hash;
-use rustix::fs::OFlags;
 
 use super::{
     Error, remove,
@@ -28,7 +22,8 @@ pub struct Remains {
     pub path: WorkspacePath,
     /// The new canonical path of a rename.
     pub to: Option<WorkspacePath>,
-    /// The name under which the change was prepared.
+    /// The name under which the change was prepared, beside the object that it
+    /// replaces.
     pub temp: Option<TempName>,
     /// Hash of what was to be replaced, as the vault holds it.
     pub before: Option<Hash>,
@@ -67,15 +62,6 @@ pub fn is_undone(workspace: &Workspace, remains: &Remains, error: &Error) -> boo
             Err(workspace::Error::NotFound | workspace::Error::NotADirectory) => return Ok(true),
             parent => parent?,
         };
-        // What was undone must stay so when the power fails after its outcome.
-        parent.sync()?;
-        for name in remains.temp.iter().flat_map(|temp| [temp.clone(), temp.condemned()]) {
-            match parent.stat(name.as_str()) {
-                Err(workspace::Error::NotFound) => {}
-                Err(error) => return Err(error.into()),
-                Ok(_) => return Ok(false),
-            }
-        }
         let to = match &remains.to {
             None => None,
             Some(to) => match workspace.open_parent(to) {
@@ -83,7 +69,16 @@ pub fn is_undone(workspace: &Workspace, remains: &Remains, error: &Error) -> boo
                 to => Some(to?),
             },
         };
+        // What was undone must stay so when the power fails after its outcome.
+        parent.sync()?;
         to.as_ref().map_or(Ok(()), Parent::sync)?;
+        for name in remains.temp.iter().flat_map(TempName::all) {
+            match to.as_ref().unwrap_or(&parent).stat(name.as_str()) {
+                Err(workspace::Error::NotFound) => {}
+                Err(error) => return Err(error.into()),
+                Ok(_) => return Ok(false),
+            }
+        }
         if matches!(error, Error::Conflict | Error::Editor(_)) {
             return Ok(true);
         }
@@ -105,17 +100,18 @@ pub fn is_undone(workspace: &Workspace, remains: &Remains, error: &Error) -> boo
 /// When the workspace cannot be looked at; the change stays unsettled then.
 pub fn settle(workspace: &Workspace, remains: &Remains) -> Result<Resolution, Error> {
     let parent = match workspace.open_parent(&remains.path) {
-        Ok(parent) => parent,
-        // The directory is gone or another one: nothing of ours is there.
-        Err(workspace::Error::NotFound | workspace::Error::NotADirectory) => {
-            return Ok(absent(remains));
-        }
+        Ok(parent) => Some(parent),
+        Err(workspace::Error::NotFound | workspace::Error::NotADirectory) => None,
         Err(workspace::Error::Moved) => return Ok(Resolution::Superseded),
         Err(error) => return Err(error.into()),
     };
+    if remains.operation == OperationKind::Rename {
+        return settle_rename(workspace, parent.as_ref(), remains);
+    }
+    // The directory is gone or another one: nothing of ours is there.
+    let Some(parent) = parent else { return Ok(absent(remains)) };
     match remains.operation {
         OperationKind::Remove => settle_removal(&parent, remains),
-        OperationKind::Rename => settle_rename(workspace, &parent, remains),
         OperationKind::Mkdir => Ok(match hash_of(&parent, parent.name())? {
             Some(_) => Resolution::Committed,
             None => Resolution::RolledBack,
@@ -154,10 +150,6 @@ fn settle_replacement(parent: &Parent, remains: &Remains) -> Result<Resolution, 
         return Ok(Resolution::Committed);
     }
     let there = hash_of(parent, parent.name())?;
-    let prepared = match &remains.temp {
-        Some(temp) => hash_of(parent, temp.as_str())?,
-        None => None,
-    };
     let resolution = if there == remains.after {
         Resolution::Committed
     } else if there == remains.before {
@@ -165,68 +157,45 @@ fn settle_replacement(parent: &Parent, remains: &Remains) -> Result<Resolution, 
     } else {
         Resolution::Superseded
     };
-    let Some((temp, prepared)) = remains.temp.as_ref().zip(prepared) else {
-        return Ok(resolution);
-    };
-    // What the name held before an exchange is known, so it is the vault's, or
-    // it came from another process a moment before.
-    let displaced = resolution == Resolution::Committed
-        && remains.before.is_some_and(|before| before != prepared)
-        && remains.before != remains.after
-        && !is_beginning(parent, temp.as_str(), parent.name())?;
-    if !displaced {
-        remove::delete(parent, temp.as_str())?;
+    let Some(temp) = &remains.temp else { return Ok(resolution) };
+    delete_unfinished(parent, temp)?;
+    let staged = temp.staged();
+    let (spare, name) = ((parent, staged.as_str()), (parent, parent.name()));
+    let Some(aside) = hash_of(parent, staged.as_str())? else { return Ok(resolution) };
+    if Some(aside) == remains.before {
+        swap::remove_replaced(parent, temp)?;
         parent.sync()?;
         return Ok(resolution);
     }
-    if parent.stat(temp.as_str())?.kind == ObjectKind::Directory {
-        // Either another process's tree, or a part of ours and somebody did the
-        // same since. It gets a name of its own: nothing whole makes way for it.
-        swap::put_back((parent, temp.as_str()), (parent, parent.name()))?;
+    if Some(aside) == remains.after {
+        swap::move_to(parent, &staged, temp)?;
+        delete_unfinished(parent, temp)?;
         return Ok(resolution);
     }
-    // It goes back, ours goes.
-    undo_exchange(parent, temp)
-}
-
-/// Whether the file `part` holds the first bytes of the file `whole`: then it
-/// is a copy that was being made when its gate died, and the same change was
-/// made again since.
-fn is_beginning(parent: &Parent, part: &str, whole: &str) -> Result<bool, Error> {
-    for name in [part, whole] {
-        if parent.stat(name)?.kind != ObjectKind::File {
-            return Ok(false);
-        }
+    // Another process's, and nobody has a copy. What ours displaced goes back;
+    // if the exchange was being undone, the newer one may be either.
+    if resolution == Resolution::Committed
+        && swap::exchange(spare, name).is_ok()
+        && hash_of(parent, staged.as_str())? == remains.after
+    {
+        swap::move_to(parent, &staged, temp)?;
+        delete_unfinished(parent, temp)?;
+    } else {
+        swap::put_back(spare, name)?;
     }
-    let open =
-        |name: &str| -> Result<File, Error> { Ok(parent.open(name, OFlags::RDONLY)?.into()) };
-    let read = || workspace::Error::io("read the file");
-    let (part, mut whole) = (open(part)?, open(whole)?);
-    let mut part = BufReader::new(part);
-    loop {
-        let piece = part.fill_buf().map_err(read())?;
-        if piece.is_empty() {
-            return Ok(true);
-        }
-        let mut same = vec![0; piece.len()];
-        match whole.read_exact(&mut same) {
-            Ok(()) if same == piece => {}
-            Ok(()) => return Ok(false),
-            Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(false),
-            Err(error) => return Err(read()(error).into()),
-        }
-        let length = piece.len();
-        part.consume(length);
-    }
-}
-
-fn undo_exchange(parent: &Parent, temp: &TempName) -> Result<Resolution, Error> {
-    use rustix::fs::{RenameFlags, renameat_with};
-    renameat_with(parent, temp.as_str(), parent, parent.name(), RenameFlags::EXCHANGE)
-        .map_err(workspace::Error::os("exchange the files back"))?;
-    remove::delete(parent, temp.as_str())?;
-    parent.sync()?;
     Ok(Resolution::Superseded)
+}
+
+/// Removes what a gate was making: it is ours, whatever became of it.
+fn delete_unfinished(parent: &Parent, temp: &TempName) -> Result<(), Error> {
+    match parent.stat(temp.as_str()) {
+        Ok(_) => {
+            remove::delete(parent, temp.as_str())?;
+            Ok(parent.sync()?)
+        }
+        Err(workspace::Error::NotFound) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Finishes the removal of what was proven to be in the vault.
@@ -264,25 +233,66 @@ fn settle_removal(parent: &Parent, remains: &Remains) -> Result<Resolution, Erro
 
 fn settle_rename(
     workspace: &Workspace,
-    from: &Parent,
+    from: Option<&Parent>,
     remains: &Remains,
 ) -> Result<Resolution, Error> {
     let Some(to) = &remains.to else { return Ok(Resolution::Superseded) };
     let to = match workspace.open_parent(to) {
         Ok(parent) => parent,
-        Err(workspace::Error::NotFound) => return Ok(Resolution::RolledBack),
+        Err(workspace::Error::NotFound | workspace::Error::NotADirectory) => {
+            return Ok(match from {
+                Some(_) => Resolution::RolledBack,
+                None => Resolution::Superseded,
+            });
+        }
+        Err(workspace::Error::Moved) => return Ok(Resolution::Superseded),
         Err(error) => return Err(error.into()),
     };
-    match (hash_of(from, from.name())?, hash_of(&to, to.name())?) {
-        (None, Some(_)) => Ok(Resolution::Committed),
-        (Some(_), None) => Ok(Resolution::RolledBack),
-        // Exchanged, and the replaced file not yet removed: the vault has it.
-        (Some(old), Some(new)) if Some(old) == remains.before && Some(new) != remains.before => {
-            swap::unlink(from, from.name())?;
-            from.sync()?;
+    if let Some(temp) = &remains.temp
+        && let Some(resolution) = settle_replacing(from, &to, temp, remains)?
+    {
+        return Ok(resolution);
+    }
+    let old = from.map_or(Ok(None), |from| hash_of(from, from.name()))?;
+    match (old, hash_of(&to, to.name())?) {
+        (None, Some(there)) if remains.after.is_none_or(|after| after == there) => {
             Ok(Resolution::Committed)
         }
-        (Some(_), Some(new)) if Some(new) == remains.before => Ok(Resolution::RolledBack),
+        (Some(_), there) if there == remains.before => Ok(Resolution::RolledBack),
         _ => Ok(Resolution::Superseded),
     }
+}
+
+/// Settles a rename that still holds something under a name of the gate's.
+fn settle_replacing(
+    from: Option<&Parent>,
+    to: &Parent,
+    temp: &TempName,
+    remains: &Remains,
+) -> Result<Option<Resolution>, Error> {
+    let undo = |name: &TempName| -> Result<Resolution, Error> {
+        // Where the old directory is gone, the new name was granted too.
+        let back = from.unwrap_or(to);
+        swap::put_back((to, name.as_str()), (back, back.name()))?;
+        let is_old = hash_of(to, to.name())? == remains.before;
+        Ok(if is_old { Resolution::RolledBack } else { Resolution::Superseded })
+    };
+    if to.stat(temp.as_str()).is_ok() {
+        // Moved aside and nothing else yet.
+        return undo(temp).map(Some);
+    }
+    let staged = temp.staged();
+    let Some(aside) = hash_of(to, staged.as_str())? else { return Ok(None) };
+    if Some(aside) == remains.after {
+        return undo(&staged).map(Some);
+    }
+    if Some(aside) == remains.before {
+        swap::remove_replaced(to, temp)?;
+        to.sync()?;
+        return Ok(None);
+    }
+    // Another process's: at the old name it could be read by who may not read
+    // it at this one.
+    swap::put_back((to, staged.as_str()), (to, to.name()))?;
+    Ok(Some(Resolution::Superseded))
 }

@@ -128,7 +128,10 @@ impl Change for Removal<'_> {
             swap::put_back(aside, name)?;
             return Err(Error::Conflict);
         }
-        let condemned = condemn(&parent, temp)?;
+        // Marked as proven to be in the vault.
+        let condemned = temp.condemned();
+        swap::move_to(&parent, temp, &condemned)?;
+        parent.sync()?;
         delete(&parent, condemned.as_str())?;
         parent.sync()?;
         Ok(Committed::Stored)
@@ -142,18 +145,6 @@ fn move_aside(parent: &Parent, temp: &TempName) -> Result<(), Error> {
         Err(Errno::NOENT) => Err(Error::Conflict),
         Err(errno) => Err(workspace::Error::os("move the object aside")(errno).into()),
     }
-}
-
-/// Marks what was moved aside as proven to be in the vault.
-pub(super) fn condemn(parent: &Parent, temp: &TempName) -> Result<TempName, Error> {
-    let condemned = temp.condemned();
-    swap::patiently(|| {
-        let (old, new) = (temp.as_str(), condemned.as_str());
-        renameat_with(parent, old, parent, new, RenameFlags::NOREPLACE)
-    })
-    .map_err(workspace::Error::os("move the object aside"))?;
-    parent.sync()?;
-    Ok(condemned)
 }
 
 /// Deletes the entry `name` and all beneath it.

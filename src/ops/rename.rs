@@ -1,8 +1,8 @@
 //! Giving an entry another name.
 
-use std::fs::File;
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::{fs::File, os::fd::AsFd as _};
 
+use portcullis_audit::Hash;
 use rustix::{
     fs::{RenameFlags, renameat_with},
     io::Errno,
@@ -10,10 +10,10 @@ use rustix::{
 
 use super::{
     Change, Committed, Context, Error, Facts, Sealed, parents,
-    swap::{self, Expected, Undone},
+    swap::{self, Expected},
 };
 use crate::{
-    backup::{Origin, Saved},
+    backup::{Origin, Saved, content_hash},
     model::WorkspacePath,
     policy::ObjectKind,
     workspace::{self, Parent, Permit, Stat, TempName, Walked},
@@ -64,10 +64,23 @@ pub fn prepare<'a>(
         }
         Some(_) => return Err(Error::AlreadyExists),
     };
-    let facts = Facts { to: Some(to.path().clone()), ..Facts::default() };
+    let mut facts = Facts { to: Some(to.path().clone()), ..Facts::default() };
+    if replaced.is_some() {
+        facts.temp = Some(TempName::new()?);
+        facts.after = Some(content(context, &from, moving.kind)?);
+    }
     let change: Box<dyn Change + 'a> =
         Box::new(Rename { context: *context, from, to, moving, replaced, tree });
     Ok(Sealed::new(change, facts))
+}
+
+/// The hash of the file or link that is to replace another: after a crash it
+/// tells the two.
+fn content(context: &Context<'_>, from: &Permit, kind: ObjectKind) -> Result<Hash, Error> {
+    Ok(match kind {
+        ObjectKind::Symlink => Hash::of(from.link_target()?.as_bytes()),
+        _ => content_hash(from.open_file(context.workspace)?.as_fd())?,
+    })
 }
 
 impl Change for Rename<'_> {
@@ -87,7 +100,11 @@ impl Change for Rename<'_> {
         true
     }
 
-    fn commit(self: Box<Self>, _: Option<&TempName>, saved: &[Saved]) -> Result<Committed, Error> {
+    fn commit(
+        self: Box<Self>,
+        temp: Option<&TempName>,
+        saved: &[Saved],
+    ) -> Result<Committed, Error> {
         let workspace = self.context.workspace;
         let (from, to) = (self.from.path(), self.to.path());
         if from == to {
@@ -98,13 +115,13 @@ impl Change for Rename<'_> {
         let new = workspace.open_parent(to)?;
         workspace.confirm(&old, from)?;
         workspace.confirm(&new, to)?;
-        match (&self.replaced, saved.first()) {
-            (Some((stat, _)), Some(saved)) => {
+        match (&self.replaced, temp, saved.first()) {
+            (Some((stat, _)), Some(temp), Some(saved)) => {
                 let replaced = Expected { identity: stat.identity, sha256: saved.sha256 };
-                exchange(&old, &new, self.from.handle()?, &replaced)?;
+                self.replace(&old, &new, temp, &replaced)?;
             }
-            (None, _) => self.move_to_free_name(&old, &new)?,
-            (Some(_), None) => return Err(Error::Conflict),
+            (None, ..) => self.move_to_free_name(&old, &new)?,
+            (Some(_), ..) => return Err(Error::Conflict),
         }
         new.sync()?;
         old.sync()?;
@@ -113,6 +130,35 @@ impl Change for Rename<'_> {
 }
 
 impl Rename<'_> {
+    /// Moves the object aside, beside the file that it replaces, and lets it
+    /// take that file's place. Exchanged by their own names, either could be
+    /// replaced once more by another process before it is looked at.
+    fn replace(
+        &self,
+        old: &Parent,
+        new: &Parent,
+        temp: &TempName,
+        replaced: &Expected,
+    ) -> Result<(), Error> {
+        match renameat_with(old, old.name(), new, temp.as_str(), RenameFlags::NOREPLACE) {
+            Ok(()) => {}
+            Err(Errno::NOENT) => return Err(Error::Conflict),
+            Err(errno) => return Err(workspace::Error::os("rename")(errno).into()),
+        }
+        let is_aside = || -> bool {
+            new.stat(temp.as_str()).is_ok_and(|stat| stat.identity == self.moving.identity)
+        };
+        let done = if is_aside() {
+            swap::replace(new, temp, self.from.handle()?, replaced)
+        } else {
+            Err(Error::Conflict)
+        };
+        if done.is_err() && new.stat(temp.as_str()).is_ok() {
+            swap::put_back((new, temp.as_str()), (old, old.name()))?;
+        }
+        done
+    }
+
     /// Renames, then looks whether what moved is what was decided on; if not,
     /// renames back.
     fn move_to_free_name(&self, old: &Parent, new: &Parent) -> Result<(), Error> {
@@ -147,29 +193,4 @@ impl Rename<'_> {
         decided.sort_unstable();
         now == decided
     }
-}
-
-/// Exchanges the two names, proves that what came out is what the vault holds,
-/// and removes it.
-fn exchange(
-    old: &Parent,
-    new: &Parent,
-    moving: BorrowedFd<'_>,
-    replaced: &Expected,
-) -> Result<(), Error> {
-    let (from, to) = ((old, old.name()), (new, new.name()));
-    match swap::exchange(from, to) {
-        Ok(()) => {}
-        Err(Errno::NOENT) => return Err(Error::Conflict),
-        Err(errno) => return Err(workspace::Error::os("exchange the files")(errno).into()),
-    }
-    let identity = Stat::of(moving)?.identity;
-    let moved = new.stat(new.name()).is_ok_and(|stat| stat.identity == identity);
-    if moved && replaced.is_at(old, old.name()) {
-        return swap::unlink(old, old.name());
-    }
-    if let Undone::Stale = swap::undo(from, to, moving)? {
-        swap::unlink(old, old.name())?;
-    }
-    Err(Error::Conflict)
 }

@@ -73,43 +73,60 @@ pub(super) fn hash_at(parent: &Parent, name: &str, stat: &Stat) -> Result<Hash, 
 /// Puts the object behind `new`, prepared under `temp`, at the place of `old`,
 /// and removes `old` once it is proven to be what the vault holds.
 ///
+/// It is exchanged under its staged name: whatever has `temp` itself is ours,
+/// after a crash too, and what has the other may not be.
+///
 /// # Errors
 /// [`Error::Conflict`] when it is not: the other process's object is back at
-/// its place then.
+/// its place then, and ours under `temp`, if it is anywhere.
 pub(super) fn replace(
     parent: &Parent,
     temp: &TempName,
     new: BorrowedFd<'_>,
     old: &Expected,
 ) -> Result<(), Error> {
-    let (spare, name) = ((parent, temp.as_str()), (parent, parent.name()));
-    match exchange(spare, name) {
-        Ok(()) => {}
-        Err(Errno::NOENT) => return Err(Error::Conflict),
-        Err(errno) => return Err(workspace::Error::os("exchange the files")(errno).into()),
+    let staged = temp.staged();
+    move_to(parent, temp, &staged)?;
+    let (spare, name) = ((parent, staged.as_str()), (parent, parent.name()));
+    if let Err(errno) = exchange(spare, name) {
+        move_to(parent, &staged, temp)?;
+        return Err(match errno {
+            Errno::NOENT => Error::Conflict,
+            errno => workspace::Error::os("exchange the files")(errno).into(),
+        });
     }
-    if old.is_at(parent, temp.as_str()) {
+    if old.is_at(parent, staged.as_str()) {
         return remove_replaced(parent, temp);
     }
     match undo(spare, name, new)? {
-        Undone::Ours => remove::delete(parent, temp.as_str())?,
+        Undone::Ours => move_to(parent, &staged, temp)?,
         // A directory may hold what is nowhere else.
-        Undone::Stale if parent.stat(temp.as_str())?.kind == ObjectKind::Directory => {
+        Undone::Stale if parent.stat(staged.as_str())?.kind == ObjectKind::Directory => {
             put_back(spare, name)?;
         }
-        Undone::Stale => unlink(parent, temp.as_str())?,
+        Undone::Stale => unlink(parent, staged.as_str())?,
         Undone::Moved => {}
     }
     Err(Error::Conflict)
 }
 
-/// Removes what was proven to be in the vault. A directory is marked first:
-/// half removed it would look like something else that came in the way.
-fn remove_replaced(parent: &Parent, temp: &TempName) -> Result<(), Error> {
-    if parent.stat(temp.as_str())?.kind != ObjectKind::Directory {
-        return unlink(parent, temp.as_str());
+/// Gives what a gate has under one of its names another of them.
+pub(super) fn move_to(parent: &Parent, old: &TempName, new: &TempName) -> Result<(), Error> {
+    patiently(|| renameat_with(parent, old.as_str(), parent, new.as_str(), RenameFlags::NOREPLACE))
+        .map_err(|errno| workspace::Error::os("move the object aside")(errno).into())
+}
+
+/// Removes what an exchange brought out and the vault is proven to hold. A
+/// directory is marked first: half removed it would look like something else
+/// that came in the way.
+pub(super) fn remove_replaced(parent: &Parent, temp: &TempName) -> Result<(), Error> {
+    let staged = temp.staged();
+    if parent.stat(staged.as_str())?.kind != ObjectKind::Directory {
+        return unlink(parent, staged.as_str());
     }
-    let condemned = remove::condemn(parent, temp)?;
+    let condemned = temp.condemned();
+    move_to(parent, &staged, &condemned)?;
+    parent.sync()?;
     remove::delete(parent, condemned.as_str())
 }
 

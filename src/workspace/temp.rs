@@ -14,6 +14,10 @@ const BESIDE: &str = ".conflict-";
 
 /// A random name that no agent can guess; names of this form are reserved:
 /// never served, never listed.
+///
+/// Two more names follow from it, so that after a crash the name alone tells
+/// what may be deleted: an object that a gate was still making, one that may
+/// be another process's, and one that is proven to be in the vault.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TempName(String);
 
@@ -37,13 +41,28 @@ impl TempName {
         is_temporary(name).then(|| Self(name.to_owned()))
     }
 
+    /// The name that a prepared object gets once it is whole. It is exchanged
+    /// under this one, so what has it may be another process's.
+    pub fn staged(&self) -> Self {
+        self.derived(u128::from_be_bytes([0x55; 16]))
+    }
+
     /// The name that an object moved aside gets once it is proven to be in the
     /// vault, so that after a crash what is half deleted is told from what may
     /// not be deleted.
     pub fn condemned(&self) -> Self {
+        self.derived(u128::MAX)
+    }
+
+    fn derived(&self, flip: u128) -> Self {
         let random = self.0.get(PREFIX.len()..PREFIX.len() + 32).unwrap_or_default();
-        let flipped = u128::from_str_radix(random, 16).map_or(0, |bits| !bits);
+        let flipped = u128::from_str_radix(random, 16).map_or(0, |bits| bits ^ flip);
         Self(format!("{PREFIX}{flipped:032x}{SUFFIX}"))
+    }
+
+    /// This name and those that follow from it.
+    pub fn all(&self) -> [Self; 3] {
+        [self.clone(), self.staged(), self.condemned()]
     }
 
     /// The name.

@@ -565,6 +565,10 @@ fn a_waiting_request_is_cancelled_and_one_under_way_finishes() {
     rig.agent.send(&notification("$/cancel_request", json!({"requestId": 11})));
     let answer = rig.agent.hear();
     assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(11), &json!(-32800)));
+    let log = rig.log();
+    let record: Value = serde_json::from_str(log.lines().last().unwrap()).unwrap();
+    assert_eq!((&record["path"], &record["reason"]), (&json!("a.txt"), &json!("cancelled")));
+    assert_eq!(record["decision"], json!(null), "nothing was decided");
     rig.agent.send(&notification("$/cancel_request", json!({"requestId": 10})));
     rig.agent.hears_nothing();
     rig.editor.send(&result(asked["id"].clone(), json!({"content": "x"})));

@@ -208,6 +208,23 @@ fn a_gate_that_died_between_two_segments_leaves_no_damage() {
     state.whole(&[receipt]);
 }
 
+/// A directory of hard links has the same lock and the same open segment; the
+/// next segment would be made where nobody looks for it.
+#[test]
+fn a_directory_of_links_in_the_place_of_the_log_gets_no_new_segment() {
+    let state = State::filled(65_535);
+    let ledger = state.open();
+    std::fs::rename(state.path("audit"), state.path("old")).unwrap();
+    std::fs::create_dir(state.path("audit")).unwrap();
+    for name in ["lock", "seg-000000.jsonl"] {
+        std::fs::hard_link(state.path("old").join(name), state.path("audit").join(name)).unwrap();
+    }
+    ledger.record(draft("the last of the segment")).unwrap().into_receipt();
+    let error = ledger.record(draft("the first of the next")).unwrap_err();
+    assert!(error.to_string().contains("replaced while in use"), "{error}");
+    assert!(!state.path("old/seg-000001.jsonl").exists());
+}
+
 #[test]
 fn a_torn_tail_of_any_length_is_set_aside_and_recorded() {
     let state = State::new();

@@ -20,6 +20,7 @@ mod backup;
 mod common;
 mod courier;
 mod crash;
+mod crash_race;
 mod demo;
 mod disk;
 mod doctor;

@@ -16,21 +16,19 @@ use portcullis_audit::{Draft, Hash};
 use crate::{aftermath, common::World, crash::POLICY};
 
 const TEMP: &str = ".portcullis-00000000000000000000000000000001.tmp";
+const STAGED: &str = ".portcullis-55555555555555555555555555555554.tmp";
 const CONDEMNED: &str = ".portcullis-fffffffffffffffffffffffffffffffe.tmp";
 
 /// A gate that admits an intent and dies.
 fn died_after(world: &World, op: &str, path: &str, before: Option<Hash>, after: Option<Hash>) {
+    let (op, path) = (Some(op.to_owned()), Some(path.to_owned()));
+    admitted(world, Draft { op, path, before, after, ..Draft::default() });
+}
+
+fn admitted(world: &World, draft: Draft) {
     let state = Dir::from_std_file(fs::File::open(world.state()).unwrap());
     let ledger = Ledger::open(&state).unwrap();
-    let draft = Draft {
-        op: Some(op.to_owned()),
-        path: Some(path.to_owned()),
-        decision: Some("allow".to_owned()),
-        temp: Some(TEMP.to_owned()),
-        before,
-        after,
-        ..Draft::default()
-    };
+    let draft = Draft { decision: Some("allow".to_owned()), temp: Some(TEMP.to_owned()), ..draft };
     assert!(ledger.admit(draft).unwrap().into_receipt().durable);
 }
 
@@ -78,18 +76,137 @@ fn a_half_copy_never_takes_the_place_of_the_same_write_made_again() {
 }
 
 /// What another process had put there a moment before the exchange still goes
-/// back to its place.
+/// back to its place: a file that it had just emptied, too, which once was
+/// taken for a half copy.
 #[test]
 fn what_an_exchange_brought_out_goes_back() {
-    let world = world();
-    died_after(&world, "write", "a.txt", Some(Hash::of(b"old")), Some(Hash::of(b"new")));
-    world.file(TEMP, "of another process");
-    world.file("a.txt", "new");
-    assert_eq!(settled(&world), "superseded");
-    assert_eq!(world.read("a.txt"), "of another process");
+    for theirs in ["of another process", "", "ne"] {
+        let world = world();
+        died_after(&world, "write", "a.txt", Some(Hash::of(b"old")), Some(Hash::of(b"new")));
+        world.file(STAGED, theirs);
+        world.file("a.txt", "new");
+        assert_eq!(settled(&world), "superseded");
+        assert_eq!(world.read("a.txt"), theirs);
+        assert_eq!(names(&world.root()), ["a.txt"]);
+    }
 }
 
-/// The same for a tree: the half restored one took the place of the whole one.
+/// A gate that dies while it undoes an exchange may hold the newest object of
+/// another process under its own name: that was deleted as if it were a half
+/// copy.
+#[test]
+fn what_an_undo_held_when_it_died_is_kept() {
+    for inside in ["", "/x.txt"] {
+        let world = world();
+        died_after(&world, "write", "a.txt", Some(Hash::of(b"old")), Some(Hash::of(b"new")));
+        world.file(&format!("{STAGED}{inside}"), "newest of another process");
+        world.file("a.txt", "of another process");
+        assert_eq!(settled(&world), "superseded");
+        assert_eq!(world.read("a.txt"), "of another process");
+        let names = names(&world.root());
+        let [_, beside] = names.as_slice() else { panic!("not kept: {names:?}") };
+        assert!(beside.starts_with("a.txt.conflict-"), "{names:?}");
+        assert_eq!(world.read(&format!("{beside}{inside}")), "newest of another process");
+    }
+}
+
+/// What the gate held is ours or the vault's: it goes, and what is at the name
+/// stays.
+#[test]
+fn what_is_known_goes_whatever_has_its_name() {
+    let (old, new) = ("old", "new");
+    for held in [old, new] {
+        for (there, result) in [
+            (Some(old), "rolledBack"),
+            (Some(new), "committed"),
+            (Some("of another process"), "superseded"),
+            (None, "superseded"),
+        ] {
+            let world = world();
+            let hash = |text: &str| Some(Hash::of(text.as_bytes()));
+            died_after(&world, "write", "a.txt", hash(old), hash(new));
+            world.file(STAGED, held);
+            there.map(|there| world.file("a.txt", there));
+            assert_eq!(settled(&world), result, "held {held}, there {there:?}");
+            let left = names(&world.root());
+            assert_eq!(left, there.map(|_| "a.txt".to_owned()).into_iter().collect::<Vec<_>>());
+            if let Some(there) = there {
+                assert_eq!(world.read("a.txt"), there);
+            }
+        }
+    }
+}
+
+/// Names and what they hold.
+type Files<'a> = &'a [(&'a str, &'a str)];
+
+/// A rename over a file that was cut short, at each of its steps: what was to
+/// move is at one of its names, what was to go is there or goes, and what
+/// nobody knows is kept where nobody is served it.
+#[test]
+fn a_rename_over_a_file_is_finished_or_undone() {
+    let (moving, replaced) = ("moving", "replaced");
+    let cases: [(Files<'_>, &str, Files<'_>); 6] = [
+        (
+            &[(TEMP, moving), ("to.txt", replaced)],
+            "rolledBack",
+            &[("from.txt", moving), ("to.txt", replaced)],
+        ),
+        (
+            &[(STAGED, moving), ("to.txt", replaced)],
+            "rolledBack",
+            &[("from.txt", moving), ("to.txt", replaced)],
+        ),
+        (&[(STAGED, replaced), ("to.txt", moving)], "committed", &[("to.txt", moving)]),
+        (&[("to.txt", moving)], "committed", &[("to.txt", moving)]),
+        (
+            &[(STAGED, moving), ("to.txt", "of another")],
+            "superseded",
+            &[("from.txt", moving), ("to.txt", "of another")],
+        ),
+        (
+            &[(STAGED, "of another"), ("to.txt", moving)],
+            "superseded",
+            &[("to.txt", moving), ("to.txt.conflict-", "of another")],
+        ),
+    ];
+    for (left, result, expected) in cases {
+        let world = world();
+        world.file("d/other.txt", "");
+        let hash = |text: &str| Some(Hash::of(text.as_bytes()));
+        admitted(
+            &world,
+            Draft {
+                op: Some("rename".to_owned()),
+                path: Some("from.txt".to_owned()),
+                to: Some("d/to.txt".to_owned()),
+                before: hash(replaced),
+                after: hash(moving),
+                ..Draft::default()
+            },
+        );
+        for (name, content) in left {
+            world.file(&format!("d/{name}"), content);
+        }
+        assert_eq!(settled(&world), result, "{left:?}");
+        let found: Vec<_> = [(world.root(), "from.txt"), (world.path("d"), "to.txt")]
+            .into_iter()
+            .flat_map(|(directory, prefix)| {
+                let names = names(&directory).into_iter().filter(move |n| n.starts_with(prefix));
+                names.map(move |name| {
+                    let content = fs::read_to_string(directory.join(&name)).unwrap();
+                    let known = name.split_inclusive(".conflict-").next().unwrap().to_owned();
+                    (known, content)
+                })
+            })
+            .collect();
+        let found: Vec<_> = found.iter().map(|(n, c)| (n.as_str(), c.as_str())).collect();
+        assert_eq!(found, expected, "{left:?}");
+    }
+}
+
+/// The same for a tree: the half restored one took the place of the whole one,
+/// or stayed.
 #[test]
 fn a_half_restored_tree_never_takes_the_place_of_a_whole_one() {
     for before in [None, Some(Hash::of(b"a tree"))] {
@@ -101,9 +218,7 @@ fn a_half_restored_tree_never_takes_the_place_of_a_whole_one() {
         world.file(&format!("{TEMP}/a.txt"), "a");
         assert_eq!(settled(&world), "committed");
         assert_eq!(names(&world.path("tree")), ["a.txt", "b.txt"]);
-        // It may have been there before the restore: then it is not deleted.
-        let others = names(&world.root()).into_iter().filter(|name| name != "tree");
-        assert_eq!(others.count(), usize::from(before.is_some()));
+        assert_eq!(names(&world.root()), ["tree"]);
     }
 }
 

@@ -251,10 +251,10 @@ impl<'g> Door<'g> {
     }
 
     fn cancel_record(&self, job: &Job) -> Vec<u8> {
-        let kind = job.operation.kind().as_str();
-        let path = Some(job.path.as_str());
-        let error = self.gateway.refuse(&job.visit.session, kind, path, &Refusal::Cancelled);
-        render::coded(&job.id, render::CANCELLED, &error, path)
+        let operation = &job.operation;
+        let (kind, path) = (operation.kind().as_str(), operation.path().as_str());
+        let error = self.gateway.refuse(&job.visit.session, kind, Some(path), &Refusal::Cancelled);
+        render::coded(&job.id, render::CANCELLED, &error, Some(&job.path))
     }
 
     /// Takes no more `fs/*` requests and gives up those that wait.
