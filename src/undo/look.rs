@@ -23,6 +23,9 @@ use crate::{
     workspace::{self, Listing, Workspace},
 };
 
+/// With more steps than this, whether some cancel each other is not looked for.
+const MAX_GROUPED: usize = 5000;
+
 /// Whether a step can be taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Status {
@@ -69,7 +72,45 @@ impl Preview {
             }
             preview.steps.push((step, status));
         }
+        preview.settle(&look)?;
         Ok(preview)
+    }
+
+    /// Steps that have to do with each other and lead to what is there already
+    /// need not be taken: changes that were undone since, and their undoing.
+    fn settle(&mut self, look: &Look<'_>) -> Result<(), Error> {
+        if self.steps.len() > MAX_GROUPED {
+            return Ok(());
+        }
+        let mut groups: Vec<Vec<usize>> = Vec::new();
+        for (place, (step, _)) in self.steps.iter().enumerate() {
+            let mut own = vec![place];
+            groups.retain_mut(|group| {
+                let related = group
+                    .iter()
+                    .filter_map(|other| self.steps.get(*other))
+                    .any(|(other, _)| step.paths().into_iter().any(|path| other.concerns(path)));
+                if related {
+                    own.append(group);
+                }
+                !related
+            });
+            groups.push(own);
+        }
+        for group in groups.iter().filter(|group| group.len() > 1) {
+            let mut already = true;
+            for (step, _) in group.iter().filter_map(|place| self.steps.get(*place)) {
+                for path in step.paths() {
+                    already = already && look.is_final(path)?;
+                }
+            }
+            for place in group.iter().filter(|_| already) {
+                if let Some((_, status)) = self.steps.get_mut(*place) {
+                    *status = Status::Done;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// How many steps have this to be said of them.
@@ -152,6 +193,21 @@ impl<'a> Look<'a> {
         let nodes = Rc::new(nodes);
         self.trees.borrow_mut().insert(key, Rc::clone(&nodes));
         Ok(nodes)
+    }
+
+    /// Whether a path is now what it would be after all steps.
+    fn is_final(&self, path: &WorkspacePath) -> Result<bool, Error> {
+        let disk = || on_disk_at(self.gateway.workspace(), path);
+        match self.simulation.find(path) {
+            Place::Missing => Ok(disk()? == There::Missing),
+            Place::Disk(on_disk) => Ok(on_disk == *path),
+            Place::Inside(..) => Ok(false),
+            Place::Backup(_) if self.simulation.changed_beneath([path, path]) => Ok(false),
+            Place::Backup(id) => match entry(self.gateway.vault(), path, id)? {
+                Some(entry) => self.is_same(&entry, &disk()?),
+                None => Ok(false),
+            },
+        }
     }
 
     fn at(&mut self, step: &Step, history: Option<&History>) -> Result<Status, Error> {

@@ -62,8 +62,11 @@ pub fn perform(
     for (place, (step, _)) in preview.steps.iter().enumerate() {
         last.extend(step.records.iter().map(|record| (*record, place)));
     }
-    for (place, (step, _)) in preview.steps.iter().enumerate() {
+    for (place, (step, shown)) in preview.steps.iter().enumerate() {
         progress();
+        if *shown == Status::Done {
+            continue;
+        }
         let failed = |error| Failed { step: Box::new(step.clone()), error: Box::new(error) };
         let depends = performed.left_out.iter().any(|(other, status)| {
             !matches!(status, Status::Stays(_))

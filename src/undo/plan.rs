@@ -56,6 +56,14 @@ pub enum Expected {
 }
 
 impl Step {
+    /// The paths that it is about.
+    pub fn paths(&self) -> Vec<&WorkspacePath> {
+        match &self.action {
+            Action::Rename { from } => vec![from, &self.path],
+            _ => vec![&self.path],
+        }
+    }
+
     /// Whether the step and a path have to do with each other.
     pub fn concerns(&self, path: &WorkspacePath) -> bool {
         let related = |own: &WorkspacePath| own.is_within(path) || path.is_within(own);

@@ -296,6 +296,24 @@ fn names_that_changed_hands_get_their_own_back() {
 }
 
 #[test]
+fn what_is_as_it_was_needs_no_step_though_much_was_done_and_undone() {
+    let world = World::with_policy(POLICY);
+    world.file("a", "a0");
+    let agent = Agent::new(&world, 1);
+    agent.rename("a", "b");
+    agent.write("b", "b1");
+    agent.mkdir("d");
+    agent.rename("b", "d/c");
+    drop(agent);
+    backup(&world, &["undo", "--session", "0101", "--yes"]).ok();
+    assert_eq!(snapshot(&world.root()).into_keys().collect::<Vec<_>>(), ["a"]);
+    let length = world.requests().len();
+    let none = backup(&world, &["restore", "--to", "0", "--yes"]).ok();
+    assert!(none.text().starts_with("0 to do"), "{none:?}");
+    assert_eq!(world.requests().len(), length);
+}
+
+#[test]
 fn a_path_becomes_what_it_was_before_a_record_or_at_a_time() {
     let world = World::with_policy(POLICY);
     world.file("d/a", "a0");
