@@ -185,6 +185,43 @@ fn a_session_is_undone_after_it_was_shown() {
     assert_eq!(snapshot(&world.root()), after);
 }
 
+/// Runs the rest of the command line on a terminal and answers the question.
+const TERMINAL: &str = r#"
+import os, pty, sys
+pid, terminal = pty.fork()
+if pid == 0:
+    os.execv(sys.argv[2], sys.argv[2:])
+said = b""
+while b"[y/N]" not in said:
+    said += os.read(terminal, 4096)
+os.write(terminal, sys.argv[1].encode() + b"\n")
+try:
+    while more := os.read(terminal, 4096):
+        said += more
+except OSError:
+    pass
+sys.stdout.buffer.write(said)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"#;
+
+#[test]
+fn on_a_terminal_somebody_is_asked() {
+    let world = World::with_policy(POLICY);
+    world.file("a", "one");
+    let agent = Agent::new(&world, 1);
+    agent.write("a", "two");
+    drop(agent);
+    for (answer, content) in [("", "two"), ("n", "two"), ("yes please", "two"), ("y", "one")] {
+        let undo = world.command(&["backup", "undo", "--session", "0101"]);
+        let mut command = std::process::Command::new("/usr/bin/python3");
+        command.args(["-S", "-c", TERMINAL, answer]).arg(undo.get_program()).args(undo.get_args());
+        command.env_clear().envs(undo.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let done = crate::common::done(command.output().unwrap()).ok();
+        assert!(done.text().contains("restore  a"), "{done:?}");
+        assert_eq!(world.read("a"), content, "{answer}");
+    }
+}
+
 #[test]
 fn one_record_is_undone_by_its_intent_or_its_outcome() {
     let world = World::with_policy(POLICY);
