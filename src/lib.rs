@@ -20,4 +20,5 @@ pub mod ops;
 pub mod policy;
 pub mod review;
 pub mod sandbox;
+pub mod undo;
 pub mod workspace;

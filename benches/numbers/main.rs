@@ -2,13 +2,13 @@
 //! the same run and printed with its bound.
 //!
 //! ```text
-//! cargo bench --bench numbers                  all but the cold build
+//! cargo bench --bench numbers                  all but `vault` and `build`
 //! cargo bench --bench numbers -- read acp      only these
 //! ```
 //!
 //! The subjects: `decision`, `read`, `acp`, `overwrite` (needs root, for a loop
-//! mount), `start`, `memory`; only when named `query` (it writes 6 GB) and
-//! `build` (it takes minutes).
+//! mount), `start`, `memory`; only when named `query` (it writes 6 GB), `vault` and
+//! `build` (they take minutes).
 //! docs/performance.md says how to read what they print. Measures nothing
 //! unless cargo runs it as a benchmark, so that running all tests stays quick.
 
@@ -23,6 +23,7 @@ mod overwrite;
 mod query;
 mod read;
 mod start;
+mod vault;
 mod world;
 
 use std::{error::Error, process::ExitCode};
@@ -33,7 +34,7 @@ type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 /// A subject's name, what measures it, and whether it runs unless named.
 type Subject = (&'static str, fn() -> Outcome<()>, bool);
 
-const SUBJECTS: [Subject; 8] = [
+const SUBJECTS: [Subject; 9] = [
     ("decision", decision::run, true),
     ("read", read::run, true),
     ("acp", acp::run, true),
@@ -41,6 +42,7 @@ const SUBJECTS: [Subject; 8] = [
     ("start", start::run, true),
     ("memory", memory::run, true),
     ("query", query::run, false),
+    ("vault", vault::run, false),
     ("build", build::run, false),
 ];
 

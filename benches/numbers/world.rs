@@ -76,7 +76,16 @@ impl World {
 
     /// A gate in this process under the policy `default`.
     pub(crate) fn gateway(&self) -> Outcome<Gateway> {
-        let policy = default_policy()?;
+        self.gateway_with(default_policy()?)
+    }
+
+    /// The same under the policy with this text.
+    pub(crate) fn gateway_under(&self, text: &str) -> Outcome<Gateway> {
+        let source = PolicySource::from_text("benchmark.toml", text);
+        self.gateway_with(compile(&source).map_err(|diagnostics| diagnostics.to_string())?)
+    }
+
+    fn gateway_with(&self, policy: Policy) -> Outcome<Gateway> {
         let state = Dir::from_std_file(std::fs::File::open(self.state())?);
         let vault = Vault::open(&state, *policy.backups())?;
         let workspace = Workspace::open(&self.root())?;

@@ -54,8 +54,11 @@ fn table(fields: &[Field], path: &str) -> Value {
             (field.key.to_owned(), schema)
         })
         .collect();
-    let required: Vec<_> =
-        fields.iter().filter(|field| field.status == Status::Required).map(|field| field.key).collect();
+    let required: Vec<_> = fields
+        .iter()
+        .filter(|field| field.status == Status::Required)
+        .map(|field| field.key)
+        .collect();
     let mut schema = json!({
         "type": "object",
         "properties": properties,

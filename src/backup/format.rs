@@ -10,16 +10,23 @@
 //! ```
 //!
 //! The description comes last, because content is hashed while it is copied.
+//!
+//! When an entry is packed (see `compact`), its content moves to an object and
+//! a tree's manifest is compressed. What is left is the same without content:
+//! version 2, whose trailer names the object.
 
 use std::{fs::File, os::unix::fs::FileExt};
 
 use portcullis_audit::Hash;
 use rustix::fs::{Stat, fgetxattr, fstat};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::Error;
 
+/// What ends an entry.
 const MAGIC: &[u8; 16] = b"PORTCULLIS-VLT1\n";
+/// What ends an object.
+pub(super) const OBJECT_MAGIC: &[u8; 16] = b"PORTCULLIS-OBJ1\n";
 const FOOTER: u64 = 8 + 32 + 16;
 /// The most that a trailer can be: a path and two access control lists.
 const MAX_TRAILER: u64 = 1024 * 1024;
@@ -120,7 +127,7 @@ fn acl(fd: impl std::os::fd::AsFd, name: &str) -> Result<Option<Vec<u8>>, Error>
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Trailer {
-    /// Version of the format: 1.
+    /// Version of the format: 1, or 2 where `packed` is there.
     pub(super) v: u32,
     pub(super) id: String,
     pub(super) path: String,
@@ -128,6 +135,9 @@ pub(super) struct Trailer {
     pub(super) operation: String,
     pub(super) session: String,
     pub(super) agent: String,
+    /// The lifetime of the gate that made the entry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) boot: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) attributes: Option<Attributes>,
     /// Of the content; of a tree its fingerprint.
@@ -136,6 +146,8 @@ pub(super) struct Trailer {
     pub(super) size: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) tree: Option<TreeTrailer>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) packed: Option<Packed>,
 }
 
 /// The part of a [`Trailer`] that only trees have.
@@ -150,52 +162,86 @@ pub(super) struct TreeTrailer {
     pub(super) manifest_sha256: Hash,
 }
 
+/// Where the content of an entry is that is not in the entry itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Packed {
+    /// The object.
+    pub(super) object: Hash,
+    /// Bytes that the compressed manifest of a tree has in the entry.
+    pub(super) manifest: u64,
+}
+
 impl Trailer {
     /// Where the trailer starts.
     fn offset(&self) -> Option<u64> {
-        self.size.checked_add(self.tree.as_ref().map_or(0, |tree| tree.manifest))
+        match &self.packed {
+            Some(packed) => Some(packed.manifest),
+            None => self.size.checked_add(self.tree.as_ref().map_or(0, |tree| tree.manifest)),
+        }
     }
 
     /// Writes trailer and footer at `offset` and cuts what was behind them.
     /// Returns the entry's whole size.
     pub(super) fn write(&self, file: &File, offset: u64) -> Result<u64, Error> {
-        const ACTION: &str = "describe the backup";
-        let mut bytes =
-            serde_json::to_vec(self).map_err(|error| Error::io(ACTION)(error.into()))?;
-        let length = bytes.len() as u64;
-        let hash = Hash::of(&bytes);
-        bytes.extend_from_slice(&length.to_le_bytes());
-        bytes.extend_from_slice(hash.as_bytes());
-        bytes.extend_from_slice(MAGIC);
-        let end = offset + bytes.len() as u64;
-        file.write_all_at(&bytes, offset).map_err(Error::io(ACTION))?;
-        file.set_len(end).map_err(Error::io(ACTION))?;
-        Ok(end)
+        write(file, offset, self, MAGIC)
     }
 
     /// Reads an entry's description; `None` when the file is not whole.
     pub(super) fn read(file: &File) -> Result<Option<Self>, Error> {
-        const ACTION: &str = "read the backup";
-        let stat = fstat(file).map_err(Error::os(ACTION))?;
-        let total = u64::try_from(stat.st_size).unwrap_or(0);
-        let Some(end) = total.checked_sub(FOOTER) else { return Ok(None) };
-        let mut footer = [0_u8; FOOTER as usize];
-        file.read_exact_at(&mut footer, end).map_err(Error::io(ACTION))?;
-        let Some((length, rest)) = footer.split_first_chunk::<8>() else { return Ok(None) };
-        let Some((hash, magic)) = rest.split_first_chunk::<32>() else { return Ok(None) };
-        let length = u64::from_le_bytes(*length);
-        if magic != MAGIC || length > MAX_TRAILER {
-            return Ok(None);
-        }
-        let Some(start) = end.checked_sub(length) else { return Ok(None) };
-        let mut bytes = vec![0_u8; usize::try_from(length).unwrap_or(0)];
-        file.read_exact_at(&mut bytes, start).map_err(Error::io(ACTION))?;
-        if Hash::of(&bytes).as_bytes() != hash {
-            return Ok(None);
-        }
-        let trailer: Option<Self> = serde_json::from_slice(&bytes).ok();
-        Ok(trailer.filter(|trailer| trailer.v == 1 && trailer.offset() == Some(start)))
+        let Some((trailer, start)) = read::<Self>(file, MAGIC)? else { return Ok(None) };
+        let version = if trailer.packed.is_some() { 2 } else { 1 };
+        Ok((trailer.v == version && trailer.offset() == Some(start)).then_some(trailer))
     }
+}
+
+/// Writes a description and its footer at `offset` and cuts what was behind
+/// them. Returns the file's whole size.
+pub(super) fn write(
+    file: &File,
+    offset: u64,
+    description: &impl Serialize,
+    magic: &[u8; 16],
+) -> Result<u64, Error> {
+    const ACTION: &str = "describe the backup";
+    let mut bytes =
+        serde_json::to_vec(description).map_err(|error| Error::io(ACTION)(error.into()))?;
+    let length = bytes.len() as u64;
+    let hash = Hash::of(&bytes);
+    bytes.extend_from_slice(&length.to_le_bytes());
+    bytes.extend_from_slice(hash.as_bytes());
+    bytes.extend_from_slice(magic);
+    let end = offset + bytes.len() as u64;
+    file.write_all_at(&bytes, offset).map_err(Error::io(ACTION))?;
+    file.set_len(end).map_err(Error::io(ACTION))?;
+    Ok(end)
+}
+
+/// Reads the description at the end of a file and where it starts; `None` when
+/// the file is not whole.
+pub(super) fn read<T: DeserializeOwned>(
+    file: &File,
+    magic: &[u8; 16],
+) -> Result<Option<(T, u64)>, Error> {
+    const ACTION: &str = "read the backup";
+    let stat = fstat(file).map_err(Error::os(ACTION))?;
+    let total = u64::try_from(stat.st_size).unwrap_or(0);
+    let Some(end) = total.checked_sub(FOOTER) else { return Ok(None) };
+    let mut footer = [0_u8; FOOTER as usize];
+    file.read_exact_at(&mut footer, end).map_err(Error::io(ACTION))?;
+    let Some((length, rest)) = footer.split_first_chunk::<8>() else { return Ok(None) };
+    let Some((hash, found)) = rest.split_first_chunk::<32>() else { return Ok(None) };
+    let length = u64::from_le_bytes(*length);
+    if found != magic || length > MAX_TRAILER {
+        return Ok(None);
+    }
+    let Some(start) = end.checked_sub(length) else { return Ok(None) };
+    let mut bytes = vec![0_u8; usize::try_from(length).unwrap_or(0)];
+    file.read_exact_at(&mut bytes, start).map_err(Error::io(ACTION))?;
+    if Hash::of(&bytes).as_bytes() != hash {
+        return Ok(None);
+    }
+    Ok(serde_json::from_slice(&bytes).ok().map(|description| (description, start)))
 }
 
 /// Bytes as base64 in JSON.

@@ -3,9 +3,10 @@
 //!
 //! `PATH.ID.GROUP.SIZE`: the first 128 bits of the path's SHA-256 in hex, the
 //! backup's id, 64 bits that name the session (see [`Group`]), and the entry's
-//! size on disk in hex. Entries are spread over 256 directories by the first
-//! two digits of the path's hash, so that the backups of one path are found by
-//! reading one small directory.
+//! size on disk in hex. `PATH.ID.GROUP.SIZE.OBJECT` when the content lies in
+//! the [object](super::object) with that SHA-256. Entries are spread over 256
+//! directories by the first two digits of the path's hash, so that the backups
+//! of one path are found by reading one small directory.
 
 use std::{fmt, str::FromStr};
 
@@ -67,13 +68,33 @@ pub(super) struct Name {
     pub(super) key: PathKey,
     pub(super) id: BackupId,
     pub(super) group: Group,
-    /// Bytes on disk.
+    /// Bytes on disk, without those of the object.
     pub(super) size: u64,
+    /// The object that holds the content.
+    pub(super) object: Option<Hash>,
+}
+
+/// Entries up to this size fill one block of most file systems: nothing is
+/// gained by packing them.
+const MIN_PACKED: u64 = 4096;
+
+impl Name {
+    /// Whether the entry is one that packing could make smaller.
+    pub(super) fn is_packable(&self) -> bool {
+        self.object.is_none() && self.size > MIN_PACKED
+    }
+
+    /// Whether both are of the same backup: one of them is its content, the
+    /// other says in which object that lies.
+    pub(super) fn is_twin(&self, other: &Self) -> bool {
+        (self.key, self.id, self.group) == (other.key, other.id, other.group)
+    }
 }
 
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:032x}.{}.{:016x}.{:x}", self.key.0, self.id, self.group.0, self.size)
+        write!(f, "{:032x}.{}.{:016x}.{:x}", self.key.0, self.id, self.group.0, self.size)?;
+        self.object.map_or(Ok(()), |object| write!(f, ".{object}"))
     }
 }
 
@@ -83,11 +104,13 @@ impl FromStr for Name {
     fn from_str(text: &str) -> Result<Self, ()> {
         let mut parts = text.split('.');
         let mut part = || parts.next().ok_or(());
+        let (key, id, group, size) = (part()?, part()?, part()?, part()?);
         let name = Self {
-            key: PathKey(u128::from_str_radix(part()?, 16).map_err(|_| ())?),
-            id: part()?.parse().map_err(|_| ())?,
-            group: Group(u64::from_str_radix(part()?, 16).map_err(|_| ())?),
-            size: u64::from_str_radix(part()?, 16).map_err(|_| ())?,
+            key: PathKey(u128::from_str_radix(key, 16).map_err(|_| ())?),
+            id: id.parse().map_err(|_| ())?,
+            group: Group(u64::from_str_radix(group, 16).map_err(|_| ())?),
+            size: u64::from_str_radix(size, 16).map_err(|_| ())?,
+            object: parts.next().map(str::parse).transpose().map_err(|_| ())?,
         };
         if name.to_string() == text { Ok(name) } else { Err(()) }
     }
@@ -105,8 +128,13 @@ mod tests {
             id: BackupId::new(1_793_707_262_123_456).unwrap(),
             group: Group(7),
             size: 4321,
+            object: None,
         };
         assert_eq!(name.to_string().parse(), Ok(name));
+        let packed = Name { object: Some(Hash::of(b"content")), ..name };
+        assert_eq!(packed.to_string().parse(), Ok(packed));
+        assert!(packed.is_twin(&name) && packed != name);
+        assert!(format!("{packed}.x").parse::<Name>().is_err());
         assert!(name.to_string().starts_with(&name.key.shard()));
         assert!(format!("{name}.x").parse::<Name>().is_err());
         assert!("..".parse::<Name>().is_err());

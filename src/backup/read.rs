@@ -2,10 +2,11 @@
 //! that was stored.
 
 use std::{
+    collections::BTreeSet,
     fs::File,
     io::{self, BufRead as _, BufReader, Read},
     os::unix::fs::FileExt,
-    sync::Arc,
+    sync::{Arc, OnceLock},
 };
 
 use portcullis_audit::Hash;
@@ -17,8 +18,9 @@ use sha2::{Digest, Sha256};
 
 use super::{
     Attributes, BackupId, EntryKind, Error, Node, NodeKind, Vault,
-    format::{Trailer, TreeTrailer},
+    format::Trailer,
     name::{Name, PathKey},
+    object::Objects,
     tree::Fingerprint,
 };
 use crate::model::{OperationKind, PathError, WorkspacePath};
@@ -46,8 +48,13 @@ pub struct Entry {
     pub bytes: u64,
     /// Of a tree: files, links and directories in it, itself included.
     pub nodes: Option<u64>,
+    /// Bytes that the entry takes on the disk: its own, and those of the object
+    /// that holds its content, which others may share.
+    pub stored: u64,
+    /// The lifetime of the gate that made it; entries of earlier versions do
+    /// not say.
+    pub boot: Option<String>,
     pub(super) name: Name,
-    tree: Option<TreeTrailer>,
 }
 
 /// What is in the vault.
@@ -86,6 +93,7 @@ impl Vault {
     pub fn find(&self, text: &str) -> Result<Entry, Error> {
         let mut names = self.names()?;
         names.retain(|name| name.id.to_string().starts_with(text));
+        names.dedup_by(|two, one| two.is_twin(one));
         match names.as_slice() {
             [name] if !text.is_empty() => {
                 self.describe(name)?.ok_or_else(|| Error::Unknown(text.to_owned()))
@@ -93,6 +101,17 @@ impl Vault {
             [] => Err(Error::Unknown(text.to_owned())),
             _ => Err(Error::Ambiguous(text.to_owned())),
         }
+    }
+
+    /// The entry of `path` with this id; `None` when there is none. Looks in
+    /// one directory only.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`], and as the system says.
+    pub fn entry_of(&self, path: &WorkspacePath, id: &BackupId) -> Result<Option<Entry>, Error> {
+        let names = self.names_of(PathKey::of(path))?;
+        let Some(name) = names.iter().find(|name| name.id == *id) else { return Ok(None) };
+        Ok(self.describe(name)?.filter(|entry| entry.path == *path))
     }
 
     /// The content of a file, a link (its target) or a buffer, which fails at
@@ -104,8 +123,9 @@ impl Vault {
         if entry.kind == EntryKind::Tree {
             return Err(Error::WrongType { id: entry.id, expected: "a file or link" });
         }
-        let file = Arc::new(self.open_entry(&entry.name)?.ok_or_else(|| unknown(entry))?);
-        Ok(Content::new(entry.id, file, 0, entry.bytes, entry.sha256))
+        let (file, trailer, _) = self.reopen(entry)?;
+        let body = self.body(file, &trailer);
+        Ok(Content::new(entry.id, body.open(entry.id)?, 0, entry.bytes, entry.sha256))
     }
 
     /// The nodes of a tree, after its manifest was compared with its hash.
@@ -113,16 +133,54 @@ impl Vault {
     /// # Errors
     /// [`Error::WrongType`], [`Error::Damaged`], and as the system says.
     pub fn tree(&self, entry: &Entry) -> Result<Tree, Error> {
-        let Some(tree) = &entry.tree else {
-            return Err(Error::WrongType { id: entry.id, expected: "a tree" });
+        let wrong = Error::WrongType { id: entry.id, expected: "a tree" };
+        if entry.kind != EntryKind::Tree {
+            return Err(wrong);
+        }
+        let (file, trailer, _) = self.reopen(entry)?;
+        let tree = trailer.tree.as_ref().ok_or(wrong)?;
+        let (source, at) = match &trailer.packed {
+            None => (Arc::clone(&file), entry.bytes),
+            Some(packed) => {
+                let compressed = Range::new(&file, packed.manifest);
+                let mut manifest = self.objects.scratch()?;
+                let damaged = |error: io::Error| match error.raw_os_error() {
+                    Some(_) => Error::io("unpack the backup")(error),
+                    None => Error::Damaged(entry.id),
+                };
+                let decoder = zstd::stream::read::Decoder::new(compressed).map_err(damaged)?;
+                let bound = tree.manifest.saturating_add(1);
+                io::copy(&mut decoder.take(bound), &mut manifest).map_err(damaged)?;
+                (Arc::new(manifest), 0)
+            }
         };
-        let file = Arc::new(self.open_entry(&entry.name)?.ok_or_else(|| unknown(entry))?);
-        let manifest = || {
-            let file = Arc::clone(&file);
-            Content::new(entry.id, file, entry.bytes, tree.manifest, tree.manifest_sha256)
-        };
+        let manifest =
+            || Content::new(entry.id, Arc::clone(&source), at, tree.manifest, tree.manifest_sha256);
         manifest().drain()?;
-        Ok(Tree { id: entry.id, lines: BufReader::new(manifest()), file })
+        let body = self.body(file, &trailer);
+        Ok(Tree { id: entry.id, lines: BufReader::new(manifest()), body })
+    }
+
+    /// Removes the entries that gates made which are dead and of which no record
+    /// tells: each gate with the moment of its first record, in microseconds
+    /// since 1970, and the ids that its intents name. Returns how many went.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn remove_unnamed(&self, dead: &[(&str, i64, &BTreeSet<String>)]) -> Result<u64, Error> {
+        let Some(since) = dead.iter().map(|(_, since, _)| *since).min() else { return Ok(0) };
+        let mut removed = 0;
+        for name in self.names()?.iter().filter(|name| name.id.micros() >= since) {
+            // What is damaged is for a person to look at.
+            let Ok(Some(entry)) = self.describe(name) else { continue };
+            let unnamed = dead.iter().any(|(boot, _, named)| {
+                entry.boot.as_deref() == Some(*boot) && !named.contains(&entry.id.to_string())
+            });
+            if unnamed && self.forget(name)? {
+                removed += 1;
+            }
+        }
+        Ok(removed)
     }
 
     /// Compares everything in an entry with its hash.
@@ -144,8 +202,9 @@ impl Vault {
         if print.finish() == entry.sha256 { Ok(()) } else { Err(Error::Damaged(entry.id)) }
     }
 
-    fn describe_all(&self, names: Vec<Name>) -> Result<Listing, Error> {
+    fn describe_all(&self, mut names: Vec<Name>) -> Result<Listing, Error> {
         let mut listing = Listing::default();
+        names.dedup_by(|two, one| two.is_twin(one));
         for name in names {
             match self.describe(&name) {
                 Ok(Some(entry)) => listing.entries.push(entry),
@@ -158,15 +217,22 @@ impl Vault {
         Ok(listing)
     }
 
-    fn describe(&self, name: &Name) -> Result<Option<Entry>, Error> {
-        let Some(file) = self.open_entry(name)? else { return Ok(None) };
+    pub(super) fn describe(&self, name: &Name) -> Result<Option<Entry>, Error> {
+        let Some((file, name)) = self.open_entry(name)? else { return Ok(None) };
         let damaged = Error::Damaged(name.id);
         let Some(trailer) = Trailer::read(&file)? else { return Err(damaged) };
         let Ok(path) = WorkspacePath::parse(&trailer.path) else { return Err(damaged) };
         let Ok(operation) = trailer.operation.parse() else { return Err(damaged) };
-        if trailer.id != name.id.to_string() || PathKey::of(&path) != name.key {
+        if trailer.id != name.id.to_string()
+            || PathKey::of(&path) != name.key
+            || trailer.packed.as_ref().map(|packed| packed.object) != name.object
+        {
             return Err(damaged);
         }
+        let object = match name.object {
+            Some(object) => self.objects.find(object)?.map_or(0, |object| object.size),
+            None => 0,
+        };
         Ok(Some(Entry {
             id: name.id,
             path,
@@ -178,12 +244,47 @@ impl Vault {
             sha256: trailer.sha256,
             bytes: trailer.size,
             nodes: trailer.tree.as_ref().map(|tree| tree.nodes),
-            name: *name,
-            tree: trailer.tree,
+            stored: name.size.saturating_add(object),
+            boot: trailer.boot,
+            name,
         }))
     }
 
-    fn open_entry(&self, name: &Name) -> Result<Option<File>, Error> {
+    /// Opens an entry that was described, and reads again where its content is.
+    pub(super) fn reopen(&self, entry: &Entry) -> Result<(Arc<File>, Trailer, Name), Error> {
+        let (file, name) = self.open_entry(&entry.name)?.ok_or_else(|| unknown(entry))?;
+        let trailer = Trailer::read(&file)?.ok_or(Error::Damaged(entry.id))?;
+        // Described, it was so; a tree's nodes and a file's bytes are compared.
+        if (trailer.sha256, trailer.size) != (entry.sha256, entry.bytes) {
+            return Err(Error::Damaged(entry.id));
+        }
+        Ok((Arc::new(file), trailer, name))
+    }
+
+    fn body(&self, file: Arc<File>, trailer: &Trailer) -> Body {
+        match &trailer.packed {
+            None => Body { source: None, file: OnceLock::from(file) },
+            Some(packed) => Body {
+                source: Some((Arc::clone(&self.objects), packed.object)),
+                file: OnceLock::new(),
+            },
+        }
+    }
+
+    /// Opens an entry's file, also when it was packed since its name was read.
+    fn open_entry(&self, name: &Name) -> Result<Option<(File, Name)>, Error> {
+        if let Some(file) = self.open_name(name)? {
+            return Ok(Some((file, *name)));
+        }
+        for twin in self.names_of(name.key)?.iter().filter(|other| other.is_twin(name)) {
+            if let Some(file) = self.open_name(twin)? {
+                return Ok(Some((file, *twin)));
+            }
+        }
+        Ok(None)
+    }
+
+    fn open_name(&self, name: &Name) -> Result<Option<File>, Error> {
         let Some(shard) = self.shard(&name.key.shard())? else { return Ok(None) };
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         match openat(&shard, name.to_string(), flags, Mode::empty()) {
@@ -194,12 +295,30 @@ impl Vault {
     }
 }
 
+/// The bytes of content of an entry, unpacked when they are first needed.
+#[derive(Debug)]
+struct Body {
+    source: Option<(Arc<Objects>, Hash)>,
+    file: OnceLock<Arc<File>>,
+}
+
+impl Body {
+    fn open(&self, id: BackupId) -> Result<Arc<File>, Error> {
+        if let Some(file) = self.file.get() {
+            return Ok(Arc::clone(file));
+        }
+        let Some((objects, hash)) = &self.source else { return Err(Error::Damaged(id)) };
+        let file = Arc::new(objects.unpack(*hash)?.ok_or(Error::Damaged(id))?);
+        Ok(Arc::clone(self.file.get_or_init(|| file)))
+    }
+}
+
 /// The nodes of a kept tree, each directory before what is in it.
 #[derive(Debug)]
 pub struct Tree {
     id: BackupId,
     lines: BufReader<Content>,
-    file: Arc<File>,
+    body: Body,
 }
 
 impl Tree {
@@ -219,10 +338,11 @@ impl Tree {
     /// The content of a file in the tree.
     ///
     /// # Errors
-    /// [`Error::Damaged`] when the node is no file.
+    /// [`Error::Damaged`] when the node is no file or the tree's content is
+    /// gone, and as the system says.
     pub fn content(&self, node: &Node) -> Result<Content, Error> {
         let sha256 = node.sha256.ok_or(Error::Damaged(self.id))?;
-        Ok(Content::new(self.id, Arc::clone(&self.file), node.offset, node.size, sha256))
+        Ok(Content::new(self.id, self.body.open(self.id)?, node.offset, node.size, sha256))
     }
 
     /// What [`fingerprint`](super::fingerprint) gives for the tree when its
@@ -286,7 +406,7 @@ pub struct Content {
 }
 
 impl Content {
-    fn new(id: BackupId, file: Arc<File>, at: u64, size: u64, expected: Hash) -> Self {
+    pub(super) fn new(id: BackupId, file: Arc<File>, at: u64, size: u64, expected: Hash) -> Self {
         Self { id, file, at, end: at.saturating_add(size), hasher: Sha256::new(), expected }
     }
 
@@ -324,6 +444,33 @@ impl Read for Content {
         if cut || (count == 0 && left == 0 && !whole()) {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "the backup is damaged"));
         }
+        Ok(count)
+    }
+}
+
+/// Some bytes of a file, read without moving a position.
+pub(super) struct Range<'a> {
+    file: &'a File,
+    at: u64,
+    end: u64,
+}
+
+impl<'a> Range<'a> {
+    pub(super) fn new(file: &'a File, end: u64) -> Self {
+        Self { file, at: 0, end }
+    }
+
+    pub(super) fn between(file: &'a File, at: u64, end: u64) -> Self {
+        Self { file, at, end }
+    }
+}
+
+impl Read for Range<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let left = usize::try_from(self.end.saturating_sub(self.at)).unwrap_or(usize::MAX);
+        let length = left.min(buffer.len());
+        let count = self.file.read_at(buffer.get_mut(..length).unwrap_or_default(), self.at)?;
+        self.at = self.at.saturating_add(count as u64);
         Ok(count)
     }
 }

@@ -7,7 +7,12 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::name::Name;
+use portcullis_audit::Hash;
+
+use super::{
+    name::Name,
+    object::{Form, ObjectName},
+};
 use crate::policy::Retention;
 
 const DAY_MICROS: u64 = 24 * 60 * 60 * 1_000_000;
@@ -17,16 +22,27 @@ const DAY_MICROS: u64 = 24 * 60 * 60 * 1_000_000;
 pub(super) struct Plan {
     /// What goes.
     pub(super) evict: Vec<Name>,
-    /// Bytes of what stays.
+    /// Bytes of what stays, with the objects that it needs.
     pub(super) total: u64,
+    /// Bytes of what stays and could be packed.
+    pub(super) raw: u64,
+    /// The objects that hold the contents of what stays.
+    pub(super) used: HashSet<Hash>,
     /// Whether the bytes that were asked for then fit.
     pub(super) fits: bool,
 }
 
 /// Decides which of `names` go, so that `need` bytes more find room.
 ///
-/// `names` is everything in the vault, or everything of one path.
-pub(super) fn plan(mut names: Vec<Name>, retention: &Retention, now: i64, need: u64) -> Plan {
+/// `names` is everything in the vault, or everything of one path; `objects` is
+/// what the vault has of them.
+pub(super) fn plan(
+    mut names: Vec<Name>,
+    objects: &[ObjectName],
+    retention: &Retention,
+    now: i64,
+    need: u64,
+) -> Plan {
     names.sort_unstable_by_key(|name| name.id);
     let days = i64::try_from(retention.days.saturating_mul(DAY_MICROS)).unwrap_or(i64::MAX);
     let oldest = now.saturating_sub(days);
@@ -41,6 +57,7 @@ pub(super) fn plan(mut names: Vec<Name>, retention: &Retention, now: i64, need: 
     }
     let mut seen = HashSet::new();
     let mut evictable = Vec::new();
+    let mut stay = Stay::new(objects);
     for name in young {
         let protected = seen.insert((name.key, name.group));
         let rank = newer.entry(name.key).or_default();
@@ -50,25 +67,31 @@ pub(super) fn plan(mut names: Vec<Name>, retention: &Retention, now: i64, need: 
             plan.evict.push(name);
             continue;
         }
-        plan.total = plan.total.saturating_add(name.size);
+        stay.add(&name);
         if !protected {
             evictable.push(name);
         }
     }
-    make_room(&mut plan, evictable, retention.size, need);
+    make_room(&mut plan, &mut stay, evictable, retention.size, need);
+    plan.total = stay.total;
+    plan.raw = stay.raw;
+    plan.used =
+        stay.users.into_iter().filter(|(_, users)| *users > 0).map(|(hash, _)| hash).collect();
     plan
 }
 
 /// Evicts oldest first for size, but nothing when it would not suffice: a
 /// request that is refused must not cost backups.
-fn make_room(plan: &mut Plan, evictable: Vec<Name>, limit: u64, need: u64) {
-    let wanted = plan.total.saturating_add(need);
-    if wanted <= limit {
+fn make_room(plan: &mut Plan, stay: &mut Stay, evictable: Vec<Name>, limit: u64, need: u64) {
+    if stay.total.saturating_add(need) <= limit {
         plan.fits = true;
         return;
     }
-    let possible: u64 = evictable.iter().map(|name| name.size).fold(0, u64::saturating_add);
-    if wanted.saturating_sub(possible) > limit {
+    let mut least = stay.clone();
+    for name in &evictable {
+        least.remove(name);
+    }
+    if least.total.saturating_add(need) > limit {
         return;
     }
     plan.fits = true;
@@ -76,11 +99,76 @@ fn make_room(plan: &mut Plan, evictable: Vec<Name>, limit: u64, need: u64) {
     // everything.
     let goal = limit - limit / 16;
     for name in evictable {
-        if plan.total.saturating_add(need) <= goal {
+        if stay.total.saturating_add(need) <= goal {
             break;
         }
-        plan.total = plan.total.saturating_sub(name.size);
+        stay.remove(&name);
         plan.evict.push(name);
+    }
+}
+
+/// What stays and what it weighs: an object counts once, however many entries
+/// share it, and its base with it.
+#[derive(Clone)]
+struct Stay {
+    objects: HashMap<Hash, (u64, Form)>,
+    /// Entries with this content.
+    users: HashMap<Hash, u64>,
+    /// Entries and, for a base, deltas that need the object.
+    needs: HashMap<Hash, u64>,
+    total: u64,
+    raw: u64,
+}
+
+impl Stay {
+    fn new(objects: &[ObjectName]) -> Self {
+        let objects = objects.iter().map(|object| (object.hash, (object.size, object.form)));
+        let (users, needs) = (HashMap::new(), HashMap::new());
+        Self { objects: objects.collect(), users, needs, total: 0, raw: 0 }
+    }
+
+    fn add(&mut self, name: &Name) {
+        self.total = self.total.saturating_add(name.size);
+        if name.is_packable() {
+            self.raw = self.raw.saturating_add(name.size);
+        }
+        let Some(object) = name.object else { return };
+        *self.users.entry(object).or_default() += 1;
+        let mut next = Some(object);
+        while let Some(object) = next {
+            let needs = self.needs.entry(object).or_default();
+            *needs += 1;
+            next = None;
+            if *needs == 1
+                && let Some((size, form)) = self.objects.get(&object)
+            {
+                self.total = self.total.saturating_add(*size);
+                next = form.base().filter(|base| *base != object);
+            }
+        }
+    }
+
+    fn remove(&mut self, name: &Name) {
+        self.total = self.total.saturating_sub(name.size);
+        if name.is_packable() {
+            self.raw = self.raw.saturating_sub(name.size);
+        }
+        let Some(object) = name.object else { return };
+        if let Some(users) = self.users.get_mut(&object) {
+            *users = users.saturating_sub(1);
+        }
+        let mut next = Some(object);
+        while let Some(object) = next {
+            let needs = self.needs.entry(object).or_default();
+            *needs = needs.saturating_sub(1);
+            next = None;
+            if *needs == 0
+                && let Some((size, form)) = self.objects.get(&object)
+            {
+                self.total = self.total.saturating_sub(*size);
+                next = form.base().filter(|base| *base != object);
+            }
+        }
     }
 }
 
@@ -108,13 +196,14 @@ mod tests {
             id: BackupId::new(micros).unwrap(),
             group: super::super::name::Group::of(&session),
             size,
+            object: None,
         }
     }
 
     #[test]
     fn many_writes_do_not_push_the_original_out() {
         let names: Vec<Name> = (0..100).map(|i| name("f", "s", NOW - 1000 + i, 1)).collect();
-        let plan = plan(names.clone(), &KEEP, NOW, 0);
+        let plan = plan(names.clone(), &[], &KEEP, NOW, 0);
         assert_eq!(plan.evict, names[1..80]);
         assert_eq!(plan.total, 21);
     }
@@ -126,7 +215,7 @@ mod tests {
         for i in 0..50 {
             names.push(name("f", if i < 25 { "s" } else { "t" }, NOW - 1000 + i, 1));
         }
-        let plan = plan(names.clone(), &KEEP, NOW, 0);
+        let plan = plan(names.clone(), &[], &KEEP, NOW, 0);
         assert!(plan.evict.contains(&old));
         assert!(!plan.evict.contains(&names[1]) && !plan.evict.contains(&names[26]));
         assert_eq!(plan.total, 22);
@@ -137,13 +226,42 @@ mod tests {
         let original = name("f", "s", NOW - 100, 300);
         let (second, third) = (name("f", "s", NOW - 90, 300), name("f", "s", NOW - 80, 300));
         let names = vec![third, original, second];
-        let small = plan(names.clone(), &KEEP, NOW, 200);
+        let small = plan(names.clone(), &[], &KEEP, NOW, 200);
         assert!(small.fits);
         assert_eq!(small.evict, [second]);
-        let large = plan(names.clone(), &KEEP, NOW, 701);
+        let large = plan(names.clone(), &[], &KEEP, NOW, 701);
         assert!(!large.fits);
         assert_eq!(large.evict, []);
-        assert!(plan(names, &KEEP, NOW, 700).fits);
+        assert!(plan(names, &[], &KEEP, NOW, 700).fits);
+    }
+
+    #[test]
+    fn a_shared_content_counts_once_and_goes_with_its_last_user() {
+        let hash = |text: &str| Hash::of(text.as_bytes());
+        let object = |text: &str, size, form| ObjectName { hash: hash(text), size, form };
+        let objects = [
+            object("base", 100, Form::Zstd),
+            object("delta", 10, Form::Delta(hash("base"))),
+            object("other", 500, Form::Raw),
+        ];
+        let packed = |session, age, content: &str| Name {
+            object: Some(hash(content)),
+            ..name("f", session, NOW - age, 1)
+        };
+        let first = packed("s", 100, "base");
+        let (second, third) = (packed("s", 90, "delta"), packed("s", 80, "delta"));
+        let fourth = packed("s", 70, "other");
+        let names = vec![first, second, third, fourth];
+        let all = plan(names.clone(), &objects, &KEEP, NOW, 0);
+        assert_eq!((all.total, all.raw, all.evict.len()), (614, 0, 0));
+        assert_eq!(all.used, objects.iter().map(|object| object.hash).collect());
+        // The delta goes when both of its users have gone.
+        let less = plan(names.clone(), &objects, &KEEP, NOW, 395);
+        assert_eq!((less.evict, less.total), (vec![second, third, fourth], 101));
+        assert_eq!(less.used, HashSet::from([hash("base")]));
+        // A base stays while a delta needs it, though nothing else does.
+        let alone = plan(vec![second], &objects, &KEEP, NOW, 0);
+        assert_eq!((alone.total, alone.used), (111, HashSet::from([hash("delta")])));
     }
 
     proptest! {
@@ -156,7 +274,7 @@ mod tests {
             let names: Vec<Name> = entries.iter().map(|(path, session, age, size)| {
                 name(&path.to_string(), &session.to_string(), NOW - age * DAY, *size)
             }).collect();
-            let plan = plan(names.clone(), &keep, NOW, need);
+            let plan = plan(names.clone(), &[], &keep, NOW, need);
             let young = |name: &&Name| name.id.micros() >= NOW - 30 * DAY;
             for name in &names {
                 let first = names.iter().filter(young)

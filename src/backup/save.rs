@@ -7,12 +7,8 @@ use std::{
 
 use portcullis_audit::Hash;
 use rustix::{
-    fs::{
-        AtFlags, FlockOperation, Mode, OFlags, RenameFlags, fdatasync, flock, fstat, fsync, openat,
-        renameat_with, unlinkat,
-    },
+    fs::{fdatasync, fstat, fsync},
     io::Errno,
-    rand::{GetRandomFlags, getrandom},
 };
 
 use super::{
@@ -20,6 +16,7 @@ use super::{
     copy::{Sink, regular},
     format::{Attributes, EntryKind, Trailer, TreeTrailer},
     name::{Group, Name, PathKey},
+    temp::Temp,
     tree,
 };
 use crate::{
@@ -96,10 +93,12 @@ impl Vault {
             operation: meta.operation.as_str().to_owned(),
             session: meta.session.id.clone(),
             agent: meta.session.agent.as_str().to_owned(),
+            boot: self.boot.clone(),
             attributes: body.attributes,
             sha256: body.sha256,
             size: body.size,
             tree: body.tree,
+            packed: None,
         };
         // Later than what there is of this path, even when the clock was set
         // back: what is oldest must not depend on the clock.
@@ -109,7 +108,7 @@ impl Vault {
             trailer.id = id.to_string();
             let size = trailer.write(&temp.file, body.end)?;
             fdatasync(&temp.file).map_err(Error::os("sync the backup"))?;
-            let name = Name { key, id, group: Group::of(meta.session), size };
+            let name = Name { key, id, group: Group::of(meta.session), size, object: None };
             self.reserve(size)?;
             match temp.publish(shard.as_fd(), &name.to_string()) {
                 Ok(()) => break name,
@@ -148,7 +147,7 @@ impl Vault {
     /// # Errors
     /// As the system says; then a copy too many is kept.
     pub fn discard(&self, saved: Saved) -> Result<(), Error> {
-        if self.unlink(&saved.name)? { self.release(saved.name.size) } else { Ok(()) }
+        self.forget(&saved.name).map(drop)
     }
 }
 
@@ -185,56 +184,5 @@ impl Body {
             }
         };
         Ok(Self { kind, attributes, sha256, size, tree, end: sink.position() })
-    }
-}
-
-/// A file that goes when it is dropped before it was published. Its lock says
-/// that somebody is still writing it.
-struct Temp<'a> {
-    dir: BorrowedFd<'a>,
-    name: Option<String>,
-    file: File,
-}
-
-impl<'a> Temp<'a> {
-    fn new(dir: BorrowedFd<'a>) -> Result<Self, Error> {
-        const ACTION: &str = "make a file for the backup";
-        loop {
-            let mut random = [0_u8; 16];
-            getrandom(&mut random, GetRandomFlags::empty()).map_err(Error::os(ACTION))?;
-            let name = format!("{:032x}", u128::from_be_bytes(random));
-            let flags =
-                OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let fd = match openat(dir, &name, flags, Mode::RUSR | Mode::WUSR) {
-                Ok(fd) => fd,
-                Err(Errno::EXIST | Errno::INTR) => continue,
-                Err(errno) => return Err(Error::os(ACTION)(errno)),
-            };
-            let temp = Self { dir, name: Some(name), file: fd.into() };
-            // A gate that opens the vault just now may take the file for one
-            // left behind: it holds the lock for a moment, or removed the file.
-            let locked = flock(&temp.file, FlockOperation::NonBlockingLockExclusive).is_ok();
-            let stat = fstat(&temp.file).map_err(Error::os(ACTION))?;
-            if locked && stat.st_nlink == 1 {
-                return Ok(temp);
-            }
-        }
-    }
-
-    /// Gives the file its name, which must not be taken.
-    fn publish(&mut self, dir: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
-        let Some(temp) = &self.name else { return Err(Errno::INVAL) };
-        renameat_with(self.dir, temp, dir, name, RenameFlags::NOREPLACE)?;
-        self.name = None;
-        Ok(())
-    }
-}
-
-impl Drop for Temp<'_> {
-    fn drop(&mut self) {
-        if let Some(name) = &self.name {
-            // What cannot be removed now is removed at the next opening.
-            let _ = unlinkat(self.dir, name, AtFlags::empty());
-        }
     }
 }

@@ -3,6 +3,7 @@
 //! ```text
 //! backups/usage       bytes in the vault and when they were last counted
 //! backups/tmp/        entries being made, each locked by who makes it
+//! backups/objects/    contents that entries share, as `object` says
 //! backups/00 … ff/    entries, named as `name` says
 //! ```
 //!
@@ -11,13 +12,17 @@
 //! be found out again by reading names.
 
 use std::{
+    collections::HashSet,
     fs::File,
     io::Write as _,
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
         unix::fs::FileExt,
     },
-    sync::{Mutex, PoisonError, RwLock},
+    sync::{
+        Arc, Mutex, PoisonError, RwLock,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use rustix::{
@@ -32,9 +37,14 @@ use rustix::{
 use super::{
     Error,
     name::{Name, PathKey, shard_name},
+    object::Objects,
     retention::{Plan, plan},
 };
 use crate::policy::Retention;
+
+/// How much is saved before the vault is packed again: little enough that it
+/// never takes long.
+const PACK_EVERY: u64 = 32 * 1024 * 1024;
 
 /// How long an account of bytes is believed, and how often old entries go.
 const COUNT_EVERY_MICROS: i64 = 24 * 60 * 60 * 1_000_000;
@@ -44,10 +54,28 @@ const COUNT_EVERY_MICROS: i64 = 24 * 60 * 60 * 1_000_000;
 pub struct Vault {
     dir: OwnedFd,
     tmp: OwnedFd,
+    pub(super) objects: Arc<Objects>,
     usage: Mutex<File>,
     retention: RwLock<Retention>,
+    /// The lifetime of the gate that saves.
+    pub(super) boot: Option<String>,
+    /// Whether anything was saved through this handle.
+    saved: AtomicBool,
     #[cfg(test)]
     pub(super) clock: std::sync::atomic::AtomicI64,
+}
+
+/// What pruning removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pruned {
+    /// Entries that went.
+    pub entries: u64,
+    /// Entries that stayed.
+    pub left: u64,
+    /// Bytes that went.
+    pub bytes: u64,
+    /// Bytes that stayed.
+    pub total: u64,
 }
 
 impl Vault {
@@ -73,11 +101,15 @@ impl Vault {
         if !FileType::from_raw_mode(stat.st_mode).is_file() {
             return Err(Error::Foreign("backups/usage"));
         }
+        let objects = Arc::new(Objects::open(dir.as_fd(), tmp.as_fd())?);
         let vault = Self {
             dir,
             tmp,
+            objects,
             usage: Mutex::new(usage.into()),
             retention: RwLock::new(retention),
+            boot: None,
+            saved: AtomicBool::new(false),
             #[cfg(test)]
             clock: std::sync::atomic::AtomicI64::new(0),
         };
@@ -96,14 +128,68 @@ impl Vault {
         *self.retention.write().unwrap_or_else(PoisonError::into_inner) = retention;
     }
 
+    /// The same vault in the hands of the gate whose lifetime is `boot`:
+    /// entries say who made them, so that what a dead gate left is told from
+    /// what a living one is about to use.
+    #[must_use]
+    pub fn of_gate(self, boot: &str) -> Self {
+        Self { boot: Some(boot.to_owned()), ..self }
+    }
+
+    /// Whether anything was saved through this handle.
+    pub fn has_saved(&self) -> bool {
+        self.saved.load(Ordering::Relaxed)
+    }
+
     /// Forgets what retention lets go. Saving does this by itself when it
     /// needs room, and once a day.
     ///
     /// # Errors
     /// As the system says.
-    pub fn prune(&self) -> Result<(), Error> {
+    pub fn prune(&self) -> Result<Pruned, Error> {
         self.remove_unfinished()?;
-        self.locked(|usage| self.sweep(usage, 0).map(drop))
+        self.locked(|usage| {
+            let before = self.names()?.len() as u64;
+            let bytes_before = self.total(&self.names()?)?;
+            let found = self.sweep(usage, 0)?;
+            Ok(Pruned {
+                entries: found.evict.len() as u64,
+                left: before.saturating_sub(found.evict.len() as u64),
+                bytes: bytes_before.saturating_sub(found.total),
+                total: found.total,
+            })
+        })
+    }
+
+    /// What [`Vault::prune`] would do.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn would_prune(&self) -> Result<Pruned, Error> {
+        let names = self.names()?;
+        let (before, bytes_before) = (names.len() as u64, self.total(&names)?);
+        let found = plan(names, &self.objects.list()?, &self.retention(), self.now(), 0);
+        Ok(Pruned {
+            entries: found.evict.len() as u64,
+            left: before.saturating_sub(found.evict.len() as u64),
+            bytes: bytes_before.saturating_sub(found.total),
+            total: found.total,
+        })
+    }
+
+    /// Bytes that the vault takes on the disk.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn size(&self) -> Result<u64, Error> {
+        self.total(&self.names()?)
+    }
+
+    /// Bytes of entries and of all objects.
+    fn total(&self, names: &[Name]) -> Result<u64, Error> {
+        let entries = names.iter().map(|name| name.size).fold(0, u64::saturating_add);
+        let objects = self.objects.list()?;
+        Ok(objects.iter().map(|object| object.size).fold(entries, u64::saturating_add))
     }
 
     /// Removes one entry: that of a change which a gate that crashed never
@@ -112,10 +198,25 @@ impl Vault {
     /// # Errors
     /// [`Error::Unknown`], and as the system says.
     pub fn remove(&self, entry: &super::Entry) -> Result<(), Error> {
-        if !self.unlink(&entry.name)? {
-            return Err(Error::Unknown(entry.id.to_string()));
-        }
-        self.release(entry.name.size)
+        if self.forget(&entry.name)? { Ok(()) } else { Err(Error::Unknown(entry.id.to_string())) }
+    }
+
+    /// Removes an entry, packed meanwhile or not, and takes it out of the
+    /// account; false when it was gone already.
+    pub(super) fn forget(&self, name: &Name) -> Result<bool, Error> {
+        self.locked(|file| {
+            let mut freed = None;
+            for twin in self.names_of(name.key)?.iter().filter(|other| other.is_twin(name)) {
+                if self.unlink(twin)? {
+                    freed = Some(freed.unwrap_or(0) + twin.size);
+                }
+            }
+            if let (Some(freed), Some(usage)) = (freed, Usage::read(file)) {
+                let raw = if name.is_packable() { freed } else { 0 };
+                usage.less(freed, raw).write(file)?;
+            }
+            Ok(freed.is_some())
+        })
     }
 
     pub(super) fn tmp(&self) -> BorrowedFd<'_> {
@@ -176,6 +277,7 @@ impl Vault {
     /// before the entry appears, so that a crash can only make the account too
     /// high, which the next count puts right.
     pub(super) fn reserve(&self, bytes: u64) -> Result<(), Error> {
+        self.saved.store(true, Ordering::Relaxed);
         self.locked(|file| {
             let limit = self.retention().size;
             let now = self.now();
@@ -189,32 +291,132 @@ impl Vault {
                     if !found.fits {
                         return Err(Error::Full { limit });
                     }
-                    Usage { total: found.total, counted: now }
+                    Usage { total: found.total, counted: now, raw: found.raw }
                 }
             };
-            Usage { total: usage.total.saturating_add(bytes), ..usage }.write(file)
+            usage.more(bytes, bytes).write(file)
         })
     }
 
-    /// Takes `bytes` out of the account.
+    /// Takes `bytes` of an entry that did not appear out of the account.
     pub(super) fn release(&self, bytes: u64) -> Result<(), Error> {
         self.locked(|file| match Usage::read(file) {
-            Some(usage) => Usage { total: usage.total.saturating_sub(bytes), ..usage }.write(file),
+            Some(usage) => usage.less(bytes, bytes).write(file),
             None => Ok(()),
         })
+    }
+
+    /// Accounts for an object, whatever the limit: it stands for more that
+    /// goes.
+    pub(super) fn reserve_object(&self, bytes: u64) -> Result<(), Error> {
+        self.locked(|file| match Usage::read(file) {
+            Some(usage) => usage.more(bytes, 0).write(file),
+            None => Ok(()),
+        })
+    }
+
+    /// Puts `new` in the place of `old`: the same backup, its content now in an
+    /// object. Does nothing when `old` is gone; returns whether it was there.
+    pub(super) fn exchange(
+        &self,
+        old: &Name,
+        new: &Name,
+        publish: impl FnOnce() -> Result<(), Error>,
+    ) -> Result<bool, Error> {
+        let published = self.locked(|_| {
+            let there = self.names_of(old.key)?.contains(old);
+            if there { publish().map(|()| true) } else { Ok(false) }
+        })?;
+        if !published {
+            return Ok(false);
+        }
+        // Without the lock: a request may wait for it.
+        if let Some(shard) = self.shard(&old.key.shard())? {
+            fsync(&shard).map_err(Error::os("sync the vault"))?;
+        }
+        self.locked(|file| {
+            if !self.unlink(old)? {
+                // Forgotten meanwhile.
+                self.unlink(new)?;
+                return Ok(false);
+            }
+            if let Some(usage) = Usage::read(file) {
+                usage.less(old.size, old.size).more(new.size, 0).write(file)?;
+            }
+            Ok(true)
+        })
+    }
+
+    /// Whether enough was saved since the vault was last packed to do it again.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn is_due(&self) -> Result<bool, Error> {
+        let enough = PACK_EVERY.min(self.retention().size / 4);
+        self.locked(|file| Ok(Usage::read(file).is_some_and(|usage| usage.raw >= enough.max(1))))
+    }
+
+    /// Says that all was looked at that could be packed.
+    pub(super) fn looked(&self) -> Result<(), Error> {
+        self.locked(|file| match Usage::read(file) {
+            Some(usage) => Usage { raw: 0, ..usage }.write(file),
+            None => Ok(()),
+        })
+    }
+
+    /// Removes the objects that no entry needs any more.
+    pub(super) fn collect(&self) -> Result<u64, Error> {
+        self.locked(|file| {
+            let used: HashSet<_> = self.names()?.iter().filter_map(|name| name.object).collect();
+            let freed = self.collect_but(&used)?;
+            if let Some(usage) = Usage::read(file) {
+                usage.less(freed, 0).write(file)?;
+            }
+            Ok(freed)
+        })
+    }
+
+    /// Removes all objects but those `used`, what these need, and what somebody
+    /// holds. Under the lock of the account, so that no entry appears that
+    /// needs one. Returns the bytes freed.
+    fn collect_but(&self, used: &HashSet<portcullis_audit::Hash>) -> Result<u64, Error> {
+        let mut freed = 0_u64;
+        let mut left = self.objects.list()?;
+        // Deltas first: a base goes when nothing needs it any more.
+        for deltas in [true, false] {
+            let bases: HashSet<_> = left.iter().filter_map(|object| object.form.base()).collect();
+            let mut stay = Vec::new();
+            for object in left {
+                let needed = used.contains(&object.hash) || bases.contains(&object.hash);
+                let turn = object.form.base().is_some() == deltas;
+                if turn && !needed && self.objects.remove(&object)? {
+                    freed = freed.saturating_add(object.size);
+                } else {
+                    stay.push(object);
+                }
+            }
+            left = stay;
+        }
+        Ok(freed)
     }
 
     /// Removes what of one path's entries may go.
     pub(super) fn prune_path(&self, key: PathKey) -> Result<(), Error> {
         let unlimited = Retention { size: u64::MAX, ..self.retention() };
-        let found = plan(self.names_of(key)?, &unlimited, self.now(), 0);
-        let mut freed = 0_u64;
-        for name in &found.evict {
-            if self.unlink(name)? {
-                freed = freed.saturating_add(name.size);
+        self.locked(|file| {
+            let found = plan(self.names_of(key)?, &[], &unlimited, self.now(), 0);
+            let (mut freed, mut raw) = (0_u64, 0_u64);
+            for name in &found.evict {
+                if self.unlink(name)? {
+                    freed = freed.saturating_add(name.size);
+                    raw = raw.saturating_add(if name.is_packable() { name.size } else { 0 });
+                }
             }
-        }
-        if freed > 0 { self.release(freed) } else { Ok(()) }
+            match Usage::read(file) {
+                Some(usage) if freed > 0 => usage.less(freed, raw).write(file),
+                _ => Ok(()),
+            }
+        })
     }
 
     /// Removes an entry's file; false when it was gone already.
@@ -230,11 +432,12 @@ impl Vault {
     /// Reads all names, removes what may go and writes the account anew.
     fn sweep(&self, file: &File, need: u64) -> Result<Plan, Error> {
         let now = self.now();
-        let found = plan(self.names()?, &self.retention(), now, need);
+        let found = plan(self.names()?, &self.objects.list()?, &self.retention(), now, need);
         for name in &found.evict {
             self.unlink(name)?;
         }
-        Usage { total: found.total, counted: now }.write(file)?;
+        self.collect_but(&found.used)?;
+        Usage { total: found.total, counted: now, raw: found.raw }.write(file)?;
         Ok(found)
     }
 
@@ -270,31 +473,48 @@ impl Vault {
     }
 }
 
-/// The account: bytes of all entries, and when they were last counted, in
-/// microseconds since 1970.
+/// The account: bytes of all entries and objects, when they were last counted,
+/// in microseconds since 1970, and bytes saved that nobody has packed yet.
 #[derive(Debug, Clone, Copy)]
 struct Usage {
     total: u64,
     counted: i64,
+    raw: u64,
 }
 
 impl Usage {
     /// `None` when there is none or it is damaged; then all is counted anew.
     fn read(file: &File) -> Option<Self> {
-        let mut bytes = [0; 44];
+        let mut bytes = [0; 65];
         file.read_exact_at(&mut bytes, 0).ok()?;
         let text = std::str::from_utf8(&bytes).ok()?;
         let mut words = text.strip_suffix('\n')?.split(' ');
         let (version, total, counted) = (words.next()?, words.next()?, words.next()?);
-        if version != "1" || words.next().is_some() {
+        let raw = words.next()?;
+        if version != "2" || words.next().is_some() {
             return None;
         }
-        Some(Self { total: total.parse().ok()?, counted: counted.parse().ok()? })
+        Some(Self {
+            total: total.parse().ok()?,
+            counted: counted.parse().ok()?,
+            raw: raw.parse().ok()?,
+        })
+    }
+
+    fn more(self, total: u64, raw: u64) -> Self {
+        let (total, raw) = (self.total.saturating_add(total), self.raw.saturating_add(raw));
+        Self { total, raw, ..self }
+    }
+
+    fn less(self, total: u64, raw: u64) -> Self {
+        let (total, raw) = (self.total.saturating_sub(total), self.raw.saturating_sub(raw));
+        Self { total, raw, ..self }
     }
 
     fn write(self, mut file: &File) -> Result<(), Error> {
         const ACTION: &str = "write the vault's account";
-        let text = format!("1 {:020} {:020}\n", self.total, self.counted.max(0));
+        let Self { total, raw, counted } = self;
+        let text = format!("2 {total:020} {:020} {raw:020}\n", counted.max(0));
         file.write_all_at(text.as_bytes(), 0).map_err(Error::io(ACTION))?;
         file.flush().map_err(Error::io(ACTION))
     }
@@ -316,13 +536,17 @@ fn read_names(shard: OwnedFd, prefix: &str, mut each: impl FnMut(Name)) -> Resul
     Ok(())
 }
 
-fn open_directory(dir: BorrowedFd<'_>, name: &str) -> Result<OwnedFd, Errno> {
+pub(super) fn open_directory(dir: BorrowedFd<'_>, name: &str) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     openat(dir, name, flags, Mode::empty())
 }
 
 /// Opens a directory that only we may enter, and makes it when missing.
-fn own_directory(dir: BorrowedFd<'_>, name: &str, shown: &'static str) -> Result<OwnedFd, Error> {
+pub(super) fn own_directory(
+    dir: BorrowedFd<'_>,
+    name: &str,
+    shown: &'static str,
+) -> Result<OwnedFd, Error> {
     const ACTION: &str = "open the vault";
     match mkdirat(dir, name, Mode::RWXU) {
         // `dir` may be a mere place (`O_PATH`), which cannot be synced.

@@ -3,8 +3,12 @@
 
 mod diff;
 mod list;
+mod prune;
+mod put_back;
 mod restore;
 mod show;
+mod undo;
+mod verify;
 
 use std::process::ExitCode;
 
@@ -18,7 +22,7 @@ use crate::{
     model::WorkspacePath,
 };
 
-/// List, show, compare and restore backups
+/// List, show, compare and restore backups, and undo what was done
 ///
 /// A BACKUP is an id, the beginning of one, or a path, which stands for the
 /// newest backup of that path.
@@ -27,6 +31,7 @@ use crate::{
     portcullis backup list src\n  \
     portcullis backup diff src/main.rs\n  \
     portcullis backup restore src/main.rs\n  \
+    portcullis backup undo --session 5f2c\n  \
     portcullis backup show 20261103T1201 -o old.txt")]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -39,6 +44,9 @@ enum Command {
     Show(show::Args),
     Diff(diff::Args),
     Restore(restore::Args),
+    Undo(undo::Args),
+    Verify(verify::Args),
+    Prune(prune::Args),
 }
 
 /// Runs the command.
@@ -51,6 +59,9 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         Command::Show(args) => show::run(args),
         Command::Diff(args) => diff::run(&args),
         Command::Restore(args) => restore::run(&args),
+        Command::Undo(args) => undo::run(&args),
+        Command::Verify(args) => verify::run(&args),
+        Command::Prune(args) => prune::run(&args),
     }
 }
 
@@ -90,6 +101,7 @@ fn entry_json(entry: &Entry) -> Value {
         "type": entry.kind.as_str(),
         "operation": entry.operation.as_str(),
         "bytes": entry.bytes,
+        "stored": entry.stored,
         "nodes": entry.nodes,
         "mode": attributes.map(|attributes| format!("{:04o}", attributes.mode)),
         "session": entry.session,

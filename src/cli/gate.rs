@@ -27,6 +27,7 @@ use serde_json::{Value, json};
 
 use super::{
     failure::{Context as _, Failure},
+    housekeeping,
     local::{self, Parts},
     logging, newest,
     options::Common,
@@ -34,6 +35,7 @@ use super::{
     sign::Remote,
 };
 use crate::{
+    backup::Vault,
     frontend::acp,
     gateway::Gateway,
     ledger::Signing,
@@ -177,6 +179,9 @@ fn run(parent: u32) -> Result<(), Failure> {
     let state = parts.state;
     let gateway = local::assemble(parts.workspace, parts.policy, &state, ledger)?;
     desk.attend(gateway.approvals()).or_fail("cannot listen for approvals")?;
+    let vault = Vault::open(&state, *gateway.policy().backups());
+    housekeeping::start(vault.or_fail("cannot open the backups")?)
+        .or_fail("cannot start a thread")?;
     let (agent, streams) = channel.receive::<Agent>().or_fail("the agent did not start")?;
     let [agent_in, agent_out, agent_err] = take(streams)?;
     facts.extend(agent.facts);

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::{
     approve::Announcer,
     failure::{Context as _, Failure},
-    newest,
+    housekeeping, newest,
     options::Common,
     secret_key, state,
 };
@@ -46,6 +46,7 @@ pub(crate) struct LocalGate {
     gateway: Gateway,
     session: Session,
     announcer: Announcer,
+    state: PathBuf,
     /// Where a person can answer; only if the policy asks.
     _desk: Option<Desk>,
 }
@@ -95,13 +96,18 @@ impl LocalGate {
         if let Some(desk) = &desk {
             desk.attend(gateway.approvals()).or_fail("cannot listen for approvals")?;
         }
-        Ok(Self { gateway, session, announcer, _desk: desk })
+        Ok(Self { gateway, session, announcer, state: parts.state_path, _desk: desk })
     }
 
     /// Puts an operation to the gate; where a rule asks, tells the person at
     /// the terminal how to answer.
     pub(crate) fn handle(&self, operation: &Operation) -> Result<Reply, gateway::Error> {
         self.gateway.handle_asking(&self.session, operation, Source::Disk, &self.announcer)
+    }
+
+    /// Tells the person at the terminal how to answer.
+    pub(crate) fn approver(&self) -> &dyn gateway::Approver {
+        &self.announcer
     }
 
     pub(crate) fn gateway(&self) -> &Gateway {
@@ -112,8 +118,18 @@ impl LocalGate {
         &self.session
     }
 
-    /// Records the stop.
+    /// The directory of the log.
+    pub(crate) fn log(&self) -> PathBuf {
+        self.state.join("audit")
+    }
+
+    /// Records the stop. A command has nobody who packs the vault meanwhile, so
+    /// the one that made it due does so when it has done its work.
     pub(crate) fn close(self) -> Result<(), Failure> {
+        let vault = self.gateway.vault();
+        if vault.has_saved() {
+            housekeeping::pack_if_due(vault);
+        }
         self.gateway.stop(&self.session).or_fail("cannot record the stop")
     }
 }
@@ -221,6 +237,7 @@ pub(crate) fn assemble(
     ledger: Ledger,
 ) -> Result<Gateway, Failure> {
     let vault = Vault::open(state, *policy.backups()).or_fail("cannot open the backups")?;
+    let vault = vault.of_gate(ledger.boot());
     keep_policy(state, &policy, ledger.boot()).or_fail("cannot keep the policy's text")?;
     let key = secret_key::open(state)?;
     Gateway::open(workspace, policy, ledger, vault, key).or_fail("cannot recover")

@@ -10,6 +10,7 @@ mod failure;
 mod fs;
 mod gate;
 mod generate;
+mod housekeeping;
 mod local;
 mod logging;
 mod newest;

@@ -3,13 +3,13 @@
 mod check;
 mod diff;
 mod explain;
-mod sign;
 mod history;
 mod init;
 mod learn;
 mod lint;
 mod replay;
 mod schema;
+mod sign;
 mod test;
 
 use std::process::ExitCode;

@@ -11,6 +11,7 @@ mod limits;
 mod locks;
 mod record;
 mod recovery;
+mod redress;
 mod reload;
 mod reservations;
 mod restoration;
@@ -114,7 +115,7 @@ impl Gateway {
         vault: Vault,
         key: SecretKey,
     ) -> Result<Self, RecoveryError> {
-        let settled = recovery::run(&ledger, &workspace)?;
+        let settled = recovery::run(&ledger, &workspace, &vault)?;
         if settled > 0 {
             tracing::warn!(settled, "settled changes that a gate left unfinished");
         }
@@ -189,21 +190,36 @@ impl Gateway {
                 return Err(self.fail(draft, Failure::Denied(Box::new(decision)), None));
             }
         };
-        let meter = meter.as_ref();
+        self.carry_out(session, operation, source, meter.as_ref(), &BTreeMap::new(), approver)
+    }
+
+    /// Does what may be done, asking a person where a rule says so. `facts` go
+    /// into the record.
+    fn carry_out(
+        &self,
+        session: &Session,
+        operation: &Operation,
+        source: Source<'_>,
+        meter: Option<&Arc<Meter>>,
+        facts: &BTreeMap<String, serde_json::Value>,
+        approver: &dyn Approver,
+    ) -> Result<Reply, Error> {
         let fail =
             |stopped: Box<Stopped>| self.fail(stopped.draft, stopped.why, meter.map(|m| &**m));
-        let stopped = match self.attempt(session, operation, source, meter, None) {
-            Ok(reply) => return Ok(reply),
-            Err(stopped) => *stopped,
+        let attempt = |approved: Option<&Approved>| {
+            self.attempt(session, operation, source, meter, facts, approved)
         };
-        let asking = match stopped {
-            Stopped { draft, why: Failure::Ask(asking) } => (draft, *asking),
-            stopped => return Err(fail(Box::new(stopped))),
+        let (draft, asking) = match attempt(None) {
+            Ok(reply) => return Ok(reply),
+            Err(stopped) => match *stopped {
+                Stopped { draft, why: Failure::Ask(asking) } => (draft, *asking),
+                stopped => return Err(fail(Box::new(stopped))),
+            },
         };
         // Nothing is held while a person thinks.
-        let (draft, asking) = asking;
-        self.ask(session, draft, asking, policy.approval_timeout(), approver)
-            .and_then(|yes| self.attempt(session, operation, source, meter, Some(&yes)))
+        let timeout = self.policy().approval_timeout();
+        self.ask(session, draft, asking, timeout, approver)
+            .and_then(|yes| attempt(Some(&yes)))
             .map_err(fail)
     }
 
@@ -214,6 +230,7 @@ impl Gateway {
         operation: &Operation,
         source: Source<'_>,
         meter: Option<&Arc<Meter>>,
+        facts: &BTreeMap<String, serde_json::Value>,
         approved: Option<&Approved>,
     ) -> Result<Reply, Box<Stopped>> {
         let _held = self.locks.hold(changed_paths(operation));
@@ -221,6 +238,7 @@ impl Gateway {
         loop {
             let policy = self.policy();
             let mut draft = record::operation(session, &policy, operation);
+            draft.facts = (!facts.is_empty()).then(|| facts.clone());
             let (reservations, findings) = (Reservations::default(), Findings::default());
             let turn = Turn {
                 gate: self,

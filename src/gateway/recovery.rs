@@ -4,6 +4,7 @@ use portcullis_audit::{AuditRecord, Draft};
 
 use super::record::shown;
 use crate::{
+    backup::Vault,
     ledger::{self, Ledger},
     model::WorkspacePath,
     ops::{self, Remains, Resolution},
@@ -30,8 +31,13 @@ pub enum RecoveryError {
 }
 
 /// Settles every intent without outcome whose gate is dead, and records how.
-/// Returns how many there were.
-pub(super) fn run(ledger: &Ledger, workspace: &Workspace) -> Result<usize, RecoveryError> {
+/// Then removes what a dead gate kept for a change whose intent it did not live
+/// to write. Returns how many intents there were.
+pub(super) fn run(
+    ledger: &Ledger,
+    workspace: &Workspace,
+    vault: &Vault,
+) -> Result<usize, RecoveryError> {
     let orphans = ledger.orphans()?;
     let mut settled = 0;
     for intent in orphans.intents() {
@@ -40,6 +46,16 @@ pub(super) fn run(ledger: &Ledger, workspace: &Workspace) -> Result<usize, Recov
             .map_err(|error| RecoveryError::Unsettled { seq: intent.seq, error })?;
         orphans.resolve(intent, draft(intent, &remains, resolution))?;
         settled += 1;
+    }
+    let dead = orphans.traces().iter().filter_map(|(boot, trace)| {
+        let since: jiff::Timestamp = trace.since.parse().ok()?;
+        Some((boot.as_str(), since.as_microsecond(), &trace.backups))
+    });
+    match vault.remove_unnamed(&dead.collect::<Vec<_>>()) {
+        Ok(0) => {}
+        Ok(removed) => tracing::info!(removed, "removed backups of changes that never began"),
+        // They cost room, until retention lets them go, and nothing else.
+        Err(error) => tracing::warn!(%error, "needless backups could not be removed"),
     }
     orphans.finish()?;
     Ok(settled)

@@ -303,7 +303,7 @@ impl<'a> Turn<'a> {
         let vault = &self.gate.vault;
         let mut saved = Vec::new();
         for origin in sealed.origins() {
-            let permit = sealed.permit();
+            let permit = sealed.kept_permit();
             let meta = Meta { session: self.session, operation: self.operation.kind() };
             match vault.save(permit, &meta, origin) {
                 Ok(one) => saved.push(one),

@@ -23,7 +23,7 @@ mod signing;
 
 pub use checkpoints::cosign;
 pub use error::Error;
-pub use orphans::Orphans;
+pub use orphans::{Orphans, Trace};
 pub use pack::{compress, pack};
 pub use prune::{Prune, Pruning, prunable};
 pub use recover::{Plan, plan, recover};

@@ -23,9 +23,60 @@ pub struct Orphans<'a> {
     ledger: &'a Ledger,
     dead: Vec<Dead>,
     intents: Vec<AuditRecord>,
+    traces: Traces,
     left: Mutex<BTreeSet<u64>>,
     /// Locked until it is closed.
     _recovery: File,
+}
+
+/// What a dead gate left in the log.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Trace {
+    /// When it wrote its first record, as in that record's `t`.
+    pub since: String,
+    /// The backups that its intents name.
+    pub backups: BTreeSet<String>,
+}
+
+/// The traces of dead gates by their `boot`.
+#[derive(Debug, Default)]
+struct Traces {
+    gates: BTreeMap<String, Trace>,
+    cut: bool,
+}
+
+impl Traces {
+    fn take_in(
+        &mut self,
+        dead: &[Dead],
+        entry: &Entry,
+        link: &Link,
+    ) -> Result<(), portcullis_audit::LineError> {
+        let text = |value: &serde_json::Value| value.as_str().map(str::to_owned);
+        if link.kind == Kind::Recovered && link.of.is_none() {
+            let facts = entry.record()?.draft.facts.unwrap_or_default();
+            self.cut |= facts.get("what").and_then(text).as_deref() != Some("torn");
+        }
+        if self.cut {
+            self.gates.clear();
+            return Ok(());
+        }
+        let Some(boot) = link.boot.as_ref().filter(|boot| dead.iter().any(|d| d.boot == **boot))
+        else {
+            return Ok(());
+        };
+        let trace = self
+            .gates
+            .entry(boot.clone())
+            .or_insert_with(|| Trace { since: link.t.clone(), backups: BTreeSet::new() });
+        if link.kind == Kind::Intent {
+            let draft = entry.record()?.draft;
+            trace.backups.extend(draft.backup);
+            let facts = draft.facts.unwrap_or_default();
+            trace.backups.extend(facts.get("bufferBackup").and_then(text));
+        }
+        Ok(())
+    }
 }
 
 impl Ledger {
@@ -49,7 +100,7 @@ impl Ledger {
             let _between_registrations = Held::wait(&lock)?;
             (life::census(&self.life.gates, Some(&self.life))?.0, Arc::clone(&log.audit))
         };
-        let mut open = BTreeMap::new();
+        let (mut open, mut traces) = (BTreeMap::new(), Traces::default());
         if let Some(first) = dead.iter().map(|gate| gate.first).min() {
             let mut reader = Reader::new(&*audit, first);
             while let Some(entry) = reader.next().map_err(Error::std("read the audit log"))? {
@@ -59,11 +110,12 @@ impl Ledger {
                 };
                 let link = Link::parse(&entry.bytes).map_err(damaged)?;
                 take_in(&mut open, &dead, &entry, &link).map_err(damaged)?;
+                traces.take_in(&dead, &entry, &link).map_err(damaged)?;
             }
         }
         let left = Mutex::new(open.keys().copied().collect());
         let intents = open.into_values().collect();
-        Ok(Orphans { ledger: self, dead, intents, left, _recovery: recovery })
+        Ok(Orphans { ledger: self, dead, intents, traces, left, _recovery: recovery })
     }
 }
 
@@ -89,6 +141,13 @@ impl Orphans<'_> {
     /// The intents, oldest first.
     pub fn intents(&self) -> &[AuditRecord] {
         &self.intents
+    }
+
+    /// What the dead gates left in the log, for those who look for what they
+    /// left elsewhere. Nothing when a part of the log was set aside since: then
+    /// it does not tell everything.
+    pub fn traces(&self) -> &BTreeMap<String, Trace> {
+        &self.traces.gates
     }
 
     /// Appends the `recovered` record that answers `intent`, on stable storage

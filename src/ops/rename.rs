@@ -125,6 +125,10 @@ impl Change for Rename<'_> {
         &self.from
     }
 
+    fn kept_permit(&self) -> &Permit {
+        &self.to
+    }
+
     fn origins(&self) -> Vec<Origin<'_>> {
         self.replaced.iter().map(|(_, file)| Origin::File(file.as_fd())).collect()
     }

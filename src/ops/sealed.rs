@@ -69,6 +69,12 @@ pub trait Change {
     /// The permits under which it happens; the first is that of the object.
     fn permit(&self) -> &Permit;
 
+    /// The permit under whose path the vault keeps that: the object's, but for
+    /// a rename, which replaces what has the new name.
+    fn kept_permit(&self) -> &Permit {
+        self.permit()
+    }
+
     /// What it will replace or remove, to be kept first.
     fn origins(&self) -> Vec<Origin<'_>>;
 
@@ -113,6 +119,11 @@ impl<'a> Sealed<Box<dyn Change + 'a>> {
     /// The whole content that a file will have, for a person who is asked.
     pub fn content(&self) -> Option<&[u8]> {
         self.inner.content()
+    }
+
+    /// The permit under whose path that is kept.
+    pub fn kept_permit(&self) -> &Permit {
+        self.inner.kept_permit()
     }
 
     /// What must be kept before the change.

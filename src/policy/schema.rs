@@ -87,7 +87,6 @@ pub(super) const fn required(key: &'static str, shape: Shape) -> Field {
     Field { key, shape, status: Status::Required }
 }
 
-
 const TEXTS: Shape = Shape::List(&Shape::Text);
 const ALLOW_DENY: Shape = Shape::Word(&["allow", "deny"]);
 const EFFECT: Shape = Shape::Word(&["allow", "ask", "deny"]);

@@ -260,15 +260,10 @@ pub(crate) fn gateway_under(policy: &str, root: &Path, base: &Path) -> Gateway {
     std::fs::create_dir_all(&state).unwrap();
     std::fs::set_permissions(&state, std::fs::Permissions::from_mode(0o700)).unwrap();
     let state = Dir::from_std_file(std::fs::File::open(&state).unwrap());
-    let retention = *policy.backups();
-    Gateway::open(
-        Workspace::open(root).unwrap(),
-        Arc::new(policy),
-        Ledger::open(&state).unwrap(),
-        Vault::open(&state, retention).unwrap(),
-        SecretKey::new(&[7; SecretKey::LENGTH]),
-    )
-    .unwrap()
+    let (ledger, retention) = (Ledger::open(&state).unwrap(), *policy.backups());
+    let vault = Vault::open(&state, retention).unwrap().of_gate(ledger.boot());
+    let key = SecretKey::new(&[7; SecretKey::LENGTH]);
+    Gateway::open(Workspace::open(root).unwrap(), Arc::new(policy), ledger, vault, key).unwrap()
 }
 
 fn state(base: &Path) -> PathBuf {

@@ -386,8 +386,19 @@ fn a_full_vault_refuses_the_change() {
     let world = World::with_policy(&policy(
         "[backups]\nkeep = { versions = 3, days = 30, size = \"10KiB\" }\n",
     ));
-    world.file("a.txt", "a".repeat(6000));
-    world.file("b.txt", "b".repeat(6000));
+    // Of what can be compressed more would fit.
+    let mut state = 0x2545_f491_4f6c_dd1d_u64;
+    let mut noise = || -> String {
+        let mut next = |_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            char::from(b'!' + u8::try_from((state >> 32) % 94).unwrap())
+        };
+        (0..6000).map(&mut next).collect()
+    };
+    world.file("a.txt", noise());
+    world.file("b.txt", noise());
     world.write("a.txt", "").ok();
     for refused in [world.write("b.txt", ""), world.fs(&["rm", "b.txt"])] {
         assert_eq!(refused.code, 1, "{refused:?}");

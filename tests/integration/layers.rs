@@ -16,7 +16,7 @@ const LAYERS: &[&[&str]] = &[
     &["ops"],
     &["gateway"],
     &["config"],
-    &["review", "authoring"],
+    &["review", "authoring", "undo"],
     &["frontend"],
     &["cli"],
 ];

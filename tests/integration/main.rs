@@ -52,3 +52,5 @@ mod sandbox;
 mod secrets;
 mod signed;
 mod typescript;
+mod undo;
+mod vault;

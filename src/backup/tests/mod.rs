@@ -3,6 +3,7 @@
 
 mod crash;
 mod limits;
+mod pack;
 mod race;
 mod save;
 mod tree;

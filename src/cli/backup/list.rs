@@ -6,6 +6,7 @@ use std::{
 };
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use indicatif::HumanBytes;
 use serde_json::json;
 
 use super::{entry_json, time};
@@ -21,6 +22,9 @@ use crate::{
 };
 
 /// List backups, the newest first
+///
+/// SIZE is that of the content, STORED what it takes in the vault: more than one
+/// backup may share that.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     portcullis backup list\n  \
@@ -53,7 +57,8 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let mut listing = vault.entries().or_fail("cannot read the backups")?;
     listing.entries.retain(|entry| args.wants(entry, path.as_ref()));
     listing.entries.reverse();
-    print(args, &listing).or_fail("cannot print the backups")?;
+    let total = vault.size().or_fail("cannot read the backups")?;
+    print(args, &listing, total).or_fail("cannot print the backups")?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -69,17 +74,36 @@ impl Args {
     }
 }
 
-fn print(args: &Args, listing: &Listing) -> io::Result<()> {
+/// Bytes of content, however they are kept.
+fn bytes(listing: &Listing) -> u64 {
+    listing.entries.iter().map(|entry| entry.bytes).fold(0, u64::saturating_add)
+}
+
+fn print(args: &Args, listing: &Listing, total: u64) -> io::Result<()> {
     let mut out = io::stdout().lock();
     if args.json {
         let entries: Vec<_> = listing.entries.iter().map(entry_json).collect();
         let damaged: Vec<_> = listing.damaged.iter().map(ToString::to_string).collect();
-        return writeln!(out, "{}", json!({ "ok": true, "backups": entries, "damaged": damaged }));
+        let object = json!({
+            "ok": true,
+            "backups": entries,
+            "damaged": damaged,
+            "bytes": bytes(listing),
+            "vault": total,
+        });
+        return writeln!(out, "{object}");
     }
     if listing.entries.is_empty() {
         eprintln!("no backups");
     } else {
         writeln!(out, "{}", table(&listing.entries))?;
+        let count = listing.entries.len();
+        eprintln!(
+            "{count} {} of {}; the vault takes {} for all that it keeps",
+            if count == 1 { "backup" } else { "backups" },
+            HumanBytes(bytes(listing)),
+            HumanBytes(total)
+        );
     }
     for id in &listing.damaged {
         eprintln!("portcullis: backup {id} is damaged");
@@ -90,7 +114,7 @@ fn print(args: &Args, listing: &Listing) -> io::Result<()> {
 fn table(entries: &[Entry]) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(["TIME", "ID", "PATH", "OPERATION", "SIZE", "AGENT"]);
+    table.set_header(["TIME", "ID", "PATH", "OPERATION", "SIZE", "STORED", "AGENT"]);
     for entry in entries {
         let slash = if entry.kind == EntryKind::Tree { "/" } else { "" };
         table.add_row([
@@ -99,14 +123,17 @@ fn table(entries: &[Entry]) -> String {
             format!("{}{slash}", entry.path),
             entry.operation.to_string(),
             entry.bytes.to_string(),
+            entry.stored.to_string(),
             Escaped(&entry.agent).to_string(),
         ]);
     }
     for column in table.column_iter_mut() {
         column.set_padding((0, 2));
     }
-    if let Some(column) = table.column_mut(4) {
-        column.set_cell_alignment(CellAlignment::Right);
+    for number in [4, 5] {
+        if let Some(column) = table.column_mut(number) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
     }
     table.trim_fmt()
 }

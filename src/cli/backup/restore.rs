@@ -1,53 +1,108 @@
-//! `portcullis backup restore`: putting a backup back, through the gate.
+//! `portcullis backup restore`: putting a backup back, or a path or the whole
+//! workspace as it was, through the gate.
 
 use std::process::ExitCode;
 
 use serde_json::json;
 
-use super::{entry_json, finish, named};
+use super::{
+    entry_json, finish, named,
+    put_back::{self, Flags},
+};
 use crate::{
     backup::Entry,
-    cli::{failure::Failure, fs, local::LocalGate, options::Common, render},
+    cli::{
+        audit::filter::Moment,
+        failure::{Exit, Failure},
+        fs,
+        local::LocalGate,
+        options::Common,
+        render,
+    },
     gateway::{Error, Output, Reply},
-    model::{Operation, WorkspacePath},
+    model::{Escaped, Operation, WorkspacePath},
+    undo::Select,
 };
 
-/// Put a backup back, decided, backed up and audited as any other change
+/// Put back a backup, a path as it was, or the whole workspace as it was
 ///
-/// What is there now is kept first, so a restore can be undone by another one.
-/// A directory that is in the way is replaced with all that is in it.
+/// Decided, backed up and audited as any other change. What is there now is
+/// kept first, so a restore can be undone by another one. A directory that is in
+/// the way of a backup is replaced with all that is in it.
+///
+/// With --at or --before, PATH becomes what it was then: changes that went
+/// through the gate since are taken back, of a directory all in it. --to alone
+/// does so for the whole workspace. These show first what they would do, and do
+/// it with --yes or after a yes on the terminal; files that something else
+/// changed since are conflicts, and nothing is done while there are any, unless
+/// they are to be skipped or overwritten.
 #[derive(Debug, clap::Args)]
+#[command(
+    override_usage = "portcullis backup restore [OPTIONS] <BACKUP> [--to <PATH>] [--dry-run]\n       \
+    portcullis backup restore [OPTIONS] <PATH> <--at <TIME>|--before <RECORD>> [--yes]\n       \
+    portcullis backup restore [OPTIONS] --to <RECORD> [--yes]"
+)]
 #[command(after_help = "Examples:\n  \
     portcullis backup restore src/main.rs --dry-run\n  \
     portcullis backup restore src/main.rs\n  \
-    portcullis backup restore 20261103T1201 --to old/main.rs")]
+    portcullis backup restore 20261103T1201 --to old/main.rs\n  \
+    portcullis backup restore src --at 2h\n  \
+    portcullis backup restore src/main.rs --before 1207 --yes\n  \
+    portcullis backup restore --to 1180")]
 pub(super) struct Args {
     #[command(flatten)]
     common: Common,
     /// An id, the beginning of one, or a path
-    backup: String,
-    /// Put it at this path instead
-    #[arg(long, value_name = "PATH")]
+    #[arg(required_unless_present = "to", value_name = "BACKUP|PATH")]
+    backup: Option<String>,
+    /// As the path was at this time: `2026-11-21`, `2026-11-21T08:00:00Z`, or
+    /// how long ago: `90m`, `2d`
+    #[arg(long, value_name = "TIME", requires = "backup", conflicts_with_all = ["before", "to"])]
+    at: Option<Moment>,
+    /// As the path was before this record of the log
+    #[arg(long, value_name = "RECORD", requires = "backup", conflicts_with = "to")]
+    before: Option<u64>,
+    /// With a backup: put it at this path instead. Alone: the whole workspace as
+    /// it was when this record of the log was written
+    #[arg(long, value_name = "PATH|RECORD")]
     to: Option<String>,
-    /// Only say whether it is allowed and possible
-    #[arg(long)]
-    dry_run: bool,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    flags: Flags,
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let (path, select) = match (&args.backup, &args.at, args.before, &args.to) {
+        (Some(path), Some(moment), ..) => (Some(path), Select::Later(moment.as_str().to_owned())),
+        (Some(path), _, Some(record), _) => (Some(path), Select::From(record)),
+        (Some(backup), ..) => return one(args, backup),
+        (None, _, _, to) => {
+            let text = to.as_deref().unwrap_or_default();
+            let record = text.parse().map_err(|_| {
+                Failure::new(format_args!("`{}` is no record's number", Escaped(text)))
+                    .exit(Exit::Usage)
+                    .help("name a backup before --to PATH, or a record: --to RECORD")
+            })?;
+            (None, Select::After(record))
+        }
+    };
+    put_back::run(&args.common, &select, path.map(String::as_str), &args.flags)
+}
+
+fn one(args: &Args, backup: &str) -> Result<ExitCode, Failure> {
     let gate = LocalGate::open(&args.common, "cli")?;
-    let answer = perform(&gate, args);
-    finish(gate, answer, args.json, |(entry, to, reply)| {
+    let answer = perform(&gate, args, backup);
+    finish(gate, answer, args.flags.json, |(entry, to, reply)| {
         print(args, &entry, &to, &reply);
         Ok(())
     })
 }
 
-fn perform(gate: &LocalGate, args: &Args) -> Result<(Entry, WorkspacePath, Reply), Error> {
-    let entry = named(gate, "restore", &args.backup)?;
+fn perform(
+    gate: &LocalGate,
+    args: &Args,
+    backup: &str,
+) -> Result<(Entry, WorkspacePath, Reply), Error> {
+    let entry = named(gate, "restore", backup)?;
     let to = match &args.to {
         None => entry.path.clone(),
         Some(text) => fs::parse(gate.gateway().workspace().root(), text).map_err(|refusal| {
@@ -57,24 +112,24 @@ fn perform(gate: &LocalGate, args: &Args) -> Result<(Entry, WorkspacePath, Reply
     let operation = Operation::Restore {
         path: to.clone(),
         backup: entry.id.to_string(),
-        dry_run: args.dry_run,
+        dry_run: args.flags.dry_run,
     };
     let reply = gate.handle(&operation)?;
     Ok((entry, to, reply))
 }
 
 fn print(args: &Args, entry: &Entry, to: &WorkspacePath, reply: &Reply) {
-    if args.json {
+    if args.flags.json {
         let mut object = render::reply_json(reply);
         if let Some(fields) = object.as_object_mut() {
             fields.insert("from".to_owned(), entry_json(entry));
             fields.insert("to".to_owned(), json!(to.as_str()));
-            fields.insert("dryRun".to_owned(), json!(args.dry_run));
+            fields.insert("dryRun".to_owned(), json!(args.flags.dry_run));
         }
         println!("{object}");
         return;
     }
-    if args.dry_run {
+    if args.flags.dry_run {
         eprintln!("`{to}` can be restored from backup {}", entry.id);
         return;
     }

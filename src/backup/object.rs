@@ -1,0 +1,399 @@
+//! Objects: contents that entries share, once per content, compressed.
+//!
+//! ```text
+//! payload      the content itself, or a zstd frame of it (RFC 8878)
+//! trailer      one JSON object: `ObjectTrailer`
+//! footer       as that of an entry, with another magic
+//! ```
+//!
+//! Named `SHA256.SIZE.FORM` in `objects/`, spread over 256 directories by the
+//! first two digits: the content's hash, bytes on disk in hex, and `raw`,
+//! `zstd` or `delta-BASE`. A delta is a frame that needs the content of another
+//! object, its base, as prefix (`zstd --patch-from`); a base is never a delta
+//! itself, so two objects are all that a content ever needs.
+
+use std::{
+    fmt,
+    fs::File,
+    io::{self, BufReader, Read, Write},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    str::FromStr,
+};
+
+use portcullis_audit::Hash;
+use rustix::{
+    fs::{
+        AtFlags, Dir, FlockOperation, Mode, OFlags, fdatasync, flock, fstat, fsync, openat,
+        unlinkat,
+    },
+    io::Errno,
+};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Error,
+    format::{self, OBJECT_MAGIC},
+    name::shard_name,
+    read::Range,
+    store::{open_directory, own_directory},
+    temp::Temp,
+};
+
+/// The largest content that takes part in a delta: both sides are held in
+/// memory to make and to read one.
+pub(super) const MAX_DELTA: u64 = 16 * 1024 * 1024;
+
+/// How an object's payload gives the content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    /// It is the content.
+    Raw,
+    /// A zstd frame.
+    Zstd,
+    /// A zstd frame whose prefix is the content of this object.
+    Delta(Hash),
+}
+
+impl Form {
+    /// The object that this one needs.
+    pub(super) fn base(self) -> Option<Hash> {
+        if let Self::Delta(base) = self { Some(base) } else { None }
+    }
+}
+
+/// The file name of an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ObjectName {
+    /// SHA-256 of the content.
+    pub(super) hash: Hash,
+    /// Bytes on disk.
+    pub(super) size: u64,
+    pub(super) form: Form,
+}
+
+impl fmt::Display for ObjectName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{:x}.", self.hash, self.size)?;
+        match self.form {
+            Form::Raw => f.write_str("raw"),
+            Form::Zstd => f.write_str("zstd"),
+            Form::Delta(base) => write!(f, "delta-{base}"),
+        }
+    }
+}
+
+impl FromStr for ObjectName {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let mut parts = text.splitn(3, '.');
+        let mut part = || parts.next().ok_or(());
+        let (hash, size, form) = (part()?, part()?, part()?);
+        let name = Self {
+            hash: hash.parse().map_err(|_| ())?,
+            size: u64::from_str_radix(size, 16).map_err(|_| ())?,
+            form: match form {
+                "raw" => Form::Raw,
+                "zstd" => Form::Zstd,
+                form => {
+                    let base = form.strip_prefix("delta-").ok_or(())?;
+                    Form::Delta(base.parse().map_err(|_| ())?)
+                }
+            },
+        };
+        if name.to_string() == text { Ok(name) } else { Err(()) }
+    }
+}
+
+/// What an object says of itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ObjectTrailer {
+    /// Version of the format: 1.
+    v: u32,
+    /// SHA-256 of the content.
+    object: Hash,
+    /// Bytes of content.
+    size: u64,
+    /// `raw`, `zstd` or `delta`.
+    form: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    base: Option<Hash>,
+}
+
+/// The objects of a vault.
+#[derive(Debug)]
+pub(super) struct Objects {
+    dir: OwnedFd,
+    tmp: OwnedFd,
+}
+
+/// An object that stays as long as this value does.
+#[derive(Debug)]
+pub(super) struct Used {
+    pub(super) name: ObjectName,
+    /// Locked.
+    _file: File,
+}
+
+impl Objects {
+    /// Opens the directory of objects in that of the vault.
+    pub(super) fn open(vault: BorrowedFd<'_>, tmp: BorrowedFd<'_>) -> Result<Self, Error> {
+        const ACTION: &str = "open the vault";
+        let dir = own_directory(vault, "objects", "backups/objects")?;
+        let tmp = open_directory(tmp, ".").map_err(Error::os(ACTION))?;
+        Ok(Self { dir, tmp })
+    }
+
+    /// A descriptor of its own of the directory, to be locked by one who packs.
+    pub(super) fn lockable(&self) -> Result<OwnedFd, Error> {
+        open_directory(self.dir.as_fd(), ".").map_err(Error::os("lock the vault"))
+    }
+
+    /// The names of all objects.
+    pub(super) fn list(&self) -> Result<Vec<ObjectName>, Error> {
+        let mut names = Vec::new();
+        for number in 0..=u8::MAX {
+            if let Some(shard) = self.shard(&shard_name(number))? {
+                read_names(shard, "", &mut names)?;
+            }
+        }
+        Ok(names)
+    }
+
+    /// The object with this content.
+    pub(super) fn find(&self, hash: Hash) -> Result<Option<ObjectName>, Error> {
+        let Some(shard) = self.shard(&shard_of(hash))? else { return Ok(None) };
+        let mut names = Vec::new();
+        read_names(shard, &hash.to_string(), &mut names)?;
+        Ok(names.into_iter().min_by_key(|name| (name.form.base().is_some(), name.size)))
+    }
+
+    /// Takes hold of an object, so that nobody removes it.
+    pub(super) fn hold(&self, hash: Hash) -> Result<Option<Used>, Error> {
+        let Some(name) = self.find(hash)? else { return Ok(None) };
+        let Some(file) = self.file(&name)? else { return Ok(None) };
+        if flock(&file, FlockOperation::NonBlockingLockShared).is_err() {
+            return Ok(None);
+        }
+        let stat = fstat(&file).map_err(Error::os("look at an object"))?;
+        Ok((stat.st_nlink > 0).then_some(Used { name, _file: file }))
+    }
+
+    /// Stores a payload as the object with this content, durably, and holds it.
+    /// `reserve` is told its size before it appears.
+    pub(super) fn put(
+        &self,
+        hash: Hash,
+        size: u64,
+        form: Form,
+        payload: &mut dyn Read,
+        reserve: &dyn Fn(u64) -> Result<(), Error>,
+    ) -> Result<Used, Error> {
+        const ACTION: &str = "write an object";
+        let mut temp = Temp::new(self.tmp.as_fd())?;
+        let stored = io::copy(payload, &mut &temp.file).map_err(Error::io(ACTION))?;
+        let word = match form {
+            Form::Raw => "raw",
+            Form::Zstd => "zstd",
+            Form::Delta(_) => "delta",
+        };
+        let trailer =
+            ObjectTrailer { v: 1, object: hash, size, form: word.to_owned(), base: form.base() };
+        let total = format::write(&temp.file, stored, &trailer, OBJECT_MAGIC)?;
+        fdatasync(&temp.file).map_err(Error::os("sync an object"))?;
+        reserve(total)?;
+        let name = ObjectName { hash, size: total, form };
+        let shard = match self.shard(&shard_of(hash))? {
+            Some(shard) => shard,
+            None => own_directory(self.dir.as_fd(), &shard_of(hash), "backups/objects")?,
+        };
+        match temp.publish(shard.as_fd(), &name.to_string()) {
+            // One of the same name holds the same content, or is damaged; this
+            // one is known to be good.
+            Err(Errno::EXIST) => temp.replace(shard.as_fd(), &name.to_string()),
+            other => other,
+        }
+        .map_err(Error::os("store an object"))?;
+        fsync(&shard).map_err(Error::os("sync the vault"))?;
+        let file = temp.file.try_clone().map_err(Error::io(ACTION))?;
+        Ok(Used { name, _file: file })
+    }
+
+    /// Removes an object unless somebody holds it; true when it is gone.
+    pub(super) fn remove(&self, name: &ObjectName) -> Result<bool, Error> {
+        const ACTION: &str = "remove an object";
+        let Some(shard) = self.shard(&shard_of(name.hash))? else { return Ok(true) };
+        let Some(file) = self.file(name)? else { return Ok(true) };
+        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+            return Ok(false);
+        }
+        match unlinkat(&shard, name.to_string(), AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(true),
+            Err(errno) => Err(Error::os(ACTION)(errno)),
+        }
+    }
+
+    /// The content of an object as a file; `None` when it is missing or cannot
+    /// be unpacked. Whoever reads it compares it with its hash.
+    pub(super) fn unpack(&self, hash: Hash) -> Result<Option<File>, Error> {
+        const ACTION: &str = "unpack the backup";
+        let Some(object) = self.read(hash)? else { return Ok(None) };
+        if object.form == Form::Raw {
+            return Ok(Some(object.file));
+        }
+        let mut out = self.scratch()?;
+        match self.decode(&object, &mut out) {
+            Ok(true) => Ok(Some(out)),
+            Ok(false) => Ok(None),
+            Err(error) => Err(Error::io(ACTION)(error)),
+        }
+    }
+
+    /// The content of an object that takes part in deltas, if it is what its
+    /// name says.
+    pub(super) fn content(&self, hash: Hash) -> Result<Option<Vec<u8>>, Error> {
+        let Some(object) = self.read(hash)?.filter(|object| object.size <= MAX_DELTA) else {
+            return Ok(None);
+        };
+        let mut out = Vec::new();
+        let whole = self.decode(&object, &mut out).map_err(Error::io("unpack the backup"))?;
+        Ok((whole && Hash::of(&out) == hash).then_some(out))
+    }
+
+    /// Whether an object gives the content that its name says.
+    pub(super) fn verify(&self, hash: Hash) -> Result<bool, Error> {
+        let Some(object) = self.read(hash)? else { return Ok(false) };
+        let mut hasher = Hasher(sha2::Digest::new());
+        let whole = self.decode(&object, &mut hasher).map_err(Error::io("unpack the backup"))?;
+        Ok(whole && Hash::from_bytes(sha2::Digest::finalize(hasher.0).into()) == hash)
+    }
+
+    /// A file without a name: it goes with its handle, and most that is written
+    /// to it never reaches the disk.
+    pub(super) fn scratch(&self) -> Result<File, Error> {
+        const ACTION: &str = "make a file for the backup";
+        // Dropped, the temporary file loses its name; this handle keeps it.
+        Temp::new(self.tmp.as_fd())?.file.try_clone().map_err(Error::io(ACTION))
+    }
+
+    fn read(&self, hash: Hash) -> Result<Option<Object>, Error> {
+        let Some(name) = self.find(hash)? else { return Ok(None) };
+        let Some(file) = self.file(&name)? else { return Ok(None) };
+        let Some((trailer, payload)) = format::read::<ObjectTrailer>(&file, OBJECT_MAGIC)? else {
+            return Ok(None);
+        };
+        let agrees = trailer.v == 1 && trailer.object == hash && trailer.base == name.form.base();
+        let size = trailer.size;
+        Ok(agrees.then_some(Object { file, payload, size, form: name.form }))
+    }
+
+    /// Writes the content to `out`; false when the payload does not give one of
+    /// the size that it should.
+    fn decode(&self, object: &Object, out: &mut dyn Write) -> io::Result<bool> {
+        let payload =
+            BufReader::with_capacity(128 * 1024, Range::new(&object.file, object.payload));
+        // One byte more than there should be shows that there is more.
+        let bound = object.size.saturating_add(1);
+        let copied = match object.form {
+            Form::Raw => io::copy(&mut payload.take(bound), out),
+            Form::Zstd => {
+                let decoder = zstd::stream::read::Decoder::with_buffer(payload)?;
+                io::copy(&mut decoder.take(bound), out)
+            }
+            Form::Delta(base) => {
+                let flat = |error: Error| io::Error::other(error.to_string());
+                if self.find(base).map_err(flat)?.is_none_or(|base| base.form.base().is_some()) {
+                    return Ok(false);
+                }
+                let Some(base) = self.content(base).map_err(flat)? else { return Ok(false) };
+                let decoder = zstd::stream::read::Decoder::with_ref_prefix(payload, &base)?;
+                io::copy(&mut decoder.take(bound), out)
+            }
+        };
+        match copied {
+            Ok(copied) => Ok(copied == object.size),
+            // What the decoder says is no error of the system.
+            Err(error) if error.raw_os_error().is_none() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn file(&self, name: &ObjectName) -> Result<Option<File>, Error> {
+        let Some(shard) = self.shard(&shard_of(name.hash))? else { return Ok(None) };
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        match openat(&shard, name.to_string(), flags, Mode::empty()) {
+            Ok(fd) => Ok(Some(fd.into())),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(Error::os("open an object")(errno)),
+        }
+    }
+
+    fn shard(&self, name: &str) -> Result<Option<OwnedFd>, Error> {
+        match open_directory(self.dir.as_fd(), name) {
+            Ok(shard) => Ok(Some(shard)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(Error::os("open the vault")(errno)),
+        }
+    }
+}
+
+/// An open object.
+struct Object {
+    file: File,
+    /// Bytes of payload.
+    payload: u64,
+    /// Bytes of content.
+    size: u64,
+    form: Form,
+}
+
+/// Takes bytes and keeps their hash only.
+struct Hasher(sha2::Sha256);
+
+impl Write for Hasher {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        sha2::Digest::update(&mut self.0, bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn shard_of(hash: Hash) -> String {
+    let (first, _) = hash.as_bytes().split_first().unwrap_or((&0, &[]));
+    shard_name(*first)
+}
+
+fn read_names(shard: OwnedFd, prefix: &str, names: &mut Vec<ObjectName>) -> Result<(), Error> {
+    for entry in Dir::new(shard).map_err(Error::os("read the vault"))? {
+        let entry = entry.map_err(Error::os("read the vault"))?;
+        if entry.file_name().to_bytes().starts_with(prefix.as_bytes())
+            && let Some(name) = entry.file_name().to_str().ok().and_then(|name| name.parse().ok())
+        {
+            names.push(name);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_and_name_are_inverse() {
+        let (hash, base) = (Hash::of(b"content"), Hash::of(b"base"));
+        for form in [Form::Raw, Form::Zstd, Form::Delta(base)] {
+            let name = ObjectName { hash, size: 0x1234, form };
+            assert_eq!(name.to_string().parse(), Ok(name));
+            assert!(
+                name.to_string().len() < 255 && name.to_string().starts_with(&hash.to_string())
+            );
+            assert!(format!("{name}.tmp").parse::<ObjectName>().is_err());
+        }
+        assert!("..".parse::<ObjectName>().is_err());
+    }
+}

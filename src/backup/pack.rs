@@ -1,0 +1,374 @@
+//! Packing: contents move from entries into objects, once per content,
+//! compressed, and as deltas where a path has many versions.
+//!
+//! Never on the way of a request: a save is a copy, and whoever has time calls
+//! [`Vault::pack`] later. Content is compared with its hash before it is packed,
+//! and the object is read back before the entry lets go of its own bytes, so
+//! that an error in here can cost time, not content.
+//!
+//! The order makes a kill at any moment harmless: the object is safe before the
+//! entry that names it appears, and that is safe before the old entry goes. What
+//! a kill leaves is an object that nothing names or two entries of one id, both
+//! whole; the next packing removes either.
+
+use std::{
+    collections::HashMap,
+    fs::File,
+    io::{Read, Write as _},
+    ops::ControlFlow,
+    os::fd::AsFd,
+};
+
+use portcullis_audit::Hash;
+use rustix::fs::{FlockOperation, fdatasync, flock};
+use sha2::{Digest, Sha256};
+
+use super::{
+    EntryKind, Error, Vault, format,
+    format::Trailer,
+    name::{Name, PathKey},
+    object::{Form, MAX_DELTA, ObjectName, Used},
+    read::{Entry, Range},
+    temp::Temp,
+};
+
+/// A good ratio at some 200 MB/s.
+const LEVEL: i32 = 6;
+/// Deltas are made often and small, from a prefix that must be read in first.
+const DELTA_LEVEL: i32 = 3;
+/// Less content than this is not worth an object.
+const MIN_CONTENT: u64 = 1024;
+
+/// What packing did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Packed {
+    /// Entries packed.
+    pub entries: u64,
+    /// Bytes that they had.
+    pub before: u64,
+    /// Bytes that they have now, with the objects that were made for them.
+    pub after: u64,
+    /// Bytes of objects removed that nothing needed any more.
+    pub collected: u64,
+    /// Entries left alone because they, or what they share, are damaged.
+    pub damaged: u64,
+    /// Another process packs the vault just now; nothing was done.
+    pub busy: bool,
+}
+
+/// How far packing is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    /// Bytes of entries looked at.
+    pub done: u64,
+    /// Bytes of all entries to be looked at.
+    pub total: u64,
+}
+
+impl Vault {
+    /// Packs what is not packed yet, oldest first, and removes objects that
+    /// nothing needs any more. `observe` is told how far it is and may stop it
+    /// between two entries.
+    ///
+    /// # Errors
+    /// As the system says; what was packed until then stays so.
+    pub fn pack(
+        &self,
+        observe: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<Packed, Error> {
+        let mut done = Packed::default();
+        let lock = self.objects.lockable()?;
+        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+            return Ok(Packed { busy: true, ..done });
+        }
+        self.remove_twins()?;
+        let names = self.names()?;
+        let mut bases = Bases::new(&self.objects.list()?);
+        let total = names.iter().filter(|name| name.is_packable()).map(|name| name.size).sum();
+        let mut progress = Progress { done: 0, total };
+        let mut whole = true;
+        for name in &names {
+            if let Some(object) = name.object {
+                bases.met(name.key, object);
+                continue;
+            }
+            if !name.is_packable() {
+                continue;
+            }
+            if observe(progress).is_break() {
+                whole = false;
+                break;
+            }
+            match self.pack_one(name, &mut bases) {
+                Ok(Some(after)) => {
+                    done.entries += 1;
+                    done.before = done.before.saturating_add(name.size);
+                    done.after = done.after.saturating_add(after);
+                }
+                Ok(None) => {}
+                Err(Error::Damaged(_)) => done.damaged += 1,
+                Err(error) => return Err(error),
+            }
+            progress.done = progress.done.saturating_add(name.size);
+        }
+        if whole {
+            // The end is worth a word, but no longer a question.
+            let _ = observe(progress);
+            self.looked()?;
+        }
+        done.collected = self.collect()?;
+        Ok(done)
+    }
+
+    /// Where a kill left an entry and what it was packed to, one of them goes.
+    fn remove_twins(&self) -> Result<(), Error> {
+        let names = self.names()?;
+        for (one, two) in names.iter().zip(names.iter().skip(1)) {
+            if !one.is_twin(two) {
+                continue;
+            }
+            let (inline, packed) = if one.object.is_none() { (one, two) } else { (two, one) };
+            let whole = match self.describe(packed) {
+                Ok(Some(entry)) => self.verify(&entry).is_ok(),
+                _ => false,
+            };
+            self.unlink(if whole { inline } else { packed })?;
+        }
+        Ok(())
+    }
+
+    /// Packs one entry; returns what it takes now, `None` when it is gone or
+    /// not worth it.
+    fn pack_one(&self, name: &Name, bases: &mut Bases) -> Result<Option<u64>, Error> {
+        let Some(entry) = self.describe(name)? else { return Ok(None) };
+        if entry.bytes < MIN_CONTENT {
+            return Ok(None);
+        }
+        let (file, mut trailer, _) = self.reopen(&entry)?;
+        let (object, made) = if entry.kind == EntryKind::Tree || entry.bytes > MAX_DELTA {
+            self.pack_large(&entry, &file)?
+        } else {
+            self.pack_small(&entry, name.key, bases)?
+        };
+        bases.met(name.key, object.name.hash);
+        let mut temp = Temp::new(self.tmp())?;
+        let manifest = match &trailer.tree {
+            Some(tree) => compress_manifest(&file, trailer.size, tree.manifest, &temp.file)?,
+            None => 0,
+        };
+        trailer.v = 2;
+        trailer.packed = Some(format::Packed { object: object.name.hash, manifest });
+        let size = trailer.write(&temp.file, manifest)?;
+        fdatasync(&temp.file).map_err(Error::os("sync the backup"))?;
+        self.prove(&trailer, &temp.file, entry.id)?;
+        let packed = Name { size, object: Some(object.name.hash), ..*name };
+        let shard = self.make_shard(&name.key.shard())?;
+        let there = self.exchange(name, &packed, || {
+            temp.publish(shard.as_fd(), &packed.to_string()).map_err(Error::os("store the backup"))
+        })?;
+        Ok(there.then_some(size.saturating_add(made)))
+    }
+
+    /// Reads a tree's new manifest back.
+    fn prove(&self, trailer: &Trailer, file: &File, id: super::BackupId) -> Result<(), Error> {
+        let (Some(tree), Some(packed)) = (&trailer.tree, &trailer.packed) else { return Ok(()) };
+        let read = |error| Error::io("read the backup")(error);
+        let mut hasher = Sha256::new();
+        let decoder = zstd::stream::read::Decoder::new(Range::new(file, packed.manifest));
+        copy(decoder.map_err(read)?, |piece| {
+            hasher.update(piece);
+            Ok(())
+        })?;
+        let good = Hash::from_bytes(hasher.finalize().into()) == tree.manifest_sha256;
+        if good { Ok(()) } else { Err(Error::Damaged(id)) }
+    }
+
+    /// The object for a content that fits in memory, and the bytes that it took
+    /// if it was made for it.
+    fn pack_small(
+        &self,
+        entry: &Entry,
+        key: PathKey,
+        bases: &mut Bases,
+    ) -> Result<(Used, u64), Error> {
+        let mut bytes = Vec::new();
+        let mut content = self.content(entry)?;
+        let read = content.read_to_end(&mut bytes);
+        read.map_err(|error| content.failed(error))?;
+        let hash = entry.sha256;
+        if let Some(there) = self.existing(hash, entry)? {
+            return Ok((there, 0));
+        }
+        let reserve = |bytes| self.reserve_object(bytes);
+        let size = bytes.len() as u64;
+        if let Some(base) = bases.of(key)
+            && let Some(held) = self.objects.hold(base)?
+            && let Some(prefix) = self.objects.content(base)?
+        {
+            let delta = delta(&bytes, &prefix)?;
+            if bases.takes(&held.name, delta.len() as u64) {
+                let form = Form::Delta(base);
+                let made = self.objects.put(hash, size, form, &mut delta.as_slice(), &reserve)?;
+                return self.proven(made, entry, bases);
+            }
+        }
+        let frame = zstd::bulk::compress(&bytes, LEVEL).map_err(Error::io("pack the backup"))?;
+        let made = if is_worth_it(frame.len() as u64, size) {
+            self.objects.put(hash, size, Form::Zstd, &mut frame.as_slice(), &reserve)?
+        } else {
+            self.objects.put(hash, size, Form::Raw, &mut bytes.as_slice(), &reserve)?
+        };
+        self.proven(made, entry, bases)
+    }
+
+    fn proven(&self, made: Used, entry: &Entry, bases: &mut Bases) -> Result<(Used, u64), Error> {
+        if !self.objects.verify(made.name.hash)? {
+            return Err(Error::Damaged(entry.id));
+        }
+        bases.made(&made.name);
+        let size = made.name.size;
+        Ok((made, size))
+    }
+
+    /// The same for a tree or a large file, in bounded memory.
+    fn pack_large(&self, entry: &Entry, file: &File) -> Result<(Used, u64), Error> {
+        if entry.kind == EntryKind::Tree {
+            self.verify(entry)?;
+        }
+        let mut hasher = Sha256::new();
+        copy(Range::new(file, entry.bytes), |piece| {
+            hasher.update(piece);
+            Ok(())
+        })?;
+        let hash = Hash::from_bytes(hasher.finalize().into());
+        if entry.kind != EntryKind::Tree && hash != entry.sha256 {
+            return Err(Error::Damaged(entry.id));
+        }
+        if let Some(there) = self.existing(hash, entry)? {
+            return Ok((there, 0));
+        }
+        const ACTION: &str = "pack the backup";
+        let frame = Temp::new(self.tmp())?;
+        let mut encoder =
+            zstd::stream::write::Encoder::new(&frame.file, LEVEL).map_err(Error::io(ACTION))?;
+        copy(Range::new(file, entry.bytes), |piece| encoder.write_all(piece))?;
+        encoder.finish().map_err(Error::io(ACTION))?;
+        let length = rustix::fs::fstat(&frame.file).map_err(Error::os(ACTION))?.st_size;
+        let length = u64::try_from(length).unwrap_or(u64::MAX);
+        let reserve = |bytes| self.reserve_object(bytes);
+        let made = if is_worth_it(length, entry.bytes) {
+            let mut payload = Range::new(&frame.file, length);
+            self.objects.put(hash, entry.bytes, Form::Zstd, &mut payload, &reserve)?
+        } else {
+            let mut payload = Range::new(file, entry.bytes);
+            self.objects.put(hash, entry.bytes, Form::Raw, &mut payload, &reserve)?
+        };
+        if !self.objects.verify(hash)? {
+            return Err(Error::Damaged(entry.id));
+        }
+        let size = made.name.size;
+        Ok((made, size))
+    }
+
+    /// An object that is there already, if it is whole: the entry will have
+    /// nothing else.
+    fn existing(&self, hash: Hash, entry: &Entry) -> Result<Option<Used>, Error> {
+        let Some(there) = self.objects.hold(hash)? else { return Ok(None) };
+        if self.objects.verify(hash)? { Ok(Some(there)) } else { Err(Error::Damaged(entry.id)) }
+    }
+}
+
+/// What deltas of a path could be made against.
+struct Bases {
+    objects: HashMap<Hash, ObjectName>,
+    /// Bytes of deltas that need an object.
+    weight: HashMap<Hash, u64>,
+    /// The content of the last version that was met.
+    last: HashMap<PathKey, Hash>,
+}
+
+impl Bases {
+    fn new(objects: &[ObjectName]) -> Self {
+        let mut bases =
+            Self { objects: HashMap::new(), weight: HashMap::new(), last: HashMap::new() };
+        objects.iter().for_each(|object| bases.made(object));
+        bases
+    }
+
+    fn made(&mut self, object: &ObjectName) {
+        self.objects.insert(object.hash, *object);
+        if let Some(base) = object.form.base() {
+            let weight = self.weight.entry(base).or_default();
+            *weight = weight.saturating_add(object.size);
+        }
+    }
+
+    fn met(&mut self, key: PathKey, object: Hash) {
+        self.last.insert(key, object);
+    }
+
+    /// The base for the next version of a path: that of the version before, or
+    /// that version itself.
+    fn of(&self, key: PathKey) -> Option<Hash> {
+        let last = self.last.get(&key)?;
+        Some(self.objects.get(last)?.form.base().unwrap_or(*last))
+    }
+
+    /// Whether a delta of `size` bytes is worth making. The more a file drifts
+    /// from its base, the larger its deltas get; when together they weigh as
+    /// much as the base, a new base costs less than going on.
+    fn takes(&self, base: &ObjectName, size: u64) -> bool {
+        let weight = self.weight.get(&base.hash).copied().unwrap_or(0);
+        size < base.size / 2 && weight.saturating_add(size) <= base.size
+    }
+}
+
+/// Whether a frame saves enough to be unpacked each time.
+fn is_worth_it(frame: u64, content: u64) -> bool {
+    frame < content - content / 16
+}
+
+/// A frame of `bytes` that needs `prefix` to be read.
+fn delta(bytes: &[u8], prefix: &[u8]) -> Result<Vec<u8>, Error> {
+    const ACTION: &str = "pack the backup";
+    let make = || -> std::io::Result<Vec<u8>> {
+        let mut encoder =
+            zstd::stream::write::Encoder::with_ref_prefix(Vec::new(), DELTA_LEVEL, prefix)?;
+        // Both must lie in the window; 2^26 bytes hold the largest two.
+        let both = (bytes.len() + prefix.len()).max(1 << 17);
+        encoder.window_log(both.next_power_of_two().trailing_zeros())?;
+        encoder.set_pledged_src_size(Some(bytes.len() as u64))?;
+        encoder.write_all(bytes)?;
+        encoder.finish()
+    };
+    make().map_err(Error::io(ACTION))
+}
+
+/// Compresses the manifest that lies behind `offset`, and returns its new size.
+fn compress_manifest(file: &File, offset: u64, length: u64, out: &File) -> Result<u64, Error> {
+    const ACTION: &str = "pack the backup";
+    let mut encoder = zstd::stream::write::Encoder::new(out, LEVEL).map_err(Error::io(ACTION))?;
+    copy(Range::between(file, offset, offset.saturating_add(length)), |piece| {
+        encoder.write_all(piece)
+    })?;
+    encoder.finish().map_err(Error::io(ACTION))?;
+    let stat = rustix::fs::fstat(out).map_err(Error::os(ACTION))?;
+    Ok(u64::try_from(stat.st_size).unwrap_or(0))
+}
+
+/// Hands all that `from` gives to `each`.
+fn copy(
+    mut from: impl Read,
+    mut each: impl FnMut(&[u8]) -> std::io::Result<()>,
+) -> Result<(), Error> {
+    const ACTION: &str = "read the backup";
+    let mut buffer = vec![0; 128 * 1024];
+    loop {
+        let count = from.read(&mut buffer).map_err(Error::io(ACTION))?;
+        let piece = buffer.get(..count).unwrap_or_default();
+        if piece.is_empty() {
+            return Ok(());
+        }
+        each(piece).map_err(Error::io("pack the backup"))?;
+    }
+}

@@ -1,0 +1,356 @@
+//! Packing: less room, the same content, and no harm from a kill.
+
+use std::{
+    io::{BufRead, BufReader},
+    ops::ControlFlow,
+    process::Stdio,
+    time::Duration,
+};
+
+use super::*;
+
+const MANY: Retention = Retention { versions: u64::MAX, ..ROOMY };
+
+fn pack(vault: &Vault) -> Packed {
+    vault.pack(&mut |_| ControlFlow::Continue(())).unwrap()
+}
+
+/// Bytes on the disk of all files in the vault.
+fn stored(house: &House) -> u64 {
+    let mut pending = vec![house.temp.path().join("state/backups")];
+    let mut bytes = 0;
+    while let Some(directory) = pending.pop() {
+        for entry in fs::read_dir(directory).unwrap() {
+            let entry = entry.unwrap();
+            match entry.file_type().unwrap().is_dir() {
+                true => pending.push(entry.path()),
+                false => bytes += entry.metadata().unwrap().len(),
+            }
+        }
+    }
+    bytes
+}
+
+fn account(house: &House) -> u64 {
+    let text = fs::read_to_string(house.temp.path().join("state/backups/usage")).unwrap();
+    text.split(' ').nth(1).unwrap().parse().unwrap()
+}
+
+fn objects(house: &House) -> Vec<String> {
+    let mut names = Vec::new();
+    for shard in fs::read_dir(house.temp.path().join("state/backups/objects")).unwrap() {
+        for file in fs::read_dir(shard.unwrap().path()).unwrap() {
+            names.push(file.unwrap().file_name().into_string().unwrap());
+        }
+    }
+    names
+}
+
+/// Text that compresses as source code does, not as one repeated line.
+pub(super) fn source(seed: u64, bytes: usize) -> Vec<u8> {
+    let words = ["let ", "fn ", "value", "return ", "match ", "index", "(", ");\n", " = ", "self."];
+    let mut state = seed | 1;
+    let mut text = Vec::with_capacity(bytes + 16);
+    while text.len() < bytes {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        text.extend_from_slice(words[(state >> 33) as usize % words.len()].as_bytes());
+        if state.is_multiple_of(7) {
+            text.extend_from_slice(format!("{:x}", state >> 40).as_bytes());
+        }
+    }
+    text.truncate(bytes);
+    text
+}
+
+fn edit(text: &mut [u8], round: u64) {
+    let at = (round.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20) as usize % (text.len() - 40);
+    let line = format!("/* edit number {round:>12} */");
+    text[at..at + line.len()].copy_from_slice(line.as_bytes());
+}
+
+#[test]
+fn packed_entries_read_as_before() {
+    let house = House::new();
+    fs::create_dir_all(house.ws("d/empty")).unwrap();
+    for file in 0..30 {
+        fs::write(house.ws(&format!("d/{file}")), source(file, 2000)).unwrap();
+    }
+    std::os::unix::fs::symlink("elsewhere", house.ws("d/link")).unwrap();
+    fs::write(
+        house.ws("image"),
+        (0..50_000_u32)
+            .flat_map(|i| Hash::of(&i.to_le_bytes()).as_bytes()[..4].to_vec())
+            .collect::<Vec<u8>>(),
+    )
+    .unwrap();
+    let vault = house.vault(ROOMY);
+    let contents =
+        [source(1, 100_000), source(1, 100_000), source(2, 200), Vec::new(), source(3, 60_000)];
+    let mut kept = Vec::new();
+    for content in &contents {
+        let saved = house.save_bytes(&vault, "f", content).unwrap();
+        kept.push((saved.id, saved.sha256));
+        vault.keep(saved).unwrap();
+    }
+    for path in ["d", "image"] {
+        let saved = house.save(&vault, path).unwrap();
+        kept.push((saved.id, saved.sha256));
+        vault.keep(saved).unwrap();
+    }
+    let before = vault.entries().unwrap().entries;
+    let tree = |entry: &Entry| {
+        let (mut tree, mut nodes) = (vault.tree(entry).unwrap(), Vec::new());
+        while let Some(node) = tree.next_node().unwrap() {
+            let mut bytes = Vec::new();
+            if node.kind == NodeKind::File {
+                let mut content = tree.content(&node).unwrap();
+                std::io::Read::read_to_end(&mut content, &mut bytes).unwrap();
+            }
+            nodes.push((node, bytes));
+        }
+        nodes
+    };
+    let nodes = tree(before.iter().find(|entry| entry.kind == EntryKind::Tree).unwrap());
+    assert!(nodes.len() == 33 && nodes.iter().any(|(_, bytes)| bytes == &source(7, 2000)));
+
+    let room = stored(&house);
+    let done = pack(&vault);
+    // The two that are small, and the second of the equal ones shares an object.
+    assert_eq!((done.entries, done.damaged, done.busy), (5, 0, false));
+    assert_eq!(objects(&house).len(), 4, "{:?}", objects(&house));
+    assert!(objects(&house).iter().any(|name| name.ends_with(".raw")));
+    assert!(stored(&house) < room / 2 + 110_000, "{} of {room}", stored(&house));
+    assert_eq!(fs::read_dir(house.temp.path().join("state/backups/tmp")).unwrap().count(), 0);
+
+    let after = vault.entries().unwrap();
+    assert!(after.damaged.is_empty());
+    for ((id, sha256), (old, new)) in kept.iter().zip(before.iter().zip(&after.entries)) {
+        assert_eq!((id, sha256), (&new.id, &new.sha256));
+        let like_old = Entry { name: old.name, stored: old.stored, ..new.clone() };
+        assert_eq!(&like_old, old);
+        vault.verify(new).unwrap();
+        // Described before it was packed, it is found nevertheless.
+        vault.verify(old).unwrap();
+        match new.kind {
+            EntryKind::Tree => assert_eq!(tree(new), nodes),
+            _ => assert_eq!(Hash::of(&text(&vault, old)), *sha256),
+        }
+    }
+    assert_eq!(pack(&vault), Packed::default());
+    vault.remove(&before[0]).unwrap();
+    assert_eq!(vault.entries().unwrap().entries.len(), 6);
+}
+
+#[test]
+fn many_versions_of_one_file_take_little_more_than_their_differences() {
+    let house = House::new();
+    let vault = house.vault(MANY);
+    let mut content = source(11, 200_000);
+    let mut hashes = Vec::new();
+    for round in 0..200 {
+        edit(&mut content, round);
+        let saved = house.save_bytes(&vault, "src/main.rs", &content).unwrap();
+        hashes.push(saved.sha256);
+        vault.keep(saved).unwrap();
+        if round % 50 == 49 {
+            pack(&vault);
+        }
+    }
+    let (raw, now) = (200 * 200_000, stored(&house));
+    assert!(now < raw / 20, "{now} of {raw}");
+    assert_eq!(account(&house), now - 65, "all but the account itself");
+    let listing = vault.entries().unwrap();
+    let found: Vec<Hash> = listing.entries.iter().map(|entry| entry.sha256).collect();
+    assert_eq!(found, hashes);
+    listing.entries.iter().for_each(|entry| vault.verify(entry).unwrap());
+    // Two objects at most for any content: no delta of a delta.
+    for name in objects(&house) {
+        if let Some((_, base)) = name.split_once("delta-") {
+            let base = objects(&house).into_iter().find(|name| name.starts_with(base)).unwrap();
+            assert!(!base.contains("delta"), "{name} needs {base}");
+        }
+    }
+}
+
+#[test]
+fn retention_takes_no_content_that_another_entry_needs() {
+    let house = House::new();
+    let vault = house.vault(MANY);
+    let mut content = source(5, 50_000);
+    for round in 0..40 {
+        edit(&mut content, round);
+        house.save_bytes(&vault, "f", &content).map(|saved| vault.keep(saved).unwrap()).unwrap();
+    }
+    // The same content under another path, by another session.
+    let other = House { temp: TempDir::new().unwrap(), session: session("two") };
+    fs::create_dir(other.ws("")).unwrap();
+    other.save_bytes(&vault, "g", &content).map(|saved| vault.keep(saved).unwrap()).unwrap();
+    pack(&vault);
+    let few = house.vault(Retention { versions: 3, ..ROOMY });
+    let pruned = few.prune().unwrap();
+    assert_eq!((pruned.entries, pruned.left), (36, 5));
+    let listing = few.entries().unwrap();
+    listing.entries.iter().for_each(|entry| few.verify(entry).unwrap());
+    assert!(objects(&house).len() <= 5, "{:?}", objects(&house));
+    assert_eq!(account(&house), stored(&house) - 65);
+    assert_eq!(pruned.total, account(&house));
+    assert_eq!(few.would_prune().unwrap().entries, 0);
+    for entry in listing.entries {
+        few.remove(&entry).unwrap();
+    }
+    few.prune().unwrap();
+    assert!(objects(&house).is_empty());
+    assert_eq!(account(&house), 0);
+}
+
+#[test]
+fn a_packed_vault_has_room_for_more() {
+    let house = House::new();
+    let vault = house.vault(Retention { size: 400_000, ..MANY });
+    let save = |number: u64| {
+        house
+            .save_bytes(&vault, &format!("{number}"), &source(number, 100_000))
+            .and_then(|saved| vault.keep(saved))
+    };
+    assert!(!vault.is_due().unwrap());
+    (0..3).for_each(|number| save(number).unwrap());
+    assert!(matches!(save(3), Err(Error::Full { .. })));
+    assert!(vault.is_due().unwrap());
+    pack(&vault);
+    assert!(!vault.is_due().unwrap());
+    (3..6).for_each(|number| save(number).unwrap());
+    assert_eq!(vault.entries().unwrap().entries.len(), 6);
+}
+
+#[test]
+fn damage_is_found_in_what_is_packed_and_never_packed_away() {
+    let house = House::new();
+    let vault = house.vault(MANY);
+    let mut content = source(9, 30_000);
+    for round in 0..3 {
+        edit(&mut content, round);
+        house.save_bytes(&vault, "f", &content).map(|saved| vault.keep(saved).unwrap()).unwrap();
+    }
+    let entries = vault.entries().unwrap().entries;
+    let file = |entry: &Entry| {
+        let shard = entry.name.key.shard();
+        house.temp.path().join("state/backups").join(shard).join(entry.name.to_string())
+    };
+    // An entry that is damaged already keeps its bytes for whoever looks into it.
+    let mut bytes = fs::read(file(&entries[1])).unwrap();
+    bytes[100] ^= 1;
+    fs::write(file(&entries[1]), &bytes).unwrap();
+    let done = pack(&vault);
+    assert_eq!((done.entries, done.damaged), (2, 1));
+    assert_eq!(fs::read(file(&entries[1])).unwrap(), bytes);
+
+    // The base of the last one: both are damaged then, and neither is given out.
+    let base = objects(&house).into_iter().find(|name| !name.contains("delta")).unwrap();
+    let path = house.temp.path().join("state/backups/objects").join(base.split_at(2).0).join(&base);
+    let whole = fs::read(&path).unwrap();
+    for place in [0, 1000, whole.len() - 100, whole.len() - 20] {
+        let mut bytes = whole.clone();
+        bytes[place] ^= 0x10;
+        fs::write(&path, &bytes).unwrap();
+        for entry in [&entries[0], &entries[2]] {
+            assert!(matches!(vault.verify(entry), Err(Error::Damaged(_))), "{place}");
+        }
+    }
+    fs::remove_file(&path).unwrap();
+    assert!(matches!(vault.verify(&entries[0]), Err(Error::Damaged(_))));
+    assert!(matches!(vault.verify(&entries[2]), Err(Error::Damaged(_))));
+    fs::write(&path, &whole).unwrap();
+    vault.verify(&entries[2]).unwrap();
+}
+
+#[test]
+fn one_packs_at_a_time_and_saving_goes_on() {
+    let house = House::new();
+    let vault = house.vault(MANY);
+    for number in 0..20 {
+        let content = source(number, 20_000);
+        house.save_bytes(&vault, "f", &content).map(|saved| vault.keep(saved).unwrap()).unwrap();
+    }
+    let (mut busy, mut asked) = (false, 0_u64);
+    vault
+        .pack(&mut |_| {
+            asked += 1;
+            busy |= pack(&house.vault(MANY)).busy;
+            let saved = house.save_bytes(&vault, "f", &source(100 + asked, 20_000)).unwrap();
+            // One that fails leaves nothing, packed or not.
+            match asked % 2 {
+                0 => vault.discard(saved).unwrap(),
+                _ => vault.keep(saved).unwrap(),
+            }
+            let damaged = vault.entries().unwrap().damaged;
+            assert!(damaged.is_empty(), "{damaged:?}");
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+    assert!(busy);
+    assert_eq!(asked, 21);
+    let entries = vault.entries().unwrap().entries;
+    assert_eq!(entries.len(), 31);
+    entries.iter().for_each(|entry| vault.verify(entry).unwrap());
+    assert_eq!(account(&house), stored(&house) - 65);
+}
+
+#[test]
+fn killed_while_packing_or_pruning_nothing_is_lost() {
+    const TEST: &str = "backup::tests::pack::killed_while_packing_or_pruning_nothing_is_lost";
+    if let Some((_, state)) = role() {
+        let vault = open(&state, Retention { versions: 12, ..ROOMY }).unwrap();
+        eprintln!("at work");
+        vault.pack(&mut |_| ControlFlow::Continue(())).unwrap();
+        vault.prune().unwrap();
+        eprintln!("done");
+        return;
+    }
+    let house = House::new();
+    let state = house.temp.path().join("state");
+    fs::create_dir(house.ws("d")).unwrap();
+    let (mut killed, mut unfinished) = (0, 0);
+    let mut content = source(77, 40_000);
+    let mut all: Vec<BackupId> = Vec::new();
+    for round in 0..30_u64 {
+        let vault = house.vault(Retention { versions: 12, ..ROOMY });
+        for number in 0..4 {
+            edit(&mut content, round * 4 + number);
+            fs::write(house.ws("d/f"), &content).unwrap();
+            for path in ["d", "d/f"] {
+                let saved = house.save(&vault, path).unwrap();
+                all.push(saved.id);
+                // As a request does that dies before it says so.
+                let _ = saved;
+            }
+        }
+        let mut child = again(TEST, "pack", &state)
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        lines.next().unwrap().unwrap();
+        std::thread::sleep(Duration::from_micros(round * 7919 % 150_000));
+        child.kill().unwrap();
+        killed += u32::from(child.wait().unwrap().code().is_none());
+        unfinished += u32::from(lines.map_while(Result::ok).all(|line| line != "done"));
+
+        let vault = house.vault(Retention { versions: 12, ..ROOMY });
+        let listing = vault.entries().unwrap();
+        assert!(listing.damaged.is_empty(), "round {round}: {:?}", listing.damaged);
+        listing.entries.iter().for_each(|entry| vault.verify(entry).unwrap());
+        // The newest twelve of each path are there, and the very first.
+        let ids: Vec<BackupId> = listing.entries.iter().map(|entry| entry.id).collect();
+        for id in all.iter().rev().take(24).chain(all.iter().take(2)) {
+            assert!(ids.contains(id), "round {round}: {id} is lost");
+        }
+    }
+    assert!(killed > 0 && unfinished > 0, "{killed} killed, {unfinished} in the middle");
+    let vault = house.vault(Retention { versions: 12, ..ROOMY });
+    pack(&vault);
+    vault.prune().unwrap();
+    assert_eq!(account(&house), stored(&house) - 65, "nothing is left that nobody counts");
+}

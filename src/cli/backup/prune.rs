@@ -1,0 +1,105 @@
+//! `portcullis backup prune`: letting go now of what may go, and packing the
+//! rest.
+
+use std::{
+    collections::BTreeMap,
+    io::{self, Write as _},
+    ops::ControlFlow,
+    process::ExitCode,
+};
+
+use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
+use serde_json::json;
+
+use super::finish;
+use crate::{
+    backup::{Packed, Pruned},
+    cli::{
+        failure::{Context as _, Failure},
+        local::LocalGate,
+        options::Common,
+    },
+};
+
+/// Remove what the policy's `backups.keep` lets go, and pack the rest
+///
+/// Happens by itself too, when room is needed and once a day. Never removes the
+/// first version that a session younger than `keep.days` replaced. Also removes
+/// what gates that were killed kept for changes that never began.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    portcullis backup prune --dry-run\n  \
+    portcullis backup prune")]
+pub(super) struct Args {
+    #[command(flatten)]
+    common: Common,
+    /// Only say what would go
+    #[arg(long)]
+    dry_run: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let gate = LocalGate::open(&args.common, "cli")?;
+    let vault = gate.gateway().vault();
+    let failed = "cannot prune the backups";
+    if args.dry_run {
+        let pruned = vault.would_prune().or_fail(failed)?;
+        return finish(gate, Ok(()), args.json, |()| print(args, pruned, None));
+    }
+    let pruned = vault.prune().or_fail(failed)?;
+    let bar = ProgressBar::new(0);
+    let template = "packing {bar:30} {bytes}/{total_bytes}, {eta} left";
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    let packed = vault.pack(&mut |progress| {
+        bar.set_length(progress.total);
+        bar.set_position(progress.done);
+        ControlFlow::Continue(())
+    });
+    bar.finish_and_clear();
+    let packed = packed.or_fail("cannot pack the backups")?;
+    let facts = BTreeMap::from([
+        ("removed".to_owned(), json!(pruned.entries)),
+        ("removedBytes".to_owned(), json!(pruned.bytes)),
+        ("packed".to_owned(), json!(packed.entries)),
+    ]);
+    let recorded = gate.gateway().note(gate.session(), "prune", facts).map(drop);
+    finish(gate, recorded, args.json, |()| print(args, pruned, Some(packed)))
+}
+
+fn print(args: &Args, pruned: Pruned, packed: Option<Packed>) -> Result<(), Failure> {
+    const FAILED: &str = "cannot print the result";
+    if args.json {
+        let object = json!({
+            "ok": true,
+            "dryRun": args.dry_run,
+            "removed": { "backups": pruned.entries, "bytes": pruned.bytes },
+            "left": { "backups": pruned.left },
+            "packed": packed.map(|packed| json!({
+                "backups": packed.entries,
+                "before": packed.before,
+                "after": packed.after,
+                "damaged": packed.damaged,
+                "busy": packed.busy,
+            })),
+        });
+        return writeln!(io::stdout(), "{object}").or_fail(FAILED);
+    }
+    let (verb, bytes) = (if args.dry_run { "would remove" } else { "removed" }, pruned.bytes);
+    eprintln!("{verb} {} backups ({}), {} stay", pruned.entries, HumanBytes(bytes), pruned.left);
+    let Some(packed) = packed else { return Ok(()) };
+    if packed.busy {
+        eprintln!("another process packs the vault just now");
+    } else if packed.entries > 0 {
+        let (before, after) = (HumanBytes(packed.before), HumanBytes(packed.after));
+        eprintln!("packed {} backups: {after} instead of {before}", packed.entries);
+    }
+    if packed.damaged > 0 {
+        eprintln!("portcullis: {} backups are damaged; see `backup verify`", packed.damaged);
+    }
+    Ok(())
+}

@@ -1,0 +1,300 @@
+//! What `restore --at`, `--before`, `--to` and `undo` share: show the steps,
+//! ask, take them.
+
+use std::{
+    io::{self, BufRead as _, IsTerminal as _, Write as _},
+    process::ExitCode,
+};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use portcullis_audit::Directory;
+use serde_json::{Value, json};
+
+use crate::{
+    cli::{
+        failure::{Context as _, Exit, Failure},
+        fs,
+        local::LocalGate,
+        options::Common,
+        render,
+    },
+    model::{Escaped, Session, WorkspacePath},
+    undo::{self, Action, Choice, History, Performed, Preview, Select, Status, Step},
+};
+
+/// The most records that one line of a preview names.
+const MAX_RECORDS: usize = 6;
+
+/// How an undo goes about it.
+#[derive(Debug, clap::Args)]
+pub(super) struct Flags {
+    /// Do it without asking
+    #[arg(short, long)]
+    yes: bool,
+    /// Only say what would be done, and whether it is allowed and possible
+    #[arg(long, conflicts_with = "yes")]
+    pub(super) dry_run: bool,
+    /// Leave out what something else changed since, what cannot be undone, and
+    /// what depends on either
+    #[arg(long, conflicts_with = "overwrite")]
+    skip_conflicts: bool,
+    /// Replace also what something else changed since; it is kept first
+    #[arg(long)]
+    overwrite: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+impl Flags {
+    fn choice(&self) -> Choice {
+        match (self.skip_conflicts, self.overwrite) {
+            (true, _) => Choice::Skip,
+            (_, true) => Choice::Overwrite,
+            _ => Choice::Refuse,
+        }
+    }
+}
+
+/// Undoes what `select` names, of one path only where one is given.
+pub(super) fn run(
+    common: &Common,
+    select: &Select,
+    path: Option<&str>,
+    flags: &Flags,
+) -> Result<ExitCode, Failure> {
+    let gate = LocalGate::open(common, "cli")?;
+    let answer = match path.map(|text| (text, fs::parse(gate.gateway().workspace().root(), text))) {
+        Some((text, Err(refusal))) => {
+            let session = gate.session();
+            let error = gate.gateway().refuse(session, "restore", Some(text), &refusal);
+            Ok(render::report_error("backup", &error, flags.json))
+        }
+        Some((_, Ok(path))) => go(&gate, select, Some(&path), flags),
+        None => go(&gate, select, None, flags),
+    };
+    gate.close()?;
+    answer
+}
+
+fn go(
+    gate: &LocalGate,
+    select: &Select,
+    path: Option<&WorkspacePath>,
+    flags: &Flags,
+) -> Result<ExitCode, Failure> {
+    let (gateway, session) = (gate.gateway(), gate.session());
+    let failed = |error: undo::Error| match error {
+        error @ undo::Error::Damaged { .. } => Failure::new(error)
+            .exit(Exit::Audit)
+            .help("`portcullis audit verify` says what is wrong with the log"),
+        error => Failure::new(error),
+    };
+    let mut history = History::read(&Directory::new(gate.log()), select).map_err(failed)?;
+    if let Some(path) = path {
+        history.narrow(path);
+    }
+    let vault = gateway.vault();
+    let mut broken = None;
+    let steps = undo::plan(&history.selected, &mut |path, id| {
+        let found = vault.entry_of(path, &id).or_else(|error| match error {
+            crate::backup::Error::Damaged(_) => Ok(None),
+            error => Err(error),
+        });
+        found
+            .unwrap_or_else(|error| {
+                broken.get_or_insert(error);
+                None
+            })
+            .map(|entry| entry.kind)
+    });
+    if let Some(error) = broken {
+        return Err(failed(error.into()));
+    }
+    let preview = Preview::new(gateway, session, &history, steps).map_err(failed)?;
+    let choice = flags.choice();
+    if !flags.json {
+        show(&preview).or_fail("cannot print what would be done")?;
+    }
+    let to_do = preview.count(|s| *s == Status::Ready);
+    let in_the_way = preview.count(|s| matches!(s, Status::Conflict(_) | Status::Impossible(_)));
+    let overwritten = preview.count(|s| matches!(s, Status::Conflict(_)));
+    if to_do == 0 && (choice != Choice::Overwrite || overwritten == 0) {
+        return finish(session, &preview, None, flags, in_the_way > 0 && choice == Choice::Refuse);
+    }
+    if !choice.allows(&preview) {
+        if !flags.json {
+            eprintln!(
+                "nothing was done: --skip-conflicts leaves out what conflicts or is impossible, \
+                 --overwrite replaces what conflicts"
+            );
+        }
+        return finish(session, &preview, None, flags, true);
+    }
+    if flags.dry_run || (!flags.yes && !confirmed(flags)?) {
+        return finish(session, &preview, None, flags, false);
+    }
+    let bar = progress(preview.steps.len());
+    let performed =
+        undo::perform(gateway, session, &preview, choice, gate.approver(), &mut || bar.inc(1));
+    bar.finish_and_clear();
+    match performed {
+        Ok(performed) => finish(session, &preview, Some(&performed), flags, false),
+        Err(failed) => {
+            let (path, why) = (failed.step.path.to_string(), &*failed.error);
+            eprintln!("portcullis: stopped; the same command again goes on from here");
+            match why {
+                undo::Why::Gate(error) => Ok(render::report_error(&path, error, flags.json)),
+                undo::Why::Look(error) => Err(Failure::new(format_args!("{path}: {error}"))),
+            }
+        }
+    }
+}
+
+/// Asks on the terminal. Without one nobody can say yes.
+fn confirmed(flags: &Flags) -> Result<bool, Failure> {
+    if flags.json || !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+        if !flags.json {
+            eprintln!("nothing was done yet: add --yes to do it");
+        }
+        return Ok(false);
+    }
+    eprint!("Do this? [y/N] ");
+    io::stderr().flush().or_fail("cannot ask")?;
+    let mut answer = String::new();
+    io::stdin().lock().read_line(&mut answer).or_fail("cannot read the answer")?;
+    let yes = matches!(answer.trim(), "y" | "Y" | "yes" | "Yes" | "YES");
+    if !yes {
+        eprintln!("nothing was done");
+    }
+    Ok(yes)
+}
+
+fn progress(steps: usize) -> ProgressBar {
+    let bar = ProgressBar::new(steps as u64);
+    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} steps, {eta} left") {
+        bar.set_style(style);
+    }
+    bar
+}
+
+/// The word for what a step does.
+fn word(step: &Step) -> &'static str {
+    match step.action {
+        Action::Restore(_) => "restore",
+        Action::Remove => "remove",
+        Action::RemoveDirectory => "rmdir",
+        Action::Rename { .. } => "rename",
+    }
+}
+
+fn show(preview: &Preview) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    for (step, status) in &preview.steps {
+        if *status == Status::Done {
+            continue;
+        }
+        let subject = match &step.action {
+            Action::Rename { from } => format!("{from} -> {}", step.path),
+            _ => step.path.to_string(),
+        };
+        let (mark, why) = match status {
+            Status::Conflict(why) => ("conflict", why.as_str()),
+            Status::Impossible(why) => ("impossible", why.as_str()),
+            Status::Stays(why) => ("stays", why.as_str()),
+            _ => ("", ""),
+        };
+        write!(out, "{:10} {:8} {subject}  ({}", mark, word(step), records(step))?;
+        match why {
+            "" => writeln!(out, ")")?,
+            why => writeln!(out, "; {})", Escaped(why))?,
+        }
+    }
+    let count = |what: fn(&Status) -> bool| preview.count(what);
+    let mut words = vec![format!("{} to do", count(|s| *s == Status::Ready))];
+    for (number, word) in [
+        (count(|s| matches!(s, Status::Conflict(_))), "in conflict"),
+        (count(|s| matches!(s, Status::Impossible(_))), "impossible"),
+        (count(|s| matches!(s, Status::Stays(_))), "staying"),
+        (count(|s| *s == Status::Done), "already so"),
+        (preview.undone, "undone before"),
+    ] {
+        if number > 0 {
+            words.push(format!("{number} {word}"));
+        }
+    }
+    writeln!(out, "{}", words.join(", "))
+}
+
+fn records(step: &Step) -> String {
+    let shown: Vec<String> =
+        step.records.iter().take(MAX_RECORDS).map(ToString::to_string).collect();
+    let more = step.records.len().saturating_sub(MAX_RECORDS);
+    let word = if step.records.len() == 1 { "record" } else { "records" };
+    match more {
+        0 => format!("{word} {}", shown.join(", ")),
+        more => format!("{word} {} and {more} more", shown.join(", ")),
+    }
+}
+
+/// Says what was done and left out.
+fn finish(
+    session: &Session,
+    preview: &Preview,
+    performed: Option<&Performed>,
+    flags: &Flags,
+    refused: bool,
+) -> Result<ExitCode, Failure> {
+    let left_out = performed.map_or(&[][..], |performed| performed.left_out.as_slice());
+    if flags.json {
+        let object = json!({
+            "ok": !refused,
+            "done": performed.is_some(),
+            "taken": performed.map_or(0, |performed| performed.taken),
+            "undoneBefore": preview.undone,
+            "session": session.id,
+            "steps": preview.steps.iter().map(step_json).collect::<Vec<_>>(),
+            "leftOut": left_out.iter().map(step_json).collect::<Vec<_>>(),
+        });
+        writeln!(io::stdout(), "{object}").or_fail("cannot print what was done")?;
+    } else if let Some(performed) = performed {
+        for (step, status) in left_out {
+            let why = match status {
+                Status::Conflict(why) | Status::Impossible(why) | Status::Stays(why) => why,
+                _ => "it depends on what was left out",
+            };
+            eprintln!("left out: {} {} ({})", word(step), step.path, Escaped(why));
+        }
+        eprintln!(
+            "{} steps done; `portcullis backup undo --session {}` takes them back",
+            performed.taken,
+            session.id.get(..12).unwrap_or(&session.id)
+        );
+    }
+    Ok(if refused { Exit::Failure.into() } else { ExitCode::SUCCESS })
+}
+
+fn step_json((step, status): &(Step, Status)) -> Value {
+    let (status, reason) = match status {
+        Status::Ready => ("ready", None),
+        Status::Done => ("alreadySo", None),
+        Status::Conflict(why) => ("conflict", Some(why)),
+        Status::Impossible(why) => ("impossible", Some(why)),
+        Status::Stays(why) => ("stays", Some(why)),
+        Status::Depends => ("depends", None),
+    };
+    let (backup, from) = match &step.action {
+        Action::Restore(id) => (Some(id.to_string()), None),
+        Action::Rename { from } => (None, Some(from.as_str())),
+        _ => (None, None),
+    };
+    json!({
+        "action": word(step),
+        "path": step.path.as_str(),
+        "from": from,
+        "backup": backup,
+        "records": step.records,
+        "status": status,
+        "reason": reason,
+    })
+}

@@ -1,0 +1,117 @@
+//! `portcullis backup verify`: whether every backup is what was stored.
+//! Discloses nothing but names.
+
+use std::{
+    io::{self, Write as _},
+    process::ExitCode,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+};
+
+use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
+use serde_json::json;
+
+use crate::{
+    backup::{self, Entry, Vault},
+    cli::{
+        failure::{Context as _, Exit, Failure},
+        local::Parts,
+        options::Common,
+    },
+};
+
+/// The most threads that read and hash.
+const MAX_THREADS: usize = 8;
+
+/// Compare every backup with the hash that was stored with it
+///
+/// Exit code 5 when one is damaged.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    portcullis backup verify\n  \
+    portcullis backup verify --json")]
+pub(super) struct Args {
+    #[command(flatten)]
+    common: Common,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let parts = Parts::open(&args.common)?;
+    let vault =
+        Vault::open(&parts.state, *parts.policy.backups()).or_fail("cannot open the backups")?;
+    let listing = vault.entries().or_fail("cannot read the backups")?;
+    let bytes = listing.entries.iter().map(|entry| entry.bytes).fold(0, u64::saturating_add);
+    let mut damaged: Vec<String> = listing.damaged.iter().map(ToString::to_string).collect();
+    let found = check(&vault, &listing.entries, bytes).or_fail("cannot read the backups")?;
+    let shown = |entry: &&Entry| format!("{} of `{}`", entry.id, entry.path);
+    let lines: Vec<String> = damaged.iter().cloned().chain(found.iter().map(shown)).collect();
+    damaged.extend(found.iter().map(|entry| entry.id.to_string()));
+    damaged.sort();
+    let total = listing.entries.len() + listing.damaged.len();
+    if args.json {
+        let object = json!({
+            "ok": damaged.is_empty(),
+            "backups": total,
+            "bytes": bytes,
+            "damaged": damaged,
+        });
+        writeln!(io::stdout(), "{object}").or_fail("cannot print the result")?;
+    } else {
+        for line in &lines {
+            eprintln!("portcullis: backup {line} is damaged");
+        }
+        let bytes = HumanBytes(bytes);
+        match damaged.len() {
+            0 => eprintln!("{total} backups of {bytes}: all are what was stored"),
+            count => eprintln!("{total} backups of {bytes}: {count} damaged"),
+        }
+    }
+    Ok(if damaged.is_empty() { ExitCode::SUCCESS } else { Exit::Audit.into() })
+}
+
+/// The entries that are not what was stored.
+fn check<'a>(
+    vault: &Vault,
+    entries: &'a [Entry],
+    bytes: u64,
+) -> Result<Vec<&'a Entry>, backup::Error> {
+    let bar = ProgressBar::new(bytes);
+    let template = "{bar:30} {bytes}/{total_bytes}, {bytes_per_sec}, {eta} left";
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    let next = AtomicUsize::new(0);
+    let damaged = Mutex::new(Vec::new());
+    let work = || -> Result<(), backup::Error> {
+        while let Some(entry) = entries.get(next.fetch_add(1, Ordering::Relaxed)) {
+            match vault.verify(entry) {
+                // Let go by retention since the names were read.
+                Ok(()) | Err(backup::Error::Unknown(_)) => {}
+                Err(backup::Error::Damaged(_)) => {
+                    damaged.lock().unwrap_or_else(PoisonError::into_inner).push(entry);
+                }
+                Err(error) => return Err(error),
+            }
+            bar.inc(entry.bytes);
+        }
+        Ok(())
+    };
+    let threads = thread::available_parallelism().map_or(1, |n| n.get().min(MAX_THREADS));
+    let results: Vec<_> = thread::scope(|scope| {
+        let running: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        running.into_iter().map(thread::ScopedJoinHandle::join).collect()
+    });
+    bar.finish_and_clear();
+    for result in results {
+        result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+    }
+    let mut damaged = damaged.into_inner().unwrap_or_else(PoisonError::into_inner);
+    damaged.sort_by_key(|entry| entry.id);
+    Ok(damaged)
+}

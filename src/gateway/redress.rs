@@ -1,0 +1,30 @@
+//! Changes by which the operator puts right what a session did.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::{Approver, Error, Gateway, Reply};
+use crate::{
+    model::{Operation, Session},
+    ops::Source,
+};
+
+impl Gateway {
+    /// As [`Gateway::handle_asking`] for the operator who undoes something:
+    /// decided, kept and recorded alike, but not held against the limits of a
+    /// session, or a session that changed much could not be undone. `facts` say
+    /// in the record what is undone.
+    ///
+    /// # Errors
+    /// As [`Gateway::handle`].
+    pub fn redress(
+        &self,
+        session: &Session,
+        operation: &Operation,
+        facts: &BTreeMap<String, Value>,
+        approver: &dyn Approver,
+    ) -> Result<Reply, Error> {
+        self.carry_out(session, operation, Source::Disk, None, facts, approver)
+    }
+}

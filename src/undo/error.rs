@@ -1,0 +1,42 @@
+//! Why nothing can be undone.
+
+use std::io;
+
+use crate::{backup, workspace};
+
+/// Why an undo could not be planned.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The log cannot be read.
+    #[error("cannot read the audit log: {0}")]
+    Log(#[from] io::Error),
+    /// A line of the log is no record.
+    #[error("line {line} of `{segment}` is no record")]
+    Damaged {
+        /// The segment's file.
+        segment: String,
+        /// The line in it, from 1.
+        line: u64,
+    },
+    /// The log begins after the moment that was asked for.
+    #[error("the log begins with record {0}; what was before is not known")]
+    Begins(u64),
+    /// The log ends before the record.
+    #[error("there is no record {0}")]
+    NoRecord(u64),
+    /// The record is not one of a change that was made.
+    #[error("record {0} changed nothing in the workspace")]
+    NoChange(u64),
+    /// No session of the log has such an identifier.
+    #[error("no session whose identifier begins with `{0}` changed anything")]
+    NoSession(String),
+    /// Several sessions' identifiers begin so.
+    #[error("more than one session has an identifier that begins with `{0}`")]
+    Ambiguous(String),
+    /// The vault cannot be read.
+    #[error(transparent)]
+    Vault(#[from] backup::Error),
+    /// The workspace cannot be looked at.
+    #[error(transparent)]
+    Workspace(#[from] workspace::Error),
+}

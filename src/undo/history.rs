@@ -1,0 +1,283 @@
+//! Which changes were made, as the log tells.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use portcullis_audit::{AuditRecord, Hash, Kind, Link, Reader, Segment, Source};
+
+use super::Error;
+use crate::{
+    backup::BackupId,
+    model::{OperationKind, WorkspacePath},
+};
+
+/// The fact in the record of a step that names the records which are undone
+/// once it is taken.
+pub(super) const UNDOES: &str = "undoes";
+
+/// What shall be undone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Select {
+    /// Everything that the gate changed after this record.
+    After(u64),
+    /// Everything from this record on.
+    From(u64),
+    /// Everything later than this moment, in the form of a record's `t`.
+    Later(String),
+    /// The change of this record: its intent or its outcome.
+    Record(u64),
+    /// Every change of the session whose identifier begins so.
+    Session(String),
+}
+
+/// One change that was made, or of which it is not known whether it was.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// The intent's place in the log.
+    pub seq: u64,
+    /// When.
+    pub t: String,
+    /// The session that asked.
+    pub session: String,
+    /// The agent's name.
+    pub agent: String,
+    /// What was done.
+    pub operation: OperationKind,
+    /// The canonical path; of a rename the old one.
+    pub path: WorkspacePath,
+    /// The new path of a rename.
+    pub to: Option<WorkspacePath>,
+    /// Hash of the content after.
+    pub after: Option<Hash>,
+    /// What the vault kept of what was replaced or removed.
+    pub backup: Option<BackupId>,
+    /// The backup that a restore put there.
+    pub source: Option<BackupId>,
+    /// How many directories were made on the way.
+    pub directories: usize,
+    /// The records that it undid.
+    pub undoes: Vec<u64>,
+}
+
+impl Change {
+    fn read(record: &AuditRecord) -> Option<Self> {
+        let draft = &record.draft;
+        let parse = |text: &String| WorkspacePath::parse(text).ok();
+        let id = |text: &str| text.parse::<BackupId>().ok();
+        let source = draft.facts.as_ref().and_then(|facts| facts.get("fromBackup"));
+        let undoes = draft.facts.as_ref().and_then(|facts| facts.get(UNDOES));
+        let undoes = undoes.and_then(|undoes| undoes.as_array()).map(Vec::as_slice);
+        let directories = draft.counts.as_ref().and_then(|counts| counts.get("directories"));
+        Some(Self {
+            seq: record.seq,
+            t: record.t.clone(),
+            session: draft.session.clone().unwrap_or_default(),
+            agent: draft.agent.clone().unwrap_or_default(),
+            operation: draft.op.as_ref()?.parse().ok()?,
+            path: parse(draft.resolved.as_ref().or(draft.path.as_ref())?)?,
+            to: match &draft.to {
+                Some(to) => Some(parse(to)?),
+                None => None,
+            },
+            after: draft.after,
+            backup: draft.backup.as_deref().and_then(id),
+            source: source.and_then(|source| source.as_str()).and_then(id),
+            directories: usize::try_from(directories.copied().unwrap_or(0)).unwrap_or(usize::MAX),
+            undoes: undoes.unwrap_or_default().iter().filter_map(|seq| seq.as_u64()).collect(),
+        })
+    }
+
+    /// Whether it touched the path, what is beneath it, or what it is beneath.
+    pub fn touches(&self, path: &WorkspacePath) -> bool {
+        let related = |other: &WorkspacePath| other.is_within(path) || path.is_within(other);
+        related(&self.path) || self.to.as_ref().is_some_and(related)
+    }
+}
+
+/// The changes that matter for an undo, oldest first.
+#[derive(Debug, Default)]
+pub struct History {
+    /// Those that shall be undone.
+    pub selected: Vec<Change>,
+    /// Others that were made since the first of them.
+    pub others: Vec<Change>,
+    /// How many more were undone already.
+    pub undone: usize,
+}
+
+impl History {
+    /// Reads from the log what `select` names.
+    ///
+    /// Of an intent without an answer, or one that nobody could settle, it is
+    /// not known whether the change was made: it counts as one, and what is
+    /// there now shows.
+    ///
+    /// # Errors
+    /// When the log cannot be read or does not hold what was asked for.
+    pub fn read<S: Source>(source: &S, select: &Select) -> Result<Self, Error> {
+        let mut segments: Vec<Segment> =
+            source.list()?.iter().filter_map(|file| Segment::from_name(&file.name)).collect();
+        segments.sort();
+        let first = segments.first().map_or(0, |segment| segment.first());
+        let start = match select {
+            Select::After(seq) => seq.saturating_add(1),
+            Select::From(seq) | Select::Record(seq) => Self::intent(source, first, *seq)?,
+            Select::Later(_) | Select::Session(_) => first,
+        };
+        if start < first {
+            return Err(Error::Begins(first));
+        }
+        if let Select::After(seq) = select {
+            Self::intent(source, first, *seq)?;
+        }
+        let mut reading = Reading { select, start, changes: BTreeMap::new(), begun: false };
+        reading.take_in(source)?;
+        if let (Select::Later(moment), true) = (select, first > 0)
+            && reading.changes.values().next().is_some_and(|change| change.t <= *moment)
+        {
+            return Err(Error::Begins(first));
+        }
+        reading.finish(select, start)
+    }
+
+    /// The intent that a record is or answers; of any other record itself.
+    fn intent<S: Source>(source: &S, first: u64, seq: u64) -> Result<u64, Error> {
+        if seq < first {
+            return Err(Error::Begins(first));
+        }
+        let Some(entry) = Reader::new(source, seq).next()? else {
+            return Err(Error::NoRecord(seq));
+        };
+        let link = Link::parse(&entry.bytes).map_err(|_| damaged(&entry))?;
+        Ok(link.of.unwrap_or(seq))
+    }
+}
+
+struct Reading<'a> {
+    select: &'a Select,
+    start: u64,
+    changes: BTreeMap<u64, Change>,
+    /// Whether a selected change was met; what is before the first is not kept.
+    begun: bool,
+}
+
+impl Reading<'_> {
+    fn take_in<S: Source>(&mut self, source: &S) -> Result<(), Error> {
+        let mut reader = Reader::new(source, self.start);
+        while let Some(entry) = reader.next()? {
+            let link = Link::parse(&entry.bytes).map_err(|_| damaged(&entry))?;
+            match (link.kind, link.of) {
+                (Kind::Intent, _) => {
+                    let record = entry.record().map_err(|_| damaged(&entry))?;
+                    let Some(change) = Change::read(&record) else { return Err(damaged(&entry)) };
+                    self.begun |= match self.select {
+                        Select::Later(moment) => change.t > *moment,
+                        Select::Session(begin) => change.session.starts_with(begin.as_str()),
+                        _ => true,
+                    };
+                    if self.begun {
+                        self.changes.insert(change.seq, change);
+                    }
+                }
+                (Kind::Outcome | Kind::Recovered, Some(of)) if self.changes.contains_key(&of) => {
+                    let record = entry.record().map_err(|_| damaged(&entry))?;
+                    if !was_made(record.draft.result.as_deref()) {
+                        self.changes.remove(&of);
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(self, select: &Select, start: u64) -> Result<History, Error> {
+        let mut history = History::default();
+        let mut sessions = BTreeSet::new();
+        let undone = match select {
+            // All that undid something is taken back itself.
+            Select::After(_) | Select::From(_) | Select::Later(_) => BTreeSet::new(),
+            Select::Record(_) | Select::Session(_) => undone(&self.changes),
+        };
+        for change in self.changes.into_values() {
+            let wanted = match select {
+                Select::After(_) | Select::From(_) => true,
+                Select::Later(moment) => change.t > *moment,
+                Select::Record(_) => change.seq == start,
+                Select::Session(begin) => change.session.starts_with(begin.as_str()),
+            };
+            if wanted {
+                sessions.insert(change.session.clone());
+            }
+            if wanted && undone.contains(&change.seq) {
+                history.undone += 1;
+            } else if wanted {
+                history.selected.push(change);
+            } else {
+                history.others.push(change);
+            }
+        }
+        match select {
+            Select::Record(seq) if sessions.is_empty() => Err(Error::NoChange(*seq)),
+            Select::Session(begin) => match sessions.len() {
+                0 => Err(Error::NoSession(begin.clone())),
+                1 => Ok(history),
+                _ => Err(Error::Ambiguous(begin.clone())),
+            },
+            _ => Ok(history),
+        }
+    }
+}
+
+impl History {
+    /// Leaves only what a path needs to be as it was before all of these
+    /// changes: changes of it, and of what it or something above it was renamed
+    /// to.
+    pub fn narrow(&mut self, path: &WorkspacePath) {
+        let mut followed = vec![path.clone()];
+        let mut kept = Vec::new();
+        for change in self.selected.drain(..) {
+            if !followed.iter().any(|path| change.touches(path)) {
+                self.others.push(change);
+                continue;
+            }
+            if let Some(to) = &change.to {
+                let moved: Vec<_> = followed
+                    .iter()
+                    .filter_map(|path| match change.path.is_within(path) {
+                        true => Some(to.clone()),
+                        false => path.rebase(&change.path, to),
+                    })
+                    .collect();
+                followed.extend(moved);
+            }
+            // A tree goes and comes back whole, with all that was changed in it.
+            let whole = matches!(change.operation, OperationKind::Remove | OperationKind::Restore);
+            if whole && !followed.contains(&change.path) {
+                followed.push(change.path.clone());
+            }
+            kept.push(change);
+        }
+        self.selected = kept;
+        self.others.sort_by_key(|change| change.seq);
+    }
+}
+
+/// The changes that others undid, unless these were undone as well.
+fn undone(changes: &BTreeMap<u64, Change>) -> BTreeSet<u64> {
+    let mut undone = BTreeSet::new();
+    for change in changes.values().rev() {
+        if !undone.contains(&change.seq) {
+            undone.extend(change.undoes.iter().copied());
+        }
+    }
+    undone
+}
+
+/// Whether a change was made, or may have been.
+fn was_made(result: Option<&str>) -> bool {
+    matches!(result, None | Some("ok" | "buffered" | "committed" | "superseded"))
+}
+
+fn damaged(entry: &portcullis_audit::Entry) -> Error {
+    Error::Damaged { segment: entry.segment.to_string(), line: entry.line }
+}

@@ -1,0 +1,446 @@
+//! Compares the steps of an undo with what is there now.
+
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, HashMap},
+    os::fd::AsFd as _,
+    rc::Rc,
+};
+
+use portcullis_audit::Hash;
+use rustix::fs::OFlags;
+
+use super::{
+    Action, Change, Error, History, Step,
+    plan::Expected,
+    simulate::{Place, Simulation},
+};
+use crate::{
+    backup::{BackupId, Entry, EntryKind, NodeKind, Trail, Vault, content_hash, fingerprint},
+    gateway::Gateway,
+    model::{Access, OperationKind, Session, WorkspacePath},
+    policy::{ObjectKind, Query},
+    workspace::{self, Listing, Workspace},
+};
+
+/// With more steps than this, whether some cancel each other is not looked for.
+const MAX_GROUPED: usize = 5000;
+
+/// Whether a step can be taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Status {
+    /// It can.
+    Ready,
+    /// All is already as it would be.
+    Done,
+    /// Something else changed what it would replace; the text says what.
+    Conflict(String),
+    /// It cannot be taken at all; the text says why.
+    Impossible(String),
+    /// A directory that stays because something is in it.
+    Stays(String),
+    /// It depends on a step that is not taken.
+    Depends,
+}
+
+/// The steps of an undo, compared with what is there.
+#[derive(Debug, Default)]
+pub struct Preview {
+    /// Each step with what stands in its way.
+    pub steps: Vec<(Step, Status)>,
+    /// Changes that were undone before and need no step.
+    pub undone: usize,
+}
+
+impl Preview {
+    /// Looks at everything that `steps` would touch. Changes nothing.
+    ///
+    /// # Errors
+    /// When workspace or vault cannot be read.
+    pub fn new(
+        gateway: &Gateway,
+        session: &Session,
+        history: &History,
+        steps: Vec<Step>,
+    ) -> Result<Self, Error> {
+        let mut look = Look::new(gateway, session);
+        let mut preview = Self { steps: Vec::new(), undone: history.undone };
+        for step in steps {
+            let status = look.at(&step, Some(history))?;
+            if !matches!(status, Status::Stays(_)) {
+                look.simulation.take(&step);
+            }
+            preview.steps.push((step, status));
+        }
+        preview.settle(&look)?;
+        Ok(preview)
+    }
+
+    /// Steps that have to do with each other and lead to what is there already
+    /// need not be taken: changes that were undone since, and their undoing.
+    fn settle(&mut self, look: &Look<'_>) -> Result<(), Error> {
+        if self.steps.len() > MAX_GROUPED {
+            return Ok(());
+        }
+        let mut groups: Vec<Vec<usize>> = Vec::new();
+        for (place, (step, _)) in self.steps.iter().enumerate() {
+            let mut own = vec![place];
+            groups.retain_mut(|group| {
+                let related = group
+                    .iter()
+                    .filter_map(|other| self.steps.get(*other))
+                    .any(|(other, _)| step.paths().into_iter().any(|path| other.concerns(path)));
+                if related {
+                    own.append(group);
+                }
+                !related
+            });
+            groups.push(own);
+        }
+        for group in groups.iter().filter(|group| group.len() > 1) {
+            let mut already = true;
+            for (step, _) in group.iter().filter_map(|place| self.steps.get(*place)) {
+                for path in step.paths() {
+                    already = already && look.is_final(path)?;
+                }
+            }
+            for place in group.iter().filter(|_| already) {
+                if let Some((_, status)) = self.steps.get_mut(*place) {
+                    *status = Status::Done;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// How many steps have this to be said of them.
+    pub fn count(&self, what: impl Fn(&Status) -> bool) -> usize {
+        self.steps.iter().filter(|(_, status)| what(status)).count()
+    }
+}
+
+/// Looks at one step as things are, before it is taken.
+pub(super) fn now(gateway: &Gateway, session: &Session, step: &Step) -> Result<Status, Error> {
+    Look::new(gateway, session).at(step, None)
+}
+
+/// The entry that a step puts back, if it is still kept.
+pub(super) fn entry(
+    vault: &Vault,
+    path: &WorkspacePath,
+    id: BackupId,
+) -> Result<Option<Entry>, Error> {
+    if let Some(entry) = vault.entry_of(path, &id)? {
+        return Ok(Some(entry));
+    }
+    // Kept under the other name of a rename.
+    match vault.find(&id.to_string()) {
+        Ok(entry) => Ok(Some(entry)),
+        Err(crate::backup::Error::Unknown(_)) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+struct Look<'a> {
+    gateway: &'a Gateway,
+    session: &'a Session,
+    simulation: Simulation,
+    /// What is in trees that were put back, under their paths.
+    trees: RefCell<HashMap<(WorkspacePath, BackupId), Rc<Nodes>>>,
+}
+
+type Nodes = BTreeMap<WorkspacePath, There>;
+
+/// What is at a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum There {
+    Missing,
+    /// With the mode where that could be compared.
+    Content(Hash, Option<u32>),
+    /// Neither file, link nor directory, or not to be reached by this path.
+    Odd,
+    /// In a tree that comes from a backup: it is what it was.
+    AsKept,
+}
+
+impl<'a> Look<'a> {
+    fn new(gateway: &'a Gateway, session: &'a Session) -> Self {
+        Self { gateway, session, simulation: Simulation::default(), trees: RefCell::default() }
+    }
+
+    /// The nodes of a kept tree as they are when it is put back at `root`.
+    fn nodes(&self, root: &WorkspacePath, id: BackupId) -> Result<Rc<Nodes>, Error> {
+        let key = (root.clone(), id);
+        if let Some(nodes) = self.trees.borrow().get(&key) {
+            return Ok(Rc::clone(nodes));
+        }
+        let mut nodes = Nodes::new();
+        let entry = entry(self.gateway.vault(), root, id)?;
+        if let Some(entry) = entry.filter(|entry| entry.kind == EntryKind::Tree) {
+            let mut tree = self.gateway.vault().tree(&entry)?;
+            let mut trail = Trail::new(root.clone());
+            while let Some(node) = tree.next_node()? {
+                let Ok(path) = trail.path(&node) else { continue };
+                let mode = node.attributes.as_ref().map(|attributes| attributes.mode & 0o777);
+                let there = match (node.kind, node.sha256, &node.target) {
+                    (NodeKind::File, Some(sha256), _) => There::Content(sha256, mode),
+                    (NodeKind::Link, _, Some(target)) => There::Content(Hash::of(target), None),
+                    _ => There::AsKept,
+                };
+                nodes.insert(path, there);
+            }
+        }
+        let nodes = Rc::new(nodes);
+        self.trees.borrow_mut().insert(key, Rc::clone(&nodes));
+        Ok(nodes)
+    }
+
+    /// Whether a path is now what it would be after all steps.
+    fn is_final(&self, path: &WorkspacePath) -> Result<bool, Error> {
+        let disk = || on_disk_at(self.gateway.workspace(), path);
+        match self.simulation.find(path) {
+            Place::Missing => Ok(disk()? == There::Missing),
+            Place::Disk(on_disk) => Ok(on_disk == *path),
+            Place::Inside(..) => Ok(false),
+            Place::Backup(_) if self.simulation.changed_beneath([path, path]) => Ok(false),
+            Place::Backup(id) => match entry(self.gateway.vault(), path, id)? {
+                Some(entry) => self.is_same(&entry, &disk()?),
+                None => Ok(false),
+            },
+        }
+    }
+
+    fn at(&mut self, step: &Step, history: Option<&History>) -> Result<Status, Error> {
+        if let Some(rule) = self.denied(step) {
+            return Ok(Status::Impossible(format!("denied by rule `{rule}`")));
+        }
+        match &step.action {
+            Action::Rename { from } => self.rename(step, from, history),
+            Action::RemoveDirectory => self.directory(&step.path),
+            Action::Remove => {
+                let there = self.there(&step.path)?;
+                if there == There::Missing {
+                    return Ok(Status::Done);
+                }
+                Ok(self.compare(step, &there, history))
+            }
+            Action::Restore(id) => {
+                let entry = match entry(self.gateway.vault(), &step.path, *id) {
+                    Ok(Some(entry)) => entry,
+                    Ok(None) => {
+                        let gone = format!("backup {id} is no longer kept");
+                        return Ok(Status::Impossible(gone));
+                    }
+                    Err(Error::Vault(error @ crate::backup::Error::Damaged(_))) => {
+                        return Ok(Status::Impossible(error.to_string()));
+                    }
+                    Err(error) => return Err(error),
+                };
+                let there = self.there(&step.path)?;
+                if self.is_same(&entry, &there)? {
+                    return Ok(Status::Done);
+                }
+                Ok(self.compare(step, &there, history))
+            }
+        }
+    }
+
+    /// The rule that denies a step by its names.
+    fn denied(&self, step: &Step) -> Option<String> {
+        let ask = |operation, access, path: &WorkspacePath| {
+            let query = Query { agent: &self.session.agent, operation, access, path };
+            let decision = self.gateway.policy().evaluate(&query);
+            (!decision.is_allow()).then_some(decision.rule)
+        };
+        use OperationKind as O;
+        match &step.action {
+            Action::Restore(_) => ask(O::Restore, Access::Write, &step.path),
+            Action::Remove | Action::RemoveDirectory => ask(O::Remove, Access::Remove, &step.path),
+            Action::Rename { from } => ask(O::Rename, Access::Remove, from)
+                .or_else(|| ask(O::Rename, Access::Write, &step.path)),
+        }
+    }
+
+    fn rename(
+        &self,
+        step: &Step,
+        from: &WorkspacePath,
+        history: Option<&History>,
+    ) -> Result<Status, Error> {
+        let (source, target) = (self.exists(from)?, self.exists(&step.path)?);
+        Ok(match (source, target) {
+            (true, false) => Status::Ready,
+            (false, true) => Status::Done,
+            (true, true) => {
+                Status::Conflict(format!("something is there now{}", self.who(step, history)))
+            }
+            (false, false) => Status::Impossible(format!(
+                "`{from}` is no longer there{}",
+                self.who(step, history)
+            )),
+        })
+    }
+
+    /// A directory goes when all that is in it goes.
+    fn directory(&self, path: &WorkspacePath) -> Result<Status, Error> {
+        let on_disk = match self.simulation.find(path) {
+            Place::Missing => return Ok(Status::Done),
+            Place::Backup(id) => return self.kept_directory(path, path, id),
+            Place::Inside(root, id, inside) => return self.kept_directory(&root, &inside, id),
+            Place::Disk(on_disk) => on_disk,
+        };
+        let opened = match self.gateway.workspace().open_directory(&on_disk) {
+            Ok(opened) => opened,
+            Err(workspace::Error::NotFound) => return Ok(Status::Done),
+            Err(_) => return Ok(Status::Stays("it is no directory any more".to_owned())),
+        };
+        let listing = Listing::read(&opened)?;
+        if listing.not_utf8 > 0 {
+            return Ok(Status::Stays("something else is in it".to_owned()));
+        }
+        for (name, _) in &listing.entries {
+            let Ok(child) = path.join(name) else { continue };
+            if self.exists(&child)? {
+                return Ok(Status::Stays(format!("`{child}` is in it")));
+            }
+        }
+        Ok(Status::Ready)
+    }
+
+    /// The same of a directory in a tree that was put back.
+    fn kept_directory(
+        &self,
+        root: &WorkspacePath,
+        path: &WorkspacePath,
+        id: BackupId,
+    ) -> Result<Status, Error> {
+        let nodes = self.nodes(root, id)?;
+        if !nodes.contains_key(path) {
+            return Ok(Status::Done);
+        }
+        for child in nodes.keys().filter(|node| node.parent().as_ref() == Some(path)) {
+            if self.exists(child)? {
+                return Ok(Status::Stays(format!("`{child}` is in it")));
+            }
+        }
+        Ok(Status::Ready)
+    }
+
+    fn compare(&self, step: &Step, there: &There, history: Option<&History>) -> Status {
+        let who = || self.who(step, history);
+        match (&step.expected, there) {
+            (Expected::Any, _) | (_, There::AsKept) => Status::Ready,
+            (Expected::Missing, There::Missing) => Status::Ready,
+            (Expected::Content(hash), There::Content(found, _)) if hash == found => Status::Ready,
+            (Expected::Missing, _) => Status::Conflict(format!("something is there now{}", who())),
+            (_, There::Missing) => Status::Conflict(format!("it was removed since{}", who())),
+            (_, There::Odd) => Status::Conflict("something else is in the way".to_owned()),
+            _ => Status::Conflict(format!("it was changed since{}", who())),
+        }
+    }
+
+    /// Who may have changed what a step would replace.
+    fn who(&self, step: &Step, history: Option<&History>) -> String {
+        let Some(history) = history else { return String::new() };
+        let newest = step.records.first().copied().unwrap_or(0);
+        let later = |change: &&Change| {
+            change.seq > newest
+                && (change.touches(&step.path)
+                    || matches!(&step.action, Action::Rename { from } if change.touches(from)))
+        };
+        match history.others.iter().rev().find(later) {
+            Some(change) => format!(", by record {} (agent {})", change.seq, change.agent),
+            None => ", by something that is not in the log".to_owned(),
+        }
+    }
+
+    /// Whether what is there is what the entry would give.
+    fn is_same(&self, entry: &Entry, there: &There) -> Result<bool, Error> {
+        let There::Content(found, mode) = there else { return Ok(false) };
+        if entry.kind == EntryKind::Tree {
+            let tree = self.gateway.vault().tree(entry)?;
+            return Ok(tree.restored_fingerprint()? == *found);
+        }
+        let kept = entry.attributes.as_ref().map(|attributes| attributes.mode & 0o777);
+        Ok(entry.sha256 == *found && (kept.is_none() || mode.is_none() || kept == *mode))
+    }
+
+    fn there(&self, path: &WorkspacePath) -> Result<There, Error> {
+        match self.simulation.find(path) {
+            Place::Missing => Ok(There::Missing),
+            Place::Disk(on_disk) => {
+                let workspace = self.gateway.workspace();
+                // By then the tree is another one; it is looked at again then.
+                if self.simulation.changed_beneath([path, &on_disk])
+                    && workspace.open_directory(&on_disk).is_ok()
+                {
+                    return Ok(There::AsKept);
+                }
+                on_disk_at(workspace, &on_disk)
+            }
+            Place::Inside(root, id, inside) => {
+                Ok(self.nodes(&root, id)?.get(&inside).cloned().unwrap_or(There::Missing))
+            }
+            Place::Backup(id) => Ok(match entry(self.gateway.vault(), path, id)? {
+                Some(entry) if entry.kind != EntryKind::Tree => There::Content(entry.sha256, None),
+                _ => There::AsKept,
+            }),
+        }
+    }
+
+    fn exists(&self, path: &WorkspacePath) -> Result<bool, Error> {
+        match self.simulation.find(path) {
+            Place::Missing => Ok(false),
+            Place::Backup(_) => Ok(true),
+            Place::Inside(root, id, inside) => Ok(self.nodes(&root, id)?.contains_key(&inside)),
+            Place::Disk(on_disk) => {
+                match self.gateway.workspace().open_at(&on_disk, OFlags::PATH | OFlags::NOFOLLOW) {
+                    Ok(_) => Ok(true),
+                    Err(workspace::Error::NotFound | workspace::Error::NotADirectory) => Ok(false),
+                    // A link itself cannot be opened so, and is there.
+                    Err(workspace::Error::Moved) => Ok(true),
+                    Err(error) => Err(error.into()),
+                }
+            }
+        }
+    }
+}
+
+fn on_disk_at(workspace: &Workspace, path: &WorkspacePath) -> Result<There, Error> {
+    if path.is_root() {
+        return Ok(There::Odd);
+    }
+    let parent = match workspace.open_parent(path) {
+        Ok(parent) => parent,
+        Err(workspace::Error::NotFound | workspace::Error::NotADirectory) => {
+            return Ok(There::Missing);
+        }
+        Err(workspace::Error::Moved) => return Ok(There::Odd),
+        Err(error) => return Err(error.into()),
+    };
+    let stat = match parent.stat(parent.name()) {
+        Ok(stat) => stat,
+        Err(workspace::Error::NotFound) => return Ok(There::Missing),
+        Err(error) => return Err(error.into()),
+    };
+    Ok(match stat.kind {
+        ObjectKind::File => {
+            let file = parent.open(parent.name(), OFlags::RDONLY)?;
+            There::Content(content_hash(file.as_fd())?, Some(stat.mode))
+        }
+        ObjectKind::Directory => {
+            let directory = parent.open(parent.name(), OFlags::RDONLY | OFlags::DIRECTORY)?;
+            match fingerprint(directory.as_fd()) {
+                Ok(hash) => There::Content(hash, None),
+                // Not to be kept, so not to be replaced either.
+                Err(_) => There::Odd,
+            }
+        }
+        ObjectKind::Symlink => {
+            let target = rustix::fs::readlinkat(&parent, parent.name(), Vec::new())
+                .map_err(|errno| Error::Log(errno.into()))?;
+            There::Content(Hash::of(target.as_bytes()), None)
+        }
+        _ => There::Odd,
+    })
+}

@@ -1,0 +1,97 @@
+//! Where the entries of a path are after some steps, before any was taken.
+
+use std::collections::HashMap;
+
+use super::{Action, Step};
+use crate::{backup::BackupId, model::WorkspacePath};
+
+/// What is at a path once the steps before were taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Place {
+    /// What the disk has there now, perhaps under another name.
+    Disk(WorkspacePath),
+    /// Nothing.
+    Missing,
+    /// This backup.
+    Backup(BackupId),
+    /// Whatever has this path in a tree that was put back at the first one.
+    Inside(WorkspacePath, BackupId, WorkspacePath),
+}
+
+/// The steps taken so far.
+#[derive(Debug, Default)]
+pub(super) struct Simulation {
+    taken: Vec<Step>,
+    /// The last steps about exactly this path, by their place.
+    exact: HashMap<WorkspacePath, Vec<usize>>,
+    /// Steps that can concern other paths too.
+    wide: Vec<usize>,
+}
+
+impl Simulation {
+    /// Takes a step.
+    pub(super) fn take(&mut self, step: &Step) {
+        let place = self.taken.len();
+        match &step.action {
+            Action::Rename { .. } => self.wide.push(place),
+            Action::Restore(_) | Action::Remove | Action::RemoveDirectory => {
+                self.exact.entry(step.path.clone()).or_default().push(place);
+            }
+        }
+        self.taken.push(step.clone());
+    }
+
+    /// Whether a step changed something beneath one of these names.
+    pub(super) fn changed_beneath(&self, names: [&WorkspacePath; 2]) -> bool {
+        let beneath =
+            |path: &WorkspacePath| names.iter().any(|name| path != *name && path.is_within(name));
+        self.taken.iter().any(|step| match &step.action {
+            Action::Rename { from } => beneath(from) || beneath(&step.path),
+            _ => beneath(&step.path),
+        })
+    }
+
+    /// What is at `path` now.
+    pub(super) fn find(&self, path: &WorkspacePath) -> Place {
+        let (mut path, mut before) = (path.clone(), self.taken.len());
+        loop {
+            let exact = self.last_exact(&path, before);
+            let wide = self.wide.iter().rev().find_map(|place| {
+                let step = self.taken.get(*place).filter(|_| *place < before)?;
+                let Action::Rename { from } = &step.action else { return None };
+                (path.is_within(&step.path) || path.is_within(from)).then_some((*place, step, from))
+            });
+            match (exact, wide) {
+                (Some((at, answer)), wide)
+                    if wide.as_ref().is_none_or(|(place, ..)| at > *place) =>
+                {
+                    return answer;
+                }
+                (_, None) => return Place::Disk(path),
+                (_, Some((place, step, from))) => match path.rebase(&step.path, from) {
+                    Some(old) => (path, before) = (old, place),
+                    None => return Place::Missing,
+                },
+            }
+        }
+    }
+
+    /// The last step before `before` about the path or something above it.
+    fn last_exact(&self, path: &WorkspacePath, before: usize) -> Option<(usize, Place)> {
+        let mut last: Option<(usize, Place)> = None;
+        for above in path.ancestors().into_iter().chain([path.clone()]) {
+            let Some(places) = self.exact.get(&above) else { continue };
+            let Some(place) = places.iter().rev().find(|place| **place < before) else { continue };
+            if last.as_ref().is_some_and(|(latest, _)| latest > place) {
+                continue;
+            }
+            let answer = match self.taken.get(*place).map(|step| &step.action) {
+                Some(Action::Restore(id)) if above == *path => Place::Backup(*id),
+                Some(Action::Restore(id)) => Place::Inside(above, *id, path.clone()),
+                _ => Place::Missing,
+            };
+            last = Some((*place, answer));
+        }
+        last
+    }
+}

@@ -1,0 +1,619 @@
+//! Undoing through the front door: a path, a record, a session, or everything
+//! since a record; shown first, conflicts named, every step decided, kept and
+//! recorded, and nothing lost when it is killed.
+
+use std::{
+    collections::BTreeMap,
+    os::unix::fs::{PermissionsExt, symlink},
+    path::Path,
+    process::Stdio,
+    thread,
+    time::{Duration, Instant},
+};
+
+use portcullis::{
+    gateway::{Gateway, Nobody},
+    model::{Door, Operation, Session, WorkspacePath},
+    ops::Source,
+    undo::{self, Choice, History, Preview, Select, Status},
+};
+use portcullis_audit::Directory;
+use serde_json::Value;
+
+use crate::{
+    acp_rig,
+    common::{Done, World},
+};
+
+const POLICY: &str = r#"
+schema = 1
+name = "open"
+version = 1
+
+[allowedPaths]
+read = ["**"]
+list = ["**"]
+write = ["**"]
+remove = ["**"]
+
+[backups]
+keep = { versions = 10000, days = 30, size = "1GiB" }
+"#;
+
+fn backup(world: &World, args: &[&str]) -> Done {
+    let done = world.run(&[&["backup"], args].concat());
+    // What a failing test wants to see.
+    println!("{args:?}: {}", String::from_utf8_lossy(&done.stdout));
+    done
+}
+
+/// An agent's session on a gate in this process.
+struct Agent {
+    gateway: Gateway,
+    session: Session,
+}
+
+impl Agent {
+    fn new(world: &World, number: u8) -> Self {
+        Self::under(POLICY, world, number)
+    }
+
+    fn under(policy: &str, world: &World, number: u8) -> Self {
+        let gateway = acp_rig::gateway_under(policy, &world.root(), world.base());
+        let session = Session {
+            id: format!("{number:02x}").repeat(16),
+            agent: "agent".parse().unwrap(),
+            user: "user".to_owned(),
+            door: Door::Acp,
+        };
+        gateway.start(&session, BTreeMap::new()).unwrap();
+        Self { gateway, session }
+    }
+
+    #[track_caller]
+    fn does(&self, operation: &Operation) -> u64 {
+        let reply = self.gateway.handle(&self.session, operation, Source::Disk);
+        reply.unwrap_or_else(|error| panic!("{operation:?}: {error}")).receipt.seq
+    }
+
+    #[track_caller]
+    fn write(&self, name: &str, content: &str) -> u64 {
+        self.does(&Operation::Write { path: path(name), content: content.into() })
+    }
+
+    #[track_caller]
+    fn remove(&self, name: &str) -> u64 {
+        self.does(&Operation::Remove { path: path(name), recursive: true })
+    }
+
+    #[track_caller]
+    fn rename(&self, from: &str, to: &str) -> u64 {
+        self.does(&Operation::Rename { from: path(from), to: path(to) })
+    }
+
+    #[track_caller]
+    fn mkdir(&self, name: &str) -> u64 {
+        self.does(&Operation::Mkdir { path: path(name), recursive: true })
+    }
+}
+
+fn path(text: &str) -> WorkspacePath {
+    WorkspacePath::parse(text).unwrap()
+}
+
+/// Everything in the workspace: type, mode and content by path.
+fn snapshot(root: &Path) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    let mut pending = vec![root.to_owned()];
+    while let Some(directory) = pending.pop() {
+        for entry in std::fs::read_dir(directory).unwrap() {
+            let entry = entry.unwrap();
+            let (path, facts) = (entry.path(), entry.path().symlink_metadata().unwrap());
+            let name = path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
+            let what = if facts.is_dir() {
+                pending.push(path.clone());
+                format!("directory {:o}", facts.permissions().mode() & 0o7777)
+            } else if facts.is_symlink() {
+                format!("link {}", std::fs::read_link(&path).unwrap().display())
+            } else {
+                let content = std::fs::read_to_string(&path).unwrap();
+                format!("file {:o} {content}", facts.permissions().mode() & 0o7777)
+            };
+            found.insert(name, what);
+        }
+    }
+    found
+}
+
+#[test]
+fn a_session_is_undone_after_it_was_shown() {
+    let world = World::with_policy(POLICY);
+    world.file("src/main.rs", "fn main() {}\n");
+    world.file("notes/old.md", "old");
+    world.file("keep/a", "a");
+    std::fs::create_dir(world.path("keep/empty")).unwrap();
+    std::fs::set_permissions(world.path("keep/empty"), PermissionsExt::from_mode(0o700)).unwrap();
+    std::fs::set_permissions(world.path("src/main.rs"), PermissionsExt::from_mode(0o750)).unwrap();
+    symlink("../keep", world.path("notes/link")).unwrap();
+    let before = snapshot(&world.root());
+
+    let agent = Agent::new(&world, 1);
+    for version in 0..5 {
+        agent.write("src/main.rs", &format!("version {version}"));
+    }
+    agent.write("new/deep/file.txt", "made by the agent");
+    agent.mkdir("new/other/empty");
+    agent.rename("notes/old.md", "notes/renamed.md");
+    agent.write("notes/renamed.md", "changed after it was renamed");
+    agent.remove("notes/link");
+    agent.remove("keep");
+    agent.write("keep", "now a file");
+    drop(agent);
+    let after = snapshot(&world.root());
+
+    // Nothing without a yes.
+    let shown = backup(&world, &["undo", "--session", "0101"]).ok();
+    assert!(shown.stderr.contains("add --yes"), "{shown:?}");
+    assert_eq!(snapshot(&world.root()), after);
+    let text = shown.text();
+    assert!(text.contains("restore  src/main.rs  (records"), "{text}");
+    assert!(text.contains("rename   notes/renamed.md -> notes/old.md"), "{text}");
+    assert!(text.contains("rmdir    new/deep"), "{text}");
+    assert!(!text.contains("conflict"), "{text}");
+
+    let done = backup(&world, &["undo", "--session", "0101", "--yes", "--json"]).ok().json();
+    assert_eq!((&done["done"], &done["leftOut"]), (&true.into(), &serde_json::json!([])));
+    assert_eq!(snapshot(&world.root()), before);
+
+    // Gated and recorded as anything else, and says what it undid.
+    let own = done["session"].as_str().unwrap();
+    let intents: Vec<Value> = world
+        .requests()
+        .into_iter()
+        .filter(|record| record["kind"] == "intent" && record["session"] == own)
+        .collect();
+    assert_eq!(intents.len(), usize::try_from(done["taken"].as_u64().unwrap()).unwrap());
+    let main = intents.iter().find(|record| record["path"] == "src/main.rs").unwrap();
+    assert_eq!((&main["op"], &main["rule"]), (&"restore".into(), &"allowedPaths.write".into()));
+    assert_eq!(main["facts"]["undoes"].as_array().unwrap().len(), 5);
+    world.run(&["audit", "verify"]).ok();
+
+    // Once more: all is already so. And the undo itself can be undone.
+    let again = backup(&world, &["undo", "--session", "0101", "--yes"]).ok();
+    assert_eq!(again.text(), "0 to do, 12 undone before\n", "{again:?}");
+    backup(&world, &["undo", "--session", own, "--yes"]).ok();
+    assert_eq!(snapshot(&world.root()), after);
+}
+
+/// Runs the rest of the command line on a terminal and answers the question.
+const TERMINAL: &str = r#"
+import os, pty, sys
+pid, terminal = pty.fork()
+if pid == 0:
+    os.execv(sys.argv[2], sys.argv[2:])
+said = b""
+while b"[y/N]" not in said:
+    said += os.read(terminal, 4096)
+os.write(terminal, sys.argv[1].encode() + b"\n")
+try:
+    while more := os.read(terminal, 4096):
+        said += more
+except OSError:
+    pass
+sys.stdout.buffer.write(said)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"#;
+
+#[test]
+fn on_a_terminal_somebody_is_asked() {
+    let world = World::with_policy(POLICY);
+    world.file("a", "one");
+    let agent = Agent::new(&world, 1);
+    agent.write("a", "two");
+    drop(agent);
+    for (answer, content) in [("", "two"), ("n", "two"), ("yes please", "two"), ("y", "one")] {
+        let undo = world.command(&["backup", "undo", "--session", "0101"]);
+        let mut command = std::process::Command::new("/usr/bin/python3");
+        command.args(["-S", "-c", TERMINAL, answer]).arg(undo.get_program()).args(undo.get_args());
+        command.env_clear().envs(undo.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let done = crate::common::done(command.output().unwrap()).ok();
+        assert!(done.text().contains("restore  a"), "{done:?}");
+        assert_eq!(world.read("a"), content, "{answer}");
+    }
+}
+
+#[test]
+fn one_record_is_undone_by_its_intent_or_its_outcome() {
+    let world = World::with_policy(POLICY);
+    world.file("a", "one");
+    let agent = Agent::new(&world, 1);
+    let write = agent.write("a", "two");
+    let made = agent.write("b", "new");
+    drop(agent);
+    backup(&world, &["undo", "--record", &made.to_string(), "--yes"]).ok();
+    assert!(!world.path("b").exists());
+    backup(&world, &["undo", "--record", &(write + 1).to_string(), "--yes"]).ok();
+    assert_eq!(world.read("a"), "one");
+    let wrong = backup(&world, &["undo", "--record", "0", "--yes"]);
+    assert_eq!(wrong.code, 1);
+    assert!(wrong.stderr.contains("record 0 changed nothing"), "{wrong:?}");
+    let wrong = backup(&world, &["undo", "--record", "99999"]);
+    assert!(wrong.stderr.contains("there is no record 99999"), "{wrong:?}");
+    let wrong = backup(&world, &["undo", "--session", "ffff"]);
+    assert!(wrong.stderr.contains("no session whose identifier begins with"), "{wrong:?}");
+    assert_eq!(backup(&world, &["undo"]).code, 2);
+    assert_eq!(backup(&world, &["undo", "--session", ""]).code, 2);
+}
+
+#[test]
+fn conflicts_are_shown_and_nothing_is_done_unless_somebody_chooses() {
+    let world = World::with_policy(POLICY);
+    for name in ["other-session", "outside", "mine", "gone"] {
+        world.file(name, "before");
+    }
+    let (one, two) = (Agent::new(&world, 1), Agent::new(&world, 2));
+    for name in ["other-session", "outside", "mine", "gone", "made"] {
+        one.write(name, "by one");
+    }
+    let theirs = two.write("other-session", "by two");
+    drop((one, two));
+    world.file("outside", "by an editor");
+    std::fs::remove_file(world.path("gone")).unwrap();
+    let now = snapshot(&world.root());
+
+    let refused = backup(&world, &["undo", "--session", "0101", "--yes"]);
+    assert_eq!(refused.code, 1, "{refused:?}");
+    let text = refused.text();
+    assert!(
+        text.contains(&format!("it was changed since, by record {theirs} (agent agent)")),
+        "{text}"
+    );
+    assert!(text.contains("changed since, by something that is not in the log"), "{text}");
+    assert!(text.contains("it was removed since"), "{text}");
+    assert!(text.contains("2 to do, 3 in conflict"), "{text}");
+    assert!(refused.stderr.contains("--skip-conflicts"), "{refused:?}");
+    assert_eq!(snapshot(&world.root()), now);
+
+    backup(&world, &["undo", "--session", "0101", "--yes", "--skip-conflicts"]).ok();
+    assert_eq!(world.read("mine"), "before");
+    assert!(!world.path("made").exists());
+    assert_eq!(world.read("other-session"), "by two");
+    assert_eq!(world.read("outside"), "by an editor");
+    assert!(!world.path("gone").exists());
+
+    let done = backup(&world, &["undo", "--session", "0101", "--yes", "--overwrite", "--json"])
+        .ok()
+        .json();
+    for name in ["other-session", "outside", "mine", "gone"] {
+        assert_eq!(world.read(name), "before", "{name}");
+    }
+    // What was overwritten is kept.
+    let own = done["session"].as_str().unwrap().to_owned();
+    backup(&world, &["undo", "--session", &own, "--yes"]).ok();
+    assert_eq!(world.read("outside"), "by an editor");
+    assert_eq!(world.read("other-session"), "by two");
+}
+
+#[test]
+fn what_others_put_into_a_directory_keeps_it() {
+    let world = World::with_policy(POLICY);
+    let agent = Agent::new(&world, 1);
+    agent.write("d/mine", "x");
+    agent.mkdir("e");
+    drop(agent);
+    world.file("d/theirs", "y");
+    let done = backup(&world, &["undo", "--session", "0101", "--yes"]).ok();
+    assert!(done.text().contains("stays"), "{done:?}");
+    assert!(done.stderr.contains("left out: rmdir d (`d/theirs` is in it)"), "{done:?}");
+    assert_eq!(snapshot(&world.root()).into_keys().collect::<Vec<_>>(), ["d", "d/theirs"]);
+}
+
+#[test]
+fn names_that_changed_hands_get_their_own_back() {
+    let world = World::with_policy(POLICY);
+    for name in ["a", "b", "d/x", "d/y"] {
+        world.file(name, format!("this is {name}"));
+    }
+    let before = snapshot(&world.root());
+    let agent = Agent::new(&world, 1);
+    // Two swap their names, a third is replaced by a rename.
+    agent.rename("a", "tmp");
+    agent.rename("b", "a");
+    agent.rename("tmp", "b");
+    agent.rename("b", "d/x");
+    agent.rename("d", "elsewhere/far/d");
+    agent.write("elsewhere/far/d/y", "changed");
+    agent.write("d/x", "another d");
+    agent.remove("d");
+    agent.rename("elsewhere/far/d", "d");
+    agent.write("d/z", "new");
+    drop(agent);
+    backup(&world, &["undo", "--session", "0101", "--yes"]).ok();
+    assert_eq!(snapshot(&world.root()), before);
+}
+
+#[test]
+fn what_is_as_it_was_needs_no_step_though_much_was_done_and_undone() {
+    let world = World::with_policy(POLICY);
+    world.file("a", "a0");
+    let agent = Agent::new(&world, 1);
+    agent.rename("a", "b");
+    agent.write("b", "b1");
+    agent.mkdir("d");
+    agent.rename("b", "d/c");
+    drop(agent);
+    backup(&world, &["undo", "--session", "0101", "--yes"]).ok();
+    assert_eq!(snapshot(&world.root()).into_keys().collect::<Vec<_>>(), ["a"]);
+    let length = world.requests().len();
+    let none = backup(&world, &["restore", "--to", "0", "--yes"]).ok();
+    assert!(none.text().starts_with("0 to do"), "{none:?}");
+    assert_eq!(world.requests().len(), length);
+}
+
+#[test]
+fn a_path_becomes_what_it_was_before_a_record_or_at_a_time() {
+    let world = World::with_policy(POLICY);
+    world.file("d/a", "a0");
+    world.file("d/b", "b0");
+    world.file("other", "o0");
+    let agent = Agent::new(&world, 1);
+    agent.write("d/a", "a1");
+    let second = agent.write("d/a", "a2");
+    agent.write("other", "o1");
+    agent.rename("d/b", "moved");
+    agent.write("moved", "b1");
+    agent.remove("d");
+    drop(agent);
+    let moment = {
+        let records = world.records();
+        let record = records.iter().find(|record| record["seq"] == second).unwrap();
+        record["t"].as_str().unwrap().to_owned()
+    };
+    let shown = backup(&world, &["restore", "d/a", "--before", &second.to_string()]).ok();
+    // What was removed with its directory comes back with it.
+    assert!(shown.text().contains("restore  d  ("), "{shown:?}");
+    assert!(shown.text().contains("2 to do"), "{shown:?}");
+    assert!(!world.path("d").exists());
+    // The whole directory, with what was moved out of it.
+    let before = second.to_string();
+    backup(&world, &["restore", "d", "--before", &before, "--yes"]).ok();
+    assert_eq!((world.read("d/a"), world.read("d/b")), ("a1".to_owned(), "b0".to_owned()));
+    assert!(!world.path("moved").exists());
+    assert_eq!(world.read("other"), "o1");
+    backup(&world, &["restore", "d/a", "--at", &moment, "--yes"]).ok();
+    assert_eq!(world.read("d/a"), "a2");
+    backup(&world, &["restore", "d", "--at", "2h", "--yes"]).ok();
+    assert_eq!((world.read("d/a"), world.read("d/b")), ("a0".to_owned(), "b0".to_owned()));
+    assert_eq!(world.read("other"), "o1");
+    let none = backup(&world, &["restore", "other", "--at", "0s", "--yes"]).ok();
+    assert!(none.text().contains("0 to do"), "{none:?}");
+    let odd = backup(&world, &["restore", "../x", "--at", "2h"]);
+    assert_eq!(odd.code, 3, "{odd:?}");
+    assert_eq!(backup(&world, &["restore", "--at", "2h"]).code, 2);
+    assert_eq!(backup(&world, &["restore", "d", "--at", "yesterday"]).code, 2);
+    assert_eq!(backup(&world, &["restore", "--to", "src"]).code, 2);
+    assert_eq!(backup(&world, &["restore"]).code, 2);
+    assert_eq!(backup(&world, &["restore", "--to", "99999"]).code, 1);
+}
+
+#[test]
+fn the_policy_decides_on_every_step_and_limits_do_not_count() {
+    let mut world = World::with_policy(POLICY);
+    world.file("a", "a0");
+    world.file("locked/b", "b0");
+    let agent = Agent::new(&world, 1);
+    agent.write("a", "a1");
+    agent.write("locked/b", "b1");
+    agent.write("locked/new", "n");
+    for number in 0..20 {
+        agent.write(&format!("made/{number}"), "m");
+    }
+    drop(agent);
+    world.set_policy(&format!(
+        "{POLICY}\n[limits]\nfilesRemoved = 3\noperationsPerSecond = 5\ndenials = 2\n\
+         [[rules]]\nid = \"locked\"\neffect = \"deny\"\n\
+         operations = [\"write\", \"remove\", \"restore\"]\npaths = [\"locked/**\"]\n"
+    ));
+    let refused = backup(&world, &["undo", "--session", "0101", "--yes"]);
+    assert_eq!(refused.code, 1);
+    assert!(refused.text().contains("impossible restore  locked/b"), "{refused:?}");
+    assert!(refused.text().contains("denied by rule `locked`"), "{refused:?}");
+    backup(&world, &["undo", "--session", "0101", "--yes", "--skip-conflicts"]).ok();
+    assert_eq!((world.read("a"), world.read("locked/b")), ("a0".to_owned(), "b1".to_owned()));
+    assert!(!world.path("made").exists() && world.path("locked/new").exists());
+}
+
+#[test]
+fn what_retention_let_go_is_said_to_be_gone() {
+    let policy = POLICY.replace("versions = 10000", "versions = 1");
+    let world = World::with_policy(&policy);
+    world.file("a", "0");
+    let agent = Agent::under(&policy, &world, 1);
+    let records: Vec<u64> = (1..5).map(|version| agent.write("a", &version.to_string())).collect();
+    drop(agent);
+    let record = records[2].to_string();
+    let refused = backup(&world, &["restore", "a", "--before", &record, "--yes"]);
+    assert_eq!(refused.code, 1, "{refused:?}");
+    assert!(refused.text().contains("is no longer kept"), "{refused:?}");
+    // The session's first version is never let go.
+    backup(&world, &["undo", "--session", "0101", "--yes"]).ok();
+    assert_eq!(world.read("a"), "0");
+}
+
+#[test]
+fn names_cannot_steer_the_terminal_that_shows_them() {
+    let world = World::with_policy(POLICY);
+    let name = "\u{1b}[31mred\u{202e}\nline";
+    world.file(name, "x");
+    let agent = Agent::new(&world, 1);
+    agent.remove(name);
+    drop(agent);
+    // No name like that is ever created again.
+    let shown = backup(&world, &["undo", "--session", "0101"]);
+    assert!(shown.text().contains("denied by rule `names.hidden`"), "{shown:?}");
+    assert!(!shown.text().contains('\u{1b}') && !shown.text().contains('\u{202e}'), "{shown:?}");
+    assert_eq!(shown.text().lines().count(), 2, "{shown:?}");
+    assert!(shown.text().contains("\\u{1b}[31mred"), "{shown:?}");
+}
+
+#[test]
+fn a_damaged_log_is_said_with_its_own_exit_code() {
+    let world = World::with_policy(POLICY);
+    let agent = Agent::new(&world, 1);
+    // Longer than what a gate looks at when it opens the log.
+    for number in 0..150 {
+        agent.write("a", &format!("{number}"));
+    }
+    agent.gateway.stop(&agent.session).unwrap();
+    let segment = world.state().join("audit/seg-000000.jsonl");
+    let text = std::fs::read_to_string(&segment).unwrap();
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    lines[0] = "not a record".to_owned();
+    std::fs::write(&segment, lines.join("\n") + "\n").unwrap();
+    let refused = backup(&world, &["undo", "--session", "0101", "--yes"]);
+    assert_eq!(refused.code, 5, "{refused:?}");
+    assert!(refused.stderr.contains("is no record"), "{refused:?}");
+    assert_eq!(world.read("a"), "149");
+}
+
+/// Random work by an agent, as a person would not think of it.
+fn work(agent: &Agent, random: &mut impl FnMut(u64) -> u64) {
+    const NAMES: [&str; 12] =
+        ["a", "b", "c", "d", "d/a", "d/b", "d/e", "d/e/a", "f", "f/a", "f/g/h", "f/g"];
+    let mut name = || path(NAMES[usize::try_from(random(12)).unwrap()]);
+    let (one, two) = (name(), name());
+    let operation = match random(8) {
+        0..3 => Operation::Write { path: one, content: format!("{}", random(1000)).into() },
+        3 => Operation::Append { path: one, content: b"+".to_vec() },
+        4 => Operation::Remove { path: one, recursive: true },
+        5 => Operation::Mkdir { path: one, recursive: true },
+        6 => Operation::Rename { from: one, to: two },
+        _ => match agent.gateway.vault().entries_of(&one).unwrap().entries.pop() {
+            Some(entry) => {
+                let backup = entry.id.to_string();
+                Operation::Restore { path: one, backup, dry_run: false }
+            }
+            None => return,
+        },
+    };
+    // Many make no sense, and the gate says so.
+    let _ = agent.gateway.handle(&agent.session, &operation, Source::Disk);
+}
+
+fn xorshift(mut state: u64) -> impl FnMut(u64) -> u64 {
+    move |below| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 11) % below
+    }
+}
+
+#[test]
+fn the_whole_workspace_becomes_what_it_was_at_any_record() {
+    for seed in 1..=4_u64 {
+        let world = World::with_policy(POLICY);
+        world.file("d/a", "first");
+        std::fs::set_permissions(world.path("d/a"), PermissionsExt::from_mode(0o600)).unwrap();
+        symlink("nowhere", world.path("c")).unwrap();
+        let mut random = xorshift(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let agent = Agent::new(&world, 1);
+        let first = agent.write("b", "x");
+        let mut moments = vec![(first + 1, snapshot(&world.root()))];
+        for _ in 0..40 {
+            work(&agent, &mut random);
+            let last = world.records().last().unwrap()["seq"].as_u64().unwrap();
+            moments.push((last, snapshot(&world.root())));
+        }
+        // Back and forth: each is an undo of what the one before did, too.
+        for _ in 0..4 {
+            let (record, wanted) = &moments[usize::try_from(random(41)).unwrap()];
+            let log = Directory::new(world.state().join("audit"));
+            let history = History::read(&log, &Select::After(*record)).unwrap();
+            let vault = agent.gateway.vault();
+            let steps = undo::plan(&history.selected, &mut |path, id| {
+                vault.entry_of(path, &id).unwrap().map(|entry| entry.kind)
+            });
+            let preview = Preview::new(&agent.gateway, &agent.session, &history, steps).unwrap();
+            let clear = preview
+                .steps
+                .iter()
+                .all(|(_, status)| matches!(status, Status::Ready | Status::Done));
+            let blocked: Vec<_> = preview
+                .steps
+                .iter()
+                .enumerate()
+                .filter(|(_, (_, status))| !matches!(status, Status::Ready | Status::Done))
+                .collect();
+            assert!(clear, "seed {seed}, record {record}: {blocked:#?} of {:#?}", preview.steps);
+            let done = undo::perform(
+                &agent.gateway,
+                &agent.session,
+                &preview,
+                Choice::Refuse,
+                &Nobody,
+                &mut || (),
+            )
+            .unwrap_or_else(|failed| panic!("seed {seed}, record {record}: {failed}"));
+            assert!(done.left_out.is_empty(), "{:?}", done.left_out);
+            assert_eq!(&snapshot(&world.root()), wanted, "seed {seed}, record {record}");
+        }
+        // And by the command.
+        let (record, wanted) = &moments[0];
+        drop(agent);
+        backup(&world, &["restore", "--to", &record.to_string(), "--yes"]).ok();
+        assert_eq!(&snapshot(&world.root()), wanted, "seed {seed}");
+        world.run(&["audit", "verify"]).ok();
+    }
+}
+
+#[test]
+fn killed_in_the_middle_an_undo_is_finished_by_the_next() {
+    const UNDO: [&str; 5] = ["backup", "restore", "--to", "0", "--yes"];
+    let (mut killed, mut whole, mut random) = (0, None, xorshift(0x2545_f491));
+    for round in 0..9 {
+        let world = World::with_policy(POLICY);
+        for file in 0..6 {
+            world.file(&format!("d/{file}"), format!("before {file} ").repeat(500));
+        }
+        world.file("t/x/y", "tree");
+        let before = snapshot(&world.root());
+        let agent = Agent::new(&world, 1);
+        for file in 0..6 {
+            agent.write(&format!("d/{file}"), &format!("after {file} ").repeat(500));
+            agent.write(&format!("new/{file}"), "new");
+        }
+        agent.rename("t", "u");
+        agent.remove("u");
+        agent.write("last", "x");
+        drop(agent);
+        let after = snapshot(&world.root());
+        let Some(whole) = whole else {
+            let started = Instant::now();
+            world.run(&UNDO).ok();
+            whole = Some(u64::try_from(started.elapsed().as_micros()).unwrap());
+            assert_eq!(snapshot(&world.root()), before);
+            continue;
+        };
+        let mut child =
+            world.command(&UNDO).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        thread::sleep(Duration::from_micros(random(whole)));
+        child.kill().unwrap();
+        killed += u32::from(child.wait().unwrap().code().is_none());
+        // Every file is one of the two, whole.
+        world.fs(&["ls"]).ok();
+        for (name, what) in snapshot(&world.root()) {
+            let known = [&before, &after].into_iter().any(|all| all.get(&name) == Some(&what));
+            assert!(known || name.starts_with('u'), "round {round}: {name}");
+        }
+        backup(&world, &["verify"]).ok();
+        // By record, and by session: what was undone is not undone again.
+        match round % 2 {
+            0 => backup(&world, &["undo", "--session", "0101", "--yes"]).ok(),
+            _ => world.run(&UNDO).ok(),
+        };
+        assert_eq!(snapshot(&world.root()), before, "round {round}");
+        world.run(&["audit", "verify"]).ok();
+    }
+    assert!(killed > 0, "none was killed in time");
+}
