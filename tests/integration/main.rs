@@ -41,6 +41,7 @@ mod model;
 mod oracle;
 mod policy;
 mod races;
+mod random;
 mod recovery;
 mod relay;
 mod sandbox;
