@@ -109,25 +109,6 @@ fn a_full_workspace_keeps_every_old_file() {
 }
 
 #[test]
-fn without_inodes_nothing_is_made_and_nothing_lost() {
-    let world = world();
-    let disk = Disk::memory(&world.root(), 512);
-    disk.remount("nr_inodes=8");
-    for number in 0..7 {
-        world.file(&format!("{number}.txt"), "old");
-    }
-    let before = aftermath::snapshot(&world.root());
-    for args in [&["fs", "write", "0.txt"][..], &["fs", "write", "x.txt"], &["fs", "mkdir", "d"]] {
-        failed(&world.run_with_input(args, "new"), "no space left");
-        assert_eq!(last_outcome(&world).1["result"], "noSpace");
-        assert_eq!(aftermath::snapshot(&world.root()), before, "{args:?}");
-    }
-    world.fs(&["rm", "6.txt"]).ok();
-    world.write("0.txt", "new").ok();
-    aftermath::check(&world);
-}
-
-#[test]
 fn a_full_vault_lets_nothing_be_replaced() {
     let world = world();
     let disk = Disk::memory(&Part::Vault.place(&world), 512);
