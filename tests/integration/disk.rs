@@ -67,10 +67,22 @@ impl Disk {
         disk
     }
 
+    /// An ext4 that somebody left in an image, in whatever condition.
     #[track_caller]
-    fn found(place: &Path, image: &Path) -> Self {
+    pub(crate) fn found(place: &Path, image: &Path) -> Self {
         let disk = Self { place: place.to_owned(), device: Some(attach(image)) };
         disk.mount("rw");
+        disk
+    }
+
+    /// A file system of so many megabytes that can clone files.
+    #[track_caller]
+    pub(crate) fn cloning(place: &Path, image: &Path, megabytes: u64) -> Self {
+        fs::create_dir_all(place).unwrap();
+        fs::File::create(image).unwrap().set_len(megabytes << 20).unwrap();
+        run(Command::new("mkfs.xfs").args(["-q", "-m", "reflink=1"]).arg(image));
+        let disk = Self { place: place.to_owned(), device: Some(attach(image)) };
+        run(Command::new("mount").args(["-t", "xfs"]).arg(disk.device()).arg(place));
         disk
     }
 
@@ -104,6 +116,11 @@ impl Disk {
     #[track_caller]
     pub(crate) fn sync(&self) {
         run(Command::new("sync").arg("--file-system").arg(&self.place));
+    }
+
+    #[track_caller]
+    pub(crate) fn remount(&self, options: &str) {
+        run(Command::new("mount").args(["-o", &format!("remount,{options}")]).arg(&self.place));
     }
 
     /// Takes all room but `leave` bytes.

@@ -15,6 +15,7 @@ use crate::{
 };
 
 mod log;
+mod outage;
 mod peers;
 mod power;
 
