@@ -12,7 +12,10 @@ use std::{
 use rustix::fs::{XattrFlags, fsetxattr};
 use serde_json::Value;
 
-use crate::common::{Done, World};
+use crate::{
+    common::{Done, World},
+    random::Random,
+};
 
 const SECRETIVE: &str = r#"
 schema = 1
@@ -434,7 +437,7 @@ fn killed_while_restoring_a_tree_is_there_whole_or_not_at_all() {
     let started = Instant::now();
     backup(&world, &["restore", &tree]).ok();
     let whole = u64::try_from(started.elapsed().as_micros()).unwrap();
-    let (mut killed, mut random) = (0, 0x2545_f491_u64);
+    let (mut killed, mut random) = (0, Random::new(0x2545_f491));
     for round in 0..60 {
         if world.path("d").is_dir() {
             std::fs::remove_dir_all(world.path("d")).unwrap();
@@ -452,10 +455,7 @@ fn killed_while_restoring_a_tree_is_there_whole_or_not_at_all() {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        thread::sleep(Duration::from_micros(random % whole));
+        thread::sleep(Duration::from_micros(random.below(whole)));
         child.kill().unwrap();
         killed += u32::from(child.wait().unwrap().code().is_none());
 

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{aftermath, common::World};
+use crate::{aftermath, common::World, random::Random};
 
 const ROUNDS: u64 = 240;
 
@@ -29,23 +29,6 @@ remove = ["**"]
 [backups]
 keep = { versions = 1000000, days = 30, size = "8GiB" }
 "#;
-
-/// A small generator (xorshift64), so that a failing seed can be run again.
-pub(crate) struct Random(u64);
-
-impl Random {
-    pub(crate) fn new(seed: u64) -> Self {
-        // Zero would stay zero.
-        Self(seed | 1 << 63)
-    }
-
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % bound
-    }
-}
 
 type Snapshot = BTreeMap<String, String>;
 

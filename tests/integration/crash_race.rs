@@ -22,12 +22,7 @@ use portcullis::{
 use portcullis_audit::Hash;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
-use crate::{
-    acp_rig, aftermath,
-    common::World,
-    crash::{POLICY, Random},
-    hammer::Hammer,
-};
+use crate::{acp_rig, aftermath, common::World, crash::POLICY, hammer::Hammer, random::Random};
 
 const ROUNDS: u64 = 40;
 const RENAMES: usize = 300;

@@ -28,6 +28,12 @@ fn run(command: &mut Command) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+/// A loop device for the image.
+#[track_caller]
+fn attach(image: &Path) -> PathBuf {
+    run(Command::new("losetup").args(["--find", "--show"]).arg(image)).trim().into()
+}
+
 impl Disk {
     /// Memory of so many kilobytes.
     #[track_caller]
@@ -41,19 +47,47 @@ impl Disk {
     /// A journaled ext4 of so many megabytes on a loop device.
     #[track_caller]
     pub(crate) fn ext4(place: &Path, image: &Path, megabytes: u64) -> Self {
+        Self::ext4_made(place, image, megabytes, &[])
+    }
+
+    /// The same with room for about so many files.
+    #[track_caller]
+    pub(crate) fn ext4_for_files(place: &Path, image: &Path, files: u32) -> Self {
+        Self::ext4_made(place, image, 24, &["-N", &files.to_string()])
+    }
+
+    #[track_caller]
+    fn ext4_made(place: &Path, image: &Path, megabytes: u64, options: &[&str]) -> Self {
         fs::create_dir_all(place).unwrap();
         fs::File::create(image).unwrap().set_len(megabytes << 20).unwrap();
-        run(Command::new("mkfs.ext4").args(["-q", "-F", "-m", "0"]).arg(image));
-        let device = run(Command::new("losetup").args(["--find", "--show"]).arg(image));
-        let disk = Self { place: place.to_owned(), device: Some(device.trim().into()) };
-        disk.mount("rw");
+        run(Command::new("mkfs.ext4").args(["-q", "-F", "-m", "0"]).args(options).arg(image));
+        let disk = Self::found(place, image);
         fs::set_permissions(place, fs::Permissions::from_mode(0o700)).unwrap();
         fs::remove_dir(place.join("lost+found")).unwrap();
         disk
     }
 
+    /// An ext4 that somebody left in an image, in whatever condition.
+    #[track_caller]
+    pub(crate) fn found(place: &Path, image: &Path) -> Self {
+        let disk = Self { place: place.to_owned(), device: Some(attach(image)) };
+        disk.mount("rw");
+        disk
+    }
+
+    /// A file system of so many megabytes that can clone files.
+    #[track_caller]
+    pub(crate) fn cloning(place: &Path, image: &Path, megabytes: u64) -> Self {
+        fs::create_dir_all(place).unwrap();
+        fs::File::create(image).unwrap().set_len(megabytes << 20).unwrap();
+        run(Command::new("mkfs.xfs").args(["-q", "-m", "reflink=1"]).arg(image));
+        let disk = Self { place: place.to_owned(), device: Some(attach(image)) };
+        run(Command::new("mount").args(["-t", "xfs"]).arg(disk.device()).arg(place));
+        disk
+    }
+
     fn device(&self) -> &Path {
-        self.device.as_ref().expect("only an ext4 has a device")
+        self.device.as_ref().expect("memory has no device")
     }
 
     #[track_caller]
@@ -99,6 +133,19 @@ impl Disk {
 
     pub(crate) fn make_room(&self) {
         fs::remove_file(self.place.join("filler")).unwrap();
+    }
+
+    /// Makes files until it can hold no other, however small.
+    pub(crate) fn take_all_inodes(&self) {
+        let directory = self.place.join("fillers");
+        fs::create_dir(&directory).unwrap();
+        let mut files = (0..).map(|number| fs::File::create(directory.join(number.to_string())));
+        let full = files.find_map(Result::err).unwrap();
+        assert_eq!(full.kind(), std::io::ErrorKind::StorageFull, "{full}");
+    }
+
+    pub(crate) fn give_inodes_back(&self) {
+        fs::remove_dir_all(self.place.join("fillers")).unwrap();
     }
 
     /// Lets the kernel find an error in it, under everybody who uses it: it

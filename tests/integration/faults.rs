@@ -15,6 +15,7 @@ use crate::{
 };
 
 mod log;
+mod outage;
 mod peers;
 mod power;
 
@@ -105,25 +106,6 @@ fn a_full_workspace_keeps_every_old_file() {
     disk.make_room();
     world.write("old.txt", &more).ok();
     world.run(&["backup", "restore", tree]).ok();
-    aftermath::check(&world);
-}
-
-#[test]
-fn without_inodes_nothing_is_made_and_nothing_lost() {
-    let world = world();
-    let disk = Disk::memory(&world.root(), 512);
-    disk.remount("nr_inodes=8");
-    for number in 0..7 {
-        world.file(&format!("{number}.txt"), "old");
-    }
-    let before = aftermath::snapshot(&world.root());
-    for args in [&["fs", "write", "0.txt"][..], &["fs", "write", "x.txt"], &["fs", "mkdir", "d"]] {
-        failed(&world.run_with_input(args, "new"), "no space left");
-        assert_eq!(last_outcome(&world).1["result"], "noSpace");
-        assert_eq!(aftermath::snapshot(&world.root()), before, "{args:?}");
-    }
-    world.fs(&["rm", "6.txt"]).ok();
-    world.write("0.txt", "new").ok();
     aftermath::check(&world);
 }
 

@@ -5,7 +5,8 @@ use std::{
     fs,
     io::{BufRead as _, BufReader},
     path::Path,
-    process::{Child, Stdio},
+    process::{Child, Command, Stdio},
+    sync::{Arc, Mutex},
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
@@ -22,14 +23,42 @@ use crate::{
 /// One of them, and what it says.
 pub(crate) struct Hammer {
     pub(crate) child: Child,
-    lines: JoinHandle<Vec<Value>>,
+    lines: Arc<Mutex<Vec<Value>>>,
+    listener: JoinHandle<()>,
     complaints: JoinHandle<String>,
+}
+
+/// What it believes to do and does not.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Pretended {
+    /// `fsync`, which is for files and directories of the workspace.
+    Fsync,
+    /// `fdatasync`, which is for the log and what is in the vault.
+    Fdatasync,
 }
 
 impl Hammer {
     /// The world must have a policy of its own.
     pub(crate) fn start(world: &World, seed: u64, seconds: u64) -> Self {
-        let mut child = example("hammer")
+        Self::run(example("hammer"), world, seed, seconds)
+    }
+
+    /// The same, with syncs that succeed and are not made.
+    pub(crate) fn pretending(what: Pretended, world: &World, seed: u64, seconds: u64) -> Self {
+        let call = match (what, cfg!(target_arch = "x86_64")) {
+            (Pretended::Fsync, true) => "done:74",
+            (Pretended::Fsync, false) => "done:82",
+            (Pretended::Fdatasync, true) => "done:75",
+            (Pretended::Fdatasync, false) => "done:83",
+        };
+        let mut command = Command::new("python3");
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/integration/without.py");
+        command.arg(script).arg(call).arg(example("hammer").get_program());
+        Self::run(command, world, seed, seconds)
+    }
+
+    fn run(mut command: Command, world: &World, seed: u64, seconds: u64) -> Self {
+        let mut child = command
             .args([world.root(), world.state(), world.base().join("policy/policy.toml")])
             .args([seed.to_string(), seconds.to_string()])
             .stdin(Stdio::null())
@@ -39,15 +68,18 @@ impl Hammer {
             .unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
         let mut errors = child.stderr.take().unwrap();
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let said = Arc::clone(&lines);
         Self {
             child,
+            lines,
             // A kill leaves half a line at most.
-            lines: thread::spawn(move || {
+            listener: thread::spawn(move || {
                 output
                     .lines()
                     .map_while(Result::ok)
                     .map_while(|line| serde_json::from_str(&line).ok())
-                    .collect()
+                    .for_each(|line| said.lock().unwrap().push(line));
             }),
             complaints: thread::spawn(move || {
                 let mut text = Vec::new();
@@ -78,12 +110,18 @@ impl Hammer {
         courier::kill(i32::try_from(self.child.id()).unwrap(), Signal::CONT);
     }
 
+    /// What it has said so far.
+    pub(crate) fn said(&self) -> Vec<Value> {
+        self.lines.lock().unwrap().clone()
+    }
+
     /// Waits for its end, and gives what it said.
     pub(crate) fn end(mut self) -> Vec<Value> {
         self.child.wait().unwrap();
         let complaints = self.complaints.join().unwrap();
         assert!(!complaints.contains("panicked"), "{complaints}");
-        self.lines.join().unwrap()
+        self.listener.join().unwrap();
+        std::mem::take(&mut *self.lines.lock().unwrap())
     }
 }
 
@@ -92,13 +130,15 @@ pub(crate) fn receipts(lines: &[Value]) -> Vec<Value> {
     lines.iter().map(|line| line["receipt"].clone()).filter(Value::is_object).collect()
 }
 
-/// Every file is some writers' whole blocks. Returns how many files there are.
+/// Every file is some writers' whole blocks, one at least. Returns how many
+/// files there are.
 #[track_caller]
 pub(crate) fn files_are_whole(root: &Path) -> usize {
     let files: BTreeMap<_, _> =
         aftermath::snapshot(root).into_iter().filter(|(_, what)| what != "directory").collect();
     for (name, what) in &files {
         let (_mode, text) = what.split_once(' ').unwrap();
+        assert!(!text.is_empty(), "`{name}` is empty");
         let mut rest = text;
         while !rest.is_empty() {
             let block = || -> Option<&str> {

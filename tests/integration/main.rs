@@ -44,6 +44,7 @@ mod oracle;
 mod policy;
 mod proof;
 mod races;
+mod random;
 mod recovery;
 mod relay;
 mod reload;

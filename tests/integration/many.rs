@@ -12,9 +12,10 @@ use crate::{
     aftermath,
     common::World,
     courier::{Courier, receipt},
-    crash::{POLICY, Random},
+    crash::POLICY,
     disk::Disk,
     hammer::{self, Hammer},
+    random::Random,
 };
 
 /// What may go wrong when others are at the same files.

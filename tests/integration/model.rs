@@ -16,7 +16,7 @@ use portcullis::{
     ops::Source,
 };
 
-use crate::acp_rig;
+use crate::{acp_rig, random::Random};
 
 const SEQUENCES: u64 = 2_000;
 const LENGTH: u64 = 30;
@@ -342,17 +342,8 @@ fn said(output: Output) -> String {
     }
 }
 
-/// A small generator (xorshift64), so that a failing seed can be run again.
-struct Random(u64);
-
+/// What a sequence is made of.
 impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % bound
-    }
-
     fn one_of<'a, T: ?Sized>(&mut self, list: &[&'a T]) -> &'a T {
         list[usize::try_from(self.below(list.len() as u64)).unwrap()]
     }
@@ -469,7 +460,7 @@ impl Rig {
 
     /// Runs one sequence and counts its outcomes.
     fn sequence(&self, seed: u64, met: &mut BTreeMap<String, u64>) {
-        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        let mut random = Random::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let root = self.dir.path().join("ws");
         for entry in std::fs::read_dir(&root).unwrap() {
             let path = entry.unwrap().path();

@@ -32,6 +32,10 @@ use portcullis::{
 };
 use serde_json::json;
 
+#[path = "../integration/random.rs"]
+mod random;
+use random::Random;
+
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [workspace, state, policy, seed, seconds] = arguments.as_slice() else {
@@ -60,7 +64,7 @@ fn main() {
     thread::scope(|scope| {
         for number in 1..=2 {
             let (gateway, session) = (&gateway, &session);
-            let random = Random((seed + number) << 20 | 1);
+            let random = Random::new((seed + number) << 20 | 1);
             scope.spawn(move || {
                 let mut hammer =
                     Hammer { gateway, session, random, writer: seed * 10 + number, round: 0 };
@@ -167,16 +171,4 @@ fn whole(mut text: &str) -> bool {
         text = rest;
     }
     true
-}
-
-/// A small generator (xorshift64).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % bound
-    }
 }

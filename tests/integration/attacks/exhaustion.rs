@@ -9,8 +9,13 @@ use std::{
 
 use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
 
-use super::{Siege, is_unharmed, world};
-use crate::common::{World, done};
+use super::{POLICY, Siege, is_unharmed, refused, world};
+use crate::{
+    aftermath,
+    common::{World, done},
+    courier::{Courier, failure, receipt},
+    disk::Disk,
+};
 
 /// Directories in directories, deeper than a path can be long.
 fn dig(start: &Path, depth: usize) {
@@ -56,16 +61,118 @@ fn ten_thousand_directories_deep_is_refused_and_a_thousand_is_served() {
 
 #[test]
 fn a_crowded_directory_is_listed_and_removed_whole() {
-    let world = world();
+    let mut world = world();
+    let rule = "[[rules]]\nid = \"deep\"\neffect = \"deny\"\npaths = [\"**/*.key\"]\n";
+    world.set_policy(&format!("{POLICY}{rule}"));
     std::fs::create_dir(world.path("crowd")).unwrap();
     for number in 0..20_000 {
-        std::fs::write(world.path(&format!("crowd/{number}")), "").unwrap();
+        std::fs::write(world.path(&format!("crowd/{number}")), number.to_string()).unwrap();
     }
     let listed = world.fs(&["ls", "--json", "crowd"]).ok().json();
     assert_eq!(listed["entries"].as_array().unwrap().len(), 20_000);
     world.fs(&["mv", "crowd", "moved"]).ok();
-    assert_eq!(std::fs::read_dir(world.path("moved")).unwrap().count(), 20_000);
+
+    // Each entry is decided: one that may not be removed keeps them all.
+    let key = world.file("moved/deep/er/one.key", "TOP-SECRET");
+    let all = aftermath::snapshot(&world.root());
+    assert!(all.len() > 20_000, "{}", all.len());
+    refused(&world, &["rm", "-r", "moved"], "deep");
+    assert!(aftermath::snapshot(&world.root()) == all, "something is gone");
+
+    std::fs::remove_file(key).unwrap();
+    let all = aftermath::snapshot(&world.root());
+    world.fs(&["rm", "-r", "moved"]).ok();
+    assert!(!world.path("moved").exists());
+    world.run(&["backup", "restore", "moved"]).ok();
+    assert!(aftermath::snapshot(&world.root()) == all, "something did not come back");
     is_unharmed(&world);
+}
+
+#[test]
+fn without_inodes_a_request_fails_and_the_gate_serves_on() {
+    let world = World::with_policy(POLICY);
+    let disk = Disk::ext4_for_files(&world.root(), &world.base().join("image"), 64);
+    world.file("a.txt", "old");
+    world.file("b.txt", "old");
+    let mut courier = Courier::start(&world);
+    receipt(&courier.ask(courier.write("a.txt", "served")));
+    disk.take_all_inodes();
+    let before = aftermath::snapshot(&world.root());
+    for name in ["a.txt", "b.txt", "new.txt", "new/deep.txt"] {
+        let (kind, message) = failure(&courier.ask(courier.write(name, "late")));
+        assert_eq!(kind, "noSpace", "{message}");
+        assert!(message.contains("no space left"), "{message}");
+        assert_eq!(world.last()["result"], "noSpace");
+        let read = courier.ask(courier.read("a.txt"));
+        assert_eq!(read["result"]["content"], "served");
+        assert_eq!(aftermath::snapshot(&world.root()), before, "{name}");
+    }
+    // The same through the other door, for what only it can do.
+    for (args, fits) in [
+        (["fs", "append", "a.txt"].as_slice(), false),
+        (&["fs", "edit", "a.txt", "--old", "served", "--new", "late"], false),
+        (&["fs", "mkdir", "d"], false),
+        (&["backup", "restore", "a.txt"], false),
+        (&["fs", "mv", "b.txt", "c.txt"], true),
+        (&["fs", "mv", "c.txt", "b.txt"], true),
+        (&["fs", "ls"], true),
+    ] {
+        let done = world.run_with_input(args, "late");
+        assert_eq!(done.code == 0, fits, "{args:?}: {done:?}");
+        assert!(fits || done.stderr.contains("no space left"), "{args:?}: {done:?}");
+    }
+    assert_eq!(aftermath::snapshot(&world.root()), before);
+
+    // Removing needs none, and gives one back.
+    world.fs(&["rm", "b.txt"]).ok();
+    receipt(&courier.ask(courier.write("a.txt", "with one inode")));
+    disk.give_inodes_back();
+    receipt(&courier.ask(courier.write("new/deep.txt", "new")));
+    assert_eq!(courier.ask(courier.read("a.txt"))["result"]["content"], "with one inode");
+    assert!(courier.end().0.success());
+    world.run(&["backup", "restore", "b.txt"]).ok();
+    assert_eq!(world.read("b.txt"), "old");
+    aftermath::check(&world);
+}
+
+#[test]
+fn without_inodes_for_backups_nothing_is_replaced() {
+    let world = World::with_policy(POLICY);
+    let disk = Disk::ext4_for_files(&world.state(), &world.base().join("image"), 128);
+    world.file("a.txt", "old");
+    world.file("tree/b.txt", "old");
+    let mut courier = Courier::start(&world);
+    receipt(&courier.ask(courier.write("a.txt", "served")));
+    disk.take_all_inodes();
+    let before = aftermath::snapshot(&world.root());
+    let state = aftermath::snapshot(&world.state().join("backups"));
+    for name in ["a.txt", "tree/b.txt"] {
+        let (kind, message) = failure(&courier.ask(courier.write(name, "late")));
+        assert_eq!(kind, "noSpace", "{message}");
+        assert!(message.contains("no space left for backups"), "{message}");
+        assert_eq!(world.last()["result"], "noSpace");
+        let read = courier.ask(courier.read(name));
+        assert_eq!(read["result"]["content"], before[name].split_once(' ').unwrap().1);
+    }
+    assert_eq!(aftermath::snapshot(&world.root()), before);
+    assert_eq!(aftermath::snapshot(&world.state().join("backups")), state);
+    // Where nothing is replaced nothing has to be kept.
+    receipt(&courier.ask(courier.write("new.txt", "new")));
+    // A gate that would have to leave a lock does not start.
+    for args in [["fs", "read", "a.txt"].as_slice(), &["fs", "rm", "-r", "tree"]] {
+        let done = world.run(args);
+        assert_eq!(done.code, 1, "{args:?}: {done:?}");
+        assert!(done.stderr.contains("No space left"), "{args:?}: {done:?}");
+    }
+    assert_eq!(world.read("tree/b.txt"), "old");
+
+    disk.give_inodes_back();
+    receipt(&courier.ask(courier.write("a.txt", "late")));
+    assert!(courier.end().0.success());
+    world.fs(&["rm", "-r", "tree"]).ok();
+    world.run(&["backup", "restore", "tree"]).ok();
+    assert_eq!(world.read("tree/b.txt"), "old");
+    aftermath::check(&world);
 }
 
 /// `portcullis fs ARGS…` with at most so many descriptors.

@@ -14,7 +14,7 @@ use rustix::process::Signal;
 use super::*;
 use crate::{
     courier::{self, descendants, ended, gate_of, gone, kill, peak},
-    crash::Random,
+    random::Random,
 };
 
 const HELLO: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":1,"clientCapabilities":{}}}"#;

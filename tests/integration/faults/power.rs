@@ -5,8 +5,8 @@ use std::{thread, time::Duration};
 
 use super::*;
 use crate::{
-    crash::Random,
     hammer::{self, Hammer},
+    random::Random,
 };
 
 /// The workspace alone fails while the log goes on, so that the gate can still
