@@ -67,15 +67,18 @@ impl Read for LogFile {
 /// A compressed file goes forward only, which is all that a full segment needs.
 impl Seek for LogFile {
     fn seek(&mut self, place: SeekFrom) -> io::Result<u64> {
-        match (&mut self.0, place) {
-            (Kind::Plain(file), place) => file.seek(place),
-            (Kind::Packed { at, .. }, SeekFrom::Start(to)) if to >= *at => {
-                let more = to - *at;
-                let skipped = io::copy(&mut self.by_ref().take(more), &mut io::sink())?;
-                if skipped == more { Ok(to) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
-            }
-            _ => Err(io::ErrorKind::Unsupported.into()),
-        }
+        let at = match &mut self.0 {
+            Kind::Plain(file) => return file.seek(place),
+            Kind::Packed { at, .. } => *at,
+        };
+        let more = match place {
+            SeekFrom::Start(to) => to.checked_sub(at),
+            SeekFrom::Current(by) => u64::try_from(by).ok(),
+            SeekFrom::End(_) => None,
+        };
+        let more = more.ok_or(io::ErrorKind::Unsupported)?;
+        let skipped = io::copy(&mut self.by_ref().take(more), &mut io::sink())?;
+        if skipped == more { Ok(at + more) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
     }
 }
 

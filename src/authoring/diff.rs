@@ -199,8 +199,10 @@ impl Collected {
                 }
             }
             for opens in [true, false] {
-                let here: Vec<_> =
-                    changed.iter().filter(|(_, _, now)| now.is_allow() == opens).collect();
+                let here: Vec<_> = changed
+                    .iter()
+                    .filter(|(_, was, now)| (now.effect < was.effect) == opens)
+                    .collect();
                 let Some((_, was, now)) = here.first() else { continue };
                 self.add(
                     agent,
@@ -238,7 +240,7 @@ impl Collected {
         }
         let accesses = request.operation.accesses();
         let change = Change {
-            opens: now.is_allow(),
+            opens: now.effect < was.effect,
             access: accesses.last().copied().unwrap_or(Access::Read),
             operations: vec![request.operation.as_str()],
             whole: false,
@@ -322,13 +324,13 @@ fn examples(old: &[OutlineFile], new: &[OutlineFile]) -> (BTreeSet<WorkspacePath
     };
     let (told_old, told_new) = (said(&old), said(&new));
     let one_sided = |statement: &&Statement| {
-        let denies = matches!(
+        let narrows = matches!(
             statement.kind,
             StatementKind::SecretName
                 | StatementKind::SecretException
-                | StatementKind::Rule(Effect::Deny)
+                | StatementKind::Rule(Effect::Deny | Effect::Ask)
         );
-        denies
+        narrows
             && self::said(statement)
                 .iter()
                 .any(|text| !(told_old.contains(text) && told_new.contains(text)))

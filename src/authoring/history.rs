@@ -146,8 +146,9 @@ impl Recorded<'_> {
     pub fn decide(&self, policy: &Policy) -> Decision {
         let asked = policy.decide(&self.agent, self.operation, &self.path, self.to.as_ref(), None);
         match &self.resolved {
-            Some(resolved) if asked.is_allow() => {
-                policy.decide(&self.agent, self.operation, resolved, self.to.as_ref(), None)
+            Some(resolved) if !asked.is_deny() => {
+                let to = self.to.as_ref();
+                asked.and(policy.decide(&self.agent, self.operation, resolved, to, None))
             }
             _ => asked,
         }

@@ -108,10 +108,10 @@ pub fn judge(
             return None;
         }
         let asked = decide(policy, agent, deed, &entry.path, None);
-        return Some(if asked.is_allow() {
-            decide(policy, agent, deed, path, Some(object))
-        } else {
+        return Some(if asked.is_deny() {
             asked
+        } else {
+            stricter(asked, decide(policy, agent, deed, path, Some(object)))
         });
     }
     deed.fits(entry.object.kind)
@@ -119,8 +119,8 @@ pub fn judge(
 }
 
 /// Decides about a path: every access that the deed needs. Returns the first
-/// denial, else the last allowance, which is that of the access that the deed
-/// is filed under.
+/// denial, else a question, else the last allowance, which is that of the access
+/// that the deed is filed under.
 pub(super) fn decide(
     policy: &Policy,
     agent: &AgentName,
@@ -129,20 +129,25 @@ pub(super) fn decide(
     object: Option<&Object>,
 ) -> Decision {
     let operation = deed.operation();
-    let mut allowed = None;
+    let mut answer: Option<Decision> = None;
     for access in deed.accesses() {
         let query = Query { agent, operation, access: *access, path };
-        let decision = policy.evaluate(&query);
-        if !decision.is_allow() {
+        let mut decision = policy.evaluate(&query);
+        if let (false, Some(object)) = (decision.is_deny(), object) {
+            decision = decision.and(policy.evaluate_object(&query, object));
+        }
+        if decision.is_deny() {
             return decision;
         }
-        if let Some(object) = object {
-            let decision = policy.evaluate_object(&query, object);
-            if !decision.is_allow() {
-                return decision;
-            }
-        }
-        allowed = Some(decision);
+        answer = Some(match answer {
+            Some(before) => stricter(before, decision),
+            None => decision,
+        });
     }
-    allowed.unwrap_or_else(|| policy.decide(agent, operation, path, None, object))
+    answer.unwrap_or_else(|| policy.decide(agent, operation, path, None, object))
+}
+
+/// The stricter of two decisions, of two alike the later one.
+fn stricter(before: Decision, decision: Decision) -> Decision {
+    if before.effect > decision.effect { before } else { decision }
 }

@@ -84,6 +84,11 @@ impl Name {
         self.object.is_none() && self.size > MIN_PACKED
     }
 
+    /// Bytes that it takes, and those of them that packing could save.
+    pub(super) fn account(&self) -> (u64, u64) {
+        (self.size, if self.is_packable() { self.size } else { 0 })
+    }
+
     /// Whether both are of the same backup: one of them is its content, the
     /// other says in which object that lies.
     pub(super) fn is_twin(&self, other: &Self) -> bool {

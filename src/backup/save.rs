@@ -109,11 +109,11 @@ impl Vault {
             let size = trailer.write(&temp.file, body.end)?;
             fdatasync(&temp.file).map_err(Error::os("sync the backup"))?;
             let name = Name { key, id, group: Group::of(meta.session), size, object: None };
-            self.reserve(size)?;
+            self.reserve(&name)?;
             match temp.publish(shard.as_fd(), &name.to_string()) {
                 Ok(()) => break name,
                 Err(errno) => {
-                    self.release(size)?;
+                    self.release(&name)?;
                     if errno != Errno::EXIST {
                         return Err(Error::os("store the backup")(errno));
                     }
@@ -122,7 +122,7 @@ impl Vault {
         };
         if let Err(errno) = fsync(&shard) {
             self.unlink(&name)?;
-            self.release(name.size)?;
+            self.release(&name)?;
             return Err(Error::os("sync the vault")(errno));
         }
         let versions = earlier.len() as u64 + 1;

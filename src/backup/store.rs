@@ -205,17 +205,20 @@ impl Vault {
     /// account; false when it was gone already.
     pub(super) fn forget(&self, name: &Name) -> Result<bool, Error> {
         self.locked(|file| {
-            let mut freed = None;
+            let mut found = false;
+            let (mut freed, mut raw) = (0_u64, 0_u64);
             for twin in self.names_of(name.key)?.iter().filter(|other| other.is_twin(name)) {
                 if self.unlink(twin)? {
-                    freed = Some(freed.unwrap_or(0) + twin.size);
+                    found = true;
+                    let (bytes, packable) = twin.account();
+                    freed = freed.saturating_add(bytes);
+                    raw = raw.saturating_add(packable);
                 }
             }
-            if let (Some(freed), Some(usage)) = (freed, Usage::read(file)) {
-                let raw = if name.is_packable() { freed } else { 0 };
+            if let (true, Some(usage)) = (found, Usage::read(file)) {
                 usage.less(freed, raw).write(file)?;
             }
-            Ok(freed.is_some())
+            Ok(found)
         })
     }
 
@@ -276,7 +279,8 @@ impl Vault {
     /// Accounts for `bytes` more, and makes room for them when needed. Done
     /// before the entry appears, so that a crash can only make the account too
     /// high, which the next count puts right.
-    pub(super) fn reserve(&self, bytes: u64) -> Result<(), Error> {
+    pub(super) fn reserve(&self, name: &Name) -> Result<(), Error> {
+        let (bytes, raw) = name.account();
         self.saved.store(true, Ordering::Relaxed);
         self.locked(|file| {
             let limit = self.retention().size;
@@ -294,14 +298,15 @@ impl Vault {
                     Usage { total: found.total, counted: now, raw: found.raw }
                 }
             };
-            usage.more(bytes, bytes).write(file)
+            usage.more(bytes, raw).write(file)
         })
     }
 
-    /// Takes `bytes` of an entry that did not appear out of the account.
-    pub(super) fn release(&self, bytes: u64) -> Result<(), Error> {
+    /// Takes an entry that did not appear out of the account.
+    pub(super) fn release(&self, name: &Name) -> Result<(), Error> {
+        let (bytes, raw) = name.account();
         self.locked(|file| match Usage::read(file) {
-            Some(usage) => usage.less(bytes, bytes).write(file),
+            Some(usage) => usage.less(bytes, raw).write(file),
             None => Ok(()),
         })
     }
@@ -408,8 +413,9 @@ impl Vault {
             let (mut freed, mut raw) = (0_u64, 0_u64);
             for name in &found.evict {
                 if self.unlink(name)? {
-                    freed = freed.saturating_add(name.size);
-                    raw = raw.saturating_add(if name.is_packable() { name.size } else { 0 });
+                    let (bytes, packable) = name.account();
+                    freed = freed.saturating_add(bytes);
+                    raw = raw.saturating_add(packable);
                 }
             }
             match Usage::read(file) {

@@ -298,8 +298,11 @@ fn statements(root: &DeTable<'_>) -> Vec<Statement> {
 fn rule(rule: &DeTable<'_>) -> Option<Statement> {
     let id = rule.get("id")?;
     let effect = rule.get("effect")?.get_ref().as_str()?;
-    let (effect, mode) =
-        if effect == "allow" { (Effect::Allow, Mode::Exact) } else { (Effect::Deny, Mode::Folded) };
+    let (effect, mode) = match effect {
+        "allow" => (Effect::Allow, Mode::Exact),
+        "ask" => (Effect::Ask, Mode::Folded),
+        _ => (Effect::Deny, Mode::Folded),
+    };
     let mut statement = blank(id.get_ref().as_str()?.to_owned(), StatementKind::Rule(effect));
     statement.span = id.span();
     statement.patterns = patterns(rule, "paths", mode);

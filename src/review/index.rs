@@ -16,7 +16,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use portcullis_audit::{Hash, SEGMENT_RECORDS, Segment};
+use portcullis_audit::{Hash, PACKED, SEGMENT_RECORDS, Segment};
 use serde::{Deserialize, Serialize};
 
 use super::{Filter, Row, filter::Test};
@@ -56,6 +56,12 @@ struct Block {
     at: u64,
     length: u64,
     sha256: Hash,
+}
+
+/// The file that holds a segment: its own, else the compressed one.
+pub(super) fn segment_file(directory: &Path, segment: Segment) -> PathBuf {
+    let plain = directory.join(segment.to_string());
+    if plain.exists() { plain } else { directory.join(format!("{segment}{PACKED}")) }
 }
 
 /// ```text

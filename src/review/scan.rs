@@ -17,7 +17,7 @@ use portcullis_audit::{MAX_LINE, SEGMENT_RECORDS, Source as _};
 
 use super::{
     Filter, Log, Row,
-    index::{Builder, Identity, Index, Line},
+    index::{Builder, Identity, Index, Line, segment_file},
     log::Part,
 };
 
@@ -232,7 +232,7 @@ impl Log {
             })?;
             return Ok(scanned);
         };
-        let path = self.directory.join(part.segment.to_string());
+        let path = segment_file(&self.directory, part.segment);
         let index = Identity::of(&path).ok();
         let index = index.and_then(|of| Index::open(directory, part.segment, of));
         if let Some(lines) = index.and_then(|index| index.candidates(filter)) {

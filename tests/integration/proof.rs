@@ -330,6 +330,11 @@ fn compressed_segments_are_read_as_before() {
     write_log(&world, 200_000, "2026-01-01T00:00:00.000000Z");
     world.run(&["audit", "checkpoint"]).ok();
     let before = world.run(&["audit", "verify", "--json"]).ok().json();
+    let query = || {
+        let args = ["audit", "query", "--path", "src/file-7.rs", "--stats", "op"];
+        world.run(&args).ok().text().to_owned()
+    };
+    let found = query();
     let size = |name: &str| std::fs::metadata(audit(&world).join(name)).unwrap().len();
     let plain = size("seg-000001.jsonl");
     world.run(&["audit", "compress"]).ok();
@@ -339,6 +344,8 @@ fn compressed_segments_are_read_as_before() {
     assert!(size("seg-000001.jsonl.zst") * 2 < plain);
     let after = world.run(&["audit", "verify", "--json"]).ok().json();
     assert_eq!((&before["head"], &before["bytes"]), (&after["head"], &after["bytes"]));
+    // Without an index for it, and with one.
+    assert_eq!([query(), query()], [found.clone(), found]);
     let line = world.run(&["audit", "prove", "70000"]).ok();
     assert!(line.text().starts_with("c2sp.org/tlog-proof@v1\nextra "), "{line:?}");
     world.file("a", "x");

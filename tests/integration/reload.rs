@@ -130,7 +130,7 @@ fn whatever_is_wrong_with_it_the_old_one_stays() {
         (extends("./loop.toml").into(), "it does not load: cannot extend"),
         (extends("./missing.toml").into(), "it does not load: cannot extend"),
         (extends("../ws/inside.toml").into(), "overlap"),
-        (b"schema = 1\n# \xff\xfe\n".to_vec(), "it does not load: the policy file is not UTF-8"),
+        (b"schema = 1\n# \xff\xfe\n".to_vec(), "it does not load: the file is not UTF-8"),
         (huge, "larger than 1 MiB"),
         (many.into_bytes(), "larger than 1 MiB"),
     ];

@@ -14,10 +14,11 @@ pub(super) fn lint(subject: Subject<'_>, file: usize, found: &mut Vec<Finding>) 
     let places = places(subject.statements().map(|(_, statement)| statement));
     let agents = agents(subject.outline.iter());
     for statement in subject.of_file(file) {
-        if !matches!(statement.kind, StatementKind::SecretName | StatementKind::Rule(Effect::Deny))
-        {
-            continue;
-        }
+        let verb = match statement.kind {
+            StatementKind::SecretName | StatementKind::Rule(Effect::Deny) => "denies",
+            StatementKind::Rule(Effect::Ask) => "asks about",
+            _ => continue,
+        };
         for pattern in &statement.patterns {
             let Some(extension) = extension(&pattern.text) else { continue };
             let evaded = examples_in(pattern, &places).into_iter().find_map(|path| {
@@ -38,12 +39,15 @@ pub(super) fn lint(subject: Subject<'_>, file: usize, found: &mut Vec<Finding>) 
                 id: "evadable-extension",
                 file,
                 span: pattern.span.clone(),
-                message: format!("`{}` denies `{path}`, but not `{other}`", pattern.text),
-                suggestion: format!(
-                    "put `{extension}` into `extensions.deny`, where any part of a name counts, \
-                     or add `{}.*`",
-                    pattern.text
-                ),
+                message: format!("`{}` {verb} `{path}`, but not `{other}`", pattern.text),
+                suggestion: match statement.kind {
+                    StatementKind::Rule(Effect::Ask) => format!("add `{}.*`", pattern.text),
+                    _ => format!(
+                        "put `{extension}` into `extensions.deny`, where any part of a name \
+                         counts, or add `{}.*`",
+                        pattern.text
+                    ),
+                },
             });
         }
     }

@@ -15,7 +15,7 @@ pub(super) fn lint(subject: Subject<'_>, file: usize, found: &mut Vec<Finding>) 
             StatementKind::AllowedPaths(_) => allowed(subject, file, statement, found),
             StatementKind::Rule(_) if duplicate(subject, file, index, statement, found) => {}
             StatementKind::Rule(Effect::Allow) => allowing(subject, file, statement, found),
-            StatementKind::Rule(_) => denying(subject, file, statement, found),
+            StatementKind::Rule(_) => narrowing(subject, file, statement, found),
             _ => {}
         }
     }
@@ -82,14 +82,17 @@ fn covered(inner: &[PathPattern], outer: &[PathPattern]) -> bool {
     inner.iter().all(|pattern| outer.iter().any(|other| other.covers(pattern)))
 }
 
-/// A denial that others make without it.
-fn denying(subject: Subject<'_>, file: usize, rule: &Statement, found: &mut Vec<Finding>) {
+/// A denial or a question that others make superfluous: a denial of the same,
+/// and for a question another question.
+fn narrowing(subject: Subject<'_>, file: usize, rule: &Statement, found: &mut Vec<Finding>) {
     let others = subject.statements().filter(|(_, other)| {
-        other.kind == StatementKind::Rule(Effect::Deny)
+        (other.kind == StatementKind::Rule(Effect::Deny) || other.kind == rule.kind)
             && other.id != rule.id
             && other.asks_all_of(rule)
             // Of two that say the same, the later one has been told.
-            && !(rule.asks_all_of(other) && covered(&other.patterns, &rule.patterns))
+            && !(other.kind == rule.kind
+                && rule.asks_all_of(other)
+                && covered(&other.patterns, &rule.patterns))
     });
     let mut covers = Vec::new();
     for pattern in &rule.patterns {
@@ -102,12 +105,15 @@ fn denying(subject: Subject<'_>, file: usize, rule: &Statement, found: &mut Vec<
         }
     }
     let Some((number, cover)) = covers.first() else { return };
+    let says = if rule.kind == StatementKind::Rule(Effect::Ask) { "asks about" } else { "denies" };
+    let covered_by =
+        if cover.kind == StatementKind::Rule(Effect::Ask) { "ask about" } else { "deny" };
     found.push(Finding {
         id: "shadowed-rule",
         file,
         span: rule.span.clone(),
         message: format!(
-            "the rule `{}` denies nothing that `{}` does not deny ({})",
+            "the rule `{}` {says} nothing that `{}` does not {covered_by} ({})",
             rule.id,
             cover.id,
             place(subject, *number, &cover.span)

@@ -73,8 +73,10 @@ pub(super) fn run(
         Some((_, Ok(path))) => go(&gate, select, Some(&path), flags),
         None => go(&gate, select, None, flags),
     };
-    gate.close()?;
-    answer
+    // What went wrong first says more.
+    let closed = gate.close();
+    let code = answer?;
+    closed.map(|()| code)
 }
 
 fn go(

@@ -126,7 +126,13 @@ fn report(args: &Args, found: &Diff) -> String {
         if changes.is_empty() && settings.is_empty() {
             continue;
         }
-        let title = if opens { "becomes allowed" } else { "becomes denied" };
+        let asks = changes.iter().any(|change| change.old.is_ask() || change.new.is_ask());
+        let title = match (opens, asks) {
+            (true, false) => "becomes allowed",
+            (true, true) => "becomes allowed, or asked about and no longer denied",
+            (false, false) => "becomes denied",
+            (false, true) => "becomes denied, or asked about and no longer allowed",
+        };
         let _ = writeln!(text, "\n{title}:");
         for change in changes {
             let _ = writeln!(text, "{}", change_line(change));
@@ -167,9 +173,10 @@ fn change_line(change: &Change) -> String {
 
 /// `ci (policy.toml:12)`
 fn rule(decision: &Decision) -> String {
+    let asks = if decision.is_ask() { "ask " } else { "" };
     match &decision.place {
-        Some(place) => format!("{} ({})", decision.rule, Escaped(&place.to_string())),
-        None => decision.rule.clone(),
+        Some(place) => format!("{asks}{} ({})", decision.rule, Escaped(&place.to_string())),
+        None => format!("{asks}{}", decision.rule),
     }
 }
 

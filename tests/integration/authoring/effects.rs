@@ -176,6 +176,51 @@ fn a_diff_tells_what_opens_first() {
 }
 
 #[test]
+fn questions_are_neither_allowed_nor_denied() {
+    let world = world();
+    let policy = |effect: &str| {
+        let name = format!("{effect}.toml");
+        policy_file(
+            &world,
+            &name,
+            &format!(
+                "schema = 1\nname = \"q\"\n[allowedPaths]\nread = [\"**\"]\nwrite = [\"**\"]\n\
+                 [[rules]]\nid = \"pay\"\neffect = \"{effect}\"\noperations = [\"write\"]\n\
+                 paths = [\"src/payments/**\"]\n"
+            ),
+        );
+        name
+    };
+    let (ask, deny) = (policy("ask"), policy("deny"));
+    let done = world.run(&["policy", "diff", &deny, &ask]).ok();
+    insta::assert_snapshot!(done.text(), @r"
+    deny.toml -> ask.toml: asked about 11 entries, 2 examples of patterns; agents: agent
+
+    becomes allowed, or asked about and no longer denied:
+      write   src/payments  pay (deny.toml:7) -> ask pay (ask.toml:7)
+      write   src/payments/card.rs  pay (deny.toml:7) -> ask pay (ask.toml:7)
+      write   src/payments/x  (example, nothing is there)  pay (deny.toml:7) -> ask pay (ask.toml:7)
+    ");
+    let done = world.run(&["policy", "diff", &ask, &deny]).ok();
+    assert!(done.text().contains("becomes denied, or asked about"), "{}", done.text());
+    let who = ["policy", "explain", "--policy", &ask, "--who", "robot", "--can", "write"];
+    insta::assert_snapshot!(world.run(&who).ok().text(), @r"
+    agent `robot` can write 6 of 6 files (policy `q` version 0)
+    1 of them once a person agrees, marked `asks`
+    .
+    ├── .env
+    ├── README.md
+    ├── docs/  all 1
+    ├── link.rs
+    └── src/  2 of 2
+        ├── a.rs
+        └── payments/  all 1  asks
+    ");
+    let done = world.run(&[&who[..], &["--json"]].concat()).ok();
+    assert_eq!(done.json()["asks"], serde_json::json!(["src/payments/card.rs"]));
+}
+
+#[test]
 fn no_new_access_is_an_exit_code() {
     let world = world();
     let diff = |old: &str, new: &str| {
@@ -184,6 +229,9 @@ fn no_new_access_is_an_exit_code() {
         world.run(&["policy", "diff", "a.toml", "b.toml", "--no-new-access"])
     };
     let closed = "schema = 1\n[allowedPaths]\nread = [\"src/**\"]\n";
+    let rule = |effect: &str| {
+        format!("{closed}[[rules]]\nid = \"r\"\neffect = \"{effect}\"\npaths = [\"**/x/**\"]\n")
+    };
     for (old, new, code) in [
         (closed.to_owned(), closed.to_owned(), 0),
         // What is not there yet counts.
@@ -207,6 +255,11 @@ fn no_new_access_is_an_exit_code() {
             ),
             4,
         ),
+        // A question in place of a denial opens, in place of an allowance it closes.
+        (rule("deny"), rule("ask"), 4),
+        (rule("ask"), rule("deny"), 0),
+        (rule("ask"), closed.to_owned(), 4),
+        (closed.to_owned(), rule("ask"), 0),
         // Settings.
         (closed.to_owned(), format!("{closed}[files]\nmaxReadSize = \"1GiB\"\n"), 4),
         (closed.to_owned(), format!("{closed}[files]\nmaxReadSize = \"1KiB\"\n"), 0),

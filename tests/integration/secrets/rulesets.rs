@@ -262,7 +262,7 @@ keywords = [""]"#;
     8 | maxScanTime = "2 s"
       |               ^^^^^ expected a whole number and a unit, such as "10s"
       |
-      = help: units are ms, s, min and h; at most a day
+      = help: from "1ms" to "24h"; units are ms, s, m and h
 
     error: the expression cannot be used
       --> policy/policy.toml:11:9

@@ -10,7 +10,7 @@ use crate::{
     authoring::{Deed, Tree, judge},
     cli::failure::{Context as _, Failure},
     model::{AgentName, Escaped},
-    policy::{ObjectKind, Policy},
+    policy::{Effect, ObjectKind, Policy},
     workspace::Workspace,
 };
 
@@ -34,13 +34,12 @@ impl FromStr for Can {
 #[derive(Default)]
 struct Node {
     children: BTreeMap<String, Node>,
-    /// Whether it can be done with the entry itself; `None` where it is not a
-    /// question, as reading a directory.
-    can: Option<bool>,
     /// Entries beneath it, and itself, of which it is a question.
     asked: usize,
     /// Those with which it can be done.
     allowed: usize,
+    /// Those of them with which it can be done once a person agrees.
+    asks: usize,
 }
 
 pub(super) fn run(args: &Args, agent: &AgentName) -> Result<ExitCode, Failure> {
@@ -50,17 +49,19 @@ pub(super) fn run(args: &Args, agent: &AgentName) -> Result<ExitCode, Failure> {
     let tree = Tree::of(&workspace).or_fail("cannot look at the workspace")?;
     let Can(deed) = args.can;
     let mut root = Node::default();
-    let mut paths = Vec::new();
+    let (mut paths, mut asks) = (Vec::new(), Vec::new());
     for entry in &tree.entries {
-        let can = judge(&policy, agent, deed, entry).map(|decision| decision.is_allow());
+        let can = judge(&policy, agent, deed, entry).map(|decision| decision.effect);
         // A directory is removed with all that is in it, so it counts as what
         // it holds.
         let counts = can.filter(|_| {
             entry.object.kind != ObjectKind::Directory || matches!(deed, Deed::List | Deed::Mkdir)
         });
         root.add(&mut entry.path.components(), counts);
-        if counts == Some(true) {
-            paths.push(entry.path.to_string());
+        match counts {
+            Some(Effect::Allow) => paths.push(entry.path.to_string()),
+            Some(Effect::Ask) => asks.push(entry.path.to_string()),
+            _ => {}
         }
     }
     if args.json {
@@ -69,6 +70,7 @@ pub(super) fn run(args: &Args, agent: &AgentName) -> Result<ExitCode, Failure> {
             "can": deed.as_str(),
             "policy": { "name": policy.name(), "version": policy.version(), "sha256": policy.sha256() },
             "paths": paths,
+            "asks": asks,
             "of": root.asked,
             "notServed": tree.not_served,
         });
@@ -80,12 +82,12 @@ pub(super) fn run(args: &Args, agent: &AgentName) -> Result<ExitCode, Failure> {
 }
 
 impl Node {
-    fn add<'p>(&mut self, components: &mut impl Iterator<Item = &'p str>, can: Option<bool>) {
+    fn add<'p>(&mut self, components: &mut impl Iterator<Item = &'p str>, can: Option<Effect>) {
         self.asked += usize::from(can.is_some());
-        self.allowed += usize::from(can == Some(true));
-        match components.next() {
-            Some(name) => self.children.entry(name.to_owned()).or_default().add(components, can),
-            None => self.can = can,
+        self.allowed += usize::from(can.is_some_and(|effect| effect != Effect::Deny));
+        self.asks += usize::from(can == Some(Effect::Ask));
+        if let Some(name) = components.next() {
+            self.children.entry(name.to_owned()).or_default().add(components, can);
         }
     }
 
@@ -98,10 +100,12 @@ impl Node {
             let (branch, deeper) =
                 if last { ("└── ", "    ") } else { ("├── ", "│   ") };
             let name = Escaped(name);
+            let alike = node.asks == 0 || node.asks == node.asked;
+            let asks = if node.asks > 0 { "  asks" } else { "" };
             if node.children.is_empty() {
-                println!("{indent}{branch}{name}");
-            } else if node.allowed == node.asked {
-                println!("{indent}{branch}{name}/  all {}", node.asked);
+                println!("{indent}{branch}{name}{asks}");
+            } else if node.allowed == node.asked && alike {
+                println!("{indent}{branch}{name}/  all {}{asks}", node.asked);
             } else {
                 println!("{indent}{branch}{name}/  {} of {}", node.allowed, node.asked);
                 node.print(&format!("{indent}{deeper}"));
@@ -120,6 +124,9 @@ fn print(policy: &Policy, agent: &AgentName, deed: Deed, root: &Node, not_served
         policy.name(),
         policy.version(),
     );
+    if root.asks > 0 {
+        println!("{} of them once a person agrees, marked `asks`", root.asks);
+    }
     if root.allowed > 0 {
         println!(".");
         root.print("");
