@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::common::{Done, World, done};
 
-fn python() -> Command {
+pub(crate) fn python() -> Command {
     // The one that the machine's tests use, else whatever is there.
     let home = std::env::var_os("HOME").unwrap_or_default();
     let known = Path::new(&home).join(".pyenv/versions/3.12.1/bin/python3.12");
@@ -403,7 +403,7 @@ fn a_shipped_log_verifies_where_it_arrives() {
 
 /// Ed25519 signing (RFC 8032) with verify.py's arithmetic, written for this
 /// test.
-const SIGNER: &str = r#"
+pub(crate) const SIGNER: &str = r#"
 import base64, hashlib, sys
 name, key_hash, key = "PRIVATE"[12:].split("+", 2)
 seed = base64.b64decode(key)[1:]
