@@ -38,6 +38,8 @@ pub struct Audit {
     pub witnesses: Vec<String>,
     /// Where copies of the log go.
     pub ship: Vec<Target>,
+    /// When gates compress old segments.
+    pub compress: Compress,
     /// The file that it was read from.
     #[serde(skip)]
     pub file: Option<PathBuf>,
@@ -67,6 +69,29 @@ pub struct Cadence {
 impl Default for Cadence {
     fn default() -> Self {
         Self { records: Signing::RECORDS, seconds: Signing::INTERVAL.as_secs() }
+    }
+}
+
+/// When gates compress old segments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Compress {
+    /// Whether they do at all.
+    pub enabled: bool,
+    /// So many days after a segment was last written.
+    pub after_days: u32,
+}
+
+impl Default for Compress {
+    fn default() -> Self {
+        Self { enabled: true, after_days: 30 }
+    }
+}
+
+impl Compress {
+    /// How old a segment must be; nothing when none is compressed.
+    pub fn age(&self) -> Option<Duration> {
+        self.enabled.then(|| Duration::from_secs(u64::from(self.after_days) * 24 * 60 * 60))
     }
 }
 
