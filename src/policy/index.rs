@@ -111,6 +111,11 @@ impl PatternSet {
         self.patterns.is_empty()
     }
 
+    /// Whether `accept` says yes to any pattern and its entry.
+    pub(super) fn any(&self, mut accept: impl FnMut(u32, &Pattern) -> bool) -> bool {
+        self.patterns.iter().any(|(entry, pattern)| accept(*entry, pattern))
+    }
+
     /// The lowest entry with a pattern for which `accept` says yes, among those
     /// that could match `components`.
     pub(super) fn first(
