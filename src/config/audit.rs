@@ -38,6 +38,8 @@ pub struct Audit {
     pub witnesses: Vec<String>,
     /// Where copies of the log go.
     pub ship: Vec<Target>,
+    /// What a search in content leaves in the log.
+    pub search: SearchRecords,
     /// The file that it was read from.
     #[serde(skip)]
     pub file: Option<PathBuf>,
@@ -52,6 +54,18 @@ pub enum Durability {
     Written,
     /// Its record is on stable storage: it survives the machine.
     Synced,
+}
+
+/// What a search in content leaves in the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum SearchRecords {
+    /// A record of the search, and one of each file of which it discloses
+    /// lines.
+    #[default]
+    Files,
+    /// A record of the search.
+    Summary,
 }
 
 /// How often checkpoints are made.
@@ -243,6 +257,7 @@ mod tests {
         for (text, word) in [
             ("[audit]\nsinger = []", "unknown field `singer`"),
             ("[audit]\ndurability = 'often'", "unknown variant `often`"),
+            ("[audit]\nsearch = 'none'", "unknown variant `none`"),
             ("[audit]\nsigner = ['/bin/sign']", "belong together"),
             ("[audit]\nwitnesses = ['x']", "expected a public key"),
             ("[audit]\ncheckpoints = { records = 0 }", "counts from 1"),

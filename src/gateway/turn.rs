@@ -54,6 +54,8 @@ impl<'a> Turn<'a> {
                 let stat = prepare::stat(&permit(draft)?)?;
                 self.disclose(draft, stat, Output::Stat)
             }
+            Operation::Glob { query, .. } => self.glob(draft, query),
+            Operation::Grep { query, .. } => self.grep(draft, query),
             Operation::Write { content, .. } => {
                 let change = prepare::write(&context, permit(draft)?, content.clone())?;
                 self.limited_change(draft, change, 0)

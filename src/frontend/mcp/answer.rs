@@ -6,12 +6,17 @@ use portcullis_audit::Receipt;
 use rmcp::model::{CallToolResult, ContentBlock, MetaObject};
 use serde_json::{Map, Value, json};
 
-use crate::gateway;
+use crate::{
+    gateway,
+    ops::{Stopped, Summary},
+};
 
 /// The key of the last record's receipt in `_meta`.
 const RECEIPT: &str = "portcullis/receipt";
 /// The key of all receipts, when a call made several records.
 const RECEIPTS: &str = "portcullis/receipts";
+/// The key of what a search passed over.
+const SEARCH: &str = "portcullis/search";
 /// The key of what went wrong.
 const ERROR: &str = "portcullis/error";
 
@@ -19,17 +24,43 @@ const ERROR: &str = "portcullis/error";
 pub(super) struct Answer {
     pub(super) content: Vec<ContentBlock>,
     pub(super) structured: Value,
+    /// What a search passed over and why it ended early.
+    pub(super) search: Option<Value>,
 }
 
 impl Answer {
     /// The structured content, and the same as text.
     pub(super) fn structured(value: Value) -> Self {
-        Self { content: vec![ContentBlock::text(value.to_string())], structured: value }
+        Self::with_text(value.to_string(), value)
     }
 
     /// The structured content with a text of its own.
     pub(super) fn with_text(text: impl Into<String>, structured: Value) -> Self {
-        Self { content: vec![ContentBlock::text(text)], structured }
+        Self { content: vec![ContentBlock::text(text)], structured, search: None }
+    }
+
+    /// The same of a search; what it left out is said to models, too.
+    pub(super) fn of_search(mut self, summary: &Summary) -> Self {
+        let skipped: Map<_, _> = summary
+            .skipped
+            .iter()
+            .map(|(why, count)| (why.as_str().to_owned(), json!(count)))
+            .collect();
+        let stopped = summary.stopped.map(Stopped::as_str);
+        if let Some(why) = stopped {
+            let note = format!("There may be more: the search was stopped by its limit on {why}.");
+            self.content.push(ContentBlock::text(note));
+        }
+        if !skipped.is_empty() {
+            let all: Vec<_> = skipped.iter().map(|(why, count)| format!("{count} {why}")).collect();
+            self.content.push(ContentBlock::text(format!("Skipped: {}.", all.join(", "))));
+        }
+        self.search = Some(json!({
+            "searched": summary.searched,
+            "skipped": skipped,
+            "stopped": stopped,
+        }));
+        self
     }
 }
 
@@ -54,7 +85,9 @@ impl From<gateway::Error> for Trouble {
 pub(super) fn done(answer: Answer, receipts: &[Receipt]) -> CallToolResult {
     let mut result = CallToolResult::success(answer.content);
     result.structured_content = Some(answer.structured);
-    result.with_meta(Some(meta(receipts, None)))
+    let mut meta = meta(receipts, None);
+    meta.0.extend(answer.search.map(|search| (SEARCH.to_owned(), search)));
+    result.with_meta(Some(meta))
 }
 
 /// A refusal or failure. Structured content would have to fit the tool's

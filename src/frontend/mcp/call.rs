@@ -8,8 +8,10 @@ use portcullis_audit::Receipt;
 use crate::{
     frontend::paths::{NotInside, Roots},
     gateway::{Approver, Gateway, Output, Refusal},
-    model::{Encoding, LineRange, Operation, OperationKind, Session, WorkspacePath},
-    ops::{Content, Entries, Entry, Source},
+    model::{
+        Encoding, GlobQuery, GrepQuery, LineRange, Operation, OperationKind, Session, WorkspacePath,
+    },
+    ops::{Content, Entries, Entry, Found, Matches, Source},
 };
 
 use super::answer::Trouble;
@@ -79,6 +81,24 @@ impl Call<'_> {
     pub(super) fn stat(&self, path: WorkspacePath) -> Result<Entry, Trouble> {
         match self.put(&Operation::Stat { path })? {
             Output::Stat(entry) => Ok(entry),
+            _ => Err(surprise()),
+        }
+    }
+}
+
+impl Call<'_> {
+    /// What lies beneath a directory and matches a pattern.
+    pub(super) fn glob(&self, path: WorkspacePath, query: GlobQuery) -> Result<Found, Trouble> {
+        match self.put(&Operation::Glob { path, query })? {
+            Output::Found(found) => Ok(found),
+            _ => Err(surprise()),
+        }
+    }
+
+    /// Lines that match.
+    pub(super) fn grep(&self, path: WorkspacePath, query: GrepQuery) -> Result<Matches, Trouble> {
+        match self.put(&Operation::Grep { path, query })? {
+            Output::Matches(matches) => Ok(matches),
             _ => Err(surprise()),
         }
     }

@@ -108,7 +108,7 @@ pub(super) fn tools() -> Vec<Tool> {
         (
             "directory_tree",
             "Directory tree",
-            Kind::List,
+            Kind::Glob,
             E::Reads,
             directory_tree,
             "Everything beneath a directory as a JSON tree of name, type and children.",
@@ -124,7 +124,7 @@ pub(super) fn tools() -> Vec<Tool> {
         (
             "search_files",
             "Search files",
-            Kind::List,
+            Kind::Glob,
             E::Reads,
             search_files,
             "Find files and directories beneath a directory by a glob pattern.",
@@ -217,7 +217,7 @@ fn read_media(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble>
         }
     };
     let structured = json!({ "content": [&block] });
-    Ok(Answer { content: vec![block], structured })
+    Ok(Answer { content: vec![block], structured, search: None })
 }
 
 fn mime(name: &str) -> &'static str {
@@ -364,19 +364,21 @@ fn size(bytes: u64) -> String {
 }
 
 fn directory_tree(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
-    let path = call.path(Kind::List, arguments.text("path")?)?;
+    let path = call.path(Kind::Glob, arguments.text("path")?)?;
     let excluded = tree::Excluded::parse(&arguments.texts("excludePatterns")?, true)?;
-    let tree = tree::of(call, path, &excluded)?;
-    Ok(text(serde_json::to_string_pretty(&tree).unwrap_or_default()))
+    let (tree, summary) = tree::of(call, &path, &excluded)?;
+    let tree = serde_json::to_string_pretty(&tree).unwrap_or_default();
+    Ok(text(tree).of_search(&summary))
 }
 
 fn search_files(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
-    let path = call.path(Kind::List, arguments.text("path")?)?;
+    let path = call.path(Kind::Glob, arguments.text("path")?)?;
     let pattern = arguments.text("pattern")?;
     let excluded = tree::Excluded::parse(&arguments.texts("excludePatterns")?, false)?;
-    let found = tree::search(call, path, pattern, &excluded)?;
+    let (found, summary) = tree::search(call, &path, pattern, &excluded)?;
     let found: Vec<_> = found.iter().map(|path| call.roots.absolute(path)).collect();
-    Ok(text(if found.is_empty() { "No matches found".to_owned() } else { found.join("\n") }))
+    let found = if found.is_empty() { "No matches found".to_owned() } else { found.join("\n") };
+    Ok(text(found).of_search(&summary))
 }
 
 fn move_file(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {

@@ -1,28 +1,31 @@
-//! Looking beneath a directory, one list of a directory after the other, so
-//! that the policy decides about each.
+//! What lies beneath a directory, found by one search that the policy filters.
+
+use std::collections::BTreeMap;
 
 use serde::Serialize;
 
 use crate::{
-    model::WorkspacePath,
-    ops::{Entry, EntryKind},
+    model::{GlobQuery, WorkspacePath},
+    ops::{Entry, EntryKind, Summary},
     policy::Glob,
 };
 
 use super::super::{answer::Trouble, call::Call};
 
-/// Most entries that are looked at.
-const MOST_ENTRIES: usize = 100_000;
-/// Deepest directory that is entered.
-const DEEPEST: usize = 100;
+/// Most entries that are looked at; what is more is said to be missing.
+const MOST_ENTRIES: u64 = 100_000;
 
-/// What is left out.
+/// What is left out, with everything in it.
 pub(super) struct Excluded(Vec<Glob>);
 
 impl Excluded {
     /// Patterns on paths relative to where the search begins. With `anywhere`,
     /// one without `*` names an entry at any depth.
     pub(super) fn parse(patterns: &[&str], anywhere: bool) -> Result<Self, Trouble> {
+        let glob = |pattern: &str| {
+            Glob::parse(pattern)
+                .map_err(|error| Trouble::Arguments(format!("a pattern cannot be used: {error}")))
+        };
         let mut globs = Vec::new();
         for pattern in patterns {
             globs.push(glob(pattern)?);
@@ -33,18 +36,16 @@ impl Excluded {
         Ok(Self(globs))
     }
 
-    fn has(&self, path: &str) -> bool {
-        self.0.iter().any(|glob| glob.matches(path))
+    /// Whether an entry or a directory above it is left out.
+    fn has(&self, relative: &str) -> bool {
+        let ends = relative.match_indices('/').map(|(at, _)| at).chain([relative.len()]);
+        let mut above = ends.filter_map(|end| relative.get(..end));
+        !self.0.is_empty() && above.any(|path| self.0.iter().any(|glob| glob.matches(path)))
     }
 }
 
-fn glob(pattern: &str) -> Result<Glob, Trouble> {
-    Glob::parse(pattern)
-        .map_err(|error| Trouble::Arguments(format!("a pattern cannot be used: {error}")))
-}
-
 /// A file or directory in a tree; only a directory has children.
-#[derive(Debug, Serialize)]
+#[derive(Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Node {
     name: String,
     r#type: &'static str,
@@ -55,87 +56,103 @@ pub(super) struct Node {
 /// Everything beneath `path`.
 pub(super) fn of(
     call: &Call<'_>,
-    path: WorkspacePath,
+    path: &WorkspacePath,
     excluded: &Excluded,
-) -> Result<Vec<Node>, Trouble> {
-    let mut walk = Walk { call, top: path.clone(), excluded, left: MOST_ENTRIES };
-    walk.tree(path, 0)
+) -> Result<(Vec<Node>, Summary), Trouble> {
+    let (entries, summary) = look(call, path, "**", excluded)?;
+    let mut top = Branch::default();
+    for entry in &entries {
+        top.add(relative(path, &entry.path), entry.kind == EntryKind::Directory);
+    }
+    Ok((top.nodes(), summary))
 }
 
 /// Everything beneath `path` that matches `pattern`.
 pub(super) fn search(
     call: &Call<'_>,
-    path: WorkspacePath,
+    path: &WorkspacePath,
     pattern: &str,
     excluded: &Excluded,
-) -> Result<Vec<WorkspacePath>, Trouble> {
-    let pattern = glob(pattern)?;
-    let mut walk = Walk { call, top: path.clone(), excluded, left: MOST_ENTRIES };
-    let mut found = Vec::new();
-    walk.search(path, 0, &pattern, &mut found)?;
-    Ok(found)
+) -> Result<(Vec<WorkspacePath>, Summary), Trouble> {
+    let (entries, summary) = look(call, path, pattern, excluded)?;
+    Ok((entries.into_iter().map(|entry| entry.path).collect(), summary))
 }
 
-struct Walk<'a, 'c> {
-    call: &'a Call<'c>,
-    top: WorkspacePath,
-    excluded: &'a Excluded,
-    left: usize,
+fn look(
+    call: &Call<'_>,
+    path: &WorkspacePath,
+    pattern: &str,
+    excluded: &Excluded,
+) -> Result<(Vec<Entry>, Summary), Trouble> {
+    let query = GlobQuery {
+        pattern: pattern.to_owned(),
+        max_results: Some(MOST_ENTRIES),
+        ..GlobQuery::default()
+    };
+    let mut found = call.glob(path.clone(), query)?;
+    found.entries.retain(|entry| entry.path != *path && !excluded.has(relative(path, &entry.path)));
+    Ok((found.entries, found.summary))
 }
 
-impl Walk<'_, '_> {
-    fn tree(&mut self, path: WorkspacePath, depth: usize) -> Result<Vec<Node>, Trouble> {
-        let mut nodes = Vec::new();
-        for entry in self.list(path, depth)? {
-            let name = entry.path.file_name().unwrap_or_default().to_owned();
-            nodes.push(match entry.kind {
-                EntryKind::Directory => {
-                    let children = Some(self.tree(entry.path, depth + 1)?);
-                    Node { name, r#type: "directory", children }
-                }
-                _ => Node { name, r#type: "file", children: None },
-            });
+fn relative<'p>(top: &WorkspacePath, path: &'p WorkspacePath) -> &'p str {
+    let rest = path.as_str().strip_prefix(top.as_str()).unwrap_or(path.as_str());
+    rest.trim_start_matches('/')
+}
+
+/// A directory that is being put together.
+#[derive(Default)]
+struct Branch {
+    below: BTreeMap<String, Branch>,
+    directory: bool,
+}
+
+impl Branch {
+    fn add(&mut self, relative: &str, directory: bool) {
+        let mut place = self;
+        for name in relative.split('/') {
+            place.directory = true;
+            place = place.below.entry(name.to_owned()).or_default();
         }
-        Ok(nodes)
+        place.directory |= directory;
     }
 
-    fn search(
-        &mut self,
-        path: WorkspacePath,
-        depth: usize,
-        pattern: &Glob,
-        found: &mut Vec<WorkspacePath>,
-    ) -> Result<(), Trouble> {
-        for entry in self.list(path, depth)? {
-            if pattern.matches(self.relative(&entry.path)) {
-                found.push(entry.path.clone());
-            }
-            if entry.kind == EntryKind::Directory {
-                self.search(entry.path, depth + 1, pattern, found)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// What is directly in a directory and not left out.
-    fn list(&mut self, path: WorkspacePath, depth: usize) -> Result<Vec<Entry>, Trouble> {
-        let too_much = |what: &str| {
-            Err(Trouble::Said(format!("{what}; begin further down or leave something out")))
+    fn nodes(self) -> Vec<Node> {
+        let node = |(name, branch): (String, Self)| match branch.directory {
+            true => Node { name, r#type: "directory", children: Some(branch.nodes()) },
+            false => Node { name, r#type: "file", children: None },
         };
-        if depth > DEEPEST {
-            return too_much("the directories are too deep");
+        self.below.into_iter().map(node).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_out_is_left_out_with_all_in_it() {
+        let excluded = Excluded::parse(&["node_modules", "*.log"], true).unwrap();
+        for out in ["node_modules", "a/node_modules/b/c", "node_modules/x", "x.log"] {
+            assert!(excluded.has(out), "{out}");
         }
-        let mut entries = self.call.list(path)?.entries;
-        let Some(left) = self.left.checked_sub(entries.len()) else {
-            return too_much("there are too many entries");
-        };
-        self.left = left;
-        entries.retain(|entry| !self.excluded.has(self.relative(&entry.path)));
-        Ok(entries)
+        for stays in ["a", "a/x.log", "node_modules2"] {
+            assert!(!excluded.has(stays), "{stays}");
+        }
+        let plain = Excluded::parse(&["node_modules"], false).unwrap();
+        assert!(plain.has("node_modules/a") && !plain.has("a/node_modules"));
+        assert!(Excluded::parse(&["["], true).is_err());
     }
 
-    fn relative<'p>(&self, path: &'p WorkspacePath) -> &'p str {
-        let rest = path.as_str().strip_prefix(self.top.as_str()).unwrap_or(path.as_str());
-        rest.trim_start_matches('/')
+    #[test]
+    fn a_tree_has_children_where_there_are_directories() {
+        let mut top = Branch::default();
+        top.add("b/c.txt", false);
+        top.add("b", true);
+        top.add("a", true);
+        let tree = serde_json::to_string(&top.nodes()).unwrap();
+        assert_eq!(
+            tree,
+            r#"[{"name":"a","type":"directory","children":[]},{"name":"b","type":"directory","children":[{"name":"c.txt","type":"file"}]}]"#
+        );
     }
 }

@@ -9,7 +9,7 @@ use rmcp::model;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    model::{Operation, OperationKind as Kind},
+    model::{GlobQuery, GrepQuery, Operation, OperationKind as Kind, WorkspacePath},
     ops::{Content, Entry, EntryKind},
 };
 
@@ -60,6 +60,11 @@ pub(super) fn tools(name: &Name) -> Vec<Tool> {
         "required": ["path"],
         "additionalProperties": false,
     });
+    let number = json!({ "type": "integer", "minimum": 1 });
+    let line = object(
+        json!({ "path": text(), "lineNumber": number, "line": text() }),
+        &["path", "lineNumber", "line"],
+    );
     let make = Maker { name };
     vec![
         make.tool("read_file", "Read a file", Kind::Read, Effect::Reads, read_file)
@@ -124,7 +129,30 @@ pub(super) fn tools(name: &Name) -> Vec<Tool> {
             )
             .takes(object(json!({ "paths": paths }), &["paths"]))
             .gives(object(json!({ "files": { "type": "array", "items": file } }), &["files"])),
-        // Place of `glob` and `grep`.
+        make.tool("glob", "Find files by name", Kind::Glob, Effect::Reads, glob)
+            .about("Paths that match a pattern such as `**/*.rs`, relative to the workspace.")
+            .takes(object(json!({ "pattern": text() }), &["pattern"]))
+            .gives(object(
+                json!({ "matches": { "type": "array", "items": { "type": "string" } } }),
+                &["matches"],
+            )),
+        make.tool("grep", "Find lines", Kind::Grep, Effect::Reads, grep)
+            .about(
+                "Lines that match a regular expression (a literal `.` is `\\.`), in all files \
+                or beneath `path`.",
+            )
+            .takes(object(
+                json!({
+                    "pattern": text(),
+                    "path": path(),
+                    "ignoreCase": flag("Let case make no difference"),
+                    "includeGlob": { "type": "string", "description": "Only files that match, by \
+                        name or, with a `/`, by path" },
+                    "maxResults": { "type": "integer", "minimum": 1 },
+                }),
+                &["pattern"],
+            ))
+            .gives(object(json!({ "matches": { "type": "array", "items": line } }), &["matches"])),
     ]
 }
 
@@ -278,6 +306,36 @@ pub(super) fn modified(entry: &Entry) -> Option<String> {
     let time = Timestamp::new(seconds, i32::try_from(nanoseconds).ok()?).ok()?;
     // Milliseconds are what a `Date` has.
     Some(format!("{time:.3}"))
+}
+
+fn glob(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
+    let pattern = arguments.text("pattern")?.to_owned();
+    let query = GlobQuery { pattern, ..GlobQuery::default() };
+    let found = call.glob(WorkspacePath::root(), query)?;
+    let matches: Vec<_> = found.entries.iter().map(|entry| entry.path.as_str()).collect();
+    Ok(Answer::structured(json!({ "matches": matches })).of_search(&found.summary))
+}
+
+fn grep(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
+    let query = GrepQuery {
+        pattern: arguments.text("pattern")?.to_owned(),
+        ignore_case: arguments.flag("ignoreCase")?,
+        include: arguments.optional_text("includeGlob")?.map(str::to_owned),
+        max_results: arguments.count("maxResults")?,
+        ..GrepQuery::default()
+    };
+    let path = call.path(Kind::Grep, arguments.optional_text("path")?.unwrap_or("."))?;
+    let found = call.grep(path, query)?;
+    let matches: Vec<_> = found
+        .files
+        .iter()
+        .flat_map(|file| {
+            file.lines.iter().filter(|line| line.matches).map(|line| {
+                json!({ "path": file.path.as_str(), "lineNumber": line.number, "line": line.text })
+            })
+        })
+        .collect();
+    Ok(Answer::structured(json!({ "matches": matches })).of_search(&found.summary))
 }
 
 fn mkdir(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
