@@ -36,6 +36,8 @@ struct State {
     closed: bool,
     /// Nothing more goes out.
     broken: bool,
+    /// The client did not take a line.
+    failed: bool,
 }
 
 impl Outlet {
@@ -107,6 +109,11 @@ impl Outlet {
         self.changed.notify_all();
     }
 
+    /// Whether the client did not take a line.
+    pub(super) fn failed(&self) -> bool {
+        self.lock().failed
+    }
+
     fn run(&self) -> io::Result<()> {
         let mut state = self.lock();
         loop {
@@ -123,6 +130,7 @@ impl Outlet {
             state = self.lock();
             state.writing = false;
             state.bytes = state.bytes.saturating_sub(line.len());
+            state.failed |= written.is_err();
             state.broken |= written.is_err();
             self.changed.notify_all();
             written?;

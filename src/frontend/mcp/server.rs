@@ -99,6 +99,10 @@ impl Shared {
     /// Lets what is left go out, and forgets what the session did.
     pub(super) fn end(&self, grace: Duration) {
         self.outlet.close(grace);
+        if self.outlet.failed() {
+            let why = json!("the client did not take all answers");
+            self.report("mcp.dropped", BTreeMap::from([("why".to_owned(), why)]));
+        }
         self.gateway.end_session(&self.session);
     }
 

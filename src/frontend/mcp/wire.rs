@@ -219,7 +219,7 @@ mod tests {
         let slow: ClientJsonRpcMessage = serde_json::from_str(&line).unwrap();
         let fast = parse(line.as_bytes()).unwrap();
         assert_eq!(serde_json::to_value(&fast).unwrap(), serde_json::to_value(&slow).unwrap());
-        let meta = |message| match message {
+        let meta = |message: ClientJsonRpcMessage| match message {
             JsonRpcMessage::Request(mut request) => {
                 use rmcp::model::GetMeta as _;
                 request.request.get_meta_mut().get_progress_token()
