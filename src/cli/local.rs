@@ -109,7 +109,7 @@ impl LocalGate {
             // A command ends before that would pay.
             ledger.keep_checkpoints().or_fail("cannot start a thread")?;
         }
-        let search = parts.audit.search;
+        let (search, compress) = (parts.audit.search, parts.audit.compress);
         let state = parts.state;
         let gateway = assemble(parts.workspace, parts.policy, &state, ledger, search)?;
         gateway.start(&session, facts).or_fail("cannot record the start")?;
@@ -118,7 +118,14 @@ impl LocalGate {
         }
         if door != Door::Cli {
             let vault = Vault::open(&state, *gateway.policy().backups());
-            housekeeping::start(vault.or_fail("cannot open the backups")?)
+            let segments = match compress.age() {
+                Some(age) => {
+                    let state = state.try_clone().or_fail("cannot open the state directory")?;
+                    Some(housekeeping::Segments { state, age })
+                }
+                None => None,
+            };
+            housekeeping::start(vault.or_fail("cannot open the backups")?, segments)
                 .or_fail("cannot start a thread")?;
         }
         Ok(Self { gateway, session, announcer, state: parts.state_path, _desk: desk })

@@ -53,7 +53,8 @@ mod tests {
     use crate::policy::{PolicySource, compile};
 
     fn closed(text: &str) -> Vec<&'static str> {
-        let policy = compile(&PolicySource::from_text("p", text)).unwrap();
+        let policy =
+            compile(&PolicySource::from_text("p", &format!("schema = 1\n{text}"))).unwrap();
         let agent = "a".parse().unwrap();
         OperationKind::ALL
             .into_iter()
