@@ -39,6 +39,7 @@ mod limits;
 mod links;
 mod machine;
 mod many;
+mod mcp;
 mod model;
 mod oracle;
 mod policy;
