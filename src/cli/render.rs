@@ -13,6 +13,11 @@ use crate::{
     ops::{Committed, Entry, EntryKind, FileMatches, Line, Stopped, Summary},
 };
 
+/// `1 record`, `2 records`.
+pub(crate) fn counted(count: u64, thing: &str) -> String {
+    if count == 1 { format!("1 {thing}") } else { format!("{count} {thing}s") }
+}
+
 /// Prints a line with colours where stdout is a terminal. Whoever stops reading
 /// in the middle does not want the rest.
 pub(crate) fn styled(line: std::fmt::Arguments<'_>) {

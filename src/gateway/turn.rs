@@ -122,7 +122,9 @@ impl<'a> Turn<'a> {
                     _ => Vec::new(),
                 };
                 decider.renaming(permit.path(), target.path(), &tree)?;
-                let change = prepare::rename(&context, permit, target, tree)?;
+                // An approval holds for what moves as it was.
+                let asked = !self.reservations.asks().is_empty();
+                let change = prepare::rename(&context, permit, target, tree, asked)?;
                 // The file whose name it takes is gone.
                 let files = change.origins().len();
                 self.limited_change(draft, change, files)

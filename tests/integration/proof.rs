@@ -5,14 +5,18 @@ use std::{
     io::Write as _,
     path::{Path, PathBuf},
     process::Command,
+    time::Instant,
 };
 
 use portcullis_audit::{Chain, Draft, Kind, Prepared, Segment};
 use serde_json::{Value, json};
 
-use crate::common::{Done, World, done};
+use crate::{
+    common::{Done, World, done},
+    courier::{Courier, PATIENCE, receipt},
+};
 
-fn python() -> Command {
+pub(crate) fn python() -> Command {
     // The one that the machine's tests use, else whatever is there.
     let home = std::env::var_os("HOME").unwrap_or_default();
     let known = Path::new(&home).join(".pyenv/versions/3.12.1/bin/python3.12");
@@ -360,6 +364,79 @@ fn compressed_segments_are_read_as_before() {
 }
 
 #[test]
+fn a_gate_that_runs_compresses_old_segments() {
+    let world = World::new();
+    write_log(&world, 200_000, "2026-01-01T00:00:00.000000Z");
+    world.run(&["audit", "checkpoint"]).ok();
+    world.file("a", "x");
+    // What one that was killed left behind.
+    std::fs::write(audit(&world).join(".seg-000000.jsonl.zst.left"), "half").unwrap();
+    let config = world.base().join("portcullis.toml");
+    let start = |compress: &str| {
+        std::fs::write(&config, format!("[audit]\ncompress = {compress}\n")).unwrap();
+        Courier::with(&world, &["--config", text(&config)])
+    };
+    let there = |name: &str| audit(&world).join(name).exists();
+    let mut courier = start("{ afterDays = 0 }");
+    let end = Instant::now() + PATIENCE;
+    while there("seg-000000.jsonl") || there("seg-000001.jsonl") {
+        assert!(Instant::now() < end, "nothing was compressed");
+        receipt(&courier.ask(courier.read("a")));
+    }
+    let (status, complaints) = courier.end();
+    assert!(status.success(), "{complaints}");
+    assert!(there("seg-000001.jsonl.zst") && there("seg-000002.jsonl"));
+    assert!(!there(".seg-000000.jsonl.zst.left"));
+    world.run(&["audit", "verify"]).ok();
+    // Pruned like any other.
+    world.run(&["audit", "prune", "--before", "2026-06-01", "--yes"]).ok();
+    assert!(!there("seg-000000.jsonl.zst") && !there("seg-000001.jsonl.zst"));
+    world.run(&["audit", "verify"]).ok();
+}
+
+#[test]
+fn a_compression_that_is_killed_loses_nothing() {
+    let world = World::new();
+    write_log(&world, 131_100, "2026-01-01T00:00:00.000000Z");
+    world.run(&["audit", "checkpoint"]).ok();
+    let before = world.run(&["audit", "verify", "--json"]).ok().json();
+    let names = || -> Vec<String> {
+        let entries = std::fs::read_dir(audit(&world)).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| name.contains("seg-")).collect()
+    };
+    let whole = |when: &str| {
+        let after = world.run(&["audit", "verify", "--json"]).ok().json();
+        assert_eq!(
+            (&after["head"], &after["bytes"]),
+            (&before["head"], &before["bytes"]),
+            "{when}"
+        );
+    };
+    let plain = audit(&world).join("seg-000000.jsonl");
+    let kept = world.base().join("kept");
+    std::fs::copy(&plain, &kept).unwrap();
+    // At whatever it is then.
+    for wait in [5, 40, 200, 450, 700, 1000] {
+        let mut child = world.command(&["audit", "compress"]).spawn().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(wait));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        whole(&format!("{wait} ms: {:?}", names()));
+    }
+    // Between the two steps: both forms are there.
+    world.run(&["audit", "compress"]).ok();
+    std::fs::copy(&kept, &plain).unwrap();
+    whole("both forms");
+    world.run(&["audit", "compress"]).ok();
+    whole("at the end");
+    let mut names = names();
+    names.sort();
+    let left = ["seg-000000.jsonl.zst", "seg-000001.jsonl", "seg-000002.jsonl"];
+    assert_eq!(names, left, "nothing is left over");
+}
+
+#[test]
 fn a_shipped_log_verifies_where_it_arrives() {
     let world = World::new();
     let target = world.base().join("elsewhere/log");
@@ -403,7 +480,7 @@ fn a_shipped_log_verifies_where_it_arrives() {
 
 /// Ed25519 signing (RFC 8032) with verify.py's arithmetic, written for this
 /// test.
-const SIGNER: &str = r#"
+pub(crate) const SIGNER: &str = r#"
 import base64, hashlib, sys
 name, key_hash, key = "PRIVATE"[12:].split("+", 2)
 seed = base64.b64decode(key)[1:]

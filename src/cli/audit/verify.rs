@@ -18,7 +18,10 @@ use super::{
     print, unreadable,
 };
 use crate::{
-    cli::failure::{Context as _, Exit, Failure},
+    cli::{
+        failure::{Context as _, Exit, Failure},
+        render::counted,
+    },
     config::audit::Audit,
     model::Escaped,
 };
@@ -227,10 +230,6 @@ fn signed(report: &Report) -> Vec<String> {
             .push(format!("key: {key}, of the log's own directory (--key takes one from outside)"));
     }
     lines
-}
-
-fn counted(count: u64, thing: &str) -> String {
-    if count == 1 { format!("1 {thing}") } else { format!("{count} {thing}s") }
 }
 
 /// What to do next.
