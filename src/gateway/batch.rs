@@ -9,11 +9,16 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    os::fd::AsFd as _,
     sync::Arc,
     time::Instant,
 };
 
 use portcullis_audit::{AuditRecord, Draft, Hash};
+use rustix::{
+    io::Errno,
+    rand::{GetRandomFlags, getrandom},
+};
 use serde_json::Value;
 
 use super::{
@@ -32,7 +37,6 @@ use crate::{
     policy::{Decision, Effect},
     workspace::{Follow, Permit},
 };
-use std::os::fd::AsFd as _;
 
 /// Most changes of a batch: all of their contents are held at once.
 const MOST: usize = 100;
@@ -126,7 +130,10 @@ impl Gateway {
         }
         let policy = self.policy();
         let meter = self.begin(session, operations)?;
-        let facts = facts(operations.len());
+        let facts = facts(operations.len()).map_err(|errno| {
+            let message = format!("no random bytes for the batch: {errno}");
+            BatchError { index: 0, error: Error::new(ErrorKind::Io, message) }
+        })?;
         let paths = operations.iter().map(|operation| operation.path().clone()).collect();
         let _held = self.locks.hold(paths);
         let mut attempt = 1;
@@ -459,10 +466,11 @@ impl Gateway {
 }
 
 /// What the records of one batch have in common.
-fn facts(size: usize) -> BTreeMap<String, Value> {
-    let id = crate::workspace::TempName::new().map_or_else(
-        |_| "unknown".to_owned(),
-        |name| name.as_str().chars().filter(char::is_ascii_hexdigit).take(32).collect(),
-    );
-    BTreeMap::from([(BATCH.to_owned(), id.into()), ("batchSize".to_owned(), size.into())])
+fn facts(size: usize) -> Result<BTreeMap<String, Value>, Errno> {
+    let mut bytes = [0_u8; 16];
+    if getrandom(&mut bytes, GetRandomFlags::empty())? != bytes.len() {
+        return Err(Errno::IO);
+    }
+    let id = format!("{:032x}", u128::from_be_bytes(bytes));
+    Ok(BTreeMap::from([(BATCH.to_owned(), id.into()), ("batchSize".to_owned(), size.into())]))
 }
