@@ -1,6 +1,7 @@
 //! `portcullis fs`: one operation from a shell, through the same gate.
 
 mod search;
+mod several;
 
 use std::{
     io::{self, IsTerminal as _, Read as _, Write as _},
@@ -40,13 +41,16 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Print a file
-    #[command(after_help = "Examples:\n  \
+    /// Print a file, or several one after the other
+    #[command(after_help = "Of several files, those that may be read are printed; the exit code \
+        is that of the first that may not.\n\nExamples:\n  \
         portcullis fs read src/main.rs --line 10 --limit 5\n  \
+        portcullis fs read Cargo.toml src/lib.rs --json\n  \
         portcullis fs read logo.png --base64")]
     #[command(visible_alias = "cat")]
     Read {
-        path: String,
+        #[arg(value_name = "PATH", required = true)]
+        paths: Vec<String>,
         /// First line to print, counted from 1
         #[arg(long, value_name = "N")]
         line: Option<u64>,
@@ -96,6 +100,7 @@ enum Command {
     Stat {
         path: String,
     },
+    Batch(several::BatchArgs),
     Glob(search::GlobArgs),
     Grep(search::GrepArgs),
     /// Make a directory
@@ -134,6 +139,13 @@ enum Command {
 /// When the gate cannot be opened, or the operation is denied or fails.
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let gate = LocalGate::open(&args.common, "cli")?;
+    match &args.command {
+        Command::Read { paths, line, limit, base64 } if paths.len() > 1 => {
+            return several::read(gate, paths, range(*line, *limit)?, encoding(*base64), args.json);
+        }
+        Command::Batch(_) => return several::batch(gate, args.json),
+        _ => {}
+    }
     let result = perform(&gate, &args.command)?;
     gate.close()?;
     match result {
@@ -169,10 +181,10 @@ fn perform(gate: &LocalGate, command: &Command) -> Result<Result<Reply, Error>, 
     let operation = match command {
         Command::Read { line, limit, base64, .. } => Operation::Read {
             path: path()?,
-            range: LineRange::new(*line, *limit)
-                .map_err(|error| Failure::new(error).exit(Exit::Usage))?,
-            encoding: if *base64 { Encoding::Base64 } else { Encoding::Text },
+            range: range(*line, *limit)?,
+            encoding: encoding(*base64),
         },
+        Command::Batch(_) => return Err(Failure::new("a batch is no single operation")),
         Command::Write { .. } => Operation::Write { path: path()?, content: stdin(gate)? },
         Command::Append { .. } => Operation::Append { path: path()?, content: stdin(gate)? },
         Command::Edit { old, new, .. } => {
@@ -191,11 +203,19 @@ fn perform(gate: &LocalGate, command: &Command) -> Result<Result<Reply, Error>, 
     Ok(gate.handle(&operation))
 }
 
+fn range(line: Option<u64>, limit: Option<u64>) -> Result<LineRange, Failure> {
+    LineRange::new(line, limit).map_err(|error| Failure::new(error).exit(Exit::Usage))
+}
+
+fn encoding(base64: bool) -> Encoding {
+    if base64 { Encoding::Base64 } else { Encoding::Text }
+}
+
 impl Command {
     fn kind(&self) -> OperationKind {
         match self {
             Self::Read { .. } => OperationKind::Read,
-            Self::Write { .. } => OperationKind::Write,
+            Self::Write { .. } | Self::Batch(_) => OperationKind::Write,
             Self::Append { .. } => OperationKind::Append,
             Self::Edit { .. } => OperationKind::Edit,
             Self::Ls { .. } => OperationKind::List,
@@ -210,8 +230,9 @@ impl Command {
 
     fn paths(&self) -> Vec<&str> {
         match self {
-            Self::Read { path, .. }
-            | Self::Write { path }
+            Self::Read { paths, .. } => paths.iter().map(String::as_str).collect(),
+            Self::Batch(_) => Vec::new(),
+            Self::Write { path }
             | Self::Append { path }
             | Self::Edit { path, .. }
             | Self::Ls { path }

@@ -115,6 +115,11 @@ pub(crate) fn report_error(asked: &str, error: &Error, json: bool) -> ExitCode {
             eprintln!("  record: {}", receipt.seq);
         }
     }
+    exit(error)
+}
+
+/// The exit code for what the gate refused.
+pub(crate) fn exit(error: &Error) -> ExitCode {
     match error.kind() {
         ErrorKind::Denied => Exit::Denied,
         _ => Exit::Failure,

@@ -5,6 +5,7 @@
 
 mod approvals;
 mod asking;
+mod batch;
 mod decide;
 mod error;
 mod limits;
@@ -27,6 +28,7 @@ use std::{
 use portcullis_audit::{Draft, Kind, Receipt};
 
 pub use approvals::{Answer, AnswerError, Approvals, Approver, Binding, Nobody, Question, Ticket};
+pub use batch::BatchError;
 pub use error::{Error, ErrorKind, Refusal};
 pub use recovery::RecoveryError;
 pub use reload::ReloadError;
@@ -122,13 +124,9 @@ impl Gateway {
         vault: Vault,
         key: SecretKey,
     ) -> Result<Self, RecoveryError> {
-        let settled = recovery::run(&ledger, &workspace, &vault)?;
-        if settled > 0 {
-            tracing::warn!(settled, "settled changes that a gate left unfinished");
-        }
         let (locks, meters, approvals) = (Locks::default(), Meters::default(), Arc::default());
         let policy = RwLock::new(policy);
-        Ok(Self {
+        let gateway = Self {
             workspace,
             policy,
             approvals,
@@ -138,7 +136,12 @@ impl Gateway {
             meters,
             key,
             search_files: true,
-        })
+        };
+        let settled = recovery::run(&gateway)?;
+        if settled > 0 {
+            tracing::warn!(settled, "settled changes that a gate left unfinished");
+        }
+        Ok(gateway)
     }
 
     /// From now on a search has one record of its own, and the files of which

@@ -6,7 +6,7 @@
 
 use portcullis_audit::Draft;
 
-use super::{Output, Reply, decide::Decider, error::Failure, record, turn::Turn};
+use super::{Output, Reply, error::Failure, record, turn::Turn};
 use crate::{
     model::{Access, GlobQuery, GrepQuery, WorkspacePath},
     ops::{Disclosure, Start, prepare},
@@ -80,7 +80,7 @@ impl Turn<'_> {
     /// at, then on what is there.
     fn start(&self, draft: &mut Draft) -> Result<Start, Failure> {
         let path = self.operation.path();
-        let decider = Decider { operation: self.operation.kind(), ..self.decider() };
+        let decider = self.decider();
         let asked = decider.name(Access::List, path);
         if let Some(start) = self.elsewhere(draft, path, &asked)? {
             return Ok(start);

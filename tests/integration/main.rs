@@ -19,6 +19,7 @@ mod audit;
 mod audit_alone;
 mod authoring;
 mod backup;
+mod batch;
 mod common;
 mod courier;
 mod crash;

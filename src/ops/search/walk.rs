@@ -76,6 +76,8 @@ struct Place {
 
 #[derive(Debug, Default)]
 struct Queue {
+    /// Where the walk begins.
+    first: Option<Place>,
     waiting: Vec<Waiting>,
     /// Threads that are at work and may bring more.
     busy: usize,
@@ -121,14 +123,8 @@ impl<'a, V: Visitor> Walk<'a, V> {
     /// agent may know that `start` is there.
     pub(super) fn run(&self, start: WorkspacePath, seen: bool) {
         let ignores = if self.gitignore { self.ignores_above(&start) } else { None };
-        let mut tools = self.visitor.tools();
-        let busy = self.begin();
-        self.enter(&mut tools, Place { path: start, depth: 0, seen, ignores });
-        drop(busy);
+        lock(&self.queue).first = Some(Place { path: start, depth: 0, seen, ignores });
         let threads = thread::available_parallelism().map_or(1, usize::from).min(THREADS);
-        if lock(&self.queue).waiting.is_empty() {
-            return;
-        }
         thread::scope(|scope| {
             for _ in 1..threads {
                 // Without another thread this one does all of it.
@@ -139,7 +135,7 @@ impl<'a, V: Visitor> Walk<'a, V> {
                     tracing::warn!(%error, "a search goes on with fewer threads");
                 }
             }
-            self.work(&mut tools);
+            self.work(&mut self.visitor.tools());
         });
     }
 
@@ -182,11 +178,6 @@ impl<'a, V: Visitor> Walk<'a, V> {
             queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
             queue.idle -= 1;
         }
-    }
-
-    fn begin(&self) -> Busy<'_> {
-        lock(&self.queue).busy += 1;
-        Busy { queue: &self.queue, changed: &self.changed }
     }
 
     /// Reads one directory.
@@ -335,6 +326,9 @@ impl<'a, V: Visitor> Walk<'a, V> {
 
 impl Queue {
     fn take(&mut self) -> Option<Task> {
+        if let Some(first) = self.first.take() {
+            return Some(Task::Enter(first));
+        }
         loop {
             let last = self.waiting.last_mut()?;
             if !last.files
