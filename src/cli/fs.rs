@@ -241,6 +241,7 @@ fn print(args: &Args, reply: &Reply) -> io::Result<()> {
     if args.json {
         return writeln!(out, "{}", render::reply_json(reply));
     }
+    let record = render::receipt_text(&reply.receipt);
     match &reply.output {
         Output::Content(content) => match &args.command {
             Command::Read { base64: true, .. } => {
@@ -258,12 +259,15 @@ fn print(args: &Args, reply: &Reply) -> io::Result<()> {
         }
         Output::Stat(entry) => writeln!(out, "{}", render::stat_text(entry))?,
         Output::Changed(changed) => {
-            let record = reply.receipt.seq;
             match &changed.backup {
                 Some(backup) => eprintln!("record {record}, backup {backup}"),
                 None => eprintln!("record {record}"),
             }
+            return out.flush();
         }
     }
-    out.flush()
+    out.flush()?;
+    // Not where a pipe would take it for content.
+    eprintln!("record {record}");
+    Ok(())
 }
