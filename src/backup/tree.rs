@@ -309,11 +309,18 @@ fn open(dir: BorrowedFd<'_>, name: &str, flags: OFlags) -> Result<OwnedFd, Error
         | ResolveFlags::NO_SYMLINKS
         | ResolveFlags::NO_MAGICLINKS
         | ResolveFlags::NO_XDEV;
+    let mut departures = 0;
     loop {
         return match openat2(dir, name, flags, Mode::empty(), resolve) {
             Ok(fd) => Ok(fd),
             // EAGAIN: something was renamed at the same time.
             Err(Errno::INTR | Errno::AGAIN) => continue,
+            // EXDEV is a mount, or what was found and then moved out before the
+            // walk was complete.
+            Err(Errno::XDEV) if departures < 8 => {
+                departures += 1;
+                continue;
+            }
             Err(Errno::XDEV) => Err(Error::Mount),
             Err(errno) => Err(lost(errno)),
         };

@@ -1,5 +1,7 @@
 //! `portcullis fs`: one operation from a shell, through the same gate.
 
+mod search;
+
 use std::{
     io::{self, IsTerminal as _, Read as _, Write as _},
     path::Path,
@@ -58,11 +60,15 @@ enum Command {
     /// Replace a file by what comes on stdin
     #[command(after_help = "Examples:\n  \
         echo 'hello' | portcullis fs write notes/today.md")]
-    Write { path: String },
+    Write {
+        path: String,
+    },
     /// Add what comes on stdin to the end of a file
     #[command(after_help = "Examples:\n  \
         date | portcullis fs append notes/log.md")]
-    Append { path: String },
+    Append {
+        path: String,
+    },
     /// Replace a text that occurs exactly once
     #[command(after_help = "Examples:\n  \
         portcullis fs edit Cargo.toml --old 'version = \"1\"' --new 'version = \"2\"'")]
@@ -87,7 +93,11 @@ enum Command {
     /// Print type, size and time of an entry
     #[command(after_help = "Examples:\n  \
         portcullis fs stat src/main.rs")]
-    Stat { path: String },
+    Stat {
+        path: String,
+    },
+    Glob(search::GlobArgs),
+    Grep(search::GrepArgs),
     /// Make a directory
     #[command(after_help = "Examples:\n  \
         portcullis fs mkdir -p docs/guide")]
@@ -112,7 +122,10 @@ enum Command {
     #[command(after_help = "Examples:\n  \
         portcullis fs mv notes/today.md notes/old.md")]
     #[command(visible_aliases = ["rename", "move"])]
-    Mv { from: String, to: String },
+    Mv {
+        from: String,
+        to: String,
+    },
 }
 
 /// Runs the command.
@@ -126,7 +139,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     match result {
         Ok(reply) => {
             print(&args, &reply).or_fail("cannot print the reply")?;
-            Ok(ExitCode::SUCCESS)
+            Ok(search::exit(&reply.output))
         }
         Err(error) => {
             let paths = args.command.paths().join(" to ");
@@ -167,6 +180,8 @@ fn perform(gate: &LocalGate, command: &Command) -> Result<Result<Reply, Error>, 
         }
         Command::Ls { .. } => Operation::List { path: path()? },
         Command::Stat { .. } => Operation::Stat { path: path()? },
+        Command::Glob(args) => Operation::Glob { path: path()?, query: args.query() },
+        Command::Grep(args) => Operation::Grep { path: path()?, query: args.query() },
         Command::Mkdir { recursive, .. } => {
             Operation::Mkdir { path: path()?, recursive: *recursive }
         }
@@ -185,6 +200,8 @@ impl Command {
             Self::Edit { .. } => OperationKind::Edit,
             Self::Ls { .. } => OperationKind::List,
             Self::Stat { .. } => OperationKind::Stat,
+            Self::Glob(_) => OperationKind::Glob,
+            Self::Grep(_) => OperationKind::Grep,
             Self::Mkdir { .. } => OperationKind::Mkdir,
             Self::Rm { .. } => OperationKind::Remove,
             Self::Mv { .. } => OperationKind::Rename,
@@ -201,6 +218,8 @@ impl Command {
             | Self::Stat { path }
             | Self::Mkdir { path, .. }
             | Self::Rm { path, .. } => vec![path],
+            Self::Glob(args) => vec![&args.path],
+            Self::Grep(args) => vec![&args.path],
             Self::Mv { from, to } => vec![from, to],
         }
     }
@@ -258,6 +277,16 @@ fn print(args: &Args, reply: &Reply) -> io::Result<()> {
             }
         }
         Output::Stat(entry) => writeln!(out, "{}", render::stat_text(entry))?,
+        Output::Found(found) => {
+            search::print_found(&mut out, found)?;
+            search::print_summary(&found.summary);
+        }
+        Output::Matches(matches) => {
+            if let Command::Grep(args) = &args.command {
+                args.print(&mut out, matches)?;
+            }
+            search::print_summary(&matches.summary);
+        }
         Output::Changed(changed) => {
             match &changed.backup {
                 Some(backup) => eprintln!("record {record}, backup {backup}"),

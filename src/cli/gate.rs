@@ -177,7 +177,8 @@ fn run(parent: u32) -> Result<(), Failure> {
     let mut ledger = parts.ledger(signing)?;
     ledger.keep_checkpoints().or_fail("cannot start a thread")?;
     let (state, compress) = (parts.state, parts.audit.compress);
-    let gateway = local::assemble(parts.workspace, parts.policy, &state, ledger)?;
+    let gateway =
+        local::assemble(parts.workspace, parts.policy, &state, ledger, parts.audit.search)?;
     desk.attend(gateway.approvals()).or_fail("cannot listen for approvals")?;
     let vault = Vault::open(&state, *gateway.policy().backups());
     let segments = match compress.age() {

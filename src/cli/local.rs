@@ -23,7 +23,7 @@ use crate::{
     backup::Vault,
     config::{
         Operator,
-        audit::{Audit, Durability},
+        audit::{Audit, Durability, SearchRecords},
         signature::PolicyKey,
     },
     frontend::desk::Desk,
@@ -91,7 +91,8 @@ impl LocalGate {
         let mut facts = parts.facts();
         facts.insert("gateLandlockAbi".to_owned(), json!(report.landlock_abi));
         let ledger = parts.ledger(signing)?;
-        let gateway = assemble(parts.workspace, parts.policy, &parts.state, ledger)?;
+        let search = parts.audit.search;
+        let gateway = assemble(parts.workspace, parts.policy, &parts.state, ledger, search)?;
         gateway.start(&session, facts).or_fail("cannot record the start")?;
         if let Some(desk) = &desk {
             desk.attend(gateway.approvals()).or_fail("cannot listen for approvals")?;
@@ -235,12 +236,18 @@ pub(crate) fn assemble(
     policy: Arc<Policy>,
     state: &Dir,
     ledger: Ledger,
+    search: SearchRecords,
 ) -> Result<Gateway, Failure> {
     let vault = Vault::open(state, *policy.backups()).or_fail("cannot open the backups")?;
     let vault = vault.of_gate(ledger.boot());
     keep_policy(state, &policy, ledger.boot()).or_fail("cannot keep the policy's text")?;
     let key = secret_key::open(state)?;
-    Gateway::open(workspace, policy, ledger, vault, key).or_fail("cannot recover")
+    let mut gateway =
+        Gateway::open(workspace, policy, ledger, vault, key).or_fail("cannot recover")?;
+    if search == SearchRecords::Summary {
+        gateway.summarise_searches();
+    }
+    Ok(gateway)
 }
 
 /// Keeps the text of the policy in force, so that a reviewer can look up the

@@ -40,6 +40,8 @@ pub struct Audit {
     pub ship: Vec<Target>,
     /// When gates compress old segments.
     pub compress: Compress,
+    /// What a search in content leaves in the log.
+    pub search: SearchRecords,
     /// The file that it was read from.
     #[serde(skip)]
     pub file: Option<PathBuf>,
@@ -54,6 +56,18 @@ pub enum Durability {
     Written,
     /// Its record is on stable storage: it survives the machine.
     Synced,
+}
+
+/// What a search in content leaves in the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum SearchRecords {
+    /// A record of the search, and one of each file of which it discloses
+    /// lines.
+    #[default]
+    Files,
+    /// A record of the search.
+    Summary,
 }
 
 /// How often checkpoints are made.
@@ -299,6 +313,7 @@ mod tests {
         for (text, word) in [
             ("[audit]\nsinger = []", "unknown field `singer`"),
             ("[audit]\ndurability = 'often'", "unknown variant `often`"),
+            ("[audit]\nsearch = 'none'", "unknown variant `none`"),
             ("[audit]\nsigner = ['/bin/sign']", "belong together"),
             (&format!("[audit]\nsigner = ['sign']\npublicKey = {KEY:?}"), "absolute path"),
             ("[audit]\nwitnesses = ['x']", "expected a public key"),

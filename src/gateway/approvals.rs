@@ -40,6 +40,8 @@ pub struct Binding {
     pub before: Option<Hash>,
     /// SHA-256 of the content that will be there.
     pub after: Option<Hash>,
+    /// SHA-256 of what a rename moves, of a directory over all that is in it.
+    pub moved: Option<String>,
     /// SHA-256 of the policy in force.
     pub policy_sha256: String,
     /// The ids of the rules that ask.
@@ -345,6 +347,7 @@ mod tests {
             to: None,
             before: None,
             after: None,
+            moved: None,
             policy_sha256: "p".into(),
             rules: vec!["r".into()],
         };

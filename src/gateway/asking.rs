@@ -65,12 +65,14 @@ impl Turn<'_> {
         let Some(first) = rules.first() else {
             return Ok(());
         };
+        let moved = draft.facts.as_ref().and_then(|facts| facts.get("moved")?.as_str());
         let binding = Binding {
             operation: self.operation.kind(),
             path: draft.resolved.clone().or_else(|| draft.path.clone()).unwrap_or_default(),
             to: draft.to.clone(),
             before: draft.before,
             after: draft.after,
+            moved: moved.map(str::to_owned),
             policy_sha256: self.policy.sha256().to_owned(),
             rules: rules.iter().map(|rule| rule.rule.clone()).collect(),
         };

@@ -15,6 +15,7 @@ mod redress;
 mod reload;
 mod reservations;
 mod restoration;
+mod search;
 mod turn;
 
 use std::{
@@ -34,7 +35,7 @@ use crate::{
     backup::Vault,
     ledger::Ledger,
     model::{Operation, Session, WorkspacePath},
-    ops::{Committed, Content, Entries, Entry, Findings, Source},
+    ops::{Committed, Content, Entries, Entry, Findings, Found, Matches, Source},
     policy::{Policy, SecretKey},
     workspace::Workspace,
 };
@@ -59,6 +60,8 @@ pub struct Gateway {
     locks: Locks,
     meters: Meters,
     key: SecretKey,
+    /// Whether each file of which a search discloses lines has a record.
+    search_files: bool,
 }
 
 /// What a request gave.
@@ -79,6 +82,10 @@ pub enum Output {
     Entries(Entries),
     /// One entry.
     Stat(Entry),
+    /// What a search by name found.
+    Found(Found),
+    /// What a search in content found.
+    Matches(Matches),
     /// The workspace was changed.
     Changed(Changed),
 }
@@ -121,7 +128,23 @@ impl Gateway {
         }
         let (locks, meters, approvals) = (Locks::default(), Meters::default(), Arc::default());
         let policy = RwLock::new(policy);
-        Ok(Self { workspace, policy, approvals, ledger, vault, locks, meters, key })
+        Ok(Self {
+            workspace,
+            policy,
+            approvals,
+            ledger,
+            vault,
+            locks,
+            meters,
+            key,
+            search_files: true,
+        })
+    }
+
+    /// From now on a search has one record of its own, and the files of which
+    /// it discloses lines have none.
+    pub fn summarise_searches(&mut self) {
+        self.search_files = false;
     }
 
     /// The policy in force now; a request is judged by one alone.

@@ -80,6 +80,9 @@ pub(super) fn facts(draft: &mut Draft, facts: &Facts) {
     if !facts.counts.is_empty() {
         draft.counts = Some(facts.counts.clone());
     }
+    if let Some(moved) = &facts.moved {
+        draft.facts.get_or_insert_default().insert("moved".to_owned(), json!(moved.to_string()));
+    }
     if let Some(to) = &facts.to {
         draft.to = Some(shown(to));
     }

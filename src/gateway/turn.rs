@@ -54,6 +54,8 @@ impl<'a> Turn<'a> {
                 let stat = prepare::stat(&permit(draft)?)?;
                 self.disclose(draft, stat, Output::Stat)
             }
+            Operation::Glob { query, .. } => self.glob(draft, query),
+            Operation::Grep { query, .. } => self.grep(draft, query),
             Operation::Write { content, .. } => {
                 let change = prepare::write(&context, permit(draft)?, content.clone())?;
                 self.limited_change(draft, change, 0)
@@ -91,7 +93,9 @@ impl<'a> Turn<'a> {
                     _ => Vec::new(),
                 };
                 decider.renaming(permit.path(), target.path(), &tree)?;
-                let change = prepare::rename(&context, permit, target, tree)?;
+                // An approval holds for what moves as it was.
+                let asked = !self.reservations.asks().is_empty();
+                let change = prepare::rename(&context, permit, target, tree, asked)?;
                 // The file whose name it takes is gone.
                 let files = change.origins().len();
                 self.limited_change(draft, change, files)

@@ -31,7 +31,8 @@ struct Rename<'a> {
 }
 
 /// Checks that the rename makes sense. `tree` is what was decided on beneath a
-/// directory.
+/// directory. `fingerprint` asks for the hash of all that moves, which takes
+/// reading it.
 ///
 /// # Errors
 /// When nothing is there, the new name is taken by a directory, or a directory
@@ -41,6 +42,7 @@ pub fn prepare<'a>(
     from: Permit,
     to: Permit,
     tree: Vec<Walked>,
+    fingerprint: bool,
 ) -> Result<Sealed<Box<dyn Change + 'a>>, Error> {
     if from.path().is_root() || to.path().is_root() {
         return Err(Error::Invalid("the workspace itself is never renamed"));
@@ -69,6 +71,13 @@ pub fn prepare<'a>(
     if replaced.is_some() {
         facts.temp = Some(TempName::new()?);
         facts.after = Some(content(context, &from, moving.kind)?);
+    }
+    if fingerprint {
+        let moved = match moving.kind {
+            ObjectKind::Directory => tree_hash(context, from.path(), &tree)?,
+            kind => content(context, &from, kind)?,
+        };
+        facts.moved = Some(moved);
     }
     let change: Box<dyn Change + 'a> =
         Box::new(Rename { context: *context, from, to, moving, replaced, tree });
@@ -118,6 +127,41 @@ fn content(context: &Context<'_>, from: &Permit, kind: ObjectKind) -> Result<Has
         ObjectKind::Symlink => Hash::of(from.link_target()?.as_bytes()),
         _ => content_hash(from.open_file(context.workspace)?.as_fd())?,
     })
+}
+
+/// The hash of everything beneath a directory: each entry's name, kind and
+/// content, every text with its length.
+fn tree_hash(context: &Context<'_>, root: &WorkspacePath, tree: &[Walked]) -> Result<Hash, Error> {
+    let mut entries: Vec<&Walked> = tree.iter().collect();
+    entries.sort_unstable_by_key(|walked| &walked.path);
+    let mut all = Vec::new();
+    for walked in entries {
+        let content = match walked.stat.kind {
+            ObjectKind::Symlink => {
+                let flags = OFlags::PATH | OFlags::NOFOLLOW;
+                let link = context.workspace.open_at(&walked.path, flags)?;
+                let target = rustix::fs::readlinkat(&link, "", Vec::new())
+                    .map_err(workspace::Error::os("read the link"))?;
+                Hash::of(target.as_bytes())
+            }
+            ObjectKind::File => {
+                let file = context.workspace.open_at(&walked.path, OFlags::RDONLY)?;
+                if Stat::of(&file)?.identity != walked.stat.identity {
+                    return Err(Error::Workspace(workspace::Error::Moved));
+                }
+                content_hash(file.as_fd())?
+            }
+            _ => Hash::ZERO,
+        };
+        let name = walked.path.rebase(root, &WorkspacePath::root());
+        let name = name.as_ref().unwrap_or(&walked.path).as_str();
+        let kind = format!("{:?}", walked.stat.kind);
+        for part in [name, &kind, &content.to_string()] {
+            all.extend_from_slice(&u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
+            all.extend_from_slice(part.as_bytes());
+        }
+    }
+    Ok(Hash::of(&all))
 }
 
 impl Change for Rename<'_> {

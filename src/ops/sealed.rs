@@ -29,6 +29,8 @@ pub struct Facts {
     pub before: Option<Hash>,
     /// Hash of the content that will be there.
     pub after: Option<Hash>,
+    /// Hash of all that a rename moves, where a person is asked about it.
+    pub moved: Option<Hash>,
     /// The name beside the object under which the change is prepared.
     pub temp: Option<TempName>,
     /// The new canonical path of a rename.

@@ -88,6 +88,9 @@ impl Stat {
 /// How often a lookup that the kernel asks to repeat (`EAGAIN`, a rename
 /// somewhere during the walk) is repeated.
 const LOOKUPS: usize = 64;
+/// How often one that seems to leave the directory is: `EXDEV` is a mount, or
+/// what was found and then moved out before the walk was complete.
+const DEPARTURES: usize = 8;
 
 /// Opens `path` beneath `dir`: no link, no mount, no way up, never blocking,
 /// never becoming a controlling terminal.
@@ -108,9 +111,11 @@ pub(super) fn open_beneath(
         | ResolveFlags::NO_XDEV
         | ResolveFlags::NO_SYMLINKS;
     let mut last = Errno::AGAIN;
+    let mut departures = 0;
     for _ in 0..LOOKUPS {
         match openat2(dir, path, flags, Mode::empty(), resolve) {
             Err(error @ (Errno::AGAIN | Errno::INTR)) => last = error,
+            Err(Errno::XDEV) if departures < DEPARTURES => departures += 1,
             other => return other,
         }
     }

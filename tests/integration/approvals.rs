@@ -1,6 +1,8 @@
 //! `effect = "ask"`: requests that wait for a person, and who may answer.
 
+mod binding;
 mod editor;
+mod secrets;
 mod shell;
 
 use std::{

@@ -200,3 +200,12 @@ pub(crate) fn done(output: Output) -> Done {
         stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
     }
 }
+
+/// Tells a thread beside the test to end, also when the test fails.
+pub(crate) struct Stop<'a>(pub(crate) &'a std::sync::atomic::AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+}

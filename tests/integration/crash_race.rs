@@ -22,7 +22,13 @@ use portcullis::{
 use portcullis_audit::Hash;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
-use crate::{acp_rig, aftermath, common::World, crash::POLICY, hammer::Hammer, random::Random};
+use crate::{
+    acp_rig, aftermath,
+    common::{Stop, World},
+    crash::POLICY,
+    hammer::Hammer,
+    random::Random,
+};
 
 const ROUNDS: u64 = 40;
 const RENAMES: usize = 300;
@@ -81,9 +87,9 @@ fn nothing_of_another_process_is_lost_when_gates_die() {
                     thread::yield_now();
                 }
             });
+            let _stop = Stop(stop);
             thread::sleep(Duration::from_millis(alive));
             hammer.child.kill().unwrap();
-            stop.store(true, Ordering::Relaxed);
         });
         hammer.end();
     }
@@ -166,6 +172,7 @@ fn a_rename_over_a_file_removes_nothing_of_another_process() {
                 thread::sleep(Duration::from_micros(pause));
             }
         });
+        let _stop = Stop(stop);
         let path = |name| WorkspacePath::parse(name).unwrap();
         let ways = [("f0", "f1"), ("f1", "f0")]
             .map(|(from, to)| Operation::Rename { from: path(from), to: path(to) });
@@ -180,7 +187,6 @@ fn a_rename_over_a_file_removes_nothing_of_another_process() {
                 break;
             }
         }
-        stop.store(true, Ordering::Relaxed);
     });
     drop(gateway);
     assert_eq!(renamed, RENAMES);

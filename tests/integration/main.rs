@@ -50,6 +50,7 @@ mod relay;
 mod reload;
 mod review;
 mod sandbox;
+mod search;
 mod secrets;
 mod shipping;
 mod signed;

@@ -497,6 +497,19 @@ fn a_compression_that_is_killed_loses_nothing() {
 }
 
 #[test]
+fn the_configuration_can_be_named_on_the_command_line() {
+    let world = World::new();
+    world.fs(&["ls"]).ok();
+    let target = world.base().join("copy");
+    let config = world.base().join("named.toml");
+    std::fs::write(&config, format!("[audit]\nship = [{{ to = {:?} }}]\n", text(&target))).unwrap();
+    world.run(&["audit", "ship", "--config", text(&config)]).ok();
+    assert!(target.join("seg-000000.jsonl").exists());
+    let refused = world.run(&["audit", "ship"]);
+    assert!(refused.code == 2 && refused.stderr.contains("no target"), "{refused:?}");
+}
+
+#[test]
 fn a_shipped_log_verifies_where_it_arrives() {
     let world = World::new();
     let target = world.base().join("elsewhere/log");

@@ -2,6 +2,7 @@
 //! writer may store, and what an agent tries in order to see more.
 
 mod disclosure;
+mod forms;
 mod rulesets;
 
 use std::os::unix::fs::{MetadataExt as _, symlink};
@@ -15,7 +16,7 @@ use crate::{
 };
 
 /// Rules of two kinds, one of them over two lines.
-const POLICY: &str = r#"schema = 1
+pub(crate) const POLICY: &str = r#"schema = 1
 [allowedPaths]
 read = ["**"]
 list = ["**"]
@@ -54,7 +55,7 @@ fn seen(world: &World, path: &str) -> String {
 
 /// Everything in the state directory but the vault, whose place it is to keep
 /// what was there.
-fn state_shows(world: &World, text: &str) -> bool {
+pub(crate) fn state_shows(world: &World, text: &str) -> bool {
     let mut open = vec![world.state()];
     while let Some(path) = open.pop() {
         if path.ends_with("backups") {

@@ -33,7 +33,7 @@ use super::{
     failure::{Context as _, Exit, Failure},
     state,
 };
-use crate::workspace::Workspace;
+use crate::{config::audit::Audit, workspace::Workspace};
 
 /// Verify, show, search and repair the audit log
 #[derive(Debug, clap::Args)]
@@ -104,6 +104,10 @@ struct Place {
     /// own under $XDG_STATE_HOME/portcullis]
     #[arg(long, value_name = "DIR", env = "PORTCULLIS_STATE")]
     state: Option<PathBuf>,
+    /// The operator's configuration file [default:
+    /// $XDG_CONFIG_HOME/portcullis/portcullis.toml, if it is there]
+    #[arg(long, value_name = "FILE", env = "PORTCULLIS_CONFIG")]
+    config: Option<PathBuf>,
     /// Accepted like everywhere, but without meaning here
     #[arg(long, value_name = "FILE|NAME", hide = true)]
     policy: Option<String>,
@@ -119,6 +123,11 @@ impl Place {
         let workspace = Workspace::open(&self.workspace)
             .or_fail(format_args!("cannot open the workspace `{shown}`"))?;
         state::default_directory(workspace.root())
+    }
+
+    /// What the operator configured for the log.
+    fn audit(&self) -> Result<Audit, Failure> {
+        Audit::load(self.config.as_deref()).map_err(Failure::new)
     }
 
     /// The log's directory.

@@ -166,6 +166,7 @@ fn kind(operation: OperationKind) -> &'static str {
     use OperationKind as O;
     match operation {
         O::Read | O::List | O::Stat => "read",
+        O::Glob | O::Grep => "search",
         O::Write | O::Append | O::Edit | O::Mkdir | O::Restore => "edit",
         O::Remove => "delete",
         O::Rename => "move",

@@ -95,6 +95,9 @@ pub struct Item {
     /// SHA-256 of the content after.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
+    /// SHA-256 of what a rename moves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moved: Option<String>,
     /// SHA-256 of the policy.
     pub policy_sha256: String,
     /// What would change.
@@ -137,6 +140,7 @@ impl From<&Question> for Item {
             rules: rules.collect(),
             before: binding.before.map(|hash| hash.to_string()),
             after: binding.after.map(|hash| hash.to_string()),
+            moved: binding.moved.clone(),
             policy_sha256: binding.policy_sha256.clone(),
             change: question.change.clone(),
             seconds_left: left.as_secs(),

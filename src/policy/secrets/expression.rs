@@ -3,11 +3,16 @@
 use std::sync::OnceLock;
 
 use regex_automata::{
-    Anchored, Input, Span,
+    Input, MatchError, Span,
     meta::{self, Regex},
-    util::{captures::Captures, syntax},
+    util::{captures::Captures, iter::Searcher, syntax},
 };
 use regex_syntax::hir::{Class, Hir, HirKind};
+
+use super::{
+    scanner::Overdue,
+    search::{Search, Slow, weight},
+};
 
 /// Largest compiled expression in bytes: `(a{1000}){1000}` is refused.
 const MAX_COMPILED: usize = 10 << 20;
@@ -21,6 +26,9 @@ pub(super) struct Expression {
     /// Made when it is first needed, where it is known to be good: compiling
     /// takes much longer than parsing, and most rules are never needed.
     regex: OnceLock<Option<Regex>>,
+    slow: OnceLock<Option<Slow>>,
+    /// About how many states it has.
+    weight: usize,
     /// How far from the end of a keyword a match with it can reach, in bytes;
     /// `None` when a match needs no keyword or has no longest one.
     pub(super) reach: Option<usize>,
@@ -46,7 +54,8 @@ impl Expression {
         let hir = syntax::parse_with(pattern, &syntax).map_err(|error| why(&error))?;
         let needs_keyword = !keywords.is_empty() && Spellings::of(&hir, keywords).found;
         let reach = hir.properties().maximum_len().filter(|_| needs_keyword);
-        Ok(Self { hir, regex: OnceLock::new(), reach })
+        let weight = weight(&hir);
+        Ok(Self { hir, regex: OnceLock::new(), slow: OnceLock::new(), weight, reach })
     }
 
     /// The same, where the pattern comes from elsewhere than this program.
@@ -75,34 +84,55 @@ impl Expression {
         self.regex.get_or_init(|| build(&self.hir).ok()).as_ref()
     }
 
-    /// The matches that lie in `range` of `text`, none within another.
+    /// The matches that lie in `range` of `text`, none within another; after an
+    /// error there are no more. `overdue` is asked before each but the first,
+    /// and while one is looked for that takes long to find.
     pub(super) fn matches<'r>(
         &'r self,
         text: &'r [u8],
         range: std::ops::Range<usize>,
         group: Option<usize>,
-    ) -> impl Iterator<Item = Match> + 'r {
-        let regex = self.regex();
+        overdue: &'r dyn Fn() -> bool,
+    ) -> impl Iterator<Item = Result<Match, Overdue>> + 'r {
         let all = Span::from(range.clone());
-        let everything = regex.is_none().then_some(Match { whole: all, secret: all });
-        let input = Input::new(text).range(range);
-        let found = regex.into_iter().flat_map(move |regex| regex.find_iter(input.clone()));
+        let search = self.regex().map(|regex| {
+            let (hir, weight, slow) = (&self.hir, self.weight, &self.slow);
+            Search { regex, hir, weight, slow, overdue }
+        });
+        let everything = search.is_none().then_some(Ok(Match { whole: all, secret: all }));
+        let mut searcher = Searcher::new(Input::new(text).range(range));
         let mut captures: Option<Captures> = None;
-        let found = found.map(move |found| {
-            let whole = found.span();
-            let Some(regex) = regex.filter(|_| self.groups() > 1 && group != Some(0)) else {
-                return Match { whole, secret: whole };
+        let (mut begun, mut given_up) = (false, false);
+        let found = std::iter::from_fn(move || {
+            let search = search.as_ref().filter(|_| !given_up)?;
+            let next = if begun && overdue() {
+                Err(Overdue)
+            } else {
+                begun = true;
+                // The kind of error is of no interest: each means the same.
+                let find = |input: &Input<'_>| {
+                    search.find(input).map_err(|Overdue| MatchError::gave_up(input.start()))
+                };
+                searcher.try_advance(find).map_err(|_| Overdue)
             };
-            let captures = captures.get_or_insert_with(|| regex.create_captures());
-            let input = Input::new(text).span(whole).anchored(Anchored::Yes);
-            regex.search_captures(&input, captures);
-            let secret = match group {
-                Some(group) => captures.get_group(group),
-                None => (1..self.groups())
-                    .filter_map(|group| captures.get_group(group))
-                    .find(|span| !span.is_empty()),
-            };
-            Match { whole, secret: secret.unwrap_or(whole) }
+            let found = next.and_then(|found| {
+                let Some(found) = found else { return Ok(None) };
+                let whole = found.span();
+                if self.groups() == 1 || group == Some(0) {
+                    return Ok(Some(Match { whole, secret: whole }));
+                }
+                let captures = captures.get_or_insert_with(|| search.regex.create_captures());
+                search.groups(text, whole, captures)?;
+                let secret = match group {
+                    Some(group) => captures.get_group(group),
+                    None => (1..self.groups())
+                        .filter_map(|group| captures.get_group(group))
+                        .find(|span| !span.is_empty()),
+                };
+                Ok(Some(Match { whole, secret: secret.unwrap_or(whole) }))
+            });
+            given_up = found.is_err();
+            found.transpose()
         });
         found.chain(everything)
     }
@@ -260,7 +290,8 @@ mod tests {
         let expression = Expression::compile("k=(a)?(b+)", &[]).unwrap();
         let text = b"k=bb k=abbb";
         let secrets = |group| -> Vec<_> {
-            expression.matches(text, 0..text.len(), group).map(|m| m.secret.range()).collect()
+            let found = expression.matches(text, 0..text.len(), group, &|| false);
+            found.map(|found| found.unwrap().secret.range()).collect()
         };
         assert_eq!(secrets(None), [2..4, 7..8]);
         assert_eq!(secrets(Some(2)), [2..4, 8..11]);

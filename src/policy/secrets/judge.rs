@@ -1,5 +1,7 @@
 //! What becomes of a content because of the secrets in it.
 
+use std::collections::HashSet;
+
 use super::{
     OnRead, OnWrite, Secrets,
     key::SecretKey,
@@ -9,7 +11,7 @@ use super::{
     view::{Redacted, has_marker, redact},
 };
 use crate::{
-    model::WorkspacePath,
+    model::{WorkspacePath, is_text},
     policy::{Decision, Effect},
 };
 
@@ -81,16 +83,16 @@ impl Secrets {
             (Some(first), OnRead::Deny) => {
                 ("denied", Err(self.denial(&first.hit, "the content holds a secret")))
             }
-            (Some(_), OnRead::Redact) => match found.iter().find(|f| f.blocks && f.reading > 0) {
-                Some(decoded) => {
-                    let reason = "the content holds a secret, and only text can be redacted";
-                    ("denied", Err(self.denial(&decoded.hit, reason)))
-                }
-                None => {
-                    let Redacted { bytes, .. } = self.redacted(subject, &content, &found);
-                    ("redacted", Ok(Disclosed { bytes, redacted: true }))
-                }
-            },
+            // In other bytes a placeholder could not be told from content when
+            // it comes back, and what lies around it may hold the secret again.
+            (Some(first), OnRead::Redact) if !is_text(&content) => {
+                let reason = "the content holds a secret, and only text can be redacted";
+                ("denied", Err(self.denial(&first.hit, reason)))
+            }
+            (Some(_), OnRead::Redact) => {
+                let Redacted { bytes, .. } = self.redacted(subject, &content, &found);
+                ("redacted", Ok(Disclosed { bytes, redacted: true }))
+            }
         };
         let findings = findings(found, |found| if found.blocks { action } else { "warned" });
         Judged { findings, verdict }
@@ -130,17 +132,17 @@ impl Secrets {
         };
         // A secret that the gate itself puts back is nothing new.
         let kept = |found: &Found| {
-            found.reading == 0
-                && restored.secrets.iter().any(|(range, _)| {
-                    range.start <= found.hit.range.start && found.hit.range.end <= range.end
-                })
+            // They are in order and apart from each other.
+            let after =
+                restored.secrets.partition_point(|(range, _)| range.start <= found.hit.range.start);
+            let around = after.checked_sub(1).and_then(|at| restored.secrets.get(at));
+            found.reading == 0 && around.is_some_and(|(range, _)| found.hit.range.end <= range.end)
         };
         let new = found.iter().find(|found| found.blocks && !kept(found));
-        let lost = restored
-            .secrets
-            .iter()
-            .flat_map(|(_, hits)| hits)
-            .find(|hit| !found.iter().any(|found| found.reading == 0 && found.hit == **hit));
+        let again: HashSet<&Hit> =
+            found.iter().filter(|found| found.reading == 0).map(|found| &found.hit).collect();
+        let lost =
+            restored.secrets.iter().flat_map(|(_, hits)| hits).find(|hit| !again.contains(hit));
         let denial = match (lost, new, self.on_write) {
             (Some(_), _, _) => Some(self.misuse(
                 "with these changes around it, a secret that stays in the file would no longer be \
@@ -239,7 +241,11 @@ impl Secrets {
         original: &[u8],
         text: &[u8],
     ) -> Result<Restored, Decision> {
-        let found = self.look(subject, original)?;
+        let mut found = self.look(subject, original)?;
+        if !is_text(original) {
+            // Nobody was shown a placeholder of it.
+            found.clear();
+        }
         let view = self.redacted(subject, original, &found);
         restore(text, &view, original).map_err(|Misused { line, why }| {
             self.misuse(&format!("line {line} of the new content cannot be stored: {why}"))
@@ -283,15 +289,24 @@ impl Secrets {
     }
 }
 
-/// The first of `some` that no finding of `others` covers.
+/// The first of `some` that no finding of `others` covers. Both are in order of
+/// reading and place, and may be many.
 fn uncovered<'f>(some: &'f [Found], others: &[Found]) -> Option<&'f Found> {
+    // Each with the farthest end of those that begin no later.
+    let mut reach: Vec<(usize, usize, usize)> = Vec::new();
+    for other in others.iter().filter(|other| other.blocks) {
+        let end = match reach.last() {
+            Some((reading, _, end)) if *reading == other.reading => other.hit.range.end.max(*end),
+            _ => other.hit.range.end,
+        };
+        reach.push((other.reading, other.hit.range.start, end));
+    }
     some.iter().filter(|one| one.blocks).find(|one| {
-        !others.iter().any(|other| {
-            other.blocks
-                && other.reading == one.reading
-                && other.hit.range.start <= one.hit.range.start
-                && one.hit.range.end <= other.hit.range.end
-        })
+        let place = (one.reading, one.hit.range.start);
+        let after = reach.partition_point(|(reading, start, _)| (*reading, *start) <= place);
+        let around = after.checked_sub(1).and_then(|at| reach.get(at));
+        !around
+            .is_some_and(|(reading, _, end)| *reading == one.reading && one.hit.range.end <= *end)
     })
 }
 

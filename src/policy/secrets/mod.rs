@@ -11,10 +11,12 @@ mod expression;
 mod gitleaks;
 mod judge;
 mod key;
+mod keywords;
 mod native;
 mod restore;
 mod rule;
 mod scanner;
+mod search;
 mod text;
 mod view;
 

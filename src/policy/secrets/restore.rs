@@ -6,7 +6,10 @@
 //! as it is, each at most as often as it stands there; and whoever calls this
 //! must look whether each secret is found again in the result.
 
-use std::{collections::HashMap, ops::Range};
+use std::{
+    collections::{HashMap, HashSet},
+    ops::Range,
+};
 
 use super::{
     scanner::Hit,
@@ -50,6 +53,12 @@ pub(super) fn restore(text: &[u8], view: &Redacted, original: &[u8]) -> Result<R
     for line in lines.iter().rev() {
         known.entry(line.text).or_default().push(line);
     }
+    let bytes = |line: &Line<'_>| original.get(line.original.clone()).unwrap_or_default();
+    let differ = |same: &[&Line<'_>]| {
+        same.windows(2).any(|two| matches!(two, [one, other] if bytes(one) != bytes(other)))
+    };
+    let ambiguous: HashSet<&[u8]> =
+        known.iter().filter(|(_, same)| differ(same)).map(|(text, _)| *text).collect();
     let mut restored = Restored::default();
     for (number, piece) in (1..).zip(text.split_inclusive(|byte| *byte == b'\n')) {
         let line = piece.strip_suffix(b"\n").unwrap_or(piece);
@@ -59,8 +68,7 @@ pub(super) fn restore(text: &[u8], view: &Redacted, original: &[u8]) -> Result<R
         }
         let misused = |why| Misused { line: number, why };
         let same = known.get_mut(line).ok_or_else(|| misused(reason(line, view)))?;
-        let bytes = |line: &Line<'_>| original.get(line.original.clone()).unwrap_or_default();
-        if same.windows(2).any(|two| matches!(two, [one, other] if bytes(one) != bytes(other))) {
+        if ambiguous.contains(line) {
             return Err(misused(AMBIGUOUS));
         }
         let from = same.pop().ok_or_else(|| misused(TWICE))?;
@@ -70,12 +78,12 @@ pub(super) fn restore(text: &[u8], view: &Redacted, original: &[u8]) -> Result<R
         let place = |range: &Range<usize>| {
             start + (range.start - from.original.start)..start + (range.end - from.original.start)
         };
-        for span in &view.spans {
-            if from.view.start <= span.view.start && span.view.end <= from.view.end {
-                let hits = span.hits.iter();
-                let hits = hits.map(|hit| Hit { rule: hit.rule, range: place(&hit.range) });
-                restored.secrets.push((place(&span.original), hits.collect()));
-            }
+        let first = view.spans.partition_point(|span| span.view.start < from.view.start);
+        let spans = view.spans.iter().skip(first);
+        for span in spans.take_while(|span| span.view.end <= from.view.end) {
+            let hits = span.hits.iter();
+            let hits = hits.map(|hit| Hit { rule: hit.rule, range: place(&hit.range) });
+            restored.secrets.push((place(&span.original), hits.collect()));
         }
     }
     Ok(restored)

@@ -5,6 +5,7 @@ use std::ops::Range;
 use super::{
     allowlist::{Allowlist, Found},
     expression::{Expression, Match},
+    scanner::Overdue,
 };
 use crate::policy::Place;
 
@@ -49,20 +50,23 @@ impl Rule {
         self.path.is_some() || self.allowlists.iter().any(|list| !list.paths.is_empty())
     }
 
-    /// The secrets in `range` of `text`.
+    /// The secrets in `range` of `text`; after an error there are no more.
     pub(super) fn secrets<'r>(
         &'r self,
         path: &'r str,
         text: &'r [u8],
         range: Range<usize>,
-    ) -> impl Iterator<Item = Range<usize>> + 'r {
-        let whole = (self.expression.is_none() && !text.is_empty()).then_some(0..text.len());
+        overdue: &'r dyn Fn() -> bool,
+    ) -> impl Iterator<Item = Result<Range<usize>, Overdue>> + 'r {
+        let whole = (self.expression.is_none() && !text.is_empty()).then_some(Ok(0..text.len()));
         let matches = self
             .expression
             .iter()
-            .flat_map(move |expression| expression.matches(text, range.clone(), self.group))
-            .filter(move |found| self.is_secret(path, text, found))
-            .map(|found| found.secret.range());
+            .flat_map(move |expression| {
+                expression.matches(text, range.clone(), self.group, overdue)
+            })
+            .filter(move |found| found.as_ref().map_or(true, |f| self.is_secret(path, text, f)))
+            .map(|found| found.map(|found| found.secret.range()));
         matches.chain(whole)
     }
 
@@ -73,7 +77,7 @@ impl Rule {
             folded.windows(keyword.len().max(1)).any(|part| part == keyword.as_bytes())
         };
         (self.keywords.is_empty() || self.keywords.iter().any(has))
-            && self.secrets("", text, 0..text.len()).next().is_some()
+            && matches!(self.secrets("", text, 0..text.len(), &|| false).next(), Some(Ok(_)))
     }
 
     /// What an author whose sample is not found should look at.

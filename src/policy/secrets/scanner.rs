@@ -1,25 +1,20 @@
 //! All rules over one content.
 //!
-//! First one automaton looks for all keywords at once; overlapping ones too,
-//! because one keyword may lie in another. Then each rule of a keyword that was
+//! First all keywords are looked for at once; overlapping ones too, because one
+//! keyword may lie in another. Then each rule of a keyword that was
 //! seen looks by itself: around the keywords when a match must hold one and has
 //! a longest length, else at everything. One automaton for all expressions
 //! would be much slower.
 
 use std::{ops::Range, sync::Arc};
 
-use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
-
-use super::rule::Rule;
-
-/// How many matches are taken before the time is looked at.
-const MATCHES_BETWEEN_LOOKS: usize = 64;
+use super::{keywords::Keywords, rule::Rule};
 
 /// The rules of a policy.
 #[derive(Debug, Default)]
 pub(super) struct Scanner {
     rules: Vec<Arc<Rule>>,
-    keywords: Option<AhoCorasick>,
+    keywords: Option<Keywords>,
     /// The rules that have the keyword.
     owners: Vec<Vec<usize>>,
     /// The rules without keywords.
@@ -27,7 +22,7 @@ pub(super) struct Scanner {
 }
 
 /// A secret found: the rule's number and the bytes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Hit {
     pub(super) rule: usize,
     pub(super) range: Range<usize>,
@@ -61,17 +56,7 @@ impl Scanner {
                 }
             }
         }
-        let keywords = if words.is_empty() {
-            None
-        } else {
-            let automaton = AhoCorasick::builder()
-                .match_kind(MatchKind::Standard)
-                .ascii_case_insensitive(true)
-                .kind(Some(AhoCorasickKind::DFA))
-                .build(&words)
-                .map_err(|error| error.to_string())?;
-            Some(automaton)
-        };
+        let keywords = (!words.is_empty()).then(|| Keywords::new(&words)).transpose()?;
         Ok(Self { rules, keywords, owners, always })
     }
 
@@ -83,7 +68,8 @@ impl Scanner {
     /// Everything that the rules find in `text`, ordered by place.
     ///
     /// # Errors
-    /// When `overdue` says so; it is asked between rules.
+    /// When `overdue` says so; it is asked between rules, between matches, and
+    /// in the middle of a search that takes long.
     pub(super) fn scan(
         &self,
         path: &str,
@@ -96,11 +82,8 @@ impl Scanner {
                 continue;
             };
             for window in windows {
-                for (taken, range) in rule.secrets(path, text, window).enumerate() {
-                    if taken % MATCHES_BETWEEN_LOOKS == MATCHES_BETWEEN_LOOKS - 1 && overdue() {
-                        return Err(Overdue);
-                    }
-                    hits.push(Hit { rule: number, range });
+                for range in rule.secrets(path, text, window, overdue) {
+                    hits.push(Hit { rule: number, range: range? });
                 }
                 if overdue() {
                     return Err(Overdue);
@@ -124,10 +107,8 @@ impl Scanner {
                 windows.push(everything.clone());
             }
         }
-        let found = self.keywords.iter().flat_map(|words| words.find_overlapping_iter(text));
-        for keyword in found {
-            let owners = self.owners.get(keyword.pattern().as_usize());
-            for number in owners.into_iter().flatten() {
+        let mut note = |keyword: usize, found: Range<usize>| {
+            for number in self.owners.get(keyword).into_iter().flatten() {
                 let (Some(rule), Some(windows)) =
                     (self.rules.get(*number), windows.get_mut(*number))
                 else {
@@ -136,19 +117,35 @@ impl Scanner {
                 let reach = rule.expression.as_ref().and_then(|expression| expression.reach);
                 let window = match reach {
                     Some(reach) => {
-                        let end = keyword.start().saturating_add(reach).min(text.len());
-                        keyword.end().saturating_sub(reach)..end
+                        let end = found.start.saturating_add(reach).min(text.len());
+                        found.end.saturating_sub(reach)..end
                     }
                     None => everything.clone(),
                 };
-                // Keywords come in the order of their ends, so windows come in
-                // the order of their starts.
                 match windows.last_mut() {
-                    Some(last) if window.start <= last.end => last.end = last.end.max(window.end),
+                    Some(last) if window.start <= last.end && last.start <= window.end => {
+                        *last = last.start.min(window.start)..last.end.max(window.end);
+                    }
                     _ => windows.push(window),
                 }
             }
+        };
+        if let Some(keywords) = &self.keywords {
+            keywords.find(text, &mut note);
         }
+        windows.iter_mut().for_each(in_order);
         windows.into_iter().enumerate().filter(|(_, windows)| !windows.is_empty()).collect()
     }
+}
+
+/// Puts windows in order and joins those that meet.
+fn in_order(windows: &mut Vec<Range<usize>>) {
+    windows.sort_unstable_by_key(|window| window.start);
+    windows.dedup_by(|next, last| {
+        let meet = next.start <= last.end;
+        if meet {
+            last.end = last.end.max(next.end);
+        }
+        meet
+    });
 }

@@ -208,9 +208,37 @@ fn what_is_not_text_is_not_redacted_but_refused() {
         let written = bench.at("f", |secrets, subject| secrets.store(subject, None, content));
         assert_eq!(written.verdict.unwrap_err().rule, "secrets.rules.token");
     }
-    // Bytes that are no text at all, with a secret in the clear.
-    let content = [b"\xff\0".to_vec(), TOKEN.into(), b"\0".to_vec()].concat();
-    assert!(!String::from_utf8_lossy(&bench.read_at("f", &content)).contains(TOKEN));
+    // Bytes that are no text at all, with a secret in the clear; and a text in
+    // another encoding.
+    for content in [
+        [b"\xff\0".to_vec(), TOKEN.into(), b"\0".to_vec()].concat(),
+        [b"caf\xe9 ".to_vec(), TOKEN.into()].concat(),
+    ] {
+        let read = bench.at("f", |secrets, subject| secrets.disclose(subject, content.clone()));
+        let denial = read.verdict.unwrap_err();
+        assert_eq!(denial.rule, "secrets.rules.token");
+        assert!(denial.reason.unwrap().contains("only text can be redacted"));
+        assert_eq!(read.findings[0].action, "denied");
+    }
+    // Nobody saw a placeholder of such a file, so none is known.
+    let seen = bench.read(TOKEN);
+    let old = [TOKEN.as_bytes(), b"\n\0"].concat();
+    let written =
+        bench.at("f", |secrets, subject| secrets.store(subject, Some(&old), seen.into_bytes()));
+    assert_eq!(written.verdict.unwrap_err().rule, "secrets.placeholder");
+}
+
+#[test]
+fn many_secrets_are_kept_and_moved_in_little_time() {
+    // Whatever compares each with each takes minutes.
+    let line = |number: usize| format!("a = tok_{number:08}\nsame = {TOKEN}\n");
+    let old: String = (0..15_000).map(line).collect();
+    let bench = bench();
+    let seen = bench.read(&old);
+    assert!(!seen.contains("tok_"));
+    assert_eq!(bench.write(&old, &format!("{seen}x\n")).unwrap(), format!("{old}x\n"));
+    let to = WorkspacePath::parse("g").unwrap();
+    bench.at("f", |secrets, subject| secrets.renamed(subject, &to, old.as_bytes())).unwrap();
 }
 
 #[test]

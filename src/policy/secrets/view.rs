@@ -83,8 +83,8 @@ impl Redacted {
     /// Where the view's bytes up to `offset`, which lies in no placeholder,
     /// end in the original.
     pub(super) fn original_offset(&self, offset: usize) -> usize {
-        let before = self.spans.iter().take_while(|span| span.view.end <= offset);
-        match before.last() {
+        let before = self.spans.partition_point(|span| span.view.end <= offset);
+        match before.checked_sub(1).and_then(|at| self.spans.get(at)) {
             Some(span) => span.original.end + (offset - span.view.end),
             None => offset,
         }

@@ -181,6 +181,9 @@ fn the_question_is_taken_back_when_the_time_is_over() {
     rig.editor.send(&choose(&question, "once"));
     rig.agent.send(&rig.read(3, "a.txt"));
     assert_eq!(rig.agent.hear()["id"], 3);
+    // All that the editor said is dealt with by then.
+    rig.editor.hang_up();
+    rig.ending();
     assert!(rig.log().contains("an answer that nobody waits for any more"));
 }
 

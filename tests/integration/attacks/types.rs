@@ -12,6 +12,7 @@ use std::{
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 
 use super::{Siege, is_unharmed, refused, world};
+use crate::common::Stop;
 
 /// Longer than a refusal takes on a busy machine, and shorter than what an
 /// endless file takes.
@@ -132,6 +133,7 @@ fn a_file_that_grows_while_it_is_read_is_never_given_beyond_the_limit() {
                 }
             }
         });
+        let _stop = Stop(&stop);
         // Until both were seen, which takes long on a busy machine.
         for _ in 0..20_000 {
             if whole + refused >= 300 && whole > 0 && refused > 0 {
@@ -151,7 +153,6 @@ fn a_file_that_grows_while_it_is_read_is_never_given_beyond_the_limit() {
                 }
             }
         }
-        stop.store(true, Ordering::Relaxed);
     });
     assert!(whole > 0 && refused > 0, "{whole} given, {refused} refused");
     siege.end();

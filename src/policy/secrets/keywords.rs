@@ -1,0 +1,186 @@
+//! Where keywords stand in a content, in any ASCII case, overlapping ones too.
+//!
+//! Nearly all content has nearly none, so what counts is how fast that is
+//! seen. Of each keyword the three bytes that are rarest in source code are
+//! looked up in a bit map, at every place of the content; only where they
+//! stand, keywords are compared. Sets too large or too much alike for that
+//! are left to an automaton.
+
+use std::{collections::HashMap, ops::Range};
+
+use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
+
+/// Bits of the hash of three bytes.
+const BITS: u32 = 16;
+/// Most keywords that are compared where their three bytes stand.
+const MOST_ALIKE: usize = 16;
+/// Most keywords that the bit map is for.
+const MOST: usize = 2048;
+
+/// The keywords of all rules.
+#[derive(Debug)]
+pub(super) enum Keywords {
+    Bitmap(Box<Bitmap>),
+    Automaton(AhoCorasick),
+}
+
+/// Three bytes of each keyword.
+#[derive(Debug)]
+pub(super) struct Bitmap {
+    /// A bit for each hash.
+    bits: Vec<u64>,
+    /// By hash: which keywords, and where in them the three bytes are.
+    buckets: HashMap<u32, Vec<(usize, usize)>>,
+    words: Vec<Box<[u8]>>,
+}
+
+impl Keywords {
+    /// `words` are in lower case and not empty.
+    ///
+    /// # Errors
+    /// When there are too many for any automaton.
+    pub(super) fn new(words: &[&str]) -> Result<Self, String> {
+        if let Some(bitmap) = Bitmap::new(words) {
+            return Ok(Self::Bitmap(Box::new(bitmap)));
+        }
+        let automaton = AhoCorasick::builder()
+            .match_kind(MatchKind::Standard)
+            .ascii_case_insensitive(true)
+            .kind(Some(AhoCorasickKind::DFA))
+            .build(words)
+            .map_err(|error| error.to_string())?;
+        Ok(Self::Automaton(automaton))
+    }
+
+    /// Tells `found` of each place where a keyword stands, nearly in order.
+    pub(super) fn find(&self, text: &[u8], mut found: impl FnMut(usize, Range<usize>)) {
+        match self {
+            Self::Bitmap(bitmap) => bitmap.find(text, found),
+            Self::Automaton(automaton) => automaton
+                .find_overlapping_iter(text)
+                .for_each(|hit| found(hit.pattern().as_usize(), hit.range())),
+        }
+    }
+}
+
+impl Bitmap {
+    /// `None` when these are no keywords for it.
+    fn new(words: &[&str]) -> Option<Self> {
+        if words.len() > MOST || words.iter().any(|word| word.len() < 2) {
+            return None;
+        }
+        let mut bitmap = Self {
+            bits: vec![0; 1 << (BITS - 6)],
+            buckets: HashMap::new(),
+            words: words.iter().map(|word| word.as_bytes().into()).collect(),
+        };
+        for (number, word) in words.iter().enumerate() {
+            let word = word.as_bytes();
+            let places = word.windows(3).enumerate();
+            match places.min_by_key(|(_, three)| three.iter().map(|b| commonness(*b)).sum::<u32>())
+            {
+                Some((offset, three)) => bitmap.add(three, number, offset)?,
+                // Two bytes, and whatever follows.
+                None => {
+                    for next in (0..=u8::MAX).filter(|byte| !byte.is_ascii_uppercase()) {
+                        bitmap.add(&[word, &[next]].concat(), number, 0)?;
+                    }
+                }
+            }
+        }
+        Some(bitmap)
+    }
+
+    fn add(&mut self, three: &[u8], word: usize, offset: usize) -> Option<()> {
+        let [a, b, c] = three else { return None };
+        let hash = hash(u32::from_le_bytes([*a, *b, *c, 0]));
+        *self.bits.get_mut(usize::try_from(hash >> 6).ok()?)? |= 1 << (hash & 63);
+        let bucket = self.buckets.entry(hash).or_default();
+        bucket.push((word, offset));
+        (bucket.len() <= MOST_ALIKE).then_some(())
+    }
+
+    fn find(&self, text: &[u8], mut found: impl FnMut(usize, Range<usize>)) {
+        let mut lower = Vec::with_capacity(text.len() + 3);
+        lower.extend(text.iter().map(u8::to_ascii_lowercase));
+        // The last two bytes are the first of three as well.
+        lower.extend([0; 3]);
+        for (at, four) in lower.windows(4).enumerate() {
+            let Some(four) = four.first_chunk::<4>() else { continue };
+            let hash = hash(u32::from_le_bytes(*four));
+            let bits = self.bits.get((hash >> 6) as usize).copied().unwrap_or_default();
+            if bits >> (hash & 63) & 1 == 0 {
+                continue;
+            }
+            for (number, offset) in self.buckets.get(&hash).into_iter().flatten() {
+                let Some(word) = self.words.get(*number) else { continue };
+                let Some(start) = at.checked_sub(*offset) else { continue };
+                let range = start..start + word.len();
+                if range.end <= text.len() && lower.get(range.clone()) == Some(word) {
+                    found(*number, range);
+                }
+            }
+        }
+    }
+}
+
+/// Of the lower three of four bytes.
+fn hash(four: u32) -> u32 {
+    // The multiplier of Knuth's multiplicative hashing: 2^32 by the golden ratio.
+    ((four & 0x00ff_ffff).wrapping_mul(0x9e37_79b1)) >> (32 - BITS)
+}
+
+/// How often a byte stands in source code, roughly.
+fn commonness(byte: u8) -> u32 {
+    match byte {
+        b' ' | b'e' | b't' | b'r' | b's' | b'n' | b'i' | b'o' | b'a' => 9,
+        b'l' | b'c' | b'd' | b'u' | b'p' | b'm' => 7,
+        b'f' | b'_' | b'h' | b'g' | b'.' | b':' | b'(' | b')' | b'"' | b',' | b';' | b'=' => 5,
+        b'b' | b'y' | b'v' | b'w' | b'k' | b'/' | b'-' | b'0' | b'1' | b'2' => 3,
+        _ => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn found(keywords: &Keywords, text: &[u8]) -> Vec<(usize, usize, usize)> {
+        let mut all = Vec::new();
+        keywords.find(text, |word, range| all.push((range.start, range.end, word)));
+        all.sort_unstable();
+        all
+    }
+
+    #[test]
+    fn sets_that_are_too_much_alike_go_to_the_automaton() {
+        let words: Vec<String> = (0..40).map(|n| format!("q{n:02}x")).collect();
+        let many: Vec<&str> = words.iter().map(String::as_str).collect();
+        assert!(matches!(Keywords::new(&many).unwrap(), Keywords::Bitmap(_)));
+        let alike: Vec<String> = (0..40).map(|n| format!("qzx{n:02}")).collect();
+        let alike: Vec<&str> = alike.iter().map(String::as_str).collect();
+        assert!(matches!(Keywords::new(&alike).unwrap(), Keywords::Automaton(_)));
+        assert!(matches!(Keywords::new(&["a", "abc"]).unwrap(), Keywords::Automaton(_)));
+        assert_eq!(found(&Keywords::new(&alike).unwrap(), b"-QZX07-"), [(1, 6, 7)]);
+    }
+
+    proptest! {
+        /// Both ways find every keyword, also at the ends, one in another, and
+        /// in bytes that are no text.
+        #[test]
+        fn the_bit_map_finds_what_the_automaton_finds(
+            text in prop::collection::vec(
+                prop::sample::select(b"abABqQ~\0\xff_".to_vec()), 0..60,
+            ),
+        ) {
+            let words = ["ab", "aba", "q~", "bab_", "a\0", "abab", "_q", "baq"];
+            let bitmap = Keywords::Bitmap(Box::new(Bitmap::new(&words).unwrap()));
+            let automaton = Keywords::Automaton(
+                AhoCorasick::builder().ascii_case_insensitive(true).build(words).unwrap(),
+            );
+            prop_assert_eq!(found(&bitmap, &text), found(&automaton, &text));
+        }
+    }
+}
