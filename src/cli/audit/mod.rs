@@ -30,7 +30,7 @@ use std::{
 };
 
 use super::{
-    failure::{Context as _, Failure},
+    failure::{Context as _, Exit, Failure},
     state,
 };
 use crate::{config::audit::Audit, workspace::Workspace};
@@ -147,6 +147,12 @@ pub(super) fn unreadable(directory: &std::path::Path, error: &io::Error) -> Fail
         io::ErrorKind::PermissionDenied => {
             Failure::new(format_args!("cannot read the audit log at `{shown}`: {error}"))
                 .help("run the command as the user whose gate writes the log")
+        }
+        // A line that no record can be, a compressed segment that is none.
+        io::ErrorKind::InvalidData => {
+            Failure::new(format_args!("the audit log at `{shown}` is damaged: {error}"))
+                .help("`portcullis audit verify` says what is wrong")
+                .exit(Exit::Audit)
         }
         _ => Failure::new(format_args!("cannot read the audit log at `{shown}`: {error}")),
     }
