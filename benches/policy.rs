@@ -9,7 +9,7 @@ use std::{hint::black_box, io::Write as _, path::Path};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use portcullis::{
-    authoring::replay,
+    authoring::{Unwatched, replay},
     model::{Access, AgentName, OperationKind, WorkspacePath},
     policy::{Policy, PolicySource, Query, compile},
 };
@@ -64,7 +64,9 @@ fn history(criterion: &mut Criterion) {
         let Some(Ok(policy)) = PolicySource::embedded(name).map(|source| compile(&source)) else {
             continue;
         };
-        group.bench_function(name, |bencher| bencher.iter(|| replay(&policy, &log, None)));
+        group.bench_function(name, |bencher| {
+            bencher.iter(|| replay(&policy, &log, None, &Unwatched))
+        });
     }
     group.finish();
 }

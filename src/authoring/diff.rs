@@ -17,24 +17,30 @@ use super::{
     examples::{agents, allows, examples_in, places},
     history::read_history,
     judge::{Deed, judge},
+    progress::{Watch, Work},
     tree::{Tree, TreeEntry},
 };
 use crate::{
     model::{Access, AgentName, WorkspacePath},
     policy::{
-        Decision, Effect, Object, ObjectKind, OutlineFile, PathPattern, Policy, SettingChange,
-        Statement, StatementKind, compare_settings,
+        Decision, Effect, Mode, Object, ObjectKind, OutlineFile, PathPattern, Policy,
+        SettingChange, Statement, StatementKind, compare_modes, compare_settings,
     },
 };
 
+/// Entries that are asked about before somebody is told.
+const TELL: usize = 1024;
 /// Most example paths that are made from patterns.
 const MAX_EXAMPLES: usize = 50_000;
 
 /// A policy with what its files say.
 #[derive(Debug, Clone, Copy)]
 pub struct Side<'a> {
-    /// The policy.
+    /// The policy as it enforces: what observe mode lets through is no
+    /// difference of two policies.
     pub policy: &'a Policy,
+    /// Its mode.
+    pub mode: Mode,
     /// Its files.
     pub outline: &'a [OutlineFile],
 }
@@ -120,27 +126,39 @@ pub fn diff(
     tree: &Tree,
     log: Option<(&Directory, Option<&str>)>,
     more_agents: &[AgentName],
+    watch: &dyn Watch,
 ) -> io::Result<Diff> {
     let outlines = || old.outline.iter().chain(new.outline);
     let mut agents = agents(outlines());
     agents.extend(more_agents.iter().cloned());
     let mut found = Diff {
-        settings: compare_settings(old.policy, new.policy),
+        settings: compare_modes(old.mode, new.mode)
+            .into_iter()
+            .chain(compare_settings(old.policy, new.policy))
+            .collect(),
         agents: agents.iter().map(ToString::to_string).collect(),
         entries: tree.entries.len(),
         not_served: tree.not_served,
         ..Diff::default()
     };
     let mut collected = Collected::default();
-    for agent in &agents {
-        for entry in &tree.entries {
-            collected.entry(old.policy, new.policy, agent, entry, Seen::Tree);
-        }
-    }
     let known: BTreeSet<_> = tree.entries.iter().map(|entry| &entry.path).collect();
     let (examples, cut) = examples(old.outline, new.outline);
+    watch.begin(Work::Asking, ((tree.entries.len() + examples.len()) * agents.len()) as u64);
+    for agent in &agents {
+        for entries in tree.entries.chunks(TELL) {
+            for entry in entries {
+                collected.entry(old.policy, new.policy, agent, entry, Seen::Tree);
+            }
+            watch.done(entries.len() as u64);
+        }
+    }
     found.examples_cut = cut;
-    for path in examples.iter().filter(|path| !known.contains(path)) {
+    for path in &examples {
+        watch.done(agents.len() as u64);
+        if known.contains(path) {
+            continue;
+        }
         found.examples += 1;
         for kind in [ObjectKind::File, ObjectKind::Directory] {
             let object = Object { kind, links: 1, through_symlink: false };
@@ -151,7 +169,7 @@ pub fn diff(
         }
     }
     if let Some((directory, since)) = log {
-        let count = read_history(directory, since, |request| {
+        let count = read_history(directory, since, watch, |request| {
             collected.request(old.policy, new.policy, request, &known);
         })?;
         found.requests = count.requests;

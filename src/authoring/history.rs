@@ -6,10 +6,14 @@ use std::{borrow::Cow, io};
 use portcullis_audit::{Directory, Reader, Segment, Source as _};
 use serde::Deserialize;
 
+use super::progress::{Watch, Work};
 use crate::{
     model::{AgentName, OperationKind, WorkspacePath},
     policy::{Decision, Policy},
 };
+
+/// Bytes that are read before somebody is told.
+const TELL: u64 = 1 << 20;
 
 /// One recorded request.
 #[derive(Debug)]
@@ -76,22 +80,29 @@ struct Line<'a> {
 
 /// Reads the log in `directory` from its first record, or from the time
 /// `since` on (in the form of a record's `t`), and shows each request to
-/// `visit`.
+/// `visit`. Tells `watch` how far it is.
 ///
 /// # Errors
 /// When the log cannot be read.
 pub fn read_history(
     directory: &Directory,
     since: Option<&str>,
+    watch: &dyn Watch,
     mut visit: impl FnMut(&Recorded<'_>),
 ) -> io::Result<Count> {
     let mut count = Count::default();
     let segments = directory.list()?;
+    watch.begin(Work::Reading, segments.iter().map(|entry| entry.length).sum());
+    let mut read = 0;
     let first = segments.iter().filter_map(|entry| Segment::from_name(&entry.name)).min();
     let Some(first) = first else { return Ok(count) };
     let mut reader = Reader::new(directory, first.first());
     while let Some(entry) = reader.next()? {
         read_line(&entry.bytes, since, &mut count, &mut visit);
+        read += entry.bytes.len() as u64 + 1;
+        if read >= TELL {
+            watch.done(std::mem::take(&mut read));
+        }
     }
     Ok(count)
 }

@@ -15,6 +15,7 @@ use portcullis_audit::Directory;
 use super::{
     examples::examples_in,
     history::{Count, read_history},
+    progress::Watch,
 };
 use crate::{
     model::{Access, AgentName, OperationKind, WorkspacePath},
@@ -86,13 +87,14 @@ pub fn learn(
     outline: &[OutlineFile],
     directory: &Directory,
     since: Option<&str>,
+    watch: &dyn Watch,
 ) -> io::Result<Learned> {
     let mut learned = Learned::default();
     let mut wanted: BTreeMap<(Access, WorkspacePath), Wanted> = BTreeMap::new();
     let mut extensions: BTreeMap<(Access, String), Wanted> = BTreeMap::new();
     let guard = Guard::new(policy);
     let Some((own, above)) = outline.split_first() else { return Ok(learned) };
-    let count = read_history(directory, since, |request| {
+    let count = read_history(directory, since, watch, |request| {
         if request.effect() != "deny" {
             return;
         }

@@ -5,6 +5,7 @@
 
 mod delayed;
 mod evasion;
+mod index;
 mod overlap;
 mod regexes;
 mod unused;
@@ -94,8 +95,9 @@ impl Finding {
 /// Looks for everything in [`LINTS`], in the order of the files.
 pub fn lint(subject: Subject<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
+    let statements = index::Statements::of(subject);
     for number in subject.linted() {
-        overlap::lint(subject, number, &mut found);
+        overlap::lint(subject, number, &statements, &mut found);
         unused::lint(subject, number, &mut found);
         evasion::lint(subject, number, &mut found);
         regexes::lint(subject, number, &mut found);

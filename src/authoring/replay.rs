@@ -7,7 +7,10 @@ use std::{collections::BTreeMap, io};
 
 use portcullis_audit::Directory;
 
-use super::history::{Count, Recorded, read_history};
+use super::{
+    history::{Count, Recorded, read_history},
+    progress::Watch,
+};
 use crate::{
     model::OperationKind,
     policy::{Place, Policy},
@@ -74,10 +77,15 @@ type Key = (String, OperationKind, String, Option<String>, String, String, Strin
 ///
 /// # Errors
 /// When the log cannot be read.
-pub fn replay(policy: &Policy, directory: &Directory, since: Option<&str>) -> io::Result<Replay> {
+pub fn replay(
+    policy: &Policy,
+    directory: &Directory,
+    since: Option<&str>,
+    watch: &dyn Watch,
+) -> io::Result<Replay> {
     let mut replay = Replay::default();
     let mut changes: BTreeMap<Key, (Option<Place>, u64, u64)> = BTreeMap::new();
-    let count = read_history(directory, since, |request| {
+    let count = read_history(directory, since, watch, |request| {
         let decision = request.decide(policy);
         let now = decision.effect.as_str();
         if request.effect() == now {

@@ -159,5 +159,6 @@ fn first(diagnostics: &Diagnostics) -> String {
     let Some(one) = diagnostics.iter().next() else { return "it does not load".to_owned() };
     let place = if one.line > 0 { format!(" ({}:{})", one.file, one.line) } else { String::new() };
     let rest = if more > 0 { format!(", and {more} more errors") } else { String::new() };
-    format!("it does not load: {}{place}{rest}", one.message)
+    let label = one.label.as_ref().map(|label| format!(": {label}")).unwrap_or_default();
+    format!("it does not load: {}{label}{place}{rest}", one.message)
 }

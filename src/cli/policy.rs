@@ -7,6 +7,7 @@ mod history;
 mod init;
 mod learn;
 mod lint;
+mod progress;
 mod replay;
 mod schema;
 mod sign;
@@ -106,6 +107,18 @@ fn unusable(reference: &str, error: &config::Error) -> Failure {
     Failure::new(format_args!("the policy `{reference}` cannot be used")).exit(Exit::Policy)
 }
 
+/// The policies among the files named: a shell's `*.toml` names files of tests,
+/// too, which go with the policy that they are beside.
+fn policies(files: &[String]) -> Result<Vec<&String>, Failure> {
+    let policies: Vec<_> = files.iter().filter(|file| !file.ends_with(".test.toml")).collect();
+    if policies.is_empty() {
+        return Err(Failure::new("only files of tests are named, and no policy")
+            .help("name the policy; the tests beside it go with it")
+            .exit(Exit::Usage));
+    }
+    Ok(policies)
+}
+
 /// Says so when the policy only observes.
 pub(crate) fn warn_of_observing(policy: &Policy) {
     if policy.mode() == Mode::Observe {
@@ -124,6 +137,10 @@ fn rendered(error: &config::Error) -> String {
         config::Error::Invalid { diagnostics, .. } => {
             diagnostics.render(std::io::stderr().is_terminal())
         }
+        config::Error::Unreadable { .. } => format!(
+            "error: {error}\n  = help: `portcullis policy init -o FILE` drafts a policy, \
+             `portcullis policy list` names those that come with the program\n"
+        ),
         other => format!("error: {other}\n"),
     }
 }

@@ -22,16 +22,20 @@ pub struct SettingChange {
     pub opens: bool,
 }
 
-/// The settings that differ between `old` and `new`. How many backups are kept
+/// The change of the mode, if there is one.
+pub fn compare_modes(old: Mode, new: Mode) -> Option<SettingChange> {
+    (old != new).then(|| SettingChange {
+        key: "mode",
+        old: old.as_str().to_owned(),
+        new: new.as_str().to_owned(),
+        opens: new == Mode::Observe,
+    })
+}
+
+/// The settings that differ between `old` and `new`, without the mode. How many backups are kept
 /// opens nothing and is left out.
 pub fn compare_settings(old: &Policy, new: &Policy) -> Vec<SettingChange> {
     let mut changes = Changes(Vec::new());
-    changes.push(
-        "mode",
-        old.mode().as_str().to_owned(),
-        new.mode().as_str().to_owned(),
-        new.mode() == Mode::Observe,
-    );
     // Every field is named, so that none is forgotten when one is added.
     let Settings {
         max_read,

@@ -373,6 +373,13 @@ impl Policy {
         self.mode
     }
 
+    /// The same policy as it enforces, whatever its mode: what its tests are
+    /// about, and what is compared, replayed and learned from.
+    #[must_use]
+    pub fn enforcing(self) -> Self {
+        Self { mode: Mode::Enforce, ..self }
+    }
+
     /// Whether any rule asks a person.
     pub fn asks(&self) -> bool {
         !self.ask_rules.is_empty()

@@ -36,7 +36,7 @@ mod spelling;
 mod stages;
 mod statements;
 
-pub use compare::{SettingChange, compare_settings};
+pub use compare::{SettingChange, compare_modes, compare_settings};
 pub use compile::{Mode, Policy, compile};
 pub use decision::{Decision, Effect, Place};
 pub use diagnostics::{Diagnostic, Diagnostics};

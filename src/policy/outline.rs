@@ -2,7 +2,7 @@
 //! for tools that check, compare and explain policies. Deciding needs none of
 //! it; it is read from the same texts that [`compile`](super::compile) reads.
 
-use std::ops::Range;
+use std::{collections::BTreeSet, ops::Range};
 
 use toml::{
     Spanned,
@@ -11,7 +11,7 @@ use toml::{
 
 use super::{
     Effect, PolicySource,
-    pattern::{Mode, Pattern, parse, parse_name},
+    pattern::{Mode, Name, Pattern, parse, parse_name},
     questions::Questions,
     spelling::Spellings,
     statements::Agents,
@@ -80,6 +80,8 @@ pub struct PathPattern {
     pub span: Range<usize>,
     mode: Mode,
     alternatives: Vec<Pattern>,
+    /// The same, compared as denials compare.
+    folded: Vec<Pattern>,
 }
 
 impl PolicySource {
@@ -174,7 +176,11 @@ impl PathPattern {
 
     fn new(text: &str, span: Range<usize>, mode: Mode) -> Result<Self, String> {
         let alternatives = parse(text, mode).map_err(|error| error.to_string())?;
-        Ok(Self { text: text.to_owned(), span, mode, alternatives })
+        let folded = match mode {
+            Mode::Exact => parse(text, Mode::Folded).map_err(|error| error.to_string())?,
+            Mode::Folded => alternatives.clone(),
+        };
+        Ok(Self { text: text.to_owned(), span, mode, alternatives, folded })
     }
 
     /// Whether it matches `path`.
@@ -192,12 +198,8 @@ impl PathPattern {
 
     /// Whether it certainly matches whatever `other` matches.
     pub fn covers(&self, other: &Self) -> bool {
-        let folded;
         let theirs = match (self.mode, other.mode) {
-            (Mode::Folded, Mode::Exact) => {
-                folded = parse(&other.text, Mode::Folded).unwrap_or_default();
-                &folded
-            }
+            (Mode::Folded, Mode::Exact) => &other.folded,
             (Mode::Exact, Mode::Folded) => return false,
             _ => &other.alternatives,
         };
@@ -207,9 +209,22 @@ impl PathPattern {
 
     /// Whether some path may match both; `false` is certain.
     pub fn may_meet(&self, other: &Self) -> bool {
-        let folded = |pattern: &Self| parse(&pattern.text, Mode::Folded).unwrap_or_default();
-        let theirs = folded(other);
-        folded(self).iter().any(|our| theirs.iter().any(|their| our.may_meet(their)))
+        self.folded.iter().any(|our| other.folded.iter().any(|their| our.may_meet(their)))
+    }
+
+    /// The components of each alternative that are plain names, folded: a path
+    /// that matches has them, and a pattern that it covers does.
+    pub fn literals(&self) -> impl Iterator<Item = Vec<&str>> {
+        self.folded.iter().map(|pattern| pattern.names().filter_map(Name::literal).collect())
+    }
+
+    /// The components of a path as [`literals`](Self::literals) spells them,
+    /// in all spellings that patterns are compared with.
+    pub fn components(path: &WorkspacePath) -> BTreeSet<String> {
+        let spellings = Spellings::of(path);
+        let all = [Some(&*spellings.folded), spellings.cleaned.as_deref()];
+        let components = all.into_iter().flatten().flat_map(|text| text.split('/'));
+        components.filter(|component| !component.is_empty()).map(str::to_owned).collect()
     }
 
     /// Whether it holds at any depth: it begins with `**`, if only because
@@ -220,7 +235,9 @@ impl PathPattern {
 
     /// The same at any depth, as `[secrets]` reads it.
     pub fn at_any_depth(mut self) -> Self {
-        self.alternatives = self.alternatives.into_iter().map(Pattern::at_any_depth).collect();
+        let deep = |patterns: Vec<Pattern>| patterns.into_iter().map(Pattern::at_any_depth);
+        self.alternatives = deep(self.alternatives).collect();
+        self.folded = deep(self.folded).collect();
         self
     }
 

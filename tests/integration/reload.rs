@@ -1,5 +1,7 @@
 //! A running gate takes another policy up, or keeps the old one.
 
+mod files;
+
 use std::time::{Duration, Instant};
 
 use serde_json::Value;

@@ -187,6 +187,43 @@ fn a_running_gate_takes_up_what_is_signed_only() {
 }
 
 #[test]
+fn rule_files_are_signed_with_the_policy() {
+    let signer = Signer::new();
+    let rules = signer.world.base().join("policy/rules.toml");
+    let rule = |word: &str| {
+        format!("[[rules]]\nid = \"r\"\nregex = '{word}_[0-9]{{8}}'\nkeywords = [\"{word}\"]\n")
+    };
+    std::fs::write(&rules, rule("tok")).unwrap();
+    let text = format!(
+        "{}[secrets]\nrulesets = [{{ file = \"rules.toml\", format = \"gitleaks\" }}]\n",
+        policy(3)
+    );
+    std::fs::write(signer.policy(), &text).unwrap();
+    signer.sign("key").ok();
+    signer.read().ok();
+    std::fs::write(&rules, rule("key")).unwrap();
+    signer.refuses("is not for this policy as it is now");
+    std::fs::write(&rules, rule("tok")).unwrap();
+
+    let directory = signer.world.base().join("policy");
+    let mut relay = Relay::start(signer.world);
+    // Neither a changed rule file nor a changed part of the policy comes into
+    // force by a signature that is for another one.
+    for (count, (name, text)) in
+        (1..).zip([("rules.toml", rule("key")), ("part.toml", "schema = 1\n# more\n".to_owned())])
+    {
+        std::fs::write(directory.join("fresh"), text).unwrap();
+        std::fs::rename(directory.join("fresh"), directory.join(name)).unwrap();
+        let record = policies(relay.world(), count);
+        assert_eq!(record["result"], "refused", "{record}");
+        assert!(record["reason"].as_str().unwrap().contains("is not for this policy"), "{record}");
+    }
+    let read = relay.read("a.txt");
+    assert!(relay.ask_one(read).get("result").is_some());
+    relay.end();
+}
+
+#[test]
 fn keys_are_private_and_not_overwritten() {
     let signer = Signer::new();
     let mode = std::fs::metadata(signer.key("key")).unwrap().permissions().mode();

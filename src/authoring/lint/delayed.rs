@@ -9,14 +9,16 @@ use crate::{
         examples::{agents, allows, examples_in, places},
         judge::{Deed, decide},
     },
-    model::WorkspacePath,
-    policy::{Effect, Place, PolicySource, StatementKind},
+    model::{Access, WorkspacePath},
+    policy::{Effect, Place, PolicySource, Statement, StatementKind},
 };
 
 pub(super) fn lint(subject: Subject<'_>, found: &mut Vec<Finding>) {
     let Some(baseline) = PolicySource::embedded("baseline") else { return };
     let outline = baseline.outline();
-    let places = places(subject.statements().map(|(_, statement)| statement));
+    let writes =
+        |statement: &&Statement| statement.questions().any(|(_, access)| access == Access::Write);
+    let places = places(subject.statements().map(|(_, statement)| statement).filter(writes));
     let agents = agents(subject.outline.iter());
     // Most are denied by one rule each, so what is left is little.
     let mut open: BTreeMap<(String, u64), Vec<WorkspacePath>> = BTreeMap::new();

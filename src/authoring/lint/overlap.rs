@@ -1,21 +1,30 @@
 //! Patterns and rules that say what others say.
 
-use super::{Finding, Subject, place};
+use super::{
+    Finding, Subject,
+    index::{Covers, Statements},
+    place,
+};
 use crate::policy::{Effect, PathPattern, Statement, StatementKind};
 
-pub(super) fn lint(subject: Subject<'_>, file: usize, found: &mut Vec<Finding>) {
+pub(super) fn lint(
+    subject: Subject<'_>,
+    file: usize,
+    all: &Statements<'_>,
+    found: &mut Vec<Finding>,
+) {
     let own = subject.of_file(file);
     for statement in own {
         patterns(file, &statement.patterns.iter().collect::<Vec<_>>(), found);
     }
     let names = own.iter().filter(|statement| statement.kind == StatementKind::SecretName);
     patterns(file, &names.flat_map(|statement| &statement.patterns).collect::<Vec<_>>(), found);
-    for (index, statement) in own.iter().enumerate() {
+    for statement in own {
         match statement.kind {
-            StatementKind::AllowedPaths(_) => allowed(subject, file, statement, found),
-            StatementKind::Rule(_) if duplicate(subject, file, index, statement, found) => {}
-            StatementKind::Rule(Effect::Allow) => allowing(subject, file, statement, found),
-            StatementKind::Rule(_) => narrowing(subject, file, statement, found),
+            StatementKind::AllowedPaths(_) => allowed(subject, file, all, statement, found),
+            StatementKind::Rule(_) if duplicate(subject, file, all, statement, found) => {}
+            StatementKind::Rule(Effect::Allow) => allowing(subject, file, all, statement, found),
+            StatementKind::Rule(_) => narrowing(subject, file, all, statement, found),
             _ => {}
         }
     }
@@ -23,11 +32,15 @@ pub(super) fn lint(subject: Subject<'_>, file: usize, found: &mut Vec<Finding>) 
 
 /// Patterns of one list that another one of it covers.
 fn patterns(file: usize, list: &[&PathPattern], found: &mut Vec<Finding>) {
+    let covers = Covers::new(list.iter().copied().enumerate());
     for (index, pattern) in list.iter().enumerate() {
-        let mut others = list.iter().enumerate().filter(|(other, _)| *other != index);
-        let Some((other, cover)) = others.find(|(_, other)| other.covers(pattern)) else {
-            continue;
-        };
+        let others = covers.candidates(pattern).into_iter();
+        let mut others = others.filter(|other| *other != index);
+        let cover = others.find_map(|other| {
+            let cover = list.get(other).filter(|other| other.covers(pattern))?;
+            Some((other, cover))
+        });
+        let Some((other, cover)) = cover else { continue };
         let both_ways = pattern.covers(cover);
         if both_ways && other > index {
             continue;
@@ -51,12 +64,17 @@ fn patterns(file: usize, list: &[&PathPattern], found: &mut Vec<Finding>) {
 fn duplicate(
     subject: Subject<'_>,
     file: usize,
-    index: usize,
+    all: &Statements<'_>,
     rule: &Statement,
     found: &mut Vec<Finding>,
 ) -> bool {
-    let before = subject.of_file(file).iter().take(index);
-    let same = before.filter(|other| other.kind == rule.kind).find(|other| {
+    let Some(first) = rule.patterns.first() else { return false };
+    // Those of one file come in their order.
+    let before = all
+        .covering(first)
+        .filter(|(number, other)| *number == file && other.span.start < rule.span.start)
+        .map(|(_, other)| other);
+    let same = before.into_iter().filter(|other| other.kind == rule.kind).find(|other| {
         other.asks_all_of(rule)
             && rule.asks_all_of(other)
             && covered(&rule.patterns, &other.patterns)
@@ -84,8 +102,14 @@ fn covered(inner: &[PathPattern], outer: &[PathPattern]) -> bool {
 
 /// A denial or a question that others make superfluous: a denial of the same,
 /// and for a question another question.
-fn narrowing(subject: Subject<'_>, file: usize, rule: &Statement, found: &mut Vec<Finding>) {
-    let others = subject.statements().filter(|(_, other)| {
+fn narrowing(
+    subject: Subject<'_>,
+    file: usize,
+    all: &Statements<'_>,
+    rule: &Statement,
+    found: &mut Vec<Finding>,
+) {
+    let counts = |other: &Statement| {
         (other.kind == StatementKind::Rule(Effect::Deny) || other.kind == rule.kind)
             && other.id != rule.id
             && other.asks_all_of(rule)
@@ -93,12 +117,10 @@ fn narrowing(subject: Subject<'_>, file: usize, rule: &Statement, found: &mut Ve
             && !(other.kind == rule.kind
                 && rule.asks_all_of(other)
                 && covered(&other.patterns, &rule.patterns))
-    });
+    };
     let mut covers = Vec::new();
     for pattern in &rule.patterns {
-        let cover = others
-            .clone()
-            .find(|(_, other)| other.patterns.iter().any(|other| other.covers(pattern)));
+        let cover = all.covering(pattern).find(|(_, other)| counts(other));
         match cover {
             Some(cover) => covers.push(cover),
             None => return,
@@ -123,8 +145,14 @@ fn narrowing(subject: Subject<'_>, file: usize, rule: &Statement, found: &mut Ve
 }
 
 /// An exception that is denied all the same, or allowed anyhow.
-fn allowing(subject: Subject<'_>, file: usize, rule: &Statement, found: &mut Vec<Finding>) {
-    if let Some((number, denial)) = denied(subject, rule, &rule.patterns) {
+fn allowing(
+    subject: Subject<'_>,
+    file: usize,
+    all: &Statements<'_>,
+    rule: &Statement,
+    found: &mut Vec<Finding>,
+) {
+    if let Some((number, denial)) = denied(subject, all, rule, &rule.patterns) {
         found.push(Finding {
             id: "unreachable-rule",
             file,
@@ -186,9 +214,15 @@ fn allowing(subject: Subject<'_>, file: usize, rule: &Statement, found: &mut Vec
 }
 
 /// Patterns of `[allowedPaths]` that are denied all the same.
-fn allowed(subject: Subject<'_>, file: usize, list: &Statement, found: &mut Vec<Finding>) {
+fn allowed(
+    subject: Subject<'_>,
+    file: usize,
+    all: &Statements<'_>,
+    list: &Statement,
+    found: &mut Vec<Finding>,
+) {
     for pattern in &list.patterns {
-        if let Some((number, denial)) = denied(subject, list, std::slice::from_ref(pattern)) {
+        if let Some((number, denial)) = denied(subject, all, list, std::slice::from_ref(pattern)) {
             found.push(Finding {
                 id: "unreachable-pattern",
                 file,
@@ -209,14 +243,15 @@ fn allowed(subject: Subject<'_>, file: usize, list: &Statement, found: &mut Vec<
 /// of the first.
 fn denied<'a>(
     subject: Subject<'a>,
+    all: &Statements<'a>,
     asked: &Statement,
     patterns: &[PathPattern],
 ) -> Option<(usize, &'a Statement)> {
-    let denials = subject.statements().filter(|(_, statement)| {
+    let denies = |statement: &Statement| {
         let denies =
             matches!(statement.kind, StatementKind::SecretName | StatementKind::Rule(Effect::Deny));
         denies && statement.asks_all_of(asked)
-    });
+    };
     // An exception may open what a secret name covers.
     let excepted = |pattern: &PathPattern| {
         subject.statements().any(|(_, statement)| {
@@ -226,9 +261,8 @@ fn denied<'a>(
     };
     let mut first = None;
     for pattern in patterns {
-        let cover = denials.clone().find(|(_, denial)| {
-            (denial.kind != StatementKind::SecretName || !excepted(pattern))
-                && denial.patterns.iter().any(|other| other.covers(pattern))
+        let cover = all.covering(pattern).find(|(_, denial)| {
+            denies(denial) && (denial.kind != StatementKind::SecretName || !excepted(pattern))
         })?;
         first = first.or(Some(cover));
     }

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::{Finding, Subject};
+use super::{Finding, Subject, index::Entries};
 use crate::policy::StatementKind;
 
 pub(super) fn lint(subject: Subject<'_>, file: usize, found: &mut Vec<Finding>) {
@@ -19,8 +19,10 @@ fn unmatched(subject: Subject<'_>, file: usize, found: &mut Vec<Finding>) {
         .of_file(file)
         .iter()
         .filter(|statement| statement.kind != StatementKind::SecretName);
-    for pattern in statements.flat_map(|statement| &statement.patterns) {
-        if tree.entries.iter().any(|entry| pattern.matches(&entry.path)) {
+    let patterns = statements.flat_map(|statement| &statement.patterns);
+    let entries = Entries::new(tree, patterns.clone());
+    for pattern in patterns {
+        if entries.any(pattern) {
             continue;
         }
         found.push(Finding {

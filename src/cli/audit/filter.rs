@@ -79,7 +79,10 @@ impl FromStr for Moment {
                 Some(date.to_zoned(TimeZone::UTC).ok()?.timestamp())
             })
             .or_else(|| Timestamp::now().checked_sub(ago(text)?).ok());
-        let moment = moment.ok_or("expected a date, a time with its zone, or how long ago")?;
+        let moment = moment.ok_or(
+            "expected a date (`2026-11-21`), a time with its zone (`2026-11-21T08:00:00Z`), or how \
+             long ago (`90m`, `2d`)",
+        )?;
         Ok(Self(format!("{moment:.6}")))
     }
 }

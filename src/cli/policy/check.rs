@@ -25,7 +25,8 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let results: Vec<_> = args.files.iter().map(|file| (file, config::load_policy(file))).collect();
+    let files = super::policies(&args.files)?;
+    let results: Vec<_> = files.into_iter().map(|file| (file, config::load_policy(file))).collect();
     let failed = results.iter().filter(|(_, result)| result.is_err()).count();
     if args.json {
         let policies: Vec<_> =

@@ -5,7 +5,7 @@ use std::{fmt::Write as _, process::ExitCode};
 use portcullis_audit::Directory;
 use serde_json::{Value, json};
 
-use super::history::LogArgs;
+use super::{history::LogArgs, progress::Bar};
 use crate::{
     authoring::{Change, Diff, Seen, Side, Tree, diff},
     cli::{
@@ -23,7 +23,7 @@ use crate::{
 /// Both policies are asked about every entry of the workspace, about an example
 /// of every pattern in them and, with `--log`, about every recorded request.
 /// What becomes readable comes first. Content is not looked at, but the settings
-/// for content are compared.
+/// for content are compared. A policy that observes is asked what it would deny.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     portcullis policy diff old.toml new.toml\n  \
@@ -55,6 +55,8 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let (old, old_outline) = load(&args.old)?;
     let (new, new_outline) = load(&args.new)?;
+    let (old_mode, new_mode) = (old.mode(), new.mode());
+    let (old, new) = (old.enforcing(), new.enforcing());
     let root = args.history.workspace();
     let workspace = Workspace::open(root)
         .or_fail(format_args!("cannot open the workspace `{}`", root.display()))?;
@@ -62,11 +64,12 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let path = args.log.then(|| args.history.directory()).transpose()?;
     let directory = path.as_ref().map(Directory::new);
     let found = diff(
-        Side { policy: &old, outline: &old_outline },
-        Side { policy: &new, outline: &new_outline },
+        Side { policy: &old, mode: old_mode, outline: &old_outline },
+        Side { policy: &new, mode: new_mode, outline: &new_outline },
         &tree,
         directory.as_ref().map(|directory| (directory, args.history.since())),
         &args.agent,
+        &Bar::default(),
     )
     .map_err(|error| unreadable(path.as_deref().unwrap_or(root), &error))?;
     if args.json {

@@ -253,7 +253,11 @@ fn parse_operation(text: &str) -> Result<OperationKind, String> {
 }
 
 fn parse_path(text: &str) -> Result<WorkspacePath, Failure> {
-    WorkspacePath::parse(text)
-        .or_fail(format_args!("bad path `{}`", Escaped(text)))
-        .map_err(|failure| failure.exit(Exit::Usage))
+    WorkspacePath::parse(text).or_fail(format_args!("bad path `{}`", Escaped(text))).map_err(
+        |failure| {
+            failure
+                .exit(Exit::Usage)
+                .help("paths are relative to the workspace, such as `src/a.rs`")
+        },
+    )
 }

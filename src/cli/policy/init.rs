@@ -82,10 +82,16 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
 
 fn create(path: &Path, text: &str) -> Result<(), Failure> {
     let shown = path.display();
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .open(path)
-        .or_fail(format_args!("cannot make the file `{shown}`"))?;
+    let mut file =
+        OpenOptions::new().write(true).create_new(true).open(path).map_err(|error| match error
+            .kind()
+        {
+            std::io::ErrorKind::AlreadyExists => {
+                Failure::new(format_args!("the file `{shown}` is there already"))
+                    .help("name another one with `-o`; nothing is written over")
+            }
+            _ => Failure::new(format_args!("cannot make the file `{shown}`: {error}"))
+                .help("name a file in a directory that is there, with `-o`"),
+        })?;
     file.write_all(text.as_bytes()).or_fail(format_args!("cannot write the file `{shown}`"))
 }

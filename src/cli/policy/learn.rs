@@ -6,7 +6,7 @@ use portcullis_audit::Directory;
 use serde_json::{Value, json};
 use similar::TextDiff;
 
-use super::history::LogArgs;
+use super::{history::LogArgs, progress::Bar};
 use crate::{
     authoring::{Learned, Proposal, learn, replay},
     cli::{
@@ -47,9 +47,11 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         let name = args.policy.clone();
         super::unusable(&args.policy, &config::Error::Invalid { name, diagnostics })
     })?;
+    let policy = policy.enforcing();
     let outline = source.outline();
     let path = args.log.directory()?;
-    let learned = learn(&policy, &outline, &Directory::new(&path), args.log.since())
+    let log = Directory::new(&path);
+    let learned = learn(&policy, &outline, &log, args.log.since(), &Bar::default())
         .map_err(|error| unreadable(&path, &error))?;
     if args.json {
         println!("{}", report_json(&learned));
@@ -70,8 +72,8 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         eprintln!("nothing to propose");
         return Ok(ExitCode::SUCCESS);
     }
-    let checked = check(&own.name, &proposed, &args.policy)?;
-    let again = replay(&checked, &Directory::new(&path), args.log.since())
+    let checked = check(&own.name, &proposed, &args.policy)?.enforcing();
+    let again = replay(&checked, &log, args.log.since(), &Bar::default())
         .map_err(|error| unreadable(&path, &error))?;
     let allowed: u64 =
         again.changes.iter().filter(|change| change.opens()).map(|change| change.records).sum();

@@ -2,7 +2,7 @@
 
 mod sarif;
 
-use std::{io::IsTerminal as _, process::ExitCode};
+use std::{collections::HashSet, io::IsTerminal as _, process::ExitCode, rc::Rc};
 
 use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
 use serde_json::{Value, json};
@@ -53,7 +53,7 @@ pub(super) struct Args {
 /// A finding with its file.
 struct Located {
     finding: Finding,
-    file: OutlineFile,
+    file: Rc<OutlineFile>,
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
@@ -67,7 +67,8 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     };
     let scratch = super::test::Scratch::new()?;
     let mut found: Vec<Located> = Vec::new();
-    for (number, file) in args.files.iter().enumerate() {
+    let mut told = HashSet::new();
+    for (number, file) in super::policies(&args.files)?.into_iter().enumerate() {
         let tested = super::test::test(file, &scratch, number).map_err(|problem| {
             eprint!("{problem}");
             Failure::new(format_args!("the policy `{file}` cannot be looked at")).exit(Exit::Policy)
@@ -78,18 +79,17 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
             tree: tree.as_ref(),
             tests: Some(&tested.report),
         };
+        let files: Vec<_> = tested.outline.iter().cloned().map(Rc::new).collect();
         for finding in lint(subject) {
             if args.allow.iter().any(|id| id == finding.id) {
                 continue;
             }
             // A file that several of the policies extend is looked at once.
-            let Some(file) = tested.outline.get(finding.file) else { continue };
-            if !found.iter().any(|old| {
-                old.file.name == file.name
-                    && (old.finding.id, &old.finding.span, &old.finding.message)
-                        == (finding.id, &finding.span, &finding.message)
-            }) {
-                found.push(Located { finding, file: file.clone() });
+            let Some(file) = files.get(finding.file) else { continue };
+            let same =
+                (file.name.clone(), finding.id, finding.span.clone(), finding.message.clone());
+            if told.insert(same) {
+                found.push(Located { finding, file: Rc::clone(file) });
             }
         }
     }

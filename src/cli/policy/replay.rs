@@ -5,7 +5,7 @@ use std::{fmt::Write as _, process::ExitCode};
 use portcullis_audit::Directory;
 use serde_json::{Value, json};
 
-use super::history::LogArgs;
+use super::{history::LogArgs, progress::Bar};
 use crate::{
     authoring::{Changed, Replay, replay},
     cli::{audit::unreadable, failure::Failure},
@@ -19,7 +19,8 @@ const SHOWN: usize = 50;
 /// Decide every recorded request again under another policy
 ///
 /// Requests are decided by their names; those that were denied for content,
-/// limits or what lay there are counted apart. Nothing is changed or recorded.
+/// limits or what lay there are counted apart. What observe mode let through
+/// counts as denied, then and now. Nothing is changed or recorded.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     portcullis policy replay new.toml\n  \
@@ -37,9 +38,9 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let policy = super::load(&args.new)?.policy;
+    let policy = super::load(&args.new)?.policy.enforcing();
     let path = args.log.directory()?;
-    let found = replay(&policy, &Directory::new(&path), args.log.since())
+    let found = replay(&policy, &Directory::new(&path), args.log.since(), &Bar::default())
         .map_err(|error| unreadable(&path, &error))?;
     if args.json {
         println!("{}", report_json(&policy, &found));

@@ -53,7 +53,9 @@ pub(super) struct SignArgs {
 pub(super) fn keygen(args: &KeygenArgs) -> Result<ExitCode, Failure> {
     let shown = args.out.display();
     let key = SigningKey::generate().or_fail("cannot make a key")?;
-    key.write(&args.out).or_fail(format_args!("cannot write the key `{shown}`"))?;
+    key.write(&args.out).or_fail(format_args!("cannot write the key `{shown}`")).map_err(
+        |failure| failure.help("name a file that is not there yet: a key is never written over"),
+    )?;
     let public = key.public().to_string();
     if args.json {
         println!("{}", json!({ "ok": true, "key": shown.to_string(), "public": public }));
@@ -71,7 +73,8 @@ pub(super) fn sign(args: &SignArgs) -> Result<ExitCode, Failure> {
             .exit(Exit::Usage));
     }
     let key = SigningKey::read(&args.key)
-        .or_fail(format_args!("cannot read the key `{}`", args.key.display()))?;
+        .or_fail(format_args!("cannot read the key `{}`", args.key.display()))
+        .map_err(|failure| failure.help("`portcullis policy keygen --out FILE` makes one"))?;
     let policy = super::load(&args.policy)?.policy;
     let path = signature_path(Path::new(&args.policy));
     write(&path, &key.sign(policy.sha256()))

@@ -41,11 +41,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let scratch = Scratch::new()?;
     let mut failed = 0;
     let mut results = Vec::new();
-    for (number, file) in args.files.iter().enumerate() {
-        // A file of tests is meant with the policy that it is beside.
-        if file.ends_with(".test.toml") {
-            continue;
-        }
+    for (number, file) in super::policies(&args.files)?.into_iter().enumerate() {
         match test(file, &scratch, number) {
             Ok(Tested { report, .. }) => {
                 failed += usize::from(report.failed() > 0);
@@ -99,7 +95,8 @@ pub(super) fn test(file: &str, scratch: &Scratch, number: usize) -> Result<Teste
     let prepared = scratch.dir.create_dir(&name).and_then(|()| scratch.dir.open_dir(&name));
     let dir = prepared.map_err(|error| format!("error: cannot prepare the tests: {error}\n"))?;
     let stage = Stage { dir: &dir, path: &scratch.path.join(&name) };
-    let policy = Arc::new(policy);
+    // Tests say what is enforced, so that they need no change when it is.
+    let policy = Arc::new(policy.enforcing());
     let report = run_tests(&policy, &outline, &texts, stage).map_err(|(place, message)| {
         format!("error: {}\n --> {}\n", Escaped(&message), Escaped(&place.to_string()))
     })?;

@@ -92,6 +92,14 @@ impl Name {
         }
     }
 
+    /// The one name that matches, when there is but one.
+    pub(in crate::policy) fn literal(&self) -> Option<&str> {
+        match self {
+            Self::Literal(text) => Some(text),
+            _ => None,
+        }
+    }
+
     /// The text that every matching name starts with, empty when there is none.
     pub(in crate::policy) fn literal_start(&self) -> &str {
         match self {

@@ -154,7 +154,7 @@ fn it_loads_as_it_is_and_has_nothing_to_lint() {
     assert!(world.base().join("policy.schema.json").exists());
     // It does not write over a file.
     let again = world.run(&["policy", "init", "-o", "shop.toml"]);
-    assert!(again.code == 1 && again.stderr.contains("File exists"), "{}", again.stderr);
+    assert!(again.code == 1 && again.stderr.contains("is there already"), "{}", again.stderr);
 }
 
 #[test]

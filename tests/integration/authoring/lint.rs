@@ -384,3 +384,25 @@ fn what_does_not_load_is_not_linted() {
     assert_eq!(done.code, 4);
     assert!(done.stderr.contains("unknown key `raed`"), "{}", done.stderr);
 }
+
+/// Exceptions hold at any depth, as the names do that they cut.
+#[test]
+fn an_exception_deep_in_a_tree_is_not_redundant() {
+    let world = World::new();
+    policy_file(
+        &world,
+        "p.toml",
+        "schema = 1\n[secrets]\nnames = [\".env\", \"keys/*.pem\"]\n\
+         except = [\"shop/.env\", \"shop/keys/ca.pem\", \"shop/ca.pem\"]\n",
+    );
+    let found = world.run(&["policy", "lint", "p.toml", "--no-tree", "--json"]).ok().json();
+    let redundant: Vec<_> = found["findings"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|finding| finding["id"] == "redundant-except")
+        .map(|finding| finding["message"].as_str().unwrap())
+        .collect();
+    assert_eq!(redundant.len(), 1, "{redundant:?}");
+    assert!(redundant[0].contains("`shop/ca.pem`"), "{redundant:?}");
+}

@@ -6,6 +6,8 @@ mod hostile;
 mod init;
 mod learn;
 mod lint;
+mod observing;
+mod progress;
 mod schema;
 mod tests;
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-use crate::common::World;
+use crate::common::{World, done};
 
 fn policies() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/policies"))
@@ -132,4 +132,58 @@ fn the_schema_refuses_what_the_loader_refuses() {
         world.set_policy(text);
         assert_eq!(world.run(&["policy", "check", "policy/policy.toml"]).code, 4, "{text}");
     }
+}
+
+/// `jsonschema` for Python, which knows the whole of the draft, on what our own
+/// look at the keywords above may have missed.
+const VALIDATOR: &str = r#"
+import json, sys, tomllib
+from jsonschema import Draft7Validator
+schema = json.load(open(sys.argv[1]))
+assert schema["$schema"] == "http://json-schema.org/draft-07/schema#", schema["$schema"]
+Draft7Validator.check_schema(schema)
+validator = Draft7Validator(schema)
+for path in sys.argv[2:]:
+    errors = list(validator.iter_errors(tomllib.load(open(path, "rb"))))
+    print(path.rsplit("/", 1)[-1], "ok" if not errors else "refused")
+"#;
+
+#[test]
+fn another_validator_says_the_same() {
+    let world = World::new();
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(policies()).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "toml") {
+            files.push((path, "ok"));
+        }
+    }
+    assert_eq!(files.len(), 7);
+    let bad = [
+        "name = \"x\"",
+        "schema = 1\n[allowedPaths]\nraed = []",
+        "schema = 1\n[[rules]]\nid = \"a\"\neffect = \"dney\"\npaths = [\"a\"]",
+        "schema = 1\nmode = \"observed\"",
+        "schema = 1\n[files]\nmaxReadSize = \"10 MB\"",
+        "schema = 1\n[agent]\nnetwork = { connect = [70000] }",
+    ];
+    for (number, text) in bad.iter().enumerate() {
+        let path = world.base().join(format!("bad{number}.toml"));
+        std::fs::write(&path, text).unwrap();
+        let loaded = world.run(&["policy", "check", path.to_str().unwrap()]);
+        assert_eq!(loaded.code, 4, "{text}");
+        files.push((path, "refused"));
+    }
+    let python = crate::fast_agent::peers().join("bin/python");
+    let output = std::process::Command::new(python)
+        .args(["-c", VALIDATOR])
+        .arg(policies().join("policy.schema.json"))
+        .args(files.iter().map(|(path, _)| path))
+        .output()
+        .unwrap();
+    let expected: String = files
+        .iter()
+        .map(|(path, word)| format!("{} {word}\n", path.file_name().unwrap().to_str().unwrap()))
+        .collect();
+    assert_eq!(done(output).ok().text(), expected);
 }

@@ -25,7 +25,13 @@ pub(super) fn run(args: &Args, seq: u64) -> Result<ExitCode, Failure> {
         Some(state) => state.clone(),
         None => state::default_directory(workspace.root())?,
     };
-    let record = find(&state.join("audit"), seq)?;
+    let log = state.join("audit");
+    let mut record = find(&log, seq)?;
+    // An outcome says how it ended; what was decided stands in the intent.
+    if let (None, Some(of)) = (&record.draft.decision, record.draft.of) {
+        record = find(&log, of)?;
+    }
+    let seq = record.seq;
     let asked = Asked::of(&record).ok_or_else(|| {
         Failure::new(format_args!(
             "record {seq} is about no operation (it is of the kind `{}`)",

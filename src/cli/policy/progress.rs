@@ -1,0 +1,54 @@
+//! A bar for work that takes a while: on a terminal only, on stderr, gone when
+//! the work is done.
+
+use std::{cell::RefCell, io::IsTerminal as _, time::Duration};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::authoring::{Watch, Work};
+
+/// Work of less than so many bytes or questions is done before anybody looks.
+const SMALL: u64 = 20_000;
+const SMALL_LOG: u64 = 16 << 20;
+
+/// The bar, while there is work.
+#[derive(Debug, Default)]
+pub(super) struct Bar(RefCell<Option<ProgressBar>>);
+
+impl Watch for Bar {
+    fn begin(&self, work: Work, total: u64) {
+        let (small, style) = match work {
+            Work::Asking => (SMALL, "asking {wide_bar} {percent}% {eta}"),
+            Work::Reading => (SMALL_LOG, "reading the log {wide_bar} {bytes}/{total_bytes} {eta}"),
+        };
+        let mut bar = self.0.borrow_mut();
+        if let Some(done) = bar.take() {
+            done.finish_and_clear();
+        }
+        if total < small || !std::io::stderr().is_terminal() {
+            return;
+        }
+        let fresh = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
+        let fresh = match ProgressStyle::with_template(style) {
+            Ok(style) => fresh.with_style(style),
+            Err(_template) => fresh,
+        };
+        fresh.tick();
+        fresh.enable_steady_tick(Duration::from_millis(200));
+        *bar = Some(fresh);
+    }
+
+    fn done(&self, units: u64) {
+        if let Some(bar) = &*self.0.borrow() {
+            bar.inc(units);
+        }
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        if let Some(bar) = self.0.get_mut().take() {
+            bar.finish_and_clear();
+        }
+    }
+}
