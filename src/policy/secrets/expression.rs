@@ -68,6 +68,11 @@ impl Expression {
         Ok(expression)
     }
 
+    /// About how many states it has.
+    pub(super) fn weight(&self) -> usize {
+        self.weight
+    }
+
     /// How many groups there are, the whole match counted as one.
     pub(super) fn groups(&self) -> usize {
         self.hir.properties().explicit_captures_len() + 1

@@ -9,7 +9,7 @@ use std::{collections::HashSet, ops::Range, sync::Arc};
 use toml::de::{DeTable, DeValue};
 
 use super::{
-    MAX_RULES,
+    MAX_RULES, MAX_WEIGHT,
     allowlist::{Allowlist, Target},
     dialect::from_go,
     expression::Expression,
@@ -81,8 +81,17 @@ pub(in crate::policy) fn parse(
         .filter_map(|table| Some((texts(table, "targetRules"), file.allowlist(table)?)))
         .collect();
     let mut rules = Vec::new();
+    let mut weight = 0_usize;
     for table in tables(root, "rules") {
         let Some(mut rule) = file.rule(table) else { continue };
+        weight = weight.saturating_add(rule.weight());
+        if weight > MAX_WEIGHT {
+            let problem = Problem::new("the expressions of the file are too large together")
+                .label("with those before it, this is more than is compiled")
+                .help("repeat less, or leave rules out");
+            (file.report)(span(table, "regex"), problem);
+            break;
+        }
         if honor_allowlists {
             let about = |targets: &[String]| targets.is_empty() || targets.contains(&rule.id);
             let lists = global.iter().filter(|(targets, _)| about(targets));

@@ -42,6 +42,9 @@ use scanner::Scanner;
 
 /// The most rules in one file.
 pub(super) const MAX_RULES: usize = 2_000;
+/// The most states of all expressions of one file together, about: each may be
+/// good by itself, and two thousand of them more than a machine has memory for.
+pub(super) const MAX_WEIGHT: usize = 3_000_000;
 
 /// What a reader gets of a file with a secret; the strictest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

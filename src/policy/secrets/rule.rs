@@ -35,6 +35,13 @@ pub(in crate::policy) struct Rule {
 const ALLOW_COMMENT: &[u8] = b"gitleaks:allow";
 
 impl Rule {
+    /// About how many states its expressions have, which is what they take of
+    /// memory and of the time of compiling.
+    pub(in crate::policy) fn weight(&self) -> usize {
+        let expressions = self.expression.iter().chain(&self.path);
+        expressions.map(Expression::weight).fold(1, usize::saturating_add)
+    }
+
     /// The id of decisions.
     pub(super) fn decision_id(&self) -> String {
         format!("secrets.rules.{}", self.id)

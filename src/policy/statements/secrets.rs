@@ -10,10 +10,15 @@ use crate::policy::{
     check::shortened,
     diagnostics::Problem,
     duration,
-    secrets::{MAX_RULES, OnRead, OnWrite, Rule, RuleText, StatedSecrets, Unusable, compile_rule},
+    secrets::{
+        MAX_RULES, MAX_WEIGHT, OnRead, OnWrite, Rule, RuleText, StatedSecrets, Unusable,
+        compile_rule,
+    },
     settings::Said,
 };
 
+/// Longest sample of a rule, in bytes: samples are looked at without a clock.
+const LONGEST_SAMPLE: usize = 10 << 10;
 /// Milliseconds in a day.
 const MAX_SCAN_TIME: u64 = 24 * 60 * 60 * 1000;
 
@@ -61,6 +66,7 @@ impl Reader<'_, '_> {
             ..ContentSecrets::default()
         };
         let mut ids = HashSet::new();
+        let mut weight = 0_usize;
         for value in elements(table, "rules") {
             let Some(rule) = value.get_ref().as_table() else { continue };
             if secrets.rules.len() >= MAX_RULES {
@@ -70,7 +76,15 @@ impl Reader<'_, '_> {
             }
             secrets.samples +=
                 ["match", "notMatch"].map(|key| elements(rule, key).count()).iter().sum::<usize>();
-            secrets.rules.extend(self.secret_rule(rule, &mut ids).map(Arc::new));
+            let compiled = self.secret_rule(rule, &mut ids);
+            weight = weight.saturating_add(compiled.as_ref().map_or(0, Rule::weight));
+            if weight > MAX_WEIGHT {
+                let problem = "the expressions of the file are too large together";
+                let problem = Problem::new(problem).label("one too many");
+                self.report(value.span(), problem.help("repeat less, or leave rules out"));
+                break;
+            }
+            secrets.rules.extend(compiled.map(Arc::new));
         }
         secrets
     }
@@ -151,12 +165,17 @@ impl Reader<'_, '_> {
 
     fn check_samples(&mut self, table: &DeTable<'_>, rule: &Rule) {
         for (key, expected) in [("match", true), ("notMatch", false)] {
-            let wrong: Vec<Range<usize>> = elements(table, key)
-                .filter_map(|value| {
-                    let found = rule.finds(value.get_ref().as_str()?.as_bytes());
-                    (found != expected).then(|| value.span())
-                })
-                .collect();
+            let mut wrong: Vec<Range<usize>> = Vec::new();
+            for value in elements(table, key) {
+                let Some(sample) = value.get_ref().as_str() else { continue };
+                if sample.len() > LONGEST_SAMPLE {
+                    let problem = Problem::new(format!("a sample of `{key}` is too long"));
+                    let label = format!("expected at most {} KiB", LONGEST_SAMPLE >> 10);
+                    self.report(value.span(), problem.label(label));
+                } else if rule.finds(sample.as_bytes()) != expected {
+                    wrong.push(value.span());
+                }
+            }
             for span in wrong {
                 let (what, help) = if expected {
                     ("the rule does not match its sample", rule.why_not())

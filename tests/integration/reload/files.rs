@@ -91,6 +91,29 @@ fn expressions_that_are_bombs() {
         (rule(&"(".repeat(100_000)), "does not load"),
         (rule(&format!("{}a{}", "(?:".repeat(5000), ")".repeat(5000))), "does not load"),
         (rule(r"\w{0,1000}".repeat(2000).as_str()), "larger than 10 MiB"),
+        // Each is good by itself.
+        (
+            policy(
+                6,
+                &(0..2000)
+                    .map(|number| {
+                        let regex = r"\w{0,9000}x\w{0,9000}";
+                        format!("[[secrets.rules]]\nid = \"r{number}\"\nregex = '{regex}'\n")
+                    })
+                    .collect::<String>(),
+            ),
+            "too large together",
+        ),
+        (
+            policy(
+                6,
+                &format!(
+                    "[[secrets.rules]]\nid = \"r\"\nregex = 'a+b'\nmatch = [\"{}b\"]\n",
+                    "a".repeat(20_000)
+                ),
+            ),
+            "a sample of `match` is too long",
+        ),
     ];
     for (count, (text, why)) in (1..).zip(&cases) {
         replace(relay.world(), text);
