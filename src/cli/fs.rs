@@ -281,6 +281,7 @@ fn print(args: &Args, reply: &Reply) -> io::Result<()> {
     if args.json {
         return writeln!(out, "{}", render::reply_json(reply));
     }
+    let record = render::receipt_text(&reply.receipt);
     match &reply.output {
         Output::Content(content) => match &args.command {
             Command::Read { base64: true, .. } => {
@@ -308,12 +309,15 @@ fn print(args: &Args, reply: &Reply) -> io::Result<()> {
             search::print_summary(&matches.summary);
         }
         Output::Changed(changed) => {
-            let record = reply.receipt.seq;
             match &changed.backup {
                 Some(backup) => eprintln!("record {record}, backup {backup}"),
                 None => eprintln!("record {record}"),
             }
+            return out.flush();
         }
     }
-    out.flush()
+    out.flush()?;
+    // Not where a pipe would take it for content.
+    eprintln!("record {record}");
+    Ok(())
 }

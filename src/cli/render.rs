@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, process::ExitCode};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use jiff::Timestamp;
+use portcullis_audit::Receipt;
 use serde_json::{Value, json};
 
 use super::failure::Exit;
@@ -104,6 +105,11 @@ pub(crate) fn error_json(error: &Error) -> Value {
     })
 }
 
+/// A receipt as `audit check-receipts` and `audit verify --head` take it.
+pub(crate) fn receipt_text(receipt: &Receipt) -> String {
+    format!("{}:{}", receipt.seq, receipt.leaf)
+}
+
 /// Says what the gate refused, with what was `asked`, and gives the exit code
 /// for it.
 pub(crate) fn report_error(asked: &str, error: &Error, json: bool) -> ExitCode {
@@ -112,7 +118,7 @@ pub(crate) fn report_error(asked: &str, error: &Error, json: bool) -> ExitCode {
     } else {
         eprintln!("portcullis: {}: {error}", Escaped(asked));
         if let Some(receipt) = error.receipt() {
-            eprintln!("  record: {}", receipt.seq);
+            eprintln!("  record {}", receipt_text(receipt));
         }
     }
     exit(error)

@@ -8,6 +8,7 @@
 //! This module does no I/O, reads no clock and keeps no state between queries.
 
 mod check;
+mod closed;
 mod compare;
 mod compile;
 mod decision;

@@ -40,6 +40,7 @@ mod limits;
 mod links;
 mod machine;
 mod many;
+mod mcp;
 mod model;
 mod oracle;
 mod policy;

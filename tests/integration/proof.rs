@@ -291,6 +291,66 @@ fn receipts_of_a_transcript_are_found_or_named() {
     assert_eq!(lost.json()["lost"][0]["seq"], 4);
 }
 
+/// Every door's replies, denials and errors too, have a receipt of a record
+/// that the log holds.
+#[test]
+fn every_reply_of_every_door_has_a_receipt() {
+    let world = World::new();
+    world.file("a", "x");
+    let mut transcript = Vec::new();
+    let mut replies = 0;
+    let commands: [&[&str]; 12] = [
+        &["read", "a"],
+        &["stat", "a"],
+        &["ls", "."],
+        &["read", ".env"],
+        &["read", "missing"],
+        &["read", "../outside"],
+        &["write", "b"],
+        &["append", "b"],
+        &["mkdir", "d"],
+        &["mv", "b", "d/b"],
+        &["write", ".git/config"],
+        &["rm", "-r", "d"],
+    ];
+    for args in commands {
+        let text = world.run_with_input(&[&["fs"], args].concat(), "y");
+        assert_eq!(text.stderr.matches("record ").count(), 1, "{args:?}: {text:?}");
+        transcript.extend_from_slice(&text.stdout);
+        transcript.push(b'\n');
+        transcript.extend_from_slice(text.stderr.as_bytes());
+        let json = world.run_with_input(&[&["fs"], args, &["--json"]].concat(), "y");
+        assert!(json.json()["receipt"]["leaf"].is_string(), "{args:?}: {json:?}");
+        transcript.extend_from_slice(&json.stdout);
+        replies += 2;
+    }
+    let mut courier = Courier::start(&world);
+    for request in [
+        courier.read("a"),
+        courier.read(".env"),
+        courier.read("missing"),
+        courier.read("../outside"),
+        courier.write("c", "z"),
+        courier.write(".git/config", "z"),
+        courier.write("a/b", "z"),
+    ] {
+        let answer = courier.ask(request);
+        writeln!(transcript, "{answer}").unwrap();
+        replies += 1;
+    }
+    assert!(courier.hang_up().success());
+    let file = world.base().join("transcript");
+    std::fs::write(&file, &transcript).unwrap();
+    let found = world.run(&["audit", "check-receipts", "--json", text(&file)]).ok().json();
+    assert_eq!((&found["receipts"], &found["valid"]), (&json!(replies), &json!(true)), "{found}");
+    // Of another log they are none.
+    let other = World::new();
+    write_log(&other, 500, "2026-01-01T00:00:00.000000Z");
+    let lost = other.run(&["audit", "check-receipts", "--json", text(&file)]);
+    assert_eq!(lost.code, 5);
+    assert_eq!(lost.json()["lost"].as_array().unwrap().len(), replies);
+}
+
 #[test]
 fn a_signer_program_signs_what_the_log_cannot() {
     let world = World::new();
@@ -434,6 +494,19 @@ fn a_compression_that_is_killed_loses_nothing() {
     names.sort();
     let left = ["seg-000000.jsonl.zst", "seg-000001.jsonl", "seg-000002.jsonl"];
     assert_eq!(names, left, "nothing is left over");
+}
+
+#[test]
+fn the_configuration_can_be_named_on_the_command_line() {
+    let world = World::new();
+    world.fs(&["ls"]).ok();
+    let target = world.base().join("copy");
+    let config = world.base().join("named.toml");
+    std::fs::write(&config, format!("[audit]\nship = [{{ to = {:?} }}]\n", text(&target))).unwrap();
+    world.run(&["audit", "ship", "--config", text(&config)]).ok();
+    assert!(target.join("seg-000000.jsonl").exists());
+    let refused = world.run(&["audit", "ship"]);
+    assert!(refused.code == 2 && refused.stderr.contains("no target"), "{refused:?}");
 }
 
 #[test]

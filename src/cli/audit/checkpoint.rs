@@ -34,7 +34,7 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let path = args.place.state()?;
     let (_, state) = state::open(&path)?;
-    let audit = Audit::load(None).map_err(Failure::new)?;
+    let audit = args.place.audit()?;
     if let Some(file) = &args.cosigned {
         let shown = file.display();
         let note = heads::small(file).or_fail(format_args!("cannot read `{shown}`"))?;
@@ -45,7 +45,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         print(&format!("added {added} signatures"))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let ledger = open(&state)?;
+    let ledger = open(&state, &audit)?;
     ledger.checkpoint().and_then(|_made| ledger.leave()).or_fail("cannot make a checkpoint")?;
     let note = heads::small(&path.join("audit").join(NEWEST))
         .or_fail("cannot read the newest checkpoint")?;
@@ -54,8 +54,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
 }
 
 /// The log, signed as the operator wants it, for a command that serves nobody.
-pub(super) fn open(state: &cap_std::fs::Dir) -> Result<Ledger, Failure> {
-    let audit = Audit::load(None).map_err(Failure::new)?;
+pub(super) fn open(state: &cap_std::fs::Dir, audit: &Audit) -> Result<Ledger, Failure> {
     let signing = match audit.signer_key() {
         Some(public) => Signing::by(Box::new(Program { command: audit.signer.clone(), public })),
         None => Signing::own(state).or_fail("cannot open the audit log's key")?,

@@ -8,7 +8,6 @@ use crate::{
         failure::{Exit, Failure},
         ship,
     },
-    config::audit::Audit,
     model::Escaped,
 };
 
@@ -35,7 +34,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let state = args.place.state()?;
-    let targets = Audit::load(None).map_err(Failure::new)?.ship;
+    let targets = args.place.audit()?.ship;
     if targets.is_empty() {
         return Err(Failure::new("no target is configured")
             .help(

@@ -22,7 +22,6 @@ use crate::{
         failure::{Context as _, Exit, Failure},
         render::counted,
     },
-    config::audit::Audit,
     model::Escaped,
 };
 
@@ -107,7 +106,7 @@ fn verify(args: &Args, source: &Directory, directory: &Path) -> Result<Report, F
     let trusted = keys(&args.key)?;
     let mut witnesses = keys(&args.witness)?;
     if args.dir.is_none() {
-        let configured = Audit::load(None).map_err(Failure::new)?;
+        let configured = args.place.audit()?;
         witnesses.extend(configured.witness_keys().map_err(Failure::new)?);
     }
     let mut bar = None;
