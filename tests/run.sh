@@ -152,7 +152,7 @@ tests() {
     export PORTCULLIS_TEST_PEERS="$PWD/$PEERS"
     cargo test --workspace --features full --locked
     say "the default build says what it cannot do"
-    cargo test --locked --test integration -- review::export
+    cargo test --locked --test integration -- review::export shipping
 }
 
 case $what in

@@ -6,9 +6,10 @@
 //! cargo bench --bench numbers -- read acp      only these
 //! ```
 //!
-//! The subjects: `decision`, `read`, `acp`, `overwrite` (needs root, for a loop
-//! mount), `start`, `memory`; only when named `query` (it writes 6 GB), `vault` and
-//! `build` (they take minutes).
+//! The subjects: `decision`, `read`, `acp`, `mcp`, `overwrite` (needs root, for a
+//! loop mount), `durable`, `start`, `memory`; only when named `query` (it writes
+//! 6 GB; start and verification of such a log too), `vault` and `build` (they take
+//! minutes).
 //! docs/performance.md says how to read what they print. Measures nothing
 //! unless cargo runs it as a benchmark, so that running all tests stays quick.
 
@@ -17,6 +18,8 @@ mod agent;
 mod bare;
 mod build;
 mod decision;
+mod durable;
+mod mcp;
 mod measure;
 mod memory;
 mod overwrite;
@@ -34,11 +37,13 @@ type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 /// A subject's name, what measures it, and whether it runs unless named.
 type Subject = (&'static str, fn() -> Outcome<()>, bool);
 
-const SUBJECTS: [Subject; 9] = [
+const SUBJECTS: [Subject; 11] = [
     ("decision", decision::run, true),
     ("read", read::run, true),
     ("acp", acp::run, true),
+    ("mcp", mcp::run, true),
     ("overwrite", overwrite::run, true),
+    ("durable", durable::run, true),
     ("start", start::run, true),
     ("memory", memory::run, true),
     ("query", query::run, false),

@@ -1,5 +1,5 @@
-//! `portcullis audit query --path` over ten million records, once an index is
-//! there.
+//! A log of ten million records: `portcullis audit query --path` once an index
+//! is there, a start, a verification.
 #![expect(clippy::disallowed_methods, reason = "writes a log behind the gate's back")]
 
 use std::{process::Stdio, time::Instant};
@@ -8,14 +8,15 @@ use portcullis_audit::{Chain, Draft, Hash, Kind, Prepared, Segment};
 
 use crate::{
     Outcome,
-    measure::{Bound, Series, nanoseconds, report},
-    world::World,
+    measure::{Bound, Series, interleave, nanoseconds, report},
+    world::{self, World},
 };
 
 const RECORDS: u64 = 10_000_000;
 /// Distinct paths, spread over the whole log.
 const PATHS: u64 = 200_000;
 const ROUNDS: usize = 11;
+const STARTS: usize = 30;
 
 pub(crate) fn run() -> Outcome<()> {
     let world = World::new()?;
@@ -58,6 +59,69 @@ pub(crate) fn run() -> Outcome<()> {
         size >> 20,
     );
     report("query", exact.median() / 1e9, "s by path", Bound::AtMost(2.0), &details);
+    start(&world)?;
+    verify(&world, bytes)
+}
+
+/// `fs read` from start to exit: with no checkpoint at all, as a gate leaves it
+/// that was killed, and from the last checkpoint.
+fn start(world: &World) -> Outcome<()> {
+    let empty = World::new()?;
+    let read = |world: &World| -> Outcome<f64> {
+        let mut command = world.command(&["fs", "read", &world::file(0)]);
+        let start = Instant::now();
+        let status = command.stdout(Stdio::null()).stderr(Stdio::null()).status()?;
+        if !status.success() {
+            return Err(format!("`fs read`: {status}").into());
+        }
+        Ok(nanoseconds(start.elapsed()))
+    };
+    let without = interleave(STARTS, || read(world), || read(&empty))?;
+    let begin = Instant::now();
+    if !world.command(&["audit", "checkpoint"]).stdout(Stdio::null()).status()?.success() {
+        return Err("no checkpoint was made".into());
+    }
+    let checkpoint = begin.elapsed();
+    let pair = interleave(STARTS, || read(world), || read(&empty))?;
+    let details = format!(
+        "quartiles {}; with an empty log {:.1} ms; before there was a checkpoint {:.1} ms; the \
+         first checkpoint {:.1} s",
+        pair.ours.quartiles(1e6),
+        pair.bare.median() / 1e6,
+        without.ours.median() / 1e6,
+        checkpoint.as_secs_f64(),
+    );
+    report(
+        "start-10M",
+        pair.ours.median() / 1e6,
+        "ms start to exit",
+        Bound::AtMost(50.0),
+        &details,
+    );
+    Ok(())
+}
+
+/// `audit verify`, and the most memory that it has.
+fn verify(world: &World, bytes: u64) -> Outcome<()> {
+    let start = Instant::now();
+    let mut child = world.command(&["audit", "verify"]).stdout(Stdio::null()).spawn()?;
+    let mut peak = 0.0_f64;
+    let status = loop {
+        let text = std::fs::read_to_string(format!("/proc/{}/status", child.id()))?;
+        let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok());
+        peak = peak.max(kib.unwrap_or(0.0) / 1024.0);
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    };
+    if !status.success() {
+        return Err(format!("`audit verify`: {status}").into());
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    let details = format!("{seconds:.0} s, {:.0} MB/s", bytes as f64 / 1e6 / seconds);
+    report("verify-10M", peak, "MiB of memory", Bound::AtMost(64.0), &details);
     Ok(())
 }
 

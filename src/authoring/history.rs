@@ -74,6 +74,8 @@ struct Line<'a> {
     #[serde(borrow)]
     rule: Option<Cow<'a, str>>,
     would_deny: Option<bool>,
+    #[serde(borrow)]
+    before: Option<Cow<'a, str>>,
 }
 
 /// Reads the log in `directory` from its first record, or from the time
@@ -130,6 +132,11 @@ fn read_line(
         count.malformed += 1;
         return;
     };
+    // A search is decided entry by entry; its own record names only where it
+    // began. Those of the files that it disclosed have their content's hash.
+    if matches!(operation, OperationKind::Glob | OperationKind::Grep) && line.before.is_none() {
+        return;
+    }
     let parse =
         |path: Option<Cow<'_, str>>| path.map(|path| WorkspacePath::parse(&path)).transpose();
     let (Ok(Some(path)), Ok(to), Ok(resolved)) =

@@ -139,9 +139,11 @@ pub fn first_policy(tree: &Tree, name: &str, from: Option<&str>) -> Result<First
         }
         None => (written(&seen, name), seen.questions()),
     };
-    for entry in tree.entries.iter().filter(|entry| entry.object.kind == ObjectKind::File).take(1) {
-        questions.push((Deed::Read, entry.path.clone()));
-    }
+    let file = tree.entries.iter().find(|entry| entry.object.kind == ObjectKind::File);
+    let file = file.map(|entry| entry.path.clone());
+    questions.extend(
+        file.or_else(|| WorkspacePath::parse("README.md").ok()).map(|path| (Deed::Read, path)),
+    );
     for (deed, path) in
         [(Deed::Read, ".env"), (Deed::Write, ".git/hooks/pre-commit"), (Deed::List, ".")]
     {

@@ -7,6 +7,7 @@ mod cell;
 mod check;
 mod kernel;
 mod probe;
+mod ship;
 mod storage;
 
 use std::{path::PathBuf, process::ExitCode};
@@ -22,7 +23,7 @@ use super::{
     state,
 };
 use crate::{
-    config::{self, LoadedPolicy, Operator},
+    config::{self, LoadedPolicy, Operator, audit::Audit},
     model::AgentName,
     policy::Mode,
     workspace::Workspace,
@@ -108,6 +109,15 @@ fn examine(args: &Args) -> Result<Vec<Check>, Failure> {
         checks.push(storage::space(state));
         checks.push(storage::reflink(state));
         checks.push(storage::log(state));
+        let targets = Audit::load(args.common.config.as_deref()).map(|audit| audit.ship);
+        match targets {
+            Ok(targets) if targets.is_empty() => {}
+            Ok(targets) => checks.push(ship::copies(state, &targets)),
+            Err(error) => checks.push(
+                Check::new("configuration", Status::Failed, "cannot be used", error.to_string())
+                    .help("mend the `[audit]` section"),
+            ),
+        }
     }
     checks.extend(test.map(|found| found.check));
     Ok(checks)

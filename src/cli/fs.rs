@@ -1,5 +1,8 @@
 //! `portcullis fs`: one operation from a shell, through the same gate.
 
+mod search;
+mod several;
+
 use std::{
     io::{self, IsTerminal as _, Read as _, Write as _},
     path::Path,
@@ -38,13 +41,16 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Print a file
-    #[command(after_help = "Examples:\n  \
+    /// Print a file, or several one after the other
+    #[command(after_help = "Of several files, those that may be read are printed; the exit code \
+        is that of the first that may not.\n\nExamples:\n  \
         portcullis fs read src/main.rs --line 10 --limit 5\n  \
+        portcullis fs read Cargo.toml src/lib.rs --json\n  \
         portcullis fs read logo.png --base64")]
     #[command(visible_alias = "cat")]
     Read {
-        path: String,
+        #[arg(value_name = "PATH", required = true)]
+        paths: Vec<String>,
         /// First line to print, counted from 1
         #[arg(long, value_name = "N")]
         line: Option<u64>,
@@ -58,11 +64,15 @@ enum Command {
     /// Replace a file by what comes on stdin
     #[command(after_help = "Examples:\n  \
         echo 'hello' | portcullis fs write notes/today.md")]
-    Write { path: String },
+    Write {
+        path: String,
+    },
     /// Add what comes on stdin to the end of a file
     #[command(after_help = "Examples:\n  \
         date | portcullis fs append notes/log.md")]
-    Append { path: String },
+    Append {
+        path: String,
+    },
     /// Replace a text that occurs exactly once
     #[command(after_help = "Examples:\n  \
         portcullis fs edit Cargo.toml --old 'version = \"1\"' --new 'version = \"2\"'")]
@@ -87,7 +97,12 @@ enum Command {
     /// Print type, size and time of an entry
     #[command(after_help = "Examples:\n  \
         portcullis fs stat src/main.rs")]
-    Stat { path: String },
+    Stat {
+        path: String,
+    },
+    Batch(several::BatchArgs),
+    Glob(search::GlobArgs),
+    Grep(search::GrepArgs),
     /// Make a directory
     #[command(after_help = "Examples:\n  \
         portcullis fs mkdir -p docs/guide")]
@@ -112,7 +127,10 @@ enum Command {
     #[command(after_help = "Examples:\n  \
         portcullis fs mv notes/today.md notes/old.md")]
     #[command(visible_aliases = ["rename", "move"])]
-    Mv { from: String, to: String },
+    Mv {
+        from: String,
+        to: String,
+    },
 }
 
 /// Runs the command.
@@ -121,12 +139,19 @@ enum Command {
 /// When the gate cannot be opened, or the operation is denied or fails.
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let gate = LocalGate::open(&args.common, "cli")?;
+    match &args.command {
+        Command::Read { paths, line, limit, base64 } if paths.len() > 1 => {
+            return several::read(gate, paths, range(*line, *limit)?, encoding(*base64), args.json);
+        }
+        Command::Batch(_) => return several::batch(gate, args.json),
+        _ => {}
+    }
     let result = perform(&gate, &args.command)?;
     gate.close()?;
     match result {
         Ok(reply) => {
             print(&args, &reply).or_fail("cannot print the reply")?;
-            Ok(ExitCode::SUCCESS)
+            Ok(search::exit(&reply.output))
         }
         Err(error) => {
             let paths = args.command.paths().join(" to ");
@@ -156,10 +181,10 @@ fn perform(gate: &LocalGate, command: &Command) -> Result<Result<Reply, Error>, 
     let operation = match command {
         Command::Read { line, limit, base64, .. } => Operation::Read {
             path: path()?,
-            range: LineRange::new(*line, *limit)
-                .map_err(|error| Failure::new(error).exit(Exit::Usage))?,
-            encoding: if *base64 { Encoding::Base64 } else { Encoding::Text },
+            range: range(*line, *limit)?,
+            encoding: encoding(*base64),
         },
+        Command::Batch(_) => return Err(Failure::new("a batch is no single operation")),
         Command::Write { .. } => Operation::Write { path: path()?, content: stdin(gate)? },
         Command::Append { .. } => Operation::Append { path: path()?, content: stdin(gate)? },
         Command::Edit { old, new, .. } => {
@@ -167,6 +192,8 @@ fn perform(gate: &LocalGate, command: &Command) -> Result<Result<Reply, Error>, 
         }
         Command::Ls { .. } => Operation::List { path: path()? },
         Command::Stat { .. } => Operation::Stat { path: path()? },
+        Command::Glob(args) => Operation::Glob { path: path()?, query: args.query() },
+        Command::Grep(args) => Operation::Grep { path: path()?, query: args.query() },
         Command::Mkdir { recursive, .. } => {
             Operation::Mkdir { path: path()?, recursive: *recursive }
         }
@@ -176,15 +203,25 @@ fn perform(gate: &LocalGate, command: &Command) -> Result<Result<Reply, Error>, 
     Ok(gate.handle(&operation))
 }
 
+fn range(line: Option<u64>, limit: Option<u64>) -> Result<LineRange, Failure> {
+    LineRange::new(line, limit).map_err(|error| Failure::new(error).exit(Exit::Usage))
+}
+
+fn encoding(base64: bool) -> Encoding {
+    if base64 { Encoding::Base64 } else { Encoding::Text }
+}
+
 impl Command {
     fn kind(&self) -> OperationKind {
         match self {
             Self::Read { .. } => OperationKind::Read,
-            Self::Write { .. } => OperationKind::Write,
+            Self::Write { .. } | Self::Batch(_) => OperationKind::Write,
             Self::Append { .. } => OperationKind::Append,
             Self::Edit { .. } => OperationKind::Edit,
             Self::Ls { .. } => OperationKind::List,
             Self::Stat { .. } => OperationKind::Stat,
+            Self::Glob(_) => OperationKind::Glob,
+            Self::Grep(_) => OperationKind::Grep,
             Self::Mkdir { .. } => OperationKind::Mkdir,
             Self::Rm { .. } => OperationKind::Remove,
             Self::Mv { .. } => OperationKind::Rename,
@@ -193,14 +230,17 @@ impl Command {
 
     fn paths(&self) -> Vec<&str> {
         match self {
-            Self::Read { path, .. }
-            | Self::Write { path }
+            Self::Read { paths, .. } => paths.iter().map(String::as_str).collect(),
+            Self::Batch(_) => Vec::new(),
+            Self::Write { path }
             | Self::Append { path }
             | Self::Edit { path, .. }
             | Self::Ls { path }
             | Self::Stat { path }
             | Self::Mkdir { path, .. }
             | Self::Rm { path, .. } => vec![path],
+            Self::Glob(args) => vec![&args.path],
+            Self::Grep(args) => vec![&args.path],
             Self::Mv { from, to } => vec![from, to],
         }
     }
@@ -241,6 +281,7 @@ fn print(args: &Args, reply: &Reply) -> io::Result<()> {
     if args.json {
         return writeln!(out, "{}", render::reply_json(reply));
     }
+    let record = render::receipt_text(&reply.receipt);
     match &reply.output {
         Output::Content(content) => match &args.command {
             Command::Read { base64: true, .. } => {
@@ -257,13 +298,26 @@ fn print(args: &Args, reply: &Reply) -> io::Result<()> {
             }
         }
         Output::Stat(entry) => writeln!(out, "{}", render::stat_text(entry))?,
+        Output::Found(found) => {
+            search::print_found(&mut out, found)?;
+            search::print_summary(&found.summary);
+        }
+        Output::Matches(matches) => {
+            if let Command::Grep(args) = &args.command {
+                args.print(&mut out, matches)?;
+            }
+            search::print_summary(&matches.summary);
+        }
         Output::Changed(changed) => {
-            let record = reply.receipt.seq;
             match &changed.backup {
                 Some(backup) => eprintln!("record {record}, backup {backup}"),
                 None => eprintln!("record {record}"),
             }
+            return out.flush();
         }
     }
-    out.flush()
+    out.flush()?;
+    // Not where a pipe would take it for content.
+    eprintln!("record {record}");
+    Ok(())
 }

@@ -176,11 +176,19 @@ fn run(parent: u32) -> Result<(), Failure> {
     }
     let mut ledger = parts.ledger(signing)?;
     ledger.keep_checkpoints().or_fail("cannot start a thread")?;
-    let state = parts.state;
-    let gateway = local::assemble(parts.workspace, parts.policy, &state, ledger)?;
+    let (state, compress) = (parts.state, parts.audit.compress);
+    let gateway =
+        local::assemble(parts.workspace, parts.policy, &state, ledger, parts.audit.search)?;
     desk.attend(gateway.approvals()).or_fail("cannot listen for approvals")?;
     let vault = Vault::open(&state, *gateway.policy().backups());
-    housekeeping::start(vault.or_fail("cannot open the backups")?)
+    let segments = match compress.age() {
+        Some(age) => {
+            let state = state.try_clone().or_fail("cannot open the state directory")?;
+            Some(housekeeping::Segments { state, age })
+        }
+        None => None,
+    };
+    housekeeping::start(vault.or_fail("cannot open the backups")?, segments)
         .or_fail("cannot start a thread")?;
     let (agent, streams) = channel.receive::<Agent>().or_fail("the agent did not start")?;
     let [agent_in, agent_out, agent_err] = take(streams)?;

@@ -1,11 +1,26 @@
-//! Packing the vault when nobody waits for it.
+//! Work that nobody waits for: packing the vault, compressing old segments of
+//! the log.
 
-use std::{ops::ControlFlow, thread, time::Duration};
+use std::{
+    ops::ControlFlow,
+    thread,
+    time::{Duration, Instant},
+};
 
-use crate::backup::Vault;
+use cap_std::fs::Dir;
+
+use crate::{backup::Vault, ledger};
 
 /// How often a gate that runs for long looks whether there is enough to pack.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// How often it looks for old segments.
+const SEGMENTS_EVERY: Duration = Duration::from_secs(60 * 60);
+
+/// The log whose segments are compressed, and how old they must be.
+pub(crate) struct Segments {
+    pub(crate) state: Dir,
+    pub(crate) age: Duration,
+}
 
 /// Packs the vault now if enough was saved since it was packed last. What goes
 /// wrong is only said: everything is kept as it is then.
@@ -26,18 +41,33 @@ pub(crate) fn pack_if_due(vault: &Vault) {
     }
 }
 
-/// Looks after the vault from a thread of its own, as long as the process
-/// lives. The process may end at any moment: packing survives that.
+fn compress(segments: &Segments) {
+    match ledger::pack(&segments.state, segments.age) {
+        Ok((0, _)) => {}
+        Ok((segments, saved)) => tracing::info!(segments, saved, "compressed the audit log"),
+        Err(error) => tracing::warn!(%error, "old segments could not be compressed"),
+    }
+}
+
+/// Looks after vault and log from a thread of its own, as long as the process
+/// lives. The process may end at any moment: both survive that.
 ///
 /// # Errors
 /// When there can be no thread.
-pub(crate) fn start(vault: Vault) -> std::io::Result<()> {
+pub(crate) fn start(vault: Vault, segments: Option<Segments>) -> std::io::Result<()> {
     let work = move || {
         // Requests go first. Where this is refused, they wait a little.
         let _ = rustix::process::setpriority_process(None, 19);
+        let mut looked: Option<Instant> = None;
         loop {
             thread::sleep(LOOK_EVERY);
             pack_if_due(&vault);
+            if let Some(segments) = &segments
+                && looked.is_none_or(|at| at.elapsed() >= SEGMENTS_EVERY)
+            {
+                compress(segments);
+                looked = Some(Instant::now());
+            }
         }
     };
     thread::Builder::new().name("housekeeping".to_owned()).spawn(work).map(drop)

@@ -23,7 +23,7 @@ use crate::{
     backup::Vault,
     config::{
         Operator,
-        audit::{Audit, Durability},
+        audit::{Audit, Durability, SearchRecords},
         signature::PolicyKey,
     },
     frontend::desk::Desk,
@@ -55,6 +55,18 @@ impl LocalGate {
     /// Opens policy, workspace and state, confines this process to them,
     /// settles what was left unfinished, and records the start.
     pub(crate) fn open(common: &Common, default_agent: &str) -> Result<Self, Failure> {
+        Self::open_at(common, default_agent, Door::Cli, |_| Ok(()), BTreeMap::new())
+    }
+
+    /// The same for another door. `prepare` does, with the parts, what must be
+    /// done before the process is confined; `facts` go into the `start` record.
+    pub(crate) fn open_at(
+        common: &Common,
+        default_agent: &str,
+        door: Door,
+        prepare: impl FnOnce(&Parts) -> Result<(), Failure>,
+        more: BTreeMap<String, Value>,
+    ) -> Result<Self, Failure> {
         let parts = Parts::open(common)?;
         Territory {
             workspace: parts.workspace.root().to_owned(),
@@ -65,7 +77,8 @@ impl LocalGate {
         .check()
         .map_err(Failure::new)?;
         super::policy::warn_of_observing(&parts.policy);
-        let session = session(common, default_agent, Door::Cli)?;
+        let session = session(common, default_agent, door)?;
+        prepare(&parts)?;
         // The last that needs a socket.
         let desk = match parts.policy.asks() {
             true => Some(open_desk(&parts.state)?),
@@ -90,11 +103,30 @@ impl LocalGate {
         }
         let mut facts = parts.facts();
         facts.insert("gateLandlockAbi".to_owned(), json!(report.landlock_abi));
-        let ledger = parts.ledger(signing)?;
-        let gateway = assemble(parts.workspace, parts.policy, &parts.state, ledger)?;
+        facts.extend(more);
+        let mut ledger = parts.ledger(signing)?;
+        if door != Door::Cli {
+            // A command ends before that would pay.
+            ledger.keep_checkpoints().or_fail("cannot start a thread")?;
+        }
+        let (search, compress) = (parts.audit.search, parts.audit.compress);
+        let state = parts.state;
+        let gateway = assemble(parts.workspace, parts.policy, &state, ledger, search)?;
         gateway.start(&session, facts).or_fail("cannot record the start")?;
         if let Some(desk) = &desk {
             desk.attend(gateway.approvals()).or_fail("cannot listen for approvals")?;
+        }
+        if door != Door::Cli {
+            let vault = Vault::open(&state, *gateway.policy().backups());
+            let segments = match compress.age() {
+                Some(age) => {
+                    let state = state.try_clone().or_fail("cannot open the state directory")?;
+                    Some(housekeeping::Segments { state, age })
+                }
+                None => None,
+            };
+            housekeeping::start(vault.or_fail("cannot open the backups")?, segments)
+                .or_fail("cannot start a thread")?;
         }
         Ok(Self { gateway, session, announcer, state: parts.state_path, _desk: desk })
     }
@@ -116,6 +148,11 @@ impl LocalGate {
 
     pub(crate) fn session(&self) -> &Session {
         &self.session
+    }
+
+    /// What serves, for whom, and the place where a person answers.
+    pub(crate) fn into_parts(self) -> (Gateway, Session, Option<Desk>) {
+        (self.gateway, self.session, self._desk)
     }
 
     /// The directory of the log.
@@ -235,12 +272,18 @@ pub(crate) fn assemble(
     policy: Arc<Policy>,
     state: &Dir,
     ledger: Ledger,
+    search: SearchRecords,
 ) -> Result<Gateway, Failure> {
     let vault = Vault::open(state, *policy.backups()).or_fail("cannot open the backups")?;
     let vault = vault.of_gate(ledger.boot());
     keep_policy(state, &policy, ledger.boot()).or_fail("cannot keep the policy's text")?;
     let key = secret_key::open(state)?;
-    Gateway::open(workspace, policy, ledger, vault, key).or_fail("cannot recover")
+    let mut gateway =
+        Gateway::open(workspace, policy, ledger, vault, key).or_fail("cannot recover")?;
+    if search == SearchRecords::Summary {
+        gateway.summarise_searches();
+    }
+    Ok(gateway)
 }
 
 /// Keeps the text of the policy in force, so that a reviewer can look up the

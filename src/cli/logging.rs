@@ -8,7 +8,9 @@ use std::{io::IsTerminal as _, os::unix::fs::DirBuilderExt as _, path::Path};
 use tracing::level_filters::LevelFilter;
 use tracing_appender::rolling::{RollingFileAppender, Rotation};
 use tracing_subscriber::{
-    EnvFilter, Layer as _, filter::ParseError, layer::SubscriberExt as _,
+    EnvFilter, Layer as _,
+    filter::{ParseError, Targets},
+    layer::SubscriberExt as _,
     util::SubscriberInitExt as _,
 };
 
@@ -32,7 +34,11 @@ impl Options {
     /// # Errors
     /// When it is none.
     pub(crate) fn filter(&self) -> Result<EnvFilter, Failure> {
-        let parse = || -> Result<EnvFilter, ParseError> { EnvFilter::builder().parse(&self.log) };
+        let parse = || -> Result<EnvFilter, ParseError> {
+            let filter = EnvFilter::builder().parse(&self.log)?;
+            // It would tell what clients send, with the content of files.
+            Ok(filter.add_directive("rmcp=off".parse()?))
+        };
         parse().or_fail(format_args!("cannot understand `--log {}`", self.log)).map_err(|failure| {
             failure
                 .exit(Exit::Usage)
@@ -68,7 +74,9 @@ pub(crate) fn start(options: &Options, state: &Path) -> Result<(), Failure> {
         .with_target(false)
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr)
-        .with_filter(LevelFilter::WARN);
+        .with_filter(
+            Targets::new().with_default(LevelFilter::WARN).with_target("rmcp", LevelFilter::OFF),
+        );
     tracing_subscriber::registry()
         .with(to_files)
         .with(to_stderr)

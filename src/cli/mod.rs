@@ -13,6 +13,7 @@ mod generate;
 mod housekeeping;
 mod local;
 mod logging;
+mod mcp;
 mod newest;
 mod options;
 mod orders;
@@ -38,6 +39,7 @@ use clap::Parser as _;
     portcullis demo                          see in a second what it does\n  \
     portcullis doctor                        what this machine can enforce\n  \
     portcullis run -- claude-code-acp        an agent behind the gate\n  \
+    portcullis mcp                           the same for an MCP client\n  \
     portcullis fs read src/main.rs           one operation through the gate\n  \
     portcullis audit verify                  is the log whole?")]
 struct Cli {
@@ -55,6 +57,7 @@ enum Command {
     Doctor(doctor::Args),
     Fs(fs::Args),
     Man(generate::ManArgs),
+    Mcp(mcp::Args),
     Policy(policy::Args),
     Run(run::Args),
 }
@@ -78,6 +81,7 @@ pub fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(&args),
         Command::Fs(args) => fs::run(args),
         Command::Man(args) => generate::man(&args),
+        Command::Mcp(args) => mcp::run(&args),
         Command::Policy(args) => policy::run(args),
         Command::Run(args) => run::run(args),
     };

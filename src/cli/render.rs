@@ -1,17 +1,23 @@
 //! Replies of the gate, for people and for programs.
 
-use std::process::ExitCode;
+use std::{collections::BTreeMap, process::ExitCode};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use jiff::Timestamp;
+use portcullis_audit::Receipt;
 use serde_json::{Value, json};
 
 use super::failure::Exit;
 use crate::{
     gateway::{Error, ErrorKind, Output, Reply},
     model::Escaped,
-    ops::{Committed, Entry, EntryKind},
+    ops::{Committed, Entry, EntryKind, FileMatches, Line, Stopped, Summary},
 };
+
+/// `1 record`, `2 records`.
+pub(crate) fn counted(count: u64, thing: &str) -> String {
+    if count == 1 { format!("1 {thing}") } else { format!("{count} {thing}s") }
+}
 
 /// Prints a line with colours where stdout is a terminal. Whoever stops reading
 /// in the middle does not want the rest.
@@ -33,6 +39,14 @@ pub(crate) fn reply_json(reply: &Reply) -> Value {
             "notUtf8": entries.not_utf8,
         }),
         Output::Stat(entry) => json!({ "stat": entry_json(entry) }),
+        Output::Found(found) => {
+            let entries = found.entries.iter().map(entry_json).collect::<Vec<_>>();
+            summarised(json!({ "entries": entries }), &found.summary)
+        }
+        Output::Matches(matches) => {
+            let files = matches.files.iter().map(file_json).collect::<Vec<_>>();
+            summarised(json!({ "files": files }), &matches.summary)
+        }
         Output::Changed(changed) => json!({
             "result": match changed.committed {
                 Committed::Stored => "ok",
@@ -49,6 +63,34 @@ pub(crate) fn reply_json(reply: &Reply) -> Value {
     object
 }
 
+/// The same with what the search passed over.
+fn summarised(mut object: Value, summary: &Summary) -> Value {
+    let skipped: BTreeMap<_, _> =
+        summary.skipped.iter().map(|(why, count)| (why.as_str(), count)).collect();
+    if let Value::Object(object) = &mut object {
+        object.insert("searched".to_owned(), summary.searched.into());
+        object.insert("skipped".to_owned(), json!(skipped));
+        object.insert("stopped".to_owned(), json!(summary.stopped.map(Stopped::as_str)));
+    }
+    object
+}
+
+fn file_json(file: &FileMatches) -> Value {
+    let line = |line: &Line| {
+        json!({
+            "number": line.number,
+            "text": line.text,
+            "matches": line.matches,
+            "cut": line.cut,
+        })
+    };
+    json!({
+        "path": file.path.as_str(),
+        "redacted": file.redacted,
+        "lines": file.lines.iter().map(line).collect::<Vec<_>>(),
+    })
+}
+
 /// An error as one JSON object.
 pub(crate) fn error_json(error: &Error) -> Value {
     json!({
@@ -63,6 +105,11 @@ pub(crate) fn error_json(error: &Error) -> Value {
     })
 }
 
+/// A receipt as `audit check-receipts` and `audit verify --head` take it.
+pub(crate) fn receipt_text(receipt: &Receipt) -> String {
+    format!("{}:{}", receipt.seq, receipt.leaf)
+}
+
 /// Says what the gate refused, with what was `asked`, and gives the exit code
 /// for it.
 pub(crate) fn report_error(asked: &str, error: &Error, json: bool) -> ExitCode {
@@ -71,9 +118,14 @@ pub(crate) fn report_error(asked: &str, error: &Error, json: bool) -> ExitCode {
     } else {
         eprintln!("portcullis: {}: {error}", Escaped(asked));
         if let Some(receipt) = error.receipt() {
-            eprintln!("  record: {}", receipt.seq);
+            eprintln!("  record {}", receipt_text(receipt));
         }
     }
+    exit(error)
+}
+
+/// The exit code for what the gate refused.
+pub(crate) fn exit(error: &Error) -> ExitCode {
     match error.kind() {
         ErrorKind::Denied => Exit::Denied,
         _ => Exit::Failure,

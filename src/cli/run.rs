@@ -21,7 +21,8 @@ use super::{
     local::{self, Parts},
     logging,
     options::Common,
-    ship, sign, state,
+    ship::Shipping,
+    sign, state,
     supervise::{Ended, Gate, Supervisor},
     watch::PolicyWatch,
 };
@@ -126,9 +127,11 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     }
     let suspects = pending.suspects.clone();
     let gate = introduce(gate, &pending, terminal)?;
-    ship::start(&parts.state_path, &parts.audit.ship)?;
+    let shipping = Shipping::start(&parts.state_path, &parts.audit.ship)?;
     let agent = pending.release().map_err(explain)?;
-    let Ended { code, at_once } = Supervisor::new(agent, gate, signals, watch)?.run()?;
+    let ended = Supervisor::new(agent, gate, signals, watch)?.run();
+    shipping.finish();
+    let Ended { code, at_once } = ended?;
     if at_once && code != 0 {
         explain_early_end(code, &args, &suspects);
     }
@@ -160,6 +163,9 @@ fn cell(args: &Args, parts: &Parts, session: &Session) -> Result<Cell, Failure> 
     cell.read.extend(named(&args.agent_read)?);
     cell.write.extend(named(&args.agent_write)?);
     cell.network = network(&args.agent_network, cell.network);
+    let writable = cell.write.iter().map(|grant| grant.path.clone());
+    let theirs: Vec<_> = writable.chain([cell.workspace.clone(), cell.home.clone()]).collect();
+    sign::apart(&parts.audit.signer, &theirs)?;
     Ok(cell)
 }
 

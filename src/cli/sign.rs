@@ -1,45 +1,63 @@
 //! Signing for a gate that must not hold the key: it asks the broker, which
 //! runs the operator's command. Whatever the gate sends is the text of a
-//! checkpoint of this log, or nothing is run for it.
+//! checkpoint of this log, or nothing is run for it. A command that fails,
+//! hangs or answers nonsense costs a checkpoint, never a request.
+#![expect(clippy::disallowed_methods, reason = "where the operator's signer lies")]
 
 use std::{
-    os::fd::OwnedFd,
-    sync::{Mutex, PoisonError},
+    io::{self, Read as _, Write as _},
+    os::{fd::OwnedFd, unix::process::CommandExt as _},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::{Mutex, PoisonError, mpsc},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use portcullis_audit::PublicKey;
+use portcullis_audit::{MAX_NOTE, Note, PublicKey};
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde::{Deserialize, Serialize};
 
-use super::{
-    audit::checkpoint::sign_with,
-    failure::{Context as _, Failure},
-};
-use crate::{ledger::Signer, sandbox::Channel};
+use super::failure::{Context as _, Failure};
+use crate::{ledger::Signer, model::Escaped, sandbox::Channel};
 
-/// How long the gate waits for a signature.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long the command may take. Less than the broker waits for a gate that
+/// is about to end.
+const PATIENCE: Duration = Duration::from_secs(6);
+/// How long the gate waits for the broker: as long, and a little.
+const ANSWER: Duration = Duration::from_secs(7);
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Ask {
+    /// Repeated in the answer: one that came too late is none to the next
+    /// question.
+    number: u64,
     text: String,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Answer {
+    number: u64,
     lines: Result<String, String>,
 }
 
 /// The broker, as the gate sees it.
 pub(crate) struct Remote {
-    channel: Mutex<Channel>,
+    line: Mutex<Line>,
     public: PublicKey,
+}
+
+struct Line {
+    channel: Channel,
+    asked: u64,
+    /// Nobody answered; who asks before this is not kept waiting again.
+    silent: Option<Instant>,
 }
 
 impl Remote {
     pub(crate) fn new(channel: OwnedFd, public: PublicKey) -> Self {
-        Self { channel: Mutex::new(Channel::from(channel)), public }
+        let line = Line { channel: Channel::from(channel), asked: 0, silent: None };
+        Self { line: Mutex::new(line), public }
     }
 }
 
@@ -50,13 +68,50 @@ impl Signer for Remote {
 
     fn sign(&self, text: &str) -> Result<String, String> {
         // One at a time; a question has its answer before the next.
-        let channel = self.channel.lock().unwrap_or_else(PoisonError::into_inner);
-        let asked = channel.send(&Ask { text: text.to_owned() }, &[]);
-        asked.map_err(|error| error.to_string())?;
-        let (answer, _) =
-            channel.receive_within::<Answer>(PATIENCE).map_err(|error| error.to_string())?;
-        answer.lines
+        let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
+        if line.silent.is_some_and(|until| Instant::now() < until) {
+            return Err("it did not answer a moment ago".to_owned());
+        }
+        let start = Instant::now();
+        let answer = line.ask(text);
+        line.silent = (start.elapsed() >= PATIENCE).then(|| Instant::now() + PATIENCE);
+        answer
     }
+}
+
+impl Line {
+    fn ask(&mut self, text: &str) -> Result<String, String> {
+        self.asked += 1;
+        let ask = Ask { number: self.asked, text: text.to_owned() };
+        self.channel.send(&ask, &[]).map_err(|error| error.to_string())?;
+        let end = Instant::now() + ANSWER;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            let heard = self.channel.receive_within::<Answer>(left);
+            let (Answer { number, lines }, _) = heard.map_err(|error| error.to_string())?;
+            if number == self.asked {
+                return lines;
+            }
+        }
+    }
+}
+
+/// Refuses a command of which a file lies where the agent can change it: in the
+/// workspace, or in a directory of its own.
+pub(crate) fn apart(command: &[String], theirs: &[PathBuf]) -> Result<(), Failure> {
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_error| path.to_owned());
+    let theirs: Vec<_> = theirs.iter().map(|path| real(path)).collect();
+    for part in command.iter().map(Path::new).filter(|part| part.is_absolute()) {
+        if let Some(place) = theirs.iter().find(|place| real(part).starts_with(place)) {
+            return Err(Failure::new(format_args!(
+                "the signer's `{}` lies where the agent can write, in `{}`",
+                part.display(),
+                place.display()
+            ))
+            .help("keep it outside the workspace and outside what the agent may change"));
+        }
+    }
+    Ok(())
 }
 
 /// Answers a gate as long as it lives, in a thread of its own.
@@ -65,16 +120,26 @@ pub(crate) fn serve(
     command: Vec<String>,
     public: &PublicKey,
 ) -> Result<(), Failure> {
-    let origin = format!("{}\n", public.name());
+    let (origin, public) = (format!("{}\n", public.name()), public.clone());
     let answer = move || {
+        let mut failing = false;
         // Ends when the gate has.
-        while let Ok((Ask { text }, _)) = channel.receive::<Ask>() {
+        while let Ok((Ask { number, text }, _)) = channel.receive::<Ask>() {
             let lines = if text.starts_with(&origin) && text.lines().count() == 3 {
-                sign_with(&command, &text)
+                sign_with(&command, &text).and_then(|lines| signs(&public, &text, lines))
             } else {
                 Err("that is no checkpoint of this log".to_owned())
             };
-            if channel.send(&Answer { lines }, &[]).is_err() {
+            if let Err(why) = &lines
+                && !failing
+            {
+                eprintln!(
+                    "portcullis: warning: the signer signed no checkpoint of the audit log: {}",
+                    Escaped(why)
+                );
+            }
+            failing = lines.is_err();
+            if channel.send(&Answer { number, lines }, &[]).is_err() {
                 return;
             }
         }
@@ -84,4 +149,83 @@ pub(crate) fn serve(
         .spawn(answer)
         .map(drop)
         .or_fail("cannot start a thread")
+}
+
+/// The lines, if they sign the text.
+fn signs(public: &PublicKey, text: &str, lines: String) -> Result<String, String> {
+    Note::assemble(text, &lines)
+        .and_then(|note| note.verify(std::slice::from_ref(public)).map(drop))
+        .map_err(|error| format!("what it answered does not sign: {error}"))?;
+    Ok(lines)
+}
+
+/// A signer that is a program: it gets the note's text on its standard input
+/// and prints signature lines, or the whole note.
+pub(crate) struct Program {
+    pub(crate) command: Vec<String>,
+    pub(crate) public: PublicKey,
+}
+
+impl Signer for Program {
+    fn public(&self) -> &PublicKey {
+        &self.public
+    }
+
+    fn sign(&self, text: &str) -> Result<String, String> {
+        sign_with(&self.command, text)
+    }
+}
+
+/// Runs the signer, and ends it with all it started when it takes too long.
+fn sign_with(command: &[String], text: &str) -> Result<String, String> {
+    let (program, arguments) = command.split_first().ok_or("no signer is configured")?;
+    let failed = |error: io::Error| format!("`{program}`: {error}");
+    let mut child = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .process_group(0)
+        .spawn()
+        .map_err(failed)?;
+    let answered = converse(&mut child, text);
+    // Whatever it left running is not to hold anything open.
+    if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+        let _gone = kill_process_group(group, Signal::KILL);
+    }
+    let status = child.wait().map_err(failed)?;
+    let Some(answer) = answered.map_err(failed)? else {
+        return Err(format!("`{program}` did not answer within {} s", PATIENCE.as_secs()));
+    };
+    if !status.success() {
+        return Err(format!("`{program}` failed: {status}"));
+    }
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    // The whole note is as good as its signatures.
+    Ok(answer.strip_prefix(&format!("{text}\n")).unwrap_or(&answer).to_owned())
+}
+
+/// What the program prints; nothing when it takes too long.
+fn converse(child: &mut Child, text: &str) -> io::Result<Option<Vec<u8>>> {
+    let end = Instant::now() + PATIENCE;
+    let (Some(mut input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+        return Err(io::ErrorKind::BrokenPipe.into());
+    };
+    // Smaller than a pipe. One that has enough of it answers all the same.
+    let _broken_pipe = input.write_all(text.as_bytes());
+    drop(input);
+    let (said, hear) = mpsc::sync_channel(1);
+    thread::Builder::new().name("signer-output".to_owned()).spawn(move || {
+        let mut answer = Vec::new();
+        let read = output.take(MAX_NOTE as u64 + 1).read_to_end(&mut answer);
+        let _nobody_waits = said.send(read.map(|_bytes| answer));
+    })?;
+    let Ok(answer) = hear.recv_timeout(PATIENCE) else { return Ok(None) };
+    let answer = answer?;
+    while child.try_wait()?.is_none() {
+        if Instant::now() >= end {
+            return Ok(None);
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    Ok(Some(answer))
 }

@@ -38,6 +38,10 @@ pub struct Audit {
     pub witnesses: Vec<String>,
     /// Where copies of the log go.
     pub ship: Vec<Target>,
+    /// When gates compress old segments.
+    pub compress: Compress,
+    /// What a search in content leaves in the log.
+    pub search: SearchRecords,
     /// The file that it was read from.
     #[serde(skip)]
     pub file: Option<PathBuf>,
@@ -52,6 +56,18 @@ pub enum Durability {
     Written,
     /// Its record is on stable storage: it survives the machine.
     Synced,
+}
+
+/// What a search in content leaves in the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum SearchRecords {
+    /// A record of the search, and one of each file of which it discloses
+    /// lines.
+    #[default]
+    Files,
+    /// A record of the search.
+    Summary,
 }
 
 /// How often checkpoints are made.
@@ -70,6 +86,29 @@ impl Default for Cadence {
     }
 }
 
+/// When gates compress old segments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Compress {
+    /// Whether they do at all.
+    pub enabled: bool,
+    /// So many days after a segment was last written.
+    pub after_days: u32,
+}
+
+impl Default for Compress {
+    fn default() -> Self {
+        Self { enabled: true, after_days: 30 }
+    }
+}
+
+impl Compress {
+    /// How old a segment must be; nothing when none is compressed.
+    pub fn age(&self) -> Option<Duration> {
+        self.enabled.then(|| Duration::from_secs(u64::from(self.after_days) * 24 * 60 * 60))
+    }
+}
+
 /// Where copies go.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -82,6 +121,21 @@ pub struct Target {
     /// Settings of the store, such as `endpoint`.
     #[serde(default)]
     pub options: BTreeMap<String, String>,
+}
+
+impl Target {
+    /// Where it is, without a user and a password that stand in an address.
+    pub fn shown(&self) -> String {
+        match self.to.split_once("://") {
+            Some((scheme, rest)) => {
+                let host = rest.find('/').unwrap_or(rest.len());
+                let (authority, path) = rest.split_at_checked(host).unwrap_or((rest, ""));
+                let authority = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+                format!("{scheme}://{authority}{path}")
+            }
+            None => self.to.clone(),
+        }
+    }
 }
 
 /// The configuration cannot be used.
@@ -173,6 +227,9 @@ impl Audit {
         if self.signer.is_empty() == self.public_key.is_some() {
             return Err("`signer` and `publicKey` belong together".to_owned());
         }
+        if self.signer.first().is_some_and(|program| !program.starts_with('/')) {
+            return Err("`signer` begins with the absolute path of a program".to_owned());
+        }
         self.witness_keys()?;
         if self.checkpoints.records == 0 || self.checkpoints.seconds == 0 {
             return Err("`checkpoints` counts from 1".to_owned());
@@ -227,6 +284,8 @@ impl Audit {
 mod tests {
     use super::*;
 
+    const KEY: &str = "example.com/log-1+8b4c54b3+AYqI4910CfGV/VLbLTy6XXLKZwm/HZQSG/N0iAG0D29c";
+
     fn parse(text: &str) -> Result<Audit, String> {
         Audit::parse(text)?.check(Path::new("/"))
     }
@@ -239,11 +298,24 @@ mod tests {
     }
 
     #[test]
+    fn shows_no_password_of_a_target() {
+        let shown = |to: &str| {
+            let text = format!("[audit]\nship = [{{ to = {to:?} }}]");
+            parse(&text).unwrap().ship[0].shown()
+        };
+        assert_eq!(shown("https://me:secret@logs.example/a@b"), "https://logs.example/a@b");
+        assert_eq!(shown("s3://bucket/prefix"), "s3://bucket/prefix");
+        assert_eq!(shown("/mnt/a@b"), "/mnt/a@b");
+    }
+
+    #[test]
     fn says_what_is_wrong() {
         for (text, word) in [
             ("[audit]\nsinger = []", "unknown field `singer`"),
             ("[audit]\ndurability = 'often'", "unknown variant `often`"),
+            ("[audit]\nsearch = 'none'", "unknown variant `none`"),
             ("[audit]\nsigner = ['/bin/sign']", "belong together"),
+            (&format!("[audit]\nsigner = ['sign']\npublicKey = {KEY:?}"), "absolute path"),
             ("[audit]\nwitnesses = ['x']", "expected a public key"),
             ("[audit]\ncheckpoints = { records = 0 }", "counts from 1"),
             ("[audit]\nship = [{ to = 'relative' }]", "absolute directory"),

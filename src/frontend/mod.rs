@@ -5,3 +5,9 @@
 
 pub mod acp;
 pub mod desk;
+mod frame;
+mod lane;
+pub mod mcp;
+mod paths;
+mod question;
+mod strict;

@@ -44,6 +44,17 @@ pub(super) struct Asking {
     change: String,
 }
 
+impl Asking {
+    /// The denial where nobody can be asked.
+    pub(super) fn refused(self) -> Decision {
+        let reason = "a person has to be asked, and a batch asks nobody; send it alone";
+        match self.rules.into_iter().next() {
+            Some(rule) => Decision { reason: Some(reason.to_owned()), ..rule.denying() },
+            None => built_in("default", reason),
+        }
+    }
+}
+
 /// What a person said yes to.
 #[derive(Debug)]
 pub(super) struct Approved {

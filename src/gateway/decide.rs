@@ -69,6 +69,16 @@ impl Decider<'_> {
         Ok(allowed)
     }
 
+    /// Asks about what a search begins at, for one access.
+    pub(super) fn facts(
+        &self,
+        path: &WorkspacePath,
+        object: &Object,
+        access: Access,
+    ) -> Result<(), Failure> {
+        self.objects(path, object, &[access])
+    }
+
     fn objects(
         &self,
         path: &WorkspacePath,

@@ -207,7 +207,7 @@ pub(super) fn render(error: &ops::Error) -> Error {
         E::Conflict => ErrorKind::Conflict,
         E::AlreadyExists => ErrorKind::AlreadyExists,
         E::NotEmpty => ErrorKind::NotEmpty,
-        E::Invalid(_) | E::Occurrences(_) => ErrorKind::InvalidInput,
+        E::Invalid(_) | E::Pattern(_) | E::Occurrences(_) => ErrorKind::InvalidInput,
         E::Owner => ErrorKind::Io,
         E::Editor(BufferError::Unsupported(_)) => ErrorKind::InvalidInput,
         E::Editor(_) => ErrorKind::Editor,

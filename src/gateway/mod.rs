@@ -5,6 +5,7 @@
 
 mod approvals;
 mod asking;
+mod batch;
 mod decide;
 mod error;
 mod limits;
@@ -15,6 +16,7 @@ mod redress;
 mod reload;
 mod reservations;
 mod restoration;
+mod search;
 mod turn;
 
 use std::{
@@ -26,6 +28,7 @@ use std::{
 use portcullis_audit::{Draft, Kind, Receipt};
 
 pub use approvals::{Answer, AnswerError, Approvals, Approver, Binding, Nobody, Question, Ticket};
+pub use batch::BatchError;
 pub use error::{Error, ErrorKind, Refusal};
 pub use recovery::RecoveryError;
 pub use reload::ReloadError;
@@ -34,7 +37,7 @@ use crate::{
     backup::Vault,
     ledger::Ledger,
     model::{Operation, Session, WorkspacePath},
-    ops::{Committed, Content, Entries, Entry, Findings, Source},
+    ops::{Committed, Content, Entries, Entry, Findings, Found, Matches, Source},
     policy::{Policy, SecretKey},
     workspace::Workspace,
 };
@@ -59,6 +62,8 @@ pub struct Gateway {
     locks: Locks,
     meters: Meters,
     key: SecretKey,
+    /// Whether each file of which a search discloses lines has a record.
+    search_files: bool,
 }
 
 /// What a request gave.
@@ -79,6 +84,10 @@ pub enum Output {
     Entries(Entries),
     /// One entry.
     Stat(Entry),
+    /// What a search by name found.
+    Found(Found),
+    /// What a search in content found.
+    Matches(Matches),
     /// The workspace was changed.
     Changed(Changed),
 }
@@ -115,13 +124,30 @@ impl Gateway {
         vault: Vault,
         key: SecretKey,
     ) -> Result<Self, RecoveryError> {
-        let settled = recovery::run(&ledger, &workspace, &vault)?;
+        let (locks, meters, approvals) = (Locks::default(), Meters::default(), Arc::default());
+        let policy = RwLock::new(policy);
+        let gateway = Self {
+            workspace,
+            policy,
+            approvals,
+            ledger,
+            vault,
+            locks,
+            meters,
+            key,
+            search_files: true,
+        };
+        let settled = recovery::run(&gateway)?;
         if settled > 0 {
             tracing::warn!(settled, "settled changes that a gate left unfinished");
         }
-        let (locks, meters, approvals) = (Locks::default(), Meters::default(), Arc::default());
-        let policy = RwLock::new(policy);
-        Ok(Self { workspace, policy, approvals, ledger, vault, locks, meters, key })
+        Ok(gateway)
+    }
+
+    /// From now on a search has one record of its own, and the files of which
+    /// it discloses lines have none.
+    pub fn summarise_searches(&mut self) {
+        self.search_files = false;
     }
 
     /// The policy in force now; a request is judged by one alone.

@@ -121,6 +121,17 @@ pub(super) fn backups(draft: &mut Draft, saved: &[Saved]) {
     }
 }
 
+/// The draft of what became of the change that `intent` announced.
+pub(super) fn outcome(intent: &Draft) -> Draft {
+    Draft {
+        session: intent.session.clone(),
+        agent: intent.agent.clone(),
+        op: intent.op.clone(),
+        path: intent.path.clone(),
+        ..Draft::default()
+    }
+}
+
 /// Adds how it failed.
 pub(super) fn fail(draft: &mut Draft, error: &Error) {
     draft.result = Some(error.kind().as_str().to_owned());

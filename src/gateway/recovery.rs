@@ -2,13 +2,12 @@
 
 use portcullis_audit::{AuditRecord, Draft};
 
-use super::record::shown;
+use super::{Gateway, record::shown};
 use crate::{
-    backup::Vault,
-    ledger::{self, Ledger},
+    ledger,
     model::WorkspacePath,
     ops::{self, Remains, Resolution},
-    workspace::{TempName, Workspace},
+    workspace::TempName,
 };
 
 /// Why a start could not settle what a dead gate left.
@@ -33,19 +32,20 @@ pub enum RecoveryError {
 /// Settles every intent without outcome whose gate is dead, and records how.
 /// Then removes what a dead gate kept for a change whose intent it did not live
 /// to write. Returns how many intents there were.
-pub(super) fn run(
-    ledger: &Ledger,
-    workspace: &Workspace,
-    vault: &Vault,
-) -> Result<usize, RecoveryError> {
+pub(super) fn run(gateway: &Gateway) -> Result<usize, RecoveryError> {
+    let (ledger, workspace, vault) = (&gateway.ledger, &gateway.workspace, &gateway.vault);
     let orphans = ledger.orphans()?;
-    let mut settled = 0;
+    let mut settled = Vec::new();
     for intent in orphans.intents() {
         let remains = remains(&intent.draft).ok_or(RecoveryError::Malformed(intent.seq))?;
         let resolution = ops::settle(workspace, &remains)
             .map_err(|error| RecoveryError::Unsettled { seq: intent.seq, error })?;
-        orphans.resolve(intent, draft(intent, &remains, resolution))?;
-        settled += 1;
+        settled.push((intent, resolution));
+    }
+    gateway.take_back_unfinished(&settled);
+    for (intent, resolution) in &settled {
+        let remains = remains(&intent.draft).ok_or(RecoveryError::Malformed(intent.seq))?;
+        orphans.resolve(intent, draft(intent, &remains, *resolution))?;
     }
     let dead = orphans.traces().iter().filter_map(|(boot, trace)| {
         let since: jiff::Timestamp = trace.since.parse().ok()?;
@@ -57,8 +57,9 @@ pub(super) fn run(
         // They cost room, until retention lets them go, and nothing else.
         Err(error) => tracing::warn!(%error, "needless backups could not be removed"),
     }
+    let count = settled.len();
     orphans.finish()?;
-    Ok(settled)
+    Ok(count)
 }
 
 fn draft(intent: &AuditRecord, remains: &Remains, resolution: Resolution) -> Draft {

@@ -2,24 +2,53 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use portcullis_audit::Draft;
+use portcullis_audit::{Draft, Receipt};
 
 use super::{
     Changed, Error, Gateway, Output, Reply,
     asking::Approved,
     decide::Decider,
     error::{self, Failure},
-    limits::Meter,
+    limits::{Meter, Spent},
     record, recovery,
     reservations::Reservations,
 };
 use crate::{
     backup::{Meta, Saved, Vault},
+    ledger::Grant,
     model::{Access, Operation, Session, WorkspacePath},
     ops::{self, Change, Committed, Context, Findings, Sealed, Source, prepare},
     policy::{Object, ObjectKind, Policy},
     workspace::{Follow, Permit, Resolved},
 };
+
+/// A change that is prepared, and what was kept of what it will replace.
+pub(super) struct Ready<'a> {
+    sealed: Sealed<Box<dyn Change + 'a>>,
+    saved: Vec<Saved>,
+}
+
+impl Ready<'_> {
+    /// The canonical path of what changes.
+    pub(super) fn path(&self) -> &WorkspacePath {
+        self.sealed.permit().path()
+    }
+
+    /// Makes the change; tells what was kept and how many bytes it stores.
+    pub(super) fn commit(
+        self,
+        grant: Grant,
+    ) -> (Receipt, Result<Committed, ops::Error>, Vec<Saved>, Option<u64>) {
+        let bytes = self.sealed.facts().bytes;
+        let (receipt, committed) = self.sealed.commit(grant, &self.saved);
+        (receipt, committed, self.saved, bytes)
+    }
+
+    /// Lets go of what was kept, because the change is not made.
+    pub(super) fn discard(self, vault: &Vault) {
+        discard(vault, self.saved);
+    }
+}
 
 /// One try at one request.
 pub(super) struct Turn<'a> {
@@ -54,6 +83,8 @@ impl<'a> Turn<'a> {
                 let stat = prepare::stat(&permit(draft)?)?;
                 self.disclose(draft, stat, Output::Stat)
             }
+            Operation::Glob { query, .. } => self.glob(draft, query),
+            Operation::Grep { query, .. } => self.grep(draft, query),
             Operation::Write { content, .. } => {
                 let change = prepare::write(&context, permit(draft)?, content.clone())?;
                 self.limited_change(draft, change, 0)
@@ -189,18 +220,44 @@ impl<'a> Turn<'a> {
         sealed: Sealed<Box<dyn Change + 'a>>,
         files: usize,
     ) -> Result<Reply, Failure> {
-        let bytes = sealed.facts().bytes.unwrap_or(0);
-        let files = u64::try_from(files).unwrap_or(u64::MAX);
-        let spent = match self.meter.map(|meter| meter.spend(bytes, files)) {
-            Some(Err(decision)) => return Err(Failure::Denied(Box::new(decision))),
-            Some(Ok(spent)) => Some(spent),
-            None => None,
-        };
+        let spent = self.spend(&sealed, files)?;
         let reply = self.change(draft, sealed)?;
         if let Some(spent) = spent {
             spent.keep();
         }
         Ok(reply)
+    }
+
+    /// Takes from the session's limits what a change will write and remove.
+    fn spend(
+        &self,
+        sealed: &Sealed<Box<dyn Change + 'a>>,
+        files: usize,
+    ) -> Result<Option<Spent>, Failure> {
+        let bytes = sealed.facts().bytes.unwrap_or(0);
+        let files = u64::try_from(files).unwrap_or(u64::MAX);
+        match self.meter.map(|meter| meter.spend(bytes, files)) {
+            Some(Err(decision)) => Err(Failure::Denied(Box::new(decision))),
+            Some(Ok(spent)) => Ok(Some(spent)),
+            None => Ok(None),
+        }
+    }
+
+    /// Prepares a change of content up to where its intent would be recorded.
+    pub(super) fn ready_alone(
+        &self,
+        draft: &mut Draft,
+    ) -> Result<(Ready<'a>, Option<Spent>), Failure> {
+        let context = self.context();
+        let permit = self.permit(&self.decider(), draft)?;
+        let sealed = match self.operation {
+            Operation::Write { content, .. } => prepare::write(&context, permit, content.clone()),
+            Operation::Append { content, .. } => prepare::append(&context, permit, content),
+            Operation::Edit { old, new, .. } => prepare::edit(&context, permit, old, new),
+            _ => Err(ops::Error::Invalid("this is no change of content")),
+        }?;
+        let spent = self.spend(&sealed, 0)?;
+        Ok((self.ready(draft, sealed)?, spent))
     }
 
     /// Keep the old bytes, record the intent, act, record the outcome.
@@ -209,6 +266,26 @@ impl<'a> Turn<'a> {
         draft: &mut Draft,
         sealed: Sealed<Box<dyn Change + 'a>>,
     ) -> Result<Reply, Failure> {
+        let gate = self.gate;
+        let ready = self.ready(draft, sealed)?;
+        let grant = match gate.ledger.admit(draft.clone()) {
+            Ok(grant) => grant,
+            Err(error) => {
+                ready.discard(&gate.vault);
+                return Err(error.into());
+            }
+        };
+        let (receipt, committed, saved, bytes) = ready.commit(grant);
+        self.conclude(draft, receipt, committed, saved, bytes)
+    }
+
+    /// Keeps what a change will replace and describes it for its record; goes
+    /// on only if nobody has to be asked.
+    fn ready(
+        &self,
+        draft: &mut Draft,
+        sealed: Sealed<Box<dyn Change + 'a>>,
+    ) -> Result<Ready<'a>, Failure> {
         let gate = self.gate;
         let saved = self.keep(&sealed)?;
         if let Err(failure) = self.decide_on_kept(&sealed, &saved) {
@@ -224,27 +301,25 @@ impl<'a> Turn<'a> {
         draft.counts = draft.counts.take().or(counts);
         record::findings(draft, self.findings.take());
         record::backups(draft, &saved);
-        let bytes = sealed.facts().bytes;
         let heeded = self.heed(draft, || self.describe(&saved, &sealed));
         if let Err(failure) = heeded {
             discard(&gate.vault, saved);
             return Err(failure);
         }
-        let grant = match gate.ledger.admit(draft.clone()) {
-            Ok(grant) => grant,
-            Err(error) => {
-                discard(&gate.vault, saved);
-                return Err(error.into());
-            }
-        };
-        let (receipt, committed) = sealed.commit(grant, &saved);
-        let mut outcome = Draft {
-            session: draft.session.clone(),
-            agent: draft.agent.clone(),
-            op: draft.op.clone(),
-            path: draft.path.clone(),
-            ..Draft::default()
-        };
+        Ok(Ready { sealed, saved })
+    }
+
+    /// Records what became of a change.
+    pub(super) fn conclude(
+        &self,
+        draft: &Draft,
+        receipt: Receipt,
+        committed: Result<Committed, ops::Error>,
+        saved: Vec<Saved>,
+        bytes: Option<u64>,
+    ) -> Result<Reply, Failure> {
+        let gate = self.gate;
+        let mut outcome = record::outcome(draft);
         match committed {
             Ok(committed) => {
                 outcome.result = Some(result(committed).to_owned());

@@ -9,7 +9,7 @@ use std::{
 
 use cap_std::fs::Dir;
 use portcullis_audit::{Hash, LogFile, PACKED, ROOTS, Segment, Source as _, tree::Frontier};
-use rustix::fs::{OFlags, RenameFlags};
+use rustix::fs::{Mode, OFlags, RenameFlags};
 
 use super::{Error, checkpoints, disk, disk::Folder};
 
@@ -17,7 +17,9 @@ use super::{Error, checkpoints, disk, disk::Folder};
 const LEVEL: i32 = 6;
 
 /// Compresses the full segments that were last written `age` ago, but the
-/// newest one; says how many, and how many bytes that saved.
+/// newest one; says how many, and how many bytes that saved. Does nothing while
+/// another process does it. May be killed at any moment: the plain segment goes
+/// when the compressed one is safe, and counts while both are there.
 ///
 /// # Errors
 ///
@@ -25,6 +27,13 @@ const LEVEL: i32 = 6;
 /// stays as it is then.
 pub fn pack(state: &Dir, age: Duration) -> Result<(u64, u64), Error> {
     let audit = Folder::open(state, "audit")?;
+    let Some(_alone) = Alone::try_begin(&audit)? else { return Ok((0, 0)) };
+    for name in audit.names().map_err(Error::io("read the audit log"))? {
+        // Of one that was killed.
+        if name.starts_with(".seg-") && name.contains(PACKED) {
+            audit.remove(&name).map_err(Error::io("remove an unfinished file"))?;
+        }
+    }
     let Some(newest) = checkpoints::newest(&audit)? else { return Ok((0, 0)) };
     let mut segments: Vec<_> = audit
         .names()
@@ -46,6 +55,30 @@ pub fn pack(state: &Dir, age: Duration) -> Result<(u64, u64), Error> {
         }
     }
     Ok((count, saved))
+}
+
+/// While it is there, nobody else compresses or removes segments.
+pub(super) struct Alone(#[expect(dead_code, reason = "open for its lock")] File);
+
+impl Alone {
+    /// A descriptor of its own, so that closing it ends the lock.
+    fn file(audit: &Folder) -> Result<File, Error> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        rustix::fs::openat(audit, ".", flags, Mode::empty())
+            .map(File::from)
+            .map_err(Error::io("open the log's directory"))
+    }
+
+    /// Waits for whoever is at it.
+    pub(super) fn begin(audit: &Folder) -> Result<Self, Error> {
+        let file = Self::file(audit)?;
+        disk::wait_lock(&file).map(|()| Self(file))
+    }
+
+    fn try_begin(audit: &Folder) -> Result<Option<Self>, Error> {
+        let file = Self::file(audit)?;
+        Ok(disk::try_lock(&file)?.then_some(Self(file)))
+    }
 }
 
 fn open(audit: &Folder, name: &str) -> Result<File, Error> {

@@ -8,7 +8,7 @@ use portcullis_audit::{
 };
 use rustix::fs::OFlags;
 
-use super::{Error, Ledger, checkpoints, disk::Folder, life};
+use super::{Error, Ledger, checkpoints, disk::Folder, life, pack::Alone};
 
 /// What a prune would remove.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -137,6 +137,8 @@ impl Ledger {
         };
         self.note(Kind::Pruned, draft, true)?;
         self.checkpoint()?;
+        // One that is being compressed would come back.
+        let _alone = Alone::begin(&audit)?;
         for segment in (0..agreed.segments).map(Segment) {
             for name in [segment.to_string(), format!("{segment}{PACKED}")] {
                 match audit.remove(&name) {

@@ -5,10 +5,12 @@
 
 mod operation;
 mod path;
+mod search;
 mod session;
 mod text;
 
 pub use operation::{Access, Encoding, LineRange, LineRangeError, Operation, OperationKind};
 pub use path::{PathError, WorkspacePath};
+pub use search::{GlobQuery, GrepQuery};
 pub use session::{AgentName, AgentNameError, Door, Session};
 pub use text::{Escaped, has_hidden_characters, is_hidden_character, is_text};

@@ -2,7 +2,7 @@
 
 use std::{fmt, num::NonZeroU64, str::FromStr};
 
-use super::WorkspacePath;
+use super::{GlobQuery, GrepQuery, WorkspacePath};
 
 /// One request about the workspace, with its payload.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,6 +20,11 @@ pub enum Operation {
     List { path: WorkspacePath },
     /// Disclose type, size and time of one entry.
     Stat { path: WorkspacePath },
+    /// Disclose the entries beneath a directory whose paths match.
+    Glob { path: WorkspacePath, query: GlobQuery },
+    /// Disclose the lines that match in a file, or in the files beneath a
+    /// directory.
+    Grep { path: WorkspacePath, query: GrepQuery },
     /// Create a directory; with `recursive` its missing parents too, and an
     /// existing directory is no error.
     Mkdir { path: WorkspacePath, recursive: bool },
@@ -46,6 +51,8 @@ impl Operation {
             Self::Edit { .. } => OperationKind::Edit,
             Self::List { .. } => OperationKind::List,
             Self::Stat { .. } => OperationKind::Stat,
+            Self::Glob { .. } => OperationKind::Glob,
+            Self::Grep { .. } => OperationKind::Grep,
             Self::Mkdir { .. } => OperationKind::Mkdir,
             Self::Remove { .. } => OperationKind::Remove,
             Self::Rename { .. } => OperationKind::Rename,
@@ -63,6 +70,8 @@ impl Operation {
             | Self::Edit { path, .. }
             | Self::List { path }
             | Self::Stat { path }
+            | Self::Glob { path, .. }
+            | Self::Grep { path, .. }
             | Self::Mkdir { path, .. }
             | Self::Remove { path, .. }
             | Self::Rename { from: path, .. }
@@ -83,6 +92,8 @@ pub enum OperationKind {
     Edit,
     List,
     Stat,
+    Glob,
+    Grep,
     Mkdir,
     Remove,
     Rename,
@@ -92,13 +103,15 @@ pub enum OperationKind {
 
 impl OperationKind {
     /// Every kind, in the order in which documents list them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::Read,
         Self::Write,
         Self::Append,
         Self::Edit,
         Self::List,
         Self::Stat,
+        Self::Glob,
+        Self::Grep,
         Self::Mkdir,
         Self::Remove,
         Self::Rename,
@@ -114,6 +127,8 @@ impl OperationKind {
             Self::Edit => "edit",
             Self::List => "list",
             Self::Stat => "stat",
+            Self::Glob => "glob",
+            Self::Grep => "grep",
             Self::Mkdir => "mkdir",
             Self::Remove => "remove",
             Self::Rename => "rename",
@@ -123,20 +138,22 @@ impl OperationKind {
 
     /// Whether the operation changes the workspace.
     pub fn is_mutation(self) -> bool {
-        !matches!(self, Self::Read | Self::List | Self::Stat)
+        !matches!(self, Self::Read | Self::List | Self::Stat | Self::Glob | Self::Grep)
     }
 
     /// The accesses that an operation of this kind needs on its path; a rename
     /// needs [`Access::Remove`] on the old and [`Access::Write`] on the new one
     /// and names the former here.
     ///
-    /// An edit discloses whether the old text is there, so it needs to read.
+    /// An edit discloses whether the old text is there, so it needs to read. A
+    /// search needs its accesses on each entry that it discloses.
     pub fn accesses(self) -> &'static [Access] {
         match self {
             Self::Read => &[Access::Read],
             Self::Write | Self::Append | Self::Mkdir | Self::Restore => &[Access::Write],
             Self::Edit => &[Access::Read, Access::Write],
-            Self::List | Self::Stat => &[Access::List],
+            Self::List | Self::Stat | Self::Glob => &[Access::List],
+            Self::Grep => &[Access::List, Access::Read],
             Self::Remove | Self::Rename => &[Access::Remove],
         }
     }

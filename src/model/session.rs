@@ -46,6 +46,8 @@ pub enum Door {
     Cli,
     /// The Agent Client Protocol.
     Acp,
+    /// The Model Context Protocol.
+    Mcp,
 }
 
 impl Door {
@@ -54,6 +56,7 @@ impl Door {
         match self {
             Self::Cli => "cli",
             Self::Acp => "acp",
+            Self::Mcp => "mcp",
         }
     }
 }

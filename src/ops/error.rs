@@ -28,6 +28,9 @@ pub enum Error {
     /// What was asked for makes no sense for this object.
     #[error("{0}")]
     Invalid(&'static str),
+    /// The pattern of a search is none.
+    #[error("the pattern cannot be used: {0}")]
+    Pattern(String),
     /// The text to replace does not occur exactly once.
     #[error("the old text occurs {0} times, it must occur exactly once")]
     Occurrences(usize),

@@ -23,6 +23,7 @@ mod rename;
 mod replace;
 mod restore;
 mod sealed;
+mod search;
 mod secrets;
 mod stat;
 mod swap;
@@ -36,6 +37,7 @@ pub use list::{Entries, Entry, EntryKind};
 pub use read::Content;
 pub use recover::{Remains, Resolution, is_undone, settle};
 pub use sealed::{Change, Committed, Facts, Sealed};
+pub use search::{Disclosure, FileMatches, Found, Line, Matches, Skipped, Start, Stopped, Summary};
 pub use secrets::Findings;
 
 pub mod prepare {
@@ -45,6 +47,7 @@ pub mod prepare {
         append::prepare as append, edit::prepare as edit, list::prepare as list,
         mkdir::prepare as mkdir, read::prepare as read, recall::content as recall,
         recall::tree as recall_tree, remove::prepare as remove, rename::prepare as rename,
-        restore::prepare as restore, stat::prepare as stat, write::prepare as write,
+        restore::prepare as restore, search::prepare_glob as glob, search::prepare_grep as grep,
+        stat::prepare as stat, write::prepare as write,
     };
 }

@@ -31,6 +31,13 @@ impl Glob {
         let components = path.split('/').filter(|part| !matches!(*part, "" | "."));
         self.alternatives.iter().any(|pattern| pattern.matches(components.clone()))
     }
+
+    /// Whether something beneath the directory `path` could match; `false` is
+    /// certain.
+    pub fn reaches_beneath(&self, path: &str) -> bool {
+        let components = path.split('/').filter(|part| !matches!(*part, "" | "."));
+        self.alternatives.iter().any(|pattern| pattern.reaches_beneath(components.clone()))
+    }
 }
 
 #[cfg(test)]
@@ -43,6 +50,8 @@ mod tests {
         assert!(glob.matches("src/a.rs") && glob.matches("src/x/y/Cargo.toml"));
         assert!(!glob.matches("a.rs") && !glob.matches("src/A.RS"));
         assert!(Glob::parse("**").unwrap().matches("."));
+        assert!(glob.reaches_beneath(".") && glob.reaches_beneath("src/x"));
+        assert!(!glob.reaches_beneath("docs"));
         assert_eq!(
             Glob::parse("/x").unwrap_err().to_string().split(';').next(),
             Some("the pattern starts with `/`")

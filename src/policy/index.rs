@@ -106,6 +106,11 @@ impl PatternSet {
         set
     }
 
+    /// Whether `accept` says yes to a pattern of the set.
+    pub(super) fn any(&self, mut accept: impl FnMut(u32, &Pattern) -> bool) -> bool {
+        self.patterns.iter().any(|(entry, pattern)| accept(*entry, pattern))
+    }
+
     /// Whether there are no patterns.
     pub(super) fn is_empty(&self) -> bool {
         self.patterns.is_empty()

@@ -8,6 +8,7 @@
 //! This module does no I/O, reads no clock and keeps no state between queries.
 
 mod check;
+mod closed;
 mod compare;
 mod compile;
 mod decision;
@@ -28,6 +29,7 @@ mod schema;
 mod secrets;
 mod selftest;
 mod settings;
+mod sight;
 mod size;
 mod source;
 mod spelling;
@@ -47,5 +49,6 @@ pub use outline::{OutlineFile, PathPattern, Statement, StatementKind};
 pub use schema::{Field, POLICY as KEYS, Shape, Status};
 pub use secrets::{Disclosed, Judged, SecretFinding, SecretKey, Secrets, Subject};
 pub use settings::{AgentAccess, DEFAULT_ENV, DEFAULT_READ, Network, Retention};
+pub use sight::Sight;
 pub use source::{Loaded, Loader, MAX_FILE, PolicySource};
 pub use stages::{Object, ObjectKind};

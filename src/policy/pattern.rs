@@ -71,6 +71,21 @@ impl Pattern {
         }
     }
 
+    /// Whether something beneath the directory made of `components` could be
+    /// the pattern; `false` is certain.
+    pub(super) fn reaches_beneath<'c>(&self, components: impl Iterator<Item = &'c str>) -> bool {
+        let mut segments = self.segments.iter();
+        for component in components {
+            match segments.next() {
+                // Whatever comes before, anything may come after.
+                Some(Segment::AnyDepth) => return true,
+                Some(Segment::Name(name)) if name.matches(component) => {}
+                Some(Segment::Name(_)) | None => return false,
+            }
+        }
+        segments.next().is_some()
+    }
+
     /// Whether the pattern is the path made of `components`.
     pub(super) fn matches<'c>(&self, components: impl Iterator<Item = &'c str> + Clone) -> bool {
         // The classic wildcard walk: on a mismatch go back to the last `**`
@@ -153,6 +168,24 @@ mod tests {
         assert!(matches("**/.git/**", Mode::Folded, "a/.git"));
         assert!(matches("[A-Z].PEM", Mode::Folded, "q.pem"));
         assert!(!matches("[!A].pem", Mode::Folded, "a.pem"));
+    }
+
+    proptest! {
+        /// No pattern matches beneath where it does not reach.
+        #[test]
+        fn reaches_every_directory_above_what_it_matches(
+            pattern in "(a|b|\\*\\*|\\*|a\\*)(/(a|b|\\*\\*|\\*|a\\*)){0,3}",
+            path in prop::collection::vec("[ab]{1,2}", 1..5),
+        ) {
+            for parsed in parse(&pattern, Mode::Exact).unwrap() {
+                if parsed.matches(path.iter().map(String::as_str)) {
+                    for depth in 0..path.len() {
+                        let above = path.iter().take(depth).map(String::as_str);
+                        prop_assert!(parsed.reaches_beneath(above), "{} {:?}", pattern, path);
+                    }
+                }
+            }
+        }
     }
 
     proptest! {

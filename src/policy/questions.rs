@@ -34,6 +34,8 @@ impl Questions {
             OperationKind::Append
             | OperationKind::Edit
             | OperationKind::Stat
+            | OperationKind::Glob
+            | OperationKind::Grep
             | OperationKind::Mkdir
             | OperationKind::Rename
             | OperationKind::Restore => Access::ALL

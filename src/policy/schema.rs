@@ -90,8 +90,10 @@ pub(super) const fn required(key: &'static str, shape: Shape) -> Field {
 const TEXTS: Shape = Shape::List(&Shape::Text);
 const ALLOW_DENY: Shape = Shape::Word(&["allow", "deny"]);
 const EFFECT: Shape = Shape::Word(&["allow", "ask", "deny"]);
-const OPERATIONS: &[&str] =
-    &["read", "list", "write", "remove", "rename", "append", "edit", "stat", "mkdir", "restore"];
+const OPERATIONS: &[&str] = &[
+    "read", "list", "write", "remove", "rename", "append", "edit", "stat", "glob", "grep", "mkdir",
+    "restore",
+];
 
 /// The whole file.
 pub const POLICY: &[Field] = &[

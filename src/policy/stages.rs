@@ -47,6 +47,18 @@ pub(super) const NAMES: [Stage; 6] = [
 pub(super) const OBJECTS: [Stage; 4] =
     [Stage::Symlinks, Stage::Type, Stage::Hardlinks, Stage::AllowedExtensions];
 
+/// The stages for something that was met in a directory, whose type is known.
+pub(super) const ENTRY: [Stage; 8] = [
+    Stage::HiddenNames,
+    Stage::DeniedExtensions,
+    Stage::SecretNames,
+    Stage::Rules,
+    Stage::AllowedExtensions,
+    Stage::AllowedPaths,
+    Stage::Type,
+    Stage::Hardlinks,
+];
+
 impl Stage {
     /// The stage's name, which its rule ids start with.
     pub(super) fn as_str(self) -> &'static str {
@@ -107,6 +119,12 @@ enum RuleName<'p> {
 impl<'p> Finding<'p> {
     fn fixed(rule: &'static str, place: Option<(usize, u64)>, reason: &'static str) -> Self {
         Self { rule: RuleName::Fixed(rule), place, reason: Some(reason.into()) }
+    }
+
+    /// Whether it is the default deny that speaks, which a wider list would
+    /// lift.
+    pub(super) fn is_default_deny(&self) -> bool {
+        matches!(self.rule, RuleName::Access(..) | RuleName::Fixed("default"))
     }
 
     /// The answer in words.

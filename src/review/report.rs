@@ -4,11 +4,12 @@
 //! nothing, holds no content of files, and says what it left out.
 
 mod chart;
-mod digest;
+pub(super) mod digest;
 mod html;
 
 pub use digest::{
-    Activity, Agent, Approval, Decided, Denied, FileChange, Finding, GateStart, Operation, SetAside,
+    Activity, Agent, Approval, Decided, Denied, FileChange, Finding, GateStart, Operation,
+    PolicyChange, SetAside,
 };
 pub use html::page;
 
@@ -66,6 +67,8 @@ pub struct Report {
     pub files: Listed<FileChange>,
     /// Policies in force.
     pub policies: Vec<PolicyInForce>,
+    /// Policies that running gates took up or refused.
+    pub policy_changes: Listed<PolicyChange>,
     /// Questions that persons answered.
     pub approvals: Listed<Approval>,
     /// Starts of gates.
@@ -199,6 +202,7 @@ impl Report {
                 listed: digest.files.into_values().take(MOST_LISTED).collect(),
             },
             policies: digest.policies.into_values().collect(),
+            policy_changes: digest.policy_changes.into(),
             approvals: digest.approvals.into(),
             gates: digest.gates.into(),
             unsettled,

@@ -10,7 +10,10 @@ use portcullis_audit::Hash;
 use rustix::fs::OFlags;
 use similar::TextDiff;
 
-use super::{Change, Filter, Log, Order, Row, Scanned};
+use super::{
+    Change, Filter, Log, Order, Row, Scanned,
+    report::digest::{facts, findings},
+};
 use crate::{
     backup::{self, Entry, EntryKind, Vault},
     model::{WorkspacePath, is_text},
@@ -65,6 +68,10 @@ pub struct Other {
     pub result: Option<String>,
     /// Bytes disclosed.
     pub bytes: Option<u64>,
+    /// The rules of the secrets that were found, each with how often.
+    pub findings: BTreeMap<String, u64>,
+    /// What the record says besides.
+    pub facts: BTreeMap<String, serde_json::Value>,
 }
 
 impl Other {
@@ -82,6 +89,8 @@ impl Other {
             reason: owned(row.reason()),
             result: owned(row.result()),
             bytes: row.bytes,
+            findings: findings(row),
+            facts: facts(row),
         }
     }
 }

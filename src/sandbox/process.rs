@@ -59,7 +59,10 @@ pub fn not_dumpable() -> io::Result<()> {
 /// Closes every descriptor but the three standard streams. To be called
 /// before anything else is opened: only what a careless parent left open is
 /// there then.
-pub(super) fn close_inherited() -> io::Result<()> {
+///
+/// # Errors
+/// When they cannot be listed.
+pub fn close_inherited() -> io::Result<()> {
     for number in open_descriptors()? {
         if number > 2 {
             match nix::unistd::close(number) {

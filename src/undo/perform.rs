@@ -30,7 +30,7 @@ pub enum Choice {
 #[derive(Debug, Default)]
 pub struct Performed {
     /// Steps taken.
-    pub taken: usize,
+    pub taken: u64,
     /// Steps left out, with why.
     pub left_out: Vec<(Step, Status)>,
 }

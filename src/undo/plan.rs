@@ -103,7 +103,11 @@ impl Planner {
     ) {
         let seq = change.seq;
         match change.operation {
-            OperationKind::Read | OperationKind::List | OperationKind::Stat => {}
+            OperationKind::Read
+            | OperationKind::List
+            | OperationKind::Stat
+            | OperationKind::Glob
+            | OperationKind::Grep => {}
             OperationKind::Mkdir => {
                 self.whole(Step::of(Action::RemoveDirectory, &change.path, Expected::Any, seq));
                 self.parents(change, &change.path);

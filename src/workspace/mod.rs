@@ -11,6 +11,7 @@ mod handle;
 mod open;
 mod permit;
 mod resolve;
+mod stream;
 mod temp;
 mod walk;
 
@@ -19,5 +20,6 @@ pub use handle::{Identity, Parent, Stat, read_bounded};
 pub use open::Workspace;
 pub use permit::Permit;
 pub use resolve::{Follow, Resolved};
+pub use stream::stream_names;
 pub use temp::TempName;
 pub use walk::{Listing, Walked};

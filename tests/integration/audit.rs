@@ -690,3 +690,71 @@ fn a_tail_that_was_signed_is_not_torn_but_cut() {
     assert!(refused.stderr.contains("its end was cut off"), "{refused:?}");
     assert!(!world.path("b.txt").exists());
 }
+
+/// Runs a command and gives the most memory that it had, in KiB.
+fn peak_of(world: &World, args: &[&str]) -> (i32, u64) {
+    let null = std::process::Stdio::null;
+    let mut child = world.command(args).stdout(null()).stderr(null()).spawn().unwrap();
+    let mut most = 0;
+    loop {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib = line.and_then(|line| line.split_whitespace().next()).map(|n| n.parse().unwrap());
+        most = most.max(kib.unwrap_or(0));
+        if let Some(status) = child.try_wait().unwrap() {
+            return (status.code().unwrap(), most);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_line_of_a_hundred_megabytes_is_damage_and_nothing_more() {
+    let world = World::new();
+    world.file("a", "x");
+    world.write("b", "1").ok();
+    let records = world.records();
+    let segment = world.state().join("audit/seg-000000.jsonl");
+    let whole = std::fs::read(&segment).unwrap();
+    for end in ["\n", ""] {
+        let mut log = std::fs::File::options().append(true).open(&segment).unwrap();
+        for _ in 0..100 {
+            std::io::Write::write_all(&mut log, &vec![b'x'; 1 << 20]).unwrap();
+        }
+        std::io::Write::write_all(&mut log, end.as_bytes()).unwrap();
+        drop(log);
+        for args in [&["audit", "verify"][..], &["audit", "query"], &["audit", "show"]] {
+            let (code, peak) = peak_of(&world, args);
+            assert!(code == 5, "{args:?} {end:?}: {code}");
+            assert!(peak < 64 << 10, "{args:?}: {peak} KiB");
+        }
+        let named = world.run(&["audit", "verify"]);
+        assert!(named.text().contains("damaged: "), "{named:?}");
+        let found = world.run(&["audit", "query", "--json"]);
+        assert_eq!(found.text().lines().count(), records.len(), "what can be read is");
+        if end == "\n" {
+            let refused = world.fs(&["read", "a"]);
+            assert_eq!(refused.code, 1);
+            assert!(refused.stderr.contains("`portcullis audit recover`"), "{refused:?}");
+            world.run(&["audit", "recover", "--yes"]).ok();
+        } else {
+            // As after a crash: set aside by the next gate, or by the operator.
+            if world.fs(&["read", "a"]).code != 0 {
+                world.run(&["audit", "recover", "--yes"]).ok();
+            }
+        }
+        assert!(std::fs::read(&segment).unwrap().starts_with(&whole), "no record is lost");
+        world.run(&["audit", "verify"]).ok();
+        world.fs(&["read", "a"]).ok();
+        // The next round begins with what is there now.
+        let quarantine = std::fs::read_dir(world.state().join("audit/quarantine")).unwrap();
+        let kept: u64 = quarantine.map(|entry| entry.unwrap().metadata().unwrap().len()).sum();
+        assert!(kept >= 100 << 20, "nothing is thrown away: {kept}");
+        if end == "\n" {
+            std::fs::write(&segment, &whole).unwrap();
+            std::fs::remove_dir_all(world.state().join("audit")).unwrap();
+            std::fs::create_dir(world.state().join("audit")).unwrap();
+            std::fs::write(&segment, &whole).unwrap();
+        }
+    }
+}

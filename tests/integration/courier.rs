@@ -47,8 +47,17 @@ impl Courier {
 
     /// What `run` said when it refused to start.
     pub(crate) fn try_start(world: &World) -> Result<Self, String> {
+        Self::try_with(world, &[])
+    }
+
+    /// The same with options of `run`.
+    pub(crate) fn with(world: &World, options: &[&str]) -> Self {
+        Self::try_with(world, options).unwrap_or_else(|complaint| panic!("{complaint}"))
+    }
+
+    pub(crate) fn try_with(world: &World, options: &[&str]) -> Result<Self, String> {
         let agent = ["/usr/bin/python3", "-S", "-c", include_str!("courier.py")];
-        let mut broker = run(world, &[], &agent);
+        let mut broker = run(world, options, &agent);
         let (sender, lines) = mpsc::channel();
         let output = BufReader::new(broker.stdout.take().unwrap());
         thread::spawn(move || {

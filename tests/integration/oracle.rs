@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use portcullis::{
-    model::{Encoding, LineRange, Operation, WorkspacePath},
+    model::{Encoding, GlobQuery, GrepQuery, LineRange, Operation, WorkspacePath},
     ops::Source,
 };
 use serde_json::{Value, json};
@@ -191,13 +191,15 @@ fn no_operation_takes_another_time_for_what_is_there() {
         encoding: Encoding::Text,
     };
     type Make<'a> = &'a dyn Fn(&str) -> Operation;
-    let operations: [(&str, Make<'_>); 10] = [
+    let operations: [(&str, Make<'_>); 12] = [
         ("read", &read),
         ("write", &|n| Operation::Write { path: path(n), content: b"PWNED".to_vec() }),
         ("append", &|n| Operation::Append { path: path(n), content: b"PWNED".to_vec() }),
         ("edit", &|n| Operation::Edit { path: path(n), old: "T".into(), new: "P".into() }),
         ("list", &|n| Operation::List { path: path(n) }),
         ("stat", &|n| Operation::Stat { path: path(n) }),
+        ("glob", &|n| Operation::Glob { path: path(n), query: GlobQuery::default() }),
+        ("grep", &|n| Operation::Grep { path: path(n), query: GrepQuery::default() }),
         ("mkdir", &|n| Operation::Mkdir { path: path(n), recursive: true }),
         ("remove", &|n| Operation::Remove { path: path(n), recursive: true }),
         ("rename", &|n| Operation::Rename { from: path(n), to: path("b.txt") }),

@@ -5,14 +5,18 @@ use std::{
     io::Write as _,
     path::{Path, PathBuf},
     process::Command,
+    time::Instant,
 };
 
 use portcullis_audit::{Chain, Draft, Kind, Prepared, Segment};
 use serde_json::{Value, json};
 
-use crate::common::{Done, World, done};
+use crate::{
+    common::{Done, World, done},
+    courier::{Courier, PATIENCE, receipt},
+};
 
-fn python() -> Command {
+pub(crate) fn python() -> Command {
     // The one that the machine's tests use, else whatever is there.
     let home = std::env::var_os("HOME").unwrap_or_default();
     let known = Path::new(&home).join(".pyenv/versions/3.12.1/bin/python3.12");
@@ -287,6 +291,66 @@ fn receipts_of_a_transcript_are_found_or_named() {
     assert_eq!(lost.json()["lost"][0]["seq"], 4);
 }
 
+/// Every door's replies, denials and errors too, have a receipt of a record
+/// that the log holds.
+#[test]
+fn every_reply_of_every_door_has_a_receipt() {
+    let world = World::new();
+    world.file("a", "x");
+    let mut transcript = Vec::new();
+    let mut replies = 0;
+    let commands: [&[&str]; 12] = [
+        &["read", "a"],
+        &["stat", "a"],
+        &["ls", "."],
+        &["read", ".env"],
+        &["read", "missing"],
+        &["read", "../outside"],
+        &["write", "b"],
+        &["append", "b"],
+        &["mkdir", "d"],
+        &["mv", "b", "d/b"],
+        &["write", ".git/config"],
+        &["rm", "-r", "d"],
+    ];
+    for args in commands {
+        let text = world.run_with_input(&[&["fs"], args].concat(), "y");
+        assert_eq!(text.stderr.matches("record ").count(), 1, "{args:?}: {text:?}");
+        transcript.extend_from_slice(&text.stdout);
+        transcript.push(b'\n');
+        transcript.extend_from_slice(text.stderr.as_bytes());
+        let json = world.run_with_input(&[&["fs"], args, &["--json"]].concat(), "y");
+        assert!(json.json()["receipt"]["leaf"].is_string(), "{args:?}: {json:?}");
+        transcript.extend_from_slice(&json.stdout);
+        replies += 2;
+    }
+    let mut courier = Courier::start(&world);
+    for request in [
+        courier.read("a"),
+        courier.read(".env"),
+        courier.read("missing"),
+        courier.read("../outside"),
+        courier.write("c", "z"),
+        courier.write(".git/config", "z"),
+        courier.write("a/b", "z"),
+    ] {
+        let answer = courier.ask(request);
+        writeln!(transcript, "{answer}").unwrap();
+        replies += 1;
+    }
+    assert!(courier.hang_up().success());
+    let file = world.base().join("transcript");
+    std::fs::write(&file, &transcript).unwrap();
+    let found = world.run(&["audit", "check-receipts", "--json", text(&file)]).ok().json();
+    assert_eq!((&found["receipts"], &found["valid"]), (&json!(replies), &json!(true)), "{found}");
+    // Of another log they are none.
+    let other = World::new();
+    write_log(&other, 500, "2026-01-01T00:00:00.000000Z");
+    let lost = other.run(&["audit", "check-receipts", "--json", text(&file)]);
+    assert_eq!(lost.code, 5);
+    assert_eq!(lost.json()["lost"].as_array().unwrap().len(), replies);
+}
+
 #[test]
 fn a_signer_program_signs_what_the_log_cannot() {
     let world = World::new();
@@ -360,6 +424,92 @@ fn compressed_segments_are_read_as_before() {
 }
 
 #[test]
+fn a_gate_that_runs_compresses_old_segments() {
+    let world = World::new();
+    write_log(&world, 200_000, "2026-01-01T00:00:00.000000Z");
+    world.run(&["audit", "checkpoint"]).ok();
+    world.file("a", "x");
+    // What one that was killed left behind.
+    std::fs::write(audit(&world).join(".seg-000000.jsonl.zst.left"), "half").unwrap();
+    let config = world.base().join("portcullis.toml");
+    let start = |compress: &str| {
+        std::fs::write(&config, format!("[audit]\ncompress = {compress}\n")).unwrap();
+        Courier::with(&world, &["--config", text(&config)])
+    };
+    let there = |name: &str| audit(&world).join(name).exists();
+    let mut courier = start("{ afterDays = 0 }");
+    let end = Instant::now() + PATIENCE;
+    while there("seg-000000.jsonl") || there("seg-000001.jsonl") {
+        assert!(Instant::now() < end, "nothing was compressed");
+        receipt(&courier.ask(courier.read("a")));
+    }
+    let (status, complaints) = courier.end();
+    assert!(status.success(), "{complaints}");
+    assert!(there("seg-000001.jsonl.zst") && there("seg-000002.jsonl"));
+    assert!(!there(".seg-000000.jsonl.zst.left"));
+    world.run(&["audit", "verify"]).ok();
+    // Pruned like any other.
+    world.run(&["audit", "prune", "--before", "2026-06-01", "--yes"]).ok();
+    assert!(!there("seg-000000.jsonl.zst") && !there("seg-000001.jsonl.zst"));
+    world.run(&["audit", "verify"]).ok();
+}
+
+#[test]
+fn a_compression_that_is_killed_loses_nothing() {
+    let world = World::new();
+    write_log(&world, 131_100, "2026-01-01T00:00:00.000000Z");
+    world.run(&["audit", "checkpoint"]).ok();
+    let before = world.run(&["audit", "verify", "--json"]).ok().json();
+    let names = || -> Vec<String> {
+        let entries = std::fs::read_dir(audit(&world)).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| name.contains("seg-")).collect()
+    };
+    let whole = |when: &str| {
+        let after = world.run(&["audit", "verify", "--json"]).ok().json();
+        assert_eq!(
+            (&after["head"], &after["bytes"]),
+            (&before["head"], &before["bytes"]),
+            "{when}"
+        );
+    };
+    let plain = audit(&world).join("seg-000000.jsonl");
+    let kept = world.base().join("kept");
+    std::fs::copy(&plain, &kept).unwrap();
+    // At whatever it is then.
+    for wait in [5, 40, 200, 450, 700, 1000] {
+        let mut child = world.command(&["audit", "compress"]).spawn().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(wait));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        whole(&format!("{wait} ms: {:?}", names()));
+    }
+    // Between the two steps: both forms are there.
+    world.run(&["audit", "compress"]).ok();
+    std::fs::copy(&kept, &plain).unwrap();
+    whole("both forms");
+    world.run(&["audit", "compress"]).ok();
+    whole("at the end");
+    let mut names = names();
+    names.sort();
+    let left = ["seg-000000.jsonl.zst", "seg-000001.jsonl", "seg-000002.jsonl"];
+    assert_eq!(names, left, "nothing is left over");
+}
+
+#[test]
+fn the_configuration_can_be_named_on_the_command_line() {
+    let world = World::new();
+    world.fs(&["ls"]).ok();
+    let target = world.base().join("copy");
+    let config = world.base().join("named.toml");
+    std::fs::write(&config, format!("[audit]\nship = [{{ to = {:?} }}]\n", text(&target))).unwrap();
+    world.run(&["audit", "ship", "--config", text(&config)]).ok();
+    assert!(target.join("seg-000000.jsonl").exists());
+    let refused = world.run(&["audit", "ship"]);
+    assert!(refused.code == 2 && refused.stderr.contains("no target"), "{refused:?}");
+}
+
+#[test]
 fn a_shipped_log_verifies_where_it_arrives() {
     let world = World::new();
     let target = world.base().join("elsewhere/log");
@@ -403,7 +553,7 @@ fn a_shipped_log_verifies_where_it_arrives() {
 
 /// Ed25519 signing (RFC 8032) with verify.py's arithmetic, written for this
 /// test.
-const SIGNER: &str = r#"
+pub(crate) const SIGNER: &str = r#"
 import base64, hashlib, sys
 name, key_hash, key = "PRIVATE"[12:].split("+", 2)
 seed = base64.b64decode(key)[1:]

@@ -163,6 +163,9 @@ fn operation(step: &Step) -> Result<Operation, String> {
             let to = step.to.clone().ok_or("a rename needs `to`")?;
             Operation::Rename { from: path, to }
         }
+        OperationKind::Glob | OperationKind::Grep => {
+            return Err("a search has no steps; `list` and `read` say what it finds".to_owned());
+        }
         OperationKind::Restore => {
             return Err("`restore` is the operator's and has no steps".to_owned());
         }

@@ -28,7 +28,7 @@ const LONGEST: u64 = 64 << 20;
     portcullis audit check-receipts session.jsonl\n  \
     portcullis audit check-receipts - < session.jsonl\n\n\
     Takes any text with a JSON value on a line, such as a recorded ACP or MCP session, and finds \
-    every\nobject with `seq`, `leaf` and `durable` in it, and SEQ:HASH alone on a line. \
+    every\nobject with `seq`, `leaf` and `durable` in it, and every word of the form SEQ:HASH. \
     Exit codes: 0 all are in the log, 5 some are not.")]
 pub(super) struct Args {
     #[command(flatten)]
@@ -153,10 +153,12 @@ fn read(args: &Args) -> Result<Receipts, Failure> {
             continue;
         }
         let text = String::from_utf8_lossy(&line);
-        if let Some((seq, leaf)) = text.trim().split_once(':')
-            && let (Ok(seq), Ok(leaf)) = (seq.parse(), leaf.parse())
-        {
-            receipts.take(Receipt { seq, leaf, durable: false });
+        for word in text.split_whitespace() {
+            if let Some((seq, leaf)) = word.trim_end_matches(',').split_once(':')
+                && let (Ok(seq), Ok(leaf)) = (seq.parse(), leaf.parse())
+            {
+                receipts.take(Receipt { seq, leaf, durable: false });
+            }
         }
         // What stands before the JSON, such as a time, is nothing to us.
         let json = text.find('{').and_then(|start| text.get(start..));

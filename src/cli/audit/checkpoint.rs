@@ -1,21 +1,18 @@
 //! `portcullis audit checkpoint`: one now, and what witnesses add to it.
 
-use std::{
-    io::Write as _,
-    path::PathBuf,
-    process::{Command, ExitCode, Stdio},
-};
+use std::{path::PathBuf, process::ExitCode};
 
-use portcullis_audit::{NEWEST, Note, PublicKey};
+use portcullis_audit::{NEWEST, Note};
 
 use super::{Place, heads, print};
 use crate::{
     cli::{
         failure::{Context as _, Failure},
+        sign::Program,
         state,
     },
     config::audit::Audit,
-    ledger::{self, Ledger, Signer, Signing},
+    ledger::{self, Ledger, Signing},
 };
 
 /// Sign a checkpoint of all records now, and print it
@@ -37,7 +34,7 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let path = args.place.state()?;
     let (_, state) = state::open(&path)?;
-    let audit = Audit::load(None).map_err(Failure::new)?;
+    let audit = args.place.audit()?;
     if let Some(file) = &args.cosigned {
         let shown = file.display();
         let note = heads::small(file).or_fail(format_args!("cannot read `{shown}`"))?;
@@ -48,7 +45,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         print(&format!("added {added} signatures"))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let ledger = open(&state)?;
+    let ledger = open(&state, &audit)?;
     ledger.checkpoint().and_then(|_made| ledger.leave()).or_fail("cannot make a checkpoint")?;
     let note = heads::small(&path.join("audit").join(NEWEST))
         .or_fail("cannot read the newest checkpoint")?;
@@ -57,8 +54,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
 }
 
 /// The log, signed as the operator wants it, for a command that serves nobody.
-pub(super) fn open(state: &cap_std::fs::Dir) -> Result<Ledger, Failure> {
-    let audit = Audit::load(None).map_err(Failure::new)?;
+pub(super) fn open(state: &cap_std::fs::Dir, audit: &Audit) -> Result<Ledger, Failure> {
     let signing = match audit.signer_key() {
         Some(public) => Signing::by(Box::new(Program { command: audit.signer.clone(), public })),
         None => Signing::own(state).or_fail("cannot open the audit log's key")?,
@@ -66,44 +62,4 @@ pub(super) fn open(state: &cap_std::fs::Dir) -> Result<Ledger, Failure> {
     Ledger::open(state)
         .and_then(|ledger| ledger.signed(signing))
         .or_fail("cannot open the audit log")
-}
-
-/// A signer that is a program: it gets the note's text on its standard input
-/// and prints signature lines, or the whole note.
-pub(crate) struct Program {
-    pub(crate) command: Vec<String>,
-    pub(crate) public: PublicKey,
-}
-
-impl Signer for Program {
-    fn public(&self) -> &PublicKey {
-        &self.public
-    }
-
-    fn sign(&self, text: &str) -> Result<String, String> {
-        sign_with(&self.command, text)
-    }
-}
-
-/// Runs the signer.
-pub(crate) fn sign_with(command: &[String], text: &str) -> Result<String, String> {
-    let (program, arguments) = command.split_first().ok_or("no signer is configured")?;
-    let failed = |error: std::io::Error| format!("`{program}`: {error}");
-    let mut child = Command::new(program)
-        .args(arguments)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .map_err(failed)?;
-    if let Some(mut input) = child.stdin.take() {
-        // One that has enough of it answers all the same.
-        let _broken_pipe = input.write_all(text.as_bytes());
-    }
-    let output = child.wait_with_output().map_err(failed)?;
-    if !output.status.success() {
-        return Err(format!("`{program}` failed: {}", output.status));
-    }
-    let answer = String::from_utf8_lossy(&output.stdout).into_owned();
-    // The whole note is as good as its signatures.
-    Ok(answer.strip_prefix(&format!("{text}\n")).unwrap_or(&answer).to_owned())
 }

@@ -16,7 +16,9 @@ use crate::{
 #[command(after_help = "Examples:\n  \
     portcullis audit compress\n  \
     portcullis audit compress --days 30\n\n\
-    Full segments only (65,536 records), but the newest, and only those that a checkpoint covers.")]
+    Full segments only (65,536 records), but the newest, and only those that a checkpoint covers.\n\
+    `portcullis run` does it when they are 30 days old, unless `compress` in the `[audit]` section of\n\
+    portcullis.toml says otherwise.")]
 pub(super) struct Args {
     #[command(flatten)]
     place: Place,

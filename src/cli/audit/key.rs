@@ -10,7 +10,6 @@ use crate::{
         failure::{Context as _, Failure},
         state,
     },
-    config::audit::Audit,
     ledger::{self, Signing},
 };
 
@@ -33,7 +32,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let (_, state) = state::open(&args.place.state()?)?;
-    let audit = Audit::load(None).map_err(Failure::new)?;
+    let audit = args.place.audit()?;
     let key: PublicKey = if args.new {
         let key = match audit.signer_key() {
             Some(key) => key,

@@ -30,10 +30,10 @@ use std::{
 };
 
 use super::{
-    failure::{Context as _, Failure},
+    failure::{Context as _, Exit, Failure},
     state,
 };
-use crate::workspace::Workspace;
+use crate::{config::audit::Audit, workspace::Workspace};
 
 /// Verify, show, search and repair the audit log
 #[derive(Debug, clap::Args)]
@@ -104,6 +104,10 @@ struct Place {
     /// own under $XDG_STATE_HOME/portcullis]
     #[arg(long, value_name = "DIR", env = "PORTCULLIS_STATE")]
     state: Option<PathBuf>,
+    /// The operator's configuration file [default:
+    /// $XDG_CONFIG_HOME/portcullis/portcullis.toml, if it is there]
+    #[arg(long, value_name = "FILE", env = "PORTCULLIS_CONFIG")]
+    config: Option<PathBuf>,
     /// Accepted like everywhere, but without meaning here
     #[arg(long, value_name = "FILE|NAME", hide = true)]
     policy: Option<String>,
@@ -119,6 +123,11 @@ impl Place {
         let workspace = Workspace::open(&self.workspace)
             .or_fail(format_args!("cannot open the workspace `{shown}`"))?;
         state::default_directory(workspace.root())
+    }
+
+    /// What the operator configured for the log.
+    fn audit(&self) -> Result<Audit, Failure> {
+        Audit::load(self.config.as_deref()).map_err(Failure::new)
     }
 
     /// The log's directory.
@@ -138,6 +147,12 @@ pub(super) fn unreadable(directory: &std::path::Path, error: &io::Error) -> Fail
         io::ErrorKind::PermissionDenied => {
             Failure::new(format_args!("cannot read the audit log at `{shown}`: {error}"))
                 .help("run the command as the user whose gate writes the log")
+        }
+        // A line that no record can be, a compressed segment that is none.
+        io::ErrorKind::InvalidData => {
+            Failure::new(format_args!("the audit log at `{shown}` is damaged: {error}"))
+                .help("`portcullis audit verify` says what is wrong")
+                .exit(Exit::Audit)
         }
         _ => Failure::new(format_args!("cannot read the audit log at `{shown}`: {error}")),
     }

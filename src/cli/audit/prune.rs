@@ -58,7 +58,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     if !args.yes && !agreed()? {
         return Err(Failure::new("nothing was changed"));
     }
-    let ledger = checkpoint::open(&state)?;
+    let ledger = checkpoint::open(&state, &args.place.audit()?)?;
     ledger
         .prune(&plan, before)
         .and_then(|()| ledger.leave())

@@ -139,19 +139,44 @@ fn people(out: &mut impl Write, event: &Event, patch: &Patch) -> io::Result<()> 
         }
         Event::Other(other) => {
             let text = |text: &Option<String>| Escaped(text.as_deref().unwrap_or("")).to_string();
-            let what = match &other.op {
-                Some(op) => Escaped(op).to_string(),
-                None => Escaped(&other.kind).to_string(),
+            let what = match (&other.op, other.kind.as_str()) {
+                (Some(op), "decision" | "intent") => Escaped(op).to_string(),
+                _ => Escaped(&other.kind).to_string(),
             };
-            let mut line =
-                format!("{:>8}  {}  {what:<9} {}", other.seq, clock(&other.t), text(&other.path));
-            if other.decision.as_deref() == Some("deny") {
+            let about = match other.kind.as_str() {
+                "approval" => format!("{} {}", text(&other.op), text(&other.path)),
+                _ => text(&other.path),
+            };
+            let fact = |name: &str| match other.facts.get(name) {
+                Some(Value::String(text)) => Escaped(text).to_string(),
+                Some(value) => Escaped(&value.to_string()).to_string(),
+                None => String::new(),
+            };
+            let mut line = format!("{:>8}  {}  {what:<9} {about}", other.seq, clock(&other.t));
+            if other.kind == "approval" {
+                line += &format!("  {} ({})", text(&other.decision), text(&other.result));
+                if other.facts.contains_key("by") {
+                    line += &format!(" by {}", fact("by"));
+                }
+            } else if other.kind == "policy" && other.result.as_deref() == Some("ok") {
+                line += &format!(" {} version {} is in force", fact("name"), fact("version"));
+            } else if other.kind == "policy" {
+                line += &format!(" {}: {}", text(&other.result), text(&other.reason));
+            } else if other.decision.as_deref() == Some("ask") {
+                line += &format!("  a person is asked because of {}", text(&other.rule));
+            } else if other.decision.as_deref() == Some("deny") {
                 line += &format!("  denied by {}", text(&other.rule));
                 if other.reason.is_some() {
                     line += &format!(": {}", text(&other.reason));
                 }
             } else if other.result.as_deref().is_some_and(|result| result != "ok") {
                 line += &format!("  {}", text(&other.result));
+            }
+            if !other.findings.is_empty() {
+                let rules: Vec<_> = (other.findings.iter())
+                    .map(|(rule, times)| format!("{} ({times})", Escaped(rule)))
+                    .collect();
+                line += &format!("  secrets found: {}", rules.join(", "));
             }
             writeln!(out, "{}", line.trim_end())?;
         }
@@ -197,6 +222,8 @@ fn object(session: &str, event: &Event, patch: &Patch) -> Value {
             "record": other.seq, "t": other.t, "kind": other.kind, "op": other.op,
             "path": other.path, "to": other.to, "decision": other.decision, "rule": other.rule,
             "reason": other.reason, "result": other.result, "bytes": other.bytes,
+            "secrets": (!other.findings.is_empty()).then_some(&other.findings),
+            "facts": (!other.facts.is_empty()).then_some(&other.facts),
         }),
     };
     if let Some(fields) = object.as_object_mut() {

@@ -8,7 +8,6 @@ use crate::{
         failure::{Exit, Failure},
         ship,
     },
-    config::audit::Audit,
     model::Escaped,
 };
 
@@ -28,11 +27,14 @@ pub(super) struct Args {
     /// Send nothing, say how far each target is
     #[arg(long)]
     status: bool,
+    /// With `--status`: print one JSON object for each target
+    #[arg(long, requires = "status")]
+    json: bool,
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let state = args.place.state()?;
-    let targets = Audit::load(None).map_err(Failure::new)?.ship;
+    let targets = args.place.audit()?.ship;
     if targets.is_empty() {
         return Err(Failure::new("no target is configured")
             .help(
@@ -42,9 +44,17 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     }
     let mut failed = false;
     if args.status {
-        for progress in ship::progress(&state, &targets) {
-            print(&format!("{}: {} records", Escaped(&progress.to), progress.records))?;
-            if let Some(error) = &progress.error {
+        for lag in ship::lag(&state, &targets) {
+            if args.json {
+                print(&serde_json::json!(lag).to_string())?;
+                continue;
+            }
+            let behind = match lag.seconds {
+                Some(seconds) => format!(", {} behind for {seconds} s", lag.behind),
+                None => String::new(),
+            };
+            print(&format!("{}: {} records{behind}", Escaped(&lag.to), lag.records))?;
+            if let Some(error) = &lag.error {
                 print(&format!("  last attempt: {}", Escaped(error)))?;
             }
         }

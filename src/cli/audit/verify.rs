@@ -18,8 +18,10 @@ use super::{
     print, unreadable,
 };
 use crate::{
-    cli::failure::{Context as _, Exit, Failure},
-    config::audit::Audit,
+    cli::{
+        failure::{Context as _, Exit, Failure},
+        render::counted,
+    },
     model::Escaped,
 };
 
@@ -104,7 +106,7 @@ fn verify(args: &Args, source: &Directory, directory: &Path) -> Result<Report, F
     let trusted = keys(&args.key)?;
     let mut witnesses = keys(&args.witness)?;
     if args.dir.is_none() {
-        let configured = Audit::load(None).map_err(Failure::new)?;
+        let configured = args.place.audit()?;
         witnesses.extend(configured.witness_keys().map_err(Failure::new)?);
     }
     let mut bar = None;
@@ -227,10 +229,6 @@ fn signed(report: &Report) -> Vec<String> {
             .push(format!("key: {key}, of the log's own directory (--key takes one from outside)"));
     }
     lines
-}
-
-fn counted(count: u64, thing: &str) -> String {
-    if count == 1 { format!("1 {thing}") } else { format!("{count} {thing}s") }
 }
 
 /// What to do next.

@@ -268,8 +268,8 @@ fn finish(
             eprintln!("left out: {} {} ({})", word(step), step.path, Escaped(why));
         }
         eprintln!(
-            "{} steps done; `portcullis backup undo --session {}` takes them back",
-            performed.taken,
+            "{} done; to take back: `portcullis backup undo --session {}`",
+            render::counted(performed.taken, "step"),
             session.id.get(..12).unwrap_or(&session.id)
         );
     }

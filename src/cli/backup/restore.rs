@@ -134,7 +134,7 @@ fn print(args: &Args, entry: &Entry, to: &WorkspacePath, reply: &Reply) {
         return;
     }
     eprintln!("restored `{to}` from backup {}", entry.id);
-    let record = reply.receipt.seq;
+    let record = render::receipt_text(&reply.receipt);
     match &reply.output {
         Output::Changed(changed) => match &changed.backup {
             Some(backup) => eprintln!("record {record}, what was there is backup {backup}"),

@@ -6,14 +6,16 @@
 //! What it has sent is in `STATE/ship/`.
 
 mod directory;
+mod lag;
 #[cfg(feature = "full")]
 mod store;
 
 use std::{
     io::{Read as _, Seek as _, SeekFrom},
     path::{Path, PathBuf},
+    sync::{Arc, Condvar, Mutex, PoisonError},
     thread,
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use portcullis_audit::{
@@ -25,10 +27,14 @@ use serde::{Deserialize, Serialize};
 use super::failure::{Context as _, Failure};
 use crate::{config::audit::Target, ledger};
 
+pub(crate) use lag::{Lag, lag};
+
 /// How often the log is looked at.
 const POLL: Duration = Duration::from_secs(1);
 /// How long to wait after a failure: doubled each time, up to the second.
 const BACK_OFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
+/// How long a broker that is about to end waits for what came last to arrive.
+const LAST: Duration = Duration::from_secs(3);
 /// Bytes of the open segment that are sent at once.
 const PIECE: u64 = 4 << 20;
 
@@ -54,7 +60,7 @@ fn open(target: &Target) -> Result<Box<dyn Store>, String> {
     Err(format!(
         "this build of portcullis copies to directories only, not to {}: build it with `--features \
          full`",
-        target.to
+        target.shown()
     ))
 }
 
@@ -96,20 +102,87 @@ struct Shipper {
 /// The directory of what was sent, in the state directory.
 const FOLDER: &str = "ship";
 
-/// Sends in the background, for as long as this process lives.
-pub(crate) fn start(state: &Path, targets: &[Target]) -> Result<(), Failure> {
-    for target in targets {
-        // What this build cannot do is said before anything runs.
-        if !target.to.starts_with('/') && !cfg!(feature = "full") {
-            return Err(Failure::new(open(target).err().unwrap_or_default()));
-        }
-        let mut shipper = Shipper::new(state, target).or_fail("cannot copy the audit log")?;
-        thread::Builder::new()
-            .name("ship".to_owned())
-            .spawn(move || shipper.go_on())
-            .or_fail("cannot start a thread")?;
+/// What is known of a target is in files of this name there.
+fn place(target: &Target) -> String {
+    let hash = Hash::of(target.to.as_bytes()).to_string();
+    format!("{FOLDER}/{}", hash.get(..16).unwrap_or(&hash))
+}
+
+/// What is sent in the background, as long as this lives.
+pub(crate) struct Shipping(Arc<Ending>);
+
+/// Tells those who send that this is the end, and waits for them.
+#[derive(Default)]
+struct Ending {
+    state: Mutex<Ends>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Ends {
+    near: bool,
+    sending: usize,
+}
+
+impl Ending {
+    /// Waits so long, or until the end is near: then `true`.
+    fn wait(&self, patience: Duration) -> bool {
+        let ends = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.changed.wait_timeout_while(ends, patience, |ends| !ends.near);
+        waited.unwrap_or_else(PoisonError::into_inner).0.near
     }
-    Ok(())
+
+    fn is_near(&self) -> bool {
+        self.wait(Duration::ZERO)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Ends)) {
+        change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner));
+        self.changed.notify_all();
+    }
+}
+
+impl Shipping {
+    /// Sends in the background.
+    ///
+    /// # Errors
+    /// When this build cannot, or there can be no thread.
+    pub(crate) fn start(state: &Path, targets: &[Target]) -> Result<Self, Failure> {
+        let ending = Arc::new(Ending::default());
+        for target in targets {
+            // What this build cannot do is said before anything runs.
+            if !target.to.starts_with('/') && !cfg!(feature = "full") {
+                return Err(Failure::new(open(target).err().unwrap_or_default()));
+            }
+            let mut shipper = Shipper::new(state, target).or_fail("cannot copy the audit log")?;
+            let ends = Arc::clone(&ending);
+            ending.change(|ends| ends.sending += 1);
+            thread::Builder::new()
+                .name("ship".to_owned())
+                .spawn(move || {
+                    shipper.go_on(&ends);
+                    ends.change(|ends| ends.sending -= 1);
+                })
+                .or_fail("cannot start a thread")?;
+        }
+        Ok(Self(ending))
+    }
+
+    /// Sends what the last checkpoint covers, and waits for that a moment; what
+    /// a target does not take so soon, the next broker sends.
+    pub(crate) fn finish(self) {
+        let end = Instant::now() + LAST;
+        self.0.change(|ends| ends.near = true);
+        let mut ends = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
+        while ends.sending > 0 {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            let waited = self.0.changed.wait_timeout(ends, left);
+            ends = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
 }
 
 /// Sends what there is to every target; the errors of those that failed.
@@ -122,24 +195,14 @@ pub(crate) fn once(state: &Path, targets: &[Target]) -> Vec<(String, Result<u64,
         shipper.send()?;
         Ok(shipper.progress.records)
     };
-    targets.iter().map(|target| (target.to.clone(), send(target))).collect()
-}
-
-/// How far the targets are.
-pub(crate) fn progress(state: &Path, targets: &[Target]) -> Vec<Progress> {
-    let of = |target: &Target| match Shipper::new(state, target) {
-        Ok(shipper) => shipper.progress,
-        Err(error) => Progress { to: target.to.clone(), error: Some(error), ..Progress::default() },
-    };
-    targets.iter().map(of).collect()
+    targets.iter().map(|target| (target.shown(), send(target))).collect()
 }
 
 impl Shipper {
     fn new(state: &Path, target: &Target) -> Result<Self, String> {
         let (_, state_dir) = super::state::open(state).map_err(|f| f.message().to_owned())?;
         state_dir.create_dir_all(FOLDER).map_err(|error| error.to_string())?;
-        let hash = Hash::of(target.to.as_bytes()).to_string();
-        let name = format!("{FOLDER}/{}", hash.get(..16).unwrap_or(&hash));
+        let name = place(target);
         let known = state_dir.read_to_string(format!("{name}.json")).unwrap_or_default();
         // What cannot be read is sent again.
         let progress: Progress = serde_json::from_str(&known).unwrap_or_default();
@@ -149,7 +212,7 @@ impl Shipper {
             name,
             target: target.clone(),
             store: None,
-            progress: Progress { to: target.to.clone(), ..progress },
+            progress: Progress { to: target.shown(), ..progress },
         })
     }
 
@@ -166,41 +229,44 @@ impl Shipper {
         }
     }
 
-    fn go_on(&mut self) {
+    fn go_on(&mut self, ending: &Ending) {
         let mut wait = BACK_OFF.0;
         let mut seen = None;
         loop {
+            let last = ending.is_near();
             // Unchanged, there is nothing to read either.
             let newest = rustix::fs::stat(self.log.join(NEWEST))
                 .ok()
                 .map(|s| (s.st_mtime, s.st_mtime_nsec, s.st_ino));
-            if newest == seen {
-                thread::sleep(POLL);
-                continue;
+            let sent = if newest == seen { Ok(()) } else { self.send_alone() };
+            if last {
+                return;
             }
-            let sent = match self.lock() {
-                Ok(Some(_lock)) => {
-                    // Another process may have gone on meanwhile.
-                    let known = self.state.read_to_string(format!("{}.json", self.name));
-                    if let Some(known) = known.ok().and_then(|k| serde_json::from_str(&k).ok()) {
-                        self.progress = Progress { to: self.target.to.clone(), ..known };
-                    }
-                    self.send()
-                }
-                Ok(None) => Ok(()),
-                Err(error) => Err(error),
-            };
-            match sent {
+            let pause = match sent {
                 Ok(()) => {
                     (wait, seen) = (BACK_OFF.0, newest);
+                    POLL
                 }
                 Err(_kept_in_progress) => {
                     self.store = None;
-                    thread::sleep(wait);
+                    let pause = wait;
                     wait = (wait * 2).min(BACK_OFF.1);
+                    pause
                 }
-            }
+            };
+            ending.wait(pause);
         }
+    }
+
+    /// Sends, unless another process does.
+    fn send_alone(&mut self) -> Result<(), String> {
+        let Some(_lock) = self.lock()? else { return Ok(()) };
+        // Another process may have gone on meanwhile.
+        let known = self.state.read_to_string(format!("{}.json", self.name));
+        if let Some(known) = known.ok().and_then(|known| serde_json::from_str(&known).ok()) {
+            self.progress = Progress { to: self.target.shown(), ..known };
+        }
+        self.send()
     }
 
     /// Sends what the newest checkpoint covers.

@@ -2,16 +2,22 @@
 //! segment is there in pieces, `tail/SEGMENT/OFFSET`, which in their order are
 //! its bytes.
 
-use std::sync::Arc;
+use std::{error::Error, sync::Arc, time::Duration};
 
 use object_store::{
-    ClientOptions, ObjectStore, ObjectStoreExt as _, PutPayload, aws::AmazonS3Builder,
-    http::HttpBuilder, path::Path,
+    ClientConfigKey, ClientOptions, ObjectStore, ObjectStoreExt as _, PutPayload, RetryConfig,
+    aws::{AmazonS3Builder, AmazonS3ConfigKey},
+    http::HttpBuilder,
+    path::Path,
 };
 use tokio::runtime::{Builder, Runtime};
 
 use super::Store;
 use crate::config::audit::Target;
+
+/// How long a connection, and a whole request, may take.
+const CONNECT: Duration = Duration::from_secs(10);
+const REQUEST: Duration = Duration::from_secs(120);
 
 pub(super) struct Remote {
     store: Arc<dyn ObjectStore>,
@@ -31,7 +37,17 @@ impl Remote {
             Some(place) => {
                 let (bucket, prefix) = place.split_once('/').unwrap_or((place, ""));
                 // Keys come from the environment, as everywhere, unless given.
-                let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket);
+                let mut builder = AmazonS3Builder::from_env()
+                    .with_config(
+                        AmazonS3ConfigKey::Client(ClientConfigKey::Timeout),
+                        seconds(REQUEST),
+                    )
+                    .with_config(
+                        AmazonS3ConfigKey::Client(ClientConfigKey::ConnectTimeout),
+                        seconds(CONNECT),
+                    )
+                    .with_bucket_name(bucket)
+                    .with_retry(once());
                 for (name, value) in &target.options {
                     let key = name.parse().map_err(|_key| format!("unknown option `{name}`"))?;
                     builder = builder.with_config(key, value);
@@ -49,13 +65,20 @@ impl Remote {
                     );
                 }
                 let plain = target.to.starts_with("http://");
-                let options =
-                    ClientOptions::new().with_default_headers(headers).with_allow_http(plain);
-                let store = HttpBuilder::new()
+                let options = ClientOptions::new()
+                    .with_default_headers(headers)
+                    .with_connect_timeout(CONNECT)
+                    .with_timeout(REQUEST)
+                    .with_allow_http(plain);
+                let mut builder = HttpBuilder::new()
                     .with_url(&target.to)
                     .with_client_options(options)
-                    .build()
-                    .map_err(|error| error.to_string())?;
+                    .with_retry(once());
+                for (name, value) in &target.options {
+                    let key = name.parse().map_err(|_key| format!("unknown option `{name}`"))?;
+                    builder = builder.with_config(key, value);
+                }
+                let store = builder.build().map_err(|error| error.to_string())?;
                 (Arc::new(store), Path::default())
             }
         };
@@ -70,7 +93,48 @@ impl Remote {
         self.runtime
             .block_on(self.store.put(path, PutPayload::from(bytes)))
             .map(drop)
-            .map_err(|error| error.to_string())
+            .map_err(|error| reason(&error))
+    }
+
+    /// What pieces of a segment there are, as far as the place says that, and
+    /// those that this process sent.
+    fn pieces(&mut self, segment: &str) -> Vec<Path> {
+        let mut pieces = std::mem::take(&mut self.pieces);
+        let folder = self.path(&format!("tail/{segment}"));
+        let listed = self.runtime.block_on(self.store.list_with_delimiter(Some(&folder)));
+        if let Ok(listed) = listed {
+            pieces.extend(listed.objects.into_iter().map(|object| object.location));
+        }
+        pieces.sort_unstable();
+        pieces.dedup();
+        pieces
+    }
+}
+
+/// Tries once: whoever sends tries again later, and says meanwhile why.
+fn once() -> RetryConfig {
+    RetryConfig { max_retries: 0, ..RetryConfig::default() }
+}
+
+/// As the store's settings have it.
+fn seconds(time: Duration) -> String {
+    format!("{}s", time.as_secs())
+}
+
+/// The innermost reason: the others say where in the library it came up.
+fn reason(error: &object_store::Error) -> String {
+    let mut inner: &dyn Error = error;
+    let mut words = vec![inner.to_string()];
+    while let Some(source) = inner.source() {
+        inner = source;
+        words.push(inner.to_string());
+    }
+    let last = words.pop().unwrap_or_default();
+    match words.pop() {
+        // One that only repeats it says nothing more.
+        Some(before) if !before.contains(&last) && !last.is_empty() => format!("{before}: {last}"),
+        Some(before) => before,
+        None => last,
     }
 }
 
@@ -86,10 +150,10 @@ impl Store for Remote {
         Ok(())
     }
 
-    fn sealed(&mut self, _segment: &str) -> Result<(), String> {
-        // Those of a process before this one stay; the whole segment counts.
-        for path in std::mem::take(&mut self.pieces) {
-            self.runtime.block_on(self.store.delete(&path)).map_err(|error| error.to_string())?;
+    fn sealed(&mut self, segment: &str) -> Result<(), String> {
+        // The whole segment counts: one that cannot be removed does no harm.
+        for path in self.pieces(segment) {
+            let _left = self.runtime.block_on(self.store.delete(&path));
         }
         Ok(())
     }

@@ -12,8 +12,10 @@ use serde_json::{Value, json};
 
 use crate::{
     gateway::{Answer, Approver, Question, Ticket},
-    model::{Escaped, OperationKind},
+    model::OperationKind,
 };
+
+use crate::frontend::question::{text, what};
 
 use super::{calls, door::Door, id::Id, jobs::Waiting, lane::lock, sessions::Visit};
 
@@ -91,10 +93,7 @@ fn take(ticket: &Ticket, answer: calls::Answer) {
 
 fn params(session: &str, question: &Question, roots: &super::paths::Roots) -> Value {
     let binding = &question.binding;
-    let what = match &binding.to {
-        Some(to) => format!("{} {} to {}", binding.operation, line(&binding.path), line(to)),
-        None => format!("{} {}", binding.operation, line(&binding.path)),
-    };
+    let what = what(question);
     let place = crate::model::WorkspacePath::parse(&binding.path);
     let locations: Vec<_> =
         place.iter().map(|path| json!({ "path": roots.absolute(path) })).collect();
@@ -123,63 +122,14 @@ fn params(session: &str, question: &Question, roots: &super::paths::Roots) -> Va
     })
 }
 
-/// Rule, reason and diff, in Markdown.
-fn text(what: &str, question: &Question) -> String {
-    let mut text =
-        format!("The agent `{}` wants to {what}.\n\n", line(question.session.agent.as_str()));
-    if question.asked_path != question.binding.path {
-        text.push_str(&format!("It asked for {}.\n\n", line(&question.asked_path)));
-    }
-    for rule in &question.rules {
-        let place = rule.place.as_ref().map(|place| format!(" ({})", line(&place.to_string())));
-        let reason = rule.reason.as_ref().map(|reason| format!(": {}", line(reason)));
-        let (place, reason) = (place.unwrap_or_default(), reason.unwrap_or_default());
-        text.push_str(&format!("Rule `{}`{place}{reason}\n\n", line(&rule.rule)));
-    }
-    // Line ends and tabs are part of what source code looks like.
-    let lines = question.change.split('\n').map(|line| {
-        let pieces: Vec<_> = line.split('\t').map(|piece| Escaped(piece).to_string()).collect();
-        pieces.join("\t")
-    });
-    let change = lines.collect::<Vec<_>>().join("\n");
-    let fence = "`".repeat(longest_run(&change).max(2) + 1);
-    text.push_str(&format!("{fence}diff\n{}\n{fence}\n", change.trim_end_matches('\n')));
-    text
-}
-
-/// An untrusted text in one line, without what Markdown would make of it.
-fn line(text: &str) -> String {
-    Escaped(text).to_string().replace('`', "'")
-}
-
-fn longest_run(text: &str) -> usize {
-    let (mut longest, mut run) = (0, 0);
-    for c in text.chars() {
-        run = if c == '`' { run + 1 } else { 0 };
-        longest = longest.max(run);
-    }
-    longest
-}
-
 /// `ToolKind` of the schema.
 fn kind(operation: OperationKind) -> &'static str {
     use OperationKind as O;
     match operation {
         O::Read | O::List | O::Stat => "read",
+        O::Glob | O::Grep => "search",
         O::Write | O::Append | O::Edit | O::Mkdir | O::Restore => "edit",
         O::Remove => "delete",
         O::Rename => "move",
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn nothing_in_a_diff_closes_its_fence() {
-        assert_eq!(longest_run("a``b````c`"), 4);
-        assert_eq!(longest_run(""), 0);
-        assert_eq!(line("a`b\u{202e}\n"), "a'b\\u{202e}\\n");
     }
 }

@@ -22,10 +22,10 @@ use std::{
 
 use crate::{gateway::Gateway, model::Session};
 
+pub use super::frame::line_for;
+use super::{frame, frame::Frame, lane, lane::Lane, paths, strict};
 pub use allowed::ForwardError;
 use door::Door;
-use frame::Frame;
-use lane::Lane;
 
 mod agent;
 mod allowed;
@@ -34,17 +34,13 @@ mod buffers;
 mod calls;
 mod door;
 mod editor;
-mod frame;
 mod id;
 mod initialize;
 mod jobs;
-mod lane;
 mod object;
 mod params;
-mod paths;
 mod render;
 mod sessions;
-mod strict;
 mod wire;
 
 /// How many `fs/*` requests are served side by side.
@@ -52,8 +48,6 @@ const WORKERS: usize = 8;
 /// Threads for requests that wait for a person, as many as the gateway lets
 /// wait: they take nothing from the others.
 const WAITING: usize = 16;
-/// Room in a line for everything but content, in bytes.
-const ENVELOPE: usize = 1024 * 1024;
 /// What may wait to be judged, in bytes; a larger line waits alone.
 const INBOUND: usize = 1024 * 1024;
 /// What may wait to be written, in bytes; a larger line waits alone.
@@ -144,13 +138,6 @@ impl Config {
             grace: Duration::from_secs(5),
         }
     }
-}
-
-/// The longest line, in bytes, that `content` bytes of file content can take:
-/// JSON escapes make a text six times longer at most.
-pub fn line_for(content: u64) -> usize {
-    let content = usize::try_from(content).unwrap_or(usize::MAX);
-    content.saturating_mul(6).saturating_add(ENVELOPE)
 }
 
 impl FromStr for SourceMode {

@@ -158,6 +158,26 @@ pub struct GateStart {
     boot: String,
 }
 
+/// A policy that a running gate took up, or refused.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PolicyChange {
+    /// The record that tells of it.
+    pub seq: u64,
+    /// When.
+    pub t: String,
+    /// The agent that the gate served.
+    pub agent: Option<String>,
+    /// `ok` or `refused`.
+    pub result: Option<String>,
+    /// Why it was refused.
+    pub reason: Option<String>,
+    /// Its hash, if it got that far.
+    pub sha256: Option<String>,
+    /// Version, trigger and the like.
+    pub facts: BTreeMap<String, Value>,
+}
+
 /// What a recovery took out of the log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SetAside {
@@ -219,6 +239,7 @@ pub(super) struct Digest {
     pub(super) secrets: First<Finding>,
     pub(super) files: BTreeMap<String, FileChange>,
     pub(super) policies: BTreeMap<String, PolicyInForce>,
+    pub(super) policy_changes: First<PolicyChange>,
     pub(super) approvals: First<Approval>,
     pub(super) gates: First<GateStart>,
     stopped: BTreeSet<String>,
@@ -258,6 +279,7 @@ impl Digest {
                 facts: facts(row),
             }),
             "start" => self.start(row),
+            "policy" => self.policy_change(row),
             "stop" => {
                 self.stopped.insert(row.boot().unwrap_or_default().to_owned());
             }
@@ -285,6 +307,25 @@ impl Digest {
         self.policies.insert(sha256.to_owned(), policy);
     }
 
+    fn policy_change(&mut self, row: &Row<'_>) {
+        let facts = facts(row);
+        let taken = row.result() == Some("ok");
+        if taken && let Some(policy) = row.policy_sha256().and_then(|h| self.policies.get_mut(h)) {
+            policy.name = facts.get("name").and_then(Value::as_str).map(str::to_owned);
+            policy.version = facts.get("version").and_then(Value::as_u64);
+        }
+        let refused = facts.get("refusedSha256").and_then(Value::as_str).map(str::to_owned);
+        self.policy_changes.push(|| PolicyChange {
+            seq: row.seq,
+            t: row.t().to_owned(),
+            agent: owned(row.agent()),
+            result: owned(row.result()),
+            reason: owned(row.reason()),
+            sha256: if taken { owned(row.policy_sha256()) } else { refused },
+            facts,
+        });
+    }
+
     fn start(&mut self, row: &Row<'_>) {
         let facts = facts(row);
         let text = |name: &str| facts.get(name).and_then(Value::as_str).map(str::to_owned);
@@ -306,9 +347,11 @@ impl Digest {
     /// A request was decided.
     fn request(&mut self, row: &Row<'_>) {
         let denied = row.decision() == Some("deny");
+        // A question is neither: what came of it has a record of its own.
+        let decision = row.decision().filter(|decision| *decision != "ask");
         let agent = self.agent(row);
         let bytes = row.bytes.unwrap_or(0);
-        if row.decision().is_some() {
+        if decision.is_some() {
             if denied {
                 agent.denied += 1;
             } else {
@@ -318,7 +361,10 @@ impl Digest {
         if row.kind() == "decision" && row.result() == Some("ok") && row.op() == Some("read") {
             agent.bytes_read = agent.bytes_read.saturating_add(bytes);
         }
-        if let Some(decision) = row.decision() {
+        if let (Some("ask"), Some(rule)) = (row.decision(), row.rule()) {
+            self.rule(row, rule, "ask");
+        }
+        if let Some(decision) = decision {
             let hour = row.t().get(..13).unwrap_or_default();
             let counts = self.hours.entry(hour.to_owned()).or_default();
             if denied {
@@ -327,16 +373,7 @@ impl Digest {
                 counts.0 += 1;
             }
             if let Some(rule) = row.rule() {
-                let key = (rule.to_owned(), decision.to_owned());
-                self.rules
-                    .entry(key)
-                    .or_insert_with(|| Decided {
-                        rule: rule.to_owned(),
-                        decision: decision.to_owned(),
-                        policy: owned(row.policy()),
-                        records: 0,
-                    })
-                    .records += 1;
+                self.rule(row, rule, decision);
             }
             let op = row.op().unwrap_or_default();
             let operation = self
@@ -378,6 +415,18 @@ impl Digest {
         {
             self.open.insert(row.seq, change);
         }
+    }
+
+    fn rule(&mut self, row: &Row<'_>, rule: &str, decision: &str) {
+        self.rules
+            .entry((rule.to_owned(), decision.to_owned()))
+            .or_insert_with(|| Decided {
+                rule: rule.to_owned(),
+                decision: decision.to_owned(),
+                policy: owned(row.policy()),
+                records: 0,
+            })
+            .records += 1;
     }
 
     fn agent(&mut self, row: &Row<'_>) -> &mut Agent {
@@ -496,6 +545,7 @@ impl Digest {
                 }
             }
         }
+        self.policy_changes.merge(later.policy_changes);
         self.approvals.merge(later.approvals);
         self.gates.merge(later.gates);
         self.stopped.extend(later.stopped);
@@ -565,12 +615,13 @@ fn count(counts: &mut BTreeMap<String, u64>, name: &str) {
     }
 }
 
-fn facts(row: &Row<'_>) -> BTreeMap<String, Value> {
+/// What a record says besides.
+pub(in crate::review) fn facts(row: &Row<'_>) -> BTreeMap<String, Value> {
     row.facts.and_then(|facts| serde_json::from_str(facts.get()).ok()).unwrap_or_default()
 }
 
 /// The rules of the secrets that were found, each with how often.
-fn findings(row: &Row<'_>) -> BTreeMap<String, u64> {
+pub(in crate::review) fn findings(row: &Row<'_>) -> BTreeMap<String, u64> {
     let found: Vec<Value> =
         row.findings.and_then(|found| serde_json::from_str(found.get()).ok()).unwrap_or_default();
     let mut rules = BTreeMap::new();

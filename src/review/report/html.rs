@@ -75,6 +75,7 @@ pub fn page(report: &Report) -> String {
     approvals(&mut page, report);
     gaps(&mut page, report);
     policies(&mut page, &report.policies);
+    policy_changes(&mut page, report);
     page.raw(format_args!(
         "<footer>Made by portcullis {} on {}. This page repeats what the log says; \
          <code>portcullis audit verify</code> checks the log itself.</footer>\n\
@@ -383,7 +384,12 @@ fn approvals(page: &mut Page, report: &Report) {
                 maybe(one.agent.as_ref()),
                 maybe(one.op.as_ref()),
                 maybe(one.path.as_ref()),
-                maybe(one.decision.as_ref().or(one.result.as_ref())),
+                match (&one.decision, &one.result) {
+                    (Some(decision), Some(result)) => {
+                        format!("{} ({})", text(decision), text(result))
+                    }
+                    (decision, result) => maybe(decision.as_ref().or(result.as_ref())),
+                },
                 maybe(one.reason.as_ref()),
                 facts.join("<br>"),
             ]
@@ -484,6 +490,31 @@ fn policies(page: &mut Page, policies: &[PolicyInForce]) {
         }
         page.raw("</section>\n");
     }
+}
+
+fn policy_changes(page: &mut Page, report: &Report) {
+    page.raw("<h2>Policies changed while gates served</h2>\n");
+    if report.policy_changes.listed.is_empty() {
+        page.raw("<p>None.</p>\n");
+        return;
+    }
+    page.table(
+        ["Record", "Time (UTC)", "Agent", "Result", "SHA-256", "Reason", "Facts"],
+        report.policy_changes.listed.iter().map(|one| {
+            let facts: Vec<_> =
+                one.facts.iter().map(|(name, value)| text(&format!("{name}: {value}"))).collect();
+            [
+                one.seq.to_string(),
+                moment(&one.t),
+                maybe(one.agent.as_ref()),
+                maybe(one.result.as_ref()),
+                hash(one.sha256.as_ref()),
+                maybe(one.reason.as_ref()),
+                facts.join("<br>"),
+            ]
+        }),
+    );
+    page.more(&report.policy_changes);
 }
 
 #[cfg(test)]

@@ -9,7 +9,9 @@ use std::{
 use globset::{GlobBuilder, GlobMatcher};
 use portcullis::{
     model::{Access, AgentName, OperationKind, WorkspacePath},
-    policy::{Effect, Loaded, Loader, Policy, PolicySource, Query, compile},
+    policy::{
+        Effect, Loaded, Loader, Object, ObjectKind, Policy, PolicySource, Query, Sight, compile,
+    },
 };
 use proptest::prelude::*;
 
@@ -282,7 +284,8 @@ fn patterns() -> impl Strategy<Value = Vec<String>> {
 
 fn rule() -> impl Strategy<Value = Rule> {
     let words = vec![
-        "read", "list", "write", "remove", "rename", "append", "edit", "stat", "mkdir", "restore",
+        "read", "list", "write", "remove", "rename", "append", "edit", "stat", "glob", "grep",
+        "mkdir", "restore",
     ];
     (
         prop::sample::select(vec![Effect::Allow, Effect::Ask, Effect::Deny]),
@@ -388,6 +391,42 @@ proptest! {
                 );
                 let explanation = policy.explain(&query, None);
                 prop_assert_eq!(&explanation.decision, &decision);
+            }
+        }
+    }
+
+    /// A search sees what the evaluator lets be seen, and gets there.
+    #[test]
+    fn a_search_sees_what_evaluation_allows(
+        files in family(), paths in prop::collection::vec(path(), 1..12), agent in "one|two"
+    ) {
+        let policy = build(&files, 0);
+        let name: AgentName = agent.parse().unwrap();
+        let object = Object { kind: ObjectKind::File, links: 1, through_symlink: false };
+        for text in paths.iter().filter(|text| !text.is_empty()) {
+            let path = WorkspacePath::parse(text).unwrap();
+            for (operation, access) in [
+                (OperationKind::Glob, Access::List),
+                (OperationKind::Grep, Access::List),
+                (OperationKind::Grep, Access::Read),
+            ] {
+                let query = Query { agent: &name, operation, access, path: &path };
+                let decision =
+                    policy.evaluate(&query).and(policy.evaluate_object(&query, &object));
+                let expected = match decision.effect {
+                    Effect::Allow => Sight::Shown { relaxed: decision.would_deny },
+                    Effect::Ask => Sight::Asked,
+                    Effect::Deny if decision.is_default_deny() => Sight::Closed,
+                    Effect::Deny => Sight::Denied,
+                };
+                let sight = policy.sight(&query, &object);
+                prop_assert_eq!(sight, expected, "{:?} {:?}", text, decision);
+                if matches!(sight, Sight::Shown { .. } | Sight::Asked) {
+                    for above in path.ancestors() {
+                        let query = Query { path: &above, ..query };
+                        prop_assert!(policy.may_allow_beneath(&query), "{} {:?}", above, text);
+                    }
+                }
             }
         }
     }

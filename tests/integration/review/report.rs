@@ -4,7 +4,11 @@ use portcullis_audit::{Draft, Kind};
 use serde_json::{Value, json};
 
 use super::{HOSTILE, assert_visible, decision, write_log};
-use crate::common::{Done, World};
+use crate::{
+    approvals::{begin, end, id, kinds, waiting},
+    common::{Done, World},
+    courier::{Courier, PATIENCE, receipt},
+};
 
 fn report(world: &World, name: &str, args: &[&str]) -> (Done, String) {
     let file = world.base().join(name);
@@ -179,4 +183,126 @@ fn damage_and_a_changed_policy_are_said() {
     assert!(page.contains("The log is damaged") && page.contains("broken-link"));
     assert!(page.contains("does not have this hash"));
     assert_eq!(report(&world, "r.txt", &[]).0.code, 2);
+}
+
+const POLICY: &str = r#"schema = 1
+name = "shop"
+version = VERSION
+[allowedPaths]
+read = ["**"]
+write = ["**"]
+remove = ["**"]
+[secrets]
+onRead = "redact"
+[[secrets.rules]]
+id = "token"
+description = "a token"
+regex = '\btok_[0-9a-z]{8}\b'
+keywords = ["tok_"]
+[[rules]]
+id = "payments"
+effect = "ask"
+operations = ["write", "remove"]
+paths = ["pay/**"]
+"#;
+
+const TOKEN: &str = "tok_a1b2c3d4";
+
+/// Records of every kind that gates make: what was withheld, asked, approved,
+/// rejected, and policies that came and did not.
+#[test]
+fn secrets_approvals_and_policies_of_real_gates_are_listed() {
+    let version = |number: &str| POLICY.replace("VERSION", number);
+    let mut world = World::with_policy(&version("1"));
+    world.file("app.conf", format!("a = {TOKEN}\nb = {TOKEN}\n"));
+    world.file("pay/card.ts", "one\n");
+    let mut courier = Courier::start(&world);
+    receipt(&courier.ask(courier.read("app.conf")));
+    let refused = courier.ask(courier.write("new.conf", &format!("x = {TOKEN}\n")));
+    assert_eq!(refused["error"]["code"], -32001, "{refused}");
+    for (number, count) in [("2", 1), ("1", 2)] {
+        world.set_policy(&version(number));
+        let give_up = std::time::Instant::now() + PATIENCE;
+        while kinds(&world, "policy").len() < count {
+            assert!(std::time::Instant::now() < give_up, "version {number} is not looked at");
+            receipt(&courier.ask(courier.read("pay/card.ts")));
+        }
+    }
+    world.set_policy(&version("2"));
+    assert!(courier.hang_up().success());
+    let child = begin(&world, &["write", "pay/card.ts"], "two\n");
+    world.run(&["approve", &id(&waiting(&world, 1)[0])]).ok();
+    end(child).ok();
+    let child = begin(&world, &["rm", "pay/card.ts"], "");
+    world.run(&["approve", "--reject", &id(&waiting(&world, 1)[0])]).ok();
+    end(child).denied("payments");
+
+    let report = json_report(&world, &[]);
+    assert_eq!(report["valid"], true);
+    let secrets = &report["secrets"];
+    assert_eq!(secrets["total"], 2, "{secrets}");
+    let rules = json!({ "token": 2 });
+    assert_eq!(
+        (&secrets["listed"][0]["path"], &secrets["listed"][0]["rules"]),
+        (&json!("app.conf"), &rules)
+    );
+    assert_eq!(
+        (&secrets["listed"][1]["path"], &secrets["listed"][1]["decision"]),
+        (&json!("new.conf"), &json!("deny"))
+    );
+    let approvals = &report["approvals"];
+    let results: Vec<_> =
+        approvals["listed"].as_array().unwrap().iter().map(|one| one["result"].clone()).collect();
+    assert_eq!(results, [json!("once"), json!("rejected")], "{approvals}");
+    let policies = report["policies"].as_array().unwrap();
+    let mut versions: Vec<_> = policies.iter().map(|p| p["version"].as_u64().unwrap()).collect();
+    versions.sort_unstable();
+    assert_eq!(versions, [1, 2]);
+    for policy in policies {
+        assert_eq!((&policy["name"], &policy["textIsGenuine"]), (&json!("shop"), &json!(true)));
+    }
+    let changes = report["policyChanges"]["listed"].as_array().unwrap();
+    assert_eq!(changes.len(), 2);
+    assert_eq!((&changes[0]["result"], &changes[0]["facts"]["version"]), (&json!("ok"), &json!(2)));
+    assert_eq!(changes[1]["result"], "refused");
+    assert!(changes[1]["reason"].is_string() && changes[1]["sha256"].is_string(), "{changes:?}");
+    // A question is neither allowed nor denied.
+    let records = world.records();
+    let count = |decision: &str| {
+        let is = |r: &&Value| {
+            r["decision"] == decision && (r["kind"] == "decision" || r["kind"] == "intent")
+        };
+        records.iter().filter(is).count() as u64
+    };
+    let sum = |field: &str| -> u64 {
+        report["agents"].as_array().unwrap().iter().map(|a| a[field].as_u64().unwrap()).sum()
+    };
+    assert_eq!((sum("allowed"), sum("denied")), (count("allow"), count("deny")));
+    assert_eq!(count("ask"), 2);
+    assert_eq!(report["denied"]["total"], count("deny"));
+
+    let (done, page) = self::report(&world, "r.html", &[]);
+    done.ok();
+    balanced(&page);
+    for wanted in ["token (2)", "allow (once)", "(rejected)", "shop, version 2", "refused"] {
+        assert!(page.contains(wanted), "{wanted}");
+    }
+    let session = |record: &Value| {
+        let id = record["session"].as_str().unwrap();
+        world.run(&["audit", "session", id]).ok().text().to_owned()
+    };
+    // The gate's own, that of the agent's connection, and a command's.
+    let found = records.iter().find(|record| record["findings"].is_array()).unwrap();
+    let (gate, agent) = (session(&kinds(&world, "policy")[0]), session(found));
+    let shell = session(&kinds(&world, "approval")[0]);
+    assert!(agent.contains("secrets found: token (2)"), "{agent}");
+    for wanted in ["shop version 2 is in force", "refused: "] {
+        assert!(gate.contains(wanted), "{wanted}: {gate}");
+    }
+    for wanted in ["a person is asked because of payments", "allow (once) by ", "+two"] {
+        assert!(shell.contains(wanted), "{wanted}: {shell}");
+    }
+    for text in [page, report.to_string(), gate, agent, shell] {
+        assert!(!text.contains(TOKEN), "{text}");
+    }
 }

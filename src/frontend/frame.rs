@@ -7,6 +7,8 @@ use std::io::{self, BufRead, BufReader, Read};
 
 /// How much of an over-long line is kept.
 const HEAD: usize = 64 * 1024;
+/// Room in a line for everything but content, in bytes.
+const ENVELOPE: usize = 1024 * 1024;
 /// How much is read at once.
 const CHUNK: usize = 64 * 1024;
 
@@ -29,6 +31,13 @@ impl Frame {
             Self::Torn { .. } => 0,
         }
     }
+}
+
+/// The longest line, in bytes, that `content` bytes of file content can take:
+/// JSON escapes make a text six times longer at most.
+pub fn line_for(content: u64) -> usize {
+    let content = usize::try_from(content).unwrap_or(usize::MAX);
+    content.saturating_mul(6).saturating_add(ENVELOPE)
 }
 
 /// Reads frames from `input` until it ends or fails, or until `deliver` gives

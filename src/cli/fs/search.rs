@@ -1,0 +1,171 @@
+//! `portcullis fs glob` and `fs grep`: their options, and how what they find is
+//! printed.
+
+use std::{
+    io::{self, Write},
+    process::ExitCode,
+};
+
+use super::super::failure::Exit;
+use crate::{
+    gateway::Output,
+    model::{Escaped, GlobQuery, GrepQuery},
+    ops::{EntryKind, Line, Matches, Stopped, Summary},
+};
+
+/// Find entries by their paths
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Patterns are those of policies: `*` and `?` within a name, `**` for any \
+    number of directories,\n`[a-z]`, `{a,b}`. They are relative to PATH; `*.rs` is what lies \
+    directly in it, `**/*.rs` any depth.\nExit code 1: nothing was found.\n\nExamples:\n  \
+    portcullis fs glob '**/*.rs'\n  \
+    portcullis fs glob '*.{md,txt}' docs --json")]
+pub(super) struct GlobArgs {
+    /// The pattern
+    pattern: String,
+    /// The directory to search
+    #[arg(default_value = ".")]
+    pub(super) path: String,
+    /// Most entries to print
+    #[arg(long, value_name = "N")]
+    max_results: Option<u64>,
+    /// Leave out what the workspace's .gitignore files ignore, and .git
+    #[arg(long)]
+    gitignore: bool,
+}
+
+/// Find lines by a regular expression
+#[derive(Debug, clap::Args)]
+#[command(after_help = "The expression is matched against each line, in the syntax of Rust's \
+    `regex`.\nLinks are not followed. Exit code 1: nothing was found.\n\nExamples:\n  \
+    portcullis fs grep 'fn main' --include '*.rs'\n  \
+    portcullis fs grep -i -C 2 todo src\n  \
+    portcullis fs grep -F 'a.b(' -l --json")]
+pub(super) struct GrepArgs {
+    /// The expression
+    pattern: String,
+    /// The directory or the file to search
+    #[arg(default_value = ".")]
+    pub(super) path: String,
+    /// Let case make no difference
+    #[arg(short, long)]
+    ignore_case: bool,
+    /// Take the pattern as it is, not as an expression
+    #[arg(short = 'F', long)]
+    fixed_strings: bool,
+    /// Search files of this name, or, with a `/`, of this path below PATH
+    #[arg(long, value_name = "PATTERN", visible_alias = "glob")]
+    include: Option<String>,
+    /// Print N lines before and after each match
+    #[arg(short = 'C', long, value_name = "N")]
+    context: Option<u64>,
+    /// Print N lines before each match
+    #[arg(short = 'B', long, value_name = "N")]
+    before_context: Option<u64>,
+    /// Print N lines after each match
+    #[arg(short = 'A', long, value_name = "N")]
+    after_context: Option<u64>,
+    /// Print the names of files only
+    #[arg(short = 'l', long)]
+    files_with_matches: bool,
+    /// Most matching lines to print
+    #[arg(long, value_name = "N")]
+    max_results: Option<u64>,
+    /// Leave out what the workspace's .gitignore files ignore, and .git
+    #[arg(long)]
+    gitignore: bool,
+}
+
+impl GlobArgs {
+    pub(super) fn query(&self) -> GlobQuery {
+        GlobQuery {
+            pattern: self.pattern.clone(),
+            max_results: self.max_results,
+            gitignore: self.gitignore,
+        }
+    }
+}
+
+impl GrepArgs {
+    pub(super) fn query(&self) -> GrepQuery {
+        let pattern = match self.fixed_strings {
+            true => regex_syntax::escape(&self.pattern),
+            false => self.pattern.clone(),
+        };
+        GrepQuery {
+            pattern,
+            ignore_case: self.ignore_case,
+            include: self.include.clone(),
+            max_results: self.max_results,
+            before: self.before_context.or(self.context).unwrap_or(0),
+            after: self.after_context.or(self.context).unwrap_or(0),
+            gitignore: self.gitignore,
+        }
+    }
+
+    /// Prints what was found, or the names of the files alone.
+    pub(super) fn print(&self, out: &mut impl Write, matches: &Matches) -> io::Result<()> {
+        let mut first = true;
+        for file in &matches.files {
+            if self.files_with_matches {
+                writeln!(out, "{}", file.path)?;
+                continue;
+            }
+            let mut last = None;
+            for line in &file.lines {
+                let gap = last.is_none_or(|last| line.number > last + 1);
+                if gap && !first && self.query().before + self.query().after > 0 {
+                    writeln!(out, "--")?;
+                }
+                (first, last) = (false, Some(line.number));
+                print_line(out, &file.path.to_string(), line)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn print_line(out: &mut impl Write, path: &str, line: &Line) -> io::Result<()> {
+    let mark = if line.matches { ':' } else { '-' };
+    let text: Vec<_> = line.text.split('\t').map(|part| Escaped(part).to_string()).collect();
+    let cut = if line.cut { " […]" } else { "" };
+    writeln!(out, "{path}{mark}{}{mark}{}{cut}", line.number, text.join("\t"))
+}
+
+/// Prints what a search by name found.
+pub(super) fn print_found(out: &mut impl Write, found: &crate::ops::Found) -> io::Result<()> {
+    for entry in &found.entries {
+        let slash = if entry.kind == EntryKind::Directory { "/" } else { "" };
+        writeln!(out, "{}{slash}", entry.path)?;
+    }
+    Ok(())
+}
+
+/// Says on stderr what is missing from the answer.
+pub(super) fn print_summary(summary: &Summary) {
+    if !summary.skipped.is_empty() {
+        let reasons: Vec<_> = summary
+            .skipped
+            .iter()
+            .map(|(why, count)| format!("{count} {}", why.as_str()))
+            .collect();
+        eprintln!("portcullis: skipped: {}", reasons.join(", "));
+    }
+    if let Some(stopped) = summary.stopped {
+        let why = match stopped {
+            Stopped::Results => "there is more; narrow the search or raise --max-results",
+            Stopped::Time => "the time was over before everything was searched; narrow the search",
+            Stopped::Size => "the answer would become too large; narrow the search",
+        };
+        eprintln!("portcullis: {why}");
+    }
+}
+
+/// The exit code: 1 when a search found nothing, as grep has it.
+pub(super) fn exit(output: &Output) -> ExitCode {
+    match output {
+        Output::Found(found) if found.entries.is_empty() => Exit::Failure.into(),
+        Output::Matches(matches) if matches.files.is_empty() => Exit::Failure.into(),
+        _ => ExitCode::SUCCESS,
+    }
+}

@@ -1,0 +1,203 @@
+//! `portcullis fs batch`, and `fs read` of several files.
+
+use std::{
+    io::{self, Read as _, Write as _},
+    process::ExitCode,
+};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{
+    super::{
+        failure::{Context as _, Exit, Failure},
+        local::LocalGate,
+        render,
+    },
+    parse,
+};
+use crate::{
+    gateway::{BatchError, Error, Output, Reply},
+    model::{Encoding, LineRange, Operation, OperationKind, WorkspacePath},
+    ops::Source,
+};
+
+/// Longest list of changes that is read, in bytes.
+const LONGEST: u64 = 256 << 20;
+
+/// Make several changes of content, all or none
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "The changes come on stdin as a JSON array of objects with `op`, `path` and \
+    `content` or `base64`\n(`write`, `append`), or `old` and `new` (`edit`); of each file one, at \
+    most 100. They are decided\ntogether. When one cannot be made, those before it are taken \
+    back.\n\nExamples:\n  \
+    portcullis fs batch < changes.json\n  \
+    echo '[{\"op\":\"write\",\"path\":\"a.txt\",\"content\":\"a\"}, \
+    {\"op\":\"edit\",\"path\":\"b.txt\",\"old\":\"x\",\"new\":\"y\"}]' | portcullis fs batch"
+)]
+pub(super) struct BatchArgs {}
+
+#[derive(Debug, Deserialize)]
+#[serde(tag = "op", rename_all = "camelCase", deny_unknown_fields)]
+enum Wanted {
+    Write { path: String, content: Option<String>, base64: Option<String> },
+    Append { path: String, content: Option<String>, base64: Option<String> },
+    Edit { path: String, old: String, new: String },
+}
+
+/// Prints several files one after the other, as far as they may be read. The
+/// exit code is that of the first that may not.
+pub(super) fn read(
+    gate: LocalGate,
+    texts: &[String],
+    range: LineRange,
+    encoding: Encoding,
+    json: bool,
+) -> Result<ExitCode, Failure> {
+    let paths: Vec<_> = texts.iter().map(|text| path(&gate, OperationKind::Read, text)).collect();
+    let operations: Vec<_> = paths
+        .iter()
+        .flatten()
+        .map(|path| Operation::Read { path: path.clone(), range, encoding })
+        .collect();
+    let mut read = gate
+        .gateway()
+        .handle_reads(gate.session(), &operations, Source::Disk, gate.approver())
+        .into_iter();
+    let mut exit = None;
+    let mut answers = Vec::new();
+    for (text, path) in texts.iter().zip(paths) {
+        // There is an answer for each path that is one.
+        let Some(answer) = path.map_or_else(|error| Some(Err(error)), |_| read.next()) else {
+            break;
+        };
+        let mut object = match &answer {
+            Ok(reply) => render::reply_json(reply),
+            Err(error) => render::error_json(error),
+        };
+        if let Value::Object(object) = &mut object {
+            object.insert("path".to_owned(), text.as_str().into());
+        }
+        match answer {
+            Ok(_) if json => {}
+            Ok(reply) => print(&reply, encoding).or_fail("cannot print the file")?,
+            Err(error) => {
+                let code = render::exit(&error);
+                if !json {
+                    render::report_error(&format!("read {text}"), &error, false);
+                }
+                exit = exit.or(Some(code));
+            }
+        }
+        if json {
+            answers.push(object);
+        }
+    }
+    gate.close()?;
+    if json {
+        println!("{}", json!({ "ok": exit.is_none(), "files": answers }));
+    }
+    Ok(exit.unwrap_or(ExitCode::SUCCESS))
+}
+
+fn print(reply: &Reply, encoding: Encoding) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    match (&reply.output, encoding) {
+        (Output::Content(content), Encoding::Text) => out.write_all(&content.bytes)?,
+        (Output::Content(content), Encoding::Base64) => {
+            writeln!(out, "{}", STANDARD.encode(&content.bytes))?;
+        }
+        _ => {}
+    }
+    out.flush()
+}
+
+/// Puts the changes on stdin to the gate together.
+pub(super) fn batch(gate: LocalGate, json: bool) -> Result<ExitCode, Failure> {
+    let mut text = String::new();
+    io::stdin()
+        .lock()
+        .take(LONGEST)
+        .read_to_string(&mut text)
+        .or_fail("cannot read the changes from stdin")?;
+    let usage = |error: String| {
+        Failure::new(format_args!("the changes on stdin cannot be understood: {error}"))
+            .help("`portcullis fs batch --help` shows what they look like")
+            .exit(Exit::Usage)
+    };
+    let wanted: Vec<Wanted> =
+        serde_json::from_str(&text).map_err(|error| usage(error.to_string()))?;
+    let mut operations = Vec::new();
+    let mut refused = None;
+    for (index, wanted) in wanted.into_iter().enumerate() {
+        match operation(&gate, wanted).map_err(usage)? {
+            Ok(operation) => operations.push(operation),
+            Err(error) => {
+                refused = Some(BatchError { index, error });
+                break;
+            }
+        }
+    }
+    let answer = match refused {
+        Some(refused) => Err(refused),
+        None => gate.gateway().handle_together(gate.session(), &operations),
+    };
+    gate.close()?;
+    match answer {
+        Ok(replies) if json => {
+            let replies: Vec<_> = replies.iter().map(render::reply_json).collect();
+            println!("{}", json!({ "ok": true, "replies": replies }));
+            Ok(ExitCode::SUCCESS)
+        }
+        Ok(replies) => {
+            for (reply, operation) in replies.iter().zip(&operations) {
+                let record = reply.receipt.seq;
+                eprintln!("{} {}: record {record}", operation.kind(), operation.path());
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(BatchError { index, error }) => {
+            if json {
+                let mut object = render::error_json(&error);
+                if let Value::Object(object) = &mut object {
+                    object.insert("index".to_owned(), index.into());
+                }
+                println!("{object}");
+                return Ok(render::exit(&error));
+            }
+            let number = index + 1;
+            Ok(render::report_error(&format!("change {number} of the batch"), &error, false))
+        }
+    }
+}
+
+/// The operation; the inner error is the gate's, the outer says what cannot be
+/// understood.
+fn operation(gate: &LocalGate, wanted: Wanted) -> Result<Result<Operation, Error>, String> {
+    let content = |content: Option<String>, base64: Option<String>| match (content, base64) {
+        (Some(text), None) => Ok(text.into_bytes()),
+        (None, Some(code)) => STANDARD.decode(code).map_err(|error| error.to_string()),
+        _ => Err("`content` or `base64` is needed, and only one of them".to_owned()),
+    };
+    Ok(match wanted {
+        Wanted::Write { path: text, content: plain, base64 } => {
+            let content = content(plain, base64)?;
+            path(gate, OperationKind::Write, &text).map(|path| Operation::Write { path, content })
+        }
+        Wanted::Append { path: text, content: plain, base64 } => {
+            let content = content(plain, base64)?;
+            path(gate, OperationKind::Append, &text).map(|path| Operation::Append { path, content })
+        }
+        Wanted::Edit { path: text, old, new } => {
+            path(gate, OperationKind::Edit, &text).map(|path| Operation::Edit { path, old, new })
+        }
+    })
+}
+
+fn path(gate: &LocalGate, kind: OperationKind, text: &str) -> Result<WorkspacePath, Error> {
+    parse(gate.gateway().workspace().root(), text).map_err(|refusal| {
+        gate.gateway().refuse(gate.session(), kind.as_str(), Some(text), &refusal)
+    })
+}

@@ -1,0 +1,152 @@
+//! `portcullis mcp`: the gate as an MCP server on stdin and stdout.
+//!
+//! An MCP client starts this process itself, so there is no cell around an
+//! agent here: what the client can do besides is not the gate's to say. The
+//! process confines itself before it reads a byte of the client's.
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io::{self, Read},
+    os::fd::AsFd as _,
+    process::ExitCode,
+    sync::Arc,
+};
+
+use nix::sys::signalfd::SignalFd;
+use rustix::event::{PollFd, PollFlags, poll};
+use serde_json::json;
+
+use super::{
+    failure::{Context as _, Exit, Failure},
+    local::{LocalGate, Parts},
+    logging,
+    options::Common,
+};
+use crate::{
+    config::audit::Durability,
+    frontend::{
+        acp::line_for,
+        mcp::{self, Name, Toolset},
+    },
+    model::{Access, Door},
+    sandbox::{close_inherited, stop_signals, take_standard_streams},
+};
+
+/// Serve the workspace to an MCP client on stdin and stdout
+///
+/// The client starts this command as an MCP server. Policy, backups and log are
+/// those of every other door. What else the client's own process can reach, this
+/// cannot restrict: an agent that runs commands by itself goes round it.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    portcullis mcp --workspace ~/project\n  \
+    portcullis mcp --tools reference --workspace ~/project\n  \
+    claude mcp add files -- portcullis mcp --workspace ~/project\n\n\
+    What a rule with `effect = \"ask\"` is about is put to the client's user, where the client\n\
+    can ask, and to `portcullis approve`. A changed policy holds when the client starts this anew.")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    common: Common,
+    #[command(flatten)]
+    logging: logging::Options,
+    /// Which tools: `workspace__NAME__read_file` and so on, or those of the
+    /// reference filesystem server
+    #[arg(long, value_name = "SET", default_value = "workspace",
+        value_parser = ["workspace", "reference"])]
+    tools: String,
+    /// The workspace's name in names of tools [default: that of its directory]
+    #[arg(long, value_name = "NAME")]
+    name: Option<Name>,
+    /// Whom a rule's question reaches: the client's user and a shell, or a
+    /// shell alone
+    #[arg(long, value_name = "WHO", default_value = "client", value_parser = ["client", "shell"])]
+    ask: String,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    close_inherited().or_fail("cannot close inherited files")?;
+    let signals = stop_signals().or_fail("cannot watch for signals")?;
+    let streams = take_standard_streams().or_fail("cannot take over stdin and stdout")?;
+    let _ = args.logging.filter()?;
+    let alias =
+        std::path::absolute(&args.common.workspace).or_fail("cannot look up the workspace")?;
+    let elicit = args.ask == "client";
+    let reference = args.tools == "reference";
+    if reference && args.name.is_some() {
+        let why = "`--name` is for `--tools workspace`: the reference tools have fixed names";
+        return Err(Failure::new(why).exit(Exit::Usage));
+    }
+    let facts = BTreeMap::from([
+        ("tools".to_owned(), json!(args.tools)),
+        ("ask".to_owned(), json!(args.ask)),
+        // Nothing confines the client.
+        ("enforcement".to_owned(), json!("none")),
+    ]);
+    let mut durable = false;
+    let log = |parts: &Parts| {
+        durable = parts.audit.durability == Durability::Synced;
+        parts.state.create_dir_all("logs").or_fail("cannot make the directory for logs")?;
+        logging::start(&args.logging, &parts.state_path)
+    };
+    let gate = LocalGate::open_at(&args.common, "mcp-client", Door::Mcp, log, facts)?;
+    let (gateway, session, desk) = gate.into_parts();
+    let root = gateway.workspace().root().to_owned();
+    let toolset = match (reference, &args.name) {
+        (true, _) => Toolset::Reference,
+        (false, Some(name)) => Toolset::Workspace(name.clone()),
+        (false, None) => {
+            let name = root.file_name().unwrap_or_default().to_string_lossy();
+            Toolset::Workspace(Name::near(&name))
+        }
+    };
+    let policy = gateway.policy();
+    let size = policy.max_size(Access::Read).max(policy.max_size(Access::Write));
+    let config = mcp::Config {
+        session: session.clone(),
+        root,
+        alias: Some(alias),
+        toolset,
+        elicit,
+        prompt: !policy.asks() && !durable,
+        max_line: line_for(size),
+    };
+    let gateway = Arc::new(gateway);
+    let [input, output] = streams.map(File::from);
+    let served = mcp::serve(&gateway, config, UntilSignal { input, signals }, output);
+    drop(desk);
+    let Some(gateway) = Arc::into_inner(gateway) else {
+        return Err(Failure::new("a thread still serves"));
+    };
+    gateway.stop(&session).or_fail("cannot record the stop")?;
+    served.or_fail("cannot serve")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The input, which a stop signal ends.
+struct UntilSignal {
+    input: File,
+    signals: SignalFd,
+}
+
+impl Read for UntilSignal {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let mut waiting = [
+                PollFd::from_borrowed_fd(self.signals.as_fd(), PollFlags::IN),
+                PollFd::from_borrowed_fd(self.input.as_fd(), PollFlags::IN),
+            ];
+            match poll(&mut waiting, None) {
+                Ok(_) => {}
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
+            }
+            let [signalled, _] = waiting.map(|fd| !fd.revents().is_empty());
+            if signalled {
+                return Ok(0);
+            }
+            return self.input.read(buffer);
+        }
+    }
+}

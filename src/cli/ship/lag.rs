@@ -1,0 +1,66 @@
+//! How far copies of the log are behind it, for whoever asks: nothing is
+//! opened for writing, nothing is made.
+#![expect(clippy::disallowed_methods, reason = "the state directory, looked at by its path")]
+
+use std::{
+    fs,
+    path::Path,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use portcullis_audit::{Checkpoint, Directory, NEWEST, Note, Source as _};
+use serde::Serialize;
+
+use super::{Progress, place};
+use crate::config::audit::Target;
+
+/// One target and the log.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Lag {
+    /// The target.
+    pub(crate) to: String,
+    /// Records that it has.
+    pub(crate) records: u64,
+    /// Records that a checkpoint covers and it does not have.
+    pub(crate) behind: u64,
+    /// For how many seconds the oldest of those may have been waiting; nothing
+    /// when it has them all.
+    pub(crate) seconds: Option<u64>,
+    /// Why the last attempt failed.
+    pub(crate) error: Option<String>,
+}
+
+/// How far each target is behind what checkpoints in the state directory cover.
+pub(crate) fn lag(state: &Path, targets: &[Target]) -> Vec<Lag> {
+    let log = state.join("audit");
+    let covered = covered(&log).unwrap_or(0);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let of = |target: &Target| {
+        let known = fs::read_to_string(state.join(format!("{}.json", place(target))));
+        let known = known.ok().and_then(|known| serde_json::from_str(&known).ok());
+        let Progress { records, at, error, .. } = known.unwrap_or_default();
+        let behind = covered.saturating_sub(records);
+        // The first checkpoint after the last one that arrived began it; what
+        // is known is when that arrived, and when the newest was made.
+        let since = if at == 0 { None } else { Some(now.saturating_sub(at)) };
+        let since = since.or_else(|| age(&log)).unwrap_or(0);
+        let seconds = (behind > 0).then_some(since);
+        Lag { to: target.shown(), records, behind, seconds, error }
+    };
+    targets.iter().map(of).collect()
+}
+
+/// Records that the newest checkpoint covers.
+fn covered(log: &Path) -> Option<u64> {
+    let mut bytes = Vec::new();
+    std::io::Read::read_to_end(&mut Directory::new(log).open(NEWEST).ok()?, &mut bytes).ok()?;
+    let note = Note::parse(&bytes).ok()?;
+    Checkpoint::of(&note).ok().map(|checkpoint| checkpoint.size)
+}
+
+/// Seconds since the newest checkpoint was made.
+fn age(log: &Path) -> Option<u64> {
+    let made = fs::metadata(log.join(NEWEST)).ok()?.modified().ok()?;
+    made.elapsed().ok().as_ref().map(Duration::as_secs)
+}

@@ -1,0 +1,129 @@
+//! What a call gives, in the protocol's terms: content for models, structured
+//! content for programs, and in `_meta` the receipts and why something was
+//! refused.
+
+use portcullis_audit::Receipt;
+use rmcp::model::{CallToolResult, ContentBlock, MetaObject};
+use serde_json::{Map, Value, json};
+
+use crate::{
+    gateway,
+    ops::{Stopped, Summary},
+};
+
+/// The key of the last record's receipt in `_meta`.
+const RECEIPT: &str = "portcullis/receipt";
+/// The key of all receipts, when a call made several records.
+const RECEIPTS: &str = "portcullis/receipts";
+/// The key of what a search passed over.
+const SEARCH: &str = "portcullis/search";
+/// The key of what went wrong.
+const ERROR: &str = "portcullis/error";
+
+/// What a call gives when it succeeds.
+pub(super) struct Answer {
+    pub(super) content: Vec<ContentBlock>,
+    pub(super) structured: Value,
+    /// What a search passed over and why it ended early.
+    pub(super) search: Option<Value>,
+}
+
+impl Answer {
+    /// The structured content, and the same as text.
+    pub(super) fn structured(value: Value) -> Self {
+        Self::with_text(value.to_string(), value)
+    }
+
+    /// The structured content with a text of its own.
+    pub(super) fn with_text(text: impl Into<String>, structured: Value) -> Self {
+        Self { content: vec![ContentBlock::text(text)], structured, search: None }
+    }
+
+    /// The same of a search; what it left out is said to models, too.
+    pub(super) fn of_search(mut self, summary: &Summary) -> Self {
+        let skipped: Map<_, _> = summary
+            .skipped
+            .iter()
+            .map(|(why, count)| (why.as_str().to_owned(), json!(count)))
+            .collect();
+        let stopped = summary.stopped.map(Stopped::as_str);
+        if let Some(why) = stopped {
+            let note = format!("There may be more: the search was stopped by its limit on {why}.");
+            self.content.push(ContentBlock::text(note));
+        }
+        if !skipped.is_empty() {
+            let all: Vec<_> = skipped.iter().map(|(why, count)| format!("{count} {why}")).collect();
+            self.content.push(ContentBlock::text(format!("Skipped: {}.", all.join(", "))));
+        }
+        self.search = Some(json!({
+            "searched": summary.searched,
+            "skipped": skipped,
+            "stopped": stopped,
+        }));
+        self
+    }
+}
+
+/// Why a call gives nothing.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    /// The gateway refused or failed; that is on record.
+    Gate(gateway::Error),
+    /// The arguments are wrong; that is not on record yet.
+    Arguments(String),
+    /// Something else, after operations that are on record.
+    Said(String),
+}
+
+impl From<gateway::Error> for Trouble {
+    fn from(error: gateway::Error) -> Self {
+        Self::Gate(error)
+    }
+}
+
+/// A success.
+pub(super) fn done(answer: Answer, receipts: &[Receipt]) -> CallToolResult {
+    let mut result = CallToolResult::success(answer.content);
+    result.structured_content = Some(answer.structured);
+    let mut meta = meta(receipts, None);
+    meta.0.extend(answer.search.map(|search| (SEARCH.to_owned(), search)));
+    result.with_meta(Some(meta))
+}
+
+/// A refusal or failure. Structured content would have to fit the tool's
+/// output schema, so the details are in `_meta`.
+pub(super) fn failed(error: &gateway::Error, receipts: &[Receipt]) -> CallToolResult {
+    let details = describe(error);
+    let mut receipts = receipts.to_vec();
+    receipts.extend(error.receipt().cloned());
+    let result = CallToolResult::error(vec![ContentBlock::text(error.to_string())]);
+    result.with_meta(Some(meta(&receipts, Some(details))))
+}
+
+/// A failure that no record has of its own.
+pub(super) fn said(message: &str, receipts: &[Receipt]) -> CallToolResult {
+    let details = json!({ "kind": "invalidInput", "message": message });
+    let result = CallToolResult::error(vec![ContentBlock::text(message)]);
+    result.with_meta(Some(meta(receipts, Some(details))))
+}
+
+/// What went wrong, for programs.
+pub(super) fn describe(error: &gateway::Error) -> Value {
+    let mut details = Map::new();
+    details.insert("kind".to_owned(), json!(error.kind().as_str()));
+    details.insert("message".to_owned(), json!(error.to_string()));
+    details.extend(error.rule().map(|rule| ("rule".to_owned(), json!(rule))));
+    details.extend(error.reason().map(|reason| ("reason".to_owned(), json!(reason))));
+    details.extend(error.receipt().map(|receipt| ("receipt".to_owned(), json!(receipt))));
+    Value::Object(details)
+}
+
+fn meta(receipts: &[Receipt], error: Option<Value>) -> MetaObject {
+    let mut meta = Map::new();
+    meta.extend(receipts.last().map(|last| (RECEIPT.to_owned(), json!(last))));
+    if receipts.len() > 1 {
+        meta.insert(RECEIPTS.to_owned(), json!(receipts));
+    }
+    meta.extend(error.map(|error| (ERROR.to_owned(), error)));
+    MetaObject::from(meta)
+}

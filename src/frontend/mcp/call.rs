@@ -1,0 +1,110 @@
+//! One call of a tool while it is carried out: its paths, its operations, and
+//! the records that they leave.
+
+use std::cell::RefCell;
+
+use portcullis_audit::Receipt;
+
+use crate::{
+    frontend::paths::{NotInside, Roots},
+    gateway::{Approver, Gateway, Output, Refusal},
+    model::{
+        Encoding, GlobQuery, GrepQuery, LineRange, Operation, OperationKind, Session, WorkspacePath,
+    },
+    ops::{Content, Entries, Entry, Found, Matches, Source},
+};
+
+use super::answer::Trouble;
+
+/// One call.
+pub(super) struct Call<'a> {
+    pub(super) gateway: &'a Gateway,
+    pub(super) session: &'a Session,
+    pub(super) roots: &'a Roots,
+    pub(super) approver: &'a dyn Approver,
+    /// Whether the client takes the call back.
+    pub(super) cancelled: &'a dyn Fn() -> bool,
+    pub(super) receipts: RefCell<Vec<Receipt>>,
+}
+
+impl Call<'_> {
+    /// A path of the client: relative to the workspace, or absolute beneath
+    /// its root.
+    pub(super) fn path(&self, kind: OperationKind, text: &str) -> Result<WorkspacePath, Trouble> {
+        let parsed = match text.starts_with('/') {
+            true => self.roots.relative(text),
+            false => WorkspacePath::parse(text).map_err(NotInside::Path),
+        };
+        parsed.map_err(|error| {
+            let refusal = match error {
+                NotInside::Path(error) => Refusal::Path(error),
+                NotInside::Relative | NotInside::Outside => Refusal::Outside,
+            };
+            Trouble::Gate(self.gateway.refuse(self.session, kind.as_str(), Some(text), &refusal))
+        })
+    }
+
+    /// Puts an operation to the gateway.
+    pub(super) fn put(&self, operation: &Operation) -> Result<Output, Trouble> {
+        if (self.cancelled)() {
+            let (kind, path) = (operation.kind().as_str(), operation.path().as_str());
+            let refused = self.gateway.refuse(self.session, kind, Some(path), &Refusal::Cancelled);
+            return Err(Trouble::Gate(refused));
+        }
+        let reply =
+            self.gateway.handle_asking(self.session, operation, Source::Disk, self.approver)?;
+        self.receipts.borrow_mut().push(reply.receipt);
+        Ok(reply.output)
+    }
+
+    /// A file's content, or its first lines.
+    pub(super) fn read(&self, path: &str, first: Option<u64>) -> Result<Content, Trouble> {
+        let path = self.path(OperationKind::Read, path)?;
+        let range = LineRange::new(None, first).unwrap_or_default();
+        // Lines are of texts; whatever else the policy lets out comes whole.
+        let encoding = if first.is_some() { Encoding::Text } else { Encoding::Base64 };
+        match self.put(&Operation::Read { path, range, encoding })? {
+            Output::Content(content) => Ok(content),
+            _ => Err(surprise()),
+        }
+    }
+
+    /// The names in a directory.
+    pub(super) fn list(&self, path: WorkspacePath) -> Result<Entries, Trouble> {
+        match self.put(&Operation::List { path })? {
+            Output::Entries(entries) => Ok(entries),
+            _ => Err(surprise()),
+        }
+    }
+
+    /// What is known of one entry.
+    pub(super) fn stat(&self, path: WorkspacePath) -> Result<Entry, Trouble> {
+        match self.put(&Operation::Stat { path })? {
+            Output::Stat(entry) => Ok(entry),
+            _ => Err(surprise()),
+        }
+    }
+}
+
+impl Call<'_> {
+    /// What lies beneath a directory and matches a pattern.
+    pub(super) fn glob(&self, path: WorkspacePath, query: GlobQuery) -> Result<Found, Trouble> {
+        match self.put(&Operation::Glob { path, query })? {
+            Output::Found(found) => Ok(found),
+            _ => Err(surprise()),
+        }
+    }
+
+    /// Lines that match.
+    pub(super) fn grep(&self, path: WorkspacePath, query: GrepQuery) -> Result<Matches, Trouble> {
+        match self.put(&Operation::Grep { path, query })? {
+            Output::Matches(matches) => Ok(matches),
+            _ => Err(surprise()),
+        }
+    }
+}
+
+/// The gateway answered another question: that would be a fault of ours.
+pub(super) fn surprise() -> Trouble {
+    Trouble::Said("the gate gave another answer than was asked for".to_owned())
+}

@@ -1,0 +1,107 @@
+//! The Model Context Protocol over stdin and stdout: one client, which is the
+//! agent or speaks for it.
+//!
+//! `rmcp` knows the protocol's revisions; what it gets and gives goes through
+//! `wire`, which bounds lines and refuses what two parsers could read
+//! differently. `tools` turns a call into operations, which the gateway decides
+//! about; `answer` renders. Protocol code runs on one thread and never waits
+//! for a disk; operations run on a few others.
+
+use std::{
+    fs::File,
+    io::{self, Read},
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
+
+use rmcp::ServiceExt as _;
+
+use crate::{gateway::Gateway, model::Session};
+
+use super::paths::Roots;
+
+mod answer;
+mod arguments;
+mod asking;
+mod call;
+mod outlet;
+mod server;
+mod tools;
+mod wire;
+
+pub use tools::{Name, NameError, Toolset};
+
+/// Operations that run side by side.
+const WORKERS: usize = 4;
+/// Threads for calls that wait for a person, as many as the gateway lets wait.
+const WAITING: usize = 16;
+/// How long what is left to be said may take to be read.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// How to serve a client.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Who is served.
+    pub session: Session,
+    /// The workspace's canonical path.
+    pub root: PathBuf,
+    /// Its path as the user gave it, when that is another one.
+    pub alias: Option<PathBuf>,
+    /// The tools.
+    pub toolset: Toolset,
+    /// Whether the client is asked where a rule asks for a person.
+    pub elicit: bool,
+    /// Whether a read waits for no more than the file, so that it may be
+    /// carried out where the protocol is spoken as long as nobody else waits.
+    pub prompt: bool,
+    /// Longest line in bytes.
+    pub max_line: usize,
+}
+
+/// A client cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A thread did not start.
+    #[error("a thread did not start: {0}")]
+    Thread(#[from] io::Error),
+    /// The protocol broke down.
+    #[error("the client does not speak the protocol: {0}")]
+    Protocol(String),
+}
+
+/// Serves one client until it closes its side and all that it asked for is
+/// done. Of calls that wait for a person then, none is carried out.
+///
+/// # Errors
+/// When it cannot start, or the client does not begin as the protocol says.
+pub fn serve(
+    gateway: &Arc<Gateway>,
+    config: Config,
+    input: impl Read + Send + 'static,
+    output: File,
+) -> Result<(), Error> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .max_blocking_threads(WORKERS + WAITING)
+        .thread_keep_alive(Duration::from_secs(60))
+        .build()?;
+    let roots = Roots::new(&config.root, config.alias.as_deref());
+    let max_line = config.max_line;
+    let server = server::Server::new(Arc::clone(gateway), config, roots, output)?;
+    let shared = server.shared();
+    let wire = wire::Wire::start(&shared, input, max_line)?;
+    let served = runtime.block_on(async {
+        match server.serve(wire).await {
+            Ok(running) => running.waiting().await.map(drop).map_err(|error| error.to_string()),
+            // A client that goes before it begins is no error.
+            Err(rmcp::service::ServerInitializeError::ConnectionClosed(_)) => Ok(()),
+            Err(error) => Err(error.to_string()),
+        }
+    });
+    shared.close();
+    // Waits for what has begun: a change is not torn.
+    drop(runtime);
+    shared.end(GRACE);
+    served.map_err(Error::Protocol)
+}

@@ -1,0 +1,197 @@
+//! The tools: what they are called, what they take and give, and which
+//! operation each needs.
+
+use std::{fmt, str::FromStr, sync::Arc};
+
+use rmcp::model::{self, JsonObject, ToolAnnotations};
+use serde_json::{Value, json};
+
+use crate::model::{AgentName, OperationKind};
+use crate::policy::Policy;
+
+use super::{
+    answer::{Answer, Trouble},
+    arguments::Arguments,
+    call::Call,
+};
+
+mod diff;
+mod edits;
+mod reference;
+mod tree;
+mod workspace;
+
+/// Which tools a client gets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Toolset {
+    /// `workspace__NAME__read_file` and so on.
+    Workspace(Name),
+    /// Those of the reference filesystem server, `read_text_file` and so on.
+    Reference,
+}
+
+/// A workspace's name in names of tools: 1 to 32 ASCII letters, digits, `_` and
+/// `-`, so that every client takes them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Name(String);
+
+/// A text is not a [`Name`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the name of a workspace is 1 to 32 letters, digits, `_` or `-`")]
+pub struct NameError;
+
+impl Name {
+    /// The nearest name to `text`, such as that of a directory.
+    pub fn near(text: &str) -> Self {
+        let clean = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
+        let name: String = text.chars().map(clean).take(32).collect();
+        Self(if name.is_empty() { "workspace".to_owned() } else { name })
+    }
+}
+
+impl FromStr for Name {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        let near = Self::near(text);
+        if near.0 == text { Ok(near) } else { Err(NameError) }
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+type Run = fn(&Call<'_>, &Arguments) -> Result<Answer, Trouble>;
+
+/// One tool.
+pub(super) struct Tool {
+    shown: model::Tool,
+    /// The operation without which it is of no use.
+    kind: OperationKind,
+    run: Run,
+    /// The arguments that there are, where others are refused.
+    known: Option<Arc<JsonObject>>,
+}
+
+/// What a tool does to the workspace.
+#[derive(Clone, Copy)]
+enum Effect {
+    Reads,
+    /// Adds, and does no more when done again.
+    Adds,
+    /// Adds each time.
+    AddsAgain,
+    /// Replaces or removes, and does no more when done again.
+    Replaces,
+    /// Replaces or removes something else when done again.
+    ReplacesAgain,
+}
+
+impl Effect {
+    fn annotations(self, title: &str) -> ToolAnnotations {
+        let (reads, replaces, again) = match self {
+            Self::Reads => (true, false, false),
+            Self::Adds => (false, false, false),
+            Self::AddsAgain => (false, false, true),
+            Self::Replaces => (false, true, false),
+            Self::ReplacesAgain => (false, true, true),
+        };
+        ToolAnnotations::with_title(title)
+            .read_only(reads)
+            .destructive(replaces)
+            .idempotent(!again)
+            .open_world(false)
+    }
+}
+
+impl Tool {
+    /// The tool as clients see it.
+    pub(super) fn shown(&self) -> &model::Tool {
+        &self.shown
+    }
+
+    pub(super) fn kind(&self) -> OperationKind {
+        self.kind
+    }
+
+    /// Whether it is one operation on one entry, which no person is asked about
+    /// unless the policy asks.
+    pub(super) fn is_quick(&self) -> bool {
+        const QUICK: [&str; 6] =
+            ["read_file", "read_text_file", "stat", "get_file_info", "ls", "list_directory"];
+        let name = self.shown.name.rsplit("__").next().unwrap_or_default();
+        QUICK.contains(&name)
+    }
+
+    /// Carries a call out.
+    pub(super) fn run(&self, call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
+        if let Some(known) = &self.known {
+            arguments.only(known)?;
+        }
+        (self.run)(call, arguments)
+    }
+}
+
+/// The tools of a set of which the policy allows an agent some use.
+pub(super) fn tools(set: &Toolset, policy: &Policy, agent: &AgentName) -> Vec<Tool> {
+    let all = match set {
+        Toolset::Workspace(name) => workspace::tools(name),
+        Toolset::Reference => reference::tools(),
+    };
+    all.into_iter().filter(|tool| !policy.never_allows(agent, tool.kind)).collect()
+}
+
+/// The schema of an object with these properties and no others.
+fn object(properties: Value, required: &[&str]) -> JsonObject {
+    let schema = json!({
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": false,
+    });
+    into_object(schema)
+}
+
+fn into_object(value: Value) -> JsonObject {
+    match value {
+        Value::Object(object) => object,
+        _ => JsonObject::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directorys_name_becomes_one_that_clients_take() {
+        assert_eq!(Name::near("my project (2)").to_string(), "my_project__2_");
+        assert_eq!(Name::near("żółw").to_string(), "___w");
+        assert_eq!(Name::near("").to_string(), "workspace");
+        assert_eq!("a-b_9".parse::<Name>().unwrap().to_string(), "a-b_9");
+        assert_eq!("a b".parse::<Name>(), Err(NameError));
+        assert_eq!("".parse::<Name>(), Err(NameError));
+        assert_eq!("x".repeat(33).parse::<Name>(), Err(NameError));
+    }
+
+    #[test]
+    fn every_tool_says_what_it_takes_gives_and_does() {
+        for set in [Toolset::Workspace(Name::near("w")), Toolset::Reference] {
+            let tools = match &set {
+                Toolset::Workspace(name) => workspace::tools(name),
+                Toolset::Reference => reference::tools(),
+            };
+            for tool in tools {
+                let shown = tool.shown();
+                assert!(shown.name.len() <= 64, "{}", shown.name);
+                assert_eq!(shown.input_schema.get("type"), Some(&json!("object")));
+                assert!(shown.output_schema.is_some() && shown.description.is_some());
+                let reads = shown.annotations.as_ref().unwrap().read_only_hint.unwrap();
+                assert_eq!(reads, !tool.kind().is_mutation(), "{}", shown.name);
+            }
+        }
+    }
+}

@@ -1,0 +1,449 @@
+//! The tools of the reference filesystem server, with its names, schemas and
+//! documented behaviour, so that the gate replaces it by another command line.
+//!
+//! Paths are absolute, or relative to the workspace. What differs: a file's
+//! times of creation and last access are not told, since the gateway does not
+//! disclose them, and a link is shown as the file that it is.
+
+use std::sync::Arc;
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use rmcp::model::{self, ContentBlock, JsonObject, ResourceContents};
+use serde_json::{Value, json};
+
+use crate::{
+    gateway::{self, ErrorKind},
+    model::{Operation, OperationKind as Kind},
+    ops::{Entry, EntryKind},
+};
+
+use super::{
+    super::{
+        answer::{Answer, Trouble},
+        arguments::Arguments,
+        call::Call,
+    },
+    Effect, Run, Tool, diff, edits, tree,
+};
+
+/// The schemas, by the tool's name.
+const SCHEMAS: &str = include_str!("reference.json");
+
+/// Every tool.
+pub(super) fn tools() -> Vec<Tool> {
+    use Effect as E;
+    let list: [(&str, &str, Kind, E, Run, &str); 14] = [
+        (
+            "read_file",
+            "Read file (deprecated)",
+            Kind::Read,
+            E::Reads,
+            read_text,
+            "Read a text file. Deprecated: use read_text_file.",
+        ),
+        (
+            "read_text_file",
+            "Read text file",
+            Kind::Read,
+            E::Reads,
+            read_text,
+            "Read a text file, or only its first (head) or last (tail) lines.",
+        ),
+        (
+            "read_media_file",
+            "Read media file",
+            Kind::Read,
+            E::Reads,
+            read_media,
+            "Read an image, a sound or another file as base64 with its MIME type.",
+        ),
+        (
+            "read_multiple_files",
+            "Read multiple files",
+            Kind::Read,
+            E::Reads,
+            read_multiple,
+            "Read several text files; one that cannot be read does not stop the others.",
+        ),
+        (
+            "write_file",
+            "Write file",
+            Kind::Write,
+            E::Replaces,
+            write,
+            "Create a file or replace its whole content. The old content is kept in a backup.",
+        ),
+        (
+            "edit_file",
+            "Edit file",
+            Kind::Edit,
+            E::ReplacesAgain,
+            edit,
+            "Replace pieces of a text file and show the diff; with dryRun only show it.",
+        ),
+        (
+            "create_directory",
+            "Create directory",
+            Kind::Mkdir,
+            E::Adds,
+            create_directory,
+            "Make a directory and its missing parents; one that is there is no error.",
+        ),
+        (
+            "list_directory",
+            "List directory",
+            Kind::List,
+            E::Reads,
+            list_directory,
+            "List what is directly in a directory, marked [FILE] or [DIR].",
+        ),
+        (
+            "list_directory_with_sizes",
+            "List directory with sizes",
+            Kind::List,
+            E::Reads,
+            list_sizes,
+            "The same with sizes, sorted by name or size.",
+        ),
+        (
+            "directory_tree",
+            "Directory tree",
+            Kind::Glob,
+            E::Reads,
+            directory_tree,
+            "Everything beneath a directory as a JSON tree of name, type and children.",
+        ),
+        (
+            "move_file",
+            "Move file",
+            Kind::Rename,
+            E::ReplacesAgain,
+            move_file,
+            "Move or rename a file or directory; fails when the destination exists.",
+        ),
+        (
+            "search_files",
+            "Search files",
+            Kind::Glob,
+            E::Reads,
+            search_files,
+            "Find files and directories beneath a directory by a glob pattern.",
+        ),
+        (
+            "get_file_info",
+            "Get file info",
+            Kind::Stat,
+            E::Reads,
+            file_info,
+            "Size, time of last change, type and permissions of a file or directory.",
+        ),
+        (
+            "list_allowed_directories",
+            "List allowed directories",
+            Kind::List,
+            E::Reads,
+            allowed_directories,
+            "The directory that this server serves.",
+        ),
+    ];
+    let schemas: Value = serde_json::from_str(SCHEMAS).unwrap_or_default();
+    list.into_iter()
+        .map(|(name, title, kind, effect, run, about)| {
+            let schema = |which: &str| -> Arc<JsonObject> {
+                let schema = schemas.get(name).and_then(|both| both.get(which)?.as_object());
+                Arc::new(schema.cloned().unwrap_or_default())
+            };
+            let shown = model::Tool::new(name, about, schema("inputSchema"))
+                .with_title(title)
+                .with_raw_output_schema(schema("outputSchema"))
+                .with_annotations(effect.annotations(title));
+            Tool { shown, kind, run, known: None }
+        })
+        .collect()
+}
+
+/// A text, which is the structured content, too.
+fn text(text: impl Into<String>) -> Answer {
+    let text = text.into();
+    Answer::with_text(text.clone(), json!({ "content": text }))
+}
+
+fn content(call: &Call<'_>, path: &str, first: Option<u64>) -> Result<String, Trouble> {
+    let content = call.read(path, first)?;
+    if !content.text {
+        let why = "the file is no text; read it with read_media_file";
+        return Err(Trouble::Said(why.to_owned()));
+    }
+    Ok(String::from_utf8_lossy(&content.bytes).into_owned())
+}
+
+fn read_text(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
+    let path = arguments.text("path")?;
+    let (head, tail) = (arguments.count("head")?, arguments.count("tail")?);
+    if head.is_some() && tail.is_some() {
+        let why = "`head` and `tail` cannot both be given";
+        return Err(Trouble::Arguments(why.to_owned()));
+    }
+    let whole = content(call, path, head)?;
+    Ok(match tail {
+        Some(lines) => text(last_lines(&whole, lines)),
+        None => text(whole),
+    })
+}
+
+/// The last lines of a text; the end of the last line makes no line of its own.
+fn last_lines(text: &str, lines: u64) -> &str {
+    if lines == 0 {
+        return "";
+    }
+    let body = text.strip_suffix('\n').unwrap_or(text);
+    let nth = usize::try_from(lines - 1).unwrap_or(usize::MAX);
+    let start = body.rmatch_indices('\n').nth(nth).map_or(0, |(at, _)| at + 1);
+    text.get(start..).unwrap_or_default()
+}
+
+fn read_media(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
+    let given = arguments.text("path")?;
+    let path = call.path(Kind::Read, given)?;
+    let content = call.read(given, None)?;
+    let kind = mime(path.file_name().unwrap_or_default());
+    let data = STANDARD.encode(&content.bytes);
+    let block = match kind.split('/').next() {
+        Some("image") => ContentBlock::image(data, kind),
+        Some("audio") => ContentBlock::audio(data, kind),
+        _ => {
+            let uri = format!("file://{}", call.roots.absolute(&path));
+            ContentBlock::resource(ResourceContents::blob(data, uri).with_mime_type(kind))
+        }
+    };
+    let structured = json!({ "content": [&block] });
+    Ok(Answer { content: vec![block], structured, search: None })
+}
+
+fn mime(name: &str) -> &'static str {
+    let extension = name.rsplit_once('.').map(|(_, extension)| extension.to_ascii_lowercase());
+    match extension.as_deref() {
+        Some("png") => "image/png",
+        Some("jpg" | "jpeg") => "image/jpeg",
+        Some("gif") => "image/gif",
+        Some("webp") => "image/webp",
+        Some("bmp") => "image/bmp",
+        Some("svg") => "image/svg+xml",
+        Some("mp3") => "audio/mpeg",
+        Some("wav") => "audio/wav",
+        Some("ogg") => "audio/ogg",
+        Some("flac") => "audio/flac",
+        _ => "application/octet-stream",
+    }
+}
+
+fn read_multiple(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
+    let paths = arguments.texts("paths")?;
+    if paths.is_empty() {
+        return Err(Trouble::Arguments("`paths` must have at least one path".to_owned()));
+    }
+    let mut parts = Vec::new();
+    for path in paths {
+        match content(call, path, None) {
+            Ok(content) => parts.push(format!("{path}:\n{content}\n")),
+            Err(Trouble::Said(why)) => parts.push(format!("{path}: Error - {why}")),
+            Err(Trouble::Gate(error)) if goes_on(call, &error) => {
+                parts.push(format!("{path}: Error - {error}"));
+            }
+            Err(trouble) => return Err(trouble),
+        }
+    }
+    Ok(text(parts.join("\n---\n")))
+}
+
+/// Whether a call that has more to do goes on after an error, which it then
+/// accounts for.
+fn goes_on(call: &Call<'_>, error: &gateway::Error) -> bool {
+    let Some(receipt) = error.receipt().filter(|_| !(call.cancelled)()) else { return false };
+    call.receipts.borrow_mut().push(receipt.clone());
+    true
+}
+
+fn write(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
+    let given = arguments.text("path")?;
+    let path = call.path(Kind::Write, given)?;
+    let content = arguments.text("content")?.as_bytes().to_vec();
+    call.put(&Operation::Write { path, content })?;
+    Ok(text(format!("Successfully wrote to {given}")))
+}
+
+/// Computes the new content from what a reader sees, and replaces all of that
+/// in one edit: if another process changed it meanwhile, the edit does not fit.
+fn edit(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
+    let given = arguments.text("path")?;
+    let path = call.path(Kind::Edit, given)?;
+    let list = arguments.objects("edits")?;
+    let pairs: Vec<_> = list
+        .iter()
+        .map(|edit| Ok((edit.text("oldText")?, edit.text("newText")?)))
+        .collect::<Result<_, Trouble>>()?;
+    let dry = arguments.flag("dryRun")?;
+    let old = content(call, given, None)?;
+    let new = edits::apply(&old, &pairs).map_err(Trouble::Said)?;
+    let shown = diff::fenced(given, &old, &new);
+    if !dry && old != new {
+        call.put(&Operation::Edit { path, old, new })?;
+    }
+    Ok(text(shown))
+}
+
+fn create_directory(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
+    let given = arguments.text("path")?;
+    let path = call.path(Kind::Mkdir, given)?;
+    call.put(&Operation::Mkdir { path, recursive: true })?;
+    Ok(text(format!("Successfully created directory {given}")))
+}
+
+fn entries(call: &Call<'_>, arguments: &Arguments) -> Result<Vec<Entry>, Trouble> {
+    let path = call.path(Kind::List, arguments.text("path")?)?;
+    Ok(call.list(path)?.entries)
+}
+
+fn list_directory(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
+    let entries = entries(call, arguments)?;
+    let lines: Vec<_> =
+        entries.iter().map(|entry| format!("{} {}", mark(entry), name(entry))).collect();
+    Ok(text(lines.join("\n")))
+}
+
+fn list_sizes(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
+    let by_size = match arguments.optional_text("sortBy")? {
+        None | Some("name") => false,
+        Some("size") => true,
+        Some(_) => {
+            let why = "`sortBy` must be `name` or `size`";
+            return Err(Trouble::Arguments(why.to_owned()));
+        }
+    };
+    let mut entries = entries(call, arguments)?;
+    if by_size {
+        entries.sort_by_key(|entry| std::cmp::Reverse(entry.size.unwrap_or(0)));
+    }
+    let mut lines: Vec<_> = entries
+        .iter()
+        .map(|entry| match entry.kind {
+            EntryKind::Directory => format!("[DIR] {:<30}", name(entry)),
+            _ => format!("[FILE] {:<30} {:>10}", name(entry), size(entry.size.unwrap_or(0))),
+        })
+        .collect();
+    let directories = entries.iter().filter(|entry| entry.kind == EntryKind::Directory).count();
+    let total = entries.iter().filter_map(|entry| entry.size).sum();
+    lines.push(String::new());
+    lines.push(format!("Total: {} files, {directories} directories", entries.len() - directories));
+    lines.push(format!("Combined size: {}", size(total)));
+    Ok(text(lines.join("\n")))
+}
+
+fn mark(entry: &Entry) -> &'static str {
+    if entry.kind == EntryKind::Directory { "[DIR]" } else { "[FILE]" }
+}
+
+fn name(entry: &Entry) -> &str {
+    entry.path.file_name().unwrap_or(".")
+}
+
+/// A size for people.
+fn size(bytes: u64) -> String {
+    const UNITS: [&str; 4] = ["KB", "MB", "GB", "TB"];
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    let (mut amount, mut unit) = (bytes as f64 / 1024.0, "KB");
+    for next in UNITS.into_iter().skip(1) {
+        if amount < 1024.0 {
+            break;
+        }
+        (amount, unit) = (amount / 1024.0, next);
+    }
+    format!("{amount:.2} {unit}")
+}
+
+fn directory_tree(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
+    let path = call.path(Kind::Glob, arguments.text("path")?)?;
+    let excluded = tree::Excluded::parse(&arguments.texts("excludePatterns")?, true)?;
+    let (tree, summary) = tree::of(call, &path, &excluded)?;
+    let tree = serde_json::to_string_pretty(&tree).unwrap_or_default();
+    Ok(text(tree).of_search(&summary))
+}
+
+fn search_files(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
+    let path = call.path(Kind::Glob, arguments.text("path")?)?;
+    let pattern = arguments.text("pattern")?;
+    let excluded = tree::Excluded::parse(&arguments.texts("excludePatterns")?, false)?;
+    let (found, summary) = tree::search(call, &path, pattern, &excluded)?;
+    let found: Vec<_> = found.iter().map(|path| call.roots.absolute(path)).collect();
+    let found = if found.is_empty() { "No matches found".to_owned() } else { found.join("\n") };
+    Ok(text(found).of_search(&summary))
+}
+
+fn move_file(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
+    let (source, destination) = (arguments.text("source")?, arguments.text("destination")?);
+    let from = call.path(Kind::Rename, source)?;
+    let to = call.path(Kind::Rename, destination)?;
+    match call.stat(to.clone()) {
+        Ok(_) => return Err(Trouble::Said("the destination exists already".to_owned())),
+        Err(Trouble::Gate(error)) if error.kind() == ErrorKind::NotFound => {
+            goes_on(call, &error);
+        }
+        Err(trouble) => return Err(trouble),
+    }
+    call.put(&Operation::Rename { from, to })?;
+    Ok(text(format!("Successfully moved {source} to {destination}")))
+}
+
+fn file_info(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
+    let path = call.path(Kind::Stat, arguments.text("path")?)?;
+    let entry = call.stat(path)?;
+    let mut lines = vec![format!("size: {}", entry.size.unwrap_or(0))];
+    lines.extend(super::workspace::modified(&entry).map(|time| format!("modified: {time}")));
+    lines.push(format!("isDirectory: {}", entry.kind == EntryKind::Directory));
+    lines.push(format!("isFile: {}", entry.kind == EntryKind::File));
+    lines.extend(entry.mode.map(|mode| format!("permissions: {:03o}", mode & 0o777)));
+    Ok(text(lines.join("\n")))
+}
+
+fn allowed_directories(call: &Call<'_>, _arguments: &Arguments) -> Result<Answer, Trouble> {
+    let root = crate::model::WorkspacePath::root();
+    // On record like everything that is told.
+    call.stat(root.clone())?;
+    Ok(text(format!("Allowed directories:\n{}", call.roots.absolute(&root))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_lines_of_a_text() {
+        assert_eq!(last_lines("a\nb\nc\n", 2), "b\nc\n");
+        assert_eq!(last_lines("a\nb\nc", 1), "c");
+        assert_eq!(last_lines("a\nb", 9), "a\nb");
+        assert_eq!(last_lines("a\nb", 0), "");
+        assert_eq!(last_lines("", 3), "");
+        assert_eq!(last_lines("a\n\n", 1), "\n");
+    }
+
+    #[test]
+    fn sizes_for_people() {
+        assert_eq!(size(0), "0 B");
+        assert_eq!(size(1023), "1023 B");
+        assert_eq!(size(1536), "1.50 KB");
+        assert_eq!(size(5 << 20), "5.00 MB");
+        assert_eq!(size(3 << 40), "3.00 TB");
+        assert_eq!(size(3 << 50), "3072.00 TB");
+    }
+
+    #[test]
+    fn every_schema_is_there() {
+        for tool in tools() {
+            assert!(tool.shown().input_schema.contains_key("properties"));
+            let output = tool.shown().output_schema.clone().unwrap();
+            assert_eq!(output.get("required"), Some(&json!(["content"])));
+        }
+    }
+}

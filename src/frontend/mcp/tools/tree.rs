@@ -1,0 +1,158 @@
+//! What lies beneath a directory, found by one search that the policy filters.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::{
+    model::{GlobQuery, WorkspacePath},
+    ops::{Entry, EntryKind, Summary},
+    policy::Glob,
+};
+
+use super::super::{answer::Trouble, call::Call};
+
+/// Most entries that are looked at; what is more is said to be missing.
+const MOST_ENTRIES: u64 = 100_000;
+
+/// What is left out, with everything in it.
+pub(super) struct Excluded(Vec<Glob>);
+
+impl Excluded {
+    /// Patterns on paths relative to where the search begins. With `anywhere`,
+    /// one without `*` names an entry at any depth.
+    pub(super) fn parse(patterns: &[&str], anywhere: bool) -> Result<Self, Trouble> {
+        let glob = |pattern: &str| {
+            Glob::parse(pattern)
+                .map_err(|error| Trouble::Arguments(format!("a pattern cannot be used: {error}")))
+        };
+        let mut globs = Vec::new();
+        for pattern in patterns {
+            globs.push(glob(pattern)?);
+            if anywhere && !pattern.contains('*') {
+                globs.push(glob(&format!("**/{pattern}"))?);
+            }
+        }
+        Ok(Self(globs))
+    }
+
+    /// Whether an entry or a directory above it is left out.
+    fn has(&self, relative: &str) -> bool {
+        let ends = relative.match_indices('/').map(|(at, _)| at).chain([relative.len()]);
+        let mut above = ends.filter_map(|end| relative.get(..end));
+        !self.0.is_empty() && above.any(|path| self.0.iter().any(|glob| glob.matches(path)))
+    }
+}
+
+/// A file or directory in a tree; only a directory has children.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Node {
+    name: String,
+    r#type: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    children: Option<Vec<Node>>,
+}
+
+/// Everything beneath `path`.
+pub(super) fn of(
+    call: &Call<'_>,
+    path: &WorkspacePath,
+    excluded: &Excluded,
+) -> Result<(Vec<Node>, Summary), Trouble> {
+    let (entries, summary) = look(call, path, "**", excluded)?;
+    let mut top = Branch::default();
+    for entry in &entries {
+        top.add(relative(path, &entry.path), entry.kind == EntryKind::Directory);
+    }
+    Ok((top.nodes(), summary))
+}
+
+/// Everything beneath `path` that matches `pattern`.
+pub(super) fn search(
+    call: &Call<'_>,
+    path: &WorkspacePath,
+    pattern: &str,
+    excluded: &Excluded,
+) -> Result<(Vec<WorkspacePath>, Summary), Trouble> {
+    let (entries, summary) = look(call, path, pattern, excluded)?;
+    Ok((entries.into_iter().map(|entry| entry.path).collect(), summary))
+}
+
+fn look(
+    call: &Call<'_>,
+    path: &WorkspacePath,
+    pattern: &str,
+    excluded: &Excluded,
+) -> Result<(Vec<Entry>, Summary), Trouble> {
+    let query = GlobQuery {
+        pattern: pattern.to_owned(),
+        max_results: Some(MOST_ENTRIES),
+        ..GlobQuery::default()
+    };
+    let mut found = call.glob(path.clone(), query)?;
+    found.entries.retain(|entry| entry.path != *path && !excluded.has(relative(path, &entry.path)));
+    Ok((found.entries, found.summary))
+}
+
+fn relative<'p>(top: &WorkspacePath, path: &'p WorkspacePath) -> &'p str {
+    let rest = path.as_str().strip_prefix(top.as_str()).unwrap_or(path.as_str());
+    rest.trim_start_matches('/')
+}
+
+/// A directory that is being put together.
+#[derive(Default)]
+struct Branch {
+    below: BTreeMap<String, Branch>,
+    directory: bool,
+}
+
+impl Branch {
+    fn add(&mut self, relative: &str, directory: bool) {
+        let mut place = self;
+        for name in relative.split('/') {
+            place.directory = true;
+            place = place.below.entry(name.to_owned()).or_default();
+        }
+        place.directory |= directory;
+    }
+
+    fn nodes(self) -> Vec<Node> {
+        let node = |(name, branch): (String, Self)| match branch.directory {
+            true => Node { name, r#type: "directory", children: Some(branch.nodes()) },
+            false => Node { name, r#type: "file", children: None },
+        };
+        self.below.into_iter().map(node).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_out_is_left_out_with_all_in_it() {
+        let excluded = Excluded::parse(&["node_modules", "*.log"], true).unwrap();
+        for out in ["node_modules", "a/node_modules/b/c", "node_modules/x", "x.log"] {
+            assert!(excluded.has(out), "{out}");
+        }
+        for stays in ["a", "a/x.log", "node_modules2"] {
+            assert!(!excluded.has(stays), "{stays}");
+        }
+        let plain = Excluded::parse(&["node_modules"], false).unwrap();
+        assert!(plain.has("node_modules/a") && !plain.has("a/node_modules"));
+        assert!(Excluded::parse(&["["], true).is_err());
+    }
+
+    #[test]
+    fn a_tree_has_children_where_there_are_directories() {
+        let mut top = Branch::default();
+        top.add("b/c.txt", false);
+        top.add("b", true);
+        top.add("a", true);
+        let tree = serde_json::to_string(&top.nodes()).unwrap();
+        assert_eq!(
+            tree,
+            r#"[{"name":"a","type":"directory","children":[]},{"name":"b","type":"directory","children":[{"name":"c.txt","type":"file"}]}]"#
+        );
+    }
+}

@@ -1,0 +1,249 @@
+//! Lines to messages and back.
+//!
+//! `rmcp` gets messages that were parsed here: a line is bounded, and refused
+//! whole when it is no strict JSON or no message. A thread of its own reads.
+
+use std::{
+    borrow::Cow,
+    collections::BTreeMap,
+    convert::Infallible,
+    io::{self, Read},
+    sync::Arc,
+    thread,
+};
+
+use rmcp::{
+    RoleServer,
+    model::{
+        CallToolRequest, CallToolRequestParams, ClientJsonRpcMessage, ClientRequest, ErrorCode,
+        JsonRpcMessage, RequestId, ServerJsonRpcMessage,
+    },
+    transport::Transport,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{json, value::RawValue};
+use tokio::sync::mpsc;
+
+use crate::frontend::{
+    frame::{self, Frame},
+    strict,
+};
+
+use super::{outlet::Outlet, server::Shared};
+
+/// Messages that were read and that `rmcp` has not taken yet.
+const AHEAD: usize = 16;
+
+/// The transport that `rmcp` sees.
+pub(super) struct Wire {
+    inbound: mpsc::Receiver<ClientJsonRpcMessage>,
+    outlet: Arc<Outlet>,
+}
+
+impl Wire {
+    /// Starts the thread that reads; one that is blocked in `input` is left
+    /// behind until it wakes.
+    pub(super) fn start(
+        shared: &Arc<Shared>,
+        input: impl Read + Send + 'static,
+        max_line: usize,
+    ) -> io::Result<Self> {
+        let (sender, inbound) = mpsc::channel(AHEAD);
+        let reader = Reader { shared: Arc::clone(shared), sender, begun: false };
+        thread::Builder::new()
+            .name("mcp-in".to_owned())
+            .spawn(move || reader.run(input, max_line))?;
+        Ok(Self { inbound, outlet: Arc::clone(&shared.outlet) })
+    }
+}
+
+impl Transport<RoleServer> for Wire {
+    type Error = Infallible;
+
+    fn send(
+        &mut self,
+        message: ServerJsonRpcMessage,
+    ) -> impl Future<Output = Result<(), Infallible>> + Send + 'static {
+        write(&self.outlet, &message);
+        std::future::ready(Ok(()))
+    }
+
+    async fn receive(&mut self) -> Option<ClientJsonRpcMessage> {
+        self.inbound.recv().await
+    }
+
+    async fn close(&mut self) -> Result<(), Infallible> {
+        self.inbound.close();
+        Ok(())
+    }
+}
+
+fn write(outlet: &Outlet, message: &impl Serialize) {
+    match serde_json::to_vec(message) {
+        Ok(mut line) => {
+            line.push(b'\n');
+            outlet.send(line);
+        }
+        Err(error) => tracing::error!(%error, "a message cannot be written"),
+    }
+}
+
+/// What the reading thread knows.
+struct Reader {
+    shared: Arc<Shared>,
+    sender: mpsc::Sender<ClientJsonRpcMessage>,
+    /// Whether a request has come, before which `rmcp` bears nothing else.
+    begun: bool,
+}
+
+impl Reader {
+    fn run(mut self, input: impl Read, max_line: usize) {
+        frame::read(input, max_line, |frame| !self.shared.is_closed() && self.hear(frame));
+        self.shared.leave();
+    }
+
+    /// Deals with one line; false when nobody listens any more.
+    fn hear(&mut self, frame: Frame) -> bool {
+        let line = match frame {
+            Frame::Line(line) if line.iter().all(u8::is_ascii_whitespace) => return true,
+            Frame::Line(line) => line,
+            Frame::TooLong { .. } => {
+                self.refuse(None, ErrorCode::INVALID_REQUEST, "the line is too long");
+                return true;
+            }
+            Frame::Torn { length } => {
+                self.drop("the input ended in the middle of a line", Some(length));
+                return true;
+            }
+        };
+        let message = match parse(&line) {
+            Ok(message) => message,
+            Err(Malformed { id, code, why }) => {
+                self.refuse(id, code, &why);
+                return true;
+            }
+        };
+        match message {
+            JsonRpcMessage::Request(_) => self.begun = true,
+            _ if !self.begun => {
+                self.drop("something else came before the first request", None);
+                return true;
+            }
+            _ => {}
+        }
+        self.sender.blocking_send(message).is_ok()
+    }
+
+    /// Answers what cannot be understood, and records that.
+    fn refuse(&self, id: Option<RequestId>, code: ErrorCode, why: &str) {
+        self.drop(why, None);
+        self.shared.outlet.wait_room();
+        // Where no id is known, JSON-RPC has `null`, which `rmcp` leaves out.
+        let error = json!({ "code": code, "message": why });
+        let message = json!({ "jsonrpc": "2.0", "id": id, "error": error });
+        write(&self.shared.outlet, &message);
+    }
+
+    fn drop(&self, why: &str, length: Option<usize>) {
+        let mut facts = BTreeMap::from([("why".to_owned(), json!(why))]);
+        facts.extend(length.map(|length| ("bytes".to_owned(), json!(length))));
+        self.shared.report("mcp.dropped", facts);
+    }
+}
+
+/// A line that is no message, and how to say so.
+#[derive(Debug)]
+struct Malformed {
+    id: Option<RequestId>,
+    code: ErrorCode,
+    why: String,
+}
+
+#[derive(Deserialize)]
+struct Envelope<'a> {
+    #[serde(borrow)]
+    jsonrpc: Option<Cow<'a, str>>,
+    id: Option<RequestId>,
+    #[serde(borrow)]
+    method: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    params: Option<&'a RawValue>,
+}
+
+fn parse(line: &[u8]) -> Result<ClientJsonRpcMessage, Malformed> {
+    let bad = |id, code, why: String| Malformed { id, code, why };
+    let text = strict::check(line)
+        .map_err(|loose| bad(None, ErrorCode::PARSE_ERROR, loose.to_string()))?;
+    let envelope: Envelope<'_> = serde_json::from_str(text).map_err(|_| {
+        bad(None, ErrorCode::INVALID_REQUEST, "the line is not one JSON-RPC message".to_owned())
+    })?;
+    if envelope.jsonrpc.as_deref() != Some("2.0") {
+        let why = "`jsonrpc` is not \"2.0\"".to_owned();
+        return Err(bad(envelope.id, ErrorCode::INVALID_REQUEST, why));
+    }
+    // By far the most frequent; what follows would try it as every kind.
+    if let (Some("tools/call"), Some(id), Some(params)) =
+        (envelope.method.as_deref(), &envelope.id, envelope.params)
+    {
+        let mut params: CallToolRequestParams =
+            serde_json::from_str(params.get()).map_err(|error| {
+                let why = format!("the parameters of `tools/call` are wrong: {error}");
+                bad(Some(id.clone()), ErrorCode::INVALID_PARAMS, why)
+            })?;
+        let meta = params.meta.take();
+        let mut request = CallToolRequest::new(params);
+        if let Some(meta) = meta {
+            request.extensions.insert(meta);
+        }
+        return Ok(JsonRpcMessage::request(ClientRequest::CallToolRequest(request), id.clone()));
+    }
+    serde_json::from_str(text).map_err(|_| {
+        let (code, what) = match &envelope.method {
+            Some(_) => (ErrorCode::INVALID_PARAMS, "the parameters do not fit the method"),
+            None => (ErrorCode::INVALID_REQUEST, "the line is not one JSON-RPC message"),
+        };
+        // Only a request is answered by its id.
+        bad(envelope.method.and(envelope.id), code, what.to_owned())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_is_read_as_rmcp_reads_it() {
+        let line = r#"{"jsonrpc":"2.0","id":"x","method":"tools/call","params":{"name":"t",
+            "arguments":{"path":"a"},"_meta":{"progressToken":7}}}"#
+            .replace('\n', "");
+        let slow: ClientJsonRpcMessage = serde_json::from_str(&line).unwrap();
+        let fast = parse(line.as_bytes()).unwrap();
+        assert_eq!(serde_json::to_value(&fast).unwrap(), serde_json::to_value(&slow).unwrap());
+        let meta = |message: ClientJsonRpcMessage| match message {
+            JsonRpcMessage::Request(mut request) => {
+                use rmcp::model::GetMeta as _;
+                request.request.get_meta_mut().get_progress_token()
+            }
+            _ => None,
+        };
+        assert!(meta(fast.clone()).is_some());
+        assert_eq!(meta(fast), meta(slow));
+    }
+
+    #[test]
+    fn what_is_no_message_is_refused_with_the_id_where_there_is_one() {
+        let code = |line: &str| {
+            let malformed = parse(line.as_bytes()).unwrap_err();
+            (malformed.code.0, malformed.id.is_some())
+        };
+        assert_eq!(code("{"), (-32700, false));
+        assert_eq!(code("[]"), (-32600, false));
+        assert_eq!(code("7"), (-32600, false));
+        assert_eq!(code(r#"{"jsonrpc":"2.0","id":1.5,"method":"ping"}"#), (-32600, false));
+        assert_eq!(code(r#"{"id":1,"method":"ping"}"#), (-32600, true));
+        assert_eq!(code(r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"ping"}"#), (-32700, false));
+        let call = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":7}}"#;
+        assert_eq!(code(call), (-32602, true));
+        assert!(parse(br#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#).is_ok());
+    }
+}

@@ -1,0 +1,476 @@
+//! Several requests at once: reads one by one, changes of content together.
+//!
+//! Changes are decided together: each is decided on, prepared and kept before
+//! the intent of the first is recorded, and one that may not be made keeps all
+//! from being made. They are then made one after the other. When one cannot
+//! be, those before it are taken back from the vault, now or, should the gate
+//! die meanwhile, by the next start. Nobody is kept from seeing the files in
+//! between.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    os::fd::AsFd as _,
+    sync::Arc,
+    time::Instant,
+};
+
+use portcullis_audit::{AuditRecord, Draft, Hash};
+use rustix::{
+    io::Errno,
+    rand::{GetRandomFlags, getrandom},
+};
+use serde_json::Value;
+
+use super::{
+    ATTEMPTS, Approver, Error, ErrorKind, Gateway, Refusal, Reply,
+    error::Failure,
+    limits::{Meter, Spent},
+    record,
+    reservations::Reservations,
+    turn::{Ready, Turn},
+};
+use crate::{
+    backup::content_hash,
+    ledger::Grant,
+    model::{Door, Operation, Session, WorkspacePath},
+    ops::{self, Findings, Resolution, Source, prepare},
+    policy::{Decision, Effect},
+    workspace::{Follow, Permit},
+};
+
+/// Most changes of a batch: all of their contents are held at once.
+const MOST: usize = 100;
+/// The fact by which records of one batch know each other.
+const BATCH: &str = "batch";
+/// How a change ended that was not begun.
+const NOT_DONE: &str = "notDone";
+
+/// Why the changes of a batch were not made.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("change {} of the batch: {error}", index + 1)]
+pub struct BatchError {
+    /// Which change stood in the way, counted from 0.
+    pub index: usize,
+    /// Why.
+    pub error: Error,
+}
+
+/// A change that can be made, with its record and what it takes from the
+/// session's limits.
+struct Prepared<'a> {
+    ready: Ready<'a>,
+    draft: Draft,
+    spent: Option<Spent>,
+}
+
+/// A change that was made and can be taken back.
+struct Made {
+    path: WorkspacePath,
+    after: Option<Hash>,
+    backup: Option<String>,
+    seq: u64,
+}
+
+/// What did not let a batch be prepared: the change, its record and why; and
+/// the records of the others.
+struct Refused {
+    index: usize,
+    why: Failure,
+    drafts: Vec<Draft>,
+}
+
+impl Gateway {
+    /// Answers several requests that change nothing, each by itself; where a
+    /// rule asks for a person, `approver` asks.
+    ///
+    /// # Errors
+    /// Each answer as [`Gateway::handle_asking`]; one that would change something is
+    /// refused.
+    pub fn handle_reads(
+        &self,
+        session: &Session,
+        operations: &[Operation],
+        source: Source<'_>,
+        approver: &dyn Approver,
+    ) -> Vec<Result<Reply, Error>> {
+        let answer = |operation: &Operation| match operation.kind().is_mutation() {
+            true => {
+                Err(self.misplaced(session, operation, "only reads can be answered one by one"))
+            }
+            false => self.handle_asking(session, operation, source, approver),
+        };
+        operations.iter().map(answer).collect()
+    }
+
+    /// Makes all of several changes of content (`write`, `append`, `edit`) or
+    /// none; of each file one. Nobody is asked: where a rule would ask, the
+    /// batch is denied.
+    ///
+    /// # Errors
+    /// When one is denied or fails. No change is left then, but for what could
+    /// not be taken back because another process changed it meanwhile, or
+    /// because the disk failed; the log says so.
+    pub fn handle_together(
+        &self,
+        session: &Session,
+        operations: &[Operation],
+    ) -> Result<Vec<Reply>, BatchError> {
+        let fits = |operation: &Operation| {
+            use Operation as O;
+            matches!(operation, O::Write { .. } | O::Append { .. } | O::Edit { .. })
+        };
+        let unfit = operations.iter().position(|operation| !fits(operation));
+        let unfit = unfit.map(|index| (index, "a batch is made of `write`, `append` and `edit`"));
+        let many = (operations.len() > MOST).then_some((MOST, "a batch has at most 100 changes"));
+        if let Some((index, why)) = unfit.or(many)
+            && let Some(operation) = operations.get(index)
+        {
+            let error = self.misplaced(session, operation, why);
+            return Err(BatchError { index, error });
+        }
+        let policy = self.policy();
+        let meter = self.begin(session, operations)?;
+        let facts = facts(operations.len()).map_err(|errno| {
+            let message = format!("no random bytes for the batch: {errno}");
+            BatchError { index: 0, error: Error::new(ErrorKind::Io, message) }
+        })?;
+        let paths = operations.iter().map(|operation| operation.path().clone()).collect();
+        let _held = self.locks.hold(paths);
+        let mut attempt = 1;
+        loop {
+            let findings: Vec<_> = operations.iter().map(|_| Findings::default()).collect();
+            let turns: Vec<_> = operations
+                .iter()
+                .zip(&findings)
+                .map(|(operation, findings)| Turn {
+                    gate: self,
+                    policy: &policy,
+                    session,
+                    operation,
+                    source: Source::Disk,
+                    meter: meter.as_ref(),
+                    reservations: Reservations::default(),
+                    findings,
+                    approved: None,
+                })
+                .collect();
+            match self.prepare_all(&turns, &facts) {
+                Ok(prepared) => return self.make_all(&turns, prepared),
+                Err(Refused { why: Failure::Moved, .. }) if attempt < ATTEMPTS => attempt += 1,
+                Err(refused) => return Err(self.refuse_all(refused, &findings, meter.as_deref())),
+            }
+        }
+    }
+
+    /// Lets the changes begin as far as the session's limits go.
+    fn begin(
+        &self,
+        session: &Session,
+        operations: &[Operation],
+    ) -> Result<Option<Arc<Meter>>, BatchError> {
+        let policy = self.policy();
+        let denied = |index: usize, decision: Decision, meter: Option<&Meter>| {
+            let operation = operations.get(index);
+            let draft = match operation {
+                Some(operation) => record::operation(session, &policy, operation),
+                None => record::request(session, &policy, BATCH, None),
+            };
+            let error = self.fail(draft, Failure::Denied(Box::new(decision)), meter);
+            BatchError { index, error }
+        };
+        let meter = self
+            .meters
+            .of(&session.id, policy.limits())
+            .map_err(|decision| denied(0, decision, None))?;
+        for index in 0..operations.len() {
+            if let Some(meter) = &meter {
+                meter
+                    .begin(Instant::now())
+                    .map_err(|decision| denied(index, decision, Some(meter)))?;
+            }
+        }
+        Ok(meter)
+    }
+
+    fn misplaced(&self, session: &Session, operation: &Operation, why: &str) -> Error {
+        let refusal = Refusal::Parameters(why.to_owned());
+        let path = record::shown(operation.path());
+        self.refuse(session, operation.kind().as_str(), Some(&path), &refusal)
+    }
+
+    /// Decides on each change, prepares it and keeps what it will replace.
+    fn prepare_all<'a>(
+        &self,
+        turns: &[Turn<'a>],
+        facts: &BTreeMap<String, Value>,
+    ) -> Result<Vec<Prepared<'a>>, Refused> {
+        let mut prepared: Vec<Prepared<'a>> = Vec::new();
+        let (mut drafts, mut paths) = (Vec::new(), BTreeSet::new());
+        for turn in turns {
+            let mut draft = record::operation(turn.session, turn.policy, turn.operation);
+            draft.facts = Some(facts.clone());
+            drafts.push(draft);
+        }
+        for (index, turn) in turns.iter().enumerate() {
+            let Some(draft) = drafts.get_mut(index) else { continue };
+            let ready = turn.ready_alone(draft).and_then(|(ready, spent)| {
+                match paths.insert(ready.path().clone()) {
+                    true => Ok((ready, spent)),
+                    false => {
+                        self.give_up(ready);
+                        let twice = "two changes of the batch are about the same file";
+                        Err(Failure::Rendered(Error::new(ErrorKind::InvalidInput, twice)))
+                    }
+                }
+            });
+            match ready {
+                Ok((ready, spent)) => {
+                    prepared.push(Prepared { ready, draft: draft.clone(), spent });
+                }
+                Err(why) => {
+                    prepared.into_iter().for_each(|one| self.give_up(one.ready));
+                    let why = match why {
+                        Failure::Ask(asking) => Failure::Denied(Box::new(asking.refused())),
+                        why => why,
+                    };
+                    return Err(Refused { index, why, drafts });
+                }
+            }
+        }
+        Ok(prepared)
+    }
+
+    /// Lets go of what was kept for a change that is not made.
+    fn give_up(&self, ready: Ready<'_>) {
+        ready.discard(&self.vault);
+    }
+
+    /// Records why a batch was not begun: the change that stood in the way, and
+    /// that the others were not made.
+    fn refuse_all(
+        &self,
+        refused: Refused,
+        findings: &[Findings],
+        meter: Option<&Meter>,
+    ) -> BatchError {
+        let Refused { index, why, drafts } = refused;
+        let (mut why, mut answer) = (Some(why), None);
+        for (number, mut draft) in drafts.into_iter().enumerate() {
+            (draft.backup, draft.temp) = (None, None);
+            if number == index {
+                if let Some(findings) = findings.get(number) {
+                    record::findings(&mut draft, findings.take());
+                }
+                answer = why.take().map(|why| self.fail(draft, why, meter));
+                continue;
+            }
+            draft.result = Some(NOT_DONE.to_owned());
+            if let Err(error) = self.ledger.record(draft) {
+                let error = Error::new(ErrorKind::Unavailable, error.to_string());
+                return BatchError { index, error };
+            }
+        }
+        let lost = || Error::new(ErrorKind::Io, "the batch was lost");
+        BatchError { index, error: answer.unwrap_or_else(lost) }
+    }
+
+    /// Records all intents, then makes the changes; takes back what was made
+    /// when one cannot be.
+    fn make_all<'a>(
+        &self,
+        turns: &[Turn<'a>],
+        prepared: Vec<Prepared<'a>>,
+    ) -> Result<Vec<Reply>, BatchError> {
+        let mut admitted: Vec<(Prepared<'a>, Grant)> = Vec::new();
+        let mut prepared = prepared.into_iter();
+        while let Some(one) = prepared.next() {
+            match self.ledger.admit(one.draft.clone()) {
+                Ok(grant) => admitted.push((one, grant)),
+                Err(error) => {
+                    let index = admitted.len();
+                    // What has an intent is left to the next start, which finds
+                    // nothing done.
+                    std::iter::once(one).chain(prepared).for_each(|one| self.give_up(one.ready));
+                    let error = Error::new(ErrorKind::Unavailable, error.to_string());
+                    return Err(BatchError { index, error });
+                }
+            }
+        }
+        let (mut done, mut made, mut failed) = (Vec::new(), Vec::new(), None);
+        for (index, ((one, grant), turn)) in admitted.into_iter().zip(turns).enumerate() {
+            let Prepared { ready, draft, spent } = one;
+            if failed.is_some() {
+                self.drop_intent(ready, &draft, grant);
+                continue;
+            }
+            let path = ready.path().clone();
+            let (receipt, committed, saved, bytes) = ready.commit(grant);
+            match committed {
+                Ok(committed) => {
+                    made.push(Made {
+                        path,
+                        after: draft.after,
+                        backup: draft.backup.clone(),
+                        seq: receipt.seq,
+                    });
+                    done.push((turn, draft, receipt, committed, saved, bytes, spent));
+                }
+                Err(error) => {
+                    let why = turn.conclude(&draft, receipt, Err(error), saved, bytes);
+                    failed = Some((index, why));
+                }
+            }
+        }
+        if failed.is_some() {
+            for one in made.into_iter().rev() {
+                self.take_back_or_say(turns.first(), &one);
+            }
+        }
+        let mut replies = Vec::new();
+        for (turn, draft, receipt, committed, saved, bytes, spent) in done {
+            let reply = turn.conclude(&draft, receipt, Ok(committed), saved, bytes);
+            match (reply, spent) {
+                (Ok(reply), spent) => {
+                    if let (Some(spent), None) = (spent, &failed) {
+                        spent.keep();
+                    }
+                    replies.push(reply);
+                }
+                (Err(why), _) => failed = failed.or(Some((replies.len(), Err(why)))),
+            }
+        }
+        match failed {
+            None => Ok(replies),
+            Some((index, why)) => {
+                let error = match why {
+                    Err(Failure::Answered(error)) => error,
+                    Err(Failure::Ledger(error)) => {
+                        Error::new(ErrorKind::Unavailable, error.to_string())
+                    }
+                    _ => Error::new(ErrorKind::Conflict, "the change could not be made"),
+                };
+                Err(BatchError { index, error })
+            }
+        }
+    }
+
+    /// Answers an intent whose change was not begun.
+    fn drop_intent(&self, ready: Ready<'_>, draft: &Draft, grant: Grant) {
+        let outcome = Draft { result: Some(NOT_DONE.to_owned()), ..record::outcome(draft) };
+        if let Err(error) = self.ledger.complete(&grant.into_receipt(), outcome) {
+            tracing::error!(%error, "the outcome of a change that was not made is missing");
+        }
+        self.give_up(ready);
+    }
+
+    fn take_back_or_say(&self, turn: Option<&Turn<'_>>, made: &Made) {
+        let Some(turn) = turn else { return };
+        if let Err(why) = self.take_back(turn.session, None, made) {
+            tracing::error!(record = made.seq, ?why, "a change of a batch was not taken back");
+        }
+    }
+
+    /// Takes one change back: puts back what it replaced, or removes what it
+    /// made, if what is there is still what it left. `door` is where it came
+    /// from, for the record.
+    fn take_back(&self, session: &Session, door: Option<&str>, made: &Made) -> Result<(), Failure> {
+        let path = made.path.clone();
+        let operation = match made.backup.clone() {
+            Some(backup) => Operation::Restore { path, backup, dry_run: false },
+            None => Operation::Remove { path, recursive: false },
+        };
+        let (policy, findings) = (self.policy(), Findings::default());
+        let turn = Turn {
+            gate: self,
+            policy: &policy,
+            session,
+            operation: &operation,
+            source: Source::Disk,
+            meter: None,
+            reservations: Reservations::default(),
+            findings: &findings,
+            approved: None,
+        };
+        let decision = Decision {
+            effect: Effect::Allow,
+            rule: BATCH.to_owned(),
+            place: None,
+            reason: Some("another change of the batch could not be made".to_owned()),
+            would_deny: false,
+        };
+        let mut draft = record::operation(session, &policy, &operation);
+        record::decide(&mut draft, &decision);
+        draft.door = door.map(str::to_owned).or(draft.door);
+        let facts = draft.facts.get_or_insert_default();
+        facts.insert("takesBack".to_owned(), made.seq.into());
+        if let Some(backup) = &made.backup {
+            facts.insert("fromBackup".to_owned(), backup.clone().into());
+        }
+        let resolved = self.workspace.resolve(&made.path, Follow::No)?;
+        let permit =
+            Permit::new(resolved, decision).map_err(|denied| Failure::Denied(Box::new(denied)))?;
+        let there = content_hash(permit.open_file(&self.workspace)?.as_fd())?;
+        if Some(there) != made.after {
+            return Err(ops::Error::Conflict.into());
+        }
+        let change = match &made.backup {
+            Some(backup) => {
+                let entry = self.vault.find(backup)?;
+                prepare::restore(&turn.context(), permit, &self.vault, entry)?
+            }
+            None => prepare::remove(&turn.context(), permit, false)?,
+        };
+        turn.change(&mut draft, change).map(drop)
+    }
+
+    /// Takes back what a dead gate made of batches that it did not live to
+    /// finish, newest first. The intents are answered afterwards: should this
+    /// gate die too, the next one finds them again.
+    pub(super) fn take_back_unfinished(&self, settled: &[(&AuditRecord, Resolution)]) {
+        let batch = |intent: &AuditRecord| {
+            let facts = intent.draft.facts.as_ref()?;
+            facts.get(BATCH)?.as_str().map(str::to_owned)
+        };
+        let unfinished: BTreeSet<_> = settled
+            .iter()
+            .filter(|(_, resolution)| *resolution == Resolution::RolledBack)
+            .filter_map(|(intent, _)| batch(intent))
+            .collect();
+        for (intent, _) in settled
+            .iter()
+            .rev()
+            .filter(|(_, resolution)| *resolution == Resolution::Committed)
+            .filter(|(intent, _)| batch(intent).is_some_and(|batch| unfinished.contains(&batch)))
+        {
+            let draft = &intent.draft;
+            let text = |text: &Option<String>| text.clone().unwrap_or_default();
+            let path = draft.resolved.as_ref().or(draft.path.as_ref());
+            let (Some(Ok(path)), Ok(agent)) =
+                (path.map(|path| WorkspacePath::parse(path)), text(&draft.agent).parse())
+            else {
+                continue;
+            };
+            let session = Session {
+                id: text(&draft.session),
+                agent,
+                user: text(&draft.user),
+                door: Door::Cli,
+            };
+            let backup = draft.backup.clone();
+            let made = Made { path, after: draft.after, backup, seq: intent.seq };
+            if let Err(why) = self.take_back(&session, draft.door.as_deref(), &made) {
+                tracing::error!(record = made.seq, ?why, "a change of a batch was not taken back");
+            }
+        }
+    }
+}
+
+/// What the records of one batch have in common.
+fn facts(size: usize) -> Result<BTreeMap<String, Value>, Errno> {
+    let mut bytes = [0_u8; 16];
+    if getrandom(&mut bytes, GetRandomFlags::empty())? != bytes.len() {
+        return Err(Errno::IO);
+    }
+    let id = format!("{:032x}", u128::from_be_bytes(bytes));
+    Ok(BTreeMap::from([(BATCH.to_owned(), id.into()), ("batchSize".to_owned(), size.into())]))
+}

@@ -1,0 +1,101 @@
+//! Searching by name.
+
+use std::sync::{Mutex, PoisonError};
+
+use rustix::fs::OFlags;
+
+use super::{
+    super::{Context, Entry, Error, Sealed},
+    Limits, Start, Summary, pattern,
+    tally::{Skipped, Tally},
+    walk::{Visitor, Walk},
+};
+use crate::{
+    model::{GlobQuery, WorkspacePath},
+    policy::{Glob, ObjectKind},
+    workspace::{self, Stat},
+};
+
+/// Most entries where the query says nothing.
+const DEFAULT: u64 = 10_000;
+/// Most entries whatever it says.
+const MOST: u64 = 100_000;
+
+/// What a search by name found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// The entries, sorted by path. When the search stopped early, some of
+    /// those there are.
+    pub entries: Vec<Entry>,
+    /// What it passed over.
+    pub summary: Summary,
+}
+
+struct Finder<'a> {
+    context: &'a Context<'a>,
+    tally: &'a Tally,
+    pattern: Glob,
+    found: Mutex<Vec<Entry>>,
+}
+
+/// Looks beneath the start for entries whose path, relative to it, matches.
+///
+/// # Errors
+/// When the pattern is none, and when the start is no directory.
+pub fn prepare(
+    context: &Context<'_>,
+    start: &Start,
+    query: &GlobQuery,
+) -> Result<Sealed<Found>, Error> {
+    let pattern = pattern(&query.pattern)?;
+    let tally = Tally::new(Limits::new(query.max_results, DEFAULT, MOST));
+    let finder = Finder { context, tally: &tally, pattern, found: Mutex::default() };
+    let (path, seen) = match start {
+        Start::At(permit) => match permit.object().kind {
+            ObjectKind::Directory => (Some(permit.path().clone()), true),
+            ObjectKind::Missing => return Err(workspace::Error::NotFound.into()),
+            _ => return Err(workspace::Error::NotADirectory.into()),
+        },
+        Start::Beneath(path) => (Some(path.clone()), false),
+        Start::Asked => (None, false),
+    };
+    match path {
+        Some(path) => Walk::new(context, &tally, &finder, &path, query.gitignore).run(path, seen),
+        None => tally.skip(Skipped::Ask),
+    }
+    let mut entries = finder.found.into_inner().unwrap_or_else(PoisonError::into_inner);
+    entries.sort_unstable_by(|one, other| one.path.cmp(&other.path));
+    let mut facts = tally.facts();
+    let count = u64::try_from(entries.len()).unwrap_or(u64::MAX);
+    facts.counts.insert("entries".to_owned(), count);
+    Ok(Sealed::new(Found { entries, summary: tally.summary() }, facts))
+}
+
+impl Visitor for Finder<'_> {
+    type Tools = ();
+
+    fn tools(&self) {}
+
+    fn enters(&self, relative: &str) -> bool {
+        self.pattern.reaches_beneath(relative)
+    }
+
+    fn wants(&self, relative: &str, _: ObjectKind) -> bool {
+        self.pattern.matches(relative)
+    }
+
+    fn meet(&self, (): &mut (), path: WorkspacePath, _: ObjectKind) {
+        let stat = match self.context.workspace.open_at(&path, OFlags::PATH | OFlags::NOFOLLOW) {
+            Ok(handle) => Stat::of(handle).ok(),
+            Err(workspace::Error::NotFound | workspace::Error::NotADirectory) => {
+                return self.tally.skip(Skipped::Changed);
+            }
+            // There, and not to be looked at: a mount point.
+            Err(_) => None,
+        };
+        if self.tally.result(path.as_str().len()) {
+            let entry = Entry::new(path, stat.as_ref());
+            self.found.lock().unwrap_or_else(PoisonError::into_inner).push(entry);
+        }
+    }
+}

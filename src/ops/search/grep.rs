@@ -1,0 +1,215 @@
+//! Searching in content.
+
+use std::{
+    fs::File,
+    sync::{Mutex, PoisonError},
+};
+
+use grep_regex::RegexMatcher;
+use portcullis_audit::Hash;
+use rustix::fs::OFlags;
+
+use super::{
+    super::{Context, Error, Findings, Sealed, Source},
+    Limits, Start, Summary,
+    lines::{Line, Tools, compile},
+    pattern,
+    tally::{Skipped, Tally},
+    walk::{Visitor, Walk},
+};
+use crate::{
+    model::{Access, GrepQuery, WorkspacePath, is_text},
+    policy::{Glob, ObjectKind, Query, SecretFinding, Sight},
+    workspace::{self, Stat, read_bounded},
+};
+
+/// Most matching lines where the query says nothing.
+const DEFAULT: u64 = 1_000;
+/// Most matching lines whatever it says.
+const MOST: u64 = 10_000;
+
+/// What a search in content found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Matches {
+    /// The files that have lines that match, sorted by path. When the search
+    /// stopped early, some of those there are.
+    pub files: Vec<FileMatches>,
+    /// What it passed over.
+    pub summary: Summary,
+}
+
+/// What was found in one file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileMatches {
+    /// The file.
+    pub path: WorkspacePath,
+    /// Its lines that match, and those around them as far as asked for.
+    pub lines: Vec<Line>,
+    /// Whether secrets in the file were replaced by placeholders; lines are
+    /// counted as a reader sees them.
+    pub redacted: bool,
+}
+
+/// What the log may say of one file of which lines are disclosed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Disclosure {
+    /// The file.
+    pub path: WorkspacePath,
+    /// Hash of the whole file as it is.
+    pub whole: Hash,
+    /// Bytes disclosed.
+    pub bytes: u64,
+    /// Lines disclosed.
+    pub lines: u64,
+    /// Those of them that match.
+    pub matches: u64,
+    /// The secrets in the file.
+    pub findings: Vec<SecretFinding>,
+}
+
+struct Seeker<'a> {
+    context: &'a Context<'a>,
+    tally: &'a Tally,
+    query: &'a GrepQuery,
+    matcher: RegexMatcher,
+    include: Option<Glob>,
+    found: Mutex<Vec<(FileMatches, Disclosure)>>,
+}
+
+/// Looks for lines that match in the start, or in the files beneath it. With
+/// what is disclosed comes what the log is to say of it.
+///
+/// # Errors
+/// When expression or pattern are none, when nothing is at the start, or when
+/// it is a file that cannot be searched.
+pub fn prepare(
+    context: &Context<'_>,
+    start: &Start,
+    query: &GrepQuery,
+) -> Result<(Sealed<Matches>, Vec<Disclosure>), Error> {
+    let matcher = compile(query)?;
+    let include = query.include.as_deref().map(included).transpose()?;
+    let tally = Tally::new(Limits::new(query.max_results, DEFAULT, MOST));
+    let context = &Context { source: Source::Disk, ..*context };
+    let seeker =
+        Seeker { context, tally: &tally, query, matcher, include, found: Mutex::default() };
+    let walk = |path: &WorkspacePath| Walk::new(context, &tally, &seeker, path, query.gitignore);
+    match start {
+        Start::At(permit) => match permit.object().kind {
+            ObjectKind::Directory => walk(permit.path()).run(permit.path().clone(), true),
+            ObjectKind::File => {
+                seeker.meet(&mut seeker.tools(), permit.path().clone(), ObjectKind::File);
+            }
+            ObjectKind::Missing => return Err(workspace::Error::NotFound.into()),
+            _ => return Err(Error::Invalid("this is neither a file nor a directory")),
+        },
+        Start::Beneath(path) => walk(path).run(path.clone(), false),
+        Start::Asked => tally.skip(Skipped::Ask),
+    }
+    let mut found = seeker.found.into_inner().unwrap_or_else(PoisonError::into_inner);
+    found.sort_unstable_by(|(one, _), (other, _)| one.path.cmp(&other.path));
+    let (files, disclosures): (Vec<_>, Vec<_>) = found.into_iter().unzip();
+    let mut facts = tally.facts();
+    let files_count = u64::try_from(files.len()).unwrap_or(u64::MAX);
+    facts.counts.insert("files".to_owned(), files_count);
+    facts.count("matches", disclosures.iter().map(|file| file.matches).sum());
+    facts.bytes = Some(disclosures.iter().map(|file| file.bytes).sum());
+    Ok((Sealed::new(Matches { files, summary: tally.summary() }, facts), disclosures))
+}
+
+/// Which files are searched: a pattern without `/` is about names.
+fn included(text: &str) -> Result<Glob, Error> {
+    if text.contains('/') { pattern(text) } else { pattern(&format!("**/{text}")) }
+}
+
+impl Visitor for Seeker<'_> {
+    type Tools = Tools;
+
+    fn tools(&self) -> Tools {
+        Tools::new(&self.matcher, self.query)
+    }
+
+    fn enters(&self, relative: &str) -> bool {
+        self.include.as_ref().is_none_or(|include| include.reaches_beneath(relative))
+    }
+
+    fn wants(&self, relative: &str, kind: ObjectKind) -> bool {
+        kind != ObjectKind::Directory
+            && self.include.as_ref().is_none_or(|include| include.matches(relative))
+    }
+
+    fn meet(&self, tools: &mut Tools, path: WorkspacePath, kind: ObjectKind) {
+        let searched = match kind {
+            ObjectKind::File => self.search(tools, path),
+            ObjectKind::Symlink => Err(Skipped::Symlink),
+            _ => Err(Skipped::Special),
+        };
+        match searched {
+            Ok(None) => {}
+            Ok(Some(found)) => {
+                self.found.lock().unwrap_or_else(PoisonError::into_inner).push(found);
+            }
+            Err(why) => self.tally.skip(why),
+        }
+    }
+}
+
+impl Seeker<'_> {
+    /// Reads a file as any reader would get it, and searches that.
+    fn search(
+        &self,
+        tools: &mut Tools,
+        path: WorkspacePath,
+    ) -> Result<Option<(FileMatches, Disclosure)>, Skipped> {
+        let (policy, most) = (self.context.policy, self.context.policy.max_size(Access::Read));
+        let query = Query {
+            agent: self.context.agent,
+            operation: self.context.operation,
+            access: Access::Read,
+            path: &path,
+        };
+        let broken = |error: workspace::Error| Skipped::from(&error);
+        let file = self.context.workspace.open_at(&path, OFlags::RDONLY).map_err(broken)?;
+        let stat = Stat::of(&file).map_err(broken)?;
+        if stat.kind != ObjectKind::File {
+            return Err(Skipped::Changed);
+        }
+        match policy.sight(&query, &stat.object(false)) {
+            Sight::Shown { .. } => {}
+            Sight::Asked => return Err(Skipped::Ask),
+            Sight::Closed | Sight::Denied => return Err(Skipped::Denied),
+        }
+        if stat.size > most {
+            return Err(Skipped::TooLarge);
+        }
+        let whole = read_bounded(&File::from(file), stat.size, most).map_err(broken)?;
+        if u64::try_from(whole.len()).unwrap_or(u64::MAX) > most {
+            return Err(Skipped::TooLarge);
+        }
+        if !is_text(&whole) {
+            return Err(Skipped::Binary);
+        }
+        // Only where secrets are looked for may the view be another content.
+        let copy = policy.secrets().map(|_| whole.clone());
+        let findings = Findings::default();
+        let context = Context { findings: &findings, ..*self.context };
+        let view = context.disclose(&path, whole).map_err(|error| match error {
+            Error::Refused(decision) if decision.rule.starts_with("secrets.") => Skipped::Secret,
+            _ => Skipped::Denied,
+        })?;
+        self.tally.searched();
+        let (lines, matches) = tools.search(self.tally, &view.bytes);
+        if matches == 0 {
+            return Ok(None);
+        }
+        let disclosure = Disclosure {
+            whole: Hash::of(copy.as_deref().unwrap_or(&view.bytes)),
+            bytes: lines.iter().map(|line| u64::try_from(line.text.len()).unwrap_or(0)).sum(),
+            lines: u64::try_from(lines.len()).unwrap_or(u64::MAX),
+            matches,
+            findings: findings.take(),
+            path: path.clone(),
+        };
+        Ok(Some((FileMatches { path, lines, redacted: view.redacted }, disclosure)))
+    }
+}

@@ -1,0 +1,243 @@
+//! Searching one content line by line.
+
+use std::{
+    io::{self, Read},
+    ops::Range,
+};
+
+use grep_matcher::Matcher as _;
+use grep_regex::{RegexMatcher, RegexMatcherBuilder};
+use grep_searcher::{
+    BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkFinish, SinkMatch,
+};
+
+use super::{super::Error, tally::Tally};
+use crate::model::GrepQuery;
+
+/// Longest piece of a line that is disclosed, in bytes.
+pub(super) const LONGEST: usize = 2_000;
+/// What is shown before the match of a line that is cut, in bytes.
+const LEAD: usize = 200;
+/// Most lines of context on either side of a match.
+const CONTEXT: u64 = 100;
+/// Largest compiled expression, in bytes. The time for one piece of content is
+/// at most its length times the expression's.
+const EXPRESSION: usize = 1 << 20;
+/// Largest cache of one thread for that, in bytes.
+const CACHE: usize = 4 << 20;
+/// Bytes between two looks at the clock.
+const PIECE: usize = 32 << 10;
+
+/// A line of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Line {
+    /// Counted from 1.
+    pub number: u64,
+    /// Its text without its end; of a long line a piece with the first match.
+    pub text: String,
+    /// Whether it matches; else it stands near one that does.
+    pub matches: bool,
+    /// Whether it is only a piece of the line.
+    pub cut: bool,
+}
+
+/// What one thread searches with.
+pub(super) struct Tools {
+    matcher: RegexMatcher,
+    searcher: Searcher,
+}
+
+/// Compiles the query's expression.
+pub(super) fn compile(query: &GrepQuery) -> Result<RegexMatcher, Error> {
+    RegexMatcherBuilder::new()
+        .case_insensitive(query.ignore_case)
+        .line_terminator(Some(b'\n'))
+        .size_limit(EXPRESSION)
+        .dfa_size_limit(CACHE)
+        .nest_limit(100)
+        .build(&query.pattern)
+        .map_err(|error| Error::Pattern(said(&error.to_string())))
+}
+
+/// The line of the message that says what is wrong; the others draw.
+fn said(message: &str) -> String {
+    let last = message.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or_default();
+    last.strip_prefix("error: ").unwrap_or(last).to_owned()
+}
+
+impl Tools {
+    pub(super) fn new(matcher: &RegexMatcher, query: &GrepQuery) -> Self {
+        let lines = |count: u64| usize::try_from(count.min(CONTEXT)).unwrap_or_default();
+        let searcher = SearcherBuilder::new()
+            .line_number(true)
+            .before_context(lines(query.before))
+            .after_context(lines(query.after))
+            .binary_detection(BinaryDetection::none())
+            .bom_sniffing(false)
+            .build();
+        // A copy has caches of its own, which threads then need not share.
+        Self { matcher: matcher.clone(), searcher }
+    }
+
+    /// The lines of `content` that match, with those around them, as far as
+    /// the tally has room and time; and how many match.
+    pub(super) fn search(&mut self, tally: &Tally, content: &[u8]) -> (Vec<Line>, u64) {
+        let matcher = &self.matcher;
+        let mut lines = Lines { tally, matcher, found: Vec::new(), matches: 0 };
+        let pieces = Pieces { rest: content, tally };
+        // It fails only when the time is over; what was found so far counts.
+        let _ = self.searcher.search_reader(matcher, pieces, &mut lines);
+        (lines.found, lines.matches)
+    }
+}
+
+/// A content in pieces, between which the clock is looked at.
+struct Pieces<'a> {
+    rest: &'a [u8],
+    tally: &'a Tally,
+}
+
+impl Read for Pieces<'_> {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        if !self.tally.goes_on() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        let most = room.len().min(PIECE);
+        self.rest.read(room.get_mut(..most).unwrap_or_default())
+    }
+}
+
+struct Lines<'a> {
+    tally: &'a Tally,
+    matcher: &'a RegexMatcher,
+    found: Vec<Line>,
+    matches: u64,
+}
+
+impl Lines<'_> {
+    fn take(&mut self, number: Option<u64>, bytes: &[u8], matches: bool) -> bool {
+        let bytes = bytes.strip_suffix(b"\n").unwrap_or(bytes);
+        let bytes = bytes.strip_suffix(b"\r").unwrap_or(bytes);
+        let shown = match bytes.len() > LONGEST {
+            true => self.piece(bytes, matches),
+            false => 0..bytes.len(),
+        };
+        let cut = shown.len() < bytes.len();
+        let room = match matches {
+            true => self.tally.result(shown.len()),
+            false => self.tally.room(shown.len()),
+        };
+        if room {
+            // The content is UTF-8; a piece may begin within a character.
+            let text = bytes.get(shown).map(|piece| String::from_utf8_lossy(piece).into_owned());
+            let (number, text) = (number.unwrap_or_default(), text.unwrap_or_default());
+            self.found.push(Line { number, text, matches, cut });
+            self.matches += u64::from(matches);
+        }
+        room
+    }
+
+    /// Which piece of a long line is shown: where the match is.
+    fn piece(&self, bytes: &[u8], matches: bool) -> Range<usize> {
+        let at = match matches {
+            true => self.matcher.find(bytes).ok().flatten().map_or(0, |found| found.start()),
+            false => 0,
+        };
+        let start = at.saturating_sub(LEAD).min(bytes.len() - LONGEST);
+        boundary(bytes, start)..boundary(bytes, start + LONGEST)
+    }
+}
+
+/// The nearest place from `at` backwards where a character begins.
+fn boundary(bytes: &[u8], at: usize) -> usize {
+    let inside = |at: &usize| bytes.get(*at).is_some_and(|byte| byte & 0xc0 == 0x80);
+    (at.saturating_sub(3)..=at).rev().find(|at| !inside(at)).unwrap_or(at)
+}
+
+impl Sink for Lines<'_> {
+    type Error = io::Error;
+
+    fn matched(&mut self, _: &Searcher, line: &SinkMatch<'_>) -> Result<bool, io::Error> {
+        Ok(self.take(line.line_number(), line.bytes(), true))
+    }
+
+    fn context(&mut self, _: &Searcher, line: &SinkContext<'_>) -> Result<bool, io::Error> {
+        Ok(self.take(line.line_number(), line.bytes(), false))
+    }
+
+    fn finish(&mut self, _: &Searcher, _: &SinkFinish) -> Result<(), io::Error> {
+        // Lines before a match that had no room stand near none.
+        let near = self.found.iter().rposition(|line| line.matches);
+        if self.tally.is_stopped() && near.is_none() {
+            self.found.clear();
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{super::Limits, *};
+
+    const WIDE: Limits =
+        Limits { time: Duration::from_secs(600), depth: 9, results: 100, bytes: 1 << 20 };
+
+    fn search(query: &GrepQuery, limits: Limits, content: &[u8]) -> (Vec<Line>, u64, Tally) {
+        let tally = Tally::new(limits);
+        let (lines, matches) = Tools::new(&compile(query).unwrap(), query).search(&tally, content);
+        (lines, matches, tally)
+    }
+
+    fn query(pattern: &str) -> GrepQuery {
+        GrepQuery { pattern: pattern.to_owned(), ..GrepQuery::default() }
+    }
+
+    #[test]
+    fn finds_lines_with_their_numbers_and_surroundings() {
+        let query = GrepQuery { before: 1, after: 1, ignore_case: true, ..query("^b$") };
+        let (lines, matches, _) = search(&query, WIDE, b"a\r\nB\nc\nd\nb");
+        let seen: Vec<_> =
+            lines.iter().map(|line| (line.number, line.text.as_str(), line.matches)).collect();
+        let expected =
+            [(1, "a", false), (2, "B", true), (3, "c", false), (4, "d", false), (5, "b", true)];
+        assert_eq!((seen.as_slice(), matches), (expected.as_slice(), 2));
+    }
+
+    #[test]
+    fn a_long_line_is_cut_around_its_match() {
+        let content = format!("{}needle{}", "ż".repeat(500_000), "ó".repeat(500_000));
+        let (lines, _, _) = search(&query("needle"), WIDE, content.as_bytes());
+        assert!(lines[0].cut && lines[0].text.len() <= LONGEST, "{}", lines[0].text.len());
+        assert!(lines[0].text.contains("żneedleó") && !lines[0].text.contains('\u{fffd}'));
+    }
+
+    #[test]
+    fn stops_at_its_limits() {
+        let (lines, _, tally) = search(&query("x"), Limits { results: 2, ..WIDE }, b"x\nx\nx\n");
+        assert_eq!((lines.len(), tally.summary().stopped.unwrap().as_str()), (2, "results"));
+        let (_, _, tally) = search(&query("x"), Limits { results: 3, ..WIDE }, b"x\nx\nx\n");
+        assert_eq!(tally.summary().stopped, None);
+        let (lines, _, tally) =
+            search(&query("x"), Limits { time: Duration::ZERO, ..WIDE }, b"x\n");
+        assert_eq!((lines.len(), tally.summary().stopped.unwrap().as_str()), (0, "time"));
+        let long = "x".repeat(1_500) + "\n";
+        let (lines, _, tally) =
+            search(&query("x"), Limits { bytes: 10_000, ..WIDE }, long.repeat(50).as_bytes());
+        assert_eq!((lines.len() < 10, tally.summary().stopped.unwrap().as_str()), (true, "size"));
+    }
+
+    #[test]
+    fn expressions_that_cannot_be_used_are_refused_in_one_line() {
+        for (pattern, word) in [
+            ("(", "unclosed group"),
+            ("a\\nb", "\\n"),
+            (&format!("{}a{}", "(".repeat(200), ")".repeat(200)), "nest"),
+            ("(\\w{1000}){1000}", "size"),
+        ] {
+            let error = compile(&query(pattern)).unwrap_err().to_string();
+            assert!(error.contains(word) && !error.contains('\n'), "{pattern}: {error}");
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! What a search counts on its way, and what makes it stop.
+
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicU8, AtomicU64, Ordering},
+    time::Instant,
+};
+
+use super::{super::Facts, Limits};
+use crate::workspace;
+
+/// Why something that the agent may see was passed over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Skipped {
+    /// A person would have to be asked before it may be read.
+    Ask,
+    /// It may not be read.
+    Denied,
+    /// It holds a secret and is not read for that.
+    Secret,
+    /// It is larger than what may be read.
+    TooLarge,
+    /// It is not text.
+    Binary,
+    /// It is a link, which a search does not follow.
+    Symlink,
+    /// It is a FIFO, a socket or a device.
+    Special,
+    /// Another file system is mounted there.
+    Mount,
+    /// Its name is not UTF-8.
+    NotUtf8,
+    /// It lies deeper than a search looks.
+    TooDeep,
+    /// It went or changed while it was looked at.
+    Changed,
+    /// The operating system does not let it be read.
+    Unreadable,
+    /// A `.gitignore` that is too large to be heeded.
+    Gitignore,
+}
+
+impl Skipped {
+    /// Every reason.
+    pub const ALL: [Self; 13] = [
+        Self::Ask,
+        Self::Denied,
+        Self::Secret,
+        Self::TooLarge,
+        Self::Binary,
+        Self::Symlink,
+        Self::Special,
+        Self::Mount,
+        Self::NotUtf8,
+        Self::TooDeep,
+        Self::Changed,
+        Self::Unreadable,
+        Self::Gitignore,
+    ];
+
+    /// The word in replies and records.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ask => "ask",
+            Self::Denied => "denied",
+            Self::Secret => "secret",
+            Self::TooLarge => "tooLarge",
+            Self::Binary => "binary",
+            Self::Symlink => "symlink",
+            Self::Special => "special",
+            Self::Mount => "mount",
+            Self::NotUtf8 => "notUtf8",
+            Self::TooDeep => "tooDeep",
+            Self::Changed => "changed",
+            Self::Unreadable => "unreadable",
+            Self::Gitignore => "gitignore",
+        }
+    }
+}
+
+impl From<&workspace::Error> for Skipped {
+    fn from(error: &workspace::Error) -> Self {
+        use workspace::Error as E;
+        match error {
+            E::Mount => Self::Mount,
+            E::NotUtf8 => Self::NotUtf8,
+            E::TooLong | E::TooLarge => Self::TooDeep,
+            E::Os { .. } => Self::Unreadable,
+            E::NotFound | E::NotADirectory | E::IsADirectory | E::Outside | E::Loop | E::Moved => {
+                Self::Changed
+            }
+        }
+    }
+}
+
+/// Why a search ended before it had looked everywhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stopped {
+    /// It found as many results as it may.
+    Results,
+    /// Its time was over.
+    Time,
+    /// Its answer would become too large.
+    Size,
+}
+
+impl Stopped {
+    const ALL: [Self; 3] = [Self::Results, Self::Time, Self::Size];
+
+    /// The word in replies and records.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Results => "results",
+            Self::Time => "time",
+            Self::Size => "size",
+        }
+    }
+}
+
+/// What a search tells of itself besides its results.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Summary {
+    /// Files whose content was searched.
+    pub searched: u64,
+    /// What the agent may see and was passed over, by reason.
+    pub skipped: BTreeMap<Skipped, u64>,
+    /// Why it ended early, if it did; the results are some of those there are.
+    pub stopped: Option<Stopped>,
+}
+
+/// The counts of a search under way, shared by its threads.
+#[derive(Debug)]
+pub(super) struct Tally {
+    limits: Limits,
+    end: Instant,
+    skipped: [AtomicU64; Skipped::ALL.len()],
+    searched: AtomicU64,
+    results: AtomicU64,
+    bytes: AtomicU64,
+    asked: AtomicU64,
+    relaxed: AtomicU64,
+    /// Zero, or one more than the place in [`Stopped::ALL`].
+    stopped: AtomicU8,
+}
+
+impl Tally {
+    pub(super) fn new(limits: Limits) -> Self {
+        let now = Instant::now();
+        Self {
+            limits,
+            end: now.checked_add(limits.time).unwrap_or(now),
+            skipped: std::array::from_fn(|_| AtomicU64::new(0)),
+            searched: AtomicU64::new(0),
+            results: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            asked: AtomicU64::new(0),
+            relaxed: AtomicU64::new(0),
+            stopped: AtomicU8::new(0),
+        }
+    }
+
+    /// Counts something that was passed over.
+    pub(super) fn skip(&self, why: Skipped) {
+        if let Some(count) = self.skipped.get(why as usize) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts a file that was searched.
+    pub(super) fn searched(&self) {
+        self.searched.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a name that a person would have to be asked about. The agent is
+    /// not told: it could find out which names there are.
+    pub(super) fn asked(&self) {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts what is shown only because the policy observes.
+    pub(super) fn relaxed(&self) {
+        self.relaxed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Takes room for one result of `bytes` bytes; false, and the search stops,
+    /// when there is none.
+    pub(super) fn result(&self, bytes: usize) -> bool {
+        if self.results.fetch_add(1, Ordering::Relaxed) >= self.limits.results {
+            self.stop(Stopped::Results);
+            return false;
+        }
+        self.room(bytes)
+    }
+
+    /// Takes room for `bytes` bytes; false, and the search stops, when there is
+    /// none.
+    pub(super) fn room(&self, bytes: usize) -> bool {
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        if self.bytes.fetch_add(bytes, Ordering::Relaxed) > self.limits.bytes {
+            self.stop(Stopped::Size);
+            return false;
+        }
+        true
+    }
+
+    /// Directories deeper than this beneath the start are not entered.
+    pub(super) fn depth(&self) -> usize {
+        self.limits.depth
+    }
+
+    /// Whether the search is to go on; looks at the clock.
+    pub(super) fn goes_on(&self) -> bool {
+        if self.is_stopped() {
+            return false;
+        }
+        if Instant::now() < self.end {
+            return true;
+        }
+        self.stop(Stopped::Time);
+        false
+    }
+
+    /// Whether the search is to end.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Relaxed) != 0
+    }
+
+    fn stop(&self, why: Stopped) {
+        // Whatever came first is the reason.
+        let _ =
+            self.stopped.compare_exchange(0, why as u8 + 1, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// What the agent is told.
+    pub(super) fn summary(&self) -> Summary {
+        let stopped = usize::from(self.stopped.load(Ordering::Relaxed)).checked_sub(1);
+        Summary {
+            searched: self.searched.load(Ordering::Relaxed),
+            skipped: Skipped::ALL
+                .into_iter()
+                .zip(&self.skipped)
+                .map(|(why, count)| (why, count.load(Ordering::Relaxed)))
+                .filter(|(_, count)| *count > 0)
+                .collect(),
+            stopped: stopped.and_then(|place| Stopped::ALL.get(place).copied()),
+        }
+    }
+
+    /// What the record is told: that, and what the agent is not told.
+    pub(super) fn facts(&self) -> Facts {
+        let (mut facts, summary) = (Facts::default(), self.summary());
+        facts.count("searched", summary.searched);
+        for (why, count) in summary.skipped {
+            facts.count(why.as_str(), count);
+        }
+        facts.count("askHidden", self.asked.load(Ordering::Relaxed));
+        facts.count("wouldHide", self.relaxed.load(Ordering::Relaxed));
+        facts.count("stoppedEarly", u64::from(summary.stopped.is_some()));
+        facts
+    }
+}

@@ -1,0 +1,368 @@
+//! The walk: several threads, one open directory each, however deep and wide
+//! the tree is.
+//!
+//! Every object is opened by its whole path beneath the root, so a directory
+//! that is moved meanwhile leads nowhere else. What waits for its turn is
+//! names only.
+
+use std::{
+    ops::ControlFlow,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread,
+};
+
+use rustix::fs::OFlags;
+
+use super::{
+    super::Context,
+    ignore::{Ignores, Spent},
+    names::Names,
+    tally::{Skipped, Tally},
+};
+use crate::{
+    model::{Access, WorkspacePath},
+    policy::{Object, ObjectKind, Query, Sight},
+    workspace::{Stat, stream_names},
+};
+
+/// Most threads of one search.
+const THREADS: usize = 4;
+/// Files that are handed to another thread at once.
+const BATCH: usize = 64;
+/// Names between two looks at the clock.
+const NAMES: usize = 256;
+
+/// What a search wants of the entries that it meets.
+pub(super) trait Visitor: Sync {
+    /// What one thread works with.
+    type Tools;
+
+    /// Makes it.
+    fn tools(&self) -> Self::Tools;
+
+    /// Whether something beneath the directory at this path, relative to the
+    /// start, could be wanted.
+    fn enters(&self, relative: &str) -> bool;
+
+    /// Whether the entry at this path, relative to the start, is wanted.
+    fn wants(&self, relative: &str, kind: ObjectKind) -> bool;
+
+    /// Takes an entry that is wanted and may be listed.
+    fn meet(&self, tools: &mut Self::Tools, path: WorkspacePath, kind: ObjectKind);
+}
+
+/// One search under way.
+pub(super) struct Walk<'a, V> {
+    pub(super) context: &'a Context<'a>,
+    pub(super) tally: &'a Tally,
+    pub(super) visitor: &'a V,
+    pub(super) gitignore: bool,
+    /// Length of the start's path with the slash after it.
+    start: usize,
+    spent: Spent,
+    queue: Mutex<Queue>,
+    changed: Condvar,
+}
+
+/// A directory.
+#[derive(Debug)]
+struct Place {
+    path: WorkspacePath,
+    depth: usize,
+    /// Whether the agent may know of it.
+    seen: bool,
+    ignores: Option<Arc<Ignores>>,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    /// Where the walk begins.
+    first: Option<Place>,
+    waiting: Vec<Waiting>,
+    /// Threads that are at work and may bring more.
+    busy: usize,
+    /// Threads that have nothing to do.
+    idle: usize,
+}
+
+/// What waits in one directory: directories to enter, or files to meet.
+#[derive(Debug)]
+struct Waiting {
+    place: Arc<Place>,
+    names: Names,
+    files: bool,
+}
+
+enum Task {
+    Enter(Place),
+    Meet(Arc<Place>, Names),
+}
+
+impl<'a, V: Visitor> Walk<'a, V> {
+    /// Prepares a walk beneath the directory `start`.
+    pub(super) fn new(
+        context: &'a Context<'a>,
+        tally: &'a Tally,
+        visitor: &'a V,
+        start: &WorkspacePath,
+        gitignore: bool,
+    ) -> Self {
+        Self {
+            context,
+            tally,
+            visitor,
+            gitignore,
+            start: start.as_str().len() + usize::from(!start.is_root()),
+            spent: Spent::default(),
+            queue: Mutex::default(),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// Walks until nothing is left or the tally says stop. With `seen` the
+    /// agent may know that `start` is there.
+    pub(super) fn run(&self, start: WorkspacePath, seen: bool) {
+        let ignores = if self.gitignore { self.ignores_above(&start) } else { None };
+        lock(&self.queue).first = Some(Place { path: start, depth: 0, seen, ignores });
+        let threads = thread::available_parallelism().map_or(1, usize::from).min(THREADS);
+        thread::scope(|scope| {
+            for _ in 1..threads {
+                // Without another thread this one does all of it.
+                let spawned = thread::Builder::new()
+                    .name("search".to_owned())
+                    .spawn_scoped(scope, || self.work(&mut self.visitor.tools()));
+                if let Err(error) = spawned {
+                    tracing::warn!(%error, "a search goes on with fewer threads");
+                }
+            }
+            self.work(&mut self.visitor.tools());
+        });
+    }
+
+    /// What the directories above the start ignore.
+    fn ignores_above(&self, start: &WorkspacePath) -> Option<Arc<Ignores>> {
+        start.ancestors().iter().fold(None, |above, directory| {
+            let (ignores, skipped) =
+                Ignores::within(above.as_ref(), self.context, directory, &self.spent);
+            skipped.into_iter().for_each(|why| self.tally.skip(why));
+            ignores
+        })
+    }
+
+    fn work(&self, tools: &mut V::Tools) {
+        while let Some((task, _busy)) = self.next() {
+            match task {
+                Task::Enter(place) => self.enter(tools, place),
+                Task::Meet(place, names) => self.meet_all(tools, &place, names),
+            }
+        }
+    }
+
+    /// Waits for something to do; `None` when nothing will come any more.
+    fn next(&self) -> Option<(Task, Busy<'_>)> {
+        let mut queue = lock(&self.queue);
+        loop {
+            if self.tally.is_stopped() {
+                self.changed.notify_all();
+                return None;
+            }
+            if let Some(task) = queue.take() {
+                queue.busy += 1;
+                return Some((task, Busy { queue: &self.queue, changed: &self.changed }));
+            }
+            if queue.busy == 0 {
+                self.changed.notify_all();
+                return None;
+            }
+            queue.idle += 1;
+            queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            queue.idle -= 1;
+        }
+    }
+
+    /// Reads one directory.
+    fn enter(&self, tools: &mut V::Tools, mut place: Place) {
+        if !self.tally.goes_on() {
+            return;
+        }
+        let directory = match self.context.workspace.open_directory(&place.path) {
+            Ok(directory) => directory,
+            Err(error) => return self.skip(&place, Skipped::from(&error)),
+        };
+        if self.gitignore {
+            let above = place.ignores.take();
+            let (ignores, skipped) =
+                Ignores::within(above.as_ref(), self.context, &place.path, &self.spent);
+            place.ignores = ignores;
+            skipped.into_iter().for_each(|why| self.skip(&place, why));
+        }
+        let place = Arc::new(place);
+        let (mut directories, mut files, mut count) = (Names::default(), Names::default(), 0);
+        let read = stream_names(directory, |name, kind| {
+            count += 1;
+            let stop = match count % NAMES {
+                0 => !self.tally.goes_on(),
+                _ => self.tally.is_stopped(),
+            };
+            if stop {
+                return ControlFlow::Break(());
+            }
+            self.look(tools, &place, name, kind, &mut directories, &mut files);
+            if files.len() >= BATCH {
+                let batch = std::mem::take(&mut files);
+                if let Some(batch) = self.hand_over(&place, batch) {
+                    self.meet_all(tools, &place, batch);
+                }
+            }
+            ControlFlow::Continue(())
+        });
+        match read {
+            Ok(not_utf8) => (0..not_utf8).for_each(|_| self.skip(&place, Skipped::NotUtf8)),
+            Err(error) => self.skip(&place, Skipped::from(&error)),
+        }
+        if directories.len() > 0 {
+            let waiting = Waiting { place: Arc::clone(&place), names: directories, files: false };
+            lock(&self.queue).waiting.push(waiting);
+            self.changed.notify_all();
+        }
+        self.meet_all(tools, &place, files);
+    }
+
+    /// Decides about one name in a directory.
+    fn look(
+        &self,
+        tools: &mut V::Tools,
+        place: &Place,
+        name: &str,
+        kind: Option<ObjectKind>,
+        directories: &mut Names,
+        files: &mut Names,
+    ) {
+        let Ok(path) = place.path.join(name) else { return self.skip(place, Skipped::TooDeep) };
+        let Some(kind) = kind.or_else(|| self.kind(&path)) else { return };
+        let directory = kind == ObjectKind::Directory;
+        let relative = path.as_str().get(self.start..).unwrap_or_default();
+        let (wanted, enter) =
+            (self.visitor.wants(relative, kind), directory && self.visitor.enters(relative));
+        if !wanted && !enter {
+            return;
+        }
+        if self.gitignore
+            && (Ignores::is_git(name)
+                || place.ignores.as_ref().is_some_and(|ignores| ignores.ignore(&path, directory)))
+        {
+            return;
+        }
+        let query = Query {
+            agent: self.context.agent,
+            operation: self.context.operation,
+            access: Access::List,
+            path: &path,
+        };
+        let object = Object { kind, links: 1, through_symlink: false };
+        let seen = match self.context.policy.sight(&query, &object) {
+            Sight::Shown { relaxed } => {
+                if relaxed {
+                    self.tally.relaxed();
+                }
+                true
+            }
+            Sight::Closed if enter && self.context.policy.may_allow_beneath(&query) => false,
+            Sight::Asked => return self.tally.asked(),
+            Sight::Closed | Sight::Denied => return,
+        };
+        if enter {
+            if place.depth >= self.tally.depth() {
+                if seen {
+                    self.tally.skip(Skipped::TooDeep);
+                }
+            } else {
+                directories.push(name, seen);
+            }
+        }
+        match (wanted && seen, kind) {
+            (false, _) => {}
+            (true, ObjectKind::File) => files.push(name, true),
+            (true, _) => self.visitor.meet(tools, path, kind),
+        }
+    }
+
+    /// What an entry is where its directory does not tell.
+    fn kind(&self, path: &WorkspacePath) -> Option<ObjectKind> {
+        let fd = self.context.workspace.open_at(path, OFlags::PATH | OFlags::NOFOLLOW).ok()?;
+        Some(Stat::of(fd).ok()?.kind)
+    }
+
+    /// Gives the files to another thread, if one waits.
+    fn hand_over(&self, place: &Arc<Place>, names: Names) -> Option<Names> {
+        let mut queue = lock(&self.queue);
+        if queue.idle == 0 {
+            return Some(names);
+        }
+        queue.waiting.push(Waiting { place: Arc::clone(place), names, files: true });
+        drop(queue);
+        self.changed.notify_one();
+        None
+    }
+
+    fn meet_all(&self, tools: &mut V::Tools, place: &Place, mut names: Names) {
+        while let Some((name, _)) = names.pop() {
+            if !self.tally.goes_on() {
+                return;
+            }
+            if let Ok(path) = place.path.join(&name) {
+                self.visitor.meet(tools, path, ObjectKind::File);
+            }
+        }
+    }
+
+    /// Counts something in a directory, if the agent may know of that.
+    fn skip(&self, place: &Place, why: Skipped) {
+        if place.seen {
+            self.tally.skip(why);
+        }
+    }
+}
+
+impl Queue {
+    fn take(&mut self) -> Option<Task> {
+        if let Some(first) = self.first.take() {
+            return Some(Task::Enter(first));
+        }
+        loop {
+            let last = self.waiting.last_mut()?;
+            if !last.files
+                && let Some((name, seen)) = last.names.pop()
+            {
+                let Place { path, depth, ignores, .. } = &*last.place;
+                let Ok(path) = path.join(&name) else { continue };
+                let (depth, ignores) = (depth + 1, ignores.clone());
+                return Some(Task::Enter(Place { path, depth, seen, ignores }));
+            }
+            let Waiting { place, names, files } = self.waiting.pop()?;
+            if files {
+                return Some(Task::Meet(place, names));
+            }
+        }
+    }
+}
+
+/// A thread is at work as long as this lives.
+struct Busy<'w> {
+    queue: &'w Mutex<Queue>,
+    changed: &'w Condvar,
+}
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        let mut queue = lock(self.queue);
+        queue.busy = queue.busy.saturating_sub(1);
+        if queue.busy == 0 {
+            self.changed.notify_all();
+        }
+    }
+}
+
+fn lock(queue: &Mutex<Queue>) -> MutexGuard<'_, Queue> {
+    queue.lock().unwrap_or_else(PoisonError::into_inner)
+}

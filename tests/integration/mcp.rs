@@ -1,0 +1,8 @@
+//! The MCP door: `portcullis mcp` on its stdin and stdout.
+
+mod asking;
+mod hostile;
+mod peers;
+mod reference;
+mod rig;
+mod workspace;

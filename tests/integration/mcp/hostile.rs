@@ -1,0 +1,201 @@
+//! Bad input: the process goes on or ends well, and the log has it.
+
+use std::io::Write as _;
+
+use serde_json::json;
+
+use super::rig::{ALL, Client};
+use crate::common::World;
+
+fn world() -> World {
+    let world = World::with_policy(ALL);
+    world.file("a.txt", "hello\n");
+    world
+}
+
+fn alive(client: &mut Client) {
+    let read = client.good("workspace__ws__read_file", &json!({ "path": "a.txt" }));
+    assert_eq!(read["text"], "hello\n");
+}
+
+#[test]
+fn lines_that_are_no_messages_are_answered_recorded_and_survived() {
+    let world = world();
+    let mut client = Client::start(&world, &[]);
+    let bad: [(&[u8], i64); 12] = [
+        (b"nonsense", -32700),
+        (b"\xff\xfe{}", -32700),
+        (b"{\"jsonrpc\":\"2.0\",\"id\":\"a\",\"id\":\"b\",\"method\":\"ping\"}", -32700),
+        (b"{\"jsonrpc\":\"2.0\",\"id\":\"\\ud800\",\"method\":\"ping\"}", -32700),
+        (b"\xef\xbb\xbf{\"jsonrpc\":\"2.0\",\"id\":\"a\",\"method\":\"ping\"}", -32700),
+        (b"{\"a\":\r1}", -32700),
+        (b"[{\"jsonrpc\":\"2.0\",\"id\":\"a\",\"method\":\"ping\"}]", -32600),
+        (b"17", -32600),
+        (b"{\"jsonrpc\":\"1.0\",\"id\":\"a\",\"method\":\"ping\"}", -32600),
+        (b"{\"jsonrpc\":\"2.0\",\"id\":1.5,\"method\":\"ping\"}", -32600),
+        (b"{\"jsonrpc\":\"2.0\",\"id\":\"a\",\"method\":\"tools/call\",\"params\":[]}", -32602),
+        (b"{\"jsonrpc\":\"2.0\",\"id\":\"a\",\"method\":\"no/such\"}", -32601),
+    ];
+    for (line, code) in bad {
+        client.raw(line);
+        client.raw(b"\n");
+        let answer = client.other();
+        assert_eq!(answer["error"]["code"], code, "{:?} {answer}", String::from_utf8_lossy(line));
+        assert!(answer.get("id").is_some(), "{answer}");
+        alive(&mut client);
+    }
+    let deep = format!("{}{}\n", "[".repeat(100_000), "]".repeat(100_000));
+    client.raw(deep.as_bytes());
+    assert_eq!(client.other()["error"]["code"], -32700);
+    client.end();
+    let ops: Vec<_> = world.requests().into_iter().map(|record| record["op"].clone()).collect();
+    assert_eq!(ops.iter().filter(|op| **op == "mcp.dropped").count(), 12, "{ops:?}");
+    assert!(ops.contains(&json!("no/such")));
+}
+
+#[test]
+fn arguments_of_wrong_types_and_unknown_tools() {
+    let world = world();
+    let mut client = Client::start(&world, &[]);
+    for (tool, arguments) in [
+        ("read_file", json!({})),
+        ("read_file", json!({ "path": 7 })),
+        ("read_file", json!({ "path": null })),
+        ("read_file", json!({ "path": ["a"] })),
+        ("read_file", json!({ "path": "a.txt", "extra": 1 })),
+        ("write_file", json!({ "path": "a.txt" })),
+        ("write_file", json!({ "path": "a.txt", "content": { "x": 1 } })),
+        ("mkdir", json!({ "path": "d", "recursive": "yes" })),
+        ("read_files", json!({ "paths": [] })),
+        ("read_files", json!({ "paths": [1] })),
+        ("read_files", json!({ "paths": vec!["a.txt"; 101] })),
+        ("grep", json!({ "pattern": "a", "maxResults": -1 })),
+        ("grep", json!({ "pattern": "a", "maxResults": 1.5 })),
+    ] {
+        let error = client.bad(&format!("workspace__ws__{tool}"), &arguments);
+        assert_eq!(error["kind"], "invalidInput", "{tool} {arguments}: {error}");
+        assert_eq!(world.last()["seq"], error["receipt"]["seq"]);
+    }
+    for name in ["", "workspace__ws__", "workspace__other__ls", "ls", "\u{1b}[31m"] {
+        let params = json!({ "name": name, "arguments": {} });
+        let answer = client.ask("tools/call", &params);
+        assert_eq!(answer["error"]["code"], -32602, "{answer}");
+        assert!(answer["error"]["data"]["receipt"]["seq"].is_u64(), "{answer}");
+    }
+    alive(&mut client);
+    client.end();
+    assert_eq!(world.read("a.txt"), "hello\n");
+}
+
+#[test]
+fn a_path_of_a_megabyte_and_other_impossible_ones() {
+    let world = world();
+    let mut client = Client::start(&world, &[]);
+    let long = "a/".repeat(1 << 19);
+    for path in [long.as_str(), &"x".repeat(256), "a\0b", "..", "a/../../b", "~/x/../..", "//x"] {
+        client.bad("workspace__ws__read_file", &json!({ "path": path }));
+        client.bad("workspace__ws__write_file", &json!({ "path": path, "content": "" }));
+    }
+    alive(&mut client);
+    client.end();
+    world.run(&["audit", "verify"]).ok();
+}
+
+#[test]
+fn a_gigabyte_without_a_newline_takes_no_memory() {
+    let world = world();
+    let mut client = Client::start(&world, &[]);
+    let piece = vec![b'x'; 1 << 20];
+    for _ in 0..1024 {
+        client.raw(&piece);
+    }
+    client.raw(b"\n");
+    assert_eq!(client.other()["error"]["code"], -32600);
+    alive(&mut client);
+    let status = std::fs::read_to_string(format!("/proc/{}/status", client.pid())).unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    let peak: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
+    assert!(peak < 200 << 10, "{peak} kB");
+    client.end();
+}
+
+#[test]
+fn many_calls_in_flight_are_all_answered_once() {
+    let world = world();
+    let mut client = Client::start(&world, &[]);
+    for count in [16, 500] {
+        let ids: Vec<_> = (0..count)
+            .map(|number| match number % 3 {
+                0 => client.post_call(
+                    "workspace__ws__append_file",
+                    &json!({ "path": "log.txt", "content": "x" }),
+                ),
+                1 => client.post_call("workspace__ws__read_file", &json!({ "path": "a.txt" })),
+                _ => client.post_call("workspace__ws__ls", &json!({ "path": "." })),
+            })
+            .collect();
+        for id in ids {
+            assert_eq!(client.answer(id)["result"]["isError"], false);
+        }
+    }
+    let appended = (0..16).chain(0..500).filter(|number| number % 3 == 0).count();
+    assert_eq!(world.read("log.txt").len(), appended);
+    client.end();
+    world.run(&["audit", "verify"]).ok();
+}
+
+#[test]
+fn a_client_that_vanishes_in_the_middle_of_a_write_leaves_a_whole_file() {
+    let world = world();
+    let mut client = Client::start(&world, &[]);
+    let content = "y".repeat(1 << 20);
+    for number in 0..8 {
+        let path = format!("w{number}.txt");
+        client.post_call("workspace__ws__write_file", &json!({ "path": path, "content": content }));
+    }
+    // And half a line more.
+    client.raw(b"{\"jsonrpc\":\"2.0\",\"id\":99,\"method\":\"tools/call\",\"params\":{\"na");
+    let mut server = client.vanish();
+    assert!(server.wait().unwrap().success());
+    for number in 0..8 {
+        let name = format!("w{number}.txt");
+        assert!(!world.path(&name).exists() || world.read(&name) == content, "{name}");
+    }
+    let records = world.records();
+    assert_eq!(records.last().unwrap()["kind"], "stop");
+    // The torn line, or that nobody took the answers.
+    assert!(records.iter().any(|record| record["op"] == "mcp.dropped"), "{records:?}");
+    world.run(&["audit", "verify"]).ok();
+}
+
+#[test]
+fn a_client_that_reads_late_gets_everything() {
+    let world = world();
+    world.file("big.txt", "z".repeat(2 << 20));
+    let mut client = Client::start(&world, &[]);
+    let ids: Vec<_> = (0..16)
+        .map(|_| client.post_call("workspace__ws__read_file", &json!({ "path": "big.txt" })))
+        .collect();
+    for id in ids {
+        assert_eq!(client.answer(id)["result"]["isError"], false);
+    }
+    client.end();
+}
+
+#[test]
+fn whoever_begins_with_something_else_is_not_served_and_does_no_harm() {
+    let world = world();
+    let mut client = Client::silent(&world, &[]);
+    client.raw(b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\n");
+    client.raw(b"{\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{}}\n");
+    let params = json!({ "name": "workspace__ws__read_file", "arguments": { "path": "a.txt" } });
+    let answer = client.ask("tools/call", &params);
+    assert_eq!(answer["error"]["code"], -32602, "{answer}");
+    client.end();
+    let silent = Client::silent(&world, &[]);
+    silent.end();
+    let done = world.run_with_input(&["mcp"], "GET / HTTP/1.1\r\n\r\n").ok();
+    assert!(done.text().contains("-32700"), "{done:?}");
+    std::io::stderr().flush().unwrap();
+    assert!(!world.requests().iter().any(|record| record["op"] == "read"));
+}

@@ -1,0 +1,146 @@
+//! The tools of the reference filesystem server and what it documents of them.
+
+use serde_json::{Value, json};
+
+use super::rig::{ALL, Client};
+use crate::common::World;
+
+fn start(world: &World) -> Client {
+    Client::start(world, &["--tools", "reference"])
+}
+
+fn text(value: &Value) -> &str {
+    value["content"].as_str().unwrap()
+}
+
+#[test]
+fn reading_writing_and_lists() {
+    let world = World::with_policy(ALL);
+    let root = world.root().canonicalize().unwrap();
+    let at = |name: &str| root.join(name).to_str().unwrap().to_owned();
+    world.file("a.txt", "1\n2\n3\n4\n");
+    world.file("d/b.txt", "x".repeat(2000));
+    let mut client = start(&world);
+    assert_eq!(client.names().len(), 14);
+    for tool in client.tools() {
+        assert!(tool["inputSchema"]["$schema"].is_string(), "{tool}");
+    }
+
+    let read = |client: &mut Client, more: Value| {
+        let mut arguments = json!({ "path": at("a.txt") });
+        arguments.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        client.good("read_text_file", &arguments)
+    };
+    assert_eq!(text(&read(&mut client, json!({}))), "1\n2\n3\n4\n");
+    assert_eq!(text(&read(&mut client, json!({ "head": 2 }))), "1\n2\n");
+    assert_eq!(text(&read(&mut client, json!({ "tail": 2 }))), "3\n4\n");
+    assert_eq!(text(&client.good("read_file", &json!({ "path": "a.txt" }))), "1\n2\n3\n4\n");
+    let both = json!({ "path": at("a.txt"), "head": 1, "tail": 1 });
+    assert_eq!(client.bad("read_text_file", &both)["kind"], "invalidInput");
+    let several = client.good("read_multiple_files", &json!({ "paths": [at("a.txt"), at("no")] }));
+    assert!(text(&several).contains("a.txt:\n1\n2") && text(&several).contains("no: Error - "));
+
+    client.good("write_file", &json!({ "path": at("n/c.txt"), "content": "c" }));
+    assert_eq!(world.read("n/c.txt"), "c");
+    client.good("create_directory", &json!({ "path": at("n/e") }));
+    client.good("create_directory", &json!({ "path": at("n/e") }));
+    let listed = client.good("list_directory", &json!({ "path": at(".") }));
+    assert_eq!(text(&listed), "[FILE] a.txt\n[DIR] d\n[DIR] n");
+    let sizes = json!({ "path": at("d"), "sortBy": "size" });
+    let sizes = client.good("list_directory_with_sizes", &sizes);
+    assert!(text(&sizes).contains("1.95 KB"), "{sizes}");
+    assert!(text(&sizes).ends_with("Total: 1 files, 0 directories\nCombined size: 1.95 KB"));
+    let info = client.good("get_file_info", &json!({ "path": at("d/b.txt") }));
+    assert!(text(&info).contains("size: 2000\n") && text(&info).contains("isFile: true"));
+    let allowed = client.good("list_allowed_directories", &json!({}));
+    assert_eq!(text(&allowed), format!("Allowed directories:\n{}", root.display()));
+    assert_eq!(client.bad("read_file", &json!({ "path": "/etc/passwd" }))["kind"], "denied");
+    client.end();
+}
+
+#[test]
+fn an_edit_shows_its_diff_and_a_dry_run_only_that() {
+    let world = World::with_policy(ALL);
+    world.file("a.rs", "fn a() {\n    one();\n    two();\n}\n");
+    let mut client = start(&world);
+    let edits = json!([
+        { "oldText": "one();", "newText": "uno();" },
+        { "oldText": "two();", "newText": "due();" },
+    ]);
+    let dry = json!({ "path": "a.rs", "edits": edits, "dryRun": true });
+    let shown = client.good("edit_file", &dry);
+    assert!(text(&shown).starts_with("```diff\n"), "{shown}");
+    assert!(text(&shown).contains("-    one();\n-    two();\n+    uno();\n+    due();"), "{shown}");
+    assert!(world.read("a.rs").contains("one();"));
+    let done = client.good("edit_file", &json!({ "path": "a.rs", "edits": edits }));
+    assert_eq!(text(&done), text(&shown));
+    assert_eq!(world.read("a.rs"), "fn a() {\n    uno();\n    due();\n}\n");
+    // Whatever the indentation, as long as the lines are those.
+    let loose = json!([{ "oldText": "uno();\ndue();", "newText": "x();\ny();" }]);
+    client.good("edit_file", &json!({ "path": "a.rs", "edits": loose }));
+    assert!(world.read("a.rs").contains("    x();\n"), "{}", world.read("a.rs"));
+    let none = json!([{ "oldText": "nowhere", "newText": "" }]);
+    client.bad("edit_file", &json!({ "path": "a.rs", "edits": none }));
+    client.end();
+    let edits = world.requests();
+    assert!(edits.iter().any(|record| record["op"] == "edit" && record["kind"] == "intent"));
+}
+
+#[test]
+fn moving_never_replaces() {
+    let world = World::with_policy(ALL);
+    world.file("a", "a");
+    world.file("b", "b");
+    let mut client = start(&world);
+    client.bad("move_file", &json!({ "source": "a", "destination": "b" }));
+    assert_eq!(world.read("b"), "b");
+    client.good("move_file", &json!({ "source": "a", "destination": "c" }));
+    assert_eq!(world.read("c"), "a");
+    client.end();
+}
+
+#[test]
+fn searches_and_trees_leave_out_what_is_excluded_and_what_the_policy_hides() {
+    let hide = "[[rules]]\nid = \"hide\"\neffect = \"deny\"\noperations = [\"list\"]\n\
+        paths = [\"secret/**\"]\n";
+    let world = World::with_policy(&format!("{ALL}{hide}"));
+    for name in ["a.md", "d/b.md", "d/e/c.md", "node_modules/x/d.md", "secret/s.md"] {
+        world.file(name, "x");
+    }
+    let root = world.root().canonicalize().unwrap();
+    let mut client = start(&world);
+    let all = json!({ "path": ".", "pattern": "**/*.md", "excludePatterns": ["node_modules"] });
+    let found = client.good("search_files", &all);
+    let expected = ["a.md", "d/b.md", "d/e/c.md"].map(|name| format!("{}/{name}", root.display()));
+    assert_eq!(text(&found), expected.join("\n"));
+    let none = client.good("search_files", &json!({ "path": "d", "pattern": "*.txt" }));
+    assert_eq!(text(&none), "No matches found");
+    let tree = json!({ "path": ".", "excludePatterns": ["node_modules", "e"] });
+    let tree = client.good("directory_tree", &tree);
+    let tree: Value = serde_json::from_str(text(&tree)).unwrap();
+    assert_eq!(
+        tree,
+        json!([
+            { "name": "a.md", "type": "file" },
+            { "name": "d", "type": "directory",
+              "children": [{ "name": "b.md", "type": "file" }] },
+        ])
+    );
+    client.end();
+}
+
+#[test]
+fn media_come_as_what_they_are() {
+    let world = World::with_policy(&format!("{ALL}[files]\nbinary = {{ read = \"base64\" }}\n"));
+    world.file("p.PNG", b"\x89PNG\x00");
+    world.file("x.dat", b"\x00");
+    let mut client = start(&world);
+    let image = client.call("read_media_file", &json!({ "path": "p.PNG" }));
+    let block = &image["content"][0];
+    assert_eq!((&block["type"], &block["mimeType"]), (&json!("image"), &json!("image/png")));
+    assert_eq!(image["structuredContent"]["content"][0]["data"], block["data"]);
+    let other = client.call("read_media_file", &json!({ "path": "x.dat" }));
+    assert_eq!(other["content"][0]["type"], "resource", "{other}");
+    assert!(other["content"][0]["resource"]["blob"].is_string());
+    client.end();
+}

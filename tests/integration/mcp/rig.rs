@@ -1,0 +1,169 @@
+//! A client that sends what a test says, good or bad, and sorts the answers.
+
+use std::{
+    collections::HashMap,
+    io::{BufRead as _, BufReader, Write as _},
+    process::{Child, ChildStdin, ChildStdout, Stdio},
+};
+
+use serde_json::{Value, json};
+
+use crate::common::World;
+
+pub(super) const ALL: &str = "schema = 1\n[allowedPaths]\nread = [\"**\"]\nlist = [\"**\"]\n\
+    write = [\"**\"]\nremove = [\"**\"]\n";
+
+pub(super) struct Client {
+    child: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+    answers: HashMap<i64, Value>,
+    pub(super) others: Vec<Value>,
+    next: i64,
+}
+
+impl Client {
+    /// Starts the server and greets it.
+    pub(super) fn start(world: &World, args: &[&str]) -> Self {
+        Self::with(world, args, &json!({}))
+    }
+
+    pub(super) fn with(world: &World, args: &[&str], capabilities: &Value) -> Self {
+        let mut client = Self::silent(world, args);
+        let hello = json!({
+            "protocolVersion": "2025-11-25",
+            "capabilities": capabilities,
+            "clientInfo": { "name": "test", "version": "1" },
+        });
+        let reply = client.ask("initialize", &hello);
+        assert_eq!(reply["result"]["serverInfo"]["name"], "portcullis", "{reply}");
+        client.send(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
+        client
+    }
+
+    /// Starts the server and says nothing.
+    pub(super) fn silent(world: &World, args: &[&str]) -> Self {
+        let mut child = world
+            .command(&[&["mcp"], args].concat())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let input = child.stdin.take();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let (answers, others) = (HashMap::new(), Vec::new());
+        Self { child, input, output, answers, others, next: 0 }
+    }
+
+    pub(super) fn raw(&mut self, bytes: &[u8]) {
+        self.input.as_mut().unwrap().write_all(bytes).unwrap();
+    }
+
+    pub(super) fn send(&mut self, message: &Value) {
+        self.raw(format!("{message}\n").as_bytes());
+    }
+
+    /// Sends a request; gives its id.
+    pub(super) fn post(&mut self, method: &str, params: &Value) -> i64 {
+        self.next += 1;
+        let id = self.next;
+        self.send(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }));
+        id
+    }
+
+    pub(super) fn post_call(&mut self, tool: &str, arguments: &Value) -> i64 {
+        self.post("tools/call", &json!({ "name": tool, "arguments": arguments }))
+    }
+
+    /// The next message that is no answer to a request with a number.
+    pub(super) fn other(&mut self) -> Value {
+        while self.others.is_empty() {
+            self.hear();
+        }
+        self.others.remove(0)
+    }
+
+    pub(super) fn answer(&mut self, id: i64) -> Value {
+        loop {
+            if let Some(answer) = self.answers.remove(&id) {
+                return answer;
+            }
+            self.hear();
+        }
+    }
+
+    fn hear(&mut self) {
+        let mut line = String::new();
+        let length = self.output.read_line(&mut line).unwrap();
+        assert!(length > 0, "the server closed its output");
+        let message: Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(message["jsonrpc"], "2.0");
+        match message["id"].as_i64().filter(|_| message.get("method").is_none()) {
+            Some(id) => assert!(self.answers.insert(id, message).is_none(), "answered twice"),
+            None => self.others.push(message),
+        }
+    }
+
+    pub(super) fn ask(&mut self, method: &str, params: &Value) -> Value {
+        let id = self.post(method, params);
+        self.answer(id)
+    }
+
+    /// The result of a call.
+    pub(super) fn call(&mut self, tool: &str, arguments: &Value) -> Value {
+        let id = self.post_call(tool, arguments);
+        let answer = self.answer(id);
+        assert!(answer.get("result").is_some(), "{answer}");
+        answer["result"].clone()
+    }
+
+    /// What a call gives that must succeed, with its receipt checked.
+    #[track_caller]
+    pub(super) fn good(&mut self, tool: &str, arguments: &Value) -> Value {
+        let result = self.call(tool, arguments);
+        assert_eq!(result["isError"], false, "{result}");
+        let receipt = &result["_meta"]["portcullis/receipt"];
+        assert!(receipt["seq"].is_u64() && receipt["leaf"].is_string(), "{result}");
+        result["structuredContent"].clone()
+    }
+
+    /// Why a call fails that must fail, with its receipt checked.
+    #[track_caller]
+    pub(super) fn bad(&mut self, tool: &str, arguments: &Value) -> Value {
+        let result = self.call(tool, arguments);
+        assert_eq!(result["isError"], true, "{result}");
+        assert!(result["_meta"]["portcullis/receipt"]["seq"].is_u64(), "{result}");
+        result["_meta"]["portcullis/error"].clone()
+    }
+
+    pub(super) fn tools(&mut self) -> Vec<Value> {
+        self.ask("tools/list", &json!({}))["result"]["tools"].as_array().unwrap().clone()
+    }
+
+    pub(super) fn names(&mut self) -> Vec<String> {
+        let name = |tool: Value| tool["name"].as_str().unwrap().to_owned();
+        self.tools().into_iter().map(name).collect()
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Says no more; the server ends, and well.
+    pub(super) fn end(mut self) {
+        self.input.take();
+        let mut line = String::new();
+        while self.output.read_line(&mut line).unwrap() > 0 {}
+        assert!(self.child.wait().unwrap().success(), "{line}");
+    }
+
+    /// Goes away without a word.
+    pub(super) fn vanish(self) -> Child {
+        self.child
+    }
+
+    pub(super) fn wait(&mut self) -> std::process::ExitStatus {
+        self.child.wait().unwrap()
+    }
+}

@@ -1,0 +1,210 @@
+//! `audit.signer` under `portcullis run`: the broker runs it, the gate never
+//! has the key, and a signer that goes wrong costs checkpoints only.
+
+use std::{
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use serde_json::json;
+
+use crate::{
+    common::{Done, World, done},
+    courier::{Courier, PATIENCE, gone, receipt},
+    proof::{SIGNER, python},
+};
+
+/// A world whose checkpoints a program signs, which does what the file `mode`
+/// says.
+struct Signed {
+    world: World,
+    public: String,
+    place: PathBuf,
+}
+
+/// What comes before the signing.
+const MODES: &str = r#"
+import os, sys, time
+place = os.path.dirname(os.path.abspath(__file__))
+mode = open(os.path.join(place, "mode")).read()
+with open(os.path.join(place, "runs"), "a") as file:
+    file.write(f"{os.getppid()} {os.getpid()}\n")
+if mode == "fail":
+    sys.exit(3)
+if mode == "hang":
+    if os.fork() == 0:
+        with open(os.path.join(place, "runs"), "a") as file:
+            file.write(f"{os.getppid()} {os.getpid()}\n")
+    time.sleep(600)
+if mode == "nonsense":
+    sys.exit(print("\u2014 x AAAAAAAA"))
+if mode == "endless":
+    while True:
+        print("\u2014 x AAAAAAAA")
+"#;
+
+impl Signed {
+    fn new() -> Self {
+        let (world, other) = (World::new(), World::new());
+        world.file("a", "x");
+        // Another log's key stands for one that is kept elsewhere.
+        other.file("a", "x");
+        other.fs(&["read", "a"]).ok();
+        let private = std::fs::read_to_string(other.state().join("keys/checkpoint.key")).unwrap();
+        let public = other.run(&["audit", "key"]).ok().text().trim().to_owned();
+        let place = world.base().join("signer");
+        std::fs::create_dir(&place).unwrap();
+        let script = place.join("sign.py");
+        std::fs::write(&script, MODES.to_owned() + &SIGNER.replace("PRIVATE", private.trim()))
+            .unwrap();
+        let signed = Self { world, public, place };
+        signed.mode("ok");
+        signed.configure(&script);
+        signed
+    }
+
+    fn configure(&self, script: &std::path::Path) {
+        let python = python().get_program().to_str().unwrap().to_owned();
+        let python = if python.starts_with('/') { python } else { "/usr/bin/python3".to_owned() };
+        let text = format!(
+            "[audit]\ncheckpoints = {{ records = 4, seconds = 1 }}\nsigner = [{python:?}, \"-I\", \
+             {script:?}]\npublicKey = {:?}\n",
+            self.public
+        );
+        std::fs::write(self.config(), text).unwrap();
+    }
+
+    fn config(&self) -> PathBuf {
+        self.world.base().join("portcullis.toml")
+    }
+
+    fn mode(&self, mode: &str) {
+        let fresh = self.place.join("mode.new");
+        std::fs::write(&fresh, mode).unwrap();
+        std::fs::rename(fresh, self.place.join("mode")).unwrap();
+    }
+
+    /// Every run of the signer: whose child it was, and itself.
+    fn runs(&self) -> Vec<(i32, i32)> {
+        let runs = std::fs::read_to_string(self.place.join("runs")).unwrap_or_default();
+        let pair = |line: &str| {
+            let (parent, own) = line.split_once(' ')?;
+            Some((parent.parse().ok()?, own.parse().ok()?))
+        };
+        runs.lines().filter_map(pair).collect()
+    }
+
+    fn start(&self) -> Courier {
+        Courier::with(&self.world, &["--config", self.config().to_str().unwrap()])
+    }
+
+    fn run(&self, args: &[&str]) -> Done {
+        done(self.world.command(args).env("PORTCULLIS_CONFIG", self.config()).output().unwrap())
+    }
+
+    /// Records that a checkpoint of the right key covers, of a log that is
+    /// whole.
+    fn covered(&self) -> u64 {
+        let report = self.run(&["audit", "verify", "--json", "--key", &self.public]).ok().json();
+        report["signed"]["records"].as_u64().unwrap()
+    }
+
+    #[track_caller]
+    fn wait(&self, what: &str, mut holds: impl FnMut() -> bool) {
+        let end = Instant::now() + PATIENCE;
+        while !holds() {
+            assert!(Instant::now() < end, "{what}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+#[test]
+fn the_broker_runs_the_signer_and_the_gate_never_has_the_key() {
+    let signed = Signed::new();
+    let mut courier = signed.start();
+    for _ in 0..10 {
+        receipt(&courier.ask(courier.read("a")));
+    }
+    signed.wait("a checkpoint while it serves", || signed.covered() > 8);
+    let broker = courier.broker.id().cast_signed();
+    let gate = courier.gate();
+    for (parent, _) in signed.runs() {
+        assert!(parent == broker && parent != gate, "{parent}");
+    }
+    let (status, complaints) = courier.end();
+    assert!(status.success(), "{complaints}");
+    assert!(!complaints.contains("signer"), "{complaints}");
+    assert!(!signed.world.state().join("keys/checkpoint.key").exists());
+    let records = signed.world.records();
+    assert_eq!(signed.covered(), records.len() as u64, "the stop too");
+    assert_eq!(records[0]["facts"]["checkpointKey"], json!(signed.public));
+}
+
+#[test]
+fn a_signer_that_goes_wrong_costs_checkpoints_only() {
+    for (mode, word) in
+        [("fail", "failed: exit status: 3"), ("nonsense", "does not sign"), ("endless", "failed: ")]
+    {
+        let signed = Signed::new();
+        signed.mode(mode);
+        let mut courier = signed.start();
+        for round in 0..5 {
+            receipt(&courier.ask(courier.write("b", &round.to_string())));
+        }
+        signed.wait("it is asked", || !signed.runs().is_empty());
+        let (status, complaints) = courier.end();
+        assert!(status.success(), "{mode}: {complaints}");
+        let warning = "the signer signed no checkpoint of the audit log";
+        assert!(complaints.contains(warning) && complaints.contains(word), "{mode}: {complaints}");
+        assert_eq!(complaints.matches(warning).count(), 1, "said once: {complaints}");
+        assert_eq!(signed.covered(), 0);
+        // Nothing is lost: when it works again, a checkpoint covers it all.
+        signed.mode("ok");
+        signed.run(&["audit", "checkpoint"]).ok();
+        assert_eq!(signed.covered(), signed.world.records().len() as u64);
+    }
+}
+
+#[test]
+fn a_signer_that_hangs_holds_up_nobody_and_is_ended() {
+    let signed = Signed::new();
+    signed.mode("hang");
+    let mut courier = signed.start();
+    receipt(&courier.ask(courier.write("b", "0")));
+    signed.wait("it is asked", || signed.runs().len() >= 2);
+    for round in 0..20 {
+        receipt(&courier.ask(courier.write("b", &round.to_string())));
+    }
+    let hung: Vec<_> = signed.runs().into_iter().map(|(_, own)| own).collect();
+    signed.mode("ok");
+    assert!(gone(&hung), "{hung:?}");
+    // The same gate goes on with it.
+    signed.wait("a checkpoint", || {
+        receipt(&courier.ask(courier.read("b")));
+        signed.covered() > 20
+    });
+    // And one that hangs at the end is not waited for long.
+    signed.mode("hang");
+    let before = signed.runs().len();
+    receipt(&courier.ask(courier.write("b", "last")));
+    signed.wait("it is asked", || signed.runs().len() >= before + 2);
+    let (status, complaints) = courier.end();
+    assert!(status.success(), "{complaints}");
+    assert!(complaints.contains("did not answer within"), "{complaints}");
+    let last = signed.world.records().pop().unwrap();
+    assert_eq!(last["kind"], "stop");
+    signed.mode("ok");
+    signed.run(&["audit", "checkpoint"]).ok();
+    assert_eq!(signed.covered(), signed.world.records().len() as u64);
+}
+
+#[test]
+fn a_signer_that_the_agent_could_change_is_refused() {
+    let signed = Signed::new();
+    let script = signed.world.file("sign.py", "print('x')");
+    signed.configure(&script);
+    let refused = signed.run(&["run", "--", "/bin/true"]);
+    assert_eq!(refused.code, 1);
+    assert!(refused.stderr.contains("lies where the agent can write"), "{refused:?}");
+}
