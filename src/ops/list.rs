@@ -3,7 +3,7 @@
 use super::{Context, Error, Facts, Sealed};
 use crate::{
     model::{Access, WorkspacePath},
-    policy::{Decision, ObjectKind, Query},
+    policy::{Object, ObjectKind, Query, Sight},
     workspace::{Listing, Permit, Stat},
 };
 use rustix::fs::OFlags;
@@ -94,10 +94,12 @@ pub fn prepare(context: &Context<'_>, permit: &Permit) -> Result<Sealed<Entries>
         .entries
         .iter()
         .filter_map(|(name, stat)| Some((permit.path().join(name).ok()?, stat.as_ref())))
-        .filter(|(path, _)| {
-            let decision = visible(context, path);
-            relaxed += u64::from(decision.is_allow() && decision.would_deny);
-            decision.is_allow()
+        .filter(|(path, stat)| match visible(context, path, *stat) {
+            Sight::Shown { relaxed: would_deny } => {
+                relaxed += u64::from(would_deny);
+                true
+            }
+            Sight::Asked | Sight::Closed | Sight::Denied => false,
         })
         .map(|(path, stat)| Entry::new(path, stat))
         .collect();
@@ -109,8 +111,9 @@ pub fn prepare(context: &Context<'_>, permit: &Permit) -> Result<Sealed<Entries>
 }
 
 /// What a person must be asked about is not shown unasked.
-fn visible(context: &Context<'_>, path: &WorkspacePath) -> Decision {
+fn visible(context: &Context<'_>, path: &WorkspacePath, stat: Option<&Stat>) -> Sight {
     let query =
         Query { agent: context.agent, operation: context.operation, access: Access::List, path };
-    context.policy.evaluate(&query)
+    let kind = stat.map_or(ObjectKind::Missing, |stat| stat.kind);
+    context.policy.sight(&query, &Object { kind, links: 1, through_symlink: false })
 }

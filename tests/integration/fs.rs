@@ -82,6 +82,26 @@ fn write_keeps_the_mode_but_never_set_id_bits() {
     assert_eq!(file.metadata().unwrap().mode() & 0o7777, 0o751);
 }
 
+/// `ls` showed what `stat` and `glob` denied.
+#[test]
+fn a_list_shows_only_files_with_an_extension_that_may_be_listed() {
+    let world = World::with_policy(
+        "schema = 1\n[allowedPaths]\nread = [\"**\"]\nlist = [\"**\"]\n\
+         [extensions]\nallow = { list = [\"md\"] }\n",
+    );
+    for file in ["a.md", "b.rs", "c", "d.d/e.md", "d.d/f.rs"] {
+        world.file(file, "text");
+    }
+    let shown = |path: &str| -> Vec<String> {
+        let listed = world.fs(&["ls", path, "--json"]).ok().json();
+        let entries = listed["entries"].as_array().unwrap();
+        entries.iter().map(|entry| entry["path"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(shown("."), ["a.md", "d.d"]);
+    assert_eq!(shown("d.d"), ["d.d/e.md"]);
+    assert_eq!(world.fs(&["stat", "b.rs"]).code, 3);
+}
+
 #[test]
 fn write_keeps_the_access_list() {
     use rustix::fs::{XattrFlags, getxattr, setxattr};

@@ -109,8 +109,14 @@ impl Policy {
         object: Option<&Object>,
     ) -> Verdict<'_> {
         let query = subject.query;
-        let directory = matches!(query.operation, OperationKind::Mkdir | OperationKind::List)
-            || object.is_some_and(|object| object.kind == ObjectKind::Directory);
+        let directory = match object {
+            Some(object) => {
+                object.kind == ObjectKind::Directory || query.operation == OperationKind::Mkdir
+            }
+            // What is listed is a directory; what is in it is asked about as an
+            // object.
+            None => matches!(query.operation, OperationKind::Mkdir | OperationKind::List),
+        };
         if directory {
             return Verdict::Pass;
         }
