@@ -4,6 +4,7 @@ use portcullis_audit::{AuditRecord, Draft};
 
 use super::{Gateway, record::shown};
 use crate::{
+    backup::{BackupId, Vault},
     ledger,
     model::WorkspacePath,
     ops::{self, Remains, Resolution},
@@ -40,6 +41,12 @@ pub(super) fn run(gateway: &Gateway) -> Result<usize, RecoveryError> {
         let remains = remains(&intent.draft).ok_or(RecoveryError::Malformed(intent.seq))?;
         let resolution = ops::settle(workspace, &remains)
             .map_err(|error| RecoveryError::Unsettled { seq: intent.seq, error })?;
+        let resolution = match &intent.draft.backup {
+            Some(backup) if resolution == Resolution::Committed => {
+                if is_kept(vault, &remains, backup) { resolution } else { Resolution::Superseded }
+            }
+            _ => resolution,
+        };
         settled.push((intent, resolution));
     }
     gateway.take_back_unfinished(&settled);
@@ -60,6 +67,17 @@ pub(super) fn run(gateway: &Gateway) -> Result<usize, RecoveryError> {
     let count = settled.len();
     orphans.finish()?;
     Ok(count)
+}
+
+/// Whether the vault still has what was kept for a change. A gate takes that
+/// back only when it did not make the change, which need not be on stable
+/// storage as soon as the file's end is: what looks as if it had been made was
+/// made by somebody else.
+fn is_kept(vault: &Vault, remains: &Remains, backup: &str) -> bool {
+    let Ok(id) = backup.parse::<BackupId>() else { return true };
+    let mut paths = std::iter::once(&remains.path).chain(&remains.to);
+    // What cannot be looked at may be there.
+    paths.any(|path| !matches!(vault.entry_of(path, &id), Ok(None)))
 }
 
 fn draft(intent: &AuditRecord, remains: &Remains, resolution: Resolution) -> Draft {

@@ -247,6 +247,24 @@ fn a_removal_that_died_is_finished_under_the_same_process_id() {
     assert_eq!(names(&world.root()), Vec::<String>::new());
 }
 
+/// A gate took back what it had kept for a removal that it did not make, and
+/// the power failed before the file's end was recorded: that the file had gone
+/// by then was taken for the removal.
+#[test]
+fn a_change_whose_backup_was_taken_back_was_not_made() {
+    let world = world();
+    let draft = Draft {
+        op: Some("remove".to_owned()),
+        path: Some("gone".to_owned()),
+        before: Some(Hash::of(b"old")),
+        backup: Some("20261121T164119853692Z-0843b129".to_owned()),
+        ..Draft::default()
+    };
+    admitted(&world, draft);
+    assert_eq!(settled(&world), "superseded");
+    aftermath::check(&world);
+}
+
 /// Copies that gates were making when they died stayed for ever.
 #[test]
 fn what_dead_gates_were_writing_in_the_state_directory_goes() {

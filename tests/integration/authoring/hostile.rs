@@ -117,7 +117,7 @@ fn a_log_full_of_lies_is_read_without_harm() {
     // A line that never ends.
     std::fs::write(audit.join("seg-000000.jsonl"), vec![b'x'; 3 << 20]).unwrap();
     let done = world.run(&["policy", "replay", "p.toml"]);
-    assert!(done.code == 1 && done.stderr.contains("too long"), "{}", done.stderr);
+    assert!(done.code == 5 && done.stderr.contains("too long"), "{}", done.stderr);
 }
 
 /// Names in the workspace reach the terminal as text.
