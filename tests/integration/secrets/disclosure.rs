@@ -93,7 +93,9 @@ fn guesses_are_answered_alike_whether_right_or_wrong() {
         let done =
             world.write("app.conf", FILE.replace(TOKEN, value)).denied("secrets.rules.token");
         silent(&done);
-        let text = done.stderr.replace(char::is_numeric, "#");
+        // The receipt is of a record with a random nonce.
+        let said = done.stderr.lines().filter(|line| !line.starts_with("  record "));
+        let text = said.collect::<String>().replace(char::is_numeric, "#");
         (done.code, text)
     };
     assert_eq!(guess(TOKEN), guess("tok_00000000"));
