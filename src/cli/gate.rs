@@ -36,11 +36,11 @@ use super::{
 };
 use crate::{
     backup::Vault,
-    frontend::acp,
+    frontend::{acp, guests::Guests, inside::Inside, mcp},
     gateway::Gateway,
     ledger::Signing,
     model::{Access, AgentName, Door, Escaped, Session},
-    sandbox::{GateAccess, become_gate, restrict_gate, stop_signals},
+    sandbox::{GateAccess, HATCH_PROGRAM, HATCH_SOCKET, become_gate, restrict_gate, stop_signals},
 };
 
 /// The hidden word on the command line that makes this process a gate.
@@ -48,6 +48,9 @@ pub(crate) const COMMAND: &str = "gate-process";
 
 /// Longest piece of the agent's stderr that is shown as one line, in bytes.
 const LONGEST_LINE: u64 = 8 * 1024;
+
+/// The agent's standard streams.
+const STREAMS: usize = 3;
 
 /// How long the gate waits for the end of the agent's stderr.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -74,7 +77,8 @@ pub(crate) struct Serve {
 }
 
 /// What the broker says once the agent waits; the agent's streams are
-/// attached: its standard input, output and error.
+/// attached: its standard input, output and error, and the socket to which its
+/// cell leads, if there is one.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Agent {
     /// What the self-test in the cell found.
@@ -179,6 +183,7 @@ fn run(parent: u32) -> Result<(), Failure> {
     let (state, compress) = (parts.state, parts.audit.compress);
     let gateway =
         local::assemble(parts.workspace, parts.policy, &state, ledger, parts.audit.search)?;
+    let gateway = Arc::new(gateway);
     desk.attend(gateway.approvals()).or_fail("cannot listen for approvals")?;
     let vault = Vault::open(&state, *gateway.policy().backups());
     let segments = match compress.age() {
@@ -190,10 +195,22 @@ fn run(parent: u32) -> Result<(), Failure> {
     };
     housekeeping::start(vault.or_fail("cannot open the backups")?, segments)
         .or_fail("cannot start a thread")?;
-    let (agent, streams) = channel.receive::<Agent>().or_fail("the agent did not start")?;
+    let (agent, mut streams) = channel.receive::<Agent>().or_fail("the agent did not start")?;
+    let hatch = if streams.len() > STREAMS { streams.pop() } else { None };
     let [agent_in, agent_out, agent_err] = take(streams)?;
     facts.extend(agent.facts);
     gateway.start(&session, facts).or_fail("cannot record the start")?;
+    let inside = match hatch {
+        Some(listener) => {
+            let config = mcp_config(&gateway, &session, &order);
+            let guests = Guests::new(HATCH_PROGRAM.as_ref(), HATCH_SOCKET.as_ref());
+            let inside = Inside::attend(listener, Arc::clone(&gateway), guests.clone(), config)
+                .or_fail("cannot start a thread")?;
+            Some((inside, guests))
+        }
+        None => None,
+    };
+    let (inside, guests) = inside.unzip();
     channel.send(&Progress::Started, &[]).or_fail("cannot answer the broker")?;
 
     let agent_in = Closable::new(agent_in.into());
@@ -226,14 +243,17 @@ fn run(parent: u32) -> Result<(), Failure> {
             .name("gate-orders".to_owned())
             .spawn_scoped(scope, move || orders.follow(&done))
             .or_fail("cannot start a thread")?;
-        let served = serve(&gateway, &session, &order, streams);
+        let served = serve(&gateway, &session, &order, streams, guests);
         // Whoever waits for orders sees it closed.
         drop(serving);
         served
     })?;
     // What an agent says last must not be lost; one that goes on has its time.
     let _ = wait_for_all.recv_timeout(LAST_WORDS);
-    gateway.stop(&session).or_fail("cannot record the stop")
+    if let Some(inside) = inside {
+        inside.end();
+    }
+    local::alone(gateway)?.stop(&session).or_fail("cannot record the stop")
 }
 
 /// What is connected to whom.
@@ -251,6 +271,7 @@ fn serve(
     session: &Session,
     order: &Serve,
     streams: Streams,
+    guests: Option<Arc<Guests>>,
 ) -> Result<(), Failure> {
     let policy = gateway.policy();
     let config = acp::Config {
@@ -258,7 +279,8 @@ fn serve(
         source: order.source.parse().or_fail("cannot serve")?,
         forward: order.forward.clone(),
         terminal_allowed: policy.agent().terminal,
-        max_line: acp::line_for(policy.max_size(Access::Read).max(policy.max_size(Access::Write))),
+        max_line: max_line(gateway),
+        guests,
         ..acp::Config::new(session.clone(), order.workspace.clone())
     };
     let editor = (streams.editor_in, streams.editor_out);
@@ -266,6 +288,29 @@ fn serve(
     let ending = acp::serve(gateway, &config, editor, agent).or_fail("cannot serve")?;
     tracing::info!(?ending, "the connection ended");
     Ok(())
+}
+
+/// How the agent is served that comes through the hatch.
+fn mcp_config(gateway: &Gateway, session: &Session, order: &Serve) -> mcp::Config {
+    let root = gateway.workspace().root().to_owned();
+    let name = mcp::Name::near(&root.file_name().unwrap_or_default().to_string_lossy());
+    mcp::Config {
+        session: session.clone(),
+        root,
+        alias: Some(order.workspace_alias.clone()),
+        toolset: mcp::Toolset::Workspace(name),
+        // The client is the agent.
+        elicit: false,
+        // A policy that is taken up later may ask.
+        prompt: false,
+        max_line: max_line(gateway),
+        guest: None,
+    }
+}
+
+fn max_line(gateway: &Gateway) -> usize {
+    let policy = gateway.policy();
+    acp::line_for(policy.max_size(Access::Read).max(policy.max_size(Access::Write)))
 }
 
 /// A writer that another thread can close.

@@ -6,6 +6,8 @@ use std::{
     os::fd::AsFd as _,
     path::PathBuf,
     sync::Arc,
+    thread,
+    time::Duration,
 };
 
 use cap_std::fs::Dir;
@@ -284,6 +286,19 @@ pub(crate) fn assemble(
         gateway.summarise_searches();
     }
     Ok(gateway)
+}
+
+/// The gateway, once no other thread has it any more: one that ends needs a
+/// moment for its last step.
+pub(crate) fn alone(mut gateway: Arc<Gateway>) -> Result<Gateway, Failure> {
+    for _ in 0..400 {
+        match Arc::try_unwrap(gateway) {
+            Ok(gateway) => return Ok(gateway),
+            Err(shared) => gateway = shared,
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    Err(Failure::new("a thread still serves"))
 }
 
 /// Keeps the text of the policy in force, so that a reviewer can look up the

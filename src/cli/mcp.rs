@@ -9,6 +9,7 @@ use std::{
     fs::File,
     io::{self, Read},
     os::fd::AsFd as _,
+    path::PathBuf,
     process::ExitCode,
     sync::Arc,
 };
@@ -18,6 +19,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use serde_json::json;
 
 use super::{
+    connect,
     failure::{Context as _, Exit, Failure},
     local::{LocalGate, Parts},
     logging,
@@ -62,10 +64,20 @@ pub(crate) struct Args {
     /// shell alone
     #[arg(long, value_name = "WHO", default_value = "client", value_parser = ["client", "shell"])]
     ask: String,
+    /// Serve nothing; pass stdin and stdout on to the gate behind a socket. What
+    /// `portcullis run` tells an agent to start, within its cell
+    #[arg(long, value_name = "SOCKET", requires = "word", conflicts_with_all = ["tools", "name", "ask"])]
+    connect: Option<PathBuf>,
+    /// The word by which the gate knows the agent's session
+    #[arg(long, value_name = "WORD", requires = "connect")]
+    word: Option<String>,
 }
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    if let (Some(socket), Some(word)) = (&args.connect, &args.word) {
+        return connect::run(socket, word);
+    }
     close_inherited().or_fail("cannot close inherited files")?;
     let signals = stop_signals().or_fail("cannot watch for signals")?;
     let streams = take_standard_streams().or_fail("cannot take over stdin and stdout")?;
@@ -111,6 +123,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         elicit,
         prompt: !policy.asks() && !durable,
         max_line: line_for(size),
+        guest: None,
     };
     let gateway = Arc::new(gateway);
     let [input, output] = streams.map(File::from);

@@ -4,6 +4,7 @@ mod approve;
 mod audit;
 mod backup;
 mod cell;
+mod connect;
 mod demo;
 mod doctor;
 mod failure;

@@ -69,6 +69,10 @@ pub(crate) struct Args {
     /// An ACP method of the agent that reaches the editor besides the usual ones
     #[arg(long, value_name = "METHOD")]
     forward: Vec<String>,
+    /// Do not offer the gate's own MCP server (remove, list, search and so on)
+    /// to the agent
+    #[arg(long)]
+    no_mcp: bool,
     /// Accept weaker confinement where this machine allows no namespaces
     #[arg(long)]
     allow_partial: bool,
@@ -125,8 +129,11 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
              terminal, which counts as not confined"
         );
     }
+    if let Some(Err(why)) = &pending.hatch {
+        eprintln!("portcullis: note: the agent is not offered the gate's MCP server: {why}");
+    }
     let suspects = pending.suspects.clone();
-    let gate = introduce(gate, &pending, terminal)?;
+    let gate = introduce(gate, &pending, &args, terminal)?;
     let shipping = Shipping::start(&parts.state_path, &parts.audit.ship)?;
     let agent = pending.release().map_err(explain)?;
     let ended = Supervisor::new(agent, gate, signals, watch)?.run();
@@ -163,6 +170,8 @@ fn cell(args: &Args, parts: &Parts, session: &Session) -> Result<Cell, Failure> 
     cell.read.extend(named(&args.agent_read)?);
     cell.write.extend(named(&args.agent_write)?);
     cell.network = network(&args.agent_network, cell.network);
+    // A terminal is a way past the cell.
+    cell.hatch = !args.no_mcp && !parts.policy.agent().terminal;
     let writable = cell.write.iter().map(|grant| grant.path.clone());
     let theirs: Vec<_> = writable.chain([cell.workspace.clone(), cell.home.clone()]).collect();
     sign::apart(&parts.audit.signer, &theirs)?;
@@ -239,6 +248,7 @@ pub(super) fn plain_cell(
             }
         },
         floor,
+        hatch: false,
     }
 }
 
@@ -344,7 +354,12 @@ fn reference(policy: &str) -> Result<String, Failure> {
 
 /// Hands the waiting agent's streams to the gate, and returns when the start
 /// is on record.
-fn introduce(mut gate: Gate, pending: &PendingAgent, terminal: bool) -> Result<Gate, Failure> {
+fn introduce(
+    mut gate: Gate,
+    pending: &PendingAgent,
+    args: &Args,
+    terminal: bool,
+) -> Result<Gate, Failure> {
     if let gate::Progress::Confined { dropped_capabilities: true } = gate.next()? {
         eprintln!(
             "portcullis: note: started as root: agent and gate gave up its powers; \
@@ -357,10 +372,17 @@ fn introduce(mut gate: Gate, pending: &PendingAgent, terminal: bool) -> Result<G
         facts.insert("enforcement".to_owned(), Enforcement::None.as_str().into());
         facts.insert("terminal".to_owned(), true.into());
     }
+    let mcp = match &pending.hatch {
+        Some(Ok(_)) => "offered".to_owned(),
+        Some(Err(why)) => format!("not offered: {why}"),
+        None if args.no_mcp => "not offered: `--no-mcp`".to_owned(),
+        None => "not offered: the agent may use a terminal".to_owned(),
+    };
+    facts.insert("mcp".to_owned(), mcp.into());
     let agent = gate::Agent { facts };
-    gate.channel()
-        .send(&agent, &[pending.stdin.as_fd(), pending.stdout.as_fd(), pending.stderr.as_fd()])
-        .or_fail("cannot hand the agent to the gate")?;
+    let mut streams = vec![pending.stdin.as_fd(), pending.stdout.as_fd(), pending.stderr.as_fd()];
+    streams.extend(pending.hatch.iter().flatten().map(|hatch| hatch.as_fd()));
+    gate.channel().send(&agent, &streams).or_fail("cannot hand the agent to the gate")?;
     match gate.next()? {
         gate::Progress::Started => Ok(gate),
         gate::Progress::Confined { .. } => Err(Failure::new("the gate lost its way")),

@@ -6,8 +6,17 @@
 pub mod acp;
 pub mod desk;
 mod frame;
+pub mod guests;
+pub mod inside;
 mod lane;
 pub mod mcp;
 mod paths;
 mod question;
 mod strict;
+
+/// 128 random bits in hex.
+fn random_hex() -> Option<String> {
+    let mut bytes = [0u8; 16];
+    let got = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()).ok()?;
+    (got == bytes.len()).then(|| format!("{:032x}", u128::from_be_bytes(bytes)))
+}

@@ -22,6 +22,7 @@ use rustix::{
 use super::{
     bait::Trap,
     channel::{Channel, ChannelError},
+    hatch::{self, Hatch},
     hint::{self, Program, ProgramError},
     home::{self, HomeError},
     landlock, launcher,
@@ -100,6 +101,9 @@ pub struct PendingAgent {
     /// Directories that the agent may turn out to need, judged by its command
     /// line; for a message when it dies at once.
     pub suspects: Vec<PathBuf>,
+    /// Where whoever connects from the cell is to be heard, and nobody else
+    /// can connect; or why there is none. Nothing where none was asked for.
+    pub hatch: Option<Result<OwnedFd, String>>,
     channel: Channel,
     child: Running,
 }
@@ -213,8 +217,11 @@ impl Cell {
             _ => inner,
         };
         let launch = Launch { mode, private_network: self.network == Network::None };
-        let init = Init { mode, layout: self.layout(prepared, &home, seen, mode)? };
-        let enter = self.enter(prepared, &home, mode, trap.bait())?;
+        let hatch = self.hatch(prepared, mode);
+        let open = hatch.as_ref().and_then(|hatch| hatch.as_ref().ok());
+        let init = Init { mode, layout: self.layout(prepared, &home, seen, mode, open)? };
+        let mut enter = self.enter(prepared, &home, mode, trap.bait())?;
+        enter.hatch = open.is_some();
         let sent = (|| {
             channel.send(&launch, &[])?;
             if let Mode::Mapped { user } = mode
@@ -261,7 +268,20 @@ impl Cell {
         }
         let Streams { ours: [stdin, stdout, stderr], .. } = streams;
         let suspects = prepared.suspects.clone();
-        Ok(PendingAgent { stdin, stdout, stderr, report, suspects, channel, child })
+        let hatch = hatch.map(|hatch| {
+            let hatch = hatch?;
+            report.hatch.clone().unwrap_or(Ok(()))?;
+            hatch.seal().map_err(|error| error.to_string())
+        });
+        Ok(PendingAgent { stdin, stdout, stderr, report, suspects, hatch, channel, child })
+    }
+
+    fn hatch(&self, prepared: &Prepared, mode: Mode) -> Option<Result<Hatch, String>> {
+        let sees = |path: &std::path::Path| hatch::holds(&[&prepared.read, &prepared.write], path);
+        self.hatch.then(|| match mode.is_full() {
+            true => Hatch::make(mode.user(), sees),
+            false => Err("the agent is not fully confined".to_owned()),
+        })
     }
 
     fn layout(
@@ -270,17 +290,23 @@ impl Cell {
         home: &std::path::Path,
         user: (u32, u32),
         mode: Mode,
+        hatch: Option<&Hatch>,
     ) -> Result<Layout, LaunchError> {
         if !mode.is_full() {
             return Ok(Layout::default());
         }
         let mounts = Mounts::read().map_err(GrantError::Mounts)?;
+        let files: Vec<_> = hatch
+            .iter()
+            .flat_map(|open| [(hatch::PROGRAM, open.program()), (hatch::SOCKET, open.path())])
+            .collect();
         let plan = Plan {
             read: &prepared.read,
             write: &prepared.write,
             home,
             workspace: &prepared.workspace,
             links: &prepared.program.links,
+            files: &files,
             user,
             // Sticky and open to all; there is only one user.
             temporary_mode: 0o1777,
@@ -339,6 +365,7 @@ impl Cell {
             ports,
             udp,
             bait,
+            hatch: false,
         })
     }
 }

@@ -17,6 +17,7 @@ use rustix::process::{chdir, setsid};
 use super::{
     capabilities,
     channel::{self, Channel},
+    hatch,
     landlock::{self, Applied, Right, Rule},
     layout::DEVICES,
     process,
@@ -91,6 +92,7 @@ fn enter(channel: &Channel, init: Channel, parent: u32) -> Result<io::Error, Sta
             proc: true,
             gaps: vec!["the agent is not confined at all".to_owned()],
             probes: Vec::new(),
+            hatch: None,
         }
     };
     channel.send(&News::Ready(report), &[])?;
@@ -174,6 +176,7 @@ fn report(
         proc: confinement.proc,
         gaps,
         probes,
+        hatch: spec.hatch.then(hatch::prove),
     }
 }
 

@@ -65,6 +65,8 @@ pub(super) enum Node {
         /// Mounts within it and itself, each with the options that must stay.
         mounts: Vec<(PathBuf, Keep)>,
     },
+    /// A file of the host under another name; read-only.
+    From { source: PathBuf, keep: Keep },
     /// The host's device of the same name.
     Device,
     /// An empty filesystem in memory.
@@ -181,6 +183,8 @@ pub(super) struct Plan<'a> {
     /// Links on the way to the agent's program; they disclose nothing but
     /// what they say.
     pub(super) links: &'a [(PathBuf, PathBuf)],
+    /// Files of the host that the cell has under names of its own.
+    pub(super) files: &'a [(&'a str, &'a Path)],
     /// The ids that the agent sees itself as.
     pub(super) user: (u32, u32),
     pub(super) temporary_mode: u16,
@@ -225,6 +229,11 @@ impl Layout {
         }
         let home = Resolved { target: plan.home.to_owned(), links: Vec::new() };
         bind(&mut nodes, &home, true, mounts)?;
+        for (name, source) in plan.files {
+            let own = mounts.of(source).map_err(GrantError::Mounts)?;
+            let node = Node::From { source: (*source).to_owned(), keep: keep(&own.options) };
+            nodes.insert((*name).into(), node);
+        }
         nodes.insert(plan.workspace.to_owned(), Node::Empty { mode: 0o555, writable: false });
         Ok(Self { nodes: without_covered(nodes) })
     }
@@ -243,14 +252,17 @@ fn bind(
     let facts = rustix::fs::lstat(path).map_err(|e| GrantError::Lookup(path.clone(), e.into()))?;
     let directory = rustix::fs::FileType::from_raw_mode(facts.st_mode).is_dir();
     let own = mounts.of(path).map_err(GrantError::Mounts)?;
-    let keep = |options: &[String]| Keep {
-        noexec: options.iter().any(|o| o == "noexec"),
-        read_only: options.iter().any(|o| o == "ro"),
-    };
     let mut inner = vec![(path.clone(), keep(&own.options))];
     inner.extend(mounts.under(path).map(|m| (m.point.clone(), keep(&m.options))));
     nodes.insert(path.clone(), Node::Bind { writable, directory, mounts: inner });
     Ok(())
+}
+
+fn keep(options: &[String]) -> Keep {
+    Keep {
+        noexec: options.iter().any(|o| o == "noexec"),
+        read_only: options.iter().any(|o| o == "ro"),
+    }
 }
 
 /// Leaves out what a granted directory shows anyway.
@@ -313,6 +325,7 @@ mod tests {
             home: Path::new("/var"),
             workspace: Path::new("/srv/work"),
             links: &[],
+            files: &[],
             user: (1000, 1000),
             temporary_mode: 0o1777,
         };

@@ -92,6 +92,10 @@ impl Sources {
                     let tree = open_tree(CWD, path, flags).map_err(at("take", path))?;
                     sources.trees.insert(path.clone(), tree);
                 }
+                Node::From { source, .. } => {
+                    let tree = open_tree(CWD, source, flags).map_err(at("take", source))?;
+                    sources.trees.insert(path.clone(), tree);
+                }
                 // A file that cannot be read would not help the agent either.
                 Node::Copy => {
                     if let Ok(bytes) = std::fs::read(path) {
@@ -133,6 +137,10 @@ impl Builder<'_> {
                     .map_err(at("mount an empty directory at", path))?;
             }
             Node::Device => self.place(path, sources, false)?,
+            Node::From { keep, .. } => {
+                self.place(path, sources, false)?;
+                self.remount(path, flags(false, *keep))?;
+            }
             Node::Bind { writable, directory, mounts } => {
                 self.place(path, sources, *directory)?;
                 for (point, keep) in mounts {

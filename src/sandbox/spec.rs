@@ -90,6 +90,9 @@ pub struct Cell {
     /// The weakest enforcement that the operator accepts.
     /// [`Enforcement::None`] asks for none at all.
     pub floor: Enforcement,
+    /// Whether the cell, if it is a full one, gets a socket that leads to the
+    /// gate, and this program to connect to it with.
+    pub hatch: bool,
 }
 
 /// One action that was tried inside the cell.
@@ -123,6 +126,9 @@ pub struct Report {
     pub gaps: Vec<String>,
     /// All that was tried.
     pub probes: Vec<Probe>,
+    /// Whether what leads to the gate can be used, or why not; nothing where
+    /// there is none.
+    pub hatch: Option<Result<(), String>>,
 }
 
 impl Report {
@@ -243,6 +249,8 @@ pub(super) struct Enter {
     pub(super) ports: Option<Vec<u16>>,
     pub(super) udp: bool,
     pub(super) bait: Bait,
+    /// Whether the cell has a way to the gate.
+    pub(super) hatch: bool,
 }
 
 /// Something of the operator's that the agent must not reach.

@@ -144,8 +144,9 @@ pub(super) const GATE: &[i64] = &[
     libc::SYS_connect,
     libc::SYS_bind,
     libc::SYS_listen,
-    // Not accept4: the only socket that can listen is the one at which a person
-    // answers what waits for approval, put up before.
+    // Not accept4: the only sockets that listen were put up before: the one at
+    // which a person answers what waits for approval, and the one that the
+    // agent's cell leads to.
     libc::SYS_accept,
     libc::SYS_memfd_create,
     libc::SYS_mknodat,

@@ -34,6 +34,7 @@ mod faults;
 mod fs;
 mod generate;
 mod hammer;
+mod inside;
 mod layers;
 mod ledger;
 mod limits;

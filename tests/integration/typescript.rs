@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// The directory with our scripts and the SDK.
-fn scripts() -> PathBuf {
+pub(crate) fn scripts() -> PathBuf {
     let scripts = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/peers"));
     assert!(
         scripts.join("node_modules/@agentclientprotocol/sdk").exists(),
@@ -27,7 +27,7 @@ fn scripts() -> PathBuf {
 }
 
 /// Node 20 or newer, by the name that leads to its installation.
-fn node() -> PathBuf {
+pub(crate) fn node() -> PathBuf {
     let node = std::env::var("PORTCULLIS_TEST_NODE").unwrap_or_else(|_| "node".to_owned());
     let ask = ["-p", "process.execPath + ' ' + process.versions.node"];
     let said = Command::new(&node).args(ask).output();

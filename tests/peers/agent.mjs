@@ -5,6 +5,7 @@
 
 import { Readable, Writable } from "node:stream";
 import * as acp from "@agentclientprotocol/sdk";
+import { inside } from "./inside.mjs";
 import { runtime } from "./runtime.mjs";
 
 const EDITOR = acp.methods.client;
@@ -138,6 +139,17 @@ const ORDERS = {
     return { first: await first, second: await second };
   },
 
+  /** The MCP servers of the session. */
+  async servers(turn) {
+    return servers.get(turn.sessionId);
+  },
+
+  /** Calls tools of the gate's own server; `args` instead of its own. */
+  async inside(turn, { calls, args }) {
+    const own = servers.get(turn.sessionId).find(({ name }) => name === "portcullis");
+    return inside({ ...own, ...(args && { args }) }, calls);
+  },
+
   runtime(_turn, { path, port }) {
     return runtime(path, port);
   },
@@ -150,6 +162,7 @@ async function follow(turn, order) {
 }
 
 const turns = new Map();
+const servers = new Map();
 let sessions = 0;
 let offered;
 
@@ -163,8 +176,9 @@ acp
       agentCapabilities: {},
     };
   })
-  .onRequest(acp.methods.agent.session.new, () => {
+  .onRequest(acp.methods.agent.session.new, ({ params }) => {
     sessions += 1;
+    servers.set(`ts-${sessions}`, params.mcpServers);
     return { sessionId: `ts-${sessions}` };
   })
   .onRequest(acp.methods.agent.session.prompt, async ({ params, client }) => {

@@ -15,9 +15,15 @@ use crate::{
     model::OperationKind,
 };
 
-use crate::frontend::question::{text, what};
+use crate::frontend::{
+    guests::Ask,
+    question::{text, what},
+};
 
-use super::{calls, door::Door, id::Id, jobs::Waiting, lane::lock, sessions::Visit};
+use super::{
+    calls, calls::Calls, door::Door, id::Id, jobs::Waiting, lane::lock, paths::Roots,
+    sessions::Visit,
+};
 
 /// The gate's own option ids.
 const OPTIONS: [(&str, Answer); 3] =
@@ -70,6 +76,39 @@ enum Outcome {
     Cancelled,
 }
 
+/// Asks the editor's user for guests of an ACP session.
+pub(super) struct Messenger {
+    pub(super) calls: Arc<Calls>,
+    pub(super) roots: Roots,
+}
+
+impl Ask for Messenger {
+    fn ask(&self, host: &str, ticket: &Arc<Ticket>) -> Option<Box<dyn Send>> {
+        let params = params(host, ticket.question(), &self.roots);
+        let answered = Arc::clone(ticket);
+        let call = self.calls.post("session/request_permission", &params, move |answer| {
+            take(&answered, answer);
+        });
+        // Another way to answer is left, and the time limit.
+        let call = call
+            .inspect_err(|error| tracing::warn!(%error, "the editor cannot be asked for approval"))
+            .ok()?;
+        Some(Box::new(Asked { calls: Arc::clone(&self.calls), call }))
+    }
+}
+
+/// A question under way, taken back when it is dropped.
+struct Asked {
+    calls: Arc<Calls>,
+    call: String,
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        self.calls.give_up(&self.call);
+    }
+}
+
 fn take(ticket: &Ticket, answer: calls::Answer) {
     let calls::Answer::Result(result) = answer else {
         // An editor that cannot ask has not answered.
@@ -91,7 +130,7 @@ fn take(ticket: &Ticket, answer: calls::Answer) {
     let _ = ticket.answer(answer, by);
 }
 
-fn params(session: &str, question: &Question, roots: &super::paths::Roots) -> Value {
+fn params(session: &str, question: &Question, roots: &Roots) -> Value {
     let binding = &question.binding;
     let what = what(question);
     let place = crate::model::WorkspacePath::parse(&binding.path);

@@ -12,6 +12,7 @@ use std::{
 use serde_json::{Value, value::RawValue};
 
 use crate::{
+    frontend::{guests::Guests, random_hex},
     gateway::{Gateway, Refusal},
     model::Session,
 };
@@ -19,9 +20,11 @@ use crate::{
 use super::{
     Config, Error, SourceMode, WORKERS,
     allowed::Allowed,
+    asking::Messenger,
     calls::{Answer, Calls},
     id::Id,
     initialize::Offers,
+    inject,
     jobs::{Job, Jobs},
     lane::{Lane, lock},
     object::Object,
@@ -46,11 +49,13 @@ pub(super) struct Door<'g> {
     pub(super) allowed: Allowed,
     pub(super) source: SourceMode,
     pub(super) roots: Roots,
+    /// Who is invited to the gate's own MCP server.
+    pub(super) guests: Option<Arc<Guests>>,
     /// What happened outside every ACP session.
     pub(super) connection: Session,
     pub(super) sessions: Sessions,
     pub(super) jobs: Jobs,
-    pub(super) calls: Calls,
+    pub(super) calls: Arc<Calls>,
     pub(super) to_editor: Arc<Lane<Vec<u8>>>,
     pub(super) to_agent: Arc<Lane<Vec<u8>>>,
     /// Requests of the editor that the agent has not answered.
@@ -86,18 +91,23 @@ impl<'g> Door<'g> {
         to_agent: Arc<Lane<Vec<u8>>>,
     ) -> Result<Self, Error> {
         let secret = random_hex().ok_or(Error::Random)?;
+        let roots =
+            Roots::new(&config.workspace_root, config.workspace_alias.as_deref().map(Path::new));
+        let calls = Arc::new(Calls::new(Arc::clone(&to_editor), &secret, config.editor_timeout));
+        if let Some(guests) = &config.guests {
+            let (calls, roots) = (Arc::clone(&calls), roots.clone());
+            guests.asked_by(Arc::new(Messenger { calls, roots }));
+        }
         Ok(Self {
             gateway,
             allowed: Allowed::new(&config.forward, config.terminal_allowed)?,
             source: config.source,
-            roots: Roots::new(
-                &config.workspace_root,
-                config.workspace_alias.as_deref().map(Path::new),
-            ),
+            roots,
+            guests: config.guests.clone(),
             connection: config.session.clone(),
             sessions: Sessions::default(),
             jobs: Jobs::new(MOST_JOBS, MOST_JOB_BYTES, WORKERS),
-            calls: Calls::new(Arc::clone(&to_editor), &secret, config.editor_timeout),
+            calls,
             to_editor,
             to_agent,
             editor_asked: Mutex::default(),
@@ -196,7 +206,8 @@ impl<'g> Door<'g> {
     /// none that counts.
     pub(super) fn settle(&self, effect: Effect, outcome: Option<Outcome<'_>>) {
         match (effect, outcome) {
-            (Effect::Opens, Some(Outcome::Result(result))) => self.opened(result),
+            (Effect::Opens(coming), Some(Outcome::Result(result))) => self.opened(result, coming),
+            (Effect::Opens(Some(coming)), None | Some(Outcome::Error(_))) => self.send_off(&coming),
             (Effect::Ends(id), Some(Outcome::Result(_))) => {
                 let ended = self.sessions.close(&id);
                 self.cancel_session(&id);
@@ -211,24 +222,70 @@ impl<'g> Door<'g> {
 
     fn forget(&self, ended: Option<Arc<Visit>>) {
         if let Some(visit) = ended {
-            self.gateway.end_session(&visit.session);
+            self.send_off(&visit.session);
         }
     }
 
-    fn opened(&self, result: &RawValue) {
+    /// Ends a session, and with it its guests.
+    fn send_off(&self, session: &Session) {
+        if let Some(guests) = &self.guests {
+            guests.dismiss(&session.id);
+        }
+        self.gateway.end_session(session);
+    }
+
+    /// The editor's request for a new session is about to pass: the session
+    /// that it will be, so that its guests may come before its name is known.
+    pub(super) fn expect_session(&self) -> Option<Session> {
+        self.guests.as_ref()?;
+        Some(Session { id: random_hex()?, ..self.connection.clone() })
+    }
+
+    /// The line with the gate's own MCP server; as it came where that cannot
+    /// be.
+    pub(super) fn inject(&self, line: &[u8], effect: &Effect) -> Pass {
+        let Some(guests) = &self.guests else { return Pass::Forward };
+        let word = match effect {
+            Effect::Opens(Some(coming)) => guests.invite(coming, None),
+            Effect::Continues { id, .. } => {
+                let visit = self.sessions.get(id);
+                visit.and_then(|visit| guests.invite(&visit.session, Some(id)))
+            }
+            _ => None,
+        };
+        let line = std::str::from_utf8(line).ok();
+        let added = line.zip(word).and_then(|(line, word)| inject::add(line, guests, &word));
+        added.map_or(Pass::Forward, |line| Pass::Rebuilt(line.into_bytes()))
+    }
+
+    fn opened(&self, result: &RawValue, coming: Option<Session>) {
         let id = Object::parse(result.get())
             .and_then(|result| serde_json::from_str::<String>(result.get("sessionId")?.get()).ok());
         match id {
             Some(id) => {
-                self.open_session(&id);
+                if !self.open_session_as(&id, coming.clone()) {
+                    // A name that is known is no new session.
+                    coming.iter().for_each(|coming| self.send_off(coming));
+                } else if let (Some(guests), Some(coming)) = (&self.guests, &coming) {
+                    guests.name(&coming.id, &id);
+                }
             }
-            None => self.dropped(Peer::Agent, &"the reply names no session", None),
+            None => {
+                coming.iter().for_each(|coming| self.send_off(coming));
+                self.dropped(Peer::Agent, &"the reply names no session", None);
+            }
         }
     }
 
     /// Makes a session known; false when it was already.
     pub(super) fn open_session(&self, id: &str) -> bool {
-        let make = || Some(Session { id: random_hex()?, ..self.connection.clone() });
+        self.open_session_as(id, None)
+    }
+
+    /// The same as the session `coming`, if that is known already.
+    fn open_session_as(&self, id: &str, coming: Option<Session>) -> bool {
+        let fresh = || Some(Session { id: random_hex()?, ..self.connection.clone() });
+        let make = || coming.or_else(fresh);
         let Some(visit) = self.sessions.open(id, make) else { return false };
         let facts = BTreeMap::from([("acpSession".to_owned(), short(id).into())]);
         if let Err(error) = self.gateway.note(&visit.session, "acp.session", facts) {
@@ -296,13 +353,6 @@ impl Peer {
             Self::Editor => Self::Agent,
         }
     }
-}
-
-/// 128 random bits in hex.
-fn random_hex() -> Option<String> {
-    let mut bytes = [0u8; 16];
-    let got = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()).ok()?;
-    (got == bytes.len()).then(|| format!("{:032x}", u128::from_be_bytes(bytes)))
 }
 
 fn short(text: &str) -> String {

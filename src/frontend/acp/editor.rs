@@ -1,7 +1,7 @@
 //! Editor → agent.
 //!
 //! The editor is the user's: everything strict passes. Its `initialize` is
-//! edited, its replies to the gate's own requests are consumed, and replies to
+//! edited, the gate's own MCP server is added to those of a session, its replies to the gate's own requests are consumed, and replies to
 //! nothing that was asked are dropped. What the editor attaches to a prompt
 //! (files, selections, images) goes to the agent by the user's will and is not
 //! decided here.
@@ -79,7 +79,7 @@ impl Door<'_> {
             return Pass::Stop;
         }
         if effect != Effect::Initialize {
-            return Pass::Forward;
+            return self.inject(line, &effect);
         }
         let edited = std::str::from_utf8(line)
             .ok()
@@ -98,7 +98,7 @@ impl Door<'_> {
     fn effect(&self, method: &str, params: Option<&RawValue>) -> Effect {
         match (method, session_id(params)) {
             ("initialize", _) => Effect::Initialize,
-            ("session/new" | "session/fork", _) => Effect::Opens,
+            ("session/new" | "session/fork", _) => Effect::Opens(self.expect_session()),
             ("session/load" | "session/resume", Some(id)) => {
                 let fresh = self.open_session(&id);
                 Effect::Continues { id, fresh }

@@ -1,7 +1,8 @@
 //! The Agent Client Protocol: a line proxy between an editor and an agent.
 //!
 //! Both speak JSON-RPC 2.0, one message per line (ACP v1, transport `stdio`).
-//! What passes, passes byte for byte; what the agent may say to the editor is
+//! What passes, passes byte for byte, but for `initialize` and for the gate's own
+//! entry among the MCP servers of a session; what the agent may say to the editor is
 //! a short list, because editors run commands that agents name; `fs/*` is
 //! served by the gateway and never forwarded raw. What the editor attaches to
 //! a prompt does not pass the gate.
@@ -23,7 +24,7 @@ use std::{
 use crate::{gateway::Gateway, model::Session};
 
 pub use super::frame::line_for;
-use super::{frame, frame::Frame, lane, lane::Lane, paths, strict};
+use super::{frame, frame::Frame, guests::Guests, lane, lane::Lane, paths, strict};
 pub use allowed::ForwardError;
 use door::Door;
 
@@ -36,6 +37,7 @@ mod door;
 mod editor;
 mod id;
 mod initialize;
+mod inject;
 mod jobs;
 mod object;
 mod params;
@@ -79,6 +81,9 @@ pub struct Config {
     /// How long work under way, and the agent, may take to end once a side has
     /// closed.
     pub grace: Duration,
+    /// Who is invited to the gate's own MCP server, which agents are told of;
+    /// without it they are not.
+    pub guests: Option<Arc<Guests>>,
 }
 
 /// Where file content comes from and goes to.
@@ -136,6 +141,7 @@ impl Config {
             max_line: line_for(10 * 1024 * 1024),
             editor_timeout: Duration::from_secs(30),
             grace: Duration::from_secs(5),
+            guests: None,
         }
     }
 }

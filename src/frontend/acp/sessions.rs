@@ -33,8 +33,9 @@ pub(super) struct Sessions {
 /// What an editor's request does to sessions once it is answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Effect {
-    /// The reply names a new session: `session/new`, `session/fork`.
-    Opens,
+    /// The reply names a new session: `session/new`, `session/fork`. With the
+    /// session that it will be, where somebody may need it before.
+    Opens(Option<Session>),
     /// Continues a session of this id: `session/load`, `session/resume`. It
     /// counts from the request on, for the agent replays before it replies.
     Continues { id: String, fresh: bool },

@@ -19,7 +19,7 @@ use rmcp::ServiceExt as _;
 
 use crate::{gateway::Gateway, model::Session};
 
-use super::paths::Roots;
+use super::{guests::Guest, paths::Roots};
 
 mod answer;
 mod arguments;
@@ -57,6 +57,9 @@ pub struct Config {
     pub prompt: bool,
     /// Longest line in bytes.
     pub max_line: usize,
+    /// Whose guest the client is: its session then belongs to another door, goes
+    /// on without it, and questions go to that door's person, not to the client.
+    pub guest: Option<Arc<Guest>>,
 }
 
 /// A client cannot be served.

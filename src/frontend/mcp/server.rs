@@ -61,6 +61,8 @@ pub(super) struct Shared {
     session: Session,
     roots: Roots,
     tools: Vec<Tool>,
+    /// Whether the session is another door's.
+    guest: bool,
     left: AtomicBool,
     closed: Arc<AtomicBool>,
     calls: AtomicUsize,
@@ -80,7 +82,8 @@ impl Shared {
     pub(super) fn leave(&self) {
         self.left.store(true, Ordering::SeqCst);
         for ticket in self.gateway.approvals().waiting() {
-            if ticket.question().session.id == self.session.id {
+            // Another door's requests of the same session are not the client's.
+            if ticket.question().session == self.session {
                 ticket.withdraw();
             }
         }
@@ -103,7 +106,9 @@ impl Shared {
             let why = json!("the client did not take all answers");
             self.report("mcp.dropped", BTreeMap::from([("why".to_owned(), why)]));
         }
-        self.gateway.end_session(&self.session);
+        if !self.guest {
+            self.gateway.end_session(&self.session);
+        }
     }
 
     fn refuse(&self, op: &str, path: Option<&str>, refusal: &Refusal) -> crate::gateway::Error {
@@ -197,6 +202,7 @@ impl Server {
             session,
             roots,
             tools,
+            guest: config.guest.is_some(),
             left: AtomicBool::default(),
             closed,
             calls: AtomicUsize::default(),
@@ -241,6 +247,7 @@ impl Server {
         context: &RequestContext<RoleServer>,
     ) -> CallToolResponse {
         let way = self.way(context);
+        let mut _asked = None;
         loop {
             let ticket = tokio::select! {
                 biased;
@@ -256,6 +263,8 @@ impl Server {
                 continue;
             }
             announce(&ticket);
+            // Taken back when the next one comes or the call is over.
+            _asked = self.config.guest.as_ref().and_then(|guest| guest.ask(&ticket));
             match way {
                 Way::None => {}
                 Way::Request => {
@@ -289,7 +298,7 @@ impl Server {
         let elicits = capabilities.and_then(|capabilities| capabilities.elicitation);
         // A client that does not say which form it takes takes forms.
         let elicits = elicits.is_some_and(|how| how.form.is_some() || how.url.is_none());
-        if !elicits || !self.config.elicit {
+        if !elicits || !self.config.elicit || self.config.guest.is_some() {
             return Way::None;
         }
         match context.protocol_version() {

@@ -1,0 +1,140 @@
+//! The gate adds itself to the MCP servers of a session (ACP v1: `mcpServers`
+//! of `session/new`, `session/load`, `session/resume` and `session/fork`).
+//!
+//! This and `initialize` are all that is edited of what the editor says. The
+//! line stays as it was, byte for byte, but for one more entry at the end of
+//! the list.
+
+use std::collections::HashSet;
+
+use serde_json::{json, value::RawValue};
+
+use crate::frontend::guests::Guests;
+
+use super::object::Object;
+
+/// The parameter.
+const LIST: &str = "mcpServers";
+/// The server's name, unless the editor has one of that name.
+const NAME: &str = "portcullis";
+
+/// The line with the gate's own server, which says `word`; `None` when the
+/// line has no place for it.
+pub(super) fn add(line: &str, guests: &Guests, word: &str) -> Option<String> {
+    let message = Object::parse(line)?;
+    let params = message.borrowed("params")?;
+    let members = Object::parse(params.get())?;
+    match members.borrowed(LIST).map(|list| (list, list.get())) {
+        Some((list, text)) if text.starts_with('[') => {
+            let there: Vec<&RawValue> = serde_json::from_str(text).ok()?;
+            let entry = entry(&there, guests, word);
+            let end = offset(line, list)?.checked_add(text.len())?.checked_sub(1)?;
+            let comma = if there.is_empty() { "" } else { "," };
+            splice(line, end, 0, &format!("{comma}{entry}"))
+        }
+        Some((list, text @ "null")) => {
+            let entry = entry(&[], guests, word);
+            splice(line, offset(line, list)?, text.len(), &format!("[{entry}]"))
+        }
+        Some(_) => None,
+        None => {
+            let entry = entry(&[], guests, word);
+            let comma = if members.members().next().is_some() { "," } else { "" };
+            let start = offset(line, params)?.checked_add(1)?;
+            splice(line, start, 0, &format!("\"{LIST}\":[{entry}]{comma}"))
+        }
+    }
+}
+
+/// `McpServerStdio` of the schema.
+fn entry(there: &[&RawValue], guests: &Guests, word: &str) -> String {
+    let names: HashSet<String> = there
+        .iter()
+        .filter_map(|server| {
+            serde_json::from_str(Object::parse(server.get())?.get("name")?.get()).ok()
+        })
+        .collect();
+    let mut name = NAME.to_owned();
+    let mut number = 2_u32;
+    while names.contains(&name) {
+        name = format!("{NAME}-{number}");
+        number = number.saturating_add(1);
+    }
+    let (program, socket) = guests.command();
+    json!({
+        "name": name,
+        "command": program,
+        "args": ["mcp", "--connect", socket, "--word", word],
+        "env": [],
+    })
+    .to_string()
+}
+
+/// Where in `line` a part of it begins.
+fn offset(line: &str, part: &RawValue) -> Option<usize> {
+    let start = part.get().as_ptr().addr().checked_sub(line.as_ptr().addr())?;
+    // That it is a part is how it was parsed; looked at all the same.
+    line.get(start..)?.starts_with(part.get()).then_some(start)
+}
+
+fn splice(line: &str, at: usize, remove: usize, new: &str) -> Option<String> {
+    let (before, after) = (line.get(..at)?, line.get(at.checked_add(remove)?..)?);
+    Some([before, new, after].concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn added(line: &str) -> Option<String> {
+        let guests = Guests::new(Path::new("/p"), Path::new("/s"));
+        add(line, &guests, "w")
+    }
+
+    const ENTRY: &str = r#"{"args":["mcp","--connect","/s","--word","w"],"command":"/p","env":[],"name":"portcullis"}"#;
+
+    #[test]
+    fn only_the_list_grows_and_everything_else_stays_byte_for_byte() {
+        let line = |list: &str| {
+            format!(
+                r#" {{ "id" : 1.50,"params":{{"cwd":"/\u0061", "mcp\u0053ervers" : {list} ,"_meta":{{"k":1e2}}}} ,"method":"session/new","x":[] }}"#
+            )
+        };
+        for (before, after) in [
+            ("[]", format!("[{ENTRY}]")),
+            ("[ ]", format!("[ {ENTRY}]")),
+            ("null", format!("[{ENTRY}]")),
+            (r#"[{"name":"a"} ]"#, format!(r#"[{{"name":"a"}} ,{ENTRY}]"#)),
+            (
+                r#"[{"name":"portcullis"},{"name":"portcullis-2"},7]"#,
+                format!(
+                    r#"[{{"name":"portcullis"}},{{"name":"portcullis-2"}},7,{}]"#,
+                    ENTRY.replace("\"portcullis\"", "\"portcullis-3\"")
+                ),
+            ),
+        ] {
+            assert_eq!(added(&line(before)).unwrap(), line(&after));
+        }
+    }
+
+    #[test]
+    fn a_line_without_the_list_gets_one() {
+        assert_eq!(
+            added(r#"{"params":{}}"#).unwrap(),
+            format!(r#"{{"params":{{"mcpServers":[{ENTRY}]}}}}"#)
+        );
+        assert_eq!(
+            added(r#"{"params":{"cwd":"/"}}"#).unwrap(),
+            format!(r#"{{"params":{{"mcpServers":[{ENTRY}],"cwd":"/"}}}}"#)
+        );
+    }
+
+    #[test]
+    fn what_is_no_list_is_left_alone() {
+        for line in [r#"{"params":{"mcpServers":{}}}"#, r#"{"params":[]}"#, r#"{"id":1}"#] {
+            assert_eq!(added(line), None, "{line}");
+        }
+    }
+}

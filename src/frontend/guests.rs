@@ -1,0 +1,233 @@
+//! Whoever comes from the agent's cell to the gate's own MCP server, and the
+//! session of which it is a part.
+//!
+//! The door through which the agent came invites it: the invitation is a random
+//! word that the agent's MCP client says first. A guest has the limits and the
+//! log of its host's session and no others; when that ends, the guest is sent
+//! away. Decides about nothing.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    net::Shutdown,
+    os::unix::net::UnixStream,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, OnceLock},
+};
+
+use crate::{
+    gateway::Ticket,
+    model::{Door, Session},
+};
+
+use super::lane::lock;
+
+/// Most guests at once.
+const MOST: usize = 32;
+
+/// Asks the person whom the host serves.
+pub(super) trait Ask: Send + Sync {
+    /// Puts the question; dropping what this gives takes it back.
+    fn ask(&self, host: &str, ticket: &Arc<Ticket>) -> Option<Box<dyn Send>>;
+}
+
+/// All invitations of one gate.
+pub struct Guests {
+    /// The program that an agent's MCP client starts, by its path in the cell.
+    program: PathBuf,
+    /// The socket to which that connects.
+    socket: PathBuf,
+    state: Mutex<State>,
+    ask: OnceLock<Arc<dyn Ask>>,
+}
+
+#[derive(Default)]
+struct State {
+    invited: HashMap<String, Invited>,
+    present: HashMap<u64, Present>,
+    next: u64,
+    closed: bool,
+}
+
+struct Invited {
+    session: Session,
+    host: Host,
+}
+
+/// The host's name of the session, once it has one.
+type Host = Arc<OnceLock<String>>;
+
+struct Present {
+    session: String,
+    stream: UnixStream,
+}
+
+/// One that was let in. Dropping it lets it go.
+pub struct Guest {
+    guests: Arc<Guests>,
+    number: u64,
+    session: Session,
+    host: Host,
+}
+
+impl Guests {
+    /// Nobody is invited yet; `program` and `socket` are paths in the cell.
+    pub fn new(program: &Path, socket: &Path) -> Arc<Self> {
+        Arc::new(Self {
+            program: program.to_owned(),
+            socket: socket.to_owned(),
+            state: Mutex::default(),
+            ask: OnceLock::new(),
+        })
+    }
+
+    /// The command line, without the word.
+    pub(super) fn command(&self) -> (&Path, &Path) {
+        (&self.program, &self.socket)
+    }
+
+    /// Who asks where a rule asks; the first one counts.
+    pub(super) fn asked_by(&self, ask: Arc<dyn Ask>) {
+        let _ = self.ask.set(ask);
+    }
+
+    /// Invites guests into a session and gives the word; `host` is the name
+    /// that the session has for the one that is asked about it, if it has one.
+    pub(super) fn invite(&self, session: &Session, host: Option<&str>) -> Option<String> {
+        let word = super::random_hex()?;
+        let name = Host::default();
+        host.map(|host| name.set(host.to_owned()));
+        let session = Session { door: Door::Mcp, ..session.clone() };
+        let mut state = lock(&self.state);
+        if state.closed {
+            return None;
+        }
+        state.invited.insert(word.clone(), Invited { session, host: name });
+        Some(word)
+    }
+
+    /// Says what the host calls a session from now on.
+    pub(super) fn name(&self, session: &str, host: &str) {
+        for invited in lock(&self.state).invited.values() {
+            if invited.session.id == session {
+                let _ = invited.host.set(host.to_owned());
+            }
+        }
+    }
+
+    /// Sends the guests of a session away and lets no more in.
+    pub(super) fn dismiss(&self, session: &str) {
+        let mut state = lock(&self.state);
+        state.invited.retain(|_, invited| invited.session.id != session);
+        state.present.values().filter(|present| present.session == session).for_each(Present::end);
+    }
+
+    /// Sends everybody away and lets nobody in any more.
+    pub fn close(&self) {
+        let mut state = lock(&self.state);
+        state.closed = true;
+        state.invited.clear();
+        state.present.values().for_each(Present::end);
+    }
+
+    /// Lets one in who knows a word.
+    pub(super) fn admit(self: &Arc<Self>, word: &str, stream: UnixStream) -> Option<Guest> {
+        let mut state = lock(&self.state);
+        let invited = state.invited.get(word)?;
+        let (session, host) = (invited.session.clone(), Arc::clone(&invited.host));
+        if state.present.len() >= MOST {
+            return None;
+        }
+        let number = state.next;
+        state.next = number.wrapping_add(1);
+        state.present.insert(number, Present { session: session.id.clone(), stream });
+        Some(Guest { guests: Arc::clone(self), number, session, host })
+    }
+}
+
+impl fmt::Debug for Guests {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guests").finish_non_exhaustive()
+    }
+}
+
+impl Present {
+    /// Whoever reads from it or writes to it meets the end.
+    fn end(&self) {
+        let _ = self.stream.shutdown(Shutdown::Both);
+    }
+}
+
+impl Guest {
+    /// The session.
+    pub(super) fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// Asks the host's person; dropping what this gives takes the question
+    /// back.
+    pub(super) fn ask(&self, ticket: &Arc<Ticket>) -> Option<Box<dyn Send>> {
+        self.guests.ask.get()?.ask(self.host.get()?, ticket)
+    }
+}
+
+impl fmt::Debug for Guest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guest").field("session", &self.session.id).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        lock(&self.guests.state).present.remove(&self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+
+    use super::*;
+
+    fn session(id: &str) -> Session {
+        Session {
+            id: id.to_owned(),
+            agent: "a".parse().unwrap(),
+            user: "u".to_owned(),
+            door: Door::Acp,
+        }
+    }
+
+    #[test]
+    fn who_knows_no_word_is_not_let_in_and_the_end_of_a_session_ends_its_guests_alone() {
+        let guests = Guests::new(Path::new("/p"), Path::new("/s"));
+        let first = guests.invite(&session("1"), None).unwrap();
+        let second = guests.invite(&session("2"), Some("acp-2")).unwrap();
+        let (mut ours, theirs) = UnixStream::pair().unwrap();
+        assert!(guests.admit("", theirs.try_clone().unwrap()).is_none());
+        let guest = guests.admit(&first, theirs.try_clone().unwrap()).unwrap();
+        assert_eq!((guest.session().id.as_str(), guest.session().door), ("1", Door::Mcp));
+        assert!(guest.host.get().is_none());
+        guests.name("1", "acp-1");
+        assert_eq!(guest.host.get().map(String::as_str), Some("acp-1"));
+        guests.dismiss("1");
+        assert_eq!(ours.read(&mut [0]).unwrap(), 0);
+        assert!(guests.admit(&first, theirs.try_clone().unwrap()).is_none());
+        assert!(guests.admit(&second, theirs.try_clone().unwrap()).is_some());
+        guests.close();
+        assert!(guests.admit(&second, theirs).is_none());
+        assert!(guests.invite(&session("3"), None).is_none());
+    }
+
+    #[test]
+    fn there_is_room_for_so_many_at_once() {
+        let guests = Guests::new(Path::new("/p"), Path::new("/s"));
+        let word = guests.invite(&session("1"), None).unwrap();
+        let (stream, _other) = UnixStream::pair().unwrap();
+        let mut all: Vec<_> =
+            (0..MOST).map(|_| guests.admit(&word, stream.try_clone().unwrap()).unwrap()).collect();
+        assert!(guests.admit(&word, stream.try_clone().unwrap()).is_none());
+        all.pop();
+        assert!(guests.admit(&word, stream).is_some());
+    }
+}

@@ -1,0 +1,127 @@
+//! The MCP server for the agent in its cell: whoever comes through the hatch
+//! says the word of an invitation, and is served as a part of that session.
+//!
+//! Everything is as for any other MCP client, but that questions go to the
+//! editor's user: the client here is the agent itself, which must not answer.
+
+use std::{
+    fs::File,
+    io::{self, Read as _},
+    net::Shutdown,
+    os::{
+        fd::{AsFd as _, OwnedFd},
+        unix::net::UnixStream,
+    },
+    sync::Arc,
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use rustix::net::{SocketFlags, accept_with};
+
+use crate::gateway::Gateway;
+
+use super::{guests::Guests, mcp};
+
+/// How long whoever comes may take to say its word.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// A word's length in bytes, and the end of its line.
+const WORD: usize = 32 + 1;
+/// Connections served or heard out at once.
+const MOST: usize = 48;
+
+/// The server. It goes on until it is ended.
+pub struct Inside {
+    listener: OwnedFd,
+    guests: Arc<Guests>,
+    taking: JoinHandle<()>,
+}
+
+impl Inside {
+    /// Listens in a thread of its own. `config` is for every guest but for its
+    /// session.
+    ///
+    /// # Errors
+    /// When the thread does not start.
+    pub fn attend(
+        listener: OwnedFd,
+        gateway: Arc<Gateway>,
+        guests: Arc<Guests>,
+        config: mcp::Config,
+    ) -> io::Result<Self> {
+        let (theirs, among) = (listener.try_clone()?, Arc::clone(&guests));
+        let taking = thread::Builder::new()
+            .name("mcp-inside".to_owned())
+            .spawn(move || take(&theirs, &gateway, &among, &config))?;
+        Ok(Self { listener, guests, taking })
+    }
+
+    /// Sends everybody away, and waits until what they began is done.
+    pub fn end(self) {
+        self.guests.close();
+        // Wakes the thread, whose socket this is.
+        let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
+        let _ = self.taking.join();
+    }
+}
+
+fn take(listener: &OwnedFd, gateway: &Arc<Gateway>, guests: &Arc<Guests>, config: &mcp::Config) {
+    let mut serving: Vec<JoinHandle<()>> = Vec::new();
+    loop {
+        let stream = match accept_with(listener.as_fd(), SocketFlags::CLOEXEC) {
+            Ok(stream) => UnixStream::from(stream),
+            Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNABORTED) => continue,
+            Err(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE) => {
+                thread::sleep(Duration::from_millis(100));
+                continue;
+            }
+            Err(_) => break,
+        };
+        serving.retain(|thread| !thread.is_finished());
+        if serving.len() >= MOST {
+            tracing::warn!("too many connections from the agent's cell");
+            continue;
+        }
+        let (gateway, guests, config) = (Arc::clone(gateway), Arc::clone(guests), config.clone());
+        let run = move || {
+            if let Err(error) = serve(stream, &gateway, &guests, config) {
+                tracing::warn!(%error, "a connection from the agent's cell ended");
+            }
+        };
+        match thread::Builder::new().name("mcp-guest".to_owned()).spawn(run) {
+            Ok(thread) => serving.push(thread),
+            Err(error) => tracing::error!(%error, "no thread for the agent's MCP client"),
+        }
+    }
+    for thread in serving {
+        let _ = thread.join();
+    }
+}
+
+fn serve(
+    mut stream: UnixStream,
+    gateway: &Arc<Gateway>,
+    guests: &Arc<Guests>,
+    config: mcp::Config,
+) -> io::Result<()> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut word = [0; WORD];
+    stream.read_exact(&mut word)?;
+    stream.set_read_timeout(None)?;
+    let word = word.strip_suffix(b"\n").and_then(|word| std::str::from_utf8(word).ok());
+    let guest = word.and_then(|word| guests.admit(word, stream.try_clone().ok()?));
+    let Some(guest) = guest else {
+        let facts = [("why".to_owned(), "no invitation, or too many guests".into())];
+        if let Err(error) = gateway.report(&config.session, "mcp.dropped", facts.into()) {
+            tracing::error!(%error, "cannot record");
+        }
+        return Ok(());
+    };
+    let session = guest.session().clone();
+    let config = mcp::Config { session, guest: Some(Arc::new(guest)), ..config };
+    let output = File::from(OwnedFd::from(stream.try_clone()?));
+    let served = mcp::serve(gateway, config, stream.try_clone()?, output);
+    // A thread that still reads must not go on.
+    let _ = stream.shutdown(Shutdown::Both);
+    served.map_err(io::Error::other)
+}

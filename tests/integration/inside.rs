@@ -1,0 +1,245 @@
+//! The gate's own MCP server for the agent in its cell: who gets it, who can
+//! come to it, and that it is one session with what the agent does over ACP.
+
+use std::{
+    path::Path,
+    process::{Child, Command, Stdio},
+};
+
+use serde_json::{Value, json};
+
+use crate::{
+    acp_client::{Client, Editor},
+    acp_rig::POLICY,
+    common::World,
+    fast_agent::fast_agent_config,
+    fast_agent_confined,
+    typescript::{node, scripts},
+};
+
+/// An agent on the TypeScript SDK in its cell, before our own client.
+struct Run {
+    world: World,
+    client: Option<Client>,
+    session: String,
+    gate: Child,
+}
+
+impl Run {
+    fn start(policy: &str, more: &[&str], editor: Editor) -> Self {
+        let world = World::with_policy(policy);
+        world.file("a.txt", "one\ntwo\n");
+        world.file("old/b.txt", "two\n");
+        world.file("secret/key.txt", "TOP-SECRET two\n");
+        let mut gate = gate(&world, more).spawn().unwrap();
+        let streams = (gate.stdout.take().unwrap(), gate.stdin.take().unwrap());
+        let mut client = Client::with(streams.0, streams.1, editor);
+        let session = client.session(&world.root().canonicalize().unwrap());
+        Self { world, client: Some(client), session, gate }
+    }
+
+    fn client(&mut self) -> &mut Client {
+        self.client.as_mut().unwrap()
+    }
+
+    /// What the agent says that came of it.
+    fn order(&mut self, order: &Value) -> Value {
+        let session = self.session.clone();
+        let turn = self.client().prompt(&session, &order.to_string());
+        assert_eq!(turn.stop_reason, "end_turn");
+        let last = self.client().updates.last().expect("an answer").clone();
+        serde_json::from_str(last["update"]["content"]["text"].as_str().unwrap()).unwrap()
+    }
+
+    /// The results of calls to the gate's own server.
+    fn calls(&mut self, calls: &[(&str, Value)]) -> Vec<Value> {
+        let calls: Vec<_> = calls
+            .iter()
+            .map(|(tool, args)| json!([format!("workspace__ws__{tool}"), args]))
+            .collect();
+        let said = self.order(&json!({"order": "inside", "calls": calls}));
+        assert_eq!(said["ok"]["exit"], 0, "{said}");
+        said["ok"]["results"].as_array().unwrap().clone()
+    }
+
+    /// Hangs up; gives the records and what was said on stderr.
+    fn end(mut self) -> (Vec<Value>, String) {
+        self.client = None;
+        let output = self.gate.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{} {said}", output.status);
+        self.world.run(&["audit", "verify"]).ok();
+        (self.world.records(), said)
+    }
+}
+
+fn gate(world: &World, more: &[&str]) -> Command {
+    let mut command = world.command(&["run", "--source", "disk", "--agent", "ts"]);
+    let (node, scripts) = (node(), scripts());
+    let prefix = node.parent().and_then(Path::parent).unwrap();
+    for dir in [prefix, &scripts] {
+        command.arg("--agent-read").arg(dir);
+    }
+    command.args(more).arg("--").arg(&node).arg(scripts.join("agent.mjs"));
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn start(records: &[Value]) -> &Value {
+    records.iter().find(|record| record["kind"] == "start").unwrap()
+}
+
+fn text(result: &Value) -> &str {
+    result["content"][0]["text"].as_str().unwrap_or_default()
+}
+
+#[test]
+fn an_acp_agent_removes_lists_and_searches_in_one_session_with_its_reads() {
+    let mut run = Run::start(POLICY, &[], Editor::default());
+    let servers = run.order(&json!({"order": "servers"}));
+    let server = &servers["ok"][0];
+    assert_eq!(server["name"], "portcullis");
+    let args = json!(["mcp", "--connect", "/.portcullis/gate", "--word", server["args"][4]]);
+    assert_eq!(server["args"], args);
+
+    let results = run.calls(&[
+        ("ls", json!({"path": "."})),
+        ("grep", json!({"pattern": "two"})),
+        ("rm", json!({"path": "old", "recursive": true})),
+        ("rename", json!({"from": "a.txt", "to": "c.txt"})),
+        ("read_file", json!({"path": "secret/key.txt"})),
+    ]);
+    assert!(
+        text(&results[0]).contains("a.txt") && text(&results[0]).contains("old"),
+        "{results:#?}"
+    );
+    assert!(text(&results[1]).contains("a.txt"), "{results:#?}");
+    assert!(!results[1].to_string().contains("TOP-SECRET"), "{results:#?}");
+    for done in &results[..4] {
+        assert_ne!(done["isError"], true, "{done}");
+        assert!(done["_meta"]["portcullis/receipt"]["leaf"].is_string(), "{done}");
+    }
+    assert_eq!(results[4]["isError"], true);
+    assert_eq!(results[4]["_meta"]["portcullis/error"]["rule"], "keys");
+    assert!(!run.world.path("old").exists() && run.world.path("c.txt").exists());
+    let file = run.world.root().canonicalize().unwrap().join("c.txt");
+    let read = run.order(&json!({"order": "read", "path": file}));
+    assert_eq!(read["ok"]["content"], "one\ntwo\n");
+
+    let (records, said) = run.end();
+    assert!(!said.contains("MCP"), "{said}");
+    assert_eq!(start(&records)["facts"]["mcp"], "offered");
+    let of = |door: &str, op: &str| {
+        let is = |record: &&Value| record["door"] == door && record["op"] == op;
+        records.iter().find(is).unwrap_or_else(|| panic!("{door} {op} {records:#?}"))["session"]
+            .clone()
+    };
+    let session = of("acp", "read");
+    for op in ["list", "grep", "remove", "rename", "read"] {
+        assert_eq!(of("mcp", op), session, "{op}");
+    }
+    // Nothing is left of the socket on the host.
+    let left = std::fs::read_dir("/tmp").unwrap().filter_map(Result::ok);
+    let left: Vec<_> = left
+        .filter(|entry| entry.path().join("gate").exists())
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with(".portcullis-"))
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn limits_count_over_both_doors_and_survive_the_end_of_a_connection() {
+    let policy = format!("{POLICY}\n[limits]\nfilesRemoved = 2\n");
+    let mut run = Run::start(&policy, &[], Editor::default());
+    run.world.file("x/1", "1");
+    run.world.file("x/2", "2");
+    run.world.file("x/3", "3");
+    // Each time over a connection of its own.
+    for (name, denied) in [("x/1", false), ("x/2", false), ("x/3", true)] {
+        let results = run.calls(&[("rm", json!({"path": name}))]);
+        assert_eq!(results[0]["isError"] == true, denied, "{name} {results:#?}");
+    }
+    assert!(run.world.path("x/3").exists());
+    run.end();
+}
+
+#[test]
+fn what_a_rule_asks_about_is_put_to_the_editors_user_and_never_to_the_agent() {
+    let policy = format!(
+        "{POLICY}\n[[rules]]\nid = \"careful\"\neffect = \"ask\"\noperations = [\"remove\"]\n\
+         paths = [\"old/**\"]\nreason = \"old things\"\n"
+    );
+    let editor = Editor { permissions: ["reject_once", "allow_once"].into(), ..Editor::default() };
+    let mut run = Run::start(&policy, &[], editor);
+    let rm = || ("rm", json!({"path": "old/b.txt"}));
+    let results = run.calls(&[rm(), rm()]);
+    assert_eq!(results[0]["isError"], true, "{results:#?}");
+    assert_ne!(results[1]["isError"], true, "{results:#?}");
+    assert!(!run.world.path("old/b.txt").exists());
+    let asked = run.client().asked.clone();
+    let asked: Vec<_> =
+        asked.iter().filter(|asked| asked["method"] == "session/request_permission").collect();
+    assert_eq!(asked.len(), 2, "{asked:#?}");
+    assert_eq!(asked[0]["params"]["sessionId"], json!(run.session));
+    run.end();
+}
+
+#[test]
+fn whoever_has_no_word_or_an_old_one_is_not_served() {
+    let mut run = Run::start(POLICY, &[], Editor::default());
+    let servers = run.order(&json!({"order": "servers"}));
+    let word = servers["ok"][0]["args"][4].as_str().unwrap().to_owned();
+    for wrong in ["0".repeat(32), "x".to_owned(), word.to_uppercase().replace('A', "B") + "\n"] {
+        let args = ["mcp", "--connect", "/.portcullis/gate", "--word", &wrong];
+        let said = run.order(&json!({"order": "inside", "calls": [], "args": args}));
+        assert_eq!(said["ok"]["hello"]["exit"], 1, "{said}");
+    }
+    let (records, said) = run.end();
+    assert!(said.contains("the gate closed the connection"), "{said}");
+    let dropped = records.iter().filter(|record| record["op"] == "mcp.dropped").count();
+    assert!(dropped >= 1, "{records:#?}");
+}
+
+#[test]
+fn it_is_left_out_where_it_is_not_wanted_or_the_agent_is_not_fully_confined() {
+    for (more, why, note) in [
+        (&["--no-mcp"][..], "not offered: `--no-mcp`", false),
+        (&["--unconfined"], "not offered: the agent is not fully confined", true),
+    ] {
+        let mut run = Run::start(POLICY, more, Editor::default());
+        assert_eq!(run.order(&json!({"order": "servers"}))["ok"], json!([]));
+        let (records, said) = run.end();
+        assert_eq!(start(&records)["facts"]["mcp"], why);
+        assert_eq!(
+            said.matches("not offered the gate's MCP server").count(),
+            usize::from(note),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn fast_agent_sees_the_gates_server_and_uses_it() {
+    let mut run =
+        fast_agent_confined::Run::with("disk", &fast_agent_config(), |_| Editor::default(), &[]);
+    let tool = |name: &str| format!("portcullis__workspace__ws__{name}");
+    let turn = run.tool(&tool("ls"), &json!({"path": "."}));
+    assert!(turn.said.contains("a.txt"), "{}", turn.said);
+    let turn = run.tool(&tool("grep"), &json!({"pattern": "żółć"}));
+    assert!(turn.said.contains("two żółć"), "{}", turn.said);
+    let turn = run.tool(&tool("read_file"), &json!({"path": "secret/key.txt"}));
+    assert!(turn.said.contains("denied") && !turn.said.contains("TOP-SECRET"), "{}", turn.said);
+    let turn = run.tool("read_text_file", &json!({"path": run.path("a.txt")}));
+    assert!(turn.said.contains("two żółć"), "{}", turn.said);
+    let turn = run.tool(&tool("rm"), &json!({"path": "a.txt"}));
+    assert!(turn.states.contains(&"completed".to_owned()), "{}", turn.said);
+    assert!(!run.world.path("a.txt").exists());
+
+    let records = run.end();
+    let session = |door: &str, op: &str| {
+        let is = |record: &&Value| record["door"] == door && record["op"] == op;
+        records.iter().find(is).unwrap_or_else(|| panic!("{records:#?}"))["session"].clone()
+    };
+    assert_eq!(session("mcp", "remove"), session("acp", "read"));
+    assert_eq!(session("mcp", "grep"), session("acp", "read"));
+}

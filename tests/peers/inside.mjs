@@ -1,0 +1,40 @@
+// An MCP client, as small as it can be: starts a server over stdio, does the
+// calls of a plan, and hangs up.
+
+import { spawn } from "node:child_process";
+import { createInterface } from "node:readline";
+
+export async function inside({ command, args }, calls) {
+  const server = spawn(command, args, { stdio: ["pipe", "pipe", "inherit"] });
+  const waiting = new Map();
+  const lines = createInterface({ input: server.stdout });
+  lines.on("line", (line) => {
+    const message = JSON.parse(line);
+    waiting.get(message.id)?.(message);
+  });
+  const ended = new Promise((end) => server.on("exit", (code) => end({ exit: code })));
+  let last = 0;
+  const send = (message) => server.stdin.write(`${JSON.stringify({ jsonrpc: "2.0", ...message })}\n`);
+  const ask = (method, params) => {
+    last += 1;
+    const id = last;
+    const answer = new Promise((done) => waiting.set(id, done));
+    send({ id, method, params });
+    return Promise.race([answer, ended]);
+  };
+  const hello = await ask("initialize", {
+    protocolVersion: "2025-06-18",
+    capabilities: {},
+    clientInfo: { name: "portcullis-test-agent", version: "0" },
+  });
+  if (!hello.result) return { hello };
+  send({ method: "notifications/initialized" });
+  const tools = (await ask("tools/list", {})).result.tools.map((tool) => tool.name);
+  const results = [];
+  for (const [name, params] of calls) {
+    const { result, error } = await ask("tools/call", { name, arguments: params });
+    results.push(error ? { error } : result);
+  }
+  server.stdin.end();
+  return { tools, results, ...(await ended) };
+}
