@@ -5,6 +5,7 @@
 
 pub mod acp;
 pub mod desk;
+pub mod files;
 mod frame;
 pub mod guests;
 pub mod inside;

@@ -31,6 +31,7 @@ mod fast_agent;
 mod fast_agent_confined;
 mod fast_agent_editor;
 mod faults;
+mod files;
 mod fs;
 mod generate;
 mod hammer;

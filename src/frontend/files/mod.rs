@@ -1,0 +1,323 @@
+//! The `files` channel: requests and replies about the files of one workspace,
+//! as JSON messages, for a client whose WebSocket another process holds.
+//!
+//! Between that process and this one a message is its length (four bytes, big
+//! endian) and as many bytes of UTF-8. `wire` reads messages, `request` makes
+//! operations of them, which the gateway decides about, `reply` renders. One
+//! request of a client is carried out at a time, in the order in which they
+//! came; one that waits for a person lets the next ones go on.
+//!
+//! Memory is bounded for all clients together: a large message is read only
+//! once there is room for it.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use portcullis_audit::Receipt;
+use serde_json::json;
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader},
+    net::UnixStream,
+    sync::{Mutex, OwnedSemaphorePermit, Semaphore},
+};
+
+use crate::{
+    gateway::{Approver, Gateway, Ticket},
+    model::{Access, Session},
+    ops::Source,
+};
+
+mod reply;
+mod request;
+mod wire;
+
+use reply::Reply;
+use request::Wanted;
+use wire::{Malformed, Message};
+
+/// Messages up to this size, in bytes, are not counted.
+const SMALL: usize = 64 * 1024;
+/// What a message takes while it is dealt with, at most, for each of its bytes:
+/// itself, the content in it, and what becomes of that.
+const SHARE: usize = 3;
+/// The unit in which memory is counted, in bytes.
+const UNIT: usize = 1024;
+/// Requests of one client that wait for a person.
+const WAITING: usize = 16;
+
+/// What bounds the channel in this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Largest message in bytes. Base64 makes a content a third longer, escapes
+    /// make a text longer still.
+    pub message: usize,
+    /// Memory for large messages under way, of all clients, in bytes.
+    pub memory: usize,
+    /// Requests that are carried out at once.
+    pub requests: usize,
+}
+
+impl Default for Limits {
+    /// For files of 100 MB.
+    fn default() -> Self {
+        Self { message: 144 << 20, memory: 512 << 20, requests: 8 }
+    }
+}
+
+/// A client cannot be served any more.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The stream broke.
+    #[error("the connection broke: {0}")]
+    Stream(#[from] io::Error),
+    /// A message is larger than it may be.
+    #[error("a message of {0} bytes is too large")]
+    TooLarge(usize),
+}
+
+/// The channel over one gateway, for any number of clients.
+#[derive(Debug)]
+pub struct Channel {
+    gateway: Arc<Gateway>,
+    limits: Limits,
+    memory: Arc<Semaphore>,
+    /// First come, first served: a client that sends much waits behind those
+    /// that send little, for it has one place in the queue, too.
+    turns: Arc<Semaphore>,
+}
+
+/// What is shared by the requests of one client.
+struct Client<W> {
+    channel: Arc<Channel>,
+    session: Session,
+    output: Mutex<W>,
+    waiting: AtomicUsize,
+}
+
+impl Channel {
+    /// A channel without clients yet.
+    pub fn new(gateway: Arc<Gateway>, limits: Limits) -> Arc<Self> {
+        let memory = Arc::new(Semaphore::new((limits.memory / UNIT).clamp(1, most())));
+        let turns = Arc::new(Semaphore::new(limits.requests.max(1)));
+        Arc::new(Self { gateway, limits, memory, turns })
+    }
+
+    /// Serves one client until it closes its side; what it began is finished.
+    ///
+    /// # Errors
+    /// When the stream breaks, or the client does not keep to the framing.
+    pub async fn serve(
+        self: &Arc<Self>,
+        session: Session,
+        stream: UnixStream,
+    ) -> Result<(), Error> {
+        let (input, output) = stream.into_split();
+        let served = self.pump(&session, input, output).await;
+        if let Err(error) = &served {
+            self.report(&session, &error.to_string());
+        }
+        for ticket in self.gateway.approvals().waiting() {
+            // Nobody is there any more to hear the answer.
+            if ticket.question().session == session {
+                ticket.withdraw();
+            }
+        }
+        self.gateway.end_session(&session);
+        served
+    }
+
+    async fn pump(
+        self: &Arc<Self>,
+        session: &Session,
+        input: impl AsyncRead + Unpin,
+        output: impl AsyncWrite + Unpin + Send + 'static,
+    ) -> Result<(), Error> {
+        // Small, for there may be thousands; large messages go past it.
+        let mut input = BufReader::with_capacity(512, input);
+        let client = Arc::new(Client {
+            channel: Arc::clone(self),
+            session: session.clone(),
+            output: Mutex::new(output),
+            waiting: AtomicUsize::new(0),
+        });
+        while let Some((bytes, room)) = self.message(&mut input).await? {
+            client.hear(bytes, room).await?;
+        }
+        Ok(())
+    }
+
+    /// The next message, once there is room for it.
+    async fn message(
+        &self,
+        input: &mut (impl AsyncRead + Unpin),
+    ) -> Result<Option<(Vec<u8>, Option<OwnedSemaphorePermit>)>, Error> {
+        let mut length = [0; 4];
+        match input.read_exact(&mut length).await {
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+            Err(error) => return Err(error.into()),
+        }
+        let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
+        if length > self.limits.message {
+            return Err(Error::TooLarge(length));
+        }
+        let room = self.room(length).await;
+        let mut bytes = vec![0; length];
+        input.read_exact(&mut bytes).await?;
+        Ok(Some((bytes, room)))
+    }
+
+    /// Waits until a message of `length` bytes may be in memory.
+    async fn room(&self, length: usize) -> Option<OwnedSemaphorePermit> {
+        if length <= SMALL {
+            return None;
+        }
+        let all = (self.limits.memory / UNIT).clamp(1, most());
+        // One that would not fit goes alone.
+        let units = (length.saturating_mul(SHARE) / UNIT).clamp(1, all);
+        let units = u32::try_from(units).unwrap_or(u32::MAX);
+        Arc::clone(&self.memory).acquire_many_owned(units).await.ok()
+    }
+
+    /// Records what was no request.
+    fn report(&self, session: &Session, why: &str) -> Option<Receipt> {
+        let facts = BTreeMap::from([("why".to_owned(), json!(why))]);
+        let recorded = self.gateway.report(session, "files.dropped", facts);
+        // Without its log the gateway refuses every file by itself.
+        recorded.inspect_err(|error| tracing::error!(%error, "cannot record")).ok()
+    }
+
+    /// Waits until a content may be read that nobody knows the size of yet.
+    async fn room_to_read(&self) -> Option<OwnedSemaphorePermit> {
+        let most = self.gateway.policy().max_size(Access::Read);
+        self.room(usize::try_from(most).unwrap_or(usize::MAX)).await
+    }
+}
+
+/// As much of what is held as a message of `length` bytes takes.
+fn kept(mut room: OwnedSemaphorePermit, length: usize) -> Option<OwnedSemaphorePermit> {
+    let units = length.div_ceil(UNIT).min(room.num_permits());
+    room.split(units)
+}
+
+/// Most units that a semaphore counts.
+fn most() -> usize {
+    Semaphore::MAX_PERMITS.min(u32::MAX as usize)
+}
+
+impl<W: AsyncWrite + Unpin + Send + 'static> Client<W> {
+    /// Deals with one message; returns when the next one may be heard.
+    async fn hear(
+        self: &Arc<Self>,
+        bytes: Vec<u8>,
+        room: Option<OwnedSemaphorePermit>,
+    ) -> io::Result<()> {
+        let (free, freed) = tokio::sync::oneshot::channel();
+        let room = match room {
+            None if wire::is_read(&bytes) => self.channel.room_to_read().await,
+            room => room,
+        };
+        let Ok(turn) = Arc::clone(&self.channel.turns).acquire_owned().await else {
+            return Ok(());
+        };
+        let place = Place { free: Some(free), turn: Some(turn) };
+        let client = Arc::clone(self);
+        let done = tokio::spawn(async move {
+            let worker = Arc::clone(&client);
+            let reply = tokio::task::spawn_blocking(move || worker.carry_out(bytes, place)).await;
+            let reply = reply.map_err(io::Error::other)?;
+            // A client that does not read holds no more than its reply.
+            let _room = room.map(|room| kept(room, reply.len()));
+            client.say(&reply).await
+        });
+        tokio::select! {
+            said = done => said.map_err(io::Error::other)?,
+            // It waits for a person; its answer comes later.
+            Ok(()) = freed => Ok(()),
+        }
+    }
+
+    /// Sends one message, waiting while the client does not read.
+    async fn say(&self, message: &[u8]) -> io::Result<()> {
+        let length = u32::try_from(message.len()).map_err(io::Error::other)?;
+        let mut output = self.output.lock().await;
+        output.write_all(&length.to_be_bytes()).await?;
+        output.write_all(message).await?;
+        output.flush().await
+    }
+
+    /// Answers a message. Blocks on the disk.
+    fn carry_out(&self, bytes: Vec<u8>, place: Place) -> Vec<u8> {
+        let gateway = &self.channel.gateway;
+        let message = match wire::parse(&bytes) {
+            Ok(message) => message,
+            Err(Malformed { head, why }) => {
+                let receipt = self.channel.report(&self.session, &why);
+                return Reply::to(&head).failed_because(&why, receipt.as_ref());
+            }
+        };
+        let Message { head, wanted } = message;
+        let reply = Reply::to(&head);
+        let wanted = match Wanted::new(wanted) {
+            Ok(wanted) => wanted,
+            Err(trouble) => {
+                let path = trouble.path.as_deref();
+                let error = gateway.refuse(&self.session, &trouble.op, path, &trouble.refusal);
+                return reply.failed(&error, trouble.said.as_deref());
+            }
+        };
+        drop(bytes);
+        let aside = Aside { place: std::sync::Mutex::new(place), waiting: &self.waiting };
+        let source = Source::Disk;
+        match gateway.handle_asking(&self.session, &wanted.operation, source, &aside) {
+            Ok(done) => {
+                // The content that came is not needed any more.
+                let shown = wanted.shown;
+                drop(wanted.operation);
+                reply.done(done, &shown)
+            }
+            Err(error) => {
+                let missing = error.kind() == crate::gateway::ErrorKind::NotFound;
+                let said = missing.then(|| format!("File not found: {}", wanted.shown));
+                reply.failed(&error, said.as_deref())
+            }
+        }
+    }
+}
+
+/// A request's place among those that are carried out.
+struct Place {
+    free: Option<tokio::sync::oneshot::Sender<()>>,
+    turn: Option<OwnedSemaphorePermit>,
+}
+
+/// A request that may have to wait for a person: it steps aside then.
+struct Aside<'a> {
+    place: std::sync::Mutex<Place>,
+    waiting: &'a AtomicUsize,
+}
+
+impl Approver for Aside<'_> {
+    fn ask(&self, ticket: &Arc<Ticket>) {
+        if self.waiting.fetch_add(1, Ordering::SeqCst) >= WAITING {
+            ticket.withdraw();
+            return;
+        }
+        // The channel has no way to ask its user; `portcullis approve` has.
+        let mut place = crate::frontend::lane::lock(&self.place);
+        place.turn.take();
+        if let Some(free) = place.free.take() {
+            let _ = free.send(());
+        }
+    }
+
+    fn over(&self, _ticket: &Ticket) {
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,240 @@
+//! Replies: the head of the request, what was asked for or an error, and the
+//! receipt of the record.
+//!
+//! Besides the fields of the protocol there are `receipt`, and for errors
+//! `code`, `rule` and `reason`.
+
+use base64::{display::Base64Display, engine::general_purpose::STANDARD};
+use jiff::Timestamp;
+use portcullis_audit::Receipt;
+use serde::{Serialize, Serializer};
+use serde_json::value::RawValue;
+
+use crate::{
+    gateway::{self, Output},
+    ops::{Content, Entry, EntryKind},
+};
+
+use super::wire::{CHANNEL, Head};
+
+/// Room in a message for everything but content, in bytes.
+const ENVELOPE: usize = 1024;
+
+/// A reply that is not complete yet.
+pub(super) struct Reply<'a> {
+    head: &'a Head,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Envelope<'a, T> {
+    channel: &'a str,
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    kind: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    request_id: Option<&'a RawValue>,
+    #[serde(flatten)]
+    body: Body<'a, T>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    receipt: Option<&'a Receipt>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Body<'a, T> {
+    Data {
+        data: T,
+    },
+    Nothing {},
+    Error {
+        error: &'a str,
+        code: &'a str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        rule: Option<&'a str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        reason: Option<&'a str>,
+    },
+}
+
+#[derive(Serialize)]
+struct FileContent<'a> {
+    content: Shown<'a>,
+    encoding: &'static str,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    redacted: bool,
+}
+
+/// A content as a JSON string, without a copy in between.
+enum Shown<'a> {
+    Text(&'a str),
+    Base64(&'a [u8]),
+}
+
+impl Serialize for Shown<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Text(text) => serializer.serialize_str(text),
+            Self::Base64(bytes) => serializer.collect_str(&Base64Display::new(bytes, &STANDARD)),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Item<'a> {
+    name: &'a str,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    size: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    modified: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    permissions: Option<String>,
+    /// The protocol knows files and directories only.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    symlink: bool,
+}
+
+impl<'a> Reply<'a> {
+    pub(super) fn to(head: &'a Head) -> Self {
+        Self { head }
+    }
+
+    /// What was asked for; `shown` is the path as the client wrote it.
+    pub(super) fn done(&self, reply: gateway::Reply, shown: &str) -> Vec<u8> {
+        let receipt = Some(&reply.receipt);
+        match &reply.output {
+            Output::Content(content) => {
+                let data = file_content(content);
+                self.render(Body::Data { data }, receipt, content.bytes.len())
+            }
+            Output::Entries(listed) => {
+                let data: Vec<_> = listed.entries.iter().filter_map(|e| item(e, false)).collect();
+                let room = data.len().saturating_mul(128);
+                self.render(Body::Data { data }, receipt, room)
+            }
+            Output::Stat(entry) => match item(entry, true) {
+                Some(data) => self.render(Body::Data { data }, receipt, 0),
+                None => self.error(
+                    &format!("`{shown}` is neither a file nor a directory"),
+                    "invalidInput",
+                    receipt,
+                ),
+            },
+            Output::Changed(_) | Output::Found(_) | Output::Matches(_) => {
+                let body: Body<'_, ()> = Body::Nothing {};
+                self.render(body, receipt, 0)
+            }
+        }
+    }
+
+    /// A refusal or failure that is on record; `said` instead of its text.
+    pub(super) fn failed(&self, error: &gateway::Error, said: Option<&str>) -> Vec<u8> {
+        let message = error.to_string();
+        let body: Body<'_, ()> = Body::Error {
+            error: said.unwrap_or(&message),
+            code: error.kind().as_str(),
+            rule: error.rule(),
+            reason: error.reason(),
+        };
+        self.render(body, error.receipt(), 0)
+    }
+
+    /// What was no request.
+    pub(super) fn failed_because(&self, why: &str, receipt: Option<&Receipt>) -> Vec<u8> {
+        self.error(why, "invalidInput", receipt)
+    }
+
+    fn error(&self, error: &str, code: &str, receipt: Option<&Receipt>) -> Vec<u8> {
+        let body: Body<'_, ()> = Body::Error { error, code, rule: None, reason: None };
+        self.render(body, receipt, 0)
+    }
+
+    fn render<T: Serialize>(
+        &self,
+        body: Body<'_, T>,
+        receipt: Option<&Receipt>,
+        content: usize,
+    ) -> Vec<u8> {
+        let id = self.head.id.clone().and_then(|id| RawValue::from_string(id).ok());
+        let envelope = Envelope {
+            channel: self.head.channel.as_deref().unwrap_or(CHANNEL),
+            kind: self.head.kind.as_deref(),
+            request_id: id.as_deref(),
+            body,
+            receipt,
+        };
+        // Mostly enough, or a large content would be moved as it grows.
+        let mut message =
+            Vec::with_capacity(ENVELOPE.saturating_add(content.saturating_mul(4) / 3));
+        if let Err(error) = serde_json::to_writer(&mut message, &envelope) {
+            tracing::error!(%error, "a reply cannot be written");
+        }
+        message
+    }
+}
+
+fn file_content(content: &Content) -> FileContent<'_> {
+    let redacted = content.redacted;
+    match std::str::from_utf8(&content.bytes) {
+        Ok(text) if content.text => {
+            FileContent { content: Shown::Text(text), encoding: "utf-8", redacted }
+        }
+        _ => FileContent { content: Shown::Base64(&content.bytes), encoding: "base64", redacted },
+    }
+}
+
+fn item(entry: &Entry, whole: bool) -> Option<Item<'_>> {
+    let kind = match entry.kind {
+        EntryKind::Directory => "directory",
+        EntryKind::File | EntryKind::Symlink => "file",
+        // Never served.
+        EntryKind::Other => return None,
+    };
+    Some(Item {
+        name: entry.path.file_name().unwrap_or(""),
+        kind,
+        size: entry.size.unwrap_or(0),
+        modified: modified(entry),
+        permissions: entry.mode.filter(|_| whole).map(permissions),
+        symlink: entry.kind == EntryKind::Symlink,
+    })
+}
+
+/// ISO 8601 in UTC.
+fn modified(entry: &Entry) -> Option<String> {
+    let (seconds, nanoseconds) = entry.modified?;
+    let time = Timestamp::new(seconds, i32::try_from(nanoseconds).ok()?).ok()?;
+    Some(format!("{time:.3}"))
+}
+
+/// `rw-r--r--`
+fn permissions(mode: u32) -> String {
+    let bits = "rwxrwxrwx".chars().enumerate();
+    bits.map(|(n, letter)| if mode & (0o400 >> n) == 0 { '-' } else { letter }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn permissions_read_as_ls_writes_them() {
+        assert_eq!(permissions(0o644), "rw-r--r--");
+        assert_eq!(permissions(0o100_751), "rwxr-x--x");
+        assert_eq!(permissions(0), "---------");
+    }
+
+    #[test]
+    fn a_reply_has_the_head_of_its_request() {
+        let head = Head {
+            channel: Some("files".to_owned()),
+            kind: Some("read".to_owned()),
+            id: Some("1.50".to_owned()),
+        };
+        let said = String::from_utf8(Reply::to(&head).failed_because("no \"x\"", None)).unwrap();
+        assert_eq!(
+            said,
+            r#"{"channel":"files","type":"read","requestId":1.50,"error":"no \"x\"","code":"invalidInput"}"#
+        );
+    }
+}

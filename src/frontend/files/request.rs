@@ -1,0 +1,143 @@
+//! From the fields of a request to an operation.
+
+use std::borrow::Cow;
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+
+use crate::{
+    gateway::Refusal,
+    model::{Encoding, LineRange, Operation, WorkspacePath},
+};
+
+use super::wire::Fields;
+
+/// An operation, and the path as the client wrote it.
+#[derive(Debug)]
+pub(super) struct Wanted {
+    pub(super) operation: Operation,
+    pub(super) shown: String,
+}
+
+/// What never became an operation.
+#[derive(Debug)]
+pub(super) struct Trouble {
+    /// The operation that was asked for, for the record.
+    pub(super) op: String,
+    pub(super) path: Option<String>,
+    pub(super) refusal: Refusal,
+    /// What the client is told, where the refusal does not say it.
+    pub(super) said: Option<String>,
+}
+
+impl Wanted {
+    /// Takes what belongs to the type.
+    pub(super) fn new(mut fields: Fields<'_>) -> Result<Self, Trouble> {
+        let kind = std::mem::take(&mut fields.kind);
+        let op = match kind.as_str() {
+            "list" | "read" | "write" | "mkdir" | "rename" | "stat" => kind.clone(),
+            "delete" => "remove".to_owned(),
+            _ => {
+                let said = format!("the channel `files` has no type `{kind}`");
+                let op = format!("files {kind}");
+                return Err(Trouble { op, path: None, refusal: Refusal::Method, said: Some(said) });
+            }
+        };
+        let path = |name: &str, value: &Option<Cow<'_, str>>| path(&op, name, value.as_deref());
+        let shown = |value: &Option<Cow<'_, str>>| value.as_deref().unwrap_or_default().to_owned();
+        if kind == "rename" {
+            let from = path("oldPath", &fields.old_path)?;
+            let to = path("newPath", &fields.new_path)?;
+            let operation = Operation::Rename { from, to };
+            return Ok(Self { operation, shown: shown(&fields.old_path) });
+        }
+        let at = path("path", &fields.path)?;
+        let operation = match kind.as_str() {
+            "list" => Operation::List { path: at },
+            "read" => Operation::Read {
+                path: at,
+                range: LineRange::default(),
+                encoding: Encoding::Base64,
+            },
+            "stat" => Operation::Stat { path: at },
+            "mkdir" => Operation::Mkdir { path: at, recursive: true },
+            "delete" => Operation::Remove { path: at, recursive: true },
+            _ => {
+                let content = content(&mut fields)
+                    .map_err(|why| parameters(&op, fields.path.as_deref(), why))?;
+                Operation::Write { path: at, content }
+            }
+        };
+        Ok(Self { operation, shown: shown(&fields.path) })
+    }
+}
+
+/// A path is the same with and without a slash before it.
+fn path(op: &str, name: &str, text: Option<&str>) -> Result<WorkspacePath, Trouble> {
+    let Some(text) = text else {
+        return Err(parameters(op, None, format!("`{name}` is missing")));
+    };
+    WorkspacePath::parse(text.trim_start_matches('/')).map_err(|error| Trouble {
+        op: op.to_owned(),
+        path: Some(text.to_owned()),
+        refusal: Refusal::Path(error),
+        said: None,
+    })
+}
+
+fn content(fields: &mut Fields<'_>) -> Result<Vec<u8>, String> {
+    let content = fields.content.take().ok_or_else(|| "`content` is missing".to_owned())?;
+    match fields.encoding.as_deref() {
+        None | Some("utf-8") => Ok(content.into_owned().into_bytes()),
+        Some("base64") => {
+            STANDARD.decode(content.as_bytes()).map_err(|_| "`content` is not base64".to_owned())
+        }
+        Some(_) => Err("`encoding` must be `utf-8` or `base64`".to_owned()),
+    }
+}
+
+fn parameters(op: &str, path: Option<&str>, why: String) -> Trouble {
+    let (op, path) = (op.to_owned(), path.map(str::to_owned));
+    Trouble { op, path, refusal: Refusal::Parameters(why), said: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fields(kind: &str, path: &'static str) -> Fields<'static> {
+        Fields { kind: kind.to_owned(), path: Some(path.into()), ..Fields::default() }
+    }
+
+    #[test]
+    fn paths_are_relative_to_the_root_with_or_without_a_slash() {
+        for path in ["src/a", "/src/a", "//src/./a/"] {
+            let wanted = Wanted::new(fields("read", path)).unwrap();
+            assert_eq!(wanted.operation.path().as_str(), "src/a", "{path}");
+            assert_eq!(wanted.shown, path);
+        }
+        for path in ["/", "", "."] {
+            assert!(Wanted::new(fields("list", path)).unwrap().operation.path().is_root());
+        }
+        let trouble = Wanted::new(fields("read", "/../etc/passwd")).unwrap_err();
+        assert!(matches!(trouble.refusal, Refusal::Path(_)));
+    }
+
+    #[test]
+    fn content_is_text_or_base64() {
+        let write = |encoding: Option<&'static str>, content: &'static str| {
+            let mut fields = fields("write", "a");
+            fields.encoding = encoding.map(Into::into);
+            fields.content = Some(content.into());
+            match Wanted::new(fields).map(|wanted| wanted.operation) {
+                Ok(Operation::Write { content, .. }) => Ok(content),
+                other => Err(other.map(drop).unwrap_err().refusal),
+            }
+        };
+        assert_eq!(write(None, "é").unwrap(), "é".as_bytes());
+        assert_eq!(write(Some("base64"), "AP8=").unwrap(), [0, 255]);
+        assert!(write(Some("base64"), "AP8").is_err());
+        assert!(write(Some("utf-16"), "a").is_err());
+        assert!(Wanted::new(fields("write", "a")).is_err());
+        assert!(Wanted::new(fields("chmod", "a")).is_err());
+    }
+}

@@ -1,0 +1,203 @@
+//! What a client may say: one strict JSON object with `channel`, `type`,
+//! `requestId` and what belongs to the type. Fields that are not known are
+//! passed over.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::frontend::strict;
+
+/// The channel that is served.
+pub(super) const CHANNEL: &str = "files";
+/// Longest `requestId`, as JSON, in bytes.
+const MOST_ID: usize = 1024;
+/// Longest name of a channel or type that is said back, in characters.
+const MOST_NAME: usize = 64;
+
+/// What every reply begins with.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Head {
+    pub(super) channel: Option<String>,
+    pub(super) kind: Option<String>,
+    /// As it came: a string or a number, in JSON.
+    pub(super) id: Option<String>,
+}
+
+/// One request.
+#[derive(Debug)]
+pub(super) struct Message<'a> {
+    pub(super) head: Head,
+    pub(super) wanted: Fields<'a>,
+}
+
+/// The fields of all types.
+#[derive(Debug, Default)]
+pub(super) struct Fields<'a> {
+    pub(super) kind: String,
+    pub(super) path: Option<Cow<'a, str>>,
+    pub(super) old_path: Option<Cow<'a, str>>,
+    pub(super) new_path: Option<Cow<'a, str>>,
+    pub(super) content: Option<Cow<'a, str>>,
+    pub(super) encoding: Option<Cow<'a, str>>,
+}
+
+/// A message that is none, or is for somebody else.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Malformed {
+    pub(super) head: Head,
+    pub(super) why: String,
+}
+
+/// Any values, so that what is wrong with one can be said under the id of the
+/// message.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Raw<'a> {
+    #[serde(borrow)]
+    channel: Option<&'a RawValue>,
+    #[serde(borrow, rename = "type")]
+    kind: Option<&'a RawValue>,
+    #[serde(borrow)]
+    request_id: Option<&'a RawValue>,
+    #[serde(borrow)]
+    path: Option<&'a RawValue>,
+    #[serde(borrow)]
+    old_path: Option<&'a RawValue>,
+    #[serde(borrow)]
+    new_path: Option<&'a RawValue>,
+    #[serde(borrow)]
+    content: Option<&'a RawValue>,
+    #[serde(borrow)]
+    encoding: Option<&'a RawValue>,
+}
+
+/// Reads a message.
+pub(super) fn parse(bytes: &[u8]) -> Result<Message<'_>, Malformed> {
+    let bad = |head: &Head, why: &str| Malformed { head: head.clone(), why: why.to_owned() };
+    let mut head = Head::default();
+    let text = strict::check(bytes)
+        .map_err(|loose| bad(&head, &loose.to_string().replace("the line", "the message")))?;
+    let raw: Raw<'_> =
+        serde_json::from_str(text).map_err(|_| bad(&head, "the message is not a JSON object"))?;
+    head.id = raw.request_id.and_then(id);
+    head.channel = raw.channel.and_then(name);
+    head.kind = raw.kind.and_then(name);
+    if raw.request_id.is_some() && head.id.is_none() {
+        return Err(bad(&head, "`requestId` must be a short string or a number"));
+    }
+    match head.channel.as_deref() {
+        Some(CHANNEL) => {}
+        Some(_) => return Err(bad(&head, "only the channel `files` is served here")),
+        None => return Err(bad(&head, "`channel` must be a string, here `files`")),
+    }
+    let Some(kind) = head.kind.clone() else {
+        return Err(bad(&head, "`type` must be a string"));
+    };
+    if head.id.is_none() {
+        return Err(bad(&head, "a request needs a `requestId`"));
+    }
+    let field = |name: &str, value: Option<&'_ RawValue>| match value {
+        Some(value) => {
+            optional(value).map_err(|()| bad(&head, &format!("`{name}` must be a string")))
+        }
+        None => Ok(None),
+    };
+    let wanted = Fields {
+        kind,
+        path: field("path", raw.path)?,
+        old_path: field("oldPath", raw.old_path)?,
+        new_path: field("newPath", raw.new_path)?,
+        content: content(raw.content).map_err(|()| bad(&head, "`content` must be a string"))?,
+        encoding: field("encoding", raw.encoding)?,
+    };
+    Ok(Message { head, wanted })
+}
+
+/// Whether a message asks for a content.
+pub(super) fn is_read(bytes: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Kind<'a> {
+        #[serde(borrow, rename = "type")]
+        kind: Option<Cow<'a, str>>,
+    }
+    let kind = serde_json::from_slice::<Kind<'_>>(bytes);
+    kind.is_ok_and(|message| message.kind.as_deref() == Some("read"))
+}
+
+/// A text, not copied unless it has escapes.
+#[derive(Deserialize)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+fn content(value: Option<&RawValue>) -> Result<Option<Cow<'_, str>>, ()> {
+    match value {
+        Some(value) => serde_json::from_str::<Option<Text<'_>>>(value.get())
+            .map(|t| t.map(|t| t.0))
+            .map_err(drop),
+        None => Ok(None),
+    }
+}
+
+fn optional<'a>(value: &RawValue) -> Result<Option<Cow<'a, str>>, ()> {
+    serde_json::from_str::<Option<String>>(value.get()).map(|t| t.map(Cow::Owned)).map_err(drop)
+}
+
+/// What is said back is bounded.
+fn name(value: &RawValue) -> Option<String> {
+    let name = serde_json::from_str::<String>(value.get()).ok()?;
+    Some(name.chars().take(MOST_NAME).collect())
+}
+
+fn id(value: &RawValue) -> Option<String> {
+    let text = value.get();
+    let fits = text.len() <= MOST_ID && !text.starts_with(['{', '[', 't', 'f', 'n']);
+    fits.then(|| text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_read_with_its_id_as_it_came() {
+        let message = parse(
+            br#"{"channel":"files","type":"write","requestId":1.50,"path":"/a","content":"b\n","x":{}}"#,
+        )
+        .unwrap();
+        assert_eq!(message.head.id.as_deref(), Some("1.50"));
+        assert_eq!(message.wanted.kind, "write");
+        assert_eq!(message.wanted.path.as_deref(), Some("/a"));
+        assert_eq!(message.wanted.content.as_deref(), Some("b\n"));
+    }
+
+    #[test]
+    fn what_is_no_request_says_why_under_its_id_where_it_has_one() {
+        let why = |text: &str| {
+            let malformed = parse(text.as_bytes()).unwrap_err();
+            (malformed.head.id.is_some(), malformed.why)
+        };
+        for (text, id, part) in [
+            ("", false, "not JSON"),
+            ("[]", false, "not a JSON object"),
+            ("\u{feff}{}", false, "byte order mark"),
+            (r#"{"channel":"files","channel":"files"}"#, false, "repeats a key"),
+            (r#"{"channel":"terminal","type":"list","requestId":"1"}"#, true, "only the channel"),
+            (r#"{"type":"list","requestId":"1"}"#, true, "`channel`"),
+            (r#"{"channel":"files","requestId":"1"}"#, true, "`type`"),
+            (r#"{"channel":"files","type":7,"requestId":"1"}"#, true, "`type`"),
+            (r#"{"channel":"files","type":"list"}"#, false, "needs a `requestId`"),
+            (r#"{"channel":"files","type":"list","requestId":{}}"#, false, "`requestId`"),
+            (r#"{"channel":"files","type":"list","requestId":"1","path":7}"#, true, "`path`"),
+            (
+                r#"{"channel":"files","type":"write","requestId":"1","content":[]}"#,
+                true,
+                "`content`",
+            ),
+        ] {
+            let (has, said) = why(text);
+            assert_eq!(has, id, "{text}");
+            assert!(said.contains(part), "{text}: {said}");
+        }
+    }
+}
