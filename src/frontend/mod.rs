@@ -6,6 +6,7 @@
 pub mod acp;
 pub mod desk;
 mod frame;
+pub mod http;
 mod lane;
 pub mod mcp;
 mod paths;

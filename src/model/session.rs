@@ -48,6 +48,10 @@ pub enum Door {
     Acp,
     /// The Model Context Protocol.
     Mcp,
+    /// The `files` channel over a WebSocket.
+    Files,
+    /// The service itself, in records of no agent's.
+    Serve,
 }
 
 impl Door {
@@ -57,6 +61,8 @@ impl Door {
             Self::Cli => "cli",
             Self::Acp => "acp",
             Self::Mcp => "mcp",
+            Self::Files => "files",
+            Self::Serve => "serve",
         }
     }
 }
