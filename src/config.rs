@@ -9,6 +9,7 @@
 pub mod audit;
 mod beside;
 pub mod operator;
+pub mod serve;
 pub mod signature;
 
 use std::{

@@ -54,7 +54,9 @@ impl Group {
     pub(super) fn of(session: &Session) -> Self {
         let text = match session.door {
             Door::Cli => format!("agent {}", session.agent),
-            Door::Acp | Door::Mcp | Door::Files | Door::Serve => format!("session {}", session.id),
+            Door::Acp | Door::Mcp | Door::Files | Door::Serve => {
+                format!("session {}", session.id)
+            }
         };
         let hash = Hash::of(text.as_bytes());
         let (first, _) = hash.as_bytes().split_first_chunk().unwrap_or((&[0; 8], &[]));

@@ -369,7 +369,7 @@ pub(crate) fn random_id() -> Result<String, Failure> {
 
 /// The name of the user that runs this process, or the number when it has no
 /// name.
-fn user() -> String {
+pub(crate) fn user() -> String {
     let uid = nix::unistd::getuid();
     match nix::unistd::User::from_uid(uid) {
         Ok(Some(user)) => user.name,

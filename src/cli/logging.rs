@@ -83,3 +83,18 @@ pub(crate) fn start(options: &Options, state: &Path) -> Result<(), Failure> {
         .try_init()
         .or_fail("cannot start logging")
 }
+
+/// Starts logging for a process that reaches no files: to stderr alone.
+///
+/// # Errors
+/// When `level` is none.
+pub(crate) fn start_on_stderr(level: &str) -> Result<(), Failure> {
+    let options = Options { log: level.to_owned() };
+    let to_stderr = tracing_subscriber::fmt::layer()
+        .without_time()
+        .with_target(false)
+        .with_ansi(false)
+        .with_writer(std::io::stderr)
+        .with_filter(options.filter()?);
+    tracing_subscriber::registry().with(to_stderr).try_init().or_fail("cannot start logging")
+}

@@ -22,10 +22,12 @@ mod policy;
 mod render;
 mod run;
 mod secret_key;
+mod serve;
 mod ship;
 mod sign;
 mod state;
 mod supervise;
+mod token;
 mod watch;
 
 use std::process::ExitCode;
@@ -41,6 +43,7 @@ use clap::Parser as _;
     portcullis doctor                        what this machine can enforce\n  \
     portcullis run -- claude-code-acp        an agent behind the gate\n  \
     portcullis mcp                           the same for an MCP client\n  \
+    portcullis serve                         over the network, many workspaces\n  \
     portcullis fs read src/main.rs           one operation through the gate\n  \
     portcullis audit verify                  is the log whole?")]
 struct Cli {
@@ -61,6 +64,8 @@ enum Command {
     Mcp(mcp::Args),
     Policy(policy::Args),
     Run(run::Args),
+    Serve(serve::Args),
+    Token(token::Args),
 }
 
 /// Runs the command line of this process.
@@ -68,6 +73,8 @@ enum Command {
 pub fn main() -> ExitCode {
     let hidden = cell::run_if_stage()
         .or_else(gate::run_if_gate)
+        .or_else(serve::run_if_front)
+        .or_else(serve::run_if_worker)
         .or_else(demo::run_if_agent)
         .or_else(doctor::run_if_probe);
     if let Some(code) = hidden {
@@ -85,6 +92,8 @@ pub fn main() -> ExitCode {
         Command::Mcp(args) => mcp::run(&args),
         Command::Policy(args) => policy::run(args),
         Command::Run(args) => run::run(args),
+        Command::Serve(args) => serve::run(&args),
+        Command::Token(args) => token::run(&args),
     };
     result.unwrap_or_else(|failure| failure.report())
 }

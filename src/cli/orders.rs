@@ -42,6 +42,15 @@ pub(super) struct Orders<'a> {
     pub(super) agent_in: Closable,
 }
 
+/// A gate that takes other policies up.
+pub(super) struct Reloading<'a> {
+    pub(super) gateway: &'a Gateway,
+    pub(super) session: &'a Session,
+    pub(super) state: &'a Dir,
+    /// Whether policies are signed; the broker has checked that.
+    pub(super) signatures: bool,
+}
+
 impl Orders<'_> {
     /// Follows orders until the gate is to stop, which closes the agent's
     /// input, or until `done` is closed.
@@ -71,9 +80,11 @@ impl Orders<'_> {
                 continue;
             }
             match self.channel.receive::<Order>() {
-                Ok((Order::Policy { trigger }, files)) => self.reload(files, &trigger),
+                Ok((Order::Policy { trigger }, files)) => {
+                    self.reloading().reload(files, &trigger);
+                }
                 Ok((Order::NoPolicy { trigger, sha256, why }, _)) => {
-                    self.refuse(sha256.as_deref(), &why, &trigger);
+                    self.reloading().refuse(sha256.as_deref(), &why, &trigger);
                 }
                 // A broker that is gone, or speaks in tongues, ends it.
                 Ok((Order::Stop, _)) | Err(_) => return self.agent_in.close(),
@@ -81,7 +92,15 @@ impl Orders<'_> {
         }
     }
 
-    fn reload(&self, files: Vec<OwnedFd>, trigger: &str) {
+    fn reloading(&self) -> Reloading<'_> {
+        let Self { gateway, session, state, signatures, .. } = *self;
+        Reloading { gateway, session, state, signatures }
+    }
+}
+
+impl Reloading<'_> {
+    /// Takes up the policy whose texts are in the first of `files`.
+    pub(super) fn reload(&self, files: Vec<OwnedFd>, trigger: &str) {
         let gathered = match files.into_iter().next().map(read) {
             Some(Ok(gathered)) => gathered,
             _ => return self.refuse(None, "it did not arrive whole", trigger),
@@ -130,7 +149,8 @@ impl Orders<'_> {
         }
     }
 
-    fn refuse(&self, sha256: Option<&str>, why: &str, trigger: &str) {
+    /// Records that another policy is not taken up.
+    pub(super) fn refuse(&self, sha256: Option<&str>, why: &str, trigger: &str) {
         let policy = self.gateway.policy();
         eprintln!(
             "portcullis: warning: the changed policy is not taken up: {}; version {} stays in \

@@ -142,7 +142,7 @@ fn identity(stat: &Stat) -> (u64, u64, i64, (i64, u64), (i64, u64)) {
 }
 
 /// The texts in a file that nobody can change any more.
-fn packed(gathered: &Gathered) -> io::Result<OwnedFd> {
+pub(super) fn packed(gathered: &Gathered) -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let mut file = File::from(memfd_create("policy", flags)?);
     serde_json::to_writer(io::BufWriter::new(&file), gathered)?;

@@ -20,7 +20,7 @@ use super::signature::PolicyKey;
 /// in [`SECTIONS`].
 const KEYS: [&str; 2] = ["requireSignature", "policyKeys"];
 /// Sections that are read elsewhere.
-const SECTIONS: [&str; 1] = ["audit"];
+const SECTIONS: [&str; 4] = ["audit", "serve", "workspaces", "agents"];
 
 /// The configuration in force.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -182,12 +182,12 @@ mod tests {
 
     #[test]
     fn everything_that_is_wrong_is_said_with_its_line() {
-        let text = "requireSignatures = true\npolicyKeys = [\"ed25519:x\"]\n[serve]\n";
+        let text = "requireSignatures = true\npolicyKeys = [\"ed25519:x\"]\n[gates]\n";
         let wrong = Operator::parse(text, "f").unwrap_err().join("\n");
         for word in [
             "f:1: unknown key `requireSignatures`\n  help: did you mean `requireSignature`?",
             "f:2: a bad key in `policyKeys`: expected `ed25519:`",
-            "f:3: unknown key `serve`\n  help: known keys: requireSignature, policyKeys, audit",
+            "f:3: unknown key `gates`\n  help: known keys: requireSignature, policyKeys, audit, serve",
         ] {
             assert!(wrong.contains(word), "{word}\n{wrong}");
         }

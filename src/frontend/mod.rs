@@ -8,6 +8,7 @@ pub mod desk;
 pub mod files;
 mod frame;
 pub mod guests;
+pub mod http;
 pub mod inside;
 mod lane;
 pub mod mcp;

@@ -129,7 +129,9 @@ impl Meter {
     /// too fast is no attempt at anything and does not count.
     pub(super) fn denied(&self, rule: Option<&str>) -> bool {
         let Some(limit) = &self.limits.denials else { return false };
-        if rule == Some("limits.operationsPerSecond") {
+        let haste =
+            |rule: &str| rule == "limits.operationsPerSecond" || rule.starts_with("serve.limits.");
+        if rule.is_some_and(haste) {
             return false;
         }
         let mut count = lock(&self.count);

@@ -10,6 +10,7 @@ mod decide;
 mod error;
 mod limits;
 mod locks;
+mod numbers;
 mod record;
 mod recovery;
 mod redress;
@@ -18,6 +19,7 @@ mod reservations;
 mod restoration;
 mod search;
 mod turn;
+mod turns;
 
 use std::{
     collections::BTreeMap,
@@ -30,8 +32,10 @@ use portcullis_audit::{Draft, Kind, Receipt};
 pub use approvals::{Answer, AnswerError, Approvals, Approver, Binding, Nobody, Question, Ticket};
 pub use batch::BatchError;
 pub use error::{Error, ErrorKind, Refusal};
+pub use numbers::{BOUNDS, Decided, Numbers, Times};
 pub use recovery::RecoveryError;
 pub use reload::ReloadError;
+pub use turns::Shares;
 
 use crate::{
     backup::Vault,
@@ -45,8 +49,10 @@ use asking::Approved;
 use error::Failure;
 use limits::{Meter, Meters};
 use locks::Locks;
+use numbers::Counter;
 use reservations::Reservations;
 use turn::Turn;
+use turns::Turns;
 
 /// How often a request is begun again because something moved under it.
 const ATTEMPTS: usize = 16;
@@ -64,6 +70,9 @@ pub struct Gateway {
     key: SecretKey,
     /// Whether each file of which a search discloses lines has a record.
     search_files: bool,
+    /// Where many share this gate.
+    turns: Option<Turns>,
+    counter: Option<Arc<Counter>>,
 }
 
 /// What a request gave.
@@ -90,6 +99,17 @@ pub enum Output {
     Matches(Matches),
     /// The workspace was changed.
     Changed(Changed),
+}
+
+impl Output {
+    /// Bytes of content that went out or in.
+    fn weight(&self) -> u64 {
+        match self {
+            Self::Content(content) => u64::try_from(content.bytes.len()).unwrap_or(u64::MAX),
+            Self::Changed(changed) => changed.bytes.unwrap_or(0),
+            _ => 0,
+        }
+    }
 }
 
 /// What a change did.
@@ -136,6 +156,8 @@ impl Gateway {
             meters,
             key,
             search_files: true,
+            turns: None,
+            counter: None,
         };
         let settled = recovery::run(&gateway)?;
         if settled > 0 {
@@ -148,6 +170,26 @@ impl Gateway {
     /// it discloses lines have none.
     pub fn summarise_searches(&mut self) {
         self.search_files = false;
+    }
+
+    /// From now on requests wait for their turn, and an agent has a bounded
+    /// share of the gate.
+    pub fn share(&mut self, shares: Shares) {
+        self.turns = Some(Turns::new(shares));
+    }
+
+    /// From now on this gate counts what it does.
+    pub fn count(&mut self) {
+        let counter = Arc::<Counter>::default();
+        self.counter = Some(Arc::clone(&counter));
+        self.ledger.observe(move |kind, draft| counter.record(kind, draft));
+    }
+
+    /// What it has done since it counts.
+    pub fn numbers(&self) -> Numbers {
+        let counted = self.counter.as_ref().map(|counter| counter.numbers()).unwrap_or_default();
+        let (waiting, running) = self.turns.as_ref().map(Turns::count).unwrap_or_default();
+        Numbers { waiting, running, uncovered: self.ledger.uncovered(), ..counted }
     }
 
     /// The policy in force now; a request is judged by one alone.
@@ -198,6 +240,32 @@ impl Gateway {
     /// # Errors
     /// As [`Gateway::handle`].
     pub fn handle_asking(
+        &self,
+        session: &Session,
+        operation: &Operation,
+        source: Source<'_>,
+        approver: &dyn Approver,
+    ) -> Result<Reply, Error> {
+        let kind = operation.kind().as_str();
+        let agent = session.agent.as_str();
+        let span = tracing::debug_span!("request", op = kind, agent, session = session.id);
+        let _inside = span.enter();
+        let begun = Instant::now();
+        let answer = self.answer(session, operation, source, approver);
+        let time = begun.elapsed();
+        if let Some(counter) = &self.counter {
+            counter.answered(kind, time);
+        }
+        let receipt = match &answer {
+            Ok(reply) => Some(&reply.receipt),
+            Err(error) => error.receipt(),
+        };
+        let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        tracing::debug!(record = receipt.map(|receipt| receipt.seq), micros, "answered");
+        answer
+    }
+
+    fn answer(
         &self,
         session: &Session,
         operation: &Operation,
@@ -259,6 +327,12 @@ impl Gateway {
         facts: &BTreeMap<String, serde_json::Value>,
         approved: Option<&Approved>,
     ) -> Result<Reply, Box<Stopped>> {
+        let turn = self.turns.as_ref().map(|turns| turns.enter(session)).transpose();
+        let pass = turn.map_err(|decision| {
+            let mut draft = record::operation(session, &self.policy(), operation);
+            draft.facts = (!facts.is_empty()).then(|| facts.clone());
+            Box::new(Stopped { draft, why: Failure::Denied(Box::new(decision)) })
+        })?;
         let _held = self.locks.hold(changed_paths(operation));
         let mut attempt = 1;
         loop {
@@ -279,7 +353,12 @@ impl Gateway {
             };
             match turn.run(&mut draft) {
                 Err(Failure::Moved) if attempt < ATTEMPTS => attempt += 1,
-                Ok(reply) => return Ok(reply),
+                Ok(reply) => {
+                    if let Some(pass) = &pass {
+                        pass.charge(reply.output.weight());
+                    }
+                    return Ok(reply);
+                }
                 Err(why) => {
                     record::findings(&mut draft, findings.take());
                     return Err(Box::new(Stopped { draft, why }));

@@ -12,7 +12,7 @@ use std::{
     os::unix::fs::FileExt as _,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread::{self, JoinHandle},
     time::{Instant, SystemTime, UNIX_EPOCH},
@@ -46,6 +46,8 @@ pub(super) struct Maker {
     pub(super) signing: Signing,
     /// Held while one is made.
     alone: Mutex<()>,
+    /// Records that the newest one covers, as far as this gate knows.
+    pub(super) covered: AtomicU64,
 }
 
 /// How far the tree is known: a line of the file `frontier`. It is trusted only
@@ -161,7 +163,7 @@ impl Maker {
             Some(known) if known == key => {}
             Some(_other) => return Err(Error::OtherKey),
         }
-        Ok(Self { audit, signing, alone: Mutex::default() })
+        Ok(Self { audit, signing, alone: Mutex::default(), covered: AtomicU64::new(0) })
     }
 
     /// Makes a checkpoint of all records, unless there is one: `false`.
@@ -181,6 +183,7 @@ impl Maker {
         let (edge, line) = self.edge()?;
         let snapshot = log.lock().unwrap_or_else(PoisonError::into_inner).snapshot();
         let size = edge.as_ref().map_or(0, |edge| edge.size);
+        self.covered.fetch_max(size, Ordering::Relaxed);
         if snapshot.next <= size {
             // Another gate's checkpoint covers all that this one knows of.
             log.lock().unwrap_or_else(PoisonError::into_inner).forget(size);
@@ -219,6 +222,7 @@ impl Maker {
         signing::put(&self.audit, FRONTIER, lines.as_bytes(), RenameFlags::empty(), false)?;
         self.put(&self.audit, NEWEST, new.size, root)?;
         log.lock().unwrap_or_else(PoisonError::into_inner).forget(new.size);
+        self.covered.fetch_max(new.size, Ordering::Relaxed);
         Ok(true)
     }
 

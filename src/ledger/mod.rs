@@ -32,7 +32,10 @@ pub use signing::{Signer, Signing, publish, published};
 use std::{
     collections::BTreeSet,
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use cap_std::fs::Dir;
@@ -57,7 +60,13 @@ pub struct Ledger {
     nonces: Nonces,
     /// Intents of this process without an outcome yet.
     open: Mutex<BTreeSet<u64>>,
+    observer: Option<Observer>,
+    /// One past the newest record of this gate.
+    next: AtomicU64,
 }
+
+/// Is shown every record before it is written.
+type Observer = Box<dyn Fn(Kind, &Draft) + Send + Sync>;
 
 impl fmt::Debug for Ledger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -111,6 +120,8 @@ impl Ledger {
             life,
             nonces: Nonces::default(),
             open: Mutex::default(),
+            observer: None,
+            next: AtomicU64::new(0),
         })
     }
 
@@ -124,6 +135,19 @@ impl Ledger {
         let audit = Arc::clone(&self.group.log().audit);
         self.maker = Some(Arc::new(Maker::new(audit, signing)?));
         Ok(self)
+    }
+
+    /// Shows every record from now on to `observer` before it is written, which
+    /// must be quick.
+    pub fn observe(&mut self, observer: impl Fn(Kind, &Draft) + Send + Sync + 'static) {
+        self.observer = Some(Box::new(observer));
+    }
+
+    /// How many records no checkpoint covers, as far as this gate has written
+    /// and signed itself.
+    pub fn uncovered(&self) -> u64 {
+        let covered = self.maker.as_ref().map_or(0, |maker| maker.covered.load(Ordering::Relaxed));
+        self.next.load(Ordering::Relaxed).saturating_sub(covered)
     }
 
     /// From now on a read too waits until its record is on stable storage.
@@ -255,7 +279,12 @@ impl Ledger {
         }
         // The JSON is made here, by each thread for itself.
         let record = Prepared::new(kind, &draft, self.nonces.next()?)?;
-        self.group.append(record, durable)
+        if let Some(observer) = &self.observer {
+            observer(kind, &draft);
+        }
+        let receipt = self.group.append(record, durable)?;
+        self.next.fetch_max(receipt.seq.saturating_add(1), Ordering::Relaxed);
+        Ok(receipt)
     }
 
     fn intents(&self) -> MutexGuard<'_, BTreeSet<u64>> {

@@ -2,7 +2,7 @@
 
 /// Bytes in `text`: a whole number and one of `B`, `KiB`, `MiB`, `GiB`, `TiB`.
 /// `None` for anything else, and for what does not fit.
-pub(super) fn parse(text: &str) -> Option<u64> {
+pub fn parse(text: &str) -> Option<u64> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = match text.strip_prefix(digits)? {
         "B" => 1,

@@ -45,6 +45,9 @@ pub enum ChannelError {
     /// The other end is gone.
     #[error("the other process ended")]
     Closed,
+    /// The other end does not take what waits for it.
+    #[error("the other process is too slow")]
+    Full,
     /// Nothing came in time.
     #[error("the other process did not answer in time")]
     Timeout,
@@ -88,6 +91,27 @@ impl Channel {
         message: &T,
         descriptors: &[BorrowedFd<'_>],
     ) -> Result<(), ChannelError> {
+        self.put(message, descriptors, SendFlags::NOSIGNAL)
+    }
+
+    /// The same without waiting for room.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send), and [`ChannelError::Full`].
+    pub fn send_now<T: Serialize>(
+        &self,
+        message: &T,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<(), ChannelError> {
+        self.put(message, descriptors, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
+    }
+
+    fn put<T: Serialize>(
+        &self,
+        message: &T,
+        descriptors: &[BorrowedFd<'_>],
+        flags: SendFlags,
+    ) -> Result<(), ChannelError> {
         let text = serde_json::to_vec(message)?;
         if text.len() > LARGEST {
             return Err(ChannelError::TooLarge(text.len()));
@@ -97,9 +121,11 @@ impl Channel {
         if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
             return Err(ChannelError::TooLarge(text.len()));
         }
-        sendmsg(&self.0, &[IoSlice::new(&text)], &mut control, SendFlags::NOSIGNAL)
-            .map(|_| ())
-            .map_err(|e| ChannelError::Io("send", e.into()))
+        match sendmsg(&self.0, &[IoSlice::new(&text)], &mut control, flags) {
+            Ok(_) => Ok(()),
+            Err(rustix::io::Errno::AGAIN) => Err(ChannelError::Full),
+            Err(e) => Err(ChannelError::Io("send", e.into())),
+        }
     }
 
     /// Waits for one message; [`ChannelError::Closed`] when the other end is
@@ -180,6 +206,14 @@ impl From<Channel> for OwnedFd {
     fn from(channel: Channel) -> Self {
         channel.0
     }
+}
+
+/// A connected pair of stream sockets, each to be handed to another process.
+///
+/// # Errors
+/// When the process has no descriptors left.
+pub fn stream_pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?)
 }
 
 /// Takes what standard input is connected to, and leaves `/dev/null` there.

@@ -87,6 +87,30 @@ pub fn become_gate(parent: u32) -> Result<Channel, GateError> {
 /// # Errors
 /// When a restriction cannot be put in force, or does not hold.
 pub fn restrict_gate(access: GateAccess<'_>) -> Result<GateReport, GateError> {
+    restrict(access, Purpose::Gate)
+}
+
+/// The same for one of several gates of a service, which must be kept apart
+/// from each other: it cannot change the metadata of a file by its path either,
+/// which Landlock does not cover, and signals no other process.
+///
+/// # Errors
+/// As [`restrict_gate`].
+pub fn restrict_worker(access: GateAccess<'_>) -> Result<GateReport, GateError> {
+    restrict(access, Purpose::Worker)
+}
+
+/// Confines this process, which must have no other thread yet, to what it
+/// holds: it opens, looks at and changes no file at all, makes no socket, runs
+/// nothing and signals nobody.
+///
+/// # Errors
+/// When a restriction cannot be put in force, or does not hold.
+pub fn restrict_front() -> Result<GateReport, GateError> {
+    restrict(GateAccess { read_write: &[], read_only: &[] }, Purpose::Front)
+}
+
+fn restrict(access: GateAccess<'_>, purpose: Purpose) -> Result<GateReport, GateError> {
     let step = |what| move |e: rustix::io::Errno| GateError::Step(what, e.into());
     if !Sample::take(access).kept {
         return Err(GateError::SelfTest("a directory that it needs cannot be opened"));
@@ -103,8 +127,12 @@ pub fn restrict_gate(access: GateAccess<'_>) -> Result<GateReport, GateError> {
         );
         landlock_abi = landlock::restrict(&rules, &[])?.abi;
     }
-    seccomp::restrict(Purpose::Gate)?;
-    Sample::take(access).check(landlock_abi)?;
+    seccomp::restrict(purpose)?;
+    let sample = Sample::take(access);
+    sample.check(landlock_abi)?;
+    if purpose == Purpose::Front && sample.root {
+        return Err(GateError::SelfTest("the root directory was opened"));
+    }
     Ok(GateReport { landlock_abi, dropped_capabilities })
 }
 

@@ -28,6 +28,7 @@ mod mounts;
 mod overlap;
 mod probe;
 mod process;
+mod reach;
 mod requirements;
 mod root;
 mod seccomp;
@@ -37,16 +38,19 @@ mod stage;
 mod syscalls;
 
 pub use broker::{LaunchError, PendingAgent, RunningAgent};
-pub use channel::{Channel, ChannelError, take_standard_streams};
-pub use gate::{GateAccess, GateError, GateReport, become_gate, restrict_gate};
+pub use channel::{Channel, ChannelError, stream_pair, take_standard_streams};
+pub use gate::{
+    GateAccess, GateError, GateReport, become_gate, restrict_front, restrict_gate, restrict_worker,
+};
 pub use hatch::{PROGRAM as HATCH_PROGRAM, SOCKET as HATCH_SOCKET};
 pub use hint::ProgramError;
 pub use home::HomeError;
 pub use layout::GrantError;
-pub use overlap::{OverlapError, Territory};
+pub use overlap::{OverlapError, Territory, all_apart};
 pub use probe::{
     Flaw, landlock_abi, landlock_flaws, namespace_advice, namespaces, system_call_filter,
 };
 pub use process::{RELOAD_SIGNAL, STOP_SIGNALS, close_inherited, not_dumpable, stop_signals};
+pub use reach::{Apart, Outside, TooFar};
 pub use spec::{Cell, Enforcement, Grant, Network, Probe, Report};
 pub use stage::{CELL_COMMAND, Stage};

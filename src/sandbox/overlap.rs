@@ -127,6 +127,27 @@ impl Territory {
     }
 }
 
+/// Checks that none of the places lies within another.
+///
+/// # Errors
+/// The first overlap, or a path that cannot be looked up.
+pub fn all_apart(places: &[(&'static str, PathBuf)]) -> Result<(), OverlapError> {
+    let mounts = Mounts::read().map_err(OverlapError::Mounts)?;
+    let place = |(role, path): &(&'static str, PathBuf)| {
+        let lookup = |error| OverlapError::Lookup { role, path: path.clone(), error };
+        let real = mounts::canonical(path).map_err(lookup)?;
+        let spots = mounts.spots(&real).map_err(lookup)?;
+        Ok(Place { role, path: path.clone(), spots })
+    };
+    let places = places.iter().map(place).collect::<Result<Vec<_>, OverlapError>>()?;
+    for (index, one) in places.iter().enumerate() {
+        for other in places.iter().skip(index + 1) {
+            apart(one, other, "each needs a directory of its own")?;
+        }
+    }
+    Ok(())
+}
+
 fn apart(one: &Place, other: &Place, why: &'static str) -> Result<(), OverlapError> {
     if one.spots.iter().any(|a| other.spots.iter().any(|b| a.overlaps(b))) {
         return Err(OverlapError::Overlap {

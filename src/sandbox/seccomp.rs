@@ -50,6 +50,11 @@ pub(super) enum Purpose {
     },
     /// The gate and other processes that serve: no programs, no sockets.
     Gate,
+    /// One of several gates: besides, nothing that reaches another's files or
+    /// processes past Landlock.
+    Worker,
+    /// A process that serves from what it holds: besides, no path at all.
+    Front,
 }
 
 /// A filter could not be made or installed.
@@ -157,11 +162,21 @@ fn refused(purpose: Purpose) -> Result<Rules, SeccompError> {
                 rules.extend(of(syscalls::METADATA));
             }
         }
-        Purpose::Gate => {
+        Purpose::Gate | Purpose::Worker | Purpose::Front => {
             rules.extend(of(syscalls::GATE));
             // A thread, but no process.
             clone.push(rule([bits(0, libc::CLONE_THREAD, 0)])?);
         }
+    }
+    if matches!(purpose, Purpose::Worker | Purpose::Front) {
+        rules.extend(of(syscalls::OTHERS));
+        // Its own threads, as a panic does, and its own limits.
+        let own = i32::try_from(std::process::id()).unwrap_or(i32::MAX);
+        rules.insert(libc::SYS_tgkill, vec![rule([not(0, own)])?]);
+        rules.insert(libc::SYS_prlimit64, vec![rule([not(0, 0), not(0, own)])?]);
+    }
+    if purpose == Purpose::Front {
+        rules.extend(of(syscalls::PATHS));
     }
     rules.insert(libc::SYS_clone, clone);
     Ok(rules)
@@ -250,7 +265,9 @@ mod tests {
                 assert!(program.len() < 1500, "{}", program.len());
             }
         }
-        compile(refused(Purpose::Gate).unwrap(), libc::EPERM).unwrap();
+        for purpose in [Purpose::Gate, Purpose::Worker, Purpose::Front] {
+            compile(refused(purpose).unwrap(), libc::EPERM).unwrap();
+        }
         compile(of(syscalls::MISSING), libc::ENOSYS).unwrap();
     }
 }

@@ -1,0 +1,220 @@
+//! The front as the broker sees it, and the sockets at which it listens.
+#![expect(clippy::disallowed_methods, reason = "the service's own socket and its test's file")]
+
+use std::{
+    io,
+    net::TcpListener,
+    os::{
+        fd::{AsFd as _, OwnedFd},
+        unix::{
+            fs::{FileTypeExt as _, OpenOptionsExt as _},
+            net::{SocketAddr, UnixDatagram, UnixListener, UnixStream},
+        },
+    },
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use rustix::fs::Mode;
+
+use super::{
+    front,
+    orders::{FromFront, FrontStart, GuardWords, ToFront},
+    plan::Plan,
+    process::Child,
+};
+use crate::{
+    cli::failure::{Context as _, Failure},
+    config::serve::{Listen, Service},
+    sandbox::{Apart, Channel},
+};
+
+/// How long the front may take to start.
+const START: Duration = Duration::from_secs(30);
+/// The file, in the service's state directory, with which processes test that
+/// they are confined.
+const CONTROL: &str = "out-of-reach";
+
+/// The sockets, and the front behind them.
+pub(super) struct Doorway {
+    sockets: Vec<Socket>,
+    child: Child,
+    pub(super) channel: Channel,
+    pub(super) control: PathBuf,
+}
+
+/// A socket that listens.
+struct Socket {
+    fd: OwnedFd,
+    at: Listen,
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        if let Listen::Unix(path) = &self.at {
+            // A name that leads nowhere does no harm.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+impl Doorway {
+    /// Opens the sockets and starts a front that has proven that it reaches
+    /// nothing.
+    pub(super) fn open(plan: &Plan, control: PathBuf) -> Result<(Self, Apart), Failure> {
+        let sockets =
+            plan.service.listen.iter().map(Socket::open).collect::<Result<Vec<_>, Failure>>()?;
+        let (child, channel) = front::spawn()?;
+        let mut doorway = Self { sockets, child, channel, control };
+        let apart = doorway.introduce(plan)?;
+        Ok((doorway, apart))
+    }
+
+    /// Where it listens.
+    pub(super) fn addresses(&self) -> impl Iterator<Item = &Listen> {
+        self.sockets.iter().map(|socket| &socket.at)
+    }
+
+    /// Starts another front in place of one that has ended.
+    pub(super) fn start(&mut self, plan: &Plan) -> Result<Apart, Failure> {
+        (self.child, self.channel) = front::spawn()?;
+        self.introduce(plan)
+    }
+
+    fn introduce(&mut self, plan: &Plan) -> Result<Apart, Failure> {
+        let limits = &plan.service.limits;
+        let start = FrontStart {
+            tcp: self.sockets.iter().map(|socket| matches!(socket.at, Listen::Tcp(_))).collect(),
+            guard: guard(&plan.service, self.addresses()),
+            connections: limits.connections,
+            head_bytes: limits.head_bytes,
+            head_seconds: limits.head_seconds,
+            body_seconds: limits.body_seconds,
+            failed_logins: limits.failed_logins,
+            message_bytes: limits.message_bytes,
+            message_memory: limits.message_memory,
+            outside: plan.outside(None, &self.control),
+            log: "warn".to_owned(),
+        };
+        let files: Vec<_> = self.sockets.iter().map(|socket| socket.fd.as_fd()).collect();
+        self.channel
+            .send(&ToFront::Start(Box::new(start)), &files)
+            .or_fail("cannot start the front")?;
+        match self.channel.receive_within::<FromFront>(START).or_fail("the front did not start")?.0
+        {
+            FromFront::Ready { apart, dropped_capabilities } => {
+                if dropped_capabilities {
+                    eprintln!(
+                        "portcullis: note: started as root: front and workers gave up its powers; \
+                         files of other users may be out of reach"
+                    );
+                }
+                Ok(apart)
+            }
+            FromFront::Failed { why } => {
+                Err(Failure::new(format_args!("the front is not kept apart: {why}")))
+            }
+            FromFront::Ask { .. } | FromFront::Throttled { .. } => {
+                Err(Failure::new("the front lost its way"))
+            }
+        }
+    }
+
+    /// How a front ended; one that still lives is killed.
+    pub(super) fn end(&mut self) -> String {
+        let ended = self.child.ended().or_else(|| self.child.kill());
+        ended.map_or_else(|| "unknown".to_owned(), |status| status.to_string())
+    }
+
+    /// Hears what a front that stops still says, and has no answer for it.
+    pub(super) fn drain(&self) {
+        while self.channel.receive_within::<FromFront>(Duration::ZERO).is_ok() {}
+    }
+
+    /// Waits for a front that was told to stop, no longer than `patience`.
+    pub(super) fn finish(&mut self, patience: Duration) {
+        let end = Instant::now() + patience;
+        while self.child.ended().is_none() && Instant::now() < end {
+            self.drain();
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// Whom a front lets in.
+pub(super) fn guard<'a>(
+    service: &Service,
+    addresses: impl Iterator<Item = &'a Listen>,
+) -> GuardWords {
+    let address = |listen: &Listen| match listen {
+        Listen::Tcp(address) => Some(address.ip().to_canonical()),
+        Listen::Unix(_) => None,
+    };
+    GuardWords {
+        hosts: service.hosts.clone(),
+        addresses: addresses.filter_map(address).collect(),
+        origins: service.origins.clone(),
+    }
+}
+
+impl Socket {
+    fn open(at: &Listen) -> Result<Self, Failure> {
+        let opened = match at {
+            Listen::Tcp(address) => TcpListener::bind(address).and_then(|socket| {
+                let at = Listen::Tcp(socket.local_addr()?);
+                Ok(Self { fd: socket.into(), at })
+            }),
+            Listen::Unix(path) => {
+                bind(path).map(|socket| Self { fd: socket.into(), at: at.clone() })
+            }
+        };
+        let opened = opened.or_fail(format_args!("cannot listen at `{at}`"));
+        opened.map_err(|failure| {
+            failure.help("is another `serve` running? name another with --listen")
+        })
+    }
+}
+
+/// Only the owner may connect: the mode is right from the beginning.
+fn bind(path: &Path) -> io::Result<UnixListener> {
+    let stale = path.symlink_metadata().is_ok_and(|look| look.file_type().is_socket())
+        && UnixStream::connect(path).is_err();
+    if stale {
+        std::fs::remove_file(path)?;
+    }
+    let before = rustix::process::umask(Mode::from_raw_mode(0o177));
+    let bound = UnixListener::bind(path);
+    rustix::process::umask(before);
+    bound
+}
+
+/// Makes the file with which processes test that they are confined.
+pub(super) fn control(state: &Path) -> Result<PathBuf, Failure> {
+    let path = state.join(CONTROL);
+    std::fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&path)
+        .or_fail("cannot make the file for the self-test")?;
+    Ok(path)
+}
+
+/// Tells the service manager, if there is one that wants to know.
+pub(super) fn notify(word: &str) {
+    let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
+    let told = UnixDatagram::unbound().and_then(|socket| {
+        let address = match path.to_string_lossy().strip_prefix('@') {
+            Some(name) => {
+                use std::os::linux::net::SocketAddrExt as _;
+                SocketAddr::from_abstract_name(name)?
+            }
+            None => SocketAddr::from_pathname(&path)?,
+        };
+        socket.send_to_addr(word.as_bytes(), &address)
+    });
+    if let Err(error) = told {
+        eprintln!("portcullis: warning: cannot tell the service manager: {error}");
+    }
+}

@@ -1,0 +1,102 @@
+//! The `files` channel in a worker: one thread for all its clients, since there
+//! may be thousands that say nothing; what blocks is done by a few others.
+
+use std::{
+    os::{fd::OwnedFd, unix::net},
+    sync::Arc,
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use tokio::{net::UnixStream, sync::mpsc};
+
+use crate::{
+    cli::failure::{Context as _, Failure},
+    frontend::files::{Channel, Limits},
+    gateway::Gateway,
+    model::Session,
+};
+
+/// Threads for requests: those that are carried out, and those that wait for a
+/// person.
+const THREADS: usize = 32;
+/// How long such a thread is kept.
+const KEPT: Duration = Duration::from_secs(10);
+/// Clients that wait to be taken over.
+const QUEUE: usize = 1024;
+
+/// The channel. Dropping it ends it, once its clients have ended.
+pub(super) struct Files {
+    begin: Option<mpsc::Sender<Client>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Client {
+    session: Session,
+    stream: net::UnixStream,
+    ended: Box<dyn FnOnce() + Send>,
+}
+
+impl Files {
+    /// Starts the thread.
+    pub(super) fn start(gateway: Arc<Gateway>, limits: Limits) -> Result<Self, Failure> {
+        let (begin, clients) = mpsc::channel(QUEUE);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .max_blocking_threads(THREADS)
+            .thread_keep_alive(KEPT)
+            .build()
+            .or_fail("cannot serve the channel `files`")?;
+        let run = move || {
+            runtime.block_on(serve(Channel::new(gateway, limits), clients));
+        };
+        let thread = thread::Builder::new()
+            .name("files".to_owned())
+            .spawn(run)
+            .or_fail("cannot start a thread")?;
+        Ok(Self { begin: Some(begin), thread: Some(thread) })
+    }
+
+    /// Serves one client; `ended` is called when it has ended.
+    pub(super) fn serve(
+        &self,
+        session: Session,
+        stream: OwnedFd,
+        ended: impl FnOnce() + Send + 'static,
+    ) -> Result<(), Failure> {
+        let client =
+            Client { session, stream: net::UnixStream::from(stream), ended: Box::new(ended) };
+        let begun = self.begin.as_ref().map(|begin| begin.blocking_send(client));
+        match begun {
+            Some(Ok(())) => Ok(()),
+            _ => Err(Failure::new("the channel `files` is not served any more")),
+        }
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        self.begin.take();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+async fn serve(channel: Arc<Channel>, mut clients: mpsc::Receiver<Client>) {
+    while let Some(Client { session, stream, ended }) = clients.recv().await {
+        let channel = Arc::clone(&channel);
+        tokio::spawn(async move {
+            let stream = stream.set_nonblocking(true).and_then(|()| UnixStream::from_std(stream));
+            let served = match stream {
+                Ok(stream) => channel.serve(session, stream).await,
+                Err(error) => Err(error.into()),
+            };
+            if let Err(error) = served {
+                tracing::info!(%error, "a session ended early");
+            }
+            drop(channel);
+            ended();
+        });
+    }
+}

@@ -1,0 +1,185 @@
+//! The front's process: confined before it has a thread, then HTTP.
+
+use std::{
+    collections::HashMap,
+    os::fd::OwnedFd,
+    process::ExitCode,
+    sync::{Arc, Mutex, PoisonError},
+    thread,
+    time::Duration,
+};
+
+use tokio::sync::{mpsc, oneshot};
+
+use super::{
+    orders::{Found, FromFront, FrontStart, Spoken, ToFront, Wanted},
+    process,
+};
+use crate::{
+    cli::{
+        failure::{Context as _, Failure},
+        logging,
+    },
+    frontend::http::{Answer, Ask, Front, Listener, OpenError, Questions, Told, Want},
+    model::Door,
+    sandbox::{Apart, Channel, become_gate, restrict_front, stop_signals},
+};
+
+/// The hidden word on the command line that makes this process a front.
+const COMMAND: &str = "front-process";
+/// How long connections may take to end when the service stops.
+const GRACE: Duration = Duration::from_secs(8);
+
+type Waiting = Arc<Mutex<HashMap<u64, oneshot::Sender<Result<Answer, OpenError>>>>>;
+
+/// Runs the front, if this process was started as one.
+pub(crate) fn run_if_front() -> Option<ExitCode> {
+    process::run_if(COMMAND, run)
+}
+
+/// Starts one.
+pub(super) fn spawn() -> Result<(process::Child, Channel), Failure> {
+    process::spawn(COMMAND)
+}
+
+fn run(parent: u32) -> Result<(), Failure> {
+    let channel = become_gate(parent).or_fail("cannot start the front")?;
+    // The broker says when to stop.
+    let _signals = stop_signals().or_fail("cannot block signals")?;
+    let (ToFront::Start(start), sockets) =
+        channel.receive::<ToFront>().or_fail("cannot start the front")?
+    else {
+        return Err(Failure::new("the broker began with something else"));
+    };
+    match confine(&start) {
+        Ok((apart, dropped_capabilities)) => channel
+            .send(&FromFront::Ready { apart, dropped_capabilities }, &[])
+            .or_fail("cannot answer the broker")?,
+        Err(failure) => {
+            let why = failure.message().to_owned();
+            return channel
+                .send(&FromFront::Failed { why }, &[])
+                .or_fail("cannot answer the broker");
+        }
+    }
+    logging::start_on_stderr(&start.log)?;
+    serve(&start, sockets, channel)
+}
+
+fn confine(start: &FrontStart) -> Result<(Apart, bool), Failure> {
+    let looked = start.outside.before().map_err(Failure::new)?;
+    let report = restrict_front().or_fail("cannot confine the front")?;
+    let apart = looked.after().map_err(Failure::new)?;
+    Ok((apart, report.dropped_capabilities))
+}
+
+fn serve(start: &FrontStart, sockets: Vec<OwnedFd>, channel: Channel) -> Result<(), Failure> {
+    let listeners = start.tcp.iter().zip(sockets);
+    let listeners =
+        listeners.map(|(tcp, fd)| if *tcp { Listener::Tcp(fd) } else { Listener::Unix(fd) });
+    let (front, questions) = Front::new(start.guard.clone().into(), start.limits());
+    let channel = Arc::new(channel);
+    let waiting = Waiting::default();
+    let (asker, put) = (Arc::clone(&channel), Arc::clone(&waiting));
+    let Questions { asks, told } = questions;
+    let tell = Arc::clone(&channel);
+    in_thread("front-asks", move || ask(asks, &asker, &put))?;
+    in_thread("front-tells", move || report(told, &tell))?;
+    let hears = Arc::clone(&front);
+    in_thread("front-hears", move || hear(&channel, &waiting, &hears))?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .or_fail("cannot start the front")?;
+    runtime.block_on(front.serve(listeners.collect(), GRACE)).or_fail("cannot serve")?;
+    runtime.shutdown_background();
+    Ok(())
+}
+
+fn in_thread(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), Failure> {
+    thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(run)
+        .map(drop)
+        .or_fail("cannot start a thread")
+}
+
+/// Puts questions to the broker.
+fn ask(mut asks: mpsc::Receiver<Ask>, channel: &Channel, waiting: &Waiting) {
+    let mut number = 0;
+    while let Some(Ask { token, peer, want, reply }) = asks.blocking_recv() {
+        if reply.is_closed() {
+            continue;
+        }
+        number += 1;
+        let want = match want {
+            Want::Session { workspace, door } => {
+                let door = if door == Door::Files { Spoken::Files } else { Spoken::Mcp };
+                // A longer name is nobody's; it need not go far.
+                let workspace = workspace.chars().take(128).collect();
+                Wanted::Session { workspace, door }
+            }
+            Want::Workspaces => Wanted::Workspaces,
+            Want::Metrics => Wanted::Metrics,
+        };
+        lock(waiting).insert(number, reply);
+        let message = FromFront::Ask { number, token: token.0, peer: peer.to_string(), want };
+        if let Err(error) = channel.send(&message, &[]) {
+            tracing::error!(%error, "the broker cannot be asked");
+            lock(waiting).remove(&number);
+        }
+    }
+}
+
+fn report(mut told: mpsc::Receiver<Told>, channel: &Channel) {
+    while let Some(Told::Throttled { peer, attempts }) = told.blocking_recv() {
+        let message = FromFront::Throttled { peer: peer.to_string(), attempts };
+        if channel.send(&message, &[]).is_err() {
+            return;
+        }
+    }
+}
+
+/// Hears the broker's answers and orders until it is gone.
+fn hear(channel: &Channel, waiting: &Waiting, front: &Front) {
+    loop {
+        let (message, files) = match channel.receive::<ToFront>() {
+            Ok(received) => received,
+            Err(error) => {
+                tracing::info!(%error, "the broker is gone");
+                return front.stop();
+            }
+        };
+        match message {
+            ToFront::Answer { number, answer } => {
+                let Some(reply) = lock(waiting).remove(&number) else { continue };
+                // Whoever asked may have gone; a stream is closed then.
+                let _ = reply.send(found(answer, files));
+            }
+            ToFront::Numbers { workspace, numbers } => front.set_numbers(workspace, numbers),
+            ToFront::Gone { workspace, died, forget } => {
+                front.worker_gone(&workspace, died, forget);
+            }
+            ToFront::Guard(guard) => front.set_guard(guard.into()),
+            ToFront::Stop => front.stop(),
+            ToFront::Start(_) => {}
+        }
+    }
+}
+
+fn found(answer: Found, files: Vec<OwnedFd>) -> Result<Answer, OpenError> {
+    match answer {
+        Found::Stream => files.into_iter().next().map(Answer::Stream).ok_or(OpenError::Unavailable),
+        Found::Workspaces(names) => Ok(Answer::Workspaces(names)),
+        Found::Granted => Ok(Answer::Granted),
+        Found::Unauthorised => Err(OpenError::Unauthorised),
+        Found::UnknownWorkspace => Err(OpenError::UnknownWorkspace),
+        Found::Busy => Err(OpenError::Busy),
+        Found::Unavailable => Err(OpenError::Unavailable),
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    // A map has no state between two of its operations.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

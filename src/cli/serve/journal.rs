@@ -1,0 +1,177 @@
+//! The service's own log: what belongs to no workspace.
+//!
+//! A chain like every other, in the service's state directory: when it began
+//! and stopped, workers, changes of its configuration, and failed logins. The
+//! broker writes it. It holds no content and no token.
+
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use portcullis_audit::{Draft, Kind};
+use serde_json::{Value, json};
+
+use crate::{
+    cli::{
+        failure::{Context as _, Failure},
+        local, state,
+    },
+    ledger::{self, Ledger, Signing},
+    model::Door,
+};
+
+/// How long records may wait for a checkpoint.
+const CHECKPOINT: Duration = Duration::from_secs(60);
+/// Most failed logins in a minute that have a record each; the rest is counted.
+const SINGLY: u32 = 100;
+/// How long failed logins are counted before they are recorded together.
+const TOGETHER: Duration = Duration::from_secs(60);
+
+/// The log.
+pub(super) struct Journal {
+    ledger: Ledger,
+    user: String,
+    session: String,
+    /// Since when there are records that no checkpoint covers.
+    uncovered: Option<Instant>,
+    failures: Failures,
+    broken: bool,
+}
+
+struct Failures {
+    since: Instant,
+    singly: u32,
+    together: u64,
+}
+
+impl Journal {
+    /// Opens the log in the directory `path`, which is made when it is missing.
+    pub(super) fn open(path: &Path) -> Result<Self, Failure> {
+        let (_, state) = state::open(path)?;
+        let signing = Signing::own(&state).or_fail("cannot open the service's key")?;
+        let ledger = Ledger::open(&state).and_then(|ledger| ledger.signed(signing));
+        let ledger = ledger.or_fail("cannot open the service's log")?;
+        let failures = Failures { since: Instant::now(), singly: 0, together: 0 };
+        let (session, user) = (local::random_id()?, local::user());
+        Ok(Self { ledger, user, session, uncovered: None, failures, broken: false })
+    }
+
+    /// Whether it could not be written: nobody is let in any more.
+    pub(super) fn is_broken(&self) -> bool {
+        self.broken
+    }
+
+    /// Records that the service begins.
+    pub(super) fn start(&mut self, facts: BTreeMap<String, Value>) -> Result<(), Failure> {
+        let draft = Draft { facts: Some(facts), ..self.draft(None) };
+        self.put(Kind::Start, draft, true).or_fail("cannot record the start")
+    }
+
+    /// Records something that happened.
+    pub(super) fn note(&mut self, op: &str, facts: BTreeMap<String, Value>) {
+        let result = Some("ok".to_owned());
+        let draft = Draft { facts: Some(facts), result, ..self.draft(Some(op)) };
+        self.try_put(draft);
+    }
+
+    /// Records something that was refused or failed.
+    pub(super) fn deny(&mut self, op: &str, reason: &str, facts: BTreeMap<String, Value>) {
+        let draft = Draft {
+            decision: Some("deny".to_owned()),
+            reason: Some(reason.to_owned()),
+            result: Some("denied".to_owned()),
+            facts: Some(facts),
+            ..self.draft(Some(op))
+        };
+        self.try_put(draft);
+    }
+
+    /// Records what a peer was refused, alone or, when there is too much of it,
+    /// with others.
+    pub(super) fn refused(
+        &mut self,
+        op: &str,
+        reason: &str,
+        peer: &str,
+        mut facts: BTreeMap<String, Value>,
+    ) {
+        self.settle(false);
+        if self.failures.singly < SINGLY {
+            self.failures.singly += 1;
+            facts.insert("peer".to_owned(), json!(peer));
+            self.deny(op, reason, facts);
+        } else {
+            self.failures.together = self.failures.together.saturating_add(1);
+        }
+    }
+
+    /// Records so many that were refused unseen.
+    pub(super) fn throttled(&mut self, peer: &str, attempts: u64) {
+        let facts = BTreeMap::from([
+            ("peer".to_owned(), json!(peer)),
+            ("attempts".to_owned(), json!(attempts)),
+        ]);
+        self.deny("login", "too many failed logins from this address", facts);
+    }
+
+    /// When there is something to do, if nothing comes before.
+    pub(super) fn next(&self) -> Option<Instant> {
+        let settle = (self.failures.together > 0).then_some(self.failures.since + TOGETHER);
+        [self.uncovered.map(|since| since + CHECKPOINT), settle].into_iter().flatten().min()
+    }
+
+    /// Does what is due.
+    pub(super) fn tend(&mut self) {
+        self.settle(false);
+        if self.uncovered.is_some_and(|since| since.elapsed() >= CHECKPOINT) {
+            self.uncovered = None;
+            if let Err(error) = self.ledger.checkpoint() {
+                eprintln!("portcullis: warning: no checkpoint of the service's log: {error}");
+            }
+        }
+    }
+
+    /// Records the stop.
+    pub(super) fn stop(mut self) -> Result<(), Failure> {
+        self.settle(true);
+        let draft = self.draft(None);
+        self.ledger.close(draft).or_fail("cannot record the stop")
+    }
+
+    /// Records failed logins that were only counted.
+    fn settle(&mut self, now: bool) {
+        if !now && self.failures.since.elapsed() < TOGETHER {
+            return;
+        }
+        let together = std::mem::take(&mut self.failures.together);
+        if together > 0 {
+            let facts = BTreeMap::from([("attempts".to_owned(), json!(together))]);
+            self.deny("login", "more refusals than have a record each", facts);
+        }
+        self.failures = Failures { since: Instant::now(), singly: 0, together: 0 };
+    }
+
+    fn draft(&self, op: Option<&str>) -> Draft {
+        Draft {
+            session: Some(self.session.clone()),
+            user: Some(self.user.clone()),
+            door: Some(Door::Serve.as_str().to_owned()),
+            op: op.map(str::to_owned),
+            ..Draft::default()
+        }
+    }
+
+    fn try_put(&mut self, draft: Draft) {
+        if let Err(error) = self.put(Kind::Decision, draft, false) {
+            self.broken = true;
+            eprintln!("portcullis: error: cannot write the service's log: {error}");
+        }
+    }
+
+    fn put(&mut self, kind: Kind, draft: Draft, durable: bool) -> Result<(), ledger::Error> {
+        self.uncovered.get_or_insert_with(Instant::now);
+        self.ledger.note(kind, draft, durable).map(drop)
+    }
+}

@@ -1,0 +1,206 @@
+//! What the processes of `serve` say to each other, over channels that only
+//! they hold.
+//!
+//! The front reads the network, so the broker takes its words for what an
+//! attacker may say: they are few, small and held against the broker's table.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    frontend::http::{Bounds, Guard, Limits},
+    gateway::Numbers,
+    sandbox::{Apart, Outside},
+};
+
+/// To the front.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum ToFront {
+    /// First of all; the listening sockets are attached in this order.
+    Start(Box<FrontStart>),
+    /// The answer to a question; a stream is attached.
+    Answer {
+        /// The question's number.
+        number: u64,
+        /// What was found.
+        answer: Found,
+    },
+    /// What a worker has counted.
+    Numbers { workspace: String, numbers: Numbers },
+    /// A worker has ended.
+    Gone {
+        workspace: String,
+        /// By itself.
+        died: bool,
+        /// Its workspace is not served any more.
+        forget: bool,
+    },
+    /// Whom to let in from now on.
+    Guard(GuardWords),
+    /// To stop in order.
+    Stop,
+}
+
+/// How a front starts.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct FrontStart {
+    /// Of each attached socket, whether it is for TCP.
+    pub(super) tcp: Vec<bool>,
+    pub(super) guard: GuardWords,
+    pub(super) connections: usize,
+    pub(super) head_bytes: usize,
+    pub(super) head_seconds: u64,
+    pub(super) body_seconds: u64,
+    pub(super) failed_logins: u32,
+    pub(super) message_bytes: usize,
+    pub(super) message_memory: usize,
+    /// What it must not reach.
+    pub(super) outside: Outside,
+    /// How much is logged.
+    pub(super) log: String,
+}
+
+impl FrontStart {
+    /// What bounds the front.
+    pub(super) fn limits(&self) -> Limits {
+        Limits {
+            connections: self.connections,
+            head: std::time::Duration::from_secs(self.head_seconds),
+            head_bytes: self.head_bytes,
+            body: std::time::Duration::from_secs(self.body_seconds),
+            failed_logins: self.failed_logins,
+            sockets: Bounds {
+                message: self.message_bytes,
+                memory: self.message_memory,
+                ..Bounds::default()
+            },
+        }
+    }
+}
+
+/// A [`Guard`] on its way.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct GuardWords {
+    pub(super) hosts: Vec<String>,
+    pub(super) addresses: Vec<std::net::IpAddr>,
+    pub(super) origins: Vec<String>,
+}
+
+impl From<GuardWords> for Guard {
+    fn from(words: GuardWords) -> Self {
+        let GuardWords { hosts, addresses, origins } = words;
+        Self { hosts, addresses, origins }
+    }
+}
+
+/// What the broker answers.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Found {
+    /// A stream is attached.
+    Stream,
+    /// The agent's workspaces.
+    Workspaces(Vec<String>),
+    /// Leave.
+    Granted,
+    /// The token is no agent's.
+    Unauthorised,
+    /// No such workspace for this agent.
+    UnknownWorkspace,
+    /// Too many already.
+    Busy,
+    /// It cannot be served now.
+    Unavailable,
+}
+
+/// From the front.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum FromFront {
+    /// It is confined, and that was tested.
+    Ready { apart: Apart, dropped_capabilities: bool },
+    /// It cannot start.
+    Failed { why: String },
+    /// A question.
+    Ask {
+        number: u64,
+        /// SHA-256 of the token.
+        token: [u8; 32],
+        peer: String,
+        want: Wanted,
+    },
+    /// Wrong tokens that were not put to the broker.
+    Throttled { peer: String, attempts: u64 },
+}
+
+/// What the front asks for.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Wanted {
+    Session { workspace: String, door: Spoken },
+    Workspaces,
+    Metrics,
+}
+
+/// What is spoken over a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Spoken {
+    Mcp,
+    Files,
+}
+
+/// To a worker.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum ToWorker {
+    /// First of all. The other end for signatures is attached, if there is a
+    /// signer.
+    Start(Box<WorkerStart>),
+    /// A session; its stream is attached.
+    Connection { number: u64, agent: String, door: Spoken, peer: String },
+    /// The agent's sessions end.
+    Close { agent: String },
+    /// To take another policy up; its texts are in the attached file.
+    Policy,
+    /// There would be another, but it is out of the question.
+    NoPolicy { sha256: Option<String>, why: String },
+    /// To stop in order.
+    Stop,
+}
+
+/// How a worker starts.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct WorkerStart {
+    /// Only to test the separation.
+    pub(super) trial: bool,
+    pub(super) name: String,
+    pub(super) root: PathBuf,
+    pub(super) alias: PathBuf,
+    pub(super) policy: String,
+    pub(super) config: Option<PathBuf>,
+    pub(super) state: PathBuf,
+    /// Whether the tools are those of the reference server.
+    pub(super) reference: bool,
+    /// Whether clients may answer for their users.
+    pub(super) elicit: bool,
+    /// What it must not reach.
+    pub(super) outside: Outside,
+    pub(super) log: String,
+    /// The signer's public key.
+    pub(super) signer: Option<String>,
+    pub(super) requests_per_second: u64,
+    pub(super) bytes_per_second: u64,
+    pub(super) concurrent_requests: usize,
+    pub(super) message_bytes: usize,
+    pub(super) message_memory: usize,
+}
+
+/// From a worker.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum FromWorker {
+    /// It is confined, that was tested, and the start is on record.
+    Ready { apart: Apart },
+    /// It cannot start.
+    Failed { why: String },
+    /// A session has ended.
+    Ended { number: u64 },
+    /// What it has counted.
+    Numbers(Numbers),
+}

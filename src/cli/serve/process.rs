@@ -1,0 +1,70 @@
+//! Starting the processes of `serve`: this binary again, with a channel as its
+//! standard input.
+
+use std::{
+    os::fd::OwnedFd,
+    process::{Command, ExitCode, Stdio},
+};
+
+use crate::{
+    cli::failure::{Context as _, Failure},
+    sandbox::Channel,
+};
+
+/// A process that is killed when this is dropped.
+#[derive(Debug)]
+pub(super) struct Child(std::process::Child);
+
+impl Child {
+    pub(super) fn id(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// Whether it has ended by itself, and how.
+    pub(super) fn ended(&mut self) -> Option<std::process::ExitStatus> {
+        self.0.try_wait().ok().flatten()
+    }
+
+    /// Kills it and waits for its end.
+    pub(super) fn kill(&mut self) -> Option<std::process::ExitStatus> {
+        // One that has ended needs no killing.
+        let _ = self.0.kill();
+        self.0.wait().ok()
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Starts this binary again as `command`.
+pub(super) fn spawn(command: &str) -> Result<(Child, Channel), Failure> {
+    let (ours, theirs) = Channel::pair().or_fail("cannot start a process")?;
+    let child = Command::new("/proc/self/exe")
+        .args([command.to_owned(), std::process::id().to_string()])
+        .stdin(OwnedFd::from(theirs))
+        .stdout(Stdio::null())
+        .spawn()
+        .or_fail("cannot start a process")?;
+    Ok((Child(child), ours))
+}
+
+/// Runs `run` with the parent's number, if this process was started as
+/// `command`.
+pub(super) fn run_if(
+    command: &str,
+    run: impl FnOnce(u32) -> Result<(), Failure>,
+) -> Option<ExitCode> {
+    let mut arguments = std::env::args_os().skip(1);
+    if arguments.next()? != command {
+        return None;
+    }
+    let parent = arguments.next().and_then(|number| number.to_str()?.parse().ok());
+    let Some(parent) = parent else { return Some(ExitCode::from(2)) };
+    Some(match run(parent) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    })
+}

@@ -1,0 +1,129 @@
+//! `SIGHUP`: workspaces and agents come and go, and nobody else notices.
+
+use serde_json::json;
+
+use super::{
+    broker::{Broker, facts},
+    door,
+    orders::{ToFront, ToWorker},
+    plan::Plan,
+};
+use crate::{
+    cli::{failure::Failure, watch::packed},
+    config::Gathered,
+    model::Escaped,
+};
+
+use std::os::fd::AsFd as _;
+
+impl Broker {
+    /// Reads the configuration and the policies again. What cannot be used
+    /// changes nothing.
+    pub(super) fn reload(&mut self) {
+        door::notify("RELOADING=1");
+        if let Some(path) = self.plan.config.clone().filter(|_| !self.plan.is_adopted()) {
+            match self.plan.again(&path) {
+                Ok(plan) => self.change(plan),
+                Err(failure) => self.keep(&failure),
+            }
+        }
+        self.offer_policies();
+        door::notify("READY=1");
+    }
+
+    fn keep(&mut self, failure: &Failure) {
+        eprintln!(
+            "portcullis: warning: the changed configuration is not taken up: {}",
+            failure.message()
+        );
+        self.journal.deny("reload", failure.message(), facts([]));
+    }
+
+    fn change(&mut self, plan: Plan) {
+        if plan.service.listen != self.plan.service.listen
+            || plan.service.tls != self.plan.service.tls
+        {
+            eprintln!(
+                "portcullis: warning: other addresses and certificates are taken up at the next \
+                 start only"
+            );
+        }
+        let old = std::mem::replace(&mut self.plan, plan);
+        let changed: Vec<_> = old
+            .places
+            .iter()
+            .filter(|(name, place)| self.plan.places.get(*name) != Some(*place))
+            .map(|(name, _)| name.clone())
+            .collect();
+        for name in &changed {
+            self.dismiss(name);
+        }
+        let added = self.plan.places.keys().filter(|name| !old.places.contains_key(*name)).count();
+        // An agent with another token is another agent.
+        let agents = &self.plan.service.agents;
+        for (name, worker) in &self.workers {
+            worker.close_for(|agent| {
+                let now = agents.iter().find(|known| known.name.as_str() == agent);
+                let then = old.service.agents.iter().find(|known| known.name.as_str() == agent);
+                now.is_some_and(|now| {
+                    now.may_use(name) && then.is_some_and(|then| then.token == now.token)
+                })
+            });
+        }
+        let guard = door::guard(&self.plan.service, self.doorway.addresses());
+        // A front that is gone starts with the new one.
+        let _ = self.doorway.channel.send_now(&ToFront::Guard(guard), &[]);
+        eprintln!(
+            "portcullis: the configuration is in force: {} workspaces ({added} new, {} stopped or \
+             changed), {} agents",
+            self.plan.places.len(),
+            changed.len(),
+            self.plan.service.agents.len(),
+        );
+        let facts = facts([
+            ("workspaces", json!(self.plan.places.len())),
+            ("added", json!(added)),
+            ("stopped", json!(changed)),
+            ("agents", json!(self.plan.service.agents.len())),
+        ]);
+        self.journal.note("reload", facts);
+    }
+
+    /// Hands every worker that runs its policy, if that is another than before.
+    fn offer_policies(&mut self) {
+        for (name, worker) in &mut self.workers {
+            let Some(place) = self.plan.places.get(name) else { continue };
+            let gathered = Gathered::load(&place.policy).map_err(|error| (None, error.to_string()));
+            let gathered = gathered.and_then(|gathered| {
+                let sha256 = gathered.source().sha256();
+                match self.plan.operator.trust(&gathered) {
+                    Ok(_) => Ok((gathered, sha256)),
+                    Err(error) => Err((Some(sha256), error.to_string())),
+                }
+            });
+            let sent = match gathered {
+                Ok((_, sha256)) if sha256 == worker.policy_sha256 => Ok(()),
+                Ok((gathered, sha256)) => match packed(&gathered) {
+                    Ok(file) => {
+                        worker.policy_sha256 = sha256;
+                        worker.channel.send_now(&ToWorker::Policy, &[file.as_fd()])
+                    }
+                    Err(error) => {
+                        eprintln!("portcullis: warning: cannot hand a policy over: {error}");
+                        Ok(())
+                    }
+                },
+                Err((sha256, why)) => {
+                    worker.channel.send_now(&ToWorker::NoPolicy { sha256, why }, &[])
+                }
+            };
+            if let Err(error) = sent {
+                let error = error.to_string();
+                eprintln!(
+                    "portcullis: warning: the worker of `{name}` keeps its policy: {}",
+                    Escaped(&error)
+                );
+            }
+        }
+    }
+}

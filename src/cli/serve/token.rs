@@ -1,0 +1,27 @@
+//! Tokens: 256 random bits, of which only a hash is kept.
+//!
+//! The hash is SHA-256 without salt and without work factor: those make it
+//! costly to try the few passwords that people choose. A token is chosen by
+//! nobody, and 2^256 of them cannot be tried; a slow hash would only let
+//! whoever sends wrong ones use up the processor.
+
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+
+use crate::{
+    cli::failure::{Context as _, Failure},
+    config::serve::TOKEN_PREFIX,
+    frontend::http::TokenHash,
+};
+
+/// A new token.
+pub(crate) fn make() -> Result<String, Failure> {
+    let mut bytes = [0_u8; 32];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
+        .or_fail("cannot get random bytes")?;
+    Ok(format!("{TOKEN_PREFIX}{}", URL_SAFE_NO_PAD.encode(bytes)))
+}
+
+/// What is kept of it.
+pub(crate) fn hash(token: &str) -> [u8; 32] {
+    TokenHash::of(token).0
+}

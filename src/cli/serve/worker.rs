@@ -1,0 +1,406 @@
+//! A worker's process: the gate of one workspace, confined to its root and its
+//! state before it has a thread. It gets sessions as streams from the broker.
+
+use std::{
+    collections::HashMap,
+    fs::File,
+    os::fd::{AsFd as _, OwnedFd},
+    process::ExitCode,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
+
+use cap_std::fs::Dir;
+use rustix::net::{Shutdown, shutdown};
+use serde_json::json;
+
+use super::{
+    files::Files,
+    orders::{FromWorker, Spoken, ToWorker, WorkerStart},
+    process,
+};
+use crate::{
+    backup::Vault,
+    cli::{
+        failure::{Context as _, Failure},
+        housekeeping,
+        local::{self, Parts},
+        logging, newest,
+        options::Common,
+        orders::Reloading,
+        sign::Remote,
+    },
+    config::audit::Durability,
+    frontend::{
+        acp::line_for,
+        desk::Desk,
+        files,
+        mcp::{self, Name, Toolset},
+    },
+    gateway::{Gateway, Numbers, Shares},
+    ledger::Signing,
+    model::{Access, AgentName, Door, Session},
+    sandbox::{Apart, Channel, GateAccess, Territory, become_gate, restrict_worker, stop_signals},
+};
+
+/// The hidden word on the command line that makes this process a worker.
+const COMMAND: &str = "worker-process";
+/// The agent's name in records of the worker's own.
+const NOBODY: &str = "serve";
+/// How long sessions may take to end when the worker stops.
+const GRACE: Duration = Duration::from_secs(7);
+/// How long the last threads may take after that.
+const LAST: Duration = Duration::from_secs(1);
+/// Requests that are carried out at once: enough for changes to be synced
+/// together.
+const TURNS: usize = 16;
+/// Of these, those of one session: others then find a turn free.
+const TURNS_OF_ONE: usize = 4;
+/// How often the broker hears what was counted.
+const TELL: Duration = Duration::from_secs(1);
+/// The stack of a session's thread, in bytes.
+const STACK: usize = 1 << 20;
+
+/// Runs the worker, if this process was started as one.
+pub(crate) fn run_if_worker() -> Option<ExitCode> {
+    process::run_if(COMMAND, run)
+}
+
+/// Starts one.
+pub(super) fn spawn() -> Result<(process::Child, Channel), Failure> {
+    process::spawn(COMMAND)
+}
+
+fn run(parent: u32) -> Result<(), Failure> {
+    let channel = become_gate(parent).or_fail("cannot start a worker")?;
+    // The broker says when to stop.
+    let _signals = stop_signals().or_fail("cannot block signals")?;
+    let (ToWorker::Start(start), files) =
+        channel.receive::<ToWorker>().or_fail("cannot start a worker")?
+    else {
+        return Err(Failure::new("the broker began with something else"));
+    };
+    let tell =
+        |message: &FromWorker| channel.send(message, &[]).or_fail("cannot answer the broker");
+    let (worker, apart) = match open(&start, files) {
+        Ok(opened) => opened,
+        Err(failure) => {
+            let help = failure.advice().map(|help| format!(" ({help})")).unwrap_or_default();
+            return tell(&FromWorker::Failed { why: format!("{}{help}", failure.message()) });
+        }
+    };
+    tell(&FromWorker::Ready { apart })?;
+    match worker {
+        Some(worker) => worker.serve(channel),
+        None => Ok(()),
+    }
+}
+
+/// One that serves.
+struct Worker {
+    start: WorkerStart,
+    gateway: Arc<Gateway>,
+    session: Session,
+    state: Dir,
+    signatures: bool,
+    durable: bool,
+    _desk: Desk,
+}
+
+/// Opens everything, confines this process and records the start. For a trial
+/// it stops before it has made anything.
+fn open(start: &WorkerStart, files: Vec<OwnedFd>) -> Result<(Option<Worker>, Apart), Failure> {
+    let common = Common {
+        workspace: start.root.clone(),
+        policy: start.policy.clone(),
+        config: start.config.clone(),
+        state: Some(start.state.clone()),
+        agent: Some(NOBODY.parse::<AgentName>().or_fail("cannot name the worker")?),
+    };
+    let parts = Parts::open(&common)?;
+    let confine = |parts: &Parts| {
+        let looked = start.outside.before().map_err(Failure::new)?;
+        let report = restrict_worker(GateAccess {
+            read_write: &[parts.workspace.dir().as_fd(), parts.state.as_fd()],
+            read_only: &[],
+        })
+        .or_fail("cannot confine the worker")?;
+        let apart = looked.after().map_err(Failure::new)?;
+        Ok::<_, Failure>((report, apart))
+    };
+    if start.trial {
+        let (_, apart) = confine(&parts)?;
+        return Ok((None, apart));
+    }
+    Territory {
+        workspace: parts.workspace.root().to_owned(),
+        state: parts.state_path.clone(),
+        operator: [parts.policy_files.clone(), parts.audit.protected()].concat(),
+        ..Territory::default()
+    }
+    .check()
+    .map_err(Failure::new)?;
+    crate::cli::policy::warn_of_observing(&parts.policy);
+    let session = local::session(&common, NOBODY, Door::Serve)?;
+    parts.state.create_dir_all("logs").or_fail("cannot make the directory for logs")?;
+    logging::start(&logging::Options { log: start.log.clone() }, &parts.state_path)?;
+    // The last that needs a socket. A policy that is loaded later may ask.
+    let desk = local::open_desk(&parts.state)?;
+    let signing = match (&start.signer, files.into_iter().next()) {
+        (Some(key), Some(signer)) => {
+            let public = key.parse().or_fail("cannot use the signer's key")?;
+            Some(parts.paced(Signing::by(Box::new(Remote::new(signer, public)))))
+        }
+        _ => parts.signing()?,
+    };
+    let (report, apart) = confine(&parts)?;
+    let mut facts = parts.facts();
+    facts.insert("gateLandlockAbi".to_owned(), json!(report.landlock_abi));
+    facts.insert("name".to_owned(), json!(start.name));
+    facts.insert("outOfReach".to_owned(), json!(apart.tried));
+    // Nothing confines the clients.
+    facts.insert("enforcement".to_owned(), json!("none"));
+    let signatures = parts.operator.require_signature;
+    if signatures {
+        newest::note(&parts.state, &parts.policy).or_fail("cannot note the policy's version")?;
+    }
+    let durable = parts.audit.durability == Durability::Synced;
+    let mut ledger = parts.ledger(signing)?;
+    ledger.keep_checkpoints().or_fail("cannot start a thread")?;
+    let (state, audit) = (parts.state, parts.audit);
+    let mut gateway = local::assemble(parts.workspace, parts.policy, &state, ledger, audit.search)?;
+    gateway.share(Shares {
+        turns: TURNS,
+        per_session: TURNS_OF_ONE,
+        requests_per_second: start.requests_per_second,
+        bytes_per_second: start.bytes_per_second,
+        concurrent: start.concurrent_requests,
+    });
+    gateway.count();
+    gateway.start(&session, facts).or_fail("cannot record the start")?;
+    desk.attend(gateway.approvals()).or_fail("cannot listen for approvals")?;
+    let vault = Vault::open(&state, *gateway.policy().backups());
+    let segments = match audit.compress.age() {
+        Some(age) => {
+            let state = state.try_clone().or_fail("cannot open the state directory")?;
+            Some(housekeeping::Segments { state, age })
+        }
+        None => None,
+    };
+    housekeeping::start(vault.or_fail("cannot open the backups")?, segments)
+        .or_fail("cannot start a thread")?;
+    let worker = Worker {
+        start: start.clone(),
+        gateway: Arc::new(gateway),
+        session,
+        state,
+        signatures,
+        durable,
+        _desk: desk,
+    };
+    Ok((Some(worker), apart))
+}
+
+/// The sessions under way, so that they can be ended.
+#[derive(Default)]
+struct Sessions {
+    open: Mutex<HashMap<u64, (String, OwnedFd)>>,
+    ended: Condvar,
+}
+
+impl Sessions {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, (String, OwnedFd)>> {
+        // A map has no state between two of its operations.
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has those of `agent`, or all, hear nothing more: each ends when it has
+    /// answered what it heard.
+    fn hush(&self, agent: Option<&str>) {
+        for (name, stream) in self.lock().values() {
+            if agent.is_none_or(|agent| agent == name) {
+                // One whose client is gone ends by itself.
+                let _ = shutdown(stream, Shutdown::Read);
+            }
+        }
+    }
+
+    /// Waits until there are none, no longer than `patience`.
+    fn wait(&self, patience: Duration) {
+        let end = Instant::now() + patience;
+        let mut open = self.lock();
+        while !open.is_empty() {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            let waited = self.ended.wait_timeout(open, left);
+            open = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+impl Worker {
+    /// Serves until the broker says to stop or is gone.
+    fn serve(self, channel: Channel) -> Result<(), Failure> {
+        let channel = Arc::new(channel);
+        let sessions = Arc::new(Sessions::default());
+        let (gateway, tell) = (Arc::downgrade(&self.gateway), Arc::clone(&channel));
+        let report = move || {
+            let mut last = Numbers::default();
+            loop {
+                thread::sleep(TELL);
+                // Ends with the gate.
+                let Some(now) = gateway.upgrade().map(|gateway| gateway.numbers()) else { return };
+                if now != last && tell.send(&FromWorker::Numbers(now.clone()), &[]).is_err() {
+                    return;
+                }
+                last = now;
+            }
+        };
+        thread::Builder::new()
+            .name("numbers".to_owned())
+            .spawn(report)
+            .or_fail("cannot start a thread")?;
+        let channel_files = Files::start(
+            Arc::clone(&self.gateway),
+            files::Limits {
+                message: self.start.message_bytes,
+                memory: self.start.message_memory,
+                ..files::Limits::default()
+            },
+        )?;
+        let reloading = Reloading {
+            gateway: &self.gateway,
+            session: &self.session,
+            state: &self.state,
+            signatures: self.signatures,
+        };
+        while let Ok((order, files)) = channel.receive::<ToWorker>() {
+            match order {
+                ToWorker::Connection { number, agent, door, peer } => {
+                    let Some(stream) = files.into_iter().next() else { continue };
+                    let begun = self.begin(
+                        &channel,
+                        &sessions,
+                        &channel_files,
+                        number,
+                        &agent,
+                        door,
+                        peer,
+                        stream,
+                    );
+                    if let Err(failure) = begun {
+                        tracing::error!(why = failure.message(), "a session was not begun");
+                        // A broker that is gone is seen above.
+                        let _ = channel.send(&FromWorker::Ended { number }, &[]);
+                    }
+                }
+                ToWorker::Close { agent } => sessions.hush(Some(&agent)),
+                ToWorker::Policy => reloading.reload(files, "signal"),
+                ToWorker::NoPolicy { sha256, why } => {
+                    reloading.refuse(sha256.as_deref(), &why, "signal");
+                }
+                ToWorker::Stop => break,
+                ToWorker::Start(_) => {}
+            }
+        }
+        sessions.hush(None);
+        sessions.wait(GRACE);
+        drop(channel_files);
+        let end = Instant::now() + LAST;
+        let mut gateway = self.gateway;
+        loop {
+            // Threads that only counted, or read a last line, let go at once.
+            gateway = match Arc::try_unwrap(gateway) {
+                Ok(gateway) => {
+                    return gateway.stop(&self.session).or_fail("cannot record the stop");
+                }
+                // The next start settles what it left half done.
+                Err(_) if Instant::now() >= end => {
+                    return Err(Failure::new("a session did not end in time"));
+                }
+                Err(shared) => shared,
+            };
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the fields of one order")]
+    fn begin(
+        &self,
+        channel: &Arc<Channel>,
+        sessions: &Arc<Sessions>,
+        files: &Files,
+        number: u64,
+        agent: &str,
+        door: Spoken,
+        peer: String,
+        stream: OwnedFd,
+    ) -> Result<(), Failure> {
+        let name: AgentName = agent.parse().or_fail("cannot name the agent")?;
+        let door = match door {
+            Spoken::Mcp => Door::Mcp,
+            Spoken::Files => Door::Files,
+        };
+        let id = local::random_id()?;
+        let session = Session { id, agent: name, user: self.session.user.clone(), door };
+        let facts = [("peer".to_owned(), json!(peer))].into();
+        self.gateway.note(&session, "session", facts).or_fail("cannot record the session")?;
+        let hold = stream.try_clone().or_fail("cannot hold a session")?;
+        sessions.lock().insert(number, (agent.to_owned(), hold));
+        let (over, all) = (Arc::clone(channel), Arc::clone(sessions));
+        let ended = move || {
+            all.lock().remove(&number);
+            all.ended.notify_all();
+            // A broker that is gone has no use for it.
+            let _ = over.send(&FromWorker::Ended { number }, &[]);
+        };
+        if session.door == Door::Files {
+            return files.serve(session, stream, ended).inspect_err(|_| {
+                sessions.lock().remove(&number);
+            });
+        }
+        let (gateway, config) = (Arc::clone(&self.gateway), self.mcp(session));
+        let run = move || {
+            if let Err(error) = serve_lines(&gateway, config, stream) {
+                tracing::info!(%error, "a session ended early");
+            }
+            drop(gateway);
+            ended();
+        };
+        let started =
+            thread::Builder::new().name("session".to_owned()).stack_size(STACK).spawn(run);
+        started.map(drop).or_fail("cannot start a thread").inspect_err(|_| {
+            sessions.lock().remove(&number);
+        })
+    }
+
+    fn mcp(&self, session: Session) -> mcp::Config {
+        let policy = self.gateway.policy();
+        let size = policy.max_size(Access::Read).max(policy.max_size(Access::Write));
+        mcp::Config {
+            session,
+            root: self.gateway.workspace().root().to_owned(),
+            alias: Some(self.start.alias.clone()),
+            toolset: match self.start.reference {
+                true => Toolset::Reference,
+                false => Toolset::Workspace(Name::near(&self.start.name)),
+            },
+            elicit: self.start.elicit,
+            prompt: !policy.asks() && !self.durable,
+            max_line: line_for(size),
+            guest: None,
+        }
+    }
+}
+
+fn serve_lines(
+    gateway: &Arc<Gateway>,
+    config: mcp::Config,
+    stream: OwnedFd,
+) -> Result<(), mcp::Error> {
+    let input = File::from(stream.try_clone()?);
+    mcp::serve(gateway, config, input, File::from(stream))
+}

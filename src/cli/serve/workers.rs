@@ -1,0 +1,262 @@
+//! A worker as the broker sees it: a process that starts, serves and stops.
+
+use std::{
+    collections::HashMap,
+    os::fd::{AsFd as _, OwnedFd},
+    time::{Duration, Instant},
+};
+
+use super::{
+    orders::{FromWorker, Spoken, ToWorker, WorkerStart},
+    plan::{Place, Plan},
+    process::Child,
+    worker,
+};
+use crate::{
+    cli::{
+        failure::{Context as _, Failure},
+        ship::Shipping,
+        sign,
+    },
+    config::audit::Target,
+    sandbox::{Apart, Channel, Outside, stream_pair},
+};
+
+/// How long a worker may take to start: it may have to settle what another left.
+const START: Duration = Duration::from_secs(60);
+/// How long it may take to stop.
+const STOP: Duration = Duration::from_secs(9);
+/// Sessions that wait for a worker to start.
+const WAITING: usize = 512;
+
+/// Who waits for a session: the number of the front's question, and for whom.
+#[derive(Debug)]
+pub(super) struct Guest {
+    pub(super) question: u64,
+    pub(super) agent: String,
+    pub(super) door: Spoken,
+    pub(super) peer: String,
+}
+
+/// A worker's process.
+pub(super) struct Worker {
+    pub(super) name: String,
+    pub(super) channel: Channel,
+    child: Child,
+    since: Instant,
+    ready: bool,
+    pub(super) waiting: Vec<Guest>,
+    /// Sessions under way, and whose they are.
+    sessions: HashMap<u64, String>,
+    idle_since: Instant,
+    stopping: Option<Instant>,
+    shipping: Option<Shipping>,
+    /// The policy that it was last offered.
+    pub(super) policy_sha256: String,
+}
+
+/// A session could not be begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NotBegun {
+    /// As many as there may be.
+    Busy,
+    /// The worker is gone.
+    Gone,
+}
+
+impl Worker {
+    /// Starts the worker of a place.
+    pub(super) fn start(plan: &Plan, place: &Place, outside: Outside) -> Result<Self, Failure> {
+        let (child, channel) = worker::spawn()?;
+        let order = order(plan, place, outside, false);
+        let signer = plan.audit.signer_key();
+        let (asked, asking) = Channel::pair().or_fail("cannot start a worker")?;
+        let descriptors = if signer.is_some() { vec![asking.as_fd()] } else { Vec::new() };
+        channel
+            .send(&ToWorker::Start(Box::new(order)), &descriptors)
+            .or_fail("cannot start a worker")?;
+        if let Some(public) = signer {
+            sign::serve(asked, plan.audit.signer.clone(), &public)?;
+        }
+        let now = Instant::now();
+        Ok(Self {
+            name: place.name.clone(),
+            channel,
+            child,
+            since: now,
+            ready: false,
+            waiting: Vec::new(),
+            sessions: HashMap::new(),
+            idle_since: now,
+            stopping: None,
+            shipping: None,
+            policy_sha256: String::new(),
+        })
+    }
+
+    pub(super) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Whether it takes sessions.
+    pub(super) fn is_ready(&self) -> bool {
+        self.ready
+    }
+
+    /// It said that it is ready: copies of its log begin.
+    pub(super) fn set_ready(&mut self, plan: &Plan, place: &Place) -> Result<(), Failure> {
+        self.ready = true;
+        self.idle_since = Instant::now();
+        // Each workspace has a log of its own, so each a place of its own there.
+        let of = |target: &Target| Target {
+            to: format!("{}/{}", target.to.trim_end_matches('/'), place.name),
+            ..target.clone()
+        };
+        let targets: Vec<_> = plan.audit.ship.iter().map(of).collect();
+        self.shipping = Some(Shipping::start(&place.state, &targets)?);
+        Ok(())
+    }
+
+    /// Lets a guest wait for it.
+    pub(super) fn wait(&mut self, guest: Guest) -> Result<(), NotBegun> {
+        if self.waiting.len() >= WAITING {
+            return Err(NotBegun::Busy);
+        }
+        self.waiting.push(guest);
+        Ok(())
+    }
+
+    /// How many sessions an agent has, also those that wait.
+    pub(super) fn sessions_of(&self, agent: &str) -> usize {
+        self.sessions.values().filter(|name| *name == agent).count()
+            + self.waiting.iter().filter(|guest| guest.agent == agent).count()
+    }
+
+    /// Begins a session; gives the other end of its stream.
+    pub(super) fn begin(&mut self, number: u64, guest: &Guest) -> Result<OwnedFd, NotBegun> {
+        let (ours, theirs) = stream_pair().map_err(|_| NotBegun::Busy)?;
+        let order = ToWorker::Connection {
+            number,
+            agent: guest.agent.clone(),
+            door: guest.door,
+            peer: guest.peer.clone(),
+        };
+        match self.channel.send_now(&order, &[theirs.as_fd()]) {
+            Ok(()) => {}
+            Err(crate::sandbox::ChannelError::Full) => return Err(NotBegun::Busy),
+            Err(_) => return Err(NotBegun::Gone),
+        }
+        self.sessions.insert(number, guest.agent.clone());
+        Ok(ours)
+    }
+
+    /// A session has ended.
+    pub(super) fn ended(&mut self, number: u64) {
+        self.sessions.remove(&number);
+        self.idle_since = Instant::now();
+    }
+
+    /// Ends the sessions of agents that `may` says may not have them.
+    pub(super) fn close_for(&self, may: impl Fn(&str) -> bool) {
+        let mut agents: Vec<_> = self.sessions.values().filter(|name| !may(name)).collect();
+        agents.sort();
+        agents.dedup();
+        for agent in agents {
+            // A worker that does not listen is found out elsewhere.
+            let _ = self.channel.send_now(&ToWorker::Close { agent: agent.clone() }, &[]);
+        }
+    }
+
+    /// Whether nobody has needed it for so long.
+    pub(super) fn is_idle(&self, time: Duration) -> bool {
+        self.ready
+            && self.sessions.is_empty()
+            && self.waiting.is_empty()
+            && self.idle_since.elapsed() >= time
+    }
+
+    /// Tells it to stop in order.
+    pub(super) fn stop(&mut self) {
+        if self.stopping.is_none() {
+            self.stopping = Some(Instant::now());
+            // One that is gone has stopped.
+            let _ = self.channel.send_now(&ToWorker::Stop, &[]);
+        }
+    }
+
+    /// When it must be looked at again, if nothing happens before.
+    pub(super) fn next(&self, idle: Duration) -> Option<Instant> {
+        match self.stopping {
+            Some(since) => Some(since + STOP),
+            None if !self.ready => Some(self.since + START),
+            None if self.sessions.is_empty() => Some(self.idle_since + idle),
+            None => None,
+        }
+    }
+
+    /// Whether it took too long to start or to stop.
+    pub(super) fn is_stuck(&self) -> bool {
+        match self.stopping {
+            Some(since) => since.elapsed() >= STOP,
+            None => !self.ready && self.since.elapsed() >= START,
+        }
+    }
+
+    /// Its channel is closed, or it is stuck: the end. Tells how it ended.
+    pub(super) fn end(mut self) -> String {
+        let deadline = Instant::now() + Duration::from_secs(1);
+        let status = loop {
+            match self.child.ended() {
+                Some(status) => break Some(status),
+                // It said that it ends, or it must.
+                None if Instant::now() >= deadline || self.is_stuck() => break self.child.kill(),
+                None => std::thread::sleep(Duration::from_millis(2)),
+            }
+        };
+        if let Some(shipping) = self.shipping.take() {
+            // Nobody waits for copies of a log.
+            let _ = std::thread::Builder::new().spawn(|| shipping.finish());
+        }
+        status.map_or_else(|| "unknown".to_owned(), |status| status.to_string())
+    }
+}
+
+/// Proves with a worker of `place` that stops at once that workers are kept
+/// from what `outside` names.
+pub(super) fn trial(plan: &Plan, place: &Place, outside: Outside) -> Result<Apart, Failure> {
+    let (_child, channel) = worker::spawn()?;
+    let order = order(plan, place, outside, true);
+    channel.send(&ToWorker::Start(Box::new(order)), &[]).or_fail("cannot start a worker")?;
+    match channel.receive_within::<FromWorker>(START).or_fail("the trial worker ended")?.0 {
+        FromWorker::Ready { apart } => Ok(apart),
+        FromWorker::Failed { why } => Err(Failure::new(format_args!(
+            "the worker of `{}` cannot start, or is not kept apart: {why}",
+            place.name
+        ))),
+        FromWorker::Ended { .. } | FromWorker::Numbers(_) => {
+            Err(Failure::new("the trial worker lost its way"))
+        }
+    }
+}
+
+fn order(plan: &Plan, place: &Place, outside: Outside, trial: bool) -> WorkerStart {
+    WorkerStart {
+        trial,
+        name: place.name.clone(),
+        root: place.root.clone(),
+        alias: place.alias.clone(),
+        policy: place.policy.clone(),
+        config: plan.config.clone(),
+        state: place.state.clone(),
+        reference: place.reference,
+        elicit: place.elicit,
+        outside,
+        log: plan.log.clone(),
+        signer: plan.audit.public_key.clone(),
+        requests_per_second: plan.service.limits.requests_per_second,
+        bytes_per_second: plan.service.limits.bytes_per_second,
+        concurrent_requests: plan.service.limits.concurrent_requests,
+        message_bytes: plan.service.limits.message_bytes,
+        message_memory: plan.service.limits.message_memory,
+    }
+}

@@ -1,0 +1,70 @@
+//! `portcullis token`: tokens for agents that `serve` lets in.
+
+use std::process::ExitCode;
+
+use serde_json::json;
+
+use super::{failure::Failure, serve::token};
+use crate::{config::serve::show_hash, model::AgentName};
+
+/// Make tokens for `serve`
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    portcullis token new --agent ci --workspace shop")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    New(NewArgs),
+}
+
+/// Make a token and print it once, with what belongs into portcullis.toml
+///
+/// The configuration holds a hash, from which nobody gets the token back.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    portcullis token new --agent ci --workspace shop --workspace docs\n  \
+    portcullis token new --agent prometheus --metrics\n  \
+    portcullis token new --agent ci --json")]
+struct NewArgs {
+    /// The name under which policies and logs know the agent
+    #[arg(long, value_name = "NAME", required = true)]
+    agent: AgentName,
+    /// A workspace that the agent may use, or `*`
+    #[arg(long, value_name = "NAME")]
+    workspace: Vec<String>,
+    /// Let it read the service's numbers
+    #[arg(long)]
+    metrics: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let Command::New(args) = &args.command;
+    let token = token::make()?;
+    let hash = show_hash(&token::hash(&token));
+    if args.json {
+        let agent = args.agent.as_str();
+        println!("{}", json!({ "agent": agent, "token": token, "tokenHash": hash }));
+        return Ok(ExitCode::SUCCESS);
+    }
+    println!("{token}");
+    eprintln!("\nThis token is not shown again. In portcullis.toml:\n");
+    eprintln!("[[agents]]\nname = \"{}\"\ntokenHash = \"{hash}\"", args.agent);
+    eprintln!("workspaces = {}", toml_list(&args.workspace));
+    if args.metrics {
+        eprintln!("metrics = true");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn toml_list(names: &[String]) -> String {
+    // Debug spells a name as a TOML string does.
+    format!("{names:?}")
+}

@@ -1,0 +1,354 @@
+//! From a text whose form is right to a [`Service`] that makes sense.
+
+use std::{ops::RangeInclusive, path::Path, time::Duration};
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::{
+    Agent, FIELDS, Limits, Listen, Service, TOKEN_PREFIX, Tls, Workspace, is_workspace_name,
+    parse_hash,
+};
+use crate::policy::{Diagnostics, Document, is_name, parse_size};
+
+/// Keys of the file that others read.
+const ELSEWHERE: &[&str] = &["audit", "requireSignature", "policyKeys"];
+/// Most workspaces of one service.
+const MOST_WORKSPACES: usize = 4_096;
+/// Most sockets: they are handed to the front in one message.
+const MOST_LISTEN: usize = 8;
+
+type Text = Spanned<String>;
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct File {
+    serve: Serve,
+    workspaces: Vec<RawWorkspace>,
+    agents: Vec<RawAgent>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Serve {
+    listen: Option<Spanned<Vec<Text>>>,
+    plaintext: bool,
+    tls: Option<RawTls>,
+    hosts: Vec<Text>,
+    origins: Vec<Text>,
+    state: Option<String>,
+    idle_seconds: Option<u64>,
+    limits: RawLimits,
+}
+
+#[derive(Deserialize)]
+struct RawTls {
+    certificate: String,
+    key: String,
+}
+
+/// What one message may have: less would not even hold a long path, and the
+/// length of a message is said in 32 bits.
+const MESSAGE: RangeInclusive<u64> = 64 << 10..=1 << 31;
+/// Most memory for messages.
+const MEMORY: u64 = 1 << 40;
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct RawLimits {
+    requests_per_second: Option<u64>,
+    bytes_per_second: Option<Text>,
+    concurrent_requests: Option<usize>,
+    sessions: Option<usize>,
+    connections: Option<usize>,
+    failed_logins: Option<u32>,
+    head_seconds: Option<u64>,
+    head_bytes: Option<usize>,
+    body_seconds: Option<u64>,
+    message_size: Option<Text>,
+    message_memory: Option<Text>,
+}
+
+#[derive(Deserialize)]
+struct RawWorkspace {
+    name: Text,
+    root: String,
+    policy: Option<String>,
+    state: Option<String>,
+    tools: Option<String>,
+    ask: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RawAgent {
+    name: Text,
+    token_hash: Text,
+    workspaces: Vec<Text>,
+    #[serde(default)]
+    metrics: bool,
+}
+
+/// Reads `text`, which `file` names; relative paths begin at `base`.
+pub(super) fn parse(text: &str, file: &str, base: &Path) -> Result<Service, Diagnostics> {
+    let mut document = Document::check(file, text, FIELDS, ELSEWHERE);
+    if !document.is_good() {
+        return Err(document.finish().err().unwrap_or_default());
+    }
+    let raw: File = match toml::from_str(text) {
+        Ok(raw) => raw,
+        Err(error) => {
+            document.wrong(error.span().unwrap_or(0..0), error.message(), "");
+            return Err(document.finish().err().unwrap_or_default());
+        }
+    };
+    let defaults = Service::default();
+    let service = Service {
+        listen: match raw.serve.listen {
+            Some(texts) => listen(texts, &mut document),
+            None => defaults.listen,
+        },
+        plaintext: raw.serve.plaintext,
+        tls: raw
+            .serve
+            .tls
+            .map(|tls| Tls { certificate: base.join(tls.certificate), key: base.join(tls.key) }),
+        hosts: raw.serve.hosts.into_iter().map(|text| host(text, &mut document)).collect(),
+        origins: raw.serve.origins.into_iter().map(|text| origin(text, &mut document)).collect(),
+        state: raw.serve.state.map(|path| base.join(path)),
+        idle: raw.serve.idle_seconds.map_or(defaults.idle, Duration::from_secs),
+        limits: limits(raw.serve.limits, &mut document),
+        workspaces: workspaces(raw.workspaces, base, &mut document),
+        agents: Vec::new(),
+    };
+    let agents = agents(raw.agents, &service.workspaces, &mut document);
+    document.finish()?;
+    Ok(Service { agents, ..service })
+}
+
+fn listen(texts: Spanned<Vec<Text>>, document: &mut Document) -> Vec<Listen> {
+    let span = texts.span();
+    let texts = texts.into_inner();
+    if texts.is_empty() || texts.len() > MOST_LISTEN {
+        document.wrong(span, format!("`serve.listen` needs 1 to {MOST_LISTEN} addresses"), "");
+    }
+    let mut found = Vec::new();
+    for text in texts {
+        match text.get_ref().parse() {
+            Ok(listen) => found.push(listen),
+            Err(error) => document.wrong(text.span(), format!("no address: {error}"), ""),
+        }
+    }
+    found
+}
+
+fn host(text: Text, document: &mut Document) -> String {
+    let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+    if text.get_ref().is_empty() || !text.get_ref().chars().all(good) {
+        let help = "write a name such as \"files.example.com\", without scheme and port";
+        document.wrong(text.span(), "`serve.hosts` needs names of hosts", help);
+    }
+    text.into_inner().to_ascii_lowercase()
+}
+
+fn origin(text: Text, document: &mut Document) -> String {
+    let known =
+        ["http://", "https://"].iter().find_map(|scheme| text.get_ref().strip_prefix(scheme));
+    if !known.is_some_and(|rest| !rest.is_empty() && !rest.contains(['/', '*', ' '])) {
+        let help = "write it as browsers do: \"https://app.example.com\", without a path";
+        document.wrong(text.span(), "`serve.origins` needs origins", help);
+    }
+    text.into_inner()
+}
+
+fn limits(raw: RawLimits, document: &mut Document) -> Limits {
+    let defaults = Limits::default();
+    let mut size = |key: &str, text: Option<Text>, range: RangeInclusive<u64>| {
+        let text = text?;
+        match parse_size(text.get_ref()) {
+            Some(size) if range.contains(&size) => Some(size),
+            Some(_) => {
+                let why = format!("`serve.limits.{key}` is too small or too large");
+                let help = format!("from {} to {} bytes", range.start(), range.end());
+                document.wrong(text.span(), why, &help);
+                None
+            }
+            None => {
+                let help = "write a whole number and a unit, such as \"100MiB\"";
+                let why = format!("`serve.limits.{key}` is no size");
+                document.wrong(text.span(), why, help);
+                None
+            }
+        }
+    };
+    let bytes = size("bytesPerSecond", raw.bytes_per_second, 1..=u64::MAX);
+    let message = size("messageSize", raw.message_size, MESSAGE);
+    let most = message.unwrap_or(u64::try_from(defaults.message_bytes).unwrap_or(u64::MAX));
+    // Or a message of that size would never find room.
+    let memory = size("messageMemory", raw.message_memory, most..=MEMORY);
+    let whole = |size: u64| usize::try_from(size).unwrap_or(usize::MAX);
+    Limits {
+        requests_per_second: raw.requests_per_second.unwrap_or(defaults.requests_per_second),
+        bytes_per_second: bytes.unwrap_or(defaults.bytes_per_second),
+        concurrent_requests: raw.concurrent_requests.unwrap_or(defaults.concurrent_requests),
+        sessions: raw.sessions.unwrap_or(defaults.sessions),
+        connections: raw.connections.unwrap_or(defaults.connections),
+        failed_logins: raw.failed_logins.unwrap_or(defaults.failed_logins),
+        head_seconds: raw.head_seconds.unwrap_or(defaults.head_seconds),
+        head_bytes: raw.head_bytes.unwrap_or(defaults.head_bytes),
+        body_seconds: raw.body_seconds.unwrap_or(defaults.body_seconds),
+        message_bytes: message.map_or(defaults.message_bytes, whole),
+        message_memory: memory.map_or(defaults.message_memory.max(whole(most)), whole),
+    }
+}
+
+fn workspaces(raw: Vec<RawWorkspace>, base: &Path, document: &mut Document) -> Vec<Workspace> {
+    let mut found: Vec<Workspace> = Vec::new();
+    for one in raw {
+        let span = one.name.span();
+        let name = one.name.into_inner();
+        if !is_workspace_name(&name) {
+            let help = "1 to 32 letters, digits, `_` or `-`, and no `-` at the beginning";
+            document.wrong(span.clone(), "a workspace cannot have this name", help);
+        }
+        if found.iter().any(|other| other.name == name) {
+            document.wrong(span.clone(), "two workspaces have this name", "");
+        }
+        if found.len() == MOST_WORKSPACES {
+            document.wrong(span, format!("more than {MOST_WORKSPACES} workspaces"), "");
+            break;
+        }
+        let policy = one.policy.unwrap_or_else(|| "default".to_owned());
+        found.push(Workspace {
+            name,
+            root: base.join(one.root),
+            policy: match is_name(&policy) {
+                true => policy,
+                false => base.join(policy).to_string_lossy().into_owned(),
+            },
+            state: one.state.map(|path| base.join(path)),
+            reference: one.tools.as_deref() == Some("reference"),
+            elicit: one.ask.as_deref() != Some("shell"),
+        });
+    }
+    found
+}
+
+fn agents(raw: Vec<RawAgent>, workspaces: &[Workspace], document: &mut Document) -> Vec<Agent> {
+    let mut found: Vec<Agent> = Vec::new();
+    for one in raw {
+        let name = match one.name.get_ref().parse() {
+            Ok(name) => name,
+            Err(error) => {
+                document.wrong(one.name.span(), format!("no name of an agent: {error}"), "");
+                continue;
+            }
+        };
+        if found.iter().any(|other| other.name == name) {
+            document.wrong(one.name.span(), "two agents have this name", "");
+        }
+        let Some(token) = parse_hash(one.token_hash.get_ref()) else {
+            let (message, help) = match one.token_hash.get_ref().starts_with(TOKEN_PREFIX) {
+                true => (
+                    "this is a token, not the hash of one",
+                    "make a new one with `portcullis token new`: this one may have been read here",
+                ),
+                false => (
+                    "no hash of a token",
+                    "`portcullis token new --agent NAME` prints one: `sha256:` and 64 hex digits",
+                ),
+            };
+            document.wrong(one.token_hash.span(), message, help);
+            continue;
+        };
+        if found.iter().any(|other| other.token == token) {
+            document.wrong(one.token_hash.span(), "two agents have this token", "");
+        }
+        let all = one.workspaces.iter().any(|name| name.get_ref() == "*");
+        for name in one.workspaces.iter().filter(|name| name.get_ref() != "*") {
+            if !workspaces.iter().any(|known| known.name == *name.get_ref()) {
+                let known: Vec<_> = workspaces.iter().map(|known| known.name.as_str()).collect();
+                let help = match known.as_slice() {
+                    [] => "name it in `[[workspaces]]`".to_owned(),
+                    [..] if known.len() > 10 => "name it in `[[workspaces]]`".to_owned(),
+                    _ => format!("workspaces: {}, or \"*\" for all", known.join(", ")),
+                };
+                document.wrong(name.span(), "there is no such workspace", &help);
+            }
+        }
+        let names = one.workspaces.into_iter().map(Text::into_inner).collect();
+        let workspaces = if all { None } else { Some(names) };
+        found.push(Agent { name, token, workspaces, metrics: one.metrics });
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::show_hash, *};
+
+    const HASH: &str = "sha256:00000000000000000000000000000000000000000000000000000000000000ff";
+
+    fn service(text: &str) -> Result<Service, String> {
+        parse(text, "portcullis.toml", Path::new("/etc/p")).map_err(|wrong| wrong.to_string())
+    }
+
+    #[test]
+    fn everything_has_a_default_and_other_sections_are_left_alone() {
+        let text = "requireSignature = false\n[audit]\ndurability = \"synced\"\n";
+        assert_eq!(service(text).unwrap(), Service::default());
+    }
+
+    #[test]
+    fn a_whole_configuration_is_read() {
+        let text = format!(
+            "[serve]\nlisten = [\"[::1]:9\", \"unix:/run/p.sock\"]\nhosts = [\"A.example\"]\n\
+             idleSeconds = 5\nlimits = {{ bytesPerSecond = \"1MiB\", sessions = 3 }}\n\
+             tls = {{ certificate = \"c.pem\", key = \"/k.pem\" }}\n\
+             [[workspaces]]\nname = \"shop\"\nroot = \"shop\"\npolicy = \"shop.toml\"\n\
+             ask = \"shell\"\n\
+             [[workspaces]]\nname = \"docs\"\nroot = \"/srv/docs\"\ntools = \"reference\"\n\
+             [[agents]]\nname = \"ci\"\ntokenHash = \"{HASH}\"\nworkspaces = [\"shop\"]\n\
+             [[agents]]\nname = \"eye\"\ntokenHash = \"{}\"\nworkspaces = [\"*\"]\nmetrics = true\n",
+            HASH.replace("ff", "fe")
+        );
+        let service = service(&text).unwrap();
+        assert_eq!(service.listen.len(), 2);
+        assert_eq!(service.hosts, ["a.example"]);
+        assert_eq!((service.limits.bytes_per_second, service.limits.sessions), (1 << 20, 3));
+        let [shop, docs] = &service.workspaces[..] else { panic!() };
+        assert_eq!(shop.root, Path::new("/etc/p/shop"));
+        assert_eq!((shop.policy.as_str(), docs.policy.as_str()), ("/etc/p/shop.toml", "default"));
+        assert!(!shop.elicit && docs.elicit && docs.reference);
+        let [ci, eye] = &service.agents[..] else { panic!() };
+        assert!(ci.may_use("shop") && !ci.may_use("docs") && eye.may_use("docs") && eye.metrics);
+        assert_eq!(show_hash(&ci.token), HASH);
+    }
+
+    #[test]
+    fn everything_that_is_wrong_is_shown_with_its_line_and_what_to_do() {
+        let agent = |more: &str| format!("[[agents]]\nname = \"a\"\n{more}");
+        for (text, words) in [
+            ("[serve]\nlisten = []".to_owned(), "`serve.listen` needs 1 to 8 addresses"),
+            ("[serve]\nlisten = [\"here\"]".to_owned(), "no address: expected an address"),
+            ("[serve]\nlistn = []".to_owned(), "did you mean `listen`?"),
+            ("[serv]\n".to_owned(), "did you mean `serve`?"),
+            ("[serve]\nhosts = [\"http://x\"]".to_owned(), "without scheme and port"),
+            ("[serve]\norigins = [\"*\"]".to_owned(), "write it as browsers do"),
+            ("[serve.limits]\nsessions = 0".to_owned(), "`serve.limits.sessions` is out of range"),
+            ("[serve.limits]\nbytesPerSecond = \"x\"".to_owned(), "is no size"),
+            ("[[workspaces]]\nname = \"a/b\"\nroot = \"x\"".to_owned(), "cannot have this name"),
+            ("[[workspaces]]\nname = \"a\"".to_owned(), "`workspaces` has no `root`"),
+            (agent("workspaces = []"), "`agents` has no `tokenHash`"),
+            (agent("tokenHash = \"pcl_x\"\nworkspaces = []"), "this is a token"),
+            (agent("tokenHash = \"x\"\nworkspaces = []"), "`portcullis token new --agent NAME`"),
+            (agent(&format!("tokenHash = \"{HASH}\"\nworkspaces = [\"x\"]")), "no such workspace"),
+            ("[serve".to_owned(), "not valid TOML"),
+        ] {
+            let wrong = service(&text).unwrap_err();
+            assert!(wrong.contains(words) && wrong.contains("portcullis.toml:"), "{text}\n{wrong}");
+        }
+        let two = "[[workspaces]]\nname = \"a\"\nroot = \"x\"\n".repeat(2);
+        assert!(service(&two).unwrap_err().contains("two workspaces have this name"));
+    }
+}

@@ -1,0 +1,168 @@
+//! Which hosts and origins a request may name.
+//!
+//! A page that a browser shows can make requests to this machine, under a name
+//! that its owner points here (DNS rebinding). So the `Host` must be one of
+//! ours, and an `Origin`, which browsers add, must be one that the operator
+//! named. There are no CORS headers for any other.
+
+use std::net::IpAddr;
+
+use hyper::{
+    HeaderMap, Method, Request, Response, StatusCode,
+    header::{
+        ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
+        ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_METHOD, HOST,
+        HeaderValue, ORIGIN, VARY,
+    },
+};
+
+use super::reply::{self, Body};
+
+/// What a page may send.
+const HEADERS: &str =
+    "authorization, content-type, last-event-id, mcp-protocol-version, mcp-session-id";
+
+/// The names that requests may use.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Guard {
+    /// Host names, in lower case, besides the addresses that are listened at.
+    pub hosts: Vec<String>,
+    /// The addresses that are listened at, without ports.
+    pub addresses: Vec<IpAddr>,
+    /// Origins of pages that may call, as browsers write them.
+    pub origins: Vec<String>,
+}
+
+impl Guard {
+    /// Whether a request may go on.
+    ///
+    /// # Errors
+    /// The reply that refuses it.
+    pub(super) fn check<B>(&self, request: &Request<B>) -> Result<(), Box<Response<Body>>> {
+        let refuse = |status, why| Err(Box::new(reply::text(status, why)));
+        let mut hosts = request.headers().get_all(HOST).into_iter();
+        let (host, more) = (hosts.next(), hosts.next());
+        let Some(host) = host.and_then(|host| host.to_str().ok()).filter(|_| more.is_none()) else {
+            return refuse(StatusCode::BAD_REQUEST, "a request needs one `Host`");
+        };
+        // A request may name its host in its first line, too.
+        let named = request.uri().authority().map(|authority| authority.as_str());
+        if !self.is_ours(host) || !named.is_none_or(|host| self.is_ours(host)) {
+            return refuse(StatusCode::MISDIRECTED_REQUEST, "this host is not served here");
+        }
+        if request.headers().contains_key(ORIGIN) && self.origin(request.headers()).is_none() {
+            return refuse(StatusCode::FORBIDDEN, "this origin may not call");
+        }
+        Ok(())
+    }
+
+    /// The request's origin, when it may call.
+    pub(super) fn origin(&self, headers: &HeaderMap) -> Option<HeaderValue> {
+        let mut origins = headers.get_all(ORIGIN).into_iter();
+        let (origin, more) = (origins.next()?, origins.next());
+        let known = self.origins.iter().any(|known| known.as_bytes() == origin.as_bytes());
+        (known && more.is_none()).then(|| origin.clone())
+    }
+
+    /// The reply to a browser that asks before it sends, when it does.
+    pub(super) fn preflight<B>(&self, request: &Request<B>) -> Option<Response<Body>> {
+        let asks = request.method() == Method::OPTIONS
+            && request.headers().contains_key(ACCESS_CONTROL_REQUEST_METHOD);
+        self.origin(request.headers()).filter(|_| asks)?;
+        let mut reply = Response::new(reply::whole(""));
+        *reply.status_mut() = StatusCode::NO_CONTENT;
+        let headers = reply.headers_mut();
+        let methods = HeaderValue::from_static("GET, POST, DELETE");
+        headers.insert(ACCESS_CONTROL_ALLOW_METHODS, methods);
+        headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static(HEADERS));
+        headers.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600"));
+        Some(reply)
+    }
+
+    /// Says in a reply that a page of `origin` may read it.
+    pub(super) fn mark(origin: Option<HeaderValue>, reply: &mut Response<Body>) {
+        let Some(origin) = origin else { return };
+        let headers = reply.headers_mut();
+        headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+        headers.insert(
+            ACCESS_CONTROL_EXPOSE_HEADERS,
+            HeaderValue::from_static("mcp-session-id, retry-after"),
+        );
+        headers.append(VARY, HeaderValue::from_static("origin"));
+    }
+
+    fn is_ours(&self, host: &str) -> bool {
+        let name = without_port(host).to_ascii_lowercase();
+        let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
+        match bare.unwrap_or(&name).parse::<IpAddr>() {
+            Ok(address) => {
+                // At a wildcard address any address of the machine is ours; a
+                // page cannot make a browser send an address that is not its own.
+                let wild = self.addresses.iter().any(IpAddr::is_unspecified);
+                wild || self.addresses.contains(&address)
+            }
+            Err(_) => {
+                let here = self.addresses.is_empty()
+                    || self.addresses.iter().any(|at| at.is_loopback() || at.is_unspecified());
+                (here && name == "localhost") || self.hosts.contains(&name)
+            }
+        }
+    }
+}
+
+fn without_port(host: &str) -> &str {
+    match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(guard: &Guard, uri: &str, headers: &[(&str, &str)]) -> u16 {
+        let mut request = Request::builder().uri(uri);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        guard.check(&request.body(()).unwrap()).map_or_else(|reply| reply.status().as_u16(), |()| 0)
+    }
+
+    #[test]
+    fn only_our_own_hosts_are_served() {
+        let guard = Guard {
+            hosts: vec!["files.example.com".to_owned()],
+            addresses: vec!["127.0.0.1".parse().unwrap()],
+            origins: Vec::new(),
+        };
+        for good in ["127.0.0.1", "127.0.0.1:8750", "localhost:1", "LOCALHOST", "Files.Example.com"]
+        {
+            assert_eq!(status(&guard, "/", &[("host", good)]), 0, "{good}");
+        }
+        for bad in [
+            "evil.example",
+            "127.0.0.2",
+            "localhost.evil.example",
+            "[::1]",
+            "",
+            "files.example.com:x",
+        ] {
+            assert_eq!(status(&guard, "/", &[("host", bad)]), 421, "{bad}");
+        }
+        assert_eq!(status(&guard, "/", &[]), 400);
+        assert_eq!(status(&guard, "/", &[("host", "localhost"), ("host", "evil")]), 400);
+        assert_eq!(status(&guard, "http://evil.example/", &[("host", "localhost")]), 421);
+    }
+
+    #[test]
+    fn a_page_needs_a_named_origin() {
+        let origins = vec!["https://app.example".to_owned()];
+        let guard = Guard { origins, ..Guard::default() };
+        let from = |origin| status(&guard, "/", &[("host", "localhost"), ("origin", origin)]);
+        assert_eq!(from("https://app.example"), 0);
+        for bad in ["null", "https://app.example.evil", "http://app.example", "http://localhost"] {
+            assert_eq!(from(bad), 403, "{bad}");
+        }
+    }
+}

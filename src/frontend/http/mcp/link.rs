@@ -1,0 +1,339 @@
+//! One session with a worker: JSON-RPC messages, one a line.
+//!
+//! Requests get ids and progress tokens of our own, since several clients'
+//! requests may share a session; what comes back goes to whoever asked.
+
+use std::{
+    borrow::Cow,
+    collections::HashMap,
+    io,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use rmcp::{
+    ErrorData, RoleServer,
+    model::{
+        ProgressNotification, ProgressNotificationParam, ProgressToken, ServerJsonRpcMessage,
+        ServerNotification,
+    },
+    service::Peer,
+};
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::{Map, Value, json, value::RawValue};
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
+    net::{UnixStream, unix::OwnedReadHalf, unix::OwnedWriteHalf},
+    sync::{mpsc, oneshot},
+};
+
+/// Longest line of a worker, in bytes: a content in base64 and as a text, and
+/// both of them again for models.
+const LONGEST: u64 = 1 << 30;
+
+/// A session. Dropping it ends it.
+pub(super) struct Link {
+    writer: Arc<tokio::sync::Mutex<OwnedWriteHalf>>,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    next: u64,
+    pending: HashMap<u64, Pending>,
+    /// Who hears what nobody asked for.
+    host: Option<Peer<RoleServer>>,
+    /// Questions of the worker that the client was asked, and who waits.
+    asked: HashMap<String, oneshot::Sender<()>>,
+    over: bool,
+}
+
+struct Pending {
+    answer: oneshot::Sender<Result<Box<RawValue>, ErrorData>>,
+    /// Questions of the worker while it works on this.
+    questions: mpsc::UnboundedSender<Question>,
+    /// The client's own token.
+    token: Option<ProgressToken>,
+    peer: Peer<RoleServer>,
+}
+
+/// A request of the worker for the client.
+pub(super) struct Question {
+    id: Value,
+    pub(super) message: Value,
+    pub(super) withdrawn: oneshot::Receiver<()>,
+}
+
+/// A request under way. Dropping it tells the worker that nobody waits.
+pub(super) struct Asked {
+    id: u64,
+    state: Arc<Mutex<State>>,
+    writer: Arc<tokio::sync::Mutex<OwnedWriteHalf>>,
+    pub(super) answer: oneshot::Receiver<Result<Box<RawValue>, ErrorData>>,
+    pub(super) questions: mpsc::UnboundedReceiver<Question>,
+}
+
+#[derive(Deserialize)]
+struct Line<'a> {
+    id: Option<Value>,
+    #[serde(borrow)]
+    method: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    result: Option<&'a RawValue>,
+    error: Option<ErrorData>,
+}
+
+impl Link {
+    /// Begins to read.
+    pub(super) fn start(stream: UnixStream) -> Arc<Self> {
+        let (reader, writer) = stream.into_split();
+        let writer = Arc::new(tokio::sync::Mutex::new(writer));
+        let state = Arc::<Mutex<State>>::default();
+        let reading = Reading { state: Arc::clone(&state), writer: Arc::downgrade(&writer) };
+        tokio::spawn(reading.run(reader));
+        Arc::new(Self { writer, state })
+    }
+
+    /// Whether the worker has ended it.
+    pub(super) fn is_over(&self) -> bool {
+        lock(&self.state).over
+    }
+
+    /// Who hears from now on what nobody asked for.
+    pub(super) fn belongs_to(&self, peer: Peer<RoleServer>) {
+        lock(&self.state).host = Some(peer);
+    }
+
+    /// Puts a request.
+    ///
+    /// # Errors
+    /// When the session is over.
+    pub(super) async fn ask(
+        &self,
+        method: &str,
+        params: Option<Value>,
+        meta: Option<Map<String, Value>>,
+        peer: Peer<RoleServer>,
+    ) -> Result<Asked, ErrorData> {
+        let (sender, answer) = oneshot::channel();
+        let (questions, asked) = mpsc::unbounded_channel();
+        let mut meta = meta.unwrap_or_default();
+        let token = meta.get("progressToken").cloned();
+        let id = {
+            let mut state = lock(&self.state);
+            if state.over {
+                return Err(over());
+            }
+            let id = state.next;
+            state.next = id.wrapping_add(1);
+            let token = token.and_then(|token| serde_json::from_value(token).ok());
+            if token.is_some() {
+                meta.insert("progressToken".to_owned(), json!(id));
+            }
+            let pending = Pending { answer: sender, questions, token, peer };
+            state.pending.insert(id, pending);
+            id
+        };
+        let (state, writer) = (Arc::clone(&self.state), Arc::clone(&self.writer));
+        let asked = Asked { id, state, writer, answer, questions: asked };
+        let mut message = json!({ "jsonrpc": "2.0", "id": id, "method": method });
+        put(&mut message, params, meta);
+        self.write(&message).await.map_err(|_| over())?;
+        Ok(asked)
+    }
+
+    /// Passes a notification on.
+    pub(super) async fn notify(&self, method: &str, params: Option<Value>) {
+        let mut message = json!({ "jsonrpc": "2.0", "method": method });
+        put(&mut message, params, Map::new());
+        // A session that is over needs none.
+        let _ = self.write(&message).await;
+    }
+
+    /// Answers a question of the worker.
+    pub(super) async fn answer(&self, question: &Value, outcome: Result<Value, ErrorData>) {
+        let message = match outcome {
+            Ok(result) => json!({ "jsonrpc": "2.0", "id": question, "result": result }),
+            Err(error) => json!({ "jsonrpc": "2.0", "id": question, "error": error }),
+        };
+        let _ = self.write(&message).await;
+    }
+
+    async fn write(&self, message: &Value) -> io::Result<()> {
+        write(&self.writer, message).await
+    }
+}
+
+impl Question {
+    /// Its id, and what else there is.
+    pub(super) fn into_parts(self) -> (Value, Value, oneshot::Receiver<()>) {
+        (self.id, self.message, self.withdrawn)
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        if lock(&self.state).pending.remove(&self.id).is_none() {
+            return;
+        }
+        let (id, writer) = (self.id, Arc::clone(&self.writer));
+        let reason = "the client does not wait any more";
+        let message = json!({
+            "jsonrpc": "2.0",
+            "method": "notifications/cancelled",
+            "params": { "requestId": id, "reason": reason },
+        });
+        tokio::spawn(async move {
+            let _ = write(&writer, &message).await;
+        });
+    }
+}
+
+/// Reads an answer as what it should be.
+pub(super) fn typed<T: DeserializeOwned>(answer: &RawValue) -> Result<T, ErrorData> {
+    serde_json::from_str(answer.get()).map_err(|error| {
+        tracing::error!(%error, "a worker's answer cannot be read");
+        ErrorData::internal_error("the answer cannot be read", None)
+    })
+}
+
+/// What is said when the worker is gone.
+pub(super) fn over() -> ErrorData {
+    ErrorData::internal_error("the session with the workspace has ended", None)
+}
+
+/// The thread of a session that reads.
+struct Reading {
+    state: Arc<Mutex<State>>,
+    writer: std::sync::Weak<tokio::sync::Mutex<OwnedWriteHalf>>,
+}
+
+impl Reading {
+    async fn run(self, reader: OwnedReadHalf) {
+        let mut reader = BufReader::with_capacity(4096, reader);
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            // What was large is not kept.
+            line.shrink_to(64 * 1024);
+            match (&mut reader).take(LONGEST).read_until(b'\n', &mut line).await {
+                Ok(0) | Err(_) => break,
+                Ok(_) if line.last() != Some(&b'\n') => break,
+                Ok(_) => self.hear(&line).await,
+            }
+        }
+        let mut state = lock(&self.state);
+        state.over = true;
+        for (_, pending) in state.pending.drain() {
+            let _ = pending.answer.send(Err(over()));
+        }
+        state.asked.clear();
+    }
+
+    async fn hear(&self, bytes: &[u8]) {
+        let Ok(line) = serde_json::from_slice::<Line<'_>>(bytes) else {
+            tracing::error!("a worker's line cannot be read");
+            return;
+        };
+        match (line.method, line.id) {
+            (None, id) => {
+                let pending = id.and_then(|id| lock(&self.state).pending.remove(&id.as_u64()?));
+                let Some(pending) = pending else { return };
+                let answer = match (line.result, line.error) {
+                    (Some(result), None) => Ok(result.to_owned()),
+                    (_, Some(error)) => Err(error),
+                    (None, None) => Err(over()),
+                };
+                let _ = pending.answer.send(answer);
+            }
+            (Some(_), Some(id)) => self.question(id, bytes).await,
+            (Some(method), None) => self.note(&method, bytes).await,
+        }
+    }
+
+    /// The worker asks the client: through whoever's request came last.
+    async fn question(&self, id: Value, bytes: &[u8]) {
+        let message = serde_json::from_slice(bytes).unwrap_or(Value::Null);
+        let (withdraw, withdrawn) = oneshot::channel();
+        let sent = {
+            let mut state = lock(&self.state);
+            let newest = state.pending.keys().max().copied();
+            let pending = newest.and_then(|newest| state.pending.get(&newest));
+            let question = Question { id: id.clone(), message, withdrawn };
+            let sent = pending.is_some_and(|pending| pending.questions.send(question).is_ok());
+            if sent {
+                state.asked.insert(id.to_string(), withdraw);
+            }
+            sent
+        };
+        if !sent && let Some(writer) = self.writer.upgrade() {
+            let error = ErrorData::internal_error("nobody is there to be asked", None);
+            let message = json!({ "jsonrpc": "2.0", "id": id, "error": error });
+            let _ = write(&writer, &message).await;
+        }
+    }
+
+    async fn note(&self, method: &str, bytes: &[u8]) {
+        let Ok(ServerJsonRpcMessage::Notification(note)) = serde_json::from_slice(bytes) else {
+            tracing::error!(method, "a worker's notification cannot be read");
+            return;
+        };
+        let (peer, note) = match note.notification {
+            ServerNotification::ProgressNotification(progress) => {
+                let ProgressNotificationParam { progress_token, .. } = &progress.params;
+                let Some((peer, token)) = self.asker(progress_token) else { return };
+                let mut params = progress.params;
+                params.progress_token = token;
+                (peer, ServerNotification::from(ProgressNotification::new(params)))
+            }
+            ServerNotification::CancelledNotification(cancelled) => {
+                let id = cancelled.params.request_id.map(|id| json!(id).to_string());
+                // Whoever waits for it tells the client.
+                id.and_then(|id| lock(&self.state).asked.remove(&id));
+                return;
+            }
+            other => {
+                let Some(host) = lock(&self.state).host.clone() else { return };
+                (host, other)
+            }
+        };
+        // A client that is gone hears nothing.
+        let _ = peer.send_notification(note).await;
+    }
+
+    /// Who asked for this progress, and under which token.
+    fn asker(&self, token: &ProgressToken) -> Option<(Peer<RoleServer>, ProgressToken)> {
+        let id = json!(token).as_u64()?;
+        let state = lock(&self.state);
+        let pending = state.pending.get(&id)?;
+        Some((pending.peer.clone(), pending.token.clone()?))
+    }
+}
+
+fn put(message: &mut Value, params: Option<Value>, meta: Map<String, Value>) {
+    let mut params = match params {
+        Some(Value::Object(params)) => params,
+        Some(Value::Null) | None => Map::new(),
+        Some(other) => {
+            if let Some(message) = message.as_object_mut() {
+                message.insert("params".to_owned(), other);
+            }
+            return;
+        }
+    };
+    if !meta.is_empty() {
+        params.insert("_meta".to_owned(), Value::Object(meta));
+    }
+    if let Some(message) = message.as_object_mut().filter(|_| !params.is_empty()) {
+        message.insert("params".to_owned(), Value::Object(params));
+    }
+}
+
+async fn write(writer: &tokio::sync::Mutex<OwnedWriteHalf>, message: &Value) -> io::Result<()> {
+    let mut line = serde_json::to_vec(message)?;
+    line.push(b'\n');
+    writer.lock().await.write_all(&line).await
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,221 @@
+//! The Model Context Protocol over streamable HTTP: `rmcp` speaks it with the
+//! client, and each session's messages go on to the worker, one a line, as they
+//! would on its standard streams.
+//!
+//! `/workspaces/NAME/mcp`, and `/mcp` for a token of one workspace. Sessions
+//! belong to the token that opened them. From the revision 2026-07-28 on there
+//! are none: then everything that a token asks of a workspace is one session.
+//! Decides nothing, and knows nothing of tools.
+
+mod link;
+mod relay;
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, Mutex, PoisonError, Weak},
+    time::{Duration, Instant},
+};
+
+use http_body_util::Full;
+use hyper::{
+    Method, Request, Response, StatusCode,
+    body::{Bytes, Incoming},
+    header::{ALLOW, CONTENT_LENGTH, HeaderValue},
+};
+use rmcp::transport::streamable_http_server::{
+    StreamableHttpServerConfig, StreamableHttpService, session::local::LocalSessionManager,
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Caller, Front, OpenError, TokenHash,
+    reply::{self, Body},
+};
+use relay::Relay;
+
+/// How long what belongs to a token is kept when it is not used.
+const IDLE: Duration = Duration::from_secs(15 * 60);
+/// How long a session is kept in which nothing is said.
+const SESSION: Duration = Duration::from_secs(30 * 60);
+/// Largest body whose length is not said before, in bytes.
+const UNTOLD: usize = 1 << 20;
+/// Most tokens and workspaces that are remembered.
+const MOST: usize = 4096;
+
+type Service = StreamableHttpService<Relay, LocalSessionManager>;
+
+/// All that speak MCP at one front.
+#[derive(Default)]
+pub(super) struct Mcp {
+    desks: Mutex<HashMap<(TokenHash, String), Desk>>,
+}
+
+/// What serves one token at one workspace.
+struct Desk {
+    service: Service,
+    sessions: Arc<LocalSessionManager>,
+    used: Instant,
+}
+
+/// What the sessions of one token at one workspace share.
+pub(super) struct Shared {
+    front: Weak<Front>,
+    caller: Caller,
+    workspace: String,
+    sessions: Weak<LocalSessionManager>,
+    /// The session of the revisions that have none.
+    common: tokio::sync::Mutex<Option<Arc<link::Link>>>,
+}
+
+/// Serves one request; without `workspace` that of the caller's only one.
+pub(super) async fn handle(
+    front: Arc<Front>,
+    caller: Caller,
+    workspace: Option<&str>,
+    request: Request<Incoming>,
+) -> Response<Body> {
+    if !matches!(*request.method(), Method::GET | Method::POST | Method::DELETE) {
+        let mut refused = reply::text(StatusCode::METHOD_NOT_ALLOWED, "not with this method");
+        refused.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, POST, DELETE"));
+        return refused;
+    }
+    let service = match service(&front, &caller, workspace).await {
+        Ok(service) => service,
+        Err(refused) => return *refused,
+    };
+    let (parts, body) = request.into_parts();
+    let length = parts.headers.get(CONTENT_LENGTH);
+    let length = length.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
+    let Some(room) = front.sockets().room(length.unwrap_or(0)) else {
+        return reply::refused(&OpenError::Busy);
+    };
+    let most = length.unwrap_or(UNTOLD).min(front.sockets().most());
+    let time = front.limits().body;
+    let request = Request::from_parts(parts.clone(), body);
+    let bytes = match reply::body(request, most, time).await {
+        Ok(bytes) => bytes,
+        Err(refused) => return *refused,
+    };
+    let request = Request::from_parts(parts, Full::<Bytes>::new(bytes));
+    let reply = service.handle(request).await;
+    drop(room);
+    reply
+}
+
+/// What serves the caller, made when it comes first.
+async fn service(
+    front: &Arc<Front>,
+    caller: &Caller,
+    workspace: Option<&str>,
+) -> Result<Service, Box<Response<Body>>> {
+    let refuse = |error: OpenError| Box::new(reply::refused(&error));
+    if let Some(name) = workspace
+        && let Some(service) = front.mcp().known(caller, name)
+    {
+        return Ok(service);
+    }
+    // Also tells whether the token is anybody's.
+    let names = front.workspaces(caller).await.map_err(refuse)?;
+    let name = match (workspace, names.as_slice()) {
+        (Some(name), names) if names.iter().any(|known| known == name) => name.to_owned(),
+        (None, [name]) => name.clone(),
+        (None, [_, _, ..]) => {
+            let why = "this token has several workspaces: use /workspaces/NAME/mcp";
+            return Err(Box::new(reply::text(StatusCode::NOT_FOUND, why)));
+        }
+        _ => return Err(refuse(OpenError::UnknownWorkspace)),
+    };
+    front.mcp().get(front, caller, name).ok_or_else(|| refuse(OpenError::Busy))
+}
+
+impl Mcp {
+    fn known(&self, caller: &Caller, workspace: &str) -> Option<Service> {
+        let mut desks = self.desks.lock().unwrap_or_else(PoisonError::into_inner);
+        let desk = desks.get_mut(&(caller.token, workspace.to_owned()))?;
+        desk.used = Instant::now();
+        Some(desk.service.clone())
+    }
+
+    fn get(&self, front: &Arc<Front>, caller: &Caller, workspace: String) -> Option<Service> {
+        let mut desks = self.desks.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        // What it served is over, or goes on without it.
+        desks.retain(|_, desk| !desk.is_idle(now));
+        if let Some(desk) = desks.get_mut(&(caller.token, workspace.clone())) {
+            desk.used = now;
+            return Some(desk.service.clone());
+        }
+        if desks.len() >= MOST {
+            return None;
+        }
+        let (service, sessions) = make(front, caller, workspace.clone());
+        let desk = Desk { service: service.clone(), sessions, used: now };
+        desks.insert((caller.token, workspace), desk);
+        Some(service)
+    }
+}
+
+impl Desk {
+    fn is_idle(&self, now: Instant) -> bool {
+        let empty = self.sessions.sessions.try_read().is_ok_and(|sessions| sessions.is_empty());
+        empty && now.duration_since(self.used) >= IDLE
+    }
+}
+
+impl fmt::Debug for Mcp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mcp").finish_non_exhaustive()
+    }
+}
+
+fn make(
+    front: &Arc<Front>,
+    caller: &Caller,
+    workspace: String,
+) -> (Service, Arc<LocalSessionManager>) {
+    let mut sessions = LocalSessionManager::default();
+    sessions.session_config.keep_alive = Some(SESSION);
+    let sessions = Arc::new(sessions);
+    let shared = Arc::new(Shared {
+        front: Arc::downgrade(front),
+        caller: caller.clone(),
+        workspace,
+        sessions: Arc::downgrade(&sessions),
+        common: tokio::sync::Mutex::default(),
+    });
+    let stop = CancellationToken::new();
+    let config = StreamableHttpServerConfig::default()
+        // The front has looked at the host already.
+        .disable_allowed_hosts()
+        .with_json_response(true)
+        .with_max_request_body_bytes(front.sockets().most())
+        .with_cancellation_token(stop.clone());
+    let ending = Arc::clone(front);
+    tokio::spawn(async move {
+        ending.stopping().await;
+        stop.cancel();
+    });
+    let factory = move || Ok(Relay::new(Arc::clone(&shared)));
+    (StreamableHttpService::new(factory, Arc::clone(&sessions), config), sessions)
+}
+
+impl Shared {
+    /// A session of its own with the worker.
+    async fn open(&self) -> Result<Arc<link::Link>, OpenError> {
+        let front = self.front.upgrade().ok_or(OpenError::Unavailable)?;
+        let stream = front.open(&self.caller, &self.workspace, crate::model::Door::Mcp).await?;
+        Ok(link::Link::start(stream))
+    }
+
+    /// The session of whoever has none.
+    async fn common(&self) -> Result<Arc<link::Link>, OpenError> {
+        let mut common = self.common.lock().await;
+        if let Some(link) = common.as_ref().filter(|link| !link.is_over()) {
+            return Ok(Arc::clone(link));
+        }
+        let link = self.open().await?;
+        *common = Some(Arc::clone(&link));
+        Ok(link)
+    }
+}

@@ -1,0 +1,252 @@
+//! HTTP/1.1 in front of many workspaces.
+//!
+//! This is the only part of a service that reads the network. It checks who
+//! calls and from where, and pumps bytes; it reaches no file and no workspace:
+//! for each session it asks the [`broker`](Broker), which alone knows the
+//! agents' tokens, for a stream to the process that serves the workspace. It
+//! decides nothing about files, and believes no header but those it must.
+
+mod broker;
+mod guard;
+mod lines;
+mod mcp;
+mod metrics;
+mod peer;
+mod reply;
+mod server;
+mod throttle;
+mod token;
+mod ws;
+
+use std::{
+    os::fd::OwnedFd,
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
+
+use tokio::{
+    net::UnixStream,
+    sync::{Semaphore, mpsc, watch},
+};
+
+pub use broker::{Answer, Ask, OpenError, Told, Want};
+pub use guard::Guard;
+pub use peer::Peer;
+pub use server::{Listener, ServeError};
+pub use token::TokenHash;
+pub use ws::Bounds;
+
+use crate::{gateway::Numbers, model::Door};
+use mcp::Mcp;
+use metrics::Board;
+use throttle::Throttle;
+use ws::Sockets;
+
+/// How long the broker may take to answer.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Questions to the broker that wait to be put.
+const QUESTIONS: usize = 1024;
+
+/// What bounds a front.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections at once, of whatever kind.
+    pub connections: usize,
+    /// How long the head of a request, or a TLS handshake, may take to arrive.
+    /// An idle connection is kept as long.
+    pub head: Duration,
+    /// Bytes of a request's head.
+    pub head_bytes: usize,
+    /// How long a request's body may take to arrive.
+    pub body: Duration,
+    /// Wrong tokens from one address in a minute before it has to wait.
+    pub failed_logins: u32,
+    /// What bounds messages.
+    pub sockets: Bounds,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 8192,
+            head: Duration::from_secs(10),
+            head_bytes: 32 * 1024,
+            body: Duration::from_secs(30),
+            failed_logins: 10,
+            sockets: Bounds::default(),
+        }
+    }
+}
+
+/// Who calls: what is known before the broker was asked.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Caller {
+    /// The hash of the token that was shown.
+    pub token: TokenHash,
+    /// Where the connection comes from.
+    pub peer: Peer,
+}
+
+/// The front of a service.
+#[derive(Debug)]
+pub struct Front {
+    asks: mpsc::Sender<Ask>,
+    told: mpsc::Sender<Told>,
+    guard: RwLock<Arc<Guard>>,
+    throttle: Throttle,
+    limits: Limits,
+    places: Arc<Semaphore>,
+    stopping: watch::Sender<bool>,
+    board: Board,
+    sockets: Sockets,
+    mcp: Mcp,
+}
+
+/// What whoever connects front and broker gets: the questions to put.
+#[derive(Debug)]
+pub struct Questions {
+    /// Each wants an answer.
+    pub asks: mpsc::Receiver<Ask>,
+    /// These do not.
+    pub told: mpsc::Receiver<Told>,
+}
+
+impl Front {
+    /// A front that lets in what `guard` does.
+    pub fn new(guard: Guard, limits: Limits) -> (Arc<Self>, Questions) {
+        let (asks, asked) = mpsc::channel(QUESTIONS);
+        let (told, heard) = mpsc::channel(QUESTIONS);
+        let front = Self {
+            asks,
+            told,
+            guard: RwLock::new(Arc::new(guard)),
+            throttle: Throttle::new(limits.failed_logins),
+            limits,
+            places: Arc::new(Semaphore::new(limits.connections)),
+            stopping: watch::Sender::new(false),
+            board: Board::default(),
+            sockets: Sockets::new(limits.sockets),
+            mcp: Mcp::default(),
+        };
+        (Arc::new(front), Questions { asks: asked, told: heard })
+    }
+
+    /// Lets in what `guard` does, from the next request on.
+    pub fn set_guard(&self, guard: Guard) {
+        *self.guard.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(guard);
+    }
+
+    /// Takes no connection any more, and tells those that are there.
+    pub fn stop(&self) {
+        self.stopping.send_replace(true);
+    }
+
+    /// What a worker has counted so far.
+    pub fn set_numbers(&self, workspace: String, numbers: Numbers) {
+        self.board.worker(workspace, numbers);
+    }
+
+    /// A worker has ended, by itself if it `died`; `forget`: its workspace is
+    /// not served any more.
+    pub fn worker_gone(&self, workspace: &str, died: bool, forget: bool) {
+        self.board.gone(workspace, died, forget);
+    }
+
+    /// What bounds it.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// Opens a session of `caller` with the workspace `workspace` through
+    /// `door`: a stream to the process that serves it.
+    ///
+    /// # Errors
+    /// As [`OpenError`] says; the caller learns no more.
+    pub async fn open(
+        &self,
+        caller: &Caller,
+        workspace: &str,
+        door: Door,
+    ) -> Result<UnixStream, OpenError> {
+        let want = Want::Session { workspace: workspace.to_owned(), door };
+        match self.ask(caller, want).await? {
+            Answer::Stream(stream) => {
+                self.board.session(door);
+                connected(stream).map_err(|error| {
+                    tracing::error!(%error, "a stream to a worker cannot be used");
+                    OpenError::Unavailable
+                })
+            }
+            _ => Err(OpenError::Unavailable),
+        }
+    }
+
+    /// The workspaces that `caller` may use, by name.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub async fn workspaces(&self, caller: &Caller) -> Result<Vec<String>, OpenError> {
+        match self.ask(caller, Want::Workspaces).await? {
+            Answer::Workspaces(names) => Ok(names),
+            _ => Err(OpenError::Unavailable),
+        }
+    }
+
+    /// Returns when the service is about to stop: a session should end then,
+    /// and say so.
+    pub async fn stopping(&self) {
+        let mut stopping = self.stopping.subscribe();
+        // The sender lives as long as this front.
+        let _ = stopping.wait_for(|stopping| *stopping).await;
+    }
+
+    fn sockets(&self) -> &Sockets {
+        &self.sockets
+    }
+
+    fn mcp(&self) -> &Mcp {
+        &self.mcp
+    }
+
+    fn is_stopping(&self) -> bool {
+        *self.stopping.borrow()
+    }
+
+    fn guard(&self) -> Arc<Guard> {
+        Arc::clone(&self.guard.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    async fn ask(&self, caller: &Caller, want: Want) -> Result<Answer, OpenError> {
+        let answered = match self.throttle.admit(caller) {
+            Ok(()) => self.put(caller, want).await,
+            Err(wait) => Err(OpenError::Throttled(wait)),
+        };
+        if let Err(error) = &answered {
+            self.board.refused(error);
+        }
+        match &answered {
+            Err(OpenError::Unauthorised) => self.throttle.failed(caller),
+            Ok(_) | Err(OpenError::UnknownWorkspace | OpenError::Busy) => {
+                self.throttle.known(caller);
+            }
+            Err(_) => {}
+        }
+        answered
+    }
+
+    async fn put(&self, caller: &Caller, want: Want) -> Result<Answer, OpenError> {
+        let (reply, answer) = tokio::sync::oneshot::channel();
+        let ask = Ask { token: caller.token, peer: caller.peer.clone(), want, reply };
+        self.asks.try_send(ask).map_err(|_| OpenError::Busy)?;
+        match tokio::time::timeout(PATIENCE, answer).await {
+            Ok(Ok(answer)) => answer,
+            _ => Err(OpenError::Unavailable),
+        }
+    }
+}
+
+fn connected(stream: OwnedFd) -> std::io::Result<UnixStream> {
+    let stream = std::os::unix::net::UnixStream::from(stream);
+    stream.set_nonblocking(true)?;
+    UnixStream::from_std(stream)
+}

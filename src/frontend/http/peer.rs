@@ -1,0 +1,40 @@
+//! Where a connection comes from.
+
+use std::{
+    fmt,
+    net::{IpAddr, Ipv6Addr},
+};
+
+/// The other end of a connection.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Peer {
+    /// Over TCP, from this address.
+    Address(IpAddr),
+    /// Over a UNIX socket, from a process of this user.
+    User(u32),
+}
+
+impl Peer {
+    /// Whom it is counted with: an IPv6 network of 64 bits is in one hand.
+    pub(super) fn crowd(&self) -> Self {
+        match self {
+            Self::Address(IpAddr::V6(address)) => match address.to_ipv4_mapped() {
+                Some(address) => Self::Address(address.into()),
+                None => {
+                    let network = address.to_bits() >> 64 << 64;
+                    Self::Address(Ipv6Addr::from_bits(network).into())
+                }
+            },
+            other => other.clone(),
+        }
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(address) => address.fmt(f),
+            Self::User(uid) => write!(f, "user {uid}"),
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! Taking connections and routing requests.
+//!
+//! Whatever a peer does slowly has its time, and whatever it opens counts: the
+//! place that a connection takes is free when its last byte is through, also
+//! after an upgrade. When all are taken, nobody is accepted, and waits in the
+//! kernel's queue.
+
+use std::{
+    convert::Infallible,
+    io,
+    os::fd::OwnedFd,
+    pin::{Pin, pin},
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use hyper::{
+    Request, Response, StatusCode, body::Incoming, server::conn::http1, service::service_fn,
+};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use rustix::net::sockopt;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::{TcpListener, UnixListener},
+    sync::OwnedSemaphorePermit,
+};
+
+use super::{
+    Caller, Front, Peer, Want,
+    guard::Guard,
+    lines, mcp,
+    reply::{self, Body},
+    token, ws,
+};
+
+/// After this time without a word a peer is asked by TCP whether it is there.
+const SILENCE: Duration = Duration::from_secs(60);
+/// How long to wait when the system has no descriptors left.
+const PAUSE: Duration = Duration::from_millis(100);
+/// How often refusals are reported to the broker.
+const REPORT: Duration = Duration::from_secs(10);
+
+/// A listening socket.
+#[derive(Debug)]
+pub enum Listener {
+    /// For TCP.
+    Tcp(OwnedFd),
+    /// For processes of this machine.
+    Unix(OwnedFd),
+}
+
+/// The front cannot serve.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot take over a listening socket: {0}")]
+pub struct ServeError(#[from] io::Error);
+
+enum Socket {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+impl Front {
+    /// Serves at `listeners` until [`Front::stop`] is called and every
+    /// connection has ended, or `grace` has passed after that.
+    ///
+    /// # Errors
+    /// When a socket does not listen.
+    pub async fn serve(
+        self: &Arc<Self>,
+        listeners: Vec<Listener>,
+        grace: Duration,
+    ) -> Result<(), ServeError> {
+        for listener in listeners {
+            let socket = Socket::open(listener)?;
+            tokio::spawn(Arc::clone(self).accept(socket));
+        }
+        tokio::spawn(Arc::clone(self).report());
+        self.stopping().await;
+        let all = u32::try_from(self.limits.connections).unwrap_or(u32::MAX);
+        // Those that are left have had their time.
+        let _ = tokio::time::timeout(grace, self.places.acquire_many(all)).await;
+        Ok(())
+    }
+
+    async fn accept(self: Arc<Self>, socket: Socket) {
+        let accepting = async {
+            loop {
+                // Never closed.
+                let Ok(place) = Arc::clone(&self.places).acquire_owned().await else { return };
+                match socket.accept().await {
+                    Ok(Accepted::Tcp(stream, peer)) => self.start(stream, peer, place),
+                    Ok(Accepted::Unix(stream, peer)) => self.start(stream, peer, place),
+                    Err(error) => {
+                        tracing::debug!(%error, "a connection was not taken");
+                        tokio::time::sleep(PAUSE).await;
+                    }
+                }
+            }
+        };
+        tokio::select! {
+            () = accepting => {}
+            () = self.stopping() => {}
+        }
+    }
+
+    fn start<S>(self: &Arc<Self>, stream: S, peer: Peer, place: OwnedSemaphorePermit)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let held = Held { stream, _place: place };
+        tokio::spawn(Arc::clone(self).connection(held, peer));
+    }
+
+    async fn connection<S>(self: Arc<Self>, stream: S, peer: Peer)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let service = service_fn(|request| {
+            let (front, peer) = (Arc::clone(&self), peer.clone());
+            async move { Ok::<_, Infallible>(front.reply(peer, request).await) }
+        });
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(self.limits.head)
+            .max_buf_size(self.limits.head_bytes)
+            .serve_connection(TokioIo::new(stream), service)
+            .with_upgrades();
+        let mut connection = pin!(connection);
+        let ended = tokio::select! {
+            ended = connection.as_mut() => ended,
+            () = self.stopping() => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        if let Err(error) = ended {
+            tracing::debug!(%peer, %error, "a connection broke off");
+        }
+    }
+
+    async fn reply(self: Arc<Self>, peer: Peer, request: Request<Incoming>) -> Response<Body> {
+        let guard = self.guard();
+        if let Err(refused) = guard.check(&request) {
+            self.board.replied(refused.status());
+            return *refused;
+        }
+        let origin = guard.origin(request.headers());
+        let mut reply = match guard.preflight(&request) {
+            Some(reply) => reply,
+            None => Arc::clone(&self).route(peer, request).await,
+        };
+        Guard::mark(origin, &mut reply);
+        self.board.replied(reply.status());
+        reply
+    }
+
+    async fn route(self: Arc<Self>, peer: Peer, request: Request<Incoming>) -> Response<Body> {
+        let path = request.uri().path().to_owned();
+        let mut parts = path.split('/').skip(1);
+        let place = (parts.next(), parts.next(), parts.next(), parts.next());
+        match place {
+            (Some("healthz"), None, ..) => reply::text(StatusCode::OK, "ok"),
+            (Some("readyz"), None, ..) if self.is_stopping() => {
+                reply::text(StatusCode::SERVICE_UNAVAILABLE, "stopping")
+            }
+            (Some("readyz"), None, ..) => reply::text(StatusCode::OK, "ready"),
+            (Some("metrics"), None, ..) => match caller(peer, &request, false) {
+                Ok(caller) => match self.ask(&caller, Want::Metrics).await {
+                    Ok(_) => self.numbers(),
+                    // An agent that may not read them learns that they are not there.
+                    Err(error) => reply::refused(&error),
+                },
+                Err(refused) => *refused,
+            },
+            (Some("workspaces"), Some(name), Some("mcp"), None) => {
+                match caller(peer, &request, false) {
+                    Ok(caller) if lines::wanted(&request) => {
+                        lines::handle(self, caller, name, request).await
+                    }
+                    Ok(caller) => mcp::handle(self, caller, Some(name), request).await,
+                    Err(refused) => *refused,
+                }
+            }
+            (Some("mcp"), None, ..) => match caller(peer, &request, false) {
+                Ok(caller) => mcp::handle(self, caller, None, request).await,
+                Err(refused) => *refused,
+            },
+            (Some("workspaces"), Some(name), Some("ws"), None) => {
+                match caller(peer, &request, true) {
+                    Ok(caller) => ws::handle(self, caller, name, request).await,
+                    Err(refused) => *refused,
+                }
+            }
+            _ => reply::text(StatusCode::NOT_FOUND, "there is nothing here"),
+        }
+    }
+
+    /// Tells the broker now and then what it was not asked.
+    async fn report(self: Arc<Self>) {
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(REPORT) => {}
+                () = self.stopping() => {}
+            }
+            for told in self.throttle.report() {
+                // A broker that does not listen has other troubles.
+                let _ = self.told.try_send(told);
+            }
+            if self.is_stopping() {
+                return;
+            }
+        }
+    }
+}
+
+/// Who calls; a request without a token is told how to bring one.
+pub(super) fn caller<B>(
+    peer: Peer,
+    request: &Request<B>,
+    socket: bool,
+) -> Result<Caller, Box<Response<Body>>> {
+    match token::of(request, socket) {
+        Some(token) => Ok(Caller { token, peer }),
+        None => Err(Box::new(reply::refused(&super::OpenError::Unauthorised))),
+    }
+}
+
+enum Accepted {
+    Tcp(tokio::net::TcpStream, Peer),
+    Unix(tokio::net::UnixStream, Peer),
+}
+
+impl Socket {
+    fn open(listener: Listener) -> io::Result<Self> {
+        Ok(match listener {
+            Listener::Tcp(socket) => {
+                let socket = std::net::TcpListener::from(socket);
+                socket.set_nonblocking(true)?;
+                Self::Tcp(TcpListener::from_std(socket)?)
+            }
+            Listener::Unix(socket) => {
+                let socket = std::os::unix::net::UnixListener::from(socket);
+                socket.set_nonblocking(true)?;
+                Self::Unix(UnixListener::from_std(socket)?)
+            }
+        })
+    }
+
+    async fn accept(&self) -> io::Result<Accepted> {
+        match self {
+            Self::Tcp(socket) => {
+                let (stream, address) = socket.accept().await?;
+                stream.set_nodelay(true)?;
+                // Half-open connections end.
+                sockopt::set_socket_keepalive(&stream, true)?;
+                sockopt::set_tcp_keepidle(&stream, SILENCE)?;
+                sockopt::set_tcp_keepintvl(&stream, SILENCE / 4)?;
+                sockopt::set_tcp_keepcnt(&stream, 4)?;
+                Ok(Accepted::Tcp(stream, Peer::Address(address.ip().to_canonical())))
+            }
+            Self::Unix(socket) => {
+                let (stream, _) = socket.accept().await?;
+                let uid = stream.peer_cred()?.uid();
+                Ok(Accepted::Unix(stream, Peer::User(uid)))
+            }
+        }
+    }
+}
+
+/// A stream that holds its place as long as it is open.
+struct Held<S> {
+    stream: S,
+    _place: OwnedSemaphorePermit,
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Held<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Held<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, bytes)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}

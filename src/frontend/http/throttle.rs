@@ -1,0 +1,167 @@
+//! Failed logins, counted by where they come from.
+//!
+//! A random token of 256 bits is not guessed; this keeps the log and the broker
+//! from being flooded. A token that was good a moment ago is let through from
+//! anywhere, so that nobody locks out those who share an address. The table is
+//! bounded: when it is full, all who are not in it count as one.
+
+use std::{
+    collections::HashMap,
+    hash::Hash,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use super::{Caller, Peer, TokenHash, Told};
+
+/// How long failures count, and how long an address then waits.
+const WINDOW: Duration = Duration::from_secs(60);
+/// Most addresses, and most good tokens, that are remembered.
+const MOST: usize = 4096;
+
+/// The counts.
+#[derive(Debug)]
+pub(super) struct Throttle {
+    most: u32,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    failures: HashMap<Option<Peer>, Failures>,
+    good: HashMap<TokenHash, Instant>,
+}
+
+#[derive(Debug)]
+struct Failures {
+    since: Instant,
+    count: u32,
+    /// Refused unseen since the last report.
+    unseen: u64,
+}
+
+impl Throttle {
+    pub(super) fn new(most: u32) -> Self {
+        Self { most, state: Mutex::default() }
+    }
+
+    /// Whether a caller may be put to the broker.
+    ///
+    /// # Errors
+    /// How long it has to wait.
+    pub(super) fn admit(&self, caller: &Caller) -> Result<(), Duration> {
+        let now = Instant::now();
+        let mut state = self.lock();
+        let good = state.good.get(&caller.token).is_some_and(|at| now - *at < WINDOW);
+        if good {
+            return Ok(());
+        }
+        let place = state.place(caller, now);
+        let Some(failures) = state.failures.get_mut(&place) else { return Ok(()) };
+        let left = WINDOW.saturating_sub(now - failures.since);
+        if failures.count < self.most || left.is_zero() {
+            return Ok(());
+        }
+        failures.unseen += 1;
+        Err(left)
+    }
+
+    /// The broker knows the token.
+    pub(super) fn known(&self, caller: &Caller) {
+        let now = Instant::now();
+        let mut state = self.lock();
+        make_room(&mut state.good, |at| now - *at < WINDOW);
+        if state.good.len() < MOST {
+            state.good.insert(caller.token, now);
+        }
+    }
+
+    /// The broker does not know the token.
+    pub(super) fn failed(&self, caller: &Caller) {
+        let now = Instant::now();
+        let mut state = self.lock();
+        state.good.remove(&caller.token);
+        let place = state.place(caller, now);
+        let fresh = Failures { since: now, count: 0, unseen: 0 };
+        let failures = state.failures.entry(place).or_insert(fresh);
+        if now - failures.since >= WINDOW {
+            (failures.since, failures.count) = (now, 0);
+        }
+        failures.count = failures.count.saturating_add(1);
+    }
+
+    /// What was refused unseen since the last time.
+    pub(super) fn report(&self) -> Vec<Told> {
+        let mut state = self.lock();
+        let take = |(peer, failures): (&Option<Peer>, &mut Failures)| {
+            let attempts = std::mem::take(&mut failures.unseen);
+            let peer = peer.clone().unwrap_or(Peer::Address([0, 0, 0, 0].into()));
+            (attempts > 0).then_some(Told::Throttled { peer, attempts })
+        };
+        state.failures.iter_mut().filter_map(take).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Plain counts: whatever a panic elsewhere left is whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Whom a caller is counted with.
+    fn place(&mut self, caller: &Caller, now: Instant) -> Option<Peer> {
+        let crowd = Some(caller.peer.crowd());
+        if self.failures.contains_key(&crowd) {
+            return crowd;
+        }
+        let counts = |failures: &Failures| now - failures.since < WINDOW || failures.unseen > 0;
+        make_room(&mut self.failures, counts);
+        if self.failures.len() < MOST { crowd } else { None }
+    }
+}
+
+/// Forgets what does not count any more, when there is no room.
+fn make_room<K: Eq + Hash, V>(table: &mut HashMap<K, V>, counts: impl Fn(&V) -> bool) {
+    if table.len() >= MOST {
+        table.retain(|_, value| counts(value));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn caller(token: &str, address: [u16; 8]) -> Caller {
+        let peer = Peer::Address(address.into());
+        Caller { token: TokenHash::of(token), peer }
+    }
+
+    #[test]
+    fn after_too_many_failures_an_address_waits_but_a_known_token_does_not() {
+        let throttle = Throttle::new(3);
+        let bad = caller("bad", [1, 2, 3, 4, 5, 6, 7, 8]);
+        for _ in 0..3 {
+            throttle.admit(&bad).unwrap();
+            throttle.failed(&bad);
+        }
+        assert!(throttle.admit(&bad).is_err());
+        // The same network, whatever the address.
+        let neighbour = caller("other", [1, 2, 3, 4, 9, 9, 9, 9]);
+        assert!(throttle.admit(&neighbour).is_err());
+        throttle.admit(&caller("other", [1, 2, 3, 5, 5, 6, 7, 8])).unwrap();
+        throttle.known(&neighbour);
+        throttle.admit(&neighbour).unwrap();
+        let Told::Throttled { attempts, .. } = throttle.report().pop().unwrap();
+        assert_eq!((attempts, throttle.report().len()), (2, 0));
+    }
+
+    #[test]
+    fn the_table_is_bounded_and_strangers_then_count_together() {
+        let throttle = Throttle::new(1);
+        for n in 0..2 * u16::try_from(MOST).unwrap() {
+            throttle.failed(&caller("bad", [n, 0, 0, 0, 0, 0, 0, 0]));
+        }
+        assert_eq!(throttle.lock().failures.len(), MOST + 1);
+        assert!(throttle.admit(&caller("bad", [0xffff, 1, 0, 0, 0, 0, 0, 0])).is_err());
+    }
+}

@@ -1,0 +1,175 @@
+//! What a gate has done, in numbers: for who watches a service.
+//!
+//! Labels are few and bounded: doors, operations, effects and the rules of the
+//! policy. No path, no agent and no content is among them. Nothing is decided
+//! by these numbers; they count what the log has.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use portcullis_audit::{Draft, Kind};
+use serde::{Deserialize, Serialize};
+
+/// The upper bounds of the classes of times, in microseconds; the last class
+/// has none.
+pub const BOUNDS: [u64; 14] = [
+    50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 500_000, 1_000_000,
+    10_000_000,
+];
+/// Most rules and operations that are counted apart; others count as `other`.
+const MOST: usize = 200;
+
+/// The numbers at one moment; counts are since the gate began.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Numbers {
+    /// Decisions, by door, effect and rule.
+    pub decisions: Vec<Decided>,
+    /// Times from a request to its answer, by operation.
+    pub times: BTreeMap<String, Times>,
+    /// Bytes of content that were disclosed, and that were stored.
+    pub disclosed: u64,
+    /// See `disclosed`.
+    pub stored: u64,
+    /// Requests that wait for their turn, now.
+    pub waiting: u64,
+    /// Requests that are carried out, now.
+    pub running: u64,
+    /// Records in the log that no checkpoint covers, as far as this gate knows.
+    pub uncovered: u64,
+}
+
+/// How often a rule decided so.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Decided {
+    /// The door.
+    pub door: String,
+    /// `allow`, `deny` or `ask`.
+    pub effect: String,
+    /// The rule's id.
+    pub rule: String,
+    /// How often.
+    pub count: u64,
+}
+
+/// Times in classes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Times {
+    /// How many in each class of [`BOUNDS`], and beyond.
+    pub classes: Vec<u64>,
+    /// All together, in microseconds.
+    pub sum: u64,
+}
+
+/// Counts.
+#[derive(Debug, Default)]
+pub(super) struct Counter(Mutex<Counts>);
+
+#[derive(Debug, Default)]
+struct Counts {
+    decisions: BTreeMap<(String, String, String), u64>,
+    times: BTreeMap<&'static str, Times>,
+    disclosed: u64,
+    stored: u64,
+}
+
+impl Counter {
+    /// Counts a record.
+    pub(super) fn record(&self, kind: Kind, draft: &Draft) {
+        if !matches!(kind, Kind::Decision | Kind::Intent) {
+            return;
+        }
+        let mut counts = self.lock();
+        let bytes = draft.bytes.unwrap_or(0);
+        match kind {
+            Kind::Intent => counts.stored = counts.stored.saturating_add(bytes),
+            _ if draft.result.as_deref() == Some("ok") => {
+                counts.disclosed = counts.disclosed.saturating_add(bytes);
+            }
+            _ => {}
+        }
+        let Some(effect) = &draft.decision else { return };
+        let door = draft.door.clone().unwrap_or_default();
+        let rule = draft.rule.clone().unwrap_or_else(|| "none".to_owned());
+        let key = (door, effect.clone(), rule);
+        let full = counts.decisions.len() >= MOST;
+        let key = match counts.decisions.contains_key(&key) || !full {
+            true => key,
+            false => (key.0, key.1, "other".to_owned()),
+        };
+        *counts.decisions.entry(key).or_default() += 1;
+    }
+
+    /// Counts a request that was answered after `time`.
+    pub(super) fn answered(&self, operation: &'static str, time: Duration) {
+        let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let class = BOUNDS.partition_point(|bound| *bound < micros);
+        let mut counts = self.lock();
+        let times = counts.times.entry(operation).or_default();
+        times.classes.resize(BOUNDS.len() + 1, 0);
+        if let Some(count) = times.classes.get_mut(class) {
+            *count += 1;
+        }
+        times.sum = times.sum.saturating_add(micros);
+    }
+
+    /// The counts now.
+    pub(super) fn numbers(&self) -> Numbers {
+        let counts = self.lock();
+        let decided = |((door, effect, rule), count): (&(String, String, String), &u64)| Decided {
+            door: door.clone(),
+            effect: effect.clone(),
+            rule: rule.clone(),
+            count: *count,
+        };
+        let times = counts.times.iter().map(|(name, times)| ((*name).to_owned(), times.clone()));
+        Numbers {
+            decisions: counts.decisions.iter().map(decided).collect(),
+            times: times.collect(),
+            disclosed: counts.disclosed,
+            stored: counts.stored,
+            ..Numbers::default()
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Counts> {
+        // Plain counts: whatever a panic elsewhere left is whole.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_beyond_the_bound_count_together() {
+        let counter = Counter::default();
+        let draft = |rule: String| Draft {
+            decision: Some("deny".to_owned()),
+            door: Some("mcp".to_owned()),
+            rule: Some(rule),
+            ..Draft::default()
+        };
+        for n in 0..MOST + 50 {
+            counter.record(Kind::Decision, &draft(format!("r{n}")));
+        }
+        counter.record(Kind::Decision, &draft("r0".to_owned()));
+        let decisions = counter.numbers().decisions;
+        assert_eq!(decisions.len(), MOST + 1);
+        let of = |rule: &str| decisions.iter().find(|one| one.rule == rule).unwrap().count;
+        assert_eq!((of("r0"), of("other")), (2, 50));
+    }
+
+    #[test]
+    fn a_time_is_in_its_class() {
+        let counter = Counter::default();
+        for micros in [50, 51, 99_999_999] {
+            counter.answered("read", Duration::from_micros(micros));
+        }
+        let classes = counter.numbers().times["read"].classes.clone();
+        assert_eq!((classes[0], classes[1], classes[BOUNDS.len()]), (1, 1, 1));
+    }
+}

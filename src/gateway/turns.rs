@@ -1,0 +1,358 @@
+//! Whose turn it is, where many share one gate.
+//!
+//! So many requests are carried out at once. The others wait in lines, one for
+//! each session of each agent; the next turn goes to the agent, and there to
+//! the session, that has waited longest since its last one. So one that floods
+//! stands in its own way. What an agent may have in line, start in a second and
+//! move in a second is bounded; past that it is refused at once.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    time::Instant,
+};
+
+use super::decide::built_in;
+use crate::{model::Session, policy::Decision};
+
+/// What those who share a gate may have of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shares {
+    /// Requests that are carried out at once.
+    pub turns: usize,
+    /// Of these, those of one session.
+    pub per_session: usize,
+    /// Requests of one agent that begin in a second.
+    pub requests_per_second: u64,
+    /// Bytes of content that one agent reads or writes in a second.
+    pub bytes_per_second: u64,
+    /// Requests of one agent that are not answered.
+    pub concurrent: usize,
+}
+
+/// The lines.
+#[derive(Debug)]
+pub(super) struct Turns {
+    shares: Shares,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    free: usize,
+    /// The agent that is next comes first; likewise its sessions.
+    lines: VecDeque<Line>,
+    /// How many turns each session has.
+    taken: HashMap<String, usize>,
+    accounts: HashMap<String, Account>,
+}
+
+#[derive(Debug)]
+struct Line {
+    agent: String,
+    sessions: VecDeque<(String, VecDeque<Arc<Place>>)>,
+}
+
+/// What an agent has used up.
+#[derive(Debug)]
+struct Account {
+    inside: usize,
+    requests: Bucket,
+    bytes: Bucket,
+}
+
+/// A leaky bucket: what is in it runs out at a rate; over a second's worth of
+/// it is too much.
+#[derive(Debug)]
+struct Bucket {
+    level: f64,
+    at: Instant,
+}
+
+/// One that waits.
+#[derive(Debug, Default)]
+struct Place {
+    called: Mutex<bool>,
+    bell: Condvar,
+}
+
+/// A turn; the next one begins when it is dropped.
+#[must_use]
+#[derive(Debug)]
+pub(super) struct Pass<'a> {
+    turns: &'a Turns,
+    agent: &'a str,
+    session: &'a str,
+}
+
+impl Turns {
+    pub(super) fn new(shares: Shares) -> Self {
+        let state = State {
+            free: shares.turns.max(1),
+            lines: VecDeque::new(),
+            taken: HashMap::new(),
+            accounts: HashMap::new(),
+        };
+        Self { shares, state: Mutex::new(state) }
+    }
+
+    /// Waits for a turn.
+    ///
+    /// # Errors
+    /// A denial when the agent asks for more than its share.
+    pub(super) fn enter<'a>(&'a self, session: &'a Session) -> Result<Pass<'a>, Decision> {
+        let place = {
+            let mut state = lock(&self.state);
+            self.admit(&mut state, session.agent.as_str(), Instant::now())?;
+            let pass = Pass { turns: self, agent: session.agent.as_str(), session: &session.id };
+            let place = Arc::new(Place::default());
+            state.queue(pass.agent, pass.session, Arc::clone(&place));
+            state.call(self.shares.per_session);
+            // Past this, what was taken is given back when it is dropped.
+            (pass, place)
+        };
+        let (pass, place) = place;
+        place.wait();
+        Ok(pass)
+    }
+
+    /// How many wait for their turn, and how many have it.
+    pub(super) fn count(&self) -> (u64, u64) {
+        let state = lock(&self.state);
+        let waiting =
+            |line: &Line| line.sessions.iter().map(|(_, places)| places.len()).sum::<usize>();
+        let waiting: usize = state.lines.iter().map(waiting).sum();
+        let taken: usize = state.taken.values().sum();
+        (u64::try_from(waiting).unwrap_or(u64::MAX), u64::try_from(taken).unwrap_or(u64::MAX))
+    }
+
+    fn admit(&self, state: &mut State, agent: &str, now: Instant) -> Result<(), Decision> {
+        // Agents are the operator's, so there are not many of them.
+        let account = state.accounts.entry(agent.to_owned()).or_insert_with(|| Account {
+            inside: 0,
+            requests: Bucket { level: 0.0, at: now },
+            bytes: Bucket { level: 0.0, at: now },
+        });
+        let Shares { requests_per_second, bytes_per_second, concurrent, .. } = self.shares;
+        if account.inside >= concurrent {
+            return Err(too_much("concurrentRequests", "too many requests at once"));
+        }
+        if account.bytes.level(bytes_per_second, now) >= as_float(bytes_per_second) {
+            return Err(too_much("bytesPerSecond", "too many bytes a second"));
+        }
+        if account.requests.level(requests_per_second, now) + 1.0 > as_float(requests_per_second) {
+            return Err(too_much("requestsPerSecond", "too many requests a second"));
+        }
+        account.requests.level += 1.0;
+        account.inside += 1;
+        Ok(())
+    }
+}
+
+fn too_much(limit: &str, reason: &str) -> Decision {
+    built_in(&format!("serve.limits.{limit}"), reason)
+}
+
+impl State {
+    fn queue(&mut self, agent: &str, session: &str, place: Arc<Place>) {
+        if !self.lines.iter().any(|line| line.agent == agent) {
+            self.lines.push_back(Line { agent: agent.to_owned(), sessions: VecDeque::new() });
+        }
+        let Some(line) = self.lines.iter_mut().find(|line| line.agent == agent) else { return };
+        match line.sessions.iter_mut().find(|(id, _)| id == session) {
+            Some((_, places)) => places.push_back(place),
+            None => line.sessions.push_back((session.to_owned(), VecDeque::from([place]))),
+        }
+    }
+
+    /// Gives free turns to those that are next.
+    fn call(&mut self, per_session: usize) {
+        while self.free > 0 && self.call_one(per_session) {
+            self.free -= 1;
+        }
+    }
+
+    fn call_one(&mut self, per_session: usize) -> bool {
+        for nth in 0..self.lines.len() {
+            let Some(line) = self.lines.get_mut(nth) else { return false };
+            let taken = &self.taken;
+            let may = |(id, _): &(String, _)| taken.get(id).copied().unwrap_or(0) < per_session;
+            let Some(at) = line.sessions.iter().position(may) else { continue };
+            let Some((id, mut places)) = line.sessions.remove(at) else { return false };
+            let called = places.pop_front();
+            *self.taken.entry(id.clone()).or_default() += 1;
+            if !places.is_empty() {
+                line.sessions.push_back((id, places));
+            }
+            // Behind all others.
+            if let Some(line) = self.lines.remove(nth)
+                && !line.sessions.is_empty()
+            {
+                self.lines.push_back(line);
+            }
+            if let Some(place) = called {
+                place.call();
+            }
+            return true;
+        }
+        false
+    }
+}
+
+impl Pass<'_> {
+    /// Counts what the request moved.
+    pub(super) fn charge(&self, bytes: u64) {
+        let mut state = lock(&self.turns.state);
+        if let Some(account) = state.accounts.get_mut(self.agent) {
+            account.bytes.level += as_float(bytes);
+        }
+    }
+}
+
+impl Drop for Pass<'_> {
+    fn drop(&mut self) {
+        let mut state = lock(&self.turns.state);
+        if let Some(account) = state.accounts.get_mut(self.agent) {
+            account.inside = account.inside.saturating_sub(1);
+        }
+        if let Some(taken) = state.taken.get_mut(self.session) {
+            *taken = taken.saturating_sub(1);
+            if *taken == 0 {
+                state.taken.remove(self.session);
+            }
+        }
+        state.free += 1;
+        state.call(self.turns.shares.per_session);
+    }
+}
+
+impl Bucket {
+    fn level(&mut self, rate: u64, now: Instant) -> f64 {
+        let passed = now.saturating_duration_since(self.at).as_secs_f64();
+        self.level = (self.level - passed * as_float(rate)).max(0.0);
+        self.at = now;
+        self.level
+    }
+}
+
+impl Place {
+    fn call(&self) {
+        *lock(&self.called) = true;
+        self.bell.notify_one();
+    }
+
+    fn wait(&self) {
+        let mut called = lock(&self.called);
+        while !*called {
+            called = self.bell.wait(called).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// A rate or a size; far beyond 2^52 nobody counts single ones.
+#[expect(clippy::cast_precision_loss, reason = "a bound, not a count")]
+fn as_float(number: u64) -> f64 {
+    number as f64
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A panic ends a release build; elsewhere plain counts are left.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::mpsc, thread, time::Duration};
+
+    use super::*;
+    use crate::model::Door;
+
+    fn session(agent: &str, id: &str) -> Session {
+        let (agent, user) = (agent.parse().unwrap(), "me".to_owned());
+        Session { id: id.to_owned(), agent, user, door: Door::Mcp }
+    }
+
+    fn shares(turns: usize) -> Shares {
+        Shares {
+            turns,
+            per_session: turns,
+            requests_per_second: 1_000_000,
+            bytes_per_second: 1 << 40,
+            concurrent: 1_000,
+        }
+    }
+
+    #[test]
+    fn one_that_floods_waits_behind_those_that_do_not() {
+        let turns = Turns::new(shares(1));
+        let (flood, calm) = (session("flood", "f"), session("calm", "c"));
+        let (say, hear) = mpsc::channel();
+        thread::scope(|scope| {
+            let first = turns.enter(&flood).unwrap();
+            for _ in 0..20 {
+                let (say, flood) = (say.clone(), &flood);
+                let turns = &turns;
+                scope.spawn(move || {
+                    let _pass = turns.enter(flood).unwrap();
+                    say.send("flood").unwrap();
+                });
+            }
+            while turns.count().0 < 20 {
+                thread::yield_now();
+            }
+            let say = say.clone();
+            let (turns, calm) = (&turns, &calm);
+            scope.spawn(move || {
+                let _pass = turns.enter(calm).unwrap();
+                say.send("calm").unwrap();
+            });
+            while turns.count().0 < 21 {
+                thread::yield_now();
+            }
+            drop(first);
+        });
+        drop(say);
+        let order: Vec<_> = hear.iter().collect();
+        assert_eq!(order.len(), 21);
+        assert!(order.iter().position(|who| *who == "calm").unwrap() <= 1, "{order:?}");
+        assert_eq!(turns.count(), (0, 0));
+    }
+
+    #[test]
+    fn a_session_has_no_more_turns_than_its_own() {
+        let turns = Turns::new(Shares { per_session: 1, ..shares(2) });
+        let (one, other) = (session("a", "1"), session("a", "2"));
+        let held = turns.enter(&one).unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| drop(turns.enter(&one).unwrap()));
+            while turns.count().0 < 1 {
+                thread::yield_now();
+            }
+            // The other session's turn is free all the while.
+            drop(turns.enter(&other).unwrap());
+            assert_eq!(turns.count(), (1, 1));
+            drop(held);
+        });
+    }
+
+    #[test]
+    fn more_than_a_share_is_refused_and_time_gives_it_back() {
+        let asks = session("a", "1");
+        let turns = Turns::new(Shares { concurrent: 1, ..shares(4) });
+        let held = turns.enter(&asks).unwrap();
+        let refused = turns.enter(&asks).unwrap_err();
+        assert_eq!(refused.rule, "serve.limits.concurrentRequests");
+        turns.enter(&session("b", "2")).map(drop).unwrap();
+        held.charge(1 << 42);
+        drop(held);
+        assert_eq!(turns.enter(&asks).unwrap_err().rule, "serve.limits.bytesPerSecond");
+        let turns = Turns::new(Shares { requests_per_second: 2, ..shares(4) });
+        let now = Instant::now();
+        let mut state = lock(&turns.state);
+        let begun =
+            |state: &mut State, at| (0..9).filter(|_| turns.admit(state, "a", at).is_ok()).count();
+        assert_eq!(begun(&mut state, now), 2);
+        assert_eq!(begun(&mut state, now + Duration::from_millis(500)), 1);
+        assert_eq!(begun(&mut state, now + Duration::from_secs(9)), 2);
+    }
+}
