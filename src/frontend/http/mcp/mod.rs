@@ -97,9 +97,14 @@ pub(super) async fn handle(
         Ok(bytes) => bytes,
         Err(refused) => return *refused,
     };
+    let ended = parts.method == Method::DELETE;
     let request = Request::from_parts(parts, Full::<Bytes>::new(bytes));
-    let reply = service.handle(request).await;
+    let mut reply = service.handle(request).await;
     drop(room);
+    if ended && reply.status() == StatusCode::ACCEPTED {
+        // It is done, and some clients take nothing else for a success.
+        *reply.status_mut() = StatusCode::OK;
+    }
     reply
 }
 

@@ -1,0 +1,400 @@
+//! The `files` channel over a WebSocket (RFC 6455): the handshake, and a pump
+//! between the socket and the worker, which reads the messages.
+//!
+//! `GET /workspaces/NAME/ws`. Every close has a reason. A client that does not
+//! read, does not answer pings or takes its time over a message has its time; a
+//! message is held in memory only as far as the memory for all of them goes.
+//! Extensions are not offered, so nothing is ever unpacked.
+
+mod frames;
+
+use std::{
+    io,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use hyper::{
+    HeaderMap, Method, Request, Response, StatusCode,
+    body::Incoming,
+    header::{
+        CONNECTION, HeaderName, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY,
+        SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION, UPGRADE,
+    },
+};
+use hyper_util::rt::TokioIo;
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
+    sync::{OwnedSemaphorePermit, Semaphore},
+};
+use tungstenite::{handshake::derive_accept_key, protocol::frame::coding::CloseCode};
+
+use super::{
+    Caller, Front,
+    reply::{self, Body},
+};
+use crate::model::Door;
+use frames::{Fault, Reader, SMALL, STEP, Said, Writer};
+
+/// In what pieces a message goes to a client, in bytes.
+const PIECE: usize = 64 * 1024;
+/// How long a client may take to answer a close.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+/// What bounds the sockets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bounds {
+    /// Largest message from a client, in bytes.
+    pub message: usize,
+    /// Memory for messages on their way, of all clients, in bytes.
+    pub memory: usize,
+    /// How often a client is asked whether it is there.
+    pub ping: Duration,
+    /// How long it may stay silent, pings unanswered and no message whole.
+    pub silence: Duration,
+    /// How long a client may take to take a message.
+    pub write: Duration,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self {
+            // 100 MB in base64, and what is around it.
+            message: 144 << 20,
+            memory: 512 << 20,
+            ping: Duration::from_secs(45),
+            silence: Duration::from_secs(120),
+            write: Duration::from_secs(30),
+        }
+    }
+}
+
+/// What the sockets of one front share.
+#[derive(Debug)]
+pub(super) struct Sockets {
+    bounds: Bounds,
+    memory: Arc<Semaphore>,
+}
+
+impl Sockets {
+    pub(super) fn new(bounds: Bounds) -> Self {
+        let sockets = Self { bounds, memory: Arc::new(Semaphore::new(bounds.steps())) };
+        debug_assert!(bounds.memory >= bounds.message, "room for one message");
+        sockets
+    }
+
+    /// Largest message, in bytes.
+    pub(super) fn most(&self) -> usize {
+        self.bounds.message
+    }
+
+    /// Memory for a message of `length` bytes; `None` when there is too little
+    /// now.
+    pub(super) fn room(&self, length: usize) -> Option<Option<OwnedSemaphorePermit>> {
+        match self.bounds.taken(length) {
+            0 => Some(None),
+            steps => Arc::clone(&self.memory).try_acquire_many_owned(steps).ok().map(Some),
+        }
+    }
+}
+
+impl Bounds {
+    fn steps(&self) -> usize {
+        (self.memory / STEP).clamp(1, Semaphore::MAX_PERMITS)
+    }
+
+    /// How many steps a message of `length` bytes takes; the largest take all
+    /// there are.
+    fn taken(&self, length: usize) -> u32 {
+        let steps = if length > SMALL { length.div_ceil(STEP).min(self.steps()) } else { 0 };
+        u32::try_from(steps).unwrap_or(u32::MAX)
+    }
+}
+
+/// Shakes hands, opens a session and pumps until either side ends.
+pub(super) async fn handle(
+    front: Arc<Front>,
+    caller: Caller,
+    workspace: &str,
+    mut request: Request<Incoming>,
+) -> Response<Body> {
+    let accept = match accept(&request) {
+        Ok(accept) => accept,
+        Err(refused) => return *refused,
+    };
+    let worker = match front.open(&caller, workspace, Door::Files).await {
+        Ok(worker) => worker,
+        Err(error) => return reply::refused(&error),
+    };
+    let mut reply = Response::new(reply::whole(""));
+    *reply.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    let headers = reply.headers_mut();
+    headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+    headers.insert(SEC_WEBSOCKET_ACCEPT, accept);
+    // A browser that names protocols wants to hear one of them.
+    headers.extend(protocol(request.headers()).map(|word| (SEC_WEBSOCKET_PROTOCOL, word)));
+    let upgraded = hyper::upgrade::on(&mut request);
+    tokio::spawn(async move {
+        let Ok(upgraded) = upgraded.await else { return };
+        let (from_worker, to_worker) = worker.into_split();
+        let stopping = front.stopping();
+        pump(front.sockets(), TokioIo::new(upgraded), (from_worker, to_worker), stopping).await;
+    });
+    reply
+}
+
+/// What the handshake is answered with.
+fn accept<B>(request: &Request<B>) -> Result<HeaderValue, Box<Response<Body>>> {
+    let refuse = |status, why| Err(Box::new(reply::text(status, why)));
+    if request.method() != Method::GET {
+        return refuse(StatusCode::METHOD_NOT_ALLOWED, "not with this method");
+    }
+    let headers = request.headers();
+    if !has_word(headers, &UPGRADE, "websocket") || !has_word(headers, &CONNECTION, "upgrade") {
+        let mut refused = reply::text(StatusCode::UPGRADE_REQUIRED, "expected a WebSocket");
+        refused.headers_mut().insert(UPGRADE, HeaderValue::from_static("websocket"));
+        return Err(Box::new(refused));
+    }
+    if !has_word(headers, &SEC_WEBSOCKET_VERSION, "13") {
+        let mut refused = reply::text(StatusCode::UPGRADE_REQUIRED, "only version 13 is spoken");
+        refused.headers_mut().insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
+        return Err(Box::new(refused));
+    }
+    let mut keys = headers.get_all(SEC_WEBSOCKET_KEY).into_iter();
+    // 16 bytes in base64.
+    let key = keys.next().filter(|key| key.len() == 24 && keys.next().is_none());
+    let accept = key.and_then(|key| HeaderValue::from_str(&derive_accept_key(key.as_bytes())).ok());
+    match accept {
+        Some(accept) => Ok(accept),
+        None => refuse(StatusCode::BAD_REQUEST, "`Sec-WebSocket-Key` is missing or wrong"),
+    }
+}
+
+fn has_word(headers: &HeaderMap, name: &HeaderName, word: &str) -> bool {
+    let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).any(|part| part.trim().eq_ignore_ascii_case(word))
+}
+
+/// The word before the token, as the client spells it.
+fn protocol(headers: &HeaderMap) -> Option<HeaderValue> {
+    let values = headers.get_all(SEC_WEBSOCKET_PROTOCOL).into_iter();
+    let mut words =
+        values.filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(','));
+    let word = words.find(|word| word.trim().eq_ignore_ascii_case("bearer"))?;
+    HeaderValue::from_str(word.trim()).ok()
+}
+
+/// Why a connection is closed.
+#[derive(Debug, PartialEq, Eq)]
+enum End {
+    /// The client closed, or is gone: there is nobody to tell.
+    Gone,
+    /// We close, and say so.
+    Close(CloseCode, &'static str),
+}
+
+/// Pumps between a client and a worker.
+async fn pump<S>(
+    sockets: &Sockets,
+    client: S,
+    worker: (impl AsyncRead + Unpin, impl AsyncWrite + Unpin),
+    stopping: impl Future<Output = ()>,
+) where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let (input, output) = tokio::io::split(client);
+    let mut reader = Reader::new(input, Arc::clone(&sockets.memory), sockets.bounds.message);
+    let writer = tokio::sync::Mutex::new(Writer::new(output));
+    let heard = Mutex::new(Instant::now());
+    let link = Link { bounds: &sockets.bounds, writer: &writer, heard: &heard };
+    let end = tokio::select! {
+        end = link.inward(&mut reader, worker.1) => end,
+        end = link.outward(worker.0) => end,
+        () = stopping => End::Close(CloseCode::Away, "the service is stopping"),
+    };
+    if let End::Close(code, reason) = end {
+        let farewell = async {
+            if writer.into_inner().close(code, reason).await.is_ok() {
+                // Or what we said would be lost with what was not read.
+                reader.drain().await;
+            }
+        };
+        let _ = tokio::time::timeout(FAREWELL, farewell).await;
+    }
+}
+
+/// One connection.
+struct Link<'a, W> {
+    bounds: &'a Bounds,
+    writer: &'a tokio::sync::Mutex<Writer<W>>,
+    heard: &'a Mutex<Instant>,
+}
+
+impl<W: AsyncWrite + Unpin> Link<'_, W> {
+    /// Client → worker.
+    async fn inward(
+        &self,
+        reader: &mut Reader<impl AsyncRead + Unpin>,
+        mut worker: impl AsyncWrite + Unpin,
+    ) -> End {
+        loop {
+            let said = match reader.next().await {
+                Ok(said) => said,
+                Err(fault) => return ended(fault),
+            };
+            *lock(self.heard) = Instant::now();
+            // What it holds is given back once it is through.
+            let (text, _held) = match said {
+                Said::Text(text, held) => (text, held),
+                Said::Ping(payload) => match self.in_time(Piece::Pong(&payload)).await {
+                    Ok(()) => continue,
+                    Err(end) => return end,
+                },
+                Said::Pong => continue,
+                Said::Close => return End::Close(CloseCode::Normal, ""),
+            };
+            let Ok(length) = u32::try_from(text.len()) else { return ended(Fault::TooLarge) };
+            let sent = async {
+                worker.write_all(&length.to_be_bytes()).await?;
+                worker.write_all(text.as_bytes()).await
+            };
+            if sent.await.is_err() {
+                return End::Close(CloseCode::Error, "the session has ended");
+            }
+        }
+    }
+
+    /// Worker → client, and pings.
+    async fn outward(&self, mut worker: impl AsyncRead + Unpin) -> End {
+        let mut next_ping = tokio::time::Instant::now() + self.bounds.ping;
+        let mut coming = Coming::default();
+        loop {
+            let silent = *lock(self.heard) + self.bounds.silence;
+            let piece = tokio::select! {
+                // Goes on where it was when a ping came between.
+                read = coming.read(&mut worker) => match read {
+                    Ok(Some((first, last))) => Piece::Text(&coming.piece, first, last),
+                    Ok(None) => return End::Close(CloseCode::Error, "the session has ended"),
+                    Err(error) => {
+                        tracing::warn!(%error, "a worker's message cannot be read");
+                        return End::Close(CloseCode::Error, "the session broke off");
+                    }
+                },
+                () = tokio::time::sleep_until(next_ping.min(silent.into())) => {
+                    if *lock(self.heard) + self.bounds.silence <= Instant::now() {
+                        return End::Close(CloseCode::Away, "no answer to pings");
+                    }
+                    if tokio::time::Instant::now() < next_ping {
+                        continue;
+                    }
+                    next_ping += self.bounds.ping;
+                    Piece::Ping
+                }
+            };
+            if let Err(end) = self.in_time(piece).await {
+                return end;
+            }
+            coming.sent();
+        }
+    }
+
+    /// Sends one frame, which the client must take in time.
+    async fn in_time(&self, piece: Piece<'_>) -> Result<(), End> {
+        let sent = async {
+            let mut writer = self.writer.lock().await;
+            match piece {
+                Piece::Text(bytes, first, last) => writer.text(bytes, first, last).await,
+                Piece::Ping => writer.ping().await,
+                Piece::Pong(payload) => writer.pong(payload).await,
+            }
+        };
+        match tokio::time::timeout(self.bounds.write, sent).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) => Err(End::Gone),
+            Err(_) => Err(End::Close(CloseCode::Away, "messages are not read")),
+        }
+    }
+}
+
+/// One frame to a client.
+enum Piece<'a> {
+    Text(&'a [u8], bool, bool),
+    Ping,
+    Pong(&'a [u8]),
+}
+
+/// What to say to a client that broke a rule.
+fn ended(fault: Fault) -> End {
+    let (code, reason) = match fault {
+        Fault::Gone => return End::Gone,
+        Fault::TooLarge => (CloseCode::Size, "the message is too large"),
+        Fault::Busy => (CloseCode::Again, "too much is under way; try again later"),
+        Fault::NotText => (CloseCode::Unsupported, "only text messages are understood"),
+        Fault::NotUtf8 => (CloseCode::Invalid, "the message is not UTF-8"),
+        Fault::Protocol => (CloseCode::Protocol, "not as RFC 6455 says"),
+    };
+    End::Close(code, reason)
+}
+
+/// A worker's message, as it comes: a length and as many bytes, which go on in
+/// pieces.
+#[derive(Default)]
+struct Coming {
+    length: [u8; 4],
+    have: usize,
+    /// Bytes that have gone on.
+    gone: usize,
+    piece: Vec<u8>,
+}
+
+impl Coming {
+    /// Fills the next piece, and says whether it is the first and the last of
+    /// its message; nothing at the end. Nothing is lost when this is given up
+    /// and begun again.
+    async fn read(
+        &mut self,
+        worker: &mut (impl AsyncRead + Unpin),
+    ) -> io::Result<Option<(bool, bool)>> {
+        while let Some(rest) = self.length.get_mut(self.have..).filter(|rest| !rest.is_empty()) {
+            match worker.read(rest).await? {
+                0 if self.have == 0 => return Ok(None),
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                more => self.have += more,
+            }
+        }
+        let left = self.length().saturating_sub(self.gone);
+        let size = left.min(PIECE);
+        self.piece.reserve_exact(size.saturating_sub(self.piece.len()));
+        while self.piece.len() < size {
+            let more = u64::try_from(size.saturating_sub(self.piece.len())).unwrap_or(u64::MAX);
+            if (&mut *worker).take(more).read_buf(&mut self.piece).await? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+        Ok(Some((self.gone == 0, size == left)))
+    }
+
+    fn length(&self) -> usize {
+        usize::try_from(u32::from_be_bytes(self.length)).unwrap_or(usize::MAX)
+    }
+
+    /// The piece, if it is one, has gone on.
+    fn sent(&mut self) {
+        let whole = self.length().saturating_sub(self.gone).min(PIECE);
+        if self.have < self.length.len() || self.piece.len() < whole {
+            return;
+        }
+        self.gone = self.gone.saturating_add(whole);
+        if self.gone >= self.length() {
+            // Nor is the memory of a piece kept.
+            *self = Self::default();
+        } else {
+            self.piece.clear();
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
