@@ -60,3 +60,4 @@ mod signer;
 mod typescript;
 mod undo;
 mod vault;
+mod watch;
