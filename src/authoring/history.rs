@@ -133,8 +133,11 @@ fn read_line(
         return;
     };
     // A search is decided entry by entry; its own record names only where it
-    // began. Those of the files that it disclosed have their content's hash.
-    if matches!(operation, OperationKind::Glob | OperationKind::Grep) && line.before.is_none() {
+    // began. Those of the files that it disclosed have their content's hash. A
+    // subscription is decided change by change.
+    let entrywise =
+        matches!(operation, OperationKind::Glob | OperationKind::Grep | OperationKind::Watch);
+    if entrywise && line.before.is_none() {
         return;
     }
     let parse =

@@ -2,6 +2,7 @@
 
 mod search;
 mod several;
+mod watch;
 
 use std::{
     io::{self, IsTerminal as _, Read as _, Write as _},
@@ -103,6 +104,7 @@ enum Command {
     Batch(several::BatchArgs),
     Glob(search::GlobArgs),
     Grep(search::GrepArgs),
+    Watch(watch::WatchArgs),
     /// Make a directory
     #[command(after_help = "Examples:\n  \
         portcullis fs mkdir -p docs/guide")]
@@ -138,6 +140,9 @@ enum Command {
 /// # Errors
 /// When the gate cannot be opened, or the operation is denied or fails.
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
+    if let Command::Watch(watch) = &args.command {
+        return watch::run(&args.common, watch, args.json);
+    }
     let gate = LocalGate::open(&args.common, "cli")?;
     match &args.command {
         Command::Read { paths, line, limit, base64 } if paths.len() > 1 => {
@@ -185,6 +190,7 @@ fn perform(gate: &LocalGate, command: &Command) -> Result<Result<Reply, Error>, 
             encoding: encoding(*base64),
         },
         Command::Batch(_) => return Err(Failure::new("a batch is no single operation")),
+        Command::Watch(_) => return Err(Failure::new("a subscription is no single operation")),
         Command::Write { .. } => Operation::Write { path: path()?, content: stdin(gate)? },
         Command::Append { .. } => Operation::Append { path: path()?, content: stdin(gate)? },
         Command::Edit { old, new, .. } => {
@@ -222,6 +228,7 @@ impl Command {
             Self::Stat { .. } => OperationKind::Stat,
             Self::Glob(_) => OperationKind::Glob,
             Self::Grep(_) => OperationKind::Grep,
+            Self::Watch(_) => OperationKind::Watch,
             Self::Mkdir { .. } => OperationKind::Mkdir,
             Self::Rm { .. } => OperationKind::Remove,
             Self::Mv { .. } => OperationKind::Rename,
@@ -241,6 +248,7 @@ impl Command {
             | Self::Rm { path, .. } => vec![path],
             Self::Glob(args) => vec![&args.path],
             Self::Grep(args) => vec![&args.path],
+            Self::Watch(args) => vec![&args.path],
             Self::Mv { from, to } => vec![from, to],
         }
     }
@@ -298,6 +306,7 @@ fn print(args: &Args, reply: &Reply) -> io::Result<()> {
             }
         }
         Output::Stat(entry) => writeln!(out, "{}", render::stat_text(entry))?,
+        Output::Watching(subscription) => writeln!(out, "{}", subscription.path())?,
         Output::Found(found) => {
             search::print_found(&mut out, found)?;
             search::print_summary(&found.summary);

@@ -47,6 +47,7 @@ pub(crate) fn reply_json(reply: &Reply) -> Value {
             let files = matches.files.iter().map(file_json).collect::<Vec<_>>();
             summarised(json!({ "files": files }), &matches.summary)
         }
+        Output::Watching(subscription) => json!({ "watching": subscription.path().as_str() }),
         Output::Changed(changed) => json!({
             "result": match changed.committed {
                 Committed::Stored => "ok",

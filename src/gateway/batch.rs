@@ -33,7 +33,7 @@ use crate::{
     backup::content_hash,
     ledger::Grant,
     model::{Door, Operation, Session, WorkspacePath},
-    ops::{self, Findings, Resolution, Source, prepare},
+    ops::{self, Findings, Resolution, Source, Unfollowed, prepare},
     policy::{Decision, Effect},
     workspace::{Follow, Permit},
 };
@@ -151,6 +151,7 @@ impl Gateway {
                     meter: meter.as_ref(),
                     reservations: Reservations::default(),
                     findings,
+                    follower: &Unfollowed,
                     approved: None,
                 })
                 .collect();
@@ -389,6 +390,7 @@ impl Gateway {
             meter: None,
             reservations: Reservations::default(),
             findings: &findings,
+            follower: &Unfollowed,
             approved: None,
         };
         let decision = Decision {

@@ -48,7 +48,7 @@ pub enum ErrorKind {
     NotEmpty,
     /// The disk or the vault is full.
     NoSpace,
-    /// Whoever asked gave it up while a person was asked.
+    /// Whoever asked gave it up while a person was asked or a search under way.
     Cancelled,
     /// The editor did not do its part.
     Editor,
@@ -207,8 +207,9 @@ pub(super) fn render(error: &ops::Error) -> Error {
         E::Conflict => ErrorKind::Conflict,
         E::AlreadyExists => ErrorKind::AlreadyExists,
         E::NotEmpty => ErrorKind::NotEmpty,
+        E::Cancelled => ErrorKind::Cancelled,
         E::Invalid(_) | E::Pattern(_) | E::Occurrences(_) => ErrorKind::InvalidInput,
-        E::Owner => ErrorKind::Io,
+        E::Owner | E::Watch(_) => ErrorKind::Io,
         E::Editor(BufferError::Unsupported(_)) => ErrorKind::InvalidInput,
         E::Editor(_) => ErrorKind::Editor,
         E::Backup(error @ backup::Error::Unknown(_)) => {

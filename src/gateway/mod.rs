@@ -20,6 +20,7 @@ mod restoration;
 mod search;
 mod turn;
 mod turns;
+mod watch;
 
 use std::{
     collections::BTreeMap,
@@ -36,12 +37,16 @@ pub use numbers::{BOUNDS, Decided, Numbers, Times};
 pub use recovery::RecoveryError;
 pub use reload::ReloadError;
 pub use turns::Shares;
+pub use watch::Watching;
 
 use crate::{
     backup::Vault,
     ledger::Ledger,
     model::{Operation, Session, WorkspacePath},
-    ops::{Committed, Content, Entries, Entry, Findings, Found, Matches, Source},
+    ops::{
+        Committed, Content, Entries, Entry, Findings, Follower, Found, Matches, Source,
+        Subscription, Unfollowed, Watcher,
+    },
     policy::{Policy, SecretKey},
     workspace::Workspace,
 };
@@ -68,6 +73,7 @@ pub struct Gateway {
     locks: Locks,
     meters: Meters,
     key: SecretKey,
+    watcher: Watcher,
     /// Whether each file of which a search discloses lines has a record.
     search_files: bool,
     /// Where many share this gate.
@@ -97,6 +103,8 @@ pub enum Output {
     Found(Found),
     /// What a search in content found.
     Matches(Matches),
+    /// What changes from now on.
+    Watching(Subscription),
     /// The workspace was changed.
     Changed(Changed),
 }
@@ -121,6 +129,15 @@ pub struct Changed {
     pub bytes: Option<u64>,
     /// The vault entry that keeps what was replaced.
     pub backup: Option<String>,
+}
+
+/// Who waits for a request.
+#[derive(Clone, Copy)]
+pub struct Caller<'a> {
+    /// Whom a rule that asks is put to.
+    pub approver: &'a dyn Approver,
+    /// Who follows a search.
+    pub follower: &'a dyn Follower,
 }
 
 /// A request that was not done, before that is recorded.
@@ -155,6 +172,7 @@ impl Gateway {
             locks,
             meters,
             key,
+            watcher: Watcher::default(),
             search_files: true,
             turns: None,
             counter: None,
@@ -246,12 +264,27 @@ impl Gateway {
         source: Source<'_>,
         approver: &dyn Approver,
     ) -> Result<Reply, Error> {
+        self.handle_for(session, operation, source, Caller { approver, follower: &Unfollowed })
+    }
+
+    /// The same for a caller who also follows a search while it is under way.
+    ///
+    /// # Errors
+    /// As [`Gateway::handle`]; a search that is given up is
+    /// [`ErrorKind::Cancelled`].
+    pub fn handle_for(
+        &self,
+        session: &Session,
+        operation: &Operation,
+        source: Source<'_>,
+        caller: Caller<'_>,
+    ) -> Result<Reply, Error> {
         let kind = operation.kind().as_str();
         let agent = session.agent.as_str();
         let span = tracing::debug_span!("request", op = kind, agent, session = session.id);
         let _inside = span.enter();
         let begun = Instant::now();
-        let answer = self.answer(session, operation, source, approver);
+        let answer = self.answer(session, operation, source, caller);
         let time = begun.elapsed();
         if let Some(counter) = &self.counter {
             counter.answered(kind, time);
@@ -270,7 +303,7 @@ impl Gateway {
         session: &Session,
         operation: &Operation,
         source: Source<'_>,
-        approver: &dyn Approver,
+        caller: Caller<'_>,
     ) -> Result<Reply, Error> {
         let policy = self.policy();
         let begun = self.meters.of(&session.id, policy.limits()).and_then(|meter| {
@@ -284,7 +317,7 @@ impl Gateway {
                 return Err(self.fail(draft, Failure::Denied(Box::new(decision)), None));
             }
         };
-        self.carry_out(session, operation, source, meter.as_ref(), &BTreeMap::new(), approver)
+        self.carry_out(session, operation, source, meter.as_ref(), &BTreeMap::new(), caller)
     }
 
     /// Does what may be done, asking a person where a rule says so. `facts` go
@@ -296,12 +329,12 @@ impl Gateway {
         source: Source<'_>,
         meter: Option<&Arc<Meter>>,
         facts: &BTreeMap<String, serde_json::Value>,
-        approver: &dyn Approver,
+        caller: Caller<'_>,
     ) -> Result<Reply, Error> {
         let fail =
             |stopped: Box<Stopped>| self.fail(stopped.draft, stopped.why, meter.map(|m| &**m));
         let attempt = |approved: Option<&Approved>| {
-            self.attempt(session, operation, source, meter, facts, approved)
+            self.attempt(session, operation, source, (meter, facts), caller.follower, approved)
         };
         let (draft, asking) = match attempt(None) {
             Ok(reply) => return Ok(reply),
@@ -312,7 +345,7 @@ impl Gateway {
         };
         // Nothing is held while a person thinks.
         let timeout = self.policy().approval_timeout();
-        self.ask(session, draft, asking, timeout, approver)
+        self.ask(session, draft, asking, timeout, caller.approver)
             .and_then(|yes| attempt(Some(&yes)))
             .map_err(fail)
     }
@@ -323,8 +356,8 @@ impl Gateway {
         session: &Session,
         operation: &Operation,
         source: Source<'_>,
-        meter: Option<&Arc<Meter>>,
-        facts: &BTreeMap<String, serde_json::Value>,
+        (meter, facts): (Option<&Arc<Meter>>, &BTreeMap<String, serde_json::Value>),
+        follower: &dyn Follower,
         approved: Option<&Approved>,
     ) -> Result<Reply, Box<Stopped>> {
         let turn = self.turns.as_ref().map(|turns| turns.enter(session)).transpose();
@@ -349,6 +382,7 @@ impl Gateway {
                 meter,
                 reservations,
                 findings: &findings,
+                follower,
                 approved,
             };
             match turn.run(&mut draft) {
@@ -369,6 +403,7 @@ impl Gateway {
 
     /// Forgets what a session has done, because it has ended.
     pub fn end_session(&self, session: &Session) {
+        self.record_ended(self.watcher.ended());
         self.meters.forget(&session.id);
         self.approvals.forget(&session.id);
     }
@@ -465,6 +500,7 @@ impl Gateway {
     /// # Errors
     /// When the record cannot be written.
     pub fn stop(self, session: &Session) -> Result<(), Error> {
+        self.record_ended(self.watcher.stop());
         let mut draft = record::request(session, &self.policy(), "stop", None);
         draft.op = None;
         self.ledger

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::{Approver, Error, Gateway, Reply};
+use super::{Approver, Caller, Error, Gateway, Reply};
 use crate::{
     model::{Operation, Session},
-    ops::Source,
+    ops::{Source, Unfollowed},
 };
 
 impl Gateway {
@@ -25,6 +25,7 @@ impl Gateway {
         facts: &BTreeMap<String, Value>,
         approver: &dyn Approver,
     ) -> Result<Reply, Error> {
-        self.carry_out(session, operation, Source::Disk, None, facts, approver)
+        let caller = Caller { approver, follower: &Unfollowed };
+        self.carry_out(session, operation, Source::Disk, None, facts, caller)
     }
 }

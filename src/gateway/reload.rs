@@ -65,6 +65,7 @@ impl Gateway {
             self.note_policy(draft).map_err(|e| ReloadError::Unavailable(e.to_string()))?;
         self.vault.set_retention(*new.backups());
         *self.policy.write().unwrap_or_else(std::sync::PoisonError::into_inner) = Arc::new(new);
+        self.watcher.set_policy(&self.policy());
         Ok(Some(receipt))
     }
 

@@ -78,7 +78,7 @@ impl Turn<'_> {
 
     /// Decides where the search may begin: by name before anything is looked
     /// at, then on what is there.
-    fn start(&self, draft: &mut Draft) -> Result<Start, Failure> {
+    pub(super) fn start(&self, draft: &mut Draft) -> Result<Start, Failure> {
         let path = self.operation.path();
         let decider = self.decider();
         let asked = decider.name(Access::List, path);

@@ -17,7 +17,7 @@ use crate::{
     backup::{Meta, Saved, Vault},
     ledger::Grant,
     model::{Access, Operation, Session, WorkspacePath},
-    ops::{self, Change, Committed, Context, Findings, Sealed, Source, prepare},
+    ops::{self, Change, Committed, Context, Findings, Follower, Sealed, Source, prepare},
     policy::{Object, ObjectKind, Policy},
     workspace::{Follow, Permit, Resolved},
 };
@@ -60,6 +60,7 @@ pub(super) struct Turn<'a> {
     pub(super) meter: Option<&'a Arc<Meter>>,
     pub(super) reservations: Reservations,
     pub(super) findings: &'a Findings,
+    pub(super) follower: &'a dyn Follower,
     /// What a person said yes to.
     pub(super) approved: Option<&'a Approved>,
 }
@@ -85,6 +86,7 @@ impl<'a> Turn<'a> {
             }
             Operation::Glob { query, .. } => self.glob(draft, query),
             Operation::Grep { query, .. } => self.grep(draft, query),
+            Operation::Watch { query } => self.watch(draft, query),
             Operation::Write { content, .. } => {
                 let change = prepare::write(&context, permit(draft)?, content.clone())?;
                 self.limited_change(draft, change, 0)
@@ -402,6 +404,7 @@ impl<'a> Turn<'a> {
             source: self.source,
             key: &self.gate.key,
             findings: self.findings,
+            follower: self.follower,
         }
     }
 

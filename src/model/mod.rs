@@ -8,9 +8,11 @@ mod path;
 mod search;
 mod session;
 mod text;
+mod watch;
 
 pub use operation::{Access, Encoding, LineRange, LineRangeError, Operation, OperationKind};
 pub use path::{PathError, WorkspacePath};
 pub use search::{GlobQuery, GrepQuery};
 pub use session::{AgentName, AgentNameError, Door, Session};
 pub use text::{Escaped, has_hidden_characters, is_hidden_character, is_text};
+pub use watch::{IGNORED_DIRECTORIES, WatchQuery};

@@ -2,7 +2,7 @@
 
 use std::{fmt, num::NonZeroU64, str::FromStr};
 
-use super::{GlobQuery, GrepQuery, WorkspacePath};
+use super::{GlobQuery, GrepQuery, WatchQuery, WorkspacePath};
 
 /// One request about the workspace, with its payload.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,6 +25,8 @@ pub enum Operation {
     /// Disclose the lines that match in a file, or in the files beneath a
     /// directory.
     Grep { path: WorkspacePath, query: GrepQuery },
+    /// Disclose, from now on, what changes in a directory or of a file.
+    Watch { query: WatchQuery },
     /// Create a directory; with `recursive` its missing parents too, and an
     /// existing directory is no error.
     Mkdir { path: WorkspacePath, recursive: bool },
@@ -53,6 +55,7 @@ impl Operation {
             Self::Stat { .. } => OperationKind::Stat,
             Self::Glob { .. } => OperationKind::Glob,
             Self::Grep { .. } => OperationKind::Grep,
+            Self::Watch { .. } => OperationKind::Watch,
             Self::Mkdir { .. } => OperationKind::Mkdir,
             Self::Remove { .. } => OperationKind::Remove,
             Self::Rename { .. } => OperationKind::Rename,
@@ -77,6 +80,7 @@ impl Operation {
             | Self::Rename { from: path, .. }
             | Self::Recall { path, .. }
             | Self::Restore { path, .. } => path,
+            Self::Watch { query } => &query.path,
         }
     }
 }
@@ -94,6 +98,7 @@ pub enum OperationKind {
     Stat,
     Glob,
     Grep,
+    Watch,
     Mkdir,
     Remove,
     Rename,
@@ -103,7 +108,7 @@ pub enum OperationKind {
 
 impl OperationKind {
     /// Every kind, in the order in which documents list them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Read,
         Self::Write,
         Self::Append,
@@ -112,6 +117,7 @@ impl OperationKind {
         Self::Stat,
         Self::Glob,
         Self::Grep,
+        Self::Watch,
         Self::Mkdir,
         Self::Remove,
         Self::Rename,
@@ -129,6 +135,7 @@ impl OperationKind {
             Self::Stat => "stat",
             Self::Glob => "glob",
             Self::Grep => "grep",
+            Self::Watch => "watch",
             Self::Mkdir => "mkdir",
             Self::Remove => "remove",
             Self::Rename => "rename",
@@ -138,7 +145,10 @@ impl OperationKind {
 
     /// Whether the operation changes the workspace.
     pub fn is_mutation(self) -> bool {
-        !matches!(self, Self::Read | Self::List | Self::Stat | Self::Glob | Self::Grep)
+        !matches!(
+            self,
+            Self::Read | Self::List | Self::Stat | Self::Glob | Self::Grep | Self::Watch
+        )
     }
 
     /// The accesses that an operation of this kind needs on its path; a rename
@@ -146,13 +156,14 @@ impl OperationKind {
     /// and names the former here.
     ///
     /// An edit discloses whether the old text is there, so it needs to read. A
-    /// search needs its accesses on each entry that it discloses.
+    /// search needs its accesses on each entry that it discloses, and so does
+    /// a subscription to changes.
     pub fn accesses(self) -> &'static [Access] {
         match self {
             Self::Read => &[Access::Read],
             Self::Write | Self::Append | Self::Mkdir | Self::Restore => &[Access::Write],
             Self::Edit => &[Access::Read, Access::Write],
-            Self::List | Self::Stat | Self::Glob => &[Access::List],
+            Self::List | Self::Stat | Self::Glob | Self::Watch => &[Access::List],
             Self::Grep => &[Access::List, Access::Read],
             Self::Remove | Self::Rename => &[Access::Remove],
         }

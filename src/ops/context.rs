@@ -1,4 +1,4 @@
-//! What every operation is given.
+//! What every operation is given, and who follows it.
 
 use super::{Error, Findings, Source};
 use crate::{
@@ -24,7 +24,27 @@ pub struct Context<'a> {
     pub key: &'a SecretKey,
     /// Collects the secrets that are found.
     pub findings: &'a Findings,
+    /// Who follows a search while it is under way.
+    pub follower: &'a dyn Follower,
 }
+
+/// Whoever waits for an operation and wants to hear of it meanwhile, or gives
+/// it up. A search asks often, and from several threads.
+pub trait Follower: Sync {
+    /// Whether it is still wanted.
+    fn is_wanted(&self) -> bool {
+        true
+    }
+
+    /// So many entries were looked at; more each time, and not often.
+    fn progress(&self, _entries: u64) {}
+}
+
+/// Nobody follows.
+#[derive(Debug, Clone, Copy)]
+pub struct Unfollowed;
+
+impl Follower for Unfollowed {}
 
 impl Context<'_> {
     /// Asks the policy about size and kind of a whole content.

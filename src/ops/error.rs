@@ -25,6 +25,9 @@ pub enum Error {
     /// The directory is not empty and `recursive` was not asked for.
     #[error("the directory is not empty")]
     NotEmpty,
+    /// Whoever asked gave it up; nothing is disclosed.
+    #[error("cancelled")]
+    Cancelled,
     /// What was asked for makes no sense for this object.
     #[error("{0}")]
     Invalid(&'static str),
@@ -41,7 +44,19 @@ pub enum Error {
     /// The editor did not do its part.
     #[error(transparent)]
     Editor(#[from] BufferError),
+    /// Changes cannot be watched.
+    #[error("the workspace cannot be watched: {0}")]
+    Watch(workspace::WatchError),
     /// The vault did not do its part.
     #[error("the backup failed: {0}")]
     Backup(#[from] backup::Error),
+}
+
+impl From<workspace::WatchError> for Error {
+    fn from(error: workspace::WatchError) -> Self {
+        match error {
+            workspace::WatchError::Workspace(error) => Self::Workspace(error),
+            error => Self::Watch(error),
+        }
+    }
 }

@@ -28,10 +28,11 @@ mod secrets;
 mod stat;
 mod swap;
 mod unpack;
+mod watch;
 mod write;
 
 pub use buffers::{BufferError, Buffers, Source};
-pub use context::Context;
+pub use context::{Context, Follower, Unfollowed};
 pub use error::Error;
 pub use list::{Entries, Entry, EntryKind};
 pub use read::Content;
@@ -39,6 +40,7 @@ pub use recover::{Remains, Resolution, is_undone, settle};
 pub use sealed::{Change, Committed, Facts, Sealed};
 pub use search::{Disclosure, FileMatches, Found, Line, Matches, Skipped, Start, Stopped, Summary};
 pub use secrets::Findings;
+pub use watch::{Ended, Event, EventKind, Subscription, WatchEnd, Watcher};
 
 pub mod prepare {
     //! The first half of every operation, by name.
@@ -48,6 +50,6 @@ pub mod prepare {
         mkdir::prepare as mkdir, read::prepare as read, recall::content as recall,
         recall::tree as recall_tree, remove::prepare as remove, rename::prepare as rename,
         restore::prepare as restore, search::prepare_glob as glob, search::prepare_grep as grep,
-        stat::prepare as stat, write::prepare as write,
+        stat::prepare as stat, watch::prepare as watch, write::prepare as write,
     };
 }

@@ -36,6 +36,7 @@ impl Questions {
             | OperationKind::Stat
             | OperationKind::Glob
             | OperationKind::Grep
+            | OperationKind::Watch
             | OperationKind::Mkdir
             | OperationKind::Rename
             | OperationKind::Restore => Access::ALL

@@ -91,8 +91,8 @@ const TEXTS: Shape = Shape::List(&Shape::Text);
 const ALLOW_DENY: Shape = Shape::Word(&["allow", "deny"]);
 const EFFECT: Shape = Shape::Word(&["allow", "ask", "deny"]);
 const OPERATIONS: &[&str] = &[
-    "read", "list", "write", "remove", "rename", "append", "edit", "stat", "glob", "grep", "mkdir",
-    "restore",
+    "read", "list", "write", "remove", "rename", "append", "edit", "stat", "glob", "grep", "watch",
+    "mkdir", "restore",
 ];
 
 /// The whole file.

@@ -107,7 +107,8 @@ impl Planner {
             | OperationKind::List
             | OperationKind::Stat
             | OperationKind::Glob
-            | OperationKind::Grep => {}
+            | OperationKind::Grep
+            | OperationKind::Watch => {}
             OperationKind::Mkdir => {
                 self.whole(Step::of(Action::RemoveDirectory, &change.path, Expected::Any, seq));
                 self.parents(change, &change.path);

@@ -10,7 +10,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{FileType, Mode, OFlags, ResolveFlags, Stat as RawStat, fstat, openat2},
+    fs::{FileType, Mode, OFlags, RawMode, ResolveFlags, Stat as RawStat, fstat, openat2},
     io::Errno,
 };
 
@@ -59,7 +59,27 @@ impl Stat {
     }
 
     pub(super) fn from_raw(raw: &RawStat) -> Self {
-        let kind = match FileType::from_raw_mode(raw.st_mode) {
+        Self::from_parts(
+            (raw.st_dev, raw.st_ino),
+            raw.st_mode,
+            raw.st_nlink,
+            u64::try_from(raw.st_size).unwrap_or_default(),
+            (raw.st_uid, raw.st_gid),
+            (raw.st_mtime, u32::try_from(raw.st_mtime_nsec).unwrap_or_default()),
+        )
+    }
+
+    /// The same from device and inode, type and mode, links, size, user and
+    /// group, and the last change of content.
+    pub(super) fn from_parts(
+        (dev, ino): (u64, u64),
+        mode: RawMode,
+        links: u64,
+        size: u64,
+        (uid, gid): (u32, u32),
+        modified: (i64, u32),
+    ) -> Self {
+        let kind = match FileType::from_raw_mode(mode) {
             FileType::RegularFile => ObjectKind::File,
             FileType::Directory => ObjectKind::Directory,
             FileType::Symlink => ObjectKind::Symlink,
@@ -67,16 +87,8 @@ impl Stat {
             FileType::Socket => ObjectKind::Socket,
             _ => ObjectKind::Device,
         };
-        Self {
-            identity: Identity { dev: raw.st_dev, ino: raw.st_ino },
-            kind,
-            links: raw.st_nlink,
-            size: u64::try_from(raw.st_size).unwrap_or_default(),
-            mode: raw.st_mode & 0o777,
-            uid: raw.st_uid,
-            gid: raw.st_gid,
-            modified: (raw.st_mtime, u32::try_from(raw.st_mtime_nsec).unwrap_or_default()),
-        }
+        let identity = Identity { dev, ino };
+        Self { identity, kind, links, size, mode: mode & 0o777, uid, gid, modified }
     }
 
     /// What the policy wants to know of the object.

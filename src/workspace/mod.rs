@@ -6,6 +6,7 @@
 //! changes nothing; it refuses whatever leaves the root, crosses a mount or
 //! moved between two looks.
 
+mod entry;
 mod error;
 mod handle;
 mod open;
@@ -14,6 +15,7 @@ mod resolve;
 mod stream;
 mod temp;
 mod walk;
+mod watch;
 
 pub use error::Error;
 pub use handle::{Identity, Parent, Stat, read_bounded};
@@ -23,3 +25,4 @@ pub use resolve::{Follow, Resolved};
 pub use stream::stream_names;
 pub use temp::TempName;
 pub use walk::{Listing, Walked};
+pub use watch::{Notice, WatchError, WatchId, Watches, What};

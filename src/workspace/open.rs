@@ -36,6 +36,14 @@ impl Workspace {
         Self { dir: Dir::from_std_file(fd.into()), root }
     }
 
+    /// The same workspace once more, for a thread of its own.
+    ///
+    /// # Errors
+    /// When the handle cannot be copied.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self { dir: self.dir.try_clone()?, root: self.root.clone() })
+    }
+
     /// The root's canonical path on the host; never shown to an agent.
     pub fn root(&self) -> &Path {
         &self.root

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{Dir, OFlags};
 
-use super::{Error, Stat, TempName, Workspace, handle::open_beneath};
+use super::{Error, Stat, TempName, Workspace, entry};
 use crate::{model::WorkspacePath, policy::ObjectKind};
 
 /// The most entries that one walk visits; a directory with more is refused
@@ -53,8 +53,7 @@ impl Listing {
             }
         }
         for (name, stat) in &mut listing.entries {
-            let handle = open_beneath(dir.as_fd(), name, OFlags::PATH | OFlags::NOFOLLOW);
-            *stat = handle.ok().and_then(|handle| Stat::of(handle).ok());
+            *stat = entry::look(dir.as_fd(), name);
         }
         listing.entries.sort_unstable_by(|a, b| a.0.cmp(&b.0));
         Ok(listing)

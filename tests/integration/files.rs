@@ -31,6 +31,8 @@ pub(crate) struct Rig {
     served: JoinHandle<Result<(), Error>>,
     dir: TempDir,
     next: u64,
+    /// The changes that were told.
+    changes: Vec<Value>,
 }
 
 impl Rig {
@@ -50,7 +52,7 @@ impl Rig {
                 channel.serve(Session { door: Door::Files, ..connection() }, stream).await
             })
         });
-        Self { stream, root, gateway, served, dir, next: 0 }
+        Self { stream, root, gateway, served, dir, next: 0, changes: Vec::new() }
     }
 
     /// Sends bytes as one message.
@@ -69,7 +71,19 @@ impl Rig {
         id
     }
 
+    /// The next reply.
     pub(crate) fn hear(&mut self) -> Value {
+        loop {
+            let message = self.any();
+            if message["type"] != "change" {
+                return message;
+            }
+            self.changes.push(message);
+        }
+    }
+
+    /// The next message, asked for or not.
+    fn any(&mut self) -> Value {
         let mut length = [0; 4];
         self.stream.read_exact(&mut length).unwrap();
         let mut message = vec![0; u32::from_be_bytes(length) as usize];
@@ -201,6 +215,43 @@ fn messages_that_are_none_and_other_channels_are_answered_and_recorded() {
     assert_eq!(dropped, 6);
     // It goes on.
     assert!(rig.ask("list", json!({"path": "/"}))["data"].is_array());
+    rig.end().unwrap();
+}
+
+#[test]
+fn changes_are_told_as_far_as_they_may_be_seen() {
+    let mut rig = Rig::start(POLICY, Limits::default());
+    // From the first reply on.
+    rig.ask("list", json!({"path": "/"}));
+    let root = rig.root.clone();
+    std::fs::create_dir(root.join("node_modules")).unwrap();
+    std::fs::write(root.join("node_modules/x.js"), "x").unwrap();
+    std::fs::write(root.join("secret/key.txt"), "other").unwrap();
+    rig.ask("write", json!({"path": "/b.txt", "content": "b"}));
+    std::fs::write(root.join("a.txt"), "other").unwrap();
+    std::fs::rename(root.join("b.txt"), root.join("c.txt")).unwrap();
+    std::fs::create_dir(root.join("d")).unwrap();
+    std::fs::remove_file(root.join("a.txt")).unwrap();
+    let is = |change: &Value, event: &str, path: &str| {
+        change["event"] == event && change["path"] == path
+    };
+    while !rig.changes.iter().any(|change| is(change, "delete", "/a.txt")) {
+        let change = rig.any();
+        assert_eq!((&change["channel"], &change["type"]), (&json!("files"), &json!("change")));
+        assert!(change["requestId"].is_null(), "{change}");
+        rig.changes.push(change);
+    }
+    let told = |event: &str, path: &str, kind: &str| {
+        let found = rig.changes.iter().find(|change| is(change, event, path));
+        let found = found.unwrap_or_else(|| panic!("{event} {path} in {:#?}", rig.changes));
+        assert_eq!(found["fileType"], kind, "{found}");
+    };
+    told("create", "/b.txt", "file");
+    told("delete", "/b.txt", "file");
+    told("create", "/c.txt", "file");
+    told("create", "/d", "directory");
+    let all = serde_json::to_string(&rig.changes).unwrap();
+    assert!(!all.contains("x.js") && !all.contains("secret"), "{all}");
     rig.end().unwrap();
 }
 

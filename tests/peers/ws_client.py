@@ -4,8 +4,8 @@
 
 HOW says how the token is shown: `protocol` or `query`. The plan comes on stdin:
 a JSON list of messages, each sent once the one before was answered; a string is
-sent as it is. Prints one JSON object: the answers, the subprotocol, and how the
-connection was closed if it was.
+sent as it is. Prints one JSON object: the answers, the changes that came between,
+the subprotocol, and how the connection was closed if it was.
 """
 
 import asyncio
@@ -21,14 +21,19 @@ async def main(url, token, how):
         options["subprotocols"] = ["Bearer", token]
     else:
         url = f"{url}?token={token}"
-    report = {"answers": [], "subprotocol": None, "closed": None}
+    report = {"answers": [], "changes": [], "subprotocol": None, "closed": None}
     plan = json.load(sys.stdin)
     try:
         async with websockets.connect(url, **options) as socket:
             report["subprotocol"] = socket.subprotocol
             for message in plan:
                 await socket.send(message if isinstance(message, str) else json.dumps(message))
-                report["answers"].append(json.loads(await socket.recv()))
+                while True:
+                    answer = json.loads(await socket.recv())
+                    if answer.get("type") != "change":
+                        break
+                    report["changes"].append(answer)
+                report["answers"].append(answer)
             await socket.ping()
     except websockets.ConnectionClosed as closed:
         received = closed.rcvd

@@ -166,6 +166,9 @@ fn operation(step: &Step) -> Result<Operation, String> {
         OperationKind::Glob | OperationKind::Grep => {
             return Err("a search has no steps; `list` and `read` say what it finds".to_owned());
         }
+        OperationKind::Watch => {
+            return Err("a subscription has no steps; `list` says what it shows".to_owned());
+        }
         OperationKind::Restore => {
             return Err("`restore` is the operator's and has no steps".to_owned());
         }

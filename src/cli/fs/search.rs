@@ -156,6 +156,7 @@ pub(super) fn print_summary(summary: &Summary) {
             Stopped::Results => "there is more; narrow the search or raise --max-results",
             Stopped::Time => "the time was over before everything was searched; narrow the search",
             Stopped::Size => "the answer would become too large; narrow the search",
+            Stopped::Cancelled => "it was given up before everything was searched",
         };
         eprintln!("portcullis: {why}");
     }

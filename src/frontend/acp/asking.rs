@@ -165,7 +165,7 @@ fn params(session: &str, question: &Question, roots: &Roots) -> Value {
 fn kind(operation: OperationKind) -> &'static str {
     use OperationKind as O;
     match operation {
-        O::Read | O::List | O::Stat => "read",
+        O::Read | O::List | O::Stat | O::Watch => "read",
         O::Glob | O::Grep => "search",
         O::Write | O::Append | O::Edit | O::Mkdir | O::Restore => "edit",
         O::Remove => "delete",

@@ -3,7 +3,8 @@
 //!
 //! Between that process and this one a message is its length (four bytes, big
 //! endian) and as many bytes of UTF-8. `wire` reads messages, `request` makes
-//! operations of them, which the gateway decides about, `reply` renders. One
+//! operations of them, which the gateway decides about, `reply` renders, and
+//! `changes` tells what changes. One
 //! request of a client is carried out at a time, in the order in which they
 //! came; one that waits for a person lets the next ones go on.
 //!
@@ -30,9 +31,10 @@ use tokio::{
 use crate::{
     gateway::{Approver, Gateway, Ticket},
     model::{Access, Session},
-    ops::Source,
+    ops::{Source, Subscription},
 };
 
+mod changes;
 mod reply;
 mod request;
 mod wire;
@@ -146,10 +148,19 @@ impl Channel {
             output: Mutex::new(output),
             waiting: AtomicUsize::new(0),
         });
-        while let Some((bytes, room)) = self.message(&mut input).await? {
-            client.hear(bytes, room).await?;
-        }
-        Ok(())
+        let changes = client.watch().await;
+        let served = async {
+            while let Some((bytes, room)) = self.message(&mut input).await? {
+                client.hear(bytes, room).await?;
+            }
+            Ok(())
+        };
+        let Some(changes) = changes else { return served.await };
+        let telling = tokio::spawn(changes::tell(Arc::clone(&client), changes.clone()));
+        let served = served.await;
+        telling.abort();
+        self.gateway.unwatch(&changes);
+        served
     }
 
     /// The next message, once there is room for it.
@@ -212,6 +223,19 @@ fn most() -> usize {
 }
 
 impl<W: AsyncWrite + Unpin + Send + 'static> Client<W> {
+    /// Subscribes to what changes; a client that may not see anything is told
+    /// nothing.
+    async fn watch(self: &Arc<Self>) -> Option<Subscription> {
+        let client = Arc::clone(self);
+        let watched = tokio::task::spawn_blocking(move || {
+            client.channel.gateway.watch(&client.session, changes::query())
+        });
+        let watched = watched.await.ok()?;
+        let watched =
+            watched.inspect_err(|error| tracing::warn!(%error, "a client is told of no changes"));
+        watched.ok().map(|watching| watching.subscription)
+    }
+
     /// Deals with one message; returns when the next one may be heard.
     async fn hear(
         self: &Arc<Self>,

@@ -33,7 +33,7 @@ pub struct Found {
 
 struct Finder<'a> {
     context: &'a Context<'a>,
-    tally: &'a Tally,
+    tally: &'a Tally<'a>,
     pattern: Glob,
     found: Mutex<Vec<Entry>>,
 }
@@ -48,7 +48,7 @@ pub fn prepare(
     query: &GlobQuery,
 ) -> Result<Sealed<Found>, Error> {
     let pattern = pattern(&query.pattern)?;
-    let tally = Tally::new(Limits::new(query.max_results, DEFAULT, MOST));
+    let tally = Tally::new(Limits::new(query.max_results, DEFAULT, MOST), context.follower);
     let finder = Finder { context, tally: &tally, pattern, found: Mutex::default() };
     let (path, seen) = match start {
         Start::At(permit) => match permit.object().kind {
@@ -62,6 +62,9 @@ pub fn prepare(
     match path {
         Some(path) => Walk::new(context, &tally, &finder, &path, query.gitignore).run(path, seen),
         None => tally.skip(Skipped::Ask),
+    }
+    if tally.is_cancelled() {
+        return Err(Error::Cancelled);
     }
     let mut entries = finder.found.into_inner().unwrap_or_else(PoisonError::into_inner);
     entries.sort_unstable_by(|one, other| one.path.cmp(&other.path));

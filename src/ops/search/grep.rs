@@ -69,7 +69,7 @@ pub struct Disclosure {
 
 struct Seeker<'a> {
     context: &'a Context<'a>,
-    tally: &'a Tally,
+    tally: &'a Tally<'a>,
     query: &'a GrepQuery,
     matcher: RegexMatcher,
     include: Option<Glob>,
@@ -89,7 +89,7 @@ pub fn prepare(
 ) -> Result<(Sealed<Matches>, Vec<Disclosure>), Error> {
     let matcher = compile(query)?;
     let include = query.include.as_deref().map(included).transpose()?;
-    let tally = Tally::new(Limits::new(query.max_results, DEFAULT, MOST));
+    let tally = Tally::new(Limits::new(query.max_results, DEFAULT, MOST), context.follower);
     let context = &Context { source: Source::Disk, ..*context };
     let seeker =
         Seeker { context, tally: &tally, query, matcher, include, found: Mutex::default() };
@@ -105,6 +105,9 @@ pub fn prepare(
         },
         Start::Beneath(path) => walk(path).run(path.clone(), false),
         Start::Asked => tally.skip(Skipped::Ask),
+    }
+    if tally.is_cancelled() {
+        return Err(Error::Cancelled);
     }
     let mut found = seeker.found.into_inner().unwrap_or_else(PoisonError::into_inner);
     found.sort_unstable_by(|(one, _), (other, _)| one.path.cmp(&other.path));

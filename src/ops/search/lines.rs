@@ -81,7 +81,7 @@ impl Tools {
 
     /// The lines of `content` that match, with those around them, as far as
     /// the tally has room and time; and how many match.
-    pub(super) fn search(&mut self, tally: &Tally, content: &[u8]) -> (Vec<Line>, u64) {
+    pub(super) fn search(&mut self, tally: &Tally<'_>, content: &[u8]) -> (Vec<Line>, u64) {
         let matcher = &self.matcher;
         let mut lines = Lines { tally, matcher, found: Vec::new(), matches: 0 };
         let pieces = Pieces { rest: content, tally };
@@ -94,7 +94,7 @@ impl Tools {
 /// A content in pieces, between which the clock is looked at.
 struct Pieces<'a> {
     rest: &'a [u8],
-    tally: &'a Tally,
+    tally: &'a Tally<'a>,
 }
 
 impl Read for Pieces<'_> {
@@ -108,7 +108,7 @@ impl Read for Pieces<'_> {
 }
 
 struct Lines<'a> {
-    tally: &'a Tally,
+    tally: &'a Tally<'a>,
     matcher: &'a RegexMatcher,
     found: Vec<Line>,
     matches: u64,
@@ -179,13 +179,20 @@ impl Sink for Lines<'_> {
 mod tests {
     use std::time::Duration;
 
-    use super::{super::Limits, *};
+    use super::{
+        super::{super::Unfollowed, Limits},
+        *,
+    };
 
     const WIDE: Limits =
         Limits { time: Duration::from_secs(600), depth: 9, results: 100, bytes: 1 << 20 };
 
-    fn search(query: &GrepQuery, limits: Limits, content: &[u8]) -> (Vec<Line>, u64, Tally) {
-        let tally = Tally::new(limits);
+    fn search(
+        query: &GrepQuery,
+        limits: Limits,
+        content: &[u8],
+    ) -> (Vec<Line>, u64, Tally<'static>) {
+        let tally = Tally::new(limits, &Unfollowed);
         let (lines, matches) = Tools::new(&compile(query).unwrap(), query).search(&tally, content);
         (lines, matches, tally)
     }

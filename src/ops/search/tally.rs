@@ -6,8 +6,14 @@ use std::{
     time::Instant,
 };
 
-use super::{super::Facts, Limits};
+use super::{
+    super::{Facts, Follower},
+    Limits,
+};
 use crate::workspace;
+
+/// Milliseconds between two words of how far a search is.
+const BETWEEN: u64 = 200;
 
 /// Why something that the agent may see was passed over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -102,10 +108,12 @@ pub enum Stopped {
     Time,
     /// Its answer would become too large.
     Size,
+    /// Whoever asked gave it up.
+    Cancelled,
 }
 
 impl Stopped {
-    const ALL: [Self; 3] = [Self::Results, Self::Time, Self::Size];
+    const ALL: [Self; 4] = [Self::Results, Self::Time, Self::Size, Self::Cancelled];
 
     /// The word in replies and records.
     pub fn as_str(self) -> &'static str {
@@ -113,6 +121,7 @@ impl Stopped {
             Self::Results => "results",
             Self::Time => "time",
             Self::Size => "size",
+            Self::Cancelled => "cancelled",
         }
     }
 }
@@ -129,10 +138,15 @@ pub struct Summary {
 }
 
 /// The counts of a search under way, shared by its threads.
-#[derive(Debug)]
-pub(super) struct Tally {
+pub(super) struct Tally<'f> {
     limits: Limits,
+    follower: &'f dyn Follower,
+    begun: Instant,
     end: Instant,
+    /// Entries that were looked at, and milliseconds after the beginning when
+    /// that was told.
+    looked: AtomicU64,
+    told: AtomicU64,
     skipped: [AtomicU64; Skipped::ALL.len()],
     searched: AtomicU64,
     results: AtomicU64,
@@ -143,11 +157,15 @@ pub(super) struct Tally {
     stopped: AtomicU8,
 }
 
-impl Tally {
-    pub(super) fn new(limits: Limits) -> Self {
+impl<'f> Tally<'f> {
+    pub(super) fn new(limits: Limits, follower: &'f dyn Follower) -> Self {
         let now = Instant::now();
         Self {
             limits,
+            follower,
+            begun: now,
+            looked: AtomicU64::new(0),
+            told: AtomicU64::new(0),
             end: now.checked_add(limits.time).unwrap_or(now),
             skipped: std::array::from_fn(|_| AtomicU64::new(0)),
             searched: AtomicU64::new(0),
@@ -213,11 +231,44 @@ impl Tally {
         if self.is_stopped() {
             return false;
         }
-        if Instant::now() < self.end {
+        let now = Instant::now();
+        if !self.follower.is_wanted() {
+            self.stop(Stopped::Cancelled);
+            return false;
+        }
+        if now < self.end {
+            self.tell(now);
             return true;
         }
         self.stop(Stopped::Time);
         false
+    }
+
+    /// Counts entries that were looked at.
+    pub(super) fn looked(&self, entries: usize) {
+        let entries = u64::try_from(entries).unwrap_or(u64::MAX);
+        self.looked.fetch_add(entries, Ordering::Relaxed);
+    }
+
+    /// Whether whoever asked gave it up.
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.summary().stopped == Some(Stopped::Cancelled)
+    }
+
+    /// Tells the follower how far it is, now and then.
+    fn tell(&self, now: Instant) {
+        let passed = now.saturating_duration_since(self.begun).as_millis();
+        let passed = u64::try_from(passed).unwrap_or(u64::MAX);
+        let told = self.told.load(Ordering::Relaxed);
+        let due = passed >= told.saturating_add(BETWEEN);
+        if due
+            && self
+                .told
+                .compare_exchange(told, passed, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+        {
+            self.follower.progress(self.looked.load(Ordering::Relaxed));
+        }
     }
 
     /// Whether the search is to end.

@@ -54,7 +54,7 @@ pub(super) trait Visitor: Sync {
 /// One search under way.
 pub(super) struct Walk<'a, V> {
     pub(super) context: &'a Context<'a>,
-    pub(super) tally: &'a Tally,
+    pub(super) tally: &'a Tally<'a>,
     pub(super) visitor: &'a V,
     pub(super) gitignore: bool,
     /// Length of the start's path with the slash after it.
@@ -102,7 +102,7 @@ impl<'a, V: Visitor> Walk<'a, V> {
     /// Prepares a walk beneath the directory `start`.
     pub(super) fn new(
         context: &'a Context<'a>,
-        tally: &'a Tally,
+        tally: &'a Tally<'a>,
         visitor: &'a V,
         start: &WorkspacePath,
         gitignore: bool,
@@ -201,7 +201,10 @@ impl<'a, V: Visitor> Walk<'a, V> {
         let read = stream_names(directory, |name, kind| {
             count += 1;
             let stop = match count % NAMES {
-                0 => !self.tally.goes_on(),
+                0 => {
+                    self.tally.looked(NAMES);
+                    !self.tally.goes_on()
+                }
                 _ => self.tally.is_stopped(),
             };
             if stop {
@@ -216,6 +219,7 @@ impl<'a, V: Visitor> Walk<'a, V> {
             }
             ControlFlow::Continue(())
         });
+        self.tally.looked(count % NAMES);
         match read {
             Ok(not_utf8) => (0..not_utf8).for_each(|_| self.skip(&place, Skipped::NotUtf8)),
             Err(error) => self.skip(&place, Skipped::from(&error)),

@@ -112,7 +112,7 @@ impl Activity {
 
     fn of(row: &Row<'_>) -> Self {
         match row.op().unwrap_or_default() {
-            "read" | "list" | "glob" | "grep" => Self::READ,
+            "read" | "list" | "glob" | "grep" | "watch" => Self::READ,
             "stat" => Self::GET_ATTRIBUTES,
             "mkdir" => Self::CREATE,
             "write" | "append" | "edit" | "restore" => match row.before() {

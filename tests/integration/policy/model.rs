@@ -285,7 +285,7 @@ fn patterns() -> impl Strategy<Value = Vec<String>> {
 fn rule() -> impl Strategy<Value = Rule> {
     let words = vec![
         "read", "list", "write", "remove", "rename", "append", "edit", "stat", "glob", "grep",
-        "mkdir", "restore",
+        "watch", "mkdir", "restore",
     ];
     (
         prop::sample::select(vec![Effect::Allow, Effect::Ask, Effect::Deny]),
@@ -409,6 +409,7 @@ proptest! {
                 (OperationKind::Glob, Access::List),
                 (OperationKind::Grep, Access::List),
                 (OperationKind::Grep, Access::Read),
+                (OperationKind::Watch, Access::List),
             ] {
                 let query = Query { agent: &name, operation, access, path: &path };
                 let decision =

@@ -1,0 +1,177 @@
+//! `portcullis fs watch`: what changes, line by line, as it happens.
+
+use std::{
+    io::{self, Write as _},
+    os::fd::AsFd as _,
+    process::ExitCode,
+    thread,
+    time::{Duration, Instant},
+};
+
+use nix::sys::signalfd::SignalFd;
+use rustix::event::{PollFd, PollFlags, poll};
+use serde_json::{Value, json};
+
+use super::{
+    super::{
+        failure::{Context as _, Exit, Failure},
+        local::LocalGate,
+        options::Common,
+        render,
+    },
+    parse,
+};
+use crate::{
+    model::{IGNORED_DIRECTORIES, WatchQuery},
+    ops::{EntryKind, Event, EventKind, Subscription, WatchEnd},
+    sandbox::stop_signals,
+};
+
+/// Print what changes, until it is stopped
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Each line is an event and a path: create, modify, delete, rename (old -> \
+    new), or rescan:\nmore changed beneath that path than could be told; look again. A directory \
+    is removed or\nrenamed with all in it. Only what may be listed is shown. What is mapped into \
+    memory and\nchanged there is not seen.\nExit code 1: --timeout passed before --count \
+    events came.\n\nExamples:\n  \
+    portcullis fs watch\n  \
+    portcullis fs watch src --no-recursive --json\n  \
+    portcullis fs watch --ignore target --count 1 --timeout 60")]
+pub(super) struct WatchArgs {
+    /// The directory or the file to watch
+    #[arg(default_value = ".")]
+    pub(super) path: String,
+    /// Watch only what lies directly in the directory
+    #[arg(long)]
+    no_recursive: bool,
+    /// Leave out directories of this name, too
+    #[arg(long, value_name = "NAME")]
+    ignore: Vec<String>,
+    /// Leave out none but those of --ignore [default: node_modules, .git, .next,
+    /// dist, build, __pycache__]
+    #[arg(long)]
+    no_ignore: bool,
+    /// End after N events
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+    /// End after so many seconds
+    #[arg(long, value_name = "SECONDS")]
+    timeout: Option<u64>,
+}
+
+/// Runs the command.
+pub(super) fn run(common: &Common, args: &WatchArgs, json: bool) -> Result<ExitCode, Failure> {
+    // Blocked before there are threads.
+    let signals = stop_signals().or_fail("cannot watch for signals")?;
+    let gate = LocalGate::open(common, "cli")?;
+    let asked = format!("watch {}", args.path);
+    let root = gate.gateway().workspace().root();
+    let watched = match parse(root, &args.path) {
+        Ok(path) => gate.gateway().watch(gate.session(), args.query(path)),
+        Err(refusal) => {
+            let path = Some(args.path.as_str());
+            Err(gate.gateway().refuse(gate.session(), "watch", path, &refusal))
+        }
+    };
+    let watching = match watched {
+        Ok(watching) => watching,
+        Err(error) => {
+            gate.close()?;
+            return Ok(render::report_error(&asked, &error, json));
+        }
+    };
+    let path = watching.subscription.path().to_string();
+    let begun = match json {
+        true => {
+            say(&json!({ "ok": true, "watching": path, "receipt": watching.receipt }).to_string())
+        }
+        false => {
+            let record = render::receipt_text(&watching.receipt);
+            eprintln!("portcullis: watching {path}, record {record}");
+            Ok(())
+        }
+    };
+    begun.or_fail("cannot print")?;
+    let subscription = watching.subscription;
+    end_on_signal(signals, subscription.clone()).or_fail("cannot start a thread")?;
+    let told = args.tell(&subscription, json);
+    gate.gateway().unwatch(&subscription);
+    gate.close()?;
+    told
+}
+
+impl WatchArgs {
+    fn query(&self, path: crate::model::WorkspacePath) -> WatchQuery {
+        let usual = IGNORED_DIRECTORIES.iter().filter(|_| !self.no_ignore);
+        let ignore = usual.map(|name| (*name).to_owned()).chain(self.ignore.clone()).collect();
+        WatchQuery { path, recursive: !self.no_recursive, ignore }
+    }
+
+    fn tell(&self, subscription: &Subscription, json: bool) -> Result<ExitCode, Failure> {
+        let limit = |seconds| Instant::now().checked_add(Duration::from_secs(seconds));
+        let end = self.timeout.and_then(limit);
+        let mut left = self.count;
+        while left != Some(0) {
+            let wait = match end {
+                Some(end) => end.saturating_duration_since(Instant::now()),
+                None => Duration::from_secs(3600),
+            };
+            match subscription.next(wait) {
+                Ok(Some(event)) => {
+                    let line = if json { object(&event).to_string() } else { line(&event) };
+                    match say(&line) {
+                        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => break,
+                        said => said.or_fail("cannot print")?,
+                    }
+                    left = left.map(|left| left - 1);
+                }
+                Ok(None) if end.is_some() => {
+                    let short = self.count.is_some();
+                    return Ok(if short { Exit::Failure.into() } else { ExitCode::SUCCESS });
+                }
+                Ok(None) => {}
+                Err(WatchEnd::Closed) => break,
+                Err(why) => return Err(Failure::new(format_args!("the watch ended: {why}"))),
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn say(line: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{line}")?;
+    out.flush()
+}
+
+fn line(event: &Event) -> String {
+    let slash = if event.kind == EntryKind::Directory { "/" } else { "" };
+    match &event.what {
+        EventKind::Renamed { from } => {
+            format!("{:7} {from}{slash} -> {}{slash}", event.what.as_str(), event.path)
+        }
+        what => format!("{:7} {}{slash}", what.as_str(), event.path),
+    }
+}
+
+fn object(event: &Event) -> Value {
+    let mut object = json!({
+        "event": event.what.as_str(),
+        "path": event.path.as_str(),
+        "type": event.kind.as_str(),
+    });
+    if let (EventKind::Renamed { from }, Value::Object(object)) = (&event.what, &mut object) {
+        object.insert("from".to_owned(), from.as_str().into());
+    }
+    object
+}
+
+/// Ends the subscription when a signal says so.
+fn end_on_signal(signals: SignalFd, subscription: Subscription) -> io::Result<()> {
+    let wait = move || {
+        let mut fds = [PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN)];
+        while matches!(poll(&mut fds, None), Err(rustix::io::Errno::INTR)) {}
+        subscription.close();
+    };
+    thread::Builder::new().name("signals".to_owned()).spawn(wait).map(drop)
+}

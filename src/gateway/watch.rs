@@ -1,0 +1,102 @@
+//! Subscriptions to changes: where one may begin, and what the log says of its
+//! beginning and its end.
+//!
+//! A subscription is decided on and recorded once, as a list is; each change is
+//! then decided on before it is told ([`ops`](crate::ops)).
+
+use portcullis_audit::{Draft, Receipt};
+use serde_json::json;
+
+use super::{Error, ErrorKind, Gateway, Output, Reply, error::Failure, record, turn::Turn};
+use crate::{
+    model::{Operation, Session, WatchQuery},
+    ops::{Ended, Source, Start, Subscription, prepare},
+    policy::{Decision, Effect, Place},
+};
+
+/// What a subscriber gets.
+#[derive(Debug)]
+pub struct Watching {
+    /// The record of its beginning.
+    pub receipt: Receipt,
+    /// What comes.
+    pub subscription: Subscription,
+}
+
+impl Gateway {
+    /// Subscribes to changes, if the policy lets the session's agent list what
+    /// it asks for. Many may do so at once. The subscription ends with
+    /// [`Gateway::unwatch`] or when it is dropped; only the former records the
+    /// end at once.
+    ///
+    /// # Errors
+    /// As [`Gateway::handle`]; also when there are too many subscriptions or the
+    /// system lets no more be watched.
+    pub fn watch(&self, session: &Session, query: WatchQuery) -> Result<Watching, Error> {
+        self.record_ended(self.watcher.ended());
+        let operation = Operation::Watch { query };
+        let Reply { receipt, output } = self.handle(session, &operation, Source::Disk)?;
+        match output {
+            Output::Watching(subscription) => Ok(Watching { receipt, subscription }),
+            _ => Err(Error::new(ErrorKind::Io, "the gate gave another answer")),
+        }
+    }
+
+    /// Ends a subscription and records that with what it told. An end that
+    /// cannot be recorded is told to the operator's log: the gate serves nothing
+    /// more then.
+    pub fn unwatch(&self, subscription: &Subscription) {
+        subscription.close();
+        self.record_ended(self.watcher.ended());
+    }
+
+    /// Records how subscriptions ended.
+    pub(super) fn record_ended(&self, ended: Vec<Ended>) {
+        for ended in ended {
+            let policy = self.policy();
+            let path = record::shown(&ended.path);
+            let mut draft = record::request(&ended.session, &policy, "watch.end", Some(&path));
+            let counts = [("events", ended.events), ("rescans", ended.rescans)];
+            draft.counts = Some(counts.map(|(name, count)| (name.to_owned(), count)).into());
+            let facts = [("watch", json!(ended.seq)), ("why", json!(ended.why.as_str()))];
+            draft.facts = Some(facts.map(|(name, fact)| (name.to_owned(), fact)).into());
+            draft.result = Some("ok".to_owned());
+            if let Err(error) = self.ledger.record(draft) {
+                tracing::error!(%error, "the end of a subscription cannot be recorded");
+            }
+        }
+    }
+}
+
+impl Turn<'_> {
+    /// Begins a subscription.
+    pub(super) fn watch(&self, draft: &mut Draft, query: &WatchQuery) -> Result<Reply, Failure> {
+        let start = self.start(draft)?;
+        if matches!(start, Start::Asked) {
+            return Err(Failure::Denied(Box::new(asked(draft))));
+        }
+        let facts = draft.facts.get_or_insert_default();
+        facts.insert("recursive".to_owned(), json!(query.recursive));
+        facts.insert("ignore".to_owned(), json!(query.ignore));
+        let (gate, policy) = (self.gate, self.gate.policy());
+        let context = self.context();
+        let sealed = prepare::watch(&gate.watcher, &context, &policy, self.session, &start, query)?;
+        let reply = self.disclose(draft, sealed, Output::Watching)?;
+        if let Output::Watching(subscription) = &reply.output {
+            subscription.began(reply.receipt.seq);
+        }
+        Ok(reply)
+    }
+}
+
+/// Nobody can be asked about each change.
+fn asked(draft: &Draft) -> Decision {
+    let place = draft.policy.clone().zip(draft.line);
+    Decision {
+        effect: Effect::Deny,
+        rule: draft.rule.clone().unwrap_or_else(|| "default".to_owned()),
+        place: place.map(|(file, line)| Place { file, line }),
+        reason: Some("a person would have to be asked about each change".to_owned()),
+        would_deny: false,
+    }
+}

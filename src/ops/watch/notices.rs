@@ -1,0 +1,361 @@
+//! From what the kernel says of directories to what subscribers are told.
+//!
+//! A renaming is two notices. What moves between what one may see and what one
+//! may not is told as if it came or went. The gate's own changes are exchanges
+//! with a temporary name: the name itself is never told, and the file has
+//! changed.
+
+use std::collections::{HashMap, HashSet};
+
+use super::{
+    hub::{Before, State, entry_kind, rescan},
+    subscription::{Event, EventKind},
+    tree::Id,
+};
+use crate::{
+    model::WorkspacePath,
+    policy::ObjectKind,
+    workspace::{Notice, TempName, WatchId, What},
+};
+
+/// An entry of a watched directory.
+struct Place {
+    parent: Id,
+    name: String,
+    path: WorkspacePath,
+}
+
+/// A watch and a name in its directory.
+type Raw<'n> = (WatchId, &'n str);
+
+fn raw(notice: &Notice) -> Option<Raw<'_>> {
+    Some((notice.watch, notice.name.as_deref()?))
+}
+
+/// Whether the other half of something may come in a moment.
+pub(super) fn is_unsettled(notices: &[Notice]) -> bool {
+    let mut gone = HashSet::new();
+    let mut reserved = false;
+    for notice in notices {
+        match notice.what {
+            What::MovedFrom(cookie) => {
+                gone.insert(cookie);
+                // The other way round it is the second half of an exchange.
+                reserved = notice.name.as_deref().is_some_and(TempName::is_reserved_name);
+            }
+            What::MovedTo(cookie) => drop(gone.remove(&cookie)),
+            _ => {}
+        }
+    }
+    !gone.is_empty() || reserved
+}
+
+/// The notices of one batch, each of which is dealt with once.
+struct Batch {
+    notices: Vec<Option<Notice>>,
+    /// Where the second half of each renaming is.
+    arrivals: HashMap<u32, usize>,
+}
+
+impl Batch {
+    fn new(notices: Vec<Notice>) -> Self {
+        let arrival = |(at, notice): (usize, &Notice)| match notice.what {
+            What::MovedTo(cookie) => Some((cookie, at)),
+            _ => None,
+        };
+        let arrivals = notices.iter().enumerate().filter_map(arrival).collect();
+        Self { notices: notices.into_iter().map(Some).collect(), arrivals }
+    }
+
+    fn take(&mut self, at: usize) -> Option<Notice> {
+        self.notices.get_mut(at)?.take()
+    }
+
+    /// The second half of the renaming `cookie`.
+    fn take_arrival(&mut self, cookie: u32) -> Option<Notice> {
+        let at = *self.arrivals.get(&cookie)?;
+        self.take(at)
+    }
+
+    /// Where the renaming is that makes one of `from` to `to`, at `at`, an
+    /// exchange: the next one, and the other way round.
+    fn way_back(
+        &self,
+        at: usize,
+        from: Option<Raw<'_>>,
+        to: Option<Raw<'_>>,
+    ) -> Option<[usize; 2]> {
+        let (from, to) = (from?, to?);
+        let is_departure =
+            |notice: &Notice| matches!(notice.what, What::MovedFrom(_)).then_some(notice.what);
+        let (back, what) = self
+            .notices
+            .iter()
+            .enumerate()
+            .skip(at)
+            .find_map(|(at, notice)| Some((at, is_departure(notice.as_ref()?)?)))?;
+        let What::MovedFrom(cookie) = what else { return None };
+        let arrival = *self.arrivals.get(&cookie)?;
+        let at = |at: usize| self.notices.get(at)?.as_ref().and_then(raw);
+        (at(back) == Some(to) && at(arrival) == Some(from)).then_some([back, arrival])
+    }
+}
+
+impl State {
+    /// Deals with notices in their order.
+    pub(super) fn deal_with(&mut self, notices: Vec<Notice>) {
+        let count = notices.len();
+        let mut batch = Batch::new(notices);
+        let mut lost = false;
+        for at in 0..count {
+            let Some(notice) = batch.take(at) else { continue };
+            match notice.what {
+                What::Lost => lost = true,
+                What::Gone => {
+                    if let Some(id) = self.tree.by_watch(notice.watch) {
+                        self.tree.set_watch(id, None);
+                        self.forget(id);
+                    }
+                }
+                What::Created | What::MovedTo(_) => {
+                    if let Some(place) = self.place(&notice) {
+                        self.came(&place, notice.directory);
+                    }
+                }
+                What::Deleted => {
+                    if let Some(place) = self.place(&notice) {
+                        self.went(&place, notice.directory, false);
+                    }
+                }
+                What::Modified => {
+                    if let Some(place) = self.place(&notice).filter(|_| !notice.directory) {
+                        self.tell(&place, EventKind::Modified, ObjectKind::File);
+                    }
+                }
+                What::MovedFrom(cookie) => {
+                    let to = batch.take_arrival(cookie);
+                    self.moved(&mut batch, at, &notice, to.as_ref());
+                }
+            }
+        }
+        if lost {
+            self.look_again();
+        }
+    }
+
+    /// What a notice is about; `None` when nobody may ever hear of it.
+    fn place(&self, notice: &Notice) -> Option<Place> {
+        let name = notice.name.as_deref().filter(|name| !TempName::is_reserved_name(name))?;
+        let parent = self.tree.by_watch(notice.watch)?;
+        let path = self.tree.path(parent)?.join(name).ok()?;
+        Some(Place { parent, name: name.to_owned(), path })
+    }
+
+    fn moved(&mut self, batch: &mut Batch, at: usize, gone: &Notice, came: Option<&Notice>) {
+        let from = self.place(gone);
+        let to = came.and_then(|came| self.place(came));
+        let back = batch.way_back(at, raw(gone), came.and_then(raw));
+        let there = |place: &Place| self.kind(&place.path).is_some();
+        let exchanged = match (&from, &to) {
+            (Some(from), Some(to)) => back.is_some() && there(from) && there(to),
+            _ => back.is_some(),
+        };
+        if exchanged {
+            for at in back.into_iter().flatten() {
+                batch.take(at);
+            }
+            for place in [from, to].iter().flatten() {
+                self.replaced(place);
+            }
+            return;
+        }
+        match (from, to) {
+            (None, None) => {}
+            (None, Some(to)) if self.is_exchanging(gone) => self.replaced(&to),
+            (None, Some(to)) => self.came(&to, gone.directory),
+            // Only half of an exchange was told so far.
+            (Some(from), None) if self.kind(&from.path).is_some() => self.replaced(&from),
+            (Some(from), None) => self.went(&from, gone.directory, true),
+            (Some(from), Some(to)) => {
+                match gone.directory {
+                    true => self.directory_renamed(&from, &to),
+                    false => self.renamed(&from, &to),
+                }
+                // Something new has the old name, or got it in exchange.
+                if let Some(kind) = self.kind(&from.path) {
+                    self.came(&from, kind == ObjectKind::Directory);
+                    self.found.insert((from.parent, from.name));
+                }
+            }
+        }
+    }
+
+    /// Whether something has the temporary name that was the gate's before.
+    fn is_exchanging(&self, gone: &Notice) -> bool {
+        let name = gone.name.as_deref().filter(|name| TempName::is_reserved_name(name));
+        let directory = self.tree.by_watch(gone.watch).and_then(|id| self.tree.path(id));
+        let path = name.zip(directory).and_then(|(name, directory)| directory.join(name).ok());
+        path.is_some_and(|path| self.kind(&path).is_some())
+    }
+
+    /// An entry is new in its directory.
+    fn came(&mut self, place: &Place, directory: bool) {
+        let key = (place.parent, place.name.clone());
+        if self.found.remove(&key) | self.found_before.remove(&key) {
+            // It was told when it was found.
+            return;
+        }
+        let kind = match directory {
+            true => ObjectKind::Directory,
+            false => self.other_kind(&place.path),
+        };
+        self.tell(place, EventKind::Created, kind);
+        if !directory {
+            return self.forget_child(place);
+        }
+        self.look_into(place, None);
+    }
+
+    /// Something else has the entry's name now.
+    fn replaced(&mut self, place: &Place) {
+        let known = self.tree.child(place.parent, &place.name).is_some();
+        match self.kind(&place.path) {
+            Some(kind) if kind != ObjectKind::Directory && !known => {
+                self.tell(place, EventKind::Modified, kind);
+            }
+            now => {
+                self.went(place, known || now == Some(ObjectKind::Directory), true);
+                if let Some(now) = now {
+                    self.came(place, now == ObjectKind::Directory);
+                }
+            }
+        }
+    }
+
+    /// An entry is in its directory no more; with `whole` it may have taken
+    /// along what lies beneath it.
+    fn went(&mut self, place: &Place, directory: bool, whole: bool) {
+        self.unfind(place);
+        let kind = if directory { ObjectKind::Directory } else { ObjectKind::File };
+        self.tell(place, EventKind::Deleted, kind);
+        let child = self.tree.child(place.parent, &place.name);
+        for scope in self.scopes.iter().filter(|_| whole && directory) {
+            // What went with a directory of which one may not hear.
+            let entered = child.is_some_and(|child| scope.entered.has(child));
+            let told = scope.shows(&self.policy, &scope.entered, place.parent, &place.path, kind);
+            if scope.leads_through(&place.path) || (entered && !told) {
+                scope.tell(&rescan(scope.start()));
+            }
+        }
+        self.forget_child(place);
+    }
+
+    /// A file, a link or the like has another name.
+    fn renamed(&mut self, from: &Place, to: &Place) {
+        let kind = self.other_kind(&to.path);
+        let known = self.unfind(to);
+        self.unfind(from);
+        self.forget_child(from);
+        self.forget_child(to);
+        for scope in &self.scopes {
+            let shows = |place: &Place| {
+                scope.shows(&self.policy, &scope.entered, place.parent, &place.path, kind)
+            };
+            let (what, path) = match (shows(from), shows(to)) {
+                (true, true) if !known => {
+                    (EventKind::Renamed { from: from.path.clone() }, &to.path)
+                }
+                (true, _) => (EventKind::Deleted, &from.path),
+                (false, true) if !known => (EventKind::Created, &to.path),
+                _ => continue,
+            };
+            scope.tell(&Event { what, path: path.clone(), kind: entry_kind(kind) });
+        }
+    }
+
+    /// A directory has another name, and so has all beneath it.
+    fn directory_renamed(&mut self, from: &Place, to: &Place) {
+        let known = self.unfind(to);
+        self.unfind(from);
+        self.forget_child(to);
+        let child = self.tree.child(from.parent, &from.name);
+        let mut before = Before {
+            new: to.path.clone(),
+            old: from.path.clone(),
+            entered: self.scopes.iter().map(|scope| scope.entered.clone()).collect(),
+            told: Vec::new(),
+        };
+        for scope in &self.scopes {
+            let kind = ObjectKind::Directory;
+            let shows = |place: &Place| {
+                scope.shows(&self.policy, &scope.entered, place.parent, &place.path, kind)
+            };
+            let (old, new) = (shows(from), shows(to) && !known);
+            let (what, path) = match (old, new) {
+                (true, true) => (Some(EventKind::Renamed { from: from.path.clone() }), &to.path),
+                (true, false) => (Some(EventKind::Deleted), &from.path),
+                (false, true) => (Some(EventKind::Created), &to.path),
+                (false, false) => (None, &to.path),
+            };
+            if let Some(what) = what {
+                scope.tell(&Event { what, path: path.clone(), kind: entry_kind(kind) });
+            }
+            // What could be seen beneath a directory of which one may not hear.
+            let entered = child.is_some_and(|child| scope.entered.has(child));
+            if scope.leads_through(&from.path) || (entered && !old) {
+                scope.tell(&rescan(scope.start()));
+            }
+            before.told.push(old && new);
+        }
+        if let Some(child) = child
+            && !self.tree.rename(child, to.parent, &to.name)
+        {
+            self.forget(child);
+        }
+        self.look_into(to, Some(&before));
+    }
+
+    /// Watches a directory that came or has another name, and tells of what is
+    /// in it.
+    fn look_into(&mut self, place: &Place, before: Option<&Before>) {
+        let looked = self
+            .admit(place.parent, &place.name, &place.path)
+            .and_then(|id| id.map_or(Ok(Vec::new()), |id| self.explore(id, before, true)));
+        match looked {
+            Ok(lost) => {
+                let scopes = self.scopes.iter().zip(lost);
+                scopes.filter(|(_, lost)| *lost).for_each(|(scope, _)| {
+                    scope.tell(&rescan(&place.path));
+                });
+            }
+            Err(error) => self.fail(&error),
+        }
+    }
+
+    fn tell(&self, place: &Place, what: EventKind, kind: ObjectKind) {
+        let event = Event { what, path: place.path.clone(), kind: entry_kind(kind) };
+        for scope in &self.scopes {
+            if scope.shows(&self.policy, &scope.entered, place.parent, &place.path, kind) {
+                scope.tell(&event);
+            }
+        }
+    }
+
+    /// Whether the entry was told of when it was found; it is not so any more.
+    fn unfind(&mut self, place: &Place) -> bool {
+        let key = (place.parent, place.name.clone());
+        self.found.remove(&key) | self.found_before.remove(&key)
+    }
+
+    /// What an entry is that was no directory when the kernel told of it.
+    fn other_kind(&self, path: &WorkspacePath) -> ObjectKind {
+        let now = self.kind(path).filter(|kind| *kind != ObjectKind::Directory);
+        now.unwrap_or(ObjectKind::File)
+    }
+
+    fn forget_child(&mut self, place: &Place) {
+        if let Some(child) = self.tree.child(place.parent, &place.name) {
+            self.forget(child);
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Looking at an entry of an open directory: one call and no handle, where the
+//! kernel tells enough.
+
+use std::os::fd::BorrowedFd;
+
+use rustix::fs::{AtFlags, OFlags, RawMode, StatxAttributes, StatxFlags, makedev, statx};
+
+use super::{Stat, handle::open_beneath};
+
+/// The facts about the entry `name`, one component, of `dir`: of itself, never
+/// of what it points to; `None` when it is gone, cannot be looked at, or another
+/// file system is mounted there.
+///
+/// A single component is looked up in an open directory, so nothing leads
+/// anywhere else; what `openat2` refuses as another mount, the kernel says of
+/// itself.
+pub(super) fn look(dir: BorrowedFd<'_>, name: &str) -> Option<Stat> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+    let Ok(raw) = statx(dir, name, flags, StatxFlags::BASIC_STATS) else { return open(dir, name) };
+    let told = StatxFlags::from_bits_retain(raw.stx_mask).contains(StatxFlags::BASIC_STATS)
+        && raw.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT);
+    if !told {
+        return open(dir, name);
+    }
+    if raw.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) {
+        return None;
+    }
+    Some(Stat::from_parts(
+        (makedev(raw.stx_dev_major, raw.stx_dev_minor), raw.stx_ino),
+        RawMode::from(raw.stx_mode),
+        raw.stx_nlink.into(),
+        raw.stx_size,
+        (raw.stx_uid, raw.stx_gid),
+        (raw.stx_mtime.tv_sec, raw.stx_mtime.tv_nsec),
+    ))
+}
+
+/// The same where the kernel does not tell, or does not let us ask.
+fn open(dir: BorrowedFd<'_>, name: &str) -> Option<Stat> {
+    let handle = open_beneath(dir, name, OFlags::PATH | OFlags::NOFOLLOW).ok()?;
+    Stat::of(handle).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::disallowed_methods, reason = "makes the files that it looks at")]
+
+    use std::os::{fd::AsFd as _, unix::fs::PermissionsExt as _};
+
+    use super::*;
+
+    #[test]
+    fn one_call_tells_what_a_handle_tells() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        std::fs::write(at("file"), "content").unwrap();
+        std::fs::hard_link(at("file"), at("again")).unwrap();
+        std::fs::set_permissions(at("file"), std::fs::Permissions::from_mode(0o4750)).unwrap();
+        std::fs::create_dir(at("directory")).unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", at("link")).unwrap();
+        let fd = std::fs::File::open(dir.path()).unwrap();
+        for name in ["file", "again", "directory", "link"] {
+            let (one, other) = (look(fd.as_fd(), name), open(fd.as_fd(), name));
+            assert!(one.is_some() && one == other, "{name}: {one:?} {other:?}");
+        }
+        assert_eq!(look(fd.as_fd(), "nothing"), None);
+    }
+
+    #[test]
+    fn another_file_system_is_no_entry() {
+        let root = std::fs::File::open("/").unwrap();
+        assert_eq!((look(root.as_fd(), "proc"), open(root.as_fd(), "proc")), (None, None));
+    }
+}

@@ -1,0 +1,177 @@
+//! Watching open directories: inotify, and nothing of what its news mean.
+//!
+//! A watch is set on a handle that was opened beneath the root, never on a
+//! path: inotify takes only names, so it gets the one that the kernel gives the
+//! handle in `/proc`. Landlock restricts what is opened, and nothing is opened
+//! here; so this works in a confined gate, too.
+
+use std::{
+    mem::MaybeUninit,
+    os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd},
+};
+
+use rustix::{
+    fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags},
+    io::Errno,
+};
+
+use super::Error;
+
+/// Room for what the kernel tells at once, in bytes.
+const ROOM: usize = 64 * 1024;
+
+/// The number of a watch; the kernel gives none twice in a long time.
+pub type WatchId = i32;
+
+/// What the kernel says of one directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Notice {
+    /// The watch.
+    pub watch: WatchId,
+    /// What happened.
+    pub what: What,
+    /// The entry's name; `None` when the directory itself is meant or the name
+    /// is not UTF-8.
+    pub name: Option<String>,
+    /// Whether the entry is a directory.
+    pub directory: bool,
+}
+
+/// What may happen in a watched directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum What {
+    /// An entry was made.
+    Created,
+    /// An entry was removed.
+    Deleted,
+    /// A file's content was changed, or a file that was open for that closed.
+    Modified,
+    /// An entry went to the name in the notice with the same number.
+    MovedFrom(u32),
+    /// An entry came from the name in the notice with the same number.
+    MovedTo(u32),
+    /// The watch is no more: the directory is gone.
+    Gone,
+    /// The kernel had no room for notices; some are lost.
+    Lost,
+}
+
+/// Why a directory cannot be watched.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum WatchError {
+    /// The user's limit is reached.
+    #[error(
+        "the user's limit of inotify {0} is reached; \
+         `sysctl fs.inotify.max_user_{0}` shows and raises it"
+    )]
+    Limit(&'static str),
+    /// Handles have no names here.
+    #[error("`/proc` is not there, without which no directory can be watched")]
+    NoProc,
+    /// As the workspace says.
+    #[error(transparent)]
+    Workspace(#[from] Error),
+}
+
+/// An inotify instance.
+#[derive(Debug)]
+pub struct Watches(OwnedFd);
+
+impl Watches {
+    /// Opens one.
+    ///
+    /// # Errors
+    /// [`WatchError::Limit`] when the user has too many.
+    pub fn new() -> Result<Self, WatchError> {
+        match inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK) {
+            Ok(fd) => Ok(Self(fd)),
+            Err(Errno::MFILE) => Err(WatchError::Limit("instances")),
+            Err(errno) => Err(Error::os("watch for changes")(errno).into()),
+        }
+    }
+
+    /// Watches the directory behind `directory`. One that is watched already
+    /// keeps its number.
+    ///
+    /// # Errors
+    /// [`WatchError::Limit`] when the user watches too many directories.
+    pub fn add(&self, directory: BorrowedFd<'_>) -> Result<WatchId, WatchError> {
+        let flags = WatchFlags::CREATE
+            | WatchFlags::DELETE
+            | WatchFlags::MODIFY
+            | WatchFlags::CLOSE_WRITE
+            | WatchFlags::MOVED_FROM
+            | WatchFlags::MOVED_TO
+            | WatchFlags::ONLYDIR
+            | WatchFlags::EXCL_UNLINK;
+        let name = format!("/proc/self/fd/{}", directory.as_raw_fd());
+        inotify::add_watch(&self.0, name, flags).map_err(|errno| match errno {
+            Errno::NOSPC => WatchError::Limit("watches"),
+            // The handle is open: only its name can be missing.
+            Errno::NOENT => WatchError::NoProc,
+            errno => Error::os("watch the directory")(errno).into(),
+        })
+    }
+
+    /// Watches it no more; a watch that is gone already is no error.
+    pub fn remove(&self, watch: WatchId) {
+        if let Err(error) = inotify::remove_watch(&self.0, watch)
+            && error != Errno::INVAL
+        {
+            tracing::warn!(%error, "a watch could not be removed");
+        }
+    }
+
+    /// Takes what the kernel has to say now, at most about `most` notices;
+    /// false when there may be more.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn read(&self, notices: &mut Vec<Notice>, most: usize) -> Result<bool, Error> {
+        let mut room = vec![MaybeUninit::uninit(); ROOM];
+        let mut reader = Reader::new(&self.0, &mut room);
+        loop {
+            if notices.len() >= most && reader.is_buffer_empty() {
+                return Ok(false);
+            }
+            let event = match reader.next() {
+                Ok(event) => event,
+                Err(Errno::AGAIN) => return Ok(true),
+                Err(Errno::INTR) => continue,
+                Err(errno) => return Err(Error::os("read what changed")(errno)),
+            };
+            let Some(what) = what(event.events(), event.cookie()) else { continue };
+            notices.push(Notice {
+                watch: event.wd(),
+                what,
+                name: event.file_name().and_then(|name| Some(name.to_str().ok()?.to_owned())),
+                directory: event.events().contains(ReadFlags::ISDIR),
+            });
+        }
+    }
+}
+
+impl AsFd for Watches {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+fn what(events: ReadFlags, cookie: u32) -> Option<What> {
+    const MEANINGS: [(ReadFlags, What); 7] = [
+        (ReadFlags::QUEUE_OVERFLOW, What::Lost),
+        (ReadFlags::IGNORED, What::Gone),
+        (ReadFlags::UNMOUNT, What::Gone),
+        (ReadFlags::CREATE, What::Created),
+        (ReadFlags::DELETE, What::Deleted),
+        (ReadFlags::MODIFY, What::Modified),
+        (ReadFlags::CLOSE_WRITE, What::Modified),
+    ];
+    if events.contains(ReadFlags::MOVED_FROM) {
+        return Some(What::MovedFrom(cookie));
+    }
+    if events.contains(ReadFlags::MOVED_TO) {
+        return Some(What::MovedTo(cookie));
+    }
+    MEANINGS.into_iter().find(|(flag, _)| events.contains(*flag)).map(|(_, what)| what)
+}
