@@ -87,6 +87,9 @@ pub(super) async fn handle(
     let (parts, body) = request.into_parts();
     let length = parts.headers.get(CONTENT_LENGTH);
     let length = length.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
+    if length.is_some_and(|length| length > front.sockets().most()) {
+        return reply::text(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large");
+    }
     let Some(room) = front.sockets().room(length.unwrap_or(0)) else {
         return reply::refused(&OpenError::Busy);
     };
