@@ -343,9 +343,12 @@ impl Worker {
         };
         let started =
             thread::Builder::new().name("session".to_owned()).stack_size(STACK).spawn(run);
-        started.map(drop).or_fail("cannot start a thread").inspect_err(|_| {
+        started.or_fail("cannot start a thread").inspect_err(|_| {
             sessions.lock().remove(&number);
-        })
+        })?;
+        // A broker that is gone is seen where orders are heard.
+        let _ = channel.send(&FromWorker::Begun { number }, &[]);
+        Ok(())
     }
 
     fn mcp(&self, session: Session) -> mcp::Config {
