@@ -349,19 +349,34 @@ impl Broker {
                 let _ =
                     self.doorway.channel.send_now(&ToFront::Numbers { workspace, numbers }, &[]);
             }
-            FromWorker::Begun { number } => {
-                let begun = self.workers.get_mut(name).and_then(|worker| worker.begun(number));
-                if let Some((guest, stream)) = begun {
-                    self.answer(guest.question, Found::Stream, Some(stream));
-                }
+            FromWorker::Begun { number } => self.begun(name, number, true),
+            FromWorker::NotBegun { number } => {
+                self.begun(name, number, false);
+                self.ended(name, number);
             }
             FromWorker::Ended { number } => {
-                let Some(worker) = self.workers.get_mut(name) else { return };
-                worker.ended(number);
-                if let Some((guest, _)) = worker.begun(number) {
-                    self.answer(guest.question, Found::Busy, None);
-                }
+                // It may be heard of before the beginning.
+                self.begun(name, number, true);
+                self.ended(name, number);
             }
+        }
+    }
+
+    /// Tells who asked for a session that it has begun, or that it has not.
+    fn begun(&mut self, name: &str, number: u64, begun: bool) {
+        let guest = self.workers.get_mut(name).and_then(|worker| worker.begun(number));
+        match guest {
+            Some((guest, stream)) if begun => {
+                self.answer(guest.question, Found::Stream, Some(stream));
+            }
+            Some((guest, _)) => self.answer(guest.question, Found::Busy, None),
+            None => {}
+        }
+    }
+
+    fn ended(&mut self, name: &str, number: u64) {
+        if let Some(worker) = self.workers.get_mut(name) {
+            worker.ended(number);
         }
     }
 

@@ -208,7 +208,9 @@ pub(super) enum FromWorker {
     Failed { why: String },
     /// A session has begun.
     Begun { number: u64 },
-    /// A session has ended, or could not begin.
+    /// A session could not begin.
+    NotBegun { number: u64 },
+    /// A session has ended; it may have begun just before.
     Ended { number: u64 },
     /// What it has counted.
     Numbers(Numbers),

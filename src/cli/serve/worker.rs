@@ -272,11 +272,15 @@ impl Worker {
                 ToWorker::Connection { number, agent, door, peer } => {
                     let Some(stream) = files.into_iter().next() else { continue };
                     let begun = self.begin(&channel, &sessions, number, &agent, door, peer, stream);
-                    if let Err(failure) = begun {
-                        tracing::error!(why = failure.message(), "a session was not begun");
-                        // A broker that is gone is seen above.
-                        let _ = channel.send(&FromWorker::Ended { number }, &[]);
-                    }
+                    let message = match begun {
+                        Ok(()) => FromWorker::Begun { number },
+                        Err(failure) => {
+                            tracing::error!(why = failure.message(), "a session was not begun");
+                            FromWorker::NotBegun { number }
+                        }
+                    };
+                    // A broker that is gone is seen above.
+                    let _ = channel.send(&message, &[]);
                 }
                 ToWorker::Close { agent } => sessions.hush(Some(&agent)),
                 ToWorker::Policy => reloading.reload(files, "signal"),
@@ -343,12 +347,9 @@ impl Worker {
         };
         let started =
             thread::Builder::new().name("session".to_owned()).stack_size(STACK).spawn(run);
-        started.or_fail("cannot start a thread").inspect_err(|_| {
+        started.map(drop).or_fail("cannot start a thread").inspect_err(|_| {
             sessions.lock().remove(&number);
-        })?;
-        // A broker that is gone is seen where orders are heard.
-        let _ = channel.send(&FromWorker::Begun { number }, &[]);
-        Ok(())
+        })
     }
 
     fn mcp(&self, session: Session) -> mcp::Config {

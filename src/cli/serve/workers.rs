@@ -249,9 +249,10 @@ pub(super) fn trial(plan: &Plan, place: &Place, outside: Outside) -> Result<Apar
             "the worker of `{}` cannot start, or is not kept apart: {why}",
             place.name
         ))),
-        FromWorker::Begun { .. } | FromWorker::Ended { .. } | FromWorker::Numbers(_) => {
-            Err(Failure::new("the trial worker lost its way"))
-        }
+        FromWorker::Begun { .. }
+        | FromWorker::NotBegun { .. }
+        | FromWorker::Ended { .. }
+        | FromWorker::Numbers(_) => Err(Failure::new("the trial worker lost its way")),
     }
 }
 
