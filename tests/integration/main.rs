@@ -57,6 +57,7 @@ mod review;
 mod sandbox;
 mod search;
 mod secrets;
+mod serve;
 mod shipping;
 mod signed;
 mod signer;

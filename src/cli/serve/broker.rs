@@ -222,7 +222,8 @@ impl Broker {
                     return denied(&mut self.journal, what, Some(&workspace));
                 }
                 let agent = agent.name.as_str().to_owned();
-                self.admit(&workspace, Guest { question, agent, door, peer: peer.to_owned() })
+                let peer = peer.to_owned();
+                self.admit(&workspace, Guest { question, agent, door, peer, again: false })
             }
         }
     }
@@ -256,19 +257,33 @@ impl Broker {
                 Err(_) => Some(Found::Busy),
             };
         }
-        self.begin(name, &guest);
+        self.begin(name, guest);
         None
     }
 
-    /// Begins a session with a worker that is ready, and answers.
-    fn begin(&mut self, name: &str, guest: &Guest) {
+    /// Hands a session to a worker that is ready.
+    fn begin(&mut self, name: &str, guest: Guest) {
         self.sessions += 1;
         let number = self.sessions;
         let Some(worker) = self.workers.get_mut(name) else { return };
-        match worker.begin(number, guest) {
-            Ok(stream) => self.answer(guest.question, Found::Stream, Some(stream)),
-            Err(NotBegun::Busy) => self.answer(guest.question, Found::Busy, None),
-            Err(NotBegun::Gone) => self.answer(guest.question, Found::Unavailable, None),
+        match worker.hand(number, guest) {
+            Ok(()) => {}
+            Err((guest, NotBegun::Busy)) => self.answer(guest.question, Found::Busy, None),
+            Err((guest, NotBegun::Gone)) => {
+                self.bury(name, "it hears nothing");
+                self.again(name, guest);
+            }
+        }
+    }
+
+    /// Has a guest whose worker died on it try another, once.
+    fn again(&mut self, name: &str, guest: Guest) {
+        let question = guest.question;
+        if guest.again {
+            return self.answer(question, Found::Unavailable, None);
+        }
+        if let Some(found) = self.admit(name, Guest { again: true, ..guest }) {
+            self.answer(question, found, None);
         }
     }
 
@@ -314,7 +329,12 @@ impl Broker {
                 let waiting = std::mem::take(&mut worker.waiting);
                 self.journal.note("worker.start", facts);
                 for guest in waiting {
-                    self.begin(name, &guest);
+                    // One that died meanwhile was buried with the rest.
+                    if self.workers.contains_key(name) {
+                        self.begin(name, guest);
+                    } else {
+                        self.answer(guest.question, Found::Unavailable, None);
+                    }
                 }
             }
             FromWorker::Failed { why } => {
@@ -329,11 +349,34 @@ impl Broker {
                 let _ =
                     self.doorway.channel.send_now(&ToFront::Numbers { workspace, numbers }, &[]);
             }
-            FromWorker::Ended { number } => {
-                if let Some(worker) = self.workers.get_mut(name) {
-                    worker.ended(number);
-                }
+            FromWorker::Begun { number } => self.begun(name, number, true),
+            FromWorker::NotBegun { number } => {
+                self.begun(name, number, false);
+                self.ended(name, number);
             }
+            FromWorker::Ended { number } => {
+                // It may be heard of before the beginning.
+                self.begun(name, number, true);
+                self.ended(name, number);
+            }
+        }
+    }
+
+    /// Tells who asked for a session that it has begun, or that it has not.
+    fn begun(&mut self, name: &str, number: u64, begun: bool) {
+        let guest = self.workers.get_mut(name).and_then(|worker| worker.begun(number));
+        match guest {
+            Some((guest, stream)) if begun => {
+                self.answer(guest.question, Found::Stream, Some(stream));
+            }
+            Some((guest, _)) => self.answer(guest.question, Found::Busy, None),
+            None => {}
+        }
+    }
+
+    fn ended(&mut self, name: &str, number: u64) {
+        if let Some(worker) = self.workers.get_mut(name) {
+            worker.ended(number);
         }
     }
 
@@ -362,7 +405,8 @@ impl Broker {
 
     /// A worker is gone that nobody told to go.
     fn bury(&mut self, name: &str, why: &str) {
-        let Some(worker) = self.workers.remove(name) else { return };
+        let Some(mut worker) = self.workers.remove(name) else { return };
+        let left = worker.left_standing();
         let (ready, process) = (worker.is_ready(), worker.id());
         self.turn_away(&worker.waiting);
         self.tell_gone(name, true);
@@ -376,6 +420,9 @@ impl Broker {
         );
         let facts = facts([("workspace", json!(name)), ("process", json!(process))]);
         self.journal.deny("worker.stop", &format!("it ended by itself: {how}"), facts);
+        for guest in left {
+            self.again(name, guest);
+        }
     }
 
     /// A worker that was told to stop has stopped.
@@ -397,6 +444,7 @@ impl Broker {
     pub(super) fn dismiss(&mut self, name: &str) {
         if let Some(mut worker) = self.workers.remove(name) {
             self.turn_away(&std::mem::take(&mut worker.waiting));
+            self.turn_away(&worker.left_standing());
             worker.stop();
             self.leaving.push(worker);
         }
@@ -431,9 +479,11 @@ impl Broker {
         if self.deaths.len() >= FRONT_DEATHS {
             return Err(Failure::new("the front keeps ending"));
         }
-        // Questions of the old one have nobody to hear the answer.
+        // Questions of the old one have nobody to hear the answer, and the new
+        // one counts its own from the beginning: none may get another's stream.
         for worker in self.workers.values_mut() {
             worker.waiting.clear();
+            worker.left_standing().clear();
         }
         self.doorway.start(&self.plan).map(drop)
     }
@@ -450,7 +500,7 @@ impl Broker {
         }
         while !self.leaving.is_empty() && Instant::now() < end {
             let patience = end.saturating_duration_since(Instant::now());
-            self.doorway.drain();
+            self.hear_last_words();
             let heard = self.wait_within(patience.min(Duration::from_millis(50)))?;
             for who in heard {
                 if let Who::Leaving(_) = who {
@@ -461,8 +511,21 @@ impl Broker {
         for at in (0..self.leaving.len()).rev() {
             self.see_off(at);
         }
-        self.doorway.finish(end.saturating_duration_since(Instant::now()));
+        while !self.doorway.has_ended() && Instant::now() < end {
+            self.hear_last_words();
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        self.hear_last_words();
         self.journal.stop()
+    }
+
+    /// Of a front that stops: nobody is let in any more.
+    fn hear_last_words(&mut self) {
+        for message in self.doorway.last_words() {
+            if let FromFront::Throttled { .. } = message {
+                self.hear_front(message);
+            }
+        }
     }
 
     /// As [`wait`](Self::wait), for workers that leave alone.

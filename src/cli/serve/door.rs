@@ -12,14 +12,14 @@ use std::{
         },
     },
     path::{Path, PathBuf},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use rustix::fs::Mode;
 
 use super::{
     front,
-    orders::{FromFront, FrontStart, GuardWords, ToFront},
+    orders::{FromFront, FrontStart, GuardWords, Pem, ToFront},
     plan::Plan,
     process::Child,
 };
@@ -86,6 +86,7 @@ impl Doorway {
         let start = FrontStart {
             tcp: self.sockets.iter().map(|socket| matches!(socket.at, Listen::Tcp(_))).collect(),
             guard: guard(&plan.service, self.addresses()),
+            tls: pem(&plan.service)?,
             connections: limits.connections,
             head_bytes: limits.head_bytes,
             head_seconds: limits.head_seconds,
@@ -112,7 +113,7 @@ impl Doorway {
                 Ok(apart)
             }
             FromFront::Failed { why } => {
-                Err(Failure::new(format_args!("the front is not kept apart: {why}")))
+                Err(Failure::new(format_args!("the front cannot start: {why}")))
             }
             FromFront::Ask { .. } | FromFront::Throttled { .. } => {
                 Err(Failure::new("the front lost its way"))
@@ -126,18 +127,18 @@ impl Doorway {
         ended.map_or_else(|| "unknown".to_owned(), |status| status.to_string())
     }
 
-    /// Hears what a front that stops still says, and has no answer for it.
-    pub(super) fn drain(&self) {
-        while self.channel.receive_within::<FromFront>(Duration::ZERO).is_ok() {}
+    /// What a front that stops still says.
+    pub(super) fn last_words(&self) -> Vec<FromFront> {
+        let mut words = Vec::new();
+        while let Ok((message, _)) = self.channel.receive_within::<FromFront>(Duration::ZERO) {
+            words.push(message);
+        }
+        words
     }
 
-    /// Waits for a front that was told to stop, no longer than `patience`.
-    pub(super) fn finish(&mut self, patience: Duration) {
-        let end = Instant::now() + patience;
-        while self.child.ended().is_none() && Instant::now() < end {
-            self.drain();
-            std::thread::sleep(Duration::from_millis(5));
-        }
+    /// Whether the front has ended.
+    pub(super) fn has_ended(&mut self) -> bool {
+        self.child.ended().is_some()
     }
 }
 
@@ -155,6 +156,19 @@ pub(super) fn guard<'a>(
         addresses: addresses.filter_map(address).collect(),
         origins: service.origins.clone(),
     }
+}
+
+/// The certificate, as its files are now.
+pub(super) fn pem(service: &Service) -> Result<Option<Pem>, Failure> {
+    let Some(tls) = &service.tls else { return Ok(None) };
+    let read = |what: &str, path: &Path| {
+        let shown = path.display();
+        std::fs::read_to_string(path).or_fail(format_args!("cannot read the {what} `{shown}`"))
+    };
+    Ok(Some(Pem {
+        certificate: read("certificate", &tls.certificate)?,
+        key: read("certificate's key", &tls.key)?,
+    }))
 }
 
 impl Socket {

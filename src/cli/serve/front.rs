@@ -51,7 +51,14 @@ fn run(parent: u32) -> Result<(), Failure> {
     else {
         return Err(Failure::new("the broker began with something else"));
     };
-    match confine(&start) {
+    let (front, questions) = Front::new(start.guard.clone().into(), start.limits());
+    let ready = confine(&start).and_then(|found| {
+        if let Some(pem) = &start.tls {
+            front.set_tls(&pem.certificate, &pem.key).map_err(Failure::new)?;
+        }
+        Ok(found)
+    });
+    match ready {
         Ok((apart, dropped_capabilities)) => channel
             .send(&FromFront::Ready { apart, dropped_capabilities }, &[])
             .or_fail("cannot answer the broker")?,
@@ -63,7 +70,7 @@ fn run(parent: u32) -> Result<(), Failure> {
         }
     }
     logging::start_on_stderr(&start.log)?;
-    serve(&start, sockets, channel)
+    serve(&start.tcp, sockets, &front, questions, channel)
 }
 
 fn confine(start: &FrontStart) -> Result<(Apart, bool), Failure> {
@@ -73,11 +80,16 @@ fn confine(start: &FrontStart) -> Result<(Apart, bool), Failure> {
     Ok((apart, report.dropped_capabilities))
 }
 
-fn serve(start: &FrontStart, sockets: Vec<OwnedFd>, channel: Channel) -> Result<(), Failure> {
-    let listeners = start.tcp.iter().zip(sockets);
+fn serve(
+    tcp: &[bool],
+    sockets: Vec<OwnedFd>,
+    front: &Arc<Front>,
+    questions: Questions,
+    channel: Channel,
+) -> Result<(), Failure> {
+    let listeners = tcp.iter().zip(sockets);
     let listeners =
         listeners.map(|(tcp, fd)| if *tcp { Listener::Tcp(fd) } else { Listener::Unix(fd) });
-    let (front, questions) = Front::new(start.guard.clone().into(), start.limits());
     let channel = Arc::new(channel);
     let waiting = Waiting::default();
     let (asker, put) = (Arc::clone(&channel), Arc::clone(&waiting));
@@ -85,7 +97,8 @@ fn serve(start: &FrontStart, sockets: Vec<OwnedFd>, channel: Channel) -> Result<
     let tell = Arc::clone(&channel);
     in_thread("front-asks", move || ask(asks, &asker, &put))?;
     in_thread("front-tells", move || report(told, &tell))?;
-    let hears = Arc::clone(&front);
+    let last = Arc::clone(&channel);
+    let hears = Arc::clone(front);
     in_thread("front-hears", move || hear(&channel, &waiting, &hears))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -93,6 +106,10 @@ fn serve(start: &FrontStart, sockets: Vec<OwnedFd>, channel: Channel) -> Result<
         .or_fail("cannot start the front")?;
     runtime.block_on(front.serve(listeners.collect(), GRACE)).or_fail("cannot serve")?;
     runtime.shutdown_background();
+    for Told::Throttled { peer, attempts } in front.unreported() {
+        let message = FromFront::Throttled { peer: peer.to_string(), attempts };
+        last.send(&message, &[]).or_fail("cannot tell the broker")?;
+    }
     Ok(())
 }
 
@@ -161,6 +178,11 @@ fn hear(channel: &Channel, waiting: &Waiting, front: &Front) {
                 front.worker_gone(&workspace, died, forget);
             }
             ToFront::Guard(guard) => front.set_guard(guard.into()),
+            ToFront::Tls(pem) => {
+                if let Err(error) = front.set_tls(&pem.certificate, &pem.key) {
+                    eprintln!("portcullis: warning: the old certificate stays: {error}");
+                }
+            }
             ToFront::Stop => front.stop(),
             ToFront::Start(_) => {}
         }

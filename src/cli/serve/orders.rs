@@ -38,6 +38,8 @@ pub(super) enum ToFront {
     },
     /// Whom to let in from now on.
     Guard(GuardWords),
+    /// With which certificate from now on.
+    Tls(Pem),
     /// To stop in order.
     Stop,
 }
@@ -48,6 +50,7 @@ pub(super) struct FrontStart {
     /// Of each attached socket, whether it is for TCP.
     pub(super) tcp: Vec<bool>,
     pub(super) guard: GuardWords,
+    pub(super) tls: Option<Pem>,
     pub(super) connections: usize,
     pub(super) head_bytes: usize,
     pub(super) head_seconds: u64,
@@ -76,6 +79,19 @@ impl FrontStart {
                 ..Bounds::default()
             },
         }
+    }
+}
+
+/// A certificate and its key, as their files have them.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Pem {
+    pub(super) certificate: String,
+    pub(super) key: String,
+}
+
+impl std::fmt::Debug for Pem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Pem(…)")
     }
 }
 
@@ -199,7 +215,11 @@ pub(super) enum FromWorker {
     Ready { apart: Apart },
     /// It cannot start.
     Failed { why: String },
-    /// A session has ended.
+    /// A session has begun.
+    Begun { number: u64 },
+    /// A session could not begin.
+    NotBegun { number: u64 },
+    /// A session has ended; it may have begun just before.
     Ended { number: u64 },
     /// What it has counted.
     Numbers(Numbers),

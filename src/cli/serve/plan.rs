@@ -245,8 +245,9 @@ fn adopt(args: &Args, service: &mut Service, token: &str) -> Result<(), Failure>
 /// A token must not travel where others can read it, unless the operator says
 /// that something else protects it.
 fn secure(service: &Service) -> Result<(), Failure> {
-    if service.tls.is_some() {
-        return Err(Failure::new("this build of portcullis has no TLS"));
+    if service.tls.is_some() && !cfg!(feature = "tls") {
+        return Err(Failure::new("this build of portcullis has no TLS")
+            .help("build it with `--features tls` or `--features full`"));
     }
     let far = |listen: &&Listen| matches!(listen, Listen::Tcp(at) if !at.ip().is_loopback());
     match service.listen.iter().find(far) {

@@ -40,13 +40,8 @@ impl Broker {
     }
 
     fn change(&mut self, plan: Plan) {
-        if plan.service.listen != self.plan.service.listen
-            || plan.service.tls != self.plan.service.tls
-        {
-            eprintln!(
-                "portcullis: warning: other addresses and certificates are taken up at the next \
-                 start only"
-            );
+        if plan.service.tls.is_some() != self.plan.service.tls.is_some() {
+            eprintln!("portcullis: warning: TLS begins and ends with the service only");
         }
         let old = std::mem::replace(&mut self.plan, plan);
         let changed: Vec<_> = old
@@ -73,6 +68,20 @@ impl Broker {
         let guard = door::guard(&self.plan.service, self.doorway.addresses());
         // A front that is gone starts with the new one.
         let _ = self.doorway.channel.send_now(&ToFront::Guard(guard), &[]);
+        if old.service.tls.is_some() {
+            match door::pem(&self.plan.service) {
+                Ok(Some(pem)) => {
+                    let _ = self.doorway.channel.send_now(&ToFront::Tls(pem), &[]);
+                }
+                Ok(None) => {}
+                Err(failure) => {
+                    eprintln!(
+                        "portcullis: warning: the old certificate stays: {}",
+                        failure.message()
+                    );
+                }
+            }
+        }
         eprintln!(
             "portcullis: the configuration is in force: {} workspaces ({added} new, {} stopped or \
              changed), {} agents",

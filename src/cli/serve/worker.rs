@@ -291,11 +291,15 @@ impl Worker {
                         peer,
                         stream,
                     );
-                    if let Err(failure) = begun {
-                        tracing::error!(why = failure.message(), "a session was not begun");
-                        // A broker that is gone is seen above.
-                        let _ = channel.send(&FromWorker::Ended { number }, &[]);
-                    }
+                    let message = match begun {
+                        Ok(()) => FromWorker::Begun { number },
+                        Err(failure) => {
+                            tracing::error!(why = failure.message(), "a session was not begun");
+                            FromWorker::NotBegun { number }
+                        }
+                    };
+                    // A broker that is gone is seen above.
+                    let _ = channel.send(&message, &[]);
                 }
                 ToWorker::Close { agent } => sessions.hush(Some(&agent)),
                 ToWorker::Policy => reloading.reload(files, "signal"),

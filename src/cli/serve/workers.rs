@@ -36,6 +36,8 @@ pub(super) struct Guest {
     pub(super) agent: String,
     pub(super) door: Spoken,
     pub(super) peer: String,
+    /// Whether a worker died on it already.
+    pub(super) again: bool,
 }
 
 /// A worker's process.
@@ -48,6 +50,8 @@ pub(super) struct Worker {
     pub(super) waiting: Vec<Guest>,
     /// Sessions under way, and whose they are.
     sessions: HashMap<u64, String>,
+    /// Sessions that it was handed and has not begun yet, with the front's end.
+    handed: HashMap<u64, (Guest, OwnedFd)>,
     idle_since: Instant,
     stopping: Option<Instant>,
     shipping: Option<Shipping>,
@@ -87,6 +91,7 @@ impl Worker {
             ready: false,
             waiting: Vec::new(),
             sessions: HashMap::new(),
+            handed: HashMap::new(),
             idle_since: now,
             stopping: None,
             shipping: None,
@@ -132,9 +137,9 @@ impl Worker {
             + self.waiting.iter().filter(|guest| guest.agent == agent).count()
     }
 
-    /// Begins a session; gives the other end of its stream.
-    pub(super) fn begin(&mut self, number: u64, guest: &Guest) -> Result<OwnedFd, NotBegun> {
-        let (ours, theirs) = stream_pair().map_err(|_| NotBegun::Busy)?;
+    /// Hands it a session; it says when that has begun.
+    pub(super) fn hand(&mut self, number: u64, guest: Guest) -> Result<(), (Guest, NotBegun)> {
+        let Ok((ours, theirs)) = stream_pair() else { return Err((guest, NotBegun::Busy)) };
         let order = ToWorker::Connection {
             number,
             agent: guest.agent.clone(),
@@ -143,11 +148,22 @@ impl Worker {
         };
         match self.channel.send_now(&order, &[theirs.as_fd()]) {
             Ok(()) => {}
-            Err(crate::sandbox::ChannelError::Full) => return Err(NotBegun::Busy),
-            Err(_) => return Err(NotBegun::Gone),
+            Err(crate::sandbox::ChannelError::Full) => return Err((guest, NotBegun::Busy)),
+            Err(_) => return Err((guest, NotBegun::Gone)),
         }
         self.sessions.insert(number, guest.agent.clone());
-        Ok(ours)
+        self.handed.insert(number, (guest, ours));
+        Ok(())
+    }
+
+    /// A session has begun, or will not: its guest, and the front's end.
+    pub(super) fn begun(&mut self, number: u64) -> Option<(Guest, OwnedFd)> {
+        self.handed.remove(&number)
+    }
+
+    /// Those whom a worker that is gone left standing.
+    pub(super) fn left_standing(&mut self) -> Vec<Guest> {
+        self.handed.drain().map(|(_, (guest, _))| guest).collect()
     }
 
     /// A session has ended.
@@ -233,9 +249,10 @@ pub(super) fn trial(plan: &Plan, place: &Place, outside: Outside) -> Result<Apar
             "the worker of `{}` cannot start, or is not kept apart: {why}",
             place.name
         ))),
-        FromWorker::Ended { .. } | FromWorker::Numbers(_) => {
-            Err(Failure::new("the trial worker lost its way"))
-        }
+        FromWorker::Begun { .. }
+        | FromWorker::NotBegun { .. }
+        | FromWorker::Ended { .. }
+        | FromWorker::Numbers(_) => Err(Failure::new("the trial worker lost its way")),
     }
 }
 

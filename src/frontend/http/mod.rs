@@ -15,6 +15,7 @@ mod peer;
 mod reply;
 mod server;
 mod throttle;
+mod tls;
 mod token;
 mod ws;
 
@@ -33,6 +34,7 @@ pub use broker::{Answer, Ask, OpenError, Told, Want};
 pub use guard::Guard;
 pub use peer::Peer;
 pub use server::{Listener, ServeError};
+pub use tls::TlsError;
 pub use token::TokenHash;
 pub use ws::Bounds;
 
@@ -40,6 +42,7 @@ use crate::{gateway::Numbers, model::Door};
 use mcp::Mcp;
 use metrics::Board;
 use throttle::Throttle;
+use tls::Acceptor;
 use ws::Sockets;
 
 /// How long the broker may take to answer.
@@ -98,6 +101,7 @@ pub struct Front {
     places: Arc<Semaphore>,
     stopping: watch::Sender<bool>,
     board: Board,
+    tls: RwLock<Option<Acceptor>>,
     sockets: Sockets,
     mcp: Mcp,
 }
@@ -125,6 +129,7 @@ impl Front {
             places: Arc::new(Semaphore::new(limits.connections)),
             stopping: watch::Sender::new(false),
             board: Board::default(),
+            tls: RwLock::default(),
             sockets: Sockets::new(limits.sockets),
             mcp: Mcp::default(),
         };
@@ -134,6 +139,21 @@ impl Front {
     /// Lets in what `guard` does, from the next request on.
     pub fn set_guard(&self, guard: Guard) {
         *self.guard.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(guard);
+    }
+
+    /// Speaks TLS with this certificate, and nothing else, over TCP from the
+    /// next connection on; both are PEM.
+    ///
+    /// # Errors
+    /// When they cannot be used; everything stays as it is.
+    pub fn set_tls(&self, certificate: &str, key: &str) -> Result<(), TlsError> {
+        let acceptor = Acceptor::new(certificate, key)?;
+        *self.tls.write().unwrap_or_else(PoisonError::into_inner) = Some(acceptor);
+        Ok(())
+    }
+
+    fn tls(&self) -> Option<Acceptor> {
+        self.tls.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Takes no connection any more, and tells those that are there.
@@ -150,6 +170,11 @@ impl Front {
     /// not served any more.
     pub fn worker_gone(&self, workspace: &str, died: bool, forget: bool) {
         self.board.gone(workspace, died, forget);
+    }
+
+    /// What the broker was not told yet when the service stopped.
+    pub fn unreported(&self) -> Vec<Told> {
+        self.throttle.report()
     }
 
     /// What bounds it.

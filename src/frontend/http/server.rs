@@ -22,7 +22,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use rustix::net::sockopt;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::{TcpListener, UnixListener},
+    net::{TcpListener, TcpStream, UnixListener},
     sync::OwnedSemaphorePermit,
 };
 
@@ -89,8 +89,14 @@ impl Front {
                 // Never closed.
                 let Ok(place) = Arc::clone(&self.places).acquire_owned().await else { return };
                 match socket.accept().await {
-                    Ok(Accepted::Tcp(stream, peer)) => self.start(stream, peer, place),
-                    Ok(Accepted::Unix(stream, peer)) => self.start(stream, peer, place),
+                    Ok(Accepted::Tcp(stream, peer)) => {
+                        let held = Held { stream, _place: place };
+                        tokio::spawn(Arc::clone(&self).tcp(held, peer));
+                    }
+                    Ok(Accepted::Unix(stream, peer)) => {
+                        let held = Held { stream, _place: place };
+                        tokio::spawn(Arc::clone(&self).connection(held, peer));
+                    }
                     Err(error) => {
                         tracing::debug!(%error, "a connection was not taken");
                         tokio::time::sleep(PAUSE).await;
@@ -104,12 +110,14 @@ impl Front {
         }
     }
 
-    fn start<S>(self: &Arc<Self>, stream: S, peer: Peer, place: OwnedSemaphorePermit)
-    where
-        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    {
-        let held = Held { stream, _place: place };
-        tokio::spawn(Arc::clone(self).connection(held, peer));
+    /// A connection over TCP: with TLS, if there is a certificate.
+    async fn tcp(self: Arc<Self>, stream: Held<TcpStream>, peer: Peer) {
+        let Some(acceptor) = self.tls() else { return self.connection(stream, peer).await };
+        match tokio::time::timeout(self.limits.head, acceptor.accept(stream)).await {
+            Ok(Ok(stream)) => self.connection(stream, peer).await,
+            Ok(Err(error)) => tracing::debug!(%peer, %error, "no TLS"),
+            Err(_) => tracing::debug!(%peer, "a handshake took too long"),
+        }
     }
 
     async fn connection<S>(self: Arc<Self>, stream: S, peer: Peer)
@@ -203,12 +211,12 @@ impl Front {
                 () = tokio::time::sleep(REPORT) => {}
                 () = self.stopping() => {}
             }
+            if self.is_stopping() {
+                return;
+            }
             for told in self.throttle.report() {
                 // A broker that does not listen has other troubles.
                 let _ = self.told.try_send(told);
-            }
-            if self.is_stopping() {
-                return;
             }
         }
     }
@@ -227,7 +235,7 @@ pub(super) fn caller<B>(
 }
 
 enum Accepted {
-    Tcp(tokio::net::TcpStream, Peer),
+    Tcp(TcpStream, Peer),
     Unix(tokio::net::UnixStream, Peer),
 }
 

@@ -16,6 +16,8 @@ use super::{Caller, Peer, TokenHash, Told};
 
 /// How long failures count, and how long an address then waits.
 const WINDOW: Duration = Duration::from_secs(60);
+/// How long a token is known as good. Whether it still is, the broker says.
+const GOOD: Duration = Duration::from_secs(60 * 60);
 /// Most addresses, and most good tokens, that are remembered.
 const MOST: usize = 4096;
 
@@ -52,7 +54,7 @@ impl Throttle {
     pub(super) fn admit(&self, caller: &Caller) -> Result<(), Duration> {
         let now = Instant::now();
         let mut state = self.lock();
-        let good = state.good.get(&caller.token).is_some_and(|at| now - *at < WINDOW);
+        let good = state.good.get(&caller.token).is_some_and(|at| now - *at < GOOD);
         if good {
             return Ok(());
         }
@@ -70,7 +72,7 @@ impl Throttle {
     pub(super) fn known(&self, caller: &Caller) {
         let now = Instant::now();
         let mut state = self.lock();
-        make_room(&mut state.good, |at| now - *at < WINDOW);
+        make_room(&mut state.good, |at| now - *at < GOOD);
         if state.good.len() < MOST {
             state.good.insert(caller.token, now);
         }

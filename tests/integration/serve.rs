@@ -1,0 +1,10 @@
+//! `portcullis serve`: its processes, who is let in, and who is kept apart.
+
+mod hostile;
+mod life;
+mod limits;
+mod login;
+mod reload;
+mod rig;
+#[cfg(feature = "tls")]
+mod tls;

@@ -1,0 +1,151 @@
+//! Processes: kept apart, started and stopped as needed, replaced when they die.
+
+use std::{fs, path::Path};
+
+use rustix::process::Signal;
+use serde_json::json;
+
+use super::rig::{Site, kill, wait};
+
+#[test]
+fn each_process_is_confined_and_holds_nothing_of_the_others() {
+    let site = Site::new(&["shop", "docs"]);
+    let service = site.serve();
+    let token = site.token("all");
+    let mut sessions = ["shop", "docs"].map(|name| service.session(token, name));
+    for session in &mut sessions {
+        session.read("file.txt").unwrap();
+    }
+    let fronts = service.processes("front-process");
+    let workers = service.processes("worker-process");
+    assert_eq!((fronts.len(), workers.len()), (1, 2));
+    for pid in fronts.iter().chain(&workers) {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        for word in ["NoNewPrivs:\t1", "Seccomp:\t2", "CapEff:\t0000000000000000"] {
+            assert!(status.contains(word), "{word}\n{status}");
+        }
+    }
+    let held = |pid: &u32| -> Vec<String> {
+        let entries = fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+        let links = entries.filter_map(|entry| fs::read_link(entry.unwrap().path()).ok());
+        links.map(|link| link.to_string_lossy().into_owned()).collect()
+    };
+    let beneath = |held: &[String], place: &Path| {
+        held.iter().any(|link| link.starts_with(place.to_str().unwrap()))
+    };
+    assert!(!beneath(&held(&fronts[0]), &site.base()), "{:?}", held(&fronts[0]));
+    for pid in &workers {
+        let held = held(pid);
+        let of = |name: &str| beneath(&held, &site.root(name)) || beneath(&held, &site.state(name));
+        assert!(of("shop") != of("docs"), "{held:?}");
+        assert!(!of("serve"), "{held:?}");
+    }
+    drop(sessions);
+    service.stop();
+    // The self-test had something to find: its control, and both of the other.
+    let starts = site.records("serve");
+    let test = &starts[0]["facts"]["selfTest"];
+    assert!(test["front"]["before"].as_u64().unwrap() >= 6, "{test}");
+    assert_eq!(test["worker"]["tried"], 5, "{test}");
+    let start = &site.records("shop")[0];
+    assert_eq!((&start["kind"], &start["facts"]["outOfReach"]), (&json!("start"), &json!(5)));
+}
+
+#[test]
+fn a_worker_that_is_killed_harms_nobody_else_and_is_started_anew() {
+    let site = Site::new(&["shop", "docs"]);
+    let service = site.serve();
+    let token = site.token("all");
+    let mut docs = service.session(token, "docs");
+    let theirs = service.processes("worker-process");
+    let mut shop = service.session(token, "shop");
+    shop.call("write_file", &json!({ "path": "new.txt", "content": "x" })).unwrap();
+    let ours = service.processes("worker-process");
+    let pid = *ours.iter().find(|pid| !theirs.contains(pid)).unwrap();
+    kill(pid, Signal::KILL);
+    assert!(shop.is_over());
+    assert_eq!(docs.read("file.txt").unwrap(), "of docs\n");
+    assert_eq!(service.session(token, "shop").read("new.txt").unwrap(), "x");
+    assert_eq!(docs.read("file.txt").unwrap(), "of docs\n");
+    let page = service.numbers(token);
+    assert!(page.contains("portcullis_worker_deaths_total 1\n"), "{page}");
+    drop(docs);
+    service.stop();
+    let died = site
+        .records("serve")
+        .into_iter()
+        .find(|record| record["op"] == "worker.stop" && record["facts"]["process"] == pid);
+    assert_eq!(died.unwrap()["facts"]["workspace"], "shop");
+}
+
+#[test]
+fn a_front_that_is_killed_is_started_anew_at_the_same_place() {
+    let site = Site::new(&["shop"]);
+    let service = site.serve();
+    let token = site.token("all");
+    let mut session = service.session(token, "shop");
+    let front = service.processes("front-process")[0];
+    kill(front, Signal::KILL);
+    assert!(session.is_over());
+    assert_eq!(service.session(token, "shop").read("file.txt").unwrap(), "of shop\n");
+    assert_ne!(service.processes("front-process")[0], front);
+    service.stop();
+}
+
+#[test]
+fn a_worker_that_nobody_needs_stops_and_comes_back() {
+    let mut site = Site::new(&["shop"]);
+    site.settings = "idleSeconds = 1".to_owned();
+    let service = site.serve();
+    let token = site.token("all");
+    assert!(service.processes("worker-process").is_empty());
+    let mut session = service.session(token, "shop");
+    let first = service.processes("worker-process");
+    assert_eq!(first.len(), 1);
+    assert_eq!(session.read("file.txt").unwrap(), "of shop\n");
+    drop(session);
+    site.await_record("shop", |record| record["kind"] == "stop");
+    wait(|| service.processes("worker-process").is_empty().then_some(()));
+    assert_eq!(service.session(token, "shop").read("file.txt").unwrap(), "of shop\n");
+    service.stop();
+}
+
+#[test]
+fn a_workspace_that_cannot_be_served_leaves_the_others_alone() {
+    let site = Site::new(&["shop", "docs"]);
+    let service = site.serve();
+    let token = site.token("all");
+    fs::remove_dir_all(site.root("shop")).unwrap();
+    assert_eq!(service.open(token, "shop").err(), Some(503));
+    assert_eq!(service.session(token, "docs").read("file.txt").unwrap(), "of docs\n");
+    site.await_record("serve", |record| {
+        record["op"] == "worker.start" && record["decision"] == "deny"
+    });
+    service.stop();
+}
+
+#[test]
+fn stopping_ends_sessions_and_finishes_what_was_begun() {
+    let site = Site::new(&["shop", "docs"]);
+    let service = site.serve();
+    let token = site.token("all");
+    let mut sessions = ["shop", "docs"].map(|name| service.session(token, name));
+    for session in &mut sessions {
+        session.call("write_file", &json!({ "path": "w.txt", "content": "1" })).unwrap();
+    }
+    let begun = std::time::Instant::now();
+    service.stop();
+    assert!(begun.elapsed().as_secs() < 10);
+    for session in &mut sessions {
+        assert!(session.is_over());
+    }
+    for name in ["shop", "docs", "serve"] {
+        assert_eq!(site.records(name).pop().unwrap()["kind"], "stop", "{name}");
+        let state = site.state(name);
+        let verified =
+            site.world.run(&["audit", "verify", "--json", "--state", state.to_str().unwrap()]);
+        let head = verified.ok().json();
+        // The last checkpoint covers everything.
+        assert_eq!(head["records"], head["signed"]["records"], "{name}: {head}");
+    }
+}

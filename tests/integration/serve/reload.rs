@@ -1,0 +1,70 @@
+//! `SIGHUP`: what changes, and who does not notice.
+
+use std::fs;
+
+use rustix::process::Signal;
+use serde_json::json;
+
+use super::rig::{ALL, Site, wait};
+
+#[test]
+fn workspaces_and_agents_come_and_go_without_dropping_others() {
+    let mut site = Site::new(&["shop", "docs"]);
+    let old = site.add_agent("old", "workspaces = [\"shop\"]");
+    let service = site.serve();
+    let all = site.token("all").to_owned();
+    let mut stays = service.session(&all, "shop");
+    let mut loses = service.session(&old, "shop");
+    let mut gone = service.session(&all, "docs");
+    // `old` and `docs` go; `new` and `wiki` come.
+    site.agents.retain(|(name, ..)| name != "old");
+    let new = site.add_agent("new", "workspaces = [\"wiki\"]");
+    site.workspaces.retain(|name| name != "docs");
+    site.add_workspace("wiki");
+    site.write();
+    service.signal(Signal::HUP);
+    assert!(loses.is_over() && gone.is_over());
+    assert_eq!(stays.read("file.txt").unwrap(), "of shop\n");
+    assert_eq!(service.session(&new, "wiki").read("file.txt").unwrap(), "of wiki\n");
+    assert_eq!(service.open(&old, "shop").err(), Some(401));
+    assert_eq!(service.open(&all, "docs").err(), Some(404));
+    assert_eq!(stays.read("file.txt").unwrap(), "of shop\n");
+    let note = site.await_record("serve", |record| record["op"] == "reload");
+    assert_eq!((&note["facts"]["added"], &note["facts"]["stopped"]), (&json!(1), &json!(["docs"])));
+    assert_eq!(site.records("docs").pop().unwrap()["kind"], "stop");
+    drop(stays);
+    service.stop();
+}
+
+#[test]
+fn a_configuration_that_cannot_be_used_changes_nothing() {
+    let site = Site::new(&["shop"]);
+    let service = site.serve();
+    let token = site.token("all");
+    let mut session = service.session(token, "shop");
+    fs::write(site.config(), "[serve]\nlisten = 1\n").unwrap();
+    service.signal(Signal::HUP);
+    site.await_record("serve", |record| record["op"] == "reload" && record["decision"] == "deny");
+    assert_eq!(session.read("file.txt").unwrap(), "of shop\n");
+    assert_eq!(service.session(token, "shop").read("file.txt").unwrap(), "of shop\n");
+    drop(session);
+    service.stop();
+}
+
+#[test]
+fn a_changed_policy_holds_for_sessions_that_are_open() {
+    let site = Site::new(&["shop"]);
+    let service = site.serve();
+    let mut session = service.session(site.token("all"), "shop");
+    assert_eq!(session.read("file.txt").unwrap(), "of shop\n");
+    let stricter =
+        format!("{ALL}[[rules]]\nid = \"no\"\neffect = \"deny\"\npaths = [\"file.txt\"]\n");
+    fs::write(site.base().join("policy.toml"), stricter.replace("schema", "version = 2\nschema"))
+        .unwrap();
+    service.signal(Signal::HUP);
+    wait(|| (session.read("file.txt").unwrap() == "refused").then_some(()));
+    drop(session);
+    service.stop();
+    let mut reads = site.records("shop").into_iter().filter(|record| record["op"] == "read");
+    assert_eq!(reads.next_back().unwrap()["rule"], "no");
+}

@@ -1,0 +1,335 @@
+//! A service, and clients of it that send what a test says.
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::TcpStream,
+    os::unix::fs::DirBuilderExt as _,
+    path::PathBuf,
+    process::{Child, ChildStdout, Command, Stdio},
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+
+use crate::common::World;
+
+pub(super) const ALL: &str = "schema = 1\n[allowedPaths]\nread = [\"**\"]\nlist = [\"**\"]\n\
+    write = [\"**\"]\nremove = [\"**\"]\n";
+
+/// So long a test waits for what must come.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A directory with workspaces, and the configuration of a service of them.
+pub(super) struct Site {
+    pub(super) world: World,
+    /// What stands in `[serve]`.
+    pub(super) settings: String,
+    pub(super) workspaces: Vec<String>,
+    /// Name, token, what else stands there.
+    pub(super) agents: Vec<(String, String, String)>,
+}
+
+impl Site {
+    /// With workspaces, and an agent `all` that may use them all.
+    pub(super) fn new(workspaces: &[&str]) -> Self {
+        let world = World::new();
+        let mut site =
+            Self { world, settings: String::new(), workspaces: Vec::new(), agents: Vec::new() };
+        fs::write(site.base().join("policy.toml"), ALL).unwrap();
+        for name in workspaces {
+            site.add_workspace(name);
+        }
+        site.add_agent("all", "workspaces = [\"*\"]\nmetrics = true");
+        site
+    }
+
+    pub(super) fn base(&self) -> PathBuf {
+        self.world.base().to_owned()
+    }
+
+    pub(super) fn root(&self, name: &str) -> PathBuf {
+        self.base().join("roots").join(name)
+    }
+
+    pub(super) fn state(&self, name: &str) -> PathBuf {
+        self.base().join("states").join(name)
+    }
+
+    pub(super) fn add_workspace(&mut self, name: &str) {
+        fs::create_dir_all(self.root(name)).unwrap();
+        fs::write(self.root(name).join("file.txt"), format!("of {name}\n")).unwrap();
+        self.workspaces.push(name.to_owned());
+    }
+
+    /// Adds an agent with a token from the command line; gives the token.
+    pub(super) fn add_agent(&mut self, name: &str, more: &str) -> String {
+        let made = self.world.run(&["token", "new", "--agent", name, "--json"]).ok().json();
+        let token = made["token"].as_str().unwrap().to_owned();
+        let hash = made["tokenHash"].as_str().unwrap();
+        assert!(token.starts_with("pcl_") && !hash.contains(&token));
+        self.agents.push((
+            name.to_owned(),
+            token.clone(),
+            format!("tokenHash = \"{hash}\"\n{more}"),
+        ));
+        token
+    }
+
+    pub(super) fn token(&self, agent: &str) -> &str {
+        &self.agents.iter().find(|(name, ..)| name == agent).unwrap().1
+    }
+
+    pub(super) fn config(&self) -> PathBuf {
+        self.base().join("portcullis.toml")
+    }
+
+    /// Writes the configuration.
+    pub(super) fn write(&self) {
+        let mut text = format!("[serve]\nstate = \"states/serve\"\n{}\n", self.settings);
+        for name in &self.workspaces {
+            text += &format!(
+                "[[workspaces]]\nname = \"{name}\"\nroot = \"roots/{name}\"\n\
+                 policy = \"policy.toml\"\nstate = \"states/{name}\"\n"
+            );
+        }
+        for (name, _, more) in &self.agents {
+            text += &format!("[[agents]]\nname = \"{name}\"\n{more}\n");
+        }
+        fs::write(self.config(), text).unwrap();
+        let states = self.base().join("states");
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(states).unwrap();
+    }
+
+    pub(super) fn command(&self, args: &[&str]) -> Command {
+        let config = self.config();
+        let named = ["serve", "--config", config.to_str().unwrap(), "--listen", "127.0.0.1:0"];
+        let mut command = self.world.command(&[&named, args].concat());
+        command.env_remove("PORTCULLIS_WORKSPACE").env_remove("PORTCULLIS_STATE");
+        command
+    }
+
+    /// Starts it.
+    pub(super) fn serve(&self) -> Service {
+        self.write();
+        Service::start(&mut self.command(&[]))
+    }
+
+    /// The records of a workspace, or with `serve` those of the service.
+    pub(super) fn records(&self, name: &str) -> Vec<Value> {
+        let log = self.state(name).join("audit/seg-000000.jsonl");
+        let text = fs::read_to_string(log).unwrap_or_default();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// Waits for a record.
+    pub(super) fn await_record(&self, name: &str, fits: impl Fn(&Value) -> bool) -> Value {
+        wait(|| self.records(name).into_iter().find(&fits))
+    }
+}
+
+/// Waits until there is something.
+pub(super) fn wait<T>(mut look: impl FnMut() -> Option<T>) -> T {
+    let begun = std::time::Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(begun.elapsed() < PATIENCE, "nothing came");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A running service, killed when dropped.
+pub(super) struct Service {
+    child: Child,
+    output: BufReader<ChildStdout>,
+    pub(super) port: u16,
+    /// What it printed until it was ready.
+    pub(super) said: String,
+}
+
+impl Service {
+    pub(super) fn start(command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        let mut said = String::new();
+        while !said.ends_with("portcullis: ready\n") {
+            assert!(output.read_line(&mut said).unwrap() > 0, "it did not start: {said}");
+        }
+        let port = said
+            .split("://127.0.0.1:")
+            .nth(1)
+            .map_or(0, |rest| rest.lines().next().unwrap().parse().unwrap());
+        Self { child, output, port, said }
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The processes that it started, by the word on their command line.
+    pub(super) fn processes(&self, word: &str) -> Vec<u32> {
+        let children = format!("/proc/{0}/task/{0}/children", self.pid());
+        let children = fs::read_to_string(children).unwrap();
+        let is = |pid: &u32| {
+            let line = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            line.contains(word)
+        };
+        children.split_whitespace().map(|pid| pid.parse().unwrap()).filter(is).collect()
+    }
+
+    pub(super) fn signal(&self, signal: rustix::process::Signal) {
+        kill(self.pid(), signal);
+    }
+
+    /// Asks it to stop; it must, and in order.
+    pub(super) fn stop(mut self) {
+        self.signal(rustix::process::Signal::TERM);
+        let mut rest = String::new();
+        self.output.read_to_string(&mut rest).unwrap();
+        assert!(self.child.wait().unwrap().success());
+    }
+
+    /// A connection.
+    pub(super) fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream
+    }
+
+    /// Sends a request with these headers besides `Host`; gives status and all.
+    pub(super) fn get(&self, path: &str, headers: &[(&str, &str)]) -> (u16, String) {
+        let mut head = format!("GET {path} HTTP/1.1\r\nConnection: close\r\n");
+        if !headers.iter().any(|(name, _)| *name == "Host") {
+            head += "Host: localhost\r\n";
+        }
+        for (name, value) in headers {
+            head += &format!("{name}: {value}\r\n");
+        }
+        let mut stream = self.connect();
+        stream.write_all(format!("{head}\r\n").as_bytes()).unwrap();
+        let mut reply = Vec::new();
+        stream.read_to_end(&mut reply).unwrap();
+        let reply = String::from_utf8(reply).unwrap();
+        (status(&reply), reply)
+    }
+
+    pub(super) fn get_as(&self, token: &str, path: &str) -> (u16, String) {
+        self.get(path, &[("Authorization", &format!("Bearer {token}"))])
+    }
+
+    /// Opens a session, or gives the status that refuses it.
+    pub(super) fn open(&self, token: &str, workspace: &str) -> Result<Lines, u16> {
+        let mut stream = self.connect();
+        let head = format!(
+            "GET /workspaces/{workspace}/mcp HTTP/1.1\r\nHost: localhost\r\n\
+             Connection: Upgrade\r\nUpgrade: mcp-lines\r\nAuthorization: Bearer {token}\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut stream = BufReader::new(stream);
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            assert!(stream.read_line(&mut head).unwrap() > 0, "{head}");
+        }
+        match status(&head) {
+            101 => Ok(Lines { stream, next: 0, workspace: workspace.to_owned() }),
+            status => Err(status),
+        }
+    }
+
+    /// A session in which a greeting was exchanged.
+    pub(super) fn session(&self, token: &str, workspace: &str) -> Lines {
+        let mut lines = self.open(token, workspace).unwrap();
+        lines.greet();
+        lines
+    }
+
+    /// The page of numbers.
+    pub(super) fn numbers(&self, token: &str) -> String {
+        let (status, page) = self.get_as(token, "/metrics");
+        assert_eq!(status, 200, "{page}");
+        page
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub(super) fn status(reply: &str) -> u16 {
+    let status = reply.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3));
+    status.unwrap_or_else(|| panic!("no reply: {reply:?}")).parse().unwrap()
+}
+
+pub(super) fn kill(pid: u32, signal: rustix::process::Signal) {
+    let pid = rustix::process::Pid::from_raw(pid.try_into().unwrap()).unwrap();
+    rustix::process::kill_process(pid, signal).unwrap();
+}
+
+/// A session that speaks lines of MCP.
+pub(super) struct Lines {
+    pub(super) stream: BufReader<TcpStream>,
+    next: u64,
+    workspace: String,
+}
+
+impl Lines {
+    pub(super) fn greet(&mut self) {
+        let hello = json!({
+            "protocolVersion": "2025-11-25",
+            "capabilities": {},
+            "clientInfo": { "name": "test", "version": "1" },
+        });
+        let reply = self.ask("initialize", &hello).unwrap();
+        assert_eq!(reply["result"]["serverInfo"]["name"], "portcullis", "{reply}");
+        self.send(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" })).unwrap();
+    }
+
+    pub(super) fn send(&mut self, message: &Value) -> std::io::Result<()> {
+        self.stream.get_mut().write_all(format!("{message}\n").as_bytes())
+    }
+
+    /// The answer to a request; nothing when the session is over.
+    pub(super) fn ask(&mut self, method: &str, params: &Value) -> Option<Value> {
+        self.next += 1;
+        let id = self.next;
+        self.send(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }))
+            .ok()?;
+        loop {
+            let message = self.hear()?;
+            if message["id"] == id {
+                return Some(message);
+            }
+        }
+    }
+
+    pub(super) fn hear(&mut self) -> Option<Value> {
+        let mut line = String::new();
+        match self.stream.read_line(&mut line) {
+            Ok(0) | Err(_) => None,
+            Ok(_) => Some(serde_json::from_str(&line).unwrap()),
+        }
+    }
+
+    /// What a tool gives; nothing when the session is over.
+    pub(super) fn call(&mut self, tool: &str, arguments: &Value) -> Option<Value> {
+        let name = format!("workspace__{}__{tool}", self.workspace);
+        let answer = self.ask("tools/call", &json!({ "name": name, "arguments": arguments }))?;
+        Some(answer["result"].clone())
+    }
+
+    pub(super) fn read(&mut self, path: &str) -> Option<String> {
+        let result = self.call("read_file", &json!({ "path": path }))?;
+        Some(result["structuredContent"]["text"].as_str().unwrap_or("refused").to_owned())
+    }
+
+    /// Whether the service has ended the session.
+    pub(super) fn is_over(&mut self) -> bool {
+        self.hear().is_none()
+    }
+}

@@ -1,0 +1,71 @@
+//! TLS, with a certificate made for these tests.
+
+use std::{
+    fs,
+    io::{Read as _, Write as _},
+    sync::Arc,
+};
+
+use tokio_rustls::rustls::{
+    ClientConfig, ClientConnection, RootCertStore, StreamOwned,
+    pki_types::{CertificateDer, ServerName, pem::PemObject as _},
+};
+
+use super::rig::{Service, Site, status};
+use crate::common::done;
+
+const CERTIFICATE: &str = include_str!("certificate.pem");
+const KEY: &str = include_str!("key.pem");
+
+fn site() -> Site {
+    let mut site = Site::new(&["shop"]);
+    site.settings = "tls = { certificate = \"c.pem\", key = \"k.pem\" }".to_owned();
+    fs::write(site.base().join("c.pem"), CERTIFICATE).unwrap();
+    fs::write(site.base().join("k.pem"), KEY).unwrap();
+    site
+}
+
+fn ask(service: &Service) -> Result<String, std::io::Error> {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(CERTIFICATE.as_bytes()).unwrap()).unwrap();
+    let provider = Arc::new(tokio_rustls::rustls::crypto::aws_lc_rs::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let name = ServerName::try_from("localhost").unwrap();
+    let client = ClientConnection::new(Arc::new(config), name).unwrap();
+    let mut stream = StreamOwned::new(client, service.connect());
+    stream.write_all(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply)?;
+    Ok(reply)
+}
+
+#[test]
+fn a_service_with_a_certificate_speaks_tls_and_nothing_else() {
+    let site = site();
+    let service = site.serve();
+    assert!(service.said.contains("https://127.0.0.1:"), "{}", service.said);
+    assert_eq!(status(&ask(&service).unwrap()), 200);
+    let mut plain = service.connect();
+    plain.write_all(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    let mut reply = Vec::new();
+    let _ = plain.read_to_end(&mut reply);
+    assert!(!reply.starts_with(b"HTTP"), "{reply:?}");
+    // One that never shakes hands holds nobody up.
+    let _silent = service.connect();
+    assert_eq!(status(&ask(&service).unwrap()), 200);
+    service.stop();
+}
+
+#[test]
+fn a_certificate_that_cannot_be_used_starts_nothing() {
+    let site = site();
+    site.write();
+    fs::write(site.base().join("k.pem"), "no key\n").unwrap();
+    let done = done(site.command(&[]).output().unwrap());
+    assert_eq!(done.code, 1);
+    assert!(done.stderr.contains("cannot read the certificate's key"), "{}", done.stderr);
+}
