@@ -57,6 +57,7 @@ mod secrets;
 mod shipping;
 mod signed;
 mod signer;
+mod timing;
 mod typescript;
 mod undo;
 mod vault;
