@@ -61,6 +61,7 @@ mod serve;
 mod shipping;
 mod signed;
 mod signer;
+mod timing;
 mod typescript;
 mod undo;
 mod vault;

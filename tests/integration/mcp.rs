@@ -4,5 +4,7 @@ mod asking;
 mod hostile;
 mod peers;
 mod reference;
+mod resources;
 mod rig;
+mod searches;
 mod workspace;

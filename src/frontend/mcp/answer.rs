@@ -118,7 +118,7 @@ pub(super) fn describe(error: &gateway::Error) -> Value {
     Value::Object(details)
 }
 
-fn meta(receipts: &[Receipt], error: Option<Value>) -> MetaObject {
+pub(super) fn meta(receipts: &[Receipt], error: Option<Value>) -> MetaObject {
     let mut meta = Map::new();
     meta.extend(receipts.last().map(|last| (RECEIPT.to_owned(), json!(last))));
     if receipts.len() > 1 {

@@ -7,11 +7,11 @@ use portcullis_audit::Receipt;
 
 use crate::{
     frontend::paths::{NotInside, Roots},
-    gateway::{Approver, Gateway, Output, Refusal},
+    gateway::{Approver, Caller, Gateway, Output, Refusal},
     model::{
         Encoding, GlobQuery, GrepQuery, LineRange, Operation, OperationKind, Session, WorkspacePath,
     },
-    ops::{Content, Entries, Entry, Found, Matches, Source},
+    ops::{Content, Entries, Entry, Follower, Found, Matches, Source},
 };
 
 use super::answer::Trouble;
@@ -22,8 +22,8 @@ pub(super) struct Call<'a> {
     pub(super) session: &'a Session,
     pub(super) roots: &'a Roots,
     pub(super) approver: &'a dyn Approver,
-    /// Whether the client takes the call back.
-    pub(super) cancelled: &'a dyn Fn() -> bool,
+    /// Hears of a search, and says whether the client takes the call back.
+    pub(super) follower: &'a dyn Follower,
     pub(super) receipts: RefCell<Vec<Receipt>>,
 }
 
@@ -46,15 +46,29 @@ impl Call<'_> {
 
     /// Puts an operation to the gateway.
     pub(super) fn put(&self, operation: &Operation) -> Result<Output, Trouble> {
-        if (self.cancelled)() {
+        if self.is_cancelled() {
             let (kind, path) = (operation.kind().as_str(), operation.path().as_str());
             let refused = self.gateway.refuse(self.session, kind, Some(path), &Refusal::Cancelled);
             return Err(Trouble::Gate(refused));
         }
-        let reply =
-            self.gateway.handle_asking(self.session, operation, Source::Disk, self.approver)?;
+        let caller = Caller { approver: self.approver, follower: self.follower };
+        let reply = self.gateway.handle_for(self.session, operation, Source::Disk, caller)?;
         self.receipts.borrow_mut().push(reply.receipt);
         Ok(reply.output)
+    }
+
+    /// Whether the client takes the call back.
+    pub(super) fn is_cancelled(&self) -> bool {
+        !self.follower.is_wanted()
+    }
+
+    /// A file's content.
+    pub(super) fn read_at(&self, path: WorkspacePath) -> Result<Content, Trouble> {
+        let (range, encoding) = (LineRange::default(), Encoding::Base64);
+        match self.put(&Operation::Read { path, range, encoding })? {
+            Output::Content(content) => Ok(content),
+            _ => Err(surprise()),
+        }
     }
 
     /// A file's content, or its first lines.

@@ -90,6 +90,11 @@ impl Outlet {
         }
     }
 
+    /// Whether there is some room.
+    pub(super) fn has_room(&self) -> bool {
+        self.lock().bytes < CAPACITY
+    }
+
     /// Lets nothing more in, and waits for what is there to go out, no longer
     /// than `timeout`.
     pub(super) fn close(&self, timeout: Duration) {

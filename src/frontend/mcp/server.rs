@@ -14,24 +14,32 @@ use std::{
     time::{Duration, Instant},
 };
 
+use portcullis_audit::Receipt;
 use rmcp::{
     ErrorData, RoleServer, ServerHandler,
     model::{
         CallToolRequestParams, CallToolResponse, CallToolResult, CancelledNotification,
         CancelledNotificationParam, ClientResult, CustomRequest, CustomResult, ElicitRequest,
         ErrorCode, Implementation, InitializeRequestParams, InitializeResult, InputRequest,
-        InputRequiredResult, ListToolsResult, PaginatedRequestParams, ProtocolVersion, RequestId,
-        ServerCapabilities, ServerConfig, ServerRequest,
+        InputRequiredResult, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
+        PaginatedRequestParams, ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse,
+        RequestId, ServerCapabilities, ServerConfig, ServerRequest, SubscribeRequestParams,
+        SubscriptionFilter, UnsubscribeRequestParams,
     },
-    service::{PeerRequestOptions, RequestContext, ServiceError},
+    service::{PeerRequestOptions, RequestContext, ServiceError, SubscriptionContext},
 };
 use serde_json::{Value, json};
-use tokio::{sync::mpsc, task::JoinHandle};
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinHandle,
+};
 
 use crate::{
     frontend::paths::Roots,
     gateway::{Gateway, Refusal, Ticket},
-    model::{Escaped, Session},
+    model::{Access, Escaped, OperationKind, Session},
+    ops::{Follower, Unfollowed},
+    policy::Query,
 };
 
 use super::{
@@ -40,7 +48,10 @@ use super::{
     arguments::Arguments,
     asking::{self, Asker, Cancel},
     call::Call,
+    changes::{Changes, Sink},
+    follow::{Followed, Progress},
     outlet::Outlet,
+    resources,
     tools::{self, Tool},
 };
 
@@ -71,11 +82,12 @@ pub(super) struct Shared {
 
 impl Shared {
     /// Records what was no request.
-    pub(super) fn report(&self, event: &str, facts: BTreeMap<String, Value>) {
-        if let Err(error) = self.gateway.report(&self.session, event, facts) {
-            // Without its log the gateway refuses every file by itself.
-            tracing::error!(%error, "cannot record");
-        }
+    pub(super) fn report(&self, event: &str, facts: BTreeMap<String, Value>) -> Option<Receipt> {
+        // Without its log the gateway refuses every file by itself.
+        self.gateway
+            .report(&self.session, event, facts)
+            .inspect_err(|error| tracing::error!(%error, "cannot record"))
+            .ok()
     }
 
     /// The client says no more: nobody is there to be asked.
@@ -115,22 +127,31 @@ impl Shared {
         self.gateway.refuse(&self.session, op, path, refusal)
     }
 
-    /// Carries a call out.
-    fn run(&self, tool: usize, arguments: &Arguments, asker: &Asker) -> CallToolResult {
-        let Some(tool) = self.tools.get(tool) else {
-            return answer::said("no such tool", &[]);
-        };
+    fn call<'a>(&'a self, asker: &'a Asker, follower: &'a dyn Follower) -> Call<'a> {
         // A client that does not read keeps nothing in memory but what has begun.
         self.outlet.wait_room();
-        let cancelled = || asker.cancel.is_cancelled();
-        let call = Call {
+        Call {
             gateway: &self.gateway,
             session: &self.session,
             roots: &self.roots,
             approver: asker,
-            cancelled: &cancelled,
+            follower,
             receipts: Default::default(),
+        }
+    }
+
+    /// Carries a call out.
+    fn run(
+        &self,
+        tool: usize,
+        arguments: &Arguments,
+        asker: &Asker,
+        follower: &dyn Follower,
+    ) -> CallToolResult {
+        let Some(tool) = self.tools.get(tool) else {
+            return answer::said("no such tool", &[]);
         };
+        let call = self.call(asker, follower);
         let result = tool.run(&call, arguments);
         let receipts = call.receipts.into_inner();
         match result {
@@ -151,9 +172,15 @@ impl Shared {
 struct Running {
     tool: usize,
     arguments: Arc<Arguments>,
-    done: JoinHandle<CallToolResult>,
+    work: Work<CallToolResult>,
+}
+
+/// Something that another thread carries out.
+struct Work<T> {
+    done: JoinHandle<T>,
     asked: mpsc::UnboundedReceiver<Arc<Ticket>>,
     cancel: Arc<Cancel>,
+    entries: watch::Receiver<u64>,
 }
 
 /// A call that waits for the client to come back.
@@ -180,6 +207,8 @@ pub(super) struct Server {
     config: Config,
     by_name: HashMap<String, usize>,
     open: Mutex<HashMap<String, Open>>,
+    /// What the client subscribed to.
+    changes: Arc<Changes>,
     introduced: AtomicBool,
 }
 
@@ -213,6 +242,7 @@ impl Server {
             config,
             by_name,
             open: Mutex::default(),
+            changes: Arc::default(),
             introduced: AtomicBool::default(),
         })
     }
@@ -223,21 +253,69 @@ impl Server {
 
     /// Starts a call in another thread.
     fn start(&self, tool: usize, arguments: Arguments) -> Running {
+        let arguments = Arc::new(arguments);
+        let given = Arc::clone(&arguments);
+        let weight = arguments.weight();
+        let work = self.begin(weight, move |shared, asker, follower| {
+            shared.run(tool, &given, asker, follower)
+        });
+        Running { tool, arguments, work }
+    }
+
+    /// Has another thread do something that keeps `weight` bytes.
+    fn begin<T: Send + 'static>(
+        &self,
+        weight: usize,
+        act: impl FnOnce(&Shared, &Asker, &Followed) -> T + Send + 'static,
+    ) -> Work<T> {
         let (sender, asked) = mpsc::unbounded_channel();
         let cancel = Arc::new(Cancel::default());
         let asker = Asker { cancel: Arc::clone(&cancel), asked: sender };
-        let (shared, arguments) = (Arc::clone(&self.shared), Arc::new(arguments));
-        let given = Arc::clone(&arguments);
-        let weight = arguments.weight();
+        let (follower, entries) = Followed::new(&cancel, &self.shared.closed);
+        let shared = Arc::clone(&self.shared);
         shared.calls.fetch_add(1, Ordering::SeqCst);
         shared.bytes.fetch_add(weight, Ordering::SeqCst);
         let done = tokio::task::spawn_blocking(move || {
-            let result = shared.run(tool, &given, &asker);
+            let result = act(&shared, &asker, &follower);
             shared.calls.fetch_sub(1, Ordering::SeqCst);
             shared.bytes.fetch_sub(weight, Ordering::SeqCst);
             result
         });
-        Running { tool, arguments, done, asked, cancel }
+        Work { done, asked, cancel, entries }
+    }
+
+    /// Does something about resources in another thread, and waits for it.
+    async fn about_resources<T: Send + 'static>(
+        &self,
+        op: &str,
+        context: &RequestContext<RoleServer>,
+        act: impl FnOnce(&Call<'_>) -> Result<T, ErrorData> + Send + 'static,
+    ) -> Result<T, ErrorData> {
+        self.introduce(context.client_info(), context.protocol_version());
+        if self.shared.calls.load(Ordering::SeqCst) >= MOST_CALLS {
+            let why = "too many calls are under way".to_owned();
+            return Err(self.refused(op, &Refusal::Parameters(why.clone()), why));
+        }
+        let mut work =
+            self.begin(0, move |shared, asker, follower| act(&shared.call(asker, follower)));
+        let mut progress = Progress::new(context, work.entries);
+        loop {
+            tokio::select! {
+                biased;
+                done = &mut work.done => return done.unwrap_or_else(|error| {
+                    tracing::error!(%error, "a request came to no end");
+                    Err(ErrorData::internal_error("the gate failed", None))
+                }),
+                Some(ticket) = work.asked.recv() => {
+                    announce(&ticket);
+                    if self.way(context) == Way::Request {
+                        elicit(context, &ticket).await;
+                    }
+                }
+                () = context.ct.cancelled(), if !work.cancel.is_cancelled() => work.cancel.cancel(),
+                entries = progress.made() => progress.tell(context, entries).await,
+            }
+        }
     }
 
     /// Follows a call until it is done or has to ask through its result.
@@ -248,14 +326,20 @@ impl Server {
     ) -> CallToolResponse {
         let way = self.way(context);
         let mut _asked = None;
+        let mut progress = Progress::new(context, running.work.entries.clone());
         loop {
+            let work = &mut running.work;
             let ticket = tokio::select! {
                 biased;
-                done = &mut running.done => return complete(done),
-                Some(ticket) = running.asked.recv() => ticket,
+                done = &mut work.done => return complete(done),
+                Some(ticket) = work.asked.recv() => ticket,
                 () = context.ct.cancelled() => {
-                    running.cancel.cancel();
-                    return complete(running.done.await);
+                    work.cancel.cancel();
+                    return complete((&mut work.done).await);
+                }
+                entries = progress.made() => {
+                    progress.tell(context, entries).await;
+                    continue;
                 }
             };
             if self.shared.left.load(Ordering::SeqCst) {
@@ -270,8 +354,8 @@ impl Server {
                 Way::Request => {
                     tokio::select! {
                         biased;
-                        done = &mut running.done => return complete(done),
-                        () = context.ct.cancelled() => running.cancel.cancel(),
+                        done = &mut work.done => return complete(done),
+                        () = context.ct.cancelled() => work.cancel.cancel(),
                         () = elicit(context, &ticket) => {}
                     }
                 }
@@ -284,8 +368,8 @@ impl Server {
                     return match self.keep(open) {
                         Ok(state) => InputRequiredResult::new(Some(requests), Some(state)).into(),
                         Err(open) => {
-                            open.running.cancel.cancel();
-                            complete(open.running.done.await)
+                            open.running.work.cancel.cancel();
+                            complete(open.running.work.done.await)
                         }
                     };
                 }
@@ -422,7 +506,12 @@ impl Drop for Withdrawal<'_> {
 
 impl ServerHandler for Server {
     fn get_info(&self) -> ServerConfig {
-        let capabilities = ServerCapabilities::builder().enable_tools().build();
+        let capabilities = ServerCapabilities::builder()
+            .enable_tools()
+            .enable_resources()
+            .enable_resources_subscribe()
+            .enable_resources_list_changed()
+            .build();
         ServerConfig::new(capabilities)
             .with_server_info(
                 Implementation::new("portcullis", env!("CARGO_PKG_VERSION"))
@@ -507,10 +596,144 @@ impl ServerHandler for Server {
         if calls == 0 && quick && self.config.prompt {
             // Nobody waits for this thread, and no other has to be woken.
             let asker = Asker::nobody();
-            let result = self.shared.run(tool, &arguments, &asker);
+            let result = self.shared.run(tool, &arguments, &asker, &Unfollowed);
             return Ok(CallToolResponse::Complete(result));
         }
         let running = self.start(tool, arguments);
         Ok(self.follow(running, &context).await)
+    }
+
+    async fn list_resources(
+        &self,
+        request: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListResourcesResult, ErrorData> {
+        let list = move |call: &Call<'_>| resources::list(call, request);
+        let listed = self.about_resources("resources/list", &context, list).await?;
+        if context.protocol_version().is_none_or(|version| version.has_initialize()) {
+            // Who asks for the list wants to hear when it changes.
+            self.changes.start(&self.shared.outlet, &context.peer);
+            let changes = Arc::clone(&self.changes);
+            drop(self.begin(0, move |shared, _, _| {
+                if let Err(error) = changes.follow_list(&shared.gateway, &shared.session) {
+                    tracing::warn!(%error, "changes of the list of resources are not told");
+                }
+            }));
+        }
+        Ok(listed)
+    }
+
+    async fn list_resource_templates(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        self.introduce(context.client_info(), context.protocol_version());
+        Ok(resources::templates(&self.shared.roots))
+    }
+
+    async fn read_resource(
+        &self,
+        request: ReadResourceRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ReadResourceResponse, ErrorData> {
+        let read = move |call: &Call<'_>| resources::read(call, &request.uri);
+        self.about_resources("resources/read", &context, read).await.map(Into::into)
+    }
+
+    async fn subscribe(
+        &self,
+        request: SubscribeRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.changes.start(&self.shared.outlet, &context.peer);
+        let changes = Arc::clone(&self.changes);
+        let follow = move |call: &Call<'_>| follow(&changes, call, &request.uri);
+        self.about_resources("resources/subscribe", &context, follow).await
+    }
+
+    async fn unsubscribe(
+        &self,
+        request: UnsubscribeRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        let changes = Arc::clone(&self.changes);
+        let leave = move |call: &Call<'_>| {
+            changes.leave(call.gateway, &request.uri);
+            Ok(())
+        };
+        self.about_resources("resources/unsubscribe", &context, leave).await
+    }
+
+    /// Those URIs that a subscription may be about at all.
+    fn accepted_subscription_filter(
+        &self,
+        requested: &SubscriptionFilter,
+    ) -> Option<SubscriptionFilter> {
+        let policy = self.shared.gateway.policy();
+        let possible = |uri: &&String| {
+            let Some(Ok(path)) = resources::parse(&self.shared.roots, uri) else { return false };
+            let (agent, path) = (&self.shared.session.agent, &path);
+            let (operation, access) = (OperationKind::Watch, Access::List);
+            policy.evaluate(&Query { agent, operation, access, path }).is_allow()
+        };
+        let mut accepted = SubscriptionFilter::new();
+        accepted.resources_list_changed = requested.resources_list_changed;
+        let uris = requested.resource_subscriptions.as_ref();
+        accepted.resource_subscriptions =
+            uris.map(|uris| uris.iter().filter(possible).cloned().collect());
+        Some(accepted)
+    }
+
+    async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
+        let accepted = context.accepted().clone();
+        // What it follows ends with it.
+        let changes = Ending { changes: Arc::default(), shared: Arc::clone(&self.shared) };
+        let followed = Arc::clone(&changes.changes);
+        let request = context.request_context();
+        let begin = move |call: &Call<'_>| {
+            for uri in accepted.resource_subscriptions.iter().flatten() {
+                follow(&followed, call, uri)?;
+            }
+            match accepted.resources_list_changed {
+                Some(true) => followed
+                    .follow_list(call.gateway, call.session)
+                    .map_err(|error| resources::error(&error, None)),
+                _ => Ok(()),
+            }
+        };
+        self.about_resources("subscriptions/listen", request, begin).await?;
+        let sink = Sink::Stream(context.sink().clone());
+        tokio::select! {
+            () = context.cancelled() => {}
+            () = changes.changes.tell(&self.shared.outlet, &sink) => {}
+        }
+        Ok(())
+    }
+}
+
+/// Follows what a URI names.
+fn follow(changes: &Changes, call: &Call<'_>, uri: &str) -> Result<(), ErrorData> {
+    let path = resources::path(call, OperationKind::Watch, uri)?;
+    changes
+        .follow(call.gateway, call.session, uri, path)
+        .map_err(|error| resources::error(&error, Some(uri)))
+}
+
+/// What a stream follows, which ends with the stream.
+struct Ending {
+    changes: Arc<Changes>,
+    shared: Arc<Shared>,
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.changes.end(&self.shared.gateway);
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.changes.end(&self.shared.gateway);
     }
 }

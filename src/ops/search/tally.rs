@@ -14,6 +14,8 @@ use crate::workspace;
 
 /// Milliseconds between two words of how far a search is.
 const BETWEEN: u64 = 200;
+/// Nothing was told so far.
+const NEVER: u64 = u64::MAX;
 
 /// Why something that the agent may see was passed over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -165,7 +167,7 @@ impl<'f> Tally<'f> {
             follower,
             begun: now,
             looked: AtomicU64::new(0),
-            told: AtomicU64::new(0),
+            told: AtomicU64::new(NEVER),
             end: now.checked_add(limits.time).unwrap_or(now),
             skipped: std::array::from_fn(|_| AtomicU64::new(0)),
             searched: AtomicU64::new(0),
@@ -260,14 +262,15 @@ impl<'f> Tally<'f> {
         let passed = now.saturating_duration_since(self.begun).as_millis();
         let passed = u64::try_from(passed).unwrap_or(u64::MAX);
         let told = self.told.load(Ordering::Relaxed);
-        let due = passed >= told.saturating_add(BETWEEN);
+        let looked = self.looked.load(Ordering::Relaxed);
+        let due = looked > 0 && (told == NEVER || passed >= told.saturating_add(BETWEEN));
         if due
             && self
                 .told
                 .compare_exchange(told, passed, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok()
         {
-            self.follower.progress(self.looked.load(Ordering::Relaxed));
+            self.follower.progress(looked);
         }
     }
 

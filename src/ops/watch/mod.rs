@@ -33,7 +33,7 @@ use subscription::Queue;
 /// Most subscribers of one gate.
 const MOST: usize = 4096;
 /// Most of one session.
-const MOST_OF_SESSION: usize = 64;
+const MOST_OF_SESSION: usize = 256;
 
 /// Watches the workspace for whoever wants to hear of changes. Costs nothing
 /// before somebody does.

@@ -19,6 +19,8 @@ pub(super) struct Client {
     output: BufReader<ChildStdout>,
     answers: HashMap<i64, Value>,
     pub(super) others: Vec<Value>,
+    /// What the server said of itself.
+    pub(super) greeting: Value,
     next: i64,
 }
 
@@ -37,6 +39,7 @@ impl Client {
         });
         let reply = client.ask("initialize", &hello);
         assert_eq!(reply["result"]["serverInfo"]["name"], "portcullis", "{reply}");
+        client.greeting = reply["result"].clone();
         client.send(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
         client
     }
@@ -53,7 +56,7 @@ impl Client {
         let input = child.stdin.take();
         let output = BufReader::new(child.stdout.take().unwrap());
         let (answers, others) = (HashMap::new(), Vec::new());
-        Self { child, input, output, answers, others, next: 0 }
+        Self { child, input, output, answers, others, greeting: Value::Null, next: 0 }
     }
 
     pub(super) fn raw(&mut self, bytes: &[u8]) {

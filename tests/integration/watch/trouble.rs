@@ -115,7 +115,7 @@ fn beginning_and_end_are_on_record() {
 #[test]
 fn subscriptions_of_a_session_are_bounded_and_given_back() {
     let house = House::new("");
-    let mut held: Vec<_> = (0..64).map(|_| house.watch(".")).collect();
+    let mut held: Vec<_> = (0..256).map(|_| house.watch(".")).collect();
     let query = || WatchQuery::new(path("."));
     let error = house.gateway.watch(&house.session, query()).unwrap_err();
     assert!(error.to_string().contains("too many"), "{error}");

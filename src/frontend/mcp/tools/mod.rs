@@ -64,6 +64,8 @@ impl fmt::Display for Name {
     }
 }
 
+pub(super) use reference::mime;
+
 type Run = fn(&Call<'_>, &Arguments) -> Result<Answer, Trouble>;
 
 /// One tool.

@@ -220,7 +220,7 @@ fn read_media(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble>
     Ok(Answer { content: vec![block], structured, search: None })
 }
 
-fn mime(name: &str) -> &'static str {
+pub(in super::super) fn mime(name: &str) -> &'static str {
     let extension = name.rsplit_once('.').map(|(_, extension)| extension.to_ascii_lowercase());
     match extension.as_deref() {
         Some("png") => "image/png",
@@ -259,7 +259,7 @@ fn read_multiple(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Troub
 /// Whether a call that has more to do goes on after an error, which it then
 /// accounts for.
 fn goes_on(call: &Call<'_>, error: &gateway::Error) -> bool {
-    let Some(receipt) = error.receipt().filter(|_| !(call.cancelled)()) else { return false };
+    let Some(receipt) = error.receipt().filter(|_| !call.is_cancelled()) else { return false };
     call.receipts.borrow_mut().push(receipt.clone());
     true
 }

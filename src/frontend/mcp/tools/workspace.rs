@@ -231,7 +231,7 @@ fn read_files(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble>
                 let (bytes, text) = decode(content);
                 files.push(json!({ "path": path, "content": bytes, "text": text }));
             }
-            Err(Trouble::Gate(error)) if error.receipt().is_some() && !(call.cancelled)() => {
+            Err(Trouble::Gate(error)) if error.receipt().is_some() && !call.is_cancelled() => {
                 call.receipts.borrow_mut().extend(error.receipt().cloned());
                 shown.push(format!("{path}: {error}"));
                 files.push(json!({ "path": path, "error": answer::describe(&error) }));

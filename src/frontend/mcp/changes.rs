@@ -1,0 +1,186 @@
+//! Telling a client of changes: of resources that it subscribed to, and of the
+//! list of them.
+//!
+//! A subscription of the protocol is one of the gateway's, decided and recorded.
+//! What changes fast is told at most a few times a second, and nothing is put
+//! before a client that does not read.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use rmcp::{Peer, RoleServer, model::ResourceUpdatedNotificationParam, service::SubscriptionSink};
+use tokio::{sync::Notify, task::JoinHandle, time::sleep};
+
+use crate::{
+    gateway::{self, Gateway},
+    model::{Session, WatchQuery, WorkspacePath},
+    ops::{EventKind, Subscription},
+};
+
+use super::outlet::Outlet;
+
+/// Time between two looks at what changed.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// What one client, or one stream of it, hears of.
+#[derive(Default)]
+pub(super) struct Changes {
+    followed: Mutex<Followed>,
+    bell: Arc<Notify>,
+}
+
+#[derive(Default)]
+struct Followed {
+    /// By URI.
+    files: BTreeMap<String, Subscription>,
+    /// All files, for changes of their list.
+    all: Option<Subscription>,
+    task: Option<JoinHandle<()>>,
+}
+
+/// What is to be told.
+#[derive(Default)]
+struct News {
+    updated: Vec<String>,
+    list: bool,
+}
+
+/// Where it is told.
+pub(super) enum Sink {
+    /// To the client, in revisions with sessions.
+    Peer(Peer<RoleServer>),
+    /// On a stream of its own.
+    Stream(SubscriptionSink),
+}
+
+impl Sink {
+    async fn tell(&self, news: News) {
+        for uri in news.updated {
+            let told = match self {
+                Self::Peer(peer) => {
+                    let params = ResourceUpdatedNotificationParam::new(uri);
+                    peer.notify_resource_updated(params).await.is_ok()
+                }
+                Self::Stream(sink) => sink.notify_resource_updated(uri).await.is_ok(),
+            };
+            if !told {
+                tracing::debug!("a change was not told");
+            }
+        }
+        if news.list {
+            let told = match self {
+                Self::Peer(peer) => peer.notify_resource_list_changed().await.is_ok(),
+                Self::Stream(sink) => sink.notify_resource_list_changed().await.is_ok(),
+            };
+            if !told {
+                tracing::debug!("a change of the list was not told");
+            }
+        }
+    }
+}
+
+impl Changes {
+    /// Follows the file or directory that `uri` names; one that is followed
+    /// already is followed on.
+    pub(super) fn follow(
+        &self,
+        gateway: &Gateway,
+        session: &Session,
+        uri: &str,
+        path: WorkspacePath,
+    ) -> Result<(), gateway::Error> {
+        if self.lock().files.contains_key(uri) {
+            return Ok(());
+        }
+        let query = WatchQuery { path, recursive: false, ignore: Vec::new() };
+        let watching = gateway.watch(session, query)?;
+        self.listen_to(&watching.subscription);
+        self.lock().files.insert(uri.to_owned(), watching.subscription);
+        Ok(())
+    }
+
+    /// Follows it no more.
+    pub(super) fn leave(&self, gateway: &Gateway, uri: &str) {
+        let left = self.lock().files.remove(uri);
+        if let Some(subscription) = left {
+            gateway.unwatch(&subscription);
+        }
+    }
+
+    /// Follows the list of all files.
+    pub(super) fn follow_list(
+        &self,
+        gateway: &Gateway,
+        session: &Session,
+    ) -> Result<(), gateway::Error> {
+        if self.lock().all.is_some() {
+            return Ok(());
+        }
+        let watching = gateway.watch(session, WatchQuery::new(WorkspacePath::root()))?;
+        self.listen_to(&watching.subscription);
+        self.lock().all = Some(watching.subscription);
+        Ok(())
+    }
+
+    /// Ends everything, on record.
+    pub(super) fn end(&self, gateway: &Gateway) {
+        let mut followed = std::mem::take(&mut *self.lock());
+        followed.files.values().chain(&followed.all).for_each(|one| gateway.unwatch(one));
+        if let Some(task) = followed.task.take() {
+            task.abort();
+        }
+    }
+
+    /// Starts telling, if nobody does so far.
+    pub(super) fn start(self: &Arc<Self>, outlet: &Arc<Outlet>, peer: &Peer<RoleServer>) {
+        let mut followed = self.lock();
+        if followed.task.is_none() {
+            let (changes, outlet) = (Arc::clone(self), Arc::clone(outlet));
+            let sink = Sink::Peer(peer.clone());
+            followed.task = Some(tokio::spawn(async move { changes.tell(&outlet, &sink).await }));
+        }
+    }
+
+    /// Tells what changes until it is given up.
+    pub(super) async fn tell(&self, outlet: &Outlet, sink: &Sink) {
+        loop {
+            self.bell.notified().await;
+            while !outlet.has_room() {
+                sleep(PAUSE).await;
+            }
+            sink.tell(self.news()).await;
+            sleep(PAUSE).await;
+        }
+    }
+
+    fn listen_to(&self, subscription: &Subscription) {
+        let bell = Arc::clone(&self.bell);
+        subscription.on_ready(move || bell.notify_one());
+    }
+
+    fn news(&self) -> News {
+        let followed = self.lock();
+        let mut news = News::default();
+        for (uri, subscription) in &followed.files {
+            let mut changed = false;
+            while let Ok(Some(_)) = subscription.next(Duration::ZERO) {
+                changed = true;
+            }
+            if changed {
+                news.updated.push(uri.clone());
+            }
+        }
+        while let Some(Ok(Some(event))) = followed.all.as_ref().map(|all| all.next(Duration::ZERO))
+        {
+            news.list |= event.what != EventKind::Modified;
+        }
+        news
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Followed> {
+        self.followed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
