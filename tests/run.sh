@@ -110,9 +110,20 @@ typescript() {
     cp tests/peers/package-lock.json "$stamp"
 }
 
+# The conformance scenarios of MCP, with the newer Node that they need; its
+# install script fetches that.
+conformance() {
+    local home=tests/peers/conformance stamp=tests/peers/conformance/node_modules/.lock
+    cmp -s "$home/package-lock.json" "$stamp" && return 0
+    say "installing the MCP conformance scenarios"
+    (cd "$home" && npm "$PORTCULLIS_TEST_NODE" ci --silent --no-audit --no-fund)
+    cp "$home/package-lock.json" "$stamp"
+}
+
 peers() {
     fast_agent
     typescript
+    conformance
 }
 
 cargo_deny() {

@@ -9,6 +9,7 @@ use std::{
     net::TcpStream,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
 
@@ -16,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::{
     acp_rig::POLICY,
-    common::{World, done},
+    common::{Stop, World, done},
     fast_agent::peers,
 };
 
@@ -237,6 +238,73 @@ fn the_conformance_scenarios_pass_but_for_those_that_are_listed() {
     failed.remove("server-sse-polling");
     assert_eq!(failed, listed, "{} {}", report.text(), report.stderr);
     assert!(outcome("✓ ").len() >= 7, "{}", report.text());
+    service.end();
+}
+
+/// Messages of a reply, whether it is an event stream or one message.
+fn messages(reply: &str) -> Vec<Value> {
+    let lines = reply.lines().map(|line| line.strip_prefix("data: ").unwrap_or(line));
+    lines.filter_map(|line| serde_json::from_str(line).ok()).filter(Value::is_object).collect()
+}
+
+/// What a subscriber of the newest revision hears: a stream that begins with an
+/// acknowledgement.
+#[test]
+fn a_subscriber_over_http_hears_of_changes() {
+    let service = Service::start(POLICY);
+    let file = service.world.root().canonicalize().unwrap().join("a.txt");
+    let uri = format!("file://{}", file.display());
+    let meta = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": {"name": "t", "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": {},
+    });
+    let params = json!({"_meta": meta, "notifications": {"resourceSubscriptions": [uri]}});
+    let body =
+        json!({"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params": params});
+    let body = body.to_string();
+    let mut stream = TcpStream::connect(&service.address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let head = format!(
+        "POST /mcp HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {}\r\n\
+         Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n\
+         MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: subscriptions/listen\r\n\
+         Content-Length: {}\r\n\r\n",
+        service.token,
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    stream.write_all(body.as_bytes()).unwrap();
+    let mut heard = String::new();
+    let mut until = |mark: &str| {
+        while !heard.contains(mark) {
+            let mut some = [0; 4096];
+            let got = stream.read(&mut some).unwrap();
+            assert!(got > 0, "{heard}");
+            heard.push_str(&String::from_utf8_lossy(&some[..got]));
+        }
+    };
+    until("subscriptions/acknowledged");
+    // The worker may not have begun yet: it is changed until it has.
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for n in 0.. {
+                if stop.load(Ordering::Relaxed) {
+                    return;
+                }
+                std::fs::write(&file, n.to_string()).unwrap();
+                std::thread::sleep(Duration::from_millis(200));
+            }
+        });
+        let _ended = Stop(&stop);
+        until("notifications/resources/updated");
+    });
+    let updated = messages(&heard);
+    let is = |message: &&Value| message["method"] == "notifications/resources/updated";
+    let updated = updated.iter().find(is).unwrap_or_else(|| panic!("{heard}"));
+    assert_eq!(updated["params"]["uri"], uri, "{updated}");
+    drop(stream);
     service.end();
 }
 

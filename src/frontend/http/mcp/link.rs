@@ -5,7 +5,7 @@
 
 use std::{
     borrow::Cow,
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     io,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -23,12 +23,17 @@ use serde_json::{Map, Value, json, value::RawValue};
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
     net::{UnixStream, unix::OwnedReadHalf, unix::OwnedWriteHalf},
-    sync::{mpsc, oneshot},
+    sync::{Notify, mpsc, oneshot},
 };
 
 /// Longest line of a worker, in bytes: a content in base64 and as a text, and
 /// both of them again for models.
 const LONGEST: u64 = 1 << 30;
+
+/// The key in `_meta` of a notification that somebody subscribed to.
+const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
+/// The first notification of a subscription.
+const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
 
 /// A session. Dropping it ends it.
 pub(super) struct Link {
@@ -51,9 +56,41 @@ struct Pending {
     answer: oneshot::Sender<Result<Box<RawValue>, ErrorData>>,
     /// Questions of the worker while it works on this.
     questions: mpsc::UnboundedSender<Question>,
+    /// What it subscribed to.
+    events: Arc<Events>,
     /// The client's own token.
     token: Option<ProgressToken>,
     peer: Peer<RoleServer>,
+}
+
+/// What a subscriber was not told yet. The same is not told twice, so there is
+/// never more than it subscribed to.
+#[derive(Default)]
+pub(super) struct Events {
+    waiting: Mutex<VecDeque<(Value, ServerNotification)>>,
+    bell: Notify,
+}
+
+impl Events {
+    fn push(&self, text: Value, event: ServerNotification) {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if !waiting.iter().any(|(there, _)| *there == text) {
+            waiting.push_back((text, event));
+            self.bell.notify_one();
+        }
+    }
+
+    /// The next one.
+    pub(super) async fn next(&self) -> ServerNotification {
+        loop {
+            let waiting =
+                || self.waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+            if let Some((_, event)) = waiting() {
+                return event;
+            }
+            self.bell.notified().await;
+        }
+    }
 }
 
 /// A request of the worker for the client.
@@ -70,6 +107,7 @@ pub(super) struct Asked {
     writer: Arc<tokio::sync::Mutex<OwnedWriteHalf>>,
     pub(super) answer: oneshot::Receiver<Result<Box<RawValue>, ErrorData>>,
     pub(super) questions: mpsc::UnboundedReceiver<Question>,
+    pub(super) events: Arc<Events>,
 }
 
 #[derive(Deserialize)]
@@ -116,6 +154,7 @@ impl Link {
     ) -> Result<Asked, ErrorData> {
         let (sender, answer) = oneshot::channel();
         let (questions, asked) = mpsc::unbounded_channel();
+        let events = Arc::<Events>::default();
         let mut meta = meta.unwrap_or_default();
         let token = meta.get("progressToken").cloned();
         let id = {
@@ -129,12 +168,13 @@ impl Link {
             if token.is_some() {
                 meta.insert("progressToken".to_owned(), json!(id));
             }
-            let pending = Pending { answer: sender, questions, token, peer };
+            let events = Arc::clone(&events);
+            let pending = Pending { answer: sender, questions, events, token, peer };
             state.pending.insert(id, pending);
             id
         };
         let (state, writer) = (Arc::clone(&self.state), Arc::clone(&self.writer));
-        let asked = Asked { id, state, writer, answer, questions: asked };
+        let asked = Asked { id, state, writer, answer, questions: asked, events };
         let mut message = json!({ "jsonrpc": "2.0", "id": id, "method": method });
         put(&mut message, params, meta);
         self.write(&message).await.map_err(|_| over())?;
@@ -273,10 +313,21 @@ impl Reading {
     }
 
     async fn note(&self, method: &str, bytes: &[u8]) {
+        if method == ACKNOWLEDGED {
+            // `rmcp` has said so already.
+            return;
+        }
         let Ok(ServerJsonRpcMessage::Notification(note)) = serde_json::from_slice(bytes) else {
             tracing::error!(method, "a worker's notification cannot be read");
             return;
         };
+        if let Some(subscription) = subscription(bytes) {
+            if let Some(pending) = lock(&self.state).pending.get(&subscription) {
+                let text = json!(note.notification);
+                pending.events.push(text, note.notification);
+            }
+            return;
+        }
         let (peer, note) = match note.notification {
             ServerNotification::ProgressNotification(progress) => {
                 let ProgressNotificationParam { progress_token, .. } = &progress.params;
@@ -307,6 +358,12 @@ impl Reading {
         let pending = state.pending.get(&id)?;
         Some((pending.peer.clone(), pending.token.clone()?))
     }
+}
+
+/// The request with which a client subscribed to what a notification tells.
+fn subscription(bytes: &[u8]) -> Option<u64> {
+    let message = serde_json::from_slice::<Value>(bytes).ok()?;
+    message.get("params")?.get("_meta")?.get(SUBSCRIPTION)?.as_u64()
 }
 
 fn put(message: &mut Value, params: Option<Value>, meta: Map<String, Value>) {

@@ -15,9 +15,12 @@ use rmcp::{
         InitializeResult, InputRequiredResult, ListPromptsResult, ListResourceTemplatesResult,
         ListResourcesResult, ListToolsResult, PaginatedRequestParams, ProtocolVersion,
         ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, ServerCapabilities,
-        ServerConfig, ServerRequest, SubscribeRequestParams, UnsubscribeRequestParams,
+        ServerConfig, ServerRequest, SubscribeRequestParams, SubscriptionFilter,
+        UnsubscribeRequestParams,
     },
-    service::{NotificationContext, PeerRequestOptions, RequestContext, ServiceError},
+    service::{
+        NotificationContext, PeerRequestOptions, RequestContext, ServiceError, SubscriptionContext,
+    },
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json, value::RawValue};
@@ -110,7 +113,7 @@ impl Relay {
         params: impl Serialize,
         context: &RequestContext<RoleServer>,
     ) -> Result<T, ErrorData> {
-        link::typed(&*self.raw(method, params, context).await?)
+        link::typed(&self.raw(method, params, context).await?)
     }
 
     /// The same where the worker may want to know more first.
@@ -211,7 +214,13 @@ fn unavailable(error: OpenError) -> ErrorData {
 impl ServerHandler for Relay {
     fn get_info(&self) -> ServerConfig {
         // What counts is what the worker says when it is asked.
-        ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
+        let capabilities = ServerCapabilities::builder()
+            .enable_tools()
+            .enable_resources()
+            .enable_resources_subscribe()
+            .enable_resources_list_changed()
+            .build();
+        ServerConfig::new(capabilities)
             .with_server_info(Implementation::new("portcullis", env!("CARGO_PKG_VERSION")))
     }
 
@@ -309,6 +318,38 @@ impl ServerHandler for Relay {
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
         self.raw("resources/unsubscribe", request, &context).await.map(drop)
+    }
+
+    fn accepted_subscription_filter(
+        &self,
+        requested: &SubscriptionFilter,
+    ) -> Option<SubscriptionFilter> {
+        // What the worker does not tell of is told as little as what never
+        // changes.
+        Some(requested.clone())
+    }
+
+    async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
+        let request = context.request_context();
+        let link = self.link().await?;
+        let params = json!({ "notifications": context.accepted() });
+        let meta = serde_json::to_value(&request.meta).map_err(unreadable)?;
+        let meta = meta.as_object().cloned();
+        let peer = request.peer.clone();
+        let mut asked = link.ask("subscriptions/listen", Some(params), meta, peer).await?;
+        loop {
+            tokio::select! {
+                answer = &mut asked.answer => {
+                    return answer.unwrap_or_else(|_| Err(link::over())).map(drop);
+                }
+                () = context.cancelled() => return Ok(()),
+                event = asked.events.next() => {
+                    if context.sink().send(event).await.is_err() {
+                        return Ok(());
+                    }
+                }
+            }
+        }
     }
 
     async fn list_tools(
