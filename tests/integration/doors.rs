@@ -241,6 +241,37 @@ fn the_conformance_scenarios_pass_but_for_those_that_are_listed() {
     service.end();
 }
 
+#[test]
+fn the_inspector_lists_and_calls() {
+    let service = Service::start(POLICY);
+    let inspector = scripts().join("conformance/node_modules/.bin/mcp-inspector");
+    let ask = |args: &[&str]| {
+        let output = Command::new(node())
+            .arg(&inspector)
+            .args(["--cli", &format!("http://{}/mcp", service.address), "--transport", "http"])
+            .args(["--header", &format!("Authorization: Bearer {}", service.token)])
+            .args(args)
+            .env("HOME", service.world.base())
+            .output()
+            .unwrap();
+        done(output)
+    };
+    let tools = ask(&["--method", "tools/list"]).ok().json();
+    let names: Vec<_> =
+        tools["tools"].as_array().unwrap().iter().map(|tool| &tool["name"]).collect();
+    assert!(names.contains(&&json!("workspace__ws__rm")), "{names:?}");
+    let call = |tool: &str, argument: &str| {
+        ask(&["--method", "tools/call", "--tool-name", tool, "--tool-arg", argument])
+    };
+    let listed = call("workspace__ws__ls", "path=.").ok().json();
+    assert_eq!(listed["structuredContent"]["entries"][0]["path"], "a.txt", "{listed}");
+    let denied = call("workspace__ws__read_file", "path=secret/key.txt");
+    assert!(denied.text().contains("denied by rule `keys`"), "{denied:?}");
+    let resources = ask(&["--method", "resources/list"]).ok().json();
+    assert!(!resources.to_string().contains("secret"), "{resources}");
+    service.end();
+}
+
 /// Messages of a reply, whether it is an event stream or one message.
 fn messages(reply: &str) -> Vec<Value> {
     let lines = reply.lines().map(|line| line.strip_prefix("data: ").unwrap_or(line));

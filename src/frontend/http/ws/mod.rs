@@ -38,6 +38,10 @@ use frames::{Fault, Reader, SMALL, STEP, Said, Writer};
 
 /// In what pieces a message goes to a client, in bytes.
 const PIECE: usize = 64 * 1024;
+/// Why, when the service stops.
+const STOPS: &str = "the service is stopping";
+/// How long to wait for the word that the service stops, once a worker has.
+const NEWS: Duration = Duration::from_millis(500);
 /// How long a client may take to answer a close.
 const FAREWELL: Duration = Duration::from_secs(5);
 
@@ -208,10 +212,18 @@ async fn pump<S>(
     let writer = tokio::sync::Mutex::new(Writer::new(output));
     let heard = Mutex::new(Instant::now());
     let link = Link { bounds: &sockets.bounds, writer: &writer, heard: &heard };
+    let mut stopping = std::pin::pin!(stopping);
     let end = tokio::select! {
         end = link.inward(&mut reader, worker.1) => end,
         end = link.outward(worker.0) => end,
-        () = stopping => End::Close(CloseCode::Away, "the service is stopping"),
+        () = &mut stopping => End::Close(CloseCode::Away, STOPS),
+    };
+    let end = match end {
+        // When the service stops, a worker may know before the front does.
+        End::Close(CloseCode::Error, _) if tokio::time::timeout(NEWS, stopping).await.is_ok() => {
+            End::Close(CloseCode::Away, STOPS)
+        }
+        end => end,
     };
     if let End::Close(code, reason) = end {
         let farewell = async {
