@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The subjects: `decision`, `read`, `acp`, `mcp`, `overwrite` (needs root, for a
-//! loop mount), `durable`, `start`, `memory`; only when named `query` (it writes
+//! loop mount), `durable`, `start`, `memory`, `serve`; only when named `query` (it writes
 //! 6 GB; start and verification of such a log too), `vault` and `build` (they take
 //! minutes).
 //! docs/performance.md says how to read what they print. Measures nothing
@@ -25,6 +25,7 @@ mod memory;
 mod overwrite;
 mod query;
 mod read;
+mod serve;
 mod start;
 mod vault;
 mod world;
@@ -37,7 +38,7 @@ type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 /// A subject's name, what measures it, and whether it runs unless named.
 type Subject = (&'static str, fn() -> Outcome<()>, bool);
 
-const SUBJECTS: [Subject; 11] = [
+const SUBJECTS: [Subject; 12] = [
     ("decision", decision::run, true),
     ("read", read::run, true),
     ("acp", acp::run, true),
@@ -46,6 +47,7 @@ const SUBJECTS: [Subject; 11] = [
     ("durable", durable::run, true),
     ("start", start::run, true),
     ("memory", memory::run, true),
+    ("serve", serve::run, true),
     ("query", query::run, false),
     ("vault", vault::run, false),
     ("build", build::run, false),
