@@ -150,7 +150,9 @@ tests() {
     peers
     say "tests"
     export PORTCULLIS_TEST_PEERS="$PWD/$PEERS"
-    cargo test --workspace --features full --locked
+    cargo test --workspace --features full --locked -- --skip timing::
+    say "the tests that compare times, with nothing beside them"
+    cargo test --features full --locked --test integration -- --test-threads 1 timing::
     say "the default build says what it cannot do"
     cargo test --locked --test integration -- review::export shipping
 }

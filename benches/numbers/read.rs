@@ -21,7 +21,7 @@ const BATCH: u32 = FILES as u32;
 
 pub(crate) fn run() -> Outcome<()> {
     let world = World::new()?;
-    let (gateway, session) = (world.gateway()?, world::session()?);
+    let (gateway, session) = (world.gateway_without_rules()?, world::session()?);
     let operations = (0..FILES)
         .map(|number| {
             let (range, encoding) = (LineRange::default(), Encoding::Text);

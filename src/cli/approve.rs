@@ -79,8 +79,14 @@ fn visit(state: &Path, wish: &Wish, go_on: impl FnMut(Reply) -> bool) -> Result<
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     match open(state, flags, Mode::empty()) {
         Ok(state) => desk::visit(state.as_fd(), wish, go_on).or_fail("cannot ask the gate"),
-        // No gate has ever run there.
-        Err(Errno::NOENT) => Ok(()),
+        Err(Errno::NOENT) => {
+            eprintln!(
+                "portcullis: note: no gate has ever run with the state directory `{}`; --workspace \
+                 or --state names another",
+                state.display()
+            );
+            Ok(())
+        }
         Err(error) => Err(error)
             .or_fail(format_args!("cannot open the state directory `{}`", state.display())),
     }

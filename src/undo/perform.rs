@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use portcullis_audit::Receipt;
 use serde_json::json;
 
 use super::{Action, Error, Preview, Status, Step, history::UNDOES, look};
@@ -27,10 +28,12 @@ pub enum Choice {
 }
 
 /// What an undo did.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Performed {
     /// Steps taken.
     pub taken: u64,
+    /// The receipts of what was done for them.
+    pub receipts: Vec<Receipt>,
     /// Steps left out, with why.
     pub left_out: Vec<(Step, Status)>,
 }
@@ -69,7 +72,11 @@ pub fn perform(
         if *shown == Status::Done {
             continue;
         }
-        let failed = |error| Failed { step: Box::new(step.clone()), error: Box::new(error) };
+        let failed = |error, performed: &Performed| Failed {
+            step: Box::new(step.clone()),
+            error: Box::new(error),
+            performed: Box::new(performed.clone()),
+        };
         let depends = performed.left_out.iter().any(|(other, status)| {
             !matches!(status, Status::Stays(_))
                 && (other.concerns(&step.path)
@@ -77,7 +84,8 @@ pub fn perform(
         });
         let status = match depends {
             true => Status::Depends,
-            false => look::now(gateway, session, step).map_err(|e| failed(Why::Look(e)))?,
+            false => look::now(gateway, session, step)
+                .map_err(|error| failed(Why::Look(error), &performed))?,
         };
         let go = match &status {
             Status::Ready => true,
@@ -96,9 +104,10 @@ pub fn perform(
             let records: Vec<u64> =
                 step.records.iter().copied().filter(done).take(MAX_RECORDS).collect();
             let facts = BTreeMap::from([(UNDOES.to_owned(), json!(records))]);
-            gateway
+            let reply = gateway
                 .redress(session, &operation, &facts, approver)
-                .map_err(|error| failed(Why::Gate(error)))?;
+                .map_err(|error| failed(Why::Gate(error), &performed))?;
+            performed.receipts.push(reply.receipt);
         }
         performed.taken += 1;
     }
@@ -113,6 +122,8 @@ pub struct Failed {
     pub step: Box<Step>,
     /// Why it could not be taken.
     pub error: Box<Why>,
+    /// What was done before.
+    pub performed: Box<Performed>,
 }
 
 /// Why a step failed.

@@ -606,19 +606,41 @@ fn a_reader_that_goes_away_is_no_failure() {
 }
 
 #[test]
-fn where_there_is_no_log_both_say_so() {
+fn where_there_is_no_log_every_command_says_so_and_makes_nothing() {
     let world = World::new();
-    for command in ["verify", "show", "recover"] {
-        let done = world.run(&["audit", command]);
-        assert_eq!(done.code, 1);
+    let out = world.base().join("out.json");
+    let out = out.to_str().unwrap();
+    let commands: [&[&str]; 15] = [
+        &["verify"],
+        &["show"],
+        &["recover", "--yes"],
+        &["key"],
+        &["key", "--new"],
+        &["checkpoint"],
+        &["compress"],
+        &["prune", "--yes", "--before", "2026-01-01"],
+        &["query"],
+        &["blame", "a"],
+        &["session"],
+        &["prove", "1"],
+        &["report", "-o", out],
+        &["bundle", "-o", out],
+        &["export", "--format", "csv", "-o", out],
+    ];
+    for command in commands {
+        let done = world.run(&[&["audit"], command].concat());
+        assert_eq!(done.code, 1, "{command:?}");
         let shown = done.stderr.replace(world.base().to_str().unwrap(), "BASE");
         assert_eq!(
             shown,
             "portcullis: there is no audit log at `BASE/state/audit`\n  help: name the workspace \
              with --workspace DIR, or the state directory with --state DIR\n"
         );
-        assert!(!world.state().exists(), "looking makes nothing");
+        assert!(!world.state().exists() && !world.base().join("out.json").exists(), "{command:?}");
     }
+    let approve = world.run(&["approve"]);
+    assert_eq!(approve.code, 0);
+    assert!(approve.stderr.contains("no gate has ever run"), "{approve:?}");
 }
 
 #[test]

@@ -58,6 +58,7 @@ mod serve;
 mod shipping;
 mod signed;
 mod signer;
+mod timing;
 mod typescript;
 mod undo;
 mod vault;

@@ -333,12 +333,33 @@ fn every_reply_of_every_door_has_a_receipt() {
         courier.write("c", "z"),
         courier.write(".git/config", "z"),
         courier.write("a/b", "z"),
+        // What the door itself refuses.
+        json!({"method": "fs/read_text_file", "params": {"sessionId": "s1", "path": "relative"}}),
+        json!({"method": "fs/read_text_file", "params": {"sessionId": "none", "path": "/a"}}),
+        json!({"method": "fs/write_text_file", "params": {"sessionId": "s1"}}),
+        json!({"method": "fs/read_text_file", "params": ["s1", "/a"]}),
+        json!({"method": "terminal/create", "params": {}}),
+        json!({"method": "fs/unlink", "params": {}}),
     ] {
         let answer = courier.ask(request);
+        let said =
+            [&answer["result"]["_meta"]["portcullis/receipt"], &answer["error"]["data"]["receipt"]];
+        assert!(said.iter().any(|receipt| receipt["leaf"].is_string()), "{answer}");
         writeln!(transcript, "{answer}").unwrap();
         replies += 1;
     }
     assert!(courier.hang_up().success());
+    let session = last_intent(&world)["session"].clone();
+    let undo = ["backup", "undo", "--yes", "--session", session.as_str().unwrap()];
+    let undone = world.run(&undo).ok();
+    assert_eq!(undone.stderr.matches("record ").count(), 1, "{undone:?}");
+    transcript.extend_from_slice(undone.stderr.as_bytes());
+    let session = last_intent(&world)["session"].clone();
+    let undo = ["backup", "undo", "--yes", "--json", "--session", session.as_str().unwrap()];
+    let again = world.run(&undo).ok();
+    assert_eq!(again.json()["receipts"].as_array().unwrap().len(), 1, "{again:?}");
+    transcript.extend_from_slice(&again.stdout);
+    replies += 2;
     let file = world.base().join("transcript");
     std::fs::write(&file, &transcript).unwrap();
     let found = world.run(&["audit", "check-receipts", "--json", text(&file)]).ok().json();
@@ -585,3 +606,7 @@ k = int.from_bytes(hashlib.sha512(R + public + message).digest(), "little") % L
 sig = bytes.fromhex(key_hash) + R + ((r + k * a) % L).to_bytes(32, "little")
 sys.stdout.buffer.write(b"\xe2\x80\x94 " + name.encode() + b" " + base64.b64encode(sig) + b"\n")
 "#;
+
+fn last_intent(world: &World) -> Value {
+    world.records().into_iter().rfind(|record| record["kind"] == "intent").unwrap()
+}

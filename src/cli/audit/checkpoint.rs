@@ -9,7 +9,6 @@ use crate::{
     cli::{
         failure::{Context as _, Failure},
         sign::Program,
-        state,
     },
     config::audit::Audit,
     ledger::{self, Ledger, Signing},
@@ -32,8 +31,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let path = args.place.state()?;
-    let (_, state) = state::open(&path)?;
+    let (path, state) = args.place.open()?;
     let audit = args.place.audit()?;
     if let Some(file) = &args.cosigned {
         let shown = file.display();

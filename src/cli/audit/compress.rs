@@ -4,10 +4,7 @@ use std::{process::ExitCode, time::Duration};
 
 use super::{Place, print};
 use crate::{
-    cli::{
-        failure::{Context as _, Failure},
-        state,
-    },
+    cli::failure::{Context as _, Failure},
     ledger,
 };
 
@@ -28,7 +25,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let (_, state) = state::open(&args.place.state()?)?;
+    let (_, state) = args.place.open()?;
     let age = Duration::from_secs(u64::from(args.days) * 24 * 60 * 60);
     let (segments, saved) = ledger::pack(&state, age).or_fail("cannot compress the audit log")?;
     print(&format!("compressed {segments} segments, which saved {saved} bytes"))?;

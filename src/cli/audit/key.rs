@@ -6,10 +6,7 @@ use portcullis_audit::PublicKey;
 
 use super::{Place, print};
 use crate::{
-    cli::{
-        failure::{Context as _, Failure},
-        state,
-    },
+    cli::failure::{Context as _, Failure},
     ledger::{self, Signing},
 };
 
@@ -31,7 +28,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let (_, state) = state::open(&args.place.state()?)?;
+    let (_, state) = args.place.open()?;
     let audit = args.place.audit()?;
     let key: PublicKey = if args.new {
         let key = match audit.signer_key() {

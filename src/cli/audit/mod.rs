@@ -29,6 +29,9 @@ use std::{
     process::ExitCode,
 };
 
+use cap_std::fs::Dir;
+use portcullis_audit::{Directory, Source as _};
+
 use super::{
     failure::{Context as _, Exit, Failure},
     state,
@@ -128,6 +131,15 @@ impl Place {
     /// What the operator configured for the log.
     fn audit(&self) -> Result<Audit, Failure> {
         Audit::load(self.config.as_deref()).map_err(Failure::new)
+    }
+
+    /// Opens the state directory, whose log must be there: a command that has
+    /// the wrong place says so, and makes nothing.
+    fn open(&self) -> Result<(PathBuf, Dir), Failure> {
+        let path = self.state()?;
+        let log = path.join("audit");
+        Directory::new(&log).list().map_err(|error| unreadable(&log, &error))?;
+        state::open(&path)
     }
 
     /// The log's directory.

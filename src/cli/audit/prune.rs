@@ -7,10 +7,7 @@ use std::{
 
 use super::{Place, checkpoint, filter::Moment, print};
 use crate::{
-    cli::{
-        failure::{Context as _, Exit, Failure},
-        state,
-    },
+    cli::failure::{Context as _, Exit, Failure},
     ledger::{Pruning, prunable},
     model::Escaped,
 };
@@ -34,7 +31,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let (_, state) = state::open(&args.place.state()?)?;
+    let (_, state) = args.place.open()?;
     let before = args.before.as_str();
     let plan = match prunable(&state, before).or_fail("cannot look at the audit log")? {
         Pruning::Possible(plan) => plan,

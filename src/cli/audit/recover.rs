@@ -5,12 +5,9 @@ use std::{
     process::ExitCode,
 };
 
-use super::{Place, print, unreadable};
+use super::{Place, print};
 use crate::{
-    cli::{
-        failure::{Context as _, Failure},
-        state,
-    },
+    cli::failure::{Context as _, Failure},
     ledger,
     model::Escaped,
 };
@@ -33,11 +30,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
-    let path = args.place.state()?;
-    let directory = path.join("audit");
-    portcullis_audit::Source::list(&portcullis_audit::Directory::new(&directory))
-        .map_err(|error| unreadable(&directory, &error))?;
-    let (_, state) = state::open(&path)?;
+    let (_, state) = args.place.open()?;
     let plan = ledger::plan(&state).or_fail("cannot look at the audit log")?;
     let Some(first) = plan.damages.first() else {
         print("the log is whole: nothing to recover")?;

@@ -33,7 +33,6 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let state = args.place.state()?;
     let targets = args.place.audit()?.ship;
     if targets.is_empty() {
         return Err(Failure::new("no target is configured")
@@ -43,6 +42,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
             .exit(Exit::Usage));
     }
     let mut failed = false;
+    let (state, _) = args.place.open()?;
     if args.status {
         for lag in ship::lag(&state, &targets) {
             if args.json {

@@ -144,7 +144,12 @@ fn go(
         Ok(performed) => finish(session, &preview, Some(&performed), flags, false),
         Err(failed) => {
             let (path, why) = (failed.step.path.to_string(), &*failed.error);
-            eprintln!("portcullis: stopped; the same command again goes on from here");
+            let before = &failed.performed;
+            eprintln!(
+                "portcullis: stopped after {}; the same command again goes on from here",
+                render::counted(before.taken, "step"),
+            );
+            tell_last(before);
             match why {
                 undo::Why::Gate(error) => Ok(render::report_error(&path, error, flags.json)),
                 undo::Why::Look(error) => Err(Failure::new(format_args!("{path}: {error}"))),
@@ -256,6 +261,7 @@ fn finish(
             "undoneBefore": preview.undone,
             "session": session.id,
             "steps": preview.steps.iter().map(step_json).collect::<Vec<_>>(),
+            "receipts": performed.map_or(&[][..], |performed| performed.receipts.as_slice()),
             "leftOut": left_out.iter().map(step_json).collect::<Vec<_>>(),
         });
         writeln!(io::stdout(), "{object}").or_fail("cannot print what was done")?;
@@ -272,8 +278,16 @@ fn finish(
             render::counted(performed.taken, "step"),
             session.id.get(..12).unwrap_or(&session.id)
         );
+        tell_last(performed);
     }
     Ok(if refused { Exit::Failure.into() } else { ExitCode::SUCCESS })
+}
+
+/// Prints the last receipt, whose record is chained to all before it.
+fn tell_last(performed: &Performed) {
+    if let Some(receipt) = performed.receipts.last() {
+        eprintln!("  record {}", render::receipt_text(receipt));
+    }
 }
 
 fn step_json((step, status): &(Step, Status)) -> Value {

@@ -41,7 +41,10 @@ impl Door<'_> {
             Frame::TooLong { head } => {
                 return self.malformed(Peer::Agent, &wire::malformed(Reason::TooLong, &head));
             }
-            Frame::Torn { .. } => return self.dropped(Peer::Agent, &Reason::Torn, None),
+            Frame::Torn { .. } => {
+                self.dropped(Peer::Agent, &Reason::Torn, None);
+                return;
+            }
         };
         let pass = match wire::parse(&line) {
             Ok(Message::Request { id, method, params }) => self.agent_asks(&id, &method, params),
@@ -66,8 +69,10 @@ impl Door<'_> {
             return Pass::Stop;
         }
         if self.calls.owns(id) {
-            self.dropped(Peer::Agent, &"the id is one of the gate's own", Some(method));
-            self.send(Peer::Agent, render::error(id, -32600, "`id` is reserved"));
+            let receipt =
+                self.dropped(Peer::Agent, &"the id is one of the gate's own", Some(method));
+            let line = render::error(id, -32600, "`id` is reserved", receipt.as_ref());
+            self.send(Peer::Agent, line);
             return Pass::Stop;
         }
         if let Some(file) = Method::named(method) {
@@ -80,9 +85,9 @@ impl Door<'_> {
             return Pass::Stop;
         }
         if !self.note_agent_asked(id) {
-            self.dropped(Peer::Agent, &"too many unanswered requests", Some(method));
             let text = "too many unanswered requests";
-            self.send(Peer::Agent, render::error(id, render::INTERNAL, text));
+            let receipt = self.dropped(Peer::Agent, &text, Some(method));
+            self.send(Peer::Agent, render::error(id, render::INTERNAL, text, receipt.as_ref()));
             return Pass::Stop;
         }
         Pass::Forward
@@ -142,22 +147,18 @@ impl Door<'_> {
             }
             Ok(Some((key, new))) => {
                 self.settle(effect, Some(outcome));
-                self.dropped(Peer::Agent, &"parts of a reply that make the editor act", None);
-                rebuilt(line, key, new).map_or_else(
-                    || {
-                        Pass::Rebuilt(render::error(
-                            id,
-                            render::INTERNAL,
-                            "the reply cannot be passed on",
-                        ))
-                    },
-                    Pass::Rebuilt,
-                )
+                let what = "parts of a reply that make the editor act";
+                let receipt = self.dropped(Peer::Agent, &what, None);
+                Pass::Rebuilt(rebuilt(line, key, new).unwrap_or_else(|| {
+                    let text = "the reply cannot be passed on";
+                    render::error(id, render::INTERNAL, text, receipt.as_ref())
+                }))
             }
             Err(error) => {
                 self.settle(effect, None);
-                self.dropped(Peer::Agent, &error, None);
-                Pass::Rebuilt(render::error(id, render::INTERNAL, &error.to_string()))
+                let receipt = self.dropped(Peer::Agent, &error, None);
+                let text = error.to_string();
+                Pass::Rebuilt(render::error(id, render::INTERNAL, &text, receipt.as_ref()))
             }
         }
     }

@@ -9,10 +9,11 @@ use std::{
     time::Duration,
 };
 
+use portcullis_audit::Receipt;
 use serde_json::{Value, value::RawValue};
 
 use crate::{
-    gateway::{Gateway, Refusal},
+    gateway::{self, Gateway, Refusal},
     model::Session,
 };
 
@@ -121,8 +122,14 @@ impl<'g> Door<'g> {
         self.lane(to).push(line, weight).is_ok()
     }
 
-    /// Records that something of a peer was dropped.
-    pub(super) fn dropped(&self, from: Peer, reason: &dyn Display, method: Option<&str>) {
+    /// Records that something of a peer was dropped. The receipt goes to
+    /// whoever is told of it.
+    pub(super) fn dropped(
+        &self,
+        from: Peer,
+        reason: &dyn Display,
+        method: Option<&str>,
+    ) -> Option<Receipt> {
         let mut facts = BTreeMap::from([
             ("from".to_owned(), Value::from(from.word())),
             ("reason".to_owned(), Value::from(reason.to_string())),
@@ -130,32 +137,29 @@ impl<'g> Door<'g> {
         if let Some(method) = method {
             facts.insert("method".to_owned(), short(method).into());
         }
-        if let Err(error) = self.gateway.report(&self.connection, "acp.dropped", facts) {
-            // Without its log the gateway refuses every file by itself.
-            tracing::error!(%error, "cannot record");
-        }
+        recorded(self.gateway.report(&self.connection, "acp.dropped", facts))
     }
 
     /// Deals with a line that is not strict: records it, and answers whoever
     /// waits because of it.
     pub(super) fn malformed(&self, from: Peer, line: &Malformed) {
-        self.dropped(from, &line.reason, None);
+        let receipt = self.dropped(from, &line.reason, None);
         match &line.addressee {
             // An answer under an id in use would end the wrong waiting.
             Some(Addressee::Sender(id)) if !self.in_use(from, id) => {
                 let text = line.reason.to_string();
-                self.send(from, render::error(id, line.reason.code(), &text));
+                self.send(from, render::error(id, line.reason.code(), &text, receipt.as_ref()));
             }
             Some(Addressee::Asker(id)) => {
                 let text = format!("the reply cannot be read: {}", line.reason);
-                self.fail(from.other(), id, &text);
+                self.fail(from.other(), id, &text, receipt.as_ref());
             }
             Some(Addressee::Sender(_)) | None => {}
         }
     }
 
     /// Tells the one that asked `id` that there will be no reply.
-    fn fail(&self, asker: Peer, id: &Id, message: &str) {
+    fn fail(&self, asker: Peer, id: &Id, message: &str, of: Option<&Receipt>) {
         let known = match asker {
             Peer::Agent if self.calls.owns(id) => {
                 self.calls.answer(id, Answer::Unreadable);
@@ -168,7 +172,7 @@ impl<'g> Door<'g> {
             }
         };
         if known {
-            self.send(asker, render::error(id, render::INTERNAL, message));
+            self.send(asker, render::error(id, render::INTERNAL, message, of));
         }
     }
 
@@ -222,7 +226,9 @@ impl<'g> Door<'g> {
             Some(id) => {
                 self.open_session(&id);
             }
-            None => self.dropped(Peer::Agent, &"the reply names no session", None),
+            None => {
+                self.dropped(Peer::Agent, &"the reply names no session", None);
+            }
         }
     }
 
@@ -231,9 +237,7 @@ impl<'g> Door<'g> {
         let make = || Some(Session { id: random_hex()?, ..self.connection.clone() });
         let Some(visit) = self.sessions.open(id, make) else { return false };
         let facts = BTreeMap::from([("acpSession".to_owned(), short(id).into())]);
-        if let Err(error) = self.gateway.note(&visit.session, "acp.session", facts) {
-            tracing::error!(%error, "cannot record");
-        }
+        recorded(self.gateway.note(&visit.session, "acp.session", facts));
         true
     }
 
@@ -269,11 +273,22 @@ impl<'g> Door<'g> {
         }
     }
 
+    /// Records that requests of the editor stay unanswered.
+    pub(super) fn unanswered(&self, requests: usize) -> Option<Receipt> {
+        let facts = BTreeMap::from([("requests".to_owned(), Value::from(requests))]);
+        recorded(self.gateway.note(&self.connection, "acp.unanswered", facts))
+    }
+
     /// Tells the editor that what it asked the agent stays unanswered.
     pub(super) fn fail_editor_requests(&self, timeout: Duration) {
         let asked = std::mem::take(&mut *lock(&self.editor_asked));
+        if asked.is_empty() {
+            return;
+        }
+        let receipt = self.unanswered(asked.len());
         for id in asked.into_keys() {
-            let line = render::error(&id, render::INTERNAL, "the agent has ended");
+            let line =
+                render::error(&id, render::INTERNAL, "the agent has ended", receipt.as_ref());
             let weight = line.len();
             if self.to_editor.push_within(line, weight, timeout).is_err() {
                 return;
@@ -296,6 +311,11 @@ impl Peer {
             Self::Editor => Self::Agent,
         }
     }
+}
+
+/// Without its log the gateway refuses every file by itself.
+fn recorded(written: Result<Receipt, gateway::Error>) -> Option<Receipt> {
+    written.inspect_err(|error| tracing::error!(%error, "cannot record")).ok()
 }
 
 /// 128 random bits in hex.

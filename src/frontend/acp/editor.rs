@@ -29,7 +29,10 @@ impl Door<'_> {
             Frame::TooLong { head } => {
                 return self.malformed(Peer::Editor, &wire::malformed(Reason::TooLong, &head));
             }
-            Frame::Torn { .. } => return self.dropped(Peer::Editor, &Reason::Torn, None),
+            Frame::Torn { .. } => {
+                self.dropped(Peer::Editor, &Reason::Torn, None);
+                return;
+            }
         };
         let mut asked = None;
         let pass = match wire::parse(&line) {
@@ -61,7 +64,8 @@ impl Door<'_> {
             && let Some(effect) = lock(&self.editor_asked).remove(&id)
         {
             self.settle(effect, None);
-            self.send(Peer::Editor, render::error(&id, render::INTERNAL, "the agent has ended"));
+            let (text, receipt) = ("the agent has ended", self.unanswered(1));
+            self.send(Peer::Editor, render::error(&id, render::INTERNAL, text, receipt.as_ref()));
         }
     }
 
@@ -73,9 +77,9 @@ impl Door<'_> {
         let effect = self.effect(method, params);
         if !self.note_editor_asked(id, effect.clone()) {
             self.settle(effect, None);
-            self.dropped(Peer::Editor, &"too many unanswered requests", Some(method));
             let text = "too many unanswered requests";
-            self.send(Peer::Editor, render::error(id, render::INTERNAL, text));
+            let receipt = self.dropped(Peer::Editor, &text, Some(method));
+            self.send(Peer::Editor, render::error(id, render::INTERNAL, text, receipt.as_ref()));
             return Pass::Stop;
         }
         if effect != Effect::Initialize {
@@ -89,8 +93,9 @@ impl Door<'_> {
             return Pass::Rebuilt(line);
         }
         lock(&self.editor_asked).remove(id);
-        self.dropped(Peer::Editor, &"`initialize` without parameters", Some(method));
-        self.send(Peer::Editor, render::error(id, -32602, "`params` must be an object"));
+        let receipt = self.dropped(Peer::Editor, &"`initialize` without parameters", Some(method));
+        let text = "`params` must be an object";
+        self.send(Peer::Editor, render::error(id, -32602, text, receipt.as_ref()));
         Pass::Stop
     }
 

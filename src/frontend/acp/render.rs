@@ -73,7 +73,9 @@ pub(super) fn reply(id: &Id, reply: Reply) -> Vec<u8> {
         Output::Content(content) => match String::from_utf8(content.bytes) {
             Ok(content) => Some(content),
             // The gateway was asked for text, so it does not come to this.
-            Err(_) => return error(id, INTERNAL, "the content is not text"),
+            Err(_) => {
+                return error(id, INTERNAL, "the content is not text", Some(&reply.receipt));
+            }
         },
         _ => None,
     };
@@ -115,9 +117,11 @@ pub(super) fn coded(id: &Id, code: i64, error: &gateway::Error, path: Option<&st
     respond(id, ErrorObject { code, message: error.to_string(), data: data.into() })
 }
 
-/// An error that the door itself found.
-pub(super) fn error(id: &Id, code: i64, message: &str) -> Vec<u8> {
-    respond(id, ErrorObject { code, message: message.to_owned(), data: Value::Null })
+/// An error that the door itself found, with the receipt of its record. There
+/// is none only where no record can be written.
+pub(super) fn error(id: &Id, code: i64, message: &str, of: Option<&Receipt>) -> Vec<u8> {
+    let data = of.map_or(Value::Null, |of| json!({ "receipt": receipt(of) }));
+    respond(id, ErrorObject { code, message: message.to_owned(), data })
 }
 
 /// A request of the gate's own.

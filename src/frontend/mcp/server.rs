@@ -14,6 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use portcullis_audit::Receipt;
 use rmcp::{
     ErrorData, RoleServer, ServerHandler,
     model::{
@@ -69,11 +70,12 @@ pub(super) struct Shared {
 
 impl Shared {
     /// Records what was no request.
-    pub(super) fn report(&self, event: &str, facts: BTreeMap<String, Value>) {
-        if let Err(error) = self.gateway.report(&self.session, event, facts) {
-            // Without its log the gateway refuses every file by itself.
-            tracing::error!(%error, "cannot record");
-        }
+    pub(super) fn report(&self, event: &str, facts: BTreeMap<String, Value>) -> Option<Receipt> {
+        // Without its log the gateway refuses every file by itself.
+        self.gateway
+            .report(&self.session, event, facts)
+            .inspect_err(|error| tracing::error!(%error, "cannot record"))
+            .ok()
     }
 
     /// The client says no more: nobody is there to be asked.

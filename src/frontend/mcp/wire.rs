@@ -12,6 +12,7 @@ use std::{
     thread,
 };
 
+use portcullis_audit::Receipt;
 use rmcp::{
     RoleServer,
     model::{
@@ -136,18 +137,21 @@ impl Reader {
 
     /// Answers what cannot be understood, and records that.
     fn refuse(&self, id: Option<RequestId>, code: ErrorCode, why: &str) {
-        self.drop(why, None);
+        let receipt = self.drop(why, None);
         self.shared.outlet.wait_room();
         // Where no id is known, JSON-RPC has `null`, which `rmcp` leaves out.
-        let error = json!({ "code": code, "message": why });
+        let mut error = json!({ "code": code, "message": why });
+        if let (Some(error), Some(receipt)) = (error.as_object_mut(), receipt) {
+            error.insert("data".to_owned(), json!({ "receipt": receipt }));
+        }
         let message = json!({ "jsonrpc": "2.0", "id": id, "error": error });
         write(&self.shared.outlet, &message);
     }
 
-    fn drop(&self, why: &str, length: Option<usize>) {
+    fn drop(&self, why: &str, length: Option<usize>) -> Option<Receipt> {
         let mut facts = BTreeMap::from([("why".to_owned(), json!(why))]);
         facts.extend(length.map(|length| ("bytes".to_owned(), json!(length))));
-        self.shared.report("mcp.dropped", facts);
+        self.shared.report("mcp.dropped", facts)
     }
 }
 

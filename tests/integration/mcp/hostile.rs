@@ -42,6 +42,7 @@ fn lines_that_are_no_messages_are_answered_recorded_and_survived() {
         let answer = client.other();
         assert_eq!(answer["error"]["code"], code, "{:?} {answer}", String::from_utf8_lossy(line));
         assert!(answer.get("id").is_some(), "{answer}");
+        assert!(answer["error"]["data"]["receipt"]["leaf"].is_string(), "{answer}");
         alive(&mut client);
     }
     let deep = format!("{}{}\n", "[".repeat(100_000), "]".repeat(100_000));
