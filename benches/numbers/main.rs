@@ -7,9 +7,9 @@
 //! ```
 //!
 //! The subjects: `decision`, `read`, `acp`, `mcp`, `overwrite` (needs root, for a
-//! loop mount), `durable`, `start`, `memory`; only when named `search` (needs
-//! `fd` and `rg`), `query` (it writes 6 GB; start and verification of such a log too), `vault` and `build` (they take
-//! minutes).
+//! loop mount), `durable`, `start`, `memory`, `serve`; only when named `search`
+//! (needs `fd` and `rg`), `query` (it writes 6 GB; start and verification of such
+//! a log too), `vault` and `build` (they take minutes).
 //! docs/performance.md says how to read what they print. Measures nothing
 //! unless cargo runs it as a benchmark, so that running all tests stays quick.
 
@@ -26,6 +26,7 @@ mod overwrite;
 mod query;
 mod read;
 mod search;
+mod serve;
 mod start;
 mod vault;
 mod world;
@@ -38,7 +39,7 @@ type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 /// A subject's name, what measures it, and whether it runs unless named.
 type Subject = (&'static str, fn() -> Outcome<()>, bool);
 
-const SUBJECTS: [Subject; 12] = [
+const SUBJECTS: [Subject; 13] = [
     ("decision", decision::run, true),
     ("read", read::run, true),
     ("acp", acp::run, true),
@@ -47,6 +48,7 @@ const SUBJECTS: [Subject; 12] = [
     ("durable", durable::run, true),
     ("start", start::run, true),
     ("memory", memory::run, true),
+    ("serve", serve::run, true),
     ("search", search::run, false),
     ("query", query::run, false),
     ("vault", vault::run, false),

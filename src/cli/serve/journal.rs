@@ -107,8 +107,15 @@ impl Journal {
         }
     }
 
-    /// Records so many that were refused unseen.
+    /// Records so many that were refused unseen; the front says so, and must not
+    /// fill the log with it.
     pub(super) fn throttled(&mut self, peer: &str, attempts: u64) {
+        self.settle(false);
+        if self.failures.singly >= SINGLY {
+            self.failures.together = self.failures.together.saturating_add(attempts);
+            return;
+        }
+        self.failures.singly += 1;
         let facts = BTreeMap::from([
             ("peer".to_owned(), json!(peer)),
             ("attempts".to_owned(), json!(attempts)),

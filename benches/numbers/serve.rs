@@ -1,0 +1,203 @@
+//! One client that floods a service, beside eight that do not: how much longer
+//! these wait for a read of 4 KiB than without it. All have the same token and
+//! the same worker.
+
+use std::{
+    io::{BufRead as _, BufReader, Write as _},
+    net::TcpStream,
+    process::{Child, ChildStdout, Stdio},
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde_json::json;
+
+use crate::{
+    Outcome,
+    measure::{Bound, Series, nanoseconds, report},
+    world::{FILES, World, file},
+};
+
+/// Clients that read one file after the other, with a pause.
+const NORMAL: usize = 8;
+/// Reads of each in a round, and rounds with and without the flood.
+const READS: usize = 100;
+const ROUNDS: usize = 10;
+/// Requests that the flooding client has under way.
+const FLOOD: usize = 64;
+/// A client thinks between two reads.
+const PAUSE: Duration = Duration::from_millis(2);
+
+pub(crate) fn run() -> Outcome<()> {
+    let world = World::new()?;
+    let service = Service::start(&world)?;
+    let mut clients: Vec<_> = (0..NORMAL).map(|_| service.client()).collect::<Outcome<Vec<_>>>()?;
+    let mut flooder = service.client()?;
+    let (mut calm, mut flooded) = (Vec::new(), Vec::new());
+    let mut answered = 0;
+    for _ in 0..ROUNDS {
+        calm.extend(round(&mut clients)?);
+        let stop = AtomicBool::new(false);
+        let (times, flood) = thread::scope(|scope| {
+            let flood = scope.spawn(|| flooder.flood(&stop));
+            let times = round(&mut clients);
+            stop.store(true, Ordering::Relaxed);
+            (times, flood.join())
+        });
+        flooded.extend(times?);
+        answered += flood.map_err(|_| "the flood ended")??;
+    }
+    let (calm, flooded) = (Series::new(calm), Series::new(flooded));
+    report(
+        "fairness",
+        flooded.median() / calm.median(),
+        "times as long",
+        Bound::AtMost(2.0),
+        &format!(
+            "1 flooding beside {NORMAL}: {:.0} µs instead of {:.0} (99%: {:.0} instead of {:.0}); \
+             it got {answered} answers",
+            flooded.median() / 1e3,
+            calm.median() / 1e3,
+            flooded.at(99, 100) / 1e3,
+            calm.at(99, 100) / 1e3,
+        ),
+    );
+    Ok(())
+}
+
+/// Every client reads; the times in nanoseconds.
+fn round(clients: &mut [Client]) -> Outcome<Vec<f64>> {
+    thread::scope(|scope| {
+        let readers: Vec<_> = clients
+            .iter_mut()
+            .map(|client| {
+                scope.spawn(|| {
+                    let mut times = Vec::with_capacity(READS);
+                    for number in 0..READS {
+                        let begun = Instant::now();
+                        client.post(number)?;
+                        client.hear()?;
+                        times.push(nanoseconds(begun.elapsed()));
+                        thread::sleep(PAUSE);
+                    }
+                    Ok(times)
+                })
+            })
+            .collect();
+        let mut all = Vec::new();
+        for reader in readers {
+            let times: Outcome<Vec<f64>> = reader.join().map_err(|_| "a client ended")?;
+            all.extend(times?);
+        }
+        Ok(all)
+    })
+}
+
+/// A service of one workspace.
+struct Service {
+    child: Child,
+    _output: BufReader<ChildStdout>,
+    address: String,
+    token: String,
+}
+
+impl Service {
+    fn start(world: &World) -> Outcome<Self> {
+        let args = ["serve", "--listen", "127.0.0.1:0", "--name", "ws"];
+        let mut child =
+            world.command(&args).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+        let mut output = BufReader::new(child.stdout.take().ok_or("no output")?);
+        let (mut address, mut token) = (String::new(), String::new());
+        loop {
+            let mut line = String::new();
+            if output.read_line(&mut line)? == 0 {
+                return Err("the service did not start".into());
+            }
+            let last = line.trim_end().rsplit(' ').next().unwrap_or_default();
+            if let Some(at) = last.strip_prefix("http://") {
+                address = at.to_owned();
+            } else if last.starts_with("pcl_") {
+                token = last.to_owned();
+            } else if last == "ready" {
+                return Ok(Self { child, _output: output, address, token });
+            }
+        }
+    }
+
+    fn client(&self) -> Outcome<Client> {
+        let stream = TcpStream::connect(&self.address)?;
+        stream.set_nodelay(true)?;
+        let mut client = Client { stream: BufReader::new(stream), next: 0 };
+        let head = format!(
+            "GET /workspaces/ws/mcp HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\n\
+             Upgrade: mcp-lines\r\nAuthorization: Bearer {}\r\n\r\n",
+            self.token
+        );
+        client.stream.get_mut().write_all(head.as_bytes())?;
+        while client.hear()? != "\r\n" {}
+        client.send(&json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
+            "protocolVersion": "2025-11-25",
+            "capabilities": {},
+            "clientInfo": { "name": "benchmark", "version": "1" },
+        }}))?;
+        client.hear()?;
+        client.send(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }))?;
+        Ok(client)
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A session.
+struct Client {
+    stream: BufReader<TcpStream>,
+    next: u64,
+}
+
+impl Client {
+    fn send(&mut self, message: &serde_json::Value) -> Outcome<()> {
+        Ok(self.stream.get_mut().write_all(format!("{message}\n").as_bytes())?)
+    }
+
+    fn post(&mut self, number: usize) -> Outcome<()> {
+        // No two under way may have the same.
+        self.next += 1;
+        let id = self.next;
+        self.send(&json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {
+            "name": "workspace__ws__read_file",
+            "arguments": { "path": file(number % FILES) },
+        }}))
+    }
+
+    fn hear(&mut self) -> Outcome<String> {
+        let mut line = String::new();
+        match self.stream.read_line(&mut line)? {
+            0 => Err("the session ended".into()),
+            _ => Ok(line),
+        }
+    }
+
+    /// Keeps many requests under way until it is stopped; how many were
+    /// answered.
+    fn flood(&mut self, stop: &AtomicBool) -> Outcome<usize> {
+        for number in 0..FLOOD {
+            self.post(number)?;
+        }
+        let mut answered = 0;
+        while !stop.load(Ordering::Relaxed) {
+            self.hear()?;
+            answered += 1;
+            self.post(answered)?;
+        }
+        for _ in 0..FLOOD {
+            self.hear()?;
+        }
+        Ok(answered + FLOOD)
+    }
+}
