@@ -8,8 +8,8 @@
 //!
 //! The subjects: `decision`, `read`, `acp`, `mcp`, `overwrite` (needs root, for a
 //! loop mount), `durable`, `start`, `memory`; only when named `query` (it writes
-//! 6 GB; start and verification of such a log too), `vault` and `build` (they take
-//! minutes).
+//! 6 GB; start and verification of such a log too), `vault`, `build` (they take
+//! minutes) and `watch` (it makes 100,000 directories).
 //! docs/performance.md says how to read what they print. Measures nothing
 //! unless cargo runs it as a benchmark, so that running all tests stays quick.
 
@@ -27,6 +27,7 @@ mod query;
 mod read;
 mod start;
 mod vault;
+mod watch;
 mod world;
 
 use std::{error::Error, process::ExitCode};
@@ -37,7 +38,7 @@ type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 /// A subject's name, what measures it, and whether it runs unless named.
 type Subject = (&'static str, fn() -> Outcome<()>, bool);
 
-const SUBJECTS: [Subject; 11] = [
+const SUBJECTS: [Subject; 12] = [
     ("decision", decision::run, true),
     ("read", read::run, true),
     ("acp", acp::run, true),
@@ -48,6 +49,7 @@ const SUBJECTS: [Subject; 11] = [
     ("memory", memory::run, true),
     ("query", query::run, false),
     ("vault", vault::run, false),
+    ("watch", watch::run, false),
     ("build", build::run, false),
 ];
 
