@@ -7,9 +7,10 @@
 //! ```
 //!
 //! The subjects: `decision`, `read`, `acp`, `mcp`, `overwrite` (needs root, for a
-//! loop mount), `durable`, `start`, `memory`; only when named `query` (it writes
-//! 6 GB; start and verification of such a log too), `vault`, `build` (they take
-//! minutes) and `watch` (it makes 100,000 directories).
+//! loop mount), `durable`, `start`, `memory`; only when named `search` (needs
+//! `fd` and `rg`), `query` (it writes 6 GB; start and verification of such a log
+//! too), `vault`, `build` (they take minutes) and `watch` (it makes 100,000
+//! directories).
 //! docs/performance.md says how to read what they print. Measures nothing
 //! unless cargo runs it as a benchmark, so that running all tests stays quick.
 
@@ -25,6 +26,7 @@ mod memory;
 mod overwrite;
 mod query;
 mod read;
+mod search;
 mod start;
 mod vault;
 mod watch;
@@ -38,7 +40,7 @@ type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 /// A subject's name, what measures it, and whether it runs unless named.
 type Subject = (&'static str, fn() -> Outcome<()>, bool);
 
-const SUBJECTS: [Subject; 12] = [
+const SUBJECTS: [Subject; 13] = [
     ("decision", decision::run, true),
     ("read", read::run, true),
     ("acp", acp::run, true),
@@ -47,6 +49,7 @@ const SUBJECTS: [Subject; 12] = [
     ("durable", durable::run, true),
     ("start", start::run, true),
     ("memory", memory::run, true),
+    ("search", search::run, false),
     ("query", query::run, false),
     ("vault", vault::run, false),
     ("watch", watch::run, false),

@@ -30,7 +30,7 @@ const WINDOW: usize = 16;
 const STARTS: usize = 10;
 
 /// No rules about content, as the others have none.
-const PLAIN: &str = "schema = 1\n[allowedPaths]\nread = [\"**\"]\nlist = [\"**\"]\n\
+pub(crate) const PLAIN: &str = "schema = 1\n[allowedPaths]\nread = [\"**\"]\nlist = [\"**\"]\n\
     write = [\"**\"]\nremove = [\"**\"]\n";
 
 pub(crate) fn run() -> Outcome<()> {
@@ -189,7 +189,7 @@ fn check(reply: &str, least: usize) -> Outcome<()> {
 }
 
 /// A running server that was greeted.
-struct Server {
+pub(crate) struct Server {
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
@@ -197,7 +197,7 @@ struct Server {
 }
 
 impl Server {
-    fn start(mut command: Command) -> Outcome<Self> {
+    pub(crate) fn start(mut command: Command) -> Outcome<Self> {
         let mut child =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
         let (input, output) = child.stdin.take().zip(child.stdout.take()).ok_or("no pipes")?;
@@ -218,7 +218,7 @@ impl Server {
         Ok(server)
     }
 
-    fn request(&mut self, tool: &str, arguments: &Value) -> String {
+    pub(crate) fn request(&mut self, tool: &str, arguments: &Value) -> String {
         self.asked += 1;
         let params = json!({ "name": tool, "arguments": arguments });
         let request =
@@ -226,12 +226,12 @@ impl Server {
         format!("{request}\n")
     }
 
-    fn send(&mut self, line: &str) -> Outcome<()> {
+    pub(crate) fn send(&mut self, line: &str) -> Outcome<()> {
         Ok(self.input.write_all(line.as_bytes())?)
     }
 
     /// The next line that answers something.
-    fn receive(&mut self) -> Outcome<String> {
+    pub(crate) fn receive(&mut self) -> Outcome<String> {
         loop {
             let mut line = String::new();
             if self.output.read_line(&mut line)? == 0 {
@@ -251,7 +251,7 @@ impl Server {
         Ok(kib / 1024.0)
     }
 
-    fn end(self) -> Outcome<()> {
+    pub(crate) fn end(self) -> Outcome<()> {
         let Self { mut child, input, .. } = self;
         drop(input);
         child.wait()?;

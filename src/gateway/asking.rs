@@ -8,12 +8,12 @@
 use std::{io::Read as _, time::Duration};
 
 use portcullis_audit::{Draft, Kind};
-use similar::TextDiff;
 
 use super::{
     Error, ErrorKind, Gateway, Stopped,
     approvals::{Answer, Approver, Binding, End, Question},
     decide::built_in,
+    diff::{CONTEXT, unified_diff},
     error::Failure,
     turn::Turn,
 };
@@ -28,8 +28,6 @@ use crate::{
 const LONGEST: u64 = 1 << 20;
 /// Longest diff that is shown, in bytes.
 const LONGEST_DIFF: usize = 64 << 10;
-/// How long making a diff may look for the shortest one.
-const EFFORT: Duration = Duration::from_millis(300);
 
 /// Instead of a diff.
 const TOO_LARGE: &str = "the content is too large to be shown";
@@ -171,12 +169,7 @@ fn diff(path: &str, old: &[u8], new: &[u8], removed: bool) -> String {
         (_, true) => (format!("a/{path}"), "/dev/null".to_owned()),
         _ => (format!("a/{path}"), format!("b/{path}")),
     };
-    let text = TextDiff::configure()
-        .timeout(EFFORT)
-        .diff_lines(old, new)
-        .unified_diff()
-        .header(&from, &to)
-        .to_string();
+    let text = unified_diff(old, new, (&from, &to), CONTEXT);
     let Some((end, _)) = text.char_indices().take_while(|(at, _)| *at <= LONGEST_DIFF).last()
     else {
         return text;

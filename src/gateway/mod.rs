@@ -7,6 +7,7 @@ mod approvals;
 mod asking;
 mod batch;
 mod decide;
+mod diff;
 mod error;
 mod limits;
 mod locks;
@@ -30,6 +31,7 @@ use portcullis_audit::{Draft, Kind, Receipt};
 
 pub use approvals::{Answer, AnswerError, Approvals, Approver, Binding, Nobody, Question, Ticket};
 pub use batch::BatchError;
+pub use diff::{CONTEXT, unified_diff};
 pub use error::{Error, ErrorKind, Refusal};
 pub use recovery::RecoveryError;
 pub use reload::ReloadError;

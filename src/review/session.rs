@@ -8,7 +8,6 @@ use std::{
 
 use portcullis_audit::Hash;
 use rustix::fs::OFlags;
-use similar::TextDiff;
 
 use super::{
     Change, Filter, Log, Order, Row, Scanned,
@@ -16,6 +15,7 @@ use super::{
 };
 use crate::{
     backup::{self, Entry, EntryKind, Vault},
+    gateway::{CONTEXT, unified_diff},
     model::{WorkspacePath, is_text},
     workspace::{Workspace, read_bounded},
 };
@@ -291,8 +291,7 @@ fn diff(path: &WorkspacePath, before: Content, after: Content) -> Patch {
     let (old, new) = (side("a", &before), side("b", &after));
     match (text(before), text(after)) {
         (Some(before), Some(after)) => {
-            let diff = TextDiff::from_lines(&before, &after);
-            Patch::Text(diff.unified_diff().header(&old, &new).to_string())
+            Patch::Text(unified_diff(&before, &after, (&old, &new), CONTEXT))
         }
         _ => Patch::Binary,
     }

@@ -9,7 +9,6 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use similar::TextDiff;
 
 use super::{finish, named};
 use crate::{
@@ -19,7 +18,7 @@ use crate::{
         local::LocalGate,
         options::Common,
     },
-    gateway::{Error, ErrorKind, Output, Refusal},
+    gateway::{CONTEXT, Error, ErrorKind, Output, Refusal, unified_diff},
     model::{Encoding, Escaped, LineRange, Operation, WorkspacePath},
     ops,
 };
@@ -225,8 +224,7 @@ fn unified(entry: &Entry, before: &[u8], now: Option<&[u8]>) -> Option<String> {
     let path = entry.path.to_string();
     let then = format!("a/{path} (backup {})", entry.id);
     let there = if now.is_some() { format!("b/{path}") } else { "/dev/null".to_owned() };
-    let diff = TextDiff::from_lines(old, new);
-    Some(diff.unified_diff().header(&then, &there).to_string())
+    Some(unified_diff(old, new, (&then, &there), CONTEXT))
 }
 
 /// A line of a diff for a terminal: coloured, and what could steer the

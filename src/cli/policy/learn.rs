@@ -4,7 +4,6 @@ use std::{fmt::Write as _, process::ExitCode};
 
 use portcullis_audit::Directory;
 use serde_json::{Value, json};
-use similar::TextDiff;
 
 use super::{history::LogArgs, progress::Bar};
 use crate::{
@@ -14,6 +13,7 @@ use crate::{
         failure::{Exit, Failure},
     },
     config,
+    gateway::{CONTEXT, unified_diff},
     model::{Access, Escaped},
     policy::{Policy, PolicySource, compile},
 };
@@ -78,9 +78,9 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let allowed: u64 =
         again.changes.iter().filter(|change| change.opens()).map(|change| change.records).sum();
     eprintln!("with the proposal, {allowed} requests that were denied are allowed");
-    let diff = TextDiff::from_lines(own.text.as_str(), proposed.as_str());
     let name = Escaped(&own.name).to_string();
-    print!("{}", diff.unified_diff().header(&name, &format!("{name} (learned)")));
+    let names = (name.as_str(), &*format!("{name} (learned)"));
+    print!("{}", unified_diff(&own.text, &proposed, names, CONTEXT));
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,20 +1,14 @@
 //! A change as a unified diff in a Markdown fence.
 
-use std::time::Duration;
+use crate::gateway::unified_diff;
 
-use similar::TextDiff;
-
-/// How long making a diff may look for the shortest one.
-const EFFORT: Duration = Duration::from_millis(300);
+/// As many as the reference server shows.
+const CONTEXT: usize = 4;
 
 /// The diff from `old` to `new`, in a fence that nothing in it closes.
 pub(super) fn fenced(path: &str, old: &str, new: &str) -> String {
-    let diff = TextDiff::configure().timeout(EFFORT).diff_lines(old, new);
-    let diff = diff
-        .unified_diff()
-        .context_radius(4)
-        .header(&format!("{path}\toriginal"), &format!("{path}\tmodified"))
-        .to_string();
+    let names = (format!("{path}\toriginal"), format!("{path}\tmodified"));
+    let diff = unified_diff(old, new, (&names.0, &names.1), CONTEXT);
     let mut fence = "```".to_owned();
     while diff.contains(&fence) {
         fence.push('`');

@@ -1,0 +1,112 @@
+//! Finding files by name and lines by content among 20,000 files, as one call of
+//! a tool of a running server, against `fd` and `rg` as whole processes.
+//!
+//! Ours asks the policy about every entry and records what it discloses; theirs
+//! print. `PORTCULLIS_FD` and `PORTCULLIS_RG` name them where they are called
+//! otherwise (Debian calls the first `fdfind`).
+#![expect(clippy::disallowed_methods, reason = "makes a tree behind the gate's back")]
+
+use std::{
+    fmt::Write as _,
+    path::Path,
+    process::{Command, Stdio},
+    time::Instant,
+};
+
+use serde_json::{Value, json};
+
+use crate::{
+    Outcome,
+    mcp::{PLAIN, Server},
+    measure::{Bound, interleave, nanoseconds, report},
+    world::World,
+};
+
+const DIRECTORIES: usize = 400;
+const FILES: usize = 50;
+/// Of so many files one has the line that is looked for.
+const RARE: usize = 100;
+const ROUNDS: usize = 41;
+
+pub(crate) fn run() -> Outcome<()> {
+    let world = World::new()?;
+    let root = world.root().join("tree");
+    plant(&root)?;
+    let plain = world.base().join("plain.toml");
+    std::fs::write(&plain, PLAIN)?;
+    let fd = std::env::var_os("PORTCULLIS_FD").unwrap_or_else(|| "fdfind".into());
+    let rg = std::env::var_os("PORTCULLIS_RG").unwrap_or_else(|| "rg".into());
+    let whole = |mut command: Command, lines: usize| -> Outcome<f64> {
+        let begun = Instant::now();
+        let output = command.current_dir(&root).stderr(Stdio::inherit()).output()?;
+        let time = nanoseconds(begun.elapsed());
+        match output.stdout.iter().filter(|byte| **byte == b'\n').count() == lines {
+            true => Ok(time),
+            false => Err(format!("{command:?} found something else").into()),
+        }
+    };
+    let found = DIRECTORIES * FILES / RARE;
+    for (rules, policy) in [("", plain.to_string_lossy().as_ref()), (" with 49 rules", "default")] {
+        let command = world.command(&["mcp", "--name", "w", "--policy", policy]);
+        let mut server = Server::start(command)?;
+        let mut call = |tool: &str, arguments: Value| -> Outcome<f64> {
+            let request = server.request(&format!("workspace__w__{tool}"), &arguments);
+            let begun = Instant::now();
+            server.send(&request)?;
+            let reply = server.receive()?;
+            let time = nanoseconds(begun.elapsed());
+            match reply.contains("\"isError\":true") || reply.matches("needle.rs").count() < found {
+                true => Err(format!("a wrong reply: {reply:.300}").into()),
+                false => Ok(time),
+            }
+        };
+        let pair = interleave(
+            ROUNDS,
+            || call("glob", json!({ "pattern": "**/*needle.rs" })),
+            || {
+                let mut command = Command::new(&fd);
+                command.args(["--no-ignore", "--hidden", "--glob", "*needle.rs"]);
+                whole(command, found)
+            },
+        )?;
+        let details =
+            format!("{:.1} ms, `fd` {:.1} ms", pair.ours.median() / 1e6, pair.bare.median() / 1e6);
+        report("glob", pair.ratio.median(), &format!("× fd{rules}"), Bound::AtMost(1.0), &details);
+        let pair = interleave(
+            ROUNDS,
+            || call("grep", json!({ "pattern": "fn needle_[0-9]+", "maxResults": 1000 })),
+            || {
+                let mut command = Command::new(&rg);
+                command.args(["--no-ignore", "--hidden", "-n", "fn needle_[0-9]+", "."]);
+                whole(command, found)
+            },
+        )?;
+        let details =
+            format!("{:.1} ms, `rg` {:.1} ms", pair.ours.median() / 1e6, pair.bare.median() / 1e6);
+        report("grep", pair.ratio.median(), &format!("× rg{rules}"), Bound::AtMost(1.2), &details);
+        server.end()?;
+    }
+    Ok(())
+}
+
+/// Source files of two to four KiB.
+fn plant(root: &Path) -> Outcome<()> {
+    for directory in 0..DIRECTORIES {
+        let at = root.join(format!("part_{:02}/module_{directory:03}", directory % 20));
+        std::fs::create_dir_all(&at)?;
+        for file in 0..FILES {
+            let number = directory * FILES + file;
+            let rare = number.is_multiple_of(RARE);
+            let mut text = String::new();
+            for line in 0..40 + number % 40 {
+                writeln!(text, "    let value_{line} = compute({number}, \"some text\");")?;
+            }
+            if rare {
+                writeln!(text, "fn needle_{number}() {{}}")?;
+            }
+            let name = if rare { "needle" } else { "plain" };
+            std::fs::write(at.join(format!("file_{file:02}_{name}.rs")), text)?;
+        }
+    }
+    Ok(())
+}
