@@ -9,7 +9,8 @@
 //! The subjects: `decision`, `read`, `acp`, `mcp`, `overwrite` (needs root, for a
 //! loop mount), `durable`, `start`, `memory`, `serve`; only when named `search`
 //! (needs `fd` and `rg`), `query` (it writes 6 GB; start and verification of such
-//! a log too), `vault` and `build` (they take minutes).
+//! a log too), `vault`, `build` (they take minutes) and `watch` (it makes 100,000
+//! directories).
 //! docs/performance.md says how to read what they print. Measures nothing
 //! unless cargo runs it as a benchmark, so that running all tests stays quick.
 
@@ -29,6 +30,7 @@ mod search;
 mod serve;
 mod start;
 mod vault;
+mod watch;
 mod world;
 
 use std::{error::Error, process::ExitCode};
@@ -39,7 +41,7 @@ type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 /// A subject's name, what measures it, and whether it runs unless named.
 type Subject = (&'static str, fn() -> Outcome<()>, bool);
 
-const SUBJECTS: [Subject; 13] = [
+const SUBJECTS: [Subject; 14] = [
     ("decision", decision::run, true),
     ("read", read::run, true),
     ("acp", acp::run, true),
@@ -52,6 +54,7 @@ const SUBJECTS: [Subject; 13] = [
     ("search", search::run, false),
     ("query", query::run, false),
     ("vault", vault::run, false),
+    ("watch", watch::run, false),
     ("build", build::run, false),
 ];
 

@@ -80,6 +80,10 @@ impl<'a> Turn<'a> {
                 let entries = prepare::list(&context, &permit(draft)?)?;
                 self.disclose(draft, entries, Output::Entries)
             }
+            Operation::Names { .. } => {
+                let entries = prepare::names(&context, &permit(draft)?)?;
+                self.disclose(draft, entries, Output::Entries)
+            }
             Operation::Stat { .. } => {
                 let stat = prepare::stat(&permit(draft)?)?;
                 self.disclose(draft, stat, Output::Stat)

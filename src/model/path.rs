@@ -80,7 +80,10 @@ impl WorkspacePath {
             name if name.contains('/') => return Err(PathError::Absolute),
             _ => {}
         }
-        let mut joined = self.clone();
+        // Lists join a thousand names: one allocation for each.
+        let mut text = String::with_capacity(self.0.len() + 1 + name.len());
+        text.push_str(&self.0);
+        let mut joined = Self(text);
         joined.push(name)?;
         Ok(joined)
     }

@@ -7,6 +7,7 @@ use crate::{
     workspace::{Listing, Permit, Stat},
 };
 use rustix::fs::OFlags;
+use std::os::fd::OwnedFd;
 
 /// One entry of a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,7 +60,11 @@ pub struct Entries {
 
 impl Entry {
     pub(super) fn new(path: WorkspacePath, stat: Option<&Stat>) -> Self {
-        let kind = match stat.map(|stat| stat.kind) {
+        Self::of_kind(path, stat.map(|stat| stat.kind), stat)
+    }
+
+    fn of_kind(path: WorkspacePath, kind: Option<ObjectKind>, stat: Option<&Stat>) -> Self {
+        let kind = match kind {
             Some(ObjectKind::File) => EntryKind::File,
             Some(ObjectKind::Directory) => EntryKind::Directory,
             Some(ObjectKind::Symlink) => EntryKind::Symlink,
@@ -82,38 +87,58 @@ impl Entry {
 /// # Errors
 /// When it is no directory or changed its place.
 pub fn prepare(context: &Context<'_>, permit: &Permit) -> Result<Sealed<Entries>, Error> {
+    let listing = Listing::read(open(context, permit)?)?;
+    let found = listing.entries.into_iter();
+    let found = found.map(|(name, stat)| (name, stat.as_ref().map(|stat| stat.kind), stat));
+    Ok(seal(context, permit, found, listing.not_utf8))
+}
+
+/// The same without what only a look at each entry tells.
+///
+/// # Errors
+/// As [`prepare`].
+pub fn names(context: &Context<'_>, permit: &Permit) -> Result<Sealed<Entries>, Error> {
+    let (kinds, not_utf8) = Listing::kinds(open(context, permit)?)?;
+    let found = kinds.into_iter().map(|(name, kind)| (name, kind, None));
+    Ok(seal(context, permit, found, not_utf8))
+}
+
+fn open(context: &Context<'_>, permit: &Permit) -> Result<OwnedFd, Error> {
     match permit.object().kind {
         ObjectKind::Directory => {}
         ObjectKind::Missing => return Err(crate::workspace::Error::NotFound.into()),
         _ => return Err(crate::workspace::Error::NotADirectory.into()),
     }
-    let directory = permit.open(context.workspace, OFlags::RDONLY | OFlags::DIRECTORY)?;
-    let listing = Listing::read(directory)?;
+    Ok(permit.open(context.workspace, OFlags::RDONLY | OFlags::DIRECTORY)?)
+}
+
+fn seal(
+    context: &Context<'_>,
+    permit: &Permit,
+    found: impl Iterator<Item = (String, Option<ObjectKind>, Option<Stat>)>,
+    not_utf8: u64,
+) -> Sealed<Entries> {
     let mut relaxed = 0;
-    let entries: Vec<Entry> = listing
-        .entries
-        .iter()
-        .filter_map(|(name, stat)| Some((permit.path().join(name).ok()?, stat.as_ref())))
-        .filter(|(path, stat)| match visible(context, path, *stat) {
-            Sight::Shown { relaxed: would_deny } => {
-                relaxed += u64::from(would_deny);
-                true
-            }
-            Sight::Asked | Sight::Closed | Sight::Denied => false,
-        })
-        .map(|(path, stat)| Entry::new(path, stat))
-        .collect();
+    let mut entries = Vec::with_capacity(found.size_hint().0);
+    for (name, kind, stat) in found {
+        let Ok(path) = permit.path().join(&name) else { continue };
+        match visible(context, &path, kind) {
+            Sight::Shown { relaxed: would_deny } => relaxed += u64::from(would_deny),
+            Sight::Asked | Sight::Closed | Sight::Denied => continue,
+        }
+        entries.push(Entry::of_kind(path, kind, stat.as_ref()));
+    }
     let mut facts = Facts::default();
     facts.counts.insert("entries".to_owned(), u64::try_from(entries.len()).unwrap_or(u64::MAX));
-    facts.count("notUtf8", listing.not_utf8);
+    facts.count("notUtf8", not_utf8);
     facts.count("wouldHide", relaxed);
-    Ok(Sealed::new(Entries { entries, not_utf8: listing.not_utf8 }, facts))
+    Sealed::new(Entries { entries, not_utf8 }, facts)
 }
 
 /// What a person must be asked about is not shown unasked.
-fn visible(context: &Context<'_>, path: &WorkspacePath, stat: Option<&Stat>) -> Sight {
+fn visible(context: &Context<'_>, path: &WorkspacePath, kind: Option<ObjectKind>) -> Sight {
     let query =
         Query { agent: context.agent, operation: context.operation, access: Access::List, path };
-    let kind = stat.map_or(ObjectKind::Missing, |stat| stat.kind);
+    let kind = kind.unwrap_or(ObjectKind::Missing);
     context.policy.sight(&query, &Object { kind, links: 1, through_symlink: false })
 }

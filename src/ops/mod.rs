@@ -46,7 +46,7 @@ pub mod prepare {
     //! The first half of every operation, by name.
 
     pub use super::{
-        append::prepare as append, edit::prepare as edit, list::prepare as list,
+        append::prepare as append, edit::prepare as edit, list::names, list::prepare as list,
         mkdir::prepare as mkdir, read::prepare as read, recall::content as recall,
         recall::tree as recall_tree, remove::prepare as remove, rename::prepare as rename,
         restore::prepare as restore, search::prepare_glob as glob, search::prepare_grep as grep,

@@ -65,6 +65,23 @@ fn compose(text: Cow<'_, str>) -> Cow<'_, str> {
 }
 
 fn needs_cleaning(folded: &str) -> bool {
+    if !folded.is_ascii() {
+        return any_needs_cleaning(folded);
+    }
+    // Of ASCII only control characters are hidden, and nothing looks like a
+    // separator; white space that is none of them is the space.
+    let mut last = b'/';
+    for byte in folded.bytes() {
+        if byte.is_ascii_control() || (byte == b'/' && matches!(last, b'.' | b' ')) {
+            return true;
+        }
+        last = byte;
+    }
+    matches!(last, b'.' | b' ')
+}
+
+/// The same for any text.
+fn any_needs_cleaning(folded: &str) -> bool {
     let mut last = '/';
     for c in folded.chars() {
         let ends = c == '/' && is_trailing(last);
@@ -112,6 +129,13 @@ mod tests {
         let path = WorkspacePath::parse(text).unwrap();
         let spellings = Spellings::of(&path);
         spellings.cleaned.clone().unwrap_or_else(|| spellings.folded.clone().into_owned())
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn ascii_is_cleaned_as_any_text_is(text in "[ -~\\t\\n\\r\\x0b\\x7f]{0,12}|[a. /]{0,9}") {
+            proptest::prop_assert_eq!(needs_cleaning(&text), any_needs_cleaning(&text));
+        }
     }
 
     #[test]

@@ -24,5 +24,5 @@ pub use permit::Permit;
 pub use resolve::{Follow, Resolved};
 pub use stream::stream_names;
 pub use temp::TempName;
-pub use walk::{Listing, Walked};
+pub use walk::{Kinds, Listing, Walked};
 pub use watch::{Notice, WatchError, WatchId, Watches, What};

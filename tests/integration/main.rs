@@ -41,6 +41,7 @@ mod layers;
 mod ledger;
 mod limits;
 mod links;
+mod lists;
 mod machine;
 mod many;
 mod mcp;

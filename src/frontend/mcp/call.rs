@@ -91,6 +91,14 @@ impl Call<'_> {
         }
     }
 
+    /// The same without what only a look at each entry tells.
+    pub(super) fn names(&self, path: WorkspacePath) -> Result<Entries, Trouble> {
+        match self.put(&Operation::Names { path })? {
+            Output::Entries(entries) => Ok(entries),
+            _ => Err(surprise()),
+        }
+    }
+
     /// What is known of one entry.
     pub(super) fn stat(&self, path: WorkspacePath) -> Result<Entry, Trouble> {
         match self.put(&Operation::Stat { path })? {

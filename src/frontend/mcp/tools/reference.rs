@@ -305,10 +305,16 @@ fn entries(call: &Call<'_>, arguments: &Arguments) -> Result<Vec<Entry>, Trouble
 }
 
 fn list_directory(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
-    let entries = entries(call, arguments)?;
-    let lines: Vec<_> =
-        entries.iter().map(|entry| format!("{} {}", mark(entry), name(entry))).collect();
-    Ok(text(lines.join("\n")))
+    let path = call.path(Kind::List, arguments.text("path")?)?;
+    let entries = call.names(path)?.entries;
+    let mut lines = String::with_capacity(entries.len() * 32);
+    for entry in &entries {
+        if !lines.is_empty() {
+            lines.push('\n');
+        }
+        lines.extend([mark(entry), " ", name(entry)]);
+    }
+    Ok(text(lines))
 }
 
 fn list_sizes(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
