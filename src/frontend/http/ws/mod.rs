@@ -410,3 +410,88 @@ impl Coming {
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{DuplexStream, duplex, split};
+
+    use super::*;
+
+    fn bounds(ping: u64, silence: u64, write: u64) -> Sockets {
+        let millis = Duration::from_millis;
+        let (ping, silence, write) = (millis(ping), millis(silence), millis(write));
+        Sockets::new(Bounds { ping, silence, write, ..Bounds::default() })
+    }
+
+    /// Pumps while `client` does what it does with its two ends.
+    fn with<T, F>(sockets: &Sockets, client: impl FnOnce(DuplexStream, DuplexStream) -> F) -> T
+    where
+        F: Future<Output = T>,
+    {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let ((theirs, ours), (worker, front)) = (duplex(256), duplex(256));
+            let pumped = pump(sockets, ours, split(front), std::future::pending());
+            tokio::join!(pumped, client(theirs, worker)).1
+        })
+    }
+
+    #[test]
+    fn a_silent_client_is_asked_and_then_told_to_go() {
+        let heard = with(&bounds(20, 200, 60_000), |mut client, worker| async move {
+            let mut heard = Vec::new();
+            client.read_to_end(&mut heard).await.unwrap();
+            drop(worker);
+            heard
+        });
+        assert_eq!(heard.get(..2), Some(&[0x89, 0][..]), "a ping comes first: {heard:x?}");
+        let reason = b"no answer to pings";
+        let close = [&[0x88, 20, 0x03, 0xe9][..], reason].concat();
+        assert!(heard.ends_with(&close), "{heard:x?}");
+    }
+
+    #[test]
+    fn a_client_that_does_not_read_holds_nobody_up() {
+        let left = with(&bounds(60_000, 60_000, 100), |client, mut worker| async move {
+            // More than goes into the pipes; the pump ends and closes its side.
+            let sent = async {
+                worker.write_all(&1_000_000_u32.to_be_bytes()).await?;
+                worker.write_all(&[b'x'; 1_000_000]).await
+            };
+            let sent = sent.await;
+            drop(client);
+            sent
+        });
+        assert!(left.is_err());
+    }
+
+    #[test]
+    fn large_messages_leave_in_pieces_and_come_as_one() {
+        let whole = with(&bounds(60_000, 60_000, 60_000), |client, mut worker| async move {
+            let (mut input, output) = split(client);
+            let sent = tokio::spawn(async move {
+                worker.write_all(&150_000_u32.to_be_bytes()).await.unwrap();
+                worker.write_all(&[b'x'; 150_000]).await.unwrap();
+            });
+            let mut sizes = Vec::new();
+            loop {
+                let first = input.read_u8().await.unwrap();
+                let size = match input.read_u8().await.unwrap() {
+                    126 => usize::from(input.read_u16().await.unwrap()),
+                    127 => usize::try_from(input.read_u64().await.unwrap()).unwrap(),
+                    short => usize::from(short),
+                };
+                let mut piece = vec![0; size];
+                input.read_exact(&mut piece).await.unwrap();
+                sizes.push((first, size));
+                if first & 0x80 != 0 {
+                    break;
+                }
+            }
+            sent.await.unwrap();
+            drop((input, output));
+            sizes
+        });
+        assert_eq!(whole, [(0x01, 65_536), (0x00, 65_536), (0x80, 18_928)]);
+    }
+}
