@@ -164,17 +164,26 @@ impl State {
             for at in back.into_iter().flatten() {
                 batch.take(at);
             }
-            for place in [from, to].iter().flatten() {
-                self.replaced(place);
+            // Before the first is dealt with, which may take what was at the other.
+            let known =
+                [&from, &to].map(|place| place.as_ref().is_some_and(|place| self.is_known(place)));
+            for (place, known) in [from, to].iter().zip(known) {
+                if let Some(place) = place {
+                    self.replaced(place, known);
+                }
             }
             return;
         }
         match (from, to) {
             (None, None) => {}
-            (None, Some(to)) if self.is_exchanging(gone) => self.replaced(&to),
+            (None, Some(to)) if self.is_exchanging(gone) => {
+                self.replaced(&to, self.is_known(&to));
+            }
             (None, Some(to)) => self.came(&to, gone.directory),
             // Only half of an exchange was told so far.
-            (Some(from), None) if self.kind(&from.path).is_some() => self.replaced(&from),
+            (Some(from), None) if self.kind(&from.path).is_some() => {
+                self.replaced(&from, self.is_known(&from));
+            }
             (Some(from), None) => self.went(&from, gone.directory, true),
             (Some(from), Some(to)) => {
                 match gone.directory {
@@ -216,9 +225,14 @@ impl State {
         self.look_into(place, None);
     }
 
-    /// Something else has the entry's name now.
-    fn replaced(&mut self, place: &Place) {
-        let known = self.tree.child(place.parent, &place.name).is_some();
+    /// Whether the entry was a watched directory.
+    fn is_known(&self, place: &Place) -> bool {
+        self.tree.child(place.parent, &place.name).is_some()
+    }
+
+    /// Something else has the entry's name now; `known` tells whether a
+    /// directory had it.
+    fn replaced(&mut self, place: &Place, known: bool) {
         match self.kind(&place.path) {
             Some(kind) if kind != ObjectKind::Directory && !known => {
                 self.tell(place, EventKind::Modified, kind);

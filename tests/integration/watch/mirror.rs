@@ -1,7 +1,6 @@
-//! Whoever keeps track by what is told knows in the end what is there, whatever
-//! happened and however it was interleaved.
+//! Whoever keeps track by what is told knows what is there, whatever happened.
 
-use std::{collections::BTreeSet, fs, path::Path, thread};
+use std::{collections::BTreeSet, fs, path::Path};
 
 use portcullis::ops::{EntryKind, Event, EventKind, Subscription};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
@@ -49,6 +48,11 @@ impl Mirror<'_> {
                     self.known.remove(&old);
                     self.known.insert(format!("{file}{}", &old[old_file.len()..]));
                 }
+                // What is told last of what it is counts.
+                match event.kind {
+                    EntryKind::Directory => drop(self.known.remove(&file)),
+                    _ => self.known.retain(|name| !name.starts_with(&directory)),
+                }
                 self.known.insert(name(event));
             }
             EventKind::Rescan => {
@@ -95,52 +99,45 @@ fn look(root: &Path, directory: &Path, found: &mut BTreeSet<String>) {
     }
 }
 
-fn disturb(house: &House, seed: u64, rounds: u64) {
-    let mut random = Random::new(seed);
+/// Changes something, or tries to.
+fn disturb(house: &House, random: &mut Random) {
     let mut pick = || {
         let parts: Vec<_> =
             (0..=random.below(3)).map(|_| format!("n{}", random.below(3))).collect();
         (house.at(&parts.join("/")), random.below(8))
     };
-    for _ in 0..rounds {
-        let ((one, act), (other, _)) = (pick(), pick());
-        // What is not possible is not done; others are at it, too.
-        let _ = match act {
-            0 => fs::create_dir_all(one),
-            1 => fs::remove_dir_all(one),
-            2 => fs::remove_file(one),
-            3 | 4 => fs::rename(one, other),
-            5 => renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE).map_err(Into::into),
-            _ => fs::create_dir_all(one.parent().unwrap()).and_then(|()| fs::write(one, "x")),
-        };
-    }
+    let ((one, act), (other, _)) = (pick(), pick());
+    // What is not possible is not done.
+    let _ = match act {
+        0 => fs::create_dir_all(one),
+        1 => fs::remove_dir_all(one),
+        2 => fs::remove_file(one),
+        3 | 4 => fs::rename(one, other),
+        5 => renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE).map_err(Into::into),
+        _ => fs::create_dir_all(one.parent().unwrap()).and_then(|()| fs::write(one, "x")),
+    };
 }
 
+/// Each change is told before the next is made: docs/watch.md says what can go
+/// wrong where directories change names faster than they are told of.
 #[test]
-fn a_mirror_made_of_what_is_told_is_true_in_the_end() {
+fn a_mirror_made_of_what_is_told_is_true_all_the_time() {
     for seed in 0..6 {
         let house = House::new("");
         let all = house.watch(".");
         let mut mirror = Mirror { house: &house, known: BTreeSet::new(), rescans: 0 };
-        thread::scope(|scope| {
-            let others: Vec<_> = (0..3)
-                .map(|n| {
-                    let house = &house;
-                    scope.spawn(move || disturb(house, seed * 10 + n, 1_500))
-                })
-                .collect();
-            while others.iter().any(|other| !other.is_finished()) {
-                if let Some(event) = all.next(std::time::Duration::from_millis(5)).unwrap() {
-                    mirror.take(&event);
-                }
-            }
-        });
-        mirror.catch_up(&all, "the-end");
-        let mut there = BTreeSet::new();
-        walk(&house.root, &house.root, &mut there);
-        assert_eq!(mirror.known, there, "seed {seed}, {} rescans", mirror.rescans);
+        let mut random = Random::new(seed);
+        for step in 0..300 {
+            disturb(&house, &mut random);
+            mirror.catch_up(&all, &format!("mark-{step}"));
+            let mut there = BTreeSet::new();
+            walk(&house.root, &house.root, &mut there);
+            assert_eq!(mirror.known, there, "seed {seed}, step {step}");
+        }
         assert!(mirror.rescans < 20, "{} rescans", mirror.rescans);
         // Everything that is there is watched.
+        let mut there = BTreeSet::new();
+        walk(&house.root, &house.root, &mut there);
         for directory in there.iter().filter(|name| name.ends_with('/')) {
             house.write(&format!("{directory}late"), "x");
         }
