@@ -32,10 +32,10 @@ use super::{
     logging, newest,
     options::Common,
     orders::Orders,
+    process,
     sign::Remote,
 };
 use crate::{
-    backup::Vault,
     frontend::{acp, guests::Guests, inside::Inside, mcp},
     gateway::Gateway,
     ledger::Signing,
@@ -121,16 +121,7 @@ pub(crate) enum Order {
 
 /// Runs the gate, if this process was started as one.
 pub(crate) fn run_if_gate() -> Option<ExitCode> {
-    let mut arguments = std::env::args_os().skip(1);
-    if arguments.next()? != COMMAND {
-        return None;
-    }
-    let parent = arguments.next().and_then(|number| number.to_str()?.parse().ok());
-    let Some(parent) = parent else { return Some(ExitCode::from(2)) };
-    Some(match run(parent) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(),
-    })
+    process::run_if(COMMAND, run)
 }
 
 fn run(parent: u32) -> Result<(), Failure> {
@@ -185,16 +176,7 @@ fn run(parent: u32) -> Result<(), Failure> {
         local::assemble(parts.workspace, parts.policy, &state, ledger, parts.audit.search)?;
     let gateway = Arc::new(gateway);
     desk.attend(gateway.approvals()).or_fail("cannot listen for approvals")?;
-    let vault = Vault::open(&state, *gateway.policy().backups());
-    let segments = match compress.age() {
-        Some(age) => {
-            let state = state.try_clone().or_fail("cannot open the state directory")?;
-            Some(housekeeping::Segments { state, age })
-        }
-        None => None,
-    };
-    housekeeping::start(vault.or_fail("cannot open the backups")?, segments)
-        .or_fail("cannot start a thread")?;
+    housekeeping::start(&gateway, &state, compress.age())?;
     let (agent, mut streams) = channel.receive::<Agent>().or_fail("the agent did not start")?;
     let hatch = if streams.len() > STREAMS { streams.pop() } else { None };
     let [agent_in, agent_out, agent_err] = take(streams)?;

@@ -9,7 +9,8 @@ use std::{
 
 use cap_std::fs::Dir;
 
-use crate::{backup::Vault, ledger};
+use super::failure::{Context as _, Failure};
+use crate::{backup::Vault, gateway::Gateway, ledger};
 
 /// How often a gate that runs for long looks whether there is enough to pack.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
@@ -17,9 +18,9 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 const SEGMENTS_EVERY: Duration = Duration::from_secs(60 * 60);
 
 /// The log whose segments are compressed, and how old they must be.
-pub(crate) struct Segments {
-    pub(crate) state: Dir,
-    pub(crate) age: Duration,
+struct Segments {
+    state: Dir,
+    age: Duration,
 }
 
 /// Packs the vault now if enough was saved since it was packed last. What goes
@@ -49,12 +50,17 @@ fn compress(segments: &Segments) {
     }
 }
 
-/// Looks after vault and log from a thread of its own, as long as the process
-/// lives. The process may end at any moment: both survive that.
+/// Looks after a gate's vault and log from a thread of its own, as long as the
+/// process lives; segments of this `age` are compressed. The process may end at
+/// any moment: both survive that.
 ///
 /// # Errors
-/// When there can be no thread.
-pub(crate) fn start(vault: Vault, segments: Option<Segments>) -> std::io::Result<()> {
+/// When the vault cannot be opened or there can be no thread.
+pub(crate) fn start(gateway: &Gateway, state: &Dir, age: Option<Duration>) -> Result<(), Failure> {
+    let vault = Vault::open(state, *gateway.policy().backups());
+    let vault = vault.or_fail("cannot open the backups")?;
+    let state = state.try_clone().or_fail("cannot open the state directory")?;
+    let segments = age.map(|age| Segments { state, age });
     let work = move || {
         // Requests go first. Where this is refused, they wait a little.
         let _ = rustix::process::setpriority_process(None, 19);
@@ -70,5 +76,9 @@ pub(crate) fn start(vault: Vault, segments: Option<Segments>) -> std::io::Result
             }
         }
     };
-    thread::Builder::new().name("housekeeping".to_owned()).spawn(work).map(drop)
+    thread::Builder::new()
+        .name("housekeeping".to_owned())
+        .spawn(work)
+        .map(drop)
+        .or_fail("cannot start a thread")
 }

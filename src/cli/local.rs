@@ -119,16 +119,7 @@ impl LocalGate {
             desk.attend(gateway.approvals()).or_fail("cannot listen for approvals")?;
         }
         if door != Door::Cli {
-            let vault = Vault::open(&state, *gateway.policy().backups());
-            let segments = match compress.age() {
-                Some(age) => {
-                    let state = state.try_clone().or_fail("cannot open the state directory")?;
-                    Some(housekeeping::Segments { state, age })
-                }
-                None => None,
-            };
-            housekeeping::start(vault.or_fail("cannot open the backups")?, segments)
-                .or_fail("cannot start a thread")?;
+            housekeeping::start(&gateway, &state, compress.age())?;
         }
         Ok(Self { gateway, session, announcer, state: parts.state_path, _desk: desk })
     }

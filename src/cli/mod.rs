@@ -19,6 +19,7 @@ mod newest;
 mod options;
 mod orders;
 mod policy;
+mod process;
 mod render;
 mod run;
 mod secret_key;

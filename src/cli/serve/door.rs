@@ -21,10 +21,12 @@ use super::{
     front,
     orders::{FromFront, FrontStart, GuardWords, Pem, ToFront},
     plan::Plan,
-    process::Child,
 };
 use crate::{
-    cli::failure::{Context as _, Failure},
+    cli::{
+        failure::{Context as _, Failure},
+        process::Child,
+    },
     config::serve::{Listen, Service},
     sandbox::{Apart, Channel},
 };

@@ -11,14 +11,11 @@ use std::{
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::{
-    orders::{Found, FromFront, FrontStart, Spoken, ToFront, Wanted},
-    process,
-};
+use super::orders::{Found, FromFront, FrontStart, Spoken, ToFront, Wanted};
 use crate::{
     cli::{
         failure::{Context as _, Failure},
-        logging,
+        logging, process,
     },
     frontend::http::{Answer, Ask, Front, Listener, OpenError, Questions, Told, Want},
     model::Door,

@@ -12,7 +12,6 @@ mod front;
 mod journal;
 mod orders;
 mod plan;
-mod process;
 mod reload;
 pub(crate) mod token;
 mod worker;

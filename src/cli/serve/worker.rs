@@ -18,10 +18,8 @@ use serde_json::json;
 use super::{
     files::Files,
     orders::{FromWorker, Spoken, ToWorker, WorkerStart},
-    process,
 };
 use crate::{
-    backup::Vault,
     cli::{
         failure::{Context as _, Failure},
         housekeeping,
@@ -29,6 +27,7 @@ use crate::{
         logging, newest,
         options::Common,
         orders::Reloading,
+        process,
         sign::Remote,
     },
     config::audit::Durability,
@@ -180,16 +179,7 @@ fn open(start: &WorkerStart, files: Vec<OwnedFd>) -> Result<(Option<Worker>, Apa
     gateway.count();
     gateway.start(&session, facts).or_fail("cannot record the start")?;
     desk.attend(gateway.approvals()).or_fail("cannot listen for approvals")?;
-    let vault = Vault::open(&state, *gateway.policy().backups());
-    let segments = match audit.compress.age() {
-        Some(age) => {
-            let state = state.try_clone().or_fail("cannot open the state directory")?;
-            Some(housekeeping::Segments { state, age })
-        }
-        None => None,
-    };
-    housekeeping::start(vault.or_fail("cannot open the backups")?, segments)
-        .or_fail("cannot start a thread")?;
+    housekeeping::start(&gateway, &state, audit.compress.age())?;
     let worker = Worker {
         start: start.clone(),
         gateway: Arc::new(gateway),

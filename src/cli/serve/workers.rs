@@ -9,12 +9,12 @@ use std::{
 use super::{
     orders::{FromWorker, Spoken, ToWorker, WorkerStart},
     plan::{Place, Plan},
-    process::Child,
     worker,
 };
 use crate::{
     cli::{
         failure::{Context as _, Failure},
+        process::Child,
         ship::Shipping,
         sign,
     },

@@ -1,5 +1,5 @@
-//! Starting the processes of `serve`: this binary again, with a channel as its
-//! standard input.
+//! Processes that are this binary again: what the hidden first word of their
+//! command line begins, and starting those of `serve`.
 
 use std::{
     os::fd::OwnedFd,
@@ -13,20 +13,20 @@ use crate::{
 
 /// A process that is killed when this is dropped.
 #[derive(Debug)]
-pub(super) struct Child(std::process::Child);
+pub(crate) struct Child(std::process::Child);
 
 impl Child {
-    pub(super) fn id(&self) -> u32 {
+    pub(crate) fn id(&self) -> u32 {
         self.0.id()
     }
 
     /// Whether it has ended by itself, and how.
-    pub(super) fn ended(&mut self) -> Option<std::process::ExitStatus> {
+    pub(crate) fn ended(&mut self) -> Option<std::process::ExitStatus> {
         self.0.try_wait().ok().flatten()
     }
 
     /// Kills it and waits for its end.
-    pub(super) fn kill(&mut self) -> Option<std::process::ExitStatus> {
+    pub(crate) fn kill(&mut self) -> Option<std::process::ExitStatus> {
         // One that has ended needs no killing.
         let _ = self.0.kill();
         self.0.wait().ok()
@@ -40,7 +40,7 @@ impl Drop for Child {
 }
 
 /// Starts this binary again as `command`.
-pub(super) fn spawn(command: &str) -> Result<(Child, Channel), Failure> {
+pub(crate) fn spawn(command: &str) -> Result<(Child, Channel), Failure> {
     let (ours, theirs) = Channel::pair().or_fail("cannot start a process")?;
     let child = Command::new("/proc/self/exe")
         .args([command.to_owned(), std::process::id().to_string()])
@@ -53,7 +53,7 @@ pub(super) fn spawn(command: &str) -> Result<(Child, Channel), Failure> {
 
 /// Runs `run` with the parent's number, if this process was started as
 /// `command`.
-pub(super) fn run_if(
+pub(crate) fn run_if(
     command: &str,
     run: impl FnOnce(u32) -> Result<(), Failure>,
 ) -> Option<ExitCode> {
