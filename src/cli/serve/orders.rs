@@ -76,6 +76,7 @@ impl FrontStart {
             sockets: Bounds {
                 message: self.message_bytes,
                 memory: self.message_memory,
+                arrive: std::time::Duration::from_secs(self.body_seconds),
                 ..Bounds::default()
             },
         }

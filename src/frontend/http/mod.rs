@@ -8,7 +8,7 @@
 
 mod broker;
 mod guard;
-mod lines;
+mod held;
 mod mcp;
 mod metrics;
 mod peer;

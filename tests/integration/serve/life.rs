@@ -59,7 +59,7 @@ fn a_worker_that_is_killed_harms_nobody_else_and_is_started_anew() {
     let mut docs = service.session(token, "docs");
     let theirs = service.processes("worker-process");
     let mut shop = service.session(token, "shop");
-    shop.call("write_file", &json!({ "path": "new.txt", "content": "x" })).unwrap();
+    shop.write("new.txt", "x");
     let ours = service.processes("worker-process");
     let pid = *ours.iter().find(|pid| !theirs.contains(pid)).unwrap();
     kill(pid, Signal::KILL);
@@ -131,7 +131,7 @@ fn stopping_ends_sessions_and_finishes_what_was_begun() {
     let token = site.token("all");
     let mut sessions = ["shop", "docs"].map(|name| service.session(token, name));
     for session in &mut sessions {
-        session.call("write_file", &json!({ "path": "w.txt", "content": "1" })).unwrap();
+        session.write("w.txt", "1");
     }
     let begun = std::time::Instant::now();
     service.stop();
