@@ -122,6 +122,8 @@ pub struct Limits {
     pub bytes_per_second: u64,
     /// Requests of one agent in one workspace that are not answered yet.
     pub concurrent_requests: usize,
+    /// Subscriptions to changes of one agent in one workspace.
+    pub watches: usize,
     /// Sessions of one agent with one workspace.
     pub sessions: usize,
     /// Connections of everybody.
@@ -146,6 +148,8 @@ impl Default for Limits {
             requests_per_second: 5_000,
             bytes_per_second: 1 << 30,
             concurrent_requests: 256,
+            // Half of what a gate holds: nobody takes all.
+            watches: 2_048,
             sessions: 4_000,
             connections: 8_192,
             failed_logins: 10,

@@ -28,6 +28,8 @@ pub struct Shares {
     pub bytes_per_second: u64,
     /// Requests of one agent that are not answered.
     pub concurrent: usize,
+    /// Subscriptions to changes that one agent has at once.
+    pub watches: usize,
 }
 
 /// The lines.
@@ -35,6 +37,8 @@ pub struct Shares {
 pub(super) struct Turns {
     shares: Shares,
     state: Mutex<State>,
+    /// Held by whoever begins to watch.
+    watching: Mutex<()>,
 }
 
 #[derive(Debug)]
@@ -93,7 +97,7 @@ impl Turns {
             taken: HashMap::new(),
             accounts: HashMap::new(),
         };
-        Self { shares, state: Mutex::new(state) }
+        Self { shares, state: Mutex::new(state), watching: Mutex::default() }
     }
 
     /// Waits for a turn.
@@ -129,6 +133,23 @@ impl Turns {
     fn admit(&self, state: &mut State, agent: &str, now: Instant) -> Result<(), Decision> {
         // Agents are the operator's, so there are not many of them.
         let account = state.accounts.entry(agent.to_owned()).or_insert_with(|| Account {
+    /// Lets an agent begin to watch that does so already as often as `has` says;
+    /// nobody else begins while what this gives is held, or two could take the
+    /// same place.
+    ///
+    /// # Errors
+    /// A denial when the agent watches as much as it may.
+    pub(super) fn watch(
+        &self,
+        has: impl FnOnce() -> usize,
+    ) -> Result<MutexGuard<'_, ()>, Decision> {
+        let alone = lock(&self.watching);
+        if has() >= self.shares.watches {
+            return Err(too_much("watches", "too many subscriptions to changes"));
+        }
+        Ok(alone)
+    }
+
             inside: 0,
             requests: Bucket { level: 0.0, at: now },
             bytes: Bucket { level: 0.0, at: now },
@@ -279,6 +300,7 @@ mod tests {
             requests_per_second: 1_000_000,
             bytes_per_second: 1 << 40,
             concurrent: 1_000,
+            watches: 1_000,
         }
     }
 

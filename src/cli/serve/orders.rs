@@ -205,6 +205,7 @@ pub(super) struct WorkerStart {
     pub(super) requests_per_second: u64,
     pub(super) bytes_per_second: u64,
     pub(super) concurrent_requests: usize,
+    pub(super) watches: usize,
     pub(super) message_bytes: usize,
     pub(super) message_memory: usize,
 }

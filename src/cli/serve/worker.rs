@@ -175,6 +175,7 @@ fn open(start: &WorkerStart, files: Vec<OwnedFd>) -> Result<(Option<Worker>, Apa
         requests_per_second: start.requests_per_second,
         bytes_per_second: start.bytes_per_second,
         concurrent: start.concurrent_requests,
+        watches: start.watches,
     });
     gateway.count();
     gateway.start(&session, facts).or_fail("cannot record the start")?;

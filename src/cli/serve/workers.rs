@@ -273,6 +273,7 @@ fn order(plan: &Plan, place: &Place, outside: Outside, trial: bool) -> WorkerSta
         requests_per_second: plan.service.limits.requests_per_second,
         bytes_per_second: plan.service.limits.bytes_per_second,
         concurrent_requests: plan.service.limits.concurrent_requests,
+        watches: plan.service.limits.watches,
         message_bytes: plan.service.limits.message_bytes,
         message_memory: plan.service.limits.message_memory,
     }

@@ -37,6 +37,7 @@ const LIMITS: &[Field] = &[
     optional("requestsPerSecond", Shape::Integer(1, 1_000_000)),
     optional("bytesPerSecond", Shape::Size),
     optional("concurrentRequests", Shape::Integer(1, 65_536)),
+    optional("watches", Shape::Integer(1, 4_096)),
     optional("sessions", Shape::Integer(1, 4_000)),
     optional("connections", Shape::Integer(1, 65_536)),
     optional("failedLogins", Shape::Integer(1, 1_000_000)),

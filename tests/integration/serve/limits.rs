@@ -48,6 +48,42 @@ fn haste_is_refused_by_name_and_ends_no_session() {
 }
 
 #[test]
+fn watches_of_an_agent_are_bounded_and_whoever_has_none_is_told() {
+    let mut site = Site::new(&["shop", "docs"]);
+    let other = site.add_agent("other", "workspaces = [\"*\"]");
+    site.settings = "limits = { watches = 2 }".to_owned();
+    let service = site.serve();
+    let token = site.token("all").to_owned();
+    // The first message is the word that nothing is told, or an answer.
+    let first = |token: &str, workspace: &str| {
+        let mut session = service.session(token, workspace);
+        let stat = json!({ "channel": "files", "type": "stat", "requestId": "first", "path": "/" });
+        session.say(stat.to_string().as_bytes()).unwrap();
+        let first = session.hear().unwrap();
+        (session, first)
+    };
+    let is_told = |first: &Value| first["requestId"] == "first";
+    let mut watching: Vec<_> = (0..2).map(|_| first(&token, "shop")).collect();
+    assert!(watching.iter().all(|(_, first)| is_told(first)));
+    let (mut blind, told) = first(&token, "shop");
+    let why = told["error"].as_str().unwrap();
+    assert!(told["type"] == "change" && why.contains("serve.limits.watches"), "{told}");
+    // It is served all the same, and neither another agent nor another
+    // workspace is meant.
+    assert_eq!(blind.read("file.txt").unwrap(), "of shop\n");
+    assert!(is_told(&first(&other, "shop").1) && is_told(&first(&token, "docs").1));
+    let refused = site.await_record("shop", |record| record["rule"] == "serve.limits.watches");
+    assert_eq!((&refused["op"], &refused["agent"]), (&json!("watch"), &json!("all")));
+    wait(|| {
+        let line = "effect=\"deny\",rule=\"serve.limits.watches\"} 1\n";
+        service.numbers(&token).contains(line).then_some(())
+    });
+    // One that ends leaves its place to the next.
+    watching.pop();
+    wait(|| is_told(&first(&token, "shop").1).then_some(()));
+}
+
+#[test]
 fn content_counts_by_its_bytes() {
     let mut site = Site::new(&["shop"]);
     site.settings = "limits = { bytesPerSecond = \"1KiB\" }".to_owned();
