@@ -14,7 +14,7 @@ use rmcp::{
     ErrorData, RoleServer,
     model::{
         ProgressNotification, ProgressNotificationParam, ProgressToken, ServerJsonRpcMessage,
-        ServerNotification,
+        ServerNotification, SubscriptionFilter,
     },
     service::Peer,
 };
@@ -53,6 +53,8 @@ struct State {
 }
 
 struct Pending {
+    /// What a subscription was granted, once that is known.
+    granted: Option<oneshot::Sender<SubscriptionFilter>>,
     answer: oneshot::Sender<Result<Box<RawValue>, ErrorData>>,
     /// Questions of the worker while it works on this.
     questions: mpsc::UnboundedSender<Question>,
@@ -60,7 +62,8 @@ struct Pending {
     events: Arc<Events>,
     /// The client's own token.
     token: Option<ProgressToken>,
-    peer: Peer<RoleServer>,
+    /// Who hears of progress.
+    peer: Option<Peer<RoleServer>>,
 }
 
 /// What a subscriber was not told yet. The same is not told twice, so there is
@@ -105,6 +108,8 @@ pub(super) struct Asked {
     id: u64,
     state: Arc<Mutex<State>>,
     writer: Arc<tokio::sync::Mutex<OwnedWriteHalf>>,
+    /// What a subscription was granted.
+    pub(super) granted: oneshot::Receiver<SubscriptionFilter>,
     pub(super) answer: oneshot::Receiver<Result<Box<RawValue>, ErrorData>>,
     pub(super) questions: mpsc::UnboundedReceiver<Question>,
     pub(super) events: Arc<Events>,
@@ -150,9 +155,10 @@ impl Link {
         method: &str,
         params: Option<Value>,
         meta: Option<Map<String, Value>>,
-        peer: Peer<RoleServer>,
+        peer: Option<Peer<RoleServer>>,
     ) -> Result<Asked, ErrorData> {
         let (sender, answer) = oneshot::channel();
+        let (grant, granted) = oneshot::channel();
         let (questions, asked) = mpsc::unbounded_channel();
         let events = Arc::<Events>::default();
         let mut meta = meta.unwrap_or_default();
@@ -169,12 +175,13 @@ impl Link {
                 meta.insert("progressToken".to_owned(), json!(id));
             }
             let events = Arc::clone(&events);
-            let pending = Pending { answer: sender, questions, events, token, peer };
+            let granted = Some(grant);
+            let pending = Pending { granted, answer: sender, questions, events, token, peer };
             state.pending.insert(id, pending);
             id
         };
         let (state, writer) = (Arc::clone(&self.state), Arc::clone(&self.writer));
-        let asked = Asked { id, state, writer, answer, questions: asked, events };
+        let asked = Asked { id, state, writer, granted, answer, questions: asked, events };
         let mut message = json!({ "jsonrpc": "2.0", "id": id, "method": method });
         put(&mut message, params, meta);
         self.write(&message).await.map_err(|_| over())?;
@@ -314,7 +321,14 @@ impl Reading {
 
     async fn note(&self, method: &str, bytes: &[u8]) {
         if method == ACKNOWLEDGED {
-            // `rmcp` has said so already.
+            let granted = subscription(bytes).zip(granted(bytes));
+            let Some((subscription, filter)) = granted else { return };
+            let mut state = lock(&self.state);
+            let pending = state.pending.get_mut(&subscription);
+            if let Some(grant) = pending.and_then(|pending| pending.granted.take()) {
+                // A client that is gone has no use for it.
+                let _ = grant.send(filter);
+            }
             return;
         }
         let Ok(ServerJsonRpcMessage::Notification(note)) = serde_json::from_slice(bytes) else {
@@ -356,7 +370,7 @@ impl Reading {
         let id = json!(token).as_u64()?;
         let state = lock(&self.state);
         let pending = state.pending.get(&id)?;
-        Some((pending.peer.clone(), pending.token.clone()?))
+        Some((pending.peer.clone()?, pending.token.clone()?))
     }
 }
 
@@ -364,6 +378,19 @@ impl Reading {
 fn subscription(bytes: &[u8]) -> Option<u64> {
     let message = serde_json::from_slice::<Value>(bytes).ok()?;
     message.get("params")?.get("_meta")?.get(SUBSCRIPTION)?.as_u64()
+}
+
+/// What an acknowledgement grants.
+fn granted(bytes: &[u8]) -> Option<SubscriptionFilter> {
+    #[derive(Deserialize)]
+    struct Acknowledged {
+        params: Params,
+    }
+    #[derive(Deserialize)]
+    struct Params {
+        notifications: SubscriptionFilter,
+    }
+    Some(serde_json::from_slice::<Acknowledged>(bytes).ok()?.params.notifications)
 }
 
 fn put(message: &mut Value, params: Option<Value>, meta: Map<String, Value>) {

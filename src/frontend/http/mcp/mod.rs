@@ -8,6 +8,7 @@
 //! Decides nothing, and knows nothing of tools.
 
 mod link;
+mod listen;
 mod relay;
 
 use std::{
@@ -54,9 +55,13 @@ pub(super) struct Mcp {
 /// What serves one token at one workspace.
 struct Desk {
     service: Service,
+    shared: Arc<Shared>,
     sessions: Arc<LocalSessionManager>,
     used: Instant,
 }
+
+/// What serves one request.
+type Served = (Service, Arc<Shared>);
 
 /// What the sessions of one token at one workspace share.
 pub(super) struct Shared {
@@ -80,7 +85,7 @@ pub(super) async fn handle(
         refused.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, POST, DELETE"));
         return refused;
     }
-    let service = match service(&front, &caller, workspace).await {
+    let (service, shared) = match service(&front, &caller, workspace).await {
         Ok(service) => service,
         Err(refused) => return *refused,
     };
@@ -101,8 +106,12 @@ pub(super) async fn handle(
         Err(refused) => return *refused,
     };
     let ended = parts.method == Method::DELETE;
+    let begun = match listen::begin(&shared, &bytes).await {
+        Ok(begun) => begun,
+        Err(refused) => return *refused,
+    };
     let request = Request::from_parts(parts, Full::<Bytes>::new(bytes));
-    let mut reply = service.handle(request).await;
+    let mut reply = listen::with(begun, service.handle(request)).await;
     drop(room);
     if ended && reply.status() == StatusCode::ACCEPTED {
         // It is done, and some clients take nothing else for a success.
@@ -116,7 +125,7 @@ async fn service(
     front: &Arc<Front>,
     caller: &Caller,
     workspace: Option<&str>,
-) -> Result<Service, Box<Response<Body>>> {
+) -> Result<Served, Box<Response<Body>>> {
     let refuse = |error: OpenError| Box::new(reply::refused(&error));
     if let Some(name) = workspace
         && let Some(service) = front.mcp().known(caller, name)
@@ -138,33 +147,37 @@ async fn service(
 }
 
 impl Mcp {
-    fn known(&self, caller: &Caller, workspace: &str) -> Option<Service> {
+    fn known(&self, caller: &Caller, workspace: &str) -> Option<Served> {
         let mut desks = self.desks.lock().unwrap_or_else(PoisonError::into_inner);
         let desk = desks.get_mut(&(caller.token, workspace.to_owned()))?;
         desk.used = Instant::now();
-        Some(desk.service.clone())
+        Some(desk.served())
     }
 
-    fn get(&self, front: &Arc<Front>, caller: &Caller, workspace: String) -> Option<Service> {
+    fn get(&self, front: &Arc<Front>, caller: &Caller, workspace: String) -> Option<Served> {
         let mut desks = self.desks.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         // What it served is over, or goes on without it.
         desks.retain(|_, desk| !desk.is_idle(now));
         if let Some(desk) = desks.get_mut(&(caller.token, workspace.clone())) {
             desk.used = now;
-            return Some(desk.service.clone());
+            return Some(desk.served());
         }
         if desks.len() >= MOST {
             return None;
         }
-        let (service, sessions) = make(front, caller, workspace.clone());
-        let desk = Desk { service: service.clone(), sessions, used: now };
+        let desk = make(front, caller, workspace.clone());
+        let served = desk.served();
         desks.insert((caller.token, workspace), desk);
-        Some(service)
+        Some(served)
     }
 }
 
 impl Desk {
+    fn served(&self) -> Served {
+        (self.service.clone(), Arc::clone(&self.shared))
+    }
+
     fn is_idle(&self, now: Instant) -> bool {
         let empty = self.sessions.sessions.try_read().is_ok_and(|sessions| sessions.is_empty());
         empty && now.duration_since(self.used) >= IDLE
@@ -177,11 +190,7 @@ impl fmt::Debug for Mcp {
     }
 }
 
-fn make(
-    front: &Arc<Front>,
-    caller: &Caller,
-    workspace: String,
-) -> (Service, Arc<LocalSessionManager>) {
+fn make(front: &Arc<Front>, caller: &Caller, workspace: String) -> Desk {
     let mut sessions = LocalSessionManager::default();
     sessions.session_config.keep_alive = Some(SESSION);
     let sessions = Arc::new(sessions);
@@ -204,8 +213,10 @@ fn make(
         ending.stopping().await;
         stop.cancel();
     });
-    let factory = move || Ok(Relay::new(Arc::clone(&shared)));
-    (StreamableHttpService::new(factory, Arc::clone(&sessions), config), sessions)
+    let relayed = Arc::clone(&shared);
+    let factory = move || Ok(Relay::new(Arc::clone(&relayed)));
+    let service = StreamableHttpService::new(factory, Arc::clone(&sessions), config);
+    Desk { service, shared, sessions, used: Instant::now() }
 }
 
 impl Shared {

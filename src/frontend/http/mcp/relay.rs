@@ -1,7 +1,10 @@
 //! A client's session as `rmcp` sees it: every request and notification goes on
 //! to the worker, and its questions come back.
 
-use std::{borrow::Cow, sync::Arc};
+use std::{
+    borrow::Cow,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 #[expect(deprecated, reason = "the older revisions have it")]
 use rmcp::model::SetLevelRequestParams;
@@ -30,6 +33,7 @@ use super::{
     super::OpenError,
     Shared,
     link::{self, Link, Question},
+    listen::{self, Begun},
 };
 
 /// One session of a client, or one request of a client without sessions.
@@ -37,11 +41,13 @@ pub(super) struct Relay {
     shared: Arc<Shared>,
     /// The session with the worker that `initialize` opened.
     own: OnceCell<Arc<Link>>,
+    /// What was begun for the request, if it subscribes.
+    begun: Mutex<Option<Begun>>,
 }
 
 impl Relay {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, own: OnceCell::new() }
+        Self { shared, own: OnceCell::new(), begun: Mutex::new(listen::take()) }
     }
 
     async fn link(&self) -> Result<Arc<Link>, ErrorData> {
@@ -77,7 +83,8 @@ impl Relay {
         meta: serde_json::Map<String, Value>,
         context: &RequestContext<RoleServer>,
     ) -> Result<Box<RawValue>, ErrorData> {
-        let mut asked = link.ask(method, Some(params), Some(meta), context.peer.clone()).await?;
+        let mut asked =
+            link.ask(method, Some(params), Some(meta), Some(context.peer.clone())).await?;
         loop {
             let question = tokio::select! {
                 biased;
@@ -207,7 +214,7 @@ fn unreadable(error: impl std::fmt::Display) -> ErrorData {
     ErrorData::internal_error("the message cannot be passed on", None)
 }
 
-fn unavailable(error: OpenError) -> ErrorData {
+pub(super) fn unavailable(error: OpenError) -> ErrorData {
     ErrorData::internal_error(error.to_string(), None)
 }
 
@@ -322,33 +329,17 @@ impl ServerHandler for Relay {
 
     fn accepted_subscription_filter(
         &self,
-        requested: &SubscriptionFilter,
+        _requested: &SubscriptionFilter,
     ) -> Option<SubscriptionFilter> {
-        // What the worker does not tell of is told as little as what never
-        // changes.
-        Some(requested.clone())
+        let begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+        begun.as_ref().map(|begun| begun.granted.clone())
     }
 
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
-        let request = context.request_context();
-        let link = self.link().await?;
-        let params = json!({ "notifications": context.accepted() });
-        let meta = serde_json::to_value(&request.meta).map_err(unreadable)?;
-        let meta = meta.as_object().cloned();
-        let peer = request.peer.clone();
-        let mut asked = link.ask("subscriptions/listen", Some(params), meta, peer).await?;
-        loop {
-            tokio::select! {
-                answer = &mut asked.answer => {
-                    return answer.unwrap_or_else(|_| Err(link::over())).map(drop);
-                }
-                () = context.cancelled() => return Ok(()),
-                event = asked.events.next() => {
-                    if context.sink().send(event).await.is_err() {
-                        return Ok(());
-                    }
-                }
-            }
+        let begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match begun {
+            Some(begun) => listen::pass_on(begun, &context).await,
+            None => Ok(()),
         }
     }
 
