@@ -17,6 +17,7 @@ use super::{
     journal::Journal,
     orders::{Found, FromFront, FromWorker, ToFront, Wanted},
     plan::Plan,
+    readiness::Readiness,
     workers::{Guest, NotBegun, Worker},
 };
 use crate::{
@@ -47,6 +48,7 @@ pub(super) struct Broker {
     /// Workers that stop, and whose place may have another already.
     pub(super) leaving: Vec<Worker>,
     failing: HashMap<String, (Instant, Duration)>,
+    pub(super) readiness: Readiness,
     sessions: u64,
     deaths: Vec<Instant>,
 }
@@ -59,8 +61,13 @@ enum Who {
 }
 
 impl Broker {
-    pub(super) fn new(plan: Plan, journal: Journal, doorway: Doorway, signals: SignalFd) -> Self {
-        Self {
+    pub(super) fn new(
+        plan: Plan,
+        journal: Journal,
+        doorway: Doorway,
+        signals: SignalFd,
+    ) -> Result<Self, Failure> {
+        Ok(Self {
             plan,
             journal,
             doorway,
@@ -68,9 +75,10 @@ impl Broker {
             workers: BTreeMap::new(),
             leaving: Vec::new(),
             failing: HashMap::new(),
+            readiness: Readiness::start()?,
             sessions: 0,
             deaths: Vec::new(),
-        }
+        })
     }
 
     /// Serves until a signal says to stop.
@@ -177,12 +185,27 @@ impl Broker {
                     self.answer(number, answer, None);
                 }
             }
+            FromFront::IsReady { number } => {
+                let verdict = self.is_ready();
+                self.answer(number, Found::Ready(verdict), None);
+            }
             FromFront::Throttled { peer, attempts } => {
                 let peer: String = peer.chars().take(64).collect();
                 self.journal.throttled(&peer, attempts);
             }
             FromFront::Ready { .. } | FromFront::Failed { .. } => {}
         }
+    }
+
+    /// Whether everything can be served, or why not.
+    fn is_ready(&mut self) -> Result<(), String> {
+        if self.journal.is_broken() {
+            return Err("the service's log cannot be written".to_owned());
+        }
+        let now = Instant::now();
+        let fails = |name: &String| self.failing.get(name).is_some_and(|(until, _)| now < *until);
+        let failing = self.plan.places.keys().filter(|name| fails(name)).cloned().collect();
+        self.readiness.judge(&self.plan.places, &self.doorway.control, failing)
     }
 
     /// Who it is, and whether that one may.

@@ -12,6 +12,7 @@ mod front;
 mod journal;
 mod orders;
 mod plan;
+mod readiness;
 mod reload;
 pub(crate) mod token;
 mod worker;
@@ -116,7 +117,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     ]))?;
     announce(&plan, &listen, fresh.as_deref());
     door::notify("READY=1");
-    Broker::new(plan, journal, doorway, signals).run()?;
+    Broker::new(plan, journal, doorway, signals)?.run()?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -120,6 +120,8 @@ pub(super) enum Found {
     Workspaces(Vec<String>),
     /// Leave.
     Granted,
+    /// Everything can be served, or why not.
+    Ready(Result<(), String>),
     /// The token is no agent's.
     Unauthorised,
     /// No such workspace for this agent.
@@ -145,6 +147,8 @@ pub(super) enum FromFront {
         peer: String,
         want: Wanted,
     },
+    /// Whether everything can be served: a question, too.
+    IsReady { number: u64 },
     /// Wrong tokens that were not put to the broker.
     Throttled { peer: String, attempts: u64 },
 }

@@ -161,10 +161,7 @@ impl Front {
         let place = (parts.next(), parts.next(), parts.next(), parts.next());
         match place {
             (Some("healthz"), None, ..) => reply::text(StatusCode::OK, "ok"),
-            (Some("readyz"), None, ..) if self.is_stopping() => {
-                reply::text(StatusCode::SERVICE_UNAVAILABLE, "stopping")
-            }
-            (Some("readyz"), None, ..) => reply::text(StatusCode::OK, "ready"),
+            (Some("readyz"), None, ..) => self.ready().await,
             (Some("metrics"), None, ..) => match caller(peer, &request, false) {
                 Ok(caller) => match self.ask(&caller, Want::Metrics).await {
                     Ok(_) => self.numbers(),

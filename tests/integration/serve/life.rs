@@ -125,6 +125,33 @@ fn a_workspace_that_cannot_be_served_leaves_the_others_alone() {
 }
 
 #[test]
+fn it_is_ready_only_while_the_broker_answers_and_every_workspace_is_there() {
+    let site = Site::new(&["shop", "docs"]);
+    let service = site.serve();
+    let ready = || service.get("/readyz", &[]);
+    let (status, reply) = ready();
+    assert!(status == 200 && reply.contains(r#"{"ready":true}"#), "{reply}");
+    // Gone and back again.
+    let (root, aside) = (site.root("docs"), site.base().join("aside"));
+    fs::rename(&root, &aside).unwrap();
+    let reply = wait(|| Some(ready()).filter(|(status, _)| *status == 503)).1;
+    let why = r#"{"ready":false,"reason":"1 of 2 workspaces cannot be served"}"#;
+    assert!(reply.contains(why) && reply.contains("application/json"), "{reply}");
+    fs::rename(&aside, &root).unwrap();
+    wait(|| (ready().0 == 200).then_some(()));
+    // A broker that does nothing any more, and then does again.
+    kill(service.pid(), Signal::STOP);
+    let reply = wait(|| Some(ready()).filter(|(status, _)| *status == 503)).1;
+    assert!(reply.contains(r#""reason":"the broker does not answer""#), "{reply}");
+    assert_eq!(service.get("/healthz", &[]).0, 200);
+    kill(service.pid(), Signal::CONT);
+    wait(|| (ready().0 == 200).then_some(()));
+    // One that is gone takes the front along: nobody says anything then.
+    kill(service.pid(), Signal::KILL);
+    wait(|| std::net::TcpStream::connect(("127.0.0.1", service.port)).err());
+}
+
+#[test]
 fn stopping_ends_sessions_and_finishes_what_was_begun() {
     let site = Site::new(&["shop", "docs"]);
     let service = site.serve();
