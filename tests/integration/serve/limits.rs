@@ -84,6 +84,27 @@ fn watches_of_an_agent_are_bounded_and_whoever_has_none_is_told() {
 }
 
 #[test]
+fn a_reply_counts_in_the_memory_of_the_front_until_the_client_has_it() {
+    let mut site = Site::new(&["shop"]);
+    site.settings = "limits = { messageSize = \"64KiB\", messageMemory = \"1MiB\" }".to_owned();
+    for (name, size) in [("fits", 100_000), ("large", 600_000)] {
+        std::fs::write(site.root("shop").join(name), "x".repeat(size)).unwrap();
+    }
+    let service = site.serve();
+    let token = site.token("all");
+    let read = |name: &str| service.call(token, "shop", "read_file", &json!({ "path": name }));
+    // More than there is, had they not been given back.
+    for _ in 0..10 {
+        let read = read("fits");
+        assert_eq!(read["result"]["structuredContent"]["text"].as_str().unwrap().len(), 100_000);
+    }
+    let refused = read("large");
+    let why = refused["error"]["message"].as_str().unwrap();
+    assert!(why.contains("too large for what is under way"), "{refused}");
+    assert_eq!(read("fits")["result"]["isError"], false);
+}
+
+#[test]
 fn content_counts_by_its_bytes() {
     let mut site = Site::new(&["shop"]);
     site.settings = "limits = { bytesPerSecond = \"1KiB\" }".to_owned();

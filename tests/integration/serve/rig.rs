@@ -220,6 +220,40 @@ impl Service {
         self.get(path, &[("Authorization", &format!("Bearer {token}"))])
     }
 
+    /// Calls a tool over HTTP, without a session; gives the message that answers.
+    pub(super) fn call(
+        &self,
+        token: &str,
+        workspace: &str,
+        tool: &str,
+        arguments: &Value,
+    ) -> Value {
+        let name = format!("workspace__{workspace}__{tool}");
+        let meta = json!({
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientInfo": { "name": "test", "version": "1" },
+            "io.modelcontextprotocol/clientCapabilities": {},
+        });
+        let params = json!({ "_meta": meta, "name": name, "arguments": arguments });
+        let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
+        let body = body.to_string();
+        let head = format!(
+            "POST /workspaces/{workspace}/mcp HTTP/1.1\r\nHost: localhost\r\n\
+             Connection: close\r\nAuthorization: Bearer {token}\r\n\
+             Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n\
+             MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\nMcp-Name: {name}\r\n\
+             Content-Length: {}\r\n\r\n",
+            body.len()
+        );
+        let mut stream = self.connect();
+        stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).unwrap();
+        let answers = reply.lines().map(|line| line.strip_prefix("data: ").unwrap_or(line));
+        let mut answers = answers.filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        answers.find(|answer| answer["id"] == 1).unwrap_or_else(|| panic!("{reply}"))
+    }
+
     /// Opens a session of the `files` channel, or gives the status that refuses
     /// it.
     pub(super) fn open(&self, token: &str, workspace: &str) -> Result<Socket, u16> {

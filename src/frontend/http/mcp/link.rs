@@ -21,14 +21,12 @@ use rmcp::{
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value, json, value::RawValue};
 use tokio::{
-    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
+    io::{AsyncWriteExt as _, BufReader},
     net::{UnixStream, unix::OwnedReadHalf, unix::OwnedWriteHalf},
-    sync::{Notify, mpsc, oneshot},
+    sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot},
 };
 
-/// Longest line of a worker, in bytes: a content in base64 and as a text, and
-/// both of them again for models.
-const LONGEST: u64 = 1 << 30;
+use super::line::{self, Line};
 
 /// The key in `_meta` of a notification that somebody subscribed to.
 const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
@@ -55,7 +53,7 @@ struct State {
 struct Pending {
     /// What a subscription was granted, once that is known.
     granted: Option<oneshot::Sender<SubscriptionFilter>>,
-    answer: oneshot::Sender<Result<Box<RawValue>, ErrorData>>,
+    answer: oneshot::Sender<Result<Answer, ErrorData>>,
     /// Questions of the worker while it works on this.
     questions: mpsc::UnboundedSender<Question>,
     /// What it subscribed to.
@@ -103,6 +101,12 @@ pub(super) struct Question {
     pub(super) withdrawn: oneshot::Receiver<()>,
 }
 
+/// An answer, and the memory that it takes.
+pub(super) struct Answer {
+    pub(super) value: Box<RawValue>,
+    pub(super) held: Option<OwnedSemaphorePermit>,
+}
+
 /// A request under way. Dropping it tells the worker that nobody waits.
 pub(super) struct Asked {
     id: u64,
@@ -110,13 +114,13 @@ pub(super) struct Asked {
     writer: Arc<tokio::sync::Mutex<OwnedWriteHalf>>,
     /// What a subscription was granted.
     pub(super) granted: oneshot::Receiver<SubscriptionFilter>,
-    pub(super) answer: oneshot::Receiver<Result<Box<RawValue>, ErrorData>>,
+    pub(super) answer: oneshot::Receiver<Result<Answer, ErrorData>>,
     pub(super) questions: mpsc::UnboundedReceiver<Question>,
     pub(super) events: Arc<Events>,
 }
 
 #[derive(Deserialize)]
-struct Line<'a> {
+struct Message<'a> {
     id: Option<Value>,
     #[serde(borrow)]
     method: Option<Cow<'a, str>>,
@@ -127,11 +131,12 @@ struct Line<'a> {
 
 impl Link {
     /// Begins to read.
-    pub(super) fn start(stream: UnixStream) -> Arc<Self> {
+    pub(super) fn start(stream: UnixStream, memory: Arc<Semaphore>) -> Arc<Self> {
         let (reader, writer) = stream.into_split();
         let writer = Arc::new(tokio::sync::Mutex::new(writer));
         let state = Arc::<Mutex<State>>::default();
-        let reading = Reading { state: Arc::clone(&state), writer: Arc::downgrade(&writer) };
+        let reading =
+            Reading { state: Arc::clone(&state), writer: Arc::downgrade(&writer), memory };
         tokio::spawn(reading.run(reader));
         Arc::new(Self { writer, state })
     }
@@ -248,24 +253,31 @@ pub(super) fn over() -> ErrorData {
     ErrorData::internal_error("the session with the workspace has ended", None)
 }
 
+/// What is said when a reply finds no room.
+fn busy() -> ErrorData {
+    let why = "the reply is too large for what is under way; it was carried out, try again later";
+    ErrorData::internal_error(why, None)
+}
+
 /// The thread of a session that reads.
 struct Reading {
     state: Arc<Mutex<State>>,
     writer: std::sync::Weak<tokio::sync::Mutex<OwnedWriteHalf>>,
+    memory: Arc<Semaphore>,
 }
 
 impl Reading {
     async fn run(self, reader: OwnedReadHalf) {
         let mut reader = BufReader::with_capacity(4096, reader);
-        let mut line = Vec::new();
         loop {
-            line.clear();
-            // What was large is not kept.
-            line.shrink_to(64 * 1024);
-            match (&mut reader).take(LONGEST).read_until(b'\n', &mut line).await {
-                Ok(0) | Err(_) => break,
-                Ok(_) if line.last() != Some(&b'\n') => break,
-                Ok(_) => self.hear(&line).await,
+            match line::next(&mut reader, &self.memory).await {
+                Ok(Some(Line::Whole(line, held))) => self.hear(&line, held).await,
+                Ok(Some(Line::Lost(begin))) => {
+                    let Some(id) = line::id(&begin) else { break };
+                    let Some(pending) = lock(&self.state).pending.remove(&id) else { continue };
+                    let _ = pending.answer.send(Err(busy()));
+                }
+                Ok(None) | Err(_) => break,
             }
         }
         let mut state = lock(&self.state);
@@ -276,17 +288,17 @@ impl Reading {
         state.asked.clear();
     }
 
-    async fn hear(&self, bytes: &[u8]) {
-        let Ok(line) = serde_json::from_slice::<Line<'_>>(bytes) else {
+    async fn hear(&self, bytes: &[u8], held: Option<OwnedSemaphorePermit>) {
+        let Ok(message) = serde_json::from_slice::<Message<'_>>(bytes) else {
             tracing::error!("a worker's line cannot be read");
             return;
         };
-        match (line.method, line.id) {
+        match (message.method, message.id) {
             (None, id) => {
                 let pending = id.and_then(|id| lock(&self.state).pending.remove(&id.as_u64()?));
                 let Some(pending) = pending else { return };
-                let answer = match (line.result, line.error) {
-                    (Some(result), None) => Ok(result.to_owned()),
+                let answer = match (message.result, message.error) {
+                    (Some(result), None) => Ok(Answer { value: result.to_owned(), held }),
                     (_, Some(error)) => Err(error),
                     (None, None) => Err(over()),
                 };

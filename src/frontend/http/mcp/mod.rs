@@ -7,6 +7,7 @@
 //! are none: then everything that a token asks of a workspace is one session.
 //! Decides nothing, and knows nothing of tools.
 
+mod line;
 mod link;
 mod listen;
 mod relay;
@@ -18,7 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use http_body_util::Full;
+use http_body_util::{BodyExt as _, Full};
 use hyper::{
     Method, Request, Response, StatusCode,
     body::{Bytes, Incoming},
@@ -110,9 +111,19 @@ pub(super) async fn handle(
         Ok(begun) => begun,
         Err(refused) => return *refused,
     };
-    let request = Request::from_parts(parts, Full::<Bytes>::new(bytes));
-    let mut reply = listen::with(begun, service.handle(request)).await;
+    let held = line::Room::default();
+    let mut request = Request::from_parts(parts, Full::<Bytes>::new(bytes));
+    request.extensions_mut().insert(held.clone());
+    let reply = listen::with(begun, service.handle(request)).await;
     drop(room);
+    let mut reply = reply.map(|body| {
+        // Until the last of it is through, or the client is gone.
+        let through = move |frame| {
+            let _held = &held;
+            frame
+        };
+        body.map_frame(through).boxed()
+    });
     if ended && reply.status() == StatusCode::ACCEPTED {
         // It is done, and some clients take nothing else for a success.
         *reply.status_mut() = StatusCode::OK;
@@ -224,7 +235,7 @@ impl Shared {
     async fn open(&self) -> Result<Arc<link::Link>, OpenError> {
         let front = self.front.upgrade().ok_or(OpenError::Unavailable)?;
         let stream = front.open(&self.caller, &self.workspace, crate::model::Door::Mcp).await?;
-        Ok(link::Link::start(stream))
+        Ok(link::Link::start(stream, front.sockets().memory()))
     }
 
     /// The session of whoever has none.

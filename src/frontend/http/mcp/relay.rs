@@ -26,13 +26,14 @@ use rmcp::{
     },
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use serde_json::{Value, json, value::RawValue};
+use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use super::{
     super::OpenError,
     Shared,
-    link::{self, Link, Question},
+    line::Room,
+    link::{self, Answer, Link, Question},
     listen::{self, Begun},
 };
 
@@ -63,12 +64,16 @@ impl Relay {
         method: &str,
         params: impl Serialize,
         context: &RequestContext<RoleServer>,
-    ) -> Result<Box<RawValue>, ErrorData> {
+    ) -> Result<Answer, ErrorData> {
         let link = self.link().await?;
         let params = serde_json::to_value(params).map_err(unreadable)?;
         let meta = serde_json::to_value(&context.meta).map_err(unreadable)?;
         let Value::Object(meta) = meta else { return Err(unreadable("no object")) };
-        let answered = self.follow(&link, method, params, meta, context).await;
+        let mut answered = self.follow(&link, method, params, meta, context).await;
+        // It counts until the client has it.
+        if let (Ok(answer), Some(room)) = (&mut answered, room(context)) {
+            room.keep(answer.held.take());
+        }
         if link.is_over() {
             self.forget(context).await;
         }
@@ -82,7 +87,7 @@ impl Relay {
         params: Value,
         meta: serde_json::Map<String, Value>,
         context: &RequestContext<RoleServer>,
-    ) -> Result<Box<RawValue>, ErrorData> {
+    ) -> Result<Answer, ErrorData> {
         let mut asked =
             link.ask(method, Some(params), Some(meta), Some(context.peer.clone())).await?;
         loop {
@@ -120,7 +125,7 @@ impl Relay {
         params: impl Serialize,
         context: &RequestContext<RoleServer>,
     ) -> Result<T, ErrorData> {
-        link::typed(&self.raw(method, params, context).await?)
+        link::typed(&self.raw(method, params, context).await?.value)
     }
 
     /// The same where the worker may want to know more first.
@@ -140,7 +145,7 @@ impl Relay {
             #[serde(borrow)]
             result_type: Option<Cow<'a, str>>,
         }
-        let answer = self.raw(method, params, context).await?;
+        let Answer { value: answer, held: _held } = self.raw(method, params, context).await?;
         let kind = serde_json::from_str::<Kind<'_>>(answer.get()).ok();
         match kind.and_then(|kind| kind.result_type).as_deref() {
             Some("input_required") => Ok(link::typed::<InputRequiredResult>(&answer)?.into()),
@@ -169,6 +174,11 @@ impl Relay {
             link.notify(method, Some(params)).await;
         }
     }
+}
+
+/// Where the memory of what goes out is kept.
+fn room(context: &RequestContext<RoleServer>) -> Option<Room> {
+    context.extensions.get::<hyper::http::request::Parts>()?.extensions.get().cloned()
 }
 
 /// Puts a question of the worker to the client; `None` when it was withdrawn.

@@ -34,7 +34,8 @@ use super::{
     reply::{self, Body},
 };
 use crate::model::Door;
-use frames::{Fault, Reader, SMALL, STEP, Said, Writer, at_rate};
+use frames::{Fault, Reader, Said, Writer, at_rate};
+pub(super) use frames::{SMALL, STEP};
 
 /// In what pieces a message goes to a client, in bytes.
 const PIECE: usize = 64 * 1024;
@@ -90,6 +91,11 @@ impl Sockets {
         let sockets = Self { bounds, memory: Arc::new(Semaphore::new(bounds.steps())) };
         debug_assert!(bounds.memory >= bounds.message, "room for one message");
         sockets
+    }
+
+    /// The memory that large messages share, counted in steps.
+    pub(super) fn memory(&self) -> Arc<Semaphore> {
+        Arc::clone(&self.memory)
     }
 
     /// Largest message, in bytes.
