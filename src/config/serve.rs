@@ -46,6 +46,8 @@ pub struct Service {
     pub idle: Duration,
     /// What bounds it.
     pub limits: Limits,
+    /// Where spans of requests go, if anywhere.
+    pub telemetry: Option<Telemetry>,
     /// What it serves.
     pub workspaces: Vec<Workspace>,
     /// Whom.
@@ -63,6 +65,7 @@ impl Default for Service {
             state: None,
             idle: Duration::from_secs(300),
             limits: Limits::default(),
+            telemetry: None,
             workspaces: Vec::new(),
             agents: Vec::new(),
         }
@@ -111,6 +114,25 @@ pub struct Tls {
     pub certificate: PathBuf,
     /// The private key, PEM.
     pub key: PathBuf,
+}
+
+/// Where spans of requests go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Telemetry {
+    /// The collector's address, for OTLP over HTTP.
+    pub otlp: String,
+    /// `service.name` of the resource.
+    pub service: Option<String>,
+    /// Of how many in a hundred requests.
+    pub sample_percent: u64,
+}
+
+impl Telemetry {
+    /// Where traces go: `v1/traces` beneath the address, unless that says it.
+    pub fn traces(&self) -> String {
+        let base = self.otlp.trim_end_matches('/');
+        if base.ends_with("/v1/traces") { base.to_owned() } else { format!("{base}/v1/traces") }
+    }
 }
 
 /// What bounds a service.

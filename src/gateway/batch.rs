@@ -27,6 +27,7 @@ use super::{
     limits::{Meter, Spent},
     record,
     reservations::Reservations,
+    span,
     turn::{Ready, Turn},
 };
 use crate::{
@@ -129,10 +130,16 @@ impl Gateway {
             return Err(BatchError { index, error });
         }
         let begun = Instant::now();
-        let agent = session.agent.as_str();
-        let span = tracing::debug_span!("request", op = BATCH, agent, session = session.id);
+        let span = span(session, BATCH);
         let _inside = span.enter();
         let made = self.make_together(session, operations);
+        let first = made.as_ref().map(|replies| replies.first().map(|reply| &reply.receipt));
+        let (receipt, result) = match &first {
+            Ok(receipt) => (*receipt, "ok"),
+            Err(refused) => (refused.error.receipt(), refused.error.kind().as_str()),
+        };
+        span.record("result", result);
+        receipt.map(|receipt| span.record("record", receipt.seq));
         if let Some(counter) = &self.counter {
             counter.answered(BATCH, begun.elapsed());
         }

@@ -15,9 +15,10 @@ use subtle::ConstantTimeEq as _;
 use super::{
     door::{self, Doorway},
     journal::Journal,
-    orders::{Found, FromFront, FromWorker, ToFront, Wanted},
+    orders::{Found, FromFront, FromWorker, Span, ToFront, Wanted},
     plan::Plan,
     readiness::Readiness,
+    telemetry::Exporter,
     workers::{Guest, NotBegun, Worker},
 };
 use crate::{
@@ -35,6 +36,8 @@ use crate::{
 const BACK_OFF: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
 /// How long everything may take to stop.
 const STOP: Duration = Duration::from_millis(9_500);
+/// How long spans may take to be exported then.
+const EXPORT: Duration = Duration::from_secs(3);
 /// A front that dies so often within a minute is not started again.
 const FRONT_DEATHS: usize = 5;
 
@@ -49,6 +52,7 @@ pub(super) struct Broker {
     pub(super) leaving: Vec<Worker>,
     failing: HashMap<String, (Instant, Duration)>,
     pub(super) readiness: Readiness,
+    pub(super) telemetry: Option<Exporter>,
     sessions: u64,
     deaths: Vec<Instant>,
 }
@@ -67,6 +71,7 @@ impl Broker {
         doorway: Doorway,
         signals: SignalFd,
     ) -> Result<Self, Failure> {
+        let telemetry = plan.service.telemetry.as_ref().map(Exporter::start).transpose()?;
         Ok(Self {
             plan,
             journal,
@@ -76,6 +81,7 @@ impl Broker {
             leaving: Vec::new(),
             failing: HashMap::new(),
             readiness: Readiness::start()?,
+            telemetry,
             sessions: 0,
             deaths: Vec::new(),
         })
@@ -100,7 +106,9 @@ impl Broker {
     fn wait(&mut self) -> Result<(bool, Vec<Who>), Failure> {
         let idle = self.plan.service.idle;
         let workers = self.workers.values().chain(&self.leaving);
-        let next = workers.filter_map(|worker| worker.next(idle)).chain(self.journal.next()).min();
+        let exported = self.telemetry.as_ref().and_then(Exporter::next);
+        let next = workers.filter_map(|worker| worker.next(idle));
+        let next = next.chain(self.journal.next()).chain(exported).min();
         let timeout = next.map(|next| {
             let left = next.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
             Timespec {
@@ -164,10 +172,16 @@ impl Broker {
                 let Some(at) = self.leaving.iter().position(|worker| worker.id() == id) else {
                     return Ok(());
                 };
-                let gone = self.leaving.get(at).is_some_and(|worker| {
+                let Some(worker) = self.leaving.get(at) else { return Ok(()) };
+                let gone = match worker.channel.receive::<FromWorker>() {
+                    Ok((FromWorker::Spans { spans, lost }, _)) => {
+                        self.export(&worker.name, spans, lost);
+                        false
+                    }
                     // What it still says of its sessions matters to nobody.
-                    worker.channel.receive::<FromWorker>().is_err()
-                });
+                    Ok(_) => false,
+                    Err(_) => true,
+                };
                 if gone {
                     self.see_off(at);
                 }
@@ -372,6 +386,7 @@ impl Broker {
                 let _ =
                     self.doorway.channel.send_now(&ToFront::Numbers { workspace, numbers }, &[]);
             }
+            FromWorker::Spans { spans, lost } => self.export(name, spans, lost),
             FromWorker::Begun { number } => self.begun(name, number, true),
             FromWorker::NotBegun { number } => {
                 self.begun(name, number, false);
@@ -490,6 +505,16 @@ impl Broker {
             self.see_off(at);
         }
         self.journal.tend();
+        if let Some(news) = self.telemetry.as_mut().and_then(Exporter::news) {
+            // They are totals: the next ones will do as well.
+            let _ = self.doorway.channel.send_now(&ToFront::Exported(news), &[]);
+        }
+    }
+
+    pub(super) fn export(&self, workspace: &str, spans: Vec<Span>, lost: u64) {
+        if let Some(telemetry) = &self.telemetry {
+            telemetry.take(workspace, spans, lost);
+        }
     }
 
     /// The front is gone, or not itself: another takes its place.
@@ -539,6 +564,9 @@ impl Broker {
             std::thread::sleep(Duration::from_millis(5));
         }
         self.hear_last_words();
+        if let Some(telemetry) = self.telemetry.take() {
+            telemetry.finish(end.saturating_duration_since(Instant::now()).min(EXPORT));
+        }
         self.journal.stop()
     }
 

@@ -178,6 +178,7 @@ fn hear(channel: &Channel, waiting: &Waiting, front: &Front) {
                 let _ = reply.send(found(answer, files));
             }
             ToFront::Numbers { workspace, numbers } => front.set_numbers(workspace, numbers),
+            ToFront::Exported(exported) => front.set_exported(exported),
             ToFront::Gone { workspace, died, forget } => {
                 front.worker_gone(&workspace, died, forget);
             }

@@ -14,6 +14,7 @@ mod orders;
 mod plan;
 mod readiness;
 mod reload;
+mod telemetry;
 pub(crate) mod token;
 mod worker;
 mod workers;

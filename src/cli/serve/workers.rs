@@ -252,7 +252,8 @@ pub(super) fn trial(plan: &Plan, place: &Place, outside: Outside) -> Result<Apar
         FromWorker::Begun { .. }
         | FromWorker::NotBegun { .. }
         | FromWorker::Ended { .. }
-        | FromWorker::Numbers(_) => Err(Failure::new("the trial worker lost its way")),
+        | FromWorker::Numbers(_)
+        | FromWorker::Spans { .. } => Err(Failure::new("the trial worker lost its way")),
     }
 }
 
@@ -274,6 +275,7 @@ fn order(plan: &Plan, place: &Place, outside: Outside, trial: bool) -> WorkerSta
         bytes_per_second: plan.service.limits.bytes_per_second,
         concurrent_requests: plan.service.limits.concurrent_requests,
         watches: plan.service.limits.watches,
+        spans: plan.service.telemetry.as_ref().map(|telemetry| telemetry.sample_percent),
         message_bytes: plan.service.limits.message_bytes,
         message_memory: plan.service.limits.message_memory,
     }

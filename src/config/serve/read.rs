@@ -6,8 +6,8 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::{
-    Agent, FIELDS, Limits, Listen, Service, TOKEN_PREFIX, Tls, Workspace, is_workspace_name,
-    parse_hash,
+    Agent, FIELDS, Limits, Listen, Service, TOKEN_PREFIX, Telemetry, Tls, Workspace,
+    is_workspace_name, parse_hash,
 };
 use crate::policy::{Diagnostics, Document, is_name, parse_size};
 
@@ -24,6 +24,7 @@ type Text = Spanned<String>;
 #[serde(default)]
 struct File {
     serve: Serve,
+    telemetry: Option<RawTelemetry>,
     workspaces: Vec<RawWorkspace>,
     agents: Vec<RawAgent>,
 }
@@ -45,6 +46,14 @@ struct Serve {
 struct RawTls {
     certificate: String,
     key: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RawTelemetry {
+    otlp: Text,
+    service: Option<String>,
+    sample_percent: Option<u64>,
 }
 
 /// What one message may have: less would not even hold a long path, and the
@@ -119,6 +128,7 @@ pub(super) fn parse(text: &str, file: &str, base: &Path) -> Result<Service, Diag
         state: raw.serve.state.map(|path| base.join(path)),
         idle: raw.serve.idle_seconds.map_or(defaults.idle, Duration::from_secs),
         limits: limits(raw.serve.limits, &mut document),
+        telemetry: raw.telemetry.map(|raw| telemetry(raw, &mut document)),
         workspaces: workspaces(raw.workspaces, base, &mut document),
         agents: Vec::new(),
     };
@@ -160,6 +170,25 @@ fn origin(text: Text, document: &mut Document) -> String {
         document.wrong(text.span(), "`serve.origins` needs origins", help);
     }
     text.into_inner()
+}
+
+fn telemetry(raw: RawTelemetry, document: &mut Document) -> Telemetry {
+    let RawTelemetry { otlp, service, sample_percent } = raw;
+    if !cfg!(feature = "otlp") {
+        let help = "build it with `--features otlp`, or `full`";
+        document.wrong(otlp.span(), "this build of portcullis exports no spans", help);
+    }
+    let known =
+        ["http://", "https://"].iter().find_map(|scheme| otlp.get_ref().strip_prefix(scheme));
+    let odd = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '?' | '#' | '@');
+    if !known.is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/') && !rest.contains(odd))
+    {
+        let help = "write the collector's address, such as \"http://127.0.0.1:4318\"; what it must be \
+                    told secretly goes into OTEL_EXPORTER_OTLP_HEADERS";
+        document.wrong(otlp.span(), "`telemetry.otlp` is no address of a collector", help);
+    }
+    let sample_percent = sample_percent.unwrap_or(100);
+    Telemetry { otlp: otlp.into_inner(), service, sample_percent }
 }
 
 fn limits(raw: RawLimits, document: &mut Document) -> Limits {
@@ -328,6 +357,20 @@ mod tests {
     }
 
     #[test]
+    fn where_spans_go_is_read_in_builds_that_send_them() {
+        let text = "[telemetry]\notlp = \"http://127.0.0.1:4318/\"\nsamplePercent = 5\n";
+        let read = service(text);
+        if cfg!(feature = "otlp") {
+            let telemetry = read.unwrap().telemetry.unwrap();
+            assert_eq!(telemetry.traces(), "http://127.0.0.1:4318/v1/traces");
+            assert_eq!(telemetry.sample_percent, 5);
+        } else {
+            let wrong = read.unwrap_err();
+            assert!(wrong.contains("exports no spans") && wrong.contains("`--features otlp`"));
+        }
+    }
+
+    #[test]
     fn everything_that_is_wrong_is_shown_with_its_line_and_what_to_do() {
         let agent = |more: &str| format!("[[agents]]\nname = \"a\"\n{more}");
         for (text, words) in [
@@ -346,6 +389,9 @@ mod tests {
             (agent("tokenHash = \"pcl_x\"\nworkspaces = []"), "this is a token"),
             (agent("tokenHash = \"x\"\nworkspaces = []"), "`portcullis token new --agent NAME`"),
             (agent(&format!("tokenHash = \"{HASH}\"\nworkspaces = [\"x\"]")), "no such workspace"),
+            ("[telemetry]\notlp = \"collector\"".to_owned(), "no address of a collector"),
+            ("[telemetry]\notlp = \"http://a@b\"".to_owned(), "no address of a collector"),
+            ("[telemetry]".to_owned(), "`telemetry` has no `otlp`"),
             ("[serve".to_owned(), "not valid TOML"),
         ] {
             let wrong = service(&text).unwrap_err();

@@ -33,6 +33,7 @@ use tokio::{
 
 pub use broker::{Answer, Ask, OpenError, Told, Want};
 pub use guard::Guard;
+pub use metrics::Exported;
 pub use peer::Peer;
 pub use server::{Listener, ServeError};
 pub use tls::TlsError;
@@ -168,6 +169,11 @@ impl Front {
     /// What a worker has counted so far.
     pub fn set_numbers(&self, workspace: String, numbers: Numbers) {
         self.board.worker(workspace, numbers);
+    }
+
+    /// How many spans were exported so far.
+    pub fn set_exported(&self, exported: Exported) {
+        self.board.exported(exported);
     }
 
     /// A worker has ended, by itself if it `died`; `forget`: its workspace is
