@@ -24,6 +24,7 @@ use super::{
 use crate::{
     cli::{
         failure::{Context as _, Failure},
+        ship::Shipping,
         supervise::is_reload,
     },
     config::serve::Agent,
@@ -38,6 +39,8 @@ const BACK_OFF: (Duration, Duration) = (Duration::from_millis(500), Duration::fr
 const STOP: Duration = Duration::from_millis(9_500);
 /// How long spans may take to be exported then.
 const EXPORT: Duration = Duration::from_secs(3);
+/// How long the last copies of the service's log may take at least.
+const COPY: Duration = Duration::from_millis(300);
 /// A front that dies so often within a minute is not started again.
 const FRONT_DEATHS: usize = 5;
 
@@ -45,6 +48,7 @@ const FRONT_DEATHS: usize = 5;
 pub(super) struct Broker {
     pub(super) plan: Plan,
     pub(super) journal: Journal,
+    shipping: Shipping,
     pub(super) doorway: Doorway,
     pub(super) signals: SignalFd,
     pub(super) workers: BTreeMap<String, Worker>,
@@ -68,6 +72,7 @@ impl Broker {
     pub(super) fn new(
         plan: Plan,
         journal: Journal,
+        shipping: Shipping,
         doorway: Doorway,
         signals: SignalFd,
     ) -> Result<Self, Failure> {
@@ -75,6 +80,7 @@ impl Broker {
         Ok(Self {
             plan,
             journal,
+            shipping,
             doorway,
             signals,
             workers: BTreeMap::new(),
@@ -567,7 +573,10 @@ impl Broker {
         if let Some(telemetry) = self.telemetry.take() {
             telemetry.finish(end.saturating_duration_since(Instant::now()).min(EXPORT));
         }
-        self.journal.stop()
+        let stopped = self.journal.stop();
+        let left = end.saturating_duration_since(Instant::now());
+        self.shipping.finish_within(left.max(COPY));
+        stopped
     }
 
     /// Of a front that stops: nobody is let in any more.

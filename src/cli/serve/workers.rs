@@ -15,10 +15,9 @@ use crate::{
     cli::{
         failure::{Context as _, Failure},
         process::Child,
-        ship::Shipping,
+        ship::{self, Shipping},
         sign,
     },
-    config::audit::Target,
     sandbox::{Apart, Channel, Outside, stream_pair},
 };
 
@@ -112,12 +111,7 @@ impl Worker {
     pub(super) fn set_ready(&mut self, plan: &Plan, place: &Place) -> Result<(), Failure> {
         self.ready = true;
         self.idle_since = Instant::now();
-        // Each workspace has a log of its own, so each a place of its own there.
-        let of = |target: &Target| Target {
-            to: format!("{}/{}", target.to.trim_end_matches('/'), place.name),
-            ..target.clone()
-        };
-        let targets: Vec<_> = plan.audit.ship.iter().map(of).collect();
+        let targets = ship::beneath(&plan.audit.ship, &place.name);
         self.shipping = Some(Shipping::start(&place.state, &targets)?);
         Ok(())
     }

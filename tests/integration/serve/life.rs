@@ -152,6 +152,28 @@ fn it_is_ready_only_while_the_broker_answers_and_every_workspace_is_there() {
 }
 
 #[test]
+fn the_services_own_log_is_copied_beside_those_of_its_workspaces() {
+    let mut site = Site::new(&["shop"]);
+    let copies = site.base().join("copies");
+    site.settings = format!("[audit]\nship = [{{ to = \"{}\" }}]", copies.display());
+    let service = site.serve();
+    let token = site.token("all");
+    assert_eq!(service.session(token, "shop").read("file.txt").unwrap(), "of shop\n");
+    assert_eq!(service.open("pcl_wrong", "shop").err(), Some(401));
+    service.stop();
+    let records = site.records("serve");
+    let copy = fs::read_to_string(copies.join("service.log/seg-000000.jsonl")).unwrap();
+    let copied = copy.lines().map(|line| serde_json::from_str(line).unwrap());
+    assert_eq!(copied.collect::<Vec<serde_json::Value>>(), records);
+    assert!(records.iter().any(|record| record["op"] == "login") && records.len() >= 4);
+    assert!(copies.join("shop/seg-000000.jsonl").exists());
+    let copy = copies.join("service.log");
+    let mut verify = site.world.command(&["audit", "verify", "--dir", copy.to_str().unwrap()]);
+    verify.env_remove("PORTCULLIS_WORKSPACE").env_remove("PORTCULLIS_STATE");
+    crate::common::done(verify.output().unwrap()).ok();
+}
+
+#[test]
 fn stopping_ends_sessions_and_finishes_what_was_begun() {
     let site = Site::new(&["shop", "docs"]);
     let service = site.serve();
