@@ -1,25 +1,25 @@
 //! The broker: one thread that knows the agents, starts and watches the other
-//! processes, and hands out streams. It reads no byte of the network's.
+//! processes, and hands out streams. It reads no byte of a client's. Here is its
+//! loop; what the front asks is in `questions`, what workers do in `fleet`.
 
 use std::{
     collections::{BTreeMap, HashMap},
-    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+    os::fd::{AsFd as _, BorrowedFd},
     time::{Duration, Instant},
 };
 
 use nix::sys::signalfd::SignalFd;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
-use subtle::ConstantTimeEq as _;
 
 use super::{
     door::{self, Doorway},
     journal::Journal,
-    orders::{Found, FromFront, FromWorker, Span, ToFront, Wanted},
+    orders::{FromFront, FromWorker, Span, ToFront},
     plan::Plan,
     readiness::Readiness,
     telemetry::Exporter,
-    workers::{Guest, NotBegun, Worker},
+    workers::Worker,
 };
 use crate::{
     cli::{
@@ -27,14 +27,13 @@ use crate::{
         ship::Shipping,
         supervise::is_reload,
     },
-    config::serve::Agent,
-    model::Escaped,
     sandbox::ChannelError,
 };
 
 /// How long a worker that did not start is left alone: doubled each time, up
 /// to the second.
-const BACK_OFF: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
+pub(super) const BACK_OFF: (Duration, Duration) =
+    (Duration::from_millis(500), Duration::from_secs(30));
 /// How long everything may take to stop.
 const STOP: Duration = Duration::from_millis(9_500);
 /// How long spans may take to be exported then.
@@ -54,10 +53,10 @@ pub(super) struct Broker {
     pub(super) workers: BTreeMap<String, Worker>,
     /// Workers that stop, and whose place may have another already.
     pub(super) leaving: Vec<Worker>,
-    failing: HashMap<String, (Instant, Duration)>,
+    pub(super) failing: HashMap<String, (Instant, Duration)>,
     pub(super) readiness: Readiness,
     pub(super) telemetry: Option<Exporter>,
-    sessions: u64,
+    pub(super) sessions: u64,
     deaths: Vec<Instant>,
 }
 
@@ -194,304 +193,6 @@ impl Broker {
             }
         }
         Ok(())
-    }
-
-    fn hear_front(&mut self, message: FromFront) {
-        match message {
-            FromFront::Ask { number, token, peer, want } => {
-                let peer: String = peer.chars().take(64).collect();
-                // Where there is no answer yet, it waits for a worker.
-                if let Some(answer) = self.judge(number, &token, &peer, want) {
-                    self.answer(number, answer, None);
-                }
-            }
-            FromFront::IsReady { number } => {
-                let verdict = self.is_ready();
-                self.answer(number, Found::Ready(verdict), None);
-            }
-            FromFront::Throttled { peer, attempts } => {
-                let peer: String = peer.chars().take(64).collect();
-                self.journal.throttled(&peer, attempts);
-            }
-            FromFront::Ready { .. } | FromFront::Failed { .. } => {}
-        }
-    }
-
-    /// Whether everything can be served, or why not.
-    fn is_ready(&mut self) -> Result<(), String> {
-        if self.journal.is_broken() {
-            return Err("the service's log cannot be written".to_owned());
-        }
-        let now = Instant::now();
-        let fails = |name: &String| self.failing.get(name).is_some_and(|(until, _)| now < *until);
-        let failing = self.plan.places.keys().filter(|name| fails(name)).cloned().collect();
-        self.readiness.judge(&self.plan.places, &self.doorway.control, failing)
-    }
-
-    /// Who it is, and whether that one may.
-    fn judge(
-        &mut self,
-        question: u64,
-        token: &[u8; 32],
-        peer: &str,
-        want: Wanted,
-    ) -> Option<Found> {
-        if self.journal.is_broken() {
-            return Some(Found::Unavailable);
-        }
-        let Some(agent) = self.agent(token).cloned() else {
-            self.journal.refused("login", "the token is no agent's", peer, BTreeMap::new());
-            return Some(Found::Unauthorised);
-        };
-        let denied = |journal: &mut Journal, what: &str, named: Option<&str>| {
-            let mut facts = BTreeMap::from([("agent".to_owned(), json!(agent.name.as_str()))]);
-            let named = named.map(|name| Escaped(name).to_string());
-            facts.extend(named.map(|name| ("workspace".to_owned(), json!(name))));
-            journal.refused("session", what, peer, facts);
-            Some(Found::UnknownWorkspace)
-        };
-        match want {
-            Wanted::Metrics if agent.metrics => Some(Found::Granted),
-            Wanted::Metrics => {
-                denied(&mut self.journal, "the agent may not read the service's numbers", None)
-            }
-            Wanted::Workspaces => {
-                let names = self.plan.places.keys().filter(|name| agent.may_use(name));
-                Some(Found::Workspaces(names.cloned().collect()))
-            }
-            Wanted::Session { workspace, door } => {
-                if !self.plan.places.contains_key(&workspace) || !agent.may_use(&workspace) {
-                    let what = "there is no such workspace for this agent";
-                    return denied(&mut self.journal, what, Some(&workspace));
-                }
-                let agent = agent.name.as_str().to_owned();
-                let peer = peer.to_owned();
-                self.admit(&workspace, Guest { question, agent, door, peer, again: false })
-            }
-        }
-    }
-
-    /// The agent that a token belongs to. Compares all, in the same time.
-    fn agent(&self, token: &[u8; 32]) -> Option<&Agent> {
-        let mut found = None;
-        for agent in &self.plan.service.agents {
-            if bool::from(agent.token.ct_eq(token)) {
-                found = Some(agent);
-            }
-        }
-        found
-    }
-
-    /// Begins a session, or has its guest wait for the worker.
-    fn admit(&mut self, name: &str, guest: Guest) -> Option<Found> {
-        if !self.workers.contains_key(name)
-            && let Err(found) = self.start(name)
-        {
-            return Some(found);
-        }
-        let most = self.plan.service.limits.sessions;
-        let Some(worker) = self.workers.get_mut(name) else { return Some(Found::Unavailable) };
-        if worker.sessions_of(&guest.agent) >= most {
-            return Some(Found::Busy);
-        }
-        if !worker.is_ready() {
-            return match worker.wait(guest) {
-                Ok(()) => None,
-                Err(_) => Some(Found::Busy),
-            };
-        }
-        self.begin(name, guest);
-        None
-    }
-
-    /// Hands a session to a worker that is ready.
-    fn begin(&mut self, name: &str, guest: Guest) {
-        self.sessions += 1;
-        let number = self.sessions;
-        let Some(worker) = self.workers.get_mut(name) else { return };
-        match worker.hand(number, guest) {
-            Ok(()) => {}
-            Err((guest, NotBegun::Busy)) => self.answer(guest.question, Found::Busy, None),
-            Err((guest, NotBegun::Gone)) => {
-                self.bury(name, "it hears nothing");
-                self.again(name, guest);
-            }
-        }
-    }
-
-    /// Has a guest whose worker died on it try another, once.
-    fn again(&mut self, name: &str, guest: Guest) {
-        let question = guest.question;
-        if guest.again {
-            return self.answer(question, Found::Unavailable, None);
-        }
-        if let Some(found) = self.admit(name, Guest { again: true, ..guest }) {
-            self.answer(question, found, None);
-        }
-    }
-
-    fn answer(&self, number: u64, answer: Found, stream: Option<OwnedFd>) {
-        let files: Vec<_> = stream.iter().map(|stream| stream.as_fd()).collect();
-        // A front that does not listen is seen when its channel closes; whoever
-        // asked hears nothing in time and may ask again.
-        let _ = self.doorway.channel.send_now(&ToFront::Answer { number, answer }, &files);
-    }
-
-    fn start(&mut self, name: &str) -> Result<(), Found> {
-        if self.failing.get(name).is_some_and(|(until, _)| Instant::now() < *until) {
-            return Err(Found::Unavailable);
-        }
-        let Some(place) = self.plan.places.get(name) else { return Err(Found::UnknownWorkspace) };
-        let outside = self.plan.outside(Some(place), &self.doorway.control);
-        match Worker::start(&self.plan, place, outside) {
-            Ok(worker) => {
-                self.workers.insert(name.to_owned(), worker);
-                Ok(())
-            }
-            Err(failure) => {
-                self.failed(name, failure.message());
-                Err(Found::Unavailable)
-            }
-        }
-    }
-
-    fn hear_worker(&mut self, name: &str, message: FromWorker) {
-        match message {
-            FromWorker::Ready { apart } => {
-                self.failing.remove(name);
-                let Some(worker) = self.workers.get_mut(name) else { return };
-                let Some(place) = self.plan.places.get(name) else { return };
-                if let Err(failure) = worker.set_ready(&self.plan, place) {
-                    eprintln!("portcullis: warning: {}", failure.message());
-                }
-                let facts = facts([
-                    ("workspace", json!(name)),
-                    ("process", json!(worker.id())),
-                    ("outOfReach", json!(apart.tried)),
-                ]);
-                let waiting = std::mem::take(&mut worker.waiting);
-                self.journal.note("worker.start", facts);
-                for guest in waiting {
-                    // One that died meanwhile was buried with the rest.
-                    if self.workers.contains_key(name) {
-                        self.begin(name, guest);
-                    } else {
-                        self.answer(guest.question, Found::Unavailable, None);
-                    }
-                }
-            }
-            FromWorker::Failed { why } => {
-                self.failed(name, &why);
-                let Some(worker) = self.workers.remove(name) else { return };
-                self.turn_away(&worker.waiting);
-                worker.end();
-            }
-            FromWorker::Numbers(numbers) => {
-                // What a front has no room for now comes again in a second.
-                let workspace = name.to_owned();
-                let _ =
-                    self.doorway.channel.send_now(&ToFront::Numbers { workspace, numbers }, &[]);
-            }
-            FromWorker::Spans { spans, lost } => self.export(name, spans, lost),
-            FromWorker::Begun { number } => self.begun(name, number, true),
-            FromWorker::NotBegun { number } => {
-                self.begun(name, number, false);
-                self.ended(name, number);
-            }
-            FromWorker::Ended { number } => {
-                // It may be heard of before the beginning.
-                self.begun(name, number, true);
-                self.ended(name, number);
-            }
-        }
-    }
-
-    /// Tells who asked for a session that it has begun, or that it has not.
-    fn begun(&mut self, name: &str, number: u64, begun: bool) {
-        let guest = self.workers.get_mut(name).and_then(|worker| worker.begun(number));
-        match guest {
-            Some((guest, stream)) if begun => {
-                self.answer(guest.question, Found::Stream, Some(stream));
-            }
-            Some((guest, _)) => self.answer(guest.question, Found::Busy, None),
-            None => {}
-        }
-    }
-
-    fn ended(&mut self, name: &str, number: u64) {
-        if let Some(worker) = self.workers.get_mut(name) {
-            worker.ended(number);
-        }
-    }
-
-    /// A worker did not start: others are told at once for a while.
-    fn failed(&mut self, name: &str, why: &str) {
-        eprintln!("portcullis: error: the workspace `{name}` cannot be served: {}", Escaped(why));
-        self.journal.deny("worker.start", why, facts([("workspace", json!(name))]));
-        let (first, most) = BACK_OFF;
-        let pause = self.failing.get(name).map_or(first, |(_, pause)| (*pause * 2).min(most));
-        self.failing.insert(name.to_owned(), (Instant::now() + pause, pause));
-    }
-
-    fn turn_away(&self, guests: &[Guest]) {
-        for guest in guests {
-            self.answer(guest.question, Found::Unavailable, None);
-        }
-    }
-
-    /// Tells the front that a worker is gone.
-    fn tell_gone(&self, name: &str, died: bool) {
-        let forget = !self.plan.places.contains_key(name);
-        let message = ToFront::Gone { workspace: name.to_owned(), died, forget };
-        // Only numbers depend on it.
-        let _ = self.doorway.channel.send_now(&message, &[]);
-    }
-
-    /// A worker is gone that nobody told to go.
-    fn bury(&mut self, name: &str, why: &str) {
-        let Some(mut worker) = self.workers.remove(name) else { return };
-        let left = worker.left_standing();
-        let (ready, process) = (worker.is_ready(), worker.id());
-        self.turn_away(&worker.waiting);
-        self.tell_gone(name, true);
-        let how = worker.end();
-        if !ready {
-            return self.failed(name, &format!("its process ended: {how}"));
-        }
-        eprintln!(
-            "portcullis: warning: the worker of `{name}` ended ({how}: {why}); the next session \
-             starts another"
-        );
-        let facts = facts([("workspace", json!(name)), ("process", json!(process))]);
-        self.journal.deny("worker.stop", &format!("it ended by itself: {how}"), facts);
-        for guest in left {
-            self.again(name, guest);
-        }
-    }
-
-    /// A worker that was told to stop has stopped.
-    fn see_off(&mut self, at: usize) {
-        let worker = self.leaving.swap_remove(at);
-        if !self.workers.contains_key(&worker.name) {
-            self.tell_gone(&worker.name, false);
-        }
-        let facts = facts([("workspace", json!(worker.name)), ("process", json!(worker.id()))]);
-        let how = worker.end();
-        if how == "exit status: 0" {
-            self.journal.note("worker.stop", facts);
-        } else {
-            self.journal.deny("worker.stop", &how, facts);
-        }
-    }
-
-    /// Has the worker of a place stop; the place may have another at once.
-    pub(super) fn dismiss(&mut self, name: &str) {
-        if let Some(mut worker) = self.workers.remove(name) {
-            self.turn_away(&std::mem::take(&mut worker.waiting));
-            self.turn_away(&worker.left_standing());
-            worker.stop();
-            self.leaving.push(worker);
-        }
     }
 
     /// What time brings: workers that idle or are stuck, records to be made.

@@ -8,10 +8,12 @@
 mod broker;
 mod door;
 mod files;
+mod fleet;
 mod front;
 mod journal;
 mod orders;
 mod plan;
+mod questions;
 mod readiness;
 mod reload;
 mod telemetry;
