@@ -2,13 +2,11 @@
 
 use super::{Finding, Object, ObjectKind, RuleName, Subject, Verdict};
 use crate::{
+    Policy,
+    compile::{Layer, Rule},
+    index::{Components, PatternSet},
     model::{Access, OperationKind},
-    policy::{
-        Policy,
-        compile::{Layer, Rule},
-        index::{Components, PatternSet},
-        pattern::Pattern,
-    },
+    pattern::Pattern,
 };
 
 impl Policy {

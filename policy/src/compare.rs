@@ -185,7 +185,7 @@ fn network_opens(old: &Network, new: &Network) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use crate::policy::{PolicySource, compile};
+    use crate::{PolicySource, compile};
 
     use super::*;
 

@@ -50,7 +50,7 @@ impl Policy {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::{PolicySource, compile};
+    use crate::{PolicySource, compile};
 
     fn closed(text: &str) -> Vec<&'static str> {
         let policy =

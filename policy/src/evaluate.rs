@@ -127,7 +127,7 @@ pub fn questions<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::{PolicySource, compile};
+    use crate::{PolicySource, compile};
 
     fn path(text: &str) -> WorkspacePath {
         WorkspacePath::parse(text).unwrap()

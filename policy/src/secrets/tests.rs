@@ -3,10 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::{
-    model::WorkspacePath,
-    policy::{Policy, PolicySource, compile},
-};
+use crate::{Policy, PolicySource, compile, model::WorkspacePath};
 
 const RULES: &str = r#"
 schema = 1

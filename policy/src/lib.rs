@@ -5,7 +5,10 @@
 //! [`Decision`]. There is no order of rules: whatever denies wins, what nothing
 //! allows is denied, and a policy with any fault does not come into being.
 //!
-//! This module does no I/O, reads no clock and keeps no state between queries.
+//! This crate does no I/O, reads no clock and keeps no state between queries.
+//! It is a crate of its own because every request waits for it: it is built for
+//! speed, the rest of the gate for size. For the same reason what is asked often
+//! is not generic; it would be built where it is used.
 
 mod check;
 mod closed;
@@ -23,6 +26,7 @@ mod explain;
 mod glob;
 mod index;
 mod limits;
+pub mod model;
 mod outline;
 mod pattern;
 mod questions;

@@ -207,7 +207,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::policy::pattern::{Mode, parse};
+    use crate::pattern::{Mode, parse};
 
     proptest! {
         #[test]

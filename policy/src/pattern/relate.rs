@@ -14,23 +14,23 @@ const ANY: &str = "x";
 
 impl Pattern {
     /// Whether it certainly matches whatever `other` matches.
-    pub(in crate::policy) fn covers(&self, other: &Self) -> bool {
+    pub(crate) fn covers(&self, other: &Self) -> bool {
         covers(&self.segments, &other.segments)
     }
 
     /// Whether some path may match both; `false` is certain.
-    pub(in crate::policy) fn may_meet(&self, other: &Self) -> bool {
+    pub(crate) fn may_meet(&self, other: &Self) -> bool {
         may_meet(&self.segments, &other.segments)
     }
 
     /// Whether it begins with `**`.
-    pub(in crate::policy) fn begins_at_any_depth(&self) -> bool {
+    pub(crate) fn begins_at_any_depth(&self) -> bool {
         self.segments.first() == Some(&Segment::AnyDepth)
     }
 
     /// A path that it matches, `None` when none was found. `any` stands where
     /// any name would do.
-    pub(in crate::policy) fn example(&self, any: &str) -> Option<String> {
+    pub(crate) fn example(&self, any: &str) -> Option<String> {
         let mut path = Vec::new();
         let depth = self.segments.len();
         for (index, segment) in self.segments.iter().enumerate() {

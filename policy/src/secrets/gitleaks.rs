@@ -16,7 +16,7 @@ use super::{
     native::{RuleText, Unusable, compile},
     rule::Rule,
 };
-use crate::policy::{
+use crate::{
     Place,
     check::{self, Report, shortened},
     diagnostics::{Problem, Source},
@@ -61,7 +61,7 @@ const FILE: &[Field] = &[
 ];
 
 /// The rules in a file. What is wrong goes to `report`, with its place.
-pub(in crate::policy) fn parse(
+pub(crate) fn parse(
     source: &Source,
     honor_allowlists: bool,
     report: &mut Report<'_>,

@@ -9,19 +9,16 @@ use super::{
     reader::{Reader, Value, elements, sub},
 };
 use crate::{
+    check::{self, shortened},
+    diagnostics::Problem,
+    duration,
+    limits::StatedLimits,
     model::Access,
-    policy::{
-        self,
-        check::{self, shortened},
-        diagnostics::Problem,
-        duration,
-        limits::StatedLimits,
-        pattern::Mode,
-        questions::PerAccess,
-        settings::{Binary, Hardlinks, Network, Said, Stated, Symlinks},
-        size,
-        spelling::fold,
-    },
+    pattern::Mode,
+    questions::PerAccess,
+    settings::{Binary, Hardlinks, Network, Said, Stated, Symlinks},
+    size,
+    spelling::fold,
 };
 
 impl Reader<'_, '_> {
@@ -29,9 +26,9 @@ impl Reader<'_, '_> {
         self.plain_text(root.get("name")?, 100).filter(|name| !name.is_empty())
     }
 
-    pub(super) fn mode(&mut self, root: &DeTable<'_>) -> Option<policy::Mode> {
+    pub(super) fn mode(&mut self, root: &DeTable<'_>) -> Option<crate::Mode> {
         let word = root.get("mode")?.get_ref().as_str()?;
-        [policy::Mode::Enforce, policy::Mode::Observe].into_iter().find(|m| m.as_str() == word)
+        [crate::Mode::Enforce, crate::Mode::Observe].into_iter().find(|m| m.as_str() == word)
     }
 
     pub(super) fn allowed_paths(&mut self, root: &DeTable<'_>) -> PerAccess<Option<List<Glob>>> {

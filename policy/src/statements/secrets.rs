@@ -5,7 +5,7 @@ use std::{collections::HashSet, ops::Range, sync::Arc};
 use toml::de::DeTable;
 
 use super::reader::{Reader, Value, elements, sub};
-use crate::policy::{
+use crate::{
     Place, check,
     check::shortened,
     diagnostics::Problem,
@@ -24,12 +24,12 @@ const MAX_SCAN_TIME: u64 = 24 * 60 * 60 * 1000;
 
 /// The rules about content in one file, and what is done about them.
 #[derive(Debug, Clone, Default)]
-pub(in crate::policy) struct ContentSecrets {
-    pub(in crate::policy) stated: StatedSecrets,
-    pub(in crate::policy) rules: Vec<Arc<Rule>>,
+pub(crate) struct ContentSecrets {
+    pub(crate) stated: StatedSecrets,
+    pub(crate) rules: Vec<Arc<Rule>>,
     /// How many samples the rules were held against.
-    pub(in crate::policy) samples: usize,
-    pub(in crate::policy) honor_allowlists: bool,
+    pub(crate) samples: usize,
+    pub(crate) honor_allowlists: bool,
 }
 
 impl Reader<'_, '_> {

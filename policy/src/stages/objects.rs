@@ -2,11 +2,9 @@
 
 use super::{Finding, Subject, Verdict};
 use crate::{
+    Policy,
     model::{Access, OperationKind},
-    policy::{
-        Policy,
-        settings::{Hardlinks, Symlinks},
-    },
+    settings::{Hardlinks, Symlinks},
 };
 
 /// What is known of the object that a path was resolved to. For the new name

@@ -9,13 +9,11 @@ use toml::{
 
 use super::Glob;
 use crate::{
+    check::{Report, shortened},
+    diagnostics::{Problem, Source},
+    embedded::embedded,
     model::has_hidden_characters,
-    policy::{
-        check::{Report, shortened},
-        diagnostics::{Problem, Source},
-        embedded::embedded,
-        pattern::{Mode, parse},
-    },
+    pattern::{Mode, parse},
 };
 
 /// Most patterns in one file, alternatives of braces counted one by one.

@@ -1,33 +1,33 @@
 //! Rules of the policy's own kind, and what every rule is compiled from.
 
 use super::{allowlist::Allowlist, expression::Expression, rule::Rule};
-use crate::policy::Place;
+use crate::Place;
 
 /// A rule as written.
 #[derive(Debug, Default)]
-pub(in crate::policy) struct RuleText {
-    pub(in crate::policy) id: String,
-    pub(in crate::policy) description: Option<String>,
-    pub(in crate::policy) regex: Option<String>,
-    pub(in crate::policy) path: Option<String>,
-    pub(in crate::policy) keywords: Vec<String>,
-    pub(in crate::policy) entropy: Option<f64>,
-    pub(in crate::policy) group: Option<u64>,
-    pub(in crate::policy) warn_only: bool,
+pub(crate) struct RuleText {
+    pub(crate) id: String,
+    pub(crate) description: Option<String>,
+    pub(crate) regex: Option<String>,
+    pub(crate) path: Option<String>,
+    pub(crate) keywords: Vec<String>,
+    pub(crate) entropy: Option<f64>,
+    pub(crate) group: Option<u64>,
+    pub(crate) warn_only: bool,
     /// It is one of the program's own, whose tests compile it.
-    pub(in crate::policy) own: bool,
+    pub(crate) own: bool,
 }
 
 /// Which part of a rule cannot be used, and why.
 #[derive(Debug, PartialEq, Eq)]
-pub(in crate::policy) enum Unusable {
+pub(crate) enum Unusable {
     Regex(String),
     Path(String),
     Group(usize),
 }
 
 /// Compiles a rule without allowlists.
-pub(in crate::policy) fn compile(text: RuleText, place: Place) -> Result<Rule, Unusable> {
+pub(crate) fn compile(text: RuleText, place: Place) -> Result<Rule, Unusable> {
     let mut keywords: Vec<String> =
         text.keywords.iter().map(|keyword| keyword.to_ascii_lowercase()).collect();
     keywords.retain(|keyword| !keyword.is_empty());

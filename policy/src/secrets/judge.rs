@@ -11,8 +11,8 @@ use super::{
     view::{Redacted, has_marker, redact},
 };
 use crate::{
+    Decision, Effect,
     model::{WorkspacePath, is_text},
-    policy::{Decision, Effect},
 };
 
 /// What a content is judged with.

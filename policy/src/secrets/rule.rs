@@ -7,11 +7,11 @@ use super::{
     expression::{Expression, Match},
     scanner::Overdue,
 };
-use crate::policy::Place;
+use crate::Place;
 
 /// A rule, compiled.
 #[derive(Debug)]
-pub(in crate::policy) struct Rule {
+pub(crate) struct Rule {
     pub(super) id: String,
     pub(super) description: Option<String>,
     pub(super) place: Place,
@@ -37,7 +37,7 @@ const ALLOW_COMMENT: &[u8] = b"gitleaks:allow";
 impl Rule {
     /// About how many states its expressions have, which is what they take of
     /// memory and of the time of compiling.
-    pub(in crate::policy) fn weight(&self) -> usize {
+    pub(crate) fn weight(&self) -> usize {
         let expressions = self.expression.iter().chain(&self.path);
         expressions.map(Expression::weight).fold(1, usize::saturating_add)
     }
@@ -78,7 +78,7 @@ impl Rule {
     }
 
     /// Whether the rule, by itself, finds anything in `text`.
-    pub(in crate::policy) fn finds(&self, text: &[u8]) -> bool {
+    pub(crate) fn finds(&self, text: &[u8]) -> bool {
         let folded = text.to_ascii_lowercase();
         let has = |keyword: &String| {
             folded.windows(keyword.len().max(1)).any(|part| part == keyword.as_bytes())
@@ -88,7 +88,7 @@ impl Rule {
     }
 
     /// What an author whose sample is not found should look at.
-    pub(in crate::policy) fn why_not(&self) -> &'static str {
+    pub(crate) fn why_not(&self) -> &'static str {
         match (self.keywords.is_empty(), self.entropy) {
             (true, None) => "change the expression or the sample",
             (true, Some(_)) => "look at the expression and at `entropy`",

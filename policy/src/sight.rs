@@ -71,8 +71,8 @@ impl Policy {
 mod tests {
     use super::*;
     use crate::{
+        ObjectKind, PolicySource, compile,
         model::{Access, OperationKind, WorkspacePath},
-        policy::{ObjectKind, PolicySource, compile},
     };
 
     fn policy(text: &str) -> Policy {

@@ -9,14 +9,12 @@ use super::{
     reader::{Reader, Value, elements, sub},
 };
 use crate::{
+    Effect,
+    check::shortened,
+    diagnostics::Problem,
     model::{AgentName, OperationKind, WorkspacePath},
-    policy::{
-        Effect,
-        check::shortened,
-        diagnostics::Problem,
-        pattern::{Mode, Name, parse_name},
-        questions::Questions,
-    },
+    pattern::{Mode, Name, parse_name},
+    questions::Questions,
 };
 
 /// First parts of rule ids that decisions use for what is not in `[[rules]]`.
@@ -43,28 +41,28 @@ const MAX_RULES: usize = 10_000;
 
 /// One of `[[rules]]`.
 #[derive(Debug, Clone)]
-pub(in crate::policy) struct Rule {
-    pub(in crate::policy) id: String,
+pub(crate) struct Rule {
+    pub(crate) id: String,
     /// Place of the id.
-    pub(in crate::policy) span: Range<usize>,
-    pub(in crate::policy) line: u64,
-    pub(in crate::policy) effect: Effect,
-    pub(in crate::policy) questions: Questions,
-    pub(in crate::policy) globs: Vec<Glob>,
-    pub(in crate::policy) agents: Agents,
-    pub(in crate::policy) reason: Option<String>,
+    pub(crate) span: Range<usize>,
+    pub(crate) line: u64,
+    pub(crate) effect: Effect,
+    pub(crate) questions: Questions,
+    pub(crate) globs: Vec<Glob>,
+    pub(crate) agents: Agents,
+    pub(crate) reason: Option<String>,
 }
 
 /// Whom a rule is about.
 #[derive(Debug, Clone)]
-pub(in crate::policy) enum Agents {
+pub(crate) enum Agents {
     All,
     Named(Vec<Name>),
 }
 
 impl Agents {
     /// Whether `agent` is one of them.
-    pub(in crate::policy) fn hold(&self, agent: &AgentName) -> bool {
+    pub(crate) fn hold(&self, agent: &AgentName) -> bool {
         match self {
             Self::All => true,
             Self::Named(names) => names.iter().any(|name| name.matches(agent.as_str())),
@@ -74,15 +72,15 @@ impl Agents {
 
 /// One of `[[tests]]`.
 #[derive(Debug, Clone)]
-pub(in crate::policy) struct Test {
+pub(crate) struct Test {
     /// Place of what is expected.
-    pub(in crate::policy) span: Range<usize>,
-    pub(in crate::policy) operation: OperationKind,
-    pub(in crate::policy) path: WorkspacePath,
-    pub(in crate::policy) to: Option<WorkspacePath>,
-    pub(in crate::policy) agent: AgentName,
-    pub(in crate::policy) effect: Effect,
-    pub(in crate::policy) rule: Option<String>,
+    pub(crate) span: Range<usize>,
+    pub(crate) operation: OperationKind,
+    pub(crate) path: WorkspacePath,
+    pub(crate) to: Option<WorkspacePath>,
+    pub(crate) agent: AgentName,
+    pub(crate) effect: Effect,
+    pub(crate) rule: Option<String>,
 }
 
 impl Reader<'_, '_> {

@@ -1,12 +1,12 @@
 //! A pattern for one component of a path.
 
 use super::Mode;
-use crate::policy::spelling::fold;
+use crate::spelling::fold;
 
 /// What one component must look like. The frequent forms have a variant of
 /// their own because they decide with one comparison.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::policy) enum Name {
+pub(crate) enum Name {
     /// `*`
     Any,
     /// No wildcard at all.
@@ -23,7 +23,7 @@ pub(in crate::policy) enum Name {
 
 /// A piece of a [`Name::Tokens`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::policy) enum Token {
+pub(crate) enum Token {
     /// These characters.
     Text(Box<str>),
     /// `?`
@@ -36,13 +36,13 @@ pub(in crate::policy) enum Token {
 
 /// A set of characters.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::policy) struct Class {
+pub(crate) struct Class {
     /// Whether it holds all but the ranges.
-    pub(in crate::policy) negated: bool,
+    pub(crate) negated: bool,
     /// First and last character of each range.
-    pub(in crate::policy) ranges: Vec<(char, char)>,
+    pub(crate) ranges: Vec<(char, char)>,
     /// Whether case is ignored.
-    pub(in crate::policy) folded: bool,
+    pub(crate) folded: bool,
 }
 
 impl Class {
@@ -81,7 +81,7 @@ impl Name {
     }
 
     /// Whether the name `text` is of this form.
-    pub(in crate::policy) fn matches(&self, text: &str) -> bool {
+    pub(crate) fn matches(&self, text: &str) -> bool {
         match self {
             Self::Any => true,
             Self::Literal(literal) => **literal == *text,
@@ -93,7 +93,7 @@ impl Name {
     }
 
     /// The one name that matches, when there is but one.
-    pub(in crate::policy) fn literal(&self) -> Option<&str> {
+    pub(crate) fn literal(&self) -> Option<&str> {
         match self {
             Self::Literal(text) => Some(text),
             _ => None,
@@ -101,7 +101,7 @@ impl Name {
     }
 
     /// The text that every matching name starts with, empty when there is none.
-    pub(in crate::policy) fn literal_start(&self) -> &str {
+    pub(crate) fn literal_start(&self) -> &str {
         match self {
             Self::Prefix(text) | Self::Literal(text) => text,
             Self::Tokens(tokens) => match tokens.first() {
@@ -113,7 +113,7 @@ impl Name {
     }
 
     /// The text that every matching name ends with, empty when there is none.
-    pub(in crate::policy) fn literal_end(&self) -> &str {
+    pub(crate) fn literal_end(&self) -> &str {
         match self {
             Self::Suffix(text) | Self::Literal(text) => text,
             Self::Tokens(tokens) => match tokens.last() {

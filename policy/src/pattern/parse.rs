@@ -15,7 +15,7 @@ const MAX_BRACES: usize = 8;
 
 /// Why a text is no pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(in crate::policy) enum PatternError {
+pub(crate) enum PatternError {
     #[error("the pattern is empty")]
     Empty,
     #[error("the pattern starts with `/`; patterns are relative to the workspace root")]
@@ -69,7 +69,7 @@ enum Lexeme {
 ///
 /// # Errors
 /// Says what is wrong; the caller knows where.
-pub(in crate::policy) fn parse(text: &str, mode: Mode) -> Result<Vec<Pattern>, PatternError> {
+pub(crate) fn parse(text: &str, mode: Mode) -> Result<Vec<Pattern>, PatternError> {
     if text.is_empty() {
         return Err(PatternError::Empty);
     }
@@ -87,7 +87,7 @@ pub(in crate::policy) fn parse(text: &str, mode: Mode) -> Result<Vec<Pattern>, P
 ///
 /// # Errors
 /// Says what is wrong; the caller knows where.
-pub(in crate::policy) fn parse_name(text: &str) -> Result<Vec<Name>, PatternError> {
+pub(crate) fn parse_name(text: &str) -> Result<Vec<Name>, PatternError> {
     parse(text, Mode::Exact)?
         .into_iter()
         .map(|pattern| match pattern.segments.into_vec().pop() {

@@ -2,17 +2,14 @@
 
 use super::Finding;
 use crate::{
+    Effect, Policy,
     model::{Access, is_text},
-    policy::{Effect, Policy, settings::Binary},
+    settings::Binary,
 };
 
 impl Policy {
     /// The first thing that `content` may not be for `access`.
-    pub(in crate::policy) fn content_denial(
-        &self,
-        access: Access,
-        content: &[u8],
-    ) -> Option<Finding<'_>> {
+    pub(crate) fn content_denial(&self, access: Access, content: &[u8]) -> Option<Finding<'_>> {
         let settings = &self.settings;
         let (size_rule, size, binary_rule, binary) = match access {
             Access::Read => {
@@ -59,7 +56,7 @@ impl Policy {
     }
 
     /// What is said when neither the object nor the content is objected to.
-    pub(in crate::policy) fn no_objection(&self) -> super::Decision {
+    pub(crate) fn no_objection(&self) -> super::Decision {
         super::Decision {
             effect: Effect::Allow,
             rule: "files".to_owned(),
