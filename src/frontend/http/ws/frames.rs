@@ -277,7 +277,7 @@ mod tests {
     }
 
     fn next(bytes: &[u8], most: usize, memory: usize) -> Result<String, Fault> {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         let mut reader =
             Reader::new(bytes, Arc::new(Semaphore::new(memory)), most, Duration::from_secs(3600));
         match runtime.block_on(reader.next())? {
