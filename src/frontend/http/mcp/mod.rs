@@ -11,6 +11,7 @@ mod line;
 mod link;
 mod listen;
 mod relay;
+mod turns;
 
 use std::{
     collections::HashMap,
@@ -35,11 +36,14 @@ use super::{
     reply::{self, Body},
 };
 use relay::Relay;
+use turns::Turns;
 
 /// How long what belongs to a token is kept when it is not used.
 const IDLE: Duration = Duration::from_secs(15 * 60);
 /// How long a session is kept in which nothing is said.
 const SESSION: Duration = Duration::from_secs(30 * 60);
+/// The header that names a session.
+const SESSION_ID: &str = "mcp-session-id";
 /// Largest body whose length is not said before, in bytes.
 const UNTOLD: usize = 1 << 20;
 /// Most tokens and workspaces that are remembered.
@@ -70,6 +74,7 @@ pub(super) struct Shared {
     caller: Caller,
     workspace: String,
     sessions: Weak<LocalSessionManager>,
+    turns: Turns,
     /// The session of the revisions that have none.
     common: tokio::sync::Mutex<Option<Arc<link::Link>>>,
 }
@@ -107,6 +112,7 @@ pub(super) async fn handle(
         Err(refused) => return *refused,
     };
     let ended = parts.method == Method::DELETE;
+    let session = parts.headers.get(SESSION_ID).and_then(|id| id.to_str().ok()).map(str::to_owned);
     let begun = match listen::begin(&shared, &bytes).await {
         Ok(begun) => begun,
         Err(refused) => return *refused,
@@ -114,7 +120,10 @@ pub(super) async fn handle(
     let held = line::Room::default();
     let mut request = Request::from_parts(parts, Full::<Bytes>::new(bytes));
     request.extensions_mut().insert(held.clone());
+    let turn = shared.turns.enter(session.as_deref()).await;
+    request.extensions_mut().insert(turn.clone());
     let reply = listen::with(begun, service.handle(request)).await;
+    turn.over();
     drop(room);
     let mut reply = reply.map(|body| {
         // Until the last of it is through, or the client is gone.
@@ -210,6 +219,7 @@ fn make(front: &Arc<Front>, caller: &Caller, workspace: String) -> Desk {
         caller: caller.clone(),
         workspace,
         sessions: Arc::downgrade(&sessions),
+        turns: Turns::default(),
         common: tokio::sync::Mutex::default(),
     });
     let stop = CancellationToken::new();

@@ -35,6 +35,7 @@ use super::{
     line::Room,
     link::{self, Answer, Link, Question},
     listen::{self, Begun},
+    turns::Turn,
 };
 
 /// One session of a client, or one request of a client without sessions.
@@ -71,7 +72,7 @@ impl Relay {
         let Value::Object(meta) = meta else { return Err(unreadable("no object")) };
         let mut answered = self.follow(&link, method, params, meta, context).await;
         // It counts until the client has it.
-        if let (Ok(answer), Some(room)) = (&mut answered, room(context)) {
+        if let (Ok(answer), Some(room)) = (&mut answered, extension::<Room>(context)) {
             room.keep(answer.held.take());
         }
         if link.is_over() {
@@ -88,8 +89,10 @@ impl Relay {
         meta: serde_json::Map<String, Value>,
         context: &RequestContext<RoleServer>,
     ) -> Result<Answer, ErrorData> {
-        let mut asked =
-            link.ask(method, Some(params), Some(meta), Some(context.peer.clone())).await?;
+        let asked = link.ask(method, Some(params), Some(meta), Some(context.peer.clone())).await;
+        // The next one may be read: this one only waits from here on.
+        extension::<Turn>(context).inspect(Turn::over);
+        let mut asked = asked?;
         loop {
             let question = tokio::select! {
                 biased;
@@ -176,8 +179,8 @@ impl Relay {
     }
 }
 
-/// Where the memory of what goes out is kept.
-fn room(context: &RequestContext<RoleServer>) -> Option<Room> {
+/// What the HTTP request has that a message came with.
+fn extension<T: Clone + Send + Sync + 'static>(context: &RequestContext<RoleServer>) -> Option<T> {
     context.extensions.get::<hyper::http::request::Parts>()?.extensions.get().cloned()
 }
 
