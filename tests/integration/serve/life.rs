@@ -198,3 +198,12 @@ fn stopping_ends_sessions_and_finishes_what_was_begun() {
         assert_eq!(head["records"], head["signed"]["records"], "{name}: {head}");
     }
 }
+
+/// `RestrictSUIDSGID=` forbids openat2: the service started and could read
+/// nothing.
+#[test]
+fn the_unit_does_not_forbid_what_every_path_is_resolved_with() {
+    let unit = include_str!("../../../deploy/portcullis.service");
+    assert!(unit.contains("\nSystemCallFilter=@system-service\n"), "{unit}");
+    assert!(!unit.contains("\nRestrictSUIDSGID="), "{unit}");
+}
