@@ -62,6 +62,9 @@ pub(super) struct State {
     pub(super) scopes: Vec<Scope>,
     pub(super) found: Found,
     pub(super) window: Window,
+    /// Whether something was there no more when it was looked up: a notice that
+    /// says so comes yet.
+    pub(super) missed: bool,
     /// Since when what was told is in doubt.
     pub(super) doubt: Option<Instant>,
     /// When the kernel told of something last.
@@ -105,6 +108,7 @@ impl Shared {
             scopes: Vec::new(),
             found: Found::default(),
             window: Window::default(),
+            missed: false,
             doubt: None,
             last: Instant::now(),
             rested: Instant::now(),
@@ -257,11 +261,13 @@ impl State {
             };
             if notices.is_empty() {
                 // Nothing happened while what came before was dealt with.
-                self.window.quiet();
-                self.found = Found::default();
+                if !self.missed {
+                    self.window.quiet();
+                }
                 return;
             }
             self.last = Instant::now();
+            self.missed = false;
             self.deal_with(notices);
             if drained {
                 // What was found before these were read has been told by now.

@@ -142,6 +142,7 @@ impl State {
                 if id != ROOT {
                     self.forget(id);
                 }
+                self.missed = true;
                 return Ok(None);
             }
         };

@@ -169,20 +169,17 @@ impl State {
             (Some(from), Some(to)) => back.is_some() && there(from) && there(to),
             _ => back.is_some(),
         };
-        let mut directory = gone.directory;
+        // What was at the other name before, as its own departure says.
+        let mut other = false;
         if exchanged {
-            for at in back.into_iter().flatten() {
-                directory |= batch.take(at).is_some_and(|notice| notice.directory);
-            }
+            let halves = back.into_iter().flatten().map(|at| batch.take(at));
+            other = halves.flatten().any(|notice| notice.directory);
         }
-        self.changed(&[raw(gone), came.and_then(raw)], directory);
+        self.changed(&[raw(gone), came.and_then(raw)], gone.directory || other);
         if exchanged {
-            // Before the first is dealt with, which may take what was at the other.
-            let known =
-                [&from, &to].map(|place| place.as_ref().is_some_and(|place| self.is_known(place)));
-            for (place, known) in [from, to].iter().zip(known) {
+            for (place, was) in [(from, gone.directory), (to, other)] {
                 if let Some(place) = place {
-                    self.replaced(place, known);
+                    self.replaced(&place, was);
                 }
             }
             return;
@@ -195,7 +192,7 @@ impl State {
             (None, Some(to)) => self.came(&to, gone.directory),
             // Only half of an exchange was told so far.
             (Some(from), None) if self.kind(&from.path).is_some() => {
-                self.replaced(&from, self.is_known(&from));
+                self.replaced(&from, gone.directory);
             }
             (Some(from), None) => self.went(&from, gone.directory, true),
             (Some(from), Some(to)) => {
@@ -242,17 +239,18 @@ impl State {
         self.tree.child(place.parent, &place.name).is_some()
     }
 
-    /// Something else has the entry's name now; `known` tells whether a
-    /// directory had it.
-    fn replaced(&mut self, place: &Place, known: bool) {
+    /// Something else has the entry's name now; `was` tells whether a directory
+    /// had it.
+    fn replaced(&mut self, place: &Place, was: bool) {
         match self.kind(&place.path) {
-            Some(kind) if kind != ObjectKind::Directory && !known => {
+            Some(kind) if kind != ObjectKind::Directory && !was => {
                 self.tell(place, EventKind::Modified, kind);
             }
             now => {
-                self.went(place, known || now == Some(ObjectKind::Directory), true);
-                if let Some(now) = now {
-                    self.came(place, now == ObjectKind::Directory);
+                self.went(place, was || now == Some(ObjectKind::Directory), true);
+                match now {
+                    Some(now) => self.came(place, now == ObjectKind::Directory),
+                    None => self.missed = true,
                 }
             }
         }
@@ -378,8 +376,9 @@ impl State {
     }
 
     /// What an entry is that was no directory when the kernel told of it.
-    fn other_kind(&self, path: &WorkspacePath) -> ObjectKind {
+    fn other_kind(&mut self, path: &WorkspacePath) -> ObjectKind {
         let now = self.kind(path).filter(|kind| *kind != ObjectKind::Directory);
+        self.missed |= now.is_none();
         now.unwrap_or(ObjectKind::File)
     }
 

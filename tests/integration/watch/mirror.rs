@@ -53,7 +53,7 @@ impl Mirror<'_> {
                 match event.kind {
                     EntryKind::Directory if !self.known.contains(&directory) => {
                         self.known.remove(&file);
-                        self.look(&file);
+                        return self.look(&file);
                     }
                     EntryKind::Directory => drop(self.known.remove(&file)),
                     _ => self.known.retain(|name| !name.starts_with(&directory)),
