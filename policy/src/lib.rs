@@ -6,9 +6,8 @@
 //! allows is denied, and a policy with any fault does not come into being.
 //!
 //! This crate does no I/O, reads no clock and keeps no state between queries.
-//! It is a crate of its own because every request waits for it: it is built for
-//! speed, the rest of the gate for size. For the same reason what is asked often
-//! is not generic; it would be built where it is used.
+//! It can be built, tested and read without the rest. What every request asks is
+//! not generic: it would be built where it is used, at that crate's level.
 
 mod check;
 mod closed;
