@@ -6,8 +6,9 @@
 //! allows is denied, and a policy with any fault does not come into being.
 //!
 //! This crate does no I/O, reads no clock and keeps no state between queries.
-//! It can be built, tested and read without the rest. What every request asks is
-//! not generic: it would be built where it is used, at that crate's level.
+//! It is a crate of its own because every request waits for it: it is built for
+//! speed, the rest of the gate for size. What is asked often is not generic; it
+//! would be built where it is used.
 
 mod check;
 mod closed;
