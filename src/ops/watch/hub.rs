@@ -162,6 +162,13 @@ impl Shared {
         })
     }
 
+    /// How many subscribers an agent has.
+    pub(super) fn of_agent(&self, agent: &AgentName) -> usize {
+        let state = self.lock();
+        let all = state.scopes.iter().flat_map(|scope| &scope.queues);
+        all.filter(|queue| queue.session.agent == *agent && !queue.is_over()).count()
+    }
+
     /// Judges by another policy from now on.
     pub(super) fn set_policy(&self, policy: Arc<Policy>) {
         let mut state = self.lock();

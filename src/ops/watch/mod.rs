@@ -26,7 +26,7 @@ pub use subscription::{Ended, Event, EventKind, Subscription, WatchEnd};
 
 use super::{Context, Error, Facts, Sealed, Start};
 use crate::{
-    model::{Session, WatchQuery, WorkspacePath},
+    model::{AgentName, Session, WatchQuery, WorkspacePath},
     policy::{ObjectKind, Policy},
     workspace::{self, Workspace},
 };
@@ -75,6 +75,11 @@ impl Watcher {
         facts.count("directories", directories);
         facts.count("unreadable", unreadable);
         Ok(Sealed::new(Subscription::new(queue, Arc::downgrade(&shared)), facts))
+    }
+
+    /// How many subscriptions an agent has.
+    pub fn of_agent(&self, agent: &AgentName) -> usize {
+        self.lock().as_ref().map_or(0, |running| running.shared.of_agent(agent))
     }
 
     /// Judges by another policy from now on. Everybody has to look again, and
