@@ -7,8 +7,8 @@
 //!
 //! This crate does no I/O, reads no clock and keeps no state between queries.
 //! It is a crate of its own because every request waits for it: it is built for
-//! speed, the rest of the gate for size. For the same reason what is asked often
-//! is not generic; it would be built where it is used.
+//! speed, the rest of the gate for size. What is asked often is not generic; it
+//! would be built where it is used.
 
 mod check;
 mod closed;
