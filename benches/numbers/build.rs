@@ -8,12 +8,13 @@ use std::{
 
 use crate::{
     Outcome,
+    client::children_spent,
     measure::{Bound, report},
 };
 
 pub(crate) fn run() -> Outcome<()> {
     let target = tempfile::tempdir()?;
-    let (start, before) = (Instant::now(), children_seconds()?);
+    let (start, before) = (Instant::now(), children_spent()?);
     let status = Command::new(env!("CARGO"))
         .args(["build", "--release", "--locked", "--offline", "--jobs", "2", "--bin", "portcullis"])
         .arg("--manifest-path")
@@ -26,7 +27,7 @@ pub(crate) fn run() -> Outcome<()> {
         return Err(format!("cargo build: {status}").into());
     }
     let minutes = start.elapsed().as_secs_f64() / 60.0;
-    let busy = (children_seconds()? - before) / 60.0;
+    let busy = (children_spent()? - before) / 60e9;
     let binary = target.path().join("release/portcullis").metadata()?.len();
     // On a machine with other work the clock tells of that work too.
     let details =
@@ -35,18 +36,4 @@ pub(crate) fn run() -> Outcome<()> {
     let size = f64::from(u32::try_from(binary)?) / f64::from(1 << 20);
     report("size", size, "MiB, binary", Bound::AtMost(15.0), "thin LTO, stripped");
     Ok(())
-}
-
-/// Processor time of the children that this process has waited for.
-fn children_seconds() -> Outcome<f64> {
-    let stat = std::fs::read_to_string("/proc/self/stat")?;
-    // Behind the command's name, `cutime` and `cstime` (proc(5)), in hundredths.
-    let (_, fields) = stat.rsplit_once(')').ok_or("an odd /proc/self/stat")?;
-    let ticks: f64 = fields
-        .split_whitespace()
-        .skip(13)
-        .take(2)
-        .filter_map(|field| field.parse::<f64>().ok())
-        .sum();
-    Ok(ticks / 100.0)
 }
