@@ -15,10 +15,10 @@ pub mod config;
 pub mod frontend;
 pub mod gateway;
 pub mod ledger;
-pub mod model;
 pub mod ops;
-pub mod policy;
 pub mod review;
 pub mod sandbox;
 pub mod undo;
 pub mod workspace;
+
+pub use portcullis_policy::{self as policy, model};

@@ -150,8 +150,9 @@ check() {
     say "lints"
     cargo clippy --workspace --all-targets --locked -- -D warnings
     cargo clippy --workspace --all-targets --features full --locked -- -D warnings
-    say "the audit crate by itself"
+    say "the crates that can be built by themselves"
     cargo check -p portcullis-audit --all-targets --locked
+    cargo check -p portcullis-policy --all-targets --locked
     say "dependencies"
     cargo_deny
     cargo deny --log-level error check licenses bans sources

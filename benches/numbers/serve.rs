@@ -1,9 +1,9 @@
 //! One client that floods a service, beside eight that do not: how much longer
-//! these wait for a read of 4 KiB than without it. All have the same token and
-//! the same worker.
+//! these wait for a read of 4 KiB than without it. All speak MCP over HTTP, each
+//! in a session of its own, and have the same token and the same worker.
 
 use std::{
-    io::{BufRead as _, BufReader, Write as _},
+    io::{BufRead as _, BufReader, Read as _, Write as _},
     net::TcpStream,
     process::{Child, ChildStdout, Stdio},
     sync::atomic::{AtomicBool, Ordering},
@@ -32,8 +32,9 @@ const PAUSE: Duration = Duration::from_millis(2);
 pub(crate) fn run() -> Outcome<()> {
     let world = World::new()?;
     let service = Service::start(&world)?;
-    let mut clients: Vec<_> = (0..NORMAL).map(|_| service.client()).collect::<Outcome<Vec<_>>>()?;
-    let mut flooder = service.client()?;
+    let mut clients: Vec<_> =
+        (0..NORMAL).map(|_| service.client(1)).collect::<Outcome<Vec<_>>>()?;
+    let mut flooder = service.client(FLOOD)?;
     let (mut calm, mut flooded) = (Vec::new(), Vec::new());
     let mut answered = 0;
     for _ in 0..ROUNDS {
@@ -76,8 +77,8 @@ fn round(clients: &mut [Client]) -> Outcome<Vec<f64>> {
                     let mut times = Vec::with_capacity(READS);
                     for number in 0..READS {
                         let begun = Instant::now();
-                        client.post(number)?;
-                        client.hear()?;
+                        client.post(0, number)?;
+                        client.hear(0)?;
                         times.push(nanoseconds(begun.elapsed()));
                         thread::sleep(PAUSE);
                     }
@@ -125,24 +126,35 @@ impl Service {
         }
     }
 
-    fn client(&self) -> Outcome<Client> {
-        let stream = TcpStream::connect(&self.address)?;
-        stream.set_nodelay(true)?;
-        let mut client = Client { stream: BufReader::new(stream), next: 0 };
+    /// A session with so many connections, for as many requests at once.
+    fn client(&self, connections: usize) -> Outcome<Client> {
+        let connect = || -> Outcome<_> {
+            let stream = TcpStream::connect(&self.address)?;
+            stream.set_nodelay(true)?;
+            Ok(BufReader::new(stream))
+        };
         let head = format!(
-            "GET /workspaces/ws/mcp HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\n\
-             Upgrade: mcp-lines\r\nAuthorization: Bearer {}\r\n\r\n",
+            "POST /workspaces/ws/mcp HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {}\r\n\
+             Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n\
+             MCP-Protocol-Version: 2025-11-25\r\n",
             self.token
         );
-        client.stream.get_mut().write_all(head.as_bytes())?;
-        while client.hear()? != "\r\n" {}
-        client.send(&json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
-            "protocolVersion": "2025-11-25",
-            "capabilities": {},
-            "clientInfo": { "name": "benchmark", "version": "1" },
-        }}))?;
-        client.hear()?;
-        client.send(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }))?;
+        let connections = (0..connections).map(|_| connect()).collect::<Outcome<Vec<_>>>()?;
+        let mut client = Client { connections, head, next: 0 };
+        client.send(
+            0,
+            &json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
+                "protocolVersion": "2025-11-25",
+                "capabilities": {},
+                "clientInfo": { "name": "benchmark", "version": "1" },
+            }}),
+        )?;
+        let answer = client.hear(0)?.to_lowercase();
+        let session = answer.split("mcp-session-id: ").nth(1).and_then(|rest| rest.lines().next());
+        let session = session.ok_or("the service opened no session")?;
+        client.head += &format!("Mcp-Session-Id: {session}\r\n");
+        client.send(0, &json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }))?;
+        client.hear(0)?;
         Ok(client)
     }
 }
@@ -156,48 +168,81 @@ impl Drop for Service {
 
 /// A session.
 struct Client {
-    stream: BufReader<TcpStream>,
+    connections: Vec<BufReader<TcpStream>>,
+    head: String,
     next: u64,
 }
 
 impl Client {
-    fn send(&mut self, message: &serde_json::Value) -> Outcome<()> {
-        Ok(self.stream.get_mut().write_all(format!("{message}\n").as_bytes())?)
+    fn send(&mut self, connection: usize, message: &serde_json::Value) -> Outcome<()> {
+        let body = message.to_string();
+        let request = format!("{}Content-Length: {}\r\n\r\n{body}", self.head, body.len());
+        let connection = self.connections.get_mut(connection).ok_or("no connection")?;
+        Ok(connection.get_mut().write_all(request.as_bytes())?)
     }
 
-    fn post(&mut self, number: usize) -> Outcome<()> {
+    fn post(&mut self, connection: usize, number: usize) -> Outcome<()> {
         // No two under way may have the same.
         self.next += 1;
         let id = self.next;
-        self.send(&json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {
-            "name": "workspace__ws__read_file",
-            "arguments": { "path": file(number % FILES) },
-        }}))
+        self.send(
+            connection,
+            &json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {
+                "name": "workspace__ws__read_file",
+                "arguments": { "path": file(number % FILES) },
+            }}),
+        )
     }
 
-    fn hear(&mut self) -> Outcome<String> {
-        let mut line = String::new();
-        match self.stream.read_line(&mut line)? {
-            0 => Err("the session ended".into()),
-            _ => Ok(line),
+    /// A reply: its head and its body, which is whole or in chunks.
+    fn hear(&mut self, connection: usize) -> Outcome<String> {
+        let stream = self.connections.get_mut(connection).ok_or("no connection")?;
+        let mut reply = String::new();
+        while !reply.ends_with("\r\n\r\n") {
+            if stream.read_line(&mut reply)? == 0 {
+                return Err("the session ended".into());
+            }
+        }
+        let head = reply.to_lowercase();
+        if !head.starts_with("http/1.1 20") {
+            return Err(format!("refused: {head}").into());
+        }
+        let length = head.split("content-length: ").nth(1).and_then(|rest| rest.lines().next());
+        if let Some(length) = length {
+            let mut body = vec![0; length.parse()?];
+            stream.read_exact(&mut body)?;
+            return Ok(reply + &String::from_utf8(body)?);
+        }
+        loop {
+            let mut line = String::new();
+            stream.read_line(&mut line)?;
+            let size = usize::from_str_radix(line.trim(), 16)?;
+            let mut chunk = vec![0; size + 2];
+            stream.read_exact(&mut chunk)?;
+            if size == 0 {
+                return Ok(reply);
+            }
+            reply += &String::from_utf8(chunk)?;
         }
     }
 
-    /// Keeps many requests under way until it is stopped; how many were
-    /// answered.
+    /// Keeps a request under way on every connection until it is stopped; how
+    /// many were answered.
     fn flood(&mut self, stop: &AtomicBool) -> Outcome<usize> {
-        for number in 0..FLOOD {
-            self.post(number)?;
+        let all = self.connections.len();
+        for connection in 0..all {
+            self.post(connection, connection)?;
         }
         let mut answered = 0;
         while !stop.load(Ordering::Relaxed) {
-            self.hear()?;
+            let connection = answered % all;
+            self.hear(connection)?;
             answered += 1;
-            self.post(answered)?;
+            self.post(connection, answered)?;
         }
-        for _ in 0..FLOOD {
-            self.hear()?;
+        for connection in (0..all).map(|next| (answered + next) % all) {
+            self.hear(connection)?;
         }
-        Ok(answered + FLOOD)
+        Ok(answered + all)
     }
 }

@@ -8,7 +8,7 @@ use std::{io::IsTerminal as _, os::unix::fs::DirBuilderExt as _, path::Path};
 use tracing::level_filters::LevelFilter;
 use tracing_appender::rolling::{RollingFileAppender, Rotation};
 use tracing_subscriber::{
-    EnvFilter, Layer as _,
+    EnvFilter, Layer, Registry,
     filter::{ParseError, Targets},
     layer::SubscriberExt as _,
     util::SubscriberInitExt as _,
@@ -52,6 +52,18 @@ impl Options {
 /// # Errors
 /// When the first file cannot be made.
 pub(crate) fn start(options: &Options, state: &Path) -> Result<(), Failure> {
+    start_with(options, state, None)
+}
+
+/// The same, and `more` hears of what it filters for itself.
+///
+/// # Errors
+/// As [`start`].
+pub(crate) fn start_with(
+    options: &Options,
+    state: &Path,
+    more: Option<Box<dyn Layer<Registry> + Send + Sync>>,
+) -> Result<(), Failure> {
     let directory = state.join("logs");
     std::fs::DirBuilder::new()
         .recursive(true)
@@ -78,6 +90,7 @@ pub(crate) fn start(options: &Options, state: &Path) -> Result<(), Failure> {
             Targets::new().with_default(LevelFilter::WARN).with_target("rmcp", LevelFilter::OFF),
         );
     tracing_subscriber::registry()
+        .with(more)
         .with(to_files)
         .with(to_stderr)
         .try_init()

@@ -20,7 +20,7 @@ use super::signature::PolicyKey;
 /// in [`SECTIONS`].
 const KEYS: [&str; 2] = ["requireSignature", "policyKeys"];
 /// Sections that are read elsewhere.
-const SECTIONS: [&str; 4] = ["audit", "serve", "workspaces", "agents"];
+const SECTIONS: [&str; 5] = ["audit", "serve", "telemetry", "workspaces", "agents"];
 
 /// The configuration in force.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

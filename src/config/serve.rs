@@ -46,6 +46,8 @@ pub struct Service {
     pub idle: Duration,
     /// What bounds it.
     pub limits: Limits,
+    /// Where spans of requests go, if anywhere.
+    pub telemetry: Option<Telemetry>,
     /// What it serves.
     pub workspaces: Vec<Workspace>,
     /// Whom.
@@ -63,6 +65,7 @@ impl Default for Service {
             state: None,
             idle: Duration::from_secs(300),
             limits: Limits::default(),
+            telemetry: None,
             workspaces: Vec::new(),
             agents: Vec::new(),
         }
@@ -113,6 +116,25 @@ pub struct Tls {
     pub key: PathBuf,
 }
 
+/// Where spans of requests go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Telemetry {
+    /// The collector's address, for OTLP over HTTP.
+    pub otlp: String,
+    /// `service.name` of the resource.
+    pub service: Option<String>,
+    /// Of how many in a hundred requests.
+    pub sample_percent: u64,
+}
+
+impl Telemetry {
+    /// Where traces go: `v1/traces` beneath the address, unless that says it.
+    pub fn traces(&self) -> String {
+        let base = self.otlp.trim_end_matches('/');
+        if base.ends_with("/v1/traces") { base.to_owned() } else { format!("{base}/v1/traces") }
+    }
+}
+
 /// What bounds a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
@@ -122,6 +144,8 @@ pub struct Limits {
     pub bytes_per_second: u64,
     /// Requests of one agent in one workspace that are not answered yet.
     pub concurrent_requests: usize,
+    /// Subscriptions to changes of one agent in one workspace.
+    pub watches: usize,
     /// Sessions of one agent with one workspace.
     pub sessions: usize,
     /// Connections of everybody.
@@ -146,6 +170,8 @@ impl Default for Limits {
             requests_per_second: 5_000,
             bytes_per_second: 1 << 30,
             concurrent_requests: 256,
+            // Half of what a gate holds: nobody takes all.
+            watches: 2_048,
             sessions: 4_000,
             connections: 8_192,
             failed_logins: 10,

@@ -27,6 +27,7 @@ use super::{
     limits::{Meter, Spent},
     record,
     reservations::Reservations,
+    span,
     turn::{Ready, Turn},
 };
 use crate::{
@@ -128,11 +129,38 @@ impl Gateway {
             let error = self.misplaced(session, operation, why);
             return Err(BatchError { index, error });
         }
+        let begun = Instant::now();
+        let span = span(session, BATCH);
+        let _inside = span.enter();
+        let made = self.make_together(session, operations);
+        let first = made.as_ref().map(|replies| replies.first().map(|reply| &reply.receipt));
+        let (receipt, result) = match &first {
+            Ok(receipt) => (*receipt, "ok"),
+            Err(refused) => (refused.error.receipt(), refused.error.kind().as_str()),
+        };
+        span.record("result", result);
+        receipt.map(|receipt| span.record("record", receipt.seq));
+        if let Some(counter) = &self.counter {
+            counter.answered(BATCH, begun.elapsed());
+        }
+        made
+    }
+
+    fn make_together(
+        &self,
+        session: &Session,
+        operations: &[Operation],
+    ) -> Result<Vec<Reply>, BatchError> {
         let policy = self.policy();
         let meter = self.begin(session, operations)?;
         let facts = facts(operations.len()).map_err(|errno| {
             let message = format!("no random bytes for the batch: {errno}");
             BatchError { index: 0, error: Error::new(ErrorKind::Io, message) }
+        })?;
+        // One turn: they are carried out one after the other.
+        let turn = self.turns.as_ref().map(|turns| turns.enter_with(session, operations.len()));
+        let pass = turn.transpose().map_err(|decision| {
+            self.deny_one(session, operations, 0, decision, meter.as_deref())
         })?;
         let paths = operations.iter().map(|operation| operation.path().clone()).collect();
         let _held = self.locks.hold(paths);
@@ -156,7 +184,13 @@ impl Gateway {
                 })
                 .collect();
             match self.prepare_all(&turns, &facts) {
-                Ok(prepared) => return self.make_all(&turns, prepared),
+                Ok(prepared) => {
+                    let made = self.make_all(&turns, prepared);
+                    if let (Some(pass), Ok(replies)) = (&pass, &made) {
+                        pass.charge(replies.iter().map(|reply| reply.output.weight()).sum());
+                    }
+                    return made;
+                }
                 Err(Refused { why: Failure::Moved, .. }) if attempt < ATTEMPTS => attempt += 1,
                 Err(refused) => return Err(self.refuse_all(refused, &findings, meter.as_deref())),
             }
@@ -171,13 +205,7 @@ impl Gateway {
     ) -> Result<Option<Arc<Meter>>, BatchError> {
         let policy = self.policy();
         let denied = |index: usize, decision: Decision, meter: Option<&Meter>| {
-            let operation = operations.get(index);
-            let draft = match operation {
-                Some(operation) => record::operation(session, &policy, operation),
-                None => record::request(session, &policy, BATCH, None),
-            };
-            let error = self.fail(draft, Failure::Denied(Box::new(decision)), meter);
-            BatchError { index, error }
+            self.deny_one(session, operations, index, decision, meter)
         };
         let meter = self
             .meters
@@ -191,6 +219,24 @@ impl Gateway {
             }
         }
         Ok(meter)
+    }
+
+    /// Records that one of the changes may not be made, before any was looked at.
+    fn deny_one(
+        &self,
+        session: &Session,
+        operations: &[Operation],
+        index: usize,
+        decision: Decision,
+        meter: Option<&Meter>,
+    ) -> BatchError {
+        let policy = self.policy();
+        let draft = match operations.get(index) {
+            Some(operation) => record::operation(session, &policy, operation),
+            None => record::request(session, &policy, BATCH, None),
+        };
+        let error = self.fail(draft, Failure::Denied(Box::new(decision)), meter);
+        BatchError { index, error }
     }
 
     fn misplaced(&self, session: &Session, operation: &Operation, why: &str) -> Error {

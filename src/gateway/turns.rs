@@ -28,6 +28,8 @@ pub struct Shares {
     pub bytes_per_second: u64,
     /// Requests of one agent that are not answered.
     pub concurrent: usize,
+    /// Subscriptions to changes that one agent has at once.
+    pub watches: usize,
 }
 
 /// The lines.
@@ -35,6 +37,8 @@ pub struct Shares {
 pub(super) struct Turns {
     shares: Shares,
     state: Mutex<State>,
+    /// Held by whoever begins to watch.
+    watching: Mutex<()>,
 }
 
 #[derive(Debug)]
@@ -93,7 +97,7 @@ impl Turns {
             taken: HashMap::new(),
             accounts: HashMap::new(),
         };
-        Self { shares, state: Mutex::new(state) }
+        Self { shares, state: Mutex::new(state), watching: Mutex::default() }
     }
 
     /// Waits for a turn.
@@ -101,9 +105,22 @@ impl Turns {
     /// # Errors
     /// A denial when the agent asks for more than its share.
     pub(super) fn enter<'a>(&'a self, session: &'a Session) -> Result<Pass<'a>, Decision> {
+        self.enter_with(session, 1)
+    }
+
+    /// Waits for one turn for so many requests. They count each; more of them
+    /// than may begin in a second may begin once there were none for as long.
+    ///
+    /// # Errors
+    /// As [`enter`](Self::enter).
+    pub(super) fn enter_with<'a>(
+        &'a self,
+        session: &'a Session,
+        requests: usize,
+    ) -> Result<Pass<'a>, Decision> {
         let place = {
             let mut state = lock(&self.state);
-            self.admit(&mut state, session.agent.as_str(), Instant::now())?;
+            self.admit(&mut state, session.agent.as_str(), requests, Instant::now())?;
             let pass = Pass { turns: self, agent: session.agent.as_str(), session: &session.id };
             let place = Arc::new(Place::default());
             state.queue(pass.agent, pass.session, Arc::clone(&place));
@@ -116,6 +133,23 @@ impl Turns {
         Ok(pass)
     }
 
+    /// Lets an agent begin to watch that does so already as often as `has` says;
+    /// nobody else begins while what this gives is held, or two could take the
+    /// same place.
+    ///
+    /// # Errors
+    /// A denial when the agent watches as much as it may.
+    pub(super) fn watch(
+        &self,
+        has: impl FnOnce() -> usize,
+    ) -> Result<MutexGuard<'_, ()>, Decision> {
+        let alone = lock(&self.watching);
+        if has() >= self.shares.watches {
+            return Err(too_much("watches", "too many subscriptions to changes"));
+        }
+        Ok(alone)
+    }
+
     /// How many wait for their turn, and how many have it.
     pub(super) fn count(&self) -> (u64, u64) {
         let state = lock(&self.state);
@@ -126,7 +160,13 @@ impl Turns {
         (u64::try_from(waiting).unwrap_or(u64::MAX), u64::try_from(taken).unwrap_or(u64::MAX))
     }
 
-    fn admit(&self, state: &mut State, agent: &str, now: Instant) -> Result<(), Decision> {
+    fn admit(
+        &self,
+        state: &mut State,
+        agent: &str,
+        requests: usize,
+        now: Instant,
+    ) -> Result<(), Decision> {
         // Agents are the operator's, so there are not many of them.
         let account = state.accounts.entry(agent.to_owned()).or_insert_with(|| Account {
             inside: 0,
@@ -140,10 +180,12 @@ impl Turns {
         if account.bytes.level(bytes_per_second, now) >= as_float(bytes_per_second) {
             return Err(too_much("bytesPerSecond", "too many bytes a second"));
         }
-        if account.requests.level(requests_per_second, now) + 1.0 > as_float(requests_per_second) {
+        let most = as_float(requests_per_second);
+        let more = as_float(u64::try_from(requests).unwrap_or(u64::MAX));
+        if account.requests.level(requests_per_second, now) + more.min(most) > most {
             return Err(too_much("requestsPerSecond", "too many requests a second"));
         }
-        account.requests.level += 1.0;
+        account.requests.level += more;
         account.inside += 1;
         Ok(())
     }
@@ -279,6 +321,7 @@ mod tests {
             requests_per_second: 1_000_000,
             bytes_per_second: 1 << 40,
             concurrent: 1_000,
+            watches: 1_000,
         }
     }
 
@@ -349,10 +392,17 @@ mod tests {
         let turns = Turns::new(Shares { requests_per_second: 2, ..shares(4) });
         let now = Instant::now();
         let mut state = lock(&turns.state);
-        let begun =
-            |state: &mut State, at| (0..9).filter(|_| turns.admit(state, "a", at).is_ok()).count();
+        let begun = |state: &mut State, at| {
+            (0..9).filter(|_| turns.admit(state, "a", 1, at).is_ok()).count()
+        };
         assert_eq!(begun(&mut state, now), 2);
         assert_eq!(begun(&mut state, now + Duration::from_millis(500)), 1);
         assert_eq!(begun(&mut state, now + Duration::from_secs(9)), 2);
+        // Six at once are three seconds' worth.
+        let later = |seconds| now + Duration::from_secs(seconds);
+        assert!(turns.admit(&mut state, "a", 6, later(9)).is_err());
+        turns.admit(&mut state, "a", 6, later(20)).unwrap();
+        assert_eq!(begun(&mut state, later(22)), 0);
+        assert_eq!(begun(&mut state, later(30)), 2);
     }
 }

@@ -80,6 +80,9 @@ impl Turn<'_> {
         facts.insert("ignore".to_owned(), json!(query.ignore));
         let (gate, policy) = (self.gate, self.gate.policy());
         let context = self.context();
+        let has = || gate.watcher.of_agent(&self.session.agent);
+        let begun = gate.turns.as_ref().map(|turns| turns.watch(has)).transpose();
+        let _alone = begun.map_err(|decision| Failure::Denied(Box::new(decision)))?;
         let sealed = prepare::watch(&gate.watcher, &context, &policy, self.session, &start, query)?;
         let reply = self.disclose(draft, sealed, Output::Watching)?;
         if let Output::Watching(subscription) = &reply.output {

@@ -2,6 +2,7 @@
 //! found in the order of the log.
 
 use std::{
+    collections::VecDeque,
     io::{self, BufRead as _, BufReader, Read as _},
     ops::ControlFlow,
     path::Path,
@@ -70,26 +71,47 @@ impl Scanned {
     }
 }
 
+/// What is done with a record and its line. Not generic: what reads a segment
+/// is there once, and not once for each question.
+type Found<'f> = &'f mut dyn FnMut(&Row<'_>, &[u8]) -> ControlFlow<()>;
+
 /// Where a thread puts what it finds.
-pub(super) struct Sink<'s, T> {
+struct Sink<'s, T> {
     batch: Vec<T>,
-    out: SyncSender<Vec<T>>,
+    queue: &'s Queue<T>,
+    turns: Turns<'s>,
+}
+
+/// Batches of one segment that nobody has looked at yet.
+type Queue<T> = Mutex<VecDeque<Vec<T>>>;
+
+/// Says that a batch is there, and waits while too many are. It knows nothing
+/// of their type, so that threads and channels are built once and not for each.
+struct Turns<'s> {
+    out: SyncSender<()>,
     stop: &'s AtomicBool,
+}
+
+impl Turns<'_> {
+    fn tell(&self) -> ControlFlow<()> {
+        if self.stop.load(Ordering::Relaxed) || self.out.send(()).is_err() {
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    }
 }
 
 impl<T> Sink<'_, T> {
     /// Hands one over; `Break` when nobody wants more.
-    pub(super) fn put(&mut self, item: T) -> ControlFlow<()> {
+    fn put(&mut self, item: T) -> ControlFlow<()> {
         self.batch.push(item);
         if self.batch.len() < BATCH { ControlFlow::Continue(()) } else { self.flush() }
     }
 
     fn flush(&mut self) -> ControlFlow<()> {
         let batch = std::mem::take(&mut self.batch);
-        if self.stop.load(Ordering::Relaxed) || self.out.send(batch).is_err() {
-            return ControlFlow::Break(());
-        }
-        ControlFlow::Continue(())
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner).push_back(batch);
+        self.turns.tell()
     }
 }
 
@@ -104,15 +126,15 @@ impl Log {
         filter: &Filter,
         order: Order,
         pick: impl Fn(&Row<'_>, &[u8]) -> Option<T> + Sync,
-        each: impl FnMut(T) -> ControlFlow<()>,
+        mut each: impl FnMut(T) -> ControlFlow<()>,
     ) -> io::Result<Scanned> {
         let work = |part: Part, sink: &mut Sink<'_, T>| {
-            self.read(part, filter, |row, line| match pick(row, line) {
+            self.read(part, filter, &mut |row, line| match pick(row, line) {
                 Some(item) => sink.put(item),
                 None => ControlFlow::Continue(()),
             })
         };
-        self.run(order, &work, each)
+        self.run(order, &work, &mut each)
     }
 
     /// Adds up the records that `filter` wants: `add` in several threads, each
@@ -128,32 +150,59 @@ impl Log {
     ) -> io::Result<Scanned> {
         let work = |part: Part, sink: &mut Sink<'_, A>| {
             let mut sum = A::default();
-            let found = self.read(part, filter, |row, _line| {
+            let found = self.read(part, filter, &mut |row, _line| {
                 add(&mut sum, row);
                 ControlFlow::Continue(())
             });
             let _ = sink.put(sum);
             found
         };
-        self.run(Order::Oldest, &work, |sum| {
+        self.run(Order::Oldest, &work, &mut |sum| {
             merge(sum);
             ControlFlow::Continue(())
         })
     }
 
     /// Runs `work` on every segment and `each` on what it put.
-    pub(super) fn run<T: Send>(
+    fn run<T: Send>(
         &self,
         order: Order,
-        work: &(impl Fn(Part, &mut Sink<'_, T>) -> io::Result<Scanned> + Sync),
-        mut each: impl FnMut(T) -> ControlFlow<()>,
+        work: &(dyn Fn(Part, &mut Sink<'_, T>) -> io::Result<Scanned> + Sync),
+        each: &mut dyn FnMut(T) -> ControlFlow<()>,
     ) -> io::Result<Scanned> {
         let mut parts = self.parts.clone();
         if order == Order::NewestSegment {
             parts.reverse();
         }
-        let (senders, receivers): (Vec<_>, Vec<Receiver<Vec<T>>>) = parts
-            .iter()
+        let parts: Vec<(Part, Queue<T>)> =
+            parts.into_iter().map(|part| (part, Queue::default())).collect();
+        let produce = |at: usize, turns: Turns<'_>| match parts.get(at) {
+            Some((part, queue)) => {
+                let mut sink = Sink { batch: Vec::new(), queue, turns };
+                let found = work(*part, &mut sink);
+                let _ = sink.flush();
+                found
+            }
+            None => Ok(Scanned::default()),
+        };
+        let mut consume = |at: usize| {
+            let batch = parts.get(at).and_then(|(_, queue)| {
+                queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+            });
+            batch.into_iter().flatten().try_for_each(&mut *each)
+        };
+        self.in_order(parts.len(), &produce, &mut consume)
+    }
+
+    /// Runs `produce` on as many numbers in several threads, and `consume` here,
+    /// in the order of the numbers, for each of its turns.
+    fn in_order(
+        &self,
+        count: usize,
+        produce: &(dyn Fn(usize, Turns<'_>) -> io::Result<Scanned> + Sync),
+        consume: &mut dyn FnMut(usize) -> ControlFlow<()>,
+    ) -> io::Result<Scanned> {
+        let (senders, receivers): (Vec<_>, Vec<Receiver<()>>) = (0..count)
             .map(|_| {
                 let (sender, receiver) = sync_channel(BATCHES);
                 (Mutex::new(Some(sender)), receiver)
@@ -161,15 +210,14 @@ impl Log {
             .unzip();
         let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
         let results: Vec<Mutex<Option<io::Result<Scanned>>>> =
-            parts.iter().map(|_| Mutex::new(None)).collect();
-        let threads = thread::available_parallelism().map_or(1, usize::from).min(parts.len());
+            (0..count).map(|_| Mutex::new(None)).collect();
+        let threads = thread::available_parallelism().map_or(1, usize::from).min(count);
         thread::scope(|scope| {
             for _ in 0..threads {
                 scope.spawn(|| {
                     loop {
                         let at = next.fetch_add(1, Ordering::Relaxed);
-                        let (Some(part), Some(sender), Some(result)) =
-                            (parts.get(at), senders.get(at), results.get(at))
+                        let (Some(sender), Some(result)) = (senders.get(at), results.get(at))
                         else {
                             return;
                         };
@@ -178,21 +226,19 @@ impl Log {
                         if stop.load(Ordering::Relaxed) {
                             continue;
                         }
-                        let mut sink = Sink { batch: Vec::new(), out, stop: &stop };
-                        let found = work(*part, &mut sink);
-                        let _ = sink.flush();
+                        let found = produce(at, Turns { out, stop: &stop });
                         *result.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
                     }
                 });
             }
-            for receiver in receivers {
+            for (at, receiver) in receivers.into_iter().enumerate() {
                 if stop.load(Ordering::Relaxed) {
                     // Whoever waits to send learns that nobody listens.
                     drop(receiver);
                     continue;
                 }
-                for item in receiver.into_iter().flatten() {
-                    if each(item).is_break() {
+                for () in receiver {
+                    if consume(at).is_break() {
                         stop.store(true, Ordering::Relaxed);
                         break;
                     }
@@ -213,12 +259,7 @@ impl Log {
     }
 
     /// Reads one segment from its first to its last line.
-    fn read(
-        &self,
-        part: Part,
-        filter: &Filter,
-        mut found: impl FnMut(&Row<'_>, &[u8]) -> ControlFlow<()>,
-    ) -> io::Result<Scanned> {
+    fn read(&self, part: Part, filter: &Filter, found: Found<'_>) -> io::Result<Scanned> {
         let mut scanned = Scanned::default();
         if let Some(wanted) = &filter.records {
             let first = part.segment.first();
@@ -227,7 +268,7 @@ impl Log {
             }
         }
         let Some(directory) = self.index_for(part, filter) else {
-            self.lines(part, &mut scanned, |row, line| {
+            self.lines(part, &mut scanned, &mut |row, line| {
                 if filter.matches(row) { found(row, line) } else { ControlFlow::Continue(()) }
             })?;
             return Ok(scanned);
@@ -241,7 +282,7 @@ impl Log {
             return Ok(scanned);
         }
         let mut builder = Some(Builder::new(path)?);
-        self.lines(part, &mut scanned, |row, line| {
+        self.lines(part, &mut scanned, &mut |row, line| {
             if let Some(builder) = &mut builder {
                 builder.add(row, line);
             }
@@ -274,7 +315,7 @@ impl Log {
         lines: &[Line],
         scanned: &mut Scanned,
         filter: &Filter,
-        mut found: impl FnMut(&Row<'_>, &[u8]) -> ControlFlow<()>,
+        found: Found<'_>,
     ) -> io::Result<()> {
         if lines.is_empty() {
             return Ok(());
@@ -310,12 +351,7 @@ impl Log {
     }
 
     /// Calls `each` on every record of a segment and notes what is none.
-    pub(super) fn lines(
-        &self,
-        part: Part,
-        scanned: &mut Scanned,
-        mut each: impl FnMut(&Row<'_>, &[u8]) -> ControlFlow<()>,
-    ) -> io::Result<()> {
+    fn lines(&self, part: Part, scanned: &mut Scanned, each: Found<'_>) -> io::Result<()> {
         let Part { segment, length, sealed } = part;
         let file = self.source.open(&segment.to_string())?;
         let mut reader = BufReader::with_capacity(1 << 18, file.take(length));
@@ -365,7 +401,7 @@ impl Log {
         Ok(())
     }
 
-    pub(super) fn tell(&self, bytes: u64) {
+    fn tell(&self, bytes: u64) {
         if let Some(progress) = &self.progress
             && bytes > 0
         {

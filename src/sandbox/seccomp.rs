@@ -160,6 +160,7 @@ fn refused(purpose: Purpose) -> Result<Rules, SeccompError> {
             }
             if metadata {
                 rules.extend(of(syscalls::METADATA));
+                rules.extend(of(syscalls::OLD_METADATA));
             }
         }
         Purpose::Gate | Purpose::Worker | Purpose::Front => {
@@ -170,6 +171,7 @@ fn refused(purpose: Purpose) -> Result<Rules, SeccompError> {
     }
     if matches!(purpose, Purpose::Worker | Purpose::Front) {
         rules.extend(of(syscalls::OTHERS));
+        rules.extend(of(syscalls::OLD_METADATA));
         // Its own threads, as a panic does, and its own limits.
         let own = i32::try_from(std::process::id()).unwrap_or(i32::MAX);
         rules.insert(libc::SYS_tgkill, vec![rule([not(0, own)])?]);

@@ -108,8 +108,22 @@ pub(super) const REFUSED: &[i64] = &[
     libc::SYS__sysctl,
 ];
 
+/// The older calls, which only x86-64 has, that change a file's metadata by path.
+#[cfg(target_arch = "x86_64")]
+pub(super) const OLD_METADATA: &[i64] = &[
+    libc::SYS_chmod,
+    libc::SYS_chown,
+    libc::SYS_lchown,
+    libc::SYS_utime,
+    libc::SYS_utimes,
+    libc::SYS_futimesat,
+];
+#[cfg(not(target_arch = "x86_64"))]
+pub(super) const OLD_METADATA: &[i64] = &[];
+
 /// Calls that reach a file's metadata by path and that Landlock does not
-/// cover; refused where the cell has no root directory of its own.
+/// cover, besides [`OLD_METADATA`]; refused where the cell has no root directory
+/// of its own.
 pub(super) const METADATA: &[i64] = &[
     libc::SYS_fchmod,
     libc::SYS_fchmodat,
@@ -119,18 +133,6 @@ pub(super) const METADATA: &[i64] = &[
     libc::SYS_utimensat,
     libc::SYS_inotify_init1,
     libc::SYS_inotify_add_watch,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_chmod,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_chown,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_lchown,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_utime,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_utimes,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_futimesat,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_inotify_init,
 ];
@@ -168,7 +170,8 @@ pub(super) const GATE: &[i64] = &[
 
 /// What reaches another process of the same user, or a file's metadata by a
 /// path, past Landlock: refused to gates that are kept apart. They change
-/// metadata through descriptors, which they can open only where they may.
+/// metadata through descriptors, which they can open only where they may. Besides,
+/// [`OLD_METADATA`].
 pub(super) const OTHERS: &[i64] = &[
     libc::SYS_kill,
     libc::SYS_tkill,
@@ -198,18 +201,6 @@ pub(super) const OTHERS: &[i64] = &[
     466,
     468,
     469,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_chmod,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_chown,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_lchown,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_utime,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_utimes,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_futimesat,
 ];
 
 /// Every call that takes a path: for a process that works with what it holds.

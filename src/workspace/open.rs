@@ -8,6 +8,9 @@ use std::{
 };
 
 use cap_std::{ambient_authority, fs::Dir};
+use rustix::{fs::OFlags, io::Errno};
+
+use super::handle::open_beneath;
 
 /// The directory that an agent works in.
 #[derive(Debug)]
@@ -21,14 +24,23 @@ impl Workspace {
     ///
     /// # Errors
     /// When it is missing, not a directory, or its path is not UTF-8 (doors
-    /// and logs could not name it).
+    /// and logs could not name it), and where `openat2` is not there, without
+    /// which nothing in it can be resolved.
     pub fn open(path: &Path) -> io::Result<Self> {
         let root = path.canonicalize()?;
         if root.to_str().is_none() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "the path is not UTF-8"));
         }
         let dir = Dir::open_ambient_dir(&root, ambient_authority())?;
-        Ok(Self { dir, root })
+        match open_beneath(dir.as_fd(), "", OFlags::PATH | OFlags::DIRECTORY) {
+            Ok(_) => Ok(Self { dir, root }),
+            Err(Errno::NOSYS | Errno::PERM) => Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "the system call openat2 is not there (Linux before 5.6), or a filter forbids it \
+                 (systemd: RestrictSUIDSGID=)",
+            )),
+            Err(errno) => Err(errno.into()),
+        }
     }
 
     /// The workspace whose root another process opened and handed over.

@@ -3,12 +3,23 @@
 use std::{
     os::unix::fs::PermissionsExt,
     process::Stdio,
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
     time::{Duration, Instant},
 };
 
+use portcullis::{
+    gateway::{Caller, Nobody, Shares},
+    model::{Door, GlobQuery, Operation, Session, WorkspacePath},
+    ops::{Follower, Source},
+};
 use serde_json::{Value, json};
 
 use crate::{
+    acp_rig,
     common::{Done, World},
     random::Random,
 };
@@ -226,4 +237,79 @@ fn killed_at_any_moment_a_batch_is_there_or_not_after_the_next_start() {
     assert!(killed > 8, "only {killed} were killed in time");
     assert!(took_back > 2, "only {took_back} were killed half-way");
     world.run(&["audit", "verify"]).ok();
+}
+
+/// Keeps a search where it is until it is let go on.
+struct Held {
+    there: mpsc::Sender<()>,
+    go: Mutex<mpsc::Receiver<()>>,
+    once: AtomicBool,
+}
+
+impl Follower for Held {
+    fn is_wanted(&self) -> bool {
+        if !self.once.swap(true, Ordering::SeqCst) {
+            self.there.send(()).unwrap();
+            self.go.lock().unwrap().recv().unwrap();
+        }
+        true
+    }
+
+    fn progress(&self, _entries: u64) {}
+}
+
+#[test]
+fn a_batch_takes_its_turn_like_every_request_and_counts_with_all_its_changes() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("ws");
+    std::fs::create_dir(&root).unwrap();
+    let mut gateway = acp_rig::gateway_under(OPEN, &root, dir.path());
+    gateway.share(Shares {
+        turns: 1,
+        per_session: 1,
+        requests_per_second: 1_000,
+        bytes_per_second: 1,
+        concurrent: 1,
+        watches: 1,
+    });
+    let gateway = gateway;
+    let session = |agent: &str| Session {
+        id: agent.to_owned(),
+        agent: agent.parse().unwrap(),
+        user: "me".to_owned(),
+        door: Door::Mcp,
+    };
+    let (slow, other) = (session("slow"), session("other"));
+    let path = |name: &str| WorkspacePath::parse(name).unwrap();
+    let changes = |size: usize| -> Vec<_> {
+        let write = |name: &str| Operation::Write { path: path(name), content: vec![b'x'; size] };
+        vec![write("a.txt"), write("b.txt")]
+    };
+    let (there, arrived) = mpsc::channel();
+    let (go, wait) = mpsc::channel();
+    let held = Held { there, go: Mutex::new(wait), once: AtomicBool::new(false) };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let query = GlobQuery { pattern: "**".to_owned(), ..GlobQuery::default() };
+            let glob = Operation::Glob { path: WorkspacePath::root(), query };
+            let caller = Caller { approver: &Nobody, follower: &held };
+            gateway.handle_for(&slow, &glob, Source::Disk, caller).unwrap();
+        });
+        arrived.recv().unwrap();
+        // The one whose turn it is may have no other under way.
+        let refused = gateway.handle_together(&slow, &changes(1)).unwrap_err();
+        assert_eq!(refused.error.rule(), Some("serve.limits.concurrentRequests"));
+        assert!(refused.error.receipt().is_some() && !root.join("a.txt").exists());
+        let batch = scope.spawn(|| gateway.handle_together(&other, &changes(9)));
+        while gateway.numbers().waiting < 1 {
+            std::thread::yield_now();
+        }
+        assert!(!root.join("a.txt").exists());
+        go.send(()).unwrap();
+        assert_eq!(batch.join().unwrap().unwrap().len(), 2);
+    });
+    assert!(root.join("a.txt").exists() && root.join("b.txt").exists());
+    let stat = Operation::Stat { path: path("a.txt") };
+    let refused = gateway.handle(&other, &stat, Source::Disk).unwrap_err();
+    assert_eq!(refused.rule(), Some("serve.limits.bytesPerSecond"));
 }

@@ -9,7 +9,6 @@ use std::{
     net::TcpStream,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
 
@@ -17,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::{
     acp_rig::POLICY,
-    common::{Stop, World, done},
+    common::{World, done},
     fast_agent::peers,
 };
 
@@ -290,7 +289,11 @@ fn a_subscriber_over_http_hears_of_changes() {
         "io.modelcontextprotocol/clientInfo": {"name": "t", "version": "1"},
         "io.modelcontextprotocol/clientCapabilities": {},
     });
-    let params = json!({"_meta": meta, "notifications": {"resourceSubscriptions": [uri]}});
+    let root = file.parent().unwrap().display();
+    let wanted = [&uri, &format!("file://{root}/secret/key.txt"), &format!("file://{root}/none")];
+    let params = json!({"_meta": meta, "notifications": {
+        "resourceSubscriptions": wanted, "toolsListChanged": true,
+    }});
     let body =
         json!({"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params": params});
     let body = body.to_string();
@@ -316,21 +319,15 @@ fn a_subscriber_over_http_hears_of_changes() {
         }
     };
     until("subscriptions/acknowledged");
-    // The worker may not have begun yet: it is changed until it has.
-    let stop = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            for n in 0.. {
-                if stop.load(Ordering::Relaxed) {
-                    return;
-                }
-                std::fs::write(&file, n.to_string()).unwrap();
-                std::thread::sleep(Duration::from_millis(200));
-            }
-        });
-        let _ended = Stop(&stop);
-        until("notifications/resources/updated");
-    });
+    // From then on nothing is missed.
+    std::fs::write(&file, "new\n").unwrap();
+    until("notifications/resources/updated");
+    let told = messages(&heard);
+    let is = |message: &&Value| message["method"] == "notifications/subscriptions/acknowledged";
+    let acknowledged = told.iter().find(is).unwrap_or_else(|| panic!("{heard}"));
+    // What is denied, not there or never told is not promised.
+    let granted = json!({"resourceSubscriptions": [uri]});
+    assert_eq!(acknowledged["params"]["notifications"], granted, "{acknowledged}");
     let updated = messages(&heard);
     let is = |message: &&Value| message["method"] == "notifications/resources/updated";
     let updated = updated.iter().find(is).unwrap_or_else(|| panic!("{heard}"));

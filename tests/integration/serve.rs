@@ -6,5 +6,7 @@ mod limits;
 mod login;
 mod reload;
 mod rig;
+#[cfg(feature = "otlp")]
+mod telemetry;
 #[cfg(feature = "tls")]
 mod tls;

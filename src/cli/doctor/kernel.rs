@@ -146,8 +146,10 @@ pub(super) fn openat2_works() -> Check {
                 Err(error) => error.to_string(),
             };
             let found = format!("opening `.` {}, opening `..` {}", word(inside), word(outside));
-            Check::new(NAME, Status::Failed, found, "no path can be resolved safely")
-                .help("use Linux 5.6 or newer; a container's seccomp profile must allow openat2")
+            Check::new(NAME, Status::Failed, found, "no path can be resolved safely").help(
+                "use Linux 5.6 or newer; a container's seccomp profile must allow openat2, and \
+                     systemd's RestrictSUIDSGID= forbids it",
+            )
         }
     }
 }

@@ -117,7 +117,7 @@ impl Doorway {
             FromFront::Failed { why } => {
                 Err(Failure::new(format_args!("the front cannot start: {why}")))
             }
-            FromFront::Ask { .. } | FromFront::Throttled { .. } => {
+            FromFront::Ask { .. } | FromFront::IsReady { .. } | FromFront::Throttled { .. } => {
                 Err(Failure::new("the front lost its way"))
             }
         }

@@ -17,7 +17,7 @@ use crate::{
         failure::{Context as _, Failure},
         logging, process,
     },
-    frontend::http::{Answer, Ask, Front, Listener, OpenError, Questions, Told, Want},
+    frontend::http::{Answer, Ask, Caller, Front, Listener, OpenError, Questions, Told, Want},
     model::Door,
     sandbox::{Apart, Channel, become_gate, restrict_front, stop_signals},
 };
@@ -121,28 +121,35 @@ fn in_thread(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), Fail
 /// Puts questions to the broker.
 fn ask(mut asks: mpsc::Receiver<Ask>, channel: &Channel, waiting: &Waiting) {
     let mut number = 0;
-    while let Some(Ask { token, peer, want, reply }) = asks.blocking_recv() {
+    while let Some(Ask { caller, want, reply }) = asks.blocking_recv() {
         if reply.is_closed() {
             continue;
         }
         number += 1;
-        let want = match want {
-            Want::Session { workspace, door } => {
-                let door = if door == Door::Files { Spoken::Files } else { Spoken::Mcp };
-                // A longer name is nobody's; it need not go far.
-                let workspace = workspace.chars().take(128).collect();
-                Wanted::Session { workspace, door }
-            }
-            Want::Workspaces => Wanted::Workspaces,
-            Want::Metrics => Wanted::Metrics,
-        };
+        let Some(message) = question(number, caller, want) else { continue };
         lock(waiting).insert(number, reply);
-        let message = FromFront::Ask { number, token: token.0, peer: peer.to_string(), want };
         if let Err(error) = channel.send(&message, &[]) {
             tracing::error!(%error, "the broker cannot be asked");
             lock(waiting).remove(&number);
         }
     }
+}
+
+/// A question as the broker hears it; nothing if it lacks whoever asks.
+fn question(number: u64, caller: Option<Caller>, want: Want) -> Option<FromFront> {
+    let want = match want {
+        Want::Session { workspace, door } => {
+            let door = if door == Door::Files { Spoken::Files } else { Spoken::Mcp };
+            // A longer name is nobody's; it need not go far.
+            let workspace = workspace.chars().take(128).collect();
+            Wanted::Session { workspace, door }
+        }
+        Want::Workspaces => Wanted::Workspaces,
+        Want::Metrics => Wanted::Metrics,
+        Want::Ready => return Some(FromFront::IsReady { number }),
+    };
+    let Caller { token, peer } = caller?;
+    Some(FromFront::Ask { number, token: token.0, peer: peer.to_string(), want })
 }
 
 fn report(mut told: mpsc::Receiver<Told>, channel: &Channel) {
@@ -171,6 +178,7 @@ fn hear(channel: &Channel, waiting: &Waiting, front: &Front) {
                 let _ = reply.send(found(answer, files));
             }
             ToFront::Numbers { workspace, numbers } => front.set_numbers(workspace, numbers),
+            ToFront::Exported(exported) => front.set_exported(exported),
             ToFront::Gone { workspace, died, forget } => {
                 front.worker_gone(&workspace, died, forget);
             }
@@ -191,6 +199,7 @@ fn found(answer: Found, files: Vec<OwnedFd>) -> Result<Answer, OpenError> {
         Found::Stream => files.into_iter().next().map(Answer::Stream).ok_or(OpenError::Unavailable),
         Found::Workspaces(names) => Ok(Answer::Workspaces(names)),
         Found::Granted => Ok(Answer::Granted),
+        Found::Ready(verdict) => Ok(Answer::Ready(verdict)),
         Found::Unauthorised => Err(OpenError::Unauthorised),
         Found::UnknownWorkspace => Err(OpenError::UnknownWorkspace),
         Found::Busy => Err(OpenError::Busy),

@@ -24,6 +24,8 @@ use crate::{
 
 /// How long records may wait for a checkpoint.
 const CHECKPOINT: Duration = Duration::from_secs(60);
+/// Where copies of it go beneath a target: no workspace can be called so.
+pub(super) const COPY: &str = "service.log";
 /// Most failed logins in a minute that have a record each; the rest is counted.
 const SINGLY: u32 = 100;
 /// How long failed logins are counted before they are recorded together.

@@ -8,11 +8,15 @@
 mod broker;
 mod door;
 mod files;
+mod fleet;
 mod front;
 mod journal;
 mod orders;
 mod plan;
+mod questions;
+mod readiness;
 mod reload;
+mod telemetry;
 pub(crate) mod token;
 mod worker;
 mod workers;
@@ -26,6 +30,7 @@ use super::{
     failure::{Context as _, Failure},
     logging,
     options::Common,
+    ship::{self, Shipping},
 };
 use crate::{
     config::serve::Listen,
@@ -91,6 +96,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     raise_files();
     let (plan, fresh) = Plan::make(args)?;
     let mut journal = Journal::open(&plan.state)?;
+    let targets = ship::beneath(&plan.audit.ship, journal::COPY);
+    let shipping = Shipping::start(&plan.state, &targets)?;
     let control = door::control(&plan.state)?;
     let Some(first) = plan.places.values().next() else {
         return Err(Failure::new("there is no workspace"));
@@ -116,7 +123,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     ]))?;
     announce(&plan, &listen, fresh.as_deref());
     door::notify("READY=1");
-    Broker::new(plan, journal, doorway, signals).run()?;
+    Broker::new(plan, journal, shipping, doorway, signals)?.run()?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    frontend::http::{Bounds, Guard, Limits},
+    frontend::http::{Bounds, Exported, Guard, Limits},
     gateway::Numbers,
     sandbox::{Apart, Outside},
 };
@@ -28,6 +28,8 @@ pub(super) enum ToFront {
     },
     /// What a worker has counted.
     Numbers { workspace: String, numbers: Numbers },
+    /// How many spans were exported.
+    Exported(Exported),
     /// A worker has ended.
     Gone {
         workspace: String,
@@ -76,6 +78,7 @@ impl FrontStart {
             sockets: Bounds {
                 message: self.message_bytes,
                 memory: self.message_memory,
+                arrive: std::time::Duration::from_secs(self.body_seconds),
                 ..Bounds::default()
             },
         }
@@ -119,6 +122,8 @@ pub(super) enum Found {
     Workspaces(Vec<String>),
     /// Leave.
     Granted,
+    /// Everything can be served, or why not.
+    Ready(Result<(), String>),
     /// The token is no agent's.
     Unauthorised,
     /// No such workspace for this agent.
@@ -144,6 +149,8 @@ pub(super) enum FromFront {
         peer: String,
         want: Wanted,
     },
+    /// Whether everything can be served: a question, too.
+    IsReady { number: u64 },
     /// Wrong tokens that were not put to the broker.
     Throttled { peer: String, attempts: u64 },
 }
@@ -204,6 +211,9 @@ pub(super) struct WorkerStart {
     pub(super) requests_per_second: u64,
     pub(super) bytes_per_second: u64,
     pub(super) concurrent_requests: usize,
+    pub(super) watches: usize,
+    /// Of how many in a hundred requests spans are gathered, if at all.
+    pub(super) spans: Option<u64>,
     pub(super) message_bytes: usize,
     pub(super) message_memory: usize,
 }
@@ -223,4 +233,25 @@ pub(super) enum FromWorker {
     Ended { number: u64 },
     /// What it has counted.
     Numbers(Numbers),
+    /// Spans of requests, and how many more there was no room for.
+    Spans { spans: Vec<Span>, lost: u64 },
+}
+
+/// A request, as it may be known outside: whatever else there is to it stays
+/// in the log.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct Span {
+    pub(super) operation: String,
+    pub(super) door: String,
+    pub(super) agent: String,
+    pub(super) decision: String,
+    pub(super) rule: String,
+    /// `ok`, or the kind of error.
+    pub(super) result: String,
+    /// The number of its record.
+    pub(super) record: Option<u64>,
+    /// When it began, in nanoseconds since 1970.
+    pub(super) begun: u64,
+    /// How long it took.
+    pub(super) nanos: u64,
 }

@@ -106,6 +106,7 @@ impl Plan {
         let service = Service {
             listen: self.service.listen.clone(),
             plaintext: self.service.plaintext,
+            telemetry: self.service.telemetry.clone(),
             ..load(path)?
         };
         if service.workspaces.is_empty() || service.agents.is_empty() {

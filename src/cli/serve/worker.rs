@@ -18,6 +18,7 @@ use serde_json::json;
 use super::{
     files::Files,
     orders::{FromWorker, Spoken, ToWorker, WorkerStart},
+    telemetry::Spans,
 };
 use crate::{
     cli::{
@@ -104,6 +105,7 @@ struct Worker {
     state: Dir,
     signatures: bool,
     durable: bool,
+    spans: Option<Arc<Spans>>,
     _desk: Desk,
 }
 
@@ -143,7 +145,9 @@ fn open(start: &WorkerStart, files: Vec<OwnedFd>) -> Result<(Option<Worker>, Apa
     crate::cli::policy::warn_of_observing(&parts.policy);
     let session = local::session(&common, NOBODY, Door::Serve)?;
     parts.state.create_dir_all("logs").or_fail("cannot make the directory for logs")?;
-    logging::start(&logging::Options { log: start.log.clone() }, &parts.state_path)?;
+    let spans = start.spans.map(Spans::of).transpose()?;
+    let options = logging::Options { log: start.log.clone() };
+    logging::start_with(&options, &parts.state_path, spans.as_ref().map(Spans::layer))?;
     // The last that needs a socket. A policy that is loaded later may ask.
     let desk = local::open_desk(&parts.state)?;
     let signing = match (&start.signer, files.into_iter().next()) {
@@ -175,6 +179,7 @@ fn open(start: &WorkerStart, files: Vec<OwnedFd>) -> Result<(Option<Worker>, Apa
         requests_per_second: start.requests_per_second,
         bytes_per_second: start.bytes_per_second,
         concurrent: start.concurrent_requests,
+        watches: start.watches,
     });
     gateway.count();
     gateway.start(&session, facts).or_fail("cannot record the start")?;
@@ -187,6 +192,7 @@ fn open(start: &WorkerStart, files: Vec<OwnedFd>) -> Result<(Option<Worker>, Apa
         state,
         signatures,
         durable,
+        spans,
         _desk: desk,
     };
     Ok((Some(worker), apart))
@@ -236,6 +242,9 @@ impl Worker {
     fn serve(self, channel: Channel) -> Result<(), Failure> {
         let channel = Arc::new(channel);
         let sessions = Arc::new(Sessions::default());
+        if let Some(spans) = &self.spans {
+            spans.send(&channel)?;
+        }
         let (gateway, tell) = (Arc::downgrade(&self.gateway), Arc::clone(&channel));
         let report = move || {
             let mut last = Numbers::default();
@@ -303,6 +312,9 @@ impl Worker {
         sessions.hush(None);
         sessions.wait(GRACE);
         drop(channel_files);
+        if let Some(spans) = &self.spans {
+            spans.finish(&channel);
+        }
         let end = Instant::now() + LAST;
         let mut gateway = self.gateway;
         loop {

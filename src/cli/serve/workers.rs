@@ -15,10 +15,9 @@ use crate::{
     cli::{
         failure::{Context as _, Failure},
         process::Child,
-        ship::Shipping,
+        ship::{self, Shipping},
         sign,
     },
-    config::audit::Target,
     sandbox::{Apart, Channel, Outside, stream_pair},
 };
 
@@ -112,12 +111,7 @@ impl Worker {
     pub(super) fn set_ready(&mut self, plan: &Plan, place: &Place) -> Result<(), Failure> {
         self.ready = true;
         self.idle_since = Instant::now();
-        // Each workspace has a log of its own, so each a place of its own there.
-        let of = |target: &Target| Target {
-            to: format!("{}/{}", target.to.trim_end_matches('/'), place.name),
-            ..target.clone()
-        };
-        let targets: Vec<_> = plan.audit.ship.iter().map(of).collect();
+        let targets = ship::beneath(&plan.audit.ship, &place.name);
         self.shipping = Some(Shipping::start(&place.state, &targets)?);
         Ok(())
     }
@@ -252,7 +246,8 @@ pub(super) fn trial(plan: &Plan, place: &Place, outside: Outside) -> Result<Apar
         FromWorker::Begun { .. }
         | FromWorker::NotBegun { .. }
         | FromWorker::Ended { .. }
-        | FromWorker::Numbers(_) => Err(Failure::new("the trial worker lost its way")),
+        | FromWorker::Numbers(_)
+        | FromWorker::Spans { .. } => Err(Failure::new("the trial worker lost its way")),
     }
 }
 
@@ -273,6 +268,8 @@ fn order(plan: &Plan, place: &Place, outside: Outside, trial: bool) -> WorkerSta
         requests_per_second: plan.service.limits.requests_per_second,
         bytes_per_second: plan.service.limits.bytes_per_second,
         concurrent_requests: plan.service.limits.concurrent_requests,
+        watches: plan.service.limits.watches,
+        spans: plan.service.telemetry.as_ref().map(|telemetry| telemetry.sample_percent),
         message_bytes: plan.service.limits.message_bytes,
         message_memory: plan.service.limits.message_memory,
     }

@@ -171,7 +171,12 @@ impl Shipping {
     /// Sends what the last checkpoint covers, and waits for that a moment; what
     /// a target does not take so soon, the next broker sends.
     pub(crate) fn finish(self) {
-        let end = Instant::now() + LAST;
+        self.finish_within(LAST);
+    }
+
+    /// The same for whoever has less time than a moment.
+    pub(crate) fn finish_within(self, patience: Duration) {
+        let end = Instant::now() + patience.min(LAST);
         self.0.change(|ends| ends.near = true);
         let mut ends = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
         while ends.sending > 0 {
@@ -183,6 +188,15 @@ impl Shipping {
             ends = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
+}
+
+/// The targets for one of several logs: each has a place of its own there.
+pub(crate) fn beneath(targets: &[Target], name: &str) -> Vec<Target> {
+    let of = |target: &Target| Target {
+        to: format!("{}/{name}", target.to.trim_end_matches('/')),
+        ..target.clone()
+    };
+    targets.iter().map(of).collect()
 }
 
 /// Sends what there is to every target; the errors of those that failed.

@@ -15,6 +15,7 @@ const fn required(key: &'static str, shape: Shape) -> Field {
 /// The keys of the file that this module reads.
 pub const FIELDS: &[Field] = &[
     optional("serve", Shape::Table(SERVE)),
+    optional("telemetry", Shape::Table(TELEMETRY)),
     optional("workspaces", Shape::Tables(WORKSPACE)),
     optional("agents", Shape::Tables(AGENT)),
 ];
@@ -37,6 +38,7 @@ const LIMITS: &[Field] = &[
     optional("requestsPerSecond", Shape::Integer(1, 1_000_000)),
     optional("bytesPerSecond", Shape::Size),
     optional("concurrentRequests", Shape::Integer(1, 65_536)),
+    optional("watches", Shape::Integer(1, 4_096)),
     optional("sessions", Shape::Integer(1, 4_000)),
     optional("connections", Shape::Integer(1, 65_536)),
     optional("failedLogins", Shape::Integer(1, 1_000_000)),
@@ -45,6 +47,12 @@ const LIMITS: &[Field] = &[
     optional("bodySeconds", Shape::Integer(1, 3_600)),
     optional("messageSize", Shape::Size),
     optional("messageMemory", Shape::Size),
+];
+
+const TELEMETRY: &[Field] = &[
+    required("otlp", Shape::Text),
+    optional("service", Shape::Text),
+    optional("samplePercent", Shape::Integer(1, 100)),
 ];
 
 const WORKSPACE: &[Field] = &[

@@ -6,8 +6,8 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::{
-    Agent, FIELDS, Limits, Listen, Service, TOKEN_PREFIX, Tls, Workspace, is_workspace_name,
-    parse_hash,
+    Agent, FIELDS, Limits, Listen, Service, TOKEN_PREFIX, Telemetry, Tls, Workspace,
+    is_workspace_name, parse_hash,
 };
 use crate::policy::{Diagnostics, Document, is_name, parse_size};
 
@@ -24,6 +24,7 @@ type Text = Spanned<String>;
 #[serde(default)]
 struct File {
     serve: Serve,
+    telemetry: Option<RawTelemetry>,
     workspaces: Vec<RawWorkspace>,
     agents: Vec<RawAgent>,
 }
@@ -47,6 +48,14 @@ struct RawTls {
     key: String,
 }
 
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RawTelemetry {
+    otlp: Text,
+    service: Option<String>,
+    sample_percent: Option<u64>,
+}
+
 /// What one message may have: less would not even hold a long path, and the
 /// length of a message is said in 32 bits.
 const MESSAGE: RangeInclusive<u64> = 64 << 10..=1 << 31;
@@ -59,6 +68,7 @@ struct RawLimits {
     requests_per_second: Option<u64>,
     bytes_per_second: Option<Text>,
     concurrent_requests: Option<usize>,
+    watches: Option<usize>,
     sessions: Option<usize>,
     connections: Option<usize>,
     failed_logins: Option<u32>,
@@ -118,6 +128,7 @@ pub(super) fn parse(text: &str, file: &str, base: &Path) -> Result<Service, Diag
         state: raw.serve.state.map(|path| base.join(path)),
         idle: raw.serve.idle_seconds.map_or(defaults.idle, Duration::from_secs),
         limits: limits(raw.serve.limits, &mut document),
+        telemetry: raw.telemetry.map(|raw| telemetry(raw, &mut document)),
         workspaces: workspaces(raw.workspaces, base, &mut document),
         agents: Vec::new(),
     };
@@ -161,6 +172,25 @@ fn origin(text: Text, document: &mut Document) -> String {
     text.into_inner()
 }
 
+fn telemetry(raw: RawTelemetry, document: &mut Document) -> Telemetry {
+    let RawTelemetry { otlp, service, sample_percent } = raw;
+    if !cfg!(feature = "otlp") {
+        let help = "build it with `--features otlp`, or `full`";
+        document.wrong(otlp.span(), "this build of portcullis exports no spans", help);
+    }
+    let known =
+        ["http://", "https://"].iter().find_map(|scheme| otlp.get_ref().strip_prefix(scheme));
+    let odd = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '?' | '#' | '@');
+    if !known.is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/') && !rest.contains(odd))
+    {
+        let help = "write the collector's address, such as \"http://127.0.0.1:4318\"; what it must be \
+                    told secretly goes into OTEL_EXPORTER_OTLP_HEADERS";
+        document.wrong(otlp.span(), "`telemetry.otlp` is no address of a collector", help);
+    }
+    let sample_percent = sample_percent.unwrap_or(100);
+    Telemetry { otlp: otlp.into_inner(), service, sample_percent }
+}
+
 fn limits(raw: RawLimits, document: &mut Document) -> Limits {
     let defaults = Limits::default();
     let mut size = |key: &str, text: Option<Text>, range: RangeInclusive<u64>| {
@@ -191,6 +221,7 @@ fn limits(raw: RawLimits, document: &mut Document) -> Limits {
         requests_per_second: raw.requests_per_second.unwrap_or(defaults.requests_per_second),
         bytes_per_second: bytes.unwrap_or(defaults.bytes_per_second),
         concurrent_requests: raw.concurrent_requests.unwrap_or(defaults.concurrent_requests),
+        watches: raw.watches.unwrap_or(defaults.watches),
         sessions: raw.sessions.unwrap_or(defaults.sessions),
         connections: raw.connections.unwrap_or(defaults.connections),
         failed_logins: raw.failed_logins.unwrap_or(defaults.failed_logins),
@@ -326,6 +357,20 @@ mod tests {
     }
 
     #[test]
+    fn where_spans_go_is_read_in_builds_that_send_them() {
+        let text = "[telemetry]\notlp = \"http://127.0.0.1:4318/\"\nsamplePercent = 5\n";
+        let read = service(text);
+        if cfg!(feature = "otlp") {
+            let telemetry = read.unwrap().telemetry.unwrap();
+            assert_eq!(telemetry.traces(), "http://127.0.0.1:4318/v1/traces");
+            assert_eq!(telemetry.sample_percent, 5);
+        } else {
+            let wrong = read.unwrap_err();
+            assert!(wrong.contains("exports no spans") && wrong.contains("`--features otlp`"));
+        }
+    }
+
+    #[test]
     fn everything_that_is_wrong_is_shown_with_its_line_and_what_to_do() {
         let agent = |more: &str| format!("[[agents]]\nname = \"a\"\n{more}");
         for (text, words) in [
@@ -336,6 +381,7 @@ mod tests {
             ("[serve]\nhosts = [\"http://x\"]".to_owned(), "without scheme and port"),
             ("[serve]\norigins = [\"*\"]".to_owned(), "write it as browsers do"),
             ("[serve.limits]\nsessions = 0".to_owned(), "`serve.limits.sessions` is out of range"),
+            ("[serve.limits]\nwatches = 5000".to_owned(), "`serve.limits.watches` is out of range"),
             ("[serve.limits]\nbytesPerSecond = \"x\"".to_owned(), "is no size"),
             ("[[workspaces]]\nname = \"a/b\"\nroot = \"x\"".to_owned(), "cannot have this name"),
             ("[[workspaces]]\nname = \"a\"".to_owned(), "`workspaces` has no `root`"),
@@ -343,6 +389,9 @@ mod tests {
             (agent("tokenHash = \"pcl_x\"\nworkspaces = []"), "this is a token"),
             (agent("tokenHash = \"x\"\nworkspaces = []"), "`portcullis token new --agent NAME`"),
             (agent(&format!("tokenHash = \"{HASH}\"\nworkspaces = [\"x\"]")), "no such workspace"),
+            ("[telemetry]\notlp = \"collector\"".to_owned(), "no address of a collector"),
+            ("[telemetry]\notlp = \"http://a@b\"".to_owned(), "no address of a collector"),
+            ("[telemetry]".to_owned(), "`telemetry` has no `otlp`"),
             ("[serve".to_owned(), "not valid TOML"),
         ] {
             let wrong = service(&text).unwrap_err();

@@ -55,10 +55,7 @@ where
             }
             Err(WatchEnd::Closed) => return,
             Err(why) => {
-                let error = format!("changes are not told any more: {why}");
-                let over = Over { channel: CHANNEL, kind: "change", error: &error };
-                let _ = client.say(&text(&over)).await;
-                return;
+                return say_over(&client, &why).await;
             }
         };
         for message in messages {
@@ -68,6 +65,16 @@ where
             }
         }
     }
+}
+
+/// Says that nothing more is told, and why. Whoever does not hear it is gone.
+pub(super) async fn say_over<W>(client: &Client<W>, why: &impl std::fmt::Display)
+where
+    W: AsyncWrite + Unpin + Send + 'static,
+{
+    let error = format!("changes are not told any more: {why}");
+    let over = Over { channel: CHANNEL, kind: "change", error: &error };
+    let _ = client.say(&text(&over)).await;
 }
 
 /// The protocol knows no renames: one name goes, another comes.

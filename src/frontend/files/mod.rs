@@ -148,7 +148,7 @@ impl Channel {
             output: Mutex::new(output),
             waiting: AtomicUsize::new(0),
         });
-        let changes = client.watch().await;
+        let changes = Arc::clone(&client).watch().await;
         let served = async {
             while let Some((bytes, room)) = self.message(&mut input).await? {
                 client.hear(bytes, room).await?;
@@ -225,15 +225,24 @@ fn most() -> usize {
 impl<W: AsyncWrite + Unpin + Send + 'static> Client<W> {
     /// Subscribes to what changes; a client that may not see anything is told
     /// nothing.
-    async fn watch(self: &Arc<Self>) -> Option<Subscription> {
-        let client = Arc::clone(self);
+    async fn watch(self: Arc<Self>) -> Option<Subscription> {
+        let client = Arc::clone(&self);
         let watched = tokio::task::spawn_blocking(move || {
             client.channel.gateway.watch(&client.session, changes::query())
         });
         let watched = watched.await.ok()?;
-        let watched =
-            watched.inspect_err(|error| tracing::warn!(%error, "a client is told of no changes"));
-        watched.ok().map(|watching| watching.subscription)
+        match watched {
+            Ok(watching) => Some(watching.subscription),
+            Err(error) => {
+                tracing::warn!(%error, "a client is told of no changes");
+                // Of what the policy does not let it see it hears nothing at all.
+                let policy = error.rule().is_some_and(|rule| !rule.starts_with("serve.limits."));
+                if !policy {
+                    changes::say_over(&self, &error).await;
+                }
+                None
+            }
+        }
     }
 
     /// Deals with one message; returns when the next one may be heard.

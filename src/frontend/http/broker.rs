@@ -4,16 +4,14 @@ use std::{os::fd::OwnedFd, time::Duration};
 
 use tokio::sync::oneshot;
 
-use super::{Peer, TokenHash};
+use super::{Caller, Peer};
 use crate::model::Door;
 
 /// One question.
 #[derive(Debug)]
 pub struct Ask {
-    /// Whose token was shown.
-    pub token: TokenHash,
-    /// From where.
-    pub peer: Peer,
+    /// Who wants it; nobody, for what anybody may know.
+    pub caller: Option<Caller>,
     /// What is wanted.
     pub want: Want,
     /// Where the answer goes; whoever asked may have gone.
@@ -34,6 +32,8 @@ pub enum Want {
     Workspaces,
     /// Leave to read the service's numbers.
     Metrics,
+    /// Whether everything can be served. Nobody's token is needed.
+    Ready,
 }
 
 /// What the broker answers.
@@ -45,6 +45,8 @@ pub enum Answer {
     Workspaces(Vec<String>),
     /// Leave.
     Granted,
+    /// Everything can be served, or why not: no name and no path.
+    Ready(Result<(), String>),
 }
 
 /// What a front tells the broker without wanting an answer.

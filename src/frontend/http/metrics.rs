@@ -15,6 +15,8 @@ use hyper::{
     header::{CONTENT_TYPE, HeaderValue},
 };
 
+use serde::{Deserialize, Serialize};
+
 use super::{
     Front, OpenError,
     reply::{self, Body},
@@ -28,8 +30,19 @@ use crate::{
 #[derive(Debug, Default)]
 pub(super) struct Board(Mutex<State>);
 
+/// Spans that were exported, that a collector did not take, and that there was
+/// no room for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "as above")]
+pub struct Exported {
+    pub exported: u64,
+    pub failed: u64,
+    pub dropped: u64,
+}
+
 #[derive(Debug, Default)]
 struct State {
+    exported: Option<Exported>,
     workers: BTreeMap<String, Worker>,
     deaths: u64,
     sessions: BTreeMap<&'static str, u64>,
@@ -57,6 +70,10 @@ impl Board {
             worker.runs = false;
             (worker.numbers.waiting, worker.numbers.running) = (0, 0);
         }
+    }
+
+    pub(super) fn exported(&self, exported: Exported) {
+        self.lock().exported = Some(exported);
     }
 
     pub(super) fn session(&self, door: Door) {
@@ -122,6 +139,15 @@ impl State {
             &[],
             self.deaths,
         );
+        if let Some(Exported { exported, failed, dropped }) = self.exported {
+            let help = "Spans of requests for OpenTelemetry, by what became of them";
+            page.head("telemetry_spans_total", "counter", help);
+            for (result, count) in
+                [("exported", exported), ("failed", failed), ("dropped", dropped)]
+            {
+                page.line("telemetry_spans_total", &[("result", result)], count);
+            }
+        }
         page.head("worker_up", "gauge", "Whether a workspace's worker runs");
         for (name, worker) in &self.workers {
             page.line("worker_up", &[("workspace", name)], u8::from(worker.runs));

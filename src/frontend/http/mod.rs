@@ -8,10 +8,11 @@
 
 mod broker;
 mod guard;
-mod lines;
+mod held;
 mod mcp;
 mod metrics;
 mod peer;
+mod ready;
 mod reply;
 mod server;
 mod throttle;
@@ -32,6 +33,7 @@ use tokio::{
 
 pub use broker::{Answer, Ask, OpenError, Told, Want};
 pub use guard::Guard;
+pub use metrics::Exported;
 pub use peer::Peer;
 pub use server::{Listener, ServeError};
 pub use tls::TlsError;
@@ -41,6 +43,7 @@ pub use ws::Bounds;
 use crate::{gateway::Numbers, model::Door};
 use mcp::Mcp;
 use metrics::Board;
+use ready::Readiness;
 use throttle::Throttle;
 use tls::Acceptor;
 use ws::Sockets;
@@ -101,6 +104,7 @@ pub struct Front {
     places: Arc<Semaphore>,
     stopping: watch::Sender<bool>,
     board: Board,
+    readiness: Readiness,
     tls: RwLock<Option<Acceptor>>,
     sockets: Sockets,
     mcp: Mcp,
@@ -129,6 +133,7 @@ impl Front {
             places: Arc::new(Semaphore::new(limits.connections)),
             stopping: watch::Sender::new(false),
             board: Board::default(),
+            readiness: Readiness::default(),
             tls: RwLock::default(),
             sockets: Sockets::new(limits.sockets),
             mcp: Mcp::default(),
@@ -164,6 +169,11 @@ impl Front {
     /// What a worker has counted so far.
     pub fn set_numbers(&self, workspace: String, numbers: Numbers) {
         self.board.worker(workspace, numbers);
+    }
+
+    /// How many spans were exported so far.
+    pub fn set_exported(&self, exported: Exported) {
+        self.board.exported(exported);
     }
 
     /// A worker has ended, by itself if it `died`; `forget`: its workspace is
@@ -243,7 +253,7 @@ impl Front {
 
     async fn ask(&self, caller: &Caller, want: Want) -> Result<Answer, OpenError> {
         let answered = match self.throttle.admit(caller) {
-            Ok(()) => self.put(caller, want).await,
+            Ok(()) => self.put(Some(caller.clone()), want, PATIENCE).await,
             Err(wait) => Err(OpenError::Throttled(wait)),
         };
         if let Err(error) = &answered {
@@ -259,11 +269,16 @@ impl Front {
         answered
     }
 
-    async fn put(&self, caller: &Caller, want: Want) -> Result<Answer, OpenError> {
+    async fn put(
+        &self,
+        caller: Option<Caller>,
+        want: Want,
+        patience: Duration,
+    ) -> Result<Answer, OpenError> {
         let (reply, answer) = tokio::sync::oneshot::channel();
-        let ask = Ask { token: caller.token, peer: caller.peer.clone(), want, reply };
+        let ask = Ask { caller, want, reply };
         self.asks.try_send(ask).map_err(|_| OpenError::Busy)?;
-        match tokio::time::timeout(PATIENCE, answer).await {
+        match tokio::time::timeout(patience, answer).await {
             Ok(Ok(answer)) => answer,
             _ => Err(OpenError::Unavailable),
         }

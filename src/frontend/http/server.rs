@@ -5,15 +5,7 @@
 //! after an upgrade. When all are taken, nobody is accepted, and waits in the
 //! kernel's queue.
 
-use std::{
-    convert::Infallible,
-    io,
-    os::fd::OwnedFd,
-    pin::{Pin, pin},
-    sync::Arc,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::{convert::Infallible, io, os::fd::OwnedFd, pin::pin, sync::Arc, time::Duration};
 
 use hyper::{
     Request, Response, StatusCode, body::Incoming, server::conn::http1, service::service_fn,
@@ -21,15 +13,15 @@ use hyper::{
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustix::net::sockopt;
 use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
+    io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream, UnixListener},
-    sync::OwnedSemaphorePermit,
 };
 
 use super::{
     Caller, Front, Peer, Want,
     guard::Guard,
-    lines, mcp,
+    held::Held,
+    mcp,
     reply::{self, Body},
     token, ws,
 };
@@ -90,11 +82,11 @@ impl Front {
                 let Ok(place) = Arc::clone(&self.places).acquire_owned().await else { return };
                 match socket.accept().await {
                     Ok(Accepted::Tcp(stream, peer)) => {
-                        let held = Held { stream, _place: place };
+                        let held = Held::new(stream, place);
                         tokio::spawn(Arc::clone(&self).tcp(held, peer));
                     }
                     Ok(Accepted::Unix(stream, peer)) => {
-                        let held = Held { stream, _place: place };
+                        let held = Held::new(stream, place);
                         tokio::spawn(Arc::clone(&self).connection(held, peer));
                     }
                     Err(error) => {
@@ -169,10 +161,7 @@ impl Front {
         let place = (parts.next(), parts.next(), parts.next(), parts.next());
         match place {
             (Some("healthz"), None, ..) => reply::text(StatusCode::OK, "ok"),
-            (Some("readyz"), None, ..) if self.is_stopping() => {
-                reply::text(StatusCode::SERVICE_UNAVAILABLE, "stopping")
-            }
-            (Some("readyz"), None, ..) => reply::text(StatusCode::OK, "ready"),
+            (Some("readyz"), None, ..) => self.ready().await,
             (Some("metrics"), None, ..) => match caller(peer, &request, false) {
                 Ok(caller) => match self.ask(&caller, Want::Metrics).await {
                     Ok(_) => self.numbers(),
@@ -183,9 +172,6 @@ impl Front {
             },
             (Some("workspaces"), Some(name), Some("mcp"), None) => {
                 match caller(peer, &request, false) {
-                    Ok(caller) if lines::wanted(&request) => {
-                        lines::handle(self, caller, name, request).await
-                    }
                     Ok(caller) => mcp::handle(self, caller, Some(name), request).await,
                     Err(refused) => *refused,
                 }
@@ -273,51 +259,5 @@ impl Socket {
                 Ok(Accepted::Unix(stream, Peer::User(uid)))
             }
         }
-    }
-}
-
-/// A stream that holds its place as long as it is open.
-struct Held<S> {
-    stream: S,
-    _place: OwnedSemaphorePermit,
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for Held<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Held<S> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, bytes)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }

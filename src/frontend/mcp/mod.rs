@@ -26,12 +26,16 @@ mod arguments;
 mod asking;
 mod call;
 mod changes;
+mod elicit;
 mod follow;
+mod listen;
 mod outlet;
 mod resources;
 mod server;
+mod shared;
 mod tools;
 mod wire;
+mod work;
 
 pub use tools::{Name, NameError, Toolset};
 
@@ -98,7 +102,7 @@ pub fn serve(
     let shared = server.shared();
     let wire = wire::Wire::start(&shared, input, max_line)?;
     let served = runtime.block_on(async {
-        match server.serve(wire).await {
+        match listen::Listening(server).serve(wire).await {
             Ok(running) => running.waiting().await.map(drop).map_err(|error| error.to_string()),
             // A client that goes before it begins is no error.
             Err(rmcp::service::ServerInitializeError::ConnectionClosed(_)) => Ok(()),

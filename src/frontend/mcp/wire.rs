@@ -30,7 +30,7 @@ use crate::frontend::{
     strict,
 };
 
-use super::{outlet::Outlet, server::Shared};
+use super::{outlet::Outlet, shared::Shared};
 
 /// Messages that were read and that `rmcp` has not taken yet.
 const AHEAD: usize = 16;

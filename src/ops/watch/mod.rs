@@ -3,15 +3,18 @@
 //! One [`Watcher`] serves a gate. Events are filtered for each subscriber by
 //! the policy, name by name, as a search is: what may not be listed is not
 //! seen, and what a subscriber may not be told of comes and goes for it as if
-//! it did. When something could be missed, the word is to look again, never
-//! silence. Links are not followed, other file systems not entered; changes
+//! it did. When something could be missed, or what was looked up is in doubt, the
+//! word is to look again, never silence. Links are not followed, other file systems not entered; changes
 //! through mapped memory are no news to inotify and so none here.
 
+mod found;
 mod hub;
+mod look;
 mod notices;
 mod scope;
 mod subscription;
 mod tree;
+mod window;
 
 use std::{
     fmt,
@@ -23,7 +26,7 @@ pub use subscription::{Ended, Event, EventKind, Subscription, WatchEnd};
 
 use super::{Context, Error, Facts, Sealed, Start};
 use crate::{
-    model::{Session, WatchQuery, WorkspacePath},
+    model::{AgentName, Session, WatchQuery, WorkspacePath},
     policy::{ObjectKind, Policy},
     workspace::{self, Workspace},
 };
@@ -72,6 +75,11 @@ impl Watcher {
         facts.count("directories", directories);
         facts.count("unreadable", unreadable);
         Ok(Sealed::new(Subscription::new(queue, Arc::downgrade(&shared)), facts))
+    }
+
+    /// How many subscriptions an agent has.
+    pub fn of_agent(&self, agent: &AgentName) -> usize {
+        self.lock().as_ref().map_or(0, |running| running.shared.of_agent(agent))
     }
 
     /// Judges by another policy from now on. Everybody has to look again, and

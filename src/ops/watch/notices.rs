@@ -11,11 +11,12 @@ use super::{
     hub::{Before, State, entry_kind, rescan},
     subscription::{Event, EventKind},
     tree::Id,
+    window::Raw,
 };
 use crate::{
     model::WorkspacePath,
     policy::ObjectKind,
-    workspace::{Notice, TempName, WatchId, What},
+    workspace::{Notice, TempName, What},
 };
 
 /// An entry of a watched directory.
@@ -24,9 +25,6 @@ struct Place {
     name: String,
     path: WorkspacePath,
 }
-
-/// A watch and a name in its directory.
-type Raw<'n> = (WatchId, &'n str);
 
 fn raw(notice: &Notice) -> Option<Raw<'_>> {
     Some((notice.watch, notice.name.as_deref()?))
@@ -118,11 +116,14 @@ impl State {
                     }
                 }
                 What::Created | What::MovedTo(_) => {
+                    let moved = notice.directory && notice.what != What::Created;
+                    self.changed(&[raw(&notice)], moved);
                     if let Some(place) = self.place(&notice) {
                         self.came(&place, notice.directory);
                     }
                 }
                 What::Deleted => {
+                    self.changed(&[raw(&notice)], false);
                     if let Some(place) = self.place(&notice) {
                         self.went(&place, notice.directory, false);
                     }
@@ -143,6 +144,14 @@ impl State {
         }
     }
 
+    /// Something happened to names, by which a directory moved or not.
+    fn changed(&mut self, names: &[Option<Raw<'_>>], moved: bool) {
+        let names: Vec<_> = names.iter().copied().flatten().collect();
+        if self.window.change(&names, moved) {
+            self.doubt();
+        }
+    }
+
     /// What a notice is about; `None` when nobody may ever hear of it.
     fn place(&self, notice: &Notice) -> Option<Place> {
         let name = notice.name.as_deref().filter(|name| !TempName::is_reserved_name(name))?;
@@ -160,10 +169,14 @@ impl State {
             (Some(from), Some(to)) => back.is_some() && there(from) && there(to),
             _ => back.is_some(),
         };
+        let mut directory = gone.directory;
         if exchanged {
             for at in back.into_iter().flatten() {
-                batch.take(at);
+                directory |= batch.take(at).is_some_and(|notice| notice.directory);
             }
+        }
+        self.changed(&[raw(gone), came.and_then(raw)], directory);
+        if exchanged {
             // Before the first is dealt with, which may take what was at the other.
             let known =
                 [&from, &to].map(|place| place.as_ref().is_some_and(|place| self.is_known(place)));
@@ -193,7 +206,7 @@ impl State {
                 // Something new has the old name, or got it in exchange.
                 if let Some(kind) = self.kind(&from.path) {
                     self.came(&from, kind == ObjectKind::Directory);
-                    self.found.insert((from.parent, from.name));
+                    self.found.insert(from.parent, from.name);
                 }
             }
         }
@@ -209,8 +222,7 @@ impl State {
 
     /// An entry is new in its directory.
     fn came(&mut self, place: &Place, directory: bool) {
-        let key = (place.parent, place.name.clone());
-        if self.found.remove(&key) | self.found_before.remove(&key) {
+        if self.unfind(place) {
             // It was told when it was found.
             return;
         }
@@ -321,10 +333,13 @@ impl State {
             }
             before.told.push(old && new);
         }
-        if let Some(child) = child
-            && !self.tree.rename(child, to.parent, &to.name)
-        {
-            self.forget(child);
+        if let Some(child) = child {
+            if self.window.moved(self.tree.watches(child)) {
+                self.doubt();
+            }
+            if !self.tree.rename(child, to.parent, &to.name) {
+                self.forget(child);
+            }
         }
         self.look_into(to, Some(&before));
     }
@@ -357,8 +372,7 @@ impl State {
 
     /// Whether the entry was told of when it was found; it is not so any more.
     fn unfind(&mut self, place: &Place) -> bool {
-        let key = (place.parent, place.name.clone());
-        self.found.remove(&key) | self.found_before.remove(&key)
+        self.found.take(place.parent, &place.name)
     }
 
     /// What an entry is that was no directory when the kernel told of it.

@@ -82,6 +82,16 @@ impl Tree {
         WorkspacePath::parse(&names.join("/")).ok()
     }
 
+    /// The watches of a directory and of all beneath it.
+    pub(super) fn watches(&self, id: Id) -> Vec<WatchId> {
+        let (mut watches, mut pending) = (Vec::new(), vec![id]);
+        while let Some(id) = pending.pop() {
+            watches.extend(self.watch(id));
+            pending.extend(self.children(id));
+        }
+        watches
+    }
+
     pub(super) fn children(&self, id: Id) -> Vec<Id> {
         self.get(id).map(|node| node.children.clone()).unwrap_or_default()
     }
@@ -226,6 +236,7 @@ mod tests {
         assert_eq!(tree.add(a, "b"), Some(b));
         tree.set_watch(c, Some(7));
         let z = tree.add(ROOT, "z").unwrap();
+        assert_eq!((tree.watches(a), tree.watches(z)), (vec![7], vec![]));
         assert!(tree.rename(b, z, "y"));
         assert_eq!(text(&tree, tree.by_watch(7).unwrap()), "z/y/c");
         assert!(!tree.rename(z, c, "loop"));

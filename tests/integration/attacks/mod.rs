@@ -135,8 +135,9 @@ fn refused(world: &World, args: &[&str], rule: &str) {
 fn sources() -> Vec<PathBuf> {
     let mut found = Vec::new();
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut pending =
-        ["tests", "src", "audit/src", "audit/tests"].map(|name| root.join(name)).to_vec();
+    let mut pending = ["tests", "src", "audit/src", "audit/tests", "policy/src"]
+        .map(|name| root.join(name))
+        .to_vec();
     while let Some(path) = pending.pop() {
         if path.is_dir() {
             pending.extend(std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));

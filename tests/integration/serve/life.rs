@@ -59,7 +59,7 @@ fn a_worker_that_is_killed_harms_nobody_else_and_is_started_anew() {
     let mut docs = service.session(token, "docs");
     let theirs = service.processes("worker-process");
     let mut shop = service.session(token, "shop");
-    shop.call("write_file", &json!({ "path": "new.txt", "content": "x" })).unwrap();
+    shop.write("new.txt", "x");
     let ours = service.processes("worker-process");
     let pid = *ours.iter().find(|pid| !theirs.contains(pid)).unwrap();
     kill(pid, Signal::KILL);
@@ -125,13 +125,62 @@ fn a_workspace_that_cannot_be_served_leaves_the_others_alone() {
 }
 
 #[test]
+fn it_is_ready_only_while_the_broker_answers_and_every_workspace_is_there() {
+    let site = Site::new(&["shop", "docs"]);
+    let service = site.serve();
+    let ready = || service.get("/readyz", &[]);
+    let (status, reply) = ready();
+    assert!(status == 200 && reply.contains(r#"{"ready":true}"#), "{reply}");
+    // Gone and back again.
+    let (root, aside) = (site.root("docs"), site.base().join("aside"));
+    fs::rename(&root, &aside).unwrap();
+    let reply = wait(|| Some(ready()).filter(|(status, _)| *status == 503)).1;
+    let why = r#"{"ready":false,"reason":"1 of 2 workspaces cannot be served"}"#;
+    assert!(reply.contains(why) && reply.contains("application/json"), "{reply}");
+    fs::rename(&aside, &root).unwrap();
+    wait(|| (ready().0 == 200).then_some(()));
+    // A broker that does nothing any more, and then does again.
+    kill(service.pid(), Signal::STOP);
+    let reply = wait(|| Some(ready()).filter(|(status, _)| *status == 503)).1;
+    assert!(reply.contains(r#""reason":"the broker does not answer""#), "{reply}");
+    assert_eq!(service.get("/healthz", &[]).0, 200);
+    kill(service.pid(), Signal::CONT);
+    wait(|| (ready().0 == 200).then_some(()));
+    // One that is gone takes the front along: nobody says anything then.
+    kill(service.pid(), Signal::KILL);
+    wait(|| std::net::TcpStream::connect(("127.0.0.1", service.port)).err());
+}
+
+#[test]
+fn the_services_own_log_is_copied_beside_those_of_its_workspaces() {
+    let mut site = Site::new(&["shop"]);
+    let copies = site.base().join("copies");
+    site.settings = format!("[audit]\nship = [{{ to = \"{}\" }}]", copies.display());
+    let service = site.serve();
+    let token = site.token("all");
+    assert_eq!(service.session(token, "shop").read("file.txt").unwrap(), "of shop\n");
+    assert_eq!(service.open("pcl_wrong", "shop").err(), Some(401));
+    service.stop();
+    let records = site.records("serve");
+    let copy = fs::read_to_string(copies.join("service.log/seg-000000.jsonl")).unwrap();
+    let copied = copy.lines().map(|line| serde_json::from_str(line).unwrap());
+    assert_eq!(copied.collect::<Vec<serde_json::Value>>(), records);
+    assert!(records.iter().any(|record| record["op"] == "login") && records.len() >= 4);
+    assert!(copies.join("shop/seg-000000.jsonl").exists());
+    let copy = copies.join("service.log");
+    let mut verify = site.world.command(&["audit", "verify", "--dir", copy.to_str().unwrap()]);
+    verify.env_remove("PORTCULLIS_WORKSPACE").env_remove("PORTCULLIS_STATE");
+    crate::common::done(verify.output().unwrap()).ok();
+}
+
+#[test]
 fn stopping_ends_sessions_and_finishes_what_was_begun() {
     let site = Site::new(&["shop", "docs"]);
     let service = site.serve();
     let token = site.token("all");
     let mut sessions = ["shop", "docs"].map(|name| service.session(token, name));
     for session in &mut sessions {
-        session.call("write_file", &json!({ "path": "w.txt", "content": "1" })).unwrap();
+        session.write("w.txt", "1");
     }
     let begun = std::time::Instant::now();
     service.stop();
@@ -148,4 +197,13 @@ fn stopping_ends_sessions_and_finishes_what_was_begun() {
         // The last checkpoint covers everything.
         assert_eq!(head["records"], head["signed"]["records"], "{name}: {head}");
     }
+}
+
+/// `RestrictSUIDSGID=` forbids openat2: the service started and could read
+/// nothing.
+#[test]
+fn the_unit_does_not_forbid_what_every_path_is_resolved_with() {
+    let unit = include_str!("../../../deploy/portcullis.service");
+    assert!(unit.contains("\nSystemCallFilter=@system-service\n"), "{unit}");
+    assert!(!unit.contains("\nRestrictSUIDSGID="), "{unit}");
 }

@@ -1,6 +1,6 @@
 //! What one agent may have of a service.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::rig::{Site, wait};
 
@@ -30,16 +30,15 @@ fn haste_is_refused_by_name_and_ends_no_session() {
     let mut session = service.session(&token, "shop");
     let mut refused = None;
     for _ in 0..2000 {
-        let result = session.call("stat", &json!({ "path": "file.txt" })).unwrap();
-        if result["isError"] == true {
-            refused = Some(result);
+        let reply = session.ask("stat", json!({ "path": "file.txt" })).unwrap();
+        if !reply["error"].is_null() {
+            refused = Some(reply);
             break;
         }
     }
     let refused = refused.unwrap();
-    let error = &refused["_meta"]["portcullis/error"];
-    assert_eq!(error["rule"], "serve.limits.requestsPerSecond", "{refused}");
-    assert!(refused["_meta"]["portcullis/receipt"]["seq"].is_u64(), "{refused}");
+    assert_eq!(refused["rule"], "serve.limits.requestsPerSecond", "{refused}");
+    assert!(refused["receipt"]["seq"].is_u64(), "{refused}");
     wait(|| (session.read("file.txt").unwrap() == "of shop\n").then_some(()));
     wait(|| {
         let page = service.numbers(&token);
@@ -49,16 +48,72 @@ fn haste_is_refused_by_name_and_ends_no_session() {
 }
 
 #[test]
+fn watches_of_an_agent_are_bounded_and_whoever_has_none_is_told() {
+    let mut site = Site::new(&["shop", "docs"]);
+    let other = site.add_agent("other", "workspaces = [\"*\"]");
+    site.settings = "limits = { watches = 2 }".to_owned();
+    let service = site.serve();
+    let token = site.token("all").to_owned();
+    // The first message is the word that nothing is told, or an answer.
+    let first = |token: &str, workspace: &str| {
+        let mut session = service.session(token, workspace);
+        let stat = json!({ "channel": "files", "type": "stat", "requestId": "first", "path": "/" });
+        session.say(stat.to_string().as_bytes()).unwrap();
+        let first = session.hear().unwrap();
+        (session, first)
+    };
+    let is_told = |first: &Value| first["requestId"] == "first";
+    let mut watching: Vec<_> = (0..2).map(|_| first(&token, "shop")).collect();
+    assert!(watching.iter().all(|(_, first)| is_told(first)));
+    let (mut blind, told) = first(&token, "shop");
+    let why = told["error"].as_str().unwrap();
+    assert!(told["type"] == "change" && why.contains("serve.limits.watches"), "{told}");
+    // It is served all the same, and neither another agent nor another
+    // workspace is meant.
+    assert_eq!(blind.read("file.txt").unwrap(), "of shop\n");
+    assert!(is_told(&first(&other, "shop").1) && is_told(&first(&token, "docs").1));
+    let refused = site.await_record("shop", |record| record["rule"] == "serve.limits.watches");
+    assert_eq!((&refused["op"], &refused["agent"]), (&json!("watch"), &json!("all")));
+    wait(|| {
+        let line = "effect=\"deny\",rule=\"serve.limits.watches\"} 1\n";
+        service.numbers(&token).contains(line).then_some(())
+    });
+    // One that ends leaves its place to the next.
+    watching.pop();
+    wait(|| is_told(&first(&token, "shop").1).then_some(()));
+}
+
+#[test]
+fn a_reply_counts_in_the_memory_of_the_front_until_the_client_has_it() {
+    let mut site = Site::new(&["shop"]);
+    site.settings = "limits = { messageSize = \"64KiB\", messageMemory = \"1MiB\" }".to_owned();
+    for (name, size) in [("fits", 100_000), ("large", 600_000)] {
+        std::fs::write(site.root("shop").join(name), "x".repeat(size)).unwrap();
+    }
+    let service = site.serve();
+    let token = site.token("all");
+    let read = |name: &str| service.call(token, "shop", "read_file", &json!({ "path": name }));
+    // More than there is, had they not been given back.
+    for _ in 0..10 {
+        let read = read("fits");
+        assert_eq!(read["result"]["structuredContent"]["text"].as_str().unwrap().len(), 100_000);
+    }
+    let refused = read("large");
+    let why = refused["error"]["message"].as_str().unwrap();
+    assert!(why.contains("too large for what is under way"), "{refused}");
+    assert_eq!(read("fits")["result"]["isError"], false);
+}
+
+#[test]
 fn content_counts_by_its_bytes() {
     let mut site = Site::new(&["shop"]);
     site.settings = "limits = { bytesPerSecond = \"1KiB\" }".to_owned();
     let service = site.serve();
     let mut session = service.session(site.token("all"), "shop");
     let big = "x".repeat(64 * 1024);
-    session.call("write_file", &json!({ "path": "big", "content": big })).unwrap();
-    let refused = session.call("stat", &json!({ "path": "big" })).unwrap();
-    let error = &refused["_meta"]["portcullis/error"];
-    assert_eq!(error["rule"], "serve.limits.bytesPerSecond", "{refused}");
+    session.write("big", &big);
+    let refused = session.ask("stat", json!({ "path": "big" })).unwrap();
+    assert_eq!(refused["rule"], "serve.limits.bytesPerSecond", "{refused}");
 }
 
 #[test]
@@ -69,14 +124,14 @@ fn numbers_tell_rules_and_times_and_no_path() {
     let token = site.token("all").to_owned();
     let mut session = service.session(&token, "shop");
     session.read("file.txt").unwrap();
-    session.call("read_file", &json!({ "path": "secret-name/x" })).unwrap();
+    session.read("secret-name/x").unwrap();
     let page = wait(|| {
         let page = service.numbers(&token);
         page.contains("rule=\"allowedPaths.read\"").then_some(page)
     });
     for word in [
         "portcullis_worker_up{workspace=\"shop\"} 1",
-        "portcullis_sessions_total{door=\"mcp\"} 1",
+        "portcullis_sessions_total{door=\"files\"} 1",
         "portcullis_request_duration_seconds_bucket{workspace=\"shop\",operation=\"read\",le=\"+Inf\"}",
         "portcullis_audit_uncovered_records{workspace=\"shop\"}",
         "portcullis_requests_waiting{workspace=\"shop\"} 0",

@@ -220,30 +220,63 @@ impl Service {
         self.get(path, &[("Authorization", &format!("Bearer {token}"))])
     }
 
-    /// Opens a session, or gives the status that refuses it.
-    pub(super) fn open(&self, token: &str, workspace: &str) -> Result<Lines, u16> {
-        let mut stream = self.connect();
+    /// Calls a tool over HTTP, without a session; gives the message that answers.
+    pub(super) fn call(
+        &self,
+        token: &str,
+        workspace: &str,
+        tool: &str,
+        arguments: &Value,
+    ) -> Value {
+        let name = format!("workspace__{workspace}__{tool}");
+        let meta = json!({
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientInfo": { "name": "test", "version": "1" },
+            "io.modelcontextprotocol/clientCapabilities": {},
+        });
+        let params = json!({ "_meta": meta, "name": name, "arguments": arguments });
+        let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
+        let body = body.to_string();
         let head = format!(
-            "GET /workspaces/{workspace}/mcp HTTP/1.1\r\nHost: localhost\r\n\
-             Connection: Upgrade\r\nUpgrade: mcp-lines\r\nAuthorization: Bearer {token}\r\n\r\n"
+            "POST /workspaces/{workspace}/mcp HTTP/1.1\r\nHost: localhost\r\n\
+             Connection: close\r\nAuthorization: Bearer {token}\r\n\
+             Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n\
+             MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\nMcp-Name: {name}\r\n\
+             Content-Length: {}\r\n\r\n",
+            body.len()
         );
-        stream.write_all(head.as_bytes()).unwrap();
-        let mut stream = BufReader::new(stream);
+        let mut stream = self.connect();
+        stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).unwrap();
+        let answers = reply.lines().map(|line| line.strip_prefix("data: ").unwrap_or(line));
+        let mut answers = answers.filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        answers.find(|answer| answer["id"] == 1).unwrap_or_else(|| panic!("{reply}"))
+    }
+
+    /// Opens a session of the `files` channel, or gives the status that refuses
+    /// it.
+    pub(super) fn open(&self, token: &str, workspace: &str) -> Result<Socket, u16> {
+        let mut stream = BufReader::new(self.connect());
+        let head = format!(
+            "GET /workspaces/{workspace}/ws HTTP/1.1\r\nHost: localhost\r\n\
+             Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+             Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nAuthorization: Bearer {token}\r\n\r\n"
+        );
+        stream.get_mut().write_all(head.as_bytes()).unwrap();
         let mut head = String::new();
         while !head.ends_with("\r\n\r\n") {
             assert!(stream.read_line(&mut head).unwrap() > 0, "{head}");
         }
         match status(&head) {
-            101 => Ok(Lines { stream, next: 0, workspace: workspace.to_owned() }),
+            101 => Ok(Socket { stream, next: 0 }),
             status => Err(status),
         }
     }
 
-    /// A session in which a greeting was exchanged.
-    pub(super) fn session(&self, token: &str, workspace: &str) -> Lines {
-        let mut lines = self.open(token, workspace).unwrap();
-        lines.greet();
-        lines
+    /// A session that was let in.
+    pub(super) fn session(&self, token: &str, workspace: &str) -> Socket {
+        self.open(token, workspace).unwrap()
     }
 
     /// The page of numbers.
@@ -271,65 +304,91 @@ pub(super) fn kill(pid: u32, signal: rustix::process::Signal) {
     rustix::process::kill_process(pid, signal).unwrap();
 }
 
-/// A session that speaks lines of MCP.
-pub(super) struct Lines {
+/// A session of the `files` channel.
+pub(super) struct Socket {
     pub(super) stream: BufReader<TcpStream>,
     next: u64,
-    workspace: String,
 }
 
-impl Lines {
-    pub(super) fn greet(&mut self) {
-        let hello = json!({
-            "protocolVersion": "2025-11-25",
-            "capabilities": {},
-            "clientInfo": { "name": "test", "version": "1" },
-        });
-        let reply = self.ask("initialize", &hello).unwrap();
-        assert_eq!(reply["result"]["serverInfo"]["name"], "portcullis", "{reply}");
-        self.send(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" })).unwrap();
+impl Socket {
+    /// Sends a text as one frame, masked with nothing.
+    pub(super) fn say(&mut self, text: &[u8]) -> std::io::Result<()> {
+        let length = u64::try_from(text.len()).unwrap();
+        let mut frame = vec![0x81, 0xff];
+        frame.extend(length.to_be_bytes());
+        frame.extend([0; 4]);
+        frame.extend(text);
+        self.stream.get_mut().write_all(&frame)
     }
 
-    pub(super) fn send(&mut self, message: &Value) -> std::io::Result<()> {
-        self.stream.get_mut().write_all(format!("{message}\n").as_bytes())
-    }
-
-    /// The answer to a request; nothing when the session is over.
-    pub(super) fn ask(&mut self, method: &str, params: &Value) -> Option<Value> {
+    /// The reply to a request; nothing when the session is over.
+    pub(super) fn ask(&mut self, kind: &str, fields: Value) -> Option<Value> {
         self.next += 1;
         let id = self.next;
-        self.send(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }))
-            .ok()?;
+        let mut message = json!({ "channel": "files", "type": kind, "requestId": id });
+        message.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        self.say(message.to_string().as_bytes()).ok()?;
         loop {
-            let message = self.hear()?;
-            if message["id"] == id {
-                return Some(message);
+            let heard = self.hear()?;
+            if heard["requestId"] == id {
+                return Some(heard);
             }
         }
     }
 
+    /// The next message; nothing when the session is over.
     pub(super) fn hear(&mut self) -> Option<Value> {
-        let mut line = String::new();
-        match self.stream.read_line(&mut line) {
-            Ok(0) | Err(_) => None,
-            Ok(_) => Some(serde_json::from_str(&line).unwrap()),
+        let mut message = Vec::new();
+        loop {
+            let (first, payload) = match self.frame() {
+                Ok(frame) => frame,
+                Err(error) => {
+                    use std::io::ErrorKind::{TimedOut, WouldBlock};
+                    assert!(!matches!(error.kind(), TimedOut | WouldBlock), "nothing came");
+                    return None;
+                }
+            };
+            match first & 0x0f {
+                0 | 1 => message.extend(payload),
+                8 => return None,
+                _ => continue,
+            }
+            if first & 0x80 != 0 {
+                return Some(serde_json::from_slice(&message).unwrap());
+            }
         }
     }
 
-    /// What a tool gives; nothing when the session is over.
-    pub(super) fn call(&mut self, tool: &str, arguments: &Value) -> Option<Value> {
-        let name = format!("workspace__{}__{tool}", self.workspace);
-        let answer = self.ask("tools/call", &json!({ "name": name, "arguments": arguments }))?;
-        Some(answer["result"].clone())
+    fn frame(&mut self) -> std::io::Result<(u8, Vec<u8>)> {
+        let mut head = [0; 2];
+        self.stream.read_exact(&mut head)?;
+        let size = match head[1] {
+            126 => 2,
+            127 => 8,
+            _ => 0,
+        };
+        let mut long = [0; 8];
+        self.stream.read_exact(&mut long[8 - size..])?;
+        let length = if size == 0 { u64::from(head[1]) } else { u64::from_be_bytes(long) };
+        let mut payload = vec![0; usize::try_from(length).unwrap()];
+        self.stream.read_exact(&mut payload)?;
+        Ok((head[0], payload))
     }
 
     pub(super) fn read(&mut self, path: &str) -> Option<String> {
-        let result = self.call("read_file", &json!({ "path": path }))?;
-        Some(result["structuredContent"]["text"].as_str().unwrap_or("refused").to_owned())
+        let reply = self.ask("read", json!({ "path": path }))?;
+        Some(reply["data"]["content"].as_str().unwrap_or("refused").to_owned())
     }
 
-    /// Whether the service has ended the session.
+    pub(super) fn write(&mut self, path: &str, content: &str) -> Value {
+        self.ask("write", json!({ "path": path, "content": content })).unwrap()
+    }
+
+    /// Whether the service has ended the session; waits for that.
     pub(super) fn is_over(&mut self) -> bool {
-        self.hear().is_none()
+        while let Some(message) = self.hear() {
+            assert_eq!(message["type"], "change", "{message}");
+        }
+        true
     }
 }

@@ -1,6 +1,7 @@
-//! Whoever keeps track by what is told knows what is there, whatever happened.
+//! Whoever keeps track by what is told, as docs/watch.md says, knows what is
+//! there, whatever happened.
 
-use std::{collections::BTreeSet, fs, path::Path};
+use std::{collections::BTreeSet, fs, io, path::Path, thread, time::Duration};
 
 use portcullis::ops::{EntryKind, Event, EventKind, Subscription};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
@@ -50,6 +51,10 @@ impl Mirror<'_> {
                 }
                 // What is told last of what it is counts.
                 match event.kind {
+                    EntryKind::Directory if !self.known.contains(&directory) => {
+                        self.known.remove(&file);
+                        self.look(&file);
+                    }
                     EntryKind::Directory => drop(self.known.remove(&file)),
                     _ => self.known.retain(|name| !name.starts_with(&directory)),
                 }
@@ -57,17 +62,52 @@ impl Mirror<'_> {
             }
             EventKind::Rescan => {
                 self.rescans += 1;
-                let root = event.path.is_root();
-                self.known
-                    .retain(|name| !root && *name != directory && !name.starts_with(&directory));
-                let at = self.house.root.join(event.path.as_str());
-                if at.is_dir() {
-                    if !root {
-                        self.known.insert(directory);
-                    }
-                    look(&self.house.root, &at, &mut self.known);
-                }
+                self.look(&file);
             }
+        }
+    }
+
+    /// Looks at what is at and beneath a path.
+    fn look(&mut self, path: &str) {
+        let path = if path == "." { "" } else { path };
+        let directory = format!("{path}/");
+        self.known.retain(|name| !path.is_empty() && name != path && !name.starts_with(&directory));
+        let at = self.house.root.join(path);
+        let Ok(meta) = fs::symlink_metadata(&at) else { return };
+        if !meta.is_dir() {
+            self.known.insert(path.to_owned());
+            return;
+        }
+        let found = loop {
+            let mut found = BTreeSet::new();
+            if look(&self.house.root, &at, &mut found).is_ok() || !at.is_dir() {
+                break found;
+            }
+        };
+        self.known.extend(found);
+        if !path.is_empty() && at.is_dir() {
+            self.known.insert(directory);
+        }
+    }
+
+    /// Takes what comes until what is there is known: a doubt is ended when it
+    /// is quiet.
+    fn settle(&mut self, subscription: &Subscription, when: &str) {
+        loop {
+            let mut there = BTreeSet::new();
+            walk(&self.house.root, &self.house.root, &mut there);
+            if self.known == there {
+                return;
+            }
+            let Some(event) = subscription.next(PATIENCE).unwrap() else {
+                let missing: Vec<_> = there.difference(&self.known).collect();
+                let wrong: Vec<_> = self.known.difference(&there).collect();
+                panic!(
+                    "{when}, {} rescans: not told {missing:?}, nor that {wrong:?} are gone",
+                    self.rescans
+                );
+            };
+            self.take(&event);
         }
     }
 
@@ -84,19 +124,19 @@ impl Mirror<'_> {
     }
 }
 
-/// As `walk`, where others remove meanwhile.
-fn look(root: &Path, directory: &Path, found: &mut BTreeSet<String>) {
-    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
-        let path = entry.path();
+/// As `walk`; an error where others move or remove what is looked at.
+fn look(root: &Path, directory: &Path, found: &mut BTreeSet<String>) -> io::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
         let name = path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
-        match path.is_dir() {
-            true => {
-                found.insert(name + "/");
-                look(root, &path, found);
-            }
-            false => drop(found.insert(name)),
+        if fs::symlink_metadata(&path)?.is_dir() {
+            found.insert(name + "/");
+            look(root, &path, found)?;
+        } else {
+            found.insert(name);
         }
     }
+    Ok(())
 }
 
 /// Changes something, or tries to.
@@ -118,8 +158,19 @@ fn disturb(house: &House, random: &mut Random) {
     };
 }
 
-/// Each change is told before the next is made: docs/watch.md says what can go
-/// wrong where directories change names faster than they are told of.
+impl Mirror<'_> {
+    /// What is there is known, and every directory is watched.
+    fn check(&mut self, subscription: &Subscription, when: &str) {
+        self.settle(subscription, when);
+        for directory in self.known.iter().filter(|name| name.ends_with('/')) {
+            self.house.write(&format!("{directory}late"), "x");
+        }
+        self.settle(subscription, &format!("{when}, late"));
+    }
+}
+
+/// Each change is told before the next is made: nothing has to be looked at
+/// again but what a directory with unknown things in it took along.
 #[test]
 fn a_mirror_made_of_what_is_told_is_true_all_the_time() {
     for seed in 0..6 {
@@ -135,15 +186,47 @@ fn a_mirror_made_of_what_is_told_is_true_all_the_time() {
             assert_eq!(mirror.known, there, "seed {seed}, step {step}");
         }
         assert!(mirror.rescans < 20, "{} rescans", mirror.rescans);
-        // Everything that is there is watched.
-        let mut there = BTreeSet::new();
-        walk(&house.root, &house.root, &mut there);
-        for directory in there.iter().filter(|name| name.ends_with('/')) {
-            house.write(&format!("{directory}late"), "x");
+        mirror.check(&all, &format!("seed {seed}"));
+    }
+}
+
+/// A few changes at once are told right, or in doubt everybody is told to look
+/// again.
+#[test]
+fn a_mirror_is_true_after_every_burst_of_changes() {
+    for seed in 0..4 {
+        let house = House::new("");
+        let all = house.watch(".");
+        let mut mirror = Mirror { house: &house, known: BTreeSet::new(), rescans: 0 };
+        let mut random = Random::new(100 + seed);
+        for burst in 0..200 {
+            (0..random.below(40)).for_each(|_| disturb(&house, &mut random));
+            mirror.settle(&all, &format!("seed {seed}, burst {burst}"));
         }
-        mirror.catch_up(&all, "the-very-end");
-        let mut there = BTreeSet::new();
-        walk(&house.root, &house.root, &mut there);
-        assert_eq!(mirror.known, there, "seed {seed}: a directory is not watched");
+        mirror.check(&all, &format!("seed {seed}"));
+    }
+}
+
+/// One name goes from thing to thing faster than that is told.
+#[test]
+fn a_mirror_is_true_in_the_end_where_directories_move_faster_than_is_told() {
+    for seed in 0..6 {
+        let house = House::new("");
+        let all = house.watch(".");
+        let mut mirror = Mirror { house: &house, known: BTreeSet::new(), rescans: 0 };
+        thread::scope(|scope| {
+            let others: Vec<_> = (0..3)
+                .map(|n| {
+                    let (house, mut random) = (&house, Random::new(seed * 10 + n));
+                    scope.spawn(move || (0..1_500).for_each(|_| disturb(house, &mut random)))
+                })
+                .collect();
+            while others.iter().any(|other| !other.is_finished()) {
+                if let Some(event) = all.next(Duration::from_millis(5)).unwrap() {
+                    mirror.take(&event);
+                }
+            }
+        });
+        mirror.check(&all, &format!("seed {seed}"));
     }
 }

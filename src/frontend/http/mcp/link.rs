@@ -14,21 +14,19 @@ use rmcp::{
     ErrorData, RoleServer,
     model::{
         ProgressNotification, ProgressNotificationParam, ProgressToken, ServerJsonRpcMessage,
-        ServerNotification,
+        ServerNotification, SubscriptionFilter,
     },
     service::Peer,
 };
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value, json, value::RawValue};
 use tokio::{
-    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
+    io::{AsyncWriteExt as _, BufReader},
     net::{UnixStream, unix::OwnedReadHalf, unix::OwnedWriteHalf},
-    sync::{Notify, mpsc, oneshot},
+    sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot},
 };
 
-/// Longest line of a worker, in bytes: a content in base64 and as a text, and
-/// both of them again for models.
-const LONGEST: u64 = 1 << 30;
+use super::line::{self, Line};
 
 /// The key in `_meta` of a notification that somebody subscribed to.
 const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
@@ -53,14 +51,17 @@ struct State {
 }
 
 struct Pending {
-    answer: oneshot::Sender<Result<Box<RawValue>, ErrorData>>,
+    /// What a subscription was granted, once that is known.
+    granted: Option<oneshot::Sender<SubscriptionFilter>>,
+    answer: oneshot::Sender<Result<Answer, ErrorData>>,
     /// Questions of the worker while it works on this.
     questions: mpsc::UnboundedSender<Question>,
     /// What it subscribed to.
     events: Arc<Events>,
     /// The client's own token.
     token: Option<ProgressToken>,
-    peer: Peer<RoleServer>,
+    /// Who hears of progress.
+    peer: Option<Peer<RoleServer>>,
 }
 
 /// What a subscriber was not told yet. The same is not told twice, so there is
@@ -100,18 +101,26 @@ pub(super) struct Question {
     pub(super) withdrawn: oneshot::Receiver<()>,
 }
 
+/// An answer, and the memory that it takes.
+pub(super) struct Answer {
+    pub(super) value: Box<RawValue>,
+    pub(super) held: Option<OwnedSemaphorePermit>,
+}
+
 /// A request under way. Dropping it tells the worker that nobody waits.
 pub(super) struct Asked {
     id: u64,
     state: Arc<Mutex<State>>,
     writer: Arc<tokio::sync::Mutex<OwnedWriteHalf>>,
-    pub(super) answer: oneshot::Receiver<Result<Box<RawValue>, ErrorData>>,
+    /// What a subscription was granted.
+    pub(super) granted: oneshot::Receiver<SubscriptionFilter>,
+    pub(super) answer: oneshot::Receiver<Result<Answer, ErrorData>>,
     pub(super) questions: mpsc::UnboundedReceiver<Question>,
     pub(super) events: Arc<Events>,
 }
 
 #[derive(Deserialize)]
-struct Line<'a> {
+struct Message<'a> {
     id: Option<Value>,
     #[serde(borrow)]
     method: Option<Cow<'a, str>>,
@@ -122,11 +131,12 @@ struct Line<'a> {
 
 impl Link {
     /// Begins to read.
-    pub(super) fn start(stream: UnixStream) -> Arc<Self> {
+    pub(super) fn start(stream: UnixStream, memory: Arc<Semaphore>) -> Arc<Self> {
         let (reader, writer) = stream.into_split();
         let writer = Arc::new(tokio::sync::Mutex::new(writer));
         let state = Arc::<Mutex<State>>::default();
-        let reading = Reading { state: Arc::clone(&state), writer: Arc::downgrade(&writer) };
+        let reading =
+            Reading { state: Arc::clone(&state), writer: Arc::downgrade(&writer), memory };
         tokio::spawn(reading.run(reader));
         Arc::new(Self { writer, state })
     }
@@ -150,9 +160,10 @@ impl Link {
         method: &str,
         params: Option<Value>,
         meta: Option<Map<String, Value>>,
-        peer: Peer<RoleServer>,
+        peer: Option<Peer<RoleServer>>,
     ) -> Result<Asked, ErrorData> {
         let (sender, answer) = oneshot::channel();
+        let (grant, granted) = oneshot::channel();
         let (questions, asked) = mpsc::unbounded_channel();
         let events = Arc::<Events>::default();
         let mut meta = meta.unwrap_or_default();
@@ -169,12 +180,13 @@ impl Link {
                 meta.insert("progressToken".to_owned(), json!(id));
             }
             let events = Arc::clone(&events);
-            let pending = Pending { answer: sender, questions, events, token, peer };
+            let granted = Some(grant);
+            let pending = Pending { granted, answer: sender, questions, events, token, peer };
             state.pending.insert(id, pending);
             id
         };
         let (state, writer) = (Arc::clone(&self.state), Arc::clone(&self.writer));
-        let asked = Asked { id, state, writer, answer, questions: asked, events };
+        let asked = Asked { id, state, writer, granted, answer, questions: asked, events };
         let mut message = json!({ "jsonrpc": "2.0", "id": id, "method": method });
         put(&mut message, params, meta);
         self.write(&message).await.map_err(|_| over())?;
@@ -241,24 +253,31 @@ pub(super) fn over() -> ErrorData {
     ErrorData::internal_error("the session with the workspace has ended", None)
 }
 
+/// What is said when a reply finds no room.
+fn busy() -> ErrorData {
+    let why = "the reply is too large for what is under way; it was carried out, try again later";
+    ErrorData::internal_error(why, None)
+}
+
 /// The thread of a session that reads.
 struct Reading {
     state: Arc<Mutex<State>>,
     writer: std::sync::Weak<tokio::sync::Mutex<OwnedWriteHalf>>,
+    memory: Arc<Semaphore>,
 }
 
 impl Reading {
     async fn run(self, reader: OwnedReadHalf) {
         let mut reader = BufReader::with_capacity(4096, reader);
-        let mut line = Vec::new();
         loop {
-            line.clear();
-            // What was large is not kept.
-            line.shrink_to(64 * 1024);
-            match (&mut reader).take(LONGEST).read_until(b'\n', &mut line).await {
-                Ok(0) | Err(_) => break,
-                Ok(_) if line.last() != Some(&b'\n') => break,
-                Ok(_) => self.hear(&line).await,
+            match line::next(&mut reader, &self.memory).await {
+                Ok(Some(Line::Whole(line, held))) => self.hear(&line, held).await,
+                Ok(Some(Line::Lost(begin))) => {
+                    let Some(id) = line::id(&begin) else { break };
+                    let Some(pending) = lock(&self.state).pending.remove(&id) else { continue };
+                    let _ = pending.answer.send(Err(busy()));
+                }
+                Ok(None) | Err(_) => break,
             }
         }
         let mut state = lock(&self.state);
@@ -269,17 +288,17 @@ impl Reading {
         state.asked.clear();
     }
 
-    async fn hear(&self, bytes: &[u8]) {
-        let Ok(line) = serde_json::from_slice::<Line<'_>>(bytes) else {
+    async fn hear(&self, bytes: &[u8], held: Option<OwnedSemaphorePermit>) {
+        let Ok(message) = serde_json::from_slice::<Message<'_>>(bytes) else {
             tracing::error!("a worker's line cannot be read");
             return;
         };
-        match (line.method, line.id) {
+        match (message.method, message.id) {
             (None, id) => {
                 let pending = id.and_then(|id| lock(&self.state).pending.remove(&id.as_u64()?));
                 let Some(pending) = pending else { return };
-                let answer = match (line.result, line.error) {
-                    (Some(result), None) => Ok(result.to_owned()),
+                let answer = match (message.result, message.error) {
+                    (Some(result), None) => Ok(Answer { value: result.to_owned(), held }),
                     (_, Some(error)) => Err(error),
                     (None, None) => Err(over()),
                 };
@@ -314,7 +333,14 @@ impl Reading {
 
     async fn note(&self, method: &str, bytes: &[u8]) {
         if method == ACKNOWLEDGED {
-            // `rmcp` has said so already.
+            let granted = subscription(bytes).zip(granted(bytes));
+            let Some((subscription, filter)) = granted else { return };
+            let mut state = lock(&self.state);
+            let pending = state.pending.get_mut(&subscription);
+            if let Some(grant) = pending.and_then(|pending| pending.granted.take()) {
+                // A client that is gone has no use for it.
+                let _ = grant.send(filter);
+            }
             return;
         }
         let Ok(ServerJsonRpcMessage::Notification(note)) = serde_json::from_slice(bytes) else {
@@ -356,7 +382,7 @@ impl Reading {
         let id = json!(token).as_u64()?;
         let state = lock(&self.state);
         let pending = state.pending.get(&id)?;
-        Some((pending.peer.clone(), pending.token.clone()?))
+        Some((pending.peer.clone()?, pending.token.clone()?))
     }
 }
 
@@ -364,6 +390,19 @@ impl Reading {
 fn subscription(bytes: &[u8]) -> Option<u64> {
     let message = serde_json::from_slice::<Value>(bytes).ok()?;
     message.get("params")?.get("_meta")?.get(SUBSCRIPTION)?.as_u64()
+}
+
+/// What an acknowledgement grants.
+fn granted(bytes: &[u8]) -> Option<SubscriptionFilter> {
+    #[derive(Deserialize)]
+    struct Acknowledged {
+        params: Params,
+    }
+    #[derive(Deserialize)]
+    struct Params {
+        notifications: SubscriptionFilter,
+    }
+    Some(serde_json::from_slice::<Acknowledged>(bytes).ok()?.params.notifications)
 }
 
 fn put(message: &mut Value, params: Option<Value>, meta: Map<String, Value>) {

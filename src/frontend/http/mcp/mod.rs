@@ -7,8 +7,11 @@
 //! are none: then everything that a token asks of a workspace is one session.
 //! Decides nothing, and knows nothing of tools.
 
+mod line;
 mod link;
+mod listen;
 mod relay;
+mod turns;
 
 use std::{
     collections::HashMap,
@@ -17,7 +20,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use http_body_util::Full;
+use http_body_util::{BodyExt as _, Full};
 use hyper::{
     Method, Request, Response, StatusCode,
     body::{Bytes, Incoming},
@@ -33,11 +36,14 @@ use super::{
     reply::{self, Body},
 };
 use relay::Relay;
+use turns::Turns;
 
 /// How long what belongs to a token is kept when it is not used.
 const IDLE: Duration = Duration::from_secs(15 * 60);
 /// How long a session is kept in which nothing is said.
 const SESSION: Duration = Duration::from_secs(30 * 60);
+/// The header that names a session.
+const SESSION_ID: &str = "mcp-session-id";
 /// Largest body whose length is not said before, in bytes.
 const UNTOLD: usize = 1 << 20;
 /// Most tokens and workspaces that are remembered.
@@ -54,9 +60,13 @@ pub(super) struct Mcp {
 /// What serves one token at one workspace.
 struct Desk {
     service: Service,
+    shared: Arc<Shared>,
     sessions: Arc<LocalSessionManager>,
     used: Instant,
 }
+
+/// What serves one request.
+type Served = (Service, Arc<Shared>);
 
 /// What the sessions of one token at one workspace share.
 pub(super) struct Shared {
@@ -64,6 +74,7 @@ pub(super) struct Shared {
     caller: Caller,
     workspace: String,
     sessions: Weak<LocalSessionManager>,
+    turns: Turns,
     /// The session of the revisions that have none.
     common: tokio::sync::Mutex<Option<Arc<link::Link>>>,
 }
@@ -80,7 +91,7 @@ pub(super) async fn handle(
         refused.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, POST, DELETE"));
         return refused;
     }
-    let service = match service(&front, &caller, workspace).await {
+    let (service, shared) = match service(&front, &caller, workspace).await {
         Ok(service) => service,
         Err(refused) => return *refused,
     };
@@ -101,9 +112,27 @@ pub(super) async fn handle(
         Err(refused) => return *refused,
     };
     let ended = parts.method == Method::DELETE;
-    let request = Request::from_parts(parts, Full::<Bytes>::new(bytes));
-    let mut reply = service.handle(request).await;
+    let session = parts.headers.get(SESSION_ID).and_then(|id| id.to_str().ok()).map(str::to_owned);
+    let begun = match listen::begin(&shared, &bytes).await {
+        Ok(begun) => begun,
+        Err(refused) => return *refused,
+    };
+    let held = line::Room::default();
+    let mut request = Request::from_parts(parts, Full::<Bytes>::new(bytes));
+    request.extensions_mut().insert(held.clone());
+    let turn = shared.turns.enter(session.as_deref()).await;
+    request.extensions_mut().insert(turn.clone());
+    let reply = listen::with(begun, service.handle(request)).await;
+    turn.over();
     drop(room);
+    let mut reply = reply.map(|body| {
+        // Until the last of it is through, or the client is gone.
+        let through = move |frame| {
+            let _held = &held;
+            frame
+        };
+        body.map_frame(through).boxed()
+    });
     if ended && reply.status() == StatusCode::ACCEPTED {
         // It is done, and some clients take nothing else for a success.
         *reply.status_mut() = StatusCode::OK;
@@ -116,7 +145,7 @@ async fn service(
     front: &Arc<Front>,
     caller: &Caller,
     workspace: Option<&str>,
-) -> Result<Service, Box<Response<Body>>> {
+) -> Result<Served, Box<Response<Body>>> {
     let refuse = |error: OpenError| Box::new(reply::refused(&error));
     if let Some(name) = workspace
         && let Some(service) = front.mcp().known(caller, name)
@@ -138,33 +167,37 @@ async fn service(
 }
 
 impl Mcp {
-    fn known(&self, caller: &Caller, workspace: &str) -> Option<Service> {
+    fn known(&self, caller: &Caller, workspace: &str) -> Option<Served> {
         let mut desks = self.desks.lock().unwrap_or_else(PoisonError::into_inner);
         let desk = desks.get_mut(&(caller.token, workspace.to_owned()))?;
         desk.used = Instant::now();
-        Some(desk.service.clone())
+        Some(desk.served())
     }
 
-    fn get(&self, front: &Arc<Front>, caller: &Caller, workspace: String) -> Option<Service> {
+    fn get(&self, front: &Arc<Front>, caller: &Caller, workspace: String) -> Option<Served> {
         let mut desks = self.desks.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         // What it served is over, or goes on without it.
         desks.retain(|_, desk| !desk.is_idle(now));
         if let Some(desk) = desks.get_mut(&(caller.token, workspace.clone())) {
             desk.used = now;
-            return Some(desk.service.clone());
+            return Some(desk.served());
         }
         if desks.len() >= MOST {
             return None;
         }
-        let (service, sessions) = make(front, caller, workspace.clone());
-        let desk = Desk { service: service.clone(), sessions, used: now };
+        let desk = make(front, caller, workspace.clone());
+        let served = desk.served();
         desks.insert((caller.token, workspace), desk);
-        Some(service)
+        Some(served)
     }
 }
 
 impl Desk {
+    fn served(&self) -> Served {
+        (self.service.clone(), Arc::clone(&self.shared))
+    }
+
     fn is_idle(&self, now: Instant) -> bool {
         let empty = self.sessions.sessions.try_read().is_ok_and(|sessions| sessions.is_empty());
         empty && now.duration_since(self.used) >= IDLE
@@ -177,11 +210,7 @@ impl fmt::Debug for Mcp {
     }
 }
 
-fn make(
-    front: &Arc<Front>,
-    caller: &Caller,
-    workspace: String,
-) -> (Service, Arc<LocalSessionManager>) {
+fn make(front: &Arc<Front>, caller: &Caller, workspace: String) -> Desk {
     let mut sessions = LocalSessionManager::default();
     sessions.session_config.keep_alive = Some(SESSION);
     let sessions = Arc::new(sessions);
@@ -190,6 +219,7 @@ fn make(
         caller: caller.clone(),
         workspace,
         sessions: Arc::downgrade(&sessions),
+        turns: Turns::default(),
         common: tokio::sync::Mutex::default(),
     });
     let stop = CancellationToken::new();
@@ -204,8 +234,10 @@ fn make(
         ending.stopping().await;
         stop.cancel();
     });
-    let factory = move || Ok(Relay::new(Arc::clone(&shared)));
-    (StreamableHttpService::new(factory, Arc::clone(&sessions), config), sessions)
+    let relayed = Arc::clone(&shared);
+    let factory = move || Ok(Relay::new(Arc::clone(&relayed)));
+    let service = StreamableHttpService::new(factory, Arc::clone(&sessions), config);
+    Desk { service, shared, sessions, used: Instant::now() }
 }
 
 impl Shared {
@@ -213,7 +245,7 @@ impl Shared {
     async fn open(&self) -> Result<Arc<link::Link>, OpenError> {
         let front = self.front.upgrade().ok_or(OpenError::Unavailable)?;
         let stream = front.open(&self.caller, &self.workspace, crate::model::Door::Mcp).await?;
-        Ok(link::Link::start(stream))
+        Ok(link::Link::start(stream, front.sockets().memory()))
     }
 
     /// The session of whoever has none.

@@ -1,7 +1,10 @@
 //! A client's session as `rmcp` sees it: every request and notification goes on
 //! to the worker, and its questions come back.
 
-use std::{borrow::Cow, sync::Arc};
+use std::{
+    borrow::Cow,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 #[expect(deprecated, reason = "the older revisions have it")]
 use rmcp::model::SetLevelRequestParams;
@@ -23,13 +26,16 @@ use rmcp::{
     },
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use serde_json::{Value, json, value::RawValue};
+use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use super::{
     super::OpenError,
     Shared,
-    link::{self, Link, Question},
+    line::Room,
+    link::{self, Answer, Link, Question},
+    listen::{self, Begun},
+    turns::Turn,
 };
 
 /// One session of a client, or one request of a client without sessions.
@@ -37,11 +43,13 @@ pub(super) struct Relay {
     shared: Arc<Shared>,
     /// The session with the worker that `initialize` opened.
     own: OnceCell<Arc<Link>>,
+    /// What was begun for the request, if it subscribes.
+    begun: Mutex<Option<Begun>>,
 }
 
 impl Relay {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, own: OnceCell::new() }
+        Self { shared, own: OnceCell::new(), begun: Mutex::new(listen::take()) }
     }
 
     async fn link(&self) -> Result<Arc<Link>, ErrorData> {
@@ -57,12 +65,16 @@ impl Relay {
         method: &str,
         params: impl Serialize,
         context: &RequestContext<RoleServer>,
-    ) -> Result<Box<RawValue>, ErrorData> {
+    ) -> Result<Answer, ErrorData> {
         let link = self.link().await?;
         let params = serde_json::to_value(params).map_err(unreadable)?;
         let meta = serde_json::to_value(&context.meta).map_err(unreadable)?;
         let Value::Object(meta) = meta else { return Err(unreadable("no object")) };
-        let answered = self.follow(&link, method, params, meta, context).await;
+        let mut answered = self.follow(&link, method, params, meta, context).await;
+        // It counts until the client has it.
+        if let (Ok(answer), Some(room)) = (&mut answered, extension::<Room>(context)) {
+            room.keep(answer.held.take());
+        }
         if link.is_over() {
             self.forget(context).await;
         }
@@ -76,8 +88,11 @@ impl Relay {
         params: Value,
         meta: serde_json::Map<String, Value>,
         context: &RequestContext<RoleServer>,
-    ) -> Result<Box<RawValue>, ErrorData> {
-        let mut asked = link.ask(method, Some(params), Some(meta), context.peer.clone()).await?;
+    ) -> Result<Answer, ErrorData> {
+        let asked = link.ask(method, Some(params), Some(meta), Some(context.peer.clone())).await;
+        // The next one may be read: this one only waits from here on.
+        extension::<Turn>(context).inspect(Turn::over);
+        let mut asked = asked?;
         loop {
             let question = tokio::select! {
                 biased;
@@ -113,7 +128,7 @@ impl Relay {
         params: impl Serialize,
         context: &RequestContext<RoleServer>,
     ) -> Result<T, ErrorData> {
-        link::typed(&self.raw(method, params, context).await?)
+        link::typed(&self.raw(method, params, context).await?.value)
     }
 
     /// The same where the worker may want to know more first.
@@ -133,7 +148,7 @@ impl Relay {
             #[serde(borrow)]
             result_type: Option<Cow<'a, str>>,
         }
-        let answer = self.raw(method, params, context).await?;
+        let Answer { value: answer, held: _held } = self.raw(method, params, context).await?;
         let kind = serde_json::from_str::<Kind<'_>>(answer.get()).ok();
         match kind.and_then(|kind| kind.result_type).as_deref() {
             Some("input_required") => Ok(link::typed::<InputRequiredResult>(&answer)?.into()),
@@ -162,6 +177,11 @@ impl Relay {
             link.notify(method, Some(params)).await;
         }
     }
+}
+
+/// What the HTTP request has that a message came with.
+fn extension<T: Clone + Send + Sync + 'static>(context: &RequestContext<RoleServer>) -> Option<T> {
+    context.extensions.get::<hyper::http::request::Parts>()?.extensions.get().cloned()
 }
 
 /// Puts a question of the worker to the client; `None` when it was withdrawn.
@@ -207,7 +227,7 @@ fn unreadable(error: impl std::fmt::Display) -> ErrorData {
     ErrorData::internal_error("the message cannot be passed on", None)
 }
 
-fn unavailable(error: OpenError) -> ErrorData {
+pub(super) fn unavailable(error: OpenError) -> ErrorData {
     ErrorData::internal_error(error.to_string(), None)
 }
 
@@ -322,33 +342,17 @@ impl ServerHandler for Relay {
 
     fn accepted_subscription_filter(
         &self,
-        requested: &SubscriptionFilter,
+        _requested: &SubscriptionFilter,
     ) -> Option<SubscriptionFilter> {
-        // What the worker does not tell of is told as little as what never
-        // changes.
-        Some(requested.clone())
+        let begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+        begun.as_ref().map(|begun| begun.granted.clone())
     }
 
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
-        let request = context.request_context();
-        let link = self.link().await?;
-        let params = json!({ "notifications": context.accepted() });
-        let meta = serde_json::to_value(&request.meta).map_err(unreadable)?;
-        let meta = meta.as_object().cloned();
-        let peer = request.peer.clone();
-        let mut asked = link.ask("subscriptions/listen", Some(params), meta, peer).await?;
-        loop {
-            tokio::select! {
-                answer = &mut asked.answer => {
-                    return answer.unwrap_or_else(|_| Err(link::over())).map(drop);
-                }
-                () = context.cancelled() => return Ok(()),
-                event = asked.events.next() => {
-                    if context.sink().send(event).await.is_err() {
-                        return Ok(());
-                    }
-                }
-            }
+        let begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match begun {
+            Some(begun) => listen::pass_on(begun, &context).await,
+            None => Ok(()),
         }
     }
 

@@ -5,11 +5,12 @@
 //! move what is left of a message at each write. Here a message takes memory as
 //! it arrives and only as long as it is there, and a reply goes out in pieces.
 
-use std::{io, io::Cursor, sync::Arc};
+use std::{io, io::Cursor, sync::Arc, time::Duration};
 
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader},
     sync::{OwnedSemaphorePermit, Semaphore},
+    time::Instant,
 };
 use tungstenite::protocol::frame::{
     FrameHeader,
@@ -17,9 +18,11 @@ use tungstenite::protocol::frame::{
 };
 
 /// What of a message is not counted, in bytes.
-pub(super) const SMALL: usize = 64 * 1024;
+pub(in crate::frontend::http) const SMALL: usize = 64 * 1024;
 /// In what steps memory is taken for the rest, in bytes.
-pub(super) const STEP: usize = 64 * 1024;
+pub(in crate::frontend::http) const STEP: usize = 64 * 1024;
+/// How slow a peer may be over a large message, in bytes a second.
+const RATE: usize = 256 * 1024;
 /// How much is read from a socket at once; each has a buffer of this size.
 const READ: usize = 4 * 1024;
 /// Longest header of a frame, in bytes.
@@ -44,6 +47,8 @@ pub(super) enum Fault {
     TooLarge,
     /// There is no memory for more now.
     Busy,
+    /// A message that takes memory does not arrive in time.
+    Slow,
     NotText,
     NotUtf8,
     /// Not as the standard says.
@@ -62,25 +67,33 @@ pub(super) struct Reader<R> {
     memory: Arc<Semaphore>,
     /// Largest message, in bytes.
     most: usize,
+    /// How long a message may take to arrive, besides a second for each
+    /// [`RATE`] bytes.
+    arrive: Duration,
     /// The frames of a message so far.
     begun: Option<Gathered>,
+    /// Until when more of it must be there, once it takes memory.
+    due: Option<Instant>,
 }
 
 #[derive(Default)]
 struct Gathered {
     bytes: Vec<u8>,
     held: Option<OwnedSemaphorePermit>,
+    /// Since when it takes memory.
+    since: Option<Instant>,
 }
 
 impl<R: AsyncRead + Unpin> Reader<R> {
-    pub(super) fn new(input: R, memory: Arc<Semaphore>, most: usize) -> Self {
-        Self { input: BufReader::with_capacity(READ, input), memory, most, begun: None }
+    pub(super) fn new(input: R, memory: Arc<Semaphore>, most: usize, arrive: Duration) -> Self {
+        let input = BufReader::with_capacity(READ, input);
+        Self { input, memory, most, arrive, begun: None, due: None }
     }
 
     /// The next message or control frame.
     pub(super) async fn next(&mut self) -> Result<Said, Fault> {
         loop {
-            let (header, length) = self.header().await?;
+            let (header, length) = in_time(self.due, self.header()).await?;
             let mask = header.mask.ok_or(Fault::Protocol)?;
             if header.rsv1 || header.rsv2 || header.rsv3 {
                 return Err(Fault::Protocol);
@@ -91,7 +104,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
                         return Err(Fault::Protocol);
                     }
                     let mut payload = Gathered::default();
-                    self.payload(&mut payload, length, mask).await?;
+                    in_time(self.due, self.payload(&mut payload, length, mask)).await?;
                     match control {
                         Control::Ping => return Ok(Said::Ping(payload.bytes)),
                         Control::Pong => return Ok(Said::Pong),
@@ -108,6 +121,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
                     };
                     self.payload(&mut message, length, mask).await?;
                     if header.is_final {
+                        self.due = None;
                         let text = String::from_utf8(message.bytes).map_err(|_| Fault::NotUtf8)?;
                         return Ok(Said::Text(text, message.held));
                     }
@@ -143,11 +157,15 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         // Room in the address space only, until it is written to.
         message.bytes.reserve_exact(length);
         while message.bytes.len() < end {
-            message.hold(&self.memory)?;
+            if message.hold(&self.memory)? {
+                let since = *message.since.get_or_insert_with(Instant::now);
+                self.due = Some(since + self.arrive + at_rate(message.bytes.len()));
+            }
             let left = u64::try_from(end.saturating_sub(message.bytes.len())).unwrap_or(u64::MAX);
             let step = left.min(STEP as u64);
-            let got = (&mut self.input).take(step).read_buf(&mut message.bytes).await?;
-            if got == 0 {
+            let mut input = (&mut self.input).take(step);
+            let read = async { Ok(input.read_buf(&mut message.bytes).await?) };
+            if in_time(self.due, read).await? == 0 {
                 return Err(Fault::Gone);
             }
         }
@@ -164,11 +182,11 @@ impl<R: AsyncRead + Unpin> Reader<R> {
 }
 
 impl Gathered {
-    /// Takes memory for the next step.
-    fn hold(&mut self, memory: &Arc<Semaphore>) -> Result<(), Fault> {
+    /// Takes memory for the next step; whether it took any.
+    fn hold(&mut self, memory: &Arc<Semaphore>) -> Result<bool, Fault> {
         let held = self.held.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
         if self.bytes.len() < held.saturating_mul(STEP).saturating_add(SMALL) {
-            return Ok(());
+            return Ok(false);
         }
         // Not waited for: those that wait for each other would wait for ever.
         let step = Arc::clone(memory).try_acquire_owned().map_err(|_| Fault::Busy)?;
@@ -176,8 +194,24 @@ impl Gathered {
             Some(held) => held.merge(step),
             None => self.held = Some(step),
         }
-        Ok(())
+        Ok(true)
     }
+}
+
+/// What reading gives, if it does before it is due.
+async fn in_time<T>(
+    due: Option<Instant>,
+    read: impl Future<Output = Result<T, Fault>>,
+) -> Result<T, Fault> {
+    match due {
+        None => read.await,
+        Some(due) => tokio::time::timeout_at(due, read).await.map_err(|_| Fault::Slow)?,
+    }
+}
+
+/// How long so many bytes may take at [`RATE`].
+pub(super) fn at_rate(bytes: usize) -> Duration {
+    Duration::from_secs(u64::try_from(bytes / RATE).unwrap_or(u64::MAX))
 }
 
 /// Writes frames, each as a whole.
@@ -243,8 +277,9 @@ mod tests {
     }
 
     fn next(bytes: &[u8], most: usize, memory: usize) -> Result<String, Fault> {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let mut reader = Reader::new(bytes, Arc::new(Semaphore::new(memory)), most);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let mut reader =
+            Reader::new(bytes, Arc::new(Semaphore::new(memory)), most, Duration::from_secs(3600));
         match runtime.block_on(reader.next())? {
             Said::Text(text, _) => Ok(text),
             Said::Ping(_) => Ok("ping".to_owned()),

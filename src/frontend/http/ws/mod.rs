@@ -34,7 +34,8 @@ use super::{
     reply::{self, Body},
 };
 use crate::model::Door;
-use frames::{Fault, Reader, SMALL, STEP, Said, Writer};
+use frames::{Fault, Reader, Said, Writer, at_rate};
+pub(super) use frames::{SMALL, STEP};
 
 /// In what pieces a message goes to a client, in bytes.
 const PIECE: usize = 64 * 1024;
@@ -56,8 +57,12 @@ pub struct Bounds {
     pub ping: Duration,
     /// How long it may stay silent, pings unanswered and no message whole.
     pub silence: Duration,
-    /// How long a client may take to take a message.
+    /// How long a client may take to take a piece of a message; a whole one may
+    /// take a second more for each 256 KiB.
     pub write: Duration,
+    /// How long a message may take to arrive that takes memory, besides a second
+    /// for each 256 KiB.
+    pub arrive: Duration,
 }
 
 impl Default for Bounds {
@@ -69,6 +74,7 @@ impl Default for Bounds {
             ping: Duration::from_secs(45),
             silence: Duration::from_secs(120),
             write: Duration::from_secs(30),
+            arrive: Duration::from_secs(30),
         }
     }
 }
@@ -85,6 +91,11 @@ impl Sockets {
         let sockets = Self { bounds, memory: Arc::new(Semaphore::new(bounds.steps())) };
         debug_assert!(bounds.memory >= bounds.message, "room for one message");
         sockets
+    }
+
+    /// The memory that large messages share, counted in steps.
+    pub(super) fn memory(&self) -> Arc<Semaphore> {
+        Arc::clone(&self.memory)
     }
 
     /// Largest message, in bytes.
@@ -208,7 +219,8 @@ async fn pump<S>(
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let (input, output) = tokio::io::split(client);
-    let mut reader = Reader::new(input, Arc::clone(&sockets.memory), sockets.bounds.message);
+    let Bounds { message, arrive, .. } = sockets.bounds;
+    let mut reader = Reader::new(input, Arc::clone(&sockets.memory), message, arrive);
     let writer = tokio::sync::Mutex::new(Writer::new(output));
     let heard = Mutex::new(Instant::now());
     let link = Link { bounds: &sockets.bounds, writer: &writer, heard: &heard };
@@ -283,10 +295,14 @@ impl<W: AsyncWrite + Unpin> Link<'_, W> {
         let mut coming = Coming::default();
         loop {
             let silent = *lock(self.heard) + self.bounds.silence;
+            let mut patience = self.bounds.write;
             let piece = tokio::select! {
                 // Goes on where it was when a ping came between.
                 read = coming.read(&mut worker) => match read {
-                    Ok(Some((first, last))) => Piece::Text(&coming.piece, first, last),
+                    Ok(Some((first, last))) => {
+                        patience = coming.patience(self.bounds.write);
+                        Piece::Text(&coming.piece, first, last)
+                    }
                     Ok(None) => return End::Close(CloseCode::Error, "the session has ended"),
                     Err(error) => {
                         tracing::warn!(%error, "a worker's message cannot be read");
@@ -304,7 +320,7 @@ impl<W: AsyncWrite + Unpin> Link<'_, W> {
                     Piece::Ping
                 }
             };
-            if let Err(end) = self.in_time(piece).await {
+            if let Err(end) = self.within(patience, piece).await {
                 return end;
             }
             coming.sent();
@@ -313,6 +329,10 @@ impl<W: AsyncWrite + Unpin> Link<'_, W> {
 
     /// Sends one frame, which the client must take in time.
     async fn in_time(&self, piece: Piece<'_>) -> Result<(), End> {
+        self.within(self.bounds.write, piece).await
+    }
+
+    async fn within(&self, patience: Duration, piece: Piece<'_>) -> Result<(), End> {
         let sent = async {
             let mut writer = self.writer.lock().await;
             match piece {
@@ -321,7 +341,7 @@ impl<W: AsyncWrite + Unpin> Link<'_, W> {
                 Piece::Pong(payload) => writer.pong(payload).await,
             }
         };
-        match tokio::time::timeout(self.bounds.write, sent).await {
+        match tokio::time::timeout(patience, sent).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) => Err(End::Gone),
             Err(_) => Err(End::Close(CloseCode::Away, "messages are not read")),
@@ -341,6 +361,7 @@ fn ended(fault: Fault) -> End {
     let (code, reason) = match fault {
         Fault::Gone => return End::Gone,
         Fault::TooLarge => (CloseCode::Size, "the message is too large"),
+        Fault::Slow => (CloseCode::Policy, "the message comes too slowly"),
         Fault::Busy => (CloseCode::Again, "too much is under way; try again later"),
         Fault::NotText => (CloseCode::Unsupported, "only text messages are understood"),
         Fault::NotUtf8 => (CloseCode::Invalid, "the message is not UTF-8"),
@@ -355,6 +376,8 @@ fn ended(fault: Fault) -> End {
 struct Coming {
     length: [u8; 4],
     have: usize,
+    /// Since when it goes on.
+    since: Option<Instant>,
     /// Bytes that have gone on.
     gone: usize,
     piece: Vec<u8>,
@@ -385,6 +408,14 @@ impl Coming {
             }
         }
         Ok(Some((self.gone == 0, size == left)))
+    }
+
+    /// How long the client may take over the next piece: no longer than `write`,
+    /// and over all of them no longer than their rate allows.
+    fn patience(&mut self, write: Duration) -> Duration {
+        let since = *self.since.get_or_insert_with(Instant::now);
+        let due = since + write + at_rate(self.gone);
+        due.saturating_duration_since(Instant::now()).min(write)
     }
 
     fn length(&self) -> usize {
@@ -463,6 +494,38 @@ mod tests {
             sent
         });
         assert!(left.is_err());
+    }
+
+    #[test]
+    fn a_large_message_that_comes_slowly_is_cut_off_and_leaves_its_memory() {
+        let sockets = bounds(60_000, 60_000, 60_000);
+        let arrive = Duration::from_millis(100);
+        let sockets = Sockets::new(Bounds { arrive, ..sockets.bounds });
+        let heard = with(&sockets, |mut client, worker| async move {
+            // A frame of 200,000 bytes, of which more than is not counted comes;
+            // then pongs between the next ones would keep it alive for ever.
+            let mut begun = vec![0x01, 0xff];
+            begun.extend(150_000_u64.to_be_bytes());
+            begun.extend([0; 4]);
+            begun.resize(begun.len() + 150_000, b'x');
+            client.write_all(&begun).await.unwrap();
+            let (mut input, mut output) = split(client);
+            let alive = async {
+                while output.write_all(&[0x8a, 0x80, 0, 0, 0, 0]).await.is_ok() {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            };
+            let mut heard = Vec::new();
+            tokio::select! {
+                () = alive => {}
+                read = input.read_to_end(&mut heard) => assert!(read.is_ok()),
+            }
+            drop(worker);
+            heard
+        });
+        let close = [&[0x88, 30, 0x03, 0xf0][..], b"the message comes too slowly"].concat();
+        assert!(heard.ends_with(&close), "{heard:x?}");
+        assert_eq!(sockets.memory.available_permits(), sockets.bounds.steps());
     }
 
     #[test]

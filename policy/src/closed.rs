@@ -1,0 +1,87 @@
+//! What a policy never allows, whatever the path: for doors that show only
+//! what can be used. Decisions never depend on anything here.
+
+use super::{
+    Mode, Policy,
+    evaluate::questions,
+    pattern::{Mode as Spelling, Pattern, parse},
+    questions::Questions,
+};
+use crate::model::{Access, AgentName, OperationKind, WorkspacePath};
+
+impl Policy {
+    /// Whether the policy certainly allows this agent no operation of this
+    /// kind, on no path. `false` promises nothing.
+    pub fn never_allows(&self, agent: &AgentName, operation: OperationKind) -> bool {
+        let root = WorkspacePath::root();
+        questions(operation, &root, Some(&root))
+            .into_iter()
+            .any(|(access, _)| self.is_closed(agent, operation, access))
+    }
+
+    fn is_closed(&self, agent: &AgentName, operation: OperationKind, access: Access) -> bool {
+        let question = Questions::one(operation, access);
+        let everything = parse("**", Spelling::Folded).unwrap_or_default();
+        let denied = self.denials.any(|entry, pattern| {
+            let rule = self.deny_rules.get(entry as usize);
+            rule.is_some_and(|rule| rule.questions.hold(question) && rule.agents.hold(agent))
+                && everything.iter().all(|all: &Pattern| pattern.covers(all))
+        });
+        if denied || self.mode == Mode::Observe {
+            return denied;
+        }
+        let mut bounds = self.layers.iter().filter(|layer| layer.bounds.hold(question)).peekable();
+        bounds.peek().is_none()
+            || bounds.any(|layer| {
+                let granted = layer
+                    .allowed
+                    .get(access)
+                    .as_ref()
+                    .is_some_and(|list| !list.patterns.is_empty());
+                let ruled = layer
+                    .allow_rules
+                    .iter()
+                    .any(|rule| rule.questions.hold(question) && rule.agents.hold(agent));
+                !granted && !ruled
+            })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{PolicySource, compile};
+
+    fn closed(text: &str) -> Vec<&'static str> {
+        let policy =
+            compile(&PolicySource::from_text("p", &format!("schema = 1\n{text}"))).unwrap();
+        let agent = "a".parse().unwrap();
+        OperationKind::ALL
+            .into_iter()
+            .filter(|kind| policy.never_allows(&agent, *kind))
+            .map(OperationKind::as_str)
+            .collect()
+    }
+
+    #[test]
+    fn what_no_statement_opens_is_closed() {
+        let read = "[allowedPaths]\nread = [\"**\"]\nlist = [\"**\"]\n";
+        let changes = ["write", "append", "edit", "mkdir", "remove", "rename", "restore"];
+        assert_eq!(closed(read), changes);
+        let more = "[[rules]]\nid = \"x\"\neffect = \"allow\"\noperations = [\"append\"]\n\
+            paths = [\"log\"]\n";
+        assert!(!closed(&format!("{read}{more}")).contains(&"append"));
+        let other = more.replace("paths", "agents = [\"b\"]\npaths");
+        assert!(closed(&format!("{read}{other}")).contains(&"append"));
+    }
+
+    #[test]
+    fn what_a_rule_denies_everywhere_is_closed_and_what_it_denies_somewhere_is_not() {
+        let all = "[allowedPaths]\nread = [\"**\"]\nlist = [\"**\"]\nwrite = [\"**\"]\n\
+            remove = [\"**\"]\n[[rules]]\nid = \"x\"\neffect = \"deny\"\n\
+            operations = [\"remove\"]\n";
+        assert_eq!(closed(&format!("{all}paths = [\"**\"]\n")), ["remove", "rename"]);
+        assert_eq!(closed(&format!("{all}paths = [\"src/**\"]\n")), [""; 0]);
+        assert_eq!(closed(&format!("{all}agents = [\"b\"]\npaths = [\"**\"]\n")), [""; 0]);
+    }
+}

@@ -1,0 +1,223 @@
+//! How the settings of two policies differ, and which of them open something:
+//! what a comparison of decisions on paths cannot see.
+
+use std::collections::BTreeSet;
+
+use super::{
+    AgentAccess, Limit, Mode, Network, Policy,
+    secrets::{OnRead, OnWrite},
+    settings::{Binary, Hardlinks, Settings, Symlinks},
+};
+
+/// A setting that two policies have different values for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SettingChange {
+    /// The key, such as `files.maxReadSize`.
+    pub key: &'static str,
+    /// The old value in words.
+    pub old: String,
+    /// The new value in words.
+    pub new: String,
+    /// Whether the new value lets through what the old one did not.
+    pub opens: bool,
+}
+
+/// The change of the mode, if there is one.
+pub fn compare_modes(old: Mode, new: Mode) -> Option<SettingChange> {
+    (old != new).then(|| SettingChange {
+        key: "mode",
+        old: old.as_str().to_owned(),
+        new: new.as_str().to_owned(),
+        opens: new == Mode::Observe,
+    })
+}
+
+/// The settings that differ between `old` and `new`, without the mode. How many backups are kept
+/// opens nothing and is left out.
+pub fn compare_settings(old: &Policy, new: &Policy) -> Vec<SettingChange> {
+    let mut changes = Changes(Vec::new());
+    // Every field is named, so that none is forgotten when one is added.
+    let Settings {
+        max_read,
+        max_write,
+        binary_read,
+        binary_write,
+        symlinks,
+        hardlinks_read,
+        hardlinks_write,
+        backups: _,
+        agent,
+        approval_timeout,
+    } = &old.settings;
+    let now = &new.settings;
+    let size = |bytes: u64| format!("{bytes} bytes");
+    changes.ordered("files.maxReadSize", max_read.value, now.max_read.value, size);
+    changes.ordered("files.maxWriteSize", max_write.value, now.max_write.value, size);
+    changes.ordered("files.binary.read", binary_read.value, now.binary_read.value, binary);
+    changes.ordered("files.binary.write", binary_write.value, now.binary_write.value, binary);
+    changes.ordered("files.symlinks", symlinks.value, now.symlinks.value, |value| {
+        if value == Symlinks::Deny { "deny" } else { "beneath" }.to_owned()
+    });
+    let links = |value| if value == Hardlinks::Deny { "deny" } else { "allow" }.to_owned();
+    changes.ordered("files.hardlinks.read", hardlinks_read.value, now.hardlinks_read.value, links);
+    changes.ordered(
+        "files.hardlinks.write",
+        hardlinks_write.value,
+        now.hardlinks_write.value,
+        links,
+    );
+    let seconds = |time: std::time::Duration| format!("{} seconds", time.as_secs());
+    // Longer patience opens nothing: a person answers.
+    changes.push(
+        "limits.approvalTimeout",
+        seconds(approval_timeout.value),
+        seconds(now.approval_timeout.value),
+        false,
+    );
+    changes.agent(agent, &now.agent);
+    changes.limits(old, new);
+    changes.secrets(old, new);
+    changes.0
+}
+
+struct Changes(Vec<SettingChange>);
+
+impl Changes {
+    fn push(&mut self, key: &'static str, old: String, new: String, opens: bool) {
+        if old != new {
+            self.0.push(SettingChange { key, old, new, opens });
+        }
+    }
+
+    /// A setting of which the greater value is the laxer one.
+    fn ordered<T: Ord + Copy>(
+        &mut self,
+        key: &'static str,
+        old: T,
+        new: T,
+        word: impl Fn(T) -> String,
+    ) {
+        self.push(key, word(old), word(new), new > old);
+    }
+
+    fn agent(&mut self, old: &AgentAccess, new: &AgentAccess) {
+        let AgentAccess { env, read, write, network, terminal } = old;
+        self.list("agent.env", env, &new.env);
+        self.list("agent.read", read, &new.read);
+        self.list("agent.write", write, &new.write);
+        self.push(
+            "agent.network",
+            network_words(network),
+            network_words(&new.network),
+            network_opens(network, &new.network),
+        );
+        let word = |allowed| if allowed { "allow" } else { "deny" }.to_owned();
+        self.ordered("agent.terminal", *terminal, new.terminal, word);
+    }
+
+    fn list(&mut self, key: &'static str, old: &[String], new: &[String]) {
+        // A directory opens what lies in it.
+        let within =
+            |item: &String| old.iter().any(|known| std::path::Path::new(item).starts_with(known));
+        let opens = !new.iter().all(within);
+        self.push(key, old.join(", "), new.join(", "), opens);
+    }
+
+    fn secrets(&mut self, old: &Policy, new: &Policy) {
+        // Without rules nothing is found.
+        let said = |policy: &Policy| match policy.secrets() {
+            Some(secrets) => secrets.strictness(),
+            None => (OnRead::Warn, OnWrite::Warn, BTreeSet::new()),
+        };
+        let ((read, write, rules), (read_now, write_now, rules_now)) = (said(old), said(new));
+        self.ordered("secrets.onRead", read, read_now, |word| word.as_str().to_owned());
+        self.ordered("secrets.onWrite", write, write_now, |word| word.as_str().to_owned());
+        let gone: Vec<_> = rules.difference(&rules_now).map(String::as_str).collect();
+        let added: Vec<_> = rules_now.difference(&rules).map(String::as_str).collect();
+        self.push("secrets.rules", gone.join(", "), added.join(", "), !gone.is_empty());
+    }
+
+    fn limits(&mut self, old: &Policy, new: &Policy) {
+        let super::Limits { operations_per_second, bytes_written, files_removed, denials } =
+            &old.limits;
+        for (key, old, new) in [
+            (
+                "limits.operationsPerSecond",
+                operations_per_second,
+                &new.limits.operations_per_second,
+            ),
+            ("limits.bytesWritten", bytes_written, &new.limits.bytes_written),
+            ("limits.filesRemoved", files_removed, &new.limits.files_removed),
+            ("limits.denials", denials, &new.limits.denials),
+        ] {
+            let most = |limit: &Option<Limit>| limit.as_ref().map(|limit| limit.most);
+            let word = |most: Option<u64>| most.map_or("none".to_owned(), |most| most.to_string());
+            let (old, new) = (most(old), most(new));
+            let opens = old.is_some_and(|old| new.is_none_or(|new| new > old));
+            self.push(key, word(old), word(new), opens);
+        }
+    }
+}
+
+fn binary(value: Binary) -> String {
+    if value == Binary::Deny { "deny" } else { "base64" }.to_owned()
+}
+
+fn network_words(network: &Network) -> String {
+    match network {
+        Network::None => "none".to_owned(),
+        Network::Connect { ports, dns } => {
+            let ports: Vec<_> = ports.iter().map(u16::to_string).collect();
+            format!("connect = [{}], dns = {dns}", ports.join(", "))
+        }
+    }
+}
+
+fn network_opens(old: &Network, new: &Network) -> bool {
+    match (old, new) {
+        (_, Network::None) => false,
+        (Network::None, Network::Connect { .. }) => true,
+        (Network::Connect { ports, dns }, Network::Connect { ports: new, dns: new_dns }) => {
+            new.iter().any(|port| !ports.contains(port)) || (*new_dns && !*dns)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{PolicySource, compile};
+
+    use super::*;
+
+    fn changes(old: &str, new: &str) -> Vec<(&'static str, bool)> {
+        let policy = |text: &str| {
+            compile(&PolicySource::from_text("p", &format!("schema = 1\n{text}"))).unwrap()
+        };
+        let changes = compare_settings(&policy(old), &policy(new));
+        changes.into_iter().map(|change| (change.key, change.opens)).collect()
+    }
+
+    #[test]
+    fn what_a_setting_opens() {
+        assert_eq!(changes("", ""), []);
+        let lax = "[files]\nmaxReadSize = \"1GiB\"\nbinary = { read = \"base64\" }\n\
+            [agent]\nread = [\"/usr/lib\", \"/srv\"]\nnetwork = { connect = [443] }\n";
+        let opened = changes("", lax);
+        let keys = ["files.maxReadSize", "files.binary.read", "agent.read", "agent.network"];
+        assert_eq!(opened, keys.map(|key| (key, true)));
+        let closed = changes(lax, "");
+        assert!(closed.contains(&("files.maxReadSize", false)));
+        assert!(closed.contains(&("agent.network", false)));
+    }
+
+    #[test]
+    fn a_limit_that_goes_away_opens() {
+        let limited = "[limits]\nfilesRemoved = 5\n";
+        assert_eq!(changes(limited, ""), [("limits.filesRemoved", true)]);
+        assert_eq!(changes("", limited), [("limits.filesRemoved", false)]);
+        assert_eq!(
+            changes(limited, "[limits]\nfilesRemoved = 4\n"),
+            [("limits.filesRemoved", false)]
+        );
+    }
+}

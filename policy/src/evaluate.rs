@@ -1,0 +1,170 @@
+//! Asking a policy. Total: every query has an answer, and nothing here fails.
+
+use super::{
+    Decision, Effect, Object, Policy,
+    spelling::Spellings,
+    stages::{NAMES, OBJECTS, Subject, default_deny},
+};
+use crate::model::{Access, AgentName, OperationKind, WorkspacePath};
+
+/// A question: may this agent, for this operation, have this access to this
+/// path?
+#[derive(Debug, Clone, Copy)]
+pub struct Query<'a> {
+    /// The agent that asks.
+    pub agent: &'a AgentName,
+    /// What it wants to do.
+    pub operation: OperationKind,
+    /// Which of the accesses that the operation needs is asked about.
+    pub access: Access,
+    /// The path, requested or canonical.
+    pub path: &'a WorkspacePath,
+}
+
+impl Policy {
+    /// Decides by name.
+    pub fn evaluate(&self, query: &Query<'_>) -> Decision {
+        let spellings = Spellings::of(query.path);
+        let subject = Subject::new(query, &spellings);
+        self.answer(self.walk(&NAMES, &subject, None, false, |_, _| {}))
+    }
+
+    /// Decides by what the path was resolved to. Says nothing about the name:
+    /// both [`evaluate`](Self::evaluate) and this must allow.
+    pub fn evaluate_object(&self, query: &Query<'_>, object: &Object) -> Decision {
+        let spellings = Spellings::of(query.path);
+        let subject = Subject::new(query, &spellings);
+        let outcome = self.walk(&OBJECTS, &subject, Some(object), false, |_, _| {});
+        if outcome.finding.is_some() { self.answer(outcome) } else { self.no_objection() }
+    }
+
+    /// Decides by content: for [`Access::Read`] all the bytes of the file of
+    /// which some are disclosed, for [`Access::Write`] all the bytes that the
+    /// file will have.
+    pub fn evaluate_content(&self, query: &Query<'_>, content: &[u8]) -> Decision {
+        match self.content_denial(query.access, content) {
+            Some(finding) => finding.decision(Effect::Deny, self),
+            None => self.no_objection(),
+        }
+    }
+
+    /// Whether renaming would disclose: what may not be read, or only when a
+    /// person agrees, may not be renamed to where it may. Allows everything else, so this only adds to
+    /// the decisions on the old and the new name.
+    pub fn evaluate_move(
+        &self,
+        agent: &AgentName,
+        from: &WorkspacePath,
+        to: &WorkspacePath,
+    ) -> Decision {
+        let read = |path| {
+            let (operation, access) = (OperationKind::Read, Access::Read);
+            self.evaluate(&Query { agent, operation, access, path })
+        };
+        let (old, new) = (read(from), read(to));
+        let reason = Some("what may not be read may not be renamed to where it may".to_owned());
+        if old.effect > new.effect {
+            return Decision { reason, ..old.denying() };
+        }
+        if old.enforced() > new.enforced() {
+            return Decision { reason, effect: Effect::Allow, would_deny: true, ..old };
+        }
+        self.no_objection()
+    }
+
+    /// Decides a whole operation by its names, as the gate does before it
+    /// looks at the disk: every access on every path. `to` is the new name of
+    /// a rename. With `object` its facts are judged too. Returns the first
+    /// denial, else the first question, else the first allowance.
+    pub fn decide(
+        &self,
+        agent: &AgentName,
+        operation: OperationKind,
+        path: &WorkspacePath,
+        to: Option<&WorkspacePath>,
+        object: Option<&Object>,
+    ) -> Decision {
+        let mut answer: Option<Decision> = None;
+        let mut add = |decision: Decision| {
+            let both = match answer.take() {
+                Some(before) => before.and(decision),
+                None => decision,
+            };
+            answer = Some(both.clone());
+            both
+        };
+        for (access, path) in questions(operation, path, to) {
+            let query = Query { agent, operation, access, path };
+            let mut so_far = add(self.evaluate(&query));
+            if let (false, Some(object)) = (so_far.is_deny(), object) {
+                so_far = add(self.evaluate_object(&query, object));
+            }
+            if so_far.is_deny() {
+                return so_far;
+            }
+        }
+        if let (OperationKind::Rename, Some(to)) = (operation, to) {
+            return add(self.evaluate_move(agent, path, to));
+        }
+        answer.unwrap_or_else(default_deny)
+    }
+}
+
+/// What an operation needs to be asked: each access with its path. `to` is the
+/// new name of a rename and means nothing else.
+pub fn questions<'a>(
+    operation: OperationKind,
+    path: &'a WorkspacePath,
+    to: Option<&'a WorkspacePath>,
+) -> Vec<(Access, &'a WorkspacePath)> {
+    let mut questions: Vec<_> = operation.accesses().iter().map(|access| (*access, path)).collect();
+    if operation == OperationKind::Rename {
+        questions.extend(to.map(|to| (Access::Write, to)));
+    }
+    questions
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{PolicySource, compile};
+
+    fn path(text: &str) -> WorkspacePath {
+        WorkspacePath::parse(text).unwrap()
+    }
+
+    #[test]
+    fn what_may_not_be_read_may_not_be_renamed_to_where_it_may() {
+        let text = "schema = 1\n[allowedPaths]\nread = [\"open/**\"]\nwrite = [\"**\"]\nremove = [\"**\"]\n";
+        let policy = compile(&PolicySource::from_text("p", text)).unwrap();
+        let agent = "agent".parse().unwrap();
+        let rename = |from: &str, to: &str| {
+            policy.decide(&agent, OperationKind::Rename, &path(from), Some(&path(to)), None)
+        };
+        assert_eq!(rename("closed/a", "open/a").rule, "allowedPaths.read");
+        assert!(!rename("closed/a", "open/a").is_allow());
+        assert!(rename("closed/a", "closed/b").is_allow());
+        assert!(rename("open/a", "closed/a").is_allow());
+    }
+
+    #[test]
+    fn content_is_judged_to_its_end() {
+        let text = "schema = 1\n[files]\nmaxReadSize = \"1KiB\"\nbinary = { write = \"base64\" }\n";
+        let policy = compile(&PolicySource::from_text("p", text)).unwrap();
+        let agent = "agent".parse().unwrap();
+        let judge = |access, content: &[u8]| {
+            let operation = OperationKind::Edit;
+            let query = Query { agent: &agent, operation, access, path: &path("a") };
+            policy.evaluate_content(&query, content).rule
+        };
+        let mut late = vec![b'a'; 1024];
+        assert_eq!(judge(Access::Read, &late), "files");
+        *late.last_mut().unwrap() = 0;
+        assert_eq!(judge(Access::Read, &late), "files.binary.read");
+        assert_eq!(judge(Access::Write, &late), "files");
+        assert!(policy.binary_as_base64(Access::Write) && !policy.binary_as_base64(Access::Read));
+        late.push(b'a');
+        assert_eq!(judge(Access::Read, &late), "files.maxReadSize");
+        assert_eq!(policy.max_size(Access::Read), 1024);
+    }
+}

@@ -1,0 +1,298 @@
+//! Finding the patterns that could match a path without trying them all.
+//!
+//! Every pattern is filed under one thing that a matching path must have: a
+//! component with a certain text, a certain extension, or a certain start. Of
+//! what a pattern offers, the thing that the fewest patterns share is taken,
+//! so `src/a/**` and `src/b/**` are not both filed under `src`. Keys are hashes
+//! and a false hit only costs a comparison: what a set finds is always what
+//! trying every pattern would find.
+
+use std::{
+    cell::OnceCell,
+    collections::HashMap,
+    hash::{BuildHasherDefault, Hasher},
+};
+
+use super::pattern::{Name, Pattern};
+
+/// A path split into components, with the keys that patterns are filed under.
+#[derive(Debug)]
+pub(super) struct Components<'p> {
+    list: Vec<Component<'p>>,
+}
+
+#[derive(Debug)]
+struct Component<'p> {
+    text: &'p str,
+    /// Made when a set with patterns first asks for them.
+    keys: OnceCell<[u64; 3]>,
+}
+
+impl Component<'_> {
+    fn keys(&self) -> &[u64; 3] {
+        self.keys.get_or_init(|| Components::keys_of(self.text))
+    }
+}
+
+impl<'p> Components<'p> {
+    /// Splits `path`.
+    pub(super) fn of(path: &'p str) -> Self {
+        let mut list = Vec::with_capacity(8);
+        let texts = path.split('/').filter(|text| !text.is_empty());
+        list.extend(texts.map(|text| Component { text, keys: OnceCell::new() }));
+        Self { list }
+    }
+
+    /// The keys of one component.
+    pub(super) fn keys_of(text: &str) -> [u64; 3] {
+        let text = text.as_bytes();
+        let extension = text.iter().rposition(|byte| *byte == b'.');
+        let extension = extension.and_then(|dot| text.get(dot + 1..));
+        [
+            key(Kind::Whole, text),
+            extension.map_or(0, |end| key(Kind::Extension, end)),
+            text.get(..START).map_or(0, |start| key(Kind::Start, start)),
+        ]
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// The last one, `None` for the root.
+    pub(super) fn last(&self) -> Option<&'p str> {
+        self.list.last().map(|component| component.text)
+    }
+
+    /// All of them.
+    pub(super) fn texts(&self) -> impl Iterator<Item = &'p str> + Clone {
+        self.list.iter().map(|component| component.text)
+    }
+
+    /// Whether `pattern` matches the path.
+    pub(super) fn are(&self, pattern: &Pattern) -> bool {
+        pattern.matches(self.texts())
+    }
+
+    /// How many components the shortest prefixes have that `pattern` matches:
+    /// the path itself or a directory above it, never the root.
+    pub(super) fn prefixes_matching<'a>(
+        &'a self,
+        pattern: &'a Pattern,
+    ) -> impl Iterator<Item = usize> + 'a {
+        let last_only = pattern.last_name_only();
+        self.list.iter().enumerate().filter_map(move |(index, component)| {
+            let length = index + 1;
+            let matched = match last_only {
+                Some(name) => name.matches(component.text),
+                None => pattern.matches(self.texts().take(length)),
+            };
+            matched.then_some(length)
+        })
+    }
+}
+
+/// Patterns, each standing for an entry of some list.
+#[derive(Debug, Default)]
+pub(super) struct PatternSet {
+    patterns: Vec<(u32, Pattern)>,
+    filed: HashMap<u64, Vec<u32>, BuildHasherDefault<Ready>>,
+    /// A bit for the keys of `filed`, by their highest bits: a quick no for
+    /// nearly all others.
+    seen: Box<[u64]>,
+    unfiled: Vec<u32>,
+}
+
+impl PatternSet {
+    /// Files `patterns`, each with the number of its entry. An entry may have
+    /// several.
+    pub(super) fn new(patterns: Vec<(u32, Pattern)>) -> Self {
+        let mut counts: HashMap<u64, u32, BuildHasherDefault<Ready>> = HashMap::default();
+        for key in patterns.iter().flat_map(|(_, pattern)| keys(pattern)) {
+            *counts.entry(key).or_default() += 1;
+        }
+        let mut set = Self { patterns, ..Self::default() };
+        for (number, (_, pattern)) in (0..).zip(&set.patterns) {
+            let rarest = keys(pattern).min_by_key(|key| counts.get(key).copied().unwrap_or(0));
+            match rarest {
+                Some(key) => set.filed.entry(key).or_default().push(number),
+                None => set.unfiled.push(number),
+            }
+        }
+        set.seen = vec![0; (set.filed.len() / 2).next_power_of_two()].into();
+        for key in set.filed.keys() {
+            let (word, bit) = place(*key, set.seen.len());
+            if let Some(word) = set.seen.get_mut(word) {
+                *word |= bit;
+            }
+        }
+        set
+    }
+
+    /// Whether `accept` says yes to a pattern of the set.
+    pub(super) fn any(&self, mut accept: impl FnMut(u32, &Pattern) -> bool) -> bool {
+        self.patterns.iter().any(|(entry, pattern)| accept(*entry, pattern))
+    }
+
+    /// Whether a pattern for which `accept` says yes is filed under one of a
+    /// component's keys.
+    pub(super) fn files(&self, keys: &[u64; 3], accept: impl Fn(u32, &Pattern) -> bool) -> bool {
+        let entry = |number: &u32| self.patterns.get(usize::try_from(*number).ok()?);
+        keys.iter().any(|key| {
+            let (word, bit) = place(*key, self.seen.len());
+            self.seen.get(word).is_some_and(|seen| seen & bit != 0)
+                && self.filed.get(key).is_some_and(|numbers| {
+                    numbers.iter().filter_map(entry).any(|(entry, pattern)| accept(*entry, pattern))
+                })
+        })
+    }
+
+    /// The patterns, with their entries, that [`first`](Self::first) tries for
+    /// every path that begins with these components, whatever comes after.
+    pub(super) fn candidates<'a, 'c>(
+        &'a self,
+        components: &'c Components<'c>,
+    ) -> impl Iterator<Item = (u32, &'a Pattern)> {
+        let keys = components.list.iter().flat_map(Component::keys);
+        let filed = keys.filter_map(|key| self.filed.get(key)).flatten();
+        self.unfiled
+            .iter()
+            .chain(filed)
+            .filter_map(|number| self.patterns.get(usize::try_from(*number).ok()?))
+            .map(|(entry, pattern)| (*entry, pattern))
+    }
+
+    /// Whether there are no patterns.
+    pub(super) fn is_empty(&self) -> bool {
+        self.patterns.is_empty()
+    }
+
+    /// The lowest entry with a pattern for which `accept` says yes, among those
+    /// that could match `components`.
+    pub(super) fn first(
+        &self,
+        components: &Components<'_>,
+        mut accept: impl FnMut(u32, &Pattern) -> bool,
+    ) -> Option<u32> {
+        let mut best: Option<u32> = None;
+        let mut try_all = |numbers: &[u32]| {
+            for number in numbers {
+                let Some((entry, pattern)) =
+                    usize::try_from(*number).ok().and_then(|number| self.patterns.get(number))
+                else {
+                    continue;
+                };
+                if best.is_none_or(|best| *entry < best) && accept(*entry, pattern) {
+                    best = Some(*entry);
+                }
+            }
+        };
+        try_all(&self.unfiled);
+        if !self.filed.is_empty() {
+            for component in &components.list {
+                for key in component.keys() {
+                    if let Some(numbers) = self.filed.get(key) {
+                        try_all(numbers);
+                    }
+                }
+            }
+        }
+        best
+    }
+}
+
+/// Bytes of a name's start that make a key.
+const START: usize = 2;
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Whole = 1,
+    Extension = 2,
+    Start = 3,
+}
+
+fn keys(pattern: &Pattern) -> impl Iterator<Item = u64> + '_ {
+    pattern.names().flat_map(|name| {
+        let whole = match name {
+            Name::Literal(text) => Some(key(Kind::Whole, text.as_bytes())),
+            _ => None,
+        };
+        let extension = name
+            .literal_end()
+            .rsplit_once('.')
+            .map(|(_, end)| key(Kind::Extension, end.as_bytes()));
+        let start =
+            name.literal_start().as_bytes().get(..START).map(|start| key(Kind::Start, start));
+        [whole, extension, start].into_iter().flatten()
+    })
+}
+
+/// A quick hash, eight bytes at a time. The table is fixed by the policy, so an
+/// attacker can choose only what is looked up in it, never what fills it.
+fn key(kind: Kind, bytes: &[u8]) -> u64 {
+    // Odd, from the digits of the golden ratio, as in Fibonacci hashing.
+    let mix = |hash: u64, word: u64| {
+        let hash = (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        hash ^ (hash >> 32)
+    };
+    let (words, rest) = bytes.as_chunks::<8>();
+    let hash = mix(kind as u64, bytes.len() as u64);
+    let hash = words.iter().fold(hash, |hash, word| mix(hash, u64::from_le_bytes(*word)));
+    mix(hash, rest.iter().fold(0, |word, byte| word << 8 | u64::from(*byte)))
+}
+
+/// The word and the bit of a key among so many words, a power of two.
+fn place(key: u64, words: usize) -> (usize, u64) {
+    ((key >> 38) as usize & words.wrapping_sub(1), 1 << (key >> 58))
+}
+
+/// Takes a key, which is a hash already, as its own hash.
+#[derive(Debug, Default)]
+struct Ready(u64);
+
+impl Hasher for Ready {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        self.0 = key(Kind::Whole, bytes);
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        // The table takes its buckets from both ends of the hash.
+        self.0 = value ^ (value >> 32);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::pattern::{Mode, parse};
+
+    proptest! {
+        #[test]
+        fn finds_what_trying_every_pattern_finds(
+            texts in prop::collection::vec(
+                "(a|b|\\*\\*|\\*|a\\*|ab\\*|\\*b|\\*\\.b|\\*a\\*|a\\?|ab\\.a)(/(a|b|\\*\\*|\\*|ab\\*|\\*\\.b|\\*a\\*)){0,3}",
+                0..12),
+            paths in prop::collection::vec("[ab.]{1,4}(/[ab.]{1,4}){0,3}", 1..8),
+        ) {
+            let patterns: Vec<(u32, Pattern)> = (0..).zip(&texts)
+                .flat_map(|(entry, text)| {
+                    parse(text, Mode::Folded).unwrap_or_default().into_iter().map(move |p| (entry, p))
+                }).collect();
+            let set = PatternSet::new(patterns.clone());
+            for path in &paths {
+                let components = Components::of(path);
+                let found = set.first(&components, |_, pattern| components.are(pattern));
+                let expected =
+                    patterns.iter().find(|(_, pattern)| components.are(pattern)).map(|(entry, _)| *entry);
+                prop_assert_eq!(found, expected);
+            }
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! What is allowed.
+//!
+//! Texts become a [`PolicySource`], which [`compile`] turns into a [`Policy`]
+//! or refuses with [`Diagnostics`]; a policy answers queries with a
+//! [`Decision`]. There is no order of rules: whatever denies wins, what nothing
+//! allows is denied, and a policy with any fault does not come into being.
+//!
+//! This crate does no I/O, reads no clock and keeps no state between queries.
+//! It is a crate of its own because every request waits for it: it is built for
+//! speed, the rest of the gate for size. For the same reason what is asked often
+//! is not generic; it would be built where it is used.
+
+mod check;
+mod closed;
+mod compare;
+mod compile;
+mod decision;
+mod diagnostics;
+mod document;
+mod duration;
+mod embedded;
+#[cfg(test)]
+mod embedded_tests;
+mod evaluate;
+mod explain;
+mod glob;
+mod index;
+mod limits;
+pub mod model;
+mod outline;
+mod pattern;
+mod questions;
+mod schema;
+mod secrets;
+mod selftest;
+mod settings;
+mod sight;
+mod sights;
+mod size;
+mod source;
+mod spelling;
+mod stages;
+mod statements;
+
+pub use compare::{SettingChange, compare_modes, compare_settings};
+pub use compile::{Mode, Policy, compile};
+pub use decision::{Decision, Effect, Place};
+pub use diagnostics::{Diagnostic, Diagnostics};
+pub use document::Document;
+pub use embedded::{EMBEDDED, embedded, is_name, unknown_name};
+pub use evaluate::{Query, questions};
+pub use explain::{Explanation, StageReport, StageVerdict};
+pub use glob::{Glob, GlobError};
+pub use limits::{Limit, Limits};
+pub use outline::{OutlineFile, PathPattern, Statement, StatementKind};
+pub use schema::{Field, POLICY as KEYS, Shape, Status};
+pub use secrets::{Disclosed, Judged, SecretFinding, SecretKey, Secrets, Subject, Whole};
+pub use settings::{AgentAccess, DEFAULT_ENV, DEFAULT_READ, Network, Retention};
+pub use sight::Sight;
+pub use sights::Sights;
+pub use size::parse as parse_size;
+pub use source::{Loaded, Loader, MAX_FILE, PolicySource};
+pub use stages::{Object, ObjectKind};

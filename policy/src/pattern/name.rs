@@ -1,0 +1,162 @@
+//! A pattern for one component of a path.
+
+use super::Mode;
+use crate::spelling::fold;
+
+/// What one component must look like. The frequent forms have a variant of
+/// their own because they decide with one comparison.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Name {
+    /// `*`
+    Any,
+    /// No wildcard at all.
+    Literal(Box<str>),
+    /// `TEXT*`
+    Prefix(Box<str>),
+    /// `*TEXT`
+    Suffix(Box<str>),
+    /// `*TEXT*`
+    Infix(Box<str>),
+    /// Anything else.
+    Tokens(Box<[Token]>),
+}
+
+/// A piece of a [`Name::Tokens`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Token {
+    /// These characters.
+    Text(Box<str>),
+    /// `?`
+    One,
+    /// `*`
+    Many,
+    /// `[…]`
+    Class(Class),
+}
+
+/// A set of characters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Class {
+    /// Whether it holds all but the ranges.
+    pub(crate) negated: bool,
+    /// First and last character of each range.
+    pub(crate) ranges: Vec<(char, char)>,
+    /// Whether case is ignored.
+    pub(crate) folded: bool,
+}
+
+impl Class {
+    pub(super) fn holds(&self, c: char) -> bool {
+        let within =
+            |c: char| self.ranges.iter().any(|(first, last)| (*first..=*last).contains(&c));
+        let found = within(c) || (self.folded && c.to_uppercase().any(within));
+        found != self.negated
+    }
+}
+
+impl Name {
+    /// Builds the most specific form of `tokens`, of which no two neighbours
+    /// are both text or both `*`.
+    pub(super) fn of(tokens: Vec<Token>, mode: Mode) -> Self {
+        let spell = |text: &str| match mode {
+            Mode::Exact => Box::from(text),
+            Mode::Folded => Box::from(&*fold(text)),
+        };
+        match tokens.as_slice() {
+            [Token::Many] => Self::Any,
+            [Token::Text(text)] => Self::Literal(spell(text)),
+            [Token::Text(text), Token::Many] => Self::Prefix(spell(text)),
+            [Token::Many, Token::Text(text)] => Self::Suffix(spell(text)),
+            [Token::Many, Token::Text(text), Token::Many] => Self::Infix(spell(text)),
+            _ => Self::Tokens(
+                tokens
+                    .into_iter()
+                    .map(|token| match token {
+                        Token::Text(text) => Token::Text(spell(&text)),
+                        other => other,
+                    })
+                    .collect(),
+            ),
+        }
+    }
+
+    /// Whether the name `text` is of this form.
+    pub(crate) fn matches(&self, text: &str) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Literal(literal) => **literal == *text,
+            Self::Prefix(prefix) => text.starts_with(&**prefix),
+            Self::Suffix(suffix) => text.ends_with(&**suffix),
+            Self::Infix(infix) => text.contains(&**infix),
+            Self::Tokens(tokens) => matches_tokens(tokens, text),
+        }
+    }
+
+    /// The one name that matches, when there is but one.
+    pub(crate) fn literal(&self) -> Option<&str> {
+        match self {
+            Self::Literal(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The text that every matching name starts with, empty when there is none.
+    pub(crate) fn literal_start(&self) -> &str {
+        match self {
+            Self::Prefix(text) | Self::Literal(text) => text,
+            Self::Tokens(tokens) => match tokens.first() {
+                Some(Token::Text(text)) => text,
+                _ => "",
+            },
+            Self::Any | Self::Suffix(_) | Self::Infix(_) => "",
+        }
+    }
+
+    /// The text that every matching name ends with, empty when there is none.
+    pub(crate) fn literal_end(&self) -> &str {
+        match self {
+            Self::Suffix(text) | Self::Literal(text) => text,
+            Self::Tokens(tokens) => match tokens.last() {
+                Some(Token::Text(text)) => text,
+                _ => "",
+            },
+            Self::Any | Self::Prefix(_) | Self::Infix(_) => "",
+        }
+    }
+}
+
+fn matches_tokens(tokens: &[Token], text: &str) -> bool {
+    let mut pieces = tokens.iter();
+    let mut rest = text.chars();
+    let mut retry = None;
+    loop {
+        let matched = match pieces.next() {
+            Some(Token::Many) => {
+                if pieces.len() == 0 {
+                    return true;
+                }
+                retry = Some((pieces.clone(), rest.clone()));
+                true
+            }
+            Some(Token::Text(text)) => match rest.as_str().strip_prefix(&**text) {
+                Some(after) => {
+                    rest = after.chars();
+                    true
+                }
+                None => false,
+            },
+            Some(Token::One) => rest.next().is_some(),
+            Some(Token::Class(class)) => rest.next().is_some_and(|c| class.holds(c)),
+            None if rest.as_str().is_empty() => return true,
+            None => false,
+        };
+        if !matched {
+            let Some((after, from)) = &mut retry else { return false };
+            if from.next().is_none() {
+                return false;
+            }
+            pieces = after.clone();
+            rest = from.clone();
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! From the text of a pattern to its alternatives.
+
+use super::{
+    Mode, Pattern, Segment,
+    name::{Class, Name, Token},
+};
+use crate::model::has_hidden_characters;
+
+/// Longest pattern in bytes.
+const MAX_BYTES: usize = 1024;
+/// Most alternatives that the braces of one pattern may expand to.
+const MAX_ALTERNATIVES: usize = 256;
+/// Deepest nesting of braces.
+const MAX_BRACES: usize = 8;
+
+/// Why a text is no pattern.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum PatternError {
+    #[error("the pattern is empty")]
+    Empty,
+    #[error("the pattern starts with `/`; patterns are relative to the workspace root")]
+    Absolute,
+    #[error(
+        "the pattern has an empty component; for all that is in a directory write `directory/**`"
+    )]
+    EmptyComponent,
+    #[error("the pattern has a component `.` or `..`")]
+    Dots,
+    #[error("`**` must be a whole component, as in `a/**/b`")]
+    PartialDoubleStar,
+    #[error("`[` has no matching `]`")]
+    UnclosedClass,
+    #[error("`[]` is empty or its range runs backwards")]
+    BadClass,
+    #[error("a class `[…]` cannot hold `/`")]
+    SlashInClass,
+    #[error("`{{` has no matching `}}`")]
+    UnclosedBrace,
+    #[error("`}}` has no matching `{{`")]
+    UnopenedBrace,
+    #[error("braces are nested more than 8 deep")]
+    DeepBraces,
+    #[error("the braces expand to more than 256 alternatives")]
+    ManyAlternatives,
+    #[error("`\\` must come before the character that it protects, which cannot be `/`")]
+    DanglingEscape,
+    #[error("the pattern holds control, bidirectional or zero-width characters")]
+    Hidden,
+    #[error("the pattern is longer than 1024 bytes")]
+    TooLong,
+    #[error("the pattern must be a single name, without `/` or `**`")]
+    NotAName,
+}
+
+#[derive(Debug, Clone)]
+enum Lexeme {
+    Char(char),
+    Star,
+    DoubleStar,
+    Question,
+    Class(Class),
+    Slash,
+    Open,
+    Comma,
+    Close,
+}
+
+/// Parses a path pattern into its alternatives, at least one.
+///
+/// # Errors
+/// Says what is wrong; the caller knows where.
+pub(crate) fn parse(text: &str, mode: Mode) -> Result<Vec<Pattern>, PatternError> {
+    if text.is_empty() {
+        return Err(PatternError::Empty);
+    }
+    if text.len() > MAX_BYTES {
+        return Err(PatternError::TooLong);
+    }
+    if has_hidden_characters(text) {
+        return Err(PatternError::Hidden);
+    }
+    let lexemes = lex(text, mode)?;
+    expand(&lexemes)?.into_iter().map(|flat| alternative(&flat, mode)).collect()
+}
+
+/// Parses a pattern for a single name, such as an agent's.
+///
+/// # Errors
+/// Says what is wrong; the caller knows where.
+pub(crate) fn parse_name(text: &str) -> Result<Vec<Name>, PatternError> {
+    parse(text, Mode::Exact)?
+        .into_iter()
+        .map(|pattern| match pattern.segments.into_vec().pop() {
+            Some(Segment::Name(name)) if !text.contains('/') => Ok(name),
+            _ => Err(PatternError::NotAName),
+        })
+        .collect()
+}
+
+fn lex(text: &str, mode: Mode) -> Result<Vec<Lexeme>, PatternError> {
+    let mut lexemes = Vec::with_capacity(text.len());
+    let mut depth = 0_usize;
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        lexemes.push(match c {
+            '*' if chars.next_if_eq(&'*').is_some() => Lexeme::DoubleStar,
+            '*' => Lexeme::Star,
+            '?' => Lexeme::Question,
+            '/' => Lexeme::Slash,
+            '[' => Lexeme::Class(class(&mut chars, mode)?),
+            '\\' => match chars.next() {
+                None | Some('/') => return Err(PatternError::DanglingEscape),
+                Some(escaped) => Lexeme::Char(escaped),
+            },
+            '{' => {
+                depth += 1;
+                if depth > MAX_BRACES {
+                    return Err(PatternError::DeepBraces);
+                }
+                Lexeme::Open
+            }
+            '}' => {
+                depth = depth.checked_sub(1).ok_or(PatternError::UnopenedBrace)?;
+                Lexeme::Close
+            }
+            ',' if depth > 0 => Lexeme::Comma,
+            other => Lexeme::Char(other),
+        });
+    }
+    if depth == 0 { Ok(lexemes) } else { Err(PatternError::UnclosedBrace) }
+}
+
+fn class(
+    chars: &mut std::iter::Peekable<std::str::Chars<'_>>,
+    mode: Mode,
+) -> Result<Class, PatternError> {
+    let negated = chars.next_if(|c| matches!(c, '!' | '^')).is_some();
+    let mut ranges = Vec::new();
+    loop {
+        let first = match chars.next().ok_or(PatternError::UnclosedClass)? {
+            ']' if !ranges.is_empty() => break,
+            '/' => return Err(PatternError::SlashInClass),
+            c => c,
+        };
+        let mut ahead = chars.clone();
+        let last = match (ahead.next(), ahead.next()) {
+            (Some('-'), Some(last)) if last != ']' => {
+                *chars = ahead;
+                last
+            }
+            _ => first,
+        };
+        if last == '/' {
+            return Err(PatternError::SlashInClass);
+        }
+        if last < first {
+            return Err(PatternError::BadClass);
+        }
+        ranges.push((first, last));
+    }
+    Ok(Class { negated, ranges, folded: mode == Mode::Folded })
+}
+
+/// All readings of the braces. Nesting is bounded by the lexer, so is the
+/// recursion here.
+fn expand(lexemes: &[Lexeme]) -> Result<Vec<Vec<Lexeme>>, PatternError> {
+    let mut readings: Vec<Vec<Lexeme>> = vec![Vec::new()];
+    let mut rest = lexemes.iter();
+    while let Some(lexeme) = rest.next() {
+        if !matches!(lexeme, Lexeme::Open) {
+            readings.iter_mut().for_each(|reading| reading.push(lexeme.clone()));
+            continue;
+        }
+        let mut branches = vec![Vec::new()];
+        let mut depth = 0_usize;
+        for inner in rest.by_ref() {
+            match inner {
+                Lexeme::Close if depth == 0 => break,
+                Lexeme::Comma if depth == 0 => {
+                    branches.push(Vec::new());
+                    continue;
+                }
+                Lexeme::Open => depth += 1,
+                Lexeme::Close => depth = depth.saturating_sub(1),
+                _ => {}
+            }
+            if let Some(branch) = branches.last_mut() {
+                branch.push(inner.clone());
+            }
+        }
+        let mut choices = Vec::new();
+        for branch in branches {
+            choices.extend(expand(&branch)?);
+        }
+        if readings.len().saturating_mul(choices.len()) > MAX_ALTERNATIVES {
+            return Err(PatternError::ManyAlternatives);
+        }
+        readings = readings
+            .iter()
+            .flat_map(|start| choices.iter().map(|end| [start.as_slice(), end].concat()))
+            .collect();
+    }
+    Ok(readings)
+}
+
+fn alternative(lexemes: &[Lexeme], mode: Mode) -> Result<Pattern, PatternError> {
+    if lexemes.is_empty() {
+        return Err(PatternError::Empty);
+    }
+    if matches!(lexemes.first(), Some(Lexeme::Slash)) {
+        return Err(PatternError::Absolute);
+    }
+    let mut segments = Vec::new();
+    if matches!(lexemes, [Lexeme::Char('.')]) {
+        return Ok(Pattern::new(segments));
+    }
+    for component in lexemes.split(|lexeme| matches!(lexeme, Lexeme::Slash)) {
+        match component {
+            [] => return Err(PatternError::EmptyComponent),
+            [Lexeme::DoubleStar] => {
+                if segments.last() != Some(&Segment::AnyDepth) {
+                    segments.push(Segment::AnyDepth);
+                }
+            }
+            [Lexeme::Char('.')] | [Lexeme::Char('.'), Lexeme::Char('.')] => {
+                return Err(PatternError::Dots);
+            }
+            _ => segments.push(Segment::Name(Name::of(tokens(component)?, mode))),
+        }
+    }
+    // What allows everything in a directory does not allow the directory.
+    if mode == Mode::Exact && segments.len() > 1 && segments.last() == Some(&Segment::AnyDepth) {
+        segments.insert(segments.len() - 1, Segment::Name(Name::Any));
+    }
+    Ok(Pattern::new(segments))
+}
+
+fn tokens(component: &[Lexeme]) -> Result<Vec<Token>, PatternError> {
+    let mut tokens: Vec<Token> = Vec::new();
+    let mut text = String::new();
+    for lexeme in component {
+        let token = match lexeme {
+            Lexeme::Char(c) => {
+                text.push(*c);
+                continue;
+            }
+            Lexeme::Star => Token::Many,
+            Lexeme::Question => Token::One,
+            Lexeme::Class(class) => Token::Class(class.clone()),
+            _ => return Err(PatternError::PartialDoubleStar),
+        };
+        if !text.is_empty() {
+            tokens.push(Token::Text(std::mem::take(&mut text).into()));
+        }
+        if !(token == Token::Many && tokens.last() == Some(&Token::Many)) {
+            tokens.push(token);
+        }
+    }
+    if !text.is_empty() {
+        tokens.push(Token::Text(text.into()));
+    }
+    Ok(tokens)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refuses_what_could_be_read_two_ways() {
+        for (text, error) in [
+            ("", PatternError::Empty),
+            ("{,a}", PatternError::Empty),
+            ("/etc", PatternError::Absolute),
+            ("src/", PatternError::EmptyComponent),
+            ("a//b", PatternError::EmptyComponent),
+            ("./a", PatternError::Dots),
+            ("a/../b", PatternError::Dots),
+            ("src**", PatternError::PartialDoubleStar),
+            ("***", PatternError::PartialDoubleStar),
+            ("[a", PatternError::UnclosedClass),
+            ("[z-a]", PatternError::BadClass),
+            ("[+/]", PatternError::SlashInClass),
+            ("{a", PatternError::UnclosedBrace),
+            ("a}", PatternError::UnopenedBrace),
+            (&"{".repeat(9), PatternError::DeepBraces),
+            (&"{a,b}".repeat(9), PatternError::ManyAlternatives),
+            ("a\\", PatternError::DanglingEscape),
+            ("a\u{200b}", PatternError::Hidden),
+            (&"a".repeat(5000), PatternError::TooLong),
+        ] {
+            assert_eq!(parse(text, Mode::Exact), Err(error), "{text}");
+        }
+        assert_eq!(parse_name("a/b"), Err(PatternError::NotAName));
+        assert_eq!(parse_name("**"), Err(PatternError::NotAName));
+    }
+}

@@ -1,0 +1,332 @@
+//! What becomes of a content because of the secrets in it.
+
+use std::{collections::HashSet, fmt};
+
+use super::{
+    OnRead, OnWrite, Secrets,
+    key::SecretKey,
+    restore::{Misused, Restored, restore},
+    scanner::{Hit, Overdue},
+    text::readings,
+    view::{Redacted, has_marker, redact},
+};
+use crate::{
+    Decision, Effect,
+    model::{WorkspacePath, is_text},
+};
+
+/// What a content is judged with.
+#[derive(Clone, Copy)]
+pub struct Subject<'a> {
+    /// The file's canonical path.
+    pub path: &'a WorkspacePath,
+    /// The key of placeholders and hashes.
+    pub key: &'a SecretKey,
+    /// Whether looking has taken too long.
+    pub overdue: &'a dyn Fn() -> bool,
+}
+
+/// A verdict, and what was found on the way to it.
+#[derive(Debug)]
+#[must_use]
+pub struct Judged<T> {
+    /// What a record may say of what was found.
+    pub findings: Vec<SecretFinding>,
+    /// What passes, or the denial.
+    pub verdict: Result<T, Decision>,
+}
+
+/// One secret, as a record names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SecretFinding {
+    /// The id of the rule.
+    pub rule: String,
+    /// The line where it begins, from 1.
+    pub line: u64,
+    /// 128 bits of a keyed hash over it, as hex digits: the same for the same
+    /// secret under the same state directory.
+    pub hash: String,
+    /// What was done about it: `denied`, `redacted`, `kept` (put back as it
+    /// was) or `warned`.
+    pub action: &'static str,
+}
+
+/// What a reader gets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Disclosed {
+    /// The content, with placeholders where the policy says so.
+    pub bytes: Vec<u8>,
+    /// Whether it holds any.
+    pub redacted: bool,
+    /// The content as it is, where that is another one.
+    pub whole: Option<Whole>,
+}
+
+/// A content with its secrets, for its hash and for nobody's eyes.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Whole(pub Vec<u8>);
+
+impl fmt::Debug for Whole {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Whole({} bytes)", self.0.len())
+    }
+}
+
+/// A secret in one of the readings of a content; the first is the bytes
+/// themselves.
+struct Found {
+    reading: usize,
+    hit: Hit,
+    finding: SecretFinding,
+    /// Its rule more than warns.
+    blocks: bool,
+}
+
+impl Secrets {
+    /// What a reader gets of `content`.
+    pub fn disclose(&self, subject: &Subject<'_>, content: Vec<u8>) -> Judged<Disclosed> {
+        let found = match self.look(subject, &content) {
+            Ok(found) => found,
+            Err(denial) => return Judged { findings: Vec::new(), verdict: Err(denial) },
+        };
+        let as_it_is = |bytes| Ok(Disclosed { bytes, redacted: false, whole: None });
+        let (action, verdict) = match (found.iter().find(|found| found.blocks), self.on_read) {
+            (None, _) | (_, OnRead::Warn) => ("warned", as_it_is(content)),
+            (Some(first), OnRead::Deny) => {
+                ("denied", Err(self.denial(&first.hit, "the content holds a secret")))
+            }
+            // In other bytes a placeholder could not be told from content when
+            // it comes back, and what lies around it may hold the secret again.
+            (Some(first), OnRead::Redact) if !is_text(&content) => {
+                let reason = "the content holds a secret, and only text can be redacted";
+                ("denied", Err(self.denial(&first.hit, reason)))
+            }
+            (Some(_), OnRead::Redact) => {
+                let Redacted { bytes, .. } = self.redacted(subject, &content, &found);
+                let whole = Some(Whole(content));
+                ("redacted", Ok(Disclosed { bytes, redacted: true, whole }))
+            }
+        };
+        let findings = findings(found, |found| if found.blocks { action } else { "warned" });
+        Judged { findings, verdict }
+    }
+
+    /// Whether readers get placeholders instead of secrets.
+    pub fn redacts(&self) -> bool {
+        self.on_read == OnRead::Redact
+    }
+
+    /// Whether a text to be stored may hold placeholders, so that the content
+    /// that it replaces is needed to judge it.
+    pub fn needs_original(&self, text: &[u8]) -> bool {
+        self.redacts() && has_marker(text)
+    }
+
+    /// What is stored when `text` is to replace `original`: secrets are put
+    /// back where placeholders stand.
+    pub fn store(
+        &self,
+        subject: &Subject<'_>,
+        original: Option<&[u8]>,
+        text: Vec<u8>,
+    ) -> Judged<Vec<u8>> {
+        let restored = if self.needs_original(&text) {
+            self.restored(subject, original.unwrap_or_default(), &text)
+        } else {
+            Ok(Restored { bytes: text, secrets: Vec::new() })
+        };
+        let looked = restored.and_then(|restored| {
+            let found = self.look(subject, &restored.bytes)?;
+            Ok((restored, found))
+        });
+        let (restored, found) = match looked {
+            Ok(both) => both,
+            Err(denial) => return Judged { findings: Vec::new(), verdict: Err(denial) },
+        };
+        // A secret that the gate itself puts back is nothing new.
+        let kept = |found: &Found| {
+            // They are in order and apart from each other.
+            let after =
+                restored.secrets.partition_point(|(range, _)| range.start <= found.hit.range.start);
+            let around = after.checked_sub(1).and_then(|at| restored.secrets.get(at));
+            found.reading == 0 && around.is_some_and(|(range, _)| found.hit.range.end <= range.end)
+        };
+        let new = found.iter().find(|found| found.blocks && !kept(found));
+        let again: HashSet<&Hit> =
+            found.iter().filter(|found| found.reading == 0).map(|found| &found.hit).collect();
+        let lost =
+            restored.secrets.iter().flat_map(|(_, hits)| hits).find(|hit| !again.contains(hit));
+        let denial = match (lost, new, self.on_write) {
+            (Some(_), _, _) => Some(self.misuse(
+                "with these changes around it, a secret that stays in the file would no longer be \
+                 recognised; change other lines, or leave out the line with the placeholder",
+            )),
+            (None, Some(new), OnWrite::Deny) => {
+                let line = new.finding.line;
+                let reason = format!("line {line} of the new content holds a secret");
+                Some(self.denial(&new.hit, &reason))
+            }
+            _ => None,
+        };
+        let action = if self.on_write == OnWrite::Deny { "denied" } else { "warned" };
+        let findings = findings(found, |found| match found.blocks {
+            true if kept(found) => "kept",
+            true => action,
+            false => "warned",
+        });
+        Judged { findings, verdict: denial.map_or(Ok(restored.bytes), Err) }
+    }
+
+    /// Whether renaming a file can change what becomes of the secrets in it:
+    /// rules can be about paths.
+    pub fn depends_on_path(&self) -> bool {
+        (self.on_read != OnRead::Warn || self.on_write != OnWrite::Warn)
+            && self.scanner.rules().iter().any(|rule| rule.depends_on_path())
+    }
+
+    /// Asks whether a file of this content may have the name `to` instead of
+    /// its own. There it must not show more than here; and it must hold nothing
+    /// that could not be written there, or an agent could compare a guess,
+    /// brought to the place of a secret, with the placeholder that it saw.
+    ///
+    /// # Errors
+    /// The denial.
+    pub fn renamed(
+        &self,
+        subject: &Subject<'_>,
+        to: &WorkspacePath,
+        content: &[u8],
+    ) -> Result<(), Decision> {
+        let here = self.look(subject, content)?;
+        let there = self.look(&Subject { path: to, ..*subject }, content)?;
+        if self.on_read != OnRead::Warn
+            && let Some(shown) = uncovered(&here, &there)
+        {
+            let reason = "under the new name, a secret in the file would no longer be recognised";
+            return Err(self.denial(&shown.hit, reason));
+        }
+        if self.on_write == OnWrite::Deny
+            && let Some(brought) = uncovered(&there, &here)
+        {
+            let reason = "under the new name, the content of the file counts as a secret";
+            return Err(self.denial(&brought.hit, reason));
+        }
+        Ok(())
+    }
+
+    /// Looks at all readings of a content.
+    fn look(&self, subject: &Subject<'_>, content: &[u8]) -> Result<Vec<Found>, Decision> {
+        let mut all = Vec::new();
+        for (reading, text) in readings(content).iter().enumerate() {
+            let hits = self
+                .scanner
+                .scan(subject.path.as_str(), text, subject.overdue)
+                .map_err(|Overdue| self.too_late())?;
+            let (mut line, mut counted) = (1, 0);
+            for hit in hits {
+                let passed = text.get(counted..hit.range.start).unwrap_or_default();
+                line += passed.iter().map(|byte| u64::from(*byte == b'\n')).sum::<u64>();
+                counted = counted.max(hit.range.start);
+                let Some(rule) = self.scanner.rules().get(hit.rule) else { continue };
+                let secret = text.get(hit.range.clone()).unwrap_or_default();
+                let hash = subject.key.tag("finding", &[secret]);
+                let finding = SecretFinding { rule: rule.id.clone(), line, hash, action: "" };
+                all.push(Found { reading, hit, finding, blocks: !rule.warn_only });
+            }
+        }
+        Ok(all)
+    }
+
+    fn redacted(&self, subject: &Subject<'_>, content: &[u8], found: &[Found]) -> Redacted {
+        let hits: Vec<Hit> = found
+            .iter()
+            .filter(|found| found.blocks && found.reading == 0)
+            .map(|found| found.hit.clone())
+            .collect();
+        redact(content, &hits, subject.key, subject.path.as_str(), |rule| {
+            self.scanner.rules().get(rule).map_or("", |rule| &rule.id)
+        })
+    }
+
+    fn restored(
+        &self,
+        subject: &Subject<'_>,
+        original: &[u8],
+        text: &[u8],
+    ) -> Result<Restored, Decision> {
+        let mut found = self.look(subject, original)?;
+        if !is_text(original) {
+            // Nobody was shown a placeholder of it.
+            found.clear();
+        }
+        let view = self.redacted(subject, original, &found);
+        restore(text, &view, original).map_err(|Misused { line, why }| {
+            self.misuse(&format!("line {line} of the new content cannot be stored: {why}"))
+        })
+    }
+
+    fn denial(&self, hit: &Hit, reason: &str) -> Decision {
+        let rule = self.scanner.rules().get(hit.rule);
+        let what = rule.and_then(|rule| rule.description.as_deref());
+        Decision {
+            effect: Effect::Deny,
+            rule: rule.map_or_else(|| "secrets".to_owned(), |rule| rule.decision_id()),
+            place: rule.map(|rule| rule.place.clone()),
+            reason: Some(match what {
+                Some(what) => format!("{reason} ({what})"),
+                None => reason.to_owned(),
+            }),
+            would_deny: false,
+        }
+    }
+
+    fn misuse(&self, reason: &str) -> Decision {
+        let rule = "secrets.placeholder".to_owned();
+        Decision {
+            effect: Effect::Deny,
+            rule,
+            place: None,
+            reason: Some(reason.to_owned()),
+            would_deny: false,
+        }
+    }
+
+    fn too_late(&self) -> Decision {
+        Decision {
+            effect: Effect::Deny,
+            rule: "secrets.maxScanTime".to_owned(),
+            place: self.max_scan_place.clone(),
+            reason: Some("looking for secrets in the content took too long".to_owned()),
+            would_deny: false,
+        }
+    }
+}
+
+/// The first of `some` that no finding of `others` covers. Both are in order of
+/// reading and place, and may be many.
+fn uncovered<'f>(some: &'f [Found], others: &[Found]) -> Option<&'f Found> {
+    // Each with the farthest end of those that begin no later.
+    let mut reach: Vec<(usize, usize, usize)> = Vec::new();
+    for other in others.iter().filter(|other| other.blocks) {
+        let end = match reach.last() {
+            Some((reading, _, end)) if *reading == other.reading => other.hit.range.end.max(*end),
+            _ => other.hit.range.end,
+        };
+        reach.push((other.reading, other.hit.range.start, end));
+    }
+    some.iter().filter(|one| one.blocks).find(|one| {
+        let place = (one.reading, one.hit.range.start);
+        let after = reach.partition_point(|(reading, start, _)| (*reading, *start) <= place);
+        let around = after.checked_sub(1).and_then(|at| reach.get(at));
+        !around
+            .is_some_and(|(reading, _, end)| *reading == one.reading && one.hit.range.end <= *end)
+    })
+}
+
+fn findings(found: Vec<Found>, action: impl Fn(&Found) -> &'static str) -> Vec<SecretFinding> {
+    let named = |found: Found| {
+        let action = action(&found);
+        SecretFinding { action, ..found.finding }
+    };
+    found.into_iter().map(named).collect()
+}

@@ -1,0 +1,60 @@
+//! Rules of the policy's own kind, and what every rule is compiled from.
+
+use super::{allowlist::Allowlist, expression::Expression, rule::Rule};
+use crate::Place;
+
+/// A rule as written.
+#[derive(Debug, Default)]
+pub(crate) struct RuleText {
+    pub(crate) id: String,
+    pub(crate) description: Option<String>,
+    pub(crate) regex: Option<String>,
+    pub(crate) path: Option<String>,
+    pub(crate) keywords: Vec<String>,
+    pub(crate) entropy: Option<f64>,
+    pub(crate) group: Option<u64>,
+    pub(crate) warn_only: bool,
+    /// It is one of the program's own, whose tests compile it.
+    pub(crate) own: bool,
+}
+
+/// Which part of a rule cannot be used, and why.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Unusable {
+    Regex(String),
+    Path(String),
+    Group(usize),
+}
+
+/// Compiles a rule without allowlists.
+pub(crate) fn compile(text: RuleText, place: Place) -> Result<Rule, Unusable> {
+    let mut keywords: Vec<String> =
+        text.keywords.iter().map(|keyword| keyword.to_ascii_lowercase()).collect();
+    keywords.retain(|keyword| !keyword.is_empty());
+    let expression = text.regex.map(|regex| match text.own {
+        true => Expression::parse(&regex, &keywords),
+        false => Expression::compile(&regex, &keywords),
+    });
+    let expression = expression.transpose().map_err(Unusable::Regex)?;
+    let path = text.path.map(|path| Expression::compile(&path, &[]));
+    let path = path.transpose().map_err(Unusable::Path)?;
+    let groups = expression.as_ref().map_or(1, Expression::groups);
+    let group = text.group.map(|group| usize::try_from(group).unwrap_or(usize::MAX));
+    if group.is_some_and(|group| group >= groups) {
+        return Err(Unusable::Group(groups - 1));
+    }
+    Ok(Rule {
+        id: text.id,
+        description: text.description,
+        place,
+        warn_only: text.warn_only,
+        expression,
+        path,
+        keywords,
+        entropy: text.entropy,
+        // In gitleaks files 0 means that no group is asked for.
+        group: group.filter(|group| *group > 0),
+        allowlists: Vec::<Allowlist>::new(),
+        allow_comments: false,
+    })
+}

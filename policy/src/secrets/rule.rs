@@ -1,0 +1,163 @@
+//! One rule: what a secret of a kind looks like.
+
+use std::ops::Range;
+
+use super::{
+    allowlist::{Allowlist, Found},
+    expression::{Expression, Match},
+    scanner::Overdue,
+};
+use crate::Place;
+
+/// A rule, compiled.
+#[derive(Debug)]
+pub(crate) struct Rule {
+    pub(super) id: String,
+    pub(super) description: Option<String>,
+    pub(super) place: Place,
+    /// What it finds is recorded and never refused or redacted.
+    pub(super) warn_only: bool,
+    /// `None` when a file of a [`path`](Self::path) is a secret as a whole.
+    pub(super) expression: Option<Expression>,
+    /// It holds for files whose path matches.
+    pub(super) path: Option<Expression>,
+    /// In lower case. Content without any of them has no match.
+    pub(super) keywords: Vec<String>,
+    /// In bits per byte: what has not more is no secret.
+    pub(super) entropy: Option<f64>,
+    pub(super) group: Option<usize>,
+    pub(super) allowlists: Vec<Allowlist>,
+    /// A comment `gitleaks:allow` in the line of a match hides it.
+    pub(super) allow_comments: bool,
+}
+
+/// The comment by which gitleaks ignores a line.
+const ALLOW_COMMENT: &[u8] = b"gitleaks:allow";
+
+impl Rule {
+    /// About how many states its expressions have, which is what they take of
+    /// memory and of the time of compiling.
+    pub(crate) fn weight(&self) -> usize {
+        let expressions = self.expression.iter().chain(&self.path);
+        expressions.map(Expression::weight).fold(1, usize::saturating_add)
+    }
+
+    /// The id of decisions.
+    pub(super) fn decision_id(&self) -> String {
+        format!("secrets.rules.{}", self.id)
+    }
+
+    /// Whether it holds for a file of this path.
+    pub(super) fn applies(&self, path: &str) -> bool {
+        self.path.as_ref().is_none_or(|expression| expression.is_match(path.as_bytes()))
+    }
+
+    /// Whether what it finds depends on the path.
+    pub(super) fn depends_on_path(&self) -> bool {
+        self.path.is_some() || self.allowlists.iter().any(|list| !list.paths.is_empty())
+    }
+
+    /// The secrets in `range` of `text`; after an error there are no more.
+    pub(super) fn secrets<'r>(
+        &'r self,
+        path: &'r str,
+        text: &'r [u8],
+        range: Range<usize>,
+        overdue: &'r dyn Fn() -> bool,
+    ) -> impl Iterator<Item = Result<Range<usize>, Overdue>> + 'r {
+        let whole = (self.expression.is_none() && !text.is_empty()).then_some(Ok(0..text.len()));
+        let matches = self
+            .expression
+            .iter()
+            .flat_map(move |expression| {
+                expression.matches(text, range.clone(), self.group, overdue)
+            })
+            .filter(move |found| found.as_ref().map_or(true, |f| self.is_secret(path, text, f)))
+            .map(|found| found.map(|found| found.secret.range()));
+        matches.chain(whole)
+    }
+
+    /// Whether the rule, by itself, finds anything in `text`.
+    pub(crate) fn finds(&self, text: &[u8]) -> bool {
+        let folded = text.to_ascii_lowercase();
+        let has = |keyword: &String| {
+            folded.windows(keyword.len().max(1)).any(|part| part == keyword.as_bytes())
+        };
+        (self.keywords.is_empty() || self.keywords.iter().any(has))
+            && matches!(self.secrets("", text, 0..text.len(), &|| false).next(), Some(Ok(_)))
+    }
+
+    /// What an author whose sample is not found should look at.
+    pub(crate) fn why_not(&self) -> &'static str {
+        match (self.keywords.is_empty(), self.entropy) {
+            (true, None) => "change the expression or the sample",
+            (true, Some(_)) => "look at the expression and at `entropy`",
+            (false, None) => "look at the expression and at `keywords`",
+            (false, Some(_)) => "look at the expression, at `keywords` and at `entropy`",
+        }
+    }
+
+    fn is_secret(&self, path: &str, text: &[u8], found: &Match) -> bool {
+        let secret = text.get(found.secret.range()).unwrap_or_default();
+        if secret.is_empty() || self.entropy.is_some_and(|least| entropy(secret) <= least) {
+            return false;
+        }
+        if self.allowlists.is_empty() && !self.allow_comments {
+            return true;
+        }
+        let line = line_around(text, found.whole.range());
+        let matched = text.get(found.whole.range()).unwrap_or_default();
+        if self.allow_comments
+            && line.windows(ALLOW_COMMENT.len()).any(|part| part == ALLOW_COMMENT)
+        {
+            return false;
+        }
+        let found = Found { path, secret, matched, line };
+        !self.allowlists.iter().any(|list| list.allows(&found))
+    }
+}
+
+/// The lines that `range` lies in.
+fn line_around(text: &[u8], range: Range<usize>) -> &[u8] {
+    let before = text.get(..range.start).unwrap_or_default();
+    let start = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    let after = text.get(range.end..).unwrap_or_default();
+    let end = range.end + after.iter().position(|byte| *byte == b'\n').unwrap_or(after.len());
+    text.get(start..end).unwrap_or_default()
+}
+
+/// Shannon's entropy in bits per byte.
+fn entropy(text: &[u8]) -> f64 {
+    let mut counts = [0_u32; 256];
+    for byte in text {
+        if let Some(count) = counts.get_mut(usize::from(*byte)) {
+            *count = count.saturating_add(1);
+        }
+    }
+    let length = f64::from(u32::try_from(text.len()).unwrap_or(u32::MAX));
+    let bits = |count: &u32| {
+        let share = f64::from(*count) / length;
+        -share * share.log2()
+    };
+    counts.iter().filter(|count| **count > 0).map(bits).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entropy_is_in_bits_per_byte() {
+        assert!(entropy(b"aaaa").abs() < 1e-9);
+        assert!((entropy(b"abababab") - 1.0).abs() < 1e-9);
+        assert!((entropy(b"abcdefgh") - 3.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn the_line_of_a_match_may_be_several() {
+        let text = b"one\ntwo\nthree\n";
+        assert_eq!(line_around(text, 5..6), b"two");
+        assert_eq!(line_around(text, 5..9), b"two\nthree");
+        assert_eq!(line_around(text, 0..1), b"one");
+    }
+}

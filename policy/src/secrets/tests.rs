@@ -1,0 +1,370 @@
+//! Reading and writing with secrets, and what an agent might try.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::{Policy, PolicySource, compile, model::WorkspacePath};
+
+const RULES: &str = r#"
+schema = 1
+[secrets]
+onRead = "redact"
+[[secrets.rules]]
+id = "token"
+regex = '\btok_[0-9a-z]{8}\b'
+keywords = ["tok_"]
+[[secrets.rules]]
+id = "block"
+regex = '-----BEGIN KEY-----[\s\S]{4,200}?-----END KEY-----'
+keywords = ["begin key"]
+[[secrets.rules]]
+id = "next-line"
+regex = 'password:\s*([a-z0-9]{6,20})'
+keywords = ["password"]
+[[secrets.rules]]
+id = "perhaps"
+regex = 'hint=([a-z]{5})'
+warnOnly = true
+"#;
+
+const TOKEN: &str = "tok_12345678";
+
+fn policy(text: &str) -> Policy {
+    compile(&PolicySource::from_text("p", text)).unwrap_or_else(|error| panic!("{error}"))
+}
+
+struct Bench {
+    policy: Policy,
+    key: SecretKey,
+}
+
+impl Bench {
+    fn new(text: &str) -> Self {
+        Self { policy: policy(text), key: SecretKey::new(&[9; 32]) }
+    }
+
+    fn at<T>(&self, path: &str, run: impl FnOnce(&Secrets, &Subject<'_>) -> T) -> T {
+        let path = WorkspacePath::parse(path).unwrap();
+        let subject = Subject { path: &path, key: &self.key, overdue: &|| false };
+        run(self.policy.secrets().unwrap(), &subject)
+    }
+
+    fn read_at(&self, path: &str, content: &[u8]) -> Vec<u8> {
+        self.at(path, |secrets, subject| secrets.disclose(subject, content.to_vec()))
+            .verdict
+            .unwrap()
+            .bytes
+    }
+
+    fn read(&self, content: &str) -> String {
+        String::from_utf8(self.read_at("f", content.as_bytes())).unwrap()
+    }
+
+    fn write(&self, old: &str, text: &str) -> Result<String, (String, String)> {
+        self.at("f", |secrets, subject| {
+            secrets.store(subject, Some(old.as_bytes()), text.as_bytes().to_vec())
+        })
+        .verdict
+        .map(|bytes| String::from_utf8(bytes).unwrap())
+        .map_err(|denial| (denial.rule, denial.reason.unwrap()))
+    }
+
+    #[track_caller]
+    fn refused(&self, old: &str, text: &str) -> String {
+        let (rule, reason) = self.write(old, text).unwrap_err();
+        assert!(!reason.contains("tok_1") && !reason.contains("hunter"), "{reason}");
+        if rule == "secrets.placeholder" { reason } else { rule }
+    }
+}
+
+fn bench() -> Bench {
+    Bench::new(RULES)
+}
+
+#[test]
+fn a_reader_sees_placeholders_and_a_writer_gets_the_secrets_back() {
+    let old = format!(
+        "# settings\na = {TOKEN}\r\nb = 1\n-----BEGIN KEY-----\nabcd\n-----END KEY-----\nend"
+    );
+    let seen = bench().read(&old);
+    assert!(!seen.contains("12345678") && !seen.contains("abcd"), "{seen}");
+    let lines: Vec<_> = seen.split('\n').collect();
+    assert_eq!(lines.len(), 5);
+    assert!(lines[1].starts_with("a = [portcullis-secret:token:") && lines[1].ends_with("]\r"));
+    let text = seen.replace("b = 1", "b = 2") + "\nmore\n";
+    let stored = bench().write(&old, &text).unwrap();
+    assert_eq!(stored, old.replace("b = 1", "b = 2") + "\nmore\n");
+    // Whole lines may change their order, and may go.
+    let moved = [lines[2], lines[1], "x"].join("\n");
+    assert_eq!(bench().write(&old, &moved).unwrap(), format!("b = 1\na = {TOKEN}\r\nx"));
+}
+
+#[test]
+fn a_placeholder_says_nothing_but_where_and_which() {
+    let seen = bench().read(&format!("{TOKEN} {TOKEN} tok_87654321"));
+    let words: Vec<_> = seen.split(' ').collect();
+    assert_eq!(words[0], words[1]);
+    assert_ne!(words[0], words[2]);
+    let elsewhere = String::from_utf8(bench().read_at("g", TOKEN.as_bytes())).unwrap();
+    assert_ne!(elsewhere, words[0]);
+    let other_key = Bench { key: SecretKey::new(&[8; 32]), ..bench() };
+    assert_ne!(other_key.read(TOKEN), words[0]);
+}
+
+#[test]
+fn placeholders_that_are_misused_are_refused() {
+    let old = format!("a = {TOKEN}\nb = 1\n");
+    let seen = bench().read(&old);
+    let line = seen.lines().next().unwrap();
+    let placeholder = line.strip_prefix("a = ").unwrap();
+    let unknown = "is none of this file";
+    let moved = "moved out of its line";
+    let twice = "more often than it stands";
+    for (text, why) in [
+        (format!("# {placeholder}\n"), moved),
+        (format!("{placeholder}\n"), moved),
+        (format!("{line} \n"), moved),
+        (format!("{line}\r\n"), moved),
+        (format!("x{line}\n"), moved),
+        (format!("{line}\n{line}\n"), twice),
+        (format!("{}\n", line.replace("token", "block")), unknown),
+        (format!("{}\n", line.to_uppercase()), unknown),
+        (format!("a = {}\n", placeholder.trim_end_matches(']')), unknown),
+        ("a = [portcullis-secret:token:00000000000000000000000000000000]\n".to_owned(), unknown),
+        (String::from_utf8(bench().read_at("other", old.as_bytes())).unwrap(), unknown),
+    ] {
+        let reason = bench().refused(&old, &text);
+        assert!(reason.contains(why), "{text}: {reason}");
+    }
+    // A file that is new knows no placeholder.
+    let new =
+        bench().at("f", |secrets, subject| secrets.store(subject, None, seen.clone().into_bytes()));
+    assert_eq!(new.verdict.unwrap_err().rule, "secrets.placeholder");
+}
+
+#[test]
+fn text_like_a_placeholder_that_lay_in_the_file_stays_where_it_is() {
+    let old = format!("see [portcullis-secret:token:x] in\na = {TOKEN}\n");
+    let seen = bench().read(&old);
+    assert_eq!(bench().write(&old, &format!("{seen}b\n")).unwrap(), format!("{old}b\n"));
+    assert!(
+        bench()
+            .refused(&old, &format!("{seen}see [portcullis-secret:token:x] in\n"))
+            .contains("more often")
+    );
+    // One that somebody planted beside the secret that it copies is told from
+    // it by nobody.
+    let planted = format!("{}{old}", bench().read(&format!("a = {TOKEN}\n")));
+    let seen = bench().read(&planted);
+    assert!(bench().refused(&planted, &seen).contains("cannot be told"));
+}
+
+#[test]
+fn a_secret_that_would_not_be_found_again_is_not_put_back() {
+    let old = "password:\n  hunter2hunter2\nx\n";
+    let seen = bench().read(old);
+    assert!(!seen.contains("hunter2"), "{seen}");
+    let line = seen.lines().nth(1).unwrap();
+    assert_eq!(bench().write(old, &format!("y\n{seen}")).unwrap(), format!("y\n{old}"));
+    for text in
+        [format!("{line}\n"), format!("passwort:\n{line}\n"), format!("x\n{line}\npassword:\n")]
+    {
+        assert!(bench().refused(old, &text).contains("no longer be recognised"), "{text}");
+    }
+}
+
+#[test]
+fn guesses_are_refused_alike_whether_they_are_right_or_not() {
+    let old = format!("a = {TOKEN}\n");
+    let right = bench().write(&old, &old).unwrap_err();
+    let wrong = bench().write(&old, "a = tok_00000000\n").unwrap_err();
+    assert_eq!(right, wrong);
+    assert_eq!(right.0, "secrets.rules.token");
+    // Also where the line of the secret is kept, and beside it.
+    let seen = bench().read(&old);
+    assert_eq!(bench().refused(&old, &format!("{seen}{TOKEN}\n")), "secrets.rules.token");
+}
+
+#[test]
+fn what_is_not_text_is_not_redacted_but_refused() {
+    let text = RULES.replace(
+        "[secrets]",
+        "[files]\nbinary = { read = \"base64\", write = \"base64\" }\n[secrets]",
+    );
+    let bench = Bench::new(&text);
+    let utf16 =
+        |text: &str| -> Vec<u8> { text.encode_utf16().flat_map(u16::to_le_bytes).collect() };
+    for content in [
+        [b"\xff\xfe".to_vec(), utf16(&format!("a = {TOKEN}"))].concat(),
+        utf16(TOKEN),
+        [b"\0".to_vec(), utf16(TOKEN)].concat(),
+    ] {
+        let read = bench.at("f", |secrets, subject| secrets.disclose(subject, content.clone()));
+        assert_eq!(read.verdict.unwrap_err().rule, "secrets.rules.token");
+        assert!(read.findings.iter().all(|finding| finding.action == "denied"));
+        let written = bench.at("f", |secrets, subject| secrets.store(subject, None, content));
+        assert_eq!(written.verdict.unwrap_err().rule, "secrets.rules.token");
+    }
+    // Bytes that are no text at all, with a secret in the clear; and a text in
+    // another encoding.
+    for content in [
+        [b"\xff\0".to_vec(), TOKEN.into(), b"\0".to_vec()].concat(),
+        [b"caf\xe9 ".to_vec(), TOKEN.into()].concat(),
+    ] {
+        let read = bench.at("f", |secrets, subject| secrets.disclose(subject, content.clone()));
+        let denial = read.verdict.unwrap_err();
+        assert_eq!(denial.rule, "secrets.rules.token");
+        assert!(denial.reason.unwrap().contains("only text can be redacted"));
+        assert_eq!(read.findings[0].action, "denied");
+    }
+    // Nobody saw a placeholder of such a file, so none is known.
+    let seen = bench.read(TOKEN);
+    let old = [TOKEN.as_bytes(), b"\n\0"].concat();
+    let written =
+        bench.at("f", |secrets, subject| secrets.store(subject, Some(&old), seen.into_bytes()));
+    assert_eq!(written.verdict.unwrap_err().rule, "secrets.placeholder");
+}
+
+#[test]
+fn many_secrets_are_kept_and_moved_in_little_time() {
+    // Whatever compares each with each takes minutes.
+    let line = |number: usize| format!("a = tok_{number:08}\nsame = {TOKEN}\n");
+    let old: String = (0..15_000).map(line).collect();
+    let bench = bench();
+    let seen = bench.read(&old);
+    assert!(!seen.contains("tok_"));
+    assert_eq!(bench.write(&old, &format!("{seen}x\n")).unwrap(), format!("{old}x\n"));
+    let to = WorkspacePath::parse("g").unwrap();
+    bench.at("f", |secrets, subject| secrets.renamed(subject, &to, old.as_bytes())).unwrap();
+}
+
+#[test]
+fn findings_name_rule_line_and_a_keyed_hash() {
+    let content = format!("one\n{TOKEN}\nhint=abcde\n{TOKEN}\n");
+    let read =
+        bench().at("f", |secrets, subject| secrets.disclose(subject, content.clone().into()));
+    let told: Vec<_> = read.findings.iter().map(|f| (f.rule.as_str(), f.line, f.action)).collect();
+    assert_eq!(
+        told,
+        [("token", 2, "redacted"), ("perhaps", 3, "warned"), ("token", 4, "redacted")]
+    );
+    assert_eq!(read.findings[0].hash, read.findings[2].hash);
+    assert_eq!(read.findings[0].hash.len(), 32);
+    assert!(read.verdict.unwrap().redacted);
+    let seen = bench().read(&content);
+    let write = bench().at("f", |secrets, subject| {
+        secrets.store(subject, Some(content.as_bytes()), seen.clone().into())
+    });
+    let told: Vec<_> = write.findings.iter().map(|f| (f.line, f.action)).collect();
+    assert_eq!(told, [(2, "kept"), (3, "warned"), (4, "kept")]);
+}
+
+#[test]
+fn a_scan_that_takes_too_long_denies() {
+    let path = WorkspacePath::parse("f").unwrap();
+    let bench = bench();
+    let subject = Subject { path: &path, key: &bench.key, overdue: &|| true };
+    let secrets = bench.policy.secrets().unwrap();
+    let read = secrets.disclose(&subject, b"nothing".to_vec());
+    assert_eq!(read.verdict.unwrap_err().rule, "secrets.maxScanTime");
+    let write = secrets.store(&subject, None, b"nothing".to_vec());
+    assert_eq!(write.verdict.unwrap_err().rule, "secrets.maxScanTime");
+}
+
+#[test]
+fn one_keyword_in_another_hides_no_rule() {
+    let text = r#"
+schema = 1
+[[secrets.rules]]
+id = "long"
+regex = 'abcd[0-9]'
+keywords = ["abcd"]
+[[secrets.rules]]
+id = "short"
+regex = 'bc.[0-9]+'
+keywords = ["bc"]
+"#;
+    let read =
+        Bench::new(text).at("f", |secrets, s| secrets.disclose(s, b"xABCD1 abcd12".to_vec()));
+    let told: Vec<_> = read.findings.iter().map(|f| f.rule.as_str()).collect();
+    assert_eq!(told, ["long", "short"]);
+    assert_eq!(read.verdict.unwrap_err().rule, "secrets.rules.long");
+}
+
+proptest! {
+    /// Looking around keywords finds what looking everywhere finds.
+    #[test]
+    fn windows_lose_nothing(text in "([kK][eE]y|=|[ab]| |\n){0,60}") {
+        let rule = |regex: &str, keywords: &[&str]| format!(
+            "schema = 1\n[[secrets.rules]]\nid = \"r\"\nregex = '''{regex}'''\nkeywords = {keywords:?}\n"
+        );
+        let regex = r"(?i)[ab]{0,3}key\s{0,2}=\s?([ab]{1,4})\b";
+        let find = |keywords: &[&str]| {
+            let bench = Bench::new(&rule(regex, keywords));
+            let read = bench.at("f", |secrets, s| secrets.disclose(s, text.clone().into_bytes()));
+            read.findings.into_iter().map(|f| (f.line, f.hash)).collect::<Vec<_>>()
+        };
+        prop_assert_eq!(find(&["key"]), find(&[]));
+    }
+
+    /// Whatever lines change around secrets, only these lines differ.
+    #[test]
+    fn only_what_was_changed_differs(
+        lines in prop::collection::vec(
+            prop_oneof![
+                "[a-f =:]{0,12}",
+                "[a-c]{0,3} = tok_[0-9]{8}",
+                Just("-----BEGIN KEY-----\nqwertz\n-----END KEY-----".to_owned()),
+            ],
+            0..12,
+        ),
+        changes in prop::collection::vec((any::<prop::sample::Index>(), "[u-z ]{0,8}"), 0..4),
+        ending in any::<bool>(),
+    ) {
+        let mut old = lines.join("\n");
+        if ending { old.push('\n'); }
+        let bench = bench();
+        let seen = bench.read(&old);
+        prop_assert!(!seen.contains("tok_") && !seen.contains("qwertz"));
+        let (mut text, mut expected): (Vec<String>, Vec<String>) =
+            (seen.split('\n').map(str::to_owned).collect(), Vec::new());
+        // The same lines in the original: a block is one line of the view.
+        let mut rest = old.as_str();
+        for line in &text {
+            let block = line.contains("portcullis-secret:block");
+            let end = if block { rest.find("END KEY-----").unwrap() + 12 } else { rest.find('\n').unwrap_or(rest.len()) };
+            expected.push(rest.get(..end).unwrap().to_owned());
+            rest = rest.get(end + 1..).unwrap_or("");
+        }
+        for (at, new) in changes {
+            let at = at.index(text.len());
+            text[at] = new.clone();
+            expected[at] = new;
+        }
+        prop_assert_eq!(bench.write(&old, &text.join("\n")).unwrap(), expected.join("\n"));
+    }
+
+    /// What is stored shows no more to the next reader than what was read,
+    /// whatever an agent makes of the lines that it saw.
+    #[test]
+    fn no_arrangement_of_lines_discloses(
+        picks in prop::collection::vec((0_usize..9, any::<bool>()), 0..14),
+    ) {
+        let secrets = ["tok_00112233", "hunter2hunter2", "tok_99887766", "qwertzuiop"];
+        let old = "a tok_00112233 b\npassword:\nhunter2hunter2\n-----BEGIN KEY-----\nqwertzuiop\n-----END KEY-----\ntok_99887766\nx\n";
+        let bench = bench();
+        let seen = bench.read(old);
+        let mut pieces: Vec<&str> = seen.lines().collect();
+        pieces.extend(["password:", "-----BEGIN KEY-----", "-----END KEY-----", "tok_"]);
+        let text: String = picks
+            .iter()
+            .map(|(pick, newline)| format!("{}{}", pieces[pick % pieces.len()], if *newline { "\n" } else { "" }))
+            .collect();
+        if let Ok(stored) = bench.write(old, &text) {
+            let shown = bench.read(&stored);
+            for secret in secrets {
+                prop_assert!(!shown.contains(secret), "{stored:?} shows {shown:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! What a search may see. It asks about every entry that it meets, so the
+//! answer is a word and not a [`Decision`](super::Decision) in words.
+
+use super::{
+    Effect, Mode, Object, Policy, Query,
+    index::Components,
+    questions::Questions,
+    spelling::Spellings,
+    stages::{ENTRY, Subject},
+};
+
+/// What a search may do with an entry that it met.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sight {
+    /// It is shown; `relaxed` when only because the policy observes.
+    Shown {
+        /// Whether an enforcing policy would not have shown it.
+        relaxed: bool,
+    },
+    /// A person would have to be asked.
+    Asked,
+    /// Nothing allows it. What lies beneath may be allowed all the same.
+    Closed,
+    /// A rule denies it.
+    Denied,
+}
+
+impl Policy {
+    /// Decides about something that was met in a directory, by its name and by
+    /// what it is; no link led there.
+    pub fn sight(&self, query: &Query<'_>, object: &Object) -> Sight {
+        let spellings = Spellings::of(query.path);
+        let subject = Subject::new(query, &spellings);
+        let outcome = self.walk(&ENTRY, &subject, Some(object), false, |_, _| {});
+        match (outcome.effect, outcome.finding) {
+            // The last stage of the names always speaks.
+            (_, None) => Sight::Denied,
+            (Effect::Allow, Some(_)) => Sight::Shown { relaxed: outcome.would_deny },
+            (Effect::Ask, Some(_)) => Sight::Asked,
+            (Effect::Deny, Some(finding)) if finding.is_default_deny() => Sight::Closed,
+            (Effect::Deny, Some(_)) => Sight::Denied,
+        }
+    }
+
+    /// Whether something beneath the directory `query.path` could be allowed;
+    /// `false` is certain. Says nothing about denials.
+    pub fn may_allow_beneath(&self, query: &Query<'_>) -> bool {
+        if self.mode == Mode::Observe {
+            return true;
+        }
+        let components = Components::of(query.path.as_str());
+        let question = Questions::one(query.operation, query.access);
+        let mut bounds = self.layers.iter().filter(|layer| layer.bounds.hold(question)).peekable();
+        bounds.peek().is_some()
+            && bounds.all(|layer| {
+                let listed = layer.allowed.get(query.access).as_ref().is_some_and(|grant| {
+                    grant.patterns.any(|_, pattern| pattern.reaches_beneath(components.texts()))
+                });
+                listed
+                    || layer.allows.any(|entry, pattern| {
+                        pattern.reaches_beneath(components.texts())
+                            && layer.allow_rules.get(entry as usize).is_some_and(|rule| {
+                                rule.questions.hold(question) && rule.agents.hold(query.agent)
+                            })
+                    })
+            })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        ObjectKind, PolicySource, compile,
+        model::{Access, OperationKind, WorkspacePath},
+    };
+
+    fn policy(text: &str) -> Policy {
+        compile(&PolicySource::from_text("p", &format!("schema = 1\n{text}"))).unwrap()
+    }
+
+    fn see(policy: &Policy, path: &str, kind: ObjectKind) -> (Sight, bool) {
+        let (agent, path) = ("agent".parse().unwrap(), WorkspacePath::parse(path).unwrap());
+        let (operation, access) = (OperationKind::Glob, Access::List);
+        let query = Query { agent: &agent, operation, access, path: &path };
+        let object = Object { kind, links: 1, through_symlink: false };
+        (policy.sight(&query, &object), policy.may_allow_beneath(&query))
+    }
+
+    #[test]
+    fn a_directory_that_nothing_allows_may_hold_what_something_does() {
+        let policy = policy(
+            "[allowedPaths]\nlist = [\"src/**\", \"a/*/c.txt\"]\n[[rules]]\nid = \"no\"\neffect = \"deny\"\npaths = [\"src/no/**\"]\n\
+             [[rules]]\nid = \"one\"\neffect = \"allow\"\noperations = [\"list\"]\npaths = [\"docs/x.md\"]\n",
+        );
+        let (file, directory) = (ObjectKind::File, ObjectKind::Directory);
+        assert_eq!(see(&policy, "src", directory), (Sight::Closed, true));
+        assert_eq!(see(&policy, "src/x", directory).0, Sight::Shown { relaxed: false });
+        assert_eq!(see(&policy, "src/no", directory).0, Sight::Denied);
+        assert_eq!(see(&policy, "a/b", directory), (Sight::Closed, true));
+        assert_eq!(see(&policy, "docs", directory), (Sight::Closed, true));
+        assert_eq!(see(&policy, "docs/x.md", file).0, Sight::Shown { relaxed: false });
+        assert_eq!(see(&policy, "node_modules", directory), (Sight::Closed, false));
+        assert_eq!(see(&policy, "a/b/d", directory), (Sight::Closed, false));
+    }
+
+    #[test]
+    fn extensions_bound_files_and_not_directories() {
+        let policy =
+            policy("[allowedPaths]\nlist = [\"**\"]\n[extensions]\nallow = { list = [\"rs\"] }\n");
+        assert_eq!(see(&policy, "a.d", ObjectKind::Directory).0, Sight::Shown { relaxed: false });
+        assert_eq!(see(&policy, "a.d", ObjectKind::File).0, Sight::Closed);
+        assert_eq!(see(&policy, "a.rs", ObjectKind::File).0, Sight::Shown { relaxed: false });
+    }
+
+    #[test]
+    fn observing_shows_what_nothing_allows_and_asking_asks() {
+        let observing = policy("mode = \"observe\"\n");
+        assert_eq!(see(&observing, "a", ObjectKind::File), (Sight::Shown { relaxed: true }, true));
+        let asking = policy(
+            "[allowedPaths]\nlist = [\"**\"]\n[[rules]]\nid = \"q\"\neffect = \"ask\"\npaths = [\"a\"]\n",
+        );
+        assert_eq!(see(&asking, "a", ObjectKind::File).0, Sight::Asked);
+    }
+}

@@ -1,0 +1,250 @@
+//! The stages that need only the name.
+
+use super::{Finding, Object, ObjectKind, RuleName, Subject, Verdict};
+use crate::{
+    Policy,
+    compile::{Layer, Rule},
+    index::{Components, PatternSet},
+    model::{Access, OperationKind},
+    pattern::Pattern,
+};
+
+impl Policy {
+    /// Names that a person would misread are not created.
+    pub(super) fn hidden_names(&self, subject: &Subject<'_>) -> Verdict<'_> {
+        if subject.query.access == Access::Write && subject.query.path.has_hidden_characters() {
+            return Verdict::Deny(Finding::fixed(
+                "names.hidden",
+                None,
+                "the name holds control, bidirectional or zero-width characters",
+            ));
+        }
+        Verdict::Pass
+    }
+
+    pub(super) fn denied_extension(&self, subject: &Subject<'_>) -> Verdict<'_> {
+        let mut names = subject.spellings().filter_map(Components::last);
+        match names.find_map(|name| self.denied_part(name)) {
+            Some(place) => Verdict::Deny(Finding::fixed(
+                "extensions.deny",
+                Some(place),
+                "files with this extension are out of reach",
+            )),
+            None => Verdict::Pass,
+        }
+    }
+
+    /// Where it says that files with an extension that `name` has are denied.
+    pub(crate) fn denied_part(&self, name: &str) -> Option<(usize, u64)> {
+        if self.denied_extensions.is_empty() {
+            return None;
+        }
+        // A part may end in spaces that the cleaned name keeps inside.
+        let parts = name.split('.').skip(1).flat_map(|part| [part, part.trim()]);
+        parts.filter_map(|part| self.denied_extensions.get(part)).next().copied()
+    }
+
+    /// A path is secret when its name or that of a directory above it is.
+    pub(super) fn secret_names(&self, subject: &Subject<'_>) -> Verdict<'_> {
+        let found = subject
+            .spellings()
+            .filter_map(|components| {
+                self.secrets.first(components, |entry, pattern| {
+                    components
+                        .prefixes_matching(pattern)
+                        .any(|length| !self.excepted(entry, subject, components, length))
+                })
+            })
+            .min();
+        match found.and_then(|entry| self.secret_places.get(entry as usize)) {
+            Some(place) => Verdict::Deny(Finding {
+                rule: RuleName::Secret(place.index),
+                place: Some((place.layer, place.line)),
+                reason: Some("the name is one that secrets have".into()),
+            }),
+            None => Verdict::Pass,
+        }
+    }
+
+    /// Whether the file that names the secret `entry` excepts the first
+    /// `length` components, as they are really written.
+    fn excepted(
+        &self,
+        entry: u32,
+        subject: &Subject<'_>,
+        components: &Components<'_>,
+        length: usize,
+    ) -> bool {
+        let layer =
+            self.secret_places.get(entry as usize).and_then(|place| self.layers.get(place.layer));
+        layer.is_some_and(|layer| {
+            // A spelling with other borders between components cannot be
+            // compared with the real one.
+            components.len() == subject.raw.len()
+                && layer
+                    .exceptions
+                    .first(&subject.raw, |_, pattern| {
+                        pattern.matches(subject.raw.texts().take(length))
+                    })
+                    .is_some()
+        })
+    }
+
+    /// What the rules that restrict say: one that denies before one that asks.
+    pub(super) fn ruled(&self, subject: &Subject<'_>) -> Verdict<'_> {
+        if let Some(rule) = restricting(&self.denials, &self.deny_rules, subject) {
+            return Verdict::Deny(finding(rule));
+        }
+        match restricting(&self.asks, &self.ask_rules, subject) {
+            Some(rule) => Verdict::Ask(finding(rule)),
+            None => Verdict::Pass,
+        }
+    }
+
+    /// Directories have no extension to allow; whether a name is a directory's
+    /// is known from the operation or from the object.
+    pub(super) fn allowed_extension(
+        &self,
+        subject: &Subject<'_>,
+        object: Option<&Object>,
+    ) -> Verdict<'_> {
+        let query = subject.query;
+        if self.layers.iter().all(|layer| layer.extensions.get(query.access).is_none()) {
+            return Verdict::Pass;
+        }
+        let directory = match object {
+            Some(object) => {
+                object.kind == ObjectKind::Directory || query.operation == OperationKind::Mkdir
+            }
+            // What is listed is a directory; what is in it is asked about as an
+            // object.
+            None => matches!(query.operation, OperationKind::Mkdir | OperationKind::List),
+        };
+        if directory {
+            return Verdict::Pass;
+        }
+        let file = object.is_some()
+            || matches!(
+                query.operation,
+                OperationKind::Read
+                    | OperationKind::Write
+                    | OperationKind::Append
+                    | OperationKind::Edit
+            );
+        let extension = subject.raw.last().and_then(|name| name.rsplit_once('.'));
+        if extension.is_none() && !file {
+            return Verdict::Pass;
+        }
+        for (number, layer) in self.layers.iter().enumerate() {
+            let Some(list) = layer.extensions.get(query.access) else { continue };
+            let listed = extension.is_some_and(|(_, extension)| {
+                list.extensions.iter().any(|known| known == extension)
+            });
+            if !listed && allow_rule(layer, subject).is_none() {
+                return Verdict::Deny(Finding {
+                    rule: RuleName::Access("extensions.allow", query.access),
+                    place: Some((number, list.line)),
+                    reason: Some("the extension is not among those allowed here".into()),
+                });
+            }
+        }
+        Verdict::Pass
+    }
+
+    /// Every layer that sets a bound must allow, and there must be one.
+    pub(super) fn allowed_path(&self, subject: &Subject<'_>) -> Verdict<'_> {
+        let access = subject.query.access;
+        let mut allowed = None;
+        for (number, layer) in self.layers.iter().enumerate() {
+            if !layer.bounds.hold(subject.question) {
+                continue;
+            }
+            let grant = layer.allowed.get(access);
+            let line = grant.as_ref().and_then(|grant| {
+                let matches = |_: u32, pattern: &Pattern| subject.raw.are(pattern);
+                let entry = grant.patterns.first(&subject.raw, matches)?;
+                grant.lines.get(entry as usize).copied()
+            });
+            let found = match line {
+                Some(line) => Some(Finding {
+                    rule: RuleName::Access("allowedPaths", access),
+                    place: Some((number, line)),
+                    reason: None,
+                }),
+                None => allow_rule(layer, subject).map(finding),
+            };
+            match (found, grant) {
+                (Some(found), _) => allowed = allowed.or(Some(found)),
+                (None, Some(grant)) => {
+                    return Verdict::Deny(Finding {
+                        rule: RuleName::Access("allowedPaths", access),
+                        place: Some((number, grant.line)),
+                        reason: Some(not_allowed(access).into()),
+                    });
+                }
+                (None, None) => return default_deny(access),
+            }
+        }
+        allowed.map_or_else(|| default_deny(access), Verdict::Allow)
+    }
+}
+
+fn default_deny<'p>(access: Access) -> Verdict<'p> {
+    Verdict::Deny(Finding::fixed("default", None, not_allowed(access)))
+}
+
+fn not_allowed(access: Access) -> &'static str {
+    match access {
+        Access::Read => "nothing in the policy allows to read this path",
+        Access::List => "nothing in the policy allows to list this path",
+        Access::Write => "nothing in the policy allows to write this path",
+        Access::Remove => "nothing in the policy allows to remove this path",
+    }
+}
+
+/// The layer's first `allow` rule for the path.
+fn allow_rule<'p>(layer: &'p Layer, subject: &Subject<'_>) -> Option<&'p Rule> {
+    if layer.allows.is_empty() {
+        return None;
+    }
+    let entry = layer.allows.first(&subject.raw, |entry, pattern| {
+        layer.allow_rules.get(entry as usize).is_some_and(|rule| asks(rule, subject))
+            && subject.raw.are(pattern)
+    })?;
+    layer.allow_rules.get(entry as usize)
+}
+
+/// The first of the rules that deny or ask which is about the path, in any of
+/// its spellings.
+fn restricting<'p>(
+    patterns: &PatternSet,
+    rules: &'p [Rule],
+    subject: &Subject<'_>,
+) -> Option<&'p Rule> {
+    if patterns.is_empty() {
+        return None;
+    }
+    let found = subject
+        .spellings()
+        .filter_map(|components| {
+            patterns.first(components, |entry, pattern| {
+                rules.get(entry as usize).is_some_and(|rule| asks(rule, subject))
+                    && components.are(pattern)
+            })
+        })
+        .min();
+    rules.get(found? as usize)
+}
+
+/// Whether `rule` is about the agent and the question.
+fn asks(rule: &Rule, subject: &Subject<'_>) -> bool {
+    rule.questions.hold(subject.question) && rule.agents.hold(subject.query.agent)
+}
+
+fn finding(rule: &Rule) -> Finding<'_> {
+    Finding {
+        rule: RuleName::Id(&rule.id),
+        place: Some((rule.layer, rule.line)),
+        reason: rule.reason.as_deref().map(Into::into),
+    }
+}

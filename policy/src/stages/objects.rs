@@ -1,0 +1,98 @@
+//! The stages that need to know what the name stands for.
+
+use super::{Finding, Subject, Verdict};
+use crate::{
+    Policy,
+    model::{Access, OperationKind},
+    settings::{Hardlinks, Symlinks},
+};
+
+/// What is known of the object that a path was resolved to. For the new name
+/// of a rename it is the object that moves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Object {
+    /// Its type.
+    pub kind: ObjectKind,
+    /// How many names it has: `st_nlink`.
+    pub links: u64,
+    /// Whether the path as requested leads through a symbolic link.
+    pub through_symlink: bool,
+}
+
+/// The type of an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum ObjectKind {
+    File,
+    Directory,
+    /// A symbolic link itself, as removed or renamed.
+    Symlink,
+    Fifo,
+    Socket,
+    Device,
+    /// Nothing is there yet.
+    Missing,
+}
+
+impl Policy {
+    pub(super) fn symlinks(&self, object: Option<&Object>) -> Verdict<'_> {
+        let setting = self.settings.symlinks;
+        match object {
+            Some(object) if object.through_symlink && setting.value == Symlinks::Deny => {
+                Verdict::Deny(Finding::fixed(
+                    "files.symlinks",
+                    setting.place,
+                    "the path leads through a symbolic link",
+                ))
+            }
+            _ => Verdict::Pass,
+        }
+    }
+
+    /// Only files and directories are served. What else there is can be seen
+    /// in a list, and a link can be removed or renamed as what it is.
+    pub(super) fn file_type(&self, subject: &Subject<'_>, object: Option<&Object>) -> Verdict<'_> {
+        let Some(object) = object else { return Verdict::Pass };
+        let content = matches!(
+            subject.query.operation,
+            OperationKind::Read
+                | OperationKind::Write
+                | OperationKind::Append
+                | OperationKind::Edit
+                | OperationKind::Mkdir
+        );
+        let served = match object.kind {
+            ObjectKind::File | ObjectKind::Directory | ObjectKind::Missing => true,
+            ObjectKind::Symlink => !content,
+            ObjectKind::Fifo | ObjectKind::Socket | ObjectKind::Device => {
+                subject.query.access == Access::List
+            }
+        };
+        if served {
+            return Verdict::Pass;
+        }
+        Verdict::Deny(Finding::fixed(
+            "files.type",
+            None,
+            "this is neither a regular file nor a directory",
+        ))
+    }
+
+    /// A second name may lie where the policy forbids it, or outside. A rename
+    /// moves one name and discloses nothing.
+    pub(super) fn hardlinks(&self, subject: &Subject<'_>, object: Option<&Object>) -> Verdict<'_> {
+        let linked =
+            object.is_some_and(|object| object.kind == ObjectKind::File && object.links > 1);
+        let (rule, setting) = match subject.query.access {
+            Access::Read => ("files.hardlinks.read", self.settings.hardlinks_read),
+            Access::Write if subject.query.operation != OperationKind::Rename => {
+                ("files.hardlinks.write", self.settings.hardlinks_write)
+            }
+            _ => return Verdict::Pass,
+        };
+        if linked && setting.value == Hardlinks::Deny {
+            return Verdict::Deny(Finding::fixed(rule, setting.place, "the file has other names"));
+        }
+        Verdict::Pass
+    }
+}

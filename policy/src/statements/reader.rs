@@ -1,0 +1,129 @@
+//! Taking values out of a parsed file.
+
+use std::ops::Range;
+
+use toml::{
+    Spanned,
+    de::{DeTable, DeValue},
+};
+
+use super::Glob;
+use crate::{
+    check::{Report, shortened},
+    diagnostics::{Problem, Source},
+    embedded::embedded,
+    model::has_hidden_characters,
+    pattern::{Mode, parse},
+};
+
+/// Most patterns in one file, alternatives of braces counted one by one.
+const MAX_PATTERNS: usize = 20_000;
+
+pub(super) type Value<'i> = Spanned<DeValue<'i>>;
+
+/// Reads one file.
+pub(super) struct Reader<'a, 'r> {
+    source: &'a Source,
+    report: &'r mut Report<'a>,
+    patterns: usize,
+}
+
+impl<'a, 'r> Reader<'a, 'r> {
+    pub(super) fn new(source: &'a Source, report: &'r mut Report<'a>) -> Self {
+        Self { source, report, patterns: 0 }
+    }
+
+    pub(super) fn report(&mut self, span: Range<usize>, problem: Problem) {
+        (self.report)(Some(span), problem);
+    }
+
+    pub(super) fn line(&self, span: &Range<usize>) -> u64 {
+        self.source.line(span.start)
+    }
+
+    /// Whether the file is one of the program's own, unchanged.
+    pub(super) fn is_embedded(&self) -> bool {
+        embedded(&self.source.file) == Some(&self.source.text)
+    }
+
+    /// The file as the operator named it.
+    pub(super) fn file(&self) -> &str {
+        &self.source.file
+    }
+
+    /// A glob of paths; reports a bad one.
+    pub(super) fn glob(&mut self, value: &Value<'_>, mode: Mode) -> Option<Glob> {
+        let text = value.get_ref().as_str()?;
+        if self.patterns > MAX_PATTERNS {
+            return None;
+        }
+        match parse(text, mode) {
+            Ok(alternatives) => {
+                self.patterns += alternatives.len();
+                if self.patterns > MAX_PATTERNS {
+                    let problem = format!("the file has more than {MAX_PATTERNS} patterns");
+                    self.report(value.span(), Problem::new(problem).label("one too many"));
+                }
+                Some(Glob { line: self.line(&value.span()), alternatives })
+            }
+            Err(error) => {
+                let problem = Problem::new(format!("bad pattern \"{}\"", shortened(text)));
+                self.report(value.span(), problem.label(error.to_string()));
+                None
+            }
+        }
+    }
+
+    /// A text that is shown to people and agents; reports a bad one.
+    pub(super) fn plain_text(&mut self, value: &Value<'_>, most: usize) -> Option<String> {
+        let text = value.get_ref().as_str()?;
+        if has_hidden_characters(text) {
+            let problem = "the text holds control, bidirectional or zero-width characters";
+            self.report(
+                value.span(),
+                Problem::new(problem).label("expected plain text in one line"),
+            );
+        } else if text.chars().count() > most {
+            let problem = format!("the text is longer than {most} characters");
+            self.report(value.span(), Problem::new(problem));
+        } else {
+            return Some(text.to_owned());
+        }
+        None
+    }
+
+    /// A rule's id: letters, digits, `.`, `_`, `-`; reports a bad one.
+    pub(super) fn identifier(&mut self, value: &Value<'_>) -> Option<String> {
+        let text = value.get_ref().as_str()?;
+        let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+        let starts_well = text.starts_with(|c: char| c.is_ascii_alphanumeric());
+        if !starts_well || text.len() > 64 || !text.chars().all(good) {
+            let problem = Problem::new(format!("bad rule id \"{}\"", shortened(text)));
+            self.report(
+                value.span(),
+                problem.label(
+                    "expected 1 to 64 letters, digits, `.`, `_` or `-`, a letter or digit first",
+                ),
+            );
+            return None;
+        }
+        Some(text.to_owned())
+    }
+}
+
+/// The table `key` of `table`, if it is one.
+pub(super) fn sub<'a, 'i>(table: &'a DeTable<'i>, key: &str) -> Option<&'a DeTable<'i>> {
+    table.get(key)?.get_ref().as_table()
+}
+
+/// The elements of the list `key` of `table`; none if it is no list.
+pub(super) fn elements<'a, 'i>(
+    table: &'a DeTable<'i>,
+    key: &str,
+) -> impl Iterator<Item = &'a Value<'i>> {
+    table
+        .get(key)
+        .and_then(|value| value.get_ref().as_array())
+        .into_iter()
+        .flat_map(|list| list.iter())
+}

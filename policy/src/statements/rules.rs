@@ -1,0 +1,254 @@
+//! `[[rules]]` and `[[tests]]`.
+
+use std::{collections::HashSet, ops::Range};
+
+use toml::de::DeTable;
+
+use super::{
+    Glob,
+    reader::{Reader, Value, elements, sub},
+};
+use crate::{
+    Effect,
+    check::shortened,
+    diagnostics::Problem,
+    model::{AgentName, OperationKind, WorkspacePath},
+    pattern::{Mode, Name, parse_name},
+    questions::Questions,
+};
+
+/// First parts of rule ids that decisions use for what is not in `[[rules]]`.
+const BUILT_IN: [&str; 15] = [
+    "agent",
+    "allowedPaths",
+    "approval",
+    "backups",
+    "binary",
+    "default",
+    "extends",
+    "extensions",
+    "files",
+    "limits",
+    "mode",
+    "names",
+    "rules",
+    "secrets",
+    "tests",
+];
+
+/// Most rules in one file.
+const MAX_RULES: usize = 10_000;
+
+/// One of `[[rules]]`.
+#[derive(Debug, Clone)]
+pub(crate) struct Rule {
+    pub(crate) id: String,
+    /// Place of the id.
+    pub(crate) span: Range<usize>,
+    pub(crate) line: u64,
+    pub(crate) effect: Effect,
+    pub(crate) questions: Questions,
+    pub(crate) globs: Vec<Glob>,
+    pub(crate) agents: Agents,
+    pub(crate) reason: Option<String>,
+}
+
+/// Whom a rule is about.
+#[derive(Debug, Clone)]
+pub(crate) enum Agents {
+    All,
+    Named(Vec<Name>),
+}
+
+impl Agents {
+    /// Whether `agent` is one of them.
+    pub(crate) fn hold(&self, agent: &AgentName) -> bool {
+        match self {
+            Self::All => true,
+            Self::Named(names) => names.iter().any(|name| name.matches(agent.as_str())),
+        }
+    }
+}
+
+/// One of `[[tests]]`.
+#[derive(Debug, Clone)]
+pub(crate) struct Test {
+    /// Place of what is expected.
+    pub(crate) span: Range<usize>,
+    pub(crate) operation: OperationKind,
+    pub(crate) path: WorkspacePath,
+    pub(crate) to: Option<WorkspacePath>,
+    pub(crate) agent: AgentName,
+    pub(crate) effect: Effect,
+    pub(crate) rule: Option<String>,
+}
+
+impl Reader<'_, '_> {
+    pub(super) fn rules(&mut self, root: &DeTable<'_>) -> Vec<Rule> {
+        let mut seen = HashSet::new();
+        let mut rules = Vec::new();
+        for (number, value) in elements(root, "rules").enumerate() {
+            if number == MAX_RULES {
+                let problem = format!("the file has more than {MAX_RULES} rules");
+                self.report(value.span(), Problem::new(problem).label("one too many"));
+                break;
+            }
+            let Some(table) = value.get_ref().as_table() else { continue };
+            let rule = self.rule(table);
+            if let Some(rule) = &rule
+                && !seen.insert(rule.id.clone())
+            {
+                let problem = Problem::new(format!("the rule id `{}` is used twice", rule.id))
+                    .label("used before")
+                    .help("decisions and records name a rule by its id, so it must be unique");
+                self.report(rule.span.clone(), problem);
+            }
+            rules.extend(rule);
+        }
+        rules
+    }
+
+    fn rule(&mut self, table: &DeTable<'_>) -> Option<Rule> {
+        // Everything is read before anything is given up, so that all of a
+        // rule's errors are reported.
+        let id = table.get("id").and_then(|value| {
+            let id = self.rule_id(value)?;
+            Some((id, value.span()))
+        });
+        let effect = table.get("effect").and_then(|value| effect(value.get_ref().as_str()?));
+        let mode = if effect == Some(Effect::Allow) { Mode::Exact } else { Mode::Folded };
+        let globs = elements(table, "paths").filter_map(|value| self.glob(value, mode)).collect();
+        if let Some(value) = table.get("paths")
+            && value.get_ref().as_array().is_some_and(|list| list.is_empty())
+        {
+            self.report(value.span(), empty("paths"));
+        }
+        let agents = self.agents(table);
+        let reason = table.get("reason").and_then(|value| self.plain_text(value, 500));
+        let questions = self.questions(table, effect);
+        let (id, span) = id?;
+        let line = self.line(&span);
+        Some(Rule { id, line, span, effect: effect?, questions: questions?, globs, agents, reason })
+    }
+
+    fn rule_id(&mut self, value: &Value<'_>) -> Option<String> {
+        let id = self.identifier(value)?;
+        if id.split('.').next().is_some_and(|first| BUILT_IN.contains(&first)) {
+            let problem = Problem::new(format!("the rule id `{id}` is that of a built-in rule"))
+                .label("reserved")
+                .help(format!("choose another, such as \"my-{}\"", id.replace('.', "-")));
+            self.report(value.span(), problem);
+            return None;
+        }
+        Some(id)
+    }
+
+    fn questions(&mut self, table: &DeTable<'_>, effect: Option<Effect>) -> Option<Questions> {
+        let Some(value) = table.get("operations") else {
+            if effect == Some(Effect::Allow) {
+                let span = table.get_key_value("effect").map(|(key, _)| key.span())?;
+                let problem = Problem::new("an `allow` rule must name its `operations`")
+                    .help("add `operations = [\"write\"]`, for instance");
+                self.report(span, problem);
+                return None;
+            }
+            return Some(Questions::all());
+        };
+        let words = value.get_ref().as_array()?;
+        if words.is_empty() {
+            self.report(value.span(), empty("operations"));
+        }
+        Some(
+            words
+                .iter()
+                .filter_map(|word| word.get_ref().as_str()?.parse().ok())
+                .fold(Questions::NONE, |set, word| set | Questions::of_word(word)),
+        )
+    }
+
+    fn agents(&mut self, table: &DeTable<'_>) -> Agents {
+        let Some(value) = table.get("agents") else { return Agents::All };
+        let mut names = Vec::new();
+        let mut all = false;
+        for value in elements(table, "agents") {
+            let Some(text) = value.get_ref().as_str() else { continue };
+            match parse_name(text) {
+                Ok(parsed) => {
+                    all |= parsed.contains(&Name::Any);
+                    names.extend(parsed);
+                }
+                Err(error) => {
+                    let problem =
+                        Problem::new(format!("bad agent pattern \"{}\"", shortened(text)));
+                    self.report(value.span(), problem.label(error.to_string()));
+                }
+            }
+        }
+        if value.get_ref().as_array().is_some_and(|list| list.is_empty()) {
+            self.report(value.span(), empty("agents"));
+        }
+        if all { Agents::All } else { Agents::Named(names) }
+    }
+
+    pub(super) fn tests(&mut self, root: &DeTable<'_>) -> Vec<Test> {
+        elements(root, "tests").filter_map(|value| self.test(value.get_ref().as_table()?)).collect()
+    }
+
+    fn test(&mut self, table: &DeTable<'_>) -> Option<Test> {
+        let path = table.get("path").and_then(|value| self.workspace_path(value));
+        let to = table.get("to").and_then(|value| self.workspace_path(value));
+        let agent = match table.get("agent") {
+            Some(value) => self.agent_name(value),
+            None => "agent".parse().ok(),
+        };
+        let operation: OperationKind = table.get("operation")?.get_ref().as_str()?.parse().ok()?;
+        match (operation, table.get_key_value("to"), table.get("operation")) {
+            (OperationKind::Rename, None, Some(value)) => {
+                let problem =
+                    Problem::new("a test of `rename` needs the new name").help("add `to = \"…\"`");
+                self.report(value.span(), problem);
+                return None;
+            }
+            (OperationKind::Rename, _, _) | (_, None, _) => {}
+            (_, Some((key, _)), _) => {
+                let problem = Problem::new("`to` is for tests of `rename`");
+                self.report(key.span(), problem.label(format!("`{operation}` has no new name")));
+                return None;
+            }
+        }
+        let span = table.get("expect")?.span();
+        let expect = sub(table, "expect")?;
+        let rule = expect.get("rule").and_then(|value| Some(value.get_ref().as_str()?.to_owned()));
+        let effect = effect(expect.get("effect")?.get_ref().as_str()?)?;
+        Some(Test { span, operation, path: path?, to, agent: agent?, effect, rule })
+    }
+
+    fn workspace_path(&mut self, value: &Value<'_>) -> Option<WorkspacePath> {
+        let text = value.get_ref().as_str()?;
+        WorkspacePath::parse(text)
+            .map_err(|error| {
+                let problem = Problem::new(format!("bad path \"{}\"", shortened(text)));
+                self.report(value.span(), problem.label(error.to_string()));
+            })
+            .ok()
+    }
+
+    fn agent_name(&mut self, value: &Value<'_>) -> Option<AgentName> {
+        let text = value.get_ref().as_str()?;
+        text.parse()
+            .map_err(|error: crate::model::AgentNameError| {
+                let problem = Problem::new(format!("bad agent name \"{}\"", shortened(text)));
+                self.report(value.span(), problem.label(error.to_string()));
+            })
+            .ok()
+    }
+}
+
+fn effect(word: &str) -> Option<Effect> {
+    [Effect::Allow, Effect::Ask, Effect::Deny].into_iter().find(|effect| effect.as_str() == word)
+}
+
+fn empty(key: &str) -> Problem {
+    Problem::new(format!("`{key}` is empty, so the rule would never apply"))
+        .label("expected at least one")
+}

@@ -1,0 +1,190 @@
+//! What `[secrets]` says of content.
+
+use std::{collections::HashSet, ops::Range, sync::Arc};
+
+use toml::de::DeTable;
+
+use super::reader::{Reader, Value, elements, sub};
+use crate::{
+    Place, check,
+    check::shortened,
+    diagnostics::Problem,
+    duration,
+    secrets::{
+        MAX_RULES, MAX_WEIGHT, OnRead, OnWrite, Rule, RuleText, StatedSecrets, Unusable,
+        compile_rule,
+    },
+    settings::Said,
+};
+
+/// Longest sample of a rule, in bytes: samples are looked at without a clock.
+const LONGEST_SAMPLE: usize = 10 << 10;
+/// Milliseconds in a day.
+const MAX_SCAN_TIME: u64 = 24 * 60 * 60 * 1000;
+
+/// The rules about content in one file, and what is done about them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ContentSecrets {
+    pub(crate) stated: StatedSecrets,
+    pub(crate) rules: Vec<Arc<Rule>>,
+    /// How many samples the rules were held against.
+    pub(crate) samples: usize,
+    pub(crate) honor_allowlists: bool,
+}
+
+impl Reader<'_, '_> {
+    pub(super) fn content_secrets(&mut self, root: &DeTable<'_>) -> ContentSecrets {
+        let Some(table) = sub(root, "secrets") else { return ContentSecrets::default() };
+        let on_read = [("deny", OnRead::Deny), ("redact", OnRead::Redact), ("warn", OnRead::Warn)];
+        let stated = StatedSecrets {
+            on_read: self.word(table, "onRead", &on_read),
+            on_write: self.word(
+                table,
+                "onWrite",
+                &[("deny", OnWrite::Deny), ("warn", OnWrite::Warn)],
+            ),
+            max_scan_time: table.get("maxScanTime").and_then(|value| self.scan_time(value)),
+        };
+        let values =
+            (stated.on_read.map(|said| said.value), stated.on_write.map(|said| said.value));
+        if let ((Some(OnRead::Redact), Some(OnWrite::Warn)), Some(value)) =
+            (values, table.get("onWrite"))
+        {
+            let problem = Problem::new(
+                "`onWrite = \"warn\"` cannot stand beside `onRead = \"redact\"`",
+            )
+            .label("expected \"deny\"")
+            .help("an agent that may write secrets could compare placeholders with its guesses");
+            self.report(value.span(), problem);
+        }
+        let mut secrets = ContentSecrets {
+            stated,
+            honor_allowlists: table
+                .get("honorAllowlists")
+                .and_then(|value| value.get_ref().as_bool())
+                .unwrap_or(false),
+            ..ContentSecrets::default()
+        };
+        let mut ids = HashSet::new();
+        let mut weight = 0_usize;
+        for value in elements(table, "rules") {
+            let Some(rule) = value.get_ref().as_table() else { continue };
+            if secrets.rules.len() >= MAX_RULES {
+                let problem = format!("the file has more than {MAX_RULES} rules about secrets");
+                self.report(value.span(), Problem::new(problem).label("one too many"));
+                break;
+            }
+            secrets.samples +=
+                ["match", "notMatch"].map(|key| elements(rule, key).count()).iter().sum::<usize>();
+            let compiled = self.secret_rule(rule, &mut ids);
+            weight = weight.saturating_add(compiled.as_ref().map_or(0, Rule::weight));
+            if weight > MAX_WEIGHT {
+                let problem = "the expressions of the file are too large together";
+                let problem = Problem::new(problem).label("one too many");
+                self.report(value.span(), problem.help("repeat less, or leave rules out"));
+                break;
+            }
+            secrets.rules.extend(compiled.map(Arc::new));
+        }
+        secrets
+    }
+
+    fn scan_time(&mut self, value: &Value<'_>) -> Option<Said<u64>> {
+        let text = value.get_ref().as_str()?;
+        let place = Some((0, self.line(&value.span())));
+        let time = duration::parse(text)
+            .and_then(|time| u64::try_from(time.as_millis()).ok())
+            .filter(|milliseconds| (1..=MAX_SCAN_TIME).contains(milliseconds));
+        if time.is_none() {
+            let problem = Problem::new(format!("bad time \"{}\"", shortened(text)))
+                .label("expected a whole number and a unit, such as \"10s\"")
+                .help("from \"1ms\" to \"24h\"; units are ms, s, m and h");
+            self.report(value.span(), problem);
+        }
+        Some(Said { value: time?, place })
+    }
+
+    fn secret_rule(&mut self, table: &DeTable<'_>, ids: &mut HashSet<String>) -> Option<Rule> {
+        let id_value = table.get("id")?;
+        let id = self.identifier(id_value)?;
+        let line = self.line(&id_value.span());
+        if !ids.insert(id.clone()) {
+            let problem = Problem::new(format!("the rule id `{id}` is used twice"))
+                .help("ids of rules about secrets must be unique in a file");
+            self.report(id_value.span(), problem);
+        }
+        let description = table.get("description").and_then(|value| self.plain_text(value, 200));
+        let mut keywords = Vec::new();
+        for value in elements(table, "keywords") {
+            let Some(text) = value.get_ref().as_str() else { continue };
+            if text.is_empty() || text.len() > 100 {
+                let problem = Problem::new(format!("bad keyword \"{}\"", shortened(text)))
+                    .label("expected 1 to 100 bytes");
+                self.report(value.span(), problem);
+            }
+            keywords.push(text.to_owned());
+        }
+        let regex_value = table.get("regex")?;
+        let text = RuleText {
+            id,
+            description,
+            regex: Some(regex_value.get_ref().as_str()?.to_owned()),
+            path: None,
+            keywords,
+            entropy: table.get("entropy").and_then(|value| check::number(value.get_ref())),
+            group: table.get("group").and_then(|value| check::integer(value.get_ref())),
+            warn_only: table
+                .get("warnOnly")
+                .and_then(|value| value.get_ref().as_bool())
+                .unwrap_or(false),
+            own: self.is_embedded(),
+        };
+        let place = Place { file: self.file().to_owned(), line };
+        match compile_rule(text, place) {
+            Ok(rule) => {
+                // Those of the program's own are held against them by its tests.
+                if !self.is_embedded() {
+                    self.check_samples(table, &rule);
+                }
+                Some(rule)
+            }
+            Err(Unusable::Group(most)) => {
+                let span = table.get("group").map_or(regex_value.span(), |value| value.span());
+                let label = format!("the last group of the expression is {most}");
+                self.report(span, Problem::new("there is no such group").label(label));
+                None
+            }
+            Err(Unusable::Regex(why) | Unusable::Path(why)) => {
+                let problem = Problem::new("the expression cannot be used").label(why);
+                let problem = problem.help("expressions are over bytes; see `docs/policy.md`");
+                self.report(regex_value.span(), problem);
+                None
+            }
+        }
+    }
+
+    fn check_samples(&mut self, table: &DeTable<'_>, rule: &Rule) {
+        for (key, expected) in [("match", true), ("notMatch", false)] {
+            let mut wrong: Vec<Range<usize>> = Vec::new();
+            for value in elements(table, key) {
+                let Some(sample) = value.get_ref().as_str() else { continue };
+                if sample.len() > LONGEST_SAMPLE {
+                    let problem = Problem::new(format!("a sample of `{key}` is too long"));
+                    let label = format!("expected at most {} KiB", LONGEST_SAMPLE >> 10);
+                    self.report(value.span(), problem.label(label));
+                } else if rule.finds(sample.as_bytes()) != expected {
+                    wrong.push(value.span());
+                }
+            }
+            for span in wrong {
+                let (what, help) = if expected {
+                    ("the rule does not match its sample", rule.why_not())
+                } else {
+                    ("the rule matches a sample that it must not", "make the expression narrower")
+                };
+                let problem = Problem::new(what).label(format!("a sample of `{key}`"));
+                self.report(span, problem.help(help));
+            }
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! The sections that are not lists of tables.
+
+use std::time::Duration;
+
+use toml::de::{DeTable, DeValue};
+
+use super::{
+    Glob, Lined, List,
+    reader::{Reader, Value, elements, sub},
+};
+use crate::{
+    check::{self, shortened},
+    diagnostics::Problem,
+    duration,
+    limits::StatedLimits,
+    model::Access,
+    pattern::Mode,
+    questions::PerAccess,
+    settings::{Binary, Hardlinks, Network, Said, Stated, Symlinks},
+    size,
+    spelling::fold,
+};
+
+impl Reader<'_, '_> {
+    pub(super) fn policy_name(&mut self, root: &DeTable<'_>) -> Option<String> {
+        self.plain_text(root.get("name")?, 100).filter(|name| !name.is_empty())
+    }
+
+    pub(super) fn mode(&mut self, root: &DeTable<'_>) -> Option<crate::Mode> {
+        let word = root.get("mode")?.get_ref().as_str()?;
+        [crate::Mode::Enforce, crate::Mode::Observe].into_iter().find(|m| m.as_str() == word)
+    }
+
+    pub(super) fn allowed_paths(&mut self, root: &DeTable<'_>) -> PerAccess<Option<List<Glob>>> {
+        let section = sub(root, "allowedPaths");
+        PerAccess::from_fn(|access| {
+            let table = section?;
+            let (key, _) = table.get_key_value(access.as_str())?;
+            let items = elements(table, access.as_str())
+                .filter_map(|value| self.glob(value, Mode::Exact))
+                .collect();
+            Some(List { line: self.line(&key.span()), items })
+        })
+    }
+
+    pub(super) fn allowed_extensions(
+        &mut self,
+        root: &DeTable<'_>,
+    ) -> PerAccess<Option<List<String>>> {
+        let section = sub(root, "extensions").and_then(|table| sub(table, "allow"));
+        PerAccess::from_fn(|access: Access| {
+            let table = section?;
+            let (key, _) = table.get_key_value(access.as_str())?;
+            let items = elements(table, access.as_str())
+                .filter_map(|value| self.extension(value))
+                .collect();
+            Some(List { line: self.line(&key.span()), items })
+        })
+    }
+
+    pub(super) fn denied_extensions(&mut self, root: &DeTable<'_>) -> Vec<Lined<String>> {
+        let Some(table) = sub(root, "extensions") else { return Vec::new() };
+        elements(table, "deny")
+            .filter_map(|value| {
+                let extension = fold(&self.extension(value)?).into_owned();
+                Some(Lined { line: self.line(&value.span()), value: extension })
+            })
+            .collect()
+    }
+
+    pub(super) fn secrets(&mut self, root: &DeTable<'_>, key: &str) -> Vec<Glob> {
+        let Some(table) = sub(root, "secrets") else { return Vec::new() };
+        let mode = if key == "except" { Mode::Exact } else { Mode::Folded };
+        elements(table, key).filter_map(|value| self.glob(value, mode)).collect()
+    }
+
+    pub(super) fn settings(&mut self, root: &DeTable<'_>) -> Stated {
+        let mut stated = Stated::default();
+        if let Some(files) = sub(root, "files") {
+            stated.max_read = files.get("maxReadSize").and_then(|value| self.size(value));
+            stated.max_write = files.get("maxWriteSize").and_then(|value| self.size(value));
+            stated.symlinks = self.word(
+                files,
+                "symlinks",
+                &[("beneath", Symlinks::Beneath), ("deny", Symlinks::Deny)],
+            );
+            let binary = [("deny", Binary::Deny), ("base64", Binary::Base64)];
+            if let Some(table) = sub(files, "binary") {
+                stated.binary_read = self.word(table, "read", &binary);
+                stated.binary_write = self.word(table, "write", &binary);
+            }
+            let hardlinks = [("deny", Hardlinks::Deny), ("allow", Hardlinks::Allow)];
+            if let Some(table) = sub(files, "hardlinks") {
+                stated.hardlinks_read = self.word(table, "read", &hardlinks);
+                stated.hardlinks_write = self.word(table, "write", &hardlinks);
+            }
+        }
+        if let Some(keep) = sub(root, "backups").and_then(|backups| sub(backups, "keep")) {
+            let number = |key| keep.get(key).and_then(|value| check::integer(value.get_ref()));
+            stated.versions = number("versions");
+            stated.days = number("days");
+            stated.size =
+                keep.get("size").and_then(|value| self.size(value)).map(|said| said.value);
+        }
+        if let Some(limits) = sub(root, "limits") {
+            stated.limits = StatedLimits {
+                operations_per_second: self.number(limits, "operationsPerSecond"),
+                bytes_written: limits.get("bytesWritten").and_then(|value| self.size(value)),
+                files_removed: self.number(limits, "filesRemoved"),
+                denials: self.number(limits, "denials"),
+            };
+            stated.approval_timeout =
+                limits.get("approvalTimeout").and_then(|value| self.duration(value));
+        }
+        if let Some(agent) = sub(root, "agent") {
+            self.agent(agent, &mut stated);
+        }
+        stated
+    }
+
+    fn agent(&mut self, agent: &DeTable<'_>, stated: &mut Stated) {
+        if agent.contains_key("env") {
+            let names = elements(agent, "env").filter_map(|value| self.variable(value));
+            stated.env = Some(names.collect());
+        }
+        for (key, paths) in [("read", &mut stated.read), ("write", &mut stated.write)] {
+            if agent.contains_key(key) {
+                let list = elements(agent, key).filter_map(|value| self.host_path(value));
+                *paths = Some(list.collect());
+            }
+        }
+        stated.network = agent.get("network").map(|value| network(value.get_ref()));
+        stated.terminal = self
+            .word(agent, "terminal", &[("allow", true), ("deny", false)])
+            .map(|said| said.value);
+    }
+
+    pub(super) fn word<T: Copy>(
+        &self,
+        table: &DeTable<'_>,
+        key: &str,
+        words: &[(&str, T)],
+    ) -> Option<Said<T>> {
+        let value = table.get(key)?;
+        let text = value.get_ref().as_str()?;
+        let (_, meaning) = words.iter().find(|(word, _)| *word == text)?;
+        Some(Said { value: *meaning, place: Some((0, self.line(&value.span()))) })
+    }
+
+    fn number(&self, table: &DeTable<'_>, key: &str) -> Option<Said<u64>> {
+        let value = table.get(key)?;
+        let number = check::integer(value.get_ref())?;
+        Some(Said { value: number, place: Some((0, self.line(&value.span()))) })
+    }
+
+    fn size(&mut self, value: &Value<'_>) -> Option<Said<u64>> {
+        let text = value.get_ref().as_str()?;
+        let place = Some((0, self.line(&value.span())));
+        let size = size::parse(text);
+        if size.is_none() {
+            let problem = Problem::new(format!("bad size \"{}\"", shortened(text)))
+                .label("expected a whole number and a unit, such as \"10MiB\"")
+                .help("units are B, KiB, MiB, GiB and TiB");
+            self.report(value.span(), problem);
+        }
+        Some(Said { value: size?, place })
+    }
+
+    fn duration(&mut self, value: &Value<'_>) -> Option<Said<Duration>> {
+        let text = value.get_ref().as_str()?;
+        let place = Some((0, self.line(&value.span())));
+        let time = duration::parse(text)
+            .filter(|time| (Duration::from_secs(1)..=Duration::from_secs(86_400)).contains(time));
+        if time.is_none() {
+            let problem = Problem::new(format!("bad time \"{}\"", shortened(text)))
+                .label("expected a whole number and a unit, such as \"2m\"")
+                .help("from \"1s\" to \"24h\"; units are s, m and h");
+            self.report(value.span(), problem);
+        }
+        Some(Said { value: time?, place })
+    }
+
+    fn extension(&mut self, value: &Value<'_>) -> Option<String> {
+        let text = value.get_ref().as_str()?;
+        let good = |c: char| !c.is_control() && !c.is_whitespace() && !"./\\*?[]{}".contains(c);
+        if !text.is_empty() && text.len() <= 64 && text.chars().all(good) {
+            return Some(text.to_owned());
+        }
+        let problem = Problem::new(format!("bad extension \"{}\"", shortened(text)))
+            .label("expected one extension without dots or wildcards, such as \"pem\"");
+        let bare = text.trim_start_matches(['*', '.']);
+        let problem = if !bare.is_empty() && bare.chars().all(good) {
+            problem.help(format!("write \"{bare}\""))
+        } else {
+            problem
+        };
+        self.report(value.span(), problem);
+        None
+    }
+
+    fn variable(&mut self, value: &Value<'_>) -> Option<String> {
+        let text = value.get_ref().as_str()?;
+        let good = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        if !text.is_empty()
+            && text.len() <= 128
+            && text.chars().all(good)
+            && !text.starts_with(|c: char| c.is_ascii_digit())
+        {
+            return Some(text.to_owned());
+        }
+        let problem = Problem::new(format!("bad environment variable \"{}\"", shortened(text)))
+            .label("expected a name such as \"PATH\": letters, digits and `_`")
+            .help("the value comes from the environment of the gate; variables pass by name only");
+        self.report(value.span(), problem);
+        None
+    }
+
+    fn host_path(&mut self, value: &Value<'_>) -> Option<String> {
+        let text = value.get_ref().as_str()?;
+        let label = match text.strip_prefix('/') {
+            None => "expected an absolute path",
+            Some("") => "`/` holds the workspace and the gate's own state",
+            Some(rest) if rest.split('/').any(|part| matches!(part, "" | "." | "..")) => {
+                "expected a path without `.`, `..`, empty components or a slash at the end"
+            }
+            Some(_) if text.contains('\0') || text.len() > 4095 => "this cannot be a path",
+            Some(_) => return Some(text.to_owned()),
+        };
+        let problem = Problem::new(format!("bad path \"{}\"", shortened(text))).label(label);
+        self.report(value.span(), problem);
+        None
+    }
+}
+
+fn network(value: &DeValue<'_>) -> Network {
+    let Some(table) = value.as_table() else { return Network::None };
+    let mut ports: Vec<u16> = elements(table, "connect")
+        .filter_map(|value| check::integer(value.get_ref())?.try_into().ok())
+        .collect();
+    ports.sort_unstable();
+    ports.dedup();
+    let dns = table.get("dns").and_then(|value| value.get_ref().as_bool()).unwrap_or(false);
+    Network::Connect { ports, dns }
+}

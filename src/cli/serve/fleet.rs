@@ -1,0 +1,172 @@
+//! The workers as they come and go: what they say, how they end, and who hears
+//! of it.
+
+use std::time::Instant;
+
+use serde_json::json;
+
+use super::{
+    broker::{BACK_OFF, Broker, facts},
+    orders::{Found, FromWorker, ToFront},
+    workers::{Guest, Worker},
+};
+use crate::model::Escaped;
+
+impl Broker {
+    pub(super) fn start(&mut self, name: &str) -> Result<(), Found> {
+        if self.failing.get(name).is_some_and(|(until, _)| Instant::now() < *until) {
+            return Err(Found::Unavailable);
+        }
+        let Some(place) = self.plan.places.get(name) else { return Err(Found::UnknownWorkspace) };
+        let outside = self.plan.outside(Some(place), &self.doorway.control);
+        match Worker::start(&self.plan, place, outside) {
+            Ok(worker) => {
+                self.workers.insert(name.to_owned(), worker);
+                Ok(())
+            }
+            Err(failure) => {
+                self.failed(name, failure.message());
+                Err(Found::Unavailable)
+            }
+        }
+    }
+
+    pub(super) fn hear_worker(&mut self, name: &str, message: FromWorker) {
+        match message {
+            FromWorker::Ready { apart } => {
+                self.failing.remove(name);
+                let Some(worker) = self.workers.get_mut(name) else { return };
+                let Some(place) = self.plan.places.get(name) else { return };
+                if let Err(failure) = worker.set_ready(&self.plan, place) {
+                    eprintln!("portcullis: warning: {}", failure.message());
+                }
+                let facts = facts([
+                    ("workspace", json!(name)),
+                    ("process", json!(worker.id())),
+                    ("outOfReach", json!(apart.tried)),
+                ]);
+                let waiting = std::mem::take(&mut worker.waiting);
+                self.journal.note("worker.start", facts);
+                for guest in waiting {
+                    // One that died meanwhile was buried with the rest.
+                    if self.workers.contains_key(name) {
+                        self.begin(name, guest);
+                    } else {
+                        self.answer(guest.question, Found::Unavailable, None);
+                    }
+                }
+            }
+            FromWorker::Failed { why } => {
+                self.failed(name, &why);
+                let Some(worker) = self.workers.remove(name) else { return };
+                self.turn_away(&worker.waiting);
+                worker.end();
+            }
+            FromWorker::Numbers(numbers) => {
+                // What a front has no room for now comes again in a second.
+                let workspace = name.to_owned();
+                let _ =
+                    self.doorway.channel.send_now(&ToFront::Numbers { workspace, numbers }, &[]);
+            }
+            FromWorker::Spans { spans, lost } => self.export(name, spans, lost),
+            FromWorker::Begun { number } => self.begun(name, number, true),
+            FromWorker::NotBegun { number } => {
+                self.begun(name, number, false);
+                self.ended(name, number);
+            }
+            FromWorker::Ended { number } => {
+                // It may be heard of before the beginning.
+                self.begun(name, number, true);
+                self.ended(name, number);
+            }
+        }
+    }
+
+    /// Tells who asked for a session that it has begun, or that it has not.
+    fn begun(&mut self, name: &str, number: u64, begun: bool) {
+        let guest = self.workers.get_mut(name).and_then(|worker| worker.begun(number));
+        match guest {
+            Some((guest, stream)) if begun => {
+                self.answer(guest.question, Found::Stream, Some(stream));
+            }
+            Some((guest, _)) => self.answer(guest.question, Found::Busy, None),
+            None => {}
+        }
+    }
+
+    fn ended(&mut self, name: &str, number: u64) {
+        if let Some(worker) = self.workers.get_mut(name) {
+            worker.ended(number);
+        }
+    }
+
+    /// A worker did not start: others are told at once for a while.
+    pub(super) fn failed(&mut self, name: &str, why: &str) {
+        eprintln!("portcullis: error: the workspace `{name}` cannot be served: {}", Escaped(why));
+        self.journal.deny("worker.start", why, facts([("workspace", json!(name))]));
+        let (first, most) = BACK_OFF;
+        let pause = self.failing.get(name).map_or(first, |(_, pause)| (*pause * 2).min(most));
+        self.failing.insert(name.to_owned(), (Instant::now() + pause, pause));
+    }
+
+    pub(super) fn turn_away(&self, guests: &[Guest]) {
+        for guest in guests {
+            self.answer(guest.question, Found::Unavailable, None);
+        }
+    }
+
+    /// Tells the front that a worker is gone.
+    fn tell_gone(&self, name: &str, died: bool) {
+        let forget = !self.plan.places.contains_key(name);
+        let message = ToFront::Gone { workspace: name.to_owned(), died, forget };
+        // Only numbers depend on it.
+        let _ = self.doorway.channel.send_now(&message, &[]);
+    }
+
+    /// A worker is gone that nobody told to go.
+    pub(super) fn bury(&mut self, name: &str, why: &str) {
+        let Some(mut worker) = self.workers.remove(name) else { return };
+        let left = worker.left_standing();
+        let (ready, process) = (worker.is_ready(), worker.id());
+        self.turn_away(&worker.waiting);
+        self.tell_gone(name, true);
+        let how = worker.end();
+        if !ready {
+            return self.failed(name, &format!("its process ended: {how}"));
+        }
+        eprintln!(
+            "portcullis: warning: the worker of `{name}` ended ({how}: {why}); the next session \
+             starts another"
+        );
+        let facts = facts([("workspace", json!(name)), ("process", json!(process))]);
+        self.journal.deny("worker.stop", &format!("it ended by itself: {how}"), facts);
+        for guest in left {
+            self.again(name, guest);
+        }
+    }
+
+    /// A worker that was told to stop has stopped.
+    pub(super) fn see_off(&mut self, at: usize) {
+        let worker = self.leaving.swap_remove(at);
+        if !self.workers.contains_key(&worker.name) {
+            self.tell_gone(&worker.name, false);
+        }
+        let facts = facts([("workspace", json!(worker.name)), ("process", json!(worker.id()))]);
+        let how = worker.end();
+        if how == "exit status: 0" {
+            self.journal.note("worker.stop", facts);
+        } else {
+            self.journal.deny("worker.stop", &how, facts);
+        }
+    }
+
+    /// Has the worker of a place stop; the place may have another at once.
+    pub(super) fn dismiss(&mut self, name: &str) {
+        if let Some(mut worker) = self.workers.remove(name) {
+            self.turn_away(&std::mem::take(&mut worker.waiting));
+            self.turn_away(&worker.left_standing());
+            worker.stop();
+            self.leaving.push(worker);
+        }
+    }
+}

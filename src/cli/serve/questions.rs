@@ -1,0 +1,163 @@
+//! What the front asks: who calls, whether that one may, and a session with a
+//! worker. The front reads the network, so its words are taken for an
+//! attacker's.
+
+use std::{
+    collections::BTreeMap,
+    os::fd::{AsFd as _, OwnedFd},
+    time::Instant,
+};
+
+use serde_json::json;
+use subtle::ConstantTimeEq as _;
+
+use super::{
+    broker::Broker,
+    journal::Journal,
+    orders::{Found, FromFront, ToFront, Wanted},
+    workers::{Guest, NotBegun},
+};
+use crate::{config::serve::Agent, model::Escaped};
+
+impl Broker {
+    pub(super) fn hear_front(&mut self, message: FromFront) {
+        match message {
+            FromFront::Ask { number, token, peer, want } => {
+                let peer: String = peer.chars().take(64).collect();
+                // Where there is no answer yet, it waits for a worker.
+                if let Some(answer) = self.judge(number, &token, &peer, want) {
+                    self.answer(number, answer, None);
+                }
+            }
+            FromFront::IsReady { number } => {
+                let verdict = self.is_ready();
+                self.answer(number, Found::Ready(verdict), None);
+            }
+            FromFront::Throttled { peer, attempts } => {
+                let peer: String = peer.chars().take(64).collect();
+                self.journal.throttled(&peer, attempts);
+            }
+            FromFront::Ready { .. } | FromFront::Failed { .. } => {}
+        }
+    }
+
+    /// Whether everything can be served, or why not.
+    fn is_ready(&mut self) -> Result<(), String> {
+        if self.journal.is_broken() {
+            return Err("the service's log cannot be written".to_owned());
+        }
+        let now = Instant::now();
+        let fails = |name: &String| self.failing.get(name).is_some_and(|(until, _)| now < *until);
+        let failing = self.plan.places.keys().filter(|name| fails(name)).cloned().collect();
+        self.readiness.judge(&self.plan.places, &self.doorway.control, failing)
+    }
+
+    /// Who it is, and whether that one may.
+    fn judge(
+        &mut self,
+        question: u64,
+        token: &[u8; 32],
+        peer: &str,
+        want: Wanted,
+    ) -> Option<Found> {
+        if self.journal.is_broken() {
+            return Some(Found::Unavailable);
+        }
+        let Some(agent) = self.agent(token).cloned() else {
+            self.journal.refused("login", "the token is no agent's", peer, BTreeMap::new());
+            return Some(Found::Unauthorised);
+        };
+        let denied = |journal: &mut Journal, what: &str, named: Option<&str>| {
+            let mut facts = BTreeMap::from([("agent".to_owned(), json!(agent.name.as_str()))]);
+            let named = named.map(|name| Escaped(name).to_string());
+            facts.extend(named.map(|name| ("workspace".to_owned(), json!(name))));
+            journal.refused("session", what, peer, facts);
+            Some(Found::UnknownWorkspace)
+        };
+        match want {
+            Wanted::Metrics if agent.metrics => Some(Found::Granted),
+            Wanted::Metrics => {
+                denied(&mut self.journal, "the agent may not read the service's numbers", None)
+            }
+            Wanted::Workspaces => {
+                let names = self.plan.places.keys().filter(|name| agent.may_use(name));
+                Some(Found::Workspaces(names.cloned().collect()))
+            }
+            Wanted::Session { workspace, door } => {
+                if !self.plan.places.contains_key(&workspace) || !agent.may_use(&workspace) {
+                    let what = "there is no such workspace for this agent";
+                    return denied(&mut self.journal, what, Some(&workspace));
+                }
+                let agent = agent.name.as_str().to_owned();
+                let peer = peer.to_owned();
+                self.admit(&workspace, Guest { question, agent, door, peer, again: false })
+            }
+        }
+    }
+
+    /// The agent that a token belongs to. Compares all, in the same time.
+    fn agent(&self, token: &[u8; 32]) -> Option<&Agent> {
+        let mut found = None;
+        for agent in &self.plan.service.agents {
+            if bool::from(agent.token.ct_eq(token)) {
+                found = Some(agent);
+            }
+        }
+        found
+    }
+
+    /// Begins a session, or has its guest wait for the worker.
+    pub(super) fn admit(&mut self, name: &str, guest: Guest) -> Option<Found> {
+        if !self.workers.contains_key(name)
+            && let Err(found) = self.start(name)
+        {
+            return Some(found);
+        }
+        let most = self.plan.service.limits.sessions;
+        let Some(worker) = self.workers.get_mut(name) else { return Some(Found::Unavailable) };
+        if worker.sessions_of(&guest.agent) >= most {
+            return Some(Found::Busy);
+        }
+        if !worker.is_ready() {
+            return match worker.wait(guest) {
+                Ok(()) => None,
+                Err(_) => Some(Found::Busy),
+            };
+        }
+        self.begin(name, guest);
+        None
+    }
+
+    /// Hands a session to a worker that is ready.
+    pub(super) fn begin(&mut self, name: &str, guest: Guest) {
+        self.sessions += 1;
+        let number = self.sessions;
+        let Some(worker) = self.workers.get_mut(name) else { return };
+        match worker.hand(number, guest) {
+            Ok(()) => {}
+            Err((guest, NotBegun::Busy)) => self.answer(guest.question, Found::Busy, None),
+            Err((guest, NotBegun::Gone)) => {
+                self.bury(name, "it hears nothing");
+                self.again(name, guest);
+            }
+        }
+    }
+
+    /// Has a guest whose worker died on it try another, once.
+    pub(super) fn again(&mut self, name: &str, guest: Guest) {
+        let question = guest.question;
+        if guest.again {
+            return self.answer(question, Found::Unavailable, None);
+        }
+        if let Some(found) = self.admit(name, Guest { again: true, ..guest }) {
+            self.answer(question, found, None);
+        }
+    }
+
+    pub(super) fn answer(&self, number: u64, answer: Found, stream: Option<OwnedFd>) {
+        let files: Vec<_> = stream.iter().map(|stream| stream.as_fd()).collect();
+        // A front that does not listen is seen when its channel closes; whoever
+        // asked hears nothing in time and may ask again.
+        let _ = self.doorway.channel.send_now(&ToFront::Answer { number, answer }, &files);
+    }
+}

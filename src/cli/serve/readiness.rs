@@ -1,0 +1,110 @@
+//! Whether every workspace can be served, for `/readyz`.
+//!
+//! A thread of its own looks at the directories: a file system that hangs must
+//! not hang the broker. So an answer is that of the last look, and asking for
+//! it begins the next. It opens nothing and starts no worker.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        mpsc::{Receiver, SyncSender, sync_channel},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::fs::{FileType, stat};
+
+use super::plan::Place;
+use crate::cli::failure::{Context as _, Failure};
+
+/// A look that takes longer found something that hangs.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The thread that looks, and what it saw last.
+pub(super) struct Readiness {
+    looks: SyncSender<Look>,
+    seen: Arc<Mutex<Seen>>,
+}
+
+/// What is to be looked at.
+struct Look {
+    /// By the workspace's name: its root and its state.
+    places: Vec<(String, [PathBuf; 2])>,
+    /// Without it no worker can prove that it is confined.
+    control: PathBuf,
+}
+
+#[derive(Default)]
+struct Seen {
+    /// Workspaces that are not there.
+    lost: BTreeSet<String>,
+    no_control: bool,
+    /// When the look began that is under way.
+    since: Option<Instant>,
+}
+
+impl Readiness {
+    /// Starts the thread. So far everything is there: it was opened.
+    pub(super) fn start() -> Result<Self, Failure> {
+        let (looks, asked) = sync_channel(1);
+        let seen = Arc::<Mutex<Seen>>::default();
+        let theirs = Arc::clone(&seen);
+        thread::Builder::new()
+            .name("readiness".to_owned())
+            .spawn(move || look(&asked, &theirs))
+            .or_fail("cannot start a thread")?;
+        Ok(Self { looks, seen })
+    }
+
+    /// Whether all `places` can be served, as far as is known; `failing` cannot.
+    pub(super) fn judge(
+        &self,
+        places: &BTreeMap<String, Place>,
+        control: &Path,
+        failing: BTreeSet<String>,
+    ) -> Result<(), String> {
+        let mut seen = lock(&self.seen);
+        if seen.since.is_some_and(|since| since.elapsed() >= PATIENCE) {
+            return Err("a workspace does not answer".to_owned());
+        }
+        if seen.since.is_none() {
+            let of =
+                |place: &Place| (place.name.clone(), [place.root.clone(), place.state.clone()]);
+            let look =
+                Look { places: places.values().map(of).collect(), control: control.to_owned() };
+            // The thread lives as long as this.
+            seen.since = self.looks.try_send(look).is_ok().then(Instant::now);
+        }
+        if seen.no_control {
+            return Err("the self-test's file is gone: no worker can start".to_owned());
+        }
+        // One that is not served any more is nobody's concern.
+        let lost = seen.lost.iter().filter(|name| places.contains_key(*name)).cloned();
+        let lost: BTreeSet<_> = lost.chain(failing).collect();
+        if lost.is_empty() {
+            return Ok(());
+        }
+        Err(format!("{} of {} workspaces cannot be served", lost.len(), places.len()))
+    }
+}
+
+fn look(asked: &Receiver<Look>, seen: &Mutex<Seen>) {
+    while let Ok(Look { places, control }) = asked.recv() {
+        let is = |path: &Path, kind| {
+            stat(path).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == kind)
+        };
+        let is_lost = |paths: &[PathBuf]| !paths.iter().all(|path| is(path, FileType::Directory));
+        let lost = places.into_iter().filter(|(_, paths)| is_lost(paths));
+        let lost = lost.map(|(name, _)| name).collect();
+        let no_control = !is(&control, FileType::RegularFile);
+        *lock(seen) = Seen { lost, no_control, since: None };
+    }
+}
+
+fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
+    // Replaced as a whole.
+    seen.lock().unwrap_or_else(PoisonError::into_inner)
+}

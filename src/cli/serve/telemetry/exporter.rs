@@ -1,0 +1,211 @@
+//! Export of request spans: OTLP over HTTP, from a thread of the broker.
+//!
+//! Front and workers can open no connection, and stay so. What this reads of
+//! the network is the answer of the collector that the operator named. Nothing
+//! waits for it: what finds no room is counted and dropped, what the collector
+//! does not take is counted and not sent again.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+        mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
+    },
+    thread,
+    time::{Duration, Instant, SystemTime},
+};
+
+use opentelemetry::{
+    InstrumentationScope, KeyValue,
+    trace::{SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceState},
+};
+use opentelemetry_otlp::{SpanExporter, WithExportConfig as _};
+use opentelemetry_sdk::{
+    Resource,
+    trace::{
+        IdGenerator as _, RandomIdGenerator, SpanData, SpanEvents, SpanExporter as _, SpanLinks,
+    },
+};
+
+use crate::{
+    cli::{
+        failure::{Context as _, Failure},
+        serve::orders::Span,
+    },
+    config::serve::Telemetry,
+    frontend::http::Exported,
+    model::Escaped,
+};
+
+/// Most spans that wait.
+const MOST: usize = 4096;
+/// Most in one request.
+const AT_ONCE: usize = 512;
+/// How long spans are gathered for a request.
+const GATHER: Duration = Duration::from_millis(500);
+/// How often the front hears of counts.
+const TELL: Duration = Duration::from_secs(1);
+/// The name in the resource, unless another is configured.
+const SERVICE: &str = "portcullis";
+
+/// The thread that exports.
+pub(crate) struct Exporter {
+    spans: SyncSender<(Arc<str>, Span)>,
+    over: Receiver<()>,
+    counts: Arc<Counts>,
+    told: Exported,
+    told_at: Instant,
+}
+
+#[derive(Default)]
+struct Counts {
+    exported: AtomicU64,
+    failed: AtomicU64,
+    dropped: AtomicU64,
+}
+
+impl Exporter {
+    /// Starts exporting to where `config` says; what it leaves open is as the
+    /// variables of OpenTelemetry say.
+    ///
+    /// # Errors
+    /// When the address or a variable cannot be used.
+    pub(crate) fn start(config: &Telemetry) -> Result<Self, Failure> {
+        let mut exporter = SpanExporter::builder()
+            .with_http()
+            .with_endpoint(config.traces())
+            .build()
+            .or_fail("cannot export spans")?;
+        exporter.set_resource(&resource(config));
+        let (spans, waiting) = sync_channel(MOST);
+        let (end, over) = sync_channel(1);
+        let counts = Arc::<Counts>::default();
+        let theirs = Arc::clone(&counts);
+        thread::Builder::new()
+            .name("telemetry".to_owned())
+            .spawn(move || {
+                run(&exporter, &waiting, &theirs);
+                // Nobody waits for the end but at the end.
+                let _ = end.try_send(());
+            })
+            .or_fail("cannot start a thread")?;
+        let told = Exported::default();
+        Ok(Self { spans, over, counts, told, told_at: Instant::now() })
+    }
+
+    /// Takes the spans of a workspace, and the word that `lost` more were
+    /// dropped. Waits for nothing.
+    pub(crate) fn take(&self, workspace: &str, spans: Vec<Span>, lost: u64) {
+        let workspace = Arc::<str>::from(workspace);
+        let full = |span| self.spans.try_send((Arc::clone(&workspace), span)).is_err();
+        let dropped = spans.into_iter().filter_map(|span| full(span).then_some(())).count();
+        let dropped = u64::try_from(dropped).unwrap_or(u64::MAX).saturating_add(lost);
+        self.counts.dropped.fetch_add(dropped, Ordering::Relaxed);
+    }
+
+    /// When there may be counts to tell.
+    pub(crate) fn next(&self) -> Option<Instant> {
+        (self.counts() != self.told).then_some(self.told_at + TELL)
+    }
+
+    /// The counts, when they are to be told.
+    pub(crate) fn news(&mut self) -> Option<Exported> {
+        let now = self.counts();
+        if now == self.told || self.told_at.elapsed() < TELL {
+            return None;
+        }
+        (self.told, self.told_at) = (now, Instant::now());
+        Some(now)
+    }
+
+    /// Exports what is left, and waits for that no longer than `patience`.
+    pub(crate) fn finish(self, patience: Duration) {
+        drop(self.spans);
+        // What a collector does not take so soon is lost.
+        let _ = self.over.recv_timeout(patience);
+    }
+
+    fn counts(&self) -> Exported {
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let Counts { exported, failed, dropped } = &*self.counts;
+        Exported { exported: read(exported), failed: read(failed), dropped: read(dropped) }
+    }
+}
+
+fn resource(config: &Telemetry) -> Resource {
+    let version = KeyValue::new("service.version", env!("CARGO_PKG_VERSION"));
+    let named = std::env::var_os("OTEL_SERVICE_NAME").is_some_and(|name| !name.is_empty());
+    let resource = Resource::builder().with_attribute(version);
+    match &config.service {
+        Some(name) => resource.with_service_name(name.clone()),
+        None if named => resource,
+        None => resource.with_service_name(SERVICE),
+    }
+    .build()
+}
+
+fn run(exporter: &SpanExporter, waiting: &Receiver<(Arc<str>, Span)>, counts: &Counts) {
+    let mut failing = false;
+    while let Ok((workspace, span)) = waiting.recv() {
+        let mut batch = vec![data(&workspace, span)];
+        let end = Instant::now() + GATHER;
+        while batch.len() < AT_ONCE {
+            match waiting.recv_timeout(end.saturating_duration_since(Instant::now())) {
+                Ok((workspace, span)) => batch.push(data(&workspace, span)),
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        let number = u64::try_from(batch.len()).unwrap_or(u64::MAX);
+        match futures_executor::block_on(exporter.export(batch)) {
+            Ok(()) => {
+                counts.exported.fetch_add(number, Ordering::Relaxed);
+                failing = false;
+            }
+            Err(error) => {
+                counts.failed.fetch_add(number, Ordering::Relaxed);
+                if !std::mem::replace(&mut failing, true) {
+                    let error = error.to_string();
+                    eprintln!("portcullis: warning: spans are not exported: {}", Escaped(&error));
+                }
+            }
+        }
+    }
+}
+
+/// A span as OpenTelemetry has it: the root of a trace of its own.
+fn data(workspace: &str, span: Span) -> SpanData {
+    let ids = RandomIdGenerator::default();
+    let (trace, id) = (ids.new_trace_id(), ids.new_span_id());
+    let begun = SystemTime::UNIX_EPOCH + Duration::from_nanos(span.begun);
+    let Span { operation, door, agent, decision, rule, result, record, nanos, .. } = span;
+    let texts = [
+        ("portcullis.workspace", workspace.to_owned()),
+        ("portcullis.operation", operation.clone()),
+        ("portcullis.door", door),
+        ("portcullis.agent", agent),
+        ("portcullis.decision", decision),
+        ("portcullis.rule", rule),
+        ("portcullis.result", result),
+    ];
+    let texts = texts.into_iter().filter(|(_, text)| !text.is_empty());
+    let mut attributes: Vec<_> = texts.map(|(name, text)| KeyValue::new(name, text)).collect();
+    let record = record.and_then(|record| i64::try_from(record).ok());
+    attributes.extend(record.map(|record| KeyValue::new("portcullis.record", record)));
+    SpanData {
+        span_context: SpanContext::new(trace, id, TraceFlags::SAMPLED, false, TraceState::NONE),
+        parent_span_id: SpanId::INVALID,
+        parent_span_is_remote: false,
+        span_kind: SpanKind::Server,
+        name: operation.into(),
+        start_time: begun,
+        end_time: begun + Duration::from_nanos(nanos),
+        attributes,
+        dropped_attributes_count: 0,
+        events: SpanEvents::default(),
+        links: SpanLinks::default(),
+        status: Status::Unset,
+        instrumentation_scope: InstrumentationScope::builder(SERVICE)
+            .with_version(env!("CARGO_PKG_VERSION"))
+            .build(),
+    }
+}

@@ -1,0 +1,223 @@
+//! Spans of requests, gathered in a worker for the broker to export.
+//!
+//! A worker can open no connection, so what it gathers goes over the channel
+//! that it has. Of a request goes what [`Span`] names, and nothing else that
+//! may stand in its span: no path, no content, no session.
+
+use std::{
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use rustix::rand::{GetRandomFlags, getrandom};
+use tracing::{
+    Level, Subscriber,
+    field::{Field, Visit},
+    span::{Attributes, Id, Record},
+};
+use tracing_subscriber::{
+    Layer, Registry,
+    filter::{FilterFn, filter_fn},
+    layer::Context,
+    registry::LookupSpan,
+};
+
+use crate::{
+    cli::{
+        failure::{Context as _, Failure},
+        serve::orders::{FromWorker, Span},
+    },
+    sandbox::Channel,
+};
+
+/// The span of a request.
+const NAME: &str = "request";
+/// Where it is made.
+const TARGET: &str = "portcullis::gateway";
+/// Most that wait for the broker.
+const MOST: usize = 2048;
+/// Most in one message: it must not be larger than a packet.
+const AT_ONCE: usize = 128;
+/// Longest text of a span, in characters.
+const LONGEST: usize = 128;
+/// How long spans are gathered before they are sent.
+const GATHER: Duration = Duration::from_millis(500);
+
+/// What was gathered, shared by those who gather and the one who sends.
+pub(crate) struct Spans {
+    percent: u64,
+    state: Mutex<State>,
+    filled: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: Vec<Span>,
+    /// Those for which there was no room, since the last message.
+    lost: u64,
+    over: bool,
+}
+
+impl Spans {
+    /// Gathers of `percent` in a hundred requests.
+    ///
+    /// # Errors
+    /// In builds without it alone.
+    #[expect(clippy::unnecessary_wraps, reason = "as in builds without it")]
+    pub(crate) fn of(percent: u64) -> Result<Arc<Self>, Failure> {
+        Ok(Arc::new(Self { percent, state: Mutex::default(), filled: Condvar::new() }))
+    }
+
+    /// What hears of spans.
+    pub(crate) fn layer(self: &Arc<Self>) -> Box<dyn Layer<Registry> + Send + Sync> {
+        let only: FilterFn = filter_fn(|metadata| {
+            metadata.is_span()
+                && metadata.name() == NAME
+                && metadata.target().starts_with(TARGET)
+                && *metadata.level() <= Level::DEBUG
+        });
+        Box::new(Gatherer(Arc::clone(self)).with_filter(only))
+    }
+
+    /// Sends what is gathered until [`finish`](Self::finish) is called.
+    pub(crate) fn send(self: &Arc<Self>, channel: &Arc<Channel>) -> Result<(), Failure> {
+        let (spans, channel) = (Arc::clone(self), Arc::clone(channel));
+        thread::Builder::new()
+            .name("spans".to_owned())
+            .spawn(move || {
+                while let Some(message) = spans.next() {
+                    // A broker that is gone is seen elsewhere.
+                    if channel.send(&message, &[]).is_err() {
+                        return;
+                    }
+                }
+            })
+            .map(drop)
+            .or_fail("cannot start a thread")
+    }
+
+    /// Sends what is left.
+    pub(crate) fn finish(&self, channel: &Channel) {
+        lock(&self.state).over = true;
+        self.filled.notify_all();
+        while let Some(message) = lock(&self.state).take() {
+            if channel.send(&message, &[]).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn next(&self) -> Option<FromWorker> {
+        let mut state = lock(&self.state);
+        while !state.over && state.waiting.is_empty() {
+            state = self.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        let end = Instant::now() + GATHER;
+        while !state.over && state.waiting.len() < AT_ONCE {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            let waited = self.filled.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        if state.over { None } else { state.take() }
+    }
+
+    fn push(&self, span: Span) {
+        let mut state = lock(&self.state);
+        if state.waiting.len() >= MOST {
+            state.lost = state.lost.saturating_add(1);
+            return;
+        }
+        state.waiting.push(span);
+        drop(state);
+        self.filled.notify_one();
+    }
+
+    /// Whether a request is one of those that are gathered. Without random
+    /// numbers all are.
+    fn takes(&self) -> bool {
+        let mut random = [0; 8];
+        let drawn = self.percent < 100 && getrandom(&mut random, GetRandomFlags::empty()).is_ok();
+        !drawn || u64::from_ne_bytes(random) % 100 < self.percent
+    }
+}
+
+impl State {
+    fn take(&mut self) -> Option<FromWorker> {
+        let lost = std::mem::take(&mut self.lost);
+        let count = self.waiting.len().min(AT_ONCE);
+        if count == 0 && lost == 0 {
+            return None;
+        }
+        Some(FromWorker::Spans { spans: self.waiting.drain(..count).collect(), lost })
+    }
+}
+
+/// Makes of spans what is sent.
+struct Gatherer(Arc<Spans>);
+
+/// One that is not over.
+struct Begun {
+    span: Span,
+    at: Instant,
+}
+
+impl<S> Layer<S> for Gatherer
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+{
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
+        let Some(span) = context.span(id).filter(|_| self.0.takes()) else { return };
+        let begun = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let begun = u64::try_from(begun.as_nanos()).unwrap_or(u64::MAX);
+        let mut one = Begun { span: Span { begun, ..Span::default() }, at: Instant::now() };
+        attributes.record(&mut one.span);
+        span.extensions_mut().insert(one);
+    }
+
+    fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
+        let Some(span) = context.span(id) else { return };
+        if let Some(one) = span.extensions_mut().get_mut::<Begun>() {
+            values.record(&mut one.span);
+        }
+    }
+
+    fn on_close(&self, id: Id, context: Context<'_, S>) {
+        let Some(span) = context.span(&id) else { return };
+        let Some(mut one) = span.extensions_mut().remove::<Begun>() else { return };
+        one.span.nanos = u64::try_from(one.at.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.0.push(one.span);
+    }
+}
+
+/// Takes the fields that may be known outside.
+impl Visit for Span {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        let place = match field.name() {
+            "op" => &mut self.operation,
+            "agent" => &mut self.agent,
+            "door" => &mut self.door,
+            "decision" => &mut self.decision,
+            "rule" => &mut self.rule,
+            "result" => &mut self.result,
+            _ => return,
+        };
+        *place = value.chars().take(LONGEST).collect();
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        if field.name() == "record" {
+            self.record = Some(value);
+        }
+    }
+
+    fn record_debug(&mut self, _field: &Field, _value: &dyn std::fmt::Debug) {}
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    // A list and a count: whatever a panic elsewhere left is whole.
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,130 @@
+//! `subscriptions/listen`: the client is acknowledged what the worker grants.
+//!
+//! `rmcp` acknowledges before its handler can ask anybody. So the worker is
+//! asked before `rmcp` sees the request, and the relay that is made for it is
+//! given the answer.
+
+use std::cell::RefCell;
+
+use hyper::{
+    Response, StatusCode,
+    body::Bytes,
+    header::{CONTENT_TYPE, HeaderValue},
+};
+use rmcp::{
+    ErrorData,
+    model::{RequestId, SubscriptionFilter},
+    service::SubscriptionContext,
+};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::{
+    Shared,
+    link::{self, Asked},
+    relay::unavailable,
+};
+use crate::frontend::http::reply::{self, Body};
+
+/// The method.
+const METHOD: &str = "subscriptions/listen";
+/// Largest request of this kind, in bytes: some thousand names.
+const LARGEST: usize = 1 << 20;
+
+tokio::task_local! {
+    /// What was begun for the request that is handled.
+    static BEGUN: RefCell<Option<Begun>>;
+}
+
+/// What the worker granted, and what it tells.
+pub(super) struct Begun {
+    pub(super) granted: SubscriptionFilter,
+    asked: Asked,
+}
+
+#[derive(Deserialize)]
+struct Request {
+    id: RequestId,
+    method: String,
+    params: Params,
+}
+
+#[derive(Deserialize)]
+struct Params {
+    #[serde(rename = "_meta", default)]
+    meta: Map<String, Value>,
+    notifications: SubscriptionFilter,
+}
+
+/// Asks the worker, if the request in `body` subscribes; what is no such request
+/// is `rmcp`'s to answer.
+///
+/// # Errors
+/// The reply that says why not.
+pub(super) async fn begin(
+    shared: &Shared,
+    body: &Bytes,
+) -> Result<Option<Begun>, Box<Response<Body>>> {
+    let named = body.len() <= LARGEST
+        && body.windows(METHOD.len()).any(|window| window == METHOD.as_bytes());
+    let request = named.then(|| serde_json::from_slice::<Request>(body).ok()).flatten();
+    let Some(request) = request.filter(|request| request.method == METHOD) else {
+        return Ok(None);
+    };
+    let Request { id, params, .. } = request;
+    ask(shared, params).await.map(Some).map_err(|error| Box::new(refuse(&id, &error)))
+}
+
+async fn ask(shared: &Shared, params: Params) -> Result<Begun, ErrorData> {
+    let link = shared.common().await.map_err(unavailable)?;
+    let Params { meta, notifications } = params;
+    let params = json!({ "notifications": notifications });
+    let mut asked = link.ask(METHOD, Some(params), Some(meta), None).await?;
+    let granted = tokio::select! {
+        biased;
+        Ok(granted) = &mut asked.granted => granted,
+        answer = &mut asked.answer => {
+            let ended = answer.unwrap_or_else(|_| Err(link::over()));
+            return Err(ended.err().unwrap_or_else(link::over));
+        }
+    };
+    Ok(Begun { granted, asked })
+}
+
+fn refuse(id: &RequestId, error: &ErrorData) -> Response<Body> {
+    let message = json!({ "jsonrpc": "2.0", "id": id, "error": error });
+    let mut refused = reply::text(StatusCode::OK, &message.to_string());
+    refused.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    refused
+}
+
+/// Handles a request for which something was begun.
+pub(super) async fn with<T>(begun: Option<Begun>, handle: impl Future<Output = T>) -> T {
+    BEGUN.scope(RefCell::new(begun), handle).await
+}
+
+/// What was begun for the request that is handled; whoever takes it has it.
+pub(super) fn take() -> Option<Begun> {
+    BEGUN.try_with(|begun| begun.borrow_mut().take()).ok().flatten()
+}
+
+/// Passes on what the worker tells until either side ends.
+pub(super) async fn pass_on(
+    mut begun: Begun,
+    context: &SubscriptionContext,
+) -> Result<(), ErrorData> {
+    let asked = &mut begun.asked;
+    loop {
+        tokio::select! {
+            answer = &mut asked.answer => {
+                return answer.unwrap_or_else(|_| Err(link::over())).map(drop);
+            }
+            () = context.cancelled() => return Ok(()),
+            event = asked.events.next() => {
+                if context.sink().send(event).await.is_err() {
+                    return Ok(());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! `subscriptions/listen`: what is acknowledged is what is followed.
+//!
+//! `rmcp` acknowledges before its handler can wait for anything. So everything
+//! that may be followed is followed before `rmcp` sees the request; it finds
+//! what was begun beside the request.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rmcp::{
+    ErrorData, RoleServer, Service,
+    model::{
+        ClientNotification, ClientRequest, ProtocolVersion, ServerConfig, ServerResult,
+        SubscriptionFilter,
+    },
+    service::{NotificationContext, RequestContext, SubscriptionContext},
+};
+
+use crate::{
+    model::{Access, OperationKind},
+    policy::Query,
+};
+
+use super::{
+    call::Call,
+    changes::{Changes, Sink},
+    outlet::Outlet,
+    resources,
+    server::{Server, follow},
+    shared::Shared,
+};
+
+tokio::task_local! {
+    /// What was begun for the request that is handled.
+    static BEGUN: Begun;
+}
+
+/// What was begun for one request.
+struct Begun {
+    granted: SubscriptionFilter,
+    following: Mutex<Option<Following>>,
+}
+
+/// What a stream follows, which ends with the stream.
+struct Following {
+    changes: Arc<Changes>,
+    shared: Arc<Shared>,
+}
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        self.changes.end(&self.shared.gateway);
+    }
+}
+
+/// What the request that is handled follows.
+pub(super) fn granted() -> Option<SubscriptionFilter> {
+    BEGUN.try_with(|begun| begun.granted.clone()).ok()
+}
+
+/// Tells the stream of the request that is handled of changes until it ends.
+pub(super) async fn tell(outlet: &Outlet, context: &SubscriptionContext) {
+    let take =
+        |begun: &Begun| begun.following.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let Some(following) = BEGUN.try_with(take).ok().flatten() else { return };
+    let sink = Sink::Stream(context.sink().clone());
+    tokio::select! {
+        () = context.cancelled() => {}
+        () = following.changes.tell(outlet, &sink) => {}
+    }
+}
+
+/// A server whose subscriptions begin before they are acknowledged.
+pub(super) struct Listening(pub(super) Server);
+
+impl Service<RoleServer> for Listening {
+    async fn handle_request(
+        &self,
+        request: ClientRequest,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ServerResult, ErrorData> {
+        // The older revisions have none, and `rmcp` says so.
+        let has_none = context.protocol_version().is_none_or(|version| version.has_initialize());
+        let begun = match &request {
+            ClientRequest::SubscriptionsListenRequest(listen) if !has_none => {
+                self.begin(&listen.params.notifications, &context).await?
+            }
+            _ => return self.0.handle_request(request, context).await,
+        };
+        BEGUN.scope(begun, self.0.handle_request(request, context)).await
+    }
+
+    async fn handle_notification(
+        &self,
+        notification: ClientNotification,
+        context: NotificationContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.0.handle_notification(notification, context).await
+    }
+
+    fn get_info(&self) -> ServerConfig {
+        Service::get_info(&self.0)
+    }
+
+    fn supported_protocol_versions(&self) -> std::borrow::Cow<'static, [ProtocolVersion]> {
+        Service::supported_protocol_versions(&self.0)
+    }
+}
+
+impl Listening {
+    /// Follows what is asked for, as far as that may be.
+    async fn begin(
+        &self,
+        requested: &SubscriptionFilter,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<Begun, ErrorData> {
+        let (changes, shared) = (Arc::<Changes>::default(), Arc::clone(&self.0.shared));
+        let following = Following { changes: Arc::clone(&changes), shared: Arc::clone(&shared) };
+        let requested = requested.clone();
+        let begin = move |call: &Call<'_>| {
+            let uris = requested.resource_subscriptions.iter().flatten();
+            // What was refused is on record.
+            let followed = uris
+                .filter(|uri| shared.may_be_followed(uri) && follow(&changes, call, uri).is_ok())
+                .cloned()
+                .collect::<Vec<_>>();
+            let mut granted = SubscriptionFilter::new();
+            granted.resource_subscriptions = (!followed.is_empty()).then_some(followed);
+            let list = requested.resources_list_changed == Some(true)
+                && changes.follow_list(call.gateway, call.session).is_ok();
+            granted.resources_list_changed = list.then_some(true);
+            Ok(granted)
+        };
+        let granted = self.0.about_resources("subscriptions/listen", context, begin).await?;
+        Ok(Begun { granted, following: Mutex::new(Some(following)) })
+    }
+}
+
+impl Shared {
+    /// Whether a subscription may be about a URI at all.
+    fn may_be_followed(&self, uri: &str) -> bool {
+        let Some(Ok(path)) = resources::parse(&self.roots, uri) else { return false };
+        let (agent, path) = (&self.session.agent, &path);
+        let (operation, access) = (OperationKind::Watch, Access::List);
+        self.gateway.policy().evaluate(&Query { agent, operation, access, path }).is_allow()
+    }
+}

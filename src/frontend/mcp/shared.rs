@@ -1,0 +1,143 @@
+//! What the threads of one client share: the gateway, the way out, and what is
+//! under way. Knows nothing of the protocol's messages.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use portcullis_audit::Receipt;
+use rmcp::model::CallToolResult;
+use serde_json::{Value, json};
+
+use crate::{
+    frontend::paths::Roots,
+    gateway::{Gateway, Refusal},
+    model::Session,
+    ops::Follower,
+};
+
+use super::{
+    answer::{self, Trouble},
+    arguments::Arguments,
+    asking::Asker,
+    call::Call,
+    outlet::Outlet,
+    tools::Tool,
+};
+
+/// What the threads share.
+pub(super) struct Shared {
+    pub(super) gateway: Arc<Gateway>,
+    pub(super) outlet: Arc<Outlet>,
+    pub(super) session: Session,
+    pub(super) roots: Roots,
+    pub(super) tools: Vec<Tool>,
+    /// Whether the session is another door's.
+    pub(super) guest: bool,
+    /// The client says no more.
+    pub(super) left: AtomicBool,
+    /// The client hears no more.
+    pub(super) closed: Arc<AtomicBool>,
+    /// Calls under way.
+    pub(super) calls: AtomicUsize,
+    /// Bytes of their arguments.
+    pub(super) bytes: AtomicUsize,
+}
+
+impl Shared {
+    /// Records what was no request.
+    pub(super) fn report(&self, event: &str, facts: BTreeMap<String, Value>) -> Option<Receipt> {
+        // Without its log the gateway refuses every file by itself.
+        self.gateway
+            .report(&self.session, event, facts)
+            .inspect_err(|error| tracing::error!(%error, "cannot record"))
+            .ok()
+    }
+
+    /// The client says no more: nobody is there to be asked.
+    pub(super) fn leave(&self) {
+        self.left.store(true, Ordering::SeqCst);
+        for ticket in self.gateway.approvals().waiting() {
+            // Another door's requests of the same session are not the client's.
+            if ticket.question().session == self.session {
+                ticket.withdraw();
+            }
+        }
+    }
+
+    /// The client hears no more.
+    pub(super) fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        self.leave();
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
+    }
+
+    /// Lets what is left go out, and forgets what the session did.
+    pub(super) fn end(&self, grace: Duration) {
+        self.outlet.close(grace);
+        if self.outlet.failed() {
+            let why = json!("the client did not take all answers");
+            self.report("mcp.dropped", BTreeMap::from([("why".to_owned(), why)]));
+        }
+        if !self.guest {
+            self.gateway.end_session(&self.session);
+        }
+    }
+
+    pub(super) fn refuse(
+        &self,
+        op: &str,
+        path: Option<&str>,
+        refusal: &Refusal,
+    ) -> crate::gateway::Error {
+        self.gateway.refuse(&self.session, op, path, refusal)
+    }
+
+    pub(super) fn call<'a>(&'a self, asker: &'a Asker, follower: &'a dyn Follower) -> Call<'a> {
+        // A client that does not read keeps nothing in memory but what has begun.
+        self.outlet.wait_room();
+        Call {
+            gateway: &self.gateway,
+            session: &self.session,
+            roots: &self.roots,
+            approver: asker,
+            follower,
+            receipts: Default::default(),
+        }
+    }
+
+    /// Carries a call out.
+    pub(super) fn run(
+        &self,
+        tool: usize,
+        arguments: &Arguments,
+        asker: &Asker,
+        follower: &dyn Follower,
+    ) -> CallToolResult {
+        let Some(tool) = self.tools.get(tool) else {
+            return answer::said("no such tool", &[]);
+        };
+        let call = self.call(asker, follower);
+        let result = tool.run(&call, arguments);
+        let receipts = call.receipts.into_inner();
+        match result {
+            Ok(answer) => answer::done(answer, &receipts),
+            Err(Trouble::Gate(error)) => answer::failed(&error, &receipts),
+            Err(Trouble::Said(message)) => answer::said(&message, &receipts),
+            Err(Trouble::Arguments(why)) => {
+                let refusal = Refusal::Parameters(why);
+                let kind = tool.kind().as_str();
+                let error = self.refuse(kind, arguments.shown_path(), &refusal);
+                answer::failed(&error, &receipts)
+            }
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! Looking at directories: what is watched is looked into afterwards, so that
+//! what is made in between is seen twice rather than not at all.
+
+use std::{
+    ops::ControlFlow,
+    os::fd::{AsFd as _, OwnedFd},
+    time::Instant,
+};
+
+use rustix::fs::OFlags;
+
+use super::{
+    hub::{Before, MOST, REST, State, entry_kind, rescan},
+    subscription::{Event, EventKind},
+    tree::{Id, ROOT},
+};
+use crate::{
+    model::WorkspacePath,
+    policy::ObjectKind,
+    workspace::{self, Stat, TempName, WatchError, stream_names},
+};
+
+impl State {
+    /// Looks at everything again, because something may have been missed, and
+    /// lets everybody do the same.
+    pub(super) fn look_again(&mut self) {
+        let began = Instant::now();
+        self.doubt = None;
+        if let Err(error) = self.look_from_root() {
+            self.fail(&error);
+        }
+        for scope in &self.scopes {
+            scope.tell(&rescan(scope.start()));
+        }
+        // Where it is never quiet, looking takes no more than a part of the time.
+        let rest = REST.max(began.elapsed().saturating_mul(4));
+        self.rested = Instant::now().checked_add(rest).unwrap_or(began);
+    }
+
+    pub(super) fn look_from_root(&mut self) -> Result<(), WatchError> {
+        for scope in &mut self.scopes {
+            let enters = scope.start().is_root();
+            scope.entered.set(ROOT, enters);
+        }
+        self.window.looked();
+        self.explore(ROOT, None, false).map(drop)
+    }
+
+    /// Watches the directory `id` and, as far as somebody wants it, all beneath
+    /// it. With `announce` it tells of every entry; `before`, of a renaming,
+    /// says what need not be told. Gives the scopes for which something can be
+    /// seen no more.
+    pub(super) fn explore(
+        &mut self,
+        id: Id,
+        before: Option<&Before>,
+        announce: bool,
+    ) -> Result<Vec<bool>, WatchError> {
+        let mut lost = vec![false; self.scopes.len()];
+        let mut pending = vec![id];
+        while let Some(id) = pending.pop() {
+            let Some(path) = self.tree.path(id) else { continue };
+            let Some(directory) = self.open(id, &path)? else { continue };
+            let entered = self.scopes.iter().any(|scope| scope.entered.has(id));
+            let interesting = announce && entered;
+            let (mut directories, mut others) = (Vec::new(), Vec::new());
+            if entered {
+                let read = stream_names(&directory, |name, kind| {
+                    match kind {
+                        Some(ObjectKind::Directory) => directories.push(name.to_owned()),
+                        None => others.push((name.to_owned(), None)),
+                        kind if interesting => others.push((name.to_owned(), kind)),
+                        _ => {}
+                    }
+                    ControlFlow::Continue(())
+                });
+                if read.is_err() {
+                    self.unreadable += 1;
+                }
+            } else {
+                // Only what leads to where a scope begins is of interest.
+                for name in self.ways(&path) {
+                    let Ok(path) = path.join(&name) else { continue };
+                    match self.kind(&path) {
+                        Some(ObjectKind::Directory) => directories.push(name),
+                        Some(kind) => others.push((name, Some(kind))),
+                        None => {}
+                    }
+                }
+            }
+            drop(directory);
+            others.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+            for (name, kind) in others {
+                let Ok(path) = path.join(&name) else { continue };
+                let Some(kind) = kind.or_else(|| self.kind(&path)) else { continue };
+                if kind == ObjectKind::Directory {
+                    directories.push(name);
+                } else if announce {
+                    self.announce_found(id, name, &path, kind, before, &mut lost);
+                }
+            }
+            directories.sort_unstable();
+            for child in self.tree.children(id) {
+                let name =
+                    self.tree.path(child).and_then(|path| Some(path.file_name()?.to_owned()));
+                if name.is_none_or(|name| directories.binary_search(&name).is_err()) {
+                    self.forget(child);
+                }
+            }
+            for name in directories {
+                let Ok(path) = path.join(&name) else { continue };
+                if announce {
+                    let kind = ObjectKind::Directory;
+                    self.announce_found(id, name.clone(), &path, kind, before, &mut lost);
+                }
+                pending.extend(self.admit(id, &name, &path)?);
+            }
+        }
+        Ok(lost)
+    }
+
+    /// Opens a directory and watches it; `None` when there is none any more, or
+    /// none that can be looked into.
+    fn open(&mut self, id: Id, path: &WorkspacePath) -> Result<Option<OwnedFd>, WatchError> {
+        let opened = self.workspace.open_directory(path).map_err(WatchError::from);
+        let watched = opened.and_then(|directory| {
+            let watch = self.watches.add(directory.as_fd())?;
+            Ok((directory, watch))
+        });
+        let (directory, watch) = match watched {
+            Ok(watched) => watched,
+            Err(error @ (WatchError::Limit(_) | WatchError::NoProc)) => return Err(error),
+            Err(error) => {
+                if matches!(error, WatchError::Workspace(workspace::Error::Os { .. })) {
+                    self.unreadable += 1;
+                }
+                if id != ROOT {
+                    self.forget(id);
+                }
+                return Ok(None);
+            }
+        };
+        let old = self.tree.watch(id);
+        if old != Some(watch) {
+            // Another directory has this name now, with others beneath it; or
+            // this one was known under another name.
+            for child in self.tree.children(id) {
+                self.forget(child);
+            }
+            if let Some(elsewhere) = self.tree.by_watch(watch).filter(|other| *other != id) {
+                self.tree.set_watch(elsewhere, None);
+                self.forget(elsewhere);
+            }
+            if let Some(old) = old {
+                self.watches.remove(old);
+            }
+            if !self.tree.contains(id) {
+                self.watches.remove(watch);
+                return Ok(None);
+            }
+            self.tree.set_watch(id, Some(watch));
+        }
+        Ok(Some(directory))
+    }
+
+    /// Takes a directory up, if somebody wants it; gives its place.
+    pub(super) fn admit(
+        &mut self,
+        parent: Id,
+        name: &str,
+        path: &WorkspacePath,
+    ) -> Result<Option<Id>, WatchError> {
+        let enter: Vec<bool> = self
+            .scopes
+            .iter()
+            .map(|s| s.enters(&self.policy, s.entered.has(parent), path))
+            .collect();
+        let wanted = enter.contains(&true) || self.scopes.iter().any(|s| s.leads_through(path));
+        if !wanted || TempName::is_reserved_name(name) {
+            if let Some(child) = self.tree.child(parent, name) {
+                self.forget(child);
+            }
+            return Ok(None);
+        }
+        if self.tree.len() >= MOST {
+            return Err(WatchError::Workspace(workspace::Error::TooLarge));
+        }
+        let Some(id) = self.tree.add(parent, name) else { return Ok(None) };
+        for (scope, enter) in self.scopes.iter_mut().zip(enter) {
+            scope.entered.set(id, enter);
+        }
+        Ok(Some(id))
+    }
+
+    /// The entries of the directory at `path` through which scopes begin.
+    fn ways(&self, path: &WorkspacePath) -> Vec<String> {
+        let depth = path.components().count();
+        let through = self.scopes.iter().filter(|scope| scope.leads_through(path));
+        let mut names: Vec<_> = through
+            .filter_map(|scope| scope.start().components().nth(depth).map(str::to_owned))
+            .collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
+    /// Tells of an entry that was found by looking, to whom it is new.
+    fn announce_found(
+        &mut self,
+        parent: Id,
+        name: String,
+        path: &WorkspacePath,
+        kind: ObjectKind,
+        before: Option<&Before>,
+        lost: &mut [bool],
+    ) {
+        let old = before.and_then(|before| path.rebase(&before.new, &before.old));
+        let event = Event { what: EventKind::Created, path: path.clone(), kind: entry_kind(kind) };
+        let mut new = true;
+        for (n, scope) in self.scopes.iter().enumerate() {
+            let shown = scope.shows(&self.policy, &scope.entered, parent, path, kind);
+            let came_along = before.zip(old.as_ref()).is_some_and(|(before, old)| {
+                let entered = before.entered.get(n);
+                before.told.get(n) == Some(&true)
+                    && entered.is_some_and(|e| scope.shows(&self.policy, e, parent, old, kind))
+            });
+            // It may have come into the directory after that was renamed.
+            new &= !came_along;
+            match (shown, came_along) {
+                (true, false) => scope.tell(&event),
+                (false, true) => lost.iter_mut().skip(n).take(1).for_each(|lost| *lost = true),
+                _ => {}
+            }
+        }
+        if new {
+            self.found.insert(parent, name);
+        }
+    }
+
+    /// What is at a path now; `None` when nothing is.
+    pub(super) fn kind(&self, path: &WorkspacePath) -> Option<ObjectKind> {
+        match self.workspace.open_at(path, OFlags::PATH | OFlags::NOFOLLOW) {
+            Ok(handle) => Stat::of(handle).ok().map(|stat| stat.kind),
+            Err(workspace::Error::NotFound | workspace::Error::NotADirectory) => None,
+            // There, and not to be looked at: a mount point.
+            Err(_) => Some(ObjectKind::Missing),
+        }
+    }
+}
