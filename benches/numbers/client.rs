@@ -63,7 +63,9 @@ impl Server {
             if self.output.read_line(&mut self.line)? == 0 {
                 return Err("the server ended".into());
             }
-            if !self.line.contains("\"method\":") || self.line.contains("\"result\":") {
+            // What it is stands at its start; the rest is not the server's time.
+            let start = self.line.get(..256).unwrap_or(&self.line);
+            if !start.contains("\"method\":") || start.contains("\"result\":") {
                 return Ok(&self.line);
             }
         }

@@ -28,7 +28,7 @@ use crate::{
 /// Rounds in which all take turns, and reads in each.
 const ROUNDS: usize = 25;
 const READS: usize = 200;
-const LISTS: usize = 10;
+const LISTS: usize = 20;
 /// Requests in flight.
 const WINDOW: usize = 16;
 /// Starts that are timed.
