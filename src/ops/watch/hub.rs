@@ -77,6 +77,8 @@ pub(super) struct Before {
     /// The new and the old path.
     pub(super) new: WorkspacePath,
     pub(super) old: WorkspacePath,
+    /// How many directories had been added.
+    pub(super) born: u64,
     /// What each scope entered.
     pub(super) entered: Vec<Places>,
     /// Which scopes were told of the renaming.

@@ -60,7 +60,12 @@ impl State {
         let mut pending = vec![id];
         while let Some(id) = pending.pop() {
             let Some(path) = self.tree.path(id) else { continue };
+            let known = self.tree.watch(id);
             let Some(directory) = self.open(id, &path)? else { continue };
+            if before.is_some() && known.is_some() && known != self.tree.watch(id) {
+                // Not what was renamed: what was told of that is not in it.
+                self.doubt();
+            }
             let entered = self.scopes.iter().any(|scope| scope.entered.has(id));
             let interesting = announce && entered;
             let (mut directories, mut others) = (Vec::new(), Vec::new());
@@ -222,6 +227,7 @@ impl State {
             let came_along = before.zip(old.as_ref()).is_some_and(|(before, old)| {
                 let entered = before.entered.get(n);
                 before.told.get(n) == Some(&true)
+                    && self.tree.is_of_old(parent, before.born)
                     && entered.is_some_and(|e| scope.shows(&self.policy, e, parent, old, kind))
             });
             // It may have come into the directory after that was renamed.

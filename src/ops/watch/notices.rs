@@ -308,6 +308,7 @@ impl State {
         let mut before = Before {
             new: to.path.clone(),
             old: from.path.clone(),
+            born: self.tree.born(),
             entered: self.scopes.iter().map(|scope| scope.entered.clone()).collect(),
             told: Vec::new(),
         };
@@ -338,6 +339,7 @@ impl State {
                 self.doubt();
             }
             if !self.tree.rename(child, to.parent, &to.name) {
+                self.doubt();
                 self.forget(child);
             }
         }

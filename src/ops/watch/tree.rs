@@ -16,6 +16,8 @@ struct Node {
     parent: Id,
     name: Box<str>,
     watch: Option<WatchId>,
+    /// How many were added before it.
+    born: u64,
     /// Sorted by name.
     children: Vec<Id>,
 }
@@ -26,12 +28,14 @@ pub(super) struct Tree {
     nodes: Vec<Option<Node>>,
     free: Vec<Id>,
     by_watch: HashMap<WatchId, Id>,
+    born: u64,
 }
 
 impl Default for Tree {
     fn default() -> Self {
-        let root = Node { parent: ROOT, name: Box::from(""), watch: None, children: Vec::new() };
-        Self { nodes: vec![Some(root)], free: Vec::new(), by_watch: HashMap::new() }
+        let name = Box::from("");
+        let root = Node { parent: ROOT, name, watch: None, born: 0, children: Vec::new() };
+        Self { nodes: vec![Some(root)], free: Vec::new(), by_watch: HashMap::new(), born: 0 }
     }
 }
 
@@ -39,6 +43,17 @@ impl Tree {
     /// How many directories there are.
     pub(super) fn len(&self) -> usize {
         self.nodes.len() - self.free.len()
+    }
+
+    /// How many directories were ever added.
+    pub(super) fn born(&self) -> u64 {
+        self.born
+    }
+
+    /// Whether the directory was there when `born` were, and is not another
+    /// that got its place.
+    pub(super) fn is_of_old(&self, id: Id, born: u64) -> bool {
+        self.get(id).is_some_and(|node| node.born <= born)
     }
 
     pub(super) fn contains(&self, id: Id) -> bool {
@@ -110,7 +125,9 @@ impl Tree {
             Ok(at) => return node.children.get(at).copied(),
             Err(at) => at,
         };
-        let new = Node { parent, name: Box::from(name), watch: None, children: Vec::new() };
+        self.born += 1;
+        let (name, born) = (Box::from(name), self.born);
+        let new = Node { parent, name, watch: None, born, children: Vec::new() };
         let id = match self.free.pop() {
             Some(id) => id,
             None => {
@@ -246,7 +263,9 @@ mod tests {
         removed.sort_unstable();
         assert_eq!(removed, [(b, None), (c, Some(7)), (z, None)]);
         assert_eq!((tree.len(), tree.by_watch(7)), (2, None));
-        assert!(tree.add(ROOT, "new").unwrap() < 5);
+        let born = tree.born();
+        let new = tree.add(ROOT, "new").unwrap();
+        assert!(new < 5 && tree.is_of_old(a, born) && !tree.is_of_old(new, born));
     }
 
     #[test]
