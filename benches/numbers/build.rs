@@ -9,6 +9,7 @@ use std::{
 
 use crate::{
     Outcome,
+    client::children_spent,
     measure::{Bound, report},
 };
 
@@ -26,7 +27,7 @@ pub(crate) fn run() -> Outcome<()> {
 
 fn build(features: &[&str], names: &[&str; 2], time: Bound, most: Bound) -> Outcome<()> {
     let target = tempfile::tempdir()?;
-    let (start, before) = (Instant::now(), children_seconds()?);
+    let (start, before) = (Instant::now(), children_spent()?);
     let status = Command::new(env!("CARGO"))
         .args(["build", "--release", "--locked", "--offline", "--jobs", "2", "--bin", "portcullis"])
         .args(features)
@@ -40,7 +41,7 @@ fn build(features: &[&str], names: &[&str; 2], time: Bound, most: Bound) -> Outc
         return Err(format!("cargo build: {status}").into());
     }
     let minutes = start.elapsed().as_secs_f64() / 60.0;
-    let busy = (children_seconds()? - before) / 60.0;
+    let busy = (children_spent()? - before) / 60e9;
     let binary = target.path().join("release/portcullis").metadata()?.len();
     // On a machine with other work the clock tells of that work too.
     let details =
@@ -49,18 +50,4 @@ fn build(features: &[&str], names: &[&str; 2], time: Bound, most: Bound) -> Outc
     let size = f64::from(u32::try_from(binary)?) / f64::from(1 << 20);
     report(names[1], size, "MiB, binary", most, "thin LTO, stripped");
     Ok(())
-}
-
-/// Processor time of the children that this process has waited for.
-fn children_seconds() -> Outcome<f64> {
-    let stat = std::fs::read_to_string("/proc/self/stat")?;
-    // Behind the command's name, `cutime` and `cstime` (proc(5)), in hundredths.
-    let (_, fields) = stat.rsplit_once(')').ok_or("an odd /proc/self/stat")?;
-    let ticks: f64 = fields
-        .split_whitespace()
-        .skip(13)
-        .take(2)
-        .filter_map(|field| field.parse::<f64>().ok())
-        .sum();
-    Ok(ticks / 100.0)
 }

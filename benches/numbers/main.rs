@@ -6,8 +6,9 @@
 //! cargo bench --bench numbers -- read acp      only these
 //! ```
 //!
-//! The subjects: `decision`, `read`, `acp`, `mcp`, `overwrite` (needs root, for a
-//! loop mount), `durable`, `start`, `memory`, `serve`; only when named `search`
+//! The subjects: `decision`, `read`, `acp`, `mcp` (beside other servers: `peers`
+//! says how to get them), `overwrite` (needs root, for a loop mount; so do the
+//! overwrites of `mcp`), `durable`, `start`, `memory`, `serve`; only when named `search`
 //! (needs `fd` and `rg`), `query` (it writes 6 GB; start and verification of such
 //! a log too), `vault`, `build` (they take minutes) and `watch` (it makes 100,000
 //! directories).
@@ -18,12 +19,14 @@ mod acp;
 mod agent;
 mod bare;
 mod build;
+mod client;
 mod decision;
 mod durable;
 mod mcp;
 mod measure;
 mod memory;
 mod overwrite;
+mod peers;
 mod query;
 mod read;
 mod search;

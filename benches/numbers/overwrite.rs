@@ -93,14 +93,14 @@ fn operation(number: usize) -> Outcome<Operation> {
 }
 
 /// A file system of its own, unmounted when dropped.
-struct Mount {
+pub(crate) struct Mount {
     at: PathBuf,
     _dir: TempDir,
 }
 
 impl Mount {
     /// The image lies in `directory`.
-    fn new(directory: &Path) -> Outcome<Self> {
+    pub(crate) fn new(directory: &Path) -> Outcome<Self> {
         let dir = tempfile::tempdir_in(directory)?;
         let (image, at) = (dir.path().join("image"), dir.path().join("mounted"));
         File::create(&image)?.set_len(SIZE)?;
@@ -110,7 +110,7 @@ impl Mount {
         Ok(Self { at, _dir: dir })
     }
 
-    fn world(&self, name: &str) -> Outcome<World> {
+    pub(crate) fn world(&self, name: &str) -> Outcome<World> {
         let base = self.at.join(name);
         std::fs::create_dir(&base)?;
         World::at(&base)

@@ -7,6 +7,7 @@
 #![expect(clippy::disallowed_methods, reason = "makes a tree behind the gate's back")]
 
 use std::{
+    cell::Cell,
     fmt::Write as _,
     path::Path,
     process::{Command, Stdio},
@@ -17,7 +18,8 @@ use serde_json::{Value, json};
 
 use crate::{
     Outcome,
-    mcp::{PLAIN, Server},
+    client::{Server, check, children_spent},
+    mcp::PLAIN,
     measure::{Bound, interleave, nanoseconds, report},
     world::World,
 };
@@ -36,57 +38,80 @@ pub(crate) fn run() -> Outcome<()> {
     std::fs::write(&plain, PLAIN)?;
     let fd = std::env::var_os("PORTCULLIS_FD").unwrap_or_else(|| "fdfind".into());
     let rg = std::env::var_os("PORTCULLIS_RG").unwrap_or_else(|| "rg".into());
-    let whole = |mut command: Command, lines: usize| -> Outcome<f64> {
-        let begun = Instant::now();
-        let output = command.current_dir(&root).stderr(Stdio::inherit()).output()?;
-        let time = nanoseconds(begun.elapsed());
-        match output.stdout.iter().filter(|byte| **byte == b'\n').count() == lines {
-            true => Ok(time),
-            false => Err(format!("{command:?} found something else").into()),
-        }
-    };
     let found = DIRECTORIES * FILES / RARE;
+    let mut fd_call = Command::new(&fd);
+    fd_call.args(["--no-ignore", "--hidden", "--glob", "*needle.rs"]).current_dir(&root);
+    let mut rg_call = Command::new(&rg);
+    rg_call.args(["--no-ignore", "--hidden", "-n", "fn needle_[0-9]+", "."]).current_dir(&root);
+    let glob = json!({ "pattern": "**/*needle.rs" });
+    let grep = json!({ "pattern": "fn needle_[0-9]+", "maxResults": 1000 });
     for (rules, policy) in [("", plain.to_string_lossy().as_ref()), (" with 49 rules", "default")] {
         let command = world.command(&["mcp", "--name", "w", "--policy", policy]);
         let mut server = Server::start(command)?;
-        let mut call = |tool: &str, arguments: Value| -> Outcome<f64> {
-            let request = server.request(&format!("workspace__w__{tool}"), &arguments);
-            let begun = Instant::now();
-            server.send(&request)?;
-            let reply = server.receive()?;
-            let time = nanoseconds(begun.elapsed());
-            match reply.contains("\"isError\":true") || reply.matches("needle.rs").count() < found {
-                true => Err(format!("a wrong reply: {reply:.300}").into()),
-                false => Ok(time),
-            }
+        let mut beside = |subject: &str,
+                          arguments: &Value,
+                          other: &mut Command,
+                          name: &str,
+                          bound: f64| {
+            let (ours, theirs) = (Cell::new(0.0), Cell::new(0.0));
+            let pair = interleave(
+                ROUNDS,
+                || {
+                    let before = server.spent()?;
+                    let time = call(&mut server, subject, arguments, found)?;
+                    ours.set(ours.get() + server.spent()? - before);
+                    Ok(time)
+                },
+                || {
+                    let before = children_spent()?;
+                    let time = whole(other, found)?;
+                    theirs.set(theirs.get() + children_spent()? - before);
+                    Ok(time)
+                },
+            )?;
+            let rounds = ROUNDS as f64 * 1e6;
+            let details = format!(
+                "{:.1} ms, `{name}` {:.1} ms; processor time {:.1} ms, `{name}` {:.1} ms: {:.2}",
+                pair.ours.median() / 1e6,
+                pair.bare.median() / 1e6,
+                ours.get() / rounds,
+                theirs.get() / rounds,
+                ours.get() / theirs.get(),
+            );
+            let unit = format!("× {name}{rules}");
+            report(subject, pair.ratio.median(), &unit, Bound::AtMost(bound), &details);
+            Outcome::Ok(())
         };
-        let pair = interleave(
-            ROUNDS,
-            || call("glob", json!({ "pattern": "**/*needle.rs" })),
-            || {
-                let mut command = Command::new(&fd);
-                command.args(["--no-ignore", "--hidden", "--glob", "*needle.rs"]);
-                whole(command, found)
-            },
-        )?;
-        let details =
-            format!("{:.1} ms, `fd` {:.1} ms", pair.ours.median() / 1e6, pair.bare.median() / 1e6);
-        report("glob", pair.ratio.median(), &format!("× fd{rules}"), Bound::AtMost(1.0), &details);
-        let pair = interleave(
-            ROUNDS,
-            || call("grep", json!({ "pattern": "fn needle_[0-9]+", "maxResults": 1000 })),
-            || {
-                let mut command = Command::new(&rg);
-                command.args(["--no-ignore", "--hidden", "-n", "fn needle_[0-9]+", "."]);
-                whole(command, found)
-            },
-        )?;
-        let details =
-            format!("{:.1} ms, `rg` {:.1} ms", pair.ours.median() / 1e6, pair.bare.median() / 1e6);
-        report("grep", pair.ratio.median(), &format!("× rg{rules}"), Bound::AtMost(1.2), &details);
+        beside("glob", &glob, &mut fd_call, "fd", 1.0)?;
+        beside("grep", &grep, &mut rg_call, "rg", 1.2)?;
         server.end()?;
     }
     Ok(())
+}
+
+/// One call of a tool, which must name so many files.
+fn call(server: &mut Server, tool: &str, arguments: &Value, found: usize) -> Outcome<f64> {
+    let request = server.request(&format!("workspace__w__{tool}"), arguments);
+    let begun = Instant::now();
+    server.send(&request)?;
+    let reply = server.receive()?;
+    let time = nanoseconds(begun.elapsed());
+    check(reply, 0)?;
+    match reply.matches("needle.rs").count() < found {
+        true => Err(format!("a wrong reply: {reply:.300}").into()),
+        false => Ok(time),
+    }
+}
+
+/// One run of a program, which must print so many lines.
+fn whole(command: &mut Command, lines: usize) -> Outcome<f64> {
+    let begun = Instant::now();
+    let output = command.stderr(Stdio::inherit()).output()?;
+    let time = nanoseconds(begun.elapsed());
+    match output.stdout.iter().filter(|byte| **byte == b'\n').count() == lines {
+        true => Ok(time),
+        false => Err(format!("{command:?} found something else").into()),
+    }
 }
 
 /// Source files of two to four KiB.

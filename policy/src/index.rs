@@ -8,6 +8,7 @@
 //! trying every pattern would find.
 
 use std::{
+    cell::OnceCell,
     collections::HashMap,
     hash::{BuildHasherDefault, Hasher},
 };
@@ -23,22 +24,35 @@ pub(super) struct Components<'p> {
 #[derive(Debug)]
 struct Component<'p> {
     text: &'p str,
-    keys: [u64; 3],
+    /// Made when a set with patterns first asks for them.
+    keys: OnceCell<[u64; 3]>,
+}
+
+impl Component<'_> {
+    fn keys(&self) -> &[u64; 3] {
+        self.keys.get_or_init(|| Components::keys_of(self.text))
+    }
 }
 
 impl<'p> Components<'p> {
     /// Splits `path`.
     pub(super) fn of(path: &'p str) -> Self {
         let mut list = Vec::with_capacity(8);
-        list.extend(path.split('/').filter(|text| !text.is_empty()).map(|text| Component {
-            text,
-            keys: [
-                key(Kind::Whole, text.as_bytes()),
-                text.rsplit_once('.').map_or(0, |(_, end)| key(Kind::Extension, end.as_bytes())),
-                text.as_bytes().get(..START).map_or(0, |start| key(Kind::Start, start)),
-            ],
-        }));
+        let texts = path.split('/').filter(|text| !text.is_empty());
+        list.extend(texts.map(|text| Component { text, keys: OnceCell::new() }));
         Self { list }
+    }
+
+    /// The keys of one component.
+    pub(super) fn keys_of(text: &str) -> [u64; 3] {
+        let text = text.as_bytes();
+        let extension = text.iter().rposition(|byte| *byte == b'.');
+        let extension = extension.and_then(|dot| text.get(dot + 1..));
+        [
+            key(Kind::Whole, text),
+            extension.map_or(0, |end| key(Kind::Extension, end)),
+            text.get(..START).map_or(0, |start| key(Kind::Start, start)),
+        ]
     }
 
     /// How many there are.
@@ -84,6 +98,9 @@ impl<'p> Components<'p> {
 pub(super) struct PatternSet {
     patterns: Vec<(u32, Pattern)>,
     filed: HashMap<u64, Vec<u32>, BuildHasherDefault<Ready>>,
+    /// A bit for the keys of `filed`, by their highest bits: a quick no for
+    /// nearly all others.
+    seen: Box<[u64]>,
     unfiled: Vec<u32>,
 }
 
@@ -103,12 +120,47 @@ impl PatternSet {
                 None => set.unfiled.push(number),
             }
         }
+        set.seen = vec![0; (set.filed.len() / 2).next_power_of_two()].into();
+        for key in set.filed.keys() {
+            let (word, bit) = place(*key, set.seen.len());
+            if let Some(word) = set.seen.get_mut(word) {
+                *word |= bit;
+            }
+        }
         set
     }
 
     /// Whether `accept` says yes to a pattern of the set.
     pub(super) fn any(&self, mut accept: impl FnMut(u32, &Pattern) -> bool) -> bool {
         self.patterns.iter().any(|(entry, pattern)| accept(*entry, pattern))
+    }
+
+    /// Whether a pattern for which `accept` says yes is filed under one of a
+    /// component's keys.
+    pub(super) fn files(&self, keys: &[u64; 3], accept: impl Fn(u32, &Pattern) -> bool) -> bool {
+        let entry = |number: &u32| self.patterns.get(usize::try_from(*number).ok()?);
+        keys.iter().any(|key| {
+            let (word, bit) = place(*key, self.seen.len());
+            self.seen.get(word).is_some_and(|seen| seen & bit != 0)
+                && self.filed.get(key).is_some_and(|numbers| {
+                    numbers.iter().filter_map(entry).any(|(entry, pattern)| accept(*entry, pattern))
+                })
+        })
+    }
+
+    /// The patterns, with their entries, that [`first`](Self::first) tries for
+    /// every path that begins with these components, whatever comes after.
+    pub(super) fn candidates<'a, 'c>(
+        &'a self,
+        components: &'c Components<'c>,
+    ) -> impl Iterator<Item = (u32, &'a Pattern)> {
+        let keys = components.list.iter().flat_map(Component::keys);
+        let filed = keys.filter_map(|key| self.filed.get(key)).flatten();
+        self.unfiled
+            .iter()
+            .chain(filed)
+            .filter_map(|number| self.patterns.get(usize::try_from(*number).ok()?))
+            .map(|(entry, pattern)| (*entry, pattern))
     }
 
     /// Whether there are no patterns.
@@ -139,7 +191,7 @@ impl PatternSet {
         try_all(&self.unfiled);
         if !self.filed.is_empty() {
             for component in &components.list {
-                for key in &component.keys {
+                for key in component.keys() {
                     if let Some(numbers) = self.filed.get(key) {
                         try_all(numbers);
                     }
@@ -176,11 +228,23 @@ fn keys(pattern: &Pattern) -> impl Iterator<Item = u64> + '_ {
     })
 }
 
-/// FNV-1a. The table is fixed by the policy, so an attacker can choose only
-/// what is looked up in it, never what fills it.
+/// A quick hash, eight bytes at a time. The table is fixed by the policy, so an
+/// attacker can choose only what is looked up in it, never what fills it.
 fn key(kind: Kind, bytes: &[u8]) -> u64 {
-    let start = 0xcbf2_9ce4_8422_2325_u64 ^ (kind as u64);
-    bytes.iter().fold(start, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+    // Odd, from the digits of the golden ratio, as in Fibonacci hashing.
+    let mix = |hash: u64, word: u64| {
+        let hash = (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        hash ^ (hash >> 32)
+    };
+    let (words, rest) = bytes.as_chunks::<8>();
+    let hash = mix(kind as u64, bytes.len() as u64);
+    let hash = words.iter().fold(hash, |hash, word| mix(hash, u64::from_le_bytes(*word)));
+    mix(hash, rest.iter().fold(0, |word, byte| word << 8 | u64::from(*byte)))
+}
+
+/// The word and the bit of a key among so many words, a power of two.
+fn place(key: u64, words: usize) -> (usize, u64) {
+    ((key >> 38) as usize & words.wrapping_sub(1), 1 << (key >> 58))
 }
 
 /// Takes a key, which is a hash already, as its own hash.

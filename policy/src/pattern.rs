@@ -11,6 +11,8 @@ mod name;
 mod parse;
 mod relate;
 
+use super::index::Components;
+
 pub(super) use name::Name;
 pub(super) use parse::{parse, parse_name};
 
@@ -40,7 +42,51 @@ pub(super) enum Segment {
     Name(Name),
 }
 
+/// How the match of a path depends on its last component, where those before are
+/// known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Dependence<'p> {
+    /// Not at all.
+    None,
+    /// It is another one only for those that look like this.
+    Name(&'p Name),
+    /// Nothing is known.
+    Unknown,
+}
+
 impl Pattern {
+    /// How it depends on `name` whether the pattern matches `directory/name`.
+    pub(super) fn dependence_on_name(&self, directory: &Components<'_>) -> Dependence<'_> {
+        use Segment as S;
+        let depth = directory.len();
+        match &*self.segments {
+            [S::AnyDepth]
+            | [S::AnyDepth, S::Name(Name::Any)]
+            | [S::AnyDepth, S::Name(_), S::Name(Name::Any), S::AnyDepth] => {
+                return Dependence::None;
+            }
+            [S::AnyDepth, S::Name(name)] | [S::AnyDepth, S::Name(name), S::AnyDepth] => {
+                return Dependence::Name(name);
+            }
+            _ => {}
+        }
+        let names = match &*self.segments {
+            [names @ .., S::AnyDepth] => names,
+            names => names,
+        };
+        if names.contains(&S::AnyDepth) {
+            return Dependence::Unknown;
+        }
+        match names.get(depth) {
+            // One that stands for `name`, and none after it: longer ones are no
+            // such path's, whatever its name, and shorter ones are decided above.
+            Some(S::Name(name)) if names.len() == depth + 1 && *name != Name::Any => {
+                Dependence::Name(name)
+            }
+            _ => Dependence::None,
+        }
+    }
+
     fn new(segments: Vec<Segment>) -> Self {
         Self { segments: segments.into() }
     }

@@ -29,10 +29,30 @@ impl<'p> Spellings<'p> {
     /// Spells `path`; without an allocation when it is plain lower-case ASCII.
     pub(super) fn of(path: &'p WorkspacePath) -> Self {
         let raw = path.as_str();
+        if is_plain(raw) {
+            return Self { raw, folded: Cow::Borrowed(raw), cleaned: None };
+        }
         let folded = fold(raw);
         let cleaned = needs_cleaning(&folded).then(|| clean(&folded));
         Self { raw, folded, cleaned }
     }
+}
+
+/// Whether a path or a name is spelled in one way only: ASCII without capitals
+/// and without what [`clean`] drops.
+pub(super) fn is_plain(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    let odd = |byte: u8| !(b' '..0x7f).contains(&byte) | byte.is_ascii_uppercase();
+    // Without an early exit many bytes are looked at at once.
+    !bytes.iter().fold(false, |found, byte| found | odd(*byte)) && !has_trailing(bytes)
+}
+
+/// Whether a component ends in a dot or a space.
+fn has_trailing(bytes: &[u8]) -> bool {
+    let trailing = |byte: u8| (byte == b'.') | (byte == b' ');
+    let pairs = bytes.iter().zip(bytes.get(1..).unwrap_or_default());
+    let inside = pairs.fold(false, |found, (one, next)| found | (trailing(*one) & (*next == b'/')));
+    inside || bytes.last().is_some_and(|last| trailing(*last))
 }
 
 /// `text` in normal form C with case folded: equal for texts that differ only
@@ -70,14 +90,7 @@ fn needs_cleaning(folded: &str) -> bool {
     }
     // Of ASCII only control characters are hidden, and nothing looks like a
     // separator; white space that is none of them is the space.
-    let mut last = b'/';
-    for byte in folded.bytes() {
-        if byte.is_ascii_control() || (byte == b'/' && matches!(last, b'.' | b' ')) {
-            return true;
-        }
-        last = byte;
-    }
-    matches!(last, b'.' | b' ')
+    folded.bytes().any(|byte| byte.is_ascii_control()) || has_trailing(folded.as_bytes())
 }
 
 /// The same for any text.
@@ -135,6 +148,16 @@ mod tests {
         #[test]
         fn ascii_is_cleaned_as_any_text_is(text in "[ -~\\t\\n\\r\\x0b\\x7f]{0,12}|[a. /]{0,9}") {
             proptest::prop_assert_eq!(needs_cleaning(&text), any_needs_cleaning(&text));
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn what_is_plain_is_spelled_in_one_way(text in "[ -~ż\\t\\x7f]{0,9}|[a. /]{0,9}") {
+            if is_plain(&text) {
+                proptest::prop_assert_eq!(&*fold(&text), &*text);
+                proptest::prop_assert!(!any_needs_cleaning(&text));
+            }
         }
     }
 

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     gateway::{Error, Output, Refusal, Reply},
-    model::{Encoding, LineRange, Operation, OperationKind, WorkspacePath},
+    model::{Encoding, Escaped, LineRange, Operation, OperationKind, WorkspacePath},
 };
 
 /// Do one operation on the workspace, decided, backed up and audited
@@ -303,6 +303,11 @@ fn print(args: &Args, reply: &Reply) -> io::Result<()> {
             }
             if entries.not_utf8 > 0 {
                 eprintln!("portcullis: {} names are not UTF-8 and not shown", entries.not_utf8);
+            }
+        }
+        Output::Names(names) => {
+            for (name, kind) in names.iter() {
+                writeln!(out, "{:<9} {}", kind.as_str(), Escaped(name))?;
             }
         }
         Output::Stat(entry) => writeln!(out, "{}", render::stat_text(entry))?,

@@ -38,6 +38,13 @@ pub(crate) fn reply_json(reply: &Reply) -> Value {
             "entries": entries.entries.iter().map(entry_json).collect::<Vec<_>>(),
             "notUtf8": entries.not_utf8,
         }),
+        Output::Names(names) => json!({
+            "names": names
+                .iter()
+                .map(|(name, kind)| json!({ "name": name, "type": kind.as_str() }))
+                .collect::<Vec<_>>(),
+            "notUtf8": names.not_utf8,
+        }),
         Output::Stat(entry) => json!({ "stat": entry_json(entry) }),
         Output::Found(found) => {
             let entries = found.entries.iter().map(entry_json).collect::<Vec<_>>();

@@ -47,7 +47,7 @@ use crate::{
     ledger::Ledger,
     model::{Operation, Session, WorkspacePath},
     ops::{
-        Committed, Content, Entries, Entry, Findings, Follower, Found, Matches, Source,
+        Committed, Content, Entries, Entry, Findings, Follower, Found, Matches, Names, Source,
         Subscription, Unfollowed, Watcher,
     },
     policy::{Policy, SecretKey},
@@ -100,6 +100,8 @@ pub enum Output {
     Content(Content),
     /// A directory's entries.
     Entries(Entries),
+    /// A directory's names.
+    Names(Names),
     /// One entry.
     Stat(Entry),
     /// What a search by name found.

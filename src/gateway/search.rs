@@ -43,10 +43,9 @@ impl Turn<'_> {
         // Should the ledger refuse, there is nothing left to record.
         let grant = self.gate.ledger.record(std::mem::take(draft))?;
         if self.gate.search_files {
-            for file in disclosures {
-                let draft = self.disclosed(&unnamed, file, grant.receipt().seq);
-                self.gate.ledger.record(draft)?.into_receipt();
-            }
+            let search = grant.receipt().seq;
+            let drafts = disclosures.into_iter().map(|file| self.disclosed(&unnamed, file, search));
+            self.gate.ledger.record_all(drafts)?;
         }
         let (matches, receipt) = sealed.disclose(grant);
         Ok(Reply { receipt, output: Output::Matches(matches) })

@@ -81,8 +81,8 @@ impl<'a> Turn<'a> {
                 self.disclose(draft, entries, Output::Entries)
             }
             Operation::Names { .. } => {
-                let entries = prepare::names(&context, &permit(draft)?)?;
-                self.disclose(draft, entries, Output::Entries)
+                let names = prepare::names(&context, &permit(draft)?)?;
+                self.disclose(draft, names, Output::Names)
             }
             Operation::Stat { .. } => {
                 let stat = prepare::stat(&permit(draft)?)?;

@@ -100,7 +100,7 @@ impl Group {
     pub(super) fn append(&self, record: Prepared, durable: bool) -> Result<Receipt, Error> {
         let state = self.state();
         if !durable && !state.writing && state.waiting.is_empty() {
-            return self.write_alone(state, &record);
+            return self.write_alone(state, std::slice::from_ref(&record));
         }
         drop(state);
         let slot = Arc::new(Slot {
@@ -145,18 +145,45 @@ impl Group {
         }
     }
 
-    /// Writes one record for which nobody but its own thread waits.
+    /// Appends records in this order; `durable`: waits until all are on stable
+    /// storage. Gives the last one's receipt, if there is one.
+    pub(super) fn append_all(
+        &self,
+        mut records: Vec<Prepared>,
+        durable: bool,
+    ) -> Result<Option<Receipt>, Error> {
+        // The sync that the last one waits for is of the file that holds the
+        // others, too; a segment that became full among them was synced then.
+        let last = if durable { records.pop() } else { None };
+        let mut receipt = None;
+        let state = self.state();
+        if !records.is_empty() && !state.writing && state.waiting.is_empty() {
+            receipt = Some(self.write_alone(state, &records)?);
+        } else {
+            drop(state);
+            for record in records {
+                receipt = Some(self.append(record, false)?);
+            }
+        }
+        match last {
+            Some(record) => self.append(record, true).map(Some),
+            None => Ok(receipt),
+        }
+    }
+
+    /// Writes records for which nobody but their own thread waits; gives the
+    /// last one's receipt.
     fn write_alone(
         &self,
         mut state: MutexGuard<'_, State>,
-        record: &Prepared,
+        records: &[Prepared],
     ) -> Result<Receipt, Error> {
         if let Some(error) = &state.poison {
             return Err(error.clone());
         }
         state.writing = true;
         drop(state);
-        let result = self.log().append(std::slice::from_ref(record));
+        let result = self.log().append(records);
         let mut state = self.state();
         state.writing = false;
         // A sync that failed meanwhile leaves nothing to promise.

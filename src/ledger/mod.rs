@@ -65,6 +65,9 @@ pub struct Ledger {
     next: AtomicU64,
 }
 
+/// Most records that are written with one look at the log.
+const TOGETHER: usize = 256;
+
 /// Is shown every record before it is written.
 type Observer = Box<dyn Fn(Kind, &Draft) + Send + Sync>;
 
@@ -195,6 +198,27 @@ impl Ledger {
         self.append(Kind::Decision, draft, durable).map(|receipt| Grant { receipt })
     }
 
+    /// Appends several `decision`s in this order. On return all of them are as
+    /// safe as [`Ledger::record`] makes one.
+    ///
+    /// # Errors
+    ///
+    /// When one of them is not in the log: nothing may be disclosed.
+    pub fn record_all(&self, drafts: impl Iterator<Item = Draft>) -> Result<(), Error> {
+        let mut drafts = drafts.peekable();
+        while drafts.peek().is_some() {
+            let together: Result<Vec<Prepared>, Error> = drafts
+                .by_ref()
+                .take(TOGETHER)
+                .map(|draft| self.prepare(Kind::Decision, draft))
+                .collect();
+            if let Some(receipt) = self.group.append_all(together?, self.all_durable)? {
+                self.appended(&receipt);
+            }
+        }
+        Ok(())
+    }
+
     /// Appends an `intent`. On return it is on stable storage.
     ///
     /// # Errors
@@ -270,7 +294,17 @@ impl Ledger {
         self.life.end()
     }
 
-    fn append(&self, kind: Kind, mut draft: Draft, durable: bool) -> Result<Receipt, Error> {
+    fn append(&self, kind: Kind, draft: Draft, durable: bool) -> Result<Receipt, Error> {
+        let receipt = self.group.append(self.prepare(kind, draft)?, durable)?;
+        self.appended(&receipt);
+        Ok(receipt)
+    }
+
+    fn appended(&self, receipt: &Receipt) {
+        self.next.fetch_max(receipt.seq.saturating_add(1), Ordering::Relaxed);
+    }
+
+    fn prepare(&self, kind: Kind, mut draft: Draft) -> Result<Prepared, Error> {
         draft.boot = Some(self.boot.clone());
         if let (Kind::Start, Some(maker)) = (kind, &self.maker) {
             // The chain holds on to the key: another one in its place shows.
@@ -282,9 +316,7 @@ impl Ledger {
         if let Some(observer) = &self.observer {
             observer(kind, &draft);
         }
-        let receipt = self.group.append(record, durable)?;
-        self.next.fetch_max(receipt.seq.saturating_add(1), Ordering::Relaxed);
-        Ok(receipt)
+        Ok(record)
     }
 
     fn intents(&self) -> MutexGuard<'_, BTreeSet<u64>> {

@@ -3,7 +3,7 @@
 use super::{Context, Error, Facts, Sealed};
 use crate::{
     model::{Access, WorkspacePath},
-    policy::{Object, ObjectKind, Query, Sight},
+    policy::{Object, ObjectKind, Query, Sight, Sights},
     workspace::{Listing, Permit, Stat},
 };
 use rustix::fs::OFlags;
@@ -38,6 +38,16 @@ pub enum EntryKind {
 }
 
 impl EntryKind {
+    /// What an object is to a door; `None` is one that cannot be looked at.
+    pub(super) fn of(kind: Option<ObjectKind>) -> Self {
+        match kind {
+            Some(ObjectKind::File) => Self::File,
+            Some(ObjectKind::Directory) => Self::Directory,
+            Some(ObjectKind::Symlink) => Self::Symlink,
+            _ => Self::Other,
+        }
+    }
+
     /// The word in replies.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -60,16 +70,7 @@ pub struct Entries {
 
 impl Entry {
     pub(super) fn new(path: WorkspacePath, stat: Option<&Stat>) -> Self {
-        Self::of_kind(path, stat.map(|stat| stat.kind), stat)
-    }
-
-    fn of_kind(path: WorkspacePath, kind: Option<ObjectKind>, stat: Option<&Stat>) -> Self {
-        let kind = match kind {
-            Some(ObjectKind::File) => EntryKind::File,
-            Some(ObjectKind::Directory) => EntryKind::Directory,
-            Some(ObjectKind::Symlink) => EntryKind::Symlink,
-            _ => EntryKind::Other,
-        };
+        let kind = EntryKind::of(stat.map(|stat| stat.kind));
         let size = stat.filter(|_| kind == EntryKind::File).map(|stat| stat.size);
         let shown = stat.filter(|_| kind != EntryKind::Other);
         Self {
@@ -88,22 +89,21 @@ impl Entry {
 /// When it is no directory or changed its place.
 pub fn prepare(context: &Context<'_>, permit: &Permit) -> Result<Sealed<Entries>, Error> {
     let listing = Listing::read(open(context, permit)?)?;
-    let found = listing.entries.into_iter();
-    let found = found.map(|(name, stat)| (name, stat.as_ref().map(|stat| stat.kind), stat));
-    Ok(seal(context, permit, found, listing.not_utf8))
+    let (mut entries, mut relaxed) = (Vec::with_capacity(listing.entries.len()), 0);
+    let sights = context.policy.sights(&query(context, permit.path()));
+    for (name, stat) in listing.entries {
+        let Ok(path) = permit.path().join(&name) else { continue };
+        let kind = stat.as_ref().map(|stat| stat.kind);
+        if visible(&sights, &name, &path, kind, &mut relaxed) {
+            entries.push(Entry::new(path, stat.as_ref()));
+        }
+    }
+    let facts = facts(entries.len(), listing.not_utf8, relaxed);
+    Ok(Sealed::new(Entries { entries, not_utf8: listing.not_utf8 }, facts))
 }
 
-/// The same without what only a look at each entry tells.
-///
-/// # Errors
-/// As [`prepare`].
-pub fn names(context: &Context<'_>, permit: &Permit) -> Result<Sealed<Entries>, Error> {
-    let (kinds, not_utf8) = Listing::kinds(open(context, permit)?)?;
-    let found = kinds.into_iter().map(|(name, kind)| (name, kind, None));
-    Ok(seal(context, permit, found, not_utf8))
-}
-
-fn open(context: &Context<'_>, permit: &Permit) -> Result<OwnedFd, Error> {
+/// Opens the directory that is listed.
+pub(super) fn open(context: &Context<'_>, permit: &Permit) -> Result<OwnedFd, Error> {
     match permit.object().kind {
         ObjectKind::Directory => {}
         ObjectKind::Missing => return Err(crate::workspace::Error::NotFound.into()),
@@ -112,33 +112,35 @@ fn open(context: &Context<'_>, permit: &Permit) -> Result<OwnedFd, Error> {
     Ok(permit.open(context.workspace, OFlags::RDONLY | OFlags::DIRECTORY)?)
 }
 
-fn seal(
-    context: &Context<'_>,
-    permit: &Permit,
-    found: impl Iterator<Item = (String, Option<ObjectKind>, Option<Stat>)>,
-    not_utf8: u64,
-) -> Sealed<Entries> {
-    let mut relaxed = 0;
-    let mut entries = Vec::with_capacity(found.size_hint().0);
-    for (name, kind, stat) in found {
-        let Ok(path) = permit.path().join(&name) else { continue };
-        match visible(context, &path, kind) {
-            Sight::Shown { relaxed: would_deny } => relaxed += u64::from(would_deny),
-            Sight::Asked | Sight::Closed | Sight::Denied => continue,
-        }
-        entries.push(Entry::of_kind(path, kind, stat.as_ref()));
-    }
-    let mut facts = Facts::default();
-    facts.counts.insert("entries".to_owned(), u64::try_from(entries.len()).unwrap_or(u64::MAX));
-    facts.count("notUtf8", not_utf8);
-    facts.count("wouldHide", relaxed);
-    Sealed::new(Entries { entries, not_utf8 }, facts)
+/// The question about what is in a directory.
+pub(super) fn query<'a>(context: &Context<'a>, path: &'a WorkspacePath) -> Query<'a> {
+    Query { agent: context.agent, operation: context.operation, access: Access::List, path }
 }
 
-/// What a person must be asked about is not shown unasked.
-fn visible(context: &Context<'_>, path: &WorkspacePath, kind: Option<ObjectKind>) -> Sight {
-    let query =
-        Query { agent: context.agent, operation: context.operation, access: Access::List, path };
+/// What a record says of a list of so many entries.
+pub(super) fn facts(entries: usize, not_utf8: u64, relaxed: u64) -> Facts {
+    let mut facts = Facts::default();
+    facts.counts.insert("entries".to_owned(), u64::try_from(entries).unwrap_or(u64::MAX));
+    facts.count("notUtf8", not_utf8);
+    facts.count("wouldHide", relaxed);
+    facts
+}
+
+/// Whether an entry is shown; counts it in `relaxed` when only because the policy
+/// observes. What a person must be asked about is not shown unasked.
+pub(super) fn visible(
+    sights: &Sights<'_>,
+    name: &str,
+    path: &WorkspacePath,
+    kind: Option<ObjectKind>,
+    relaxed: &mut u64,
+) -> bool {
     let kind = kind.unwrap_or(ObjectKind::Missing);
-    context.policy.sight(&query, &Object { kind, links: 1, through_symlink: false })
+    match sights.of(name, path, &Object { kind, links: 1, through_symlink: false }) {
+        Sight::Shown { relaxed: would_deny } => {
+            *relaxed += u64::from(would_deny);
+            true
+        }
+        Sight::Asked | Sight::Closed | Sight::Denied => false,
+    }
 }

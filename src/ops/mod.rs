@@ -14,6 +14,7 @@ mod edit;
 mod error;
 mod list;
 mod mkdir;
+mod names;
 mod parents;
 mod read;
 mod recall;
@@ -35,6 +36,7 @@ pub use buffers::{BufferError, Buffers, Source};
 pub use context::{Context, Follower, Unfollowed};
 pub use error::Error;
 pub use list::{Entries, Entry, EntryKind};
+pub use names::Names;
 pub use read::Content;
 pub use recover::{Remains, Resolution, is_undone, settle};
 pub use sealed::{Change, Committed, Facts, Sealed};
@@ -46,10 +48,11 @@ pub mod prepare {
     //! The first half of every operation, by name.
 
     pub use super::{
-        append::prepare as append, edit::prepare as edit, list::names, list::prepare as list,
-        mkdir::prepare as mkdir, read::prepare as read, recall::content as recall,
-        recall::tree as recall_tree, remove::prepare as remove, rename::prepare as rename,
-        restore::prepare as restore, search::prepare_glob as glob, search::prepare_grep as grep,
-        stat::prepare as stat, watch::prepare as watch, write::prepare as write,
+        append::prepare as append, edit::prepare as edit, list::prepare as list,
+        mkdir::prepare as mkdir, names::prepare as names, read::prepare as read,
+        recall::content as recall, recall::tree as recall_tree, remove::prepare as remove,
+        rename::prepare as rename, restore::prepare as restore, search::prepare_glob as glob,
+        search::prepare_grep as grep, stat::prepare as stat, watch::prepare as watch,
+        write::prepare as write,
     };
 }

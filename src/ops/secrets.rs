@@ -40,6 +40,21 @@ impl Context<'_> {
         path: &WorkspacePath,
         whole: Vec<u8>,
     ) -> Result<Disclosed, Error> {
+        self.check(Access::Read, path, &whole)?;
+        self.view(path, whole, true)
+    }
+
+    /// The same where the caller has made sure that it is text and no larger than
+    /// may be read, which is all that the policy asks of any content: for whoever
+    /// looks at one after the other.
+    ///
+    /// # Errors
+    /// As [`disclose`](Self::disclose).
+    pub(super) fn disclose_text(
+        &self,
+        path: &WorkspacePath,
+        whole: Vec<u8>,
+    ) -> Result<Disclosed, Error> {
         self.view(path, whole, true)
     }
 
@@ -49,6 +64,7 @@ impl Context<'_> {
     /// # Errors
     /// As [`disclose`](Self::disclose).
     pub(super) fn seen(&self, path: &WorkspacePath, whole: Vec<u8>) -> Result<Disclosed, Error> {
+        self.check(Access::Read, path, &whole)?;
         self.view(path, whole, false)
     }
 
@@ -58,9 +74,8 @@ impl Context<'_> {
         whole: Vec<u8>,
         always_record: bool,
     ) -> Result<Disclosed, Error> {
-        self.check(Access::Read, path, &whole)?;
         let Some(secrets) = self.policy.secrets() else {
-            return Ok(Disclosed { bytes: whole, redacted: false });
+            return Ok(Disclosed { bytes: whole, redacted: false, whole: None });
         };
         let Judged { findings, verdict } =
             self.timed(secrets, path, |subject| secrets.disclose(subject, whole));

@@ -11,7 +11,7 @@ use std::{
 
 use rustix::{
     fs::{FileType, Mode, OFlags, RawMode, ResolveFlags, Stat as RawStat, fstat, openat2},
-    io::Errno,
+    io::{Errno, pread},
 };
 
 use super::{Error, Workspace};
@@ -233,17 +233,32 @@ impl Workspace {
 /// # Errors
 /// As the system says.
 pub fn read_bounded(file: &File, size: u64, limit: u64) -> Result<Vec<u8>, Error> {
+    read_bounded_into(file, size, limit, Vec::new())
+}
+
+/// The same with the memory of `content`, whatever that holds: for whoever reads
+/// one file after the other.
+///
+/// # Errors
+/// As the system says.
+pub fn read_bounded_into(
+    file: &File,
+    size: u64,
+    limit: u64,
+    mut content: Vec<u8>,
+) -> Result<Vec<u8>, Error> {
     let bound = limit.saturating_add(1);
     let expected = usize::try_from(size.min(bound)).unwrap_or_default();
     if expected <= AT_ONCE {
-        let mut content = vec![0; expected.saturating_add(1)];
+        content.resize(expected.saturating_add(1), 0);
         // One byte more was asked for than the file had: these are all.
-        if file.read_at(&mut content, 0).is_ok_and(|count| count == expected) {
+        if pread(file, &mut content[..], 0).is_ok_and(|count| count == expected) {
             content.truncate(expected);
             return Ok(content);
         }
     }
-    let mut content = Vec::with_capacity(expected.saturating_add(1));
+    content.clear();
+    content.reserve(expected.saturating_add(1));
     Positioned { file, offset: 0 }
         .take(bound)
         .read_to_end(&mut content)

@@ -9,6 +9,7 @@
 mod entry;
 mod error;
 mod handle;
+mod kinds;
 mod open;
 mod permit;
 mod resolve;
@@ -18,11 +19,12 @@ mod walk;
 mod watch;
 
 pub use error::Error;
-pub use handle::{Identity, Parent, Stat, read_bounded};
+pub use handle::{Identity, Parent, Stat, read_bounded, read_bounded_into};
+pub use kinds::Kinds;
 pub use open::Workspace;
 pub use permit::Permit;
 pub use resolve::{Follow, Resolved};
 pub use stream::stream_names;
 pub use temp::TempName;
-pub use walk::{Kinds, Listing, Walked};
+pub use walk::{Listing, Walked};
 pub use watch::{Notice, WatchError, WatchId, Watches, What};

@@ -99,7 +99,9 @@ fn is_temporary(name: &str) -> bool {
 /// policy that fits the object's own name need not fit this one, so it is not
 /// served either; it is for the operator.
 fn is_beside(name: &str) -> bool {
-    name.rsplit_once(BESIDE).is_some_and(|(_, random)| is_hex(random, 8))
+    // What follows has no dot, so this is the last one there is.
+    name.split_at_checked(name.len().saturating_sub(8))
+        .is_some_and(|(start, random)| is_hex(random, 8) && start.ends_with(BESIDE))
 }
 
 fn is_hex(text: &str, digits: usize) -> bool {

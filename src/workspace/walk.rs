@@ -1,19 +1,16 @@
 //! Looking into directories, one open descriptor at a time however deep they
 //! are.
 
-use std::{
-    ops::ControlFlow,
-    os::fd::{AsFd, OwnedFd},
-};
+use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{Dir, OFlags};
 
-use super::{Error, Stat, TempName, Workspace, entry, stream_names};
+use super::{Error, Stat, TempName, Workspace, entry};
 use crate::{model::WorkspacePath, policy::ObjectKind};
 
 /// The most entries that one walk visits; a directory with more is refused
 /// rather than held in memory.
-const MAX_ENTRIES: usize = 1_000_000;
+pub(super) const MAX_ENTRIES: usize = 1_000_000;
 
 /// The names in one directory.
 #[derive(Debug, Default)]
@@ -25,9 +22,6 @@ pub struct Listing {
     pub not_utf8: u64,
 }
 
-/// Names with what they are.
-pub type Kinds = Vec<(String, Option<ObjectKind>)>;
-
 /// One object met while walking.
 #[derive(Debug, Clone)]
 pub struct Walked {
@@ -38,35 +32,6 @@ pub struct Walked {
 }
 
 impl Listing {
-    /// Reads the names in the directory behind `dir` and what the directory says
-    /// of their kind; only what it does not say, and directories, on which
-    /// another file system may be mounted, are looked at. `None` is what a look
-    /// at an entry would not tell either. Sorted by name.
-    ///
-    /// # Errors
-    /// As [`Listing::read`].
-    pub fn kinds(dir: impl AsFd) -> Result<(Kinds, u64), Error> {
-        let mut kinds: Kinds = Vec::new();
-        let not_utf8 = stream_names(&dir, |name, kind| {
-            kinds.push((name.to_owned(), kind));
-            if kinds.len() > MAX_ENTRIES {
-                ControlFlow::Break(())
-            } else {
-                ControlFlow::Continue(())
-            }
-        })?;
-        if kinds.len() > MAX_ENTRIES {
-            return Err(Error::TooLarge);
-        }
-        for (name, kind) in &mut kinds {
-            if matches!(kind, None | Some(ObjectKind::Directory)) {
-                *kind = entry::look(dir.as_fd(), name).map(|stat| stat.kind);
-            }
-        }
-        kinds.sort_unstable_by(|a, b| a.0.cmp(&b.0));
-        Ok((kinds, not_utf8))
-    }
-
     /// Reads the directory behind `dir`. Names reserved for the gate are left
     /// out.
     ///

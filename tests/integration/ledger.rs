@@ -176,6 +176,34 @@ fn threads_of_several_gates_share_one_chain() {
 }
 
 #[test]
+fn records_that_are_made_together_are_all_there_and_in_order() {
+    for durable in [false, true] {
+        // A segment becomes full among them.
+        let state = State::filled(65_300);
+        let mut ledger = state.open();
+        if durable {
+            ledger.make_all_durable();
+        }
+        let names: Vec<String> = (0..600).map(|number| format!("together/{number}")).collect();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..50 {
+                    ledger.record(draft("between")).unwrap().into_receipt();
+                }
+            });
+            ledger.record_all(names.iter().map(|name| draft(name))).unwrap();
+        });
+        ledger.record_all(std::iter::empty()).unwrap();
+        ledger.close(Draft::default()).unwrap();
+        let report = state.whole(&[]);
+        assert_eq!((report.segments, report.records), (2, 65_300 + 600 + 50 + 1));
+        let paths = state.records().into_iter().filter_map(|record| record.draft.path);
+        let together: Vec<String> = paths.filter(|path| path.starts_with("together/")).collect();
+        assert_eq!(together, names);
+    }
+}
+
+#[test]
 fn gates_go_on_together_in_the_next_segment() {
     let state = State::filled(65_530);
     let (one, other) = (state.open(), state.open());

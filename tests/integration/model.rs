@@ -338,7 +338,9 @@ fn said(output: Output) -> String {
             .map(|one| format!("{:?} {}\n", one.path.file_name().unwrap(), entry(one)))
             .collect(),
         Output::Stat(one) => entry(&one),
-        Output::Found(_) | Output::Matches(_) | Output::Watching(_) => "found".to_owned(),
+        Output::Found(_) | Output::Matches(_) | Output::Names(_) | Output::Watching(_) => {
+            "found".to_owned()
+        }
         Output::Changed(_) => "changed".to_owned(),
     }
 }

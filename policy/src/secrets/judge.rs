@@ -1,6 +1,6 @@
 //! What becomes of a content because of the secrets in it.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, fmt};
 
 use super::{
     OnRead, OnWrite, Secrets,
@@ -58,6 +58,18 @@ pub struct Disclosed {
     pub bytes: Vec<u8>,
     /// Whether it holds any.
     pub redacted: bool,
+    /// The content as it is, where that is another one.
+    pub whole: Option<Whole>,
+}
+
+/// A content with its secrets, for its hash and for nobody's eyes.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Whole(pub Vec<u8>);
+
+impl fmt::Debug for Whole {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Whole({} bytes)", self.0.len())
+    }
 }
 
 /// A secret in one of the readings of a content; the first is the bytes
@@ -77,7 +89,7 @@ impl Secrets {
             Ok(found) => found,
             Err(denial) => return Judged { findings: Vec::new(), verdict: Err(denial) },
         };
-        let as_it_is = |bytes| Ok(Disclosed { bytes, redacted: false });
+        let as_it_is = |bytes| Ok(Disclosed { bytes, redacted: false, whole: None });
         let (action, verdict) = match (found.iter().find(|found| found.blocks), self.on_read) {
             (None, _) | (_, OnRead::Warn) => ("warned", as_it_is(content)),
             (Some(first), OnRead::Deny) => {
@@ -91,7 +103,8 @@ impl Secrets {
             }
             (Some(_), OnRead::Redact) => {
                 let Redacted { bytes, .. } = self.redacted(subject, &content, &found);
-                ("redacted", Ok(Disclosed { bytes, redacted: true }))
+                let whole = Some(Whole(content));
+                ("redacted", Ok(Disclosed { bytes, redacted: true, whole }))
             }
         };
         let findings = findings(found, |found| if found.blocks { action } else { "warned" });

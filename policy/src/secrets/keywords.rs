@@ -2,9 +2,11 @@
 //!
 //! Nearly all content has nearly none, so what counts is how fast that is
 //! seen. Of each keyword the three bytes that are rarest in source code are
-//! looked up in a bit map, at every place of the content; only where they
-//! stand, keywords are compared. Sets too large or too much alike for that
-//! are left to an automaton.
+//! looked for: two of them stand together at every second place of the content,
+//! so every second pair of bytes is looked up, without a branch for each; where a
+//! pair is one of theirs, all three are looked up; and only where those stand,
+//! keywords are compared. Sets too large or too much alike for that are left to
+//! an automaton.
 
 use std::{collections::HashMap, ops::Range};
 
@@ -12,6 +14,12 @@ use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 
 /// Bits of the hash of three bytes.
 const BITS: u32 = 16;
+/// Words of the bit map.
+const WORDS: usize = 1 << (BITS - 6);
+/// How many pairs of bytes there are.
+const PAIRS: usize = 1 << 16;
+/// Bytes of content that are looked at together.
+const BLOCK: usize = 64;
 /// Most keywords that are compared where their three bytes stand.
 const MOST_ALIKE: usize = 16;
 /// Most keywords that the bit map is for.
@@ -27,8 +35,10 @@ pub(super) enum Keywords {
 /// Three bytes of each keyword.
 #[derive(Debug)]
 pub(super) struct Bitmap {
-    /// A bit for each hash.
-    bits: Vec<u64>,
+    /// For each pair of bytes, in any case, whether it is two of such three.
+    pairs: Box<[u8; PAIRS]>,
+    /// A bit for each hash of three bytes.
+    bits: Box<[u64; WORDS]>,
     /// By hash: which keywords, and where in them the three bytes are.
     buckets: HashMap<u32, Vec<(usize, usize)>>,
     words: Vec<Box<[u8]>>,
@@ -70,7 +80,8 @@ impl Bitmap {
             return None;
         }
         let mut bitmap = Self {
-            bits: vec![0; 1 << (BITS - 6)],
+            pairs: Box::new([0; PAIRS]),
+            bits: Box::new([0; WORDS]),
             buckets: HashMap::new(),
             words: words.iter().map(|word| word.as_bytes().into()).collect(),
         };
@@ -92,8 +103,16 @@ impl Bitmap {
     }
 
     fn add(&mut self, three: &[u8], word: usize, offset: usize) -> Option<()> {
-        let [a, b, c] = three else { return None };
-        let hash = hash(u32::from_le_bytes([*a, *b, *c, 0]));
+        let [a, b, c] = *three else { return None };
+        for (first, second) in [(a, b), (b, c)] {
+            for first in [first, first.to_ascii_uppercase()] {
+                for second in [second, second.to_ascii_uppercase()] {
+                    let pair = u16::from_le_bytes([first, second]);
+                    *self.pairs.get_mut(usize::from(pair))? = 1;
+                }
+            }
+        }
+        let hash = hash([a, b, c]);
         *self.bits.get_mut(usize::try_from(hash >> 6).ok()?)? |= 1 << (hash & 63);
         let bucket = self.buckets.entry(hash).or_default();
         bucket.push((word, offset));
@@ -101,33 +120,60 @@ impl Bitmap {
     }
 
     fn find(&self, text: &[u8], mut found: impl FnMut(usize, Range<usize>)) {
-        let mut lower = Vec::with_capacity(text.len() + 3);
-        lower.extend(text.iter().map(u8::to_ascii_lowercase));
-        // The last two bytes are the first of three as well.
-        lower.extend([0; 3]);
-        for (at, four) in lower.windows(4).enumerate() {
-            let Some(four) = four.first_chunk::<4>() else { continue };
-            let hash = hash(u32::from_le_bytes(*four));
-            let bits = self.bits.get((hash >> 6) as usize).copied().unwrap_or_default();
-            if bits >> (hash & 63) & 1 == 0 {
-                continue;
-            }
-            for (number, offset) in self.buckets.get(&hash).into_iter().flatten() {
-                let Some(word) = self.words.get(*number) else { continue };
-                let Some(start) = at.checked_sub(*offset) else { continue };
-                let range = start..start + word.len();
-                if range.end <= text.len() && lower.get(range.clone()) == Some(word) {
-                    found(*number, range);
+        let (blocks, rest) = text.as_chunks::<BLOCK>();
+        let mut last = [0; BLOCK];
+        last.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
+        for (number, block) in blocks.iter().chain(std::iter::once(&last)).enumerate() {
+            let mut pairs = self.pairs_in(block);
+            while pairs != 0 {
+                let at = number * BLOCK + 2 * pairs.trailing_zeros() as usize;
+                pairs &= pairs - 1;
+                // The pair is the first two of three, or the last two.
+                if let Some(before) = at.checked_sub(1) {
+                    self.compare(text, before, &mut found);
                 }
+                self.compare(text, at, &mut found);
+            }
+        }
+    }
+
+    /// Which pairs of a block are two of three bytes of a keyword, a bit for each.
+    fn pairs_in(&self, block: &[u8; BLOCK]) -> u32 {
+        let (pairs, _) = block.as_chunks::<2>();
+        pairs.iter().rev().fold(0, |found, pair| {
+            let pair = usize::from(u16::from_le_bytes(*pair));
+            // There is one for every pair.
+            found << 1 | u32::from(self.pairs.get(pair).copied().unwrap_or(1))
+        })
+    }
+
+    /// Tells of the keywords whose three bytes stand at `at`.
+    fn compare(&self, text: &[u8], at: usize, found: &mut impl FnMut(usize, Range<usize>)) {
+        // The last two bytes are the first of three as well.
+        let byte = |at| text.get(at).copied().unwrap_or_default();
+        let three = match text.get(at..).and_then(<[u8]>::first_chunk::<3>) {
+            Some(three) => *three,
+            None => [byte(at), byte(at + 1), 0],
+        };
+        let hash = hash(three.map(|byte| byte.to_ascii_lowercase()));
+        let bits = self.bits.get((hash >> 6) as usize).copied().unwrap_or_default();
+        if bits >> (hash & 63) & 1 == 0 {
+            return;
+        }
+        for (number, offset) in self.buckets.get(&hash).into_iter().flatten() {
+            let Some(word) = self.words.get(*number) else { continue };
+            let Some(start) = at.checked_sub(*offset) else { continue };
+            let range = start..start + word.len();
+            if text.get(range.clone()).is_some_and(|there| there.eq_ignore_ascii_case(word)) {
+                found(*number, range);
             }
         }
     }
 }
 
-/// Of the lower three of four bytes.
-fn hash(four: u32) -> u32 {
+fn hash([a, b, c]: [u8; 3]) -> u32 {
     // The multiplier of Knuth's multiplicative hashing: 2^32 by the golden ratio.
-    ((four & 0x00ff_ffff).wrapping_mul(0x9e37_79b1)) >> (32 - BITS)
+    u32::from_le_bytes([a, b, c, 0]).wrapping_mul(0x9e37_79b1) >> (32 - BITS)
 }
 
 /// How often a byte stands in source code, roughly.

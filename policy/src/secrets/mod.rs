@@ -25,7 +25,7 @@ mod tests;
 
 use std::collections::BTreeSet;
 
-pub use judge::{Disclosed, Judged, SecretFinding, Subject};
+pub use judge::{Disclosed, Judged, SecretFinding, Subject, Whole};
 pub use key::SecretKey;
 
 pub(super) use gitleaks::parse as parse_gitleaks;

@@ -100,7 +100,11 @@ impl Scanner {
     /// The rules that may match, with where: ranges in order, apart from each
     /// other.
     fn candidates(&self, text: &[u8]) -> Vec<(usize, Vec<Range<usize>>)> {
-        let mut windows: Vec<Vec<Range<usize>>> = vec![Vec::new(); self.rules.len()];
+        // Nearly all content has none, and then there is nothing to make room for.
+        let mut windows: Vec<Vec<Range<usize>>> = Vec::new();
+        if !self.always.is_empty() {
+            windows.resize(self.rules.len(), Vec::new());
+        }
         let everything = 0..text.len();
         for number in &self.always {
             if let Some(windows) = windows.get_mut(*number) {
@@ -108,6 +112,7 @@ impl Scanner {
             }
         }
         let mut note = |keyword: usize, found: Range<usize>| {
+            windows.resize(self.rules.len(), Vec::new());
             for number in self.owners.get(keyword).into_iter().flatten() {
                 let (Some(rule), Some(windows)) =
                     (self.rules.get(*number), windows.get_mut(*number))

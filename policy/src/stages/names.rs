@@ -23,23 +23,25 @@ impl Policy {
     }
 
     pub(super) fn denied_extension(&self, subject: &Subject<'_>) -> Verdict<'_> {
+        let mut names = subject.spellings().filter_map(Components::last);
+        match names.find_map(|name| self.denied_part(name)) {
+            Some(place) => Verdict::Deny(Finding::fixed(
+                "extensions.deny",
+                Some(place),
+                "files with this extension are out of reach",
+            )),
+            None => Verdict::Pass,
+        }
+    }
+
+    /// Where it says that files with an extension that `name` has are denied.
+    pub(crate) fn denied_part(&self, name: &str) -> Option<(usize, u64)> {
         if self.denied_extensions.is_empty() {
-            return Verdict::Pass;
+            return None;
         }
-        for components in subject.spellings() {
-            let parts = components.last().into_iter().flat_map(|name| name.split('.').skip(1));
-            // A part may end in spaces that the cleaned name keeps inside.
-            for part in parts.flat_map(|part| [part, part.trim()]) {
-                if let Some(place) = self.denied_extensions.get(part) {
-                    return Verdict::Deny(Finding::fixed(
-                        "extensions.deny",
-                        Some(*place),
-                        "files with this extension are out of reach",
-                    ));
-                }
-            }
-        }
-        Verdict::Pass
+        // A part may end in spaces that the cleaned name keeps inside.
+        let parts = name.split('.').skip(1).flat_map(|part| [part, part.trim()]);
+        parts.filter_map(|part| self.denied_extensions.get(part)).next().copied()
     }
 
     /// A path is secret when its name or that of a directory above it is.
@@ -107,6 +109,9 @@ impl Policy {
         object: Option<&Object>,
     ) -> Verdict<'_> {
         let query = subject.query;
+        if self.layers.iter().all(|layer| layer.extensions.get(query.access).is_none()) {
+            return Verdict::Pass;
+        }
         let directory = match object {
             Some(object) => {
                 object.kind == ObjectKind::Directory || query.operation == OperationKind::Mkdir

@@ -120,7 +120,11 @@ impl<'a> Reply<'a> {
                     receipt,
                 ),
             },
-            Output::Changed(_) | Output::Found(_) | Output::Matches(_) | Output::Watching(_) => {
+            Output::Changed(_)
+            | Output::Found(_)
+            | Output::Matches(_)
+            | Output::Names(_)
+            | Output::Watching(_) => {
                 let body: Body<'_, ()> = Body::Nothing {};
                 self.render(body, receipt, 0)
             }

@@ -11,7 +11,7 @@ use crate::{
     model::{
         Encoding, GlobQuery, GrepQuery, LineRange, Operation, OperationKind, Session, WorkspacePath,
     },
-    ops::{Content, Entries, Entry, Follower, Found, Matches, Source},
+    ops::{Content, Entries, Entry, Follower, Found, Matches, Names, Source},
 };
 
 use super::answer::Trouble;
@@ -92,9 +92,9 @@ impl Call<'_> {
     }
 
     /// The same without what only a look at each entry tells.
-    pub(super) fn names(&self, path: WorkspacePath) -> Result<Entries, Trouble> {
+    pub(super) fn names(&self, path: WorkspacePath) -> Result<Names, Trouble> {
         match self.put(&Operation::Names { path })? {
-            Output::Entries(entries) => Ok(entries),
+            Output::Names(names) => Ok(names),
             _ => Err(surprise()),
         }
     }

@@ -20,7 +20,7 @@ use super::{
 use crate::{
     model::{Access, GrepQuery, WorkspacePath, is_text},
     policy::{Glob, ObjectKind, Query, SecretFinding, Sight},
-    workspace::{self, Stat, read_bounded},
+    workspace::{self, Stat, read_bounded_into},
 };
 
 /// Most matching lines where the query says nothing.
@@ -185,28 +185,28 @@ impl Seeker<'_> {
         if stat.size > most {
             return Err(Skipped::TooLarge);
         }
-        let whole = read_bounded(&File::from(file), stat.size, most).map_err(broken)?;
+        let whole = read_bounded_into(&File::from(file), stat.size, most, tools.room());
+        let whole = whole.map_err(broken)?;
         if u64::try_from(whole.len()).unwrap_or(u64::MAX) > most {
             return Err(Skipped::TooLarge);
         }
         if !is_text(&whole) {
             return Err(Skipped::Binary);
         }
-        // Only where secrets are looked for may the view be another content.
-        let copy = policy.secrets().map(|_| whole.clone());
         let findings = Findings::default();
         let context = Context { findings: &findings, ..*self.context };
-        let view = context.disclose(&path, whole).map_err(|error| match error {
+        let view = context.disclose_text(&path, whole).map_err(|error| match error {
             Error::Refused(decision) if decision.rule.starts_with("secrets.") => Skipped::Secret,
             _ => Skipped::Denied,
         })?;
         self.tally.searched();
         let (lines, matches) = tools.search(self.tally, &view.bytes);
         if matches == 0 {
+            tools.keep(view.bytes);
             return Ok(None);
         }
         let disclosure = Disclosure {
-            whole: Hash::of(copy.as_deref().unwrap_or(&view.bytes)),
+            whole: Hash::of(view.whole.as_ref().map_or(&view.bytes, |whole| &whole.0)),
             bytes: lines.iter().map(|line| u64::try_from(line.text.len()).unwrap_or(0)).sum(),
             lines: u64::try_from(lines.len()).unwrap_or(u64::MAX),
             matches,

@@ -27,6 +27,8 @@ const EXPRESSION: usize = 1 << 20;
 const CACHE: usize = 4 << 20;
 /// Bytes between two looks at the clock.
 const PIECE: usize = 32 << 10;
+/// Most memory that is kept from one content for the next, in bytes.
+const KEPT: usize = 64 << 10;
 
 /// A line of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,6 +47,8 @@ pub struct Line {
 pub(super) struct Tools {
     matcher: RegexMatcher,
     searcher: Searcher,
+    /// Memory for the next content.
+    room: Vec<u8>,
 }
 
 /// Compiles the query's expression.
@@ -76,7 +80,7 @@ impl Tools {
             .bom_sniffing(false)
             .build();
         // A copy has caches of its own, which threads then need not share.
-        Self { matcher: matcher.clone(), searcher }
+        Self { matcher: matcher.clone(), searcher, room: Vec::new() }
     }
 
     /// The lines of `content` that match, with those around them, as far as
@@ -84,10 +88,28 @@ impl Tools {
     pub(super) fn search(&mut self, tally: &Tally<'_>, content: &[u8]) -> (Vec<Line>, u64) {
         let matcher = &self.matcher;
         let mut lines = Lines { tally, matcher, found: Vec::new(), matches: 0 };
-        let pieces = Pieces { rest: content, tally };
         // It fails only when the time is over; what was found so far counts.
-        let _ = self.searcher.search_reader(matcher, pieces, &mut lines);
+        let _ = match content.len() > PIECE {
+            true => {
+                self.searcher.search_reader(matcher, Pieces { rest: content, tally }, &mut lines)
+            }
+            false if !tally.goes_on() => Ok(()),
+            // One piece, which needs no copy.
+            false => self.searcher.search_slice(matcher, content, &mut lines),
+        };
         (lines.found, lines.matches)
+    }
+
+    /// Memory for a content that is looked at next, with whatever is in it.
+    pub(super) fn room(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.room)
+    }
+
+    /// Takes the memory of a content that nobody needs any more.
+    pub(super) fn keep(&mut self, content: Vec<u8>) {
+        if content.capacity() <= KEPT {
+            self.room = content;
+        }
     }
 }
 

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     model::{Access, WorkspacePath},
-    policy::{Object, ObjectKind, Query, Sight},
+    policy::{Object, ObjectKind, Query, Sight, Sights},
     workspace::{Stat, stream_names},
 };
 
@@ -83,19 +83,20 @@ struct Queue {
     busy: usize,
     /// Threads that have nothing to do.
     idle: usize,
+    /// Files that wait for one of them.
+    handed: usize,
 }
 
-/// What waits in one directory: directories to enter, or files to meet.
+/// What waits: the directories in one, or files.
 #[derive(Debug)]
-struct Waiting {
-    place: Arc<Place>,
-    names: Names,
-    files: bool,
+enum Waiting {
+    Directories(Arc<Place>, Names),
+    Files(Vec<WorkspacePath>),
 }
 
 enum Task {
     Enter(Place),
-    Meet(Arc<Place>, Names),
+    Meet(Vec<WorkspacePath>),
 }
 
 impl<'a, V: Visitor> Walk<'a, V> {
@@ -153,7 +154,7 @@ impl<'a, V: Visitor> Walk<'a, V> {
         while let Some((task, _busy)) = self.next() {
             match task {
                 Task::Enter(place) => self.enter(tools, place),
-                Task::Meet(place, names) => self.meet_all(tools, &place, names),
+                Task::Meet(files) => self.meet_all(tools, files),
             }
         }
     }
@@ -197,7 +198,8 @@ impl<'a, V: Visitor> Walk<'a, V> {
             skipped.into_iter().for_each(|why| self.skip(&place, why));
         }
         let place = Arc::new(place);
-        let (mut directories, mut files, mut count) = (Names::default(), Names::default(), 0);
+        let sights = self.context.policy.sights(&self.query(&place.path));
+        let (mut directories, mut files, mut count) = (Names::default(), Vec::new(), 0);
         let read = stream_names(directory, |name, kind| {
             count += 1;
             let stop = match count % NAMES {
@@ -210,11 +212,11 @@ impl<'a, V: Visitor> Walk<'a, V> {
             if stop {
                 return ControlFlow::Break(());
             }
-            self.look(tools, &place, name, kind, &mut directories, &mut files);
+            self.look(tools, &place, &sights, (name, kind), &mut directories, &mut files);
             if files.len() >= BATCH {
                 let batch = std::mem::take(&mut files);
-                if let Some(batch) = self.hand_over(&place, batch) {
-                    self.meet_all(tools, &place, batch);
+                if let Some(batch) = self.hand_over(batch) {
+                    self.meet_all(tools, batch);
                 }
             }
             ControlFlow::Continue(())
@@ -225,11 +227,10 @@ impl<'a, V: Visitor> Walk<'a, V> {
             Err(error) => self.skip(&place, Skipped::from(&error)),
         }
         if directories.len() > 0 {
-            let waiting = Waiting { place: Arc::clone(&place), names: directories, files: false };
-            lock(&self.queue).waiting.push(waiting);
+            lock(&self.queue).waiting.push(Waiting::Directories(place, directories));
             self.changed.notify_all();
         }
-        self.meet_all(tools, &place, files);
+        self.meet_all(tools, files);
     }
 
     /// Decides about one name in a directory.
@@ -237,10 +238,10 @@ impl<'a, V: Visitor> Walk<'a, V> {
         &self,
         tools: &mut V::Tools,
         place: &Place,
-        name: &str,
-        kind: Option<ObjectKind>,
+        sights: &Sights<'_>,
+        (name, kind): (&str, Option<ObjectKind>),
         directories: &mut Names,
-        files: &mut Names,
+        files: &mut Vec<WorkspacePath>,
     ) {
         let Ok(path) = place.path.join(name) else { return self.skip(place, Skipped::TooDeep) };
         let Some(kind) = kind.or_else(|| self.kind(&path)) else { return };
@@ -257,21 +258,17 @@ impl<'a, V: Visitor> Walk<'a, V> {
         {
             return;
         }
-        let query = Query {
-            agent: self.context.agent,
-            operation: self.context.operation,
-            access: Access::List,
-            path: &path,
-        };
         let object = Object { kind, links: 1, through_symlink: false };
-        let seen = match self.context.policy.sight(&query, &object) {
+        let seen = match sights.of(name, &path, &object) {
             Sight::Shown { relaxed } => {
                 if relaxed {
                     self.tally.relaxed();
                 }
                 true
             }
-            Sight::Closed if enter && self.context.policy.may_allow_beneath(&query) => false,
+            Sight::Closed if enter && self.context.policy.may_allow_beneath(&self.query(&path)) => {
+                false
+            }
             Sight::Asked => return self.tally.asked(),
             Sight::Closed | Sight::Denied => return,
         };
@@ -286,9 +283,15 @@ impl<'a, V: Visitor> Walk<'a, V> {
         }
         match (wanted && seen, kind) {
             (false, _) => {}
-            (true, ObjectKind::File) => files.push(name, true),
+            (true, ObjectKind::File) => files.push(path),
             (true, _) => self.visitor.meet(tools, path, kind),
         }
+    }
+
+    /// The question whether something may be seen.
+    fn query<'q>(&'q self, path: &'q WorkspacePath) -> Query<'q> {
+        let Context { agent, operation, .. } = *self.context;
+        Query { agent, operation, access: Access::List, path }
     }
 
     /// What an entry is where its directory does not tell.
@@ -298,25 +301,25 @@ impl<'a, V: Visitor> Walk<'a, V> {
     }
 
     /// Gives the files to another thread, if one waits.
-    fn hand_over(&self, place: &Arc<Place>, names: Names) -> Option<Names> {
+    fn hand_over(&self, files: Vec<WorkspacePath>) -> Option<Vec<WorkspacePath>> {
         let mut queue = lock(&self.queue);
-        if queue.idle == 0 {
-            return Some(names);
+        // One that is woken for them counts as idle until it has them.
+        if queue.idle <= queue.handed {
+            return Some(files);
         }
-        queue.waiting.push(Waiting { place: Arc::clone(place), names, files: true });
+        queue.handed += 1;
+        queue.waiting.push(Waiting::Files(files));
         drop(queue);
         self.changed.notify_one();
         None
     }
 
-    fn meet_all(&self, tools: &mut V::Tools, place: &Place, mut names: Names) {
-        while let Some((name, _)) = names.pop() {
+    fn meet_all(&self, tools: &mut V::Tools, files: Vec<WorkspacePath>) {
+        for path in files {
             if !self.tally.goes_on() {
                 return;
             }
-            if let Ok(path) = place.path.join(&name) {
-                self.visitor.meet(tools, path, ObjectKind::File);
-            }
+            self.visitor.meet(tools, path, ObjectKind::File);
         }
     }
 
@@ -334,18 +337,17 @@ impl Queue {
             return Some(Task::Enter(first));
         }
         loop {
-            let last = self.waiting.last_mut()?;
-            if !last.files
-                && let Some((name, seen)) = last.names.pop()
+            if let Waiting::Directories(place, names) = self.waiting.last_mut()?
+                && let Some((name, seen)) = names.pop()
             {
-                let Place { path, depth, ignores, .. } = &*last.place;
+                let Place { path, depth, ignores, .. } = &**place;
                 let Ok(path) = path.join(&name) else { continue };
                 let (depth, ignores) = (depth + 1, ignores.clone());
                 return Some(Task::Enter(Place { path, depth, seen, ignores }));
             }
-            let Waiting { place, names, files } = self.waiting.pop()?;
-            if files {
-                return Some(Task::Meet(place, names));
+            if let Waiting::Files(files) = self.waiting.pop()? {
+                self.handed = self.handed.saturating_sub(1);
+                return Some(Task::Meet(files));
             }
         }
     }

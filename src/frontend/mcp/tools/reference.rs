@@ -306,13 +306,14 @@ fn entries(call: &Call<'_>, arguments: &Arguments) -> Result<Vec<Entry>, Trouble
 
 fn list_directory(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
     let path = call.path(Kind::List, arguments.text("path")?)?;
-    let entries = call.names(path)?.entries;
-    let mut lines = String::with_capacity(entries.len() * 32);
-    for entry in &entries {
+    let names = call.names(path)?;
+    let mut lines = String::with_capacity(names.iter().len() * 32);
+    for (name, kind) in names.iter() {
         if !lines.is_empty() {
             lines.push('\n');
         }
-        lines.extend([mark(entry), " ", name(entry)]);
+        lines.push_str(if kind == EntryKind::Directory { "[DIR] " } else { "[FILE] " });
+        lines.push_str(name);
     }
     Ok(text(lines))
 }
@@ -343,10 +344,6 @@ fn list_sizes(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble>
     lines.push(format!("Total: {} files, {directories} directories", entries.len() - directories));
     lines.push(format!("Combined size: {}", size(total)));
     Ok(text(lines.join("\n")))
-}
-
-fn mark(entry: &Entry) -> &'static str {
-    if entry.kind == EntryKind::Directory { "[DIR]" } else { "[FILE]" }
 }
 
 fn name(entry: &Entry) -> &str {

@@ -1,0 +1,223 @@
+//! What may be seen of many names in one directory.
+//!
+//! Nearly all names in a directory are of no interest to any pattern but those
+//! that are about the directory. So a name is held against the patterns that its
+//! own text could meet, and when there are none, the answer is that of the first
+//! such name. Whatever is not certain goes the long way ([`Policy::sight`]); a
+//! property test holds the two against each other.
+
+use std::cell::Cell;
+
+use super::{
+    Object, ObjectKind, Policy, Query, Sight,
+    compile::Rule,
+    index::{Components, PatternSet},
+    pattern::{Dependence, Name},
+    questions::Questions,
+    spelling::is_plain,
+};
+use crate::model::{Access, AgentName, OperationKind, WorkspacePath};
+
+/// The answers to one question about the names in one directory.
+#[derive(Debug)]
+pub struct Sights<'p> {
+    policy: &'p Policy,
+    agent: &'p AgentName,
+    operation: OperationKind,
+    access: Access,
+    usual: Option<Usual<'p>>,
+}
+
+/// What makes a name one like any other.
+#[derive(Debug)]
+struct Usual<'p> {
+    directory: Components<'p>,
+    /// Of these no pattern that is filed under one of its keys matches because of
+    /// it; where a set has rules, those about the question count.
+    sets: Vec<(&'p PatternSet, Option<&'p [Rule]>)>,
+    /// It looks like none of these.
+    names: Vec<&'p Name>,
+    /// The answer for files of such names, when it is known.
+    answer: Cell<Option<Sight>>,
+}
+
+impl Policy {
+    /// Prepares to ask `query`, which is about a directory, about what is in it.
+    pub fn sights<'p>(&'p self, query: &Query<'p>) -> Sights<'p> {
+        let Query { agent, operation, access, path } = *query;
+        let usual = self.usual(agent, Questions::one(operation, access), access, path);
+        Sights { policy: self, agent, operation, access, usual }
+    }
+
+    fn usual<'p>(
+        &'p self,
+        agent: &AgentName,
+        question: Questions,
+        access: Access,
+        directory: &'p WorkspacePath,
+    ) -> Option<Usual<'p>> {
+        let by_extension = self.layers.iter().any(|layer| layer.extensions.get(access).is_some());
+        if by_extension || access == Access::Write || !is_plain(directory.as_str()) {
+            return None;
+        }
+        let directory = Components::of(directory.as_str());
+        let mut names = Vec::new();
+        let mut sets = Vec::new();
+        // False when a name may matter to a pattern in a way that is not simple.
+        let mut add = |set, rules: Option<_>| {
+            let set: &PatternSet = set;
+            let asked = |entry| rules.is_none_or(|rules| asks(rules, entry, question, agent));
+            if !set.any(|entry, _| asked(entry)) {
+                return true;
+            }
+            sets.push((set, rules));
+            set.candidates(&directory).filter(|(entry, _)| asked(*entry)).all(|(_, pattern)| {
+                match pattern.dependence_on_name(&directory) {
+                    Dependence::None => true,
+                    Dependence::Name(name) => {
+                        names.push(name);
+                        true
+                    }
+                    Dependence::Unknown => false,
+                }
+            })
+        };
+        let simple = add(&self.secrets, None)
+            && add(&self.denials, Some(&self.deny_rules[..]))
+            && add(&self.asks, Some(&self.ask_rules[..]))
+            && self.layers.iter().all(|layer| {
+                let granted = layer.allowed.get(access).as_ref();
+                granted.is_none_or(|grant| add(&grant.patterns, None))
+                    && add(&layer.allows, Some(&layer.allow_rules[..]))
+            });
+        simple.then(|| Usual { directory, sets, names, answer: Cell::new(None) })
+    }
+}
+
+/// Whether the rule that an entry stands for is about the question.
+fn asks(rules: &[Rule], entry: u32, question: Questions, agent: &AgentName) -> bool {
+    let rule = rules.get(entry as usize);
+    rule.is_some_and(|rule| rule.questions.hold(question) && rule.agents.hold(agent))
+}
+
+impl Sights<'_> {
+    /// As [`Policy::sight`] of the entry `name`, whose path is `path`.
+    pub fn of(&self, name: &str, path: &WorkspacePath, object: &Object) -> Sight {
+        let plain_file =
+            *object == Object { kind: ObjectKind::File, links: 1, through_symlink: false };
+        let usual = self.usual.as_ref().filter(|usual| plain_file && self.holds(usual, name));
+        if let Some(answer) = usual.and_then(|usual| usual.answer.get()) {
+            return answer;
+        }
+        let Self { policy, agent, operation, access, .. } = *self;
+        let answer = policy.sight(&Query { agent, operation, access, path }, object);
+        if let Some(usual) = usual {
+            usual.answer.set(Some(answer));
+        }
+        answer
+    }
+
+    /// Whether a name is usual.
+    fn holds(&self, usual: &Usual<'_>, name: &str) -> bool {
+        if !is_plain(name)
+            || usual.names.iter().any(|pattern| pattern.matches(name))
+            || self.policy.denied_part(name).is_some()
+        {
+            return false;
+        }
+        let question = Questions::one(self.operation, self.access);
+        let keys = Components::keys_of(name);
+        !usual.sets.iter().any(|(set, rules)| {
+            set.files(&keys, |entry, pattern| {
+                rules.is_none_or(|rules| asks(rules, entry, question, self.agent))
+                    && match pattern.dependence_on_name(&usual.directory) {
+                        // One that matches whatever the name is has been found by
+                        // the directory.
+                        Dependence::None => false,
+                        Dependence::Name(pattern) => pattern.matches(name),
+                        Dependence::Unknown => true,
+                    }
+            })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{PolicySource, compile};
+
+    const PATTERN: &str = "(a|b|\\*\\*|\\*|a\\*|\\*\\.b|\\*a\\*|ab\\.a|\\.\\*b)(/(a|b|\\*\\*|\\*|ab\\*|\\*\\.b|\\.\\*b)){0,2}";
+
+    fn list(patterns: &[String]) -> String {
+        let quoted: Vec<_> = patterns.iter().map(|pattern| format!("'{pattern}'")).collect();
+        format!("[{}]", quoted.join(", "))
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+        #[test]
+        fn names_are_seen_as_their_paths_are(
+            allowed in prop::collection::vec(PATTERN, 0..3),
+            secrets in prop::collection::vec(PATTERN, 0..3),
+            excepted in prop::collection::vec(PATTERN, 0..2),
+            denied in prop::collection::vec(PATTERN, 0..2),
+            asked in prop::collection::vec(PATTERN, 0..2),
+            opened in prop::collection::vec(PATTERN, 0..2),
+            words in prop::sample::select(vec!["list", "write", "glob"]),
+            more in prop::sample::select(vec![
+                "", "", "", "[extensions]\ndeny = [\"b\"]\n", "[extensions]\nallow = { list = [\"a\"] }\n",
+            ]),
+            mode in prop::sample::select(vec!["", "mode = \"observe\"\n"]),
+            directory in "([abAż.]{1,2}/){0,3}",
+            names in prop::collection::vec("[abcAż. ]{1,4}", 1..12),
+            kinds in prop::collection::vec(prop::sample::select(vec![
+                ObjectKind::File, ObjectKind::File, ObjectKind::Directory, ObjectKind::Symlink,
+            ]), 12),
+        ) {
+            let mut text = format!("schema = 1\n{mode}{more}[allowedPaths]\nlist = {}\n", list(&allowed));
+            text += &format!("[secrets]\nnames = {}\nexcept = {}\n", list(&secrets), list(&excepted));
+            for (effect, paths) in [("deny", &denied), ("ask", &asked), ("allow", &opened)] {
+                if !paths.is_empty() {
+                    text += &format!(
+                        "[[rules]]\nid = \"{effect}\"\neffect = \"{effect}\"\noperations = [\"{words}\"]\npaths = {}\n",
+                        list(paths)
+                    );
+                }
+            }
+            let policy = compile(&PolicySource::from_text("p", &text));
+            let Ok(policy) = policy else { return Ok(()) };
+            let Ok(directory) = WorkspacePath::parse(&directory) else { return Ok(()) };
+            let agent = "agent".parse().unwrap();
+            let (operation, access) = (OperationKind::List, Access::List);
+            let query = Query { agent: &agent, operation, access, path: &directory };
+            let sights = policy.sights(&query);
+            for (name, kind) in names.iter().zip(kinds) {
+                let Ok(path) = directory.join(name) else { continue };
+                let object = Object { kind, links: 1, through_symlink: false };
+                let expected = policy.sight(&Query { path: &path, ..query }, &object);
+                prop_assert_eq!(sights.of(name, &path, &object), expected, "{}\n{:?}", &text, path);
+            }
+        }
+    }
+
+    #[test]
+    fn most_names_are_usual_under_the_embedded_policies() {
+        for name in ["default", "read-only", "coding-agent"] {
+            let policy = compile(&PolicySource::embedded(name).unwrap()).unwrap();
+            let agent = "agent".parse().unwrap();
+            for directory in ["", "src", "src/deep/er"] {
+                let path = WorkspacePath::parse(directory).unwrap();
+                let (operation, access) = (OperationKind::List, Access::List);
+                let query = Query { agent: &agent, operation, access, path: &path };
+                let sights = policy.sights(&query);
+                let usual = sights.usual.as_ref();
+                let is_usual = |name| usual.is_some_and(|usual| sights.holds(usual, name));
+                assert!(is_usual("main.rs") && is_usual("ab-c.12.txt"), "{name} {directory}");
+                assert!(!is_usual(".env") && !is_usual("x.pem"), "{name} {directory}");
+            }
+        }
+    }
+}

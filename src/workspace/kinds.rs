@@ -1,0 +1,137 @@
+//! What is in a directory by name and type, packed: a list of names is asked
+//! for often, and a directory may have a million.
+
+use std::{
+    ops::ControlFlow,
+    os::fd::{AsFd, BorrowedFd},
+};
+
+use super::{Error, entry, stream_names, walk::MAX_ENTRIES};
+use crate::policy::ObjectKind;
+
+/// The names in one directory with what each is, sorted by name.
+#[derive(Debug, Default)]
+pub struct Kinds {
+    /// All names, one after the other.
+    text: String,
+    slots: Vec<Slot>,
+    not_utf8: u64,
+}
+
+/// One name.
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    /// The first bytes behind what all names begin with, which nearly always
+    /// tell two names apart.
+    key: u64,
+    start: usize,
+    length: u32,
+    kind: Option<ObjectKind>,
+}
+
+impl Kinds {
+    /// Reads the names in the directory behind `dir` and what the directory says
+    /// of their kind; only what it does not say, and directories, on which
+    /// another file system may be mounted, are looked at. Names reserved for the
+    /// gate are left out.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`] past a million entries, and as the system says.
+    pub fn read(dir: impl AsFd) -> Result<Self, Error> {
+        let mut kinds = Self::default();
+        kinds.not_utf8 = stream_names(&dir, |name, kind| {
+            kinds.push(name, kind);
+            if kinds.slots.len() > MAX_ENTRIES {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        })?;
+        if kinds.slots.len() > MAX_ENTRIES {
+            return Err(Error::TooLarge);
+        }
+        kinds.look(dir.as_fd());
+        kinds.sort();
+        Ok(kinds)
+    }
+
+    /// The names, sorted, with what each is: `None` is what a look at an entry
+    /// would not tell either.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, Option<ObjectKind>)> {
+        self.slots.iter().map(|slot| (name(&self.text, slot), slot.kind))
+    }
+
+    /// How many names are not UTF-8 and so cannot be served.
+    pub fn not_utf8(&self) -> u64 {
+        self.not_utf8
+    }
+
+    fn push(&mut self, name: &str, kind: Option<ObjectKind>) {
+        // A name has at most 255 bytes.
+        let length = u32::try_from(name.len()).unwrap_or(u32::MAX);
+        self.slots.push(Slot { key: 0, start: self.text.len(), length, kind });
+        self.text.push_str(name);
+    }
+
+    fn look(&mut self, dir: BorrowedFd<'_>) {
+        for slot in &mut self.slots {
+            if matches!(slot.kind, None | Some(ObjectKind::Directory)) {
+                slot.kind = entry::look(dir, name(&self.text, slot)).map(|stat| stat.kind);
+            }
+        }
+    }
+
+    fn sort(&mut self) {
+        let Self { text, slots, .. } = self;
+        let Some(first) = slots.first().map(|slot| name(text, slot)) else { return };
+        let shared = |one: &str| one.bytes().zip(first.bytes()).take_while(|(a, b)| a == b).count();
+        let common = slots.iter().map(|slot| shared(name(text, slot))).min().unwrap_or_default();
+        for slot in slots.iter_mut() {
+            slot.key = key(name(text, slot).as_bytes().get(common..).unwrap_or_default());
+        }
+        slots.sort_unstable_by(|one, other| {
+            let names = || name(text, one).cmp(name(text, other));
+            one.key.cmp(&other.key).then_with(names)
+        });
+    }
+}
+
+fn name<'t>(text: &'t str, slot: &Slot) -> &'t str {
+    let end = slot.start.saturating_add(slot.length as usize);
+    text.get(slot.start..end).unwrap_or_default()
+}
+
+/// The first bytes as a number of the same order. No name has a NUL, so a name
+/// that ends comes before one that goes on.
+fn key(bytes: &[u8]) -> u64 {
+    match bytes.first_chunk::<8>() {
+        Some(first) => u64::from_be_bytes(*first),
+        None => {
+            let filled = bytes.iter().chain(std::iter::repeat(&0)).take(8);
+            filled.fold(0, |key, byte| key << 8 | u64::from(*byte))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn names_are_sorted_as_texts_are(
+            names in prop::collection::vec("(ab|entry-0000){0,1}[a-cż\u{1}\u{10ffff}]{1,12}", 0..40),
+        ) {
+            let mut kinds = Kinds::default();
+            for name in &names {
+                kinds.push(name, Some(ObjectKind::File));
+            }
+            kinds.sort();
+            let mut sorted = names;
+            sorted.sort_unstable();
+            prop_assert_eq!(kinds.iter().map(|(name, _)| name).collect::<Vec<_>>(), sorted);
+        }
+    }
+}
