@@ -24,7 +24,7 @@ pub(crate) fn run() -> Outcome<()> {
     write_log(&long)?;
     let read = |world: &World| -> Outcome<f64> {
         let mut command = world.command(&["fs", "read", &world::file(0)]);
-        time(command.stdout(Stdio::null()))
+        time(command.stdout(Stdio::null()).stderr(Stdio::null()))
     };
     let pair = interleave(ROUNDS, || read(&long), || read(&short))?;
     let nothing = interleave(ROUNDS, || time(&mut Command::new("true")), || sync(&long))?;

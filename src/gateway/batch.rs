@@ -130,7 +130,7 @@ impl Gateway {
             return Err(BatchError { index, error });
         }
         let begun = Instant::now();
-        let span = span(session, BATCH);
+        let span = span::of(session, BATCH);
         let _inside = span.enter();
         let made = self.make_together(session, operations);
         let first = made.as_ref().map(|replies| replies.first().map(|reply| &reply.receipt));
@@ -138,8 +138,7 @@ impl Gateway {
             Ok(receipt) => (*receipt, "ok"),
             Err(refused) => (refused.error.receipt(), refused.error.kind().as_str()),
         };
-        span.record("result", result);
-        receipt.map(|receipt| span.record("record", receipt.seq));
+        span::answered(&span, receipt, result);
         if let Some(counter) = &self.counter {
             counter.answered(BATCH, begun.elapsed());
         }

@@ -19,6 +19,7 @@ mod reload;
 mod reservations;
 mod restoration;
 mod search;
+mod span;
 mod turn;
 mod turns;
 mod watch;
@@ -30,7 +31,6 @@ use std::{
 };
 
 use portcullis_audit::{Draft, Kind, Receipt};
-use tracing::field::Empty;
 
 pub use approvals::{Answer, AnswerError, Approvals, Approver, Binding, Nobody, Question, Ticket};
 pub use batch::BatchError;
@@ -207,7 +207,7 @@ impl Gateway {
         self.counter = Some(Arc::clone(&counter));
         self.ledger.observe(move |kind, draft| {
             counter.record(kind, draft);
-            tell_span(kind, draft);
+            span::decided(kind, draft);
         });
     }
 
@@ -288,7 +288,7 @@ impl Gateway {
         caller: Caller<'_>,
     ) -> Result<Reply, Error> {
         let kind = operation.kind().as_str();
-        let span = span(session, kind);
+        let span = span::of(session, kind);
         let _inside = span.enter();
         let begun = Instant::now();
         let answer = self.answer(session, operation, source, caller);
@@ -300,8 +300,8 @@ impl Gateway {
             Ok(reply) => Some(&reply.receipt),
             Err(error) => error.receipt(),
         };
-        span.record("result", answer.as_ref().map_or_else(|error| error.kind().as_str(), |_| "ok"));
-        receipt.map(|receipt| span.record("record", receipt.seq));
+        let result = answer.as_ref().map_or_else(|error| error.kind().as_str(), |_| "ok");
+        span::answered(&span, receipt, result);
         let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         tracing::debug!(record = receipt.map(|receipt| receipt.seq), micros, "answered");
         answer
@@ -552,35 +552,6 @@ impl Gateway {
             Ok(grant) => error.with_receipt(grant.into_receipt()),
             Err(error) => Error::new(ErrorKind::Unavailable, error.to_string()),
         }
-    }
-}
-
-/// The span of a request; what is left empty becomes known on the way.
-fn span(session: &Session, op: &str) -> tracing::Span {
-    let (agent, door) = (session.agent.as_str(), session.door.as_str());
-    tracing::debug_span!(
-        "request",
-        op,
-        agent,
-        door,
-        session = session.id,
-        decision = Empty,
-        rule = Empty,
-        result = Empty,
-        record = Empty,
-    )
-}
-
-/// Tells the span of the request what its record says was decided.
-fn tell_span(kind: Kind, draft: &Draft) {
-    // The files of a search have records beside its own.
-    let beside = draft.facts.as_ref().is_some_and(|facts| facts.contains_key("search"));
-    if beside || !matches!(kind, Kind::Decision | Kind::Intent) {
-        return;
-    }
-    let span = tracing::Span::current();
-    for (field, value) in [("decision", &draft.decision), ("rule", &draft.rule)] {
-        value.as_ref().map(|value| span.record(field, value.as_str()));
     }
 }
 

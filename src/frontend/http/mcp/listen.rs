@@ -65,8 +65,8 @@ pub(super) async fn begin(
     shared: &Shared,
     body: &Bytes,
 ) -> Result<Option<Begun>, Box<Response<Body>>> {
-    let named = body.len() <= LARGEST
-        && body.windows(METHOD.len()).any(|window| window == METHOD.as_bytes());
+    let named =
+        body.len() <= LARGEST && std::str::from_utf8(body).is_ok_and(|text| text.contains(METHOD));
     let request = named.then(|| serde_json::from_slice::<Request>(body).ok()).flatten();
     let Some(request) = request.filter(|request| request.method == METHOD) else {
         return Ok(None);

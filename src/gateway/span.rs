@@ -1,0 +1,42 @@
+//! The span of a request: what it is about without path and content, and the
+//! record that has the rest.
+
+use portcullis_audit::{Draft, Kind, Receipt};
+use tracing::field::Empty;
+
+use crate::model::Session;
+
+/// The span of a request; what is left empty becomes known on the way.
+pub(super) fn of(session: &Session, op: &str) -> tracing::Span {
+    let (agent, door) = (session.agent.as_str(), session.door.as_str());
+    tracing::debug_span!(
+        "request",
+        op,
+        agent,
+        door,
+        session = session.id,
+        decision = Empty,
+        rule = Empty,
+        result = Empty,
+        record = Empty,
+    )
+}
+
+/// Tells the span of the request what its record says was decided.
+pub(super) fn decided(kind: Kind, draft: &Draft) {
+    // The files of a search have records beside its own.
+    let beside = draft.facts.as_ref().is_some_and(|facts| facts.contains_key("search"));
+    if beside || !matches!(kind, Kind::Decision | Kind::Intent) {
+        return;
+    }
+    let span = tracing::Span::current();
+    for (field, value) in [("decision", &draft.decision), ("rule", &draft.rule)] {
+        value.as_ref().map(|value| span.record(field, value.as_str()));
+    }
+}
+
+/// Tells it how the request ended.
+pub(super) fn answered(span: &tracing::Span, receipt: Option<&Receipt>, result: &str) {
+    span.record("result", result);
+    receipt.map(|receipt| span.record("record", receipt.seq));
+}
