@@ -9,16 +9,12 @@
 compile_error!("Portcullis needs Linux: Landlock, openat2 and namespaces enforce what it promises");
 
 pub mod authoring;
-pub mod backup;
 pub mod cli;
 pub mod config;
 pub mod frontend;
-pub mod gateway;
-pub mod ledger;
-pub mod ops;
 pub mod review;
-pub mod sandbox;
 pub mod undo;
-pub mod workspace;
 
+pub use portcullis_gate::{backup, gateway, ledger, ops, workspace};
 pub use portcullis_policy::{self as policy, model};
+pub use portcullis_sandbox as sandbox;

@@ -28,13 +28,12 @@ use crate::{
         failure::{Context as _, Failure},
         serve::orders::{FromWorker, Span},
     },
+    gateway::SPANS,
     sandbox::Channel,
 };
 
 /// The span of a request.
 const NAME: &str = "request";
-/// Where it is made.
-const TARGET: &str = "portcullis::gateway";
 /// Most that wait for the broker.
 const MOST: usize = 2048;
 /// Most in one message: it must not be larger than a packet.
@@ -74,7 +73,7 @@ impl Spans {
         let only: FilterFn = filter_fn(|metadata| {
             metadata.is_span()
                 && metadata.name() == NAME
-                && metadata.target().starts_with(TARGET)
+                && metadata.target() == SPANS
                 && *metadata.level() <= Level::DEBUG
         });
         Box::new(Gatherer(Arc::clone(self)).with_filter(only))

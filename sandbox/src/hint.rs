@@ -207,7 +207,7 @@ mod tests {
     #[test]
     fn a_program_brings_its_links_and_interpreters() {
         let tmp = tempfile::tempdir().unwrap();
-        let base = super::super::mounts::existing(tmp.path()).unwrap();
+        let base = crate::mounts::existing(tmp.path()).unwrap();
         let venv = base.join("venv");
         for directory in [&venv, &venv.join("bin"), &base.join("links")] {
             rustix::fs::mkdir(directory, Mode::RWXU).unwrap();

@@ -39,6 +39,7 @@ pub use error::{Error, ErrorKind, Refusal};
 pub use numbers::{BOUNDS, Decided, Numbers, Times};
 pub use recovery::RecoveryError;
 pub use reload::ReloadError;
+pub use span::SPANS;
 pub use turns::Shares;
 pub use watch::Watching;
 

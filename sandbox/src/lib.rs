@@ -7,7 +7,7 @@
 //! last confines itself, tests that from inside, waits for the word and
 //! becomes the agent. The *gate* restricts itself with [`restrict_gate`].
 //!
-//! This module decides nothing about requests, reads no policy and no agent's
+//! This crate decides nothing about requests, reads no policy and no agent's
 //! words, and contains no unsafe code: processes are made by executing this
 //! binary again.
 

@@ -345,7 +345,7 @@ mod tests {
     #[test]
     fn links_on_the_way_are_made_again() {
         let tmp = tempfile::tempdir().unwrap();
-        let base = super::super::mounts::existing(tmp.path()).unwrap();
+        let base = crate::mounts::existing(tmp.path()).unwrap();
         let (real, link) = (base.join("real"), base.join("link"));
         rustix::fs::mkdir(&real, rustix::fs::Mode::RWXU).unwrap();
         std::os::unix::fs::symlink("real", &link).unwrap();
