@@ -11,10 +11,10 @@ compile_error!("Portcullis needs Linux: Landlock, openat2 and namespaces enforce
 pub mod authoring;
 pub mod cli;
 pub mod config;
-pub mod frontend;
 pub mod review;
 pub mod undo;
 
+pub use portcullis_frontend as frontend;
 pub use portcullis_gate::{backup, gateway, ledger, ops, workspace};
 pub use portcullis_policy::{self as policy, model};
 pub use portcullis_sandbox as sandbox;

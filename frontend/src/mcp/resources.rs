@@ -12,10 +12,10 @@ use rmcp::{
 use serde_json::json;
 
 use crate::{
-    frontend::paths::{NotInside, Roots},
     gateway::{self, ErrorKind, Refusal},
     model::{Access, GlobQuery, OperationKind, WorkspacePath},
     ops::EntryKind,
+    paths::{NotInside, Roots},
     policy::Query,
 };
 

@@ -15,7 +15,7 @@ use crate::{
     model::OperationKind,
 };
 
-use crate::frontend::{
+use crate::{
     guests::Ask,
     question::{text, what},
 };

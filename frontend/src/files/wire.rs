@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::frontend::strict;
+use crate::strict;
 
 /// The channel that is served.
 pub(super) const CHANNEL: &str = "files";

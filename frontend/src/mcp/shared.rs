@@ -15,10 +15,10 @@ use rmcp::model::CallToolResult;
 use serde_json::{Value, json};
 
 use crate::{
-    frontend::paths::Roots,
     gateway::{Gateway, Refusal},
     model::Session,
     ops::Follower,
+    paths::Roots,
 };
 
 use super::{

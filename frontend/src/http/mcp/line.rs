@@ -14,7 +14,7 @@ use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
 };
 
-use crate::frontend::http::ws::{SMALL, STEP};
+use crate::http::ws::{SMALL, STEP};
 
 /// Longest line, in bytes: a content in base64 and as a text, and both of them
 /// again for models.

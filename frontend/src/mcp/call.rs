@@ -6,12 +6,12 @@ use std::cell::RefCell;
 use portcullis_audit::Receipt;
 
 use crate::{
-    frontend::paths::{NotInside, Roots},
     gateway::{Approver, Caller, Gateway, Output, Refusal},
     model::{
         Encoding, GlobQuery, GrepQuery, LineRange, Operation, OperationKind, Session, WorkspacePath,
     },
     ops::{Content, Entries, Entry, Follower, Found, Matches, Names, Source},
+    paths::{NotInside, Roots},
 };
 
 use super::answer::Trouble;

@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use crate::{
-    frontend::question::{text, what},
     gateway::{Answer, Approver, Question, Ticket},
+    question::{text, what},
 };
 
 /// The field of the form.

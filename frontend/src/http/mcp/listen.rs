@@ -24,7 +24,7 @@ use super::{
     link::{self, Asked},
     relay::unavailable,
 };
-use crate::frontend::http::reply::{self, Body};
+use crate::http::reply::{self, Body};
 
 /// The method.
 const METHOD: &str = "subscriptions/listen";

@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{json, value::RawValue};
 use tokio::sync::mpsc;
 
-use crate::frontend::{
+use crate::{
     frame::{self, Frame},
     strict,
 };

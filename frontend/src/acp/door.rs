@@ -13,9 +13,10 @@ use portcullis_audit::Receipt;
 use serde_json::{Value, value::RawValue};
 
 use crate::{
-    frontend::{guests::Guests, random_hex},
     gateway::{self, Gateway, Refusal},
+    guests::Guests,
     model::Session,
+    random_hex,
 };
 
 use super::{

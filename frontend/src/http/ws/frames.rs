@@ -18,9 +18,9 @@ use tungstenite::protocol::frame::{
 };
 
 /// What of a message is not counted, in bytes.
-pub(in crate::frontend::http) const SMALL: usize = 64 * 1024;
+pub(in crate::http) const SMALL: usize = 64 * 1024;
 /// In what steps memory is taken for the rest, in bytes.
-pub(in crate::frontend::http) const STEP: usize = 64 * 1024;
+pub(in crate::http) const STEP: usize = 64 * 1024;
 /// How slow a peer may be over a large message, in bytes a second.
 const RATE: usize = 256 * 1024;
 /// How much is read from a socket at once; each has a buffer of this size.

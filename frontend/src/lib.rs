@@ -16,6 +16,9 @@ mod paths;
 mod question;
 mod strict;
 
+use portcullis_gate::{gateway, ops};
+use portcullis_policy::{self as policy, model};
+
 /// 128 random bits in hex.
 fn random_hex() -> Option<String> {
     let mut bytes = [0u8; 16];

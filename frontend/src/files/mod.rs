@@ -343,7 +343,7 @@ impl Approver for Aside<'_> {
             return;
         }
         // The channel has no way to ask its user; `portcullis approve` has.
-        let mut place = crate::frontend::lane::lock(&self.place);
+        let mut place = crate::lane::lock(&self.place);
         place.turn.take();
         if let Some(free) = place.free.take() {
             let _ = free.send(());

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 
 use serde_json::{json, value::RawValue};
 
-use crate::frontend::guests::Guests;
+use crate::guests::Guests;
 
 use super::object::Object;
 

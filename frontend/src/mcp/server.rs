@@ -28,10 +28,10 @@ use rmcp::{
 use serde_json::json;
 
 use crate::{
-    frontend::paths::Roots,
     gateway::{Gateway, Refusal},
     model::{Escaped, OperationKind},
     ops::Unfollowed,
+    paths::Roots,
 };
 
 use super::{
