@@ -36,7 +36,7 @@ use super::{
     reply::{self, Body},
 };
 use relay::Relay;
-use turns::Turns;
+use turns::{Company, Turns};
 
 /// How long what belongs to a token is kept when it is not used.
 const IDLE: Duration = Duration::from_secs(15 * 60);
@@ -55,6 +55,7 @@ type Service = StreamableHttpService<Relay, LocalSessionManager>;
 #[derive(Default)]
 pub(super) struct Mcp {
     desks: Mutex<HashMap<(TokenHash, String), Desk>>,
+    company: Arc<Company>,
 }
 
 /// What serves one token at one workspace.
@@ -219,7 +220,7 @@ fn make(front: &Arc<Front>, caller: &Caller, workspace: String) -> Desk {
         caller: caller.clone(),
         workspace,
         sessions: Arc::downgrade(&sessions),
-        turns: Turns::default(),
+        turns: Turns::new(&front.mcp().company),
         common: tokio::sync::Mutex::default(),
     });
     let stop = CancellationToken::new();

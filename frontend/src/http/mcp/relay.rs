@@ -90,8 +90,7 @@ impl Relay {
         context: &RequestContext<RoleServer>,
     ) -> Result<Answer, ErrorData> {
         let asked = link.ask(method, Some(params), Some(meta), Some(context.peer.clone())).await;
-        // The next one may be read: this one only waits from here on.
-        extension::<Turn>(context).inspect(Turn::over);
+        extension::<Turn>(context).inspect(Turn::sent);
         let mut asked = asked?;
         loop {
             let question = tokio::select! {
