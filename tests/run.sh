@@ -151,8 +151,9 @@ check() {
     cargo clippy --workspace --all-targets --locked -- -D warnings
     cargo clippy --workspace --all-targets --features full --locked -- -D warnings
     say "the crates that can be built by themselves"
-    cargo check -p portcullis-audit --all-targets --locked
-    cargo check -p portcullis-policy --all-targets --locked
+    for crate in audit policy sandbox gate frontend; do
+        cargo check -p "portcullis-$crate" --all-targets --locked
+    done
     say "dependencies"
     cargo_deny
     cargo deny --log-level error check licenses bans sources
