@@ -44,9 +44,14 @@ fn all_commands(world: &World) -> Vec<Vec<String>> {
 #[test]
 fn the_hidden_words_are_the_ones_in_use() {
     // Else this file would look for words that nobody uses.
-    let src = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let read = |path: &str| std::fs::read_to_string(src.join(path)).unwrap();
-    let files = ["cli/demo/agent.rs", "cli/doctor/probe.rs", "cli/gate.rs", "sandbox/stage.rs"];
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap();
+    let files = [
+        "src/cli/demo/agent.rs",
+        "src/cli/doctor/probe.rs",
+        "src/cli/gate.rs",
+        "sandbox/src/stage.rs",
+    ];
     for (word, file) in HIDDEN.iter().zip(files) {
         assert!(read(file).contains(&format!("\"{word}\"")), "`{word}` is not in {file}");
     }

@@ -230,8 +230,9 @@ fn limits_of_a_new_policy_count_what_was_done() {
     let mut relay = relay("[limits]\nbytesWritten = \"1KiB\"\n");
     let write = relay.write("b", &"x".repeat(600));
     assert!(relay.ask_one(write).get("result").is_some());
-    replace(relay.world(), policy(6, "[limits]\nbytesWritten = \"700B\"\n"));
-    policies(relay.world(), 1);
+    let tighter = format!("[limits]\nbytesWritten = \"700B\"\n{CLOSED}");
+    replace(relay.world(), policy(6, &tighter));
+    closed(&mut relay);
     let write = relay.write("b", &"x".repeat(200));
     assert_eq!(relay.ask_one(write)["error"]["data"]["rule"], "limits.bytesWritten");
     relay.end();

@@ -9,7 +9,7 @@ use super::{
     plan::Plan,
 };
 use crate::{
-    cli::{failure::Failure, watch::packed},
+    cli::{failure::Failure, render::counted, watch::packed},
     config::Gathered,
     model::Escaped,
 };
@@ -83,11 +83,10 @@ impl Broker {
             }
         }
         eprintln!(
-            "portcullis: the configuration is in force: {} workspaces ({added} new, {} stopped or \
-             changed), {} agents",
-            self.plan.places.len(),
+            "portcullis: the configuration is in force: {} ({added} new, {} stopped or changed), {}",
+            counted(self.plan.places.len() as u64, "workspace"),
             changed.len(),
-            self.plan.service.agents.len(),
+            counted(self.plan.service.agents.len() as u64, "agent"),
         );
         let facts = facts([
             ("workspaces", json!(self.plan.places.len())),

@@ -135,9 +135,9 @@ fn refused(world: &World, args: &[&str], rule: &str) {
 fn sources() -> Vec<PathBuf> {
     let mut found = Vec::new();
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut pending = ["tests", "src", "audit/src", "audit/tests", "policy/src"]
-        .map(|name| root.join(name))
-        .to_vec();
+    let crates = ["audit", "frontend", "gate", "policy", "sandbox"].map(|name| root.join(name));
+    let mut pending = ["tests", "src"].map(|name| root.join(name)).to_vec();
+    pending.extend(crates);
     while let Some(path) = pending.pop() {
         if path.is_dir() {
             pending.extend(std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
