@@ -12,11 +12,8 @@ use serde_json::{Value, json};
 
 use crate::{
     gateway::{Answer, Approver, Question, Ticket},
-    model::OperationKind,
-};
-
-use crate::{
     guests::Ask,
+    model::OperationKind,
     question::{text, what},
 };
 
