@@ -19,9 +19,9 @@ use std::{
 use portcullis_audit::Hash;
 use rustix::{
     fs::{
-        AtFlags, FlockOperation, Mode, OFlags, RenameFlags, ResolveFlags, fchmod, fdatasync,
-        fgetxattr, flock, fremovexattr, fstat, fsync, ftruncate, ioctl_ficlone, openat, openat2,
-        renameat_with, statat, unlinkat,
+        Advice, AtFlags, FlockOperation, Mode, OFlags, RenameFlags, ResolveFlags, fadvise, fchmod,
+        fdatasync, fgetxattr, flock, fremovexattr, fstat, fsync, ftruncate, ioctl_ficlone, linkat,
+        openat, openat2, renameat_with, statat, unlinkat,
     },
     io::{Errno, pread, pwrite, write},
     rand::{GetRandomFlags, getrandom},
@@ -109,28 +109,36 @@ impl Bare {
         let old = beneath(&self.root, name, OFlags::RDONLY)?;
         fstat(&old)?;
         random()?;
-        self.keep(&old, name)?;
-        self.record(INTENT)?;
-        fdatasync(&self.log)?;
-        statat(&self.audit, "seg-000000.jsonl", AtFlags::SYMLINK_NOFOLLOW)?;
+        let kept = self.keep(&old, name)?;
 
         let (parent, name) = name.rsplit_once('/').ok_or("the file is in no directory")?;
-        drop(beneath(&self.root, parent, OFlags::PATH | OFlags::DIRECTORY)?);
         let dir = beneath(&self.root, parent, OFlags::RDONLY | OFlags::DIRECTORY)?;
-        let temp = format!(".portcullis-{:032x}.tmp", self.made);
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
-        let new = openat(&dir, &temp, flags | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR)?;
+        let flags = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
+        let new = openat(&dir, ".", flags, Mode::RUSR | Mode::WUSR)?;
+        nothing(linkat(&new, "", &dir, ".", AtFlags::EMPTY_PATH))?;
         let again = rustix::io::fcntl_dupfd_cloexec(&new, 3)?;
         write(&again, content)?;
         fstat(&new)?;
         fchmod(&new, Mode::from_raw_mode(0o644))?;
         nothing(fgetxattr(&old, ACL, &mut [0_u8; 512][..]))?;
         nothing(fremovexattr(&new, ACL))?;
+        drop(again);
+        fadvise(&new, 0, None, Advice::DontNeed)?;
+        self.record(INTENT)?;
+        fdatasync(&self.log)?;
+        statat(&self.audit, "seg-000000.jsonl", AtFlags::SYMLINK_NOFOLLOW)?;
+        self.settle(kept)?;
+
         fsync(&new)?;
+        let temp = format!(".portcullis-{:032x}.tmp", self.made);
+        linkat(&new, "", &dir, &temp, AtFlags::EMPTY_PATH)?;
         let now = beneath(&self.root, parent, OFlags::RDONLY | OFlags::DIRECTORY)?;
         fstat(&now)?;
         fstat(&dir)?;
         drop(now);
+        let staged = format!(".portcullis-{:032x}.tmp", !self.made);
+        renameat_with(&dir, &temp, &dir, &staged, RenameFlags::NOREPLACE)?;
+        let temp = staged;
         renameat_with(&dir, &temp, &dir, name, RenameFlags::EXCHANGE)?;
         let out = beneath(&dir, &temp, OFlags::PATH | OFlags::NOFOLLOW)?;
         fstat(&out)?;
@@ -145,16 +153,15 @@ impl Bare {
         fstat(&out)?;
         drop(out);
         unlinkat(&dir, &temp, AtFlags::empty())?;
-        drop(again);
         fsync(&dir)?;
         drop((new, dir, seen, old));
         self.record(OUTCOME)
     }
 
-    /// What the vault does.
-    fn keep(&self, old: &OwnedFd, name: &str) -> Outcome<()> {
+    /// What the vault does before the intent; returns the copy, its name and its
+    /// place.
+    fn keep(&self, old: &OwnedFd, name: &str) -> Outcome<(OwnedFd, String, u8)> {
         let place = name.bytes().fold(0_u8, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte));
-        let shard = directory(&self.vault, &format!("{place:02x}"))?;
         let listed = directory(&self.vault, &format!("{place:02x}"))?;
         let mut room = Vec::with_capacity(768);
         let mut entries = rustix::fs::RawDir::new(&listed, room.spare_capacity_mut());
@@ -178,7 +185,7 @@ impl Bare {
         getrandom(&mut [0_u8; 4][..], GetRandomFlags::empty())?;
         pwrite(&copy, &[b'x'; TRAILER], count as u64)?;
         ftruncate(&copy, (count + TRAILER) as u64)?;
-        fdatasync(&copy)?;
+        fadvise(&copy, 0, None, Advice::DontNeed)?;
         flock(&self.usage, FlockOperation::LockExclusive)?;
         let mut usage = [0; 44];
         pread(&self.usage, &mut usage[..], 0)?;
@@ -186,8 +193,16 @@ impl Bare {
         flock(&self.usage, FlockOperation::Unlock)?;
         let kept =
             format!("{:032x}.20261121T091758585722Z-eedd0aba.{:016x}.118f", place, self.made);
-        renameat_with(&self.spare, &temp, &shard, &kept, RenameFlags::NOREPLACE)?;
-        fsync(&shard)?;
+        renameat_with(&self.spare, &temp, &self.spare, &kept, RenameFlags::NOREPLACE)?;
+        Ok((copy, kept, place))
+    }
+
+    /// What it does after.
+    fn settle(&self, (copy, kept, place): (OwnedFd, String, u8)) -> Outcome<()> {
+        fdatasync(&copy)?;
+        fsync(&self.spare)?;
+        let shard = directory(&self.vault, &format!("{place:02x}"))?;
+        renameat_with(&self.spare, &kept, &shard, &kept, RenameFlags::NOREPLACE)?;
         Ok(())
     }
 
@@ -221,7 +236,7 @@ fn beneath(dir: &OwnedFd, name: &str, flags: OFlags) -> Outcome<OwnedFd> {
     Ok(openat2(dir, name, flags, Mode::empty(), resolve)?)
 }
 
-/// What the file system here does not have.
+/// What the file system here does not have, or has already.
 fn nothing<T>(result: Result<T, Errno>) -> Outcome<()> {
     match result {
         Ok(_) | Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(()),

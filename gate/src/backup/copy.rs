@@ -5,12 +5,15 @@
 
 use std::{
     fs::File,
-    os::{fd::BorrowedFd, unix::fs::FileExt},
+    os::{
+        fd::{AsFd, BorrowedFd},
+        unix::fs::FileExt,
+    },
 };
 
 use portcullis_audit::Hash;
 use rustix::{
-    fs::{FileType, Stat, fstat, ioctl_ficlone},
+    fs::{Advice, FileType, Stat, fadvise, fstat, ioctl_ficlone},
     io::{Errno, pread},
 };
 use sha2::{Digest, Sha256};
@@ -121,7 +124,6 @@ impl<'a> Sink<'a> {
         if self.at > self.limit {
             return Err(Error::Full { limit: self.limit });
         }
-        use std::os::fd::AsFd as _;
         Ok((content_hash(self.file.as_fd())?, self.at))
     }
 }
@@ -152,4 +154,12 @@ fn stream(
         each(piece, offset)?;
         offset += piece.len() as u64;
     }
+}
+
+/// Begins to write what is new in a file to the disk, and waits for nothing: a
+/// sync that comes later, of this file or another one, then finds less to do.
+/// That is what Linux does when told that the file is not needed
+/// (`posix_fadvise(2)`); elsewhere, and where it fails, the sync does it all.
+pub fn start_writing(file: impl AsFd) {
+    let _hint = fadvise(file, 0, None, Advice::DontNeed);
 }

@@ -70,6 +70,10 @@ impl FromStr for BackupId {
     type Err = BackupIdError;
 
     fn from_str(text: &str) -> Result<Self, BackupIdError> {
+        // One instant has one text: no signs, no capitals, no missing zeros.
+        if text.len() != FORM.len() || !text.bytes().zip(FORM.bytes()).all(fits) {
+            return Err(BackupIdError);
+        }
         let (day, rest) = text.split_once('T').ok_or(BackupIdError)?;
         let (clock, random) = rest.split_once("Z-").ok_or(BackupIdError)?;
         let number = |text: &str| text.parse::<u64>().map_err(|_| BackupIdError);
@@ -90,13 +94,25 @@ impl FromStr for BackupId {
         let time = Offset::UTC.to_timestamp(civil).map_err(|_| BackupIdError)?;
         let random = u32::from_str_radix(random, 16).map_err(|_| BackupIdError)?;
         let id = Self { micros: time.as_microsecond(), random };
-        // One instant has one text: no signs, no capitals, no missing zeros.
-        if Self::MICROS.contains(&id.micros) && id.to_string() == text {
-            Ok(id)
-        } else {
-            Err(BackupIdError)
-        }
+        if Self::MICROS.contains(&id.micros) { Ok(id) } else { Err(BackupIdError) }
     }
+}
+
+/// A text of the right form: `0` stands for a decimal digit, `f` for one of
+/// sixteen.
+const FORM: &str = "00000000T000000000000Z-ffffffff";
+
+fn fits((byte, form): (u8, u8)) -> bool {
+    match form {
+        b'0' => byte.is_ascii_digit(),
+        b'f' => is_hex(byte),
+        _ => byte == form,
+    }
+}
+
+/// Whether the byte is a hexadecimal digit as they are written here.
+pub(super) fn is_hex(byte: u8) -> bool {
+    matches!(byte, b'0'..=b'9' | b'a'..=b'f')
 }
 
 #[cfg(test)]

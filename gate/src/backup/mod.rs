@@ -1,6 +1,6 @@
 //! The vault: what files were before they were changed or removed.
 //!
-//! It keeps copies ([`Vault::save`]), lists and reads them, packs them when
+//! It keeps copies ([`Vault::save`], [`Vault::settle`]), lists and reads them, packs them when
 //! nobody waits ([`Vault::pack`]), and forgets them as the policy's retention
 //! says. It refuses to keep what it cannot give back
 //! whole, and to make room by giving up a session's first version of a file.
@@ -19,12 +19,13 @@ mod save;
 mod store;
 mod temp;
 mod tree;
+mod unfinished;
 
 #[cfg(test)]
 mod tests;
 
 pub use crate::policy::Retention;
-pub use copy::content_hash;
+pub use copy::{content_hash, start_writing};
 pub use error::Error;
 pub use format::{ACL_ACCESS, ACL_DEFAULT, Attributes, EntryKind};
 pub use id::{BackupId, BackupIdError};

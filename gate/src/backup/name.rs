@@ -12,7 +12,7 @@ use std::{fmt, str::FromStr};
 
 use portcullis_audit::Hash;
 
-use super::BackupId;
+use super::{BackupId, id::is_hex};
 use crate::model::{Door, Session, WorkspacePath};
 
 /// Stands for a path in file names.
@@ -112,14 +112,24 @@ impl FromStr for Name {
         let mut parts = text.split('.');
         let mut part = || parts.next().ok_or(());
         let (key, id, group, size) = (part()?, part()?, part()?, part()?);
-        let name = Self {
+        let object = parts.next().map(str::parse).transpose().map_err(|_| ())?;
+        // One entry has one name.
+        let digits = [(key, 32), (group, 16), (size, size.len())];
+        if parts.next().is_some()
+            || (size.starts_with('0') && size != "0")
+            || digits
+                .iter()
+                .any(|(text, length)| text.len() != *length || !text.bytes().all(is_hex))
+        {
+            return Err(());
+        }
+        Ok(Self {
             key: PathKey(u128::from_str_radix(key, 16).map_err(|_| ())?),
             id: id.parse().map_err(|_| ())?,
             group: Group(u64::from_str_radix(group, 16).map_err(|_| ())?),
             size: u64::from_str_radix(size, 16).map_err(|_| ())?,
-            object: parts.next().map(str::parse).transpose().map_err(|_| ())?,
-        };
-        if name.to_string() == text { Ok(name) } else { Err(()) }
+            object,
+        })
     }
 }
 
@@ -144,6 +154,18 @@ mod tests {
         assert!(format!("{packed}.x").parse::<Name>().is_err());
         assert!(name.to_string().starts_with(&name.key.shard()));
         assert!(format!("{name}.x").parse::<Name>().is_err());
-        assert!("..".parse::<Name>().is_err());
+        for other in [
+            "..".to_owned(),
+            name.to_string().to_uppercase(),
+            name.to_string().replace(".10e1", ".010e1"),
+            name.to_string().replace(".10e1", ".+10e1"),
+            name.to_string().replace(".10e1", "."),
+            format!("0{name}"),
+            packed.to_string().to_uppercase(),
+        ] {
+            assert!(other.parse::<Name>().is_err(), "{other}");
+        }
+        let empty = Name { size: 0, ..name };
+        assert_eq!(empty.to_string().parse(), Ok(empty));
     }
 }

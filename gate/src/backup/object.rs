@@ -18,6 +18,7 @@ use std::{
     io::{self, BufReader, Read, Write},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     str::FromStr,
+    sync::Arc,
 };
 
 use portcullis_audit::Hash;
@@ -125,7 +126,7 @@ struct ObjectTrailer {
 #[derive(Debug)]
 pub(super) struct Objects {
     dir: OwnedFd,
-    tmp: OwnedFd,
+    tmp: Arc<OwnedFd>,
 }
 
 /// An object that stays as long as this value does.
@@ -138,10 +139,8 @@ pub(super) struct Used {
 
 impl Objects {
     /// Opens the directory of objects in that of the vault.
-    pub(super) fn open(vault: BorrowedFd<'_>, tmp: BorrowedFd<'_>) -> Result<Self, Error> {
-        const ACTION: &str = "open the vault";
+    pub(super) fn open(vault: BorrowedFd<'_>, tmp: Arc<OwnedFd>) -> Result<Self, Error> {
         let dir = own_directory(vault, "objects", "backups/objects")?;
-        let tmp = open_directory(tmp, ".").map_err(Error::os(ACTION))?;
         Ok(Self { dir, tmp })
     }
 
@@ -191,7 +190,7 @@ impl Objects {
         reserve: &dyn Fn(u64) -> Result<(), Error>,
     ) -> Result<Used, Error> {
         const ACTION: &str = "write an object";
-        let mut temp = Temp::new(self.tmp.as_fd())?;
+        let mut temp = Temp::new(&self.tmp)?;
         let stored = io::copy(payload, &mut &temp.file).map_err(Error::io(ACTION))?;
         let word = match form {
             Form::Raw => "raw",
@@ -274,7 +273,7 @@ impl Objects {
     pub(super) fn scratch(&self) -> Result<File, Error> {
         const ACTION: &str = "make a file for the backup";
         // Dropped, the temporary file loses its name; this handle keeps it.
-        Temp::new(self.tmp.as_fd())?.file.try_clone().map_err(Error::io(ACTION))
+        Temp::new(&self.tmp)?.file.try_clone().map_err(Error::io(ACTION))
     }
 
     fn read(&self, hash: Hash) -> Result<Option<Object>, Error> {

@@ -151,7 +151,7 @@ impl Vault {
             self.pack_small(&entry, name.key, bases)?
         };
         bases.met(name.key, object.name.hash);
-        let mut temp = Temp::new(self.tmp())?;
+        let mut temp = Temp::new(&self.tmp)?;
         let manifest = match &trailer.tree {
             Some(tree) => compress_manifest(&file, trailer.size, tree.manifest, &temp.file)?,
             None => 0,
@@ -248,7 +248,7 @@ impl Vault {
             return Ok((there, 0));
         }
         const ACTION: &str = "pack the backup";
-        let frame = Temp::new(self.tmp())?;
+        let frame = Temp::new(&self.tmp)?;
         let mut encoder =
             zstd::stream::write::Encoder::new(&frame.file, LEVEL).map_err(Error::io(ACTION))?;
         copy(Range::new(file, entry.bytes), |piece| encoder.write_all(piece))?;

@@ -424,7 +424,7 @@ impl Content {
         read_error(self.id, error)
     }
 
-    fn drain(mut self) -> Result<(), Error> {
+    pub(super) fn drain(mut self) -> Result<(), Error> {
         let mut buffer = vec![0; 128 * 1024];
         while self.piece(&mut buffer)? > 0 {}
         Ok(())

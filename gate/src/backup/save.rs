@@ -6,14 +6,11 @@ use std::{
 };
 
 use portcullis_audit::Hash;
-use rustix::{
-    fs::{fdatasync, fstat, fsync},
-    io::Errno,
-};
+use rustix::fs::{fdatasync, fstat, fsync};
 
 use super::{
     BackupId, Error, Vault,
-    copy::{Sink, regular},
+    copy::{Sink, regular, start_writing},
     format::{Attributes, EntryKind, Trailer, TreeTrailer},
     name::{Group, Name, PathKey},
     temp::Temp,
@@ -46,8 +43,9 @@ pub enum Origin<'a> {
     Bytes(&'a [u8]),
 }
 
-/// A copy that is safe on disk. Give it back to the vault as soon as it is
-/// known whether the change was made: [`Vault::keep`] or [`Vault::discard`].
+/// A copy, safe on disk once it is settled ([`Vault::settle`]). Give it back to
+/// the vault as soon as it is known whether the change was made:
+/// [`Vault::keep`] or [`Vault::discard`].
 #[must_use]
 #[derive(Debug)]
 pub struct Saved {
@@ -60,11 +58,14 @@ pub struct Saved {
     pub bytes: u64,
     name: Name,
     versions: u64,
+    /// The copy's file until it is settled.
+    loose: Option<Temp>,
 }
 
 impl Vault {
-    /// Keeps a copy of `origin` under the permit's path. When this returns,
-    /// the copy and its name are on stable storage.
+    /// Keeps a copy of `origin` under the permit's path. It must be settled
+    /// before the change is made: what else has to be on stable storage then is
+    /// written in between, and mostly gets there by the same sync.
     ///
     /// A file that another process changes meanwhile is copied nevertheless:
     /// hash and stored bytes agree, whatever it was. A tree must hold still.
@@ -81,9 +82,8 @@ impl Vault {
         origin: Origin<'_>,
     ) -> Result<Saved, Error> {
         let key = PathKey::of(permit.path());
-        let shard = self.make_shard(&key.shard())?;
         let earlier = self.names_of(key)?;
-        let mut temp = Temp::new(self.tmp())?;
+        let mut temp = Temp::new(&self.tmp)?;
         let body = Body::store(self, &temp.file, origin)?;
         let mut trailer = Trailer {
             v: 1,
@@ -103,30 +103,37 @@ impl Vault {
         // Later than what there is of this path, even when the clock was set
         // back: what is oldest must not depend on the clock.
         let after = earlier.last().map_or(0, |newest| newest.id.micros().saturating_add(1));
-        let name = loop {
-            let id = BackupId::new(self.now().max(after))?;
-            trailer.id = id.to_string();
-            let size = trailer.write(&temp.file, body.end)?;
-            fdatasync(&temp.file).map_err(Error::os("sync the backup"))?;
-            let name = Name { key, id, group: Group::of(meta.session), size, object: None };
-            self.reserve(&name)?;
-            match temp.publish(shard.as_fd(), &name.to_string()) {
-                Ok(()) => break name,
-                Err(errno) => {
-                    self.release(&name)?;
-                    if errno != Errno::EXIST {
-                        return Err(Error::os("store the backup")(errno));
-                    }
-                }
-            }
-        };
-        if let Err(errno) = fsync(&shard) {
-            self.unlink(&name)?;
+        let id = BackupId::new(self.now().max(after))?;
+        trailer.id = id.to_string();
+        let size = trailer.write(&temp.file, body.end)?;
+        start_writing(&temp.file);
+        let name = Name { key, id, group: Group::of(meta.session), size, object: None };
+        self.reserve(&name)?;
+        if let Err(errno) = temp.complete(name.to_string()) {
             self.release(&name)?;
-            return Err(Error::os("sync the vault")(errno));
+            return Err(Error::os("store the backup")(errno));
         }
         let versions = earlier.len() as u64 + 1;
-        Ok(Saved { id: name.id, sha256: body.sha256, bytes: body.size, name, versions })
+        let (sha256, bytes, loose) = (body.sha256, body.size, Some(temp));
+        Ok(Saved { id, sha256, bytes, name, versions, loose })
+    }
+
+    /// Brings a copy and its name to stable storage. It is found
+    /// ([`Vault::find`]) from now on.
+    ///
+    /// # Errors
+    /// As the system says; then it must be discarded.
+    pub fn settle(&self, saved: &mut Saved) -> Result<(), Error> {
+        let Some(temp) = &mut saved.loose else { return Ok(()) };
+        fdatasync(&temp.file).map_err(Error::os("sync the backup"))?;
+        // Where it belongs it need not be yet when the power fails: the next
+        // opening puts it there.
+        fsync(&self.tmp).map_err(Error::os("sync the vault"))?;
+        let shard = self.make_shard(&saved.name.key.shard())?;
+        temp.publish(shard.as_fd(), &saved.name.to_string())
+            .map_err(Error::os("store the backup"))?;
+        saved.loose = None;
+        Ok(())
     }
 
     /// The change was made: the copy stays, and older versions of the path
@@ -147,7 +154,13 @@ impl Vault {
     /// # Errors
     /// As the system says; then a copy too many is kept.
     pub fn discard(&self, saved: Saved) -> Result<(), Error> {
-        self.forget(&saved.name).map(drop)
+        match saved.loose {
+            Some(temp) => {
+                drop(temp);
+                self.release(&saved.name)
+            }
+            None => self.forget(&saved.name).map(drop),
+        }
     }
 }
 
@@ -172,7 +185,7 @@ impl Body {
             Origin::Tree(fd) => {
                 let stat = fstat(fd).map_err(Error::os("look at the directory"))?;
                 let attributes = Attributes::read(fd, &stat)?;
-                let spill = Temp::new(vault.tmp())?;
+                let spill = Temp::new(&vault.tmp)?;
                 let (sha256, size, tree) = tree::pack(fd, &mut sink, &spill.file)?;
                 (EntryKind::Tree, Some(attributes), (sha256, size), Some(tree))
             }

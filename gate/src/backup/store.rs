@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! backups/usage       bytes in the vault and when they were last counted
-//! backups/tmp/        entries being made, each locked by who makes it
+//! backups/tmp/        entries being made, each locked by who makes it; one that is
+//!                     whole has its name already
 //! backups/objects/    contents that entries share, as `object` says
 //! backups/00 … ff/    entries, named as `name` says
 //! ```
@@ -53,7 +54,7 @@ const COUNT_EVERY_MICROS: i64 = 24 * 60 * 60 * 1_000_000;
 #[derive(Debug)]
 pub struct Vault {
     dir: OwnedFd,
-    tmp: OwnedFd,
+    pub(super) tmp: Arc<OwnedFd>,
     pub(super) objects: Arc<Objects>,
     usage: Mutex<File>,
     retention: RwLock<Retention>,
@@ -80,14 +81,14 @@ pub struct Pruned {
 
 impl Vault {
     /// Opens the vault in the state directory, makes it when missing, and
-    /// removes what gates that were killed left unfinished.
+    /// clears up what gates that were killed left unfinished.
     ///
     /// # Errors
     /// [`Error::Foreign`] when a link, a file or another user's directory is
     /// where the vault should be, and as the system says.
     pub fn open(state: &cap_std::fs::Dir, retention: Retention) -> Result<Self, Error> {
         let dir = own_directory(state.as_fd(), "backups", "backups")?;
-        let tmp = own_directory(dir.as_fd(), "tmp", "backups/tmp")?;
+        let tmp = Arc::new(own_directory(dir.as_fd(), "tmp", "backups/tmp")?);
         let flags =
             OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let usage = match openat(&dir, "usage", flags, Mode::RUSR | Mode::WUSR) {
@@ -101,7 +102,7 @@ impl Vault {
         if !FileType::from_raw_mode(stat.st_mode).is_file() {
             return Err(Error::Foreign("backups/usage"));
         }
-        let objects = Arc::new(Objects::open(dir.as_fd(), tmp.as_fd())?);
+        let objects = Arc::new(Objects::open(dir.as_fd(), Arc::clone(&tmp))?);
         let vault = Self {
             dir,
             tmp,
@@ -113,7 +114,7 @@ impl Vault {
             #[cfg(test)]
             clock: std::sync::atomic::AtomicI64::new(0),
         };
-        vault.remove_unfinished()?;
+        vault.clear_unfinished()?;
         Ok(vault)
     }
 
@@ -147,7 +148,7 @@ impl Vault {
     /// # Errors
     /// As the system says.
     pub fn prune(&self) -> Result<Pruned, Error> {
-        self.remove_unfinished()?;
+        self.clear_unfinished()?;
         self.locked(|usage| {
             let before = self.names()?.len() as u64;
             let bytes_before = self.total(&self.names()?)?;
@@ -220,10 +221,6 @@ impl Vault {
             }
             Ok(found)
         })
-    }
-
-    pub(super) fn tmp(&self) -> BorrowedFd<'_> {
-        self.tmp.as_fd()
     }
 
     /// Microseconds since 1970.
@@ -456,26 +453,6 @@ impl Vault {
         let result = work(&usage);
         flock(&*usage, FlockOperation::Unlock).map_err(Error::os(ACTION))?;
         result
-    }
-
-    /// Removes files in `tmp` that nobody is writing: their makers were killed.
-    fn remove_unfinished(&self) -> Result<(), Error> {
-        const ACTION: &str = "clear the vault";
-        let entries = Dir::read_from(&self.tmp).map_err(Error::os(ACTION))?;
-        for entry in entries {
-            let entry = entry.map_err(Error::os(ACTION))?;
-            let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-            let Ok(file) = openat(&self.tmp, entry.file_name(), flags, Mode::empty()) else {
-                continue;
-            };
-            if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
-                match unlinkat(&self.tmp, entry.file_name(), AtFlags::empty()) {
-                    Ok(()) | Err(Errno::NOENT) => {}
-                    Err(errno) => return Err(Error::os(ACTION)(errno)),
-                }
-            }
-        }
-        Ok(())
     }
 }
 

@@ -1,6 +1,10 @@
 //! Files that nobody has seen yet.
 
-use std::{fs::File, os::fd::BorrowedFd};
+use std::{
+    fs::File,
+    os::fd::{BorrowedFd, OwnedFd},
+    sync::Arc,
+};
 
 use rustix::{
     fs::{
@@ -15,14 +19,15 @@ use super::Error;
 
 /// A file that goes when it is dropped before it was published. Its lock says
 /// that somebody is still writing it.
-pub(super) struct Temp<'a> {
-    dir: BorrowedFd<'a>,
+#[derive(Debug)]
+pub(super) struct Temp {
+    dir: Arc<OwnedFd>,
     name: Option<String>,
     pub(super) file: File,
 }
 
-impl<'a> Temp<'a> {
-    pub(super) fn new(dir: BorrowedFd<'a>) -> Result<Self, Error> {
+impl Temp {
+    pub(super) fn new(dir: &Arc<OwnedFd>) -> Result<Self, Error> {
         const ACTION: &str = "make a file for the backup";
         loop {
             let mut random = [0_u8; 16];
@@ -35,7 +40,7 @@ impl<'a> Temp<'a> {
                 Err(Errno::EXIST | Errno::INTR) => continue,
                 Err(errno) => return Err(Error::os(ACTION)(errno)),
             };
-            let temp = Self { dir, name: Some(name), file: fd.into() };
+            let temp = Self { dir: Arc::clone(dir), name: Some(name), file: fd.into() };
             // A gate that opens the vault just now may take the file for one
             // left behind: it holds the lock for a moment, or removed the file.
             let locked = flock(&temp.file, FlockOperation::NonBlockingLockExclusive).is_ok();
@@ -46,10 +51,18 @@ impl<'a> Temp<'a> {
         }
     }
 
+    /// Says that the file is whole, by the name that it gets where it belongs.
+    pub(super) fn complete(&mut self, name: String) -> Result<(), Errno> {
+        let Some(temp) = &self.name else { return Err(Errno::INVAL) };
+        renameat_with(&self.dir, temp, &self.dir, &name, RenameFlags::NOREPLACE)?;
+        self.name = Some(name);
+        Ok(())
+    }
+
     /// Gives the file its name, which must not be taken.
     pub(super) fn publish(&mut self, dir: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
         let Some(temp) = &self.name else { return Err(Errno::INVAL) };
-        renameat_with(self.dir, temp, dir, name, RenameFlags::NOREPLACE)?;
+        renameat_with(&self.dir, temp, dir, name, RenameFlags::NOREPLACE)?;
         self.name = None;
         Ok(())
     }
@@ -57,17 +70,17 @@ impl<'a> Temp<'a> {
     /// Gives the file its name and takes that from whatever has it.
     pub(super) fn replace(&mut self, dir: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
         let Some(temp) = &self.name else { return Err(Errno::INVAL) };
-        renameat(self.dir, temp, dir, name)?;
+        renameat(&self.dir, temp, dir, name)?;
         self.name = None;
         Ok(())
     }
 }
 
-impl Drop for Temp<'_> {
+impl Drop for Temp {
     fn drop(&mut self) {
         if let Some(name) = &self.name {
             // What cannot be removed now is removed at the next opening.
-            let _ = unlinkat(self.dir, name, AtFlags::empty());
+            let _ = unlinkat(&self.dir, name, AtFlags::empty());
         }
     }
 }

@@ -350,7 +350,7 @@ impl Gateway {
                 continue;
             }
             let path = ready.path().clone();
-            let (receipt, committed, saved, bytes) = ready.commit(grant);
+            let (receipt, committed, saved, bytes) = ready.commit(grant, &self.vault);
             match committed {
                 Ok(committed) => {
                     made.push(Made {

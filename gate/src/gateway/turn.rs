@@ -14,7 +14,7 @@ use super::{
     reservations::Reservations,
 };
 use crate::{
-    backup::{Meta, Saved, Vault},
+    backup::{self, Meta, Saved, Vault},
     ledger::Grant,
     model::{Access, Operation, Session, WorkspacePath},
     ops::{self, Change, Committed, Context, Findings, Follower, Sealed, Source, prepare},
@@ -34,13 +34,18 @@ impl Ready<'_> {
         self.sealed.permit().path()
     }
 
-    /// Makes the change; tells what was kept and how many bytes it stores.
+    /// Makes the change once what was kept is on stable storage; tells what that
+    /// was and how many bytes the change stores.
     pub(super) fn commit(
-        self,
+        mut self,
         grant: Grant,
+        vault: &Vault,
     ) -> (Receipt, Result<Committed, ops::Error>, Vec<Saved>, Option<u64>) {
         let bytes = self.sealed.facts().bytes;
-        let (receipt, committed) = self.sealed.commit(grant, &self.saved);
+        let (receipt, committed) = match settle(vault, &mut self.saved) {
+            Ok(()) => self.sealed.commit(grant, &self.saved),
+            Err(error) => (grant.into_receipt(), Err(error.into())),
+        };
         (receipt, committed, self.saved, bytes)
     }
 
@@ -273,7 +278,8 @@ impl<'a> Turn<'a> {
         sealed: Sealed<Box<dyn Change + 'a>>,
     ) -> Result<Reply, Failure> {
         let gate = self.gate;
-        let ready = self.ready(draft, sealed)?;
+        let mut ready = self.ready(draft, sealed)?;
+        ready.sealed.stage();
         let grant = match gate.ledger.admit(draft.clone()) {
             Ok(grant) => grant,
             Err(error) => {
@@ -281,7 +287,7 @@ impl<'a> Turn<'a> {
                 return Err(error.into());
             }
         };
-        let (receipt, committed, saved, bytes) = ready.commit(grant);
+        let (receipt, committed, saved, bytes) = ready.commit(grant, &gate.vault);
         self.conclude(draft, receipt, committed, saved, bytes)
     }
 
@@ -293,8 +299,14 @@ impl<'a> Turn<'a> {
         sealed: Sealed<Box<dyn Change + 'a>>,
     ) -> Result<Ready<'a>, Failure> {
         let gate = self.gate;
-        let saved = self.keep(&sealed)?;
-        if let Err(failure) = self.decide_on_kept(&sealed, &saved) {
+        let mut saved = self.keep(&sealed)?;
+        let is_looked_at = sealed.permit().object().kind == ObjectKind::Directory
+            || !self.reservations.asks().is_empty();
+        let settled = match is_looked_at {
+            true => settle(&gate.vault, &mut saved).map_err(Failure::from),
+            false => Ok(()),
+        };
+        if let Err(failure) = settled.and_then(|()| self.decide_on_kept(&sealed, &saved)) {
             discard(&gate.vault, saved);
             return Err(failure);
         }
@@ -428,6 +440,11 @@ fn result(committed: Committed) -> &'static str {
         Committed::Buffered => "buffered",
         Committed::Unchanged => "unchanged",
     }
+}
+
+/// Brings all that was kept to stable storage.
+fn settle(vault: &Vault, saved: &mut [Saved]) -> Result<(), backup::Error> {
+    saved.iter_mut().try_for_each(|one| vault.settle(one))
 }
 
 /// The change was made: what was kept stays, older versions may go.

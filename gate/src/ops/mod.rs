@@ -28,6 +28,7 @@ mod search;
 mod secrets;
 mod stat;
 mod swap;
+mod unnamed;
 mod unpack;
 mod watch;
 mod write;

@@ -20,9 +20,10 @@ use super::{
     content::Current,
     parents,
     swap::{self, Expected},
+    unnamed::Unnamed,
 };
 use crate::{
-    backup::{Origin, Saved, content_hash},
+    backup::{Origin, Saved, content_hash, start_writing},
     workspace::{self, Parent, Permit, Stat, TempName},
 };
 
@@ -38,6 +39,8 @@ pub(super) struct Replacement<'a> {
     based_on: Option<Hash>,
     content: Vec<u8>,
     through_editor: bool,
+    /// The new file, where it could be written before the change.
+    staged: Option<Unnamed>,
 }
 
 impl<'a> Replacement<'a> {
@@ -63,17 +66,24 @@ impl<'a> Replacement<'a> {
             ..Facts::default()
         };
         let based_on = old.map(Hash::of);
-        let change = Self { context, permit, current, based_on, content, through_editor };
+        let change =
+            Self { context, permit, current, based_on, content, through_editor, staged: None };
         Ok(Sealed::new(Box::new(change), facts))
     }
 
-    fn commit_to_disk(&self, temp: &TempName, saved: &[Saved]) -> Result<Committed, Error> {
-        let workspace = self.context.workspace;
-        let path = self.permit.path();
-        parents::create(workspace, path)?;
-        let parent = workspace.open_parent(path)?;
-        let new = create(&parent, temp, self.permit.stat().is_some())?;
-        let placed = self.fill_and_place(&parent, temp, &new, saved);
+    fn commit_to_disk(&mut self, temp: &TempName, saved: &[Saved]) -> Result<Committed, Error> {
+        let (Unnamed { parent, file: new }, is_whole) = match self.staged.take() {
+            Some(staged) => {
+                // Before it has a name: that is another change of the file,
+                // which would have to be synced by itself.
+                sync(&staged.file)?;
+                staged.link(temp.as_str()).map_err(workspace::Error::os("name the file"))?;
+                (staged, true)
+            }
+            None => (self.create(temp)?, false),
+        };
+        let filled = if is_whole { Ok(()) } else { self.fill(&new).and_then(|()| sync(&new)) };
+        let placed = filled.and_then(|()| self.place(&parent, temp, &new, saved));
         if placed.is_err() && parent.stat(temp.as_str()).is_ok_and(|stat| is_ours(&stat, &new)) {
             // Why it failed says more than why it could not be tidied up; where
             // the file stays, the next start removes it.
@@ -86,19 +96,32 @@ impl<'a> Replacement<'a> {
         Ok(Committed::Stored)
     }
 
-    fn fill_and_place(
+    /// Makes the file under its temporary name, and its directory where that is
+    /// missing.
+    fn create(&self, temp: &TempName) -> Result<Unnamed, Error> {
+        let (workspace, path) = (self.context.workspace, self.permit.path());
+        parents::create(workspace, path)?;
+        let parent = workspace.open_parent(path)?;
+        let file = create(&parent, temp, self.permit.stat().is_some())?;
+        Ok(Unnamed { parent, file })
+    }
+
+    fn fill(&self, new: &OwnedFd) -> Result<(), Error> {
+        let mut file = File::from(new.try_clone().map_err(workspace::Error::io("open the file"))?);
+        file.write_all(&self.content).map_err(workspace::Error::io("write the file"))?;
+        if let (Some(stat), Some(old)) = (self.permit.stat(), &self.current.disk) {
+            keep_ownership(new, old, stat)?;
+        }
+        Ok(())
+    }
+
+    fn place(
         &self,
         parent: &Parent,
         temp: &TempName,
         new: &OwnedFd,
         saved: &[Saved],
     ) -> Result<(), Error> {
-        let mut file = File::from(new.try_clone().map_err(workspace::Error::io("open the file"))?);
-        file.write_all(&self.content).map_err(workspace::Error::io("write the file"))?;
-        if let (Some(stat), Some(old)) = (self.permit.stat(), &self.current.disk) {
-            keep_ownership(new, old, stat)?;
-        }
-        fsync(new).map_err(workspace::Error::os("sync the file"))?;
         self.context.workspace.confirm(parent, self.permit.path())?;
         match (self.permit.stat(), saved.first()) {
             (Some(stat), Some(saved)) => {
@@ -153,8 +176,19 @@ impl Change for Replacement<'_> {
         }
     }
 
+    fn stage(&mut self) {
+        if !self.through_editor
+            && let Ok(parent) = self.context.workspace.open_parent(self.permit.path())
+            && let Some(staged) = Unnamed::new(parent, mode(self.permit.stat().is_some()))
+            && self.fill(&staged.file).is_ok()
+        {
+            start_writing(&staged.file);
+            self.staged = Some(staged);
+        }
+    }
+
     fn commit(
-        self: Box<Self>,
+        mut self: Box<Self>,
         temp: Option<&TempName>,
         saved: &[Saved],
     ) -> Result<Committed, Error> {
@@ -168,9 +202,8 @@ impl Change for Replacement<'_> {
 /// Makes the temporary file: `private` while it is filled when it gets another
 /// file's mode, with the usual mode (umask, default ACL) when the file is new.
 pub(super) fn create(parent: &Parent, temp: &TempName, private: bool) -> Result<OwnedFd, Error> {
-    let mode = Mode::from_raw_mode(if private { 0o600 } else { 0o666 });
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    openat(parent, temp.as_str(), flags, mode).map_err(|errno| {
+    openat(parent, temp.as_str(), flags, mode(private)).map_err(|errno| {
         // A confined gate may create the file and then not open it, when the
         // directory is moved out of the workspace in between.
         if errno == Errno::ACCESS
@@ -181,6 +214,14 @@ pub(super) fn create(parent: &Parent, temp: &TempName, private: bool) -> Result<
         }
         workspace::Error::os("create the file")(errno).into()
     })
+}
+
+fn mode(private: bool) -> Mode {
+    Mode::from_raw_mode(if private { 0o600 } else { 0o666 })
+}
+
+fn sync(file: &OwnedFd) -> Result<(), Error> {
+    Ok(fsync(file).map_err(workspace::Error::os("sync the file"))?)
 }
 
 fn is_ours(stat: &Stat, new: &OwnedFd) -> bool {

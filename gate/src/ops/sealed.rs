@@ -88,6 +88,10 @@ pub trait Change {
     /// Whether what was kept is what the change was computed from.
     fn is_based_on(&self, saved: &[Saved]) -> bool;
 
+    /// Makes what nobody can see before the change: a file without a name. What
+    /// cannot be made now is made, or fails, with the change.
+    fn stage(&mut self) {}
+
     /// Makes the change, durably, and verifies that exactly what was kept was
     /// replaced.
     ///
@@ -136,6 +140,12 @@ impl<'a> Sealed<Box<dyn Change + 'a>> {
     /// Whether what was kept is what the change was computed from.
     pub fn is_based_on(&self, saved: &[Saved]) -> bool {
         self.inner.is_based_on(saved)
+    }
+
+    /// Makes what nobody can see before the change, so that it can be synced
+    /// together with the intent.
+    pub fn stage(&mut self) {
+        self.inner.stage();
     }
 
     /// Makes the change. The grant proves that its intent is durable.

@@ -7,6 +7,7 @@ mod pack;
 mod race;
 mod save;
 mod tree;
+mod unfinished;
 
 use std::{
     fs::{self, File},
@@ -50,6 +51,13 @@ impl House {
     }
 
     pub(super) fn save(&self, vault: &Vault, path: &str) -> Result<Saved, Error> {
+        let mut saved = self.save_loose(vault, path)?;
+        vault.settle(&mut saved)?;
+        Ok(saved)
+    }
+
+    /// Saves and does not settle.
+    pub(super) fn save_loose(&self, vault: &Vault, path: &str) -> Result<Saved, Error> {
         let file = File::open(self.ws(path)).unwrap();
         let origin = match file.metadata().unwrap().is_dir() {
             true => Origin::Tree(file.as_fd()),
@@ -64,7 +72,18 @@ impl House {
         path: &str,
         bytes: &[u8],
     ) -> Result<Saved, Error> {
-        vault.save(&self.permit(path), &self.meta(), Origin::Bytes(bytes))
+        self.settled(vault, path, Origin::Bytes(bytes))
+    }
+
+    pub(super) fn settled(
+        &self,
+        vault: &Vault,
+        path: &str,
+        origin: Origin<'_>,
+    ) -> Result<Saved, Error> {
+        let mut saved = vault.save(&self.permit(path), &self.meta(), origin)?;
+        vault.settle(&mut saved)?;
+        Ok(saved)
     }
 
     pub(super) fn permit(&self, text: &str) -> Permit {

@@ -76,7 +76,7 @@ fn the_vault_is_private_and_shares_no_inode() {
 fn links_and_buffers_are_kept_as_such() {
     let house = House::new();
     let vault = house.vault(ROOMY);
-    let link = vault.save(&house.permit("l"), &house.meta(), Origin::Link(b"../\xff")).unwrap();
+    let link = house.settled(&vault, "l", Origin::Link(b"../\xff")).unwrap();
     let buffer = house.save_bytes(&vault, "b", b"").unwrap();
     let listing = vault.entries().unwrap();
     let kinds: Vec<_> = listing.entries.iter().map(|e| (e.id, e.kind, text(&vault, e))).collect();

@@ -1,0 +1,101 @@
+//! Copies whose maker died before they were where they belong.
+
+use super::*;
+
+/// The one file in `tmp`.
+fn unfinished(house: &House) -> std::path::PathBuf {
+    let mut files = fs::read_dir(house.temp.path().join("state/backups/tmp")).unwrap();
+    let file = files.next().unwrap().unwrap().path();
+    assert!(files.next().is_none());
+    file
+}
+
+/// Leaves in `tmp` what a gate leaves there that dies after a save: `change`
+/// says what became of the bytes.
+fn leave(house: &House, path: &str, change: impl FnOnce(&mut Vec<u8>)) -> BackupId {
+    let vault = house.vault(ROOMY);
+    let saved = house.save_loose(&vault, path).unwrap();
+    let (id, file) = (saved.id, unfinished(house));
+    let mut bytes = fs::read(&file).unwrap();
+    vault.discard(saved).unwrap();
+    change(&mut bytes);
+    fs::write(file, bytes).unwrap();
+    id
+}
+
+#[test]
+fn a_copy_is_found_once_it_is_settled_and_its_discard_leaves_nothing() {
+    let house = House::new();
+    fs::write(house.ws("f"), "old").unwrap();
+    let vault = house.vault(ROOMY);
+    let mut saved = house.save_loose(&vault, "f").unwrap();
+    let id = saved.id.to_string();
+    assert!(matches!(vault.find(&id), Err(Error::Unknown(_))));
+    // Another gate leaves alone what somebody still has.
+    house.vault(ROOMY);
+    vault.settle(&mut saved).unwrap();
+    assert_eq!(text(&vault, &vault.find(&id).unwrap()), b"old");
+    vault.settle(&mut saved).unwrap();
+    vault.discard(saved).unwrap();
+    let loose = house.save_loose(&vault, "f").unwrap();
+    vault.discard(loose).unwrap();
+    assert_eq!(house.files(), Vec::<String>::new());
+    let account = fs::read_to_string(house.temp.path().join("state/backups/usage")).unwrap();
+    assert_eq!(account.split(' ').nth(1).unwrap().parse(), Ok(0));
+}
+
+#[test]
+fn a_whole_copy_is_put_where_it_belongs() {
+    let house = House::new();
+    fs::write(house.ws("f"), vec![7; 100_000]).unwrap();
+    let id = leave(&house, "f", |_| ());
+    let vault = house.vault(ROOMY);
+    let entry = vault.find(&id.to_string()).unwrap();
+    assert_eq!(text(&vault, &entry), vec![7; 100_000]);
+    assert_eq!(house.files().len(), 1);
+}
+
+#[test]
+fn a_torn_copy_goes() {
+    let house = House::new();
+    fs::write(house.ws("f"), vec![7; 100_000]).unwrap();
+    let torn: [fn(&mut Vec<u8>); 4] = [
+        Vec::clear,
+        |bytes| bytes.truncate(50_000),
+        // What was not written yet reads as zeros.
+        |bytes| bytes[4096..8192].fill(0),
+        |bytes| bytes.iter_mut().rev().take(4096).for_each(|byte| *byte = 0),
+    ];
+    for change in torn {
+        leave(&house, "f", change);
+        let listing = house.vault(ROOMY).entries().unwrap();
+        assert!(listing.entries.is_empty() && listing.damaged.is_empty());
+        assert_eq!(house.files(), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn a_tree_is_not_finished_because_its_change_never_began() {
+    let house = House::new();
+    fs::create_dir(house.ws("d")).unwrap();
+    fs::write(house.ws("d/f"), "in it").unwrap();
+    leave(&house, "d", |_| ());
+    assert!(house.vault(ROOMY).entries().unwrap().entries.is_empty());
+    assert_eq!(house.files(), Vec::<String>::new());
+}
+
+#[test]
+fn a_name_that_is_not_the_entrys_own_is_not_believed() {
+    let house = House::new();
+    fs::write(house.ws("f"), "old").unwrap();
+    let vault = house.vault(ROOMY);
+    let saved = house.save_loose(&vault, "f").unwrap();
+    let (file, bytes) = (unfinished(&house), fs::read(unfinished(&house)).unwrap());
+    vault.discard(saved).unwrap();
+    let name = file.file_name().unwrap().to_str().unwrap();
+    let mut parts: Vec<_> = name.split('.').map(str::to_owned).collect();
+    parts[0] = "0".repeat(32);
+    fs::write(file.with_file_name(parts.join(".")), bytes).unwrap();
+    house.vault(ROOMY);
+    assert_eq!(house.files(), Vec::<String>::new());
+}

@@ -1,0 +1,79 @@
+//! What gates that were killed, or lost their power, left in `tmp`.
+
+use std::{fs::File, sync::Arc};
+
+use rustix::{
+    fs::{
+        AtFlags, Dir, FlockOperation, Mode, OFlags, RenameFlags, fdatasync, flock, fsync, openat,
+        renameat_with, unlinkat,
+    },
+    io::Errno,
+};
+
+use super::{
+    Error, Vault,
+    format::Trailer,
+    name::{Name, PathKey},
+    read::Content,
+};
+use crate::model::WorkspacePath;
+
+const ACTION: &str = "clear the vault";
+
+impl Vault {
+    /// Puts copies that are whole where they belong, since their changes may
+    /// have been made, and removes the rest. Leaves alone what somebody is
+    /// still writing.
+    pub(super) fn clear_unfinished(&self) -> Result<(), Error> {
+        for entry in Dir::read_from(&self.tmp).map_err(Error::os(ACTION))? {
+            let entry = entry.map_err(Error::os(ACTION))?;
+            let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+            let Ok(file) = openat(&self.tmp, entry.file_name(), flags, Mode::empty()) else {
+                continue;
+            };
+            if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+                continue;
+            }
+            let name = entry.file_name().to_str().ok().and_then(|name| name.parse().ok());
+            match name.map_or(Ok(None), |name| whole(file.into(), name)) {
+                Ok(Some((file, name))) => self.finish(&file, &name)?,
+                Ok(None) => match unlinkat(&self.tmp, entry.file_name(), AtFlags::empty()) {
+                    Ok(()) | Err(Errno::NOENT) => {}
+                    Err(errno) => return Err(Error::os(ACTION)(errno)),
+                },
+                // It may be the only copy of what was changed.
+                Err(error) => tracing::warn!(%error, "an unfinished backup cannot be read"),
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(&self, file: &File, name: &Name) -> Result<(), Error> {
+        fdatasync(file).map_err(Error::os(ACTION))?;
+        let (text, shard) = (name.to_string(), self.make_shard(&name.key.shard())?);
+        match renameat_with(&self.tmp, &text, &shard, &text, RenameFlags::NOREPLACE) {
+            Ok(()) => fsync(&shard).map_err(Error::os(ACTION)),
+            // Whoever wrote it did this just now.
+            Err(Errno::NOENT) => Ok(()),
+            Err(errno) => Err(Error::os(ACTION)(errno)),
+        }
+    }
+}
+
+/// The file, if it is the entry that its name says. Trees are not: before their
+/// changes began they were where they belong.
+fn whole(file: File, name: Name) -> Result<Option<(Arc<File>, Name)>, Error> {
+    let file = Arc::new(file);
+    let Some(trailer) = Trailer::read(&file)? else { return Ok(None) };
+    let is_named = trailer.id == name.id.to_string()
+        && WorkspacePath::parse(&trailer.path).is_ok_and(|path| PathKey::of(&path) == name.key);
+    if !is_named || trailer.tree.is_some() || trailer.packed.is_some() {
+        return Ok(None);
+    }
+    let content = Content::new(name.id, Arc::clone(&file), 0, trailer.size, trailer.sha256);
+    match content.drain() {
+        Ok(()) => Ok(Some((file, name))),
+        Err(Error::Damaged(_)) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
