@@ -239,7 +239,7 @@ fn beneath(dir: &OwnedFd, name: &str, flags: OFlags) -> Outcome<OwnedFd> {
 /// What the file system here does not have, or has already.
 fn nothing<T>(result: Result<T, Errno>) -> Outcome<()> {
     match result {
-        Ok(_) | Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(()),
+        Ok(_) | Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::EXIST) => Ok(()),
         Err(errno) => Err(errno.into()),
     }
 }

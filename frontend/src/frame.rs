@@ -3,14 +3,14 @@
 //! Knows nothing of JSON. A line over the limit is thrown away while it
 //! streams by; only its head is kept, in which the request's id may be found.
 
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{BufRead as _, Read};
 
 /// How much of an over-long line is kept.
 const HEAD: usize = 64 * 1024;
 /// Room in a line for everything but content, in bytes.
 const ENVELOPE: usize = 1024 * 1024;
 /// How much is read at once.
-const CHUNK: usize = 64 * 1024;
+pub(super) const CHUNK: usize = 64 * 1024;
 
 /// What came between two line ends.
 #[derive(Debug, PartialEq, Eq)]
@@ -42,35 +42,78 @@ pub fn line_for(content: u64) -> usize {
 
 /// Reads frames from `input` until it ends or fails, or until `deliver` gives
 /// false. No line longer than `limit` bytes is ever held.
-pub(super) fn read(input: impl Read, limit: usize, mut deliver: impl FnMut(Frame) -> bool) {
-    let mut input = BufReader::with_capacity(CHUNK, input);
-    // A reset pipe is an end like any other, so an error ends the loop too.
-    while let Ok(Some(frame)) = next(&mut input, limit) {
-        let torn = matches!(frame, Frame::Torn { .. });
-        if !deliver(frame) || torn {
-            return;
+pub(super) fn read(mut input: impl Read, limit: usize, mut deliver: impl FnMut(Frame) -> bool) {
+    let mut cutter = Cutter::new(limit);
+    let mut chunk = vec![0; CHUNK];
+    loop {
+        let mut piece = match input.read(&mut chunk) {
+            Ok(0) => break,
+            Ok(count) => chunk.get(..count).unwrap_or_default(),
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            // A reset pipe is an end like any other.
+            Err(_) => break,
+        };
+        while let Some(frame) = cutter.cut(&mut piece) {
+            if !deliver(frame) {
+                return;
+            }
         }
     }
+    cutter.end().map(deliver);
 }
 
-fn next(input: &mut impl BufRead, limit: usize) -> io::Result<Option<Frame>> {
-    let mut line = Vec::new();
-    let most = u64::try_from(limit).unwrap_or(u64::MAX).saturating_add(1);
-    input.by_ref().take(most).read_until(b'\n', &mut line)?;
-    if line.last() == Some(&b'\n') {
-        line.pop();
-        return Ok(Some(Frame::Line(line)));
+/// Cuts lines from pieces of a stream.
+#[derive(Debug)]
+pub(super) struct Cutter {
+    line: Vec<u8>,
+    limit: usize,
+    /// The line is over the limit: only its head is here.
+    is_long: bool,
+}
+
+impl Cutter {
+    pub(super) fn new(limit: usize) -> Self {
+        Self { line: Vec::new(), limit, is_long: false }
     }
-    if line.is_empty() {
-        return Ok(None);
+
+    /// Takes bytes off `piece` up to where a line ends; nothing when all were
+    /// taken and none did.
+    pub(super) fn cut(&mut self, piece: &mut &[u8]) -> Option<Frame> {
+        if !self.is_long {
+            let room = self.limit.saturating_add(1).saturating_sub(self.line.len());
+            let room = u64::try_from(room).unwrap_or(u64::MAX);
+            // A slice is always read.
+            let _ = piece.by_ref().take(room).read_until(b'\n', &mut self.line);
+            if self.line.last() == Some(&b'\n') {
+                self.line.pop();
+                return Some(Frame::Line(std::mem::take(&mut self.line)));
+            }
+            if self.line.len() <= self.limit {
+                return None;
+            }
+            self.is_long = true;
+            self.line.truncate(HEAD);
+            self.line.shrink_to_fit();
+        }
+        let rest = *piece;
+        let skipped = piece.skip_until(b'\n').unwrap_or_default();
+        let is_over = skipped.checked_sub(1).and_then(|last| rest.get(last)) == Some(&b'\n');
+        if is_over { Some(self.too_long()) } else { None }
     }
-    if line.len() <= limit {
-        return Ok(Some(Frame::Torn { length: line.len() }));
+
+    /// What is left when the stream ends.
+    pub(super) fn end(mut self) -> Option<Frame> {
+        match self.line.len() {
+            _ if self.is_long => Some(self.too_long()),
+            0 => None,
+            length => Some(Frame::Torn { length }),
+        }
     }
-    line.truncate(HEAD);
-    line.shrink_to_fit();
-    input.skip_until(b'\n')?;
-    Ok(Some(Frame::TooLong { head: line }))
+
+    fn too_long(&mut self) -> Frame {
+        self.is_long = false;
+        Frame::TooLong { head: std::mem::take(&mut self.line) }
+    }
 }
 
 #[cfg(test)]

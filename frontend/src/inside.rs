@@ -120,7 +120,8 @@ fn serve(
     let session = guest.session().clone();
     let config = mcp::Config { session, guest: Some(Arc::new(guest)), ..config };
     let output = File::from(OwnedFd::from(stream.try_clone()?));
-    let served = mcp::serve(gateway, config, stream.try_clone()?, output);
+    let input = mcp::Input { stream: File::from(OwnedFd::from(stream.try_clone()?)), stop: None };
+    let served = mcp::serve(gateway, config, input, output);
     // A thread that still reads must not go on.
     let _ = stream.shutdown(Shutdown::Both);
     served.map_err(io::Error::other)

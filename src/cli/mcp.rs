@@ -5,17 +5,9 @@
 //! process confines itself before it reads a byte of the client's.
 
 use std::{
-    collections::BTreeMap,
-    fs::File,
-    io::{self, Read},
-    os::fd::AsFd as _,
-    path::PathBuf,
-    process::ExitCode,
-    sync::Arc,
+    collections::BTreeMap, fs::File, os::fd::AsFd as _, path::PathBuf, process::ExitCode, sync::Arc,
 };
 
-use nix::sys::signalfd::SignalFd;
-use rustix::event::{PollFd, PollFlags, poll};
 use serde_json::json;
 
 use super::{
@@ -29,7 +21,7 @@ use crate::{
     config::audit::Durability,
     frontend::{
         acp::line_for,
-        mcp::{self, Name, Toolset},
+        mcp::{self, Input, Name, Toolset},
     },
     model::{Access, Door},
     sandbox::{close_inherited, stop_signals, take_standard_streams},
@@ -126,8 +118,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         guest: None,
     };
     let gateway = Arc::new(gateway);
-    let [input, output] = streams.map(File::from);
-    let served = mcp::serve(&gateway, config, UntilSignal { input, signals }, output);
+    let [stream, output] = streams.map(File::from);
+    let stop = signals.as_fd().try_clone_to_owned().or_fail("cannot watch for signals")?;
+    let stop = Some(stop);
+    let served = mcp::serve(&gateway, config, Input { stream, stop }, output);
     drop(desk);
     let Some(gateway) = Arc::into_inner(gateway) else {
         return Err(Failure::new("a thread still serves"));
@@ -135,31 +129,4 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     gateway.stop(&session).or_fail("cannot record the stop")?;
     served.or_fail("cannot serve")?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// The input, which a stop signal ends.
-struct UntilSignal {
-    input: File,
-    signals: SignalFd,
-}
-
-impl Read for UntilSignal {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        loop {
-            let mut waiting = [
-                PollFd::from_borrowed_fd(self.signals.as_fd(), PollFlags::IN),
-                PollFd::from_borrowed_fd(self.input.as_fd(), PollFlags::IN),
-            ];
-            match poll(&mut waiting, None) {
-                Ok(_) => {}
-                Err(rustix::io::Errno::INTR) => continue,
-                Err(error) => return Err(error.into()),
-            }
-            let [signalled, _] = waiting.map(|fd| !fd.revents().is_empty());
-            if signalled {
-                return Ok(0);
-            }
-            return self.input.read(buffer);
-        }
-    }
 }

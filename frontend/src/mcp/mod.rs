@@ -4,16 +4,11 @@
 //! `rmcp` knows the protocol's revisions; what it gets and gives goes through
 //! `wire`, which bounds lines and refuses what two parsers could read
 //! differently. `tools` turns a call into operations, which the gateway decides
-//! about; `answer` renders. Protocol code runs on one thread and never waits
-//! for a disk; operations run on a few others.
+//! about; `answer` renders. Lines are read and protocol is spoken on one thread,
+//! which carries out a short read by itself while nobody else waits; all other
+//! operations run on a few others.
 
-use std::{
-    fs::File,
-    io::{self, Read},
-    path::PathBuf,
-    sync::Arc,
-    time::Duration,
-};
+use std::{fs::File, io, path::PathBuf, sync::Arc, time::Duration};
 
 use rmcp::ServiceExt as _;
 
@@ -28,6 +23,7 @@ mod call;
 mod changes;
 mod elicit;
 mod follow;
+mod inlet;
 mod listen;
 mod outlet;
 mod resources;
@@ -37,6 +33,7 @@ mod tools;
 mod wire;
 mod work;
 
+pub use inlet::Input;
 pub use tools::{Name, NameError, Toolset};
 
 /// Operations that run side by side.
@@ -72,9 +69,9 @@ pub struct Config {
 /// A client cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A thread did not start.
-    #[error("a thread did not start: {0}")]
-    Thread(#[from] io::Error),
+    /// A thread did not start, or the client's stream is of no use.
+    #[error("it cannot be begun: {0}")]
+    Start(#[from] io::Error),
     /// The protocol broke down.
     #[error("the client does not speak the protocol: {0}")]
     Protocol(String),
@@ -88,11 +85,11 @@ pub enum Error {
 pub fn serve(
     gateway: &Arc<Gateway>,
     config: Config,
-    input: impl Read + Send + 'static,
+    input: Input,
     output: File,
 ) -> Result<(), Error> {
     let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
+        .enable_all()
         .max_blocking_threads(WORKERS + WAITING)
         .thread_keep_alive(Duration::from_secs(60))
         .build()?;
@@ -100,7 +97,10 @@ pub fn serve(
     let max_line = config.max_line;
     let server = server::Server::new(Arc::clone(gateway), config, roots, output)?;
     let shared = server.shared();
-    let wire = wire::Wire::start(&shared, input, max_line)?;
+    let wire = {
+        let _inside = runtime.enter();
+        wire::Wire::new(&shared, input, max_line)?
+    };
     let served = runtime.block_on(async {
         match listen::Listening(server).serve(wire).await {
             Ok(running) => running.waiting().await.map(drop).map_err(|error| error.to_string()),

@@ -76,10 +76,6 @@ impl Shared {
         self.leave();
     }
 
-    pub(super) fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::SeqCst)
-    }
-
     /// Lets what is left go out, and forgets what the session did.
     pub(super) fn end(&self, grace: Duration) {
         self.outlet.close(grace);

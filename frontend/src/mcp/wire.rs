@@ -1,16 +1,9 @@
 //! Lines to messages and back.
 //!
 //! `rmcp` gets messages that were parsed here: a line is bounded, and refused
-//! whole when it is no strict JSON or no message. A thread of its own reads.
+//! whole when it is no strict JSON or no message.
 
-use std::{
-    borrow::Cow,
-    collections::BTreeMap,
-    convert::Infallible,
-    io::{self, Read},
-    sync::Arc,
-    thread,
-};
+use std::{borrow::Cow, collections::BTreeMap, convert::Infallible, io, sync::Arc, time::Duration};
 
 use portcullis_audit::Receipt;
 use rmcp::{
@@ -23,38 +16,34 @@ use rmcp::{
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{json, value::RawValue};
-use tokio::sync::mpsc;
 
-use crate::{
-    frame::{self, Frame},
-    strict,
+use crate::{frame::Frame, strict};
+
+use super::{
+    inlet::{Inlet, Input},
+    outlet::Outlet,
+    shared::Shared,
 };
 
-use super::{outlet::Outlet, shared::Shared};
-
-/// Messages that were read and that `rmcp` has not taken yet.
-const AHEAD: usize = 16;
+/// How long a client that does not take the answers to what it should not have
+/// sent is left alone before it is looked at again.
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// The transport that `rmcp` sees.
 pub(super) struct Wire {
-    inbound: mpsc::Receiver<ClientJsonRpcMessage>,
-    outlet: Arc<Outlet>,
+    inlet: Inlet,
+    shared: Arc<Shared>,
+    /// Whether a request has come, before which `rmcp` bears nothing else.
+    begun: bool,
+    /// Whether the last line was answered here.
+    refused: bool,
 }
 
 impl Wire {
-    /// Starts the thread that reads; one that is blocked in `input` is left
-    /// behind until it wakes.
-    pub(super) fn start(
-        shared: &Arc<Shared>,
-        input: impl Read + Send + 'static,
-        max_line: usize,
-    ) -> io::Result<Self> {
-        let (sender, inbound) = mpsc::channel(AHEAD);
-        let reader = Reader { shared: Arc::clone(shared), sender, begun: false };
-        thread::Builder::new()
-            .name("mcp-in".to_owned())
-            .spawn(move || reader.run(input, max_line))?;
-        Ok(Self { inbound, outlet: Arc::clone(&shared.outlet) })
+    /// To be called where a runtime with I/O is at work.
+    pub(super) fn new(shared: &Arc<Shared>, input: Input, max_line: usize) -> io::Result<Self> {
+        let inlet = Inlet::new(input, max_line)?;
+        Ok(Self { inlet, shared: Arc::clone(shared), begun: false, refused: false })
     }
 }
 
@@ -65,16 +54,27 @@ impl Transport<RoleServer> for Wire {
         &mut self,
         message: ServerJsonRpcMessage,
     ) -> impl Future<Output = Result<(), Infallible>> + Send + 'static {
-        write(&self.outlet, &message);
+        write(&self.shared.outlet, &message);
         std::future::ready(Ok(()))
     }
 
     async fn receive(&mut self) -> Option<ClientJsonRpcMessage> {
-        self.inbound.recv().await
+        loop {
+            while self.refused && !self.shared.outlet.has_room() {
+                tokio::time::sleep(PAUSE).await;
+            }
+            self.refused = false;
+            let Some(frame) = self.inlet.next().await else {
+                self.shared.leave();
+                return None;
+            };
+            if let Some(message) = self.hear(frame) {
+                return Some(message);
+            }
+        }
     }
 
     async fn close(&mut self) -> Result<(), Infallible> {
-        self.inbound.close();
         Ok(())
     }
 }
@@ -89,56 +89,43 @@ fn write(outlet: &Outlet, message: &impl Serialize) {
     }
 }
 
-/// What the reading thread knows.
-struct Reader {
-    shared: Arc<Shared>,
-    sender: mpsc::Sender<ClientJsonRpcMessage>,
-    /// Whether a request has come, before which `rmcp` bears nothing else.
-    begun: bool,
-}
-
-impl Reader {
-    fn run(mut self, input: impl Read, max_line: usize) {
-        frame::read(input, max_line, |frame| !self.shared.is_closed() && self.hear(frame));
-        self.shared.leave();
-    }
-
-    /// Deals with one line; false when nobody listens any more.
-    fn hear(&mut self, frame: Frame) -> bool {
+impl Wire {
+    /// Deals with one line; gives the message that it is.
+    fn hear(&mut self, frame: Frame) -> Option<ClientJsonRpcMessage> {
         let line = match frame {
-            Frame::Line(line) if line.iter().all(u8::is_ascii_whitespace) => return true,
+            Frame::Line(line) if line.iter().all(u8::is_ascii_whitespace) => return None,
             Frame::Line(line) => line,
             Frame::TooLong { .. } => {
                 self.refuse(None, ErrorCode::INVALID_REQUEST, "the line is too long");
-                return true;
+                return None;
             }
             Frame::Torn { length } => {
                 self.drop("the input ended in the middle of a line", Some(length));
-                return true;
+                return None;
             }
         };
         let message = match parse(&line) {
             Ok(message) => message,
             Err(Malformed { id, code, why }) => {
                 self.refuse(id, code, &why);
-                return true;
+                return None;
             }
         };
         match message {
             JsonRpcMessage::Request(_) => self.begun = true,
             _ if !self.begun => {
                 self.drop("something else came before the first request", None);
-                return true;
+                return None;
             }
             _ => {}
         }
-        self.sender.blocking_send(message).is_ok()
+        Some(message)
     }
 
     /// Answers what cannot be understood, and records that.
-    fn refuse(&self, id: Option<RequestId>, code: ErrorCode, why: &str) {
+    fn refuse(&mut self, id: Option<RequestId>, code: ErrorCode, why: &str) {
+        self.refused = true;
         let receipt = self.drop(why, None);
-        self.shared.outlet.wait_room();
         // Where no id is known, JSON-RPC has `null`, which `rmcp` leaves out.
         let mut error = json!({ "code": code, "message": why });
         if let (Some(error), Some(receipt)) = (error.as_object_mut(), receipt) {

@@ -407,6 +407,6 @@ fn serve_lines(
     config: mcp::Config,
     stream: OwnedFd,
 ) -> Result<(), mcp::Error> {
-    let input = File::from(stream.try_clone()?);
+    let input = mcp::Input { stream: File::from(stream.try_clone()?), stop: None };
     mcp::serve(gateway, config, input, File::from(stream))
 }

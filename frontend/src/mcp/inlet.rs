@@ -1,0 +1,250 @@
+//! Lines from the client, read on the thread where the protocol is spoken: one
+//! that only reads would have to be woken for each of them.
+
+use std::{
+    fs::File,
+    io::{self, IoSliceMut, Read as _},
+    os::fd::{AsFd, AsRawFd, OwnedFd},
+};
+
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
+use tokio::io::{
+    Interest,
+    unix::{AsyncFd, AsyncFdRegisterError},
+};
+
+use crate::frame::{CHUNK, Cutter, Frame};
+
+/// Where a client's lines come from.
+#[derive(Debug)]
+pub struct Input {
+    /// The stream of lines.
+    pub stream: File,
+    /// Ends the stream as soon as it can be read from, for example by a signal.
+    pub stop: Option<OwnedFd>,
+}
+
+/// The way in.
+#[derive(Debug)]
+pub(super) struct Inlet {
+    stream: Stream,
+    stop: Option<AsyncFd<OwnedFd>>,
+    cutter: Option<Cutter>,
+    chunk: Vec<u8>,
+    /// What of the chunk was read and not cut yet.
+    rest: std::ops::Range<usize>,
+}
+
+#[derive(Debug)]
+enum Stream {
+    /// Tells when there is something to read.
+    Told(AsyncFd<File>),
+    /// A regular file: there always is.
+    Ready(File),
+}
+
+impl Inlet {
+    /// To be called where a runtime with I/O is at work.
+    pub(super) fn new(input: Input, max_line: usize) -> io::Result<Self> {
+        // epoll refuses what never lets anybody wait.
+        let stream = match told(input.stream) {
+            Ok(told) => Stream::Told(told),
+            Err((file, error)) if error.kind() == io::ErrorKind::PermissionDenied => {
+                Stream::Ready(file)
+            }
+            Err((_, error)) => return Err(error),
+        };
+        let stop = input.stop.map(|stop| told(stop).map_err(|(_, error)| error));
+        Ok(Self {
+            stream,
+            stop: stop.transpose()?,
+            cutter: Some(Cutter::new(max_line)),
+            chunk: vec![0; CHUNK],
+            rest: 0..0,
+        })
+    }
+
+    /// The next line; nothing when the stream has ended. Nothing is lost when the
+    /// future is dropped.
+    pub(super) async fn next(&mut self) -> Option<Frame> {
+        loop {
+            let cutter = self.cutter.as_mut()?;
+            let mut piece = self.chunk.get(self.rest.clone()).unwrap_or_default();
+            let frame = cutter.cut(&mut piece);
+            self.rest.start = self.rest.end - piece.len();
+            if frame.is_some() {
+                // However many there are, others have their turn.
+                tokio::task::consume_budget().await;
+                return frame;
+            }
+            // A stream that was reset has ended like any other.
+            match self.fill().await {
+                Ok(count) if count > 0 => self.rest = 0..count,
+                _ => return self.cutter.take().and_then(Cutter::end),
+            }
+        }
+    }
+
+    async fn fill(&mut self) -> io::Result<usize> {
+        let stop = async {
+            match &self.stop {
+                Some(stop) => drop(stop.readable().await),
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = stop => Ok(0),
+            count = self.stream.read(&mut self.chunk) => count,
+        }
+    }
+}
+
+impl Stream {
+    async fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Ready(file) => file.read(buffer),
+            Self::Told(told) => loop {
+                let mut guard = told.readable_mut().await?;
+                match read_now(guard.get_inner_mut(), buffer) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => guard.clear_ready(),
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Ok(count) => {
+                        // Less than there was room for is all that there is; when
+                        // more comes, that is told again.
+                        if (1..buffer.len()).contains(&count) {
+                            guard.clear_ready();
+                        }
+                        return Ok(count);
+                    }
+                    error => return error,
+                }
+            },
+        }
+    }
+}
+
+#[expect(deprecated, reason = "the other one is unsafe, lest `T` close its descriptor: none does")]
+fn told<T: Into<OwnedFd> + AsRawFd>(fd: T) -> Result<AsyncFd<T>, (T, io::Error)> {
+    AsyncFd::try_with_interest(fd, Interest::READABLE).map_err(AsyncFdRegisterError::into_parts)
+}
+
+/// Reads what is there. The descriptor itself may block, for it is shared with
+/// whoever started us; somebody who reads from the other copy must not make us
+/// wait.
+fn read_now(file: &mut File, buffer: &mut [u8]) -> io::Result<usize> {
+    let flags = ReadWriteFlags::NOWAIT;
+    match preadv2(file.as_fd(), &mut [IoSliceMut::new(buffer)], u64::MAX, flags) {
+        // A terminal knows no such reading; a line of it is there, as was told.
+        Err(Errno::OPNOTSUPP) => file.read(buffer),
+        other => Ok(other?),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{Seek as _, Write as _},
+        os::unix::net::UnixStream,
+        thread,
+        time::Duration,
+    };
+
+    use super::*;
+
+    fn block_on<T>(test: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(test)
+    }
+
+    fn input(stream: impl Into<OwnedFd>) -> Input {
+        Input { stream: File::from(stream.into()), stop: None }
+    }
+
+    async fn all(input: Input) -> Vec<Frame> {
+        let (mut inlet, mut frames) = (Inlet::new(input, 100_000).unwrap(), Vec::new());
+        while let Some(frame) = inlet.next().await {
+            frames.push(frame);
+        }
+        assert!(inlet.next().await.is_none());
+        frames
+    }
+
+    fn lines() -> (Vec<u8>, Vec<Frame>) {
+        let lines: Vec<_> = (0..200).map(|n| vec![b'a' + n as u8 % 26; n * 400]).collect();
+        let mut bytes = lines.join(&b'\n');
+        bytes.extend_from_slice(b"\ntorn");
+        let torn = Frame::Torn { length: 4 };
+        (bytes, lines.into_iter().map(Frame::Line).chain([torn]).collect())
+    }
+
+    #[test]
+    fn lines_come_whole_from_a_pipe_a_socket_and_a_file() {
+        let (bytes, frames) = lines();
+        let (reader, mut writer) = io::pipe().unwrap();
+        let (socket, mut other) = UnixStream::pair().unwrap();
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&bytes).unwrap();
+        file.rewind().unwrap();
+        let written = bytes.clone();
+        let sender = thread::spawn(move || {
+            for piece in written.chunks(70_001) {
+                writer.write_all(piece).unwrap();
+                other.write_all(piece).unwrap();
+            }
+        });
+        let (piped, sent, stored) = block_on(async {
+            tokio::join!(all(input(reader)), all(input(socket)), all(input(file)))
+        });
+        sender.join().unwrap();
+        assert!(piped == frames && sent == frames && stored == frames);
+    }
+
+    #[test]
+    fn nothing_is_lost_when_nobody_waits_for_a_line_to_its_end() {
+        let (reader, mut writer) = io::pipe().unwrap();
+        block_on(async {
+            let mut inlet = Inlet::new(input(reader), 100).unwrap();
+            for piece in ["fi", "rst\nsec", "ond\nthird\n"] {
+                let waited = tokio::time::timeout(Duration::from_millis(1), inlet.next()).await;
+                assert!(waited.is_err());
+                writer.write_all(piece.as_bytes()).unwrap();
+                if piece.contains("third") {
+                    break;
+                }
+                if piece.contains('\n') {
+                    assert_eq!(inlet.next().await, Some(Frame::Line(b"first".to_vec())));
+                }
+            }
+            for line in [&b"second"[..], b"third"] {
+                assert_eq!(inlet.next().await, Some(Frame::Line(line.to_vec())));
+            }
+        });
+    }
+
+    #[test]
+    fn who_reads_the_other_copy_of_the_stream_makes_nobody_wait() {
+        let (mut reader, mut writer) = io::pipe().unwrap();
+        let input = input(reader.try_clone().unwrap());
+        block_on(async {
+            let mut inlet = Inlet::new(input, 100).unwrap();
+            writer.write_all(b"taken\n").unwrap();
+            reader.read_exact(&mut [0; 6]).unwrap();
+            let waited = tokio::time::timeout(Duration::from_millis(10), inlet.next()).await;
+            assert!(waited.is_err());
+        });
+    }
+
+    #[test]
+    fn a_stop_ends_a_stream_on_which_nothing_comes() {
+        let (reader, writer) = io::pipe().unwrap();
+        let (stop, mut stopping) = io::pipe().unwrap();
+        let input = Input { stop: Some(stop.into()), ..input(reader) };
+        let stopper = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(20));
+            stopping.write_all(b"x").unwrap();
+            stopping
+        });
+        assert_eq!(block_on(all(input)), []);
+        drop((stopper.join().unwrap(), writer));
+    }
+}
