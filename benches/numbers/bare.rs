@@ -131,11 +131,11 @@ impl Bare {
 
         fsync(&new)?;
         let temp = format!(".portcullis-{:032x}.tmp", self.made);
-        linkat(&new, "", &dir, &temp, AtFlags::EMPTY_PATH)?;
         let now = beneath(&self.root, parent, OFlags::RDONLY | OFlags::DIRECTORY)?;
         fstat(&now)?;
         fstat(&dir)?;
         drop(now);
+        linkat(&new, "", &dir, &temp, AtFlags::EMPTY_PATH)?;
         let staged = format!(".portcullis-{:032x}.tmp", !self.made);
         renameat_with(&dir, &temp, &dir, &staged, RenameFlags::NOREPLACE)?;
         let temp = staged;

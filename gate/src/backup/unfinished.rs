@@ -34,9 +34,12 @@ impl Vault {
             if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
                 continue;
             }
+            // Open, and so locked, to the end: an unlocked one may be taken up by
+            // who made it just now.
+            let file = Arc::new(File::from(file));
             let name = entry.file_name().to_str().ok().and_then(|name| name.parse().ok());
-            match name.map_or(Ok(None), |name| whole(file.into(), name)) {
-                Ok(Some((file, name))) => self.finish(&file, &name)?,
+            match name.map_or(Ok(None), |name| whole(&file, name)) {
+                Ok(Some(name)) => self.finish(&file, &name)?,
                 Ok(None) => match unlinkat(&self.tmp, entry.file_name(), AtFlags::empty()) {
                     Ok(()) | Err(Errno::NOENT) => {}
                     Err(errno) => return Err(Error::os(ACTION)(errno)),
@@ -60,19 +63,18 @@ impl Vault {
     }
 }
 
-/// The file, if it is the entry that its name says. Trees are not: before their
+/// The name, if the file is the entry that it says. Trees are not: before their
 /// changes began they were where they belong.
-fn whole(file: File, name: Name) -> Result<Option<(Arc<File>, Name)>, Error> {
-    let file = Arc::new(file);
-    let Some(trailer) = Trailer::read(&file)? else { return Ok(None) };
+fn whole(file: &Arc<File>, name: Name) -> Result<Option<Name>, Error> {
+    let Some(trailer) = Trailer::read(file)? else { return Ok(None) };
     let is_named = trailer.id == name.id.to_string()
         && WorkspacePath::parse(&trailer.path).is_ok_and(|path| PathKey::of(&path) == name.key);
     if !is_named || trailer.tree.is_some() || trailer.packed.is_some() {
         return Ok(None);
     }
-    let content = Content::new(name.id, Arc::clone(&file), 0, trailer.size, trailer.sha256);
+    let content = Content::new(name.id, Arc::clone(file), 0, trailer.size, trailer.sha256);
     match content.drain() {
-        Ok(()) => Ok(Some((file, name))),
+        Ok(()) => Ok(Some(name)),
         Err(Error::Damaged(_)) => Ok(None),
         Err(error) => Err(error),
     }

@@ -72,18 +72,23 @@ impl<'a> Replacement<'a> {
     }
 
     fn commit_to_disk(&mut self, temp: &TempName, saved: &[Saved]) -> Result<Committed, Error> {
-        let (Unnamed { parent, file: new }, is_whole) = match self.staged.take() {
+        let (Unnamed { parent, file: new }, ready) = match self.staged.take() {
             Some(staged) => {
                 // Before it has a name: that is another change of the file,
                 // which would have to be synced by itself.
                 sync(&staged.file)?;
+                self.confirm(&staged.parent)?;
                 staged.link(temp.as_str()).map_err(workspace::Error::os("name the file"))?;
-                (staged, true)
+                (staged, Ok(()))
             }
-            None => (self.create(temp)?, false),
+            None => {
+                let made = self.create(temp)?;
+                let filled = self.fill(&made.file).and_then(|()| sync(&made.file));
+                let ready = filled.and_then(|()| self.confirm(&made.parent));
+                (made, ready)
+            }
         };
-        let filled = if is_whole { Ok(()) } else { self.fill(&new).and_then(|()| sync(&new)) };
-        let placed = filled.and_then(|()| self.place(&parent, temp, &new, saved));
+        let placed = ready.and_then(|()| self.place(&parent, temp, &new, saved));
         if placed.is_err() && parent.stat(temp.as_str()).is_ok_and(|stat| is_ours(&stat, &new)) {
             // Why it failed says more than why it could not be tidied up; where
             // the file stays, the next start removes it.
@@ -106,6 +111,11 @@ impl<'a> Replacement<'a> {
         Ok(Unnamed { parent, file })
     }
 
+    /// Makes sure that the directory still is where it was decided to be.
+    fn confirm(&self, parent: &Parent) -> Result<(), Error> {
+        Ok(self.context.workspace.confirm(parent, self.permit.path())?)
+    }
+
     fn fill(&self, new: &OwnedFd) -> Result<(), Error> {
         let mut file = File::from(new.try_clone().map_err(workspace::Error::io("open the file"))?);
         file.write_all(&self.content).map_err(workspace::Error::io("write the file"))?;
@@ -122,7 +132,6 @@ impl<'a> Replacement<'a> {
         new: &OwnedFd,
         saved: &[Saved],
     ) -> Result<(), Error> {
-        self.context.workspace.confirm(parent, self.permit.path())?;
         match (self.permit.stat(), saved.first()) {
             (Some(stat), Some(saved)) => {
                 let old = Expected { identity: stat.identity, sha256: saved.sha256 };

@@ -96,3 +96,26 @@ fn opening_beside_a_busy_gate_leaves_its_files_alone() {
     });
     assert_eq!(house.files().len(), 21);
 }
+
+#[test]
+fn a_file_that_its_maker_locks_just_now_is_not_cleared_away() {
+    let house = House::new();
+    fs::write(house.ws("f"), "old").unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // More than there are processors: each is interrupted anywhere.
+        for _ in 0..6 {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    drop(house.vault(ROOMY));
+                }
+            });
+        }
+        let _stop = Raised(&stop);
+        let vault = house.vault(ROOMY);
+        for _ in 0..1000 {
+            let saved = house.save_loose(&vault, "f").unwrap();
+            vault.discard(saved).unwrap();
+        }
+    });
+}
