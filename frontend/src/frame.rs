@@ -23,16 +23,6 @@ pub(super) enum Frame {
     Torn { length: usize },
 }
 
-impl Frame {
-    /// The memory that the frame holds, in bytes.
-    pub(super) fn weight(&self) -> usize {
-        match self {
-            Self::Line(bytes) | Self::TooLong { head: bytes } => bytes.len(),
-            Self::Torn { .. } => 0,
-        }
-    }
-}
-
 /// The longest line, in bytes, that `content` bytes of file content can take:
 /// JSON escapes make a text six times longer at most.
 pub fn line_for(content: u64) -> usize {
@@ -40,9 +30,9 @@ pub fn line_for(content: u64) -> usize {
     content.saturating_mul(6).saturating_add(ENVELOPE)
 }
 
-/// Reads frames from `input` until it ends or fails, or until `deliver` gives
-/// false. No line longer than `limit` bytes is ever held.
-pub(super) fn read(mut input: impl Read, limit: usize, mut deliver: impl FnMut(Frame) -> bool) {
+/// Reads frames from `input` until it ends or fails. No line longer than `limit`
+/// bytes is ever held.
+pub(super) fn read(mut input: impl Read, limit: usize, mut deliver: impl FnMut(Frame)) {
     let mut cutter = Cutter::new(limit);
     let mut chunk = vec![0; CHUNK];
     loop {
@@ -50,13 +40,11 @@ pub(super) fn read(mut input: impl Read, limit: usize, mut deliver: impl FnMut(F
             Ok(0) => break,
             Ok(count) => chunk.get(..count).unwrap_or_default(),
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
-            // A reset pipe is an end like any other.
-            Err(_) => break,
+            // A reset pipe is an end like any other; nobody began that line.
+            Err(_) => return,
         };
         while let Some(frame) = cutter.cut(&mut piece) {
-            if !deliver(frame) {
-                return;
-            }
+            deliver(frame);
         }
     }
     cutter.end().map(deliver);
@@ -124,10 +112,7 @@ mod tests {
 
     fn frames(input: impl Read, limit: usize) -> Vec<Frame> {
         let mut frames = Vec::new();
-        read(input, limit, |frame| {
-            frames.push(frame);
-            true
-        });
+        read(input, limit, |frame| frames.push(frame));
         frames
     }
 

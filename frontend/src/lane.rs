@@ -26,9 +26,15 @@ pub(super) struct Lane<T> {
 struct State<T> {
     items: VecDeque<(T, usize)>,
     weight: usize,
+    /// Deals at once with what comes while nothing is in, or gives it back.
+    shortcut: Option<Shortcut<T>>,
+    /// The taker is still at what it took last.
+    busy: bool,
     closed: bool,
     finished: bool,
 }
+
+type Shortcut<T> = Box<dyn FnMut(T) -> Option<T> + Send>;
 
 /// A condition that costs a system call only when somebody waits for it. Used
 /// under one and the same lock.
@@ -74,9 +80,23 @@ pub(super) struct Refused;
 
 impl<T> Lane<T> {
     pub(super) fn new(capacity: usize) -> Self {
-        let state = State { items: VecDeque::new(), weight: 0, closed: false, finished: false };
+        let state = State {
+            items: VecDeque::new(),
+            weight: 0,
+            shortcut: None,
+            busy: false,
+            closed: false,
+            finished: false,
+        };
         let (filled, emptied) = (Bell::default(), Bell::default());
         Self { state: Mutex::new(state), filled, emptied, capacity }
+    }
+
+    /// Lets `shortcut` deal with items that would be the only one in, so that the
+    /// taker need not be woken for them; what it gives back goes in. It must not
+    /// wait, and is dropped when the taker is gone.
+    pub(super) fn shorten(&self, shortcut: impl FnMut(T) -> Option<T> + Send + 'static) {
+        self.lock().shortcut = Some(Box::new(shortcut));
     }
 
     /// Puts `item` in, waiting for room.
@@ -85,16 +105,12 @@ impl<T> Lane<T> {
     }
 
     /// Puts `item` in, waiting for room no longer than `timeout`.
-    pub(super) fn push_within(
-        &self,
-        item: T,
-        weight: usize,
-        timeout: Duration,
-    ) -> Result<(), Refused> {
+    #[cfg(test)]
+    fn push_within(&self, item: T, weight: usize, timeout: Duration) -> Result<(), Refused> {
         self.push_before(item, weight, Some(Instant::now() + timeout))
     }
 
-    fn push_before(&self, item: T, weight: usize, end: Option<Instant>) -> Result<(), Refused> {
+    fn push_before(&self, mut item: T, weight: usize, end: Option<Instant>) -> Result<(), Refused> {
         let mut state = self.lock();
         loop {
             if state.closed {
@@ -104,6 +120,15 @@ impl<T> Lane<T> {
                 break;
             }
             state = self.emptied.wait(state, end).ok_or(Refused)?;
+        }
+        if state.items.is_empty()
+            && !state.busy
+            && let Some(shortcut) = &mut state.shortcut
+        {
+            match shortcut(item) {
+                Some(rest) => item = rest,
+                None => return Ok(()),
+            }
         }
         let weight = weight.max(1);
         state.weight = state.weight.saturating_add(weight);
@@ -125,9 +150,11 @@ impl<T> Lane<T> {
 
     fn pop_before(&self, end: Option<Instant>) -> Option<T> {
         let mut state = self.lock();
+        state.busy = false;
         loop {
             if let Some((item, weight)) = state.items.pop_front() {
                 state.weight = state.weight.saturating_sub(weight);
+                state.busy = true;
                 self.emptied.ring();
                 return Some(item);
             }
@@ -159,6 +186,7 @@ impl<T> Lane<T> {
         self.discard();
         let mut state = self.lock();
         state.finished = true;
+        state.shortcut = None;
         self.ring();
     }
 
@@ -187,6 +215,24 @@ impl<T> Lane<T> {
     }
 }
 
+impl Lane<Vec<u8>> {
+    /// Puts a line in, which gets its `\n`, waiting for room.
+    pub(super) fn push_line(&self, line: Vec<u8>) -> Result<(), Refused> {
+        self.push_line_before(line, None)
+    }
+
+    /// The same, waiting no longer than `timeout`.
+    pub(super) fn push_line_within(&self, line: Vec<u8>, timeout: Duration) -> Result<(), Refused> {
+        self.push_line_before(line, Some(Instant::now() + timeout))
+    }
+
+    fn push_line_before(&self, mut line: Vec<u8>, end: Option<Instant>) -> Result<(), Refused> {
+        line.push(b'\n');
+        let weight = line.len();
+        self.push_before(line, weight, end)
+    }
+}
+
 /// Locks; a panic elsewhere while holding the lock left the plain data behind
 /// it whole.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -209,7 +255,10 @@ pub(super) fn wait<'a, T>(
 
 #[cfg(test)]
 mod tests {
-    use std::thread;
+    use std::{
+        sync::{Arc, atomic::AtomicBool},
+        thread,
+    };
 
     use super::*;
 
@@ -231,6 +280,35 @@ mod tests {
         lane.push("big", 1000).unwrap();
         assert_eq!(lane.push_within("next", 1, Duration::ZERO), Err(Refused));
         assert_eq!(lane.pop(), Some("big"));
+    }
+
+    #[test]
+    fn a_shortcut_is_taken_only_past_nobody() {
+        let lane = Arc::new(Lane::new(10));
+        let (sender, taken) = std::sync::mpsc::channel();
+        let open = Arc::new(AtomicBool::new(true));
+        let way = Arc::clone(&open);
+        lane.shorten(move |item| match way.load(Ordering::Relaxed) {
+            true => sender.send(item).err().map(|error| error.0),
+            false => Some(item + 100),
+        });
+        lane.push(1, 1).unwrap();
+        assert_eq!(taken.try_recv(), Ok(1));
+        open.store(false, Ordering::Relaxed);
+        lane.push(2, 1).unwrap();
+        open.store(true, Ordering::Relaxed);
+        // One is in, then with the taker: nobody may overtake it.
+        lane.push(3, 1).unwrap();
+        assert_eq!((lane.pop(), lane.pop()), (Some(102), Some(3)));
+        lane.push(4, 1).unwrap();
+        assert_eq!(lane.pop(), Some(4));
+        assert!(taken.try_recv().is_err());
+        // It is done with that when it comes for more.
+        assert_eq!(lane.pop_within(Duration::ZERO), None);
+        lane.push(5, 1).unwrap();
+        assert_eq!(taken.try_recv(), Ok(5));
+        lane.finish();
+        assert!(taken.try_recv() == Err(std::sync::mpsc::TryRecvError::Disconnected));
     }
 
     #[test]

@@ -36,6 +36,7 @@ use super::{
     sign::Remote,
 };
 use crate::{
+    config::audit::Durability,
     frontend::{acp, guests::Guests, inside::Inside, mcp},
     gateway::Gateway,
     ledger::Signing,
@@ -172,6 +173,7 @@ fn run(parent: u32) -> Result<(), Failure> {
     let mut ledger = parts.ledger(signing)?;
     ledger.keep_checkpoints().or_fail("cannot start a thread")?;
     let (state, compress) = (parts.state, parts.audit.compress);
+    let prompt = parts.audit.durability != Durability::Synced;
     let gateway =
         local::assemble(parts.workspace, parts.policy, &state, ledger, parts.audit.search)?;
     let gateway = Arc::new(gateway);
@@ -225,7 +227,7 @@ fn run(parent: u32) -> Result<(), Failure> {
             .name("gate-orders".to_owned())
             .spawn_scoped(scope, move || orders.follow(&done))
             .or_fail("cannot start a thread")?;
-        let served = serve(&gateway, &session, &order, streams, guests);
+        let served = serve(&gateway, &session, &order, streams, prompt, guests);
         // Whoever waits for orders sees it closed.
         drop(serving);
         served
@@ -253,12 +255,14 @@ fn serve(
     session: &Session,
     order: &Serve,
     streams: Streams,
+    prompt: bool,
     guests: Option<Arc<Guests>>,
 ) -> Result<(), Failure> {
     let policy = gateway.policy();
     let config = acp::Config {
         workspace_alias: Some(order.workspace_alias.clone()),
         source: order.source.parse().or_fail("cannot serve")?,
+        prompt,
         forward: order.forward.clone(),
         terminal_allowed: policy.agent().terminal,
         max_line: max_line(gateway),
@@ -313,19 +317,27 @@ impl Closable {
         self.closing.store(true, Ordering::Release);
         self.file.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
-}
 
-impl Write for Closable {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+    fn write_with(
+        &self,
+        bytes: &[u8],
+        write: impl FnOnce(&mut File, &[u8]) -> io::Result<usize>,
+    ) -> io::Result<usize> {
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         if self.closing.load(Ordering::Acquire) {
             // Whoever closes may wait for the lock for long, among writes.
             file.take();
         }
         match &mut *file {
-            Some(file) => file.write(bytes),
+            Some(file) => write(file, bytes),
             None => Err(io::ErrorKind::BrokenPipe.into()),
         }
+    }
+}
+
+impl Write for Closable {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.write_with(bytes, |file, bytes| file.write(bytes))
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -344,6 +356,12 @@ impl Write for ClosedWhenDropped {
 
     fn flush(&mut self) -> io::Result<()> {
         self.0.flush()
+    }
+}
+
+impl acp::Output for ClosedWhenDropped {
+    fn write_now(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write_with(bytes, |file, bytes| acp::write_now(file, bytes))
     }
 }
 

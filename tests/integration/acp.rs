@@ -129,7 +129,7 @@ fn the_operator_can_forward_a_method_and_never_fs() {
     let (dir, root) = workspace();
     let mut config = Config::new(connection(), root.clone());
     config.forward = vec!["fs/read_text_file".into()];
-    let streams = || (std::io::empty(), std::io::sink());
+    let streams = || std::io::pipe().unwrap();
     let error = acp::serve(&gateway(&root, dir.path()), &config, streams(), streams()).unwrap_err();
     assert_eq!(
         error.to_string(),

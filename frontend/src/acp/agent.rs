@@ -5,12 +5,12 @@
 //! served here and never passes. Everything else is answered −32601 or
 //! dropped, and recorded.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use serde_json::value::RawValue;
 
 use crate::{
-    gateway::Refusal,
+    gateway::{Approver, Refusal, Ticket},
     model::{Encoding, Operation},
     ops::Source,
 };
@@ -187,7 +187,16 @@ impl Door<'_> {
             What::Read(range) => Operation::Read { path: inside, range, encoding: Encoding::Text },
             What::Write(content) => Operation::Write { path: inside, content },
         };
-        match self.jobs.push(Job { id: id.clone(), visit, operation, path }).map_err(|no| *no) {
+        let job = Job { id: id.clone(), visit, operation, path };
+        if self.is_quick(&job)
+            && let Some(_alone) = self.jobs.alone()
+        {
+            // Nobody waits for this thread, and no other has to be woken.
+            let line = self.answer(&job, Source::Disk, &Unasked);
+            self.send(Peer::Agent, line);
+            return;
+        }
+        match self.jobs.push(job).map_err(|no| *no) {
             Ok(()) => {}
             Err(Refused::Closed(job)) => self.cancelled(&job),
             Err(Refused::Duplicate) => {
@@ -200,19 +209,19 @@ impl Door<'_> {
     pub(super) fn work(&self) {
         while let Some(job) = self.jobs.take() {
             let id = job.id.clone();
-            let line = self.serve(job);
+            let line = self.serve(&job);
             self.jobs.served(&id);
             self.send(Peer::Agent, line);
             self.jobs.answered();
         }
     }
 
-    fn serve(&self, Job { id, visit, operation, path }: Job) -> Vec<u8> {
+    fn serve(&self, job: &Job) -> Vec<u8> {
         let offers = *lock(&self.offers);
         let buffers = EditorBuffers {
             calls: &self.calls,
             roots: &self.roots,
-            session: &visit.acp_id,
+            session: &job.visit.acp_id,
             offers,
         };
         let source = match self.source {
@@ -221,12 +230,41 @@ impl Door<'_> {
             // What the editor does not offer is refused, never read from disk.
             SourceMode::Editor => Source::Editor(&buffers),
         };
-        let asker = Asker { door: self, visit: &visit, id: &id, call: Mutex::default() };
-        match self.gateway.handle_asking(&visit.session, &operation, source, &asker) {
-            Ok(reply) => render::reply(&id, reply),
-            Err(error) => render::refusal(&id, &error, Some(&path)),
+        let (visit, id) = (&job.visit, &job.id);
+        self.answer(job, source, &Asker { door: self, visit, id, call: Mutex::default() })
+    }
+
+    fn answer(&self, job: &Job, source: Source<'_>, asker: &dyn Approver) -> Vec<u8> {
+        match self.gateway.handle_asking(&job.visit.session, &job.operation, source, asker) {
+            Ok(reply) => render::reply(&job.id, reply),
+            Err(error) => render::refusal(&job.id, &error, Some(&job.path)),
         }
     }
+
+    /// Whether serving a job means to wait for no more than the file.
+    fn is_quick(&self, job: &Job) -> bool {
+        let from_disk = match self.source {
+            SourceMode::Disk => true,
+            SourceMode::Auto => !lock(&self.offers).read,
+            SourceMode::Editor => false,
+        };
+        self.prompt
+            && from_disk
+            && matches!(job.operation, Operation::Read { .. })
+            && !self.gateway.policy().asks()
+    }
+}
+
+/// Where nobody would be asked. A policy may be taken up just now that asks: then
+/// the answer is no.
+struct Unasked;
+
+impl Approver for Unasked {
+    fn ask(&self, ticket: &Arc<Ticket>) {
+        ticket.withdraw();
+    }
+
+    fn over(&self, _ticket: &Ticket) {}
 }
 
 fn refusal_of(not: NotInside) -> Refusal {

@@ -101,9 +101,8 @@ impl Calls {
     pub(super) fn give_up(&self, id: &str) {
         if lock(&self.waiting).remove(id).is_some() {
             let cancel = render::cancel(&Id::Text(id.to_owned()));
-            let weight = cancel.len();
             // Only a courtesy; an editor that does not read gets none.
-            let _ = self.editor.push_within(cancel, weight, Duration::ZERO);
+            let _ = self.editor.push_line_within(cancel, Duration::ZERO);
         }
     }
 
@@ -121,8 +120,7 @@ impl Calls {
             return Err(CallError::Gone);
         }
         let line = render::request(&Id::Text(id.clone()), method, params);
-        let weight = line.len();
-        if self.editor.push_within(line, weight, self.timeout).is_err() {
+        if self.editor.push_line_within(line, self.timeout).is_err() {
             lock(&self.waiting).remove(&id);
             return Err(CallError::Timeout);
         }

@@ -50,6 +50,7 @@ pub(super) struct Door<'g> {
     pub(super) gateway: &'g Gateway,
     pub(super) allowed: Allowed,
     pub(super) source: SourceMode,
+    pub(super) prompt: bool,
     pub(super) roots: Roots,
     /// Who is invited to the gate's own MCP server.
     pub(super) guests: Option<Arc<Guests>>,
@@ -104,6 +105,7 @@ impl<'g> Door<'g> {
             gateway,
             allowed: Allowed::new(&config.forward, config.terminal_allowed)?,
             source: config.source,
+            prompt: config.prompt,
             roots,
             guests: config.guests.clone(),
             connection: config.session.clone(),
@@ -129,8 +131,7 @@ impl<'g> Door<'g> {
     /// Sends a line, waiting while the peer does not read; false when the peer
     /// is gone.
     pub(super) fn send(&self, to: Peer, line: Vec<u8>) -> bool {
-        let weight = line.len();
-        self.lane(to).push(line, weight).is_ok()
+        self.lane(to).push_line(line).is_ok()
     }
 
     /// Records that something of a peer was dropped. The receipt goes to
@@ -323,9 +324,8 @@ impl<'g> Door<'g> {
     pub(super) fn stop_jobs(&self) {
         for job in self.jobs.close() {
             let line = self.cancel_record(&job);
-            let weight = line.len();
             // The agent may be gone or not reading; the record is what counts.
-            let _ = self.to_agent.push_within(line, weight, Duration::ZERO);
+            let _ = self.to_agent.push_line_within(line, Duration::ZERO);
         }
     }
 
@@ -345,8 +345,7 @@ impl<'g> Door<'g> {
         for id in asked.into_keys() {
             let line =
                 render::error(&id, render::INTERNAL, "the agent has ended", receipt.as_ref());
-            let weight = line.len();
-            if self.to_editor.push_within(line, weight, timeout).is_err() {
+            if self.to_editor.push_line_within(line, timeout).is_err() {
                 return;
             }
         }

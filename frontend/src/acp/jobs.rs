@@ -73,6 +73,15 @@ struct State {
     closed: bool,
 }
 
+/// See [`Jobs::alone`]. Ends when the answer was given.
+pub(super) struct Alone<'a>(&'a Jobs);
+
+impl Drop for Alone<'_> {
+    fn drop(&mut self) {
+        self.0.answered();
+    }
+}
+
 /// The job did not go in.
 #[derive(Debug)]
 pub(super) enum Refused {
@@ -176,6 +185,17 @@ impl Jobs {
         if !state.waiting.is_empty() {
             self.work.ring();
         }
+    }
+
+    /// The right to serve a job without queueing it, which counts as being
+    /// answered; only while no other one waits or runs.
+    pub(super) fn alone(&self) -> Option<Alone<'_>> {
+        let mut state = self.lock();
+        if state.closed || !state.waiting.is_empty() || !state.running.is_empty() {
+            return None;
+        }
+        state.answering += 1;
+        Some(Alone(self))
     }
 
     /// Says that the answer of a served job was given.
@@ -296,6 +316,23 @@ mod tests {
         assert!(matches!(*jobs.push(job(1, "c")).unwrap_err(), Refused::Duplicate));
         assert_eq!(jobs.cancel(|job| job.id == Id::Number(2)).len(), 1);
         assert!(!jobs.contains(&Id::Number(2)));
+    }
+
+    #[test]
+    fn one_is_alone_only_while_nobody_else_waits_or_runs_and_is_waited_for() {
+        let jobs = Jobs::new(10, 10, 10);
+        let alone = jobs.alone().unwrap();
+        assert!(!jobs.wait_idle(Duration::ZERO));
+        drop(alone);
+        assert!(jobs.wait_idle(Duration::ZERO));
+        jobs.push(job(1, "a")).unwrap();
+        assert!(jobs.alone().is_none());
+        jobs.take().unwrap();
+        assert!(jobs.alone().is_none());
+        jobs.served(&Id::Number(1));
+        assert!(jobs.alone().is_some());
+        jobs.close();
+        assert!(jobs.alone().is_none());
     }
 
     #[test]

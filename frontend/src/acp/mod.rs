@@ -7,19 +7,24 @@
 //! served by the gateway and never forwarded raw. What the editor attaches to
 //! a prompt does not pass the gate.
 //!
-//! `frame` and `wire` read, `agent` and `editor` handle, `render` writes. Four
-//! threads move bytes, one per stream, and know nothing; one per direction
-//! judges lines; a few serve `fs/*`, so that a slow editor stalls only the
-//! request that waits for it. All queues are bounded.
+//! `frame` and `wire` read, `agent` and `editor` handle, `render` writes. One
+//! thread for each peer hears and judges its lines. A few serve `fs/*`, so that a
+//! slow editor stalls only the request that waits for it; a read that waits for
+//! no more than the file is served by the thread that heard it while no other
+//! one is under way. A line goes out at once where its peer takes it without
+//! waiting; else a thread for each peer writes it. All queues are bounded.
 
 use std::{
-    io::{self, Read, Write},
+    io::{self, PipeReader, PipeWriter, Read},
+    os::fd::AsFd,
     path::PathBuf,
     str::FromStr,
-    sync::Arc,
+    sync::{Arc, Mutex},
     thread,
     time::Duration,
 };
+
+use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::{gateway::Gateway, model::Session};
 
@@ -27,6 +32,7 @@ pub use super::frame::line_for;
 use super::{frame, frame::Frame, guests::Guests, lane, lane::Lane, paths, strict};
 pub use allowed::ForwardError;
 use door::Door;
+pub use output::{Output, write_now};
 
 mod agent;
 mod allowed;
@@ -40,6 +46,7 @@ mod initialize;
 mod inject;
 mod jobs;
 mod object;
+mod output;
 mod params;
 mod render;
 mod sessions;
@@ -50,8 +57,6 @@ const WORKERS: usize = 8;
 /// Threads for requests that wait for a person, as many as the gateway lets
 /// wait: they take nothing from the others.
 const WAITING: usize = 16;
-/// What may wait to be judged, in bytes; a larger line waits alone.
-const INBOUND: usize = 1024 * 1024;
 /// What may wait to be written, in bytes; a larger line waits alone.
 const OUTBOUND: usize = 4 * 1024 * 1024;
 
@@ -68,6 +73,9 @@ pub struct Config {
     pub workspace_alias: Option<PathBuf>,
     /// Where content comes from and goes to.
     pub source: SourceMode,
+    /// Whether a read waits for no more than the file, so that it may be
+    /// served by the thread that heard it as long as nobody else waits.
+    pub prompt: bool,
     /// Methods of the agent that reach the editor besides the usual ones, and
     /// keys of `_meta` that stay in the reply to `initialize`.
     pub forward: Vec<String>,
@@ -122,9 +130,9 @@ pub enum Error {
     /// The kernel gave no random bytes.
     #[error("no random bytes from the kernel")]
     Random,
-    /// A thread did not start.
-    #[error("a thread did not start: {0}")]
-    Thread(#[from] io::Error),
+    /// A thread did not start, or there is no pipe left.
+    #[error("it cannot be begun: {0}")]
+    Start(#[from] io::Error),
 }
 
 impl Config {
@@ -136,6 +144,7 @@ impl Config {
             workspace_root,
             workspace_alias: None,
             source: SourceMode::Auto,
+            prompt: true,
             forward: Vec::new(),
             terminal_allowed: false,
             max_line: line_for(10 * 1024 * 1024),
@@ -161,27 +170,26 @@ impl FromStr for SourceMode {
 
 /// Serves one connection until a side ends it. Each peer is given as what we
 /// read from it and what we write to it; both are dropped, and so closed, when
-/// they are no longer needed, but a thread that is blocked in one of them is
-/// left behind until it wakes.
+/// they are no longer needed, but a thread that is blocked in writing is left
+/// behind until it wakes.
 ///
 /// # Errors
 /// When it cannot start; nothing was served then.
 pub fn serve(
     gateway: &Gateway,
     config: &Config,
-    editor: (impl Read + Send + 'static, impl Write + Send + 'static),
-    agent: (impl Read + Send + 'static, impl Write + Send + 'static),
+    editor: (impl Read + AsFd + Send, impl Output),
+    agent: (impl Read + AsFd + Send, impl Output),
 ) -> Result<Ending, Error> {
     let lanes = Lanes::new();
+    let (from_editor, from_agent) = (Stop::new()?, Stop::new()?);
     let door =
         Door::new(gateway, config, Arc::clone(&lanes.to_editor), Arc::clone(&lanes.to_agent))?;
     let served = thread::scope(|scope| {
         let started = (|| {
-            read(&lanes.from_editor, editor.0, config.max_line, "acp-editor-in")?;
-            read(&lanes.from_agent, agent.0, config.max_line, "acp-agent-in")?;
             // An editor that does not read any more is gone, whatever it says.
-            let gone = Arc::clone(&lanes.from_editor);
-            write(&lanes.to_editor, editor.1, "acp-editor-out", move || gone.discard())?;
+            let gone = from_editor.trigger()?;
+            write(&lanes.to_editor, editor.1, "acp-editor-out", move || Stop::pull(gone))?;
             write(&lanes.to_agent, agent.1, "acp-agent-out", || {})?;
             for _ in 0..WORKERS + WAITING {
                 thread::Builder::new()
@@ -189,15 +197,11 @@ pub fn serve(
                     .spawn_scoped(scope, || door.work())?;
             }
             thread::Builder::new().name("acp-editor".to_owned()).spawn_scoped(scope, || {
-                while let Some(frame) = lanes.from_editor.pop() {
-                    door.hear_editor(frame);
-                }
+                from_editor.hear(editor.0, config.max_line, |frame| door.hear_editor(frame));
                 let _ = lanes.ended.push(Ending::Editor, 1);
             })?;
             thread::Builder::new().name("acp-agent".to_owned()).spawn_scoped(scope, || {
-                while let Some(frame) = lanes.from_agent.pop() {
-                    door.hear_agent(frame);
-                }
+                from_agent.hear(agent.0, config.max_line, |frame| door.hear_agent(frame));
                 let _ = lanes.ended.push(Ending::Agent, 1);
             })?;
             Ok(())
@@ -206,9 +210,11 @@ pub fn serve(
         door.stop_jobs();
         door.calls.close();
         lanes.discard();
+        from_editor.now();
+        from_agent.now();
         ending
     });
-    served.map_err(Error::Thread)
+    served.map_err(Error::Start)
 }
 
 /// Waits for an end and brings the rest to one.
@@ -237,8 +243,6 @@ fn wind_up(door: &Door<'_>, lanes: &Lanes, grace: Duration) -> Ending {
 
 /// The queues between the threads of one connection.
 struct Lanes {
-    from_editor: Arc<Lane<Frame>>,
-    from_agent: Arc<Lane<Frame>>,
     to_editor: Arc<Lane<Vec<u8>>>,
     to_agent: Arc<Lane<Vec<u8>>>,
     ended: Lane<Ending>,
@@ -247,8 +251,6 @@ struct Lanes {
 impl Lanes {
     fn new() -> Self {
         Self {
-            from_editor: Arc::new(Lane::new(INBOUND)),
-            from_agent: Arc::new(Lane::new(INBOUND)),
             to_editor: Arc::new(Lane::new(OUTBOUND)),
             to_agent: Arc::new(Lane::new(OUTBOUND)),
             ended: Lane::new(2),
@@ -256,47 +258,89 @@ impl Lanes {
     }
 
     fn discard(&self) {
-        self.from_editor.discard();
-        self.from_agent.discard();
         self.to_editor.discard();
         self.to_agent.discard();
     }
 }
 
-fn read(
-    lane: &Arc<Lane<Frame>>,
-    stream: impl Read + Send + 'static,
-    max_line: usize,
-    name: &str,
-) -> io::Result<()> {
-    let lane = Arc::clone(lane);
-    let run = move || {
-        frame::read(stream, max_line, |frame| {
-            let weight = frame.weight();
-            lane.push(frame, weight).is_ok()
-        });
-        lane.close();
-    };
-    thread::Builder::new().name(name.to_owned()).spawn(run).map(drop)
+/// Ends the hearing of a peer that says nothing.
+struct Stop {
+    /// Readable, or at its end, when it is time.
+    told: PipeReader,
+    teller: Mutex<Option<PipeWriter>>,
+}
+
+impl Stop {
+    fn new() -> io::Result<Self> {
+        let (told, teller) = io::pipe()?;
+        Ok(Self { told, teller: Mutex::new(Some(teller)) })
+    }
+
+    /// Another way to end it, see [`Stop::pull`].
+    fn trigger(&self) -> io::Result<Option<PipeWriter>> {
+        lane::lock(&self.teller).as_ref().map(PipeWriter::try_clone).transpose()
+    }
+
+    fn pull(trigger: Option<PipeWriter>) {
+        trigger.map(|trigger| write_now(trigger, b"x"));
+    }
+
+    fn now(&self) {
+        Self::pull(lane::lock(&self.teller).take());
+    }
+
+    /// Reads frames until the stream ends, or this is told.
+    fn hear(&self, stream: impl Read + AsFd, max_line: usize, each: impl FnMut(Frame)) {
+        frame::read(Until { stream, told: &self.told }, max_line, each);
+    }
+}
+
+/// A stream that fails when it is to be heard no longer.
+struct Until<'a, S> {
+    stream: S,
+    told: &'a PipeReader,
+}
+
+impl<S: Read + AsFd> Read for Until<'_, S> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut waiting = [
+            PollFd::from_borrowed_fd(self.told.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.stream.as_fd(), PollFlags::IN),
+        ];
+        poll(&mut waiting, None)?;
+        let [told, _] = waiting.map(|fd| !fd.revents().is_empty());
+        if told {
+            return Err(io::ErrorKind::ConnectionAborted.into());
+        }
+        self.stream.read(buffer)
+    }
 }
 
 fn write(
     lane: &Arc<Lane<Vec<u8>>>,
-    mut stream: impl Write + Send + 'static,
+    stream: impl Output,
     name: &str,
     broken: impl FnOnce() + Send + 'static,
 ) -> io::Result<()> {
+    let stream = Arc::new(Mutex::new(stream));
+    let at_once = Arc::clone(&stream);
+    // What goes wrong here the thread meets again, and knows what to do.
+    lane.shorten(move |mut line| {
+        let written = lane::lock(&at_once).write_now(&line).unwrap_or_default();
+        line.drain(..written.min(line.len()));
+        if line.is_empty() { None } else { Some(line) }
+    });
     let lane = Arc::clone(lane);
     let run = move || {
-        while let Some(mut line) = lane.pop() {
-            line.push(b'\n');
+        while let Some(line) = lane.pop() {
+            let mut stream = lane::lock(&stream);
             if stream.write_all(&line).and_then(|()| stream.flush()).is_err() {
                 broken();
                 break;
             }
         }
-        drop(stream);
         lane.finish();
+        drop(stream);
     };
     thread::Builder::new().name(name.to_owned()).spawn(run).map(drop)
 }
