@@ -137,6 +137,12 @@ impl<T> Lane<T> {
         Ok(())
     }
 
+    /// Whether nothing is in, nor with the taker.
+    pub(super) fn is_idle(&self) -> bool {
+        let state = self.lock();
+        state.items.is_empty() && !state.busy
+    }
+
     /// Takes the next item, waiting for one; `None` once the lane is closed
     /// and empty.
     pub(super) fn pop(&self) -> Option<T> {
@@ -295,11 +301,14 @@ mod tests {
         lane.push(1, 1).unwrap();
         assert_eq!(taken.try_recv(), Ok(1));
         open.store(false, Ordering::Relaxed);
+        assert!(lane.is_idle());
         lane.push(2, 1).unwrap();
+        assert!(!lane.is_idle());
         open.store(true, Ordering::Relaxed);
         // One is in, then with the taker: nobody may overtake it.
         lane.push(3, 1).unwrap();
         assert_eq!((lane.pop(), lane.pop()), (Some(102), Some(3)));
+        assert!(!lane.is_idle());
         lane.push(4, 1).unwrap();
         assert_eq!(lane.pop(), Some(4));
         assert!(taken.try_recv().is_err());

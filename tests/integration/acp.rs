@@ -119,6 +119,28 @@ fn nothing_else_of_the_agent_reaches_the_editor() {
 }
 
 #[test]
+fn an_agent_may_ask_for_much_before_it_reads_anything() {
+    const REQUESTS: i64 = 3000;
+    let mut rig = Rig::ready(no_fs(), |_| {});
+    // More than all queues together take in.
+    std::fs::write(rig.root.join("a.txt"), "text\n".repeat(4000)).unwrap();
+    rig.agent.stop_reading();
+    for id in 0..REQUESTS {
+        rig.agent.send(&rig.read(id, "a.txt"));
+    }
+    rig.agent.read_on();
+    let mut answered: Vec<_> = (0..REQUESTS)
+        .map(|_| {
+            let answer = rig.agent.hear();
+            assert!(answer["result"]["content"].is_string(), "{answer}");
+            answer["id"].as_i64().unwrap()
+        })
+        .collect();
+    answered.sort_unstable();
+    assert_eq!(answered, (0..REQUESTS).collect::<Vec<_>>());
+}
+
+#[test]
 fn the_operator_can_forward_a_method_and_never_fs() {
     let mut rig = Rig::ready(no_fs(), |config| config.forward = vec!["terminal/create".into()]);
     rig.agent.send(&request(10, "terminal/create", json!({})));

@@ -79,6 +79,11 @@ impl Side {
         self.reading.store(false, Ordering::SeqCst);
     }
 
+    /// Goes on reading.
+    pub(crate) fn read_on(&self) {
+        self.reading.store(true, Ordering::SeqCst);
+    }
+
     pub(crate) fn hang_up(&mut self) {
         self.input = None;
     }

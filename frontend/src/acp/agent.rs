@@ -251,6 +251,8 @@ impl Door<'_> {
         self.prompt
             && from_disk
             && matches!(job.operation, Operation::Read { .. })
+            // An agent that does not read its answers is to be heard nevertheless.
+            && self.to_agent.is_idle()
             && !self.gateway.policy().asks()
     }
 }

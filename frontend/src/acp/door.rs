@@ -36,8 +36,8 @@ use super::{
     wire::{Addressee, Malformed, Outcome},
 };
 
-/// Most `fs/*` requests that wait.
-const MOST_JOBS: usize = 256;
+/// Most `fs/*` requests that wait: an agent may ask for much before it reads.
+const MOST_JOBS: usize = 4096;
 /// Most bytes of content that wait in them.
 const MOST_JOB_BYTES: usize = 64 * 1024 * 1024;
 /// Most requests of one side that the other has not answered.
