@@ -72,7 +72,9 @@ fn save(world: &World, vault: &Vault, name: &str) -> String {
     let permit = Permit::new(resolved, decision).unwrap();
     let file = std::fs::File::open(world.path(name)).unwrap();
     let meta = Meta { session: &session(), operation: OperationKind::Write };
-    vault.save(&permit, &meta, Origin::File(file.as_fd())).unwrap().id.to_string()
+    let mut saved = vault.save(&permit, &meta, Origin::File(file.as_fd())).unwrap();
+    vault.settle(&mut saved).unwrap();
+    saved.id.to_string()
 }
 
 fn ids(world: &World) -> Vec<String> {
