@@ -67,14 +67,15 @@ impl Inlet {
     /// The next line; nothing when the stream has ended. Nothing is lost when the
     /// future is dropped.
     pub(super) async fn next(&mut self) -> Option<Frame> {
+        // However many there are, others have their turn. Before a line is cut off:
+        // whoever gives up waiting would lose it.
+        tokio::task::consume_budget().await;
         loop {
             let cutter = self.cutter.as_mut()?;
             let mut piece = self.chunk.get(self.rest.clone()).unwrap_or_default();
             let frame = cutter.cut(&mut piece);
             self.rest.start = self.rest.end - piece.len();
             if frame.is_some() {
-                // However many there are, others have their turn.
-                tokio::task::consume_budget().await;
                 return frame;
             }
             // A stream that was reset has ended like any other.
@@ -219,6 +220,37 @@ mod tests {
                 assert_eq!(inlet.next().await, Some(Frame::Line(line.to_vec())));
             }
         });
+    }
+
+    #[test]
+    fn no_line_is_lost_when_its_turn_is_over() {
+        const LINES: usize = 1000;
+        let (reader, mut writer) = io::pipe().unwrap();
+        let expected: Vec<_> = (0..LINES).map(|n| n.to_string().into_bytes()).collect();
+        let sent = expected.clone();
+        writer.write_all(&[sent.join(&b'\n'), b"\n".to_vec()].concat()).unwrap();
+        drop(writer);
+        let heard = block_on(async {
+            let (mut inlet, mut heard) = (Inlet::new(input(reader), 100).unwrap(), Vec::new());
+            let mut others = 0;
+            loop {
+                // Gives the waiting up as soon as somebody else could go on.
+                tokio::select! {
+                    biased;
+                    frame = inlet.next() => match frame {
+                        Some(Frame::Line(line)) => heard.push(line),
+                        _ => break,
+                    },
+                    () = std::future::ready(()) => {
+                        others += 1;
+                        tokio::task::yield_now().await;
+                    }
+                }
+            }
+            assert!(others > 0, "nobody else had a turn");
+            heard
+        });
+        assert_eq!(heard, expected);
     }
 
     #[test]
