@@ -12,6 +12,7 @@ pub mod http;
 pub mod inside;
 mod lane;
 pub mod mcp;
+mod output;
 mod paths;
 mod question;
 mod strict;

@@ -1,6 +1,6 @@
 //! The ACP door: what passes, what does not, and what is left behind.
 
-use std::fs;
+use std::{fs, time::Duration};
 
 use portcullis::frontend::acp::{self, Config};
 use serde_json::{Value, json};
@@ -125,9 +125,14 @@ fn an_agent_may_ask_for_much_before_it_reads_anything() {
     // More than all queues together take in.
     std::fs::write(rig.root.join("a.txt"), "text\n".repeat(4000)).unwrap();
     rig.agent.stop_reading();
-    for id in 0..REQUESTS {
-        rig.agent.send(&rig.read(id, "a.txt"));
-    }
+    let requests: String = (0..REQUESTS).map(|id| format!("{}\n", rig.read(id, "a.txt"))).collect();
+    let mut input = rig.agent.take_input();
+    let (done, written) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        std::io::Write::write_all(&mut input, requests.as_bytes()).unwrap();
+        done.send(input).unwrap();
+    });
+    let _input = written.recv_timeout(Duration::from_secs(20)).expect("all is heard");
     rig.agent.read_on();
     let mut answered: Vec<_> = (0..REQUESTS)
         .map(|_| {

@@ -28,11 +28,13 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::{gateway::Gateway, model::Session};
 
-pub use super::frame::line_for;
 use super::{frame, frame::Frame, guests::Guests, lane, lane::Lane, paths, strict};
+pub use super::{
+    frame::line_for,
+    output::{Output, write_now},
+};
 pub use allowed::ForwardError;
 use door::Door;
-pub use output::{Output, write_now};
 
 mod agent;
 mod allowed;
@@ -46,7 +48,6 @@ mod initialize;
 mod inject;
 mod jobs;
 mod object;
-mod output;
 mod params;
 mod render;
 mod sessions;

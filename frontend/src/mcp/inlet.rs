@@ -145,8 +145,11 @@ fn read_now(file: &mut File, buffer: &mut [u8]) -> io::Result<usize> {
 #[cfg(test)]
 mod tests {
     use std::{
+        future::poll_fn,
         io::{Seek as _, Write as _},
         os::unix::net::UnixStream,
+        pin::pin,
+        task::Poll,
         thread,
         time::Duration,
     };
@@ -234,14 +237,15 @@ mod tests {
             let (mut inlet, mut heard) = (Inlet::new(input(reader), 100).unwrap(), Vec::new());
             let mut others = 0;
             loop {
-                // Gives the waiting up as soon as somebody else could go on.
-                tokio::select! {
-                    biased;
-                    frame = inlet.next() => match frame {
-                        Some(Frame::Line(line)) => heard.push(line),
-                        _ => break,
-                    },
-                    () = std::future::ready(()) => {
+                let waited = {
+                    let mut next = pin!(inlet.next());
+                    poll_fn(|context| Poll::Ready(next.as_mut().poll(context))).await
+                };
+                match waited {
+                    Poll::Ready(Some(Frame::Line(line))) => heard.push(line),
+                    Poll::Ready(_) => break,
+                    // Given up; somebody else has a turn.
+                    Poll::Pending => {
                         others += 1;
                         tokio::task::yield_now().await;
                     }

@@ -7,13 +7,13 @@
 use std::{
     collections::VecDeque,
     fs::File,
-    io::{self, IoSlice, Write as _},
+    io::{self, Write as _},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread,
     time::{Duration, Instant},
 };
 
-use rustix::io::{Errno, ReadWriteFlags, pwritev2};
+use crate::output::write_now;
 
 /// What may wait before no more is begun, in bytes.
 const CAPACITY: usize = 4 << 20;
@@ -65,7 +65,7 @@ impl Outlet {
             return;
         }
         if state.waiting.is_empty() && !state.writing {
-            match self.at_once(&line) {
+            match write_now(&self.output, &line) {
                 Ok(written) if written >= line.len() => return,
                 Ok(written) => drop(line.drain(..written)),
                 // The thread meets it again, and knows what to do.
@@ -75,11 +75,6 @@ impl Outlet {
         state.bytes = state.bytes.saturating_add(line.len());
         state.waiting.push_back(line);
         self.changed.notify_all();
-    }
-
-    /// How much of a line goes out without waiting.
-    fn at_once(&self, line: &[u8]) -> Result<usize, Errno> {
-        pwritev2(&self.output, &[IoSlice::new(line)], u64::MAX, ReadWriteFlags::NOWAIT)
     }
 
     /// Waits until there is some room, or nothing more goes out.

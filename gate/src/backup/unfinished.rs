@@ -58,6 +58,10 @@ impl Vault {
             Ok(()) => fsync(&shard).map_err(Error::os(ACTION)),
             // Whoever wrote it did this just now.
             Err(Errno::NOENT) => Ok(()),
+            // A file system that did it by halves before it lost its power.
+            Err(Errno::EXIST) => {
+                unlinkat(&self.tmp, &text, AtFlags::empty()).map_err(Error::os(ACTION))
+            }
             Err(errno) => Err(Error::os(ACTION)(errno)),
         }
     }

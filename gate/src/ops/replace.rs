@@ -72,20 +72,20 @@ impl<'a> Replacement<'a> {
     }
 
     fn commit_to_disk(&mut self, temp: &TempName, saved: &[Saved]) -> Result<Committed, Error> {
-        let (Unnamed { parent, file: new }, ready) = match self.staged.take() {
+        let (parent, new, ready) = match self.staged.take() {
             Some(staged) => {
                 // Before it has a name: that is another change of the file,
                 // which would have to be synced by itself.
                 sync(&staged.file)?;
                 self.confirm(&staged.parent)?;
                 staged.link(temp.as_str()).map_err(workspace::Error::os("name the file"))?;
-                (staged, Ok(()))
+                (staged.parent, staged.file, Ok(()))
             }
             None => {
-                let made = self.create(temp)?;
-                let filled = self.fill(&made.file).and_then(|()| sync(&made.file));
-                let ready = filled.and_then(|()| self.confirm(&made.parent));
-                (made, ready)
+                let (parent, new) = self.create(temp)?;
+                let filled = self.fill(&new).and_then(|()| sync(&new));
+                let ready = filled.and_then(|()| self.confirm(&parent));
+                (parent, new, ready)
             }
         };
         let placed = ready.and_then(|()| self.place(&parent, temp, &new, saved));
@@ -103,12 +103,12 @@ impl<'a> Replacement<'a> {
 
     /// Makes the file under its temporary name, and its directory where that is
     /// missing.
-    fn create(&self, temp: &TempName) -> Result<Unnamed, Error> {
+    fn create(&self, temp: &TempName) -> Result<(Parent, OwnedFd), Error> {
         let (workspace, path) = (self.context.workspace, self.permit.path());
         parents::create(workspace, path)?;
         let parent = workspace.open_parent(path)?;
         let file = create(&parent, temp, self.permit.stat().is_some())?;
-        Ok(Unnamed { parent, file })
+        Ok((parent, file))
     }
 
     /// Makes sure that the directory still is where it was decided to be.
