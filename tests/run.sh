@@ -14,6 +14,10 @@ PEERS=tests/peers/.venv
 MODULES=tests/peers/node_modules
 what=${1:-all}
 
+# What is built here once is not built again a little changed: half the space of
+# the disk, and some of the time.
+export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0}
+
 say() { printf '\n== %s\n' "$*"; }
 
 die() {

@@ -99,3 +99,17 @@ fn a_name_that_is_not_the_entrys_own_is_not_believed() {
     house.vault(ROOMY);
     assert_eq!(house.files(), Vec::<String>::new());
 }
+
+#[test]
+fn a_copy_that_is_in_both_places_stays_in_its_own() {
+    let house = House::new();
+    fs::write(house.ws("f"), "old").unwrap();
+    let vault = house.vault(ROOMY);
+    let mut saved = house.save_loose(&vault, "f").unwrap();
+    let (id, file, bytes) = (saved.id, unfinished(&house), fs::read(unfinished(&house)).unwrap());
+    vault.settle(&mut saved).unwrap();
+    fs::write(file, bytes).unwrap();
+    let vault = house.vault(ROOMY);
+    assert_eq!(house.files().len(), 1);
+    assert_eq!(text(&vault, &vault.find(&id.to_string()).unwrap()), b"old");
+}
