@@ -149,6 +149,10 @@ impl Bare {
         pread(&out, &mut buffer[..], 0)?;
         pread(&out, &mut buffer[..], CONTENT as u64)?;
         drop(out);
+        let now = beneath(&self.root, parent, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        fstat(&now)?;
+        fstat(&dir)?;
+        drop(now);
         let out = beneath(&dir, &temp, OFlags::PATH | OFlags::NOFOLLOW)?;
         fstat(&out)?;
         drop(out);

@@ -53,6 +53,15 @@ impl World {
         Self { dir, policy: None }
     }
 
+    /// The same under a policy with this text, where syncs are free.
+    pub(crate) fn in_memory(policy: &str) -> Self {
+        let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        std::fs::create_dir(dir.path().join("ws")).unwrap();
+        let mut world = Self { dir, policy: None };
+        world.set_policy(policy);
+        world
+    }
+
     /// The same under a policy with this text.
     pub(crate) fn with_policy(text: &str) -> Self {
         let mut world = Self::new();

@@ -104,20 +104,22 @@ fn nothing_is_lost(world: &World, made: u64) {
     let mut kept = HashSet::new();
     hash_files(&world.root(), &mut kept);
     hash_files(&world.base().join("own"), &mut kept);
-    hash_vault(world, &mut kept);
+    hash_vault(&world.state(), &mut kept);
     let lost: Vec<_> = (1..=made)
         .filter(|number| !kept.contains(&Hash::of(content(*number).as_bytes())))
         .collect();
     assert!(lost.is_empty(), "{} of {made} are lost: {lost:?}", lost.len());
 }
 
-fn hash_files(directory: &Path, hashes: &mut HashSet<Hash>) {
+/// The hash of each file in `directory` and beneath it.
+pub(crate) fn hash_files(directory: &Path, hashes: &mut HashSet<Hash>) {
     let files = aftermath::walk(directory).into_iter().filter(|path| path.is_file());
     hashes.extend(files.map(|path| Hash::of(&fs::read(path).unwrap())));
 }
 
-fn hash_vault(world: &World, hashes: &mut HashSet<Hash>) {
-    let state = Dir::from_std_file(fs::File::open(world.state()).unwrap());
+/// The hash of each content in the vault of a state directory.
+pub(crate) fn hash_vault(state: &Path, hashes: &mut HashSet<Hash>) {
+    let state = Dir::from_std_file(fs::File::open(state).unwrap());
     let keep = Retention { versions: 1 << 20, days: 30, size: 1 << 40 };
     let vault = Vault::open(&state, keep).unwrap();
     for entry in vault.entries().unwrap().entries {

@@ -63,6 +63,7 @@ mod shipping;
 mod signed;
 mod signer;
 mod timing;
+mod two_gates;
 mod typescript;
 mod undo;
 mod vault;

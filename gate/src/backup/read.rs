@@ -17,7 +17,7 @@ use rustix::{
 use sha2::{Digest, Sha256};
 
 use super::{
-    Attributes, BackupId, EntryKind, Error, Node, NodeKind, Vault,
+    Attributes, BackupId, EntryKind, Error, Node, NodeKind, Saved, Vault,
     format::Trailer,
     name::{Name, PathKey},
     object::Objects,
@@ -109,9 +109,23 @@ impl Vault {
     /// # Errors
     /// [`Error::Damaged`], and as the system says.
     pub fn entry_of(&self, path: &WorkspacePath, id: &BackupId) -> Result<Option<Entry>, Error> {
-        let names = self.names_of(PathKey::of(path))?;
-        let Some(name) = names.iter().find(|name| name.id == *id) else { return Ok(None) };
-        Ok(self.describe(name)?.filter(|entry| entry.path == *path))
+        Ok(self.entry_at(PathKey::of(path), id)?.filter(|entry| entry.path == *path))
+    }
+
+    /// The entry of what was saved and settled. Looks in one directory only.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`] when it is gone, [`Error::Damaged`], and as the system
+    /// says.
+    pub fn entry(&self, saved: &Saved) -> Result<Entry, Error> {
+        let entry = self.entry_at(saved.name.key, &saved.id)?;
+        entry.ok_or_else(|| Error::Unknown(saved.id.to_string()))
+    }
+
+    fn entry_at(&self, key: PathKey, id: &BackupId) -> Result<Option<Entry>, Error> {
+        let names = self.names_of(key)?;
+        let name = names.iter().find(|name| name.id == *id);
+        name.map_or(Ok(None), |name| self.describe(name))
     }
 
     /// The content of a file, a link (its target) or a buffer, which fails at

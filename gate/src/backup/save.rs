@@ -56,7 +56,7 @@ pub struct Saved {
     pub sha256: Hash,
     /// Bytes of stored content.
     pub bytes: u64,
-    name: Name,
+    pub(super) name: Name,
     versions: u64,
     /// The copy's file until it is settled.
     loose: Option<Temp>,

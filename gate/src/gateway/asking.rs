@@ -146,7 +146,7 @@ impl Turn<'_> {
         // last.
         let Some(saved) = saved.last() else { return Some(Vec::new()) };
         let vault = &self.gate.vault;
-        let entry = vault.find(&saved.id.to_string()).ok()?;
+        let entry = vault.entry(saved).ok()?;
         let mut old = Vec::new();
         vault.content(&entry).ok()?.take(LONGEST + 1).read_to_end(&mut old).ok()?;
         (old.len() as u64 <= LONGEST).then_some(old)

@@ -2,7 +2,7 @@
 
 use super::{error::Failure, reservations::Reservations};
 use crate::{
-    backup::{self, EntryKind, Trail, Vault},
+    backup::{self, EntryKind, Saved, Trail, Vault},
     model::{Access, AgentName, OperationKind, WorkspacePath},
     policy::{Decision, Effect, Object, ObjectKind, Policy, Query},
     workspace::{Resolved, TempName, Walked, Workspace},
@@ -126,10 +126,9 @@ impl Decider<'_> {
         if tree.is_empty() { Ok(()) } else { self.all(decisions).map(drop) }
     }
 
-    /// Asks whether everything in the tree that the vault keeps under `id` may
-    /// be removed.
-    pub(super) fn kept(&self, vault: &Vault, id: &backup::BackupId) -> Result<(), Failure> {
-        let entry = vault.find(&id.to_string())?;
+    /// Asks whether everything in the tree that was saved may be removed.
+    pub(super) fn kept(&self, vault: &Vault, saved: &Saved) -> Result<(), Failure> {
+        let entry = vault.entry(saved)?;
         if entry.kind != EntryKind::Tree {
             return Ok(());
         }

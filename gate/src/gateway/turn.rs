@@ -388,7 +388,7 @@ impl<'a> Turn<'a> {
                 Operation::Remove { .. } | Operation::Restore { .. },
                 ObjectKind::Directory,
                 Some(tree),
-            ) => self.decider().kept(&self.gate.vault, &tree.id),
+            ) => self.decider().kept(&self.gate.vault, tree),
             _ => Ok(()),
         }
     }

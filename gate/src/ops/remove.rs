@@ -4,6 +4,7 @@
 use std::{
     fs::File,
     os::fd::{AsFd, AsRawFd as _, OwnedFd},
+    thread,
 };
 
 use rustix::{
@@ -11,6 +12,7 @@ use rustix::{
         AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, fchmod, openat, renameat_with, unlinkat,
     },
     io::Errno,
+    path::Arg,
 };
 
 use super::{
@@ -163,11 +165,12 @@ pub(super) fn delete(parent: &Parent, name: &str) -> Result<(), Error> {
     let top = parent.open(name, flags)?;
     make_writable(&top)?;
     let mut moved = 0_u64;
+    let mut patience = swap::PATIENCE;
     loop {
         let mut directories = 0;
         for (entry, is_directory) in entries(&top)? {
             if !is_directory {
-                unlink_in(&top, &entry, AtFlags::empty())?;
+                unlink_in(&top, &entry)?;
                 continue;
             }
             directories += 1;
@@ -175,21 +178,33 @@ pub(super) fn delete(parent: &Parent, name: &str) -> Result<(), Error> {
             make_writable(&inner)?;
             for (child, is_directory) in entries(&inner)? {
                 if !is_directory {
-                    unlink_in(&inner, &child, AtFlags::empty())?;
+                    unlink_in(&inner, &child)?;
                     continue;
                 }
                 // Its parent changes, so it is written to itself.
                 make_writable(&open_in(&inner, &child)?)?;
                 move_up(&inner, &child, &top, &mut moved)?;
             }
-            unlink_in(&top, &entry, AtFlags::REMOVEDIR)?;
+            remove_empty(&top, entry.as_c_str(), &mut patience)?;
         }
-        if directories == 0 {
-            break;
+        if directories == 0 && remove_empty(parent, name, &mut patience)? {
+            return Ok(());
         }
     }
-    unlinkat(parent, name, AtFlags::REMOVEDIR)
-        .map_err(|errno| workspace::Error::os("remove the directory")(errno).into())
+}
+
+/// Removes a directory that was emptied; false when something has come since.
+/// Another gate that had it open takes back what it put there.
+fn remove_empty(directory: impl AsFd, name: impl Arg, patience: &mut u32) -> Result<bool, Error> {
+    match unlinkat(directory, name, AtFlags::REMOVEDIR) {
+        Ok(()) | Err(Errno::NOENT) => Ok(true),
+        Err(Errno::NOTEMPTY) if *patience > 0 => {
+            *patience -= 1;
+            thread::sleep(swap::PAUSE);
+            Ok(false)
+        }
+        Err(errno) => Err(workspace::Error::os("remove the directory")(errno).into()),
+    }
 }
 
 /// Moves an entry up to `top`, under a name that nothing there has: a gate with
@@ -227,8 +242,8 @@ fn make_writable(directory: &OwnedFd) -> Result<(), Error> {
     }
 }
 
-fn unlink_in(directory: &OwnedFd, name: &std::ffi::CString, flags: AtFlags) -> Result<(), Error> {
-    match unlinkat(directory, name.as_c_str(), flags) {
+fn unlink_in(directory: &OwnedFd, name: &std::ffi::CString) -> Result<(), Error> {
+    match unlinkat(directory, name.as_c_str(), AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
         Err(errno) => Err(workspace::Error::os("remove an entry")(errno).into()),
     }

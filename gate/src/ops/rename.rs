@@ -230,7 +230,8 @@ impl Rename<'_> {
             new.stat(temp.as_str()).is_ok_and(|stat| stat.identity == self.moving.identity)
         };
         let done = if is_aside() {
-            swap::replace(new, temp, self.from.handle()?, replaced)
+            let in_place = || Ok(self.context.workspace.confirm(new, self.to.path())?);
+            swap::replace(new, temp, self.from.handle()?, replaced, in_place)
         } else {
             Err(Error::Conflict)
         };
@@ -249,7 +250,8 @@ impl Rename<'_> {
             Err(errno) => return Err(workspace::Error::os("rename")(errno).into()),
         }
         let same = new.stat(new.name()).is_ok_and(|stat| stat.identity == self.moving.identity);
-        if same && self.tree_is_as_decided() {
+        let in_place = self.context.workspace.confirm(new, self.to.path()).is_ok();
+        if same && in_place && self.tree_is_as_decided() {
             return Ok(());
         }
         renameat_with(new, new.name(), old, old.name(), RenameFlags::NOREPLACE)

@@ -132,12 +132,13 @@ impl<'a> Replacement<'a> {
         new: &OwnedFd,
         saved: &[Saved],
     ) -> Result<(), Error> {
+        let in_place = || self.confirm(parent);
         match (self.permit.stat(), saved.first()) {
             (Some(stat), Some(saved)) => {
                 let old = Expected { identity: stat.identity, sha256: saved.sha256 };
-                swap::replace(parent, temp, new.as_fd(), &old)
+                swap::replace(parent, temp, new.as_fd(), &old, in_place)
             }
-            (None, _) => swap::place(parent, temp),
+            (None, _) => swap::place(parent, temp, new.as_fd(), in_place),
             (Some(_), None) => Err(Error::Conflict),
         }
     }

@@ -202,13 +202,14 @@ impl Restoration<'_> {
         made: &OwnedFd,
         saved: &[Saved],
     ) -> Result<(), Error> {
-        self.context.workspace.confirm(parent, self.permit.path())?;
+        let in_place = || Ok(self.context.workspace.confirm(parent, self.permit.path())?);
+        in_place()?;
         match (&self.current, saved.first()) {
             (Some((stat, _)), Some(saved)) => {
                 let old = Expected { identity: stat.identity, sha256: saved.sha256 };
-                swap::replace(parent, temp, made.as_fd(), &old)
+                swap::replace(parent, temp, made.as_fd(), &old, in_place)
             }
-            (None, _) => swap::place(parent, temp),
+            (None, _) => swap::place(parent, temp, made.as_fd(), in_place),
             (Some(_), None) => Err(Error::Conflict),
         }
     }

@@ -27,8 +27,8 @@ const UNDO_ROUNDS: usize = 1000;
 
 /// How often, and after what pause, something is tried again that is out of
 /// reach: a tenth of a second in all.
-const PATIENCE: u32 = 200;
-const PAUSE: Duration = Duration::from_micros(500);
+pub(super) const PATIENCE: u32 = 200;
+pub(super) const PAUSE: Duration = Duration::from_micros(500);
 
 /// What an object must be for a change to be allowed to displace it.
 #[derive(Debug, Clone, Copy)]
@@ -76,6 +76,10 @@ pub(super) fn hash_at(parent: &Parent, name: &str, stat: &Stat) -> Result<Hash, 
 /// It is exchanged under its staged name: whatever has `temp` itself is ours,
 /// after a crash too, and what has the other may not be.
 ///
+/// `in_place` says whether the directory still is where it was decided to be:
+/// another gate that removes it has compared it with the vault by then, so what
+/// is put into it now would go with it.
+///
 /// # Errors
 /// [`Error::Conflict`] when it is not: the other process's object is back at
 /// its place then, and ours under `temp`, if it is anywhere.
@@ -84,6 +88,7 @@ pub(super) fn replace(
     temp: &TempName,
     new: BorrowedFd<'_>,
     old: &Expected,
+    in_place: impl Fn() -> Result<(), Error>,
 ) -> Result<(), Error> {
     let staged = temp.staged();
     move_to(parent, temp, &staged)?;
@@ -95,7 +100,7 @@ pub(super) fn replace(
             errno => workspace::Error::os("exchange the files")(errno).into(),
         });
     }
-    if old.is_at(parent, staged.as_str()) {
+    if old.is_at(parent, staged.as_str()) && in_place().is_ok() {
         return remove_replaced(parent, temp);
     }
     match undo(spare, name, new)? {
@@ -239,14 +244,38 @@ pub(super) fn unlink(parent: &Parent, name: &str) -> Result<(), Error> {
         .map_err(|errno| workspace::Error::os("remove the file")(errno).into())
 }
 
-/// Gives `temp` the name that nothing has yet.
+/// Gives `temp`, which is the object behind `new`, the name that nothing has
+/// yet; `in_place` as for [`replace`].
 ///
 /// # Errors
-/// [`Error::Conflict`] when something took the name meanwhile.
-pub(super) fn place(parent: &Parent, temp: &TempName) -> Result<(), Error> {
+/// [`Error::Conflict`] when something took the name meanwhile, and when the
+/// directory is not in place: the object is under `temp` then, if it is anywhere.
+pub(super) fn place(
+    parent: &Parent,
+    temp: &TempName,
+    new: BorrowedFd<'_>,
+    in_place: impl Fn() -> Result<(), Error>,
+) -> Result<(), Error> {
     match renameat_with(parent, temp.as_str(), parent, parent.name(), RenameFlags::NOREPLACE) {
-        Ok(()) => Ok(()),
-        Err(Errno::EXIST) => Err(Error::Conflict),
-        Err(errno) => Err(workspace::Error::os("name the file")(errno).into()),
+        Ok(()) => {}
+        Err(Errno::EXIST) => return Err(Error::Conflict),
+        Err(errno) => return Err(workspace::Error::os("name the file")(errno).into()),
     }
+    if in_place().is_ok() {
+        return Ok(());
+    }
+    let back = patiently(|| {
+        renameat_with(parent, parent.name(), parent, temp.as_str(), RenameFlags::NOREPLACE)
+    });
+    match back {
+        // Another process may have put something of its own there.
+        Ok(()) if parent.stat(temp.as_str())?.identity != Stat::of(new)?.identity => {
+            put_back((parent, temp.as_str()), (parent, parent.name()))?;
+        }
+        // It was stored, and has left the workspace since with its directory.
+        Err(Errno::ACCESS) => return Ok(()),
+        Ok(()) | Err(Errno::NOENT) => {}
+        Err(errno) => return Err(workspace::Error::os("name the file")(errno).into()),
+    }
+    Err(Error::Conflict)
 }

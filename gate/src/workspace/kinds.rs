@@ -89,10 +89,11 @@ impl Kinds {
         for slot in slots.iter_mut() {
             slot.key = key(name(text, slot).as_bytes().get(common..).unwrap_or_default());
         }
-        slots.sort_unstable_by(|one, other| {
-            let names = || name(text, one).cmp(name(text, other));
-            one.key.cmp(&other.key).then_with(names)
-        });
+        // Numbers alone are sorted without a branch for each comparison.
+        slots.sort_unstable_by_key(|slot| slot.key);
+        for alike in slots.chunk_by_mut(|one, other| one.key == other.key) {
+            alike.sort_unstable_by(|one, other| name(text, one).cmp(name(text, other)));
+        }
     }
 }
 

@@ -1,0 +1,106 @@
+//! One gate removes a directory while another one writes into it. What was
+//! answered as stored is in the workspace or in the vault: a file that was put
+//! into a directory which the other gate had compared with the vault a moment
+//! before went with it.
+
+use std::{
+    collections::HashSet,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Duration,
+};
+
+use portcullis::{
+    gateway::{ErrorKind, Gateway},
+    model::{Operation, WorkspacePath},
+    ops::Source,
+};
+use portcullis_audit::Hash;
+use rustix::process::Signal;
+
+use crate::{
+    acp_rig, aftermath,
+    common::{Stop, World},
+    courier::{self, Courier},
+    crash::POLICY,
+    crash_race::{hash_files, hash_vault},
+    random::Random,
+};
+
+/// How often the gate that writes is stopped for a moment, wherever it is.
+const STOPS: usize = 1000;
+const PAUSE: Duration = Duration::from_millis(3);
+
+fn content(number: u64) -> String {
+    format!("stored {number}\n")
+}
+
+/// Writes, four at a time, until told; the numbers of what was stored.
+fn write(mut courier: Courier, stop: &AtomicBool) -> Vec<u64> {
+    let mut stored = Vec::new();
+    for round in 0.. {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let numbers = round * 4..round * 4 + 4;
+        let write = |number| courier.write(&format!("d/deep/k{}", number % 5), &content(number));
+        let requests: Vec<_> = numbers.clone().map(write).collect();
+        for (number, answer) in numbers.zip(courier.ask_all(&requests)) {
+            match answer["error"]["code"].as_i64() {
+                None => stored.push(number),
+                Some(-32002) => {}
+                Some(_) => assert_eq!(courier::failure(&answer).0, "conflict", "{answer}"),
+            }
+        }
+    }
+    let (status, said) = courier.end();
+    assert!(status.success(), "{status} {said}");
+    stored
+}
+
+/// Removes what is written until told; how often there was something.
+fn remove(gate: &Gateway, stop: &AtomicBool) -> usize {
+    let path = WorkspacePath::parse("d").unwrap();
+    let (operation, mut removed) = (Operation::Remove { path, recursive: true }, 0);
+    while !stop.load(Ordering::Relaxed) {
+        match gate.handle(&acp_rig::connection(), &operation, Source::Disk) {
+            Ok(_) => removed += 1,
+            Err(error) => {
+                let expected = [ErrorKind::Conflict, ErrorKind::NotFound];
+                assert!(expected.contains(&error.kind()), "{error}");
+            }
+        }
+    }
+    removed
+}
+
+#[test]
+fn what_one_gate_stored_does_not_go_with_a_directory_that_another_one_removes() {
+    let world = World::in_memory(POLICY);
+    let courier = Courier::start(&world);
+    let writer = courier.gate();
+    let gate = acp_rig::gateway_under(POLICY, &world.root(), world.base());
+    let stop = AtomicBool::new(false);
+    let (stored, removed) = thread::scope(|scope| {
+        let writing = scope.spawn(|| write(courier, &stop));
+        let removing = scope.spawn(|| remove(&gate, &stop));
+        let (over, mut random) = (Stop(&stop), Random::new(11));
+        for _ in 0..STOPS {
+            thread::sleep(Duration::from_micros(random.below(2000)));
+            courier::kill(writer, Signal::STOP);
+            thread::sleep(PAUSE);
+            courier::kill(writer, Signal::CONT);
+        }
+        drop(over);
+        (writing.join().unwrap(), removing.join().unwrap())
+    });
+    drop(gate);
+    assert!(stored.len() > STOPS / 2 && removed > STOPS / 20, "{} {removed}", stored.len());
+    aftermath::check(&world);
+    let mut kept = HashSet::new();
+    hash_files(&world.root(), &mut kept);
+    hash_vault(&world.state(), &mut kept);
+    let is_kept = |number: &u64| kept.contains(&Hash::of(content(*number).as_bytes()));
+    let lost: Vec<_> = stored.iter().filter(|number| !is_kept(number)).collect();
+    assert!(lost.is_empty(), "{} of {} are lost: {lost:?}", lost.len(), stored.len());
+}
