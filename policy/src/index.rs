@@ -135,17 +135,13 @@ impl PatternSet {
         self.patterns.iter().any(|(entry, pattern)| accept(*entry, pattern))
     }
 
-    /// Whether a pattern for which `accept` says yes is filed under one of a
-    /// component's keys.
-    pub(super) fn files(&self, keys: &[u64; 3], accept: impl Fn(u32, &Pattern) -> bool) -> bool {
+    /// The patterns, with their entries, that are filed under a component's key.
+    pub(super) fn filed(&self, key: u64) -> impl Iterator<Item = (u32, &Pattern)> {
+        let (word, bit) = place(key, self.seen.len());
+        let seen = self.seen.get(word).is_some_and(|seen| seen & bit != 0);
+        let numbers = if seen { self.filed.get(&key) } else { None };
         let entry = |number: &u32| self.patterns.get(usize::try_from(*number).ok()?);
-        keys.iter().any(|key| {
-            let (word, bit) = place(*key, self.seen.len());
-            self.seen.get(word).is_some_and(|seen| seen & bit != 0)
-                && self.filed.get(key).is_some_and(|numbers| {
-                    numbers.iter().filter_map(entry).any(|(entry, pattern)| accept(*entry, pattern))
-                })
-        })
+        numbers.into_iter().flatten().filter_map(entry).map(|(entry, pattern)| (*entry, pattern))
     }
 
     /// The patterns, with their entries, that [`first`](Self::first) tries for

@@ -13,7 +13,7 @@ mod relate;
 
 use super::index::Components;
 
-pub(super) use name::Name;
+pub(super) use name::{Letters, Name};
 pub(super) use parse::{parse, parse_name};
 
 /// How a pattern compares with a name.
@@ -31,6 +31,8 @@ pub(super) enum Mode {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Pattern {
     segments: Box<[Segment]>,
+    /// Those of its name, where it has one alone.
+    letters: Letters,
 }
 
 /// One component of a pattern.
@@ -88,7 +90,19 @@ impl Pattern {
     }
 
     fn new(segments: Vec<Segment>) -> Self {
-        Self { segments: segments.into() }
+        let pattern = Self { segments: segments.into(), letters: Letters::NONE };
+        let mut names = pattern.names();
+        let letters = match (names.next(), names.next()) {
+            (Some(name), None) => name.letters(),
+            _ => Letters::NONE,
+        };
+        drop(names);
+        Self { letters, ..pattern }
+    }
+
+    /// Letters without which no name is one that the pattern depends on.
+    pub(super) fn letters(&self) -> Letters {
+        self.letters
     }
 
     /// The same pattern at any depth; the root, which is at none, stays itself.

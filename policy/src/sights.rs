@@ -12,9 +12,9 @@ use super::{
     Object, ObjectKind, Policy, Query, Sight,
     compile::Rule,
     index::{Components, PatternSet},
-    pattern::{Dependence, Name},
+    pattern::{Dependence, Letters, Name, Pattern},
     questions::Questions,
-    spelling::is_plain,
+    spelling::{is_plain, is_plain_name},
 };
 use crate::model::{Access, AgentName, OperationKind, WorkspacePath};
 
@@ -36,7 +36,10 @@ struct Usual<'p> {
     /// it; where a set has rules, those about the question count.
     sets: Vec<(&'p PatternSet, Option<&'p [Rule]>)>,
     /// It looks like none of these.
-    names: Vec<&'p Name>,
+    names: Vec<(Letters, &'p Name)>,
+    /// The last name's key by its extension, which the next one often has too, and
+    /// letters without which no pattern that is filed under it matters.
+    last: Cell<(u64, Letters)>,
     /// The answer for files of such names, when it is known.
     answer: Cell<Option<Sight>>,
 }
@@ -75,7 +78,7 @@ impl Policy {
                 match pattern.dependence_on_name(&directory) {
                     Dependence::None => true,
                     Dependence::Name(name) => {
-                        names.push(name);
+                        names.push((name.letters(), name));
                         true
                     }
                     Dependence::Unknown => false,
@@ -90,7 +93,8 @@ impl Policy {
                 granted.is_none_or(|grant| add(&grant.patterns, None))
                     && add(&layer.allows, Some(&layer.allow_rules[..]))
             });
-        simple.then(|| Usual { directory, sets, names, answer: Cell::new(None) })
+        let (last, answer) = (Cell::new((0, Letters::NONE)), Cell::new(None));
+        simple.then_some(Usual { directory, sets, names, last, answer })
     }
 }
 
@@ -101,35 +105,48 @@ fn asks(rules: &[Rule], entry: u32, question: Questions, agent: &AgentName) -> b
 }
 
 impl Sights<'_> {
-    /// As [`Policy::sight`] of the entry `name`, whose path is `path`.
-    pub fn of(&self, name: &str, path: &WorkspacePath, object: &Object) -> Sight {
+    /// As [`Policy::sight`] of the entry `name`, whose path is `path`, which is made
+    /// only where it matters; `None` when there is no such path.
+    pub fn of<'n>(
+        &self,
+        name: &str,
+        path: impl FnOnce() -> Option<&'n WorkspacePath>,
+        object: &Object,
+    ) -> Option<Sight> {
         let plain_file =
             *object == Object { kind: ObjectKind::File, links: 1, through_symlink: false };
         let usual = self.usual.as_ref().filter(|usual| plain_file && self.holds(usual, name));
         if let Some(answer) = usual.and_then(|usual| usual.answer.get()) {
-            return answer;
+            return Some(answer);
         }
+        let path = path()?;
         let Self { policy, agent, operation, access, .. } = *self;
         let answer = policy.sight(&Query { agent, operation, access, path }, object);
         if let Some(usual) = usual {
             usual.answer.set(Some(answer));
         }
-        answer
+        Some(answer)
     }
 
     /// Whether a name is usual.
     fn holds(&self, usual: &Usual<'_>, name: &str) -> bool {
-        if !is_plain(name)
-            || usual.names.iter().any(|pattern| pattern.matches(name))
+        let letters = Letters::of(name);
+        let looks_like =
+            |(needed, pattern): &(Letters, &Name)| letters.hold(*needed) && pattern.matches(name);
+        if !is_plain_name(name)
+            || usual.names.iter().any(looks_like)
             || self.policy.denied_part(name).is_some()
         {
             return false;
         }
+        let [whole, extension, start] = Components::keys_of(name);
+        let extension = Some(extension).filter(|key| letters.hold(usual.letters_under(*key)));
+        let keys = [Some(whole), extension, Some(start)].into_iter().flatten();
         let question = Questions::one(self.operation, self.access);
-        let keys = Components::keys_of(name);
-        !usual.sets.iter().any(|(set, rules)| {
-            set.files(&keys, |entry, pattern| {
-                rules.is_none_or(|rules| asks(rules, entry, question, self.agent))
+        !keys.into_iter().any(|key| {
+            usual.filed(key).any(|(rules, entry, pattern)| {
+                letters.hold(pattern.letters())
+                    && rules.is_none_or(|rules| asks(rules, entry, question, self.agent))
                     && match pattern.dependence_on_name(&usual.directory) {
                         // One that matches whatever the name is has been found by
                         // the directory.
@@ -139,6 +156,27 @@ impl Sights<'_> {
                     }
             })
         })
+    }
+}
+
+impl<'p> Usual<'p> {
+    /// The patterns that are filed under a key, with their sets' rules.
+    fn filed(&self, key: u64) -> impl Iterator<Item = (Option<&'p [Rule]>, u32, &'p Pattern)> {
+        self.sets.iter().flat_map(move |(set, rules)| {
+            set.filed(key).map(|(entry, pattern)| (*rules, entry, pattern))
+        })
+    }
+
+    /// Letters without which no pattern that is filed under a key matters.
+    fn letters_under(&self, key: u64) -> Letters {
+        let (last, letters) = self.last.get();
+        if last == key {
+            return letters;
+        }
+        let each = self.filed(key).map(|(_, _, pattern)| pattern.letters());
+        let letters = each.fold(Letters::ALL, Letters::common);
+        self.last.set((key, letters));
+        letters
     }
 }
 
@@ -198,7 +236,7 @@ mod tests {
                 let Ok(path) = directory.join(name) else { continue };
                 let object = Object { kind, links: 1, through_symlink: false };
                 let expected = policy.sight(&Query { path: &path, ..query }, &object);
-                prop_assert_eq!(sights.of(name, &path, &object), expected, "{}\n{:?}", &text, path);
+                prop_assert_eq!(sights.of(name, || Some(&path), &object), Some(expected), "{}\n{:?}", &text, path);
             }
         }
     }

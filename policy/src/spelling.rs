@@ -41,18 +41,29 @@ impl<'p> Spellings<'p> {
 /// Whether a path or a name is spelled in one way only: ASCII without capitals
 /// and without what [`clean`] drops.
 pub(super) fn is_plain(text: &str) -> bool {
-    let bytes = text.as_bytes();
+    has_one_spelling(text.as_bytes()) && !has_trailing(text.as_bytes())
+}
+
+/// The same of one component.
+pub(super) fn is_plain_name(name: &str) -> bool {
+    has_one_spelling(name.as_bytes()) && !name.bytes().next_back().is_some_and(trailing)
+}
+
+fn has_one_spelling(bytes: &[u8]) -> bool {
     let odd = |byte: u8| !(b' '..0x7f).contains(&byte) | byte.is_ascii_uppercase();
     // Without an early exit many bytes are looked at at once.
-    !bytes.iter().fold(false, |found, byte| found | odd(*byte)) && !has_trailing(bytes)
+    !bytes.iter().fold(false, |found, byte| found | odd(*byte))
 }
 
 /// Whether a component ends in a dot or a space.
 fn has_trailing(bytes: &[u8]) -> bool {
-    let trailing = |byte: u8| (byte == b'.') | (byte == b' ');
     let pairs = bytes.iter().zip(bytes.get(1..).unwrap_or_default());
     let inside = pairs.fold(false, |found, (one, next)| found | (trailing(*one) & (*next == b'/')));
-    inside || bytes.last().is_some_and(|last| trailing(*last))
+    inside || bytes.last().copied().is_some_and(trailing)
+}
+
+fn trailing(byte: u8) -> bool {
+    (byte == b'.') | (byte == b' ')
 }
 
 /// `text` in normal form C with case folded: equal for texts that differ only

@@ -94,7 +94,7 @@ pub fn prepare(context: &Context<'_>, permit: &Permit) -> Result<Sealed<Entries>
     for (name, stat) in listing.entries {
         let Ok(path) = permit.path().join(&name) else { continue };
         let kind = stat.as_ref().map(|stat| stat.kind);
-        if visible(&sights, &name, &path, kind, &mut relaxed) {
+        if visible(&sights, &name, || Some(&path), kind, &mut relaxed) {
             entries.push(Entry::new(path, stat.as_ref()));
         }
     }
@@ -126,21 +126,21 @@ pub(super) fn facts(entries: usize, not_utf8: u64, relaxed: u64) -> Facts {
     facts
 }
 
-/// Whether an entry is shown; counts it in `relaxed` when only because the policy
+/// Whether an entry is shown, whose path is made only where it matters; counts it in `relaxed` when only because the policy
 /// observes. What a person must be asked about is not shown unasked.
-pub(super) fn visible(
+pub(super) fn visible<'n>(
     sights: &Sights<'_>,
     name: &str,
-    path: &WorkspacePath,
+    path: impl FnOnce() -> Option<&'n WorkspacePath>,
     kind: Option<ObjectKind>,
     relaxed: &mut u64,
 ) -> bool {
     let kind = kind.unwrap_or(ObjectKind::Missing);
     match sights.of(name, path, &Object { kind, links: 1, through_symlink: false }) {
-        Sight::Shown { relaxed: would_deny } => {
+        Some(Sight::Shown { relaxed: would_deny }) => {
             *relaxed += u64::from(would_deny);
             true
         }
-        Sight::Asked | Sight::Closed | Sight::Denied => false,
+        Some(Sight::Asked | Sight::Closed | Sight::Denied) | None => false,
     }
 }

@@ -49,9 +49,9 @@ pub fn prepare(context: &Context<'_>, permit: &Permit) -> Result<Sealed<Names>, 
     let sights = context.policy.sights(&query(context, permit.path()));
     let (mut path, mut relaxed) = (WorkspacePath::root(), 0);
     for (name, kind) in kinds.iter() {
-        if permit.path().join_into(name, &mut path).is_ok()
-            && visible(&sights, name, &path, kind, &mut relaxed)
-        {
+        let path = &mut path;
+        let join = move || permit.path().join_into(name, path).ok().map(move |()| &*path);
+        if permit.path().has_room_for(name) && visible(&sights, name, join, kind, &mut relaxed) {
             names.push(name, EntryKind::of(kind));
         }
     }

@@ -84,8 +84,16 @@ impl Kinds {
     fn sort(&mut self) {
         let Self { text, slots, .. } = self;
         let Some(first) = slots.first().map(|slot| name(text, slot)) else { return };
-        let shared = |one: &str| one.bytes().zip(first.bytes()).take_while(|(a, b)| a == b).count();
-        let common = slots.iter().map(|slot| shared(name(text, slot))).min().unwrap_or_default();
+        let mut start = first.as_bytes();
+        for slot in slots.iter() {
+            let name = name(text, slot).as_bytes();
+            while let Some((_, shorter)) = start.split_last()
+                && !name.starts_with(start)
+            {
+                start = shorter;
+            }
+        }
+        let common = start.len();
         for slot in slots.iter_mut() {
             slot.key = key(name(text, slot).as_bytes().get(common..).unwrap_or_default());
         }

@@ -96,6 +96,11 @@ impl WorkspacePath {
         joined.push(name).inspect_err(|_error| joined.0.clear())
     }
 
+    /// Whether the path of the entry `name`, which is one component, is not too long.
+    pub fn has_room_for(&self, name: &str) -> bool {
+        name.len() <= Self::MAX_COMPONENT && self.0.len() + 1 + name.len() <= Self::MAX_BYTES
+    }
+
     fn push(&mut self, name: &str) -> Result<(), PathError> {
         if has(name, 0) {
             return Err(PathError::Nul);

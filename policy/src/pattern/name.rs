@@ -45,6 +45,34 @@ pub(crate) struct Class {
     pub(crate) folded: bool,
 }
 
+/// Which bytes a text has, by their lowest six bits: a quick no for nearly all
+/// texts that another one is not in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Letters(u64);
+
+impl Letters {
+    pub(crate) const ALL: Self = Self(u64::MAX);
+    pub(crate) const NONE: Self = Self(0);
+
+    pub(crate) fn of(text: &str) -> Self {
+        Self(text.bytes().fold(0, |set, byte| set | 1 << (byte & 63)))
+    }
+
+    /// Whether all of the others are among these.
+    pub(crate) fn hold(self, others: Self) -> bool {
+        self.0 & others.0 == others.0
+    }
+
+    /// Those that both have.
+    pub(crate) fn common(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
 impl Class {
     pub(super) fn holds(&self, c: char) -> bool {
         let within =
@@ -89,6 +117,20 @@ impl Name {
             Self::Suffix(suffix) => text.ends_with(&**suffix),
             Self::Infix(infix) => text.contains(&**infix),
             Self::Tokens(tokens) => matches_tokens(tokens, text),
+        }
+    }
+
+    /// The letters that every matching name has.
+    pub(crate) fn letters(&self) -> Letters {
+        match self {
+            Self::Any => Letters::NONE,
+            Self::Literal(text) | Self::Prefix(text) | Self::Suffix(text) | Self::Infix(text) => {
+                Letters::of(text)
+            }
+            Self::Tokens(tokens) => tokens.iter().fold(Letters::NONE, |all, token| match token {
+                Token::Text(text) => all.and(Letters::of(text)),
+                _ => all,
+            }),
         }
     }
 

@@ -259,7 +259,8 @@ impl<'a, V: Visitor> Walk<'a, V> {
             return;
         }
         let object = Object { kind, links: 1, through_symlink: false };
-        let seen = match sights.of(name, &path, &object) {
+        let Some(sight) = sights.of(name, || Some(&path), &object) else { return };
+        let seen = match sight {
             Sight::Shown { relaxed } => {
                 if relaxed {
                     self.tally.relaxed();
