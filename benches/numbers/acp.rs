@@ -1,5 +1,6 @@
 //! Reading 4 KiB over ACP: a confined agent under the real `portcullis run`
-//! asks, and sends each request line through a plain echo process too.
+//! asks, and sends each request line through a plain echo process too. Once as
+//! the scheduler places them, and once all on one processor.
 #![expect(clippy::disallowed_methods, reason = "sets files up behind the gate's back")]
 
 use std::{
@@ -7,6 +8,7 @@ use std::{
     process::{Child, ChildStdin, ChildStdout, Stdio},
 };
 
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde_json::{Value, json};
 
 use crate::{
@@ -18,6 +20,19 @@ use crate::{
 const READS: usize = 5000;
 
 pub(crate) fn run() -> Outcome<()> {
+    compare("acp")?;
+    // Whom the scheduler puts on which processor decides how long it takes to wake
+    // him. The echo is mostly on its client's, the gate on another one.
+    let before = sched_getaffinity(None)?;
+    let mut one = CpuSet::new();
+    one.set((0..CpuSet::MAX_CPU).find(|cpu| before.is_set(*cpu)).ok_or("no processor")?);
+    sched_setaffinity(None, &one)?;
+    let outcome = compare("acp, one CPU");
+    sched_setaffinity(None, &before)?;
+    outcome
+}
+
+fn compare(name: &str) -> Outcome<()> {
     let world = World::new()?;
     let mut run = Run::start(&world, READS)?;
     let prompt = json!({"sessionId": "s1", "prompt": [{"type": "text", "text": "go"}]});
@@ -38,7 +53,7 @@ pub(crate) fn run() -> Outcome<()> {
         echo.quartiles(1e3),
         gate.median() / echo.median()
     );
-    report("acp", more, "µs over a plain echo", Bound::AtMost(60.0), &details);
+    report(name, more, "µs over a plain echo", Bound::AtMost(60.0), &details);
     Ok(())
 }
 
