@@ -126,8 +126,9 @@ pub(super) fn facts(entries: usize, not_utf8: u64, relaxed: u64) -> Facts {
     facts
 }
 
-/// Whether an entry is shown, whose path is made only where it matters; counts it in `relaxed` when only because the policy
-/// observes. What a person must be asked about is not shown unasked.
+/// Whether an entry is shown, whose path is made only where it matters; counts it
+/// in `relaxed` when only because the policy observes. What a person must be asked
+/// about is not shown unasked.
 pub(super) fn visible<'n>(
     sights: &Sights<'_>,
     name: &str,
