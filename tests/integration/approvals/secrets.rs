@@ -58,7 +58,7 @@ fn shown(world: &World) -> (String, String) {
 fn at_a_shell_the_difference_is_that_of_the_redacted_view() {
     let world = world("redact");
     let text = world.fs(&["read", "app.conf"]).ok().text().to_owned();
-    let child = begin(&world, &["write", "app.conf"], &text.replace("80", "81"));
+    let child = begin(&world, &["write", "app.conf"], &text.replace("port = 80", "port = 81"));
     let (id, change) = shown(&world);
     assert!(change.contains("-port = 80\n+port = 81\n"), "{change}");
     assert!(change.contains(" token = [portcullis-secret:token:"), "{change}");
