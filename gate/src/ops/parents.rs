@@ -27,7 +27,7 @@ pub(super) fn create(workspace: &Workspace, path: &WorkspacePath) -> Result<(), 
 /// Makes one directory; one that is there already is fine.
 pub(super) fn make(workspace: &Workspace, path: &WorkspacePath) -> Result<OwnedFd, Error> {
     let parent = workspace.open_parent(path)?;
-    workspace.confirm(&parent, path)?;
+    workspace.confirm(&parent)?;
     match mkdirat(&parent, parent.name(), Mode::from_raw_mode(0o777)) {
         Ok(()) => {
             let made = workspace.open_directory(path)?;

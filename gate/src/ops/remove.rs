@@ -117,7 +117,7 @@ impl Change for Removal<'_> {
         let expected = Expected { identity: self.stat.identity, sha256: saved.sha256 };
         let path: &WorkspacePath = self.permit.path();
         let parent = self.context.workspace.open_parent(path)?;
-        self.context.workspace.confirm(&parent, path)?;
+        self.context.workspace.confirm(&parent)?;
         let (aside, name) = ((&parent, temp.as_str()), (&parent, parent.name()));
         if let Err(error) = move_aside(&parent, temp) {
             // Where it is aside and stays there, the next start puts it back.

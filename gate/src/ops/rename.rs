@@ -194,8 +194,8 @@ impl Change for Rename<'_> {
         parents::create(workspace, to)?;
         let old = workspace.open_parent(from)?;
         let new = workspace.open_parent(to)?;
-        workspace.confirm(&old, from)?;
-        workspace.confirm(&new, to)?;
+        workspace.confirm(&old)?;
+        workspace.confirm(&new)?;
         match (&self.replaced, temp, saved.first()) {
             (Some((stat, _)), Some(temp), Some(saved)) => {
                 let replaced = Expected { identity: stat.identity, sha256: saved.sha256 };
@@ -230,8 +230,7 @@ impl Rename<'_> {
             new.stat(temp.as_str()).is_ok_and(|stat| stat.identity == self.moving.identity)
         };
         let done = if is_aside() {
-            let in_place = || Ok(self.context.workspace.confirm(new, self.to.path())?);
-            swap::replace(new, temp, self.from.handle()?, replaced, in_place)
+            swap::replace(self.context.workspace, new, temp, self.from.handle()?, replaced)
         } else {
             Err(Error::Conflict)
         };
@@ -250,7 +249,7 @@ impl Rename<'_> {
             Err(errno) => return Err(workspace::Error::os("rename")(errno).into()),
         }
         let same = new.stat(new.name()).is_ok_and(|stat| stat.identity == self.moving.identity);
-        let in_place = self.context.workspace.confirm(new, self.to.path()).is_ok();
+        let in_place = self.context.workspace.confirm(new).is_ok();
         if same && in_place && self.tree_is_as_decided() {
             return Ok(());
         }

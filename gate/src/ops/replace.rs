@@ -72,19 +72,20 @@ impl<'a> Replacement<'a> {
     }
 
     fn commit_to_disk(&mut self, temp: &TempName, saved: &[Saved]) -> Result<Committed, Error> {
+        let workspace = self.context.workspace;
         let (parent, new, ready) = match self.staged.take() {
             Some(staged) => {
                 // Before it has a name: that is another change of the file,
                 // which would have to be synced by itself.
                 sync(&staged.file)?;
-                self.confirm(&staged.parent)?;
+                workspace.confirm(&staged.parent)?;
                 staged.link(temp.as_str()).map_err(workspace::Error::os("name the file"))?;
                 (staged.parent, staged.file, Ok(()))
             }
             None => {
                 let (parent, new) = self.create(temp)?;
                 let filled = self.fill(&new).and_then(|()| sync(&new));
-                let ready = filled.and_then(|()| self.confirm(&parent));
+                let ready = filled.and_then(|()| Ok(workspace.confirm(&parent)?));
                 (parent, new, ready)
             }
         };
@@ -111,11 +112,6 @@ impl<'a> Replacement<'a> {
         Ok((parent, file))
     }
 
-    /// Makes sure that the directory still is where it was decided to be.
-    fn confirm(&self, parent: &Parent) -> Result<(), Error> {
-        Ok(self.context.workspace.confirm(parent, self.permit.path())?)
-    }
-
     fn fill(&self, new: &OwnedFd) -> Result<(), Error> {
         let mut file = File::from(new.try_clone().map_err(workspace::Error::io("open the file"))?);
         file.write_all(&self.content).map_err(workspace::Error::io("write the file"))?;
@@ -132,13 +128,13 @@ impl<'a> Replacement<'a> {
         new: &OwnedFd,
         saved: &[Saved],
     ) -> Result<(), Error> {
-        let in_place = || self.confirm(parent);
+        let workspace = self.context.workspace;
         match (self.permit.stat(), saved.first()) {
             (Some(stat), Some(saved)) => {
                 let old = Expected { identity: stat.identity, sha256: saved.sha256 };
-                swap::replace(parent, temp, new.as_fd(), &old, in_place)
+                swap::replace(workspace, parent, temp, new.as_fd(), &old)
             }
-            (None, _) => swap::place(parent, temp, new.as_fd(), in_place),
+            (None, _) => swap::place(workspace, parent, temp, new.as_fd()),
             (Some(_), None) => Err(Error::Conflict),
         }
     }

@@ -202,14 +202,14 @@ impl Restoration<'_> {
         made: &OwnedFd,
         saved: &[Saved],
     ) -> Result<(), Error> {
-        let in_place = || Ok(self.context.workspace.confirm(parent, self.permit.path())?);
-        in_place()?;
+        let workspace = self.context.workspace;
+        workspace.confirm(parent)?;
         match (&self.current, saved.first()) {
             (Some((stat, _)), Some(saved)) => {
                 let old = Expected { identity: stat.identity, sha256: saved.sha256 };
-                swap::replace(parent, temp, made.as_fd(), &old, in_place)
+                swap::replace(workspace, parent, temp, made.as_fd(), &old)
             }
-            (None, _) => swap::place(parent, temp, made.as_fd(), in_place),
+            (None, _) => swap::place(workspace, parent, temp, made.as_fd()),
             (Some(_), None) => Err(Error::Conflict),
         }
     }

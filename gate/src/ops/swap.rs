@@ -18,7 +18,7 @@ use super::{Error, remove};
 use crate::{
     backup::{content_hash, fingerprint},
     policy::ObjectKind,
-    workspace::{self, Identity, Parent, Stat, TempName},
+    workspace::{self, Identity, Parent, Stat, TempName, Workspace},
 };
 
 /// How often an exchange that another process disturbs is undone before the
@@ -76,19 +76,19 @@ pub(super) fn hash_at(parent: &Parent, name: &str, stat: &Stat) -> Result<Hash, 
 /// It is exchanged under its staged name: whatever has `temp` itself is ours,
 /// after a crash too, and what has the other may not be.
 ///
-/// `in_place` says whether the directory still is where it was decided to be:
-/// another gate that removes it has compared it with the vault by then, so what
-/// is put into it now would go with it.
+/// The directory must still be where it was decided to be: another gate that
+/// removes it has compared it with the vault by then, so what is put into it now
+/// would go with it.
 ///
 /// # Errors
 /// [`Error::Conflict`] when it is not: the other process's object is back at
 /// its place then, and ours under `temp`, if it is anywhere.
 pub(super) fn replace(
+    workspace: &Workspace,
     parent: &Parent,
     temp: &TempName,
     new: BorrowedFd<'_>,
     old: &Expected,
-    in_place: impl Fn() -> Result<(), Error>,
 ) -> Result<(), Error> {
     let staged = temp.staged();
     move_to(parent, temp, &staged)?;
@@ -100,7 +100,7 @@ pub(super) fn replace(
             errno => workspace::Error::os("exchange the files")(errno).into(),
         });
     }
-    if old.is_at(parent, staged.as_str()) && in_place().is_ok() {
+    if old.is_at(parent, staged.as_str()) && workspace.confirm(parent).is_ok() {
         return remove_replaced(parent, temp);
     }
     match undo(spare, name, new)? {
@@ -245,23 +245,23 @@ pub(super) fn unlink(parent: &Parent, name: &str) -> Result<(), Error> {
 }
 
 /// Gives `temp`, which is the object behind `new`, the name that nothing has
-/// yet; `in_place` as for [`replace`].
+/// yet, in a directory that must be in place afterwards as for [`replace`].
 ///
 /// # Errors
 /// [`Error::Conflict`] when something took the name meanwhile, and when the
 /// directory is not in place: the object is under `temp` then, if it is anywhere.
 pub(super) fn place(
+    workspace: &Workspace,
     parent: &Parent,
     temp: &TempName,
     new: BorrowedFd<'_>,
-    in_place: impl Fn() -> Result<(), Error>,
 ) -> Result<(), Error> {
     match renameat_with(parent, temp.as_str(), parent, parent.name(), RenameFlags::NOREPLACE) {
         Ok(()) => {}
         Err(Errno::EXIST) => return Err(Error::Conflict),
         Err(errno) => return Err(workspace::Error::os("name the file")(errno).into()),
     }
-    if in_place().is_ok() {
+    if workspace.confirm(parent).is_ok() {
         return Ok(());
     }
     let back = patiently(|| {

@@ -148,13 +148,13 @@ pub(super) fn lookup_error(action: &'static str) -> impl FnOnce(Errno) -> Error 
 #[derive(Debug)]
 pub struct Parent {
     dir: OwnedFd,
-    name: String,
+    path: WorkspacePath,
 }
 
 impl Parent {
     /// The entry's name.
     pub fn name(&self) -> &str {
-        &self.name
+        self.path.file_name().unwrap_or_default()
     }
 
     /// Looks at the entry itself, never at what it points to.
@@ -203,20 +203,18 @@ impl Workspace {
     /// # Errors
     /// As [`Workspace::open_at`]; the root has no parent.
     pub fn open_parent(&self, path: &WorkspacePath) -> Result<Parent, Error> {
-        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-            return Err(Error::IsADirectory);
-        };
+        let Some(parent) = path.parent() else { return Err(Error::IsADirectory) };
         let dir = self.open_at(&parent, OFlags::RDONLY | OFlags::DIRECTORY)?;
-        Ok(Parent { dir, name: name.to_owned() })
+        Ok(Parent { dir, path: path.clone() })
     }
 
-    /// Whether `parent` still is the directory that holds `path`, so that what
+    /// Whether `parent` still is the directory that it was opened as, so that what
     /// is done through the handle happens where it was decided.
     ///
     /// # Errors
     /// [`Error::Moved`] when it is not.
-    pub fn confirm(&self, parent: &Parent, path: &WorkspacePath) -> Result<(), Error> {
-        let now = self.open_parent(path).map_err(|_| Error::Moved)?;
+    pub fn confirm(&self, parent: &Parent) -> Result<(), Error> {
+        let now = self.open_parent(&parent.path).map_err(|_| Error::Moved)?;
         if Stat::of(&now)?.identity == Stat::of(parent)?.identity {
             Ok(())
         } else {
