@@ -1,6 +1,7 @@
 //! How fast a log is verified, for each thread, compared with how fast the same
 //! lines are hashed: `cargo bench -p portcullis-audit`. In time of processors,
 //! so that what else runs on the machine counts little.
+#![expect(clippy::print_stdout, reason = "prints what was measured")]
 
 use std::{collections::BTreeMap, hint::black_box, io, time::Instant};
 

@@ -14,6 +14,7 @@
 //! directories).
 //! docs/performance.md says how to read what they print. Measures nothing
 //! unless cargo runs it as a benchmark, so that running all tests stays quick.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "prints what was measured")]
 
 mod acp;
 mod agent;

@@ -6,7 +6,7 @@
 
 use std::{collections::BTreeSet, fmt::Write as _};
 
-use super::{judge::Deed, schema::SCHEMA_FILE, tree::Tree};
+use super::{judge::Deed, literal::escaped, schema::SCHEMA_FILE, tree::Tree};
 use crate::{
     model::WorkspacePath,
     policy::{
@@ -387,17 +387,6 @@ fn tests(policy: &Policy, questions: Vec<(Deed, WorkspacePath)>) -> String {
             decision.effect,
             decision.rule,
         );
-    }
-    text
-}
-
-fn escaped(name: &str) -> String {
-    let mut text = String::with_capacity(name.len());
-    for c in name.chars() {
-        if matches!(c, '*' | '?' | '[' | ']' | '{' | '}' | '\\') {
-            text.push('\\');
-        }
-        text.push(c);
     }
     text
 }

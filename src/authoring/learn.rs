@@ -15,6 +15,7 @@ use portcullis_audit::Directory;
 use super::{
     examples::examples_in,
     history::{Count, read_history},
+    literal::escaped,
     progress::Watch,
 };
 use crate::{
@@ -385,17 +386,6 @@ fn literal(path: &WorkspacePath) -> String {
         return ".".to_owned();
     }
     escaped(path.as_str())
-}
-
-fn escaped(name: &str) -> String {
-    let mut text = String::with_capacity(name.len());
-    for c in name.chars() {
-        if matches!(c, '*' | '?' | '[' | ']' | '{' | '}' | '\\') {
-            text.push('\\');
-        }
-        text.push(c);
-    }
-    text
 }
 
 /// Leaves out patterns that a wider one covers, which takes their numbers.

@@ -11,6 +11,7 @@ mod init;
 mod judge;
 mod learn;
 mod lint;
+mod literal;
 mod progress;
 mod replay;
 mod schema;

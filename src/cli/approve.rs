@@ -80,7 +80,7 @@ fn visit(state: &Path, wish: &Wish, go_on: impl FnMut(Reply) -> bool) -> Result<
     match open(state, flags, Mode::empty()) {
         Ok(state) => desk::visit(state.as_fd(), wish, go_on).or_fail("cannot ask the gate"),
         Err(Errno::NOENT) => {
-            eprintln!(
+            errln!(
                 "portcullis: note: no gate has ever run with the state directory `{}`; --workspace \
                  or --state names another",
                 state.display()
@@ -106,12 +106,12 @@ fn list(args: &Args, state: &Path) -> Result<ExitCode, Failure> {
         return Err(Failure::new(format_args!("the gate does not listen: {}", Escaped(&why))));
     }
     if args.json {
-        println!("{}", json!({ "waiting": waiting }));
+        outln!("{}", json!({ "waiting": waiting }));
     } else if waiting.is_empty() {
-        println!("nothing waits for approval");
+        outln!("nothing waits for approval");
     } else {
         waiting.iter().for_each(print);
-        println!("\n`portcullis approve ID` approves one of them, `--reject ID` rejects it");
+        outln!("\n`portcullis approve ID` approves one of them, `--reject ID` rejects it");
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -130,9 +130,9 @@ fn answer(args: &Args, state: &Path, id: &str, word: Word) -> Result<ExitCode, F
         Some(Reply::Taken(item)) => {
             let verb = if word == Word::Reject { "rejected" } else { "approved" };
             if args.json {
-                println!("{}", json!({ "ok": true, "result": verb, "request": item }));
+                outln!("{}", json!({ "ok": true, "result": verb, "request": item }));
             } else {
-                println!("{verb}: {}", headline(&item));
+                outln!("{verb}: {}", headline(&item));
             }
             Ok(ExitCode::SUCCESS)
         }
@@ -159,7 +159,7 @@ fn answer(args: &Args, state: &Path, id: &str, word: Word) -> Result<ExitCode, F
 /// With `--json` the error is the object on stdout.
 fn fail(args: &Args, failure: Failure) -> Result<ExitCode, Failure> {
     if args.json {
-        println!("{}", json!({ "ok": false, "error": failure.message() }));
+        outln!("{}", json!({ "ok": false, "error": failure.message() }));
     }
     Err(failure)
 }
@@ -179,17 +179,17 @@ fn headline(item: &Item) -> String {
 }
 
 fn print(item: &Item) {
-    println!("{}  {}, {} s left", Escaped(&item.id), headline(item), item.seconds_left);
+    outln!("{}  {}, {} s left", Escaped(&item.id), headline(item), item.seconds_left);
     for rule in &item.rules {
         let place = rule.place.as_ref().map(|at| format!(" ({})", Escaped(at))).unwrap_or_default();
         let reason =
             rule.reason.as_ref().map(|why| format!(": {}", Escaped(why))).unwrap_or_default();
-        println!("  rule `{}`{place}{reason}", Escaped(&rule.id));
+        outln!("  rule `{}`{place}{reason}", Escaped(&rule.id));
     }
     for line in item.change.lines() {
         // A tab is part of what source code looks like.
         let pieces: Vec<_> = line.split('\t').map(|piece| Escaped(piece).to_string()).collect();
-        println!("  {}", pieces.join("\t"));
+        outln!("  {}", pieces.join("\t"));
     }
 }
 
@@ -204,17 +204,17 @@ impl Approver for Announcer {
     fn ask(&self, ticket: &std::sync::Arc<Ticket>) {
         let item = Item::from(ticket.question());
         let state = self.state.display().to_string();
-        eprintln!(
+        errln!(
             "portcullis: waiting up to {} s for approval of {}",
             item.seconds_left,
             headline(&item)
         );
         for rule in &item.rules {
             let reason = rule.reason.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
-            eprintln!("  rule `{}`{}", Escaped(&rule.id), Escaped(&reason));
+            errln!("  rule `{}`{}", Escaped(&rule.id), Escaped(&reason));
         }
-        eprintln!("  help: in another shell, `portcullis approve {} --state '{state}'`", item.id);
-        eprintln!("        or `portcullis approve --reject {} --state '{state}'`", item.id);
+        errln!("  help: in another shell, `portcullis approve {} --state '{state}'`", item.id);
+        errln!("        or `portcullis approve --reject {} --state '{state}'`", item.id);
     }
 
     fn over(&self, _ticket: &Ticket) {}

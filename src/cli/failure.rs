@@ -66,10 +66,10 @@ impl Failure {
     /// Prints the message and gives the exit code.
     pub(crate) fn report(&self) -> ExitCode {
         if !self.message.is_empty() {
-            eprintln!("portcullis: {}", self.message);
+            errln!("portcullis: {}", self.message);
         }
         if let Some(help) = &self.help {
-            eprintln!("  help: {help}");
+            errln!("  help: {help}");
         }
         self.exit.into()
     }

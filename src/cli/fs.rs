@@ -16,6 +16,7 @@ use super::{
     failure::{Context as _, Exit, Failure},
     local::LocalGate,
     options::Common,
+    output::printed,
     render,
 };
 use crate::{
@@ -155,7 +156,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     gate.close()?;
     match result {
         Ok(reply) => {
-            print(&args, &reply).or_fail("cannot print the reply")?;
+            printed(print(&args, &reply))?;
             Ok(search::exit(&reply.output))
         }
         Err(error) => {
@@ -272,7 +273,7 @@ pub(crate) fn parse(root: &Path, text: &str) -> Result<WorkspacePath, Refusal> {
 /// that the gate can refuse it.
 fn stdin(gate: &LocalGate) -> Result<Vec<u8>, Failure> {
     if io::stdin().is_terminal() {
-        eprintln!("portcullis: reading the content from the terminal; end it with Ctrl-D");
+        errln!("portcullis: reading the content from the terminal; end it with Ctrl-D");
     }
     let limit = gate.gateway().policy().max_size(crate::model::Access::Write);
     let mut content = Vec::new();
@@ -302,7 +303,7 @@ fn print(args: &Args, reply: &Reply) -> io::Result<()> {
                 writeln!(out, "{}", render::entry_line(entry))?;
             }
             if entries.not_utf8 > 0 {
-                eprintln!("portcullis: {} names are not UTF-8 and not shown", entries.not_utf8);
+                errln!("portcullis: {} names are not UTF-8 and not shown", entries.not_utf8);
             }
         }
         Output::Names(names) => {
@@ -324,14 +325,14 @@ fn print(args: &Args, reply: &Reply) -> io::Result<()> {
         }
         Output::Changed(changed) => {
             match &changed.backup {
-                Some(backup) => eprintln!("record {record}, backup {backup}"),
-                None => eprintln!("record {record}"),
+                Some(backup) => errln!("record {record}, backup {backup}"),
+                None => errln!("record {record}"),
             }
             return out.flush();
         }
     }
     out.flush()?;
     // Not where a pipe would take it for content.
-    eprintln!("record {record}");
+    errln!("record {record}");
     Ok(())
 }

@@ -382,7 +382,7 @@ fn show_errors(errors: File) {
             Ok(0) | Err(_) => return,
             Ok(_) => {
                 let text = String::from_utf8_lossy(line.strip_suffix(b"\n").unwrap_or(&line));
-                eprintln!("agent: {}", Escaped(&text));
+                errln!("agent: {}", Escaped(&text));
             }
         }
     }

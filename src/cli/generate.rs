@@ -6,7 +6,7 @@
 #![expect(clippy::disallowed_methods, reason = "writes where the operator says")]
 
 use std::{
-    io::{self, Write},
+    io::{self},
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -21,6 +21,7 @@ use clap_mangen::{
 use super::{
     Cli,
     failure::{Context as _, Failure},
+    output,
 };
 
 /// Print a script that makes a shell complete this command
@@ -49,7 +50,7 @@ pub(crate) struct ManArgs {
 pub(crate) fn completions(args: &CompletionsArgs) -> Result<ExitCode, Failure> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "portcullis", &mut script);
-    print(&script)
+    Ok(print(&script))
 }
 
 /// Runs `man`.
@@ -57,7 +58,7 @@ pub(crate) fn man(args: &ManArgs) -> Result<ExitCode, Failure> {
     let mut root = Cli::command().disable_help_subcommand(true);
     root.build();
     let Some(directory) = &args.output else {
-        return print(&page(&root).or_fail("cannot make the manual page")?);
+        return Ok(print(&page(&root).or_fail("cannot make the manual page")?));
     };
     let shown = directory.display();
     std::fs::create_dir_all(directory)
@@ -108,13 +109,9 @@ fn page(command: &clap::Command) -> io::Result<Vec<u8>> {
     Ok(page)
 }
 
-fn print(bytes: &[u8]) -> Result<ExitCode, Failure> {
-    match io::stdout().lock().write_all(bytes) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(error).or_fail("cannot print")
-        }
-        _ => Ok(ExitCode::SUCCESS),
-    }
+fn print(bytes: &[u8]) -> ExitCode {
+    output::raw(bytes);
+    ExitCode::SUCCESS
 }
 
 #[cfg(test)]

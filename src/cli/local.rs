@@ -70,14 +70,7 @@ impl LocalGate {
         more: BTreeMap<String, Value>,
     ) -> Result<Self, Failure> {
         let parts = Parts::open(common)?;
-        Territory {
-            workspace: parts.workspace.root().to_owned(),
-            state: parts.state_path.clone(),
-            operator: [parts.policy_files.clone(), parts.audit.protected()].concat(),
-            ..Territory::default()
-        }
-        .check()
-        .map_err(Failure::new)?;
+        parts.stay_apart()?;
         super::policy::warn_of_observing(&parts.policy);
         let session = session(common, default_agent, door)?;
         prepare(&parts)?;
@@ -94,7 +87,7 @@ impl LocalGate {
         })
         .or_fail("cannot confine the gate")?;
         if report.landlock_abi == 0 {
-            eprintln!(
+            errln!(
                 "portcullis: warning: this kernel has no Landlock of ABI 3 or newer, so the gate's \
                  own file access is not restricted; policy, backups and log work as ever"
             );
@@ -207,6 +200,21 @@ impl Parts {
             state_path,
             state,
         })
+    }
+
+    /// Makes sure that workspace, state and the operator's files lie apart.
+    ///
+    /// # Errors
+    /// When two of them overlap.
+    pub(crate) fn stay_apart(&self) -> Result<(), Failure> {
+        Territory {
+            workspace: self.workspace.root().to_owned(),
+            state: self.state_path.clone(),
+            operator: [self.policy_files.clone(), self.audit.protected()].concat(),
+            ..Territory::default()
+        }
+        .check()
+        .map_err(Failure::new)
     }
 
     /// Who signs checkpoints in this process: nobody where the operator named

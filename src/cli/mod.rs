@@ -1,5 +1,8 @@
 //! The command line: one file per command, rendering and exit codes.
 
+#[macro_use]
+mod output;
+
 mod approve;
 mod audit;
 mod backup;
@@ -96,5 +99,5 @@ pub fn main() -> ExitCode {
         Command::Serve(args) => serve::run(&args),
         Command::Token(args) => token::run(&args),
     };
-    result.unwrap_or_else(|failure| failure.report())
+    output::conclude(result.unwrap_or_else(|failure| failure.report()))
 }

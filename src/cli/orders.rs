@@ -109,14 +109,14 @@ impl Reloading<'_> {
         let sha256 = source.sha256();
         if sha256 == self.gateway.policy().sha256() {
             if trigger == "signal" {
-                eprintln!("portcullis: the policy is the one in force");
+                errln!("portcullis: the policy is the one in force");
             }
             return;
         }
         let policy = match compile(&source) {
             Ok(policy) => policy,
             Err(diagnostics) => {
-                eprint!("{}", diagnostics.render(false));
+                err!("{}", diagnostics.render(false));
                 return self.refuse(Some(&sha256), &first(&diagnostics), trigger);
             }
         };
@@ -131,7 +131,7 @@ impl Reloading<'_> {
         let (name, version) = (policy.name().to_owned(), policy.version());
         match self.gateway.reload(self.session, policy, trigger) {
             Ok(Some(receipt)) => {
-                eprintln!(
+                errln!(
                     "portcullis: policy `{}` version {version} is in force, record {}",
                     Escaped(&name),
                     receipt.seq
@@ -152,7 +152,7 @@ impl Reloading<'_> {
     /// Records that another policy is not taken up.
     pub(super) fn refuse(&self, sha256: Option<&str>, why: &str, trigger: &str) {
         let policy = self.gateway.policy();
-        eprintln!(
+        errln!(
             "portcullis: warning: the changed policy is not taken up: {}; version {} stays in \
              force",
             Escaped(why),

@@ -78,12 +78,12 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
             let text = embedded(&name).ok_or_else(|| {
                 Failure::new(format_args!("cannot show `{name}`: {}", unknown_name(&name)))
             })?;
-            print!("{text}");
+            out!("{text}");
             Ok(ExitCode::SUCCESS)
         }
         Command::List => {
             for (name, text) in EMBEDDED {
-                println!("{name:14} {}", summary(text));
+                outln!("{name:14} {}", summary(text));
             }
             Ok(ExitCode::SUCCESS)
         }
@@ -103,7 +103,7 @@ pub(crate) fn load_trusted(reference: &str, operator: &Operator) -> Result<Loade
 
 /// Prints why a policy does not load, and gives the failure that follows.
 fn unusable(reference: &str, error: &config::Error) -> Failure {
-    eprint!("{}", rendered(error));
+    err!("{}", rendered(error));
     Failure::new(format_args!("the policy `{reference}` cannot be used")).exit(Exit::Policy)
 }
 
@@ -122,7 +122,7 @@ fn policies(files: &[String]) -> Result<Vec<&String>, Failure> {
 /// Says so when the policy only observes.
 pub(crate) fn warn_of_observing(policy: &Policy) {
     if policy.mode() == Mode::Observe {
-        eprintln!(
+        errln!(
             "portcullis: warning: the policy `{}` observes: what nothing allows passes and is \
              recorded as `wouldDeny`; denials, questions, types and content are enforced",
             policy.name()

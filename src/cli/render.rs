@@ -122,11 +122,11 @@ pub(crate) fn receipt_text(receipt: &Receipt) -> String {
 /// for it.
 pub(crate) fn report_error(asked: &str, error: &Error, json: bool) -> ExitCode {
     if json {
-        println!("{}", error_json(error));
+        outln!("{}", error_json(error));
     } else {
-        eprintln!("portcullis: {}: {error}", Escaped(asked));
+        errln!("portcullis: {}: {error}", Escaped(asked));
         if let Some(receipt) = error.receipt() {
-            eprintln!("  record {}", receipt_text(receipt));
+            errln!("  record {}", receipt_text(receipt));
         }
     }
     exit(error)

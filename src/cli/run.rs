@@ -124,13 +124,13 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     super::policy::warn_of_observing(&parts.policy);
     let terminal = parts.policy.agent().terminal;
     if terminal {
-        eprintln!(
+        errln!(
             "portcullis: warning: the policy lets the agent run commands through the editor's \
              terminal, which counts as not confined"
         );
     }
     if let Some(Err(why)) = &pending.hatch {
-        eprintln!("portcullis: note: the agent is not offered the gate's MCP server: {why}");
+        errln!("portcullis: note: the agent is not offered the gate's MCP server: {why}");
     }
     let suspects = pending.suspects.clone();
     let gate = introduce(gate, &pending, &args, terminal)?;
@@ -361,7 +361,7 @@ fn introduce(
     terminal: bool,
 ) -> Result<Gate, Failure> {
     if let gate::Progress::Confined { dropped_capabilities: true } = gate.next()? {
-        eprintln!(
+        errln!(
             "portcullis: note: started as root: agent and gate gave up its powers; \
              files of other users may be out of reach"
         );
@@ -393,11 +393,11 @@ fn warn(pending: &PendingAgent) {
     let report = &pending.report;
     match report.enforcement {
         Enforcement::Full => {}
-        Enforcement::Partial => eprintln!(
+        Enforcement::Partial => errln!(
             "portcullis: warning: the agent is only partly confined: {}",
             report.gaps.join("; ")
         ),
-        Enforcement::None => eprintln!(
+        Enforcement::None => errln!(
             "portcullis: warning: the agent is not confined: it can read and change whatever \
              you can, past policy, backups and log"
         ),
@@ -415,15 +415,15 @@ fn explain(error: LaunchError) -> Failure {
 
 fn explain_early_end(code: u8, args: &Args, suspects: &[PathBuf]) {
     let program = args.command.first().map(|p| p.to_string_lossy()).unwrap_or_default();
-    eprintln!("portcullis: the agent `{program}` ended at once, with exit code {code}");
+    errln!("portcullis: the agent `{program}` ended at once, with exit code {code}");
     if suspects.is_empty() {
-        eprintln!(
+        errln!(
             "  help: if it misses a file of its own installation, give it that directory with \
              --agent-read DIR"
         );
     }
     for suspect in suspects {
-        eprintln!(
+        errln!(
             "  help: its command line names what it may not read; if you trust it with that, \
              add `--agent-read {}`",
             suspect.display()

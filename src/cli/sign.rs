@@ -133,7 +133,7 @@ pub(crate) fn serve(
             if let Err(why) = &lines
                 && !failing
             {
-                eprintln!(
+                errln!(
                     "portcullis: warning: the signer signed no checkpoint of the audit log: {}",
                     Escaped(why)
                 );

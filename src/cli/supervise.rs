@@ -156,7 +156,7 @@ impl Supervisor {
             match (self.agent_code, self.gate_code) {
                 (Some(code), Some(0)) => return Ok(Ended { code, at_once }),
                 (Some(_), Some(code)) => {
-                    eprintln!("portcullis: the gate failed; the agent was stopped");
+                    errln!("portcullis: the gate failed; the agent was stopped");
                     return Ok(Ended { code, at_once: false });
                 }
                 _ => self.wait()?,

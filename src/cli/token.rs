@@ -51,15 +51,15 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let hash = show_hash(&token::hash(&token));
     if args.json {
         let agent = args.agent.as_str();
-        println!("{}", json!({ "agent": agent, "token": token, "tokenHash": hash }));
+        outln!("{}", json!({ "agent": agent, "token": token, "tokenHash": hash }));
         return Ok(ExitCode::SUCCESS);
     }
-    println!("{token}");
-    eprintln!("\nThis token is not shown again. In portcullis.toml:\n");
-    eprintln!("[[agents]]\nname = \"{}\"\ntokenHash = \"{hash}\"", args.agent);
-    eprintln!("workspaces = {}", toml_list(&args.workspace));
+    outln!("{token}");
+    errln!("\nThis token is not shown again. In portcullis.toml:\n");
+    errln!("[[agents]]\nname = \"{}\"\ntokenHash = \"{hash}\"", args.agent);
+    errln!("workspaces = {}", toml_list(&args.workspace));
     if args.metrics {
-        eprintln!("metrics = true");
+        errln!("metrics = true");
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -97,7 +97,7 @@ impl PolicyWatch {
             Err((sha256, why)) => gate.channel().send(&order(sha256, why), &[]),
         };
         if let Err(error) = sent {
-            eprintln!("portcullis: warning: cannot hand the policy to the gate: {error}");
+            errln!("portcullis: warning: cannot hand the policy to the gate: {error}");
         }
         // What changed while it was read is seen at the next look.
         let fresh = looks(self.paths.get(before.len()..).unwrap_or_default());

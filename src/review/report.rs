@@ -6,12 +6,13 @@
 mod chart;
 pub(super) mod digest;
 mod html;
+mod items;
 
-pub use digest::{
+pub use html::page;
+pub use items::{
     Activity, Agent, Approval, Decided, Denied, FileChange, Finding, GateStart, Operation,
     PolicyChange, SetAside,
 };
-pub use html::page;
 
 use std::{collections::BTreeMap, io, path::Path};
 

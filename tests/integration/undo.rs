@@ -43,7 +43,6 @@ keep = { versions = 10000, days = 30, size = "1GiB" }
 fn backup(world: &World, args: &[&str]) -> Done {
     let done = world.run(&[&["backup"], args].concat());
     // What a failing test wants to see.
-    println!("{args:?}: {}", String::from_utf8_lossy(&done.stdout));
     done
 }
 

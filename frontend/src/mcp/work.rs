@@ -4,6 +4,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
+    io::{self, Write as _},
     sync::{Arc, MutexGuard, PoisonError, atomic::Ordering},
     time::{Duration, Instant},
 };
@@ -244,7 +245,9 @@ fn complete(done: Result<CallToolResult, tokio::task::JoinError>) -> CallToolRes
 /// Tells whoever looks at the gate's stderr how to answer.
 fn announce(ticket: &Ticket) {
     let question = ticket.question();
-    eprintln!(
+    // Nobody may be there to read it, which is no reason to stop.
+    let _ = writeln!(
+        io::stderr(),
         "portcullis: waiting up to {} s for approval of {}; in a shell, `portcullis approve {}` \
          or `portcullis approve --reject {}`",
         question.timeout.as_secs(),

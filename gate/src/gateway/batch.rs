@@ -312,8 +312,7 @@ impl Gateway {
             }
             draft.result = Some(NOT_DONE.to_owned());
             if let Err(error) = self.ledger.record(draft) {
-                let error = Error::new(ErrorKind::Unavailable, error.to_string());
-                return BatchError { index, error };
+                return BatchError { index, error: error.into() };
             }
         }
         let lost = || Error::new(ErrorKind::Io, "the batch was lost");
@@ -337,8 +336,7 @@ impl Gateway {
                     // What has an intent is left to the next start, which finds
                     // nothing done.
                     std::iter::once(one).chain(prepared).for_each(|one| self.give_up(one.ready));
-                    let error = Error::new(ErrorKind::Unavailable, error.to_string());
-                    return Err(BatchError { index, error });
+                    return Err(BatchError { index, error: error.into() });
                 }
             }
         }
@@ -390,9 +388,7 @@ impl Gateway {
             Some((index, why)) => {
                 let error = match why {
                     Err(Failure::Answered(error)) => error,
-                    Err(Failure::Ledger(error)) => {
-                        Error::new(ErrorKind::Unavailable, error.to_string())
-                    }
+                    Err(Failure::Ledger(error)) => error.into(),
                     _ => Error::new(ErrorKind::Conflict, "the change could not be made"),
                 };
                 Err(BatchError { index, error })

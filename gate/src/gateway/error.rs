@@ -130,6 +130,13 @@ impl Error {
     }
 }
 
+/// Without a log nothing is served.
+impl From<ledger::Error> for Error {
+    fn from(error: ledger::Error) -> Self {
+        Self::new(ErrorKind::Unavailable, error.to_string())
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0.message)

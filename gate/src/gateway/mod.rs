@@ -9,6 +9,7 @@ mod batch;
 mod decide;
 mod diff;
 mod error;
+mod events;
 mod limits;
 mod locks;
 mod numbers;
@@ -30,7 +31,7 @@ use std::{
     time::Instant,
 };
 
-use portcullis_audit::{Draft, Kind, Receipt};
+use portcullis_audit::{Draft, Receipt};
 
 pub use approvals::{Answer, AnswerError, Approvals, Approver, Binding, Nobody, Question, Ticket};
 pub use batch::BatchError;
@@ -411,113 +412,6 @@ impl Gateway {
         }
     }
 
-    /// Forgets what a session has done, because it has ended.
-    pub fn end_session(&self, session: &Session) {
-        self.record_ended(self.watcher.ended());
-        self.meters.forget(&session.id);
-        self.approvals.forget(&session.id);
-    }
-
-    /// Refuses what never became an operation, and records that. `op` is the
-    /// operation or the method that was asked for, `path` the text that came.
-    pub fn refuse(
-        &self,
-        session: &Session,
-        op: &str,
-        path: Option<&str>,
-        refusal: &Refusal,
-    ) -> Error {
-        let meter = match self.meters.of(&session.id, self.policy().limits()) {
-            Ok(meter) => meter,
-            Err(decision) => {
-                let draft = record::request(session, &self.policy(), op, path);
-                return self.fail(draft, Failure::Denied(Box::new(decision)), None);
-            }
-        };
-        if let Some(Err(decision)) = meter.as_ref().map(|meter| meter.open()) {
-            let draft = record::request(session, &self.policy(), op, path);
-            return self.fail(draft, Failure::Denied(Box::new(decision)), None);
-        }
-        let error = refusal.render();
-        let mut draft = record::request(session, &self.policy(), op, path);
-        // Nothing was decided about what its sender took back.
-        draft.decision = (*refusal != Refusal::Cancelled).then(|| "deny".to_owned());
-        draft.rule = error.rule().map(str::to_owned);
-        draft.reason = error.reason().map(str::to_owned);
-        self.record_error(draft, error, meter.as_deref())
-    }
-
-    /// Records something that a peer did and that was neither a request nor
-    /// allowed, such as a malformed line.
-    ///
-    /// # Errors
-    /// When no record can be written.
-    pub fn report(
-        &self,
-        session: &Session,
-        event: &str,
-        facts: BTreeMap<String, serde_json::Value>,
-    ) -> Result<Receipt, Error> {
-        let mut draft = record::request(session, &self.policy(), event, None);
-        draft.decision = Some("deny".to_owned());
-        draft.result = Some(ErrorKind::InvalidInput.as_str().to_owned());
-        draft.facts = Some(facts);
-        match self.ledger.record(draft) {
-            Ok(grant) => Ok(grant.into_receipt()),
-            Err(error) => Err(Error::new(ErrorKind::Unavailable, error.to_string())),
-        }
-    }
-
-    /// Records something that happened and needed no decision, such as the
-    /// beginning of a session.
-    ///
-    /// # Errors
-    /// When no record can be written.
-    pub fn note(
-        &self,
-        session: &Session,
-        event: &str,
-        facts: BTreeMap<String, serde_json::Value>,
-    ) -> Result<Receipt, Error> {
-        let mut draft = record::request(session, &self.policy(), event, None);
-        draft.result = Some("ok".to_owned());
-        draft.facts = Some(facts);
-        match self.ledger.record(draft) {
-            Ok(grant) => Ok(grant.into_receipt()),
-            Err(error) => Err(Error::new(ErrorKind::Unavailable, error.to_string())),
-        }
-    }
-
-    /// Records that the gate begins to serve, durably.
-    ///
-    /// # Errors
-    /// When no record can be written; nothing may be served then.
-    pub fn start(
-        &self,
-        session: &Session,
-        facts: BTreeMap<String, serde_json::Value>,
-    ) -> Result<Receipt, Error> {
-        let mut draft = record::request(session, &self.policy(), "start", None);
-        draft.op = None;
-        draft.facts = Some(facts);
-        self.ledger
-            .note(Kind::Start, draft, true)
-            .map_err(|error| Error::new(ErrorKind::Unavailable, error.to_string()))
-    }
-
-    /// Records an orderly stop, durably, and lets go of everything.
-    ///
-    /// # Errors
-    /// When the record cannot be written.
-    pub fn stop(self, session: &Session) -> Result<(), Error> {
-        self.record_ended(self.watcher.stop());
-        let mut draft = record::request(session, &self.policy(), "stop", None);
-        draft.op = None;
-        self.ledger
-            .close(draft)
-            .map_err(|error| Error::new(ErrorKind::Unavailable, error.to_string()))
-    }
-
     /// Records a request that was not done and renders why.
     fn fail(&self, mut draft: Draft, failure: Failure, meter: Option<&Meter>) -> Error {
         let error = match failure {
@@ -530,7 +424,7 @@ impl Gateway {
             Failure::Ask(_) => Error::denied(&decide::built_in("default", "asked twice")),
             Failure::Rendered(error) => error,
             Failure::Operation(error) => error::render(&error),
-            Failure::Ledger(error) => return Error::new(ErrorKind::Unavailable, error.to_string()),
+            Failure::Ledger(error) => return error.into(),
             Failure::Answered(error) => {
                 if error.kind() == ErrorKind::Denied {
                     meter.map(|meter| meter.denied(error.rule()));
@@ -551,7 +445,7 @@ impl Gateway {
         }
         match self.ledger.record(draft) {
             Ok(grant) => error.with_receipt(grant.into_receipt()),
-            Err(error) => Error::new(ErrorKind::Unavailable, error.to_string()),
+            Err(error) => error.into(),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use portcullis_audit::{Draft, Kind, Receipt};
 use serde_json::{Value, json};
 
-use super::{Error, ErrorKind, Gateway, record};
+use super::{Error, Gateway, record};
 use crate::{model::Session, policy::Policy};
 
 /// Why the policy in force stays.
@@ -91,8 +91,6 @@ impl Gateway {
     }
 
     fn note_policy(&self, draft: Draft) -> Result<Receipt, Error> {
-        self.ledger
-            .note(Kind::Policy, draft, true)
-            .map_err(|error| Error::new(ErrorKind::Unavailable, error.to_string()))
+        Ok(self.ledger.note(Kind::Policy, draft, true)?)
     }
 }

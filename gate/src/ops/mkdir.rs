@@ -45,10 +45,6 @@ impl Change for Mkdir<'_> {
         Vec::new()
     }
 
-    fn is_based_on(&self, _saved: &[Saved]) -> bool {
-        true
-    }
-
     fn commit(self: Box<Self>, _: Option<&TempName>, _: &[Saved]) -> Result<Committed, Error> {
         if self.permit.stat().is_some() {
             return Ok(Committed::Unchanged);

@@ -102,10 +102,6 @@ impl Change for Removal<'_> {
         vec![self.target.origin()]
     }
 
-    fn is_based_on(&self, _saved: &[Saved]) -> bool {
-        true
-    }
-
     fn commit(
         self: Box<Self>,
         temp: Option<&TempName>,

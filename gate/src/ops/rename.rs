@@ -177,10 +177,6 @@ impl Change for Rename<'_> {
         self.replaced.iter().map(|(_, file)| Origin::File(file.as_fd())).collect()
     }
 
-    fn is_based_on(&self, _saved: &[Saved]) -> bool {
-        true
-    }
-
     fn commit(
         self: Box<Self>,
         temp: Option<&TempName>,

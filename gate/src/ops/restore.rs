@@ -119,10 +119,6 @@ impl Change for Restoration<'_> {
         self.current.iter().map(|(_, target)| target.origin()).collect()
     }
 
-    fn is_based_on(&self, _saved: &[Saved]) -> bool {
-        true
-    }
-
     fn commit(
         self: Box<Self>,
         temp: Option<&TempName>,

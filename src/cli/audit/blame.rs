@@ -16,6 +16,7 @@ use crate::{
     cli::{
         failure::{Context as _, Exit, Failure},
         fs,
+        output::printed,
     },
     model::Escaped,
     review::{Blame, BlameError, Change, State, Version, blame, visible_json},
@@ -71,10 +72,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     } else {
         lines(&found, versions).iter().try_for_each(|line| writeln!(out, "{line}"))
     };
-    match written {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
-        other => other.or_fail("cannot print")?,
-    }
+    printed(written)?;
     damaged(&found.scanned)?;
     Ok(ExitCode::SUCCESS)
 }

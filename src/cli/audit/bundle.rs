@@ -99,12 +99,12 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         }
     };
     fs::rename(&unfinished, &args.output).or_fail(&doing)?;
-    eprintln!("records {first} to {last}: `{}`", args.output.display());
+    errln!("records {first} to {last}: `{}`", args.output.display());
     for hash in missing {
-        eprintln!("portcullis: warning: the text of policy {hash} is not kept any more");
+        errln!("portcullis: warning: the text of policy {hash} is not kept any more");
     }
     if after > 0 {
-        eprintln!(
+        errln!(
             "portcullis: {after} records of the period come after the newest checkpoint and are left \
              out; `portcullis audit checkpoint` makes one of all records"
         );

@@ -14,7 +14,7 @@ use serde_json::json;
 use sha2::{Digest as _, Sha256};
 use zip::ZipArchive;
 
-use super::{heads, print};
+use super::heads;
 use crate::{
     cli::failure::{Context as _, Exit, Failure},
     model::Escaped,
@@ -60,18 +60,18 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
             "holds": true, "first": first, "last": last, "records": records, "size": size,
             "origin": origin, "ownKey": trusted.is_empty(),
         });
-        print(&answer.to_string())?;
+        outln!("{answer}");
         return Ok(ExitCode::SUCCESS);
     }
-    print(&format!("holds: records {first} to {last} of the log of {size}"))?;
-    print(&format!("signed by {}", Escaped(origin)))?;
+    outln!("holds: records {first} to {last} of the log of {size}");
+    outln!("signed by {}", Escaped(origin));
     for policy in &proven.policies {
         if !manifest.files.contains_key(&policy_name(*policy)) {
-            print(&format!("note: the text of policy {policy} is not in the bundle"))?;
+            outln!("note: the text of policy {policy} is not in the bundle");
         }
     }
     if trusted.is_empty() {
-        print("note: under the bundle's own key; give the one that you know with --key")?;
+        outln!("note: under the bundle's own key; give the one that you know with --key");
     }
     Ok(ExitCode::SUCCESS)
 }

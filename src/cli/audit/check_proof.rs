@@ -6,7 +6,7 @@ use std::{io::Read as _, path::Path, path::PathBuf, process::ExitCode};
 use portcullis_audit::{AuditRecord, Claim, Hash, MAX_PROOF, Proof};
 use serde_json::json;
 
-use super::{heads, print};
+use super::heads;
 use crate::{
     cli::failure::{Context as _, Exit, Failure},
     model::Escaped,
@@ -119,10 +119,10 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
             let names: Vec<_> = signed.witnesses.iter().map(|(key, _)| key.name()).collect();
             members.insert("witnesses".to_owned(), json!(names));
         }
-        print(&answer.to_string())?;
+        outln!("{answer}");
     } else {
-        print(&text)?;
-        print(&format!("signed by {}", Escaped(signed.by.name())))?;
+        outln!("{text}");
+        outln!("signed by {}", Escaped(signed.by.name()));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -12,7 +12,7 @@ use std::{
 use portcullis_audit::{Directory, Hash, Receipt, Report, Verifier};
 use serde_json::{Value, json};
 
-use super::{Place, print, unreadable};
+use super::{Place, unreadable};
 use crate::{
     cli::failure::{Context as _, Exit, Failure},
     model::Escaped,
@@ -70,8 +70,9 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let lost = lost(&receipts, &report);
     let whole = report.is_valid() && receipts.contrary.is_empty();
     if args.json {
-        print(
-            &json!({
+        outln!(
+            "{}",
+            json!({
                 "valid": whole,
                 "receipts": receipts.of.len(),
                 "lost": lost.iter().map(|(receipt, what)| {
@@ -81,11 +82,10 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
                 "contrary": receipts.contrary,
                 "damages": report.damages,
             })
-            .to_string(),
-        )?;
+        );
     } else {
         for line in lines(&receipts, &report, &lost) {
-            print(&line)?;
+            outln!("{line}");
         }
     }
     if whole {

@@ -4,7 +4,7 @@ use std::{path::PathBuf, process::ExitCode};
 
 use portcullis_audit::{NEWEST, Note};
 
-use super::{Place, heads, print};
+use super::{Place, heads};
 use crate::{
     cli::{
         failure::{Context as _, Failure},
@@ -40,14 +40,14 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         let witnesses = audit.witness_keys().map_err(Failure::new)?;
         let added =
             ledger::cosign(&state, &note, &witnesses).or_fail("cannot keep the signatures")?;
-        print(&format!("added {added} signatures"))?;
+        outln!("added {added} signatures");
         return Ok(ExitCode::SUCCESS);
     }
     let ledger = open(&state, &audit)?;
     ledger.checkpoint().and_then(|_made| ledger.leave()).or_fail("cannot make a checkpoint")?;
     let note = heads::small(&path.join("audit").join(NEWEST))
         .or_fail("cannot read the newest checkpoint")?;
-    print(String::from_utf8_lossy(&note).trim_end_matches('\n'))?;
+    outln!("{}", String::from_utf8_lossy(&note).trim_end_matches('\n'));
     Ok(ExitCode::SUCCESS)
 }
 

@@ -2,7 +2,7 @@
 
 use std::{process::ExitCode, time::Duration};
 
-use super::{Place, print};
+use super::Place;
 use crate::{
     cli::failure::{Context as _, Failure},
     ledger,
@@ -28,6 +28,6 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let (_, state) = args.place.open()?;
     let age = Duration::from_secs(u64::from(args.days) * 24 * 60 * 60);
     let (segments, saved) = ledger::pack(&state, age).or_fail("cannot compress the audit log")?;
-    print(&format!("compressed {segments} segments, which saved {saved} bytes"))?;
+    outln!("compressed {segments} segments, which saved {saved} bytes");
     Ok(ExitCode::SUCCESS)
 }

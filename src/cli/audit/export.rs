@@ -84,7 +84,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let done = done.or_fail("cannot export")?;
     if let Some(path) = &args.output {
         let what = if args.format == Format::Ocsf { "events" } else { "records" };
-        eprintln!("{} {what}: `{}`", done.rows, path.display());
+        errln!("{} {what}: `{}`", done.rows, path.display());
     }
     damaged(&done.scanned)?;
     Ok(ExitCode::SUCCESS)

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use portcullis_audit::PublicKey;
 
-use super::{Place, print};
+use super::Place;
 use crate::{
     cli::failure::{Context as _, Failure},
     ledger::{self, Signing},
@@ -43,6 +43,6 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
             Failure::new("the log has no key yet").help("the first gate that starts makes one")
         })?
     };
-    print(&key.to_string())?;
+    outln!("{key}");
     Ok(ExitCode::SUCCESS)
 }

@@ -24,7 +24,7 @@ mod show;
 mod verify;
 
 use std::{
-    io::{self, Write as _},
+    io::{self},
     path::PathBuf,
     process::ExitCode,
 };
@@ -167,15 +167,5 @@ pub(super) fn unreadable(directory: &std::path::Path, error: &io::Error) -> Fail
                 .exit(Exit::Audit)
         }
         _ => Failure::new(format_args!("cannot read the audit log at `{shown}`: {error}")),
-    }
-}
-
-/// Prints a line to stdout; `false` when nobody reads any more.
-fn print(line: &str) -> Result<bool, Failure> {
-    let mut out = io::stdout().lock();
-    match out.write_all(line.as_bytes()).and_then(|()| out.write_all(b"\n")) {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
-        Err(error) => Err(Failure::new(format_args!("cannot print: {error}"))),
     }
 }

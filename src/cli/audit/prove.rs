@@ -9,7 +9,7 @@ use portcullis_audit::{
     tree::{Frontier, Prover, SEGMENT_LEVEL},
 };
 
-use super::{Place, heads, print, unreadable};
+use super::{Place, heads, unreadable};
 use crate::cli::failure::{Context as _, Exit, Failure};
 
 /// Prove that a record is in the log, or that the log only ever grew
@@ -46,7 +46,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     })?;
     let checkpoint = heads::checkpoint(&note, &[], &directory)?;
     let proof = prove(args.seq, args.from, &source, &checkpoint, &note)?;
-    print(proof.to_string().trim_end_matches('\n'))?;
+    outln!("{}", proof.to_string().trim_end_matches('\n'));
     Ok(ExitCode::SUCCESS)
 }
 

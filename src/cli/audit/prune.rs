@@ -5,7 +5,7 @@ use std::{
     process::ExitCode,
 };
 
-use super::{Place, checkpoint, filter::Moment, print};
+use super::{Place, checkpoint, filter::Moment};
 use crate::{
     cli::failure::{Context as _, Exit, Failure},
     ledger::{Pruning, prunable},
@@ -36,22 +36,24 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let plan = match prunable(&state, before).or_fail("cannot look at the audit log")? {
         Pruning::Possible(plan) => plan,
         Pruning::Nothing => {
-            print("nothing to prune: no full segment is that old")?;
+            outln!("nothing to prune: no full segment is that old");
             return Ok(ExitCode::SUCCESS);
         }
         Pruning::Damaged(report) => {
             if let Some(first) = report.damages.first() {
-                print(&format!("damaged: {}", Escaped(&first.to_string())))?;
+                outln!("damaged: {}", Escaped(&first.to_string()));
             }
             return Err(Failure::new("nothing was removed: the log is damaged")
                 .help("`portcullis audit verify` says what is wrong")
                 .exit(Exit::Audit));
         }
     };
-    print(&format!(
+    outln!(
         "to be removed: {} records, {} bytes; {} segments in all are gone then",
-        plan.records, plan.bytes, plan.segments
-    ))?;
+        plan.records,
+        plan.bytes,
+        plan.segments
+    );
     if !args.yes && !agreed()? {
         return Err(Failure::new("nothing was changed"));
     }
@@ -60,7 +62,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         .prune(&plan, before)
         .and_then(|()| ledger.leave())
         .or_fail("cannot prune the audit log")?;
-    print("done: `portcullis audit show --kind pruned` shows the record")?;
+    outln!("done: `portcullis audit show --kind pruned` shows the record");
     Ok(ExitCode::SUCCESS)
 }
 
@@ -70,7 +72,7 @@ fn agreed() -> Result<bool, Failure> {
         return Err(Failure::new("nothing was changed: nobody is there to agree")
             .help("give --yes to do it without asking"));
     }
-    eprint!("remove them? [y/N] ");
+    err!("remove them? [y/N] ");
     io::stderr().flush().or_fail("cannot ask")?;
     let mut answer = String::new();
     io::stdin().read_line(&mut answer).or_fail("cannot read the answer")?;

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 
 use super::select::{Progress, Select, Where, damaged};
 use crate::{
-    cli::failure::{Context as _, Failure},
+    cli::{failure::Failure, output::printed},
     model::Escaped,
     review::{Field, Order, Row, Stats, cell, export::csv_line, header, visible_json},
 };
@@ -202,11 +202,10 @@ impl<'a> Out<'a> {
     fn finish(mut self) -> Result<(), Failure> {
         let _ = self.flush();
         match self.error {
-            Some(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-            Some(error) => Err(Failure::new(format_args!("cannot print: {error}"))),
+            Some(error) => printed(Err(error)),
             None => {
                 if self.rows == 0 && io::stderr().is_terminal() {
-                    eprintln!("no record matches");
+                    errln!("no record matches");
                 }
                 Ok(())
             }
@@ -277,10 +276,7 @@ fn stats(args: &Args) -> Result<ExitCode, Failure> {
         });
         write!(out, "{}", table(heads, rows.collect(), &[], &args.stats))
     };
-    match written {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
-        other => other.or_fail("cannot print")?,
-    }
+    printed(written)?;
     damaged(&stats.scanned)?;
     Ok(ExitCode::SUCCESS)
 }

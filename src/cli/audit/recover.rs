@@ -5,7 +5,7 @@ use std::{
     process::ExitCode,
 };
 
-use super::{Place, print};
+use super::Place;
 use crate::{
     cli::failure::{Context as _, Failure},
     ledger,
@@ -33,27 +33,27 @@ pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
     let (_, state) = args.place.open()?;
     let plan = ledger::plan(&state).or_fail("cannot look at the audit log")?;
     let Some(first) = plan.damages.first() else {
-        print("the log is whole: nothing to recover")?;
+        outln!("the log is whole: nothing to recover");
         return Ok(ExitCode::SUCCESS);
     };
-    print(&format!("first damage: {}", Escaped(&first.to_string())))?;
-    print(&format!("kept: the first {} records", plan.keep.records))?;
+    outln!("first damage: {}", Escaped(&first.to_string()));
+    outln!("kept: the first {} records", plan.keep.records);
     for (segment, from, bytes) in &plan.aside {
-        print(&format!("set aside: {bytes} bytes of {segment} from byte {from} on"))?;
+        outln!("set aside: {bytes} bytes of {segment} from byte {from} on");
     }
     for name in &plan.strangers {
-        print(&format!("set aside: the file {}", Escaped(name)))?;
+        outln!("set aside: the file {}", Escaped(name));
     }
     for name in &plan.checkpoints {
-        print(&format!("set aside: the checkpoint {}", Escaped(name)))?;
+        outln!("set aside: the checkpoint {}", Escaped(name));
     }
     if !args.yes && !agreed()? {
         return Err(Failure::new("nothing was changed"));
     }
     ledger::recover(&state, &plan).or_fail("cannot recover the audit log")?;
-    print(
-        "done: gates can start again; `portcullis audit show --kind recovered` shows the record",
-    )?;
+    outln!(
+        "done: gates can start again; `portcullis audit show --kind recovered` shows the record"
+    );
     Ok(ExitCode::SUCCESS)
 }
 
@@ -63,7 +63,7 @@ fn agreed() -> Result<bool, Failure> {
         return Err(Failure::new("nothing was changed: nobody is there to agree")
             .help("give --yes to do it without asking"));
     }
-    eprint!("set this aside? [y/N] ");
+    err!("set this aside? [y/N] ");
     io::stderr().flush().or_fail("cannot ask")?;
     let mut answer = String::new();
     io::stdin().read_line(&mut answer).or_fail("cannot read the answer")?;

@@ -78,7 +78,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     File::create(&args.output)
         .and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()))
         .or_fail(format_args!("cannot write `{shown}`"))?;
-    eprintln!("{} records, {} denied: `{shown}`", report.records, report.denied.total);
+    errln!("{} records, {} denied: `{shown}`", report.records, report.denied.total);
     if !report.valid {
         return Err(Failure::new("the audit log is damaged; the report says where")
             .help("`portcullis audit verify` says what to do")

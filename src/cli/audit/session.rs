@@ -7,12 +7,12 @@ use std::{
 
 use serde_json::{Value, json};
 
-use super::{
-    print,
-    select::{Where, damaged, vault},
-};
+use super::select::{Where, damaged, vault};
 use crate::{
-    cli::failure::{Context as _, Failure},
+    cli::{
+        failure::{Context as _, Failure},
+        output::printed,
+    },
     model::Escaped,
     review::{Change, Event, Patch, Patches, Session, SessionError, sessions, visible_json},
     workspace::Workspace,
@@ -81,13 +81,13 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         } else {
             if !begun {
                 begun = true;
-                writeln!(out, "session {}", Escaped(&session.id)).or_fail("cannot print")?;
+                printed(writeln!(out, "session {}", Escaped(&session.id)))?;
             }
             people(&mut out, event, &patch)
         };
         match written {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => break,
-            other => other.or_fail("cannot print")?,
+            other => printed(other)?,
         }
     }
     damaged(&session.scanned)?;
@@ -114,9 +114,7 @@ fn list(args: &Args) -> Result<ExitCode, Failure> {
             let (id, agent) = (value(0), value(1));
             format!("{time}  {}  {:>7} records  {}", Escaped(&id), group.records, Escaped(&agent))
         };
-        if !print(&line)? {
-            break;
-        }
+        outln!("{line}");
     }
     damaged(&found.scanned)?;
     Ok(ExitCode::SUCCESS)

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use super::{Place, print};
+use super::Place;
 use crate::{
     cli::{
         failure::{Exit, Failure},
@@ -46,27 +46,26 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     if args.status {
         for lag in ship::lag(&state, &targets) {
             if args.json {
-                print(&serde_json::json!(lag).to_string())?;
+                outln!("{}", serde_json::json!(lag));
                 continue;
             }
             let behind = match lag.seconds {
                 Some(seconds) => format!(", {} behind for {seconds} s", lag.behind),
                 None => String::new(),
             };
-            print(&format!("{}: {} records{behind}", Escaped(&lag.to), lag.records))?;
+            outln!("{}: {} records{behind}", Escaped(&lag.to), lag.records);
             if let Some(error) = &lag.error {
-                print(&format!("  last attempt: {}", Escaped(error)))?;
+                outln!("  last attempt: {}", Escaped(error));
             }
         }
         return Ok(ExitCode::SUCCESS);
     }
     for (to, sent) in ship::once(&state, &targets) {
         match sent {
-            Ok(records) => print(&format!("{}: {records} records", Escaped(&to)))?,
+            Ok(records) => outln!("{}: {records} records", Escaped(&to)),
             Err(error) => {
                 failed = true;
-                eprintln!("portcullis: {}: {}", Escaped(&to), Escaped(&error));
-                true
+                errln!("portcullis: {}: {}", Escaped(&to), Escaped(&error));
             }
         };
     }

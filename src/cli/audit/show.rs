@@ -4,8 +4,11 @@ use std::{collections::VecDeque, path::Path, process::ExitCode, thread, time::Du
 
 use portcullis_audit::{AuditRecord, Directory, Entry, Kind, Reader, Segment, Source as _};
 
-use super::{Place, filter::Filter, print, unreadable};
-use crate::{cli::failure::Failure, model::Escaped};
+use super::{Place, filter::Filter, unreadable};
+use crate::{
+    cli::{failure::Failure, output},
+    model::Escaped,
+};
 
 /// How often a followed log is looked at.
 const POLL: Duration = Duration::from_millis(200);
@@ -47,7 +50,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         match reader.next().map_err(|error| unreadable(&directory, &error))? {
             Some(entry) => {
                 if let Some(record) = show.wanted(&entry)
-                    && !show.entry(&entry, &record)?
+                    && !show.entry(&entry, &record)
                 {
                     break;
                 }
@@ -126,7 +129,7 @@ impl Show<'_> {
             }
         }
         for (entry, record) in found {
-            if !self.entry(&entry, &record)? {
+            if !self.entry(&entry, &record) {
                 return Ok(None);
             }
         }
@@ -134,11 +137,12 @@ impl Show<'_> {
     }
 
     /// Prints one; `false` when nobody reads any more.
-    fn entry(&self, entry: &Entry, record: &AuditRecord) -> Result<bool, Failure> {
-        if self.args.json {
-            return print(&String::from_utf8_lossy(&entry.bytes));
+    fn entry(&self, entry: &Entry, record: &AuditRecord) -> bool {
+        match self.args.json {
+            true => outln!("{}", String::from_utf8_lossy(&entry.bytes)),
+            false => outln!("{}", line(record)),
         }
-        print(&line(record))
+        !output::is_closed()
     }
 }
 

@@ -15,7 +15,7 @@ use super::{
     Place,
     attachments::{self, Attached},
     heads::{Head, keys},
-    print, unreadable,
+    unreadable,
 };
 use crate::{
     cli::{
@@ -84,20 +84,18 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
                 members.insert("attached".to_owned(), json!(found));
             }
         }
-        print(&json.to_string())?;
+        outln!("{json}");
     } else {
         let more = attached.iter().flat_map(Attached::lines);
         for line in lines(&report).into_iter().chain(more) {
-            if !print(&line)? {
-                break;
-            }
+            outln!("{line}");
         }
     }
     if valid {
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(help) = help(&report) {
-        eprintln!("  help: {help}");
+        errln!("  help: {help}");
     }
     Err(Failure::silent(Exit::Audit))
 }

@@ -13,11 +13,7 @@ use serde_json::{Value, json};
 use super::{finish, named};
 use crate::{
     backup::{Entry, EntryKind, NodeKind, Trail},
-    cli::{
-        failure::{Context as _, Failure},
-        local::LocalGate,
-        options::Common,
-    },
+    cli::{failure::Failure, local::LocalGate, options::Common, output::printed},
     gateway::{CONTEXT, Error, ErrorKind, Output, Refusal, unified_diff},
     model::{Encoding, Escaped, LineRange, Operation, WorkspacePath},
     ops,
@@ -66,9 +62,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         };
         Ok((entry, found))
     });
-    finish(gate, answer, args.json, |(entry, found)| {
-        print(args, &entry, &found).or_fail("cannot print the differences")
-    })
+    finish(gate, answer, args.json, |(entry, found)| printed(print(args, &entry, &found)))
 }
 
 /// Asks the gate for what is compared.

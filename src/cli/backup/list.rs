@@ -17,6 +17,7 @@ use crate::{
         fs,
         local::Parts,
         options::Common,
+        output::printed,
     },
     model::{Escaped, WorkspacePath},
 };
@@ -58,7 +59,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     listing.entries.retain(|entry| args.wants(entry, path.as_ref()));
     listing.entries.reverse();
     let total = vault.size().or_fail("cannot read the backups")?;
-    print(args, &listing, total).or_fail("cannot print the backups")?;
+    printed(print(args, &listing, total))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -94,11 +95,11 @@ fn print(args: &Args, listing: &Listing, total: u64) -> io::Result<()> {
         return writeln!(out, "{object}");
     }
     if listing.entries.is_empty() {
-        eprintln!("no backups");
+        errln!("no backups");
     } else {
         writeln!(out, "{}", table(&listing.entries))?;
         let count = listing.entries.len();
-        eprintln!(
+        errln!(
             "{count} {} of {}; the vault takes {} for all that it keeps",
             if count == 1 { "backup" } else { "backups" },
             HumanBytes(bytes(listing)),
@@ -106,7 +107,7 @@ fn print(args: &Args, listing: &Listing, total: u64) -> io::Result<()> {
         );
     }
     for id in &listing.damaged {
-        eprintln!("portcullis: backup {id} is damaged");
+        errln!("portcullis: backup {id} is damaged");
     }
     Ok(())
 }

@@ -1,12 +1,7 @@
 //! `portcullis backup prune`: letting go now of what may go, and packing the
 //! rest.
 
-use std::{
-    collections::BTreeMap,
-    io::{self, Write as _},
-    ops::ControlFlow,
-    process::ExitCode,
-};
+use std::{collections::BTreeMap, ops::ControlFlow, process::ExitCode};
 
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use serde_json::json;
@@ -72,7 +67,6 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
 }
 
 fn print(args: &Args, pruned: Pruned, packed: Option<Packed>) -> Result<(), Failure> {
-    const FAILED: &str = "cannot print the result";
     if args.json {
         let object = json!({
             "ok": true,
@@ -87,19 +81,20 @@ fn print(args: &Args, pruned: Pruned, packed: Option<Packed>) -> Result<(), Fail
                 "busy": packed.busy,
             })),
         });
-        return writeln!(io::stdout(), "{object}").or_fail(FAILED);
+        outln!("{object}");
+        return Ok(());
     }
     let (verb, bytes) = (if args.dry_run { "would remove" } else { "removed" }, pruned.bytes);
-    eprintln!("{verb} {} backups ({}), {} stay", pruned.entries, HumanBytes(bytes), pruned.left);
+    errln!("{verb} {} backups ({}), {} stay", pruned.entries, HumanBytes(bytes), pruned.left);
     let Some(packed) = packed else { return Ok(()) };
     if packed.busy {
-        eprintln!("another process packs the vault just now");
+        errln!("another process packs the vault just now");
     } else if packed.entries > 0 {
         let (before, after) = (HumanBytes(packed.before), HumanBytes(packed.after));
-        eprintln!("packed {} backups: {after} instead of {before}", packed.entries);
+        errln!("packed {} backups: {after} instead of {before}", packed.entries);
     }
     if packed.damaged > 0 {
-        eprintln!("portcullis: {} backups are damaged; see `backup verify`", packed.damaged);
+        errln!("portcullis: {} backups are damaged; see `backup verify`", packed.damaged);
     }
     Ok(())
 }

@@ -126,7 +126,7 @@ fn go(
     }
     if !choice.allows(&preview) {
         if !flags.json {
-            eprintln!(
+            errln!(
                 "nothing was done: --skip-conflicts leaves out what conflicts or is impossible, \
                  --overwrite replaces what conflicts"
             );
@@ -145,7 +145,7 @@ fn go(
         Err(failed) => {
             let (path, why) = (failed.step.path.to_string(), &*failed.error);
             let before = &failed.performed;
-            eprintln!(
+            errln!(
                 "portcullis: stopped after {}; the same command again goes on from here",
                 render::counted(before.taken, "step"),
             );
@@ -162,17 +162,17 @@ fn go(
 fn confirmed(flags: &Flags) -> Result<bool, Failure> {
     if flags.json || !io::stdin().is_terminal() || !io::stderr().is_terminal() {
         if !flags.json {
-            eprintln!("nothing was done yet: add --yes to do it");
+            errln!("nothing was done yet: add --yes to do it");
         }
         return Ok(false);
     }
-    eprint!("Do this? [y/N] ");
+    err!("Do this? [y/N] ");
     io::stderr().flush().or_fail("cannot ask")?;
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer).or_fail("cannot read the answer")?;
     let yes = matches!(answer.trim(), "y" | "Y" | "yes" | "Yes" | "YES");
     if !yes {
-        eprintln!("nothing was done");
+        errln!("nothing was done");
     }
     Ok(yes)
 }
@@ -264,16 +264,16 @@ fn finish(
             "receipts": performed.map_or(&[][..], |performed| performed.receipts.as_slice()),
             "leftOut": left_out.iter().map(step_json).collect::<Vec<_>>(),
         });
-        writeln!(io::stdout(), "{object}").or_fail("cannot print what was done")?;
+        outln!("{object}");
     } else if let Some(performed) = performed {
         for (step, status) in left_out {
             let why = match status {
                 Status::Conflict(why) | Status::Impossible(why) | Status::Stays(why) => why,
                 _ => "it depends on what was left out",
             };
-            eprintln!("left out: {} {} ({})", word(step), step.path, Escaped(why));
+            errln!("left out: {} {} ({})", word(step), step.path, Escaped(why));
         }
-        eprintln!(
+        errln!(
             "{} done; to take back: `portcullis backup undo --session {}`",
             render::counted(performed.taken, "step"),
             session.id.get(..12).unwrap_or(&session.id)
@@ -286,7 +286,7 @@ fn finish(
 /// Prints the last receipt, whose record is chained to all before it.
 fn tell_last(performed: &Performed) {
     if let Some(receipt) = performed.receipts.last() {
-        eprintln!("  record {}", render::receipt_text(receipt));
+        errln!("  record {}", render::receipt_text(receipt));
     }
 }
 

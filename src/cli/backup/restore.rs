@@ -126,20 +126,20 @@ fn print(args: &Args, entry: &Entry, to: &WorkspacePath, reply: &Reply) {
             fields.insert("to".to_owned(), json!(to.as_str()));
             fields.insert("dryRun".to_owned(), json!(args.flags.dry_run));
         }
-        println!("{object}");
+        outln!("{object}");
         return;
     }
     if args.flags.dry_run {
-        eprintln!("`{to}` can be restored from backup {}", entry.id);
+        errln!("`{to}` can be restored from backup {}", entry.id);
         return;
     }
-    eprintln!("restored `{to}` from backup {}", entry.id);
+    errln!("restored `{to}` from backup {}", entry.id);
     let record = render::receipt_text(&reply.receipt);
     match &reply.output {
         Output::Changed(changed) => match &changed.backup {
-            Some(backup) => eprintln!("record {record}, what was there is backup {backup}"),
-            None => eprintln!("record {record}, nothing was there"),
+            Some(backup) => errln!("record {record}, what was there is backup {backup}"),
+            None => errln!("record {record}, nothing was there"),
         },
-        _ => eprintln!("record {record}"),
+        _ => errln!("record {record}"),
     }
 }

@@ -17,6 +17,7 @@ use crate::{
         failure::{Context as _, Failure},
         local::LocalGate,
         options::Common,
+        output::printed,
         render,
     },
     gateway::{Output, Reply},
@@ -96,7 +97,6 @@ impl Drop for Target {
 }
 
 fn print(args: &Args, file: Option<Target>, entry: &Entry, reply: Reply) -> Result<(), Failure> {
-    const FAILED: &str = "cannot print the backup";
     let mut out = io::stdout().lock();
     if args.json {
         let mut backup = entry_json(entry);
@@ -106,18 +106,18 @@ fn print(args: &Args, file: Option<Target>, entry: &Entry, reply: Reply) -> Resu
             object.insert("sha256".to_owned(), json!(entry.sha256));
         }
         let object = json!({ "ok": true, "receipt": reply.receipt, "backup": backup });
-        return writeln!(out, "{object}").or_fail(FAILED);
+        return printed(writeln!(out, "{object}"));
     }
     match (reply.output, file) {
         (Output::Content(content), Some(file)) => {
             file.write(&content.bytes).or_fail("cannot write the file")
         }
         (Output::Content(content), None) if !out.is_terminal() => {
-            out.write_all(&content.bytes).and_then(|()| out.flush()).or_fail(FAILED)
+            printed(out.write_all(&content.bytes).and_then(|()| out.flush()))
         }
         (Output::Content(content), None) => match String::from_utf8(content.bytes) {
             Ok(text) if content.text => {
-                text.lines().try_for_each(|line| writeln!(out, "{}", Escaped(line))).or_fail(FAILED)
+                printed(text.lines().try_for_each(|line| writeln!(out, "{}", Escaped(line))))
             }
             _ => Err(Failure::new("the backup is binary and not printed to a terminal")
                 .help("write it to a file with -o FILE")),
@@ -126,11 +126,10 @@ fn print(args: &Args, file: Option<Target>, entry: &Entry, reply: Reply) -> Resu
             Err(Failure::new("a tree has no content of its own to write to a file")
                 .help("put it somewhere with `portcullis backup restore --to PATH`"))
         }
-        (Output::Entries(entries), None) => entries
-            .entries
-            .iter()
-            .try_for_each(|entry| writeln!(out, "{}", render::path_line(entry)))
-            .or_fail(FAILED),
-        _ => Err(Failure::new(FAILED)),
+        (Output::Entries(entries), None) => {
+            let mut entries = entries.entries.iter();
+            printed(entries.try_for_each(|entry| writeln!(out, "{}", render::path_line(entry))))
+        }
+        _ => Err(Failure::new("cannot print the backup")),
     }
 }

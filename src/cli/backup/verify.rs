@@ -2,7 +2,6 @@
 //! Discloses nothing but names.
 
 use std::{
-    io::{self, Write as _},
     process::ExitCode,
     sync::{
         Mutex, PoisonError,
@@ -61,15 +60,15 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
             "bytes": bytes,
             "damaged": damaged,
         });
-        writeln!(io::stdout(), "{object}").or_fail("cannot print the result")?;
+        outln!("{object}");
     } else {
         for line in &lines {
-            eprintln!("portcullis: backup {line} is damaged");
+            errln!("portcullis: backup {line} is damaged");
         }
         let bytes = HumanBytes(bytes);
         match damaged.len() {
-            0 => eprintln!("{total} backups of {bytes}: all are what was stored"),
-            count => eprintln!("{total} backups of {bytes}: {count} damaged"),
+            0 => errln!("{total} backups of {bytes}: all are what was stored"),
+            count => errln!("{total} backups of {bytes}: {count} damaged"),
         }
     }
     Ok(if damaged.is_empty() { ExitCode::SUCCESS } else { Exit::Audit.into() })

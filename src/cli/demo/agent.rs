@@ -46,7 +46,7 @@ pub(crate) fn run_if_agent() -> Option<ExitCode> {
     Some(match agent.serve() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("the agent gives up: {error}");
+            errln!("the agent gives up: {error}");
             ExitCode::FAILURE
         }
     })

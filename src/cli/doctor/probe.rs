@@ -59,8 +59,8 @@ pub(crate) fn run_if_probe() -> Option<ExitCode> {
         _ => return Some(ExitCode::from(2)),
     };
     match found {
-        Ok(found) => println!("{}", json!({ "found": found })),
-        Err(error) => println!("{}", json!({ "error": error })),
+        Ok(found) => outln!("{}", json!({ "found": found })),
+        Err(error) => outln!("{}", json!({ "error": error })),
     }
     Some(ExitCode::SUCCESS)
 }

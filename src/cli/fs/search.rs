@@ -149,7 +149,7 @@ pub(super) fn print_summary(summary: &Summary) {
             .iter()
             .map(|(why, count)| format!("{count} {}", why.as_str()))
             .collect();
-        eprintln!("portcullis: skipped: {}", reasons.join(", "));
+        errln!("portcullis: skipped: {}", reasons.join(", "));
     }
     if let Some(stopped) = summary.stopped {
         let why = match stopped {
@@ -158,7 +158,7 @@ pub(super) fn print_summary(summary: &Summary) {
             Stopped::Size => "the answer would become too large; narrow the search",
             Stopped::Cancelled => "it was given up before everything was searched",
         };
-        eprintln!("portcullis: {why}");
+        errln!("portcullis: {why}");
     }
 }
 

@@ -1,7 +1,7 @@
 //! `portcullis fs batch`, and `fs read` of several files.
 
 use std::{
-    io::{self, Read as _, Write as _},
+    io::{self, Read as _},
     process::ExitCode,
 };
 
@@ -13,7 +13,7 @@ use super::{
     super::{
         failure::{Context as _, Exit, Failure},
         local::LocalGate,
-        render,
+        output, render,
     },
     parse,
 };
@@ -82,7 +82,7 @@ pub(super) fn read(
         }
         match answer {
             Ok(_) if json => {}
-            Ok(reply) => print(&reply, encoding).or_fail("cannot print the file")?,
+            Ok(reply) => print(&reply, encoding),
             Err(error) => {
                 let code = render::exit(&error);
                 if !json {
@@ -97,21 +97,19 @@ pub(super) fn read(
     }
     gate.close()?;
     if json {
-        println!("{}", json!({ "ok": exit.is_none(), "files": answers }));
+        outln!("{}", json!({ "ok": exit.is_none(), "files": answers }));
     }
     Ok(exit.unwrap_or(ExitCode::SUCCESS))
 }
 
-fn print(reply: &Reply, encoding: Encoding) -> io::Result<()> {
-    let mut out = io::stdout().lock();
+fn print(reply: &Reply, encoding: Encoding) {
     match (&reply.output, encoding) {
-        (Output::Content(content), Encoding::Text) => out.write_all(&content.bytes)?,
+        (Output::Content(content), Encoding::Text) => output::raw(&content.bytes),
         (Output::Content(content), Encoding::Base64) => {
-            writeln!(out, "{}", STANDARD.encode(&content.bytes))?;
+            outln!("{}", STANDARD.encode(&content.bytes));
         }
         _ => {}
     }
-    out.flush()
 }
 
 /// Puts the changes on stdin to the gate together.
@@ -148,13 +146,13 @@ pub(super) fn batch(gate: LocalGate, json: bool) -> Result<ExitCode, Failure> {
     match answer {
         Ok(replies) if json => {
             let replies: Vec<_> = replies.iter().map(render::reply_json).collect();
-            println!("{}", json!({ "ok": true, "replies": replies }));
+            outln!("{}", json!({ "ok": true, "replies": replies }));
             Ok(ExitCode::SUCCESS)
         }
         Ok(replies) => {
             for (reply, operation) in replies.iter().zip(&operations) {
                 let record = reply.receipt.seq;
-                eprintln!("{} {}: record {record}", operation.kind(), operation.path());
+                errln!("{} {}: record {record}", operation.kind(), operation.path());
             }
             Ok(ExitCode::SUCCESS)
         }
@@ -164,7 +162,7 @@ pub(super) fn batch(gate: LocalGate, json: bool) -> Result<ExitCode, Failure> {
                 if let Value::Object(object) = &mut object {
                     object.insert("index".to_owned(), index.into());
                 }
-                println!("{object}");
+                outln!("{object}");
                 return Ok(render::exit(&error));
             }
             let number = index + 1;

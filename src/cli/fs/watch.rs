@@ -17,6 +17,7 @@ use super::{
         failure::{Context as _, Exit, Failure},
         local::LocalGate,
         options::Common,
+        output::printed,
         render,
     },
     parse,
@@ -87,11 +88,11 @@ pub(super) fn run(common: &Common, args: &WatchArgs, json: bool) -> Result<ExitC
         }
         false => {
             let record = render::receipt_text(&watching.receipt);
-            eprintln!("portcullis: watching {path}, record {record}");
+            errln!("portcullis: watching {path}, record {record}");
             Ok(())
         }
     };
-    begun.or_fail("cannot print")?;
+    printed(begun)?;
     let subscription = watching.subscription;
     end_on_signal(signals, subscription.clone()).or_fail("cannot start a thread")?;
     let told = args.tell(&subscription, json);
@@ -121,7 +122,7 @@ impl WatchArgs {
                     let line = if json { object(&event).to_string() } else { line(&event) };
                     match say(&line) {
                         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => break,
-                        said => said.or_fail("cannot print")?,
+                        said => printed(said)?,
                     }
                     left = left.map(|left| left - 1);
                 }

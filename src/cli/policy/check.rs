@@ -31,12 +31,12 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     if args.json {
         let policies: Vec<_> =
             results.iter().map(|(file, result)| result_json(file, result)).collect();
-        println!("{}", json!({ "ok": failed == 0, "policies": policies }));
+        outln!("{}", json!({ "ok": failed == 0, "policies": policies }));
     } else {
         for (file, result) in &results {
             match result {
                 Ok(LoadedPolicy { policy, .. }) => {
-                    println!(
+                    outln!(
                         "{file}: ok, policy `{}` version {}, {} tests passed, sha256 {}",
                         policy.name(),
                         policy.version(),
@@ -45,7 +45,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
                     );
                     super::warn_of_observing(policy);
                 }
-                Err(error) => eprint!("{}", rendered(error)),
+                Err(error) => err!("{}", rendered(error)),
             }
         }
     }

@@ -73,9 +73,9 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     )
     .map_err(|error| unreadable(path.as_deref().unwrap_or(root), &error))?;
     if args.json {
-        println!("{}", report_json(&found));
+        outln!("{}", report_json(&found));
     } else {
-        print!("{}", report(args, &found));
+        out!("{}", report(args, &found));
     }
     // What was not asked about may have opened.
     if args.no_new_access && (found.opens() || found.examples_cut) {

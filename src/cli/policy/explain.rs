@@ -90,7 +90,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let (decision, answers, notes) =
         explained(&policy, &workspace, &agent, operation, &path, to.as_ref())?;
     if args.json {
-        println!("{}", report_json(&policy, &agent, operation, &decision, &answers, &notes));
+        outln!("{}", report_json(&policy, &agent, operation, &decision, &answers, &notes));
     } else {
         print_report(&policy, &agent, operation, &decision, &answers, &notes);
     }
@@ -166,15 +166,15 @@ fn print_report(
     answers: &[Answer],
     notes: &[String],
 ) {
-    println!("{}", sentence(decision));
-    println!("policy `{}` version {}, agent `{agent}`", policy.name(), policy.version());
+    outln!("{}", sentence(decision));
+    outln!("policy `{}` version {}, agent `{agent}`", policy.name(), policy.version());
     for note in notes {
-        println!("note: {note}");
+        outln!("note: {note}");
     }
     for answer in answers {
-        println!("\n{operation}: {} {}", answer.access, answer.path);
+        outln!("\n{operation}: {} {}", answer.access, answer.path);
         for stage in &answer.explanation.stages {
-            println!("{}", stage_line(stage));
+            outln!("{}", stage_line(stage));
         }
     }
 }

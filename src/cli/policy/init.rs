@@ -46,7 +46,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let first = first_policy(&tree, &name, args.from.as_deref())
         .or_fail("there is no policy for this workspace")?;
     let Some(output) = &args.output else {
-        print!("{}", first.text);
+        out!("{}", first.text);
         return Ok(ExitCode::SUCCESS);
     };
     let directory = match output.parent() {
@@ -69,12 +69,12 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     }
     let file = output.display();
     if !first.languages.is_empty() {
-        println!("found {}", first.languages.join(", "));
+        outln!("found {}", first.languages.join(", "));
     }
-    println!("wrote {file}; read it, then:");
-    println!("  portcullis policy lint {file} --workspace {shown}");
-    println!("  portcullis policy test {file}");
-    println!(
+    outln!("wrote {file}; read it, then:");
+    outln!("  portcullis policy lint {file} --workspace {shown}");
+    outln!("  portcullis policy test {file}");
+    outln!(
         "  portcullis policy explain --policy {file} --workspace {shown} --who agent --can write"
     );
     Ok(ExitCode::SUCCESS)

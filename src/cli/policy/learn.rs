@@ -54,22 +54,22 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let learned = learn(&policy, &outline, &log, args.log.since(), &Bar::default())
         .map_err(|error| unreadable(&path, &error))?;
     if args.json {
-        println!("{}", report_json(&learned));
+        outln!("{}", report_json(&learned));
         return Ok(ExitCode::SUCCESS);
     }
-    eprintln!(
+    errln!(
         "{} requests read; {} patterns and {} extensions to allow",
         learned.count.requests,
         learned.proposals.len(),
         learned.extensions.len()
     );
     for (rule, number) in &learned.kept {
-        eprintln!("  {number} stay denied by `{}`", Escaped(rule));
+        errln!("  {number} stay denied by `{}`", Escaped(rule));
     }
     let Some(own) = outline.first() else { return Ok(ExitCode::SUCCESS) };
     let proposed = write_in(&own.text, &learned);
     if proposed == own.text {
-        eprintln!("nothing to propose");
+        errln!("nothing to propose");
         return Ok(ExitCode::SUCCESS);
     }
     let checked = check(&own.name, &proposed, &args.policy)?.enforcing();
@@ -77,10 +77,10 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         .map_err(|error| unreadable(&path, &error))?;
     let allowed: u64 =
         again.changes.iter().filter(|change| change.opens()).map(|change| change.records).sum();
-    eprintln!("with the proposal, {allowed} requests that were denied are allowed");
+    errln!("with the proposal, {allowed} requests that were denied are allowed");
     let name = Escaped(&own.name).to_string();
     let names = (name.as_str(), &*format!("{name} (learned)"));
-    print!("{}", unified_diff(&own.text, &proposed, names, CONTEXT));
+    out!("{}", unified_diff(&own.text, &proposed, names, CONTEXT));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -89,7 +89,7 @@ fn check(name: &str, text: &str, reference: &str) -> Result<Policy, Failure> {
     let source =
         config::with_text(reference, text).unwrap_or_else(|_| PolicySource::from_text(name, text));
     compile(&source).map_err(|diagnostics| {
-        eprint!("{diagnostics}");
+        err!("{diagnostics}");
         Failure::new("the proposal does not load, most likely because a test expects a denial")
             .exit(Exit::Policy)
             .help("`--json` has the proposals; change the test or add what you mean by hand")

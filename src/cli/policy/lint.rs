@@ -70,7 +70,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let mut told = HashSet::new();
     for (number, file) in super::policies(&args.files)?.into_iter().enumerate() {
         let tested = super::test::test(file, &scratch, number).map_err(|problem| {
-            eprint!("{problem}");
+            err!("{problem}");
             Failure::new(format_args!("the policy `{file}` cannot be looked at")).exit(Exit::Policy)
         })?;
         let subject = Subject {
@@ -94,9 +94,9 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         }
     }
     if args.sarif {
-        println!("{}", sarif::log(&found).or_fail("cannot print SARIF")?);
+        outln!("{}", sarif::log(&found).or_fail("cannot print SARIF")?);
     } else if args.json {
-        println!("{}", report_json(&found));
+        outln!("{}", report_json(&found));
     } else {
         print(&found);
     }
@@ -122,12 +122,12 @@ fn print(found: &[Located]) {
     let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let renderer = if colour { Renderer::styled().hyperlink(false) } else { Renderer::plain() };
     for located in found {
-        println!("{}\n", located.render(&renderer));
+        outln!("{}\n", located.render(&renderer));
     }
     match found.len() {
-        0 => println!("nothing found"),
-        1 => println!("1 warning"),
-        n => println!("{n} warnings"),
+        0 => outln!("nothing found"),
+        1 => outln!("1 warning"),
+        n => outln!("{n} warnings"),
     }
 }
 

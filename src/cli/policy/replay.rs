@@ -43,9 +43,9 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let found = replay(&policy, &Directory::new(&path), args.log.since(), &Bar::default())
         .map_err(|error| unreadable(&path, &error))?;
     if args.json {
-        println!("{}", report_json(&policy, &found));
+        outln!("{}", report_json(&policy, &found));
     } else {
-        print!("{}", report(&policy, &found));
+        out!("{}", report(&policy, &found));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -19,6 +19,6 @@ pub(super) struct Args {}
 
 pub(super) fn run(_: &Args) -> Result<ExitCode, Failure> {
     let text = serde_json::to_string_pretty(&json_schema()).or_fail("cannot print the schema")?;
-    println!("{text}");
+    outln!("{text}");
     Ok(ExitCode::SUCCESS)
 }

@@ -58,10 +58,10 @@ pub(super) fn keygen(args: &KeygenArgs) -> Result<ExitCode, Failure> {
     )?;
     let public = key.public().to_string();
     if args.json {
-        println!("{}", json!({ "ok": true, "key": shown.to_string(), "public": public }));
+        outln!("{}", json!({ "ok": true, "key": shown.to_string(), "public": public }));
     } else {
-        eprintln!("portcullis: wrote the private key `{shown}`; for portcullis.toml:");
-        println!("requireSignature = true\npolicyKeys = [\"{public}\"]");
+        errln!("portcullis: wrote the private key `{shown}`; for portcullis.toml:");
+        outln!("requireSignature = true\npolicyKeys = [\"{public}\"]");
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -87,9 +87,9 @@ pub(super) fn sign(args: &SignArgs) -> Result<ExitCode, Failure> {
             "version": policy.version(),
             "public": key.public().to_string(),
         });
-        println!("{object}");
+        outln!("{object}");
     } else {
-        println!(
+        outln!(
             "{}: policy `{}` version {}, sha256 {}, by {}",
             path.display(),
             policy.name(),

@@ -56,13 +56,13 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
                 if args.json {
                     results.push(json!({ "file": file, "ok": false, "error": problem }));
                 } else {
-                    eprint!("{problem}");
+                    err!("{problem}");
                 }
             }
         }
     }
     if args.json {
-        println!("{}", json!({ "ok": failed == 0, "policies": results }));
+        outln!("{}", json!({ "ok": failed == 0, "policies": results }));
     }
     match failed {
         0 => Ok(ExitCode::SUCCESS),
@@ -109,7 +109,7 @@ fn print_report(file: &str, report: &TestReport, all: bool) {
         if test.problems.is_empty() {
             if all {
                 let rule = test.ruling.as_ref().map(|ruling| ruling.rule.as_str());
-                println!(
+                outln!(
                     "ok    {} {}: {}",
                     Escaped(&place),
                     Escaped(&test.name),
@@ -118,19 +118,19 @@ fn print_report(file: &str, report: &TestReport, all: bool) {
             }
             continue;
         }
-        println!("FAIL  {} {}", Escaped(&place), Escaped(&test.name));
+        outln!("FAIL  {} {}", Escaped(&place), Escaped(&test.name));
         for problem in &test.problems {
-            println!("        {}", Escaped(problem));
+            outln!("        {}", Escaped(problem));
         }
     }
     let (failed, total) = (report.failed(), report.tests.len());
-    println!("{file}: {} of {total} tests passed", total - failed);
+    outln!("{file}: {} of {total} tests passed", total - failed);
     if total == 0 {
-        println!("warning: the policy has no tests, so nothing says that it does what is meant");
+        outln!("warning: the policy has no tests, so nothing says that it does what is meant");
     }
-    println!("{file}: {} of {} rules decided a test", report.covered(), report.coverage.len());
+    outln!("{file}: {} of {} rules decided a test", report.covered(), report.coverage.len());
     for rule in report.coverage.iter().filter(|rule| rule.tests == 0) {
-        println!("  no test: {} ({})", rule.rule, Escaped(&rule.place.to_string()));
+        outln!("  no test: {} ({})", rule.rule, Escaped(&rule.place.to_string()));
     }
 }
 

@@ -227,7 +227,7 @@ impl Broker {
     /// The front is gone, or not itself: another takes its place.
     fn revive(&mut self, why: &str) -> Result<(), Failure> {
         let how = self.doorway.end();
-        eprintln!("portcullis: warning: the front ended ({how}: {why}) and is started again");
+        errln!("portcullis: warning: the front ended ({how}: {why}) and is started again");
         self.journal.deny("front.stop", why, facts([("how", json!(how))]));
         self.deaths.retain(|at| at.elapsed() < Duration::from_secs(60));
         self.deaths.push(Instant::now());

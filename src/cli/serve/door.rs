@@ -107,7 +107,7 @@ impl Doorway {
         {
             FromFront::Ready { apart, dropped_capabilities } => {
                 if dropped_capabilities {
-                    eprintln!(
+                    errln!(
                         "portcullis: note: started as root: front and workers gave up its powers; \
                          files of other users may be out of reach"
                     );
@@ -231,6 +231,6 @@ pub(super) fn notify(word: &str) {
         socket.send_to_addr(word.as_bytes(), &address)
     });
     if let Err(error) = told {
-        eprintln!("portcullis: warning: cannot tell the service manager: {error}");
+        errln!("portcullis: warning: cannot tell the service manager: {error}");
     }
 }

@@ -38,7 +38,7 @@ impl Broker {
                 let Some(worker) = self.workers.get_mut(name) else { return };
                 let Some(place) = self.plan.places.get(name) else { return };
                 if let Err(failure) = worker.set_ready(&self.plan, place) {
-                    eprintln!("portcullis: warning: {}", failure.message());
+                    errln!("portcullis: warning: {}", failure.message());
                 }
                 let facts = facts([
                     ("workspace", json!(name)),
@@ -102,7 +102,7 @@ impl Broker {
 
     /// A worker did not start: others are told at once for a while.
     pub(super) fn failed(&mut self, name: &str, why: &str) {
-        eprintln!("portcullis: error: the workspace `{name}` cannot be served: {}", Escaped(why));
+        errln!("portcullis: error: the workspace `{name}` cannot be served: {}", Escaped(why));
         self.journal.deny("worker.start", why, facts([("workspace", json!(name))]));
         let (first, most) = BACK_OFF;
         let pause = self.failing.get(name).map_or(first, |(_, pause)| (*pause * 2).min(most));
@@ -134,7 +134,7 @@ impl Broker {
         if !ready {
             return self.failed(name, &format!("its process ended: {how}"));
         }
-        eprintln!(
+        errln!(
             "portcullis: warning: the worker of `{name}` ended ({how}: {why}); the next session \
              starts another"
         );

@@ -185,7 +185,7 @@ fn hear(channel: &Channel, waiting: &Waiting, front: &Front) {
             ToFront::Guard(guard) => front.set_guard(guard.into()),
             ToFront::Tls(pem) => {
                 if let Err(error) = front.set_tls(&pem.certificate, &pem.key) {
-                    eprintln!("portcullis: warning: the old certificate stays: {error}");
+                    errln!("portcullis: warning: the old certificate stays: {error}");
                 }
             }
             ToFront::Stop => front.stop(),

@@ -137,7 +137,7 @@ impl Journal {
         if self.uncovered.is_some_and(|since| since.elapsed() >= CHECKPOINT) {
             self.uncovered = None;
             if let Err(error) = self.ledger.checkpoint() {
-                eprintln!("portcullis: warning: no checkpoint of the service's log: {error}");
+                errln!("portcullis: warning: no checkpoint of the service's log: {error}");
             }
         }
     }
@@ -175,7 +175,7 @@ impl Journal {
     fn try_put(&mut self, draft: Draft) {
         if let Err(error) = self.put(Kind::Decision, draft, false) {
             self.broken = true;
-            eprintln!("portcullis: error: cannot write the service's log: {error}");
+            errln!("portcullis: error: cannot write the service's log: {error}");
         }
     }
 

@@ -107,7 +107,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let far = |at: &&Listen| matches!(at, Listen::Tcp(address) if !address.ip().is_loopback());
     let open = plan.service.tls.is_none() && doorway.addresses().any(|at| far(&at));
     if open {
-        eprintln!(
+        errln!(
             "portcullis: warning: other machines may connect without TLS; whoever is on the way \
              can read tokens and files"
         );
@@ -137,12 +137,12 @@ fn announce(plan: &Plan, listen: &[String], fresh: Option<&str>) {
     }
     for at in listen {
         let at = if at.starts_with("unix:") { at.clone() } else { format!("{scheme}://{at}") };
-        println!("portcullis: serving {} at {at}", names.join(", "));
+        outln!("portcullis: serving {} at {at}", names.join(", "));
     }
     if let Some(token) = fresh {
-        println!("portcullis: token, shown this once: {token}");
+        outln!("portcullis: token, shown this once: {token}");
     }
-    println!("portcullis: ready");
+    outln!("portcullis: ready");
 }
 
 /// As many open files as the system lets us have.

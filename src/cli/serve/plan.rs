@@ -199,7 +199,7 @@ pub(super) fn load(path: &Path) -> Result<Service, Failure> {
     Service::load(path).map_err(|error| match error {
         Error::Wrong { path, diagnostics } => {
             use std::io::IsTerminal as _;
-            eprint!("{}", diagnostics.render(std::io::stderr().is_terminal()));
+            err!("{}", diagnostics.render(std::io::stderr().is_terminal()));
             Failure::new(format_args!("the configuration `{path}` cannot be used"))
         }
         error @ Error::Unreadable { .. } => Failure::new(error),

@@ -32,7 +32,7 @@ impl Broker {
     }
 
     fn keep(&mut self, failure: &Failure) {
-        eprintln!(
+        errln!(
             "portcullis: warning: the changed configuration is not taken up: {}",
             failure.message()
         );
@@ -41,7 +41,7 @@ impl Broker {
 
     fn change(&mut self, plan: Plan) {
         if plan.service.tls.is_some() != self.plan.service.tls.is_some() {
-            eprintln!("portcullis: warning: TLS begins and ends with the service only");
+            errln!("portcullis: warning: TLS begins and ends with the service only");
         }
         let old = std::mem::replace(&mut self.plan, plan);
         let changed: Vec<_> = old
@@ -75,14 +75,11 @@ impl Broker {
                 }
                 Ok(None) => {}
                 Err(failure) => {
-                    eprintln!(
-                        "portcullis: warning: the old certificate stays: {}",
-                        failure.message()
-                    );
+                    errln!("portcullis: warning: the old certificate stays: {}", failure.message());
                 }
             }
         }
-        eprintln!(
+        errln!(
             "portcullis: the configuration is in force: {} ({added} new, {} stopped or changed), {}",
             counted(self.plan.places.len() as u64, "workspace"),
             changed.len(),
@@ -117,7 +114,7 @@ impl Broker {
                         worker.channel.send_now(&ToWorker::Policy, &[file.as_fd()])
                     }
                     Err(error) => {
-                        eprintln!("portcullis: warning: cannot hand a policy over: {error}");
+                        errln!("portcullis: warning: cannot hand a policy over: {error}");
                         Ok(())
                     }
                 },
@@ -127,7 +124,7 @@ impl Broker {
             };
             if let Err(error) = sent {
                 let error = error.to_string();
-                eprintln!(
+                errln!(
                     "portcullis: warning: the worker of `{name}` keeps its policy: {}",
                     Escaped(&error)
                 );

@@ -41,7 +41,7 @@ use crate::{
     gateway::{Gateway, Numbers, Shares},
     ledger::Signing,
     model::{Access, AgentName, Door, Session},
-    sandbox::{Apart, Channel, GateAccess, Territory, become_gate, restrict_worker, stop_signals},
+    sandbox::{Apart, Channel, GateAccess, become_gate, restrict_worker, stop_signals},
 };
 
 /// The hidden word on the command line that makes this process a worker.
@@ -134,14 +134,7 @@ fn open(start: &WorkerStart, files: Vec<OwnedFd>) -> Result<(Option<Worker>, Apa
         let (_, apart) = confine(&parts)?;
         return Ok((None, apart));
     }
-    Territory {
-        workspace: parts.workspace.root().to_owned(),
-        state: parts.state_path.clone(),
-        operator: [parts.policy_files.clone(), parts.audit.protected()].concat(),
-        ..Territory::default()
-    }
-    .check()
-    .map_err(Failure::new)?;
+    parts.stay_apart()?;
     crate::cli::policy::warn_of_observing(&parts.policy);
     let session = local::session(&common, NOBODY, Door::Serve)?;
     parts.state.create_dir_all("logs").or_fail("cannot make the directory for logs")?;

@@ -4,8 +4,8 @@
 use std::fmt::Write as _;
 
 use super::{
-    digest::{Activity, Decided},
     html::text,
+    items::{Activity, Decided},
 };
 
 const WIDTH: u64 = 900;

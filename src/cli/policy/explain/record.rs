@@ -56,10 +56,10 @@ pub(super) fn run(args: &Args, seq: u64) -> Result<ExitCode, Failure> {
             report.insert("record".to_owned(), json!(record));
             report.insert("samePolicy".to_owned(), json!(same));
         }
-        println!("{report}");
+        outln!("{report}");
         return Ok(ExitCode::SUCCESS);
     }
-    println!(
+    outln!(
         "record {seq}, {}: `{}` of `{}`{} by agent `{}`",
         Escaped(&record.t),
         asked.operation,
@@ -68,23 +68,23 @@ pub(super) fn run(args: &Args, seq: u64) -> Result<ExitCode, Failure> {
         asked.agent,
     );
     match recorded(&record) {
-        Some(decision) => println!("it was {}", sentence(&decision)),
-        None => println!("nothing was decided about it"),
+        Some(decision) => outln!("it was {}", sentence(&decision)),
+        None => outln!("nothing was decided about it"),
     }
     if record.draft.would_deny == Some(true) {
-        println!("the policy only observed; enforced, it would have been denied");
+        outln!("the policy only observed; enforced, it would have been denied");
     }
     if same {
-        println!("the policy is the same as then; what it says of the workspace as it is now:\n");
+        outln!("the policy is the same as then; what it says of the workspace as it is now:\n");
     } else {
         let sha256 = record.draft.policy_sha256.as_deref().unwrap_or("unknown");
-        println!(
+        outln!(
             "another policy was in force then ({}); its text is in the state directory: \
              policies/{}.toml",
             Escaped(sha256.get(..12).unwrap_or(sha256)),
             Escaped(sha256)
         );
-        println!("what this policy says of it now:\n");
+        outln!("what this policy says of it now:\n");
     }
     print_report(&policy, &asked.agent, asked.operation, &now, &answers, &notes);
     Ok(ExitCode::SUCCESS)

@@ -74,7 +74,7 @@ pub(super) fn run(args: &Args, agent: &AgentName) -> Result<ExitCode, Failure> {
             "of": root.asked,
             "notServed": tree.not_served,
         });
-        println!("{report}");
+        outln!("{report}");
         return Ok(ExitCode::SUCCESS);
     }
     print(&policy, agent, deed, &root, tree.not_served);
@@ -103,11 +103,11 @@ impl Node {
             let alike = node.asks == 0 || node.asks == node.asked;
             let asks = if node.asks > 0 { "  asks" } else { "" };
             if node.children.is_empty() {
-                println!("{indent}{branch}{name}{asks}");
+                outln!("{indent}{branch}{name}{asks}");
             } else if node.allowed == node.asked && alike {
-                println!("{indent}{branch}{name}/  all {}{asks}", node.asked);
+                outln!("{indent}{branch}{name}/  all {}{asks}", node.asked);
             } else {
-                println!("{indent}{branch}{name}/  {} of {}", node.allowed, node.asked);
+                outln!("{indent}{branch}{name}/  {} of {}", node.allowed, node.asked);
                 node.print(&format!("{indent}{deeper}"));
             }
         }
@@ -116,7 +116,7 @@ impl Node {
 
 fn print(policy: &Policy, agent: &AgentName, deed: Deed, root: &Node, not_served: u64) {
     let what = if matches!(deed, Deed::List | Deed::Mkdir) { "directories" } else { "files" };
-    println!(
+    outln!(
         "agent `{agent}` can {} {} of {} {what} (policy `{}` version {})",
         deed.as_str(),
         root.allowed,
@@ -125,13 +125,13 @@ fn print(policy: &Policy, agent: &AgentName, deed: Deed, root: &Node, not_served
         policy.version(),
     );
     if root.asks > 0 {
-        println!("{} of them once a person agrees, marked `asks`", root.asks);
+        outln!("{} of them once a person agrees, marked `asks`", root.asks);
     }
     if root.allowed > 0 {
-        println!(".");
+        outln!(".");
         root.print("");
     }
     if not_served > 0 {
-        println!("not served and not counted: {not_served}");
+        outln!("not served and not counted: {not_served}");
     }
 }

@@ -165,7 +165,7 @@ fn run(exporter: &SpanExporter, waiting: &Receiver<(Arc<str>, Span)>, counts: &C
                 counts.failed.fetch_add(number, Ordering::Relaxed);
                 if !std::mem::replace(&mut failing, true) {
                     let error = error.to_string();
-                    eprintln!("portcullis: warning: spans are not exported: {}", Escaped(&error));
+                    errln!("portcullis: warning: spans are not exported: {}", Escaped(&error));
                 }
             }
         }

@@ -1,0 +1,108 @@
+//! What happens at a gate and is no operation: its beginning and end, a
+//! session's, and what never became a request.
+
+use std::collections::BTreeMap;
+
+use portcullis_audit::{Kind, Receipt};
+
+use super::{Error, ErrorKind, Gateway, Refusal, error::Failure, record};
+use crate::model::Session;
+
+impl Gateway {
+    /// Forgets what a session has done, because it has ended.
+    pub fn end_session(&self, session: &Session) {
+        self.record_ended(self.watcher.ended());
+        self.meters.forget(&session.id);
+        self.approvals.forget(&session.id);
+    }
+
+    /// Refuses what never became an operation, and records that. `op` is the
+    /// operation or the method that was asked for, `path` the text that came.
+    pub fn refuse(
+        &self,
+        session: &Session,
+        op: &str,
+        path: Option<&str>,
+        refusal: &Refusal,
+    ) -> Error {
+        let meter = match self.meters.of(&session.id, self.policy().limits()) {
+            Ok(meter) => meter,
+            Err(decision) => {
+                let draft = record::request(session, &self.policy(), op, path);
+                return self.fail(draft, Failure::Denied(Box::new(decision)), None);
+            }
+        };
+        if let Some(Err(decision)) = meter.as_ref().map(|meter| meter.open()) {
+            let draft = record::request(session, &self.policy(), op, path);
+            return self.fail(draft, Failure::Denied(Box::new(decision)), None);
+        }
+        let error = refusal.render();
+        let mut draft = record::request(session, &self.policy(), op, path);
+        // Nothing was decided about what its sender took back.
+        draft.decision = (*refusal != Refusal::Cancelled).then(|| "deny".to_owned());
+        draft.rule = error.rule().map(str::to_owned);
+        draft.reason = error.reason().map(str::to_owned);
+        self.record_error(draft, error, meter.as_deref())
+    }
+
+    /// Records something that a peer did and that was neither a request nor
+    /// allowed, such as a malformed line.
+    ///
+    /// # Errors
+    /// When no record can be written.
+    pub fn report(
+        &self,
+        session: &Session,
+        event: &str,
+        facts: BTreeMap<String, serde_json::Value>,
+    ) -> Result<Receipt, Error> {
+        let mut draft = record::request(session, &self.policy(), event, None);
+        draft.decision = Some("deny".to_owned());
+        draft.result = Some(ErrorKind::InvalidInput.as_str().to_owned());
+        draft.facts = Some(facts);
+        Ok(self.ledger.record(draft)?.into_receipt())
+    }
+
+    /// Records something that happened and needed no decision, such as the
+    /// beginning of a session.
+    ///
+    /// # Errors
+    /// When no record can be written.
+    pub fn note(
+        &self,
+        session: &Session,
+        event: &str,
+        facts: BTreeMap<String, serde_json::Value>,
+    ) -> Result<Receipt, Error> {
+        let mut draft = record::request(session, &self.policy(), event, None);
+        draft.result = Some("ok".to_owned());
+        draft.facts = Some(facts);
+        Ok(self.ledger.record(draft)?.into_receipt())
+    }
+
+    /// Records that the gate begins to serve, durably.
+    ///
+    /// # Errors
+    /// When no record can be written; nothing may be served then.
+    pub fn start(
+        &self,
+        session: &Session,
+        facts: BTreeMap<String, serde_json::Value>,
+    ) -> Result<Receipt, Error> {
+        let mut draft = record::request(session, &self.policy(), "start", None);
+        draft.op = None;
+        draft.facts = Some(facts);
+        Ok(self.ledger.note(Kind::Start, draft, true)?)
+    }
+
+    /// Records an orderly stop, durably, and lets go of everything.
+    ///
+    /// # Errors
+    /// When the record cannot be written.
+    pub fn stop(self, session: &Session) -> Result<(), Error> {
+        self.record_ended(self.watcher.stop());
+        let mut draft = record::request(session, &self.policy(), "stop", None);
+        draft.op = None;
+        Ok(self.ledger.close(draft)?)
+    }
+}

@@ -1,0 +1,95 @@
+//! What commands say to a terminal, a file or another command.
+//!
+//! The standard library's macros panic when it cannot be written, and here a
+//! panic ends the process. A reader that went away, as `head` does, is no error,
+//! and what is said to nobody is not said again; that a disk is full is told at
+//! the end.
+
+use std::{
+    fmt,
+    io::{self, Write as _},
+    process::ExitCode,
+    sync::OnceLock,
+};
+
+use super::failure::Failure;
+
+/// Why standard output takes nothing any more.
+static CLOSED: OnceLock<io::Error> = OnceLock::new();
+
+/// Prints a line to standard output; nothing once that takes nothing any more.
+macro_rules! outln {
+    ($($text:tt)*) => {
+        $crate::cli::output::out(format_args!("{}\n", format_args!($($text)*)))
+    };
+}
+
+/// The same without an end of line.
+macro_rules! out {
+    ($($text:tt)*) => { $crate::cli::output::out(format_args!($($text)*)) };
+}
+
+/// Prints a line to standard error, if anybody takes it.
+macro_rules! errln {
+    ($($text:tt)*) => {
+        $crate::cli::output::err(format_args!("{}\n", format_args!($($text)*)))
+    };
+}
+
+/// The same without an end of line.
+macro_rules! err {
+    ($($text:tt)*) => { $crate::cli::output::err(format_args!($($text)*)) };
+}
+
+/// Writes content to standard output, as it is.
+pub(crate) fn raw(content: &[u8]) {
+    write(|out| out.write_all(content).and_then(|()| out.flush()));
+}
+
+pub(crate) fn out(text: fmt::Arguments<'_>) {
+    write(|out| out.write_fmt(text));
+}
+
+fn write(what: impl FnOnce(&mut io::StdoutLock<'_>) -> io::Result<()>) {
+    if CLOSED.get().is_none()
+        && let Err(error) = what(&mut io::stdout().lock())
+    {
+        let _first = CLOSED.set(error);
+    }
+}
+
+pub(crate) fn err(text: fmt::Arguments<'_>) {
+    // There is nobody left to tell.
+    let _ = io::stderr().lock().write_fmt(text);
+}
+
+/// Whether nobody takes what is printed any more.
+pub(crate) fn is_closed() -> bool {
+    CLOSED.get().is_some()
+}
+
+/// What became of printing something at once: that nobody reads it is no error.
+///
+/// # Errors
+/// What else went wrong.
+pub(crate) fn printed(result: io::Result<()>) -> Result<(), Failure> {
+    match result {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::new(format_args!("cannot print: {error}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The exit code of a command that had `code`, if all that it said was taken.
+pub(crate) fn conclude(code: ExitCode) -> ExitCode {
+    if let Err(error) = io::stdout().lock().flush() {
+        let _first = CLOSED.set(error);
+    }
+    match CLOSED.get() {
+        Some(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Failure::new(format_args!("cannot print: {error}")).report()
+        }
+        _ => code,
+    }
+}
