@@ -48,6 +48,7 @@ mod mcp;
 mod model;
 mod oracle;
 mod policy;
+mod printing;
 mod proof;
 mod races;
 mod random;

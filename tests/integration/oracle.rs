@@ -62,6 +62,45 @@ fn the_agent_cannot_tell_by_the_answer_what_is_there() {
     }
 }
 
+/// A file with a denied name was told by "not a directory".
+#[test]
+fn a_denied_name_on_the_way_is_not_told_by_what_stands_there() {
+    let world = World::with_policy(
+        r#"
+schema = 1
+[allowedPaths]
+read = ["**"]
+write = ["**"]
+
+[[rules]]
+id = "production"
+effect = "deny"
+paths = ["**/production.yaml"]
+"#,
+    );
+    world.file("there/production.yaml", "secret");
+    std::fs::create_dir(world.path("gone")).unwrap();
+    let answers = ["there", "gone"].map(|directory| {
+        let name = format!("{directory}/production.yaml/deeper/x");
+        let mut said = Vec::new();
+        for done in [
+            world.write(&name, "x"),
+            world.run_with_input(&["fs", "append", &name], "x"),
+            world.fs(&["mkdir", &name]),
+            world.fs(&["mkdir", "-p", &name]),
+        ] {
+            let done = done.denied("production");
+            said.push(done.stderr.lines().next().unwrap().replace(directory, ""));
+        }
+        said
+    });
+    assert_eq!(answers[0], answers[1]);
+    // What is not denied is told as it is.
+    world.file("plain", "");
+    let plain = world.write("plain/x", "x");
+    assert!(plain.code == 1 && plain.stderr.contains("not a directory"), "{plain:?}");
+}
+
 /// What an operation that is allowed tells of what it may not show.
 #[test]
 fn listings_and_trees_do_not_show_what_is_denied() {

@@ -101,7 +101,7 @@ impl Decider<'_> {
         if resolved.object().kind != ObjectKind::Missing {
             return Ok(0);
         }
-        let missing = workspace.missing_ancestors(resolved.path())?;
+        let (missing, in_the_way) = workspace.ancestors_to_make(resolved.path())?;
         for path in &missing {
             let query = Query {
                 agent: self.agent,
@@ -117,7 +117,10 @@ impl Decider<'_> {
                 self.reservations.hear(&decision);
             }
         }
-        Ok(u64::try_from(missing.len()).unwrap_or(u64::MAX))
+        match in_the_way {
+            Some(error) => Err(error.into()),
+            None => Ok(u64::try_from(missing.len()).unwrap_or(u64::MAX)),
+        }
     }
 
     /// Asks whether everything beneath a directory may be removed.

@@ -406,6 +406,10 @@ impl Gateway {
                 }
                 Err(why) => {
                     record::findings(&mut draft, findings.take());
+                    // A denial is one, whatever was let pass before it.
+                    if !matches!(why, Failure::Denied(_)) {
+                        turn.reservations.observe(&mut draft);
+                    }
                     return Err(Box::new(Stopped { draft, why }));
                 }
             }

@@ -105,16 +105,31 @@ impl Workspace {
     /// # Errors
     /// [`Error::NotADirectory`] when something else stands in the way.
     pub fn missing_ancestors(&self, path: &WorkspacePath) -> Result<Vec<WorkspacePath>, Error> {
-        let mut missing = Vec::new();
+        let (missing, in_the_way) = self.ancestors_to_make(path)?;
+        in_the_way.map_or(Ok(missing), Err)
+    }
+
+    /// The same, and what keeps them from being made: that something else stands
+    /// in the way must not be told before the policy was asked about them.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn ancestors_to_make(
+        &self,
+        path: &WorkspacePath,
+    ) -> Result<(Vec<WorkspacePath>, Option<Error>), Error> {
+        let (mut missing, mut in_the_way) = (Vec::new(), None);
         for ancestor in path.ancestors().into_iter().rev() {
             match self.open_at(&ancestor, OFlags::PATH | OFlags::DIRECTORY) {
                 Ok(_) => break,
-                Err(Error::NotFound) => missing.push(ancestor),
+                Err(Error::NotFound) => {}
+                Err(error @ Error::NotADirectory) => in_the_way = Some(error),
                 Err(error) => return Err(error),
             }
+            missing.push(ancestor);
         }
         missing.reverse();
-        Ok(missing)
+        Ok((missing, in_the_way))
     }
 
     /// Opens a directory for reading its names.

@@ -77,6 +77,15 @@ fn denials_secrets_types_and_content_stay_enforced() {
     world.fs(&["mv", "closed/a.txt", "src/a.rs"]).denied("closed");
 }
 
+/// What was let pass and then failed had lost that it was only let pass.
+#[test]
+fn what_is_let_pass_and_fails_is_recorded_as_let_pass() {
+    let world = world();
+    assert_eq!(world.fs(&["read", "docs/missing.md"]).code, 1);
+    would_deny(&world, "allowedPaths.read");
+    assert_eq!(world.last()["result"], "notFound");
+}
+
 #[test]
 fn it_is_seen_at_the_start_in_doctor_and_on_stderr() {
     let world = world();

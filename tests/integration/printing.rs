@@ -1,0 +1,74 @@
+//! What commands print where nobody takes it: a reader that went away, a disk
+//! that is full. Neither ends the process by a panic.
+
+use std::{fs::File, io::pipe, process::Stdio};
+
+use crate::common::{Done, World, done};
+
+/// Commands of every kind that print, each with the exit code that it has where
+/// all is taken.
+const COMMANDS: [(&[&str], i32); 16] = [
+    (&["policy", "diff", "default", "strict"], 0),
+    (&["policy", "test", "--all", "default"], 0),
+    (&["policy", "list"], 0),
+    (&["policy", "show", "baseline"], 0),
+    (&["policy", "schema"], 0),
+    (&["policy", "explain", "read", "a.txt"], 0),
+    (&["policy", "lint", "default"], 0),
+    (&["fs", "read", "a.txt"], 0),
+    (&["fs", "read", "a.txt", "b.txt", "--json"], 0),
+    (&["fs", "read", ".env", "--json"], 3),
+    (&["backup", "list", "--json"], 0),
+    (&["audit", "query"], 0),
+    (&["audit", "show"], 0),
+    (&["audit", "verify"], 0),
+    (&["approve"], 0),
+    (&["completions", "bash"], 0),
+];
+
+fn world() -> World {
+    let world = World::new();
+    world.file("a.txt", "a\n".repeat(100_000));
+    world.file("b.txt", "b\n");
+    world.write("a.txt", "a\n".repeat(100_000)).ok();
+    world
+}
+
+fn run(world: &World, args: &[&str], stdout: impl Into<Stdio>) -> Done {
+    done(world.command(args).stdout(stdout).output().unwrap())
+}
+
+#[test]
+fn a_reader_that_went_away_is_no_error() {
+    let world = world();
+    for (args, code) in COMMANDS {
+        let (reader, writer) = pipe().unwrap();
+        drop(reader);
+        let found = run(&world, args, writer);
+        assert_eq!(found.code, code, "{args:?}: {found:?}");
+        assert!(!found.stderr.contains("panicked"), "{args:?}: {found:?}");
+        assert!(!found.stderr.contains("cannot print"), "{args:?}: {found:?}");
+    }
+}
+
+#[test]
+fn a_full_disk_is_told() {
+    let world = world();
+    for (args, _) in COMMANDS {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let found = run(&world, args, full);
+        assert_eq!(found.code, 1, "{args:?}: {found:?}");
+        assert!(found.stderr.contains("cannot print: No space left"), "{args:?}: {found:?}");
+    }
+}
+
+#[test]
+fn nobody_at_stderr_is_no_panic() {
+    let world = world();
+    for (args, code) in [(&["fs", "read", "gone.txt"][..], 1), (&["fs", "write", "c.txt"], 0)] {
+        let (reader, writer) = pipe().unwrap();
+        drop(reader);
+        let output = world.command(args).stdin(Stdio::null()).stderr(writer).output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{args:?}");
+    }
+}
