@@ -111,6 +111,10 @@ fn deny_and_warn_do_what_they_say_and_are_recorded() {
     denying.write("new.conf", format!("x\n{TOKEN}\n")).denied("secrets.rules.token");
     assert!(!denying.path("new.conf").exists());
     assert_eq!(denying.last()["findings"][0]["line"], 2);
+    // Neither does a byte at the end of the last line free what it holds.
+    denying.file("end.conf", format!("port = 80\ntoken = {TOKEN}"));
+    denying.run_with_input(&["fs", "append", "end.conf"], "X").denied("secrets.rules.token");
+    denying.fs(&["read", "end.conf"]).denied("secrets.rules.token");
     // What brings no secret may replace one.
     denying.write("app.conf", "port = 80\n").ok();
 

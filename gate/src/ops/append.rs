@@ -16,7 +16,8 @@ pub fn prepare<'a>(
     let old = current.bytes(context, &permit, Access::Write)?;
     context.check(Access::Write, permit.path(), old.as_deref().unwrap_or_default())?;
     // Added to what a reader would see: a line of it that holds a placeholder
-    // is not to be continued.
+    // is not to be continued. Where readers are refused instead, `store` looks
+    // whether what they may not see would still be found.
     let mut content = match (&old, context.policy.secrets()) {
         (Some(old), Some(secrets)) if secrets.redacts() => {
             context.seen(permit.path(), old.clone())?.bytes

@@ -123,7 +123,8 @@ impl Secrets {
     }
 
     /// What is stored when `text` is to replace `original`: secrets are put
-    /// back where placeholders stand.
+    /// back where placeholders stand. Where there are none, because readers are
+    /// refused, `original` is what `text` was made from without being read.
     pub fn store(
         &self,
         subject: &Subject<'_>,
@@ -137,10 +138,10 @@ impl Secrets {
         };
         let looked = restored.and_then(|restored| {
             let found = self.look(subject, &restored.bytes)?;
-            Ok((restored, found))
+            Ok((restored, found, self.withheld(subject, original)?))
         });
-        let (restored, found) = match looked {
-            Ok(both) => both,
+        let (restored, found, withheld) = match looked {
+            Ok(all) => all,
             Err(denial) => return Judged { findings: Vec::new(), verdict: Err(denial) },
         };
         // A secret that the gate itself puts back is nothing new.
@@ -152,16 +153,21 @@ impl Secrets {
             found.reading == 0 && around.is_some_and(|(range, _)| found.hit.range.end <= range.end)
         };
         let new = found.iter().find(|found| found.blocks && !kept(found));
-        let again: HashSet<&Hit> =
-            found.iter().filter(|found| found.reading == 0).map(|found| &found.hit).collect();
-        let lost =
-            restored.secrets.iter().flat_map(|(_, hits)| hits).find(|hit| !again.contains(hit));
-        let denial = match (lost, new, self.on_write) {
-            (Some(_), _, _) => Some(self.misuse(
+        let again: HashSet<(usize, &Hit)> =
+            found.iter().map(|found| (found.reading, &found.hit)).collect();
+        let mut put_back = restored.secrets.iter().flat_map(|(_, hits)| hits);
+        let lost = put_back.find(|hit| !again.contains(&(0, hit)));
+        let bared = withheld.iter().find(|found| !again.contains(&(found.reading, &found.hit)));
+        let denial = match (bared, lost, new, self.on_write) {
+            (Some(bared), ..) => {
+                let reason = "with this, a secret in the file would no longer be recognised";
+                Some(self.denial(&bared.hit, reason))
+            }
+            (None, Some(_), ..) => Some(self.misuse(
                 "with these changes around it, a secret that stays in the file would no longer be \
                  recognised; change other lines, or leave out the line with the placeholder",
             )),
-            (None, Some(new), OnWrite::Deny) => {
+            (None, None, Some(new), OnWrite::Deny) => {
                 let line = new.finding.line;
                 let reason = format!("line {line} of the new content holds a secret");
                 Some(self.denial(&new.hit, &reason))
@@ -169,12 +175,28 @@ impl Secrets {
             _ => None,
         };
         let action = if self.on_write == OnWrite::Deny { "denied" } else { "warned" };
-        let findings = findings(found, |found| match found.blocks {
+        let bared = bared.map(|bared| SecretFinding { action: "denied", ..bared.finding.clone() });
+        let mut findings = findings(found, |found| match found.blocks {
             true if kept(found) => "kept",
             true => action,
             false => "warned",
         });
+        findings.extend(bared);
         Judged { findings, verdict: denial.map_or(Ok(restored.bytes), Err) }
+    }
+
+    /// The secrets for which a reader of `original` is refused.
+    fn withheld(
+        &self,
+        subject: &Subject<'_>,
+        original: Option<&[u8]>,
+    ) -> Result<Vec<Found>, Decision> {
+        let (OnRead::Deny, Some(original)) = (self.on_read, original) else {
+            return Ok(Vec::new());
+        };
+        let mut found = self.look(subject, original)?;
+        found.retain(|found| found.blocks);
+        Ok(found)
     }
 
     /// Whether renaming a file can change what becomes of the secrets in it:

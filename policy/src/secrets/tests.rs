@@ -174,6 +174,27 @@ fn a_secret_that_would_not_be_found_again_is_not_put_back() {
 }
 
 #[test]
+fn what_readers_are_refused_stays_found_when_more_is_added() {
+    for on_write in ["deny", "warn"] {
+        let settings = format!("onRead = \"deny\"\nonWrite = \"{on_write}\"");
+        let bench = Bench::new(&RULES.replace("onRead = \"redact\"", &settings));
+        let old = format!("a = 1\nb = {TOKEN}");
+        assert_eq!(bench.refused(&old, &format!("{old}X")), "secrets.rules.token");
+        // Also of one secret of two.
+        let two = format!("{TOKEN}\n{old}");
+        assert_eq!(bench.refused(&two, &format!("{two}X")), "secrets.rules.token");
+        let added = bench.at("f", |secrets, subject| {
+            secrets.store(subject, Some(old.as_bytes()), format!("{old}X").into_bytes())
+        });
+        assert_eq!(added.findings.len(), 1);
+        assert_eq!((added.findings[0].line, added.findings[0].action), (2, "denied"));
+        assert_eq!(bench.write(&old, &format!("{old}\nX")).is_ok(), on_write == "warn");
+        let hint = "hint=abcde";
+        assert!(bench.write(hint, "hint=abc").is_ok(), "a rule that warns withholds nothing");
+    }
+}
+
+#[test]
 fn guesses_are_refused_alike_whether_they_are_right_or_not() {
     let old = format!("a = {TOKEN}\n");
     let right = bench().write(&old, &old).unwrap_err();
