@@ -7,19 +7,28 @@ use crate::{
     policy::{Decision, Object, ObjectKind, Policy, Query},
 };
 
-/// Something that can be done with an entry. The operator's `restore` is none.
+/// Something that can be done with an entry. A policy decides about each by itself,
+/// so one that is missing here is one that a comparison of policies does not see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(missing_docs, reason = "the names are those of the operations")]
 pub enum Deed {
     Read,
+    /// Have its lines shown by a search.
+    Grep,
     List,
     Stat,
+    /// Be shown by a search.
+    Glob,
+    /// Be shown when it changes.
+    Watch,
     Write,
     Append,
     Edit,
     Mkdir,
     /// Be the new name of a rename.
     RenameTo,
+    /// Be put back, which the operator asks for.
+    Restore,
     Remove,
     /// Be the old name of a rename.
     Rename,
@@ -27,15 +36,19 @@ pub enum Deed {
 
 impl Deed {
     /// All of them, those with the same access side by side.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 14] = [
         Self::Read,
+        Self::Grep,
         Self::List,
         Self::Stat,
+        Self::Glob,
+        Self::Watch,
         Self::Write,
         Self::Append,
         Self::Edit,
         Self::Mkdir,
         Self::RenameTo,
+        Self::Restore,
         Self::Remove,
         Self::Rename,
     ];
@@ -51,9 +64,14 @@ impl Deed {
     /// The access that it is filed under.
     pub fn access(self) -> Access {
         match self {
-            Self::Read => Access::Read,
-            Self::List | Self::Stat => Access::List,
-            Self::Write | Self::Append | Self::Edit | Self::Mkdir | Self::RenameTo => Access::Write,
+            Self::Read | Self::Grep => Access::Read,
+            Self::List | Self::Stat | Self::Glob | Self::Watch => Access::List,
+            Self::Write
+            | Self::Append
+            | Self::Edit
+            | Self::Mkdir
+            | Self::RenameTo
+            | Self::Restore => Access::Write,
             Self::Remove | Self::Rename => Access::Remove,
         }
     }
@@ -61,21 +79,33 @@ impl Deed {
     /// Whether it can be done with what is there.
     pub fn fits(self, kind: ObjectKind) -> bool {
         match self {
-            Self::Read | Self::Write | Self::Append | Self::Edit => kind != ObjectKind::Directory,
+            Self::Read | Self::Grep | Self::Write | Self::Append | Self::Edit => {
+                kind != ObjectKind::Directory
+            }
             Self::List | Self::Mkdir => kind == ObjectKind::Directory,
-            Self::Stat | Self::RenameTo | Self::Remove | Self::Rename => true,
+            Self::Stat
+            | Self::Glob
+            | Self::Watch
+            | Self::RenameTo
+            | Self::Restore
+            | Self::Remove
+            | Self::Rename => true,
         }
     }
 
     fn operation(self) -> OperationKind {
         match self {
             Self::Read => OperationKind::Read,
+            Self::Grep => OperationKind::Grep,
             Self::List => OperationKind::List,
             Self::Stat => OperationKind::Stat,
+            Self::Glob => OperationKind::Glob,
+            Self::Watch => OperationKind::Watch,
             Self::Write => OperationKind::Write,
             Self::Append => OperationKind::Append,
             Self::Edit => OperationKind::Edit,
             Self::Mkdir => OperationKind::Mkdir,
+            Self::Restore => OperationKind::Restore,
             Self::Remove => OperationKind::Remove,
             Self::Rename | Self::RenameTo => OperationKind::Rename,
         }
@@ -89,7 +119,10 @@ impl Deed {
     }
 
     fn follows(self) -> bool {
-        !matches!(self, Self::Remove | Self::Rename | Self::RenameTo)
+        !matches!(
+            self,
+            Self::Glob | Self::Watch | Self::Restore | Self::Remove | Self::Rename | Self::RenameTo
+        )
     }
 }
 
@@ -150,4 +183,18 @@ pub(super) fn decide(
 /// The stricter of two decisions, of two alike the later one.
 fn stricter(before: Decision, decision: Decision) -> Decision {
     if before.effect > decision.effect { before } else { decision }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_operation_is_a_deed_under_one_of_its_accesses() {
+        for operation in OperationKind::ALL {
+            let deed = Deed::ALL.into_iter().find(|deed| deed.operation() == operation);
+            let deed = deed.unwrap_or_else(|| panic!("{operation} is not asked about"));
+            assert!(deed.accesses().contains(&deed.access()), "{operation}");
+        }
+    }
 }

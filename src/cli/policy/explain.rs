@@ -32,7 +32,7 @@ use crate::{
 pub(super) struct Args {
     #[command(flatten)]
     common: Common,
-    /// read, write, append, edit, list, stat, mkdir, remove, rename or restore
+    /// read, write, append, edit, list, stat, glob, grep, watch, mkdir, remove, rename or restore
     #[arg(value_parser = parse_operation, required_unless_present_any = ["record", "who"])]
     operation: Option<OperationKind>,
     /// The path, relative to the workspace
@@ -47,7 +47,8 @@ pub(super) struct Args {
     /// Show all that this agent can do in the workspace
     #[arg(long, value_name = "AGENT", conflicts_with_all = ["operation", "path", "agent"])]
     who: Option<AgentName>,
-    /// What it can do: read, list, write, append, edit, mkdir, remove or rename
+    /// What it can do: read (by `grep` alone, too), grep, list, stat, glob, watch, write, append,
+    /// edit, mkdir, remove or rename
     #[arg(long, value_name = "OPERATION", default_value = "write", requires = "who")]
     can: who::Can,
     /// Print one JSON object

@@ -337,3 +337,42 @@ fn tools_that_need_a_log_say_when_there_is_none() {
     let done = world.run(&["policy", "replay", "missing.toml"]);
     assert_eq!(done.code, 4, "{}", done.stderr);
 }
+
+#[test]
+fn what_only_a_search_or_a_watch_may_show_is_access_too() {
+    let world = world();
+    let closed =
+        "schema = 1\n[allowedPaths]\nread = [\"docs/**\"]\nlist = [\"**\"]\nwrite = [\"**\"]\n";
+    let rule = |effect: &str, operation: &str| {
+        format!(
+            "{closed}[[rules]]\nid = \"r\"\neffect = \"{effect}\"\noperations = [\"{operation}\"]\n\
+             paths = [\"src{{,/**}}\"]\n"
+        )
+    };
+    policy_file(&world, "closed.toml", closed);
+    policy_file(&world, "grep.toml", &rule("allow", "grep"));
+    let diff = |old: &str, new: &str| {
+        world.run(&["policy", "diff", old, new, "--no-new-access", "--json"])
+    };
+    let opened = diff("closed.toml", "grep.toml");
+    assert_eq!(opened.code, 4, "{}", opened.stderr);
+    let opened = opened.json();
+    let a =
+        opened["changes"].as_array().unwrap().iter().find(|change| change["path"] == "src/a.rs");
+    let a = a.unwrap();
+    assert_eq!((&a["access"], &a["operations"]), (&"read".into(), &serde_json::json!(["grep"])));
+    assert_eq!(diff("grep.toml", "closed.toml").code, 0);
+    let who = ["policy", "explain", "--policy", "grep.toml", "--who", "agent", "--json", "--can"];
+    let can = |word| world.run(&[&who[..], &[word]].concat()).ok().json()["paths"].clone();
+    assert!(can("read").as_array().unwrap().contains(&"src/a.rs".into()));
+    assert!(can("grep").as_array().unwrap().contains(&"src/a.rs".into()));
+    // A denial that goes away opens what it denied.
+    for operation in ["grep", "glob", "watch", "restore"] {
+        let (name, open) = (format!("no-{operation}.toml"), "open.toml");
+        let everything = |text: &str| text.replace("\"docs/**\"", "\"**\"");
+        policy_file(&world, open, &everything(closed));
+        policy_file(&world, &name, &everything(&rule("deny", operation)));
+        assert_eq!(diff(&name, open).code, 4, "{operation}");
+        assert_eq!(diff(open, &name).code, 0, "{operation}");
+    }
+}

@@ -22,11 +22,24 @@ impl FromStr for Can {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let known = Deed::ALL.into_iter().filter(|deed| *deed != Deed::RenameTo);
+        // Nobody asks for a new name alone, and no agent for a backup.
+        let asked = |deed: &Deed| !matches!(deed, Deed::RenameTo | Deed::Restore);
+        let known = Deed::ALL.into_iter().filter(asked);
         known.clone().find(|deed| deed.as_str() == text).map(Self).ok_or_else(|| {
             let words: Vec<_> = known.map(Deed::as_str).collect();
             format!("expected one of {}", words.join(", "))
         })
+    }
+}
+
+impl Can {
+    /// The deeds that come to the same: a file is read too where only a search may show
+    /// its lines.
+    fn ways(&self) -> &[Deed] {
+        match &self.0 {
+            Deed::Read => &[Deed::Read, Deed::Grep],
+            deed => std::slice::from_ref(deed),
+        }
     }
 }
 
@@ -51,7 +64,9 @@ pub(super) fn run(args: &Args, agent: &AgentName) -> Result<ExitCode, Failure> {
     let mut root = Node::default();
     let (mut paths, mut asks) = (Vec::new(), Vec::new());
     for entry in &tree.entries {
-        let can = judge(&policy, agent, deed, entry).map(|decision| decision.effect);
+        let ways = args.can.ways().iter();
+        let judged = ways.filter_map(|way| judge(&policy, agent, *way, entry));
+        let can = judged.map(|decision| decision.effect).min();
         // A directory is removed with all that is in it, so it counts as what
         // it holds.
         let counts = can.filter(|_| {
