@@ -132,9 +132,16 @@ impl Changes {
         let ((read, write, rules), (read_now, write_now, rules_now)) = (said(old), said(new));
         self.ordered("secrets.onRead", read, read_now, |word| word.as_str().to_owned());
         self.ordered("secrets.onWrite", write, write_now, |word| word.as_str().to_owned());
-        let gone: Vec<_> = rules.difference(&rules_now).map(String::as_str).collect();
-        let added: Vec<_> = rules_now.difference(&rules).map(String::as_str).collect();
-        self.push("secrets.rules", gone.join(", "), added.join(", "), !gone.is_empty());
+        // A rule that changed is one that is gone: that it finds no less is not to be
+        // told from its expression.
+        let gone: BTreeSet<&str> = rules.difference(&rules_now).map(|(id, _)| &**id).collect();
+        let added: BTreeSet<&str> = rules_now.difference(&rules).map(|(id, _)| &**id).collect();
+        let kept = |id: &&str| rules_now.iter().any(|(now, _)| now == id);
+        let changed = gone.iter().copied().filter(kept).map(|id| format!("{id} changed"));
+        let new = added.iter().copied().filter(|id| !gone.contains(id)).map(str::to_owned);
+        let now: Vec<_> = changed.chain(new).collect();
+        let was: Vec<_> = gone.iter().copied().collect();
+        self.push("secrets.rules", was.join(", "), now.join(", "), !gone.is_empty());
     }
 
     fn limits(&mut self, old: &Policy, new: &Policy) {
@@ -208,6 +215,31 @@ mod tests {
         let closed = changes(lax, "");
         assert!(closed.contains(&("files.maxReadSize", false)));
         assert!(closed.contains(&("agent.network", false)));
+    }
+
+    #[test]
+    fn a_rule_that_finds_something_else_under_its_id_opens() {
+        let rule = |rest: &str| format!("[[secrets.rules]]\nid = \"k\"\n{rest}\n");
+        let old = rule("regex = 'tok_([a-z]{32})'");
+        for other in [
+            "regex = 'tok_([a-z]{3200})'",
+            "regex = 'tok_([a-z]{32})'\nkeywords = [\"token\"]",
+            "regex = 'tok_([a-z]{32})'\nentropy = 7.5",
+            "regex = 'tok_([a-z]{32})'\ngroup = 0",
+            "regex = 'tok_([a-z]{32})'\nwarnOnly = true",
+        ] {
+            assert_eq!(changes(&old, &rule(other)), [("secrets.rules", true)], "{other}");
+        }
+        assert_eq!(changes(&old, &rule("regex = 'tok_([a-z]{32})'\ndescription = \"d\"")), []);
+        let more = format!("{old}[[secrets.rules]]\nid = \"m\"\nregex = 'm'\n");
+        assert_eq!(changes(&old, &more), [("secrets.rules", false)]);
+        let policy = |text: &str| {
+            compile(&PolicySource::from_text("p", &format!("schema = 1\n{text}"))).unwrap()
+        };
+        let changed =
+            compare_settings(&policy(&more), &policy(&rule("regex = 'tok_([a-z]{8})'"))).remove(0);
+        assert_eq!(changed.old, "secrets.rules.k, secrets.rules.m");
+        assert_eq!(changed.new, "secrets.rules.k changed");
     }
 
     #[test]

@@ -37,6 +37,17 @@ pub(super) struct Found<'a> {
 }
 
 impl Allowlist {
+    /// All that decides about what was found, to compare it.
+    pub(super) fn meaning(&self) -> String {
+        // Every field is named, so that none is forgotten when one is added.
+        let Self { all, commits, paths, regexes, target, stopwords } = self;
+        let texts = |expressions: &[Expression]| -> Vec<String> {
+            expressions.iter().map(Expression::to_string).collect()
+        };
+        let (paths, regexes) = (texts(paths), texts(regexes));
+        format!("{:?}", (all, commits, paths, regexes, target, stopwords))
+    }
+
     /// Whether what was found is none.
     pub(super) fn allows(&self, found: &Found<'_>) -> bool {
         let target = match self.target {

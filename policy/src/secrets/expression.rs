@@ -1,6 +1,6 @@
 //! A compiled expression, and where a match can lie when a keyword was seen.
 
-use std::sync::OnceLock;
+use std::{fmt, sync::OnceLock};
 
 use regex_automata::{
     Input, MatchError, Span,
@@ -140,6 +140,14 @@ impl Expression {
             found.transpose()
         });
         found.chain(everything)
+    }
+}
+
+/// An expression that matches the same, the same for all that are spelled differently
+/// and parsed alike.
+impl fmt::Display for Expression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.hir.fmt(f)
     }
 }
 

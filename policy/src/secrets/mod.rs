@@ -127,11 +127,12 @@ pub struct Secrets {
 
 impl Secrets {
     /// What is done about a secret that is read and one that is written, and
-    /// the ids of the rules that do more than warn: what a comparison of two
-    /// policies needs.
-    pub(super) fn strictness(&self) -> (OnRead, OnWrite, BTreeSet<String>) {
+    /// the rules that do more than warn, each with all that decides what it
+    /// finds: what a comparison of two policies needs.
+    pub(super) fn strictness(&self) -> (OnRead, OnWrite, BTreeSet<(String, String)>) {
         let rules = self.scanner.rules().iter().filter(|rule| !rule.warn_only);
-        (self.on_read, self.on_write, rules.map(|rule| rule.decision_id()).collect())
+        let rules = rules.map(|rule| (rule.decision_id(), rule.meaning()));
+        (self.on_read, self.on_write, rules.collect())
     }
 
     /// Puts rules and settings together; `None` when there are no rules.

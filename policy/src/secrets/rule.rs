@@ -47,6 +47,30 @@ impl Rule {
         format!("secrets.rules.{}", self.id)
     }
 
+    /// All that decides what it finds, to compare it: two rules with the same one find
+    /// the same.
+    pub(super) fn meaning(&self) -> String {
+        // Every field is named, so that none is forgotten when one is added.
+        let Self {
+            id: _,
+            description: _,
+            place: _,
+            warn_only,
+            expression,
+            path,
+            keywords,
+            entropy,
+            group,
+            allowlists,
+            allow_comments,
+        } = self;
+        let text = |expression: &Option<Expression>| expression.as_ref().map(Expression::to_string);
+        let allowlists: Vec<_> = allowlists.iter().map(Allowlist::meaning).collect();
+        let (expression, path) = (text(expression), text(path));
+        let found = (expression, path, keywords, entropy, group);
+        format!("{:?}", (warn_only, found, allowlists, allow_comments))
+    }
+
     /// Whether it holds for a file of this path.
     pub(super) fn applies(&self, path: &str) -> bool {
         self.path.as_ref().is_none_or(|expression| expression.is_match(path.as_bytes()))
