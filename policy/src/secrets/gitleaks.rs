@@ -146,7 +146,11 @@ impl File<'_, '_> {
             path: text("path").map(|path| from_go(&path)),
             keywords: texts(table, "keywords"),
             entropy: table.get("entropy").and_then(|value| check::number(value.get_ref())),
-            group: table.get("secretGroup").and_then(|value| check::integer(value.get_ref())),
+            // Here 0 means that no group is asked for.
+            group: table
+                .get("secretGroup")
+                .and_then(|value| check::integer(value.get_ref()))
+                .filter(|group| *group > 0),
             warn_only: false,
             own: false,
         };

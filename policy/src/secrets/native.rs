@@ -52,8 +52,7 @@ pub(crate) fn compile(text: RuleText, place: Place) -> Result<Rule, Unusable> {
         path,
         keywords,
         entropy: text.entropy,
-        // In gitleaks files 0 means that no group is asked for.
-        group: group.filter(|group| *group > 0),
+        group,
         allowlists: Vec::<Allowlist>::new(),
         allow_comments: false,
     })

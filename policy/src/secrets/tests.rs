@@ -112,6 +112,19 @@ fn a_placeholder_says_nothing_but_where_and_which() {
 }
 
 #[test]
+fn group_0_is_all_that_matches() {
+    let rules = |group: &str| {
+        format!(
+            "schema = 1\n[secrets]\nonRead = \"redact\"\n[[secrets.rules]]\nid = \"two\"\n\
+             regex = 'tok=(abc)(def)'\n{group}"
+        )
+    };
+    let seen = Bench::new(&rules("group = 0\n")).read("a tok=abcdef b");
+    assert!(seen.starts_with("a [portcullis-secret:two:") && seen.ends_with("] b"), "{seen}");
+    assert!(Bench::new(&rules("")).read("a tok=abcdef b").ends_with("]def b"));
+}
+
+#[test]
 fn placeholders_that_are_misused_are_refused() {
     let old = format!("a = {TOKEN}\nb = 1\n");
     let seen = bench().read(&old);
