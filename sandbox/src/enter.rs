@@ -181,10 +181,24 @@ fn report(
 }
 
 fn restrict_files(spec: &Enter) -> Result<Applied, StageError> {
+    let opened: Vec<_> = places(spec)
+        .into_iter()
+        .filter_map(|(path, right)| Some((landlock::place(&path).ok()?, right)))
+        .collect();
+    let rules: Vec<_> =
+        opened.iter().map(|(fd, right)| Rule { place: fd.as_fd(), right: *right }).collect();
+    Ok(landlock::restrict(&rules, spec.ports.as_deref().unwrap_or_default())?)
+}
+
+/// What the agent reaches, and how.
+fn places(spec: &Enter) -> Vec<(PathBuf, Right)> {
     let mut places: Vec<(PathBuf, Right)> = Vec::new();
     if spec.mode.is_full() {
         places.push(("/".into(), Right::Read));
         places.push(("/dev/shm".into(), Right::Write));
+        // Elsewhere it lies in the home directory, where another process of
+        // the agent can make it a link to anything.
+        places.push((spec.temporary.clone(), Right::Write));
     } else {
         places.extend(spec.readable.iter().map(|p| (p.clone(), Right::Read)));
         places.extend(ETC_FILES.map(|p| (p.into(), Right::ReadOnlyData)));
@@ -192,15 +206,8 @@ fn restrict_files(spec: &Enter) -> Result<Applied, StageError> {
     }
     places.extend(spec.writable.iter().map(|p| (p.clone(), Right::Write)));
     places.push((spec.home.clone(), Right::Write));
-    places.push((spec.temporary.clone(), Right::Write));
     places.extend(DEVICES.map(|p| (p.into(), Right::Device)));
-    let opened: Vec<_> = places
-        .iter()
-        .filter_map(|(path, right)| Some((landlock::place(path).ok()?, *right)))
-        .collect();
-    let rules: Vec<_> =
-        opened.iter().map(|(fd, right)| Rule { place: fd.as_fd(), right: *right }).collect();
-    Ok(landlock::restrict(&rules, spec.ports.as_deref().unwrap_or_default())?)
+    places
 }
 
 fn execute(spec: Enter, streams: Vec<OwnedFd>) -> Result<io::Error, StageError> {
@@ -222,4 +229,40 @@ fn execute(spec: Enter, streams: Vec<OwnedFd>) -> Result<io::Error, StageError> 
         .stdout(File::from(stdout))
         .stderr(File::from(stderr))
         .exec())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::{Bait, Mode};
+
+    fn spec(mode: Mode, temporary: &str) -> Enter {
+        Enter {
+            mode,
+            program: "/bin/true".into(),
+            name: "true".into(),
+            arguments: Vec::new(),
+            environment: Vec::new(),
+            workspace: "/work".into(),
+            targets: Vec::new(),
+            uid: 1,
+            home: "/home/agent".into(),
+            temporary: temporary.into(),
+            readable: Vec::new(),
+            writable: Vec::new(),
+            ports: None,
+            udp: false,
+            bait: Bait { broker: 1, socket: PathBuf::new(), abstract_name: String::new(), port: 0 },
+            hatch: false,
+        }
+    }
+
+    #[test]
+    fn what_the_agent_can_replace_is_not_granted_by_its_name() {
+        let granted = |mode, temporary: &str| {
+            places(&spec(mode, temporary)).iter().any(|(path, _)| path == Path::new(temporary))
+        };
+        assert!(!granted(Mode::Partial { user: None }, "/home/agent/tmp"));
+        assert!(granted(Mode::User, "/tmp"));
+    }
 }

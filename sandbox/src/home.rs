@@ -2,12 +2,11 @@
 
 use std::{
     io,
+    os::fd::OwnedFd,
     path::{Path, PathBuf},
 };
 
-use rustix::fs::{
-    AtFlags, CWD, Gid, Mode, OFlags, Uid, chmodat, fchmod, fchown, fstat, mkdir, open,
-};
+use rustix::fs::{Gid, Mode, OFlags, Uid, fchmod, fchown, fstat, mkdir, open};
 
 use super::mounts;
 
@@ -24,9 +23,15 @@ pub(super) fn prepare(path: &Path, owner: Option<u32>) -> Result<PathBuf, HomeEr
         .map_err(|e| HomeError(path.to_owned(), e))
 }
 
-/// The directory for temporary files where the cell has no `/tmp` of its own.
+/// The directory for temporary files where the cell has no `/tmp` of its own:
+/// a name only. The agent can put a link there at any moment, so nothing may
+/// be granted by it; what is granted is the home directory around it.
 pub(super) fn temporary(home: &Path, owner: Option<u32>) -> Result<PathBuf, HomeError> {
-    prepare(&home.join("tmp"), owner)
+    let path = home.join("tmp");
+    match make(&path, owner) {
+        Ok(()) => Ok(path),
+        Err(e) => Err(HomeError(path, e)),
+    }
 }
 
 fn make(path: &Path, owner: Option<u32>) -> io::Result<()> {
@@ -37,14 +42,13 @@ fn make(path: &Path, owner: Option<u32>) -> io::Result<()> {
     for directory in above {
         match mkdir(directory, mode) {
             // The umask must not close the way either.
-            Ok(()) => chmodat(CWD, directory, mode, AtFlags::empty())?,
+            Ok(()) => fchmod(itself(directory)?, mode)?,
             Err(rustix::io::Errno::EXIST) => {}
             Err(e) if rustix::fs::stat(directory).is_err() => return Err(e.into()),
             Err(_) => {}
         }
     }
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let handle = open(path, flags, Mode::empty())?;
+    let handle = itself(path)?;
     let facts = fstat(&handle)?;
     if facts.st_mode & 0o7777 != 0o700 {
         fchmod(&handle, Mode::RWXU)?;
@@ -55,4 +59,29 @@ fn make(path: &Path, owner: Option<u32>) -> io::Result<()> {
         fchown(&handle, Some(Uid::from_raw(owner)), Some(Gid::from_raw(owner)))?;
     }
     Ok(())
+}
+
+/// The directory of that name, not what a link there leads to.
+fn itself(directory: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(open(directory, flags, Mode::empty())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_in_the_place_of_the_temporary_directory_is_not_followed() {
+        let place = tempfile::tempdir().unwrap();
+        let home = prepare(&place.path().join("home"), None).unwrap();
+        let other = place.path().join("other");
+        mkdir(&other, Mode::from_raw_mode(0o755)).unwrap();
+        let temporary = temporary(&home, None).unwrap();
+        assert_eq!(temporary, home.join("tmp"));
+        rustix::fs::rmdir(&temporary).unwrap();
+        std::os::unix::fs::symlink(&other, &temporary).unwrap();
+        assert!(super::temporary(&home, None).is_err());
+        assert_eq!(rustix::fs::stat(&other).unwrap().st_mode & 0o777, 0o755);
+    }
 }
