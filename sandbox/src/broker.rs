@@ -28,6 +28,7 @@ use super::{
     landlock, launcher,
     layout::{self, GrantError, Layout, Plan, Resolved},
     mounts::{self, Mounts},
+    nesting,
     overlap::{OverlapError, Territory},
     requirements, selftest,
     spec::{
@@ -142,19 +143,27 @@ impl Cell {
     /// When a grant cannot be given.
     pub fn territory(&self) -> Result<Territory, LaunchError> {
         let targets = |found: Vec<Resolved>| found.into_iter().map(|r| r.target).collect();
+        let (read, write) = self.grants()?;
         Ok(Territory {
             workspace: self.workspace.clone(),
             state: self.state.clone(),
             operator: self.protected.clone(),
             home: Some(self.home.clone()),
-            read: targets(layout::resolve_grants(&self.read)?),
-            write: targets(layout::resolve_grants(&self.write)?),
+            read: targets(read),
+            write: targets(write),
         })
     }
 
-    fn prepare(&self) -> Result<Prepared, LaunchError> {
+    /// What the agent may read, and what it may change, looked up.
+    fn grants(&self) -> Result<(Vec<Resolved>, Vec<Resolved>), GrantError> {
         let read = layout::resolve_grants(&self.read)?;
         let write = layout::resolve_grants(&self.write)?;
+        nesting::check(&read, &write, &self.home)?;
+        Ok((read, write))
+    }
+
+    fn prepare(&self) -> Result<Prepared, LaunchError> {
+        let (read, write) = self.grants()?;
         self.territory()?.check()?;
         let workspace = mounts::existing(&self.workspace)
             .map_err(|e| LaunchError::Io("look up the workspace", e))?;

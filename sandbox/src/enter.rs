@@ -12,7 +12,10 @@ use std::{
     process::Command,
 };
 
-use rustix::process::{chdir, setsid};
+use rustix::{
+    fs::{Mode as FileMode, OFlags, open},
+    process::{chdir, setsid},
+};
 
 use super::{
     capabilities,
@@ -20,7 +23,7 @@ use super::{
     hatch,
     landlock::{self, Applied, Right, Rule},
     layout::DEVICES,
-    process,
+    mounts, process,
     seccomp::{self, Purpose},
     selftest::{self, Confinement},
     spec::{Enforcement, Enter, Go, News, Report, RootReady},
@@ -181,16 +184,21 @@ fn report(
 }
 
 fn restrict_files(spec: &Enter) -> Result<Applied, StageError> {
-    let opened: Vec<_> = places(spec)
+    let given = places(spec)
         .into_iter()
-        .filter_map(|(path, right)| Some((landlock::place(&path).ok()?, right)))
+        .filter_map(|(path, right)| Some((mounts::without_links(&path).ok()?, right)));
+    let opened: Vec<_> = given
+        .chain(usual(spec).into_iter().filter_map(|(path, right)| {
+            let flags = OFlags::PATH | OFlags::CLOEXEC;
+            Some((open(path, flags, FileMode::empty()).ok()?, right))
+        }))
         .collect();
     let rules: Vec<_> =
         opened.iter().map(|(fd, right)| Rule { place: fd.as_fd(), right: *right }).collect();
     Ok(landlock::restrict(&rules, spec.ports.as_deref().unwrap_or_default())?)
 }
 
-/// What the agent reaches, and how.
+/// What the agent was given, under canonical names, and how it reaches it.
 fn places(spec: &Enter) -> Vec<(PathBuf, Right)> {
     let mut places: Vec<(PathBuf, Right)> = Vec::new();
     if spec.mode.is_full() {
@@ -201,12 +209,19 @@ fn places(spec: &Enter) -> Vec<(PathBuf, Right)> {
         places.push((spec.temporary.clone(), Right::Write));
     } else {
         places.extend(spec.readable.iter().map(|p| (p.clone(), Right::Read)));
-        places.extend(ETC_FILES.map(|p| (p.into(), Right::ReadOnlyData)));
-        places.extend(PROC_FILES.map(|p| (p.into(), Right::ReadOnlyData)));
     }
     places.extend(spec.writable.iter().map(|p| (p.clone(), Right::Write)));
     places.push((spec.home.clone(), Right::Write));
-    places.extend(DEVICES.map(|p| (p.into(), Right::Device)));
+    places
+}
+
+/// What every agent reaches besides; links there are the system's own.
+fn usual(spec: &Enter) -> Vec<(&'static str, Right)> {
+    let mut places: Vec<_> = DEVICES.map(|path| (path, Right::Device)).into();
+    if !spec.mode.is_full() {
+        let files = ETC_FILES.into_iter().chain(PROC_FILES);
+        places.extend(files.map(|path| (path, Right::ReadOnlyData)));
+    }
     places
 }
 

@@ -20,7 +20,7 @@ use rustix::{
     rand::{GetRandomFlags, getrandom},
 };
 
-use super::{hint, layout::Resolved};
+use super::{hint, layout::Resolved, mounts};
 
 /// Where the cell has this program.
 pub const PROGRAM: &str = "/.portcullis/portcullis";
@@ -49,8 +49,8 @@ impl Hatch {
         let mut random = [0; 8];
         getrandom(&mut random[..], GetRandomFlags::empty()).map_err(describe)?;
         // Short, or it would not fit an address.
-        let directory =
-            PathBuf::from(format!("/tmp/.portcullis-{:016x}", u64::from_le_bytes(random)));
+        let directory = mounts::existing(Path::new("/tmp")).map_err(describe)?;
+        let directory = directory.join(format!(".portcullis-{:016x}", u64::from_le_bytes(random)));
         mkdir(&directory, Mode::RWXU).map_err(describe)?;
         let path = directory.join("gate");
         let made = bound(&path);

@@ -7,7 +7,7 @@ use std::os::fd::BorrowedFd;
 
 use landlock::{
     ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _, LandlockStatus,
-    NetPort, PathBeneath, PathFd, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, RulesetError,
+    NetPort, PathBeneath, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, RulesetError,
     RulesetStatus, Scope, make_bitflags,
 };
 
@@ -49,11 +49,6 @@ pub(super) struct Applied {
 
 /// Landlock could not be applied.
 pub(super) type LandlockError = RulesetError;
-
-/// Opens a path for a rule.
-pub(super) fn place(path: &std::path::Path) -> Result<PathFd, landlock::PathFdError> {
-    PathFd::new(path)
-}
 
 /// Whether the kernel has Landlock with at least ABI 3.
 pub(super) fn available() -> bool {

@@ -100,6 +100,9 @@ pub enum GrantError {
     /// The path cannot be looked up.
     #[error("`{path}`, which the agent is to get, cannot be opened: {1}", path = .0.display())]
     Lookup(PathBuf, io::Error),
+    /// The agent could put something else in its place.
+    #[error("`{}` cannot be given to the agent: it, or a link on the way to it, lies in `{}`, which the agent may change, so the agent would choose what it gets; leave one of them out", .0.display(), .1.display())]
+    Nested(PathBuf, PathBuf),
     /// The mounts of this machine cannot be read.
     #[error("cannot read the mounts of this machine: {0}")]
     Mounts(io::Error),
@@ -108,6 +111,8 @@ pub enum GrantError {
 /// A grant whose names have been looked up.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Resolved {
+    /// As it was named.
+    pub(super) path: PathBuf,
     /// Where it really is.
     pub(super) target: PathBuf,
     /// The symbolic links on the way, each with what it says.
@@ -143,7 +148,7 @@ pub(super) fn resolve(path: &Path) -> io::Result<Resolved> {
         }
         links.push((here, says));
     }
-    Ok(Resolved { target: done, links })
+    Ok(Resolved { path: path.to_owned(), target: done, links })
 }
 
 fn parts(path: &Path) -> impl Iterator<Item = OsString> {
@@ -227,7 +232,7 @@ impl Layout {
         for (path, text) in generated(plan.user) {
             nodes.insert(path.into(), Node::Text(text));
         }
-        let home = Resolved { target: plan.home.to_owned(), links: Vec::new() };
+        let home = Resolved { target: plan.home.to_owned(), ..Resolved::default() };
         bind(&mut nodes, &home, true, mounts)?;
         for (name, source) in plan.files {
             let own = mounts.of(source).map_err(GrantError::Mounts)?;

@@ -25,6 +25,7 @@ mod landlock;
 mod launcher;
 mod layout;
 mod mounts;
+mod nesting;
 mod overlap;
 mod probe;
 mod process;

@@ -4,11 +4,14 @@
 use std::{
     ffi::OsString,
     io,
-    os::unix::ffi::{OsStrExt as _, OsStringExt as _},
+    os::{
+        fd::OwnedFd,
+        unix::ffi::{OsStrExt as _, OsStringExt as _},
+    },
     path::{Component, Path, PathBuf},
 };
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, open, statx};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags, open, openat2, statx};
 
 /// One line of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,6 +39,11 @@ impl Spot {
     pub(super) fn overlaps(&self, other: &Self) -> bool {
         self.device == other.device
             && (self.path.starts_with(&other.path) || other.path.starts_with(&self.path))
+    }
+
+    /// Whether this one lies within the other and is not the same.
+    pub(super) fn is_beneath(&self, other: &Self) -> bool {
+        self.device == other.device && self.path != other.path && self.path.starts_with(&other.path)
     }
 }
 
@@ -181,6 +189,16 @@ pub(super) fn existing(path: &Path) -> io::Result<PathBuf> {
     Ok(whole)
 }
 
+/// A handle on what has this canonical name now, whoever puts a link there
+/// meanwhile.
+///
+/// # Errors
+/// When any part of the name is a link.
+pub(super) fn without_links(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    Ok(openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -215,5 +233,17 @@ mod tests {
         let link = tmp.path().join("link");
         std::os::unix::fs::symlink("/nowhere/at/all", &link).unwrap();
         assert!(canonical(&link.join("x")).is_err());
+    }
+
+    #[test]
+    fn a_name_that_became_a_link_is_not_followed() {
+        let tmp = tempfile::tempdir().unwrap();
+        let base = existing(tmp.path()).unwrap();
+        rustix::fs::mkdir(base.join("real"), Mode::RWXU).unwrap();
+        rustix::fs::mkdir(base.join("real/inner"), Mode::RWXU).unwrap();
+        std::os::unix::fs::symlink("real", base.join("link")).unwrap();
+        assert!(without_links(&base.join("real/inner")).is_ok());
+        assert!(without_links(&base.join("link/inner")).is_err());
+        assert!(without_links(&base.join("link")).is_err());
     }
 }

@@ -23,7 +23,10 @@ use rustix::{
     process::{chdir, pivot_root},
 };
 
-use super::layout::{Keep, Layout, Node};
+use super::{
+    layout::{Keep, Layout, Node},
+    mounts,
+};
 
 /// A step that failed.
 #[derive(Debug, thiserror::Error)]
@@ -83,18 +86,17 @@ struct Sources {
 impl Sources {
     fn open(layout: &Layout) -> Result<Self, RootError> {
         let mut sources = Self { trees: HashMap::new(), copies: HashMap::new() };
-        let flags = OpenTreeFlags::OPEN_TREE_CLONE
-            | OpenTreeFlags::OPEN_TREE_CLOEXEC
-            | OpenTreeFlags::AT_RECURSIVE;
         for (path, node) in &layout.nodes {
             match node {
-                Node::Bind { .. } | Node::Device => {
-                    let tree = open_tree(CWD, path, flags).map_err(at("take", path))?;
+                Node::Device => {
+                    let tree = open_tree(CWD, path, COPY).map_err(at("take", path))?;
                     sources.trees.insert(path.clone(), tree);
                 }
+                Node::Bind { .. } => {
+                    sources.trees.insert(path.clone(), tree(path)?);
+                }
                 Node::From { source, .. } => {
-                    let tree = open_tree(CWD, source, flags).map_err(at("take", source))?;
-                    sources.trees.insert(path.clone(), tree);
+                    sources.trees.insert(path.clone(), tree(source)?);
                 }
                 // A file that cannot be read would not help the agent either.
                 Node::Copy => {
@@ -107,6 +109,18 @@ impl Sources {
         }
         Ok(sources)
     }
+}
+
+/// How a tree is taken: as a detached copy of all that is mounted there.
+const COPY: OpenTreeFlags = OpenTreeFlags::OPEN_TREE_CLONE
+    .union(OpenTreeFlags::OPEN_TREE_CLOEXEC)
+    .union(OpenTreeFlags::AT_RECURSIVE);
+
+/// Takes what was looked up and checked under this name. A link in its place
+/// would be somebody else's choice.
+fn tree(path: &Path) -> Result<OwnedFd, RootError> {
+    let handle = mounts::without_links(path).map_err(at("take", path))?;
+    open_tree(handle, "", COPY | OpenTreeFlags::AT_EMPTY_PATH).map_err(at("take", path))
 }
 
 struct Builder<'a> {

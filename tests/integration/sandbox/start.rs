@@ -100,6 +100,27 @@ fn overlapping_places_are_refused_before_anything_starts() {
 }
 
 #[test]
+fn a_grant_beneath_what_the_agent_may_change_is_refused() {
+    let place = Place::new(users()[0]);
+    for name in ["cache/x/tools", "private"] {
+        std::fs::create_dir_all(place.base().join(name)).unwrap();
+        std::fs::write(place.base().join(name).join("f"), format!("of {name}\n")).unwrap();
+    }
+    let (cache, tools) = (place.at("cache"), place.at("cache/x/tools"));
+    let options = ["--agent-write", &cache, "--agent-read", &tools];
+    let ended = place.run(&options, &["/bin/cat", &format!("{tools}/f")]);
+    assert_eq!(ended.code, 1, "{ended:?}");
+    assert!(ended.stderr.contains("which the agent may change"), "{ended:?}");
+    // What it would have made of that directory.
+    std::fs::rename(place.base().join("cache/x"), place.base().join("cache/y")).unwrap();
+    std::fs::create_dir(place.base().join("cache/x")).unwrap();
+    std::os::unix::fs::symlink(place.at("private"), &tools).unwrap();
+    let ended = place.run(&options, &["/bin/cat", &format!("{tools}/f")]);
+    assert_eq!(ended.code, 1, "{ended:?}");
+    assert!(!ended.stdout.contains("of private"), "{ended:?}");
+}
+
+#[test]
 fn a_bind_mount_of_the_workspace_is_seen_through() {
     let place = Place::new(users()[0]);
     std::fs::create_dir(place.base().join("other")).unwrap();
