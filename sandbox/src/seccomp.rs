@@ -31,6 +31,10 @@ const NAMESPACE_FLAGS: [i32; 7] = [
     libc::CLONE_NEWNET,
 ];
 
+/// `PRIO_USER` of setpriority(2) and `IOPRIO_WHO_USER` of ioprio_set(2), whose
+/// types differ from library to library: all processes of a user.
+const PRIORITIES: [(i64, i32); 2] = [(libc::SYS_setpriority, 2), (libc::SYS_ioprio_set, 3)];
+
 /// What a filter is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
@@ -72,17 +76,22 @@ type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
 /// Restricts the calling thread; the process must have no other thread.
 pub(super) fn restrict(purpose: Purpose) -> Result<(), SeccompError> {
-    // Everything is compiled before anything is installed. The last one
-    // installed decides between two different error numbers.
+    // Everything is compiled before anything is installed.
+    for program in &programs(purpose)? {
+        apply_filter(program)?;
+    }
+    Ok(())
+}
+
+/// In this order: the last one installed decides between two different error
+/// numbers.
+fn programs(purpose: Purpose) -> Result<Vec<BpfProgram>, SeccompError> {
     let mut programs = vec![newest(), compile(of(syscalls::MISSING), libc::ENOSYS)?];
     if matches!(purpose, Purpose::Agent { metadata: true, .. }) {
         programs.push(compile(of(syscalls::EXTENDED_ATTRIBUTES), libc::EOPNOTSUPP)?);
     }
     programs.push(compile(refused(purpose)?, libc::EPERM)?);
-    for program in &programs {
-        apply_filter(program)?;
-    }
-    Ok(())
+    Ok(programs)
 }
 
 fn compile(rules: Rules, errno: i32) -> Result<BpfProgram, SeccompError> {
@@ -161,6 +170,7 @@ fn refused(purpose: Purpose) -> Result<Rules, SeccompError> {
             if metadata {
                 rules.extend(of(syscalls::METADATA));
                 rules.extend(of(syscalls::OLD_METADATA));
+                rules.extend(only_itself()?);
             }
         }
         Purpose::Gate | Purpose::Worker | Purpose::Front => {
@@ -181,6 +191,27 @@ fn refused(purpose: Purpose) -> Result<Rules, SeccompError> {
         rules.extend(of(syscalls::PATHS));
     }
     rules.insert(libc::SYS_clone, clone);
+    Ok(rules)
+}
+
+/// Refuses to change the limits and the priority of any process but the caller,
+/// which Landlock does not cover. A thread of its own by number is refused, too:
+/// nobody can tell it from another process here.
+fn only_itself() -> Result<Rules, SeccompError> {
+    let mut rules = Rules::new();
+    for call in [
+        libc::SYS_prlimit64,
+        libc::SYS_sched_setaffinity,
+        libc::SYS_sched_setscheduler,
+        libc::SYS_sched_setattr,
+        libc::SYS_sched_setparam,
+    ] {
+        rules.insert(call, vec![rule([not(0, 0)])?]);
+    }
+    // The number 0 means also the user's processes, all of them.
+    for (call, user) in PRIORITIES {
+        rules.insert(call, vec![rule([not(1, 0)])?, rule([is(0, user)])?]);
+    }
     Ok(rules)
 }
 
@@ -251,6 +282,72 @@ fn condition(argument: u8, operator: SeccompCmpOp, value: i64) -> Condition {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const FULL: Purpose =
+        Purpose::Agent { udp: false, unix: true, internet: true, listen: true, metadata: false };
+    const PARTIAL: Purpose =
+        Purpose::Agent { udp: false, unix: false, internet: true, listen: false, metadata: true };
+
+    /// Whether the filter for `purpose` refuses a call: the program is carried
+    /// out as the kernel would (Documentation/networking/filter.rst).
+    fn refuses(purpose: Purpose, call: i64, arguments: &[u64]) -> bool {
+        let mut data = vec![0; 64];
+        data[..4].copy_from_slice(&i32::try_from(call).unwrap().to_le_bytes());
+        let arch: u32 = if cfg!(target_arch = "x86_64") { 0xc000_003e } else { 0xc000_00b7 };
+        data[4..8].copy_from_slice(&arch.to_le_bytes());
+        for (at, argument) in arguments.iter().enumerate() {
+            data[16 + at * 8..][..8].copy_from_slice(&argument.to_le_bytes());
+        }
+        programs(purpose).unwrap().iter().any(|program| {
+            let (mut at, mut word) = (0, 0_u32);
+            loop {
+                let step = &program[at];
+                at += 1;
+                let jump = match step.code {
+                    0x20 => {
+                        let bytes = data[step.k as usize..][..4].try_into().unwrap();
+                        word = u32::from_le_bytes(bytes);
+                        continue;
+                    }
+                    0x54 => {
+                        word &= step.k;
+                        continue;
+                    }
+                    0x05 => {
+                        at += step.k as usize;
+                        continue;
+                    }
+                    0x06 => return step.k != u32::from(SeccompAction::Allow),
+                    0x15 => word == step.k,
+                    0x25 => word > step.k,
+                    0x35 => word >= step.k,
+                    code => panic!("{code:#x}"),
+                };
+                at += usize::from(if jump { step.jt } else { step.jf });
+            }
+        })
+    }
+
+    #[test]
+    fn partly_confined_no_other_process_gets_other_limits_or_priorities() {
+        let others = 4321;
+        for call in [
+            libc::SYS_prlimit64,
+            libc::SYS_sched_setaffinity,
+            libc::SYS_sched_setscheduler,
+            libc::SYS_sched_setattr,
+            libc::SYS_sched_setparam,
+        ] {
+            assert!(refuses(PARTIAL, call, &[others]), "{call}");
+            assert!(!refuses(PARTIAL, call, &[0]), "{call}");
+            assert!(!refuses(FULL, call, &[others]), "{call}");
+        }
+        for (call, process, user) in [(libc::SYS_setpriority, 0, 2), (libc::SYS_ioprio_set, 1, 3)] {
+            assert!(refuses(PARTIAL, call, &[process, others]), "{call}");
+            assert!(refuses(PARTIAL, call, &[user, 0]), "{call}");
+            assert!(!refuses(PARTIAL, call, &[process, 0]), "{call}");
+        }
+    }
 
     #[test]
     fn every_filter_compiles_and_fits() {

@@ -23,7 +23,10 @@ use rustix::{
         AddressFamily, Protocol, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with,
         socketpair,
     },
-    process::{Pid, PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open},
+    process::{
+        Pid, PidfdFlags, PidfdGetfdFlags, Resource, Rlimit, getpid, pidfd_getfd, pidfd_open,
+        prlimit,
+    },
     rand::{GetRandomFlags, getrandom},
     thread::{SecureComputingMode, no_new_privs, secure_computing_mode, set_thread_uid},
 };
@@ -267,7 +270,14 @@ fn processes<'a>(spec: &'a Enter, confinement: &Confinement, list: &mut Attempts
         list.add(Must::Fail, false, "see the processes of the host", || {
             if getpid().as_raw_nonzero().get() == 2 { Err(Errno::SRCH.into()) } else { Ok(()) }
         });
-    } else if confinement.signals {
+        return;
+    }
+    list.add(Must::Filtered, true, "change the limits of another process", || {
+        let none = Rlimit { current: None, maximum: None };
+        prlimit(Pid::from_raw(NO_PROCESS), Resource::Core, none).map(drop)?;
+        Ok(())
+    });
+    if confinement.signals {
         let must = if spec.mode.user().is_none() { Must::Turn } else { Must::Fail };
         list.add(must, true, "signal the broker", || {
             let broker = Pid::from_raw(spec.bait.broker).ok_or(Errno::INVAL)?;
