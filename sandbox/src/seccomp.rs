@@ -160,10 +160,7 @@ fn refused(purpose: Purpose) -> Result<Rules, SeccompError> {
                     rule([is(1, libc::IPPROTO_TCP), is(2, libc::TCP_ULP)])?,
                 ],
             );
-            if !unix {
-                // A datagram socket of a pair can still send to any address.
-                rules.insert(libc::SYS_socketpair, vec![rule([bits(1, 0xf, libc::SOCK_DGRAM)])?]);
-            }
+            rules.insert(libc::SYS_socketpair, pairs(unix)?);
             if !listen {
                 rules.insert(libc::SYS_listen, Vec::new());
             }
@@ -249,6 +246,19 @@ fn sockets(udp: bool, unix: bool, internet: bool) -> Result<Vec<SeccompRule>, Se
         {
             rules.push(rule([is(0, family), bits(1, 0b0011, kind), not(2, 0), not(2, protocol)])?);
         }
+    }
+    Ok(rules)
+}
+
+/// What socketpair(2) refuses: every family but UNIX, and without UNIX sockets
+/// every type but streams and sequences of packets (1 and 5). A datagram socket
+/// of a pair can still send to any address, and a raw one is made one.
+fn pairs(unix: bool) -> Result<Vec<SeccompRule>, SeccompError> {
+    let mut rules = vec![rule([not(0, libc::AF_UNIX)])?];
+    if !unix {
+        rules.push(rule([bits(1, 0b1000, 0b1000)])?);
+        rules.push(rule([bits(1, 0b0010, 0b0010)])?);
+        rules.push(rule([bits(1, 0b0001, 0b0000)])?);
     }
     Ok(rules)
 }
@@ -346,6 +356,21 @@ mod tests {
             assert!(refuses(PARTIAL, call, &[process, others]), "{call}");
             assert!(refuses(PARTIAL, call, &[user, 0]), "{call}");
             assert!(!refuses(PARTIAL, call, &[process, 0]), "{call}");
+        }
+    }
+
+    #[test]
+    fn no_socket_of_a_pair_can_send_to_sockets_of_the_host() {
+        let flags = u64::from(libc::SOCK_CLOEXEC.cast_unsigned());
+        for kind in 0..16 {
+            let given = matches!(kind, 1 | 5);
+            assert_eq!(!refuses(PARTIAL, libc::SYS_socketpair, &[1, kind]), given, "{kind}");
+            assert_eq!(!refuses(PARTIAL, libc::SYS_socketpair, &[1, kind | flags]), given);
+            assert!(!refuses(FULL, libc::SYS_socketpair, &[1, kind]), "{kind}");
+        }
+        for family in [2, 16, 30, 40] {
+            assert!(refuses(PARTIAL, libc::SYS_socketpair, &[family, 1]), "{family}");
+            assert!(refuses(FULL, libc::SYS_socketpair, &[family, 1]), "{family}");
         }
     }
 

@@ -256,11 +256,13 @@ fn network<'a>(spec: &'a Enter, confinement: &Confinement, list: &mut Attempts<'
         Ok(())
     });
     if !confinement.unix {
-        list.add(Must::Filtered, true, "open a UNIX datagram pair", || {
-            let flags = SocketFlags::CLOEXEC;
-            socketpair(AddressFamily::UNIX, SocketType::DGRAM, flags, None).map(drop)?;
-            Ok(())
-        });
+        // The kernel makes a raw one a datagram one.
+        for (name, kind) in [("datagram", SocketType::DGRAM), ("raw", SocketType::RAW)] {
+            list.add(Must::Filtered, true, format!("open a UNIX {name} pair"), move || {
+                socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).map(drop)?;
+                Ok(())
+            });
+        }
     }
 }
 
