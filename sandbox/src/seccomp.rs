@@ -167,6 +167,7 @@ fn refused(purpose: Purpose) -> Result<Rules, SeccompError> {
             if metadata {
                 rules.extend(of(syscalls::METADATA));
                 rules.extend(of(syscalls::OLD_METADATA));
+                rules.extend(of(syscalls::IPC));
                 rules.extend(only_itself()?);
             }
         }
@@ -371,6 +372,14 @@ mod tests {
         for family in [2, 16, 30, 40] {
             assert!(refuses(PARTIAL, libc::SYS_socketpair, &[family, 1]), "{family}");
             assert!(refuses(FULL, libc::SYS_socketpair, &[family, 1]), "{family}");
+        }
+    }
+
+    #[test]
+    fn memory_and_queues_of_other_processes_are_out_of_reach() {
+        for call in [libc::SYS_shmget, libc::SYS_msgsnd, libc::SYS_semop, libc::SYS_mq_open] {
+            assert!(refuses(PARTIAL, call, &[]), "{call}");
+            assert!(!refuses(FULL, call, &[]), "{call}");
         }
     }
 

@@ -137,6 +137,25 @@ pub(super) const METADATA: &[i64] = &[
     libc::SYS_inotify_init,
 ];
 
+/// Shared memory, queues and semaphores with numbers or names of their own,
+/// which every process of the user can open and Landlock does not cover:
+/// refused where there is no IPC namespace.
+pub(super) const IPC: &[i64] = &[
+    libc::SYS_shmget,
+    libc::SYS_shmat,
+    libc::SYS_shmctl,
+    libc::SYS_msgget,
+    libc::SYS_msgsnd,
+    libc::SYS_msgrcv,
+    libc::SYS_msgctl,
+    libc::SYS_semget,
+    libc::SYS_semop,
+    libc::SYS_semtimedop,
+    libc::SYS_semctl,
+    libc::SYS_mq_open,
+    libc::SYS_mq_unlink,
+];
+
 /// What a process that only serves files through descriptors never does.
 pub(super) const GATE: &[i64] = &[
     libc::SYS_execve,
