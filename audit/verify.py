@@ -68,27 +68,42 @@ def grow(tree, root, level):  # adds a whole subtree to a list of them, largest 
     while tree and tree[-1][1] == level: root, level = node(tree.pop()[0], root), level + 1
     tree.append((root, level))
 def top(tree): return functools.reduce(lambda right, left: node(left[0], right), tree[-2::-1], tree[-1][0])
+def regular(path): return os.path.isfile(path) and not os.path.islink(path)
 def trusted(file, seq, action):
     try: return action()
     except (ValueError, IndexError, Damage): raise Damage("bad-checkpoint", file, seq, None)
 def log(directory, key_text=None, heads={}):  # the number of records, how many are signed, the head
     path = lambda *names: os.path.join(directory, *names)
-    small = lambda name: open(path(name), "rb").read() if os.path.exists(path(name)) else None
+    def small(name, kind="bad-checkpoint"):  # a file of another type may never end
+        if not os.path.lexists(path(name)): return None
+        need(regular(path(name)), kind, name, None, None)
+        with open(path(name), "rb") as file: return file.read(65 << 20)
+    names = sorted(os.listdir(directory))
+    if not any(n.startswith("seg-") or n in ("checkpoint", "checkpoints", "key.vkey", "roots", "frontier", "quarantine")
+               or (n == "lock" and regular(path(n))) for n in names): sys.exit("there is no audit log at %r; did you mean STATE/audit?" % directory)
     newest, own, heads, segments = small("checkpoint"), small("key.vkey"), dict(heads), []
-    kept = [int(n) for n in os.listdir(path("checkpoints")) if n.isdigit()] if os.path.isdir(path("checkpoints")) else []
-    for name in (n for n in sorted(os.listdir(directory)) if n.startswith("seg-")):
-        right = re.fullmatch("[0-9]{6,}", name[4:-6]) and name == "seg-%06d.jsonl" % int(name[4:-6])
-        need(right, "unexpected-file", name, None, None); segments.append(int(name[4:-6]))
+    kept = {int(n) for n in os.listdir(path("checkpoints")) if re.fullmatch("0|[1-9][0-9]{,18}", n)} if "checkpoints" in names else ()
+    for name in names:
+        right = name[:4] != "seg-" or (re.fullmatch("[0-9]{6,15}", name[4:-6]) and name == "seg-%06d.jsonl" % int(name[4:-6])
+                                       and int(name[4:-6]) < 2**48)
+        need(right and (name[:4] != "seg-" and name != "lock" or regular(path(name))), "unexpected-file", name, None, None)
+        if name[:4] == "seg-": segments.append(int(name[4:-6]))
     own = trusted("key.vkey", None, lambda: read_keys(own.decode())) if own else None
     keys = read_keys(key_text) if key_text else own; named = [key[2] for key in (keys or {}).values()]
     need(not (key_text and own) or list(own.values())[0][2] in named, "wrong-key", "key.vkey", None, None)
-    newest = trusted("checkpoint", None, lambda: checkpoint(newest, keys))[0] if newest and keys else 0
-    roots = [bytes.fromhex(r) for r in (small("roots") or b"").decode().split("\n") if len(r) == 64]
+    newest = trusted("checkpoint", None, lambda: checkpoint(newest, keys))[0] if newest is not None and keys else -1
+    roots = [bytes.fromhex(r) if HASH(r) else None for r in (small("roots", "wrong-root") or b"").decode("latin-1").split("\n")]
+    while roots and roots[-1] is None: roots.pop()
     tree, part, opened, gone, seq, prev, first, covered, told = [], [], set(), 0, 0, bytes(32), None, 0, False
-    segments.sort()
-    if segments and 0 < segments[0] <= len(roots):  # pruned, if a record says so
+    def compare(seq, root):  # what is signed of the first so many records
+        for at in ["checkpoints/%d" % seq] * (keys is not None and seq in kept) + ["checkpoint"] * (newest == seq and keys is not None):
+            place = at, seq - 1 if seq else None; size, said = trusted(*place, lambda: checkpoint(small(at), keys))
+            need(size == seq, "bad-checkpoint", *place, None); need(said == root, "wrong-root", *place, None); yield seq
+    covered = max([covered, *compare(0, sha(b""))]); segments.sort()
+    if segments and 0 < segments[0] <= len(roots) and None not in roots[:segments[0]]:  # pruned, if a record says so
         gone, seq, prev = segments[0], segments[0] << 16, None
         for root in roots[:gone]: grow(tree, root, 16)
+        covered = max([covered, *compare(seq, top(tree))])
     for place, number in enumerate(segments, gone):
         name, line, last = "seg-%06d.jsonl" % place, 0, number == segments[-1]
         need(place == number, "missing-segment", name, place << 16, None); file = open(path(name), "rb")
@@ -105,20 +120,20 @@ def log(directory, key_text=None, heads={}):  # the number of records, how many 
                 need(of in opened, "wrong-reference", *at); opened.remove(of)
             named_key = facts.get("checkpointKey") if kind == "start" and named else None
             need(named_key is None or named_key in named, "wrong-key", "key.vkey", seq, None)
-            if kind == "pruned": told |= facts["segments"] > gone or (facts["segments"] == gone and facts.get("head") == first)
+            if kind == "pruned" and NUMBER(count := facts.get("segments")): told |= count > gone or (count == gone and facts.get("head") == first)
             need(heads.pop(seq, leaf.hex()) == leaf.hex(), "wrong-head", *at)
             grow(part, leaf, 0); prev, seq = leaf, seq + 1
             if seq % 65536 == 0:
                 need(place >= len(roots) or roots[place] == part[0][0], "wrong-root", "roots", seq - 1, None)
                 grow(tree, part[0][0], 16); part = []
-            for at in ["checkpoints/%d" % n for n in (seq,) if keys and n in kept] + ["checkpoint" for n in (newest,) if n == seq]:
-                size, root = trusted(at, seq - 1, lambda: checkpoint(small(at), keys)); covered = seq
-                need(size == seq, "bad-checkpoint", at, seq - 1, None); need(root == top(tree + part), "wrong-root", at, seq - 1, None)
+            if keys and (seq in kept or seq == newest): covered = max([covered, *compare(seq, top(tree + part))])
         need(last or line == 65536, "short-segment", name, seq, line)
     need(not gone or told, "missing-segment", "seg-000000.jsonl", 0, None)
     for size in [h + 1 for h in sorted(heads) if h >= gone << 16] + [n for n in (*kept, newest) if n > seq and keys]:
         raise Damage("missing-head", "seg-%06d.jsonl" % (seq >> 16), size - 1, None)
-    return {"records": seq - (gone << 16), "signed": covered, "head": {"seq": seq - 1, "leaf": prev.hex()} if seq else None}
+    need(covered or not key_text or not seq, "missing-checkpoint", "checkpoint", None, None)
+    unchecked = {"prunedHeads": sorted(heads)} if heads else {}  # of records that are gone
+    return {"records": seq - (gone << 16), "signed": covered, "head": {"seq": seq - 1, "leaf": prev.hex()} if seq else None, **unchecked}
 def include(leaf, index, size, hashes):  # RFC 6962, section 2.1.1
     if size == 1: need(not hashes); return leaf
     half = 1 << (size - 1).bit_length() - 1  # RFC 6962 splits there
@@ -140,7 +155,9 @@ def proof(data, keys, old):
 def main(what, where, *options):
     of = lambda name: [value for option, value in zip(options[::2], options[1::2]) if option == name]
     key, old = (open(n, "rb").read() if n else None for n in ((of(name) or [None])[0] for name in ("--key", "--old")))
-    if what == "log": return log(where, key and key.decode(), {int(seq): leaf for seq, leaf in (h.split(":") for h in of("--head"))})
+    heads = {(int(seq), leaf) for seq, leaf in (h.split(":") for h in of("--head"))}
+    for seq, _ in heads: need(sum(seq == other for other, _ in heads) == 1, "wrong-head", "seg-%06d.jsonl" % (seq >> 16), seq, None)
+    if what == "log": return log(where, key and key.decode(), dict(heads))
     try: return proof(open(where, "rb").read(), read_keys(key.decode()), old)
     except (ValueError, IndexError, AttributeError): raise Damage("no-proof")
 if __name__ == "__main__":

@@ -45,6 +45,8 @@ pub enum DamageKind {
     WrongRoot,
     /// The log names another key than the one that is known.
     WrongKey,
+    /// A key was given, and no checkpoint is signed with it.
+    MissingCheckpoint,
     /// The log ends before a record that a receipt or a checkpoint proves.
     MissingHead,
     /// The record that a receipt proves is another one in the log.
@@ -71,6 +73,7 @@ impl DamageKind {
             Self::BadCheckpoint => "bad-checkpoint",
             Self::WrongRoot => "wrong-root",
             Self::WrongKey => "wrong-key",
+            Self::MissingCheckpoint => "missing-checkpoint",
             Self::MissingHead => "missing-head",
             Self::WrongHead => "wrong-head",
         }
@@ -131,9 +134,10 @@ pub enum WarningKind {
     UnknownFile,
     /// Checkpoints, without a key to check them with.
     UncheckedCheckpoint,
-    /// No checkpoint, though records name a key for them.
+    /// No checkpoint with a right signature, though a key was given or records
+    /// name one.
     MissingCheckpoint,
-    /// A receipt of a record that was pruned.
+    /// A receipt or a checkpoint from outside, of records that were pruned.
     PrunedHead,
     /// Something was set aside by a recovery.
     Quarantine,

@@ -25,11 +25,13 @@ impl Segment {
     }
 
     /// The segment with this file name; `None` for any other name, also for
-    /// another spelling of the same number.
+    /// another spelling of the same number, and for a number past the last
+    /// record that can be.
     pub fn from_name(name: &str) -> Option<Self> {
         let digits = name.strip_prefix("seg-")?.strip_suffix(".jsonl")?;
         let segment = Self(digits.parse().ok()?);
-        (segment.to_string() == name).then_some(segment)
+        let possible = segment.0.checked_mul(SEGMENT_RECORDS).is_some();
+        (possible && segment.to_string() == name).then_some(segment)
     }
 
     /// The first record's sequence number.
@@ -128,6 +130,9 @@ mod tests {
             assert_eq!(Segment::from_name(other), None, "{other}");
         }
         assert_eq!(Segment::of(65_536), Segment(1));
+        // The last record that can be is in this one.
+        assert_eq!(Segment::from_name("seg-281474976710655.jsonl"), Some(Segment::of(u64::MAX)));
+        assert_eq!(Segment::from_name("seg-281474976710656.jsonl"), None);
     }
 
     #[test]

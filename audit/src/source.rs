@@ -12,6 +12,10 @@ use crate::{
     packed::{self, LogFile},
 };
 
+/// `O_NONBLOCK`: the opening of a pipe does not wait for its other end.
+#[cfg(unix)]
+const NONBLOCK: i32 = if cfg!(target_os = "linux") { 0o4000 } else { 4 };
+
 /// A file that stands in a log's directory.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FileEntry {
@@ -48,7 +52,9 @@ pub trait Source {
     ///
     /// # Errors
     ///
-    /// When it cannot be opened.
+    /// When it cannot be opened; [`io::ErrorKind::InvalidInput`] where it is no
+    /// regular file, [`io::ErrorKind::InvalidData`] where it is no compressed
+    /// segment, which reading it says too.
     fn open(&self, name: &str) -> io::Result<Self::File>;
 }
 
@@ -63,6 +69,26 @@ impl Directory {
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
     }
+
+    /// Opens a regular file. Whoever writes to the directory may have put
+    /// something else there, on which opening or reading would never end.
+    fn file(&self, name: &str) -> io::Result<File> {
+        let irregular = || {
+            let words = format!("`{name}` is no regular file");
+            io::Error::new(io::ErrorKind::InvalidInput, words)
+        };
+        let path = self.path.join(name);
+        if !fs::symlink_metadata(&path)?.is_file() {
+            return Err(irregular());
+        }
+        let mut options = File::options();
+        options.read(true);
+        // It may have been replaced since.
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, NONBLOCK);
+        let file = options.open(path)?;
+        if file.metadata()?.is_file() { Ok(file) } else { Err(irregular()) }
+    }
 }
 
 impl Source for Directory {
@@ -71,12 +97,14 @@ impl Source for Directory {
     /// Waits for an append in progress to end, by the file lock that writers
     /// hold (FORMAT.md, "Locking"); a copy of a log has no such file.
     fn list(&self) -> io::Result<Vec<FileEntry>> {
-        let _released_when_closed = match File::open(self.path.join("lock")) {
+        let _released_when_closed = match self.file("lock") {
             Ok(lock) => {
                 lock.lock_shared()?;
                 Some(lock)
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            // No gate writes there; a verifier reports it.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => None,
             Err(error) => return Err(error),
         };
         let mut entries = Vec::new();
@@ -93,7 +121,7 @@ impl Source for Directory {
                 regular: meta.is_file(),
             });
         }
-        packed::unpacked(entries, |name| File::open(self.path.join(name)))
+        packed::unpacked(entries, |name| self.file(name))
     }
 
     fn history(&self) -> io::Result<Vec<String>> {
@@ -106,6 +134,6 @@ impl Source for Directory {
     }
 
     fn open(&self, name: &str) -> io::Result<LogFile> {
-        LogFile::open(name, |name| File::open(self.path.join(name)))
+        LogFile::open(name, |name| self.file(name))
     }
 }

@@ -13,6 +13,11 @@ use crate::{
     tree::{Frontier, SEGMENT_LEVEL},
 };
 
+/// Bytes of a line with a segment's root.
+const ROOT_LINE: u64 = 65;
+/// Roots that are read: those of 2^36 records.
+const MOST_ROOTS: usize = 1 << 20;
+
 /// All of it. Read before the log's directory is listed, so that no checkpoint
 /// is of more records than are read.
 pub(super) struct Marks {
@@ -23,7 +28,6 @@ pub(super) struct Marks {
     /// is reached.
     history: Vec<u64>,
     newest: Option<(Checkpoint, Signed)>,
-    is_unsigned: bool,
     outside: BTreeMap<u64, Vec<Checkpoint>>,
     roots: Vec<Option<Hash>>,
     tree: Frontier,
@@ -37,14 +41,36 @@ fn fault(kind: DamageKind, file: &str, seq: Option<u64>, detail: String) -> Dama
     Damage { kind, segment: file.to_owned(), seq, line: None, detail }
 }
 
-fn small<S: Source>(source: &S, name: &str) -> io::Result<Option<Vec<u8>>> {
-    let mut bytes = Vec::new();
+/// A file that may be missing. What stands there and is no regular file is a
+/// fault of this kind.
+fn opened<S: Source>(
+    source: &S,
+    name: &str,
+    kind: DamageKind,
+    faults: &mut Vec<Damage>,
+) -> io::Result<Option<S::File>> {
     match source.open(name) {
-        Ok(file) => file.take(MAX_NOTE as u64 + 1).read_to_end(&mut bytes)?,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error),
+        Ok(file) => Ok(Some(file)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+            faults.push(fault(kind, name, None, error.to_string()));
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn small<S: Source>(
+    source: &S,
+    name: &str,
+    faults: &mut Vec<Damage>,
+) -> io::Result<Option<Vec<u8>>> {
+    let file = opened(source, name, DamageKind::BadCheckpoint, faults)?;
+    let read = |file: S::File| {
+        let mut bytes = Vec::new();
+        file.take(MAX_NOTE as u64 + 1).read_to_end(&mut bytes).map(|_length| bytes)
     };
-    Ok(Some(bytes))
+    file.map(read).transpose()
 }
 
 impl Marks {
@@ -55,7 +81,7 @@ impl Marks {
         outside: Vec<Checkpoint>,
     ) -> io::Result<Self> {
         let mut faults = Vec::new();
-        let newest = small(source, NEWEST)?;
+        let newest = small(source, NEWEST, &mut faults)?;
         let mut strangers = Vec::new();
         let mut history = Vec::new();
         for name in source.history()?.into_iter().filter(|name| !name.starts_with('.')) {
@@ -66,7 +92,7 @@ impl Marks {
         }
         history.sort_unstable_by_key(|size| std::cmp::Reverse(*size));
         let mut own = Vec::new();
-        if let Some(bytes) = small(source, KEYS)? {
+        if let Some(bytes) = small(source, KEYS, &mut faults)? {
             match parse_keys(&String::from_utf8_lossy(&bytes)) {
                 Ok(keys) => own = keys,
                 Err(error) => {
@@ -90,6 +116,7 @@ impl Marks {
             sizes.entry(checkpoint.size).or_default().push(checkpoint);
         }
         let is_unsigned = newest.is_none() && history.is_empty();
+        let roots = roots(source, &mut faults)?;
         let mut marks = Self {
             unchecked: keys.is_empty() && faults.is_empty() && !is_unsigned,
             keys: keys.clone(),
@@ -97,20 +124,14 @@ impl Marks {
             signed,
             history,
             newest: None,
-            is_unsigned,
             outside: sizes,
-            roots: roots(source)?,
+            roots,
             tree: Frontier::new(),
             strangers,
             faults,
         };
         marks.newest = newest.and_then(|bytes| marks.open(NEWEST, None, &bytes));
         Ok(marks)
-    }
-
-    /// Whether there is no checkpoint at all.
-    pub(super) fn is_unsigned(&self) -> bool {
-        self.is_unsigned
     }
 
     /// What was found since it was last asked.
@@ -126,12 +147,17 @@ impl Marks {
         }
     }
 
+    /// Checks what is said of the log before its first record.
+    pub(super) fn begin<S: Source>(&mut self, source: &S) -> io::Result<()> {
+        self.check(source)
+    }
+
     /// Goes past segments of which only the roots are there; `false` when they
     /// are not.
-    pub(super) fn pruned(&mut self, until: Segment) -> bool {
+    pub(super) fn pruned<S: Source>(&mut self, source: &S, until: Segment) -> io::Result<bool> {
         let Some(roots) = usize::try_from(until.0).ok().and_then(|count| self.roots.get(..count))
         else {
-            return false;
+            return Ok(false);
         };
         let mut tree = Frontier::new();
         let whole = roots
@@ -142,8 +168,9 @@ impl Marks {
             // What was signed of the middle of a segment cannot be checked.
             let size = self.tree.size();
             self.history.retain(|at| *at >= size);
+            self.check(source)?;
         }
-        whole
+        Ok(whole)
     }
 
     /// Takes the leaf of the next record.
@@ -164,7 +191,8 @@ impl Marks {
         self.tree.push(leaf);
         let size = self.tree.size();
         let newest = self.newest.as_ref().is_some_and(|(newest, _)| newest.size == size);
-        if newest || self.history.last() == Some(&size) || self.outside.contains_key(&size) {
+        let kept = self.history.last().is_some_and(|at| *at <= size);
+        if newest || kept || self.outside.contains_key(&size) {
             self.check(source)?;
         }
         Ok(())
@@ -174,10 +202,11 @@ impl Marks {
     fn check<S: Source>(&mut self, source: &S) -> io::Result<()> {
         let (size, root) = (self.tree.size(), self.tree.root());
         let before = self.signed.checkpoints;
-        if self.history.pop_if(|at| *at == size).is_some() {
-            let name = format!("{HISTORY}/{size}");
-            if let Some(bytes) = small(source, &name)?
-                && let Some((checkpoint, signed)) = self.open(&name, Some(size), &bytes)
+        // None is left behind: it would hide all that come after it.
+        while let Some(at) = self.history.pop_if(|at| *at <= size) {
+            let name = format!("{HISTORY}/{at}");
+            if let Some(bytes) = small(source, &name, &mut self.faults)?
+                && let Some((checkpoint, signed)) = self.open(&name, Some(at), &bytes)
             {
                 self.compare(&name, &checkpoint, &signed, root);
             }
@@ -213,7 +242,7 @@ impl Marks {
                 checkpoint.root
             );
             self.faults.push(fault(DamageKind::WrongRoot, name, seq, detail));
-        } else {
+        } else if size > 0 {
             self.signed.checkpoints += 1;
             self.signed.records = size;
             self.signed.key = Some(signed.by.to_string());
@@ -248,36 +277,53 @@ impl Marks {
             .ok()
     }
 
-    /// What is left when the log has ended after `records`.
-    pub(super) fn finish(&mut self, records: u64) {
+    /// What is left when the log has ended after `records`, the first `pruned`
+    /// of which are gone. Returns the sizes of checkpoints from outside that
+    /// can therefore not be checked.
+    pub(super) fn finish(&mut self, records: u64, pruned: u64) -> Vec<u64> {
         let file = Segment::of(records).to_string();
         let mut missing: Vec<_> =
             self.history.drain(..).rev().map(|size| (size, "a checkpoint")).collect();
         missing
             .extend(self.newest.take().map(|(newest, _)| (newest.size, "the newest checkpoint")));
-        let outside = std::mem::take(&mut self.outside);
-        missing.extend(outside.into_keys().map(|size| (size, "a checkpoint from outside")));
+        let mut outside = std::mem::take(&mut self.outside);
+        let kept = outside.split_off(&pruned);
+        missing.extend(kept.into_keys().map(|size| (size, "a checkpoint from outside")));
         // What was not reached because of a damage is not missing.
         for (size, what) in missing.into_iter().filter(|(size, _)| *size > records) {
             let detail = format!("the log ends after {records} records, but {what} is of {size}");
             self.faults.push(fault(DamageKind::MissingHead, &file, size.checked_sub(1), detail));
         }
+        for (size, checkpoints) in &outside {
+            let mut roots = checkpoints.iter().map(|checkpoint| checkpoint.root);
+            let first = roots.next();
+            if roots.any(|root| Some(root) != first) {
+                let detail = format!("two checkpoints from outside of {size} records differ");
+                let seq = size.checked_sub(1);
+                self.faults.push(fault(DamageKind::WrongHead, &file, seq, detail));
+            }
+        }
+        outside.into_keys().collect()
     }
 }
 
-/// The lines of the file of segments' roots; what is no root is unknown.
-fn roots<S: Source>(source: &S) -> io::Result<Vec<Option<Hash>>> {
-    let file = match source.open(ROOTS) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(error),
+/// The lines of the file of segments' roots; what is no root is unknown. Takes
+/// no more memory than so many, whatever the file holds.
+fn roots<S: Source>(source: &S, faults: &mut Vec<Damage>) -> io::Result<Vec<Option<Hash>>> {
+    let Some(file) = opened(source, ROOTS, DamageKind::WrongRoot, faults)? else {
+        return Ok(Vec::new());
     };
-    // 65 bytes for 65,536 records; a last line may be half written.
-    let lines = BufReader::new(file).split(b'\n').map(|line| {
-        let line = line?;
-        Ok(str::from_utf8(&line).ok().and_then(|text| text.parse().ok()))
-    });
-    let mut roots = lines.collect::<io::Result<Vec<_>>>()?;
+    let mut file = BufReader::new(file);
+    let (mut roots, mut line) = (Vec::new(), Vec::new());
+    while roots.len() < MOST_ROOTS {
+        line.clear();
+        if (&mut file).take(ROOT_LINE).read_until(b'\n', &mut line)? == 0 {
+            break;
+        }
+        let text = str::from_utf8(line.strip_suffix(b"\n").unwrap_or(&line));
+        roots.push(text.ok().and_then(|text| text.parse().ok()));
+    }
+    // A last line may be half written.
     while roots.pop_if(|root| root.is_none()).is_some() {}
     Ok(roots)
 }

@@ -11,7 +11,10 @@ mod marks;
 mod run;
 mod scan;
 
-use std::{collections::BTreeMap, io, thread};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io, thread,
+};
 
 use serde::Serialize;
 
@@ -76,6 +79,8 @@ pub struct Report {
     pub signed: SignedPart,
     /// Policies that records name, each with the first record that does.
     pub policies: BTreeMap<String, u64>,
+    /// Records that are what the receipts from outside say.
+    pub matched: BTreeSet<u64>,
 }
 
 /// What checkpoints say of a log.
@@ -109,7 +114,7 @@ impl Report {
 /// Verifies a log, see the module.
 pub struct Verifier<'a, S> {
     source: &'a S,
-    heads: BTreeMap<u64, Hash>,
+    heads: BTreeMap<u64, Vec<Hash>>,
     checkpoints: Vec<Checkpoint>,
     keys: Vec<PublicKey>,
     witnesses: Vec<PublicKey>,
@@ -132,10 +137,10 @@ impl<'a, S: Source> Verifier<'a, S> {
     }
 
     /// Also demands that record `seq` has the leaf hash `leaf`, as a receipt
-    /// kept outside the log says.
+    /// kept outside the log says. Of two that differ one is damage.
     #[must_use]
     pub fn expect(mut self, seq: u64, leaf: Hash) -> Self {
-        self.heads.insert(seq, leaf);
+        self.heads.entry(seq).or_default().push(leaf);
         self
     }
 

@@ -23,7 +23,7 @@ pub(super) struct Run<'a, S> {
     source: &'a S,
     report: Report,
     warnings: BTreeMap<WarningKind, Warning>,
-    heads: BTreeMap<u64, Hash>,
+    heads: BTreeMap<u64, Vec<Hash>>,
     progress: Option<Box<dyn FnMut(Progress) + 'a>>,
     marks: Marks,
     total: u64,
@@ -84,6 +84,8 @@ impl<'a, S: Source> Run<'a, S> {
         let marks = Marks::read(source, keys, witnesses, checkpoints)?;
         let mut run = Self::new(source, heads, progress, marks);
         let segments = run.directory(source.list()?);
+        run.marks.begin(source)?;
+        run.take_faults();
         let pieces = usize::try_from(run.total / flow::PIECE as u64).unwrap_or(usize::MAX);
         let threads = threads.min(pieces.saturating_add(1));
         thread::scope(|scope| run.read(&segments, Workers::start(scope, threads)))?;
@@ -92,7 +94,7 @@ impl<'a, S: Source> Run<'a, S> {
 
     fn new(
         source: &'a S,
-        heads: BTreeMap<u64, Hash>,
+        heads: BTreeMap<u64, Vec<Hash>>,
         progress: Option<Box<dyn FnMut(Progress) + 'a>>,
         marks: Marks,
     ) -> Self {
@@ -114,6 +116,7 @@ impl<'a, S: Source> Run<'a, S> {
             pruned: 0,
             signed: SignedPart::default(),
             policies: BTreeMap::new(),
+            matched: BTreeSet::new(),
         };
         let segment = Segment(0);
         Self {
@@ -174,7 +177,7 @@ impl<'a, S: Source> Run<'a, S> {
     fn step(&mut self, steps: &mut VecDeque<Step>, workers: &mut Workers) -> io::Result<()> {
         match steps.pop_front() {
             None => {}
-            Some(Step::Enter(segment, last)) => self.enter(segment, last),
+            Some(Step::Enter(segment, last)) => self.enter(segment, last)?,
             Some(Step::Lines) => {
                 let mut digests = workers.take()?;
                 self.spare = std::mem::take(&mut digests.buffer);
@@ -230,6 +233,11 @@ impl<'a, S: Source> Run<'a, S> {
                     let detail = "the segment is not a regular file".to_owned();
                     self.damage(DamageKind::UnexpectedFile, &name, None, detail);
                 }
+                // Where nobody can wait for an append to end.
+                (None, "lock") if !regular => {
+                    let detail = "the lock is not a regular file".to_owned();
+                    self.damage(DamageKind::UnexpectedFile, &name, None, detail);
+                }
                 (None, "lock" | NEWEST | HISTORY | KEYS | ROOTS | FRONTIER) => {}
                 (None, "quarantine") => self.warn(WarningKind::Quarantine, None, || {
                     "`quarantine` holds what a recovery set aside; \
@@ -265,16 +273,17 @@ impl<'a, S: Source> Run<'a, S> {
     }
 
     /// Comes to the first line of `segment`.
-    fn enter(&mut self, segment: Segment, last: bool) {
+    fn enter(&mut self, segment: Segment, last: bool) -> io::Result<()> {
         let missing = self.next;
         self.next = segment.next();
         self.report.segments += 1;
         let before = self.report.damages.len();
         let place = Place { segment, last, line: 0, offset: 0, before, over: false };
         if missing < segment {
-            if missing.0 == 0 && self.marks.pruned(segment) {
+            if missing.0 == 0 && self.marks.pruned(self.source, segment)? {
                 self.pruned = Some(Pruned { until: segment, head: None, told: false });
                 self.report.pruned = segment.first();
+                self.take_faults();
             } else {
                 self.expected = missing.first();
                 self.at = Place { segment: missing, ..place };
@@ -290,6 +299,7 @@ impl<'a, S: Source> Run<'a, S> {
             self.prev = None;
         }
         self.at = Place { before: self.report.damages.len(), ..place };
+        Ok(())
     }
 
     /// Comes to the end of the segment.
@@ -437,13 +447,7 @@ impl<'a, S: Source> Run<'a, S> {
             self.reference(digest);
         }
         let leaf = digest.leaf;
-        if let Some(head) = self.heads.remove(&seq)
-            && head != leaf
-        {
-            let detail = format!("the record's hash is {leaf}, but the receipt says {head}");
-            let name = self.at.segment.to_string();
-            self.damage(DamageKind::WrongHead, &name, Some((seq, self.at.line)), detail);
-        }
+        self.head(seq, leaf);
         self.expected = seq.saturating_add(1);
         self.prev = Some(leaf);
         self.count(digest);
@@ -454,6 +458,18 @@ impl<'a, S: Source> Run<'a, S> {
             self.report.whole = Position { records: self.expected, segment, offset };
         }
         Ok(())
+    }
+
+    /// Holds the receipts of record `seq` against it.
+    fn head(&mut self, seq: u64, leaf: Hash) {
+        let Some(heads) = self.heads.remove(&seq) else { return };
+        if let Some(head) = heads.iter().find(|head| **head != leaf) {
+            let detail = format!("the record's hash is {leaf}, but the receipt says {head}");
+            let name = self.at.segment.to_string();
+            self.damage(DamageKind::WrongHead, &name, Some((seq, self.at.line)), detail);
+        } else {
+            self.report.matched.insert(seq);
+        }
     }
 
     /// An outcome answers an earlier intent that nothing has answered yet, and
@@ -496,6 +512,49 @@ impl<'a, S: Source> Run<'a, S> {
         self.report.head = Some(Receipt { seq: *seq, leaf: digest.leaf, durable: false });
     }
 
+    /// Says of receipts whose records were not met why.
+    fn left_heads(&mut self) {
+        let name = Segment::of(self.expected).to_string();
+        for (seq, heads) in std::mem::take(&mut self.heads) {
+            if seq >= self.report.pruned {
+                let detail = format!(
+                    "the log ends after {} records, but a receipt proves record {seq}",
+                    self.expected
+                );
+                self.damage(DamageKind::MissingHead, &name, Some((seq, 0)), detail);
+            } else if heads.iter().any(|head| Some(head) != heads.first()) {
+                let detail = format!("two receipts of record {seq} differ");
+                let name = Segment::of(seq).to_string();
+                self.damage(DamageKind::WrongHead, &name, Some((seq, 0)), detail);
+            } else {
+                self.warn(WarningKind::PrunedHead, Some(seq), || {
+                    format!("record {seq} was pruned, so its receipt cannot be checked")
+                });
+            }
+        }
+    }
+
+    /// Says that no signature was found right though one is to be expected.
+    /// Whoever gave a key asked for that.
+    fn unsigned(&mut self) {
+        let (given, checked) = (self.marks.signed.given, self.marks.signed.checkpoints);
+        if checked > 0 || !(given || self.names_key) {
+            return;
+        }
+        let detail = if given {
+            "no checkpoint of the log is signed with a key that was given: nothing shows that its \
+             owner wrote the log"
+        } else {
+            "records name a key for checkpoints, but no right checkpoint is there: a gate died \
+             before its first one, or they were removed"
+        };
+        if given && self.expected > 0 && self.report.is_valid() {
+            self.damage(DamageKind::MissingCheckpoint, NEWEST, None, detail.to_owned());
+        } else {
+            self.warn(WarningKind::MissingCheckpoint, None, || detail.to_owned());
+        }
+    }
+
     fn finish(mut self) -> Report {
         self.report.stopped = self.stopped();
         let counted = Kind::ALL.iter().zip(self.kinds).filter(|(_, count)| *count > 0);
@@ -509,30 +568,18 @@ impl<'a, S: Source> Run<'a, S> {
             self.damage(DamageKind::MissingSegment, &Segment(0).to_string(), Some((0, 0)), detail);
         }
         if !self.report.stopped {
-            let name = Segment::of(self.expected).to_string();
-            for (seq, _) in std::mem::take(&mut self.heads) {
-                if seq < self.report.pruned {
-                    self.warn(WarningKind::PrunedHead, Some(seq), || {
-                        format!("record {seq} was pruned, so its receipt cannot be checked")
-                    });
-                    continue;
-                }
-                let detail = format!(
-                    "the log ends after {} records, but a receipt proves record {seq}",
-                    self.expected
-                );
-                self.damage(DamageKind::MissingHead, &name, Some((seq, 0)), detail);
+            self.left_heads();
+            for size in self.marks.finish(self.expected, self.report.pruned) {
+                self.warn(WarningKind::PrunedHead, size.checked_sub(1), || {
+                    format!(
+                        "records before record {size} were pruned, so the checkpoint of them \
+                         cannot be checked"
+                    )
+                });
             }
-            self.marks.finish(self.expected);
             self.take_faults();
         }
-        if self.names_key && self.marks.is_unsigned() {
-            self.warn(WarningKind::MissingCheckpoint, None, || {
-                "records name a key for checkpoints, but there is no checkpoint: a gate died \
-                 before its first one, or they were removed"
-                    .to_owned()
-            });
-        }
+        self.unsigned();
         if self.report.complete {
             self.report.unanswered = self.open.iter().copied().take(100).collect();
             if let Some(first) = self.open.first().copied() {

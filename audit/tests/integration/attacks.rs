@@ -1,7 +1,9 @@
 //! What somebody who holds the disk can do to a log, and what shows it: a test
 //! for each row of the table in FORMAT.md, section 10.
 
-use portcullis_audit::{Checkpoint, Draft, Kind, Note, PublicKey, Report, Verifier};
+use portcullis_audit::{
+    Checkpoint, Draft, Hash, Kind, Note, PublicKey, Report, SEGMENT_RECORDS, Verifier, tree,
+};
 
 use crate::support::{Log, Memory, key, of_lines};
 
@@ -132,6 +134,137 @@ fn splice() {
     found(&verify(&files), "broken-link");
 }
 
+/// Forged segments 1 and on, whatever was before them, with a record that says
+/// that segment 0 was pruned.
+fn forged_pruned(root: Hash) -> Log {
+    let mut log = Log::default();
+    for _ in 0..SEGMENT_RECORDS {
+        log.read("x");
+    }
+    log.files.0.clear();
+    let facts = [("segments".to_owned(), 2.into())];
+    log.push(Kind::Pruned, Draft { facts: Some(facts.into()), ..Draft::default() });
+    log.read("invented");
+    log.files.0.insert("roots".to_owned(), format!("{root}\n").into_bytes());
+    log
+}
+
+/// The log before a prune of segment 0, and the same log after it.
+fn pruned() -> (Log, Log) {
+    let mut log = Log::default();
+    log.start(&key(1));
+    for _ in 1..SEGMENT_RECORDS {
+        log.read("x");
+    }
+    log.sign(&key(1));
+    let before = Log { files: log.files.clone(), receipts: log.receipts.clone(), ..Log::default() };
+    let leaves: Vec<Hash> = log.receipts.iter().map(|receipt| receipt.leaf).collect();
+    let (root, head) = (tree::root_of(&leaves), log.receipts.last().unwrap().leaf);
+    log.files.0.remove(SEGMENT);
+    let facts = [("segments".to_owned(), 1.into()), ("head".to_owned(), head.to_string().into())];
+    log.push(Kind::Pruned, Draft { facts: Some(facts.into()), ..Draft::default() });
+    log.files.0.insert("roots".to_owned(), format!("{root}\n").into_bytes());
+    log.sign(&key(1));
+    (before, log)
+}
+
+#[test]
+fn a_checkpoint_at_the_edge_of_what_was_pruned_hides_no_later_one() {
+    let (_, log) = pruned();
+    let report = verify_with_key(&log.files);
+    hidden(&report);
+    assert_eq!((report.signed.checkpoints, report.warnings.len()), (2, 0), "{report:#?}");
+    // Everything that is left is written anew, and the newest checkpoint goes.
+    let mut forged = log.files.clone();
+    let segment = forged.0.get_mut("seg-000001.jsonl").unwrap();
+    let text = String::from_utf8(segment.clone()).unwrap();
+    *segment = text.replacen("\"nonce\":\"0000", "\"nonce\":\"1111", 1).into_bytes();
+    forged.0.remove("checkpoint");
+    found(&verify_with_key(&forged), "wrong-root");
+    // The edge itself is checked against the roots that are kept.
+    let mut forged = log.files;
+    forged.0.insert("roots".to_owned(), format!("{}\n", Hash::of(b"other")).into_bytes());
+    let first = verify_with_key(&forged).damages.remove(0);
+    assert_eq!((first.kind.as_str(), first.segment.as_str()), ("wrong-root", "checkpoints/65536"));
+}
+
+#[test]
+fn put_a_checkpoint_that_is_none_before_the_kept_ones() {
+    let mut files = under_checkpoints_of(&log(), &rechained());
+    files.0.remove("checkpoint");
+    files.0.insert("checkpoints/0".to_owned(), Vec::new());
+    let report = verify_with_key(&files);
+    let kinds: Vec<_> = report.damages.iter().map(|damage| damage.kind.as_str()).collect();
+    assert_eq!(kinds, ["bad-checkpoint", "wrong-root", "wrong-root"]);
+}
+
+#[test]
+fn write_a_log_of_which_nothing_is_signed() {
+    let mut files = log().files;
+    files.0.retain(|name, _| !name.starts_with("checkpoint"));
+    found(&verify_with_key(&files), "missing-checkpoint");
+    // Nor where the records do not name the key either.
+    found(&verify_with_key(&Log::six().files), "missing-checkpoint");
+    hidden(&verify(&Log::six().files));
+    assert_eq!(verify(&Log::six().files).warnings, []);
+    // Names alone are no checkpoints.
+    let mut empty = Memory::default();
+    let report = verify_with_key(&empty);
+    hidden(&report);
+    assert_eq!(report.warnings[0].kind.as_str(), "missing-checkpoint");
+    empty.0.extend(Log::six().files.0);
+    empty.0.insert("checkpoints/14".to_owned(), log().files.0["checkpoint"].clone());
+    assert!(!verify_with_key(&empty).is_valid());
+}
+
+#[test]
+fn write_a_log_that_says_it_was_pruned() {
+    let honest = log();
+    let forged = forged_pruned(Hash::of(b"invented"));
+    let report = verify_with_head(&forged.files, &honest.head(7, &key(1)));
+    let warning = &report.warnings[0];
+    assert_eq!((warning.kind.as_str(), warning.seq), ("pruned-head", Some(6)), "{report:#?}");
+    // With the key, a log that nobody signed is none.
+    let checkpoint = Checkpoint::of(&honest.head(7, &key(1))).unwrap();
+    let verifier = Verifier::new(&forged.files).trust(vec![key(1).public()]);
+    found(&verifier.expect_checkpoint(checkpoint.clone()).run().unwrap(), "missing-checkpoint");
+    // Receipts are not matched, two that differ are damage, and so with checkpoints.
+    let receipts = &honest.receipts;
+    let verifier = Verifier::new(&forged.files).expect(1, receipts[1].leaf);
+    let report = verifier.run().unwrap();
+    hidden(&report);
+    assert!(report.matched.is_empty() && report.warnings[0].kind.as_str() == "pruned-head");
+    let verifier = Verifier::new(&forged.files).expect(1, receipts[1].leaf);
+    found(&verifier.expect(1, receipts[2].leaf).run().unwrap(), "wrong-head");
+    let other = Checkpoint { root: Hash::of(b"fork"), ..checkpoint.clone() };
+    let verifier = Verifier::new(&forged.files).expect_checkpoint(checkpoint);
+    found(&verifier.expect_checkpoint(other).run().unwrap(), "wrong-head");
+}
+
+#[test]
+fn a_checkpoint_from_outside_is_held_against_the_kept_roots() {
+    let (before, log) = pruned();
+    let head = before.head(65_536, &key(1));
+    let report = verify_with_head(&log.files, &head);
+    hidden(&report);
+    assert_eq!(report.warnings, []);
+    let fork = Checkpoint { root: Hash::of(b"fork"), ..Checkpoint::of(&head).unwrap() };
+    let report = Verifier::new(&log.files).expect_checkpoint(fork).run().unwrap();
+    found(&report, "wrong-head");
+}
+
+#[test]
+fn of_two_receipts_that_differ_one_is_wrong() {
+    let log = Log::six();
+    let (right, wrong) = (log.receipts[5].leaf, log.receipts[4].leaf);
+    for leaves in [[right, wrong], [wrong, right]] {
+        let verifier = Verifier::new(&log.files).expect(5, leaves[0]).expect(5, leaves[1]);
+        let report = verifier.expect(4, wrong).run().unwrap();
+        found(&report, "wrong-head");
+        assert_eq!(report.matched, [4].into());
+    }
+}
+
 #[test]
 fn truncate_before_the_last_checkpoint() {
     found(&verify(&with_lines(&log(), |lines| lines.truncate(6))), "missing-head");
@@ -226,6 +359,7 @@ fn change_or_remove_checkpoints() {
     let report = verify(&files);
     hidden(&report);
     assert_eq!(report.warnings[0].kind.as_str(), "missing-checkpoint");
+    found(&verify_with_key(&files), "missing-checkpoint");
     found(
         &verify_with_head(&under_checkpoints_of(&log(), &rechained()), &log().head(7, &key(1))),
         "wrong-root",

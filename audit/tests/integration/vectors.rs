@@ -458,6 +458,23 @@ fn signed() -> Vec<Vector> {
             "another public key beside the checkpoints",
             with("key.vkey", format!("{}\n", key(2).public()).into_bytes()),
         ),
+        vector(
+            "wrong-root-behind-empty",
+            "the log was written anew under its kept checkpoints, the first of which is of no \
+             records",
+            {
+                let mut files =
+                    with("seg-000000.jsonl", rewritten.files.0["seg-000000.jsonl"].clone());
+                files.0.remove("checkpoint");
+                files
+                    .0
+                    .insert("checkpoints/0".to_owned(), log().head(0, &key(1)).to_string().into());
+                files
+            },
+        ),
+        vector("bad-checkpoint-empty", "a file of that name is no checkpoint of no records", {
+            with("checkpoints/0", Vec::new())
+        }),
         vector("wrong-key-signed", "a log that names one key, signed anew with another", {
             let mut log = log();
             log.files.0.retain(|name, _| !name.starts_with("checkpoint"));

@@ -1,10 +1,10 @@
 //! What needs logs that are too large to commit.
 
-use std::cell::RefCell;
+use std::{cell::RefCell, path::Path, process::Command};
 
 use portcullis_audit::{
-    Chain, DamageKind, Draft, Hash, Kind, MAX_LINE, Position, Prepared, Progress, Reader, Report,
-    SEGMENT_RECORDS, Verifier,
+    Chain, DamageKind, Directory, Draft, Hash, Kind, MAX_LINE, Position, Prepared, Progress,
+    Reader, Report, SEGMENT_RECORDS, Verifier,
 };
 
 use crate::support::{Log, Memory, of_lines};
@@ -184,6 +184,59 @@ fn a_reader_waits_for_the_rest_of_a_line() {
         file.write_all(b"\n").unwrap();
         assert_eq!(reader.next().unwrap().unwrap().bytes, *line);
     }
+}
+
+/// The log with six records in a directory, where `change` did something.
+fn on_disk(change: impl FnOnce(&Path)) -> Report {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, bytes) in &Log::six().files.0 {
+        write(&dir.path().join(name), bytes);
+    }
+    std::os::unix::fs::DirBuilderExt::mode(&mut std::fs::DirBuilder::new(), 0o700)
+        .create(dir.path().join("checkpoints"))
+        .unwrap();
+    change(dir.path());
+    Verifier::new(&Directory::new(dir.path())).run().unwrap()
+}
+
+#[expect(clippy::disallowed_methods, reason = "the test's own file")]
+fn write(path: &Path, bytes: &[u8]) {
+    std::fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn what_is_no_file_is_neither_waited_for_nor_followed() {
+    assert!(on_disk(|_| {}).is_valid());
+    let pipe = |path: &Path| {
+        assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+    };
+    let link = |path: &Path| std::os::unix::fs::symlink("/dev/zero", path).unwrap();
+    for (name, kind) in [
+        ("checkpoint", DamageKind::BadCheckpoint),
+        ("checkpoints/3", DamageKind::BadCheckpoint),
+        ("key.vkey", DamageKind::BadCheckpoint),
+        ("roots", DamageKind::WrongRoot),
+        ("lock", DamageKind::UnexpectedFile),
+        ("seg-000001.jsonl", DamageKind::UnexpectedFile),
+    ] {
+        for make in [&pipe as &dyn Fn(&Path), &link] {
+            let report = on_disk(|directory| make(&directory.join(name)));
+            let first = report.damages.first().map(|damage| (damage.kind, damage.segment.as_str()));
+            assert_eq!(first, Some((kind, name)), "{report:#?}");
+        }
+    }
+}
+
+#[test]
+fn roots_without_an_end_are_not_kept_in_memory() {
+    let report = on_disk(|directory| {
+        write(&directory.join("roots"), b"");
+        let file = std::fs::OpenOptions::new();
+        #[expect(clippy::disallowed_methods, reason = "the test's own file")]
+        let file = { file }.write(true).open(directory.join("roots")).unwrap();
+        file.set_len(6 << 30).unwrap();
+    });
+    assert!(report.is_valid(), "{report:#?}");
 }
 
 #[test]
