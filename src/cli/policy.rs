@@ -25,10 +25,10 @@ use crate::{
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     portcullis policy init -o ../mine.toml\n  \
-    portcullis policy check mine.toml\n  \
-    portcullis policy lint mine.toml\n  \
-    portcullis policy diff mine.toml new.toml --log\n  \
-    portcullis policy explain write src/main.rs --policy mine.toml")]
+    portcullis policy check ../mine.toml\n  \
+    portcullis policy lint ../mine.toml\n  \
+    portcullis policy diff ../mine.toml ../new.toml --log\n  \
+    portcullis policy explain write src/main.rs --policy ../mine.toml")]
 pub(crate) struct Args {
     #[command(subcommand)]
     command: Command,
@@ -50,7 +50,7 @@ enum Command {
     /// Print an embedded policy, to read it or to start from it
     #[command(after_help = "Examples:\n  \
         portcullis policy show baseline\n  \
-        portcullis policy show coding-agent > mine.toml")]
+        portcullis policy show coding-agent > ../mine.toml")]
     Show {
         /// Its name
         name: String,

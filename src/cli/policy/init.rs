@@ -55,7 +55,8 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     };
     let place = directory
         .canonicalize()
-        .or_fail(format_args!("cannot find the directory `{}`", directory.display()))?;
+        .or_fail(format_args!("cannot find the directory `{}`", directory.display()))
+        .map_err(|failure| failure.help("make it first (`mkdir -p`), or name another file"))?;
     if place.starts_with(workspace.root()) {
         return Err(Failure::new("a policy inside the workspace is within the agent's reach")
             .help("name a file elsewhere, such as ~/.config/portcullis/shop.toml"));

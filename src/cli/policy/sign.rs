@@ -21,11 +21,11 @@ use crate::{
 /// is printed as it belongs into `portcullis.toml`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
-    portcullis policy keygen --out ~/keys/policies.key")]
+    portcullis policy keygen -o ~/keys/policies.key")]
 pub(super) struct KeygenArgs {
     /// The file to make; it must not exist
-    #[arg(long, value_name = "FILE")]
-    out: PathBuf,
+    #[arg(short, long, visible_alias = "out", value_name = "FILE")]
+    output: PathBuf,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -51,11 +51,20 @@ pub(super) struct SignArgs {
 }
 
 pub(super) fn keygen(args: &KeygenArgs) -> Result<ExitCode, Failure> {
-    let shown = args.out.display();
+    let shown = args.output.display();
     let key = SigningKey::generate().or_fail("cannot make a key")?;
-    key.write(&args.out).or_fail(format_args!("cannot write the key `{shown}`")).map_err(
-        |failure| failure.help("name a file that is not there yet: a key is never written over"),
-    )?;
+    key.write(&args.output).map_err(|error| {
+        let failure = Failure::new(format_args!("cannot write the key `{shown}`: {error}"));
+        match error.kind() {
+            std::io::ErrorKind::AlreadyExists => {
+                failure.help("name a file that is not there yet: a key is never written over")
+            }
+            std::io::ErrorKind::NotFound => {
+                failure.help("make its directory first (`mkdir -p`), or name another file")
+            }
+            _ => failure,
+        }
+    })?;
     let public = key.public().to_string();
     if args.json {
         outln!("{}", json!({ "ok": true, "key": shown.to_string(), "public": public }));
@@ -74,7 +83,7 @@ pub(super) fn sign(args: &SignArgs) -> Result<ExitCode, Failure> {
     }
     let key = SigningKey::read(&args.key)
         .or_fail(format_args!("cannot read the key `{}`", args.key.display()))
-        .map_err(|failure| failure.help("`portcullis policy keygen --out FILE` makes one"))?;
+        .map_err(|failure| failure.help("`portcullis policy keygen -o FILE` makes one"))?;
     let policy = super::load(&args.policy)?.policy;
     let path = signature_path(Path::new(&args.policy));
     write(&path, &key.sign(policy.sha256()))
