@@ -178,6 +178,8 @@ fn refused(purpose: Purpose) -> Result<Rules, SeccompError> {
         }
     }
     if matches!(purpose, Purpose::Worker | Purpose::Front) {
+        rules.extend(of(syscalls::IPC));
+        rules.extend(only_itself()?);
         rules.extend(of(syscalls::OTHERS));
         rules.extend(of(syscalls::OLD_METADATA));
         // Its own threads, as a panic does, and its own limits.
@@ -380,6 +382,22 @@ mod tests {
         for call in [libc::SYS_shmget, libc::SYS_msgsnd, libc::SYS_semop, libc::SYS_mq_open] {
             assert!(refuses(PARTIAL, call, &[]), "{call}");
             assert!(!refuses(FULL, call, &[]), "{call}");
+        }
+    }
+
+    #[test]
+    fn one_of_several_gates_changes_neither_times_nor_priorities_of_others() {
+        for purpose in [Purpose::Worker, Purpose::Front] {
+            assert!(refuses(purpose, libc::SYS_utimensat, &[]));
+            assert!(refuses(purpose, libc::SYS_sched_setparam, &[]));
+            assert!(refuses(purpose, libc::SYS_shmget, &[]));
+            for (call, process) in [(libc::SYS_setpriority, 0), (libc::SYS_ioprio_set, 1)] {
+                assert!(refuses(purpose, call, &[process, 4321]));
+                assert!(!refuses(purpose, call, &[process, 0]));
+            }
+            let own = u64::from(std::process::id());
+            assert!(!refuses(purpose, libc::SYS_prlimit64, &[own]));
+            assert!(refuses(purpose, libc::SYS_prlimit64, &[own + 1]));
         }
     }
 

@@ -139,7 +139,7 @@ pub(super) const METADATA: &[i64] = &[
 
 /// Shared memory, queues and semaphores with numbers or names of their own,
 /// which every process of the user can open and Landlock does not cover:
-/// refused where there is no IPC namespace.
+/// refused to agents without an IPC namespace and to gates that are kept apart.
 pub(super) const IPC: &[i64] = &[
     libc::SYS_shmget,
     libc::SYS_shmat,
@@ -201,9 +201,12 @@ pub(super) const OTHERS: &[i64] = &[
     libc::SYS_sched_setaffinity,
     libc::SYS_sched_setscheduler,
     libc::SYS_sched_setattr,
+    libc::SYS_sched_setparam,
     libc::SYS_fchmodat,
     452, // fchmodat2
     libc::SYS_fchownat,
+    // Through a descriptor, too: no gate sets times.
+    libc::SYS_utimensat,
     libc::SYS_setxattr,
     libc::SYS_lsetxattr,
     libc::SYS_getxattr,
@@ -239,7 +242,6 @@ pub(super) const PATHS: &[i64] = &[
     libc::SYS_linkat,
     libc::SYS_symlinkat,
     libc::SYS_truncate,
-    libc::SYS_utimensat,
     libc::SYS_chdir,
     libc::SYS_fchdir,
     libc::SYS_inotify_init1,
