@@ -35,6 +35,13 @@ const NAMESPACE_FLAGS: [i32; 7] = [
 /// types differ from library to library: all processes of a user.
 const PRIORITIES: [(i64, i32); 2] = [(libc::SYS_setpriority, 2), (libc::SYS_ioprio_set, 3)];
 
+/// The mode bits of a program that runs as its owner or as its group.
+const SET_IDS: [i32; 2] = [0o4000, 0o2000];
+
+/// The flags of open(2) that make a file, without `O_DIRECTORY`, which is part
+/// of `O_TMPFILE`.
+const MAKING: [i32; 2] = [libc::O_CREAT, libc::O_TMPFILE & !libc::O_DIRECTORY];
+
 /// What a filter is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
@@ -87,6 +94,9 @@ pub(super) fn restrict(purpose: Purpose) -> Result<(), SeccompError> {
 /// numbers.
 fn programs(purpose: Purpose) -> Result<Vec<BpfProgram>, SeccompError> {
     let mut programs = vec![newest(), compile(of(syscalls::MISSING), libc::ENOSYS)?];
+    if matches!(purpose, Purpose::Agent { .. }) {
+        programs.push(compile(of(syscalls::MISSING_TO_AGENTS), libc::ENOSYS)?);
+    }
     if matches!(purpose, Purpose::Agent { metadata: true, .. }) {
         programs.push(compile(of(syscalls::EXTENDED_ATTRIBUTES), libc::EOPNOTSUPP)?);
     }
@@ -161,6 +171,7 @@ fn refused(purpose: Purpose) -> Result<Rules, SeccompError> {
                 ],
             );
             rules.insert(libc::SYS_socketpair, pairs(unix)?);
+            rules.extend(set_ids()?);
             if !listen {
                 rules.insert(libc::SYS_listen, Vec::new());
             }
@@ -191,6 +202,24 @@ fn refused(purpose: Purpose) -> Result<Rules, SeccompError> {
         rules.extend(of(syscalls::PATHS));
     }
     rules.insert(libc::SYS_clone, clone);
+    Ok(rules)
+}
+
+/// Refuses to make a file that runs as its owner or its group: the cell ignores
+/// such bits, but the host, where a given directory stays, does not.
+fn set_ids() -> Result<Rules, SeccompError> {
+    let mut rules = Rules::new();
+    for (call, mode) in syscalls::MODES {
+        let refused = SET_IDS.map(|bit| rule([bits(*mode, bit, bit)]));
+        rules.insert(*call, refused.into_iter().collect::<Result<_, _>>()?);
+    }
+    for (call, flags) in syscalls::MODES_AFTER_FLAGS {
+        let mut refused = Vec::new();
+        for (making, bit) in MAKING.into_iter().flat_map(|m| SET_IDS.map(|bit| (m, bit))) {
+            refused.push(rule([bits(*flags, making, making), bits(*flags + 1, bit, bit)])?);
+        }
+        rules.insert(*call, refused);
+    }
     Ok(rules)
 }
 
@@ -399,6 +428,28 @@ mod tests {
             assert!(!refuses(purpose, libc::SYS_prlimit64, &[own]));
             assert!(refuses(purpose, libc::SYS_prlimit64, &[own + 1]));
         }
+    }
+
+    #[test]
+    fn an_agent_makes_no_program_that_runs_as_its_owner() {
+        let (create, unnamed, truncate) =
+            (libc::O_CREAT as u64, libc::O_TMPFILE as u64, libc::O_TRUNC as u64);
+        for bit in [0o4000, 0o2000] {
+            assert!(refuses(FULL, libc::SYS_fchmod, &[3, 0o755 | bit]));
+            assert!(refuses(FULL, libc::SYS_fchmodat, &[3, 1, 0o755 | bit]));
+            assert!(refuses(FULL, 452, &[3, 1, 0o755 | bit]));
+            assert!(refuses(FULL, libc::SYS_mknodat, &[3, 1, 0o100_755 | bit]));
+            assert!(refuses(FULL, libc::SYS_openat, &[3, 1, create | 1, 0o755 | bit]));
+            assert!(refuses(FULL, libc::SYS_openat, &[3, 1, unnamed | 1, 0o755 | bit]));
+            // Without those flags nobody looks at the mode, whatever is in it.
+            assert!(!refuses(FULL, libc::SYS_openat, &[3, 1, truncate, 0o755 | bit]));
+        }
+        assert!(!refuses(FULL, libc::SYS_fchmod, &[3, 0o1777]));
+        assert!(!refuses(FULL, libc::SYS_fchmodat, &[3, 1, 0o755]));
+        assert!(!refuses(FULL, libc::SYS_openat, &[3, 1, create | truncate, 0o666]));
+        assert!(refuses(FULL, libc::SYS_openat2, &[]));
+        assert!(refuses(PARTIAL, libc::SYS_fchmod, &[3, 0o755]));
+        assert!(!refuses(Purpose::Worker, libc::SYS_openat2, &[]));
     }
 
     #[test]

@@ -200,6 +200,10 @@ fn powers(spec: &Enter, list: &mut Attempts<'_>) {
         pidfd_getfd(own, 0, PidfdGetfdFlags::empty()).map(drop)?;
         Ok(())
     });
+    list.add(Must::Filtered, true, "make a program that runs as its owner", || {
+        let mode = FileMode::from_raw_mode(0o4700);
+        Ok(rustix::fs::chmod("/portcullis-no-such-place", mode)?)
+    });
     list.add(Must::Fail, false, "become root", || Ok(set_thread_uid(rustix::process::Uid::ROOT)?));
     list.add(Must::Fail, false, "use a capability", || {
         if capabilities::any()? { Ok(()) } else { Err(Errno::PERM.into()) }

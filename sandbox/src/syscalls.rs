@@ -12,6 +12,33 @@ pub(super) const MISSING: &[i64] = &[
     libc::SYS_clone3,
 ];
 
+/// The same for agents: openat2 takes the mode of a new file from memory, and
+/// callers fall back to openat.
+pub(super) const MISSING_TO_AGENTS: &[i64] = &[libc::SYS_openat2];
+
+/// Calls that take a file's mode, and which argument it is. Not mkdir, where
+/// the kernel itself takes set-id bits away.
+pub(super) const MODES: &[(i64, u8)] = &[
+    (libc::SYS_fchmod, 1),
+    (libc::SYS_fchmodat, 2),
+    (452, 2), // fchmodat2
+    (libc::SYS_mknodat, 2),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_chmod, 1),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_mknod, 1),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_creat, 1),
+];
+
+/// Calls that take a mode only with flags that make a file, and which argument
+/// these flags are; the mode is the next.
+pub(super) const MODES_AFTER_FLAGS: &[(i64, u8)] = &[
+    (libc::SYS_openat, 2),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_open, 1),
+];
+
 /// Extended attributes, which Landlock does not cover; programs take "not
 /// supported" for a filesystem without them.
 pub(super) const EXTENDED_ATTRIBUTES: &[i64] = &[
