@@ -333,7 +333,7 @@ mod tests {
     /// Whether the filter for `purpose` refuses a call: the program is carried
     /// out as the kernel would (Documentation/networking/filter.rst).
     fn refuses(purpose: Purpose, call: i64, arguments: &[u64]) -> bool {
-        let mut data = vec![0; 64];
+        let mut data = [0; 64];
         data[..4].copy_from_slice(&i32::try_from(call).unwrap().to_le_bytes());
         let arch: u32 = if cfg!(target_arch = "x86_64") { 0xc000_003e } else { 0xc000_00b7 };
         data[4..8].copy_from_slice(&arch.to_le_bytes());

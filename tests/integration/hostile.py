@@ -241,6 +241,55 @@ def memory(file):
     print(json.dumps({"try": "a program in memory", "got": str(code)}), file=sys.stderr)
 
 
+def strangers():
+    """Other processes of the user, where they have numbers; and oneself."""
+    import resource
+    pid, core = os.getppid(), resource.RLIMIT_CORE
+    nice = lambda who: os.setpriority(os.PRIO_PROCESS, who, os.getpriority(os.PRIO_PROCESS, who))
+    attempt("limits", lambda: resource.prlimit(pid, core, resource.getrlimit(core)))
+    attempt("priority", nice, pid)
+    attempt("affinity", lambda: os.sched_setaffinity(pid, os.sched_getaffinity(pid)))
+    attempt("shared memory", shares)
+    attempt("a queue", queues)
+    attempt("a datagram pair", socket.socketpair, socket.AF_UNIX, socket.SOCK_DGRAM)
+    attempt("a raw pair", socket.socketpair, socket.AF_UNIX, socket.SOCK_RAW)
+    attempt("own limits", lambda: resource.prlimit(0, core, resource.getrlimit(core)))
+    attempt("own priority", nice, 0)
+    attempt("own affinity", lambda: os.sched_setaffinity(0, os.sched_getaffinity(0)))
+    attempt("own stream pair", socket.socketpair)
+    attempt("own packet pair", socket.socketpair, socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+
+def shares():
+    segment = libc.shmget(0, 4096, 0o600)
+    check(segment)
+    check(libc.shmctl(segment, 0, None))
+
+
+def queues():
+    name = f"/portcullis-{os.getpid()}".encode()
+    check(libc.mq_open(name, os.O_CREAT | os.O_RDWR, 0o600, None))
+    check(libc.mq_unlink(name))
+
+
+def owners(directory):
+    """Programs that run as their owner or group, left on the host."""
+    file = directory + "/file"
+    writes(file)
+    attempt("a plain mode", os.chmod, file, 0o755)
+    with open(file) as opened:
+        attempt("fchmod", os.fchmod, opened.fileno(), 0o4755)
+    attempt("chmod", os.chmod, file, 0o4755)
+    attempt("chmod for the group", os.chmod, file, 0o2755)
+    made = os.O_CREAT | os.O_WRONLY
+    attempt("open", lambda: os.close(os.open(directory + "/made", made, 0o4755)))
+    attempt("open without a name", lambda: os.close(os.open(directory, os.O_TMPFILE | os.O_WRONLY, 0o4755)))
+    attempt("mknod", os.mknod, directory + "/node", 0o104755)
+    how = (ctypes.c_uint64 * 3)(made, 0o4755, 0)
+    attempt("openat2", lambda: os.close(syscall(437, -100, (directory + "/two").encode(), how, 24)))
+    attempt("mkdir", os.mkdir, directory + "/inner", 0o6755)
+
+
 def works():
     """What an agent needs."""
     home, temporary = os.environ["HOME"], os.environ["TMPDIR"]

@@ -539,6 +539,32 @@ fn given_directories_are_given_as_said() {
     }
 }
 
+#[test]
+fn no_program_that_runs_as_its_owner_is_left_in_a_given_directory() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let modes = |place: &Place| {
+        let found = walk(&place.base().join("data"));
+        found.iter().any(|p| p.symlink_metadata().unwrap().permissions().mode() & 0o6000 != 0)
+    };
+    for who in users() {
+        let place = Place::new(who);
+        std::fs::create_dir(place.base().join("data")).unwrap();
+        set_mode(&place.base().join("data"), 0o777);
+        let data = place.at("data");
+        let mut attempts = place.hostile(&["--agent-write", &data], &["owners", &data]);
+        assert_eq!(attempts.remove("a plain mode").unwrap(), "ok", "{who:?}");
+        assert_eq!(attempts.remove("mkdir").unwrap(), "ok", "{who:?}");
+        assert_eq!(attempts.remove("openat2").unwrap(), "ENOSYS", "{who:?}");
+        assert!(attempts.values().all(|got| got == "EPERM"), "{who:?} {attempts:?}");
+        assert!(!modes(&place), "{who:?}");
+    }
+    let place = Place::new(users()[0]);
+    std::fs::create_dir(place.base().join("data")).unwrap();
+    let attempts = place.hostile(&["--unconfined"], &["owners", &place.at("data")]);
+    assert!(attempts.values().all(|got| got == "ok"), "{attempts:?}");
+    assert!(modes(&place));
+}
+
 fn walk(directory: &Path) -> Vec<std::path::PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(directory).unwrap().flatten() {

@@ -68,6 +68,18 @@ fn partial_confinement_still_keeps_the_agent_from_content() {
 }
 
 #[test]
+fn partial_confinement_keeps_the_agent_from_the_users_other_processes() {
+    let place = Place::new(As::UserWithoutNamespaces);
+    let attempts = place.hostile(&["--allow-partial"], &["strangers"]);
+    for (name, got) in &attempts {
+        let meant = if name.starts_with("own ") { "ok" } else { "EPERM" };
+        assert_eq!(got, meant, "{name}");
+    }
+    let attempts = place.hostile(&["--unconfined"], &["strangers"]);
+    assert!(attempts.values().all(|got| got == "ok"), "{attempts:?}");
+}
+
+#[test]
 fn full_confinement_is_not_weakened_by_allowing_partial() {
     let place = Place::new(users()[0]);
     let ended = place.run(&["--allow-partial"], &["/bin/true"]);
