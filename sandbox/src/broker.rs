@@ -142,16 +142,20 @@ impl Cell {
     /// # Errors
     /// When a grant cannot be given.
     pub fn territory(&self) -> Result<Territory, LaunchError> {
-        let targets = |found: Vec<Resolved>| found.into_iter().map(|r| r.target).collect();
         let (read, write) = self.grants()?;
-        Ok(Territory {
+        Ok(self.territory_of(&read, &write))
+    }
+
+    fn territory_of(&self, read: &[Resolved], write: &[Resolved]) -> Territory {
+        let targets = |found: &[Resolved]| found.iter().map(|r| r.target.clone()).collect();
+        Territory {
             workspace: self.workspace.clone(),
             state: self.state.clone(),
             operator: self.protected.clone(),
             home: Some(self.home.clone()),
             read: targets(read),
             write: targets(write),
-        })
+        }
     }
 
     /// What the agent may read, and what it may change, looked up.
@@ -163,8 +167,9 @@ impl Cell {
     }
 
     fn prepare(&self) -> Result<Prepared, LaunchError> {
+        // Looked up once: what is checked is what is given.
         let (read, write) = self.grants()?;
-        self.territory()?.check()?;
+        self.territory_of(&read, &write).check()?;
         let workspace = mounts::existing(&self.workspace)
             .map_err(|e| LaunchError::Io("look up the workspace", e))?;
         let directory =

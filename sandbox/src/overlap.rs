@@ -24,9 +24,9 @@ pub struct Territory {
     pub operator: Vec<PathBuf>,
     /// The agent's home directory, if there is an agent; need not exist yet.
     pub home: Option<PathBuf>,
-    /// What the agent may read.
+    /// What the agent may read, under canonical names.
     pub read: Vec<PathBuf>,
-    /// What the agent may write.
+    /// What the agent may write, too.
     pub write: Vec<PathBuf>,
 }
 
@@ -97,15 +97,22 @@ impl Territory {
                 }
             }
         }
+        // By its name, too: a link that is there only now must not hide it.
+        let granted = |role, path: &Path| {
+            let mut granted = place(role, path)?;
+            let lookup = |error| OverlapError::Lookup { role, path: path.to_owned(), error };
+            granted.spots.extend(mounts.spots(path).map_err(lookup)?);
+            Ok::<_, OverlapError>(granted)
+        };
         let mut agent = Vec::new();
         if let Some(home) = &self.home {
             agent.push(place("agent's home directory", home)?);
         }
         for path in &self.read {
-            agent.push(place("directory that the agent may read", path)?);
+            agent.push(granted("directory that the agent may read", path)?);
         }
         for path in &self.write {
-            agent.push(place("directory that the agent may write", path)?);
+            agent.push(granted("directory that the agent may write", path)?);
         }
 
         apart(&workspace, &state, "choose a state directory outside the workspace with `--state`")?;
@@ -212,6 +219,17 @@ mod tests {
             let got = territory.check();
             assert!(matches!(got, Err(OverlapError::Overlap { .. })), "{territory:?} {got:?}");
         }
+    }
+
+    #[test]
+    fn a_link_that_hides_the_workspace_while_it_is_looked_up_is_no_way_in() {
+        let tmp = tempfile::tempdir().unwrap();
+        let base = mounts::existing(tmp.path()).unwrap();
+        let good = territory(&base);
+        // When the name was looked up, a directory; at this moment, a link.
+        std::os::unix::fs::symlink(base.join("tools"), base.join("work/moment")).unwrap();
+        let bad = Territory { read: vec![base.join("work/moment")], ..good };
+        assert!(matches!(bad.check(), Err(OverlapError::Overlap { .. })));
     }
 
     #[test]

@@ -164,8 +164,9 @@ pub(super) const METADATA: &[i64] = &[
     libc::SYS_inotify_init,
 ];
 
-/// Shared memory, queues and semaphores with numbers or names of their own,
-/// which every process of the user can open and Landlock does not cover:
+/// System V shared memory, queues and semaphores, which every process of the
+/// user can open by number and Landlock does not cover, and with them POSIX
+/// queues, which it covers on the kernels that we know:
 /// refused to agents without an IPC namespace and to gates that are kept apart.
 pub(super) const IPC: &[i64] = &[
     libc::SYS_shmget,
