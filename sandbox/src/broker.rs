@@ -160,16 +160,14 @@ impl Cell {
 
     /// What the agent may read, and what it may change, looked up.
     fn grants(&self) -> Result<(Vec<Resolved>, Vec<Resolved>), GrantError> {
-        let read = layout::resolve_grants(&self.read)?;
-        let write = layout::resolve_grants(&self.write)?;
-        nesting::check(&read, &write, &self.home)?;
-        Ok((read, write))
+        Ok((layout::resolve_grants(&self.read)?, layout::resolve_grants(&self.write)?))
     }
 
     fn prepare(&self) -> Result<Prepared, LaunchError> {
         // Looked up once: what is checked is what is given.
         let (read, write) = self.grants()?;
         self.territory_of(&read, &write).check()?;
+        nesting::check(&read, &write, &self.home)?;
         let workspace = mounts::existing(&self.workspace)
             .map_err(|e| LaunchError::Io("look up the workspace", e))?;
         let directory =
