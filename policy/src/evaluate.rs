@@ -126,8 +126,13 @@ pub fn questions<'a>(
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
-    use crate::{PolicySource, compile};
+    use crate::{
+        PolicySource, compile,
+        pattern::{Mode, parse},
+    };
 
     fn path(text: &str) -> WorkspacePath {
         WorkspacePath::parse(text).unwrap()
@@ -145,6 +150,65 @@ mod tests {
         assert!(!rename("closed/a", "open/a").is_allow());
         assert!(rename("closed/a", "closed/b").is_allow());
         assert!(rename("open/a", "closed/a").is_allow());
+    }
+
+    fn denying(pattern: &str) -> Option<Policy> {
+        let text = format!(
+            "schema = 1\n[allowedPaths]\nread = [\"**\"]\n\
+             [[rules]]\nid = \"no\"\neffect = \"deny\"\npaths = ['{pattern}']\n"
+        );
+        compile(&PolicySource::from_text("p", &text)).ok()
+    }
+
+    fn denied(policy: &Policy, name: &str) -> bool {
+        let agent = "agent".parse().unwrap();
+        policy.decide(&agent, OperationKind::Read, &path(name), None, None).rule == "no"
+    }
+
+    #[test]
+    fn a_denial_of_one_character_holds_for_one_that_folds_to_two() {
+        for (pattern, yes, no) in [
+            (
+                "priv/file?.txt",
+                vec!["priv/file1.txt", "priv/fileß.txt", "priv/fileﬁ.txt"],
+                vec!["priv/file.txt", "priv/file12.txt"],
+            ),
+            (
+                "stra\u{df}e/?x",
+                vec!["STRASSE/ßX", "straße/\u{130}x", "straße/ax"],
+                vec!["straße/x"],
+            ),
+            ("file?.txt", vec!["fileß.txt.", "file\u{200b}ß.txt", "filee\u{301}.txt"], vec![]),
+            ("file??.txt", vec!["filee\u{301}.txt", "fileß.txt"], vec!["filee.txt"]),
+            ("**/cl[ß]ass", vec!["clßass", "a/CLẞASS"], vec!["class"]),
+            ("x[µ]", vec!["xµ", "xμ", "XΜ"], vec!["xm"]),
+            ("z[ſ]", vec!["zſ", "zs", "zS"], vec!["zf"]),
+            ("x[!s]", vec!["xß", "xa"], vec!["xs", "xS"]),
+        ] {
+            let policy = denying(pattern).unwrap();
+            for name in yes {
+                assert!(denied(&policy, name), "{pattern} {name:?}");
+            }
+            for name in no {
+                assert!(!denied(&policy, name), "{pattern} {name:?}");
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+        /// What a pattern would allow it denies: denials see names as they are, too.
+        #[test]
+        fn a_denial_holds_for_whatever_the_same_pattern_allows(
+            pattern in "(a|s|ß|ſ|É|e\u{301}|µ|\\?|\\*|\\[ßµ\\]|\\[a-ÿ\\]){1,5}(/(\\*\\*|s\\?|\\?\\*|ß)){0,2}",
+            name in "(a|s|S|ß|ẞ|ſ|µ|ﬁ|İ|é|É|e\u{301}|\u{301}){1,5}(/(sß|ß|ſs|s\u{301})){0,2}",
+        ) {
+            let Some(policy) = denying(&pattern) else { return Ok(()) };
+            let allowed = parse(&pattern, Mode::Exact).unwrap();
+            if allowed.iter().any(|pattern| pattern.matches(name.split('/'))) {
+                prop_assert!(denied(&policy, &name), "{} {:?}", pattern, name);
+            }
+        }
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::{
     hash::{BuildHasherDefault, Hasher},
 };
 
-use super::pattern::{Name, Pattern};
+use super::pattern::{self, Name, Pattern};
 
 /// A path split into components, with the keys that patterns are filed under.
 #[derive(Debug)]
@@ -24,6 +24,8 @@ pub(super) struct Components<'p> {
 #[derive(Debug)]
 struct Component<'p> {
     text: &'p str,
+    /// What it was before it was folded, where `?` and `[…]` could miss that.
+    unfolded: Option<&'p str>,
     /// Made when a set with patterns first asks for them.
     keys: OnceCell<[u64; 3]>,
 }
@@ -34,12 +36,28 @@ impl Component<'_> {
     }
 }
 
+impl pattern::Component for &Component<'_> {
+    fn is(self, name: &Name) -> bool {
+        name.matches(self.text) || self.unfolded.is_some_and(|text| name.matches_unfolded(text))
+    }
+}
+
 impl<'p> Components<'p> {
+    /// Splits `path` and what it was before it was folded, where that matters.
+    pub(super) fn spelled(path: &'p str, unfolded: Option<&'p str>) -> Self {
+        let mut components = Self::of(path);
+        let texts = unfolded.into_iter().flat_map(split);
+        for (component, text) in components.list.iter_mut().zip(texts) {
+            component.unfolded = Some(text);
+        }
+        components
+    }
+
     /// Splits `path`.
     pub(super) fn of(path: &'p str) -> Self {
         let mut list = Vec::with_capacity(8);
-        let texts = path.split('/').filter(|text| !text.is_empty());
-        list.extend(texts.map(|text| Component { text, keys: OnceCell::new() }));
+        let component = |text| Component { text, unfolded: None, keys: OnceCell::new() };
+        list.extend(split(path).map(component));
         Self { list }
     }
 
@@ -72,7 +90,7 @@ impl<'p> Components<'p> {
 
     /// Whether `pattern` matches the path.
     pub(super) fn are(&self, pattern: &Pattern) -> bool {
-        pattern.matches(self.texts())
+        pattern.matches(self.list.iter())
     }
 
     /// How many components the shortest prefixes have that `pattern` matches:
@@ -85,12 +103,16 @@ impl<'p> Components<'p> {
         self.list.iter().enumerate().filter_map(move |(index, component)| {
             let length = index + 1;
             let matched = match last_only {
-                Some(name) => name.matches(component.text),
-                None => pattern.matches(self.texts().take(length)),
+                Some(name) => pattern::Component::is(component, name),
+                None => pattern.matches(self.list.iter().take(length)),
             };
             matched.then_some(length)
         })
     }
+}
+
+fn split(path: &str) -> impl Iterator<Item = &str> {
+    path.split('/').filter(|text| !text.is_empty())
 }
 
 /// Patterns, each standing for an entry of some list.
@@ -172,17 +194,20 @@ impl PatternSet {
         mut accept: impl FnMut(u32, &Pattern) -> bool,
     ) -> Option<u32> {
         let mut best: Option<u32> = None;
-        let mut try_all = |numbers: &[u32]| {
-            for number in numbers {
-                let Some((entry, pattern)) =
-                    usize::try_from(*number).ok().and_then(|number| self.patterns.get(number))
-                else {
-                    continue;
-                };
-                if best.is_none_or(|best| *entry < best) && accept(*entry, pattern) {
-                    best = Some(*entry);
-                }
+        let mut try_one = |(entry, pattern): &(u32, Pattern)| {
+            if best.is_none_or(|best| *entry < best) && accept(*entry, pattern) {
+                best = Some(*entry);
             }
+        };
+        // Keys are of the folded name, and marks that were joined to what comes before
+        // them only there begin another one.
+        if components.list.iter().any(|component| component.unfolded.is_some()) {
+            self.patterns.iter().for_each(try_one);
+            return best;
+        }
+        let mut try_all = |numbers: &[u32]| {
+            let numbers = numbers.iter().filter_map(|number| usize::try_from(*number).ok());
+            numbers.filter_map(|number| self.patterns.get(number)).for_each(&mut try_one);
         };
         try_all(&self.unfiled);
         if !self.filed.is_empty() {

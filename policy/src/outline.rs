@@ -11,6 +11,7 @@ use toml::{
 
 use super::{
     Effect, PolicySource,
+    index::Components,
     pattern::{Mode, Name, Pattern, parse, parse_name},
     questions::Questions,
     spelling::Spellings,
@@ -185,15 +186,16 @@ impl PathPattern {
 
     /// Whether it matches `path`.
     pub fn matches(&self, path: &WorkspacePath) -> bool {
-        let hit = |text: &str| {
-            let components = text.split('/').filter(|component| !component.is_empty());
-            self.alternatives.iter().any(|pattern| pattern.matches(components.clone()))
+        let hit = |text, unfolded| {
+            let components = Components::spelled(text, unfolded);
+            self.alternatives.iter().any(|pattern| components.are(pattern))
         };
         if self.mode == Mode::Exact {
-            return hit(path.as_str());
+            return hit(path.as_str(), None);
         }
         let spellings = Spellings::of(path);
-        hit(&spellings.folded) || spellings.cleaned.as_deref().is_some_and(hit)
+        hit(&spellings.folded, spellings.unfolded.as_deref())
+            || spellings.others().any(|(text, unfolded)| hit(text, unfolded))
     }
 
     /// Whether it certainly matches whatever `other` matches.

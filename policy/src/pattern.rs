@@ -44,6 +44,18 @@ pub(super) enum Segment {
     Name(Name),
 }
 
+/// A component of a path that is held against patterns.
+pub(super) trait Component: Copy {
+    /// Whether it is of the form `name`.
+    fn is(self, name: &Name) -> bool;
+}
+
+impl Component for &str {
+    fn is(self, name: &Name) -> bool {
+        name.matches(self)
+    }
+}
+
 /// How the match of a path depends on its last component, where those before are
 /// known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -147,7 +159,10 @@ impl Pattern {
     }
 
     /// Whether the pattern is the path made of `components`.
-    pub(super) fn matches<'c>(&self, components: impl Iterator<Item = &'c str> + Clone) -> bool {
+    pub(super) fn matches<C: Component>(
+        &self,
+        components: impl Iterator<Item = C> + Clone,
+    ) -> bool {
         // The classic wildcard walk: on a mismatch go back to the last `**`
         // and let it take one component more. Earlier `**` need no second try.
         let mut segments = self.segments.iter();
@@ -163,7 +178,7 @@ impl Pattern {
                     continue;
                 }
                 Some(Segment::Name(name)) => match rest.next() {
-                    Some(component) if name.matches(component) => continue,
+                    Some(component) if component.is(name) => continue,
                     Some(_) => {}
                     // Too short now is too short after any retry.
                     None => return false,

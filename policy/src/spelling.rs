@@ -3,7 +3,8 @@
 //! A denial must not be dodged by another spelling of the same name: another
 //! case, another Unicode normal form, trailing dots or spaces, invisible
 //! characters, a character that merely looks like `/`. So denials see a path
-//! folded, and a second time cleaned. What allows sees the path as it is; this
+//! folded, and a second time cleaned. Folding can make two characters of one, which
+//! `?` and `[…]` are not to miss, so beside either lies what it was before. What allows sees the path as it is; this
 //! module refuses to make anything easier to allow.
 
 use std::borrow::Cow;
@@ -23,6 +24,13 @@ pub(super) struct Spellings<'p> {
     /// characters, look-alikes of the separator replaced; `None` when that
     /// changes nothing.
     pub(super) cleaned: Option<String>,
+    /// Normal form C, where that is not as many characters as `folded` or folding
+    /// does more to one than make it lower case.
+    pub(super) unfolded: Option<String>,
+    /// The same of `cleaned`.
+    cleaned_unfolded: Option<String>,
+    /// It came in another normal form, which has other characters.
+    decomposed: bool,
 }
 
 impl<'p> Spellings<'p> {
@@ -30,12 +38,49 @@ impl<'p> Spellings<'p> {
     pub(super) fn of(path: &'p WorkspacePath) -> Self {
         let raw = path.as_str();
         if is_plain(raw) {
-            return Self { raw, folded: Cow::Borrowed(raw), cleaned: None };
+            return Self {
+                raw,
+                folded: Cow::Borrowed(raw),
+                cleaned: None,
+                unfolded: None,
+                cleaned_unfolded: None,
+                decomposed: false,
+            };
         }
         let folded = fold(raw);
         let cleaned = needs_cleaning(&folded).then(|| clean(&folded));
-        Self { raw, folded, cleaned }
+        let unfolded = unfolded(raw, &folded);
+        let cleaned_unfolded = match (&unfolded, &cleaned) {
+            (Some(unfolded), Some(_)) => Some(compose(Cow::Owned(bare(unfolded))).into_owned()),
+            _ => None,
+        };
+        let decomposed = !raw.is_ascii() && !is_nfc(raw);
+        Self { raw, folded, cleaned, unfolded, cleaned_unfolded, decomposed }
     }
+
+    /// The spellings that denials see besides the folded one, each with what it was
+    /// before it was folded, where that matters.
+    pub(super) fn others(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
+        let cleaned = self.cleaned.as_deref();
+        let cleaned = cleaned.map(|text| (text, self.cleaned_unfolded.as_deref()));
+        cleaned.into_iter().chain(self.decomposed.then_some((&*self.folded, Some(self.raw))))
+    }
+}
+
+/// `text` in normal form C, unless folding only made single characters lower case.
+fn unfolded(text: &str, folded: &str) -> Option<String> {
+    if text.is_ascii() {
+        return None;
+    }
+    let composed = compose(Cow::Borrowed(text));
+    let lower = |c: char| single(c.to_lowercase()).unwrap_or(c);
+    composed.chars().map(lower).ne(folded.chars()).then(|| composed.into_owned())
+}
+
+/// The only item, if there is one and no other.
+pub(super) fn single<T>(mut items: impl Iterator<Item = T>) -> Option<T> {
+    let first = items.next();
+    if items.next().is_none() { first } else { None }
 }
 
 /// Whether a path or a name is spelled in one way only: ASCII without capitals
@@ -123,7 +168,14 @@ fn is_trailing(c: char) -> bool {
 }
 
 fn clean(folded: &str) -> String {
-    let visible: String = folded
+    let cleaned = bare(folded);
+    // Dropping a character can bring a combining mark next to another base.
+    if cleaned.is_ascii() { cleaned } else { fold(&cleaned).into_owned() }
+}
+
+/// Without what cleaning drops.
+fn bare(text: &str) -> String {
+    let visible: String = text
         .chars()
         .filter(|c| !is_hidden_character(*c))
         .map(|c| if is_separator_look_alike(c) { '/' } else { c })
@@ -136,8 +188,7 @@ fn clean(folded: &str) -> String {
         }
         cleaned.push_str(if trimmed.is_empty() { component } else { trimmed });
     }
-    // Dropping a character can bring a combining mark next to another base.
-    if cleaned.is_ascii() { cleaned } else { fold(&cleaned).into_owned() }
+    cleaned
 }
 
 /// Division, fraction and full-width slashes.

@@ -150,7 +150,7 @@ pub(super) struct Subject<'q> {
     raw: Components<'q>,
     /// `None` when folding changes nothing.
     folded: Option<Components<'q>>,
-    cleaned: Option<Components<'q>>,
+    others: Vec<Components<'q>>,
 }
 
 impl<'q> Subject<'q> {
@@ -161,15 +161,17 @@ impl<'q> Subject<'q> {
             raw: Components::of(spellings.raw),
             folded: match &spellings.folded {
                 Cow::Borrowed(_) => None,
-                Cow::Owned(folded) => Some(Components::of(folded)),
+                Cow::Owned(folded) => {
+                    Some(Components::spelled(folded, spellings.unfolded.as_deref()))
+                }
             },
-            cleaned: spellings.cleaned.as_deref().map(Components::of),
+            others: spellings.others().map(|(text, was)| Components::spelled(text, was)).collect(),
         }
     }
 
     /// The spellings that denials are matched against.
     fn spellings(&self) -> impl Iterator<Item = &Components<'q>> {
-        std::iter::once(self.folded.as_ref().unwrap_or(&self.raw)).chain(&self.cleaned)
+        std::iter::once(self.folded.as_ref().unwrap_or(&self.raw)).chain(&self.others)
     }
 }
 

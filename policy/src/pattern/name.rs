@@ -1,7 +1,11 @@
 //! A pattern for one component of a path.
 
+use std::str::Chars;
+
+use unicode_normalization::UnicodeNormalization as _;
+
 use super::Mode;
-use crate::spelling::fold;
+use crate::spelling::{fold, single};
 
 /// What one component must look like. The frequent forms have a variant of
 /// their own because they decide with one comparison.
@@ -77,7 +81,11 @@ impl Class {
     pub(super) fn holds(&self, c: char) -> bool {
         let within =
             |c: char| self.ranges.iter().any(|(first, last)| (*first..=*last).contains(&c));
-        let found = within(c) || (self.folded && c.to_uppercase().any(within));
+        let other_case = || {
+            let cases = [single(c.to_uppercase()), single(c.to_lowercase())];
+            cases.into_iter().flatten().any(within)
+        };
+        let found = within(c) || (self.folded && other_case());
         found != self.negated
     }
 }
@@ -116,7 +124,17 @@ impl Name {
             Self::Prefix(prefix) => text.starts_with(&**prefix),
             Self::Suffix(suffix) => text.ends_with(&**suffix),
             Self::Infix(infix) => text.contains(&**infix),
-            Self::Tokens(tokens) => matches_tokens(tokens, text),
+            Self::Tokens(tokens) => matches_tokens(tokens, text, strip),
+        }
+    }
+
+    /// Whether a folded form is that of the name `text`, which is not folded: its
+    /// texts are compared folded, and what stands for one character takes one of it.
+    pub(crate) fn matches_unfolded(&self, text: &str) -> bool {
+        // All others match what they match by the folded name.
+        match self {
+            Self::Tokens(tokens) => matches_tokens(tokens, text, strip_folded),
+            _ => false,
         }
     }
 
@@ -167,7 +185,35 @@ impl Name {
     }
 }
 
-fn matches_tokens(tokens: &[Token], text: &str) -> bool {
+/// What comes after `start`, if the characters begin so.
+fn strip<'t>(text: &Chars<'t>, start: &str) -> Option<Chars<'t>> {
+    text.as_str().strip_prefix(start).map(str::chars)
+}
+
+/// The same where `start` is folded and the characters are not. One that is only in
+/// part in `start` is not divided.
+fn strip_folded<'t>(text: &Chars<'t>, start: &str) -> Option<Chars<'t>> {
+    let mut rest = text.clone();
+    // A mark can be a character of its own in one of them and not in the other.
+    let mut wanted = start.nfd().peekable();
+    while wanted.peek().is_some() {
+        let c = rest.next()?;
+        let mut same = true;
+        for part in fold(c.encode_utf8(&mut [0; 4])).nfd() {
+            same &= wanted.next() == Some(part);
+        }
+        if !same {
+            return None;
+        }
+    }
+    Some(rest)
+}
+
+fn matches_tokens(
+    tokens: &[Token],
+    text: &str,
+    strip: impl for<'t> Fn(&Chars<'t>, &str) -> Option<Chars<'t>>,
+) -> bool {
     let mut pieces = tokens.iter();
     let mut rest = text.chars();
     let mut retry = None;
@@ -180,9 +226,9 @@ fn matches_tokens(tokens: &[Token], text: &str) -> bool {
                 retry = Some((pieces.clone(), rest.clone()));
                 true
             }
-            Some(Token::Text(text)) => match rest.as_str().strip_prefix(&**text) {
+            Some(Token::Text(text)) => match strip(&rest, text) {
                 Some(after) => {
-                    rest = after.chars();
+                    rest = after;
                     true
                 }
                 None => false,

@@ -4,7 +4,10 @@ use super::{
     Mode, Pattern, Segment,
     name::{Class, Name, Token},
 };
-use crate::model::has_hidden_characters;
+use crate::{
+    model::has_hidden_characters,
+    spelling::{fold, single},
+};
 
 /// Longest pattern in bytes.
 const MAX_BYTES: usize = 1024;
@@ -157,6 +160,14 @@ fn class(
             return Err(PatternError::BadClass);
         }
         ranges.push((first, last));
+        // Names are folded: `µ` (U+B5) is `μ` (U+3BC) in them.
+        if mode == Mode::Folded
+            && first == last
+            && let Some(c) = single(fold(first.encode_utf8(&mut [0; 4])).chars())
+            && c != first
+        {
+            ranges.push((c, c));
+        }
     }
     Ok(Class { negated, ranges, folded: mode == Mode::Folded })
 }
