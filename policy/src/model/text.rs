@@ -32,7 +32,8 @@ impl fmt::Display for Escaped<'_> {
 
 /// Whether a person looking at a terminal could miss or be misled by `c`:
 /// control characters, bidirectional formatting (Unicode UAX #9), zero-width
-/// and other default-ignorable characters, line and paragraph separators.
+/// and other default-ignorable characters, the format controls of scripts, line and
+/// paragraph separators.
 pub fn is_hidden_character(c: char) -> bool {
     c.is_control()
         || matches!(
@@ -51,6 +52,8 @@ pub fn is_hidden_character(c: char) -> bool {
                 | '\u{feff}'
                 | '\u{ffa0}'
                 | '\u{fff0}'..='\u{fffb}'
+                | '\u{13430}'..='\u{1345f}'
+                | '\u{1bca0}'..='\u{1bca3}'
                 | '\u{1d173}'..='\u{1d17a}'
                 | '\u{e0000}'..='\u{e0fff}'
         )
@@ -70,5 +73,10 @@ mod tests {
         let hostile = "a\u{1b}[31m\u{202e}b\nc\u{200b}";
         assert_eq!(Escaped(hostile).to_string(), "a\\u{1b}[31m\\u{202e}b\\nc\\u{200b}");
         assert_eq!(Escaped("żółć 日本").to_string(), "żółć 日本");
+        // The controls of shorthand and of hieroglyphs.
+        for hidden in ["\u{1bca0}", "\u{1bca3}", "\u{13430}", "\u{1345f}"] {
+            assert!(has_hidden_characters(hidden), "{hidden:?}");
+        }
+        assert!(!has_hidden_characters("\u{1342f}\u{13460}\u{1bc9f}\u{1bca4}"));
     }
 }
