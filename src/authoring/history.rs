@@ -36,6 +36,8 @@ pub struct Recorded<'a> {
     pub would_deny: bool,
     /// The rule that decided.
     pub rule: Cow<'a, str>,
+    /// The hash of the policy that was in force.
+    pub policy: Option<Cow<'a, str>>,
 }
 
 /// What was read.
@@ -74,6 +76,8 @@ struct Line<'a> {
     #[serde(borrow)]
     rule: Option<Cow<'a, str>>,
     would_deny: Option<bool>,
+    #[serde(borrow)]
+    policy_sha256: Option<Cow<'a, str>>,
     #[serde(borrow)]
     before: Option<Cow<'a, str>>,
 }
@@ -148,6 +152,11 @@ fn read_line(
         count.malformed += 1;
         return;
     };
+    // What is refused without a rule was never decided, such as a bad argument.
+    if decision == "deny" && line.rule.is_none() {
+        count.malformed += 1;
+        return;
+    }
     count.requests += 1;
     visit(&Recorded {
         seq: line.seq,
@@ -159,6 +168,7 @@ fn read_line(
         decision,
         would_deny: line.would_deny.unwrap_or(false),
         rule: line.rule.unwrap_or_default(),
+        policy: line.policy_sha256,
     });
 }
 

@@ -3,17 +3,21 @@
 //! By name, as the first thing that the gate does. What was denied for content,
 //! for what lay there or by a limit is counted and not decided again.
 
-use std::{collections::BTreeMap, io};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+};
 
 use portcullis_audit::Directory;
 
 use super::{
+    examples::examples_in,
     history::{Count, Recorded, read_history},
     progress::Watch,
 };
 use crate::{
-    model::OperationKind,
-    policy::{Place, Policy},
+    model::{OperationKind, WorkspacePath},
+    policy::{Decision, Effect, OutlineFile, PathPattern, Place, Policy, StatementKind},
 };
 
 /// What a replay found.
@@ -73,24 +77,27 @@ impl Replay {
 
 type Key = (String, OperationKind, String, Option<String>, String, String, String, String);
 
-/// Decides the requests of the log in `directory` again under `policy`.
+/// Decides the requests of the log in `directory` again under `policy`, whose files
+/// are `outline`.
 ///
 /// # Errors
 /// When the log cannot be read.
 pub fn replay(
     policy: &Policy,
+    outline: &[OutlineFile],
     directory: &Directory,
     since: Option<&str>,
     watch: &dyn Watch,
 ) -> io::Result<Replay> {
     let mut replay = Replay::default();
     let mut changes: BTreeMap<Key, (Option<Place>, u64, u64)> = BTreeMap::new();
+    let beside = Beside::new(policy, outline);
     let count = read_history(directory, since, watch, |request| {
         let decision = request.decide(policy);
         let now = decision.effect.as_str();
         if request.effect() == now {
             replay.same += 1;
-        } else if !request.by_name() {
+        } else if !request.by_name() || (!decision.is_deny() && beside.denied(request)) {
             let rule = request.rule.clone().into_owned();
             *replay.undecided.entry(rule).or_default() += 1;
         } else {
@@ -125,6 +132,70 @@ pub fn replay(
         .collect();
     replay.changes.sort_by_key(|change| (!change.opens(), std::cmp::Reverse(change.records)));
     Ok(replay)
+}
+
+/// Tells denials of what lay beside a path that was asked for: of an entry beneath a
+/// directory that was to go, or of a directory that was to be made on the way.
+struct Beside<'a> {
+    policy: &'a Policy,
+    /// What is denied, as far as it has patterns.
+    patterns: Vec<&'a PathPattern>,
+}
+
+impl<'a> Beside<'a> {
+    fn new(policy: &'a Policy, outline: &'a [OutlineFile]) -> Self {
+        let statements = outline.iter().flat_map(|file| &file.statements);
+        let denials = statements.filter(|statement| {
+            matches!(statement.kind, StatementKind::SecretName | StatementKind::Rule(Effect::Deny))
+        });
+        Self { policy, patterns: denials.flat_map(|statement| &statement.patterns).collect() }
+    }
+
+    /// Whether the recorded denial may have been one of something beside the path,
+    /// which is not denied itself.
+    fn denied(&self, request: &Recorded<'_>) -> bool {
+        if request.effect() != "deny" {
+            return false;
+        }
+        // The same policy did not deny the path then either.
+        request.policy.as_deref() == Some(self.policy.sha256())
+            || self.on_the_way(request)
+            || self.beneath(request)
+    }
+
+    fn on_the_way(&self, request: &Recorded<'_>) -> bool {
+        use OperationKind as O;
+        let made = match request.operation {
+            O::Write | O::Append | O::Mkdir | O::Restore => Some(&request.path),
+            O::Rename => request.to.as_ref(),
+            _ => None,
+        };
+        let ancestors = made.into_iter().flat_map(WorkspacePath::ancestors);
+        ancestors.filter(|path| !path.is_root()).any(|path| {
+            let made = self.policy.decide(&request.agent, O::Mkdir, &path, None, None);
+            !made.is_default_deny() && by_its_rule(request, &made)
+        })
+    }
+
+    fn beneath(&self, request: &Recorded<'_>) -> bool {
+        let Recorded { agent, operation, path, to, .. } = request;
+        let goes_with_all = matches!(
+            operation,
+            OperationKind::Remove | OperationKind::Rename | OperationKind::Restore
+        );
+        let place = BTreeSet::from([path.clone()]);
+        let examples = self.patterns.iter().flat_map(|pattern| examples_in(pattern, &place));
+        goes_with_all
+            && examples.filter(|example| example != path && example.is_within(path)).any(|old| {
+                let new = to.as_ref().and_then(|to| old.rebase(path, to));
+                let decision = self.policy.decide(agent, *operation, &old, new.as_ref(), None);
+                by_its_rule(request, &decision)
+            })
+    }
+}
+
+fn by_its_rule(request: &Recorded<'_>, decision: &Decision) -> bool {
+    decision.is_deny() && decision.rule == request.rule
 }
 
 fn key(request: &Recorded<'_>, now: &str, rule: String) -> Key {

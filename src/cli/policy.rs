@@ -18,7 +18,7 @@ use std::process::ExitCode;
 use super::failure::{Exit, Failure};
 use crate::{
     config::{self, LoadedPolicy, Operator},
-    policy::{EMBEDDED, Mode, Policy, embedded, unknown_name},
+    policy::{EMBEDDED, Mode, OutlineFile, Policy, compile, embedded, unknown_name},
 };
 
 /// Write, check, test, explain, compare and show policies
@@ -99,6 +99,18 @@ pub(crate) fn load(reference: &str) -> Result<LoadedPolicy, Failure> {
 /// The same for a policy that is to be enforced.
 pub(crate) fn load_trusted(reference: &str, operator: &Operator) -> Result<LoadedPolicy, Failure> {
     config::load_trusted(reference, operator).map_err(|error| unusable(reference, &error))
+}
+
+/// Loads the policy that the command line names, with what its files say.
+fn load_with_outline(reference: &str) -> Result<(Policy, Vec<OutlineFile>), Failure> {
+    let loaded = config::load_source(reference).and_then(|(source, _)| {
+        let policy = compile(&source).map_err(|diagnostics| config::Error::Invalid {
+            name: reference.to_owned(),
+            diagnostics,
+        })?;
+        Ok((policy, source.outline()))
+    });
+    loaded.map_err(|error| unusable(reference, &error))
 }
 
 /// Prints why a policy does not load, and gives the failure that follows.

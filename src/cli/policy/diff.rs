@@ -12,9 +12,8 @@ use crate::{
         audit::unreadable,
         failure::{Context as _, Exit, Failure},
     },
-    config,
     model::{AgentName, Escaped},
-    policy::{Decision, OutlineFile, Policy, compile},
+    policy::Decision,
     workspace::Workspace,
 };
 
@@ -53,8 +52,8 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let (old, old_outline) = load(&args.old)?;
-    let (new, new_outline) = load(&args.new)?;
+    let (old, old_outline) = super::load_with_outline(&args.old)?;
+    let (new, new_outline) = super::load_with_outline(&args.new)?;
     let (old_mode, new_mode) = (old.mode(), new.mode());
     let (old, new) = (old.enforcing(), new.enforcing());
     let root = args.history.workspace();
@@ -90,17 +89,6 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         return Err(Failure::new(why).exit(Exit::Policy));
     }
     Ok(ExitCode::SUCCESS)
-}
-
-fn load(reference: &str) -> Result<(Policy, Vec<OutlineFile>), Failure> {
-    let loaded = config::load_source(reference).and_then(|(source, _)| {
-        let policy = compile(&source).map_err(|diagnostics| config::Error::Invalid {
-            name: reference.to_owned(),
-            diagnostics,
-        })?;
-        Ok((policy, source.outline()))
-    });
-    loaded.map_err(|error| super::unusable(reference, &error))
 }
 
 fn report(args: &Args, found: &Diff) -> String {

@@ -1,10 +1,12 @@
 //! `portcullis policy explain`: what the gate would decide, and why.
 
+mod beside;
 mod record;
 mod who;
 
 use std::process::ExitCode;
 
+use beside::Beside;
 use serde_json::{Value, json};
 
 use crate::{
@@ -19,8 +21,9 @@ use crate::{
 
 /// Explain a decision: every stage with its verdict, and the deciding rule
 ///
-/// What is at the path in the workspace is taken into account; content is not
-/// read, and nothing is changed or recorded. `--record` explains what the log
+/// What is at the path in the workspace is taken into account, for a directory that is
+/// removed or renamed all that is in it; content is not read, and nothing is changed or
+/// recorded. `--record` explains what the log
 /// says of a request, and `--who` shows everything in the workspace that an agent
 /// can read, list, write or remove.
 #[derive(Debug, clap::Args)]
@@ -107,7 +110,7 @@ fn explained(
     path: &WorkspacePath,
     to: Option<&WorkspacePath>,
 ) -> Result<(Decision, Vec<Answer>, Vec<String>), Failure> {
-    let (answers, notes) = answers(policy, workspace, agent, operation, path, to);
+    let (answers, mut notes) = answers(policy, workspace, agent, operation, path, to);
     let mut decision = answers
         .iter()
         .map(|answer| answer.explanation.decision.clone())
@@ -115,6 +118,23 @@ fn explained(
         .ok_or_else(|| Failure::new("nothing was asked"))?;
     if let Some(to) = to {
         decision = decision.and(policy.evaluate_move(agent, path, to));
+    }
+    if !decision.is_deny() {
+        let beside = Beside { policy, workspace, agent, operation };
+        let places = [
+            ("beneath it,", beside.beneath(path, to)),
+            ("on the way, the directory", beside.on_the_way(path, to)),
+        ];
+        for (place, found) in places {
+            match found {
+                Ok(Some((path, found))) => {
+                    notes.push(format!("{place} `{path}` is {}", sentence(&found)));
+                    decision = decision.and(found);
+                }
+                Ok(None) => {}
+                Err(error) => notes.push(format!("{place} nothing can be decided: {error}")),
+            }
+        }
     }
     Ok((decision, answers, notes))
 }

@@ -73,7 +73,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     let checked = check(&own.name, &proposed, &args.policy)?.enforcing();
-    let again = replay(&checked, &log, args.log.since(), &Bar::default())
+    let again = replay(&checked, &outline, &log, args.log.since(), &Bar::default())
         .map_err(|error| unreadable(&path, &error))?;
     let allowed: u64 =
         again.changes.iter().filter(|change| change.opens()).map(|change| change.records).sum();
@@ -188,13 +188,12 @@ fn add(text: &str, section: &str, sub: Option<&str>, key: &str, lines: &str) -> 
         }
         (None, Some(_)) => {
             let header = format!("[{section}]");
-            let at = text.lines().scan(0, |start, line| {
-                let here = *start;
-                *start += line.len() + 1;
-                Some((here, line))
+            let at = text.split_inclusive('\n').scan(0, |end, line| {
+                *end += line.len();
+                Some((*end, line))
             });
             let found = at.into_iter().find(|(_, line)| line.trim_start().starts_with(&header));
-            match found.map(|(start, line)| (start + line.len() + 1).min(text.len())) {
+            match found.map(|(end, _)| end) {
                 Some(end) if text.is_char_boundary(end) => {
                     let (before, after) = text.split_at(end);
                     format!("{before}{list}{after}")
@@ -262,6 +261,10 @@ mod tests {
                 "[allowedPaths]\nread = [\n    \"a\", # one, two\n    \"b\", # three\n    \"x\",\n]\n",
             ),
             ("[allowedPaths]\nlist = []\n", "[allowedPaths]\nread = [\n    \"x\",\n]\nlist = []\n"),
+            (
+                "[allowedPaths]\r\nlist = []\r\n",
+                "[allowedPaths]\r\nread = [\n    \"x\",\n]\nlist = []\r\n",
+            ),
             ("schema = 1\n", "schema = 1\n\n[allowedPaths]\nread = [\n    \"x\",\n]\n"),
         ] {
             assert_eq!(add(before, "allowedPaths", None, "read", "    \"x\",\n"), after);

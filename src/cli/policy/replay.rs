@@ -38,10 +38,12 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let policy = super::load(&args.new)?.policy.enforcing();
+    let (policy, outline) = super::load_with_outline(&args.new)?;
+    let policy = policy.enforcing();
     let path = args.log.directory()?;
-    let found = replay(&policy, &Directory::new(&path), args.log.since(), &Bar::default())
-        .map_err(|error| unreadable(&path, &error))?;
+    let found =
+        replay(&policy, &outline, &Directory::new(&path), args.log.since(), &Bar::default())
+            .map_err(|error| unreadable(&path, &error))?;
     if args.json {
         outln!("{}", report_json(&policy, &found));
     } else {

@@ -1,0 +1,91 @@
+//! What the gate asks about beside the paths that were named: everything in a
+//! directory that goes, and the directories that are made on the way.
+
+use crate::{
+    model::{Access, AgentName, OperationKind, WorkspacePath},
+    policy::{Decision, ObjectKind, Policy, Query},
+    workspace::{Error, Follow, Workspace},
+};
+
+/// One operation.
+pub(super) struct Beside<'a> {
+    pub(super) policy: &'a Policy,
+    pub(super) workspace: &'a Workspace,
+    pub(super) agent: &'a AgentName,
+    pub(super) operation: OperationKind,
+}
+
+/// The strictest decision that does not simply allow, with its path.
+type Found = Option<(WorkspacePath, Decision)>;
+
+impl Beside<'_> {
+    /// Asks about everything beneath a directory that goes with all that is in it.
+    ///
+    /// # Errors
+    /// When something in it cannot be named, which the gate refuses, too.
+    pub(super) fn beneath(
+        &self,
+        path: &WorkspacePath,
+        to: Option<&WorkspacePath>,
+    ) -> Result<Found, Error> {
+        if !matches!(self.operation, OperationKind::Remove | OperationKind::Rename) {
+            return Ok(None);
+        }
+        // What cannot be resolved has a note of its own.
+        let Ok(resolved) = self.workspace.resolve(path, Follow::No) else { return Ok(None) };
+        if resolved.object().kind != ObjectKind::Directory {
+            return Ok(None);
+        }
+        let mut found = None;
+        for walked in self.workspace.walk(resolved.path())? {
+            let new = to.map(|to| walked.path.rebase(resolved.path(), to).ok_or(Error::TooLong));
+            let new = new.transpose()?;
+            let (agent, operation) = (self.agent, self.operation);
+            let decision = self.policy.decide(agent, operation, &walked.path, new.as_ref(), None);
+            keep(&mut found, walked.path, decision);
+        }
+        Ok(found)
+    }
+
+    /// Asks about the directories that are to be made on the way, of which only what
+    /// is denied by a rule counts.
+    ///
+    /// # Errors
+    /// When something that is no directory stands in the way.
+    pub(super) fn on_the_way(
+        &self,
+        path: &WorkspacePath,
+        to: Option<&WorkspacePath>,
+    ) -> Result<Found, Error> {
+        use OperationKind as O;
+        let (made, follow) = match self.operation {
+            O::Write | O::Append | O::Mkdir => (Some(path), Follow::Yes),
+            O::Rename => (to, Follow::No),
+            O::Restore => (Some(path), Follow::No),
+            _ => (None, Follow::No),
+        };
+        let Some(Ok(resolved)) = made.map(|path| self.workspace.resolve(path, follow)) else {
+            return Ok(None);
+        };
+        if resolved.object().kind != ObjectKind::Missing {
+            return Ok(None);
+        }
+        let mut found = None;
+        for path in self.workspace.missing_ancestors(resolved.path())? {
+            let (agent, operation, access) = (self.agent, O::Mkdir, Access::Write);
+            let query = Query { agent, operation, access, path: &path };
+            let decision = self.policy.evaluate(&query);
+            if !decision.is_default_deny() {
+                keep(&mut found, path, decision);
+            }
+        }
+        Ok(found)
+    }
+}
+
+fn keep(found: &mut Found, path: WorkspacePath, decision: Decision) {
+    let strictest = found.as_ref().is_none_or(|(_, known)| decision.effect > known.effect);
+    if strictest && !(decision.is_allow() && !decision.would_deny) {
+        *found = Some((path, decision));
+    }
+}
