@@ -95,10 +95,12 @@ fn verify_says_that_a_log_is_whole() {
 # good-all-fields
 whole: 8 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:07.000000Z
 head: 7:78c31e3d255934e2fc3a5bd85852e2ff1fc4d701116e5f66382e6abbce4eaf2b
+signed: nothing; no checkpoint vouches for these records
 # good-clock-back
 warning: time-went-back: record 6 is of 2026-11-21T07:59:59.999999Z, the one before it of 2026-11-21T08:00:05.000000Z
 whole: 7 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T07:59:59.999999Z
 head: 6:fd6dd3fa005addf92bd8034c51759a5b30913f280c7437d6ef8b428da1410958
+signed: nothing; no checkpoint vouches for these records
 # good-cosigned
 whole: 8 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:07.000000Z
 head: 7:a4e3811bef2f0f9c7a006c5e4a9a629e306d66607d1fd01d508cef6ff8501279
@@ -112,19 +114,24 @@ warning: unknown-file: "notes.txt" does not belong to the log
 warning: unchecked-checkpoint: there are checkpoints, but no public key to check them with
 whole: 6 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:05.000000Z
 head: 5:169615994f72fa8640d6513e7de1af4ce876829518f8a3ec6c83c663c2e4744f
+signed: nothing; no checkpoint vouches for these records
 # good-last-changed
 whole: 6 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:05.000000Z
 head: 5:547216271fc0e1865a7364cb014f00863a5fb960a88dc0e3110ae794061ae796
+signed: nothing; no checkpoint vouches for these records
 # good-missing-checkpoint
-warning: missing-checkpoint: records name a key for checkpoints, but there is no checkpoint: a gate died before its first one, or they were removed
+warning: missing-checkpoint: records name a key for checkpoints, but no right checkpoint is there: a gate died before its first one, or they were removed
 whole: 8 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:07.000000Z
 head: 7:a4e3811bef2f0f9c7a006c5e4a9a629e306d66607d1fd01d508cef6ff8501279
+signed: nothing; no checkpoint vouches for these records
 # good-receipts
 whole: 6 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:05.000000Z
 head: 5:8d63932fd646d6849d45140615669053fdfe64a106c2b22a6f0f5189448f18d9
+signed: nothing; no checkpoint vouches for these records
 # good-recovered
 whole: 4 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:03.000000Z
 head: 3:8d0a050eb645c6684eee7815598fc6cf939a4d73f6a322455ae5fa65c7ddf602
+signed: nothing; no checkpoint vouches for these records
 # good-signed
 whole: 8 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:07.000000Z
 head: 7:a4e3811bef2f0f9c7a006c5e4a9a629e306d66607d1fd01d508cef6ff8501279
@@ -133,13 +140,16 @@ key: example.com/log-1+8b4c54b3+AYqI4910CfGV/VLbLTy6XXLKZwm/HZQSG/N0iAG0D29c, of
 # good-six
 whole: 6 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:05.000000Z
 head: 5:8d63932fd646d6849d45140615669053fdfe64a106c2b22a6f0f5189448f18d9
+signed: nothing; no checkpoint vouches for these records
 # good-spelling
 whole: 6 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:05.000000Z
 head: 5:8cf1e1cc02c374ebd8157e34e12cba59b51c6133cddf01bf2c3a13a72eca9fb0
+signed: nothing; no checkpoint vouches for these records
 # good-unanswered
 warning: unanswered-intent: the intent 6 has no outcome: it is under way or needs recovery
 whole: 7 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:06.000000Z
 head: 6:89ac74a5ad2b2646a68e05002688a978fb1390b58d910713d14c16f88a404ece
+signed: nothing; no checkpoint vouches for these records
 "#);
 }
 
@@ -212,12 +222,14 @@ damaged: wrong-head in seg-000000.jsonl, record 5, line 6
   the record's hash is 547216271fc0e1865a7364cb014f00863a5fb960a88dc0e3110ae794061ae796, but the receipt says 8d63932fd646d6849d45140615669053fdfe64a106c2b22a6f0f5189448f18d9
 the links are whole: 6 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:05.000000Z
 head: 5:547216271fc0e1865a7364cb014f00863a5fb960a88dc0e3110ae794061ae796
+signed: nothing; no checkpoint vouches for these records
   help: the log is not the one that gave the receipt, or was rewritten since: compare it with a copy; a repair cannot bring records back
 # wrong-head-rewritten
 damaged: wrong-head in seg-000000.jsonl, record 3, line 4
   the record's hash is fc89ac4f7291717a8956cd1702af22b0e1efdd55d5206d619c6d9fc02ce4f297, but the receipt says b8a5a2421f1e01ef1ddd26d4892d701c3491a6714ed92148a13fc45a7ffb2e07
 the links are whole: 6 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:05.000000Z
 head: 5:c24ec8e3b92c40a763315e424d398779045bbc08e04662385f2739e1a1750052
+signed: nothing; no checkpoint vouches for these records
   help: the log is not the one that gave the receipt, or was rewritten since: compare it with a copy; a repair cannot bring records back
 # missing-head-checkpoint
 damaged: missing-head in seg-000000.jsonl, record 6
@@ -234,6 +246,7 @@ damaged: missing-head in seg-000000.jsonl, record 5
   the log ends after 4 records, but a receipt proves record 5
 the links are whole: 4 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:03.000000Z
 head: 3:b8a5a2421f1e01ef1ddd26d4892d701c3491a6714ed92148a13fc45a7ffb2e07
+signed: nothing; no checkpoint vouches for these records
   help: the log is not the one that gave the receipt, or was rewritten since: compare it with a copy; a repair cannot bring records back
 ");
 }
@@ -306,6 +319,7 @@ damaged: unexpected-file in seg-0.jsonl
   a name like a segment's that no segment has
 the links are whole: 6 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:05.000000Z
 head: 5:8d63932fd646d6849d45140615669053fdfe64a106c2b22a6f0f5189448f18d9
+signed: nothing; no checkpoint vouches for these records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 ");
 }

@@ -9,10 +9,10 @@ use std::{
     process::ExitCode,
 };
 
-use portcullis_audit::{Directory, Hash, Receipt, Report, Verifier};
+use portcullis_audit::{DamageKind, Hash, Receipt, Report, Verifier};
 use serde_json::{Value, json};
 
-use super::{Place, unreadable};
+use super::{Place, existing, unreadable};
 use crate::{
     cli::failure::{Context as _, Exit, Failure},
     model::Escaped,
@@ -22,6 +22,9 @@ use crate::{
 /// counted.
 const LONGEST: u64 = 64 << 20;
 
+/// What a receipt that the log does not have is to a verifier.
+const HEADS: [DamageKind; 2] = [DamageKind::WrongHead, DamageKind::MissingHead];
+
 /// Check every receipt in a client's transcript against the log
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
@@ -29,7 +32,8 @@ const LONGEST: u64 = 64 << 20;
     portcullis audit check-receipts - < session.jsonl\n\n\
     Takes any text with a JSON value on a line, such as a recorded ACP or MCP session, and finds \
     every\nobject with `seq`, `leaf` and `durable` in it, and every word of the form SEQ:HASH. \
-    Exit codes: 0 all are in the log, 5 some are not.")]
+    Exit codes: 0 all are in the log, 5 some are not, or are of records\nthat were pruned: \
+    nothing shows what those were.")]
 pub(super) struct Args {
     #[command(flatten)]
     place: Place,
@@ -62,20 +66,22 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     if receipts.of.is_empty() {
         return Err(Failure::new("there is no receipt in the transcript"));
     }
-    let source = Directory::new(&directory);
+    let source = existing(&directory)?;
     let verifier = receipts.of.values().fold(Verifier::new(&source), |verifier, receipt| {
         verifier.expect(receipt.seq, receipt.leaf)
     });
     let report = verifier.run().map_err(|error| unreadable(&directory, &error))?;
-    let lost = lost(&receipts, &report);
-    let whole = report.is_valid() && receipts.contrary.is_empty();
+    let answers = Answers::of(&receipts, &report);
+    let whole = report.is_valid() && receipts.contrary.is_empty() && answers.all_found();
     if args.json {
         outln!(
             "{}",
             json!({
                 "valid": whole,
                 "receipts": receipts.of.len(),
-                "lost": lost.iter().map(|(receipt, what)| {
+                "found": answers.found,
+                "pruned": answers.pruned,
+                "lost": answers.lost.iter().map(|(receipt, what)| {
                     json!({ "seq": receipt.seq, "leaf": receipt.leaf, "durable": receipt.durable,
                         "found": what })
                 }).collect::<Vec<_>>(),
@@ -84,7 +90,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
             })
         );
     } else {
-        for line in lines(&receipts, &report, &lost) {
+        for line in lines(&receipts, &report, &answers) {
             outln!("{line}");
         }
     }
@@ -94,9 +100,9 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Err(Failure::silent(Exit::Audit))
 }
 
-fn lines(receipts: &Receipts, report: &Report, lost: &[(&Receipt, &str)]) -> Vec<String> {
+fn lines(receipts: &Receipts, report: &Report, answers: &Answers<'_>) -> Vec<String> {
     let mut lines = Vec::new();
-    for (receipt, what) in lost {
+    for (receipt, what) in &answers.lost {
         let durable = match receipt.durable {
             true => "it was said to be on stable storage",
             false => "it was not said to be on stable storage: a power loss may take it",
@@ -106,29 +112,60 @@ fn lines(receipts: &Receipts, report: &Report, lost: &[(&Receipt, &str)]) -> Vec
     for seq in &receipts.contrary {
         lines.push(format!("contrary: two receipts of record {seq} differ"));
     }
-    let heads = ["wrong-head", "missing-head"];
-    for damage in report.damages.iter().filter(|d| !heads.contains(&d.kind.as_str())) {
+    for damage in report.damages.iter().filter(|damage| !HEADS.contains(&damage.kind)) {
         lines.push(format!("damaged: {}", Escaped(&damage.to_string())));
     }
     if receipts.long > 0 {
         lines.push(format!("left out: {} lines that are too long", receipts.long));
     }
-    let (count, found) = (receipts.of.len(), receipts.of.len() - lost.len());
-    lines.push(format!("receipts: {count}, in the log: {found}"));
+    if answers.pruned > 0 {
+        lines.push(format!("pruned, not checkable: {}", answers.pruned));
+    }
+    lines.push(format!("receipts: {}, in the log: {}", receipts.of.len(), answers.found));
     lines
 }
 
-/// The receipts that the log does not answer.
-fn lost<'a>(receipts: &'a Receipts, report: &Report) -> Vec<(&'a Receipt, &'static str)> {
-    let found = |damage: &portcullis_audit::Damage| {
-        let what = match damage.kind.as_str() {
-            "wrong-head" => "the log has another record there",
-            "missing-head" => "the log ends before it",
-            _ => return None,
-        };
-        Some((receipts.of.get(&damage.seq?)?, what))
-    };
-    report.damages.iter().filter_map(found).collect()
+/// What the log says to the receipts.
+#[derive(Default)]
+struct Answers<'a> {
+    /// The verifier saw so many of the records.
+    found: usize,
+    /// Of records that were pruned, or in a log that says so.
+    pruned: usize,
+    lost: Vec<(&'a Receipt, &'static str)>,
+}
+
+impl<'a> Answers<'a> {
+    fn of(receipts: &'a Receipts, report: &Report) -> Self {
+        let damages: BTreeMap<u64, DamageKind> = report
+            .damages
+            .iter()
+            .filter(|damage| HEADS.contains(&damage.kind))
+            .filter_map(|damage| Some((damage.seq?, damage.kind)))
+            .collect();
+        let mut answers = Self::default();
+        for (seq, receipt) in &receipts.of {
+            let what = match damages.get(seq) {
+                Some(DamageKind::WrongHead) => "the log has another record there",
+                Some(_ends) => "the log ends before it",
+                None if report.matched.contains(seq) => {
+                    answers.found += 1;
+                    continue;
+                }
+                None if *seq < report.pruned => {
+                    answers.pruned += 1;
+                    continue;
+                }
+                None => "the log has too many damages to look for it",
+            };
+            answers.lost.push((receipt, what));
+        }
+        answers
+    }
+
+    fn all_found(&self) -> bool {
+        self.lost.is_empty() && self.pruned == 0
+    }
 }
 
 fn read(args: &Args) -> Result<Receipts, Failure> {

@@ -1,9 +1,14 @@
 //! What is held against a log from outside: keys, receipts, checkpoints.
 #![expect(clippy::disallowed_methods, reason = "files that the operator names")]
 
-use std::path::Path;
+use std::{
+    io::{self, Read},
+    path::Path,
+};
 
-use portcullis_audit::{Checkpoint, Hash, KEYS, MAX_NOTE, Note, PublicKey, Receipt, parse_keys};
+use portcullis_audit::{
+    Checkpoint, Directory, Hash, KEYS, MAX_NOTE, Note, PublicKey, Receipt, Source as _, parse_keys,
+};
 
 use crate::cli::failure::{Context as _, Exit, Failure};
 
@@ -66,7 +71,11 @@ pub(super) fn checkpoint(
     let note = Note::parse(note).or_fail(doing)?;
     let own;
     let keys = if trusted.is_empty() {
-        let bytes = small(&directory.join(KEYS)).or_fail("cannot read the log's public key")?;
+        // Whoever writes the log may have put anything there.
+        let bytes = Directory::new(directory)
+            .open(KEYS)
+            .and_then(beginning)
+            .or_fail("cannot read the log's public key")?;
         own = parse_keys(&String::from_utf8_lossy(&bytes)).or_fail("the log's public key")?;
         &own
     } else {
@@ -94,10 +103,13 @@ pub(super) fn keys(options: &[String]) -> Result<Vec<PublicKey>, Failure> {
 }
 
 /// A small file's bytes.
-pub(super) fn small(path: &Path) -> std::io::Result<Vec<u8>> {
-    use std::io::Read as _;
+pub(super) fn small(path: &Path) -> io::Result<Vec<u8>> {
+    beginning(std::fs::File::open(path)?)
+}
+
+fn beginning(file: impl Read) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    std::fs::File::open(path)?.take(MAX_NOTE as u64 + 1).read_to_end(&mut bytes)?;
+    file.take(MAX_NOTE as u64 + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 

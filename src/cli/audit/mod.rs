@@ -24,13 +24,13 @@ mod show;
 mod verify;
 
 use std::{
-    io::{self},
-    path::PathBuf,
+    io,
+    path::{Path, PathBuf},
     process::ExitCode,
 };
 
 use cap_std::fs::Dir;
-use portcullis_audit::{Directory, Source as _};
+use portcullis_audit::{Directory, FRONTIER, FileEntry, HISTORY, KEYS, NEWEST, ROOTS, Source as _};
 
 use super::{
     failure::{Context as _, Exit, Failure},
@@ -148,8 +148,31 @@ impl Place {
     }
 }
 
+/// The log in `directory`, which must be one: another directory, such as the
+/// state directory, is not taken for a log without records.
+fn existing(directory: &Path) -> Result<Directory, Failure> {
+    let source = Directory::new(directory);
+    let entries = source.list().map_err(|error| unreadable(directory, &error))?;
+    // The lock is there before the first record.
+    let of_a_log = |entry: &FileEntry| match entry.name.as_str() {
+        "lock" => entry.regular,
+        NEWEST | HISTORY | KEYS | ROOTS | FRONTIER | "quarantine" => true,
+        name => name.starts_with("seg-"),
+    };
+    if entries.iter().any(of_a_log) {
+        return Ok(source);
+    }
+    let below = directory.join("audit");
+    let shown = directory.display();
+    let failure = Failure::new(format_args!("there is no audit log at `{shown}`"));
+    Err(failure.help(match Directory::new(&below).list() {
+        Ok(_entries) => format!("did you mean `{}`?", below.display()),
+        Err(_none) => "the log is the directory `audit` in a state directory".to_owned(),
+    }))
+}
+
 /// Says that there is no log, or why it cannot be read.
-pub(super) fn unreadable(directory: &std::path::Path, error: &io::Error) -> Failure {
+pub(super) fn unreadable(directory: &Path, error: &io::Error) -> Failure {
     let shown = directory.display();
     match error.kind() {
         io::ErrorKind::NotFound => Failure::new(format_args!("there is no audit log at `{shown}`"))

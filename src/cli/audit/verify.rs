@@ -14,6 +14,7 @@ use serde_json::json;
 use super::{
     Place,
     attachments::{self, Attached},
+    existing,
     heads::{Head, keys},
     unreadable,
 };
@@ -27,6 +28,9 @@ use crate::{
 
 /// A log of so many bytes takes a moment: show progress.
 const LARGE: u64 = 64 << 20;
+
+/// What no signature says.
+const NOTHING: &str = "signed: nothing; no checkpoint vouches for these records";
 
 /// Check the whole log: links, tree, signatures, segments, answers to intents
 #[derive(Debug, clap::Args)]
@@ -72,7 +76,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         Some(directory) => directory.clone(),
         None => args.place.log()?,
     };
-    let source = Directory::new(&directory);
+    let source = existing(&directory)?;
     let report = verify(args, &source, &directory)?;
     let attached = attached(args, &source, &directory, &report)?;
     let valid = report.is_valid() && attached.as_ref().is_none_or(|found| found.faults.is_empty());
@@ -210,7 +214,10 @@ fn lines(report: &Report) -> Vec<String> {
 /// What the signatures say.
 fn signed(report: &Report) -> Vec<String> {
     let signed = &report.signed;
-    let (Some(key), 1..) = (&signed.key, signed.checkpoints) else { return Vec::new() };
+    let (Some(key), 1..) = (&signed.key, signed.checkpoints) else {
+        let nothing = report.head.is_some().then_some(NOTHING);
+        return nothing.into_iter().map(str::to_owned).collect();
+    };
     let name = key.split('+').next().unwrap_or(key);
     let mut line = format!(
         "signed: {} by {}, the largest of {}",
@@ -240,6 +247,10 @@ fn help(report: &Report) -> Option<&'static str> {
         DamageKind::MissingHead | DamageKind::WrongHead => {
             "the log is not the one that gave the receipt, or was rewritten since: compare it with \
              a copy; a repair cannot bring records back"
+        }
+        DamageKind::MissingCheckpoint => {
+            "somebody else may have written the log: compare it with a copy; where a gate died \
+             before its first checkpoint, the next gate makes one"
         }
         DamageKind::WrongKey => {
             "the checkpoints are signed with another key than was expected: compare the log with \
