@@ -19,6 +19,8 @@ pub enum DamageKind {
     ShortSegment,
     /// A segment has more records than it may have.
     LongSegment,
+    /// A compressed segment is not one whole frame of its content.
+    BadSegment,
     /// The log ends within a line.
     TornTail,
     /// A segment before the last ends within a line.
@@ -61,6 +63,7 @@ impl DamageKind {
             Self::MissingSegment => "missing-segment",
             Self::ShortSegment => "short-segment",
             Self::LongSegment => "long-segment",
+            Self::BadSegment => "bad-segment",
             Self::TornTail => "torn-tail",
             Self::UnterminatedLine => "unterminated-line",
             Self::LongLine => "long-line",

@@ -21,6 +21,7 @@ mod sha;
 mod source;
 pub mod tree;
 mod verify;
+mod xxh64;
 
 pub use chain::{Chain, ChainError, Prepared};
 pub use checkpoint::{Checkpoint, FRONTIER, HISTORY, KEYS, NEWEST, ROOTS};

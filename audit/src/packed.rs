@@ -2,27 +2,101 @@
 //! file `seg-NNNNNN.jsonl.zst`, which readers see under the segment's own name.
 
 use std::{
+    error::Error,
+    fmt,
     fs::File,
     io::{self, Read, Seek, SeekFrom},
 };
 
-use ruzstd::decoding::StreamingDecoder;
+use ruzstd::decoding::{FrameDecoder, StreamingDecoder};
 
-use crate::{FileEntry, SEGMENT_RECORDS, Segment};
+use crate::{FileEntry, SEGMENT_RECORDS, Segment, xxh64::Xxh64};
 
 /// How the name of a compressed segment goes on.
 pub const PACKED: &str = ".zst";
+
+/// Bytes of the content that a frame may make its readers keep: what no level
+/// of `zstd` goes beyond unless it is told to.
+const MOST_WINDOW: u64 = 128 << 20;
 
 /// A file of a log, opened to read.
 pub struct LogFile(Kind);
 
 enum Kind {
     Plain(File),
-    Packed {
-        // Large, and seldom there.
-        lines: Box<StreamingDecoder<File, ruzstd::decoding::FrameDecoder>>,
-        at: u64,
-    },
+    // Large, and seldom there.
+    Packed(Box<Packed>),
+}
+
+/// One frame and nothing else, whose content has the size that its header says
+/// and the checksum at its end, if there is one.
+struct Packed {
+    frame: StreamingDecoder<File, FrameDecoder>,
+    size: u64,
+    /// Bytes of the content that were read.
+    at: u64,
+    sum: Xxh64,
+}
+
+fn damaged(what: impl fmt::Display) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("the compressed segment {what}"))
+}
+
+/// What the decoder says: that reading failed, or else that it is no frame.
+fn undecodable(error: &(dyn Error + 'static)) -> io::Error {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if let Some(code) = error.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error) {
+            return io::Error::from_raw_os_error(code);
+        }
+        cause = error.source();
+    }
+    damaged(format_args!("cannot be decoded: {error}"))
+}
+
+impl Packed {
+    fn open(mut file: File) -> io::Result<Self> {
+        let size = content_size(&mut file)?;
+        file.rewind()?;
+        let frame = StreamingDecoder::new(file).map_err(|error| undecodable(&error))?;
+        let mut packed = Self { frame, size, at: 0, sum: Xxh64::new() };
+        if size == 0 {
+            packed.end()?;
+        }
+        Ok(packed)
+    }
+
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.frame.read(buffer).map_err(|error| undecodable(&error))?;
+        if read == 0 {
+            let ended = buffer.is_empty() || self.at == self.size;
+            return if ended { Ok(0) } else { Err(damaged("ends before the size it says")) };
+        }
+        self.sum.update(buffer.get(..read).unwrap_or_default());
+        self.at += read as u64;
+        // Nobody who takes the size for the end reads what is behind it.
+        if self.at >= self.size {
+            self.end()?;
+        }
+        Ok(read)
+    }
+
+    /// All of the content was read: nothing may follow.
+    fn end(&mut self) -> io::Result<()> {
+        let more = self.frame.read(&mut [0]).map_err(|error| undecodable(&error))?;
+        if self.at > self.size || more > 0 {
+            return Err(damaged("goes on after the size it says"));
+        }
+        // The checksum is the lower half.
+        let sum = self.sum.finish() & u64::from(u32::MAX);
+        if self.frame.decoder.get_checksum_from_data().is_some_and(|said| u64::from(said) != sum) {
+            return Err(damaged("has another checksum than it says"));
+        }
+        if self.frame.get_mut().read(&mut [0])? > 0 {
+            return Err(damaged("is followed by something else"));
+        }
+        Ok(())
+    }
 }
 
 impl LogFile {
@@ -31,7 +105,8 @@ impl LogFile {
     ///
     /// # Errors
     ///
-    /// When neither can be opened.
+    /// When neither can be opened; [`io::ErrorKind::InvalidData`] when the
+    /// compressed one is not a frame, which reading it says too.
     pub fn open(name: &str, open: impl Fn(&str) -> io::Result<File>) -> io::Result<Self> {
         match open(name) {
             Err(error)
@@ -39,15 +114,10 @@ impl LogFile {
                     && Segment::from_name(name).is_some() =>
             {
                 let Ok(file) = open(&format!("{name}{PACKED}")) else { return Err(error) };
-                Self::unpack(file).map(Self)
+                Ok(Self(Kind::Packed(Box::new(Packed::open(file)?))))
             }
             file => Ok(Self(Kind::Plain(file?))),
         }
-    }
-
-    fn unpack(file: File) -> io::Result<Kind> {
-        let lines = StreamingDecoder::new(file).map_err(io::Error::other)?;
-        Ok(Kind::Packed { lines: Box::new(lines), at: 0 })
     }
 }
 
@@ -55,11 +125,7 @@ impl Read for LogFile {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match &mut self.0 {
             Kind::Plain(file) => file.read(buffer),
-            Kind::Packed { lines, at } => {
-                let read = lines.read(buffer)?;
-                *at += read as u64;
-                Ok(read)
-            }
+            Kind::Packed(packed) => packed.read(buffer),
         }
     }
 }
@@ -69,7 +135,7 @@ impl Seek for LogFile {
     fn seek(&mut self, place: SeekFrom) -> io::Result<u64> {
         let at = match &mut self.0 {
             Kind::Plain(file) => return file.seek(place),
-            Kind::Packed { at, .. } => *at,
+            Kind::Packed(packed) => packed.at,
         };
         let more = match place {
             SeekFrom::Start(to) => to.checked_sub(at),
@@ -92,7 +158,7 @@ fn content_size(mut file: impl Read) -> io::Result<u64> {
             more => read += more,
         }
     }
-    let damaged = || io::Error::new(io::ErrorKind::InvalidData, "no compressed segment");
+    let damaged = || damaged("is no frame that says its size and has a small window");
     // RFC 8878, section 3.1.1.1: magic number, descriptor, window, dictionary,
     // size.
     let rest = header.strip_prefix(&[0x28, 0xb5, 0x2f, 0xfd]).ok_or_else(damaged)?;
@@ -107,7 +173,16 @@ fn content_size(mut file: impl Read) -> io::Result<u64> {
     let bytes = rest.get(skip..skip + length).filter(|size| !size.is_empty());
     let bytes = bytes.ok_or_else(damaged)?;
     let size = bytes.iter().rev().fold(0_u64, |size, byte| size << 8 | u64::from(*byte));
-    Ok(if length == 2 { size + 256 } else { size })
+    let size = if length == 2 { size + 256 } else { size };
+    // Section 3.1.1.1.2.
+    let window = match rest.first() {
+        Some(byte) if single == 0 => {
+            let base = 1 << (10 + (byte >> 3));
+            base + base / 8 * u64::from(byte & 7)
+        }
+        _ => size,
+    };
+    if window > MOST_WINDOW { Err(damaged()) } else { Ok(size) }
 }
 
 /// The entries with compressed segments under their own names. A file that is

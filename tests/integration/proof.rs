@@ -208,6 +208,16 @@ fn pruned_segments_leave_their_roots() {
     std::fs::write(&key, &world.run(&["audit", "key"]).ok().stdout).unwrap();
     world.run(&["audit", "check-proof", text(&proof), "--key", text(&key)]).ok();
     second(&["proof", text(&proof), "--key", text(&key)]).ok();
+    let other = second(&["log", text(&audit(&world)), "--key", text(&key)]).ok().json();
+    assert_eq!(other["signed"], report["signed"]["records"]);
+    // Other roots than those that were signed.
+    let roots = std::fs::read_to_string(audit(&world).join("roots")).unwrap();
+    let swapped: String = [1, 0, 2].iter().map(|at| &roots[at * 65..][..65]).collect();
+    std::fs::write(audit(&world).join("roots"), swapped).unwrap();
+    for done in [world.run(&["audit", "verify"]), second(&["log", text(&audit(&world))])] {
+        assert!(done.code == 5 && done.text().contains("wrong-root"), "{done:?}");
+    }
+    std::fs::write(audit(&world).join("roots"), roots).unwrap();
     // One segment more than the record says.
     std::fs::remove_file(audit(&world).join(Segment(2).to_string())).unwrap();
     assert_eq!(world.run(&["audit", "verify"]).code, 5);
@@ -289,6 +299,91 @@ fn receipts_of_a_transcript_are_found_or_named() {
     assert!(lost.text().contains("lost: 4:") && lost.text().contains("the log ends before it"));
     let lost = world.run(&["audit", "check-receipts", "--json", text(&file)]);
     assert_eq!(lost.json()["lost"][0]["seq"], 4);
+}
+
+/// The words of receipts of the first `count` records.
+fn words(leaves: &[String], count: usize) -> String {
+    leaves.iter().take(count).enumerate().map(|(seq, leaf)| format!("{seq}:{leaf}\n")).collect()
+}
+
+#[test]
+fn receipts_are_found_only_where_they_were_seen() {
+    let honest = World::new();
+    let leaves = write_log(&honest, 500, "2026-01-01T00:00:00.000000Z");
+    honest.run(&["audit", "checkpoint"]).ok();
+    let file = honest.base().join("transcript");
+    std::fs::write(&file, words(&leaves, 500)).unwrap();
+    let check = |world: &World| world.run(&["audit", "check-receipts", text(&file)]);
+    let found = check(&honest).ok();
+    assert_eq!(found.text(), "receipts: 500, in the log: 500\n");
+    // In another log, whose damages are too many to name.
+    let other = World::new();
+    write_log(&other, 500, "2026-01-02T00:00:00.000000Z");
+    let lost = check(&other);
+    assert_eq!(lost.code, 5);
+    assert!(lost.text().ends_with("receipts: 500, in the log: 0\n"), "{lost:?}");
+    // In a forged one of two records, which says that all others were pruned.
+    std::fs::write(&file, words(&leaves, 25)).unwrap();
+    forge_pruned(&other);
+    other.run(&["audit", "verify"]).ok();
+    let lost = check(&other);
+    assert_eq!(lost.code, 5);
+    assert_eq!(lost.text(), "pruned, not checkable: 25\nreceipts: 25, in the log: 0\n");
+    // Whoever has the key sees that its owner did not write it.
+    let key = honest.run(&["audit", "key"]).ok();
+    let unsigned = other.run(&["audit", "verify", "--key", key.text().trim()]);
+    assert_eq!(unsigned.code, 5, "{unsigned:?}");
+    assert!(unsigned.text().contains("damaged: missing-checkpoint in checkpoint\n"));
+    assert!(unsigned.text().contains("\nsigned: nothing;"), "{unsigned:?}");
+    let kept = honest.base().join("log.vkey");
+    std::fs::write(&kept, &key.stdout).unwrap();
+    let second = second(&["log", text(&audit(&other)), "--key", text(&kept)]);
+    assert_eq!((second.code, &second.json()["kind"]), (5, &json!("missing-checkpoint")));
+}
+
+/// Replaces the log by one of two records that follow on segment 0.
+fn forge_pruned(world: &World) {
+    let mut chain = Chain::new();
+    let mut lines = Vec::new();
+    for seq in 0..65_538_u64 {
+        let facts = [("segments".to_owned(), json!(2))];
+        let (kind, facts) = match seq {
+            65_536 => (Kind::Pruned, Some(facts.into())),
+            _ => (Kind::Decision, None),
+        };
+        if seq == 65_536 {
+            lines.clear();
+        }
+        let draft = Draft { facts, ..Draft::default() };
+        let record = Prepared::new(kind, &draft, u128::from(seq).to_be_bytes()).unwrap();
+        let _receipt = chain.append(&record, "2026-01-01T00:00:00.000000Z", &mut lines);
+    }
+    std::fs::remove_file(audit(world).join(Segment(0).to_string())).unwrap();
+    std::fs::write(audit(world).join(Segment(1).to_string()), lines).unwrap();
+    std::fs::write(audit(world).join("roots"), format!("{}\n", "ab".repeat(32))).unwrap();
+}
+
+#[test]
+fn another_directory_is_no_log_without_records() {
+    let world = World::new();
+    world.file("a", "x");
+    let receipt = world.fs(&["read", "a"]).ok().stderr;
+    let file = world.base().join("transcript");
+    std::fs::write(&file, receipt).unwrap();
+    let state = world.state();
+    for args in [
+        vec!["verify", "--dir", text(&state)],
+        vec!["verify", "--json", "--dir", text(&state)],
+        vec!["check-receipts", text(&file), "--dir", text(&state)],
+    ] {
+        let done = world.run(&[&["audit"], &args[..]].concat());
+        assert_eq!((done.code, done.text()), (1, ""), "{done:?}");
+        let meant = format!("did you mean `{}`?", audit(&world).display());
+        assert!(done.stderr.contains("there is no audit log") && done.stderr.contains(&meant));
+    }
+    let other = second(&["log", text(&state)]);
+    assert!(other.code == 1 && other.stderr.contains("there is no audit log"), "{other:?}");
+    world.run(&["audit", "verify", "--dir", text(&audit(&world))]).ok();
 }
 
 /// Every door's replies, denials and errors too, have a receipt of a record
@@ -441,7 +536,15 @@ fn compressed_segments_are_read_as_before() {
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
     std::fs::write(&packed, bytes).unwrap();
-    assert_ne!(world.run(&["audit", "verify"]).code, 0);
+    let damaged = world.run(&["audit", "verify"]);
+    assert_eq!(damaged.code, 5, "{damaged:?}");
+    // A part of it is one too, and has a place.
+    let part = std::fs::File::options().write(true).open(&packed).unwrap();
+    part.set_len(middle as u64).unwrap();
+    let damaged = world.run(&["audit", "verify", "--json"]);
+    assert_eq!(damaged.code, 5, "{damaged:?}");
+    let first = &damaged.json()["damages"][0];
+    assert_eq!((&first["kind"], &first["seq"]), (&json!("bad-segment"), &json!(0)));
 }
 
 #[test]

@@ -66,6 +66,8 @@ pub(super) enum Piece {
     Long(u64),
     /// Bytes without a newline at the end.
     Rest(u64),
+    /// What is left is not to be had: the file is no compressed segment.
+    Ruin(String),
 }
 
 /// Cuts a segment into pieces.
@@ -93,7 +95,13 @@ impl<R: Read> Cutter<R> {
     /// The next piece; nothing at the end.
     pub(super) fn next(&mut self) -> io::Result<Option<Piece>> {
         while self.waiting.is_empty() && !self.ended {
-            self.read()?;
+            match self.read() {
+                Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                    self.ended = true;
+                    self.waiting.push_back(Piece::Ruin(error.to_string()));
+                }
+                read => read?,
+            }
         }
         Ok(self.waiting.pop_front())
     }

@@ -73,6 +73,8 @@ enum Step {
     Lines,
     Long(u64),
     Rest(u64),
+    /// What is left of a segment of so many bytes cannot be read, and why.
+    Ruin(u64, String),
     /// The end of a segment of so many bytes.
     Leave(u64),
 }
@@ -147,10 +149,17 @@ impl<'a, S: Source> Run<'a, S> {
         let mut steps = VecDeque::new();
         for (segment, length) in segments {
             steps.push_back(Step::Enter(*segment, Some(*segment) == last));
-            let file = self.source.open(&segment.to_string())?.take(*length);
-            let mut cutter = Cutter::new(file);
+            let mut cutter = match self.source.open(&segment.to_string()) {
+                Ok(file) => Cutter::new(file.take(*length)),
+                Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                    steps.push_back(Step::Ruin(*length, error.to_string()));
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
             while let Some(piece) = cutter.next()? {
                 match piece {
+                    Piece::Ruin(detail) => steps.push_back(Step::Ruin(*length, detail)),
                     Piece::Lines(lines) => {
                         while workers.is_full() {
                             self.step(&mut steps, &mut workers)?;
@@ -186,6 +195,7 @@ impl<'a, S: Source> Run<'a, S> {
             }
             Some(Step::Long(length)) => self.long(length),
             Some(Step::Rest(length)) => self.rest(length),
+            Some(Step::Ruin(length, detail)) => self.ruin(length, detail),
             Some(Step::Leave(length)) => self.leave(length)?,
         }
         Ok(())
@@ -361,6 +371,19 @@ impl<'a, S: Source> Run<'a, S> {
             self.broken(kind, format!("{words} ends after {length} bytes of a line"));
             self.skip(None);
         }
+    }
+
+    /// Leaves the rest of a segment behind.
+    fn ruin(&mut self, length: u64, detail: String) {
+        self.at.offset = length;
+        if self.at.over || self.stopped() {
+            return;
+        }
+        self.at.over = true;
+        let name = self.at.segment.to_string();
+        let first = self.at.segment.first();
+        self.damage(DamageKind::BadSegment, &name, Some((first, 0)), detail);
+        self.report.complete = false;
     }
 
     /// Leaves a line behind that is no record.

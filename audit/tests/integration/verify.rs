@@ -239,6 +239,67 @@ fn roots_without_an_end_are_not_kept_in_memory() {
     assert!(report.is_valid(), "{report:#?}");
 }
 
+/// The lower half of the lines' XXH64, by libxxhash.
+const SUM: u32 = 0x5e4a_d413;
+
+/// A frame of one block that is not compressed (RFC 8878), whose header says
+/// `size`, with `sum` at its end.
+fn frame(content: &[u8], size: u32, sum: Option<u32>) -> Vec<u8> {
+    let descriptor = 0xa0 | u8::from(sum.is_some()) << 2;
+    let block = u32::try_from(content.len()).unwrap() << 3 | 1;
+    let mut frame = vec![0x28, 0xb5, 0x2f, 0xfd, descriptor];
+    frame.extend(size.to_le_bytes());
+    frame.extend(&block.to_le_bytes()[..3]);
+    frame.extend(content);
+    frame.extend(sum.into_iter().flat_map(u32::to_le_bytes));
+    frame
+}
+
+#[test]
+fn a_compressed_segment_is_one_whole_frame_or_damage() {
+    let lines = Log::six().files.0.remove("seg-000000.jsonl").unwrap();
+    let size = u32::try_from(lines.len()).unwrap();
+    let packed = |bytes: &[u8]| {
+        on_disk(|directory| {
+            #[expect(clippy::disallowed_methods, reason = "the test's own file")]
+            std::fs::remove_file(directory.join("seg-000000.jsonl")).unwrap();
+            write(&directory.join("seg-000000.jsonl.zst"), bytes);
+        })
+    };
+    let whole = frame(&lines, size, None);
+    for right in [whole.clone(), frame(&lines, size, Some(SUM))] {
+        let report = packed(&right);
+        assert!(report.is_valid() && report.records == 6, "{report:#?}");
+    }
+    // A window of terabytes would have to be kept in memory.
+    let mut wide = whole.clone();
+    wide[4] = 0x80;
+    wide.insert(5, 0xff);
+    let first = packed(&wide).damages.remove(0);
+    assert_eq!(
+        first.to_string(),
+        "unexpected-file: seg-000000.jsonl.zst: a name like a segment's that no segment has"
+    );
+    let mut reserved = whole.clone();
+    reserved[9] |= 6;
+    for (wrong, why) in [
+        (frame(&lines, size, Some(SUM + 1)), "has another checksum than it says"),
+        (frame(&lines, size + 1, None), "ends before the size it says"),
+        (frame(&lines, size - 1, None), "goes on after the size it says"),
+        ([&whole[..], b"x"].concat(), "is followed by something else"),
+        ([&whole[..], &whole[..]].concat(), "is followed by something else"),
+        (whole[..whole.len() - 1].to_vec(), "cannot be decoded"),
+        (whole[..12].to_vec(), "cannot be decoded"),
+        (reserved, "cannot be decoded"),
+    ] {
+        let report = packed(&wrong);
+        let [damage] = &report.damages[..] else { panic!("{why}: {report:#?}") };
+        assert_eq!((damage.kind, damage.seq), (DamageKind::BadSegment, Some(0)), "{why}");
+        assert!(damage.segment == "seg-000000.jsonl" && damage.detail.contains(why), "{damage}");
+        assert!(!report.complete && report.head.is_none());
+    }
+}
+
 #[test]
 fn an_empty_chain_has_no_head() {
     let report = verify(&Memory::default());

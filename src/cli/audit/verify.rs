@@ -244,6 +244,9 @@ fn help(report: &Report) -> Option<&'static str> {
             "a gate or the machine died while it wrote; the next gate that starts sets the torn \
              line aside and records that"
         }
+        DamageKind::BadSegment => {
+            "put the segment back from a copy: nothing can be read of the rest of it"
+        }
         DamageKind::MissingHead | DamageKind::WrongHead => {
             "the log is not the one that gave the receipt, or was rewritten since: compare it with \
              a copy; a repair cannot bring records back"
