@@ -371,19 +371,30 @@ fn another_directory_is_no_log_without_records() {
     let file = world.base().join("transcript");
     std::fs::write(&file, receipt).unwrap();
     let state = world.state();
+    let dir = |args: &[&str]| {
+        let mut command = world.command(&[&["audit"], args].concat());
+        done(
+            command
+                .env_remove("PORTCULLIS_STATE")
+                .env_remove("PORTCULLIS_WORKSPACE")
+                .output()
+                .unwrap(),
+        )
+    };
     for args in [
         vec!["verify", "--dir", text(&state)],
         vec!["verify", "--json", "--dir", text(&state)],
         vec!["check-receipts", text(&file), "--dir", text(&state)],
     ] {
-        let done = world.run(&[&["audit"], &args[..]].concat());
-        assert_eq!((done.code, done.text()), (1, ""), "{done:?}");
+        let refused = dir(&args);
+        assert_eq!((refused.code, refused.text()), (1, ""), "{refused:?}");
         let meant = format!("did you mean `{}`?", audit(&world).display());
-        assert!(done.stderr.contains("there is no audit log") && done.stderr.contains(&meant));
+        assert!(refused.stderr.contains("there is no audit log"), "{refused:?}");
+        assert!(refused.stderr.contains(&meant), "{refused:?}");
     }
     let other = second(&["log", text(&state)]);
     assert!(other.code == 1 && other.stderr.contains("there is no audit log"), "{other:?}");
-    world.run(&["audit", "verify", "--dir", text(&audit(&world))]).ok();
+    dir(&["verify", "--dir", text(&audit(&world))]).ok();
 }
 
 /// Every door's replies, denials and errors too, have a receipt of a record
@@ -545,6 +556,10 @@ fn compressed_segments_are_read_as_before() {
     assert_eq!(damaged.code, 5, "{damaged:?}");
     let first = &damaged.json()["damages"][0];
     assert_eq!((&first["kind"], &first["seq"]), (&json!("bad-segment"), &json!(0)));
+    // Nor is it set aside in part.
+    let refused = world.run(&["audit", "recover", "--yes"]);
+    assert_eq!(refused.code, 5, "{refused:?}");
+    assert!(packed.exists() && audit(&world).join("checkpoint").exists());
 }
 
 #[test]

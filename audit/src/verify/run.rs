@@ -152,7 +152,8 @@ impl<'a, S: Source> Run<'a, S> {
             let mut cutter = match self.source.open(&segment.to_string()) {
                 Ok(file) => Cutter::new(file.take(*length)),
                 Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                    steps.push_back(Step::Ruin(*length, error.to_string()));
+                    let ruin = Step::Ruin(*length, error.to_string());
+                    steps.extend([ruin, Step::Leave(*length)]);
                     continue;
                 }
                 Err(error) => return Err(error),

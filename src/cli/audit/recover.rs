@@ -5,9 +5,11 @@ use std::{
     process::ExitCode,
 };
 
+use portcullis_audit::DamageKind;
+
 use super::Place;
 use crate::{
-    cli::failure::{Context as _, Failure},
+    cli::failure::{Context as _, Exit, Failure},
     ledger,
     model::Escaped,
 };
@@ -46,6 +48,12 @@ pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
     }
     for name in &plan.checkpoints {
         outln!("set aside: the checkpoint {}", Escaped(name));
+    }
+    // What cannot be read cannot be kept aside either.
+    if plan.damages.iter().any(|damage| damage.kind == DamageKind::BadSegment) {
+        return Err(Failure::new("nothing was changed: a compressed segment cannot be read")
+            .help("put the segment back from a copy")
+            .exit(Exit::Audit));
     }
     if !args.yes && !agreed()? {
         return Err(Failure::new("nothing was changed"));
