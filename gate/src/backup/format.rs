@@ -142,6 +142,9 @@ pub(super) struct Trailer {
     pub(super) attributes: Option<Attributes>,
     /// Of the content; of a tree its fingerprint.
     pub(super) sha256: Hash,
+    /// Of the content that the agent stores in its place, if it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) after: Option<Hash>,
     /// Bytes of content.
     pub(super) size: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -2,8 +2,8 @@
 //! that it never opens entries.
 //!
 //! `PATH.ID.GROUP.SIZE`: the first 128 bits of the path's SHA-256 in hex, the
-//! backup's id, 64 bits that name the session (see [`Group`]), and the entry's
-//! size on disk in hex. `PATH.ID.GROUP.SIZE.OBJECT` when the content lies in
+//! backup's id, 64 bits that name a run of versions (see [`Group`]), and the
+//! entry's size on disk in hex. `PATH.ID.GROUP.SIZE.OBJECT` when the content lies in
 //! the [object](super::object) with that SHA-256. Entries are spread over 256
 //! directories by the first two digits of the path's hash, so that the backups
 //! of one path are found by reading one small directory.
@@ -42,20 +42,25 @@ pub(super) fn shard_name(number: u8) -> String {
     format!("{number:02x}")
 }
 
-/// Stands for the session on whose behalf a backup was made.
+/// Stands for a run of versions of one path: the first is what a session found
+/// there, whoever put it there; each after it is what the session had stored
+/// there itself just before. Retention never takes the first of a run.
 ///
-/// A command such as `portcullis fs write` is a session of its own; all of one
-/// agent's count as one here, or every version that a script makes would be
-/// the oldest of some session and could never go.
+/// Entries of earlier versions have one run for each session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Group(u64);
 
 impl Group {
-    pub(super) fn of(session: &Session) -> Self {
+    /// The session's run that begins with the backup `first`.
+    ///
+    /// A command such as `portcullis fs write` is a session of its own; all of
+    /// one agent's count as one here, or every version that a script makes would
+    /// be the first of some run and could never go.
+    pub(super) fn of(session: &Session, first: BackupId) -> Self {
         let text = match session.door {
-            Door::Cli => format!("agent {}", session.agent),
+            Door::Cli => format!("agent {} {first}", session.agent),
             Door::Acp | Door::Mcp | Door::Files | Door::Serve => {
-                format!("session {}", session.id)
+                format!("session {} {first}", session.id)
             }
         };
         let hash = Hash::of(text.as_bytes());

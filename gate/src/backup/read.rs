@@ -54,6 +54,8 @@ pub struct Entry {
     /// The lifetime of the gate that made it; entries of earlier versions do
     /// not say.
     pub boot: Option<String>,
+    /// SHA-256 of the content that the agent stored in its place, if it did.
+    pub(super) after: Option<Hash>,
     pub(super) name: Name,
 }
 
@@ -260,6 +262,7 @@ impl Vault {
             nodes: trailer.tree.as_ref().map(|tree| tree.nodes),
             stored: name.size.saturating_add(object),
             boot: trailer.boot,
+            after: trailer.after,
             name,
         }))
     }

@@ -1,9 +1,10 @@
 //! What may go when: versions per path, days, total size.
 //!
-//! Never the oldest pre-image that a session made of a file within `days`:
-//! otherwise an agent could push the original out by writing often enough.
-//! When only such entries are left and there is no room, the vault is full and
-//! the change that asked must be refused.
+//! Never, within `days`, the first of a run ([`Group`](super::name::Group)):
+//! what a session replaced without having stored it there itself. Otherwise an
+//! agent could push the original out by writing often enough, or after it moved
+//! something else to where it had written. When only such entries are left and
+//! there is no room, the vault is full and the change that asked must be refused.
 
 use std::collections::{HashMap, HashSet};
 
@@ -196,7 +197,10 @@ mod tests {
         Name {
             key: PathKey::of(&WorkspacePath::parse(path).unwrap()),
             id: BackupId::new(micros).unwrap(),
-            group: super::super::name::Group::of(&session),
+            group: super::super::name::Group::of(
+                &session,
+                "20261103T120102123456Z-9f04c1aa".parse().unwrap(),
+            ),
             size,
             object: None,
         }
@@ -211,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn each_sessions_first_version_stays_but_not_for_ever() {
+    fn the_first_version_of_each_run_stays_but_not_for_ever() {
         let old = name("f", "s", NOW - 31 * DAY, 1);
         let mut names = vec![old];
         for i in 0..50 {

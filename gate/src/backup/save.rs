@@ -28,6 +28,9 @@ pub struct Meta<'a> {
     pub session: &'a Session,
     /// The change.
     pub operation: OperationKind,
+    /// SHA-256 of the content that the change stores, if the agent is the one
+    /// who made it up: what is moved or put back is not its own.
+    pub after: Option<Hash>,
 }
 
 /// What to keep.
@@ -58,6 +61,8 @@ pub struct Saved {
     pub bytes: u64,
     pub(super) name: Name,
     versions: u64,
+    /// Whether others must go to make room for it.
+    crowded: bool,
     /// The copy's file until it is settled.
     loose: Option<Temp>,
 }
@@ -85,9 +90,15 @@ impl Vault {
         let earlier = self.names_of(key)?;
         let mut temp = Temp::new(&self.tmp)?;
         let body = Body::store(self, &temp.file, origin)?;
-        let mut trailer = Trailer {
+        // Later than what there is of this path, even when the clock was set
+        // back: what is oldest must not depend on the clock.
+        let after = earlier.last().map_or(0, |newest| newest.id.micros().saturating_add(1));
+        let id = BackupId::new(self.now().max(after))?;
+        let own = self.own_run(&earlier, meta.session, &body);
+        let group = own.unwrap_or_else(|| Group::of(meta.session, id));
+        let trailer = Trailer {
             v: 1,
-            id: String::new(),
+            id: id.to_string(),
             path: permit.path().as_str().to_owned(),
             kind: body.kind,
             operation: meta.operation.as_str().to_owned(),
@@ -96,26 +107,37 @@ impl Vault {
             boot: self.boot.clone(),
             attributes: body.attributes,
             sha256: body.sha256,
+            after: meta.after,
             size: body.size,
             tree: body.tree,
             packed: None,
         };
-        // Later than what there is of this path, even when the clock was set
-        // back: what is oldest must not depend on the clock.
-        let after = earlier.last().map_or(0, |newest| newest.id.micros().saturating_add(1));
-        let id = BackupId::new(self.now().max(after))?;
-        trailer.id = id.to_string();
         let size = trailer.write(&temp.file, body.end)?;
         start_writing(&temp.file);
-        let name = Name { key, id, group: Group::of(meta.session), size, object: None };
-        self.reserve(&name)?;
+        let name = Name { key, id, group, size, object: None };
+        let crowded = self.reserve(&name)?;
         if let Err(errno) = temp.complete(name.to_string()) {
             self.release(&name)?;
             return Err(Error::os("store the backup")(errno));
         }
         let versions = earlier.len() as u64 + 1;
         let (sha256, bytes, loose) = (body.sha256, body.size, Some(temp));
-        Ok(Saved { id, sha256, bytes, name, versions, loose })
+        Ok(Saved { id, sha256, bytes, name, versions, crowded, loose })
+    }
+
+    /// The run that a content goes on with: it is what the last change of the
+    /// path stored, and the session made that itself. Anything else may be
+    /// somebody's only copy, moved here or put here meanwhile.
+    fn own_run(&self, earlier: &[Name], session: &Session, body: &Body) -> Option<Group> {
+        let last = earlier.last()?;
+        let first = earlier.iter().find(|name| name.group == last.group)?;
+        let is_content = matches!(body.kind, EntryKind::File | EntryKind::Buffer);
+        if !is_content || last.group != Group::of(session, first.id) {
+            return None;
+        }
+        // What cannot be read says nothing.
+        let stored = self.describe(last).ok()??.after;
+        (stored == Some(body.sha256)).then_some(last.group)
     }
 
     /// Brings a copy and its name to stable storage. It is found
@@ -136,9 +158,9 @@ impl Vault {
         Ok(())
     }
 
-    /// The change was made: the copy stays, and older versions of the path
-    /// that retention lets go are removed. Only now, or changes that fail
-    /// would push good versions out.
+    /// The change was made: the copy stays, and others that retention lets go
+    /// are removed, so that it has room. Only now, or changes that fail would
+    /// push good versions out.
     ///
     /// # Errors
     /// As the system says; the copy is kept even so.
@@ -146,7 +168,7 @@ impl Vault {
         if saved.versions > self.retention().versions {
             self.prune_path(saved.name.key)?;
         }
-        Ok(())
+        if saved.crowded { self.make_room(&saved.name) } else { Ok(()) }
     }
 
     /// The change was not made: the copy goes.

@@ -152,7 +152,7 @@ impl Vault {
         self.locked(|usage| {
             let before = self.names()?.len() as u64;
             let bytes_before = self.total(&self.names()?)?;
-            let found = self.sweep(usage, 0)?;
+            let found = self.sweep(usage, &self.retention(), None)?;
             Ok(Pruned {
                 entries: found.evict.len() as u64,
                 left: before.saturating_sub(found.evict.len() as u64),
@@ -273,30 +273,39 @@ impl Vault {
         Ok(names)
     }
 
-    /// Accounts for `bytes` more, and makes room for them when needed. Done
-    /// before the entry appears, so that a crash can only make the account too
-    /// high, which the next count puts right.
-    pub(super) fn reserve(&self, name: &Name) -> Result<(), Error> {
+    /// Accounts for an entry, if it has room or room can be made; tells whether
+    /// it must be made ([`make_room`](Self::make_room)), which waits until the
+    /// change was made. Done before the entry appears, so that a crash can only
+    /// make the account too high, which the next count puts right.
+    pub(super) fn reserve(&self, name: &Name) -> Result<bool, Error> {
         let (bytes, raw) = name.account();
         self.saved.store(true, Ordering::Relaxed);
         self.locked(|file| {
-            let limit = self.retention().size;
-            let now = self.now();
+            let retention = self.retention();
+            let (limit, now) = (retention.size, self.now());
+            let is_room = |usage: &Usage| usage.total.saturating_add(bytes) <= limit;
             let known = Usage::read(file).filter(|usage| {
                 (usage.counted..usage.counted.saturating_add(COUNT_EVERY_MICROS)).contains(&now)
             });
-            let usage = match known {
-                Some(usage) if usage.total.saturating_add(bytes) <= limit => usage,
-                _ => {
-                    let found = self.sweep(file, bytes)?;
-                    if !found.fits {
-                        return Err(Error::Full { limit });
-                    }
-                    Usage { total: found.total, counted: now, raw: found.raw }
-                }
-            };
-            usage.more(bytes, raw).write(file)
+            if let Some(usage) = known.filter(is_room) {
+                usage.more(bytes, raw).write(file)?;
+                return Ok(false);
+            }
+            // What is too old goes whatever becomes of the change.
+            let unlimited = Retention { size: u64::MAX, ..retention };
+            let aged = self.sweep(file, &unlimited, None)?;
+            if !plan(self.names()?, &self.objects.list()?, &retention, now, bytes).fits {
+                return Err(Error::Full { limit });
+            }
+            let usage = Usage { total: aged.total, counted: now, raw: aged.raw };
+            usage.more(bytes, raw).write(file)?;
+            Ok(!is_room(&usage))
         })
+    }
+
+    /// Removes what may go, so that the entry, which is there, has room.
+    pub(super) fn make_room(&self, name: &Name) -> Result<(), Error> {
+        self.locked(|file| self.sweep(file, &self.retention(), Some(name)).map(drop))
     }
 
     /// Takes an entry that did not appear out of the account.
@@ -432,15 +441,25 @@ impl Vault {
         }
     }
 
-    /// Reads all names, removes what may go and writes the account anew.
-    fn sweep(&self, file: &File, need: u64) -> Result<Plan, Error> {
-        let now = self.now();
-        let found = plan(self.names()?, &self.objects.list()?, &self.retention(), now, need);
+    /// Reads all names, removes what may go, but not `newest`, and writes the
+    /// account anew.
+    fn sweep(
+        &self,
+        file: &File,
+        retention: &Retention,
+        newest: Option<&Name>,
+    ) -> Result<Plan, Error> {
+        let (now, mut names) = (self.now(), self.names()?);
+        let found = names.iter().position(|name| Some(name) == newest);
+        // Packed meanwhile, it is one as all others.
+        let (need, raw) = found.map_or((0, 0), |at| names.remove(at).account());
+        let found = plan(names, &self.objects.list()?, retention, now, need);
         for name in &found.evict {
             self.unlink(name)?;
         }
         self.collect_but(&found.used)?;
-        Usage { total: found.total, counted: now, raw: found.raw }.write(file)?;
+        let usage = Usage { total: found.total, counted: now, raw: found.raw };
+        usage.more(need, raw).write(file)?;
         Ok(found)
     }
 

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use portcullis_audit::{Draft, Receipt};
+use portcullis_audit::{Draft, Hash, Receipt};
 
 use super::{
     Changed, Error, Gateway, Output, Reply,
@@ -399,7 +399,8 @@ impl<'a> Turn<'a> {
         let mut saved = Vec::new();
         for origin in sealed.origins() {
             let permit = sealed.kept_permit();
-            let meta = Meta { session: self.session, operation: self.operation.kind() };
+            let (operation, after) = (self.operation.kind(), self.authored(sealed));
+            let meta = Meta { session: self.session, operation, after };
             match vault.save(permit, &meta, origin) {
                 Ok(one) => saved.push(one),
                 Err(error) => {
@@ -409,6 +410,17 @@ impl<'a> Turn<'a> {
             }
         }
         Ok(saved)
+    }
+
+    /// Hash of what the change stores, where the agent made that up itself and
+    /// nobody has to be asked: a copy that is kept for a question must not say
+    /// that what was asked for has come about.
+    fn authored(&self, sealed: &Sealed<Box<dyn Change + 'a>>) -> Option<Hash> {
+        let is_own = matches!(
+            self.operation,
+            Operation::Write { .. } | Operation::Append { .. } | Operation::Edit { .. }
+        );
+        if is_own && self.reservations.asks().is_empty() { sealed.facts().after } else { None }
     }
 
     pub(super) fn context(&self) -> Context<'a> {

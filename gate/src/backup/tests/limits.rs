@@ -14,13 +14,19 @@ fn write(house: &House, vault: &Vault, path: &str, bytes: &[u8]) -> Result<(), E
     house.save_bytes(vault, path, bytes).and_then(|saved| vault.keep(saved))
 }
 
+/// Changes a file from one version to the next, again and again.
+fn change_often(house: &House, vault: &Vault, path: &str, rounds: std::ops::Range<usize>) {
+    for round in rounds {
+        let (before, after) = (format!("version {round}"), format!("version {}", round + 1));
+        house.change(vault, path, &before, &after).unwrap();
+    }
+}
+
 #[test]
 fn twenty_one_writes_do_not_push_the_original_out() {
     let house = House::new();
     let vault = house.vault(ROOMY);
-    for round in 0..50 {
-        write(&house, &vault, "f", format!("version {round}").as_bytes()).unwrap();
-    }
+    change_often(&house, &vault, "f", 0..50);
     let kept = contents(&vault, "f");
     assert_eq!(kept.len(), 21);
     assert_eq!(kept[0], "version 0");
@@ -31,9 +37,7 @@ fn twenty_one_writes_do_not_push_the_original_out() {
 fn changes_that_fail_push_nothing_out() {
     let house = House::new();
     let vault = house.vault(Retention { versions: 3, ..ROOMY });
-    for round in 0..4 {
-        write(&house, &vault, "f", format!("version {round}").as_bytes()).unwrap();
-    }
+    change_often(&house, &vault, "f", 0..4);
     let before = contents(&vault, "f");
     for _ in 0..30 {
         let saved = house.save_bytes(&vault, "f", b"never changed").unwrap();
@@ -49,7 +53,8 @@ fn every_session_keeps_its_own_first_version() {
     for id in ["one", "two", "three"] {
         house.session = session(id);
         for round in 0..5 {
-            write(&house, &vault, "f", format!("{id} {round}").as_bytes()).unwrap();
+            let (before, after) = (format!("{id} {round}"), format!("{id} {}", round + 1));
+            house.change(&vault, "f", &before, &after).unwrap();
         }
     }
     assert_eq!(contents(&vault, "f"), ["one 0", "two 0", "three 0", "three 4"]);
@@ -61,7 +66,7 @@ fn commands_of_one_agent_count_as_one_session() {
     let vault = house.vault(Retention { versions: 2, ..ROOMY });
     for round in 0..9 {
         house.session = Session { door: Door::Cli, ..session(&format!("command {round}")) };
-        write(&house, &vault, "f", format!("{round}").as_bytes()).unwrap();
+        house.change(&vault, "f", format!("{round}"), format!("{}", round + 1)).unwrap();
     }
     assert_eq!(contents(&vault, "f"), ["0", "7", "8"]);
 }
@@ -70,7 +75,8 @@ fn commands_of_one_agent_count_as_one_session() {
 fn a_full_vault_refuses_the_change_and_keeps_what_it_has() {
     let house = House::new();
     let vault = house.vault(Retention { size: 10_000, ..ROOMY });
-    write(&house, &vault, "a", &[1; 4000]).unwrap();
+    let version = |round: usize| format!("{round:0500}");
+    house.change(&vault, "a", [1; 4000], version(0)).unwrap();
     write(&house, &vault, "b", &[2; 4000]).unwrap();
     let files = house.files();
     for _ in 0..3 {
@@ -80,7 +86,7 @@ fn a_full_vault_refuses_the_change_and_keeps_what_it_has() {
     assert_eq!(house.files(), files);
     // Later versions of the same file make room for each other.
     for round in 0..20 {
-        write(&house, &vault, "a", &[round; 500]).unwrap();
+        house.change(&vault, "a", version(round), version(round + 1)).unwrap();
     }
     assert_eq!(vault.entries_of(&path("a")).unwrap().entries[0].bytes, 4000);
     assert!(vault.entries().unwrap().entries.iter().map(|e| e.name.size).sum::<u64>() <= 10_000);
@@ -110,9 +116,61 @@ fn a_clock_that_is_set_back_does_not_make_new_versions_the_oldest() {
     let start = 2_000_000_000_000_000;
     for round in 0..10 {
         vault.clock.store(start - round * DAY / 4, Ordering::Relaxed);
-        write(&house, &vault, "f", format!("{round}").as_bytes()).unwrap();
+        house.change(&vault, "f", format!("{round}"), format!("{}", round + 1)).unwrap();
     }
     assert_eq!(contents(&vault, "f"), ["0", "7", "8", "9"]);
+}
+
+#[test]
+fn what_the_session_did_not_store_there_itself_stays() {
+    let house = House::new();
+    let vault = house.vault(Retention { versions: 2, ..ROOMY });
+    change_often(&house, &vault, "f", 0..5);
+    // Moved here, or written here by somebody else, between two changes.
+    house.change(&vault, "f", "precious", "version 5").unwrap();
+    change_often(&house, &vault, "f", 5..9);
+    // A change that stores nothing of its own leaves what nobody can vouch for.
+    write(&house, &vault, "f", b"version 9").unwrap();
+    house.change(&vault, "f", "moved here", "version 10").unwrap();
+    change_often(&house, &vault, "f", 10..20);
+    let kept = ["version 0", "precious", "moved here", "version 18", "version 19"];
+    assert_eq!(contents(&vault, "f"), kept);
+}
+
+#[test]
+fn a_link_is_not_taken_for_a_file_with_the_same_bytes() {
+    let house = House::new();
+    let vault = house.vault(Retention { versions: 1, ..ROOMY });
+    house.change(&vault, "f", "old", "target").unwrap();
+    let saved = house.settled(&vault, "f", Origin::Link(b"target")).unwrap();
+    vault.keep(saved).unwrap();
+    change_often(&house, &vault, "f", 0..5);
+    assert!(contents(&vault, "f").contains(&"target".to_owned()));
+}
+
+#[test]
+fn changes_that_are_not_made_cost_no_backups_for_room() {
+    let house = House::new();
+    let vault = house.vault(Retention { size: 40_000, ..ROOMY });
+    let version = |round: usize| format!("{round:02000}");
+    for round in 0..12 {
+        house.change(&vault, "f", version(round), version(round + 1)).unwrap();
+    }
+    let (files, before) = (house.files(), vault.size().unwrap());
+    for _ in 0..3 {
+        let saved = house.save_bytes(&vault, "big", &[1; 20_000]).unwrap();
+        assert_eq!(house.files().len(), files.len() + 1);
+        vault.discard(saved).unwrap();
+        let loose = vault.save(&house.permit("big"), &house.meta(), Origin::Bytes(&[1; 20_000]));
+        vault.discard(loose.unwrap()).unwrap();
+    }
+    assert_eq!((house.files(), vault.size().unwrap()), (files.clone(), before));
+    // Made, it has its room.
+    write(&house, &vault, "big", &[1; 20_000]).unwrap();
+    assert!(vault.size().unwrap() <= 40_000 && house.files().len() < files.len());
+    assert_eq!(contents(&vault, "big").len(), 1);
+    assert_eq!(contents(&vault, "f").first(), Some(&version(0)));
+    assert!(matches!(write(&house, &vault, "more", &[1; 20_000]), Err(Error::Full { .. })));
 }
 
 #[test]

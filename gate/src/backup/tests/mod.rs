@@ -86,6 +86,20 @@ impl House {
         Ok(saved)
     }
 
+    /// Keeps what a change of the session replaces that stores `after` itself.
+    pub(super) fn change(
+        &self,
+        vault: &Vault,
+        path: &str,
+        before: impl AsRef<[u8]>,
+        after: impl AsRef<[u8]>,
+    ) -> Result<(), Error> {
+        let meta = Meta { after: Some(Hash::of(after.as_ref())), ..self.meta() };
+        let mut saved = vault.save(&self.permit(path), &meta, Origin::Bytes(before.as_ref()))?;
+        vault.settle(&mut saved)?;
+        vault.keep(saved)
+    }
+
     pub(super) fn permit(&self, text: &str) -> Permit {
         let workspace = Workspace::open(&self.ws("")).unwrap();
         let resolved = workspace.resolve(&path(text), Follow::No).unwrap();
@@ -98,7 +112,7 @@ impl House {
     }
 
     pub(super) fn meta(&self) -> Meta<'_> {
-        Meta { session: &self.session, operation: OperationKind::Write }
+        Meta { session: &self.session, operation: OperationKind::Write, after: None }
     }
 
     /// Names of files in the vault, those being made included, the account not.
