@@ -384,6 +384,86 @@ fn many_writes_do_not_push_the_original_out() {
     assert_eq!(backup(&world, &["show", oldest]).ok().text(), "the original");
 }
 
+/// What the vault still holds of a path, oldest first.
+fn kept(world: &World, path: &str) -> Vec<String> {
+    let ids = list(world, &[path]).into_iter().rev();
+    let ids = ids.filter(|entry| entry["kind"] != "tree").map(|entry| entry["id"].clone());
+    ids.map(|id| backup(world, &["show", id.as_str().unwrap()]).ok().text()).collect()
+}
+
+const THREE: &str = "[backups]\nkeep = { versions = 3, days = 30, size = \"1MiB\" }\n";
+
+#[test]
+fn many_writes_do_not_push_out_what_was_moved_in_between() {
+    let world = World::with_policy(&policy(THREE));
+    world.file("precious.txt", "precious");
+    for round in 0..3 {
+        world.write("x", format!("junk {round}")).ok();
+    }
+    world.fs(&["mv", "precious.txt", "x"]).ok();
+    for round in 3..10 {
+        world.write("x", format!("junk {round}")).ok();
+    }
+    let kept = kept(&world, "x");
+    assert!(kept.contains(&"precious".to_owned()), "{kept:?}");
+    assert!(kept.len() <= 7, "what the agent wrote itself is not kept for ever: {kept:?}");
+}
+
+#[test]
+fn many_writes_do_not_push_out_a_persons_edit_in_between() {
+    let world = World::with_policy(&policy(THREE));
+    world.file("a.txt", "the original");
+    for round in 0..10 {
+        if round == 2 {
+            world.file("a.txt", "a person's edit");
+        }
+        world.write("a.txt", format!("version {round}")).ok();
+    }
+    let expected = ["the original", "a person's edit", "version 6", "version 7", "version 8"];
+    assert_eq!(kept(&world, "a.txt"), expected);
+}
+
+#[test]
+fn a_directory_that_was_moved_and_removed_is_not_pushed_out() {
+    let world = World::with_policy(&policy(THREE));
+    world.file("src/main.rs", "precious");
+    let come_and_go = || {
+        world.fs(&["mkdir", "t"]).ok();
+        world.fs(&["rm", "-r", "t"]).ok();
+    };
+    come_and_go();
+    world.fs(&["mv", "src", "t"]).ok();
+    world.fs(&["rm", "-r", "t"]).ok();
+    (0..6).for_each(|_| come_and_go());
+    let tree = list(&world, &["t"]).into_iter().find(|tree| tree["bytes"] != 0).unwrap();
+    backup(&world, &["restore", tree["id"].as_str().unwrap()]).ok();
+    assert_eq!(world.read("t/main.rs"), "precious");
+}
+
+#[test]
+fn a_change_that_nobody_approved_costs_no_backups() {
+    let world = World::with_policy(&policy(
+        r#"
+[backups]
+keep = { versions = 50, days = 30, size = "64KiB" }
+[limits]
+approvalTimeout = "1s"
+[[rules]]
+id = "big"
+effect = "ask"
+operations = ["remove"]
+paths = ["big"]
+"#,
+    ));
+    world.file("big", "b".repeat(40_000));
+    for round in 0..6 {
+        world.write("f", format!("{round:08000}")).ok();
+    }
+    let before = list(&world, &[]);
+    world.fs(&["rm", "big"]).denied("big");
+    assert_eq!(list(&world, &[]), before);
+}
+
 #[test]
 fn a_full_vault_refuses_the_change() {
     let world = World::with_policy(&policy(
