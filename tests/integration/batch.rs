@@ -239,6 +239,53 @@ fn killed_at_any_moment_a_batch_is_there_or_not_after_the_next_start() {
     world.run(&["audit", "verify"]).ok();
 }
 
+/// That a change had failed was on record before the others were taken back: a
+/// gate that died in between left a part of the batch.
+#[test]
+fn killed_while_it_takes_a_batch_back_it_is_taken_back_by_the_next_start() {
+    const FILES: usize = 12;
+    let world = World::with_policy(OPEN);
+    world.file("locked/c.txt", "old");
+    std::fs::set_permissions(world.path("locked"), PermissionsExt::from_mode(0o555)).unwrap();
+    let mut changes: Vec<_> = (0..FILES).map(|n| write(&format!("f{n}.txt"), "new")).collect();
+    changes.push(write("locked/c.txt", "new"));
+    changes.push(write("later.txt", "new"));
+    let input = world.base().join("input");
+    std::fs::write(&input, json!(changes).to_string()).unwrap();
+    let read = |n: usize| std::fs::read_to_string(world.path(&format!("f{n}.txt"))).ok();
+    let new = || (0..FILES).filter(|n| read(*n).is_some_and(|text| text == "new")).count();
+    let mut half_way = 0;
+    for _ in 0..6 {
+        for n in (0..FILES).filter(|n| n % 2 == 0) {
+            world.file(&format!("f{n}.txt"), "old");
+        }
+        let mut command = world.command(&["fs", "batch"]);
+        command.stdin(std::fs::File::open(&input).unwrap());
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let begun = Instant::now();
+        let mut most = 0;
+        // From when the first is back there is a rest to be taken back.
+        while child.try_wait().unwrap().is_none() && begun.elapsed() < Duration::from_secs(60) {
+            let now = new();
+            most = most.max(now);
+            if most == FILES && now < most {
+                break;
+            }
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        half_way += usize::from(new() > 0);
+        world.fs(&["ls"]).ok();
+        for n in 0..FILES {
+            let old = (n % 2 == 0).then(|| "old".to_owned());
+            assert_eq!(read(n), old, "f{n}.txt");
+        }
+        assert!(!world.path("later.txt").exists());
+    }
+    assert!(half_way > 0, "none was killed half-way");
+    world.run(&["audit", "verify"]).ok();
+}
+
 /// Keeps a search where it is until it is let go on.
 struct Held {
     there: mpsc::Sender<()>,

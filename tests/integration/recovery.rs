@@ -3,8 +3,16 @@
 //! gate that died would have left it. Each is a bug that was.
 
 use std::{
+    ffi::OsStr,
     fs,
-    os::fd::AsFd as _,
+    os::{
+        fd::AsFd as _,
+        unix::{
+            ffi::OsStrExt as _,
+            fs::{PermissionsExt as _, chown},
+            net::UnixListener,
+        },
+    },
     path::{Path, PathBuf},
     process::Command,
 };
@@ -12,6 +20,7 @@ use std::{
 use cap_std::fs::Dir;
 use portcullis::{backup::fingerprint, ledger::Ledger};
 use portcullis_audit::{Draft, Hash};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use crate::{aftermath, common::World, crash::POLICY};
 
@@ -280,9 +289,10 @@ fn what_dead_gates_were_writing_in_the_state_directory_goes() {
     assert_eq!(names(&world.state().join("policies")), kept);
 }
 
-/// An intent that cannot be settled is no reason to serve without it.
+/// An intent that makes no sense is no gate's: who wrote it may have written
+/// more.
 #[test]
-fn a_gate_that_cannot_settle_does_not_start() {
+fn a_gate_that_cannot_understand_an_intent_does_not_start() {
     let world = world();
     died_after(&world, "write", "../a.txt", None, None);
     for _ in 0..2 {
@@ -290,4 +300,191 @@ fn a_gate_that_cannot_settle_does_not_start() {
         assert_eq!(done.code, 1, "{done:?}");
         assert!(done.stderr.contains("cannot recover: the intent"), "{done:?}");
     }
+}
+
+/// A user who is not the gate's.
+const STRANGER: Option<u32> = Some(65534);
+
+/// Gives it to somebody else. The gate has given up what lets root in anyway.
+fn give_away(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    chown(path, STRANGER, STRANGER).unwrap();
+}
+
+fn fifo(path: &Path) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    mknodat(CWD, path, FileType::Fifo, Mode::RWXU, 0).unwrap();
+}
+
+#[test]
+fn a_rename_that_was_refused_keeps_no_gate_from_starting() {
+    let world = world();
+    give_away(&world.file("f", "unreadable"), 0o600);
+    fifo(&world.path("d/fifo"));
+    fs::create_dir(world.path("theirs")).unwrap();
+    give_away(&world.path("theirs"), 0o755);
+    for name in ["f", "d"] {
+        let done = world.fs(&["mv", name, &format!("theirs/{name}")]);
+        assert_eq!(done.code, 1, "{done:?}");
+        assert!(done.stderr.contains("permission denied"), "{done:?}");
+        assert_eq!(world.last()["kind"], "outcome");
+        assert!(world.path(name).exists());
+    }
+    world.fs(&["ls"]).ok();
+    assert!(world.records().iter().all(|record| record["kind"] != "recovered"));
+}
+
+/// What could not be read for its hash stopped every gate for ever, also where
+/// its hash did not matter.
+#[test]
+fn what_cannot_be_read_is_what_somebody_else_put_there() {
+    let rename = |world: &World| {
+        let text = |text: &str| Some(text.to_owned());
+        let draft =
+            Draft { op: text("rename"), path: text("d"), to: text("e"), ..Draft::default() };
+        admitted(world, draft);
+    };
+    type Case<'a> = (&'a str, &'a dyn Fn(&World), &'a str);
+    let write = |world: &World| died_after(world, "write", "x", None, Some(Hash::of(b"new")));
+    let remove = |world: &World| died_after(world, "remove", "x", Some(Hash::of(b"old")), None);
+    let mkdir = |world: &World| died_after(world, "mkdir", "x", None, None);
+    let cases: [Case<'_>; 9] = [
+        ("a rename that was not made", &|w| (rename(w), fifo(&w.path("d/fifo"))).1, "rolledBack"),
+        ("a rename that was made", &|w| (rename(w), fifo(&w.path("e/fifo"))).1, "committed"),
+        (
+            "a directory with a socket",
+            &|w| {
+                mkdir(w);
+                fs::create_dir(w.path("x")).unwrap();
+                UnixListener::bind(w.path("x/socket")).unwrap();
+            },
+            "committed",
+        ),
+        ("no directory", &|w| (mkdir(w), fifo(&w.path("x"))).1, "superseded"),
+        ("a FIFO in it", &|w| (write(w), fifo(&w.path("x/fifo"))).1, "superseded"),
+        (
+            "an odd name in it",
+            &|w| {
+                write(w);
+                w.file("x/y", "");
+                fs::write(w.path("x").join(OsStr::from_bytes(b"\xff")), "").unwrap();
+            },
+            "superseded",
+        ),
+        (
+            "an unreadable file in it",
+            &|w| (write(w), give_away(&w.file("x/y", ""), 0o600)).1,
+            "superseded",
+        ),
+        ("unreadable", &|w| (write(w), give_away(&w.file("x", ""), 0o600)).1, "superseded"),
+        (
+            "an unreadable one that was moved aside",
+            &|w| (remove(w), give_away(&w.file(TEMP, ""), 0o600)).1,
+            "superseded",
+        ),
+    ];
+    for (what, make, result) in cases {
+        let world = world();
+        make(&world);
+        assert_eq!(settled(&world), result, "{what}");
+    }
+}
+
+/// One intent that could not be settled stopped every gate for ever.
+#[test]
+fn what_cannot_be_settled_now_is_settled_when_it_can_be() {
+    let world = world();
+    died_after(&world, "write", "d/a.txt", None, Some(Hash::of(b"new")));
+    world.file(&format!("d/{TEMP}"), "ne");
+    give_away(&world.path("d"), 0o700);
+    for _ in 0..2 {
+        let done = world.fs(&["ls"]).ok();
+        assert!(done.stderr.contains("cannot be settled"), "{done:?}");
+        let done = world.run(&["audit", "verify"]).ok();
+        let said = done.text().to_owned() + &done.stderr;
+        assert!(said.contains("unanswered-intent"), "{done:?}");
+    }
+    chown(world.path("d"), Some(0), Some(0)).unwrap();
+    assert_eq!(settled(&world), "rolledBack");
+    assert_eq!(names(&world.path("d")), Vec::<String>::new());
+}
+
+/// Half of a tree went, the other half was hidden, and no gate started again.
+#[test]
+fn a_tree_of_which_a_part_may_not_be_removed_stays_whole() {
+    let world = world();
+    let check = |goes: bool| {
+        let before = aftermath::snapshot(&world.root());
+        let done = world.fs(&["rm", "-r", "d"]);
+        assert_eq!(done.code, i32::from(!goes), "{done:?}");
+        match goes {
+            true => assert!(!world.path("d").exists()),
+            false => assert_eq!(aftermath::snapshot(&world.root()), before),
+        }
+        aftermath::check(&world);
+    };
+    let (kept, given) = (0, 1);
+    for (mode, owner, goes) in
+        [(0o755, kept, false), (0o777, given, true), (0o1777, kept, true), (0o1777, given, false)]
+    {
+        world.file("d/a", "a");
+        let file = world.file("d/x/sub/f", "f");
+        if owner == given {
+            give_away(&file, 0o644);
+        }
+        give_away(&world.path("d/x/sub"), mode);
+        check(goes);
+    }
+    fs::remove_dir_all(world.path("d")).unwrap();
+    // An empty one takes no more than its own place.
+    fs::create_dir_all(world.path("d/x/sub")).unwrap();
+    give_away(&world.path("d/x/sub"), 0o755);
+    check(true);
+}
+
+/// The same for what an older gate had begun with.
+#[test]
+fn what_may_not_be_deleted_of_a_removal_keeps_no_gate_from_starting() {
+    let world = world();
+    died_after(&world, "remove", "tree", Some(Hash::of(b"a tree")), None);
+    world.file(&format!("{CONDEMNED}/sub/f"), "f");
+    give_away(&world.path(CONDEMNED).join("sub"), 0o755);
+    let done = world.fs(&["ls"]).ok();
+    assert!(done.stderr.contains("cannot be deleted") && !done.text().contains("tmp"), "{done:?}");
+    assert_eq!(
+        world.records().iter().rfind(|r| r["kind"] == "recovered").unwrap()["result"],
+        "committed"
+    );
+    assert!(!world.fs(&["ls"]).ok().stderr.contains("deleted"));
+    assert_eq!(names(&world.root()), [CONDEMNED]);
+}
+
+/// One change of a batch was settled as somebody else's by now: the others
+/// stayed.
+#[test]
+fn a_batch_is_taken_back_too_when_another_process_had_a_part_in_it() {
+    let world = world();
+    let facts = [("batch", "00".into()), ("batchSize", 2.into())];
+    let facts: std::collections::BTreeMap<_, _> =
+        facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    let draft = |path: &str| Draft {
+        op: Some("write".to_owned()),
+        path: Some(path.to_owned()),
+        agent: Some("someone".to_owned()),
+        after: Some(Hash::of(b"new")),
+        facts: Some(facts.clone()),
+        decision: Some("allow".to_owned()),
+        ..Draft::default()
+    };
+    let state = Dir::from_std_file(fs::File::open(world.state()).unwrap());
+    let ledger = Ledger::open(&state).unwrap();
+    for name in ["a.txt", "b.txt"] {
+        assert!(ledger.admit(draft(name)).unwrap().into_receipt().durable);
+    }
+    drop(ledger);
+    world.file("a.txt", "new");
+    world.file("b.txt", "of another process");
+    world.fs(&["ls"]).ok();
+    assert_eq!(names(&world.root()), ["b.txt"]);
+    aftermath::check(&world);
 }

@@ -26,6 +26,7 @@ use super::{
     error::Failure,
     limits::{Meter, Spent},
     record,
+    recovery::Settled,
     reservations::Reservations,
     span,
     turn::{Ready, Turn},
@@ -43,6 +44,8 @@ use crate::{
 const MOST: usize = 100;
 /// The fact by which records of one batch know each other.
 const BATCH: &str = "batch";
+/// The fact that says how many of them there are.
+const SIZE: &str = "batchSize";
 /// How a change ended that was not begun.
 const NOT_DONE: &str = "notDone";
 
@@ -340,11 +343,12 @@ impl Gateway {
                 }
             }
         }
-        let (mut done, mut made, mut failed) = (Vec::new(), Vec::new(), None);
+        let (mut done, mut made, mut dropped) = (Vec::new(), Vec::new(), Vec::new());
+        let mut stopped = None;
         for (index, ((one, grant), turn)) in admitted.into_iter().zip(turns).enumerate() {
             let Prepared { ready, draft, spent } = one;
-            if failed.is_some() {
-                self.drop_intent(ready, &draft, grant);
+            if stopped.is_some() {
+                dropped.push((ready, draft, grant));
                 continue;
             }
             let path = ready.path().clone();
@@ -359,16 +363,21 @@ impl Gateway {
                     });
                     done.push((turn, draft, receipt, committed, saved, bytes, spent));
                 }
-                Err(error) => {
-                    let why = turn.conclude(&draft, receipt, Err(error), saved, bytes);
-                    failed = Some((index, why));
-                }
+                Err(error) => stopped = Some((index, turn, draft, receipt, error, saved, bytes)),
             }
         }
-        if failed.is_some() {
+        // Before any intent is answered: should the gate die meanwhile, the next
+        // start finds them all, and that one was not made.
+        if stopped.is_some() {
             for one in made.into_iter().rev() {
                 self.take_back_or_say(turns.first(), &one);
             }
+        }
+        let mut failed = stopped.map(|(index, turn, draft, receipt, error, saved, bytes)| {
+            (index, turn.conclude(&draft, receipt, Err(error), saved, bytes))
+        });
+        for (ready, draft, grant) in dropped {
+            self.drop_intent(ready, &draft, grant);
         }
         let mut replies = Vec::new();
         for (turn, draft, receipt, committed, saved, bytes, spent) in done {
@@ -469,21 +478,13 @@ impl Gateway {
     /// Takes back what a dead gate made of batches that it did not live to
     /// finish, newest first. The intents are answered afterwards: should this
     /// gate die too, the next one finds them again.
-    pub(super) fn take_back_unfinished(&self, settled: &[(&AuditRecord, Resolution)]) {
-        let batch = |intent: &AuditRecord| {
-            let facts = intent.draft.facts.as_ref()?;
-            facts.get(BATCH)?.as_str().map(str::to_owned)
-        };
-        let unfinished: BTreeSet<_> = settled
-            .iter()
-            .filter(|(_, resolution)| *resolution == Resolution::RolledBack)
-            .filter_map(|(intent, _)| batch(intent))
-            .collect();
+    pub(super) fn take_back_unfinished(&self, settled: &[Settled<'_>]) {
+        let unfinished = unfinished(settled);
         for (intent, _) in settled
             .iter()
             .rev()
-            .filter(|(_, resolution)| *resolution == Resolution::Committed)
-            .filter(|(intent, _)| batch(intent).is_some_and(|batch| unfinished.contains(&batch)))
+            .filter(|(_, resolution)| *resolution == Some(Resolution::Committed))
+            .filter(|(intent, _)| batch(intent).is_some_and(|(id, _)| unfinished.contains(id)))
         {
             let draft = &intent.draft;
             let text = |text: &Option<String>| text.clone().unwrap_or_default();
@@ -508,6 +509,28 @@ impl Gateway {
     }
 }
 
+/// The batch that an intent belongs to, and how many changes that has.
+fn batch(intent: &AuditRecord) -> Option<(&str, u64)> {
+    let facts = intent.draft.facts.as_ref()?;
+    Some((facts.get(BATCH)?.as_str()?, facts.get(SIZE)?.as_u64()?))
+}
+
+/// The batches that a gate did not live to finish. As long as it may have to
+/// take something back it answers none of the intents. So where one has its
+/// outcome all was made, or taken back, and it is not for the next start to
+/// take back what is left of it.
+fn unfinished<'a>(settled: &[Settled<'a>]) -> BTreeSet<&'a str> {
+    let mut batches: BTreeMap<&str, (u64, u64, bool)> = BTreeMap::new();
+    for (intent, resolution) in settled {
+        let Some((id, size)) = batch(intent) else { continue };
+        let (open, expected, all_made) = batches.entry(id).or_insert((0, size, true));
+        (*open, *expected) = (*open + 1, size);
+        *all_made &= *resolution == Some(Resolution::Committed);
+    }
+    let is_unfinished = |(open, size, all_made): (u64, u64, bool)| open == size && !all_made;
+    batches.into_iter().filter(|(_, it)| is_unfinished(*it)).map(|(id, _)| id).collect()
+}
+
 /// What the records of one batch have in common.
 fn facts(size: usize) -> Result<BTreeMap<String, Value>, Errno> {
     let mut bytes = [0_u8; 16];
@@ -515,5 +538,5 @@ fn facts(size: usize) -> Result<BTreeMap<String, Value>, Errno> {
         return Err(Errno::IO);
     }
     let id = format!("{:032x}", u128::from_be_bytes(bytes));
-    Ok(BTreeMap::from([(BATCH.to_owned(), id.into()), ("batchSize".to_owned(), size.into())]))
+    Ok(BTreeMap::from([(BATCH.to_owned(), id.into()), (SIZE.to_owned(), size.into())]))
 }

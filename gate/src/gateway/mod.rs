@@ -159,8 +159,8 @@ impl Gateway {
     /// state must have the same one.
     ///
     /// # Errors
-    /// When a change that a dead gate began cannot be settled: the workspace
-    /// is not served then.
+    /// When the log cannot be read or written, or holds an intent that makes no
+    /// sense: the workspace is not served then.
     pub fn open(
         workspace: Workspace,
         policy: Arc<Policy>,

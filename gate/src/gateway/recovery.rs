@@ -20,39 +20,54 @@ pub enum RecoveryError {
     /// An intent does not say what it was about.
     #[error("the intent {0} cannot be understood")]
     Malformed(u64),
-    /// The workspace does not let itself be looked at.
-    #[error("the change of intent {seq} cannot be settled: {error}")]
-    Unsettled {
-        /// The intent.
-        seq: u64,
-        /// What failed.
-        error: ops::Error,
-    },
 }
+
+/// An intent that a dead gate left, and how it was settled; `None` when it could
+/// not be.
+pub(super) type Settled<'a> = (&'a AuditRecord, Option<Resolution>);
 
 /// Settles every intent without outcome whose gate is dead, and records how.
 /// Then removes what a dead gate kept for a change whose intent it did not live
-/// to write. Returns how many intents there were.
+/// to write. Returns how many intents were settled.
+///
+/// One that cannot be settled now stays open, and each start tries again. It is
+/// no reason not to serve: what it replaces is in the vault, and what the change
+/// holds under its temporary names is neither served nor deleted meanwhile.
 pub(super) fn run(gateway: &Gateway) -> Result<usize, RecoveryError> {
     let (ledger, workspace, vault) = (&gateway.ledger, &gateway.workspace, &gateway.vault);
     let orphans = ledger.orphans()?;
     let mut settled = Vec::new();
     for intent in orphans.intents() {
         let remains = remains(&intent.draft).ok_or(RecoveryError::Malformed(intent.seq))?;
-        let resolution = ops::settle(workspace, &remains)
-            .map_err(|error| RecoveryError::Unsettled { seq: intent.seq, error })?;
+        let resolution = match ops::settle(workspace, &remains) {
+            Ok(resolution) => resolution,
+            Err(error) => {
+                let path = shown(&remains.path);
+                tracing::error!(
+                    record = intent.seq,
+                    ?path,
+                    %error,
+                    "a change that a gate left unfinished cannot be settled; each start tries again"
+                );
+                settled.push((intent, None));
+                continue;
+            }
+        };
         let resolution = match &intent.draft.backup {
             Some(backup) if resolution == Resolution::Committed => {
                 if is_kept(vault, &remains, backup) { resolution } else { Resolution::Superseded }
             }
             _ => resolution,
         };
-        settled.push((intent, resolution));
+        settled.push((intent, Some(resolution)));
     }
     gateway.take_back_unfinished(&settled);
+    let mut count = 0;
     for (intent, resolution) in &settled {
+        let Some(resolution) = resolution else { continue };
         let remains = remains(&intent.draft).ok_or(RecoveryError::Malformed(intent.seq))?;
         orphans.resolve(intent, draft(intent, &remains, *resolution))?;
+        count += 1;
     }
     let dead = orphans.traces().iter().filter_map(|(boot, trace)| {
         let since: jiff::Timestamp = trace.since.parse().ok()?;
@@ -64,7 +79,6 @@ pub(super) fn run(gateway: &Gateway) -> Result<usize, RecoveryError> {
         // They cost room, until retention lets them go, and nothing else.
         Err(error) => tracing::warn!(%error, "needless backups could not be removed"),
     }
-    let count = settled.len();
     orphans.finish()?;
     Ok(count)
 }

@@ -8,6 +8,7 @@ use super::{
     swap::{self, hash_at},
 };
 use crate::{
+    backup,
     model::{OperationKind, WorkspacePath},
     policy::ObjectKind,
     workspace::{self, Parent, TempName, Workspace},
@@ -82,11 +83,11 @@ pub fn is_undone(workspace: &Workspace, remains: &Remains, error: &Error) -> boo
         if matches!(error, Error::Conflict | Error::Editor(_)) {
             return Ok(true);
         }
-        let here = hash_of(&parent, parent.name())?;
+        let here = (&parent, parent.name());
         match to {
-            Some(to) => Ok(here.is_some() && hash_of(&to, to.name())? == remains.before),
-            None if remains.to.is_some() => Ok(here.is_some()),
-            None => Ok(here == remains.before),
+            Some(to) => Ok(is_there(here)? && holds((&to, to.name()), remains.before)?),
+            None if remains.to.is_some() => is_there(here),
+            None => holds(here, remains.before),
         }
     };
     look().unwrap_or(false)
@@ -97,7 +98,8 @@ pub fn is_undone(workspace: &Workspace, remains: &Remains, error: &Error) -> boo
 /// deleted.
 ///
 /// # Errors
-/// When the workspace cannot be looked at; the change stays unsettled then.
+/// When it cannot be looked at, finished or undone; what is under its temporary
+/// names stays there then.
 pub fn settle(workspace: &Workspace, remains: &Remains) -> Result<Resolution, Error> {
     let parent = match workspace.open_parent(&remains.path) {
         Ok(parent) => Some(parent),
@@ -111,12 +113,13 @@ pub fn settle(workspace: &Workspace, remains: &Remains) -> Result<Resolution, Er
     // The directory is gone or another one: nothing of ours is there.
     let Some(parent) = parent else { return Ok(absent(remains)) };
     match remains.operation {
-        OperationKind::Remove => settle_removal(&parent, remains),
-        OperationKind::Mkdir => Ok(match hash_of(&parent, parent.name())? {
-            Some(_) => Resolution::Committed,
+        OperationKind::Remove => settle_removal(workspace, &parent, remains),
+        OperationKind::Mkdir => Ok(match kind_of((&parent, parent.name()))? {
+            Some(ObjectKind::Directory) => Resolution::Committed,
+            Some(_) => Resolution::Superseded,
             None => Resolution::RolledBack,
         }),
-        _ => settle_replacement(&parent, remains),
+        _ => settle_replacement(workspace, &parent, remains),
     }
 }
 
@@ -128,25 +131,75 @@ fn absent(remains: &Remains) -> Resolution {
     }
 }
 
-/// The hash of the object named `name`; `None` when nothing is there.
-fn hash_of(parent: &Parent, name: &str) -> Result<Option<Hash>, Error> {
+/// What is at a name; `None` when nothing is.
+fn kind_of((parent, name): swap::Entry<'_>) -> Result<Option<ObjectKind>, Error> {
     match parent.stat(name) {
-        Ok(stat)
-            if matches!(
-                stat.kind,
-                ObjectKind::File | ObjectKind::Directory | ObjectKind::Symlink
-            ) =>
-        {
-            Ok(Some(hash_at(parent, name, &stat)?))
-        }
-        Ok(_) => Ok(Some(Hash::ZERO)),
+        Ok(stat) => Ok(Some(stat.kind)),
+        // What another file system is mounted on is none that can be changed.
+        Err(workspace::Error::Mount) => Ok(Some(ObjectKind::Device)),
         Err(workspace::Error::NotFound) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
 
-fn settle_replacement(parent: &Parent, remains: &Remains) -> Result<Resolution, Error> {
-    if delete_condemned(parent, remains)? {
+fn is_there(entry: swap::Entry<'_>) -> Result<bool, Error> {
+    Ok(kind_of(entry)?.is_some())
+}
+
+/// Whether what is expected is at a name, or nothing where nothing is. Only
+/// what has a hash to be compared with is read.
+fn holds(entry: swap::Entry<'_>, expected: Option<Hash>) -> Result<bool, Error> {
+    match expected {
+        Some(_) => Ok(hash_of(entry.0, entry.1)? == expected),
+        None => Ok(!is_there(entry)?),
+    }
+}
+
+/// The hash of the object named `name`; `None` when nothing is there. What the
+/// vault could not have kept, or no gate have made, has a hash that nothing has.
+fn hash_of(parent: &Parent, name: &str) -> Result<Option<Hash>, Error> {
+    match kind_of((parent, name))? {
+        None => return Ok(None),
+        Some(ObjectKind::File | ObjectKind::Directory | ObjectKind::Symlink) => {}
+        Some(_) => return Ok(Some(Hash::ZERO)),
+    }
+    let hashed =
+        parent.stat(name).map_err(Error::from).and_then(|stat| hash_at(parent, name, &stat));
+    match hashed {
+        Ok(hash) => Ok(Some(hash)),
+        Err(Error::Workspace(workspace::Error::NotFound)) => Ok(None),
+        Err(error) if is_anothers(&error) => Ok(Some(Hash::ZERO)),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether this is what happens to who reads something that no gate kept or
+/// made: all of that could be read, and was no tree that cannot be given back.
+fn is_anothers(error: &Error) -> bool {
+    use backup::Error as Kept;
+    use workspace::Error as Found;
+    match error {
+        Error::Backup(
+            Kept::Special
+            | Kept::Mount
+            | Kept::NotUtf8
+            | Kept::TooLarge
+            | Kept::NotRegular
+            | Kept::Changed,
+        )
+        | Error::Workspace(
+            Found::Mount | Found::Moved | Found::NotADirectory | Found::IsADirectory,
+        ) => true,
+        error => remove::is_refused(error),
+    }
+}
+
+fn settle_replacement(
+    workspace: &Workspace,
+    parent: &Parent,
+    remains: &Remains,
+) -> Result<Resolution, Error> {
+    if delete_condemned(workspace, parent, remains)? {
         return Ok(Resolution::Committed);
     }
     let there = hash_of(parent, parent.name())?;
@@ -163,7 +216,7 @@ fn settle_replacement(parent: &Parent, remains: &Remains) -> Result<Resolution, 
     let (spare, name) = ((parent, staged.as_str()), (parent, parent.name()));
     let Some(aside) = hash_of(parent, staged.as_str())? else { return Ok(resolution) };
     if Some(aside) == remains.before {
-        swap::remove_replaced(parent, temp)?;
+        swap::remove_replaced(workspace, parent, temp)?;
         parent.sync()?;
         return Ok(resolution);
     }
@@ -199,18 +252,26 @@ fn delete_unfinished(parent: &Parent, temp: &TempName) -> Result<(), Error> {
 }
 
 /// Finishes the removal of what was proven to be in the vault.
-fn delete_condemned(parent: &Parent, remains: &Remains) -> Result<bool, Error> {
+fn delete_condemned(
+    workspace: &Workspace,
+    parent: &Parent,
+    remains: &Remains,
+) -> Result<bool, Error> {
     let Some(condemned) = remains.temp.as_ref().map(TempName::condemned) else { return Ok(false) };
-    if parent.stat(condemned.as_str()).is_err() {
+    if !is_there((parent, condemned.as_str()))? {
         return Ok(false);
     }
-    remove::delete(parent, condemned.as_str())?;
+    remove::delete_kept(workspace, parent, condemned.as_str())?;
     parent.sync()?;
     Ok(true)
 }
 
-fn settle_removal(parent: &Parent, remains: &Remains) -> Result<Resolution, Error> {
-    if delete_condemned(parent, remains)? {
+fn settle_removal(
+    workspace: &Workspace,
+    parent: &Parent,
+    remains: &Remains,
+) -> Result<Resolution, Error> {
+    if delete_condemned(workspace, parent, remains)? {
         return Ok(Resolution::Committed);
     }
     if let Some(temp) = &remains.temp
@@ -249,22 +310,25 @@ fn settle_rename(
         Err(error) => return Err(error.into()),
     };
     if let Some(temp) = &remains.temp
-        && let Some(resolution) = settle_replacing(from, &to, temp, remains)?
+        && let Some(resolution) = settle_replacing(workspace, from, &to, temp, remains)?
     {
         return Ok(resolution);
     }
-    let old = from.map_or(Ok(None), |from| hash_of(from, from.name()))?;
-    match (old, hash_of(&to, to.name())?) {
-        (None, Some(there)) if remains.after.is_none_or(|after| after == there) => {
-            Ok(Resolution::Committed)
-        }
-        (Some(_), there) if there == remains.before => Ok(Resolution::RolledBack),
-        _ => Ok(Resolution::Superseded),
+    let is_old_there = from.map_or(Ok(false), |from| is_there((from, from.name())))?;
+    let new = (&to, to.name());
+    let is_made = || match remains.after {
+        None => is_there(new),
+        after => holds(new, after),
+    };
+    if is_old_there && holds(new, remains.before)? {
+        return Ok(Resolution::RolledBack);
     }
+    Ok(if !is_old_there && is_made()? { Resolution::Committed } else { Resolution::Superseded })
 }
 
 /// Settles a rename that still holds something under a name of the gate's.
 fn settle_replacing(
+    workspace: &Workspace,
     from: Option<&Parent>,
     to: &Parent,
     temp: &TempName,
@@ -274,7 +338,7 @@ fn settle_replacing(
         // Where the old directory is gone, the new name was granted too.
         let back = from.unwrap_or(to);
         swap::put_back((to, name.as_str()), (back, back.name()))?;
-        let is_old = hash_of(to, to.name())? == remains.before;
+        let is_old = holds((to, to.name()), remains.before)?;
         Ok(if is_old { Resolution::RolledBack } else { Resolution::Superseded })
     };
     if to.stat(temp.as_str()).is_ok() {
@@ -287,7 +351,7 @@ fn settle_replacing(
         return undo(&staged).map(Some);
     }
     if Some(aside) == remains.before {
-        swap::remove_replaced(to, temp)?;
+        swap::remove_replaced(workspace, to, temp)?;
         to.sync()?;
         return Ok(None);
     }

@@ -2,6 +2,7 @@
 //! holds, then deleted.
 
 use std::{
+    ffi::CString,
     fs::File,
     os::fd::{AsFd, AsRawFd as _, OwnedFd},
     thread,
@@ -9,10 +10,12 @@ use std::{
 
 use rustix::{
     fs::{
-        AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, fchmod, openat, renameat_with, unlinkat,
+        Access, AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, accessat, fchmod, fstat, openat,
+        renameat_with, statat, unlinkat,
     },
     io::Errno,
     path::Arg,
+    process::geteuid,
 };
 
 use super::{
@@ -20,10 +23,10 @@ use super::{
     swap::{self, Expected},
 };
 use crate::{
-    backup::{Origin, Saved},
+    backup::{self, Origin, Saved},
     model::WorkspacePath,
     policy::ObjectKind,
-    workspace::{self, Listing, Parent, Permit, Stat, TempName},
+    workspace::{self, Listing, Parent, Permit, Stat, TempName, Workspace},
 };
 
 /// An object that is to be removed or replaced, open so that it can be kept.
@@ -35,6 +38,9 @@ pub(super) enum Target {
 
 impl Target {
     /// Opens the permit's object.
+    ///
+    /// # Errors
+    /// Also when it is a directory of which the gate could remove a part only.
     pub(super) fn open(
         context: &Context<'_>,
         permit: &Permit,
@@ -44,7 +50,9 @@ impl Target {
             ObjectKind::Symlink => Self::Link(permit.link_target()?),
             ObjectKind::Directory => {
                 let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-                Self::Directory(permit.open(context.workspace, flags)?)
+                let directory = permit.open(context.workspace, flags)?;
+                check_can_be_emptied(context.workspace, permit.path())?;
+                Self::Directory(directory)
             }
             _ => Self::File(permit.open_file(context.workspace)?),
         })
@@ -130,7 +138,7 @@ impl Change for Removal<'_> {
         let condemned = temp.condemned();
         swap::move_to(&parent, temp, &condemned)?;
         parent.sync()?;
-        delete(&parent, condemned.as_str())?;
+        delete_kept(self.context.workspace, &parent, condemned.as_str())?;
         parent.sync()?;
         Ok(Committed::Stored)
     }
@@ -142,6 +150,89 @@ fn move_aside(parent: &Parent, temp: &TempName) -> Result<(), Error> {
         Ok(()) => Ok(parent.sync()?),
         Err(Errno::NOENT) => Err(Error::Conflict),
         Err(errno) => Err(workspace::Error::os("move the object aside")(errno).into()),
+    }
+}
+
+/// Looks whether the gate may remove all that is in the directory at `path`,
+/// before any of it goes: a directory of somebody else may forbid it.
+fn check_can_be_emptied(workspace: &Workspace, path: &WorkspacePath) -> Result<(), Error> {
+    let mut pending = vec![path.clone()];
+    while let Some(path) = pending.pop() {
+        let directory = match workspace.open_directory(&path) {
+            Ok(directory) => directory,
+            // Whether anything changed meanwhile is looked at when it goes.
+            Err(
+                workspace::Error::NotFound
+                | workspace::Error::NotADirectory
+                | workspace::Error::Moved,
+            ) => continue,
+            Err(error) => return Err(error.into()),
+        };
+        let entries = entries(&directory)?;
+        if !entries.is_empty() {
+            check_may_empty(&directory, &entries)?;
+        }
+        for (name, _) in entries.iter().filter(|(_, is_directory)| *is_directory) {
+            let name = name.to_str().map_err(|_| workspace::Error::NotUtf8)?;
+            pending.push(path.join(name).map_err(|_| workspace::Error::TooLong)?);
+        }
+    }
+    Ok(())
+}
+
+/// The same for one directory and what it holds by itself.
+fn check_may_empty(directory: &OwnedFd, entries: &[(CString, bool)]) -> Result<(), Error> {
+    let look = workspace::Error::os("look at the directory");
+    let (me, stat) = (geteuid().as_raw(), fstat(directory).map_err(look)?);
+    // Of its own directories the gate may change the mode.
+    if stat.st_uid == me {
+        return Ok(());
+    }
+    accessat(directory, ".", Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS)
+        .map_err(workspace::Error::os("empty a directory in it"))?;
+    if !Mode::from_raw_mode(stat.st_mode).contains(Mode::SVTX) {
+        return Ok(());
+    }
+    for (name, _) in entries {
+        let stat = statat(directory, name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW);
+        if stat.is_ok_and(|stat| stat.st_uid != me) {
+            return Err(workspace::Error::os("empty a directory in it")(Errno::PERM).into());
+        }
+    }
+    Ok(())
+}
+
+/// Whether the system forbade it, as it would the next time.
+pub(super) fn is_refused(error: &Error) -> bool {
+    let errno = match error {
+        Error::Workspace(workspace::Error::Os { errno, .. }) => Some(*errno),
+        Error::Backup(backup::Error::Io { source, .. }) => Errno::from_io_error(source),
+        _ => None,
+    };
+    matches!(errno, Some(Errno::ACCESS | Errno::PERM))
+}
+
+/// Deletes what is proven to be in the vault and is out of everybody's sight.
+/// What the gate may not delete stays there: that is tried for a moment, and
+/// would come to the same at every start.
+///
+/// # Errors
+/// When a later try may be worth it, as when the directory was moved out of
+/// the gate's reach.
+pub(super) fn delete_kept(workspace: &Workspace, parent: &Parent, name: &str) -> Result<(), Error> {
+    let mut patience = swap::PATIENCE;
+    loop {
+        match delete(parent, name) {
+            Err(error) if is_refused(&error) && patience == 0 => {
+                workspace.confirm(parent)?;
+                let path = parent.path_of(name);
+                tracing::warn!(%error, ?path, "a part of what was removed cannot be deleted");
+                return Ok(());
+            }
+            Err(error) if is_refused(&error) => patience -= 1,
+            done => return done,
+        }
+        thread::sleep(swap::PAUSE);
     }
 }
 
@@ -177,6 +268,10 @@ pub(super) fn delete(parent: &Parent, name: &str) -> Result<(), Error> {
                     unlink_in(&inner, &child)?;
                     continue;
                 }
+                // An empty one of somebody else may go, and not move.
+                if unlinkat(&inner, child.as_c_str(), AtFlags::REMOVEDIR).is_ok() {
+                    continue;
+                }
                 // Its parent changes, so it is written to itself.
                 make_writable(&open_in(&inner, &child)?)?;
                 move_up(&inner, &child, &top, &mut moved)?;
@@ -205,12 +300,7 @@ fn remove_empty(directory: impl AsFd, name: impl Arg, patience: &mut u32) -> Res
 
 /// Moves an entry up to `top`, under a name that nothing there has: a gate with
 /// the same process id may have died over this tree before.
-fn move_up(
-    inner: &OwnedFd,
-    child: &std::ffi::CString,
-    top: &OwnedFd,
-    moved: &mut u64,
-) -> Result<(), Error> {
+fn move_up(inner: &OwnedFd, child: &CString, top: &OwnedFd, moved: &mut u64) -> Result<(), Error> {
     loop {
         *moved += 1;
         let unique = format!("{}-{moved}-{}", std::process::id(), top.as_raw_fd());
@@ -222,7 +312,7 @@ fn move_up(
     }
 }
 
-fn open_in(directory: &OwnedFd, name: &std::ffi::CString) -> Result<OwnedFd, Error> {
+fn open_in(directory: &OwnedFd, name: &CString) -> Result<OwnedFd, Error> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     openat(directory, name.as_c_str(), flags, Mode::empty())
         .map_err(|errno| workspace::Error::os("open the directory")(errno).into())
@@ -238,7 +328,7 @@ fn make_writable(directory: &OwnedFd) -> Result<(), Error> {
     }
 }
 
-fn unlink_in(directory: &OwnedFd, name: &std::ffi::CString) -> Result<(), Error> {
+fn unlink_in(directory: &OwnedFd, name: &CString) -> Result<(), Error> {
     match unlinkat(directory, name.as_c_str(), AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
         Err(errno) => Err(workspace::Error::os("remove an entry")(errno).into()),
@@ -247,7 +337,7 @@ fn unlink_in(directory: &OwnedFd, name: &std::ffi::CString) -> Result<(), Error>
 
 /// The entries of a directory, and whether each is a directory itself. Names
 /// are bytes here: nothing is disclosed, and all must go.
-fn entries(directory: impl AsFd) -> Result<Vec<(std::ffi::CString, bool)>, Error> {
+fn entries(directory: impl AsFd) -> Result<Vec<(CString, bool)>, Error> {
     let read = workspace::Error::os("read the directory");
     let mut entries = Vec::new();
     for entry in Dir::read_from(&directory).map_err(read)? {
@@ -257,9 +347,8 @@ fn entries(directory: impl AsFd) -> Result<Vec<(std::ffi::CString, bool)>, Error
         }
         let is_directory = match entry.file_type() {
             FileType::Unknown => {
-                let stat =
-                    rustix::fs::statat(&directory, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW)
-                        .map_err(workspace::Error::os("look at an entry"))?;
+                let stat = statat(&directory, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW)
+                    .map_err(workspace::Error::os("look at an entry"))?;
                 FileType::from_raw_mode(stat.st_mode) == FileType::Directory
             }
             other => other == FileType::Directory,

@@ -101,7 +101,7 @@ pub(super) fn replace(
         });
     }
     if old.is_at(parent, staged.as_str()) && workspace.confirm(parent).is_ok() {
-        return remove_replaced(parent, temp);
+        return remove_replaced(workspace, parent, temp);
     }
     match undo(spare, name, new)? {
         Undone::Ours => move_to(parent, &staged, temp)?,
@@ -124,7 +124,11 @@ pub(super) fn move_to(parent: &Parent, old: &TempName, new: &TempName) -> Result
 /// Removes what an exchange brought out and the vault is proven to hold. A
 /// directory is marked first: half removed it would look like something else
 /// that came in the way.
-pub(super) fn remove_replaced(parent: &Parent, temp: &TempName) -> Result<(), Error> {
+pub(super) fn remove_replaced(
+    workspace: &Workspace,
+    parent: &Parent,
+    temp: &TempName,
+) -> Result<(), Error> {
     let staged = temp.staged();
     if parent.stat(staged.as_str())?.kind != ObjectKind::Directory {
         return unlink(parent, staged.as_str());
@@ -132,7 +136,7 @@ pub(super) fn remove_replaced(parent: &Parent, temp: &TempName) -> Result<(), Er
     let condemned = temp.condemned();
     move_to(parent, &staged, &condemned)?;
     parent.sync()?;
-    remove::delete(parent, condemned.as_str())
+    remove::delete_kept(workspace, parent, condemned.as_str())
 }
 
 /// An entry of an open directory.

@@ -157,6 +157,14 @@ impl Parent {
         self.path.file_name().unwrap_or_default()
     }
 
+    /// The path of an entry, for a person: the name need not be one that is served.
+    pub fn path_of(&self, name: &str) -> String {
+        match self.path.parent() {
+            Some(parent) if !parent.is_root() => format!("{parent}/{name}"),
+            _ => name.to_owned(),
+        }
+    }
+
     /// Looks at the entry itself, never at what it points to.
     ///
     /// # Errors
