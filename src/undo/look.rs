@@ -16,7 +16,9 @@ use super::{
     simulate::{Place, Simulation},
 };
 use crate::{
-    backup::{BackupId, Entry, EntryKind, NodeKind, Trail, Vault, content_hash, fingerprint},
+    backup::{
+        BackupId, Entry, EntryKind, NodeKind, Owners, Trail, Vault, content_hash, fingerprint,
+    },
     gateway::Gateway,
     model::{Access, OperationKind, Session, WorkspacePath},
     policy::{ObjectKind, Query},
@@ -361,7 +363,8 @@ impl<'a> Look<'a> {
             let tree = self.gateway.vault().tree(entry)?;
             return Ok(tree.restored_fingerprint()? == *found);
         }
-        let kept = entry.attributes.as_ref().map(|attributes| attributes.mode & 0o777);
+        let owners = Owners::of_this_process();
+        let kept = entry.attributes.as_ref().map(|attributes| owners.mode(attributes));
         Ok(entry.sha256 == *found && (kept.is_none() || mode.is_none() || kept == *mode))
     }
 

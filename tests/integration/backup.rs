@@ -2,7 +2,10 @@
 //! compared and put back, and never a way around the policy.
 
 use std::{
-    os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink},
+    os::{
+        fd::AsFd as _,
+        unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink},
+    },
     path::Path,
     process::Stdio,
     thread,
@@ -602,4 +605,40 @@ fn a_tree_with_read_only_directories_goes_and_comes_back() {
     assert_eq!(world.read("d/ro/sub/f"), "y");
     assert_eq!(std::fs::metadata(world.path("d/ro")).unwrap().mode() & 0o777, 0o500);
     run(&["fs", "rm", "-r", "d"]);
+}
+
+/// Whoever may remove somebody else's file could not have it back, nor the tree
+/// that it was in.
+#[test]
+fn what_belonged_to_somebody_else_comes_back_as_the_gates_own() {
+    let world = World::with_policy(SECRETIVE);
+    world.file("d/mine.txt", "mine");
+    let mode = |path: &str| {
+        let look = std::fs::metadata(world.path(path)).unwrap();
+        (look.uid(), look.mode() & 0o777)
+    };
+    let theirs = world.file("d/theirs.txt", "theirs");
+    let before = mode("d/mine.txt");
+    for path in ["d", "d/theirs.txt"] {
+        // The gate has given up what lets root give files away.
+        chown(&theirs, Some(65534), Some(65534)).unwrap();
+        std::fs::set_permissions(&theirs, PermissionsExt::from_mode(0o664)).unwrap();
+        let gone = world.fs(&["rm", "-r", path, "--json"]).ok().json();
+        assert!(!world.path(path).exists());
+        let done = world.run(&["backup", "restore", gone["backup"].as_str().unwrap()]).ok();
+        assert!(done.stderr.contains("belonged to somebody else"), "{done:?}");
+        assert_eq!(
+            (world.read("d/theirs.txt"), world.read("d/mine.txt")),
+            ("theirs".into(), "mine".into())
+        );
+        assert_eq!((mode("d/theirs.txt"), mode("d/mine.txt")), ((0, 0o600), before));
+        let records = world.requests();
+        let intent = records.iter().rfind(|record| record["kind"] == "intent").unwrap();
+        assert_eq!(intent["counts"]["ownersNotKept"], 1);
+        if path == "d" {
+            let tree = std::fs::File::open(world.path("d")).unwrap();
+            let there = portcullis::backup::fingerprint(tree.as_fd()).unwrap();
+            assert_eq!(intent["after"], there.to_string());
+        }
+    }
 }

@@ -17,7 +17,7 @@ use rustix::{
 use sha2::{Digest, Sha256};
 
 use super::{
-    Attributes, BackupId, EntryKind, Error, Node, NodeKind, Saved, Vault,
+    Attributes, BackupId, EntryKind, Error, Node, NodeKind, Owners, Saved, Vault,
     format::Trailer,
     name::{Name, PathKey},
     object::Objects,
@@ -363,15 +363,15 @@ impl Tree {
     }
 
     /// What [`fingerprint`](super::fingerprint) gives for the tree when its
-    /// modes are put back without set-id and sticky bits.
+    /// modes are put back as far as they can be: see [`Owners::mode`].
     ///
     /// # Errors
     /// As [`Tree::next_node`].
     pub fn restored_fingerprint(mut self) -> Result<Hash, Error> {
-        let mut print = Fingerprint::default();
+        let (mut print, owners) = (Fingerprint::default(), Owners::of_this_process());
         while let Some(mut node) = self.next_node()? {
             if let Some(attributes) = &mut node.attributes {
-                attributes.mode &= 0o777;
+                attributes.mode = owners.mode(attributes);
             }
             print.add_node(&node);
         }

@@ -27,11 +27,13 @@ use super::{
     unpack,
 };
 use crate::{
-    backup::{self, Attributes, EntryKind, NodeKind, Origin, Saved, Trail, Vault},
+    backup::{self, Attributes, EntryKind, NodeKind, Origin, Owners, Saved, Trail, Vault},
     model::Access,
     workspace::{self, Parent, Permit, Stat, TempName},
 };
 
+/// The count of what came back as somebody else's than it was.
+const DISOWNED: &str = "ownersNotKept";
 /// More than a link's target can be (`PATH_MAX`).
 const MAX_TARGET: u64 = 4096;
 
@@ -42,6 +44,9 @@ struct Restoration<'a> {
     permit: Permit,
     /// What is there now.
     current: Option<(Stat, Target)>,
+    owners: Owners,
+    /// How many objects cannot belong again to whom they belonged.
+    disowned: u64,
 }
 
 /// Checks the entry and its content and opens what it will replace.
@@ -67,14 +72,33 @@ pub fn prepare<'a>(
         Some(stat) => Some((stat, Target::open(context, &permit, stat.kind)?)),
         None => None,
     };
-    let facts = Facts {
+    let owners = Owners::of_this_process();
+    let disowned = disowned(vault, &entry, &owners)?;
+    let mut facts = Facts {
         bytes: Some(entry.bytes),
         after: Some(after),
         temp: Some(TempName::new()?),
         ..Facts::default()
     };
-    let change = Restoration { context: *context, vault, entry, permit, current };
+    facts.count(DISOWNED, disowned);
+    let change = Restoration { context: *context, vault, entry, permit, current, owners, disowned };
     Ok(Sealed::new(Box::new(change), facts))
+}
+
+/// How many of the kept objects the gate cannot give to whom they belonged.
+fn disowned(vault: &Vault, entry: &backup::Entry, owners: &Owners) -> Result<u64, Error> {
+    let is_lost = |attributes: &Option<Attributes>| {
+        u64::from(attributes.as_ref().is_some_and(|attributes| !owners.may_give(attributes)))
+    };
+    let mut count = is_lost(&entry.attributes);
+    if entry.kind == EntryKind::Tree {
+        count = 0;
+        let mut tree = vault.tree(entry)?;
+        while let Some(node) = tree.next_node()? {
+            count += is_lost(&node.attributes);
+        }
+    }
+    Ok(count)
 }
 
 /// Asks the policy about every content that would be stored at another path.
@@ -140,6 +164,12 @@ impl Change for Restoration<'_> {
         }
         placed?;
         parent.sync()?;
+        if self.disowned > 0 {
+            tracing::warn!(
+                objects = self.disowned,
+                "what belonged to somebody else came back as the gate's user's own, for nobody else"
+            );
+        }
         Ok(Committed::Stored)
     }
 }
@@ -173,14 +203,14 @@ impl Restoration<'_> {
             EntryKind::Link => Ok(()),
             EntryKind::Tree => {
                 let mut tree = self.vault.tree(&self.entry)?;
-                unpack::unpack(&mut tree, made)?;
+                unpack::unpack(&mut tree, made, &self.owners)?;
                 // One sync for all that may be in it.
                 Ok(syncfs(made).map_err(workspace::Error::os("sync the directory"))?)
             }
             EntryKind::File | EntryKind::Buffer => {
                 write(made, self.vault.content(&self.entry)?)?;
                 match (&self.entry.attributes, &self.current) {
-                    (Some(attributes), _) => apply(made, attributes)?,
+                    (Some(attributes), _) => apply(made, attributes, &self.owners)?,
                     (None, Some((stat, Target::File(old)))) => {
                         replace::keep_ownership(made, old, stat)?;
                     }
@@ -227,17 +257,21 @@ pub(super) fn write(file: &OwnedFd, mut content: backup::Content) -> Result<(), 
 
 /// Gives an object back its owner, permission bits and access control lists.
 /// Set-id and sticky bits are not among them.
-pub(super) fn apply(fd: &OwnedFd, attributes: &Attributes) -> Result<(), Error> {
+///
+/// What cannot belong again to whom it belonged stays the gate's own, and is
+/// opened to nobody else: its content is better to have than none.
+pub(super) fn apply(fd: &OwnedFd, attributes: &Attributes, owners: &Owners) -> Result<(), Error> {
     let now = Stat::of(fd)?;
-    if (now.uid, now.gid) != (attributes.uid, attributes.gid) {
+    let given = owners.may_give(attributes);
+    if given && (now.uid, now.gid) != (attributes.uid, attributes.gid) {
         let (uid, gid) = (Uid::from_raw(attributes.uid), Gid::from_raw(attributes.gid));
         fchown(fd, Some(uid), Some(gid)).map_err(|_| Error::Owner)?;
     }
-    fchmod(fd, Mode::from_raw_mode(attributes.mode & 0o777))
+    fchmod(fd, Mode::from_raw_mode(owners.mode(attributes)))
         .map_err(workspace::Error::os("set the mode"))?;
-    set_list(fd, backup::ACL_ACCESS, attributes.acl.as_deref())?;
+    set_list(fd, backup::ACL_ACCESS, attributes.acl.as_deref().filter(|_| given))?;
     if now.kind == crate::policy::ObjectKind::Directory {
-        set_list(fd, backup::ACL_DEFAULT, attributes.default_acl.as_deref())?;
+        set_list(fd, backup::ACL_DEFAULT, attributes.default_acl.as_deref().filter(|_| given))?;
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use super::{
     restore::{apply, write},
 };
 use crate::{
-    backup::{self, Attributes, Node, NodeKind},
+    backup::{self, Attributes, Node, NodeKind, Owners},
     workspace::{self, Identity, Stat},
 };
 
@@ -24,9 +24,8 @@ struct Level {
 /// Fills `top`, an empty directory that nobody else knows, with the tree.
 ///
 /// # Errors
-/// When the entry is damaged, an owner cannot be given back, and as the system
-/// says.
-pub(super) fn unpack(tree: &mut backup::Tree, top: &OwnedFd) -> Result<(), Error> {
+/// When the entry is damaged, and as the system says.
+pub(super) fn unpack(tree: &mut backup::Tree, top: &OwnedFd, owners: &Owners) -> Result<(), Error> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut current = openat(top, ".", flags, Mode::empty())
         .map_err(workspace::Error::os("open the directory"))?;
@@ -35,7 +34,7 @@ pub(super) fn unpack(tree: &mut backup::Tree, top: &OwnedFd) -> Result<(), Error
         vec![Level { identity: Stat::of(&current)?.identity, attributes: root.attributes }];
     while let Some(node) = tree.next_node()? {
         while u64::try_from(levels.len()).is_ok_and(|depth| depth > node.depth) {
-            current = finish(current, &mut levels)?;
+            current = finish(current, &mut levels, owners)?;
         }
         match node.kind {
             NodeKind::Directory => {
@@ -46,7 +45,7 @@ pub(super) fn unpack(tree: &mut backup::Tree, top: &OwnedFd) -> Result<(), Error
                 let identity = Stat::of(&current)?.identity;
                 levels.push(Level { identity, attributes: node.attributes });
             }
-            NodeKind::File => file(tree, &current, &node)?,
+            NodeKind::File => file(tree, &current, &node, owners)?,
             NodeKind::Link => {
                 let target = node.target.as_deref().unwrap_or_default();
                 symlinkat(target, &current, &node.name)
@@ -55,21 +54,26 @@ pub(super) fn unpack(tree: &mut backup::Tree, top: &OwnedFd) -> Result<(), Error
         }
     }
     while !levels.is_empty() {
-        current = finish(current, &mut levels)?;
+        current = finish(current, &mut levels, owners)?;
     }
     Ok(())
 }
 
-fn file(tree: &backup::Tree, directory: impl AsFd, node: &Node) -> Result<(), Error> {
+fn file(
+    tree: &backup::Tree,
+    directory: impl AsFd,
+    node: &Node,
+    owners: &Owners,
+) -> Result<(), Error> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = openat(directory, &node.name, flags, Mode::RUSR | Mode::WUSR)
         .map_err(workspace::Error::os("create the file"))?;
     write(&file, tree.content(node)?)?;
-    node.attributes.as_ref().map_or(Ok(()), |attributes| apply(&file, attributes))
+    node.attributes.as_ref().map_or(Ok(()), |attributes| apply(&file, attributes, owners))
 }
 
 /// Completes the directory and goes up to the one above it.
-fn finish(current: OwnedFd, levels: &mut Vec<Level>) -> Result<OwnedFd, Error> {
+fn finish(current: OwnedFd, levels: &mut Vec<Level>, owners: &Owners) -> Result<OwnedFd, Error> {
     let done = levels.pop();
     let above = match levels.last() {
         None => None,
@@ -85,7 +89,7 @@ fn finish(current: OwnedFd, levels: &mut Vec<Level>) -> Result<OwnedFd, Error> {
         }
     };
     if let Some(attributes) = done.and_then(|level| level.attributes) {
-        apply(&current, &attributes)?;
+        apply(&current, &attributes, owners)?;
     }
     Ok(above.unwrap_or(current))
 }

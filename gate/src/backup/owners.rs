@@ -1,0 +1,58 @@
+//! To whom the gate may give what it puts back.
+
+use rustix::{
+    process::{getegid, geteuid, getgroups},
+    thread::{CapabilitySet, capabilities},
+};
+
+use super::Attributes;
+
+/// Whose the gate's new files can be. Without a capability, which confined
+/// gates have not, nobody gives files away to another user.
+#[derive(Debug)]
+pub struct Owners {
+    user: u32,
+    groups: Vec<u32>,
+    all: bool,
+}
+
+impl Owners {
+    /// Those of this process.
+    pub fn of_this_process() -> Self {
+        let groups = getgroups().unwrap_or_default();
+        Self {
+            user: geteuid().as_raw(),
+            groups: groups.into_iter().chain([getegid()]).map(|group| group.as_raw()).collect(),
+            all: capabilities(None).is_ok_and(|it| it.effective.contains(CapabilitySet::CHOWN)),
+        }
+    }
+
+    /// Whether an object can belong again to whom it belonged.
+    pub fn may_give(&self, attributes: &Attributes) -> bool {
+        self.all || (attributes.uid == self.user && self.groups.contains(&attributes.gid))
+    }
+
+    /// The permission bits that an object gets back. Where it stays the gate's
+    /// own, what others were allowed was said of another group and other people.
+    pub fn mode(&self, attributes: &Attributes) -> u32 {
+        attributes.mode & if self.may_give(attributes) { 0o777 } else { 0o700 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(uid: u32, gid: u32) -> Attributes {
+        let (mtime, mtime_nanos, acl, default_acl) = (0, 0, None, None);
+        Attributes { mode: 0o4754, uid, gid, mtime, mtime_nanos, acl, default_acl }
+    }
+
+    #[test]
+    fn what_stays_the_gates_own_is_opened_to_nobody_else() {
+        let owners = Owners { user: 7, groups: vec![8, 9], all: false };
+        let mode = |uid, gid| owners.mode(&of(uid, gid));
+        assert_eq!([mode(7, 8), mode(7, 9), mode(7, 7), mode(0, 8)], [0o754, 0o754, 0o700, 0o700]);
+        assert_eq!(Owners { all: true, ..owners }.mode(&of(0, 0)), 0o754);
+    }
+}
