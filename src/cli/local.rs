@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::{
     approve::Announcer,
     failure::{Context as _, Failure},
-    housekeeping, newest,
+    housekeeping, logging, newest,
     options::Common,
     secret_key, state,
 };
@@ -57,7 +57,9 @@ impl LocalGate {
     /// Opens policy, workspace and state, confines this process to them,
     /// settles what was left unfinished, and records the start.
     pub(crate) fn open(common: &Common, default_agent: &str) -> Result<Self, Failure> {
-        Self::open_at(common, default_agent, Door::Cli, |_| Ok(()), BTreeMap::new())
+        // What the gate warns of, the person at the terminal should see.
+        let log = |_: &Parts| logging::start_on_stderr("warn");
+        Self::open_at(common, default_agent, Door::Cli, log, BTreeMap::new())
     }
 
     /// The same for another door. `prepare` does, with the parts, what must be

@@ -107,6 +107,7 @@ pub(crate) fn start_on_stderr(level: &str) -> Result<(), Failure> {
         .without_time()
         .with_target(false)
         .with_ansi(false)
+        .log_internal_errors(false)
         .with_writer(std::io::stderr)
         .with_filter(options.filter()?);
     tracing_subscriber::registry().with(to_stderr).try_init().or_fail("cannot start logging")

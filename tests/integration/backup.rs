@@ -622,7 +622,7 @@ fn what_belonged_to_somebody_else_comes_back_as_the_gates_own() {
     for path in ["d", "d/theirs.txt"] {
         // The gate has given up what lets root give files away.
         chown(&theirs, Some(65534), Some(65534)).unwrap();
-        std::fs::set_permissions(&theirs, PermissionsExt::from_mode(0o664)).unwrap();
+        std::fs::set_permissions(&theirs, std::fs::Permissions::from_mode(0o664)).unwrap();
         let gone = world.fs(&["rm", "-r", path, "--json"]).ok().json();
         assert!(!world.path(path).exists());
         let done = world.run(&["backup", "restore", gone["backup"].as_str().unwrap()]).ok();
