@@ -237,7 +237,7 @@ fn run(parent: u32) -> Result<(), Failure> {
     if let Some(inside) = inside {
         inside.end();
     }
-    local::alone(gateway)?.stop(&session).or_fail("cannot record the stop")
+    local::alone(gateway)?.stop(&session).map(drop).or_fail("cannot record the stop")
 }
 
 /// What is connected to whom.

@@ -155,7 +155,11 @@ impl LocalGate {
         if vault.has_saved() {
             housekeeping::pack_if_due(vault);
         }
-        self.gateway.stop(&self.session).or_fail("cannot record the stop")
+        let unsigned = self.gateway.stop(&self.session).or_fail("cannot record the stop")?;
+        if let Some(error) = unsigned {
+            errln!("portcullis: warning: no checkpoint of the audit log was signed: {error}");
+        }
+        Ok(())
     }
 }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use portcullis_audit::{Kind, Receipt};
 
 use super::{Error, ErrorKind, Gateway, Refusal, error::Failure, record};
-use crate::model::Session;
+use crate::{ledger, model::Session};
 
 impl Gateway {
     /// Forgets what a session has done, because it has ended.
@@ -95,11 +95,12 @@ impl Gateway {
         Ok(self.ledger.note(Kind::Start, draft, true)?)
     }
 
-    /// Records an orderly stop, durably, and lets go of everything.
+    /// Records an orderly stop, durably, and lets go of everything. Gives why no
+    /// checkpoint of the log could be signed, as [`ledger::Ledger::close`].
     ///
     /// # Errors
     /// When the record cannot be written.
-    pub fn stop(self, session: &Session) -> Result<(), Error> {
+    pub fn stop(self, session: &Session) -> Result<Option<ledger::Error>, Error> {
         self.record_ended(self.watcher.stop());
         let mut draft = record::request(session, &self.policy(), "stop", None);
         draft.op = None;

@@ -1,13 +1,15 @@
 //! Making checkpoints: the tree over the records that are on stable storage,
 //! signed.
 //!
-//! Never reads more of the log than what came after the last checkpoint, and
-//! that only where this process did not write it itself. Never holds the log's
-//! lock while it works, so that no request waits for it.
+//! Reads no more of the log than what came after the last checkpoint, and that
+//! only where this process did not write it itself; all of it only where the
+//! file `frontier` does not say where that one left off, and then nothing is
+//! signed unless the log is still the one that was. Never holds the log's lock
+//! while it works, so that no request waits for it.
 
 use std::{
     fs::File,
-    io::{BufRead, BufReader, Read as _, Seek as _, SeekFrom},
+    io::{self, BufRead, BufReader, Read as _, Seek as _, SeekFrom},
     os::fd::AsFd as _,
     os::unix::fs::FileExt as _,
     sync::{
@@ -20,7 +22,7 @@ use std::{
 
 use portcullis_audit::{
     Checkpoint, FRONTIER, HISTORY, Hash, Link, MAX_LINE, NEWEST, Note, PublicKey, ROOTS,
-    SEGMENT_RECORDS, Segment,
+    SEGMENT_RECORDS, Segment, Source as _,
     tree::{Frontier, SEGMENT_LEVEL},
 };
 use rustix::fs::{OFlags, RenameFlags};
@@ -43,11 +45,38 @@ const ROOT_LINE: u64 = 65;
 /// Makes a log's checkpoints.
 pub(super) struct Maker {
     audit: Arc<Folder>,
+    /// The directory of the private key, outside the log's.
+    keys: Folder,
     pub(super) signing: Signing,
     /// Held while one is made.
     alone: Mutex<()>,
     /// Records that the newest one covers, as far as this gate knows.
     pub(super) covered: AtomicU64,
+}
+
+/// Where the next checkpoint goes on.
+struct Start {
+    newest: Option<Checkpoint>,
+    /// Where that one left off, and its line in the file `frontier`; nothing
+    /// when the file does not say.
+    edge: Option<(Edge, String)>,
+}
+
+impl Start {
+    fn edge(&self) -> Option<&Edge> {
+        self.edge.as_ref().map(|(edge, _)| edge)
+    }
+
+    /// Records that were signed.
+    fn size(&self) -> u64 {
+        self.newest.as_ref().map_or(0, |newest| newest.size)
+    }
+
+    /// Whether checkpoints were made, but where the newest left off must be
+    /// found out.
+    fn is_lost(&self) -> bool {
+        self.newest.is_some() && self.edge.is_none()
+    }
 }
 
 /// How far the tree is known: a line of the file `frontier`. It is trusted only
@@ -76,7 +105,11 @@ impl Edge {
 /// The tree while leaves are added, and what falls off on the way.
 struct Growth {
     tree: Frontier,
-    leaf: Hash,
+    /// The leaf hash of the last record; unknown where that was pruned.
+    leaf: Option<Hash>,
+    /// Where the next record is.
+    segment: Segment,
+    offset: u64,
     /// Segments that became full, with their roots.
     segments: Vec<(Segment, Hash)>,
     /// Trees of whole segments only.
@@ -84,6 +117,10 @@ struct Growth {
 }
 
 impl Growth {
+    fn new(tree: Frontier, leaf: Option<Hash>, segment: Segment, offset: u64) -> Self {
+        Self { tree, leaf, segment, offset, segments: Vec::new(), boundaries: Vec::new() }
+    }
+
     fn push(&mut self, leaf: Hash) {
         let size = self.tree.size();
         if size % SEGMENT_RECORDS == SEGMENT_RECORDS - 1 {
@@ -92,23 +129,53 @@ impl Growth {
             self.segments.push((Segment::of(size), root));
         }
         self.tree.push(leaf);
-        self.leaf = leaf;
+        self.leaf = Some(leaf);
         if self.tree.size().is_multiple_of(SEGMENT_RECORDS) {
             self.boundaries.push((self.tree.size(), self.tree.root()));
         }
     }
 }
 
-/// The newest checkpoint, if there is one.
+/// The newest checkpoint, if there is one: where the file is missing, the
+/// largest that was kept and is signed.
 pub(super) fn newest(audit: &Folder) -> Result<Option<Checkpoint>, Error> {
-    let Some(text) = signing::read(audit, NEWEST)? else { return Ok(None) };
+    if let Some(text) = signing::read(audit, NEWEST)? {
+        return opened(audit, &text).map(Some);
+    }
+    let mut bad = None;
+    for size in kept(audit)?.into_iter().rev() {
+        let Some(text) = signing::read(audit, &format!("{HISTORY}/{size}"))? else { continue };
+        match opened(audit, &text) {
+            Ok(checkpoint) if checkpoint.size == size => return Ok(Some(checkpoint)),
+            Ok(_another) => {
+                bad.get_or_insert(Error::Note(portcullis_audit::NoteError::Checkpoint));
+            }
+            Err(error) => {
+                bad.get_or_insert(error);
+            }
+        }
+    }
+    // Something was signed, whatever became of it.
+    bad.map_or(Ok(None), Err)
+}
+
+/// The checkpoint that a key of the log signed in `text`.
+fn opened(audit: &Folder, text: &str) -> Result<Checkpoint, Error> {
     let note = Note::parse(text.as_bytes())?;
     let signed = note.verify(&signing::keys_of(audit)?)?;
     let checkpoint = Checkpoint::of(&note)?;
     if checkpoint.origin != signed.by.name() {
         return Err(Error::Note(portcullis_audit::NoteError::Checkpoint));
     }
-    Ok(Some(checkpoint))
+    Ok(checkpoint)
+}
+
+/// The sizes that checkpoints are kept of, smallest first.
+pub(super) fn kept(audit: &Folder) -> Result<Vec<u64>, Error> {
+    let names = audit.history().map_err(Error::std("read the log's checkpoints"))?;
+    let mut sizes: Vec<u64> = names.iter().filter_map(|name| name.parse().ok()).collect();
+    sizes.sort_unstable();
+    Ok(sizes)
 }
 
 /// Segments before `first` may be missing where their roots are kept.
@@ -156,14 +223,29 @@ pub fn cosign(
 }
 
 impl Maker {
-    pub(super) fn new(audit: Arc<Folder>, signing: Signing) -> Result<Self, Error> {
+    pub(super) fn new(audit: Arc<Folder>, keys: Folder, signing: Signing) -> Result<Self, Error> {
         let key = signing.signer.public();
         match signing::keys_of(&audit)?.first() {
             None => signing::publish_in(&audit, key)?,
             Some(known) if known == key => {}
             Some(_other) => return Err(Error::OtherKey),
         }
-        Ok(Self { audit, signing, alone: Mutex::default(), covered: AtomicU64::new(0) })
+        Ok(Self { audit, keys, signing, alone: Mutex::default(), covered: AtomicU64::new(0) })
+    }
+
+    /// Makes sure, before anybody is served, that the log is the one that was
+    /// signed, where the file `frontier` does not say so and little is to be
+    /// read for it. Whatever a long one is, no checkpoint of it is made before
+    /// it was looked at.
+    pub(super) fn check(&self, log: &Mutex<Log>) -> Result<(), Error> {
+        let snapshot = log.lock().unwrap_or_else(PoisonError::into_inner).snapshot();
+        let start = self.start(&snapshot)?;
+        match &start.newest {
+            Some(newest) if start.is_lost() && !self.far(&start, &snapshot)? => {
+                self.signed_part(newest).map(drop)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Makes a checkpoint of all records, unless there is one: `false`.
@@ -180,19 +262,20 @@ impl Maker {
         // Among the gates of this log. A descriptor made anew, so that closing
         // it releases the lock.
         let _held = Held::wait(&lock)?;
-        let (edge, line) = self.edge()?;
         let snapshot = log.lock().unwrap_or_else(PoisonError::into_inner).snapshot();
-        let size = edge.as_ref().map_or(0, |edge| edge.size);
+        let start = self.start(&snapshot)?;
+        let size = start.size();
         self.covered.fetch_max(size, Ordering::Relaxed);
-        if snapshot.next <= size {
+        if snapshot.next < size || (snapshot.next == size && !start.is_lost()) {
             // Another gate's checkpoint covers all that this one knows of.
             log.lock().unwrap_or_else(PoisonError::into_inner).forget(size);
             return Ok(false);
         }
-        if ending && self.far(edge.as_ref(), &snapshot)? {
-            return Ok(false);
+        if ending && self.far(&start, &snapshot)? {
+            return if start.is_lost() { Err(Error::FrontierGone) } else { Ok(false) };
         }
-        let growth = self.grow(edge.as_ref(), &snapshot)?;
+        let growth = self.grow(&start, &snapshot)?;
+        let edge = start.edge();
         if let Some(written) = &snapshot.written {
             written.sync()?;
         }
@@ -206,9 +289,9 @@ impl Maker {
             hashes: growth.tree.hashes().to_vec(),
             segment: snapshot.segment.0,
             offset: snapshot.length,
-            leaf: growth.leaf,
-            kept: edge.as_ref().map_or(0, |edge| edge.kept),
-            kept_at: edge.as_ref().map_or(0, |edge| edge.kept_at),
+            leaf: growth.leaf.unwrap_or(Hash::ZERO),
+            kept: edge.map_or(0, |edge| edge.kept),
+            kept_at: edge.map_or(0, |edge| edge.kept_at),
         };
         let root = growth.tree.root();
         let many = new.size.saturating_sub(new.kept) >= self.signing.records;
@@ -218,9 +301,11 @@ impl Maker {
         }
         // The old line stays for who dies before the checkpoint has its name.
         let json = serde_json::to_string(&new).unwrap_or_default();
-        let lines = format!("{json}\n{}\n", line.unwrap_or_default());
+        let old = start.edge.as_ref().map_or("", |(_, line)| line);
+        let lines = format!("{json}\n{old}\n");
         signing::put(&self.audit, FRONTIER, lines.as_bytes(), RenameFlags::empty(), false)?;
         self.put(&self.audit, NEWEST, new.size, root)?;
+        signing::note_signed(&self.keys, self.signing.signer.public())?;
         log.lock().unwrap_or_else(PoisonError::into_inner).forget(new.size);
         self.covered.fetch_max(new.size, Ordering::Relaxed);
         Ok(true)
@@ -237,23 +322,30 @@ impl Maker {
         signing::write(folder, name, note.to_string().as_bytes(), RenameFlags::empty())
     }
 
-    /// Where the newest checkpoint left off, and its line.
-    fn edge(&self) -> Result<(Option<Edge>, Option<String>), Error> {
-        let Some(newest) = newest(&self.audit)? else { return Ok((None, None)) };
+    /// Where the next checkpoint goes on. Where none is left of a log that was
+    /// signed, only a gate that saw its first record knows that it is another.
+    fn start(&self, snapshot: &Snapshot) -> Result<Start, Error> {
+        let Some(newest) = newest(&self.audit)? else {
+            if snapshot.fresh.first > 0 && signing::was_signed(&self.keys)? {
+                let reason = "it was signed before, but no checkpoint of it is left".to_owned();
+                return Err(Error::Damaged { segment: snapshot.segment, reason });
+            }
+            return Ok(Start { newest: None, edge: None });
+        };
         let text = signing::read(&self.audit, FRONTIER)?.unwrap_or_default();
-        let found = text.lines().find_map(|line| {
+        let edge = text.lines().find_map(|line| {
             let edge: Edge = serde_json::from_str(line).ok()?;
             let tree = edge.tree()?;
             let matches = edge.size == newest.size && tree.root() == newest.root;
             matches.then(|| (edge, line.to_owned()))
         });
-        Ok(found.map_or((None, None), |(edge, line)| (Some(edge), Some(line))))
+        Ok(Start { newest: Some(newest), edge })
     }
 
     /// Whether much of the log must be read for a checkpoint.
-    fn far(&self, edge: Option<&Edge>, snapshot: &Snapshot) -> Result<bool, Error> {
+    fn far(&self, start: &Start, snapshot: &Snapshot) -> Result<bool, Error> {
         let (size, segment, offset) =
-            edge.map_or((0, 0, 0), |edge| (edge.size, edge.segment, edge.offset));
+            start.edge().map_or((0, 0, 0), |edge| (edge.size, edge.segment, edge.offset));
         if snapshot.fresh.first <= size {
             return Ok(false);
         }
@@ -271,43 +363,91 @@ impl Maker {
     }
 
     /// The tree up to the snapshot.
-    fn grow(&self, edge: Option<&Edge>, snapshot: &Snapshot) -> Result<Growth, Error> {
-        let tree = edge.and_then(Edge::tree).unwrap_or_default();
-        let leaf = edge.map_or(Hash::ZERO, |edge| edge.leaf);
-        let (mut segment, offset) =
-            edge.map_or((Segment(0), 0), |edge| (Segment(edge.segment), edge.offset));
-        let mut growth = Growth { tree, leaf, segments: Vec::new(), boundaries: Vec::new() };
+    fn grow(&self, start: &Start, snapshot: &Snapshot) -> Result<Growth, Error> {
+        let mut growth = match (start.edge(), &start.newest) {
+            (Some(edge), _) => {
+                let tree = edge.tree().unwrap_or_default();
+                Growth::new(tree, Some(edge.leaf), Segment(edge.segment), edge.offset)
+            }
+            (None, Some(newest)) => self.signed_part(newest)?,
+            (None, None) => self.beginning()?,
+        };
         let known = snapshot.fresh.first.max(growth.tree.size()).min(snapshot.next);
-        let mut at = offset;
-        while growth.tree.size() < known {
-            self.read(&mut growth, segment, at, known)?;
-            (segment, at) = (segment.next(), 0);
-        }
+        self.read_until(&mut growth, known)?;
         let skip = growth.tree.size().saturating_sub(snapshot.fresh.first);
         let skip = usize::try_from(skip).unwrap_or(usize::MAX);
         snapshot.fresh.leaves.iter().skip(skip).for_each(|leaf| growth.push(*leaf));
         if growth.tree.size() == snapshot.next { Ok(growth) } else { Err(Error::Changed) }
     }
 
-    /// Reads the records of one segment up to number `until`.
-    fn read(
-        &self,
-        growth: &mut Growth,
-        segment: Segment,
-        offset: u64,
-        until: u64,
-    ) -> Result<(), Error> {
+    /// The tree of what `newest` signed, made of the log: another one was
+    /// written since, and is not signed.
+    fn signed_part(&self, newest: &Checkpoint) -> Result<Growth, Error> {
+        let mut growth = self.beginning()?;
+        self.read_until(&mut growth, newest.size)?;
+        if (growth.tree.size(), growth.tree.root()) != (newest.size, newest.root) {
+            let reason = format!(
+                "the first {} records are not those that a checkpoint signed: they were changed",
+                newest.size
+            );
+            return Err(Error::Damaged { segment: growth.segment, reason });
+        }
+        // They were signed when they were reached, and may be cosigned by now.
+        growth.boundaries.clear();
+        Ok(growth)
+    }
+
+    /// The tree of the segments that were pruned: only their roots are there.
+    fn beginning(&self) -> Result<Growth, Error> {
+        let names = self.audit.list().map_err(Error::std("read the audit log"))?;
+        let first = names.iter().filter_map(|entry| Segment::from_name(&entry.name)).min();
+        let Some(first) = first.filter(|first| first.0 > 0) else {
+            return Ok(Growth::new(Frontier::new(), Some(Hash::ZERO), Segment(0), 0));
+        };
+        let read = || Error::std("read the segments' roots");
+        let roots = match self.audit.file(ROOTS, OFlags::RDONLY) {
+            Ok(file) => io::read_to_string(file).map_err(read())?,
+            Err(_missing) => String::new(),
+        };
+        let mut tree = Frontier::new();
+        for line in roots.lines().take(usize::try_from(first.0).unwrap_or(usize::MAX)) {
+            let root = line.parse().ok();
+            if !root.is_some_and(|root| tree.push_subtree(SEGMENT_LEVEL, root)) {
+                break;
+            }
+        }
+        if tree.size() != first.first() {
+            let reason = "the segments before it are missing, and so are their roots".to_owned();
+            return Err(Error::Damaged { segment: first, reason });
+        }
+        Ok(Growth::new(tree, None, first, 0))
+    }
+
+    /// Reads on up to record number `until`, segment by segment.
+    fn read_until(&self, growth: &mut Growth, until: u64) -> Result<(), Error> {
+        while growth.tree.size() < until {
+            self.read(growth, until)?;
+            if growth.tree.size() < until {
+                (growth.segment, growth.offset) = (growth.segment.next(), 0);
+            }
+        }
+        Ok(())
+    }
+
+    /// The same in one segment.
+    fn read(&self, growth: &mut Growth, until: u64) -> Result<(), Error> {
+        let segment = growth.segment;
         let damaged = |reason: String| Error::Damaged { segment, reason };
         let read = Error::std("read the audit log");
         let mut file = portcullis_audit::Source::open(&*self.audit, &segment.to_string())
             .map_err(Error::std("read the audit log"))?;
-        file.seek(SeekFrom::Start(offset)).map_err(read)?;
+        file.seek(SeekFrom::Start(growth.offset)).map_err(read)?;
         let mut reader = BufReader::with_capacity(1 << 18, file);
         let mut line = Vec::new();
         let end = until.min(segment.next().first());
         while growth.tree.size() < end {
             line.clear();
-            (&mut reader)
+            let length = (&mut reader)
                 .take(MAX_LINE as u64 + 1)
                 .read_until(b'\n', &mut line)
                 .map_err(Error::std("read the audit log"))?;
@@ -315,11 +455,12 @@ impl Maker {
                 return Err(damaged("it ends before its last record".to_owned()));
             }
             let link = Link::parse(&line).map_err(|error| damaged(error.to_string()))?;
-            if (link.seq, link.prev) != (growth.tree.size(), growth.leaf) {
-                let seq = growth.tree.size();
+            let seq = growth.tree.size();
+            if link.seq != seq || growth.leaf.is_some_and(|leaf| link.prev != leaf) {
                 return Err(damaged(format!("record {seq} does not follow on the one before")));
             }
             growth.push(Hash::leaf(&line));
+            growth.offset += length as u64;
         }
         Ok(())
     }

@@ -61,6 +61,13 @@ pub enum Error {
          new one: `portcullis audit key --new`"
     )]
     OtherKey,
+    /// Where the newest checkpoint left off is not known, and much is to be read
+    /// to find out.
+    #[error(
+        "where the last checkpoint left off is not noted any more: `portcullis audit checkpoint` \
+         reads the whole log once"
+    )]
+    FrontierGone,
     /// Nobody signed.
     #[error("the signer did not sign the checkpoint: {0}")]
     Signer(String),

@@ -21,7 +21,7 @@ use super::{
     Error, checkpoints,
     clock::Clock,
     disk::{self, Folder, Held, Id},
-    quarantine,
+    quarantine, signing,
 };
 
 /// The log's directory, and its lock, in the state directory.
@@ -152,6 +152,11 @@ impl Log {
             signed: 0,
             waker: None,
         })
+    }
+
+    /// The directory of the private key, beside the log's.
+    pub(super) fn keys(&self) -> Result<Folder, Error> {
+        Folder::open(&self.state, signing::PRIVATE)
     }
 
     /// What a checkpoint can cover now.

@@ -20,6 +20,8 @@ mod prune;
 mod quarantine;
 mod recover;
 mod signing;
+#[cfg(test)]
+mod tests;
 
 pub use checkpoints::cosign;
 pub use error::Error;
@@ -133,10 +135,23 @@ impl Ledger {
     ///
     /// # Errors
     ///
-    /// When the log was signed with another key before.
+    /// When the log was signed with another key before, or is found not to be
+    /// the one that was signed.
     pub fn signed(mut self, signing: Signing) -> Result<Self, Error> {
-        let audit = Arc::clone(&self.group.log().audit);
-        self.maker = Some(Arc::new(Maker::new(audit, signing)?));
+        let (audit, keys) = {
+            let log = self.group.log();
+            (Arc::clone(&log.audit), log.keys()?)
+        };
+        let maker = Maker::new(audit, keys, signing)
+            .and_then(|maker| maker.check(self.group.mutex()).map(|()| maker));
+        match maker {
+            Ok(maker) => self.maker = Some(Arc::new(maker)),
+            Err(error) => {
+                // It wrote nothing: no other gate need look after it.
+                let _left = self.leave();
+                return Err(error);
+            }
+        }
         Ok(self)
     }
 
@@ -258,31 +273,29 @@ impl Ledger {
         self.append(kind, draft, durable)
     }
 
-    /// Ends this gate's lifetime with a `stop` record on stable storage.
+    /// Ends this gate's lifetime with a `stop` record on stable storage. Gives
+    /// why no checkpoint could be signed: the log is whole then, and the next
+    /// one covers it.
     ///
     /// # Errors
     ///
-    /// When the record is not there.
-    ///
-    /// A checkpoint that cannot be signed is no such error: the log is whole,
-    /// and the next one covers it.
-    pub fn close(mut self, draft: Draft) -> Result<(), Error> {
+    /// When the record is not there, or the log was found to be damaged.
+    pub fn close(mut self, draft: Draft) -> Result<Option<Error>, Error> {
         self.append(Kind::Stop, draft, true)?;
         self.keeper = None;
-        if let Some(maker) = &self.maker {
-            match maker.make(self.group.mutex(), true) {
-                Err(error @ (Error::Damaged { .. } | Error::Tampered { .. })) => return Err(error),
-                Err(error) => {
-                    tracing::error!(%error, "no checkpoint of the audit log could be signed");
-                }
-                Ok(_made) => {}
-            }
+        let made = self.maker.as_ref().map(|maker| maker.make(self.group.mutex(), true));
+        let unsigned = match made.and_then(Result::err) {
+            Some(error @ (Error::Damaged { .. } | Error::Tampered { .. })) => return Err(error),
+            other => other,
+        };
+        if let Some(error) = &unsigned {
+            tracing::error!(%error, "no checkpoint of the audit log could be signed");
         }
         if self.intents().is_empty() {
-            return self.life.end();
+            self.life.end()?;
         }
-        // The next gate finds the file and looks after the intents.
-        Ok(())
+        // Else the next gate finds the file and looks after the intents.
+        Ok(unsigned)
     }
 
     /// Ends the lifetime of a ledger that wrote nothing.

@@ -14,7 +14,7 @@ use portcullis_audit::{
 use rustix::fs::{OFlags, RenameFlags};
 
 use super::{
-    Error,
+    Error, checkpoints,
     disk::{self, Folder, Held},
     life,
     log::Log,
@@ -34,12 +34,15 @@ pub struct Plan {
     pub strangers: Vec<String>,
     /// Checkpoints that are set aside because the log does not bear them out.
     pub checkpoints: Vec<String>,
+    /// The log was signed before, and no checkpoint of it will be left: gates
+    /// sign what is there as if it were new.
+    pub anew: bool,
 }
 
 impl Plan {
     /// Whether there is nothing to repair.
     pub fn is_empty(&self) -> bool {
-        self.damages.is_empty()
+        self.damages.is_empty() && !self.anew
     }
 
     /// Bytes of the log that are set aside.
@@ -58,10 +61,11 @@ pub fn plan(state: &Dir) -> Result<Plan, Error> {
     let log = Log::attach(state, String::new())?;
     let lock = log.lock();
     let _held = Held::wait(&lock)?;
-    plan_locked(state, &log.audit)
+    plan_locked(state, &log)
 }
 
-fn plan_locked(state: &Dir, audit: &Folder) -> Result<Plan, Error> {
+fn plan_locked(state: &Dir, log: &Log) -> Result<Plan, Error> {
+    let audit = &*log.audit;
     let (_, alive) = life::census(&Folder::open(state, "gates")?, None)?;
     if alive > 0 {
         return Err(Error::InUse(alive));
@@ -92,7 +96,21 @@ fn plan_locked(state: &Dir, audit: &Folder) -> Result<Plan, Error> {
         .map(|damage| damage.segment.clone())
         .collect();
     let checkpoints = contradicted(audit, keep.records, &report.damages)?;
-    Ok(Plan { damages: report.damages, keep, aside, strangers, checkpoints })
+    let any = keep.records > 0 || !report.damages.is_empty();
+    let anew = any && none_left(audit, &checkpoints)? && signing::was_signed(&log.keys()?)?;
+    Ok(Plan { damages: report.damages, keep, aside, strangers, checkpoints, anew })
+}
+
+/// Whether there are no other checkpoints than those that are set `aside`.
+fn none_left(audit: &Folder, aside: &[String]) -> Result<bool, Error> {
+    let kept = checkpoints::kept(audit)?.into_iter().map(|size| format!("{HISTORY}/{size}"));
+    for name in kept.chain([NEWEST.to_owned()]) {
+        let stat = audit.stat(&name).map_err(Error::io("look at the log's checkpoints"))?;
+        if stat.is_some() && !aside.contains(&name) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Checkpoints of more records than there will be, and those that are damaged.
@@ -130,9 +148,7 @@ fn set_checkpoints_aside(audit: &Folder, agreed: &Plan) -> Result<(), Error> {
         rustix::fs::ftruncate(&roots, lines * 65).map_err(open())?;
     }
     if agreed.checkpoints.iter().any(|name| name == NEWEST) {
-        let history = audit.history().map_err(Error::std("read the log's checkpoints"))?;
-        let largest = history.iter().filter_map(|name| name.parse::<u64>().ok()).max();
-        if let Some(size) = largest
+        if let Some(size) = checkpoints::kept(audit)?.last()
             && let Some(text) = signing::read(audit, &format!("{HISTORY}/{size}"))?
         {
             signing::write(audit, NEWEST, text.as_bytes(), RenameFlags::empty())?;
@@ -151,7 +167,7 @@ pub fn recover(state: &Dir, agreed: &Plan) -> Result<(), Error> {
     let mut log = Log::attach(state, disk::random_hex()?)?;
     let lock = log.lock();
     let _held = Held::wait(&lock)?;
-    if plan_locked(state, &log.audit)? != *agreed {
+    if plan_locked(state, &log)? != *agreed {
         return Err(Error::Changed);
     }
     for name in &agreed.strangers {
@@ -181,7 +197,20 @@ pub fn recover(state: &Dir, agreed: &Plan) -> Result<(), Error> {
         }
     }
     log.audit.sync().map_err(cut_error)?;
+    if agreed.anew {
+        forget_signed(&log)?;
+    }
     log.load()
+}
+
+/// Sets aside what says that the log was signed. It is what the record tells
+/// of that what comes is not bound to what was signed.
+fn forget_signed(log: &Log) -> Result<(), Error> {
+    let open = || Error::io("set aside that the log was signed");
+    let keys = log.keys()?;
+    let file = keys.file(signing::SIGNED, OFlags::RDONLY).map_err(open())?;
+    quarantine::keep(&log.audit, "signed", file)?;
+    keys.remove(signing::SIGNED).and_then(|()| keys.sync()).map_err(open())
 }
 
 /// Puts a compressed segment back into its plain form, of which a part can be

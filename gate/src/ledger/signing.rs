@@ -16,8 +16,11 @@ use super::{
 };
 
 /// The directory of private keys, outside the log's, which is copied about.
-const PRIVATE: &str = "keys";
+pub(super) const PRIVATE: &str = "keys";
 const FILE: &str = "checkpoint.key";
+/// Beside it: that a checkpoint of the log was signed. Who can write to the
+/// log's directory alone cannot make it seem that none ever was.
+pub(super) const SIGNED: &str = "signed";
 /// Bytes of a file of keys at most.
 const MOST: u64 = 64 * 1024;
 
@@ -160,6 +163,20 @@ pub(super) fn publish_in(audit: &Folder, key: &PublicKey) -> Result<(), Error> {
         text += &format!("{former}\n");
     }
     write(audit, KEYS, text.as_bytes(), RenameFlags::empty())
+}
+
+/// Whether a checkpoint of the log was ever signed.
+pub(super) fn was_signed(keys: &Folder) -> Result<bool, Error> {
+    let found = keys.stat(SIGNED).map_err(Error::io("look whether the log was signed"))?;
+    Ok(found.is_some())
+}
+
+/// Notes that a checkpoint of the log was signed, where that is not known yet.
+pub(super) fn note_signed(keys: &Folder, by: &PublicKey) -> Result<(), Error> {
+    if was_signed(keys)? {
+        return Ok(());
+    }
+    write(keys, SIGNED, format!("{by}\n").as_bytes(), RenameFlags::empty())
 }
 
 /// A small file's text; `None` when there is none.

@@ -34,11 +34,13 @@ pub(super) struct Args {
 pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
     let (_, state) = args.place.open()?;
     let plan = ledger::plan(&state).or_fail("cannot look at the audit log")?;
-    let Some(first) = plan.damages.first() else {
+    if plan.is_empty() {
         outln!("the log is whole: nothing to recover");
         return Ok(ExitCode::SUCCESS);
-    };
-    outln!("first damage: {}", Escaped(&first.to_string()));
+    }
+    if let Some(first) = plan.damages.first() {
+        outln!("first damage: {}", Escaped(&first.to_string()));
+    }
     outln!("kept: the first {} records", plan.keep.records);
     for (segment, from, bytes) in &plan.aside {
         outln!("set aside: {bytes} bytes of {segment} from byte {from} on");
@@ -54,6 +56,12 @@ pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
         return Err(Failure::new("nothing was changed: a compressed segment cannot be read")
             .help("put the segment back from a copy")
             .exit(Exit::Audit));
+    }
+    if plan.anew {
+        outln!(
+            "signed anew: no checkpoint is left of what was signed, so nothing shows whether the \
+             records that are kept were in it"
+        );
     }
     if !args.yes && !agreed()? {
         return Err(Failure::new("nothing was changed"));

@@ -146,7 +146,11 @@ impl Journal {
     pub(super) fn stop(mut self) -> Result<(), Failure> {
         self.settle(true);
         let draft = self.draft(None);
-        self.ledger.close(draft).or_fail("cannot record the stop")
+        let unsigned = self.ledger.close(draft).or_fail("cannot record the stop")?;
+        if let Some(error) = unsigned {
+            errln!("portcullis: warning: no checkpoint of the service's log: {error}");
+        }
+        Ok(())
     }
 
     /// Records failed logins that were only counted.

@@ -314,7 +314,8 @@ impl Worker {
             // Threads that only counted, or read a last line, let go at once.
             gateway = match Arc::try_unwrap(gateway) {
                 Ok(gateway) => {
-                    return gateway.stop(&self.session).or_fail("cannot record the stop");
+                    let stopped = gateway.stop(&self.session);
+                    return stopped.map(drop).or_fail("cannot record the stop");
                 }
                 // The next start settles what it left half done.
                 Err(_) if Instant::now() >= end => {

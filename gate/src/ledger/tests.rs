@@ -1,0 +1,237 @@
+//! Checkpoints of logs that were changed, and what a gate says of them.
+
+use std::{collections::BTreeMap, fs, path::PathBuf};
+
+use cap_std::fs::Dir;
+use portcullis_audit::{Chain, Directory, Draft, Kind, Link, Prepared, Report, Segment, Verifier};
+use tempfile::TempDir;
+
+use super::*;
+
+struct State(TempDir);
+
+impl State {
+    fn new() -> Self {
+        Self(TempDir::new().unwrap())
+    }
+
+    /// A log of `count` records made without a ledger.
+    fn filled(count: u64) -> Self {
+        let state = Self::new();
+        fs::create_dir(state.path("audit")).unwrap();
+        let mut chain = Chain::new();
+        let mut segments: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
+        let record = Prepared::new(Kind::Decision, &draft(), [7; 16]).unwrap();
+        for seq in 0..count {
+            let lines = segments.entry(Segment::of(seq).0).or_default();
+            chain.append(&record, "2026-01-01T00:00:00.000000Z", lines);
+        }
+        for (segment, lines) in segments {
+            fs::write(state.path(&format!("audit/{}", Segment(segment))), lines).unwrap();
+        }
+        state
+    }
+
+    fn dir(&self) -> Dir {
+        Dir::from_std_file(fs::File::open(self.0.path()).unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn remove(&self, name: &str) {
+        fs::remove_file(self.path(&format!("audit/{name}"))).unwrap();
+    }
+
+    fn open(&self) -> Result<Ledger, Error> {
+        let signing = Signing::own(&self.dir())?;
+        Ledger::open(&self.dir())?.signed(signing)
+    }
+
+    /// What a command does: its record, and a checkpoint at the end.
+    fn command(&self) -> Result<Option<Error>, Error> {
+        let ledger = self.open()?;
+        ledger.note(Kind::Start, Draft::default(), true)?;
+        let _leave = ledger.record(draft())?;
+        ledger.close(Draft::default())
+    }
+
+    fn report(&self) -> Report {
+        Verifier::new(&Directory::new(self.path("audit"))).run().unwrap()
+    }
+
+    /// Every record was signed, and nothing is wrong.
+    #[track_caller]
+    fn is_signed(&self) {
+        let report = self.report();
+        assert!(report.is_valid(), "{:#?}", report.damages);
+        let newest = newest(&Folder::open(self.dir(), "audit").unwrap()).unwrap();
+        assert_eq!(newest.map(|newest| newest.size), Some(report.records + report.pruned));
+    }
+
+    /// Makes each decision another one, and the chain whole again.
+    fn rewrite(&self) {
+        let path = self.path("audit/seg-000000.jsonl");
+        let text = fs::read_to_string(&path).unwrap();
+        let mut prev = portcullis_audit::Hash::ZERO.to_string();
+        let mut forged = String::new();
+        for line in text.lines() {
+            let old = Link::parse(line.as_bytes()).unwrap().prev.to_string();
+            let line = line.replace("\"allow\"", "\"deny\"").replace(&old, &prev);
+            prev = portcullis_audit::Hash::leaf(line.as_bytes()).to_string();
+            forged += &format!("{line}\n");
+        }
+        assert_ne!(text, forged);
+        fs::write(path, forged).unwrap();
+    }
+
+    /// The operator agrees to what a repair would do.
+    fn recover(&self) {
+        let plan = plan(&self.dir()).unwrap();
+        assert!(!plan.is_empty());
+        recover(&self.dir(), &plan).unwrap();
+    }
+
+    fn last_recovery(&self) -> String {
+        let log = fs::read_to_string(self.path("audit/seg-000000.jsonl")).unwrap();
+        let told = log.lines().rfind(|line| line.contains("\"recovered\"")).unwrap();
+        told.to_owned()
+    }
+}
+
+fn draft() -> Draft {
+    Draft {
+        op: Some("read".to_owned()),
+        path: Some("a".to_owned()),
+        decision: Some("allow".to_owned()),
+        ..Draft::default()
+    }
+}
+
+fn newest(audit: &Folder) -> Result<Option<portcullis_audit::Checkpoint>, Error> {
+    checkpoints::newest(audit)
+}
+
+#[track_caller]
+fn is_damaged(result: Result<impl fmt::Debug, Error>, words: &str) {
+    match result {
+        Err(error @ Error::Damaged { .. }) => {
+            assert!(error.to_string().contains(words), "{error}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_rewritten_log_without_its_frontier_is_not_signed() {
+    let state = State::new();
+    for _ in 0..3 {
+        assert_eq!(state.command(), Ok(None));
+    }
+    state.rewrite();
+    state.remove("frontier");
+    let signed = fs::read(state.path("audit/checkpoint")).unwrap();
+    let records = state.report().records;
+    for _ in 0..2 {
+        is_damaged(state.command(), "not those that a checkpoint signed");
+    }
+    assert_eq!(fs::read(state.path("audit/checkpoint")).unwrap(), signed);
+    assert_eq!(state.report().records, records, "nothing is served on top of it");
+    assert_eq!(fs::read_dir(state.path("gates")).unwrap().count(), 0);
+    // Until the operator sets aside what contradicts it, of which a record tells.
+    state.recover();
+    assert!(state.last_recovery().contains("an operator had"));
+    assert_eq!(state.command(), Ok(None));
+    state.is_signed();
+}
+
+#[test]
+fn a_log_that_is_rewritten_under_a_gate_is_not_signed() {
+    let state = State::new();
+    assert_eq!(state.command(), Ok(None));
+    let ledger = state.open().unwrap();
+    let _leave = ledger.record(draft()).unwrap();
+    state.rewrite();
+    state.remove("frontier");
+    is_damaged(ledger.checkpoint(), "not those that a checkpoint signed");
+}
+
+#[test]
+fn where_the_newest_checkpoint_is_missing_a_kept_one_binds() {
+    let state = State::new();
+    assert_eq!(state.command(), Ok(None));
+    assert_eq!(state.command(), Ok(None));
+    assert!(state.path("audit/checkpoints/3").exists());
+    state.remove("checkpoint");
+    assert_eq!(state.command(), Ok(None));
+    state.is_signed();
+    state.remove("checkpoint");
+    state.remove("frontier");
+    state.rewrite();
+    is_damaged(state.command(), "the first 3 records are not those that a checkpoint signed");
+    // One that nobody signed does not count, and is not passed over either.
+    fs::write(state.path("audit/checkpoints/3"), "nonsense").unwrap();
+    assert!(matches!(state.command(), Err(Error::Note(_))));
+}
+
+#[test]
+fn a_log_that_lost_all_its_checkpoints_is_signed_anew_only_when_the_operator_says_so() {
+    let state = State::new();
+    assert_eq!(state.command(), Ok(None));
+    assert_eq!(state.command(), Ok(None));
+    state.rewrite();
+    state.remove("checkpoint");
+    state.remove("frontier");
+    fs::remove_dir_all(state.path("audit/checkpoints")).unwrap();
+    for _ in 0..2 {
+        is_damaged(state.command(), "no checkpoint of it is left");
+    }
+    assert!(!state.path("audit/checkpoint").exists());
+    assert!(plan(&state.dir()).unwrap().anew);
+    state.recover();
+    assert!(state.last_recovery().contains("had the log signed anew"));
+    assert!(!plan(&state.dir()).unwrap().anew);
+    assert_eq!(state.command(), Ok(None));
+    state.is_signed();
+}
+
+#[test]
+fn a_gate_that_died_before_the_first_checkpoint_needs_no_operator() {
+    let state = State::new();
+    let ledger = state.open().unwrap();
+    ledger.note(Kind::Start, Draft::default(), true).unwrap();
+    drop(ledger);
+    assert_eq!(state.command(), Ok(None));
+    state.is_signed();
+}
+
+#[test]
+fn a_pruned_log_that_lost_its_frontier_is_signed_again() {
+    let state = State::filled(2 * 65_536 + 5);
+    let ledger = state.open().unwrap();
+    ledger.checkpoint().unwrap();
+    let before = "2026-06-01";
+    let Pruning::Possible(agreed) = prunable(&state.dir(), before).unwrap() else { panic!() };
+    ledger.prune(&agreed, before).unwrap();
+    ledger.leave().unwrap();
+    assert!(!state.path("audit/seg-000000.jsonl").exists());
+
+    // Much is to be read: a command says so, and one that may take its time does.
+    state.remove("frontier");
+    assert_eq!(state.command(), Ok(Some(Error::FrontierGone)));
+    let ledger = state.open().unwrap();
+    assert_eq!(ledger.checkpoint(), Ok(true));
+    ledger.leave().unwrap();
+    state.is_signed();
+    assert_eq!(state.command(), Ok(None));
+    state.is_signed();
+
+    // Roots are taken only where they lead to what was signed.
+    state.remove("frontier");
+    let roots = fs::read_to_string(state.path("audit/roots")).unwrap();
+    let (first, rest) = roots.split_at(64);
+    fs::write(state.path("audit/roots"), format!("{}{rest}", "0".repeat(first.len()))).unwrap();
+    let ledger = state.open().unwrap();
+    is_damaged(ledger.checkpoint(), "not those that a checkpoint signed");
+}
