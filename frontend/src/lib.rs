@@ -7,6 +7,7 @@ pub mod acp;
 pub mod desk;
 pub mod files;
 mod frame;
+mod glimpse;
 pub mod guests;
 pub mod http;
 pub mod inside;

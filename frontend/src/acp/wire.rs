@@ -5,10 +5,9 @@
 //! forwards lines cannot let half of one through. Nothing is interpreted here
 //! beyond the envelope.
 
-use std::{borrow::Cow, fmt};
-
-use serde::de::{Deserializer as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
+
+use crate::glimpse::Glimpse;
 
 use super::{
     id::Id,
@@ -136,50 +135,12 @@ fn envelope(line: &[u8]) -> Result<Message<'_>, Reason> {
 /// Finds out who waits for something because of a line that is refused, from
 /// as much of it as can be read; `None` when that is not certain.
 fn addressee(head: &[u8]) -> Option<Addressee> {
-    let mut glimpse = Glimpse::default();
-    // The error at the place where the line breaks off or goes wrong is
-    // expected; what was seen until then counts.
-    let _ = serde_json::Deserializer::from_slice(head).deserialize_map(&mut glimpse);
-    let id = glimpse.id.filter(|_| !glimpse.ambiguous)?;
+    let glimpse = Glimpse::of(head);
+    let id = Id::parse(glimpse.id()?)?;
     if glimpse.method {
         return Some(Addressee::Sender(id));
     }
     glimpse.outcome.then_some(Addressee::Asker(id))
-}
-
-#[derive(Default)]
-struct Glimpse {
-    id: Option<Id>,
-    ambiguous: bool,
-    method: bool,
-    outcome: bool,
-}
-
-impl<'de> Visitor<'de> for &mut Glimpse {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
-        while let Some(key) = members.next_key::<Cow<'_, str>>()? {
-            match &*key {
-                "id" => {
-                    self.ambiguous |= self.id.is_some();
-                    let raw: &RawValue = members.next_value()?;
-                    self.id = Id::parse(raw);
-                    self.ambiguous |= self.id.is_none();
-                    continue;
-                }
-                "method" => self.method = true,
-                "result" | "error" => self.outcome = true,
-                _ => {}
-            }
-            members.next_value::<IgnoredAny>()?;
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]

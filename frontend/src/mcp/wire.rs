@@ -17,7 +17,7 @@ use rmcp::{
 use serde::{Deserialize, Serialize};
 use serde_json::{json, value::RawValue};
 
-use crate::{frame::Frame, strict};
+use crate::{frame::Frame, glimpse::Glimpse, strict};
 
 use super::{
     inlet::{Inlet, Input},
@@ -95,8 +95,8 @@ impl Wire {
         let line = match frame {
             Frame::Line(line) if line.iter().all(u8::is_ascii_whitespace) => return None,
             Frame::Line(line) => line,
-            Frame::TooLong { .. } => {
-                self.refuse(None, ErrorCode::INVALID_REQUEST, "the line is too long");
+            Frame::TooLong { head } => {
+                self.refuse(asker(&head), ErrorCode::INVALID_REQUEST, "the line is too long");
                 return None;
             }
             Frame::Torn { length } => {
@@ -150,6 +150,14 @@ struct Malformed {
     why: String,
 }
 
+/// Who waits for an answer to a line that is refused, from as much of it as can
+/// be read; `None` when that is not certain, or nobody does.
+fn asker(head: &[u8]) -> Option<RequestId> {
+    let glimpse = Glimpse::of(head);
+    let id = glimpse.id().filter(|_| glimpse.method && !glimpse.outcome)?;
+    serde_json::from_str(id.get()).ok()
+}
+
 #[derive(Deserialize)]
 struct Envelope<'a> {
     #[serde(borrow)]
@@ -164,7 +172,7 @@ struct Envelope<'a> {
 fn parse(line: &[u8]) -> Result<ClientJsonRpcMessage, Malformed> {
     let bad = |id, code, why: String| Malformed { id, code, why };
     let text = strict::check(line)
-        .map_err(|loose| bad(None, ErrorCode::PARSE_ERROR, loose.to_string()))?;
+        .map_err(|loose| bad(asker(line), ErrorCode::PARSE_ERROR, loose.to_string()))?;
     let envelope: Envelope<'_> = serde_json::from_str(text).map_err(|_| {
         bad(None, ErrorCode::INVALID_REQUEST, "the line is not one JSON-RPC message".to_owned())
     })?;
@@ -236,5 +244,21 @@ mod tests {
         let call = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":7}}"#;
         assert_eq!(code(call), (-32602, true));
         assert!(parse(br#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#).is_ok());
+    }
+
+    #[test]
+    fn a_call_that_is_too_long_or_has_too_many_keys_is_answered_by_its_id() {
+        let id = |head: &str| asker(head.as_bytes()).map(|id| json!(id));
+        let call = r#"{"id":7,"jsonrpc":"2.0","method":"tools/call","params":{"content":"xx"#;
+        assert_eq!(id(call), Some(json!(7)));
+        assert_eq!(id(&call.replace('7', "\"a\"")), Some(json!("a")));
+        // What answers, or tells, waits for nothing.
+        assert_eq!(id(r#"{"id":7,"jsonrpc":"2.0","result":{"content":"xx"#), None);
+        assert_eq!(id(r#"{"jsonrpc":"2.0","method":"notifications/x","params":{"x":"xx"#), None);
+        assert_eq!(id(r#"{"id":null,"method":"x","params":{"x":"xx"#), None);
+        let keys: Vec<_> = (0..300_000).map(|n| format!("\"{n}\":0")).collect();
+        let call = format!(r#"{{"id":7,"method":"tools/call","params":{{{}}}}}"#, keys.join(","));
+        let malformed = parse(call.as_bytes()).unwrap_err();
+        assert_eq!((malformed.code.0, json!(malformed.id)), (-32700, json!(7)));
     }
 }

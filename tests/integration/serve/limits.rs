@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::rig::{Site, wait};
+use super::rig::{ALL, Site, wait};
 
 #[test]
 fn sessions_of_an_agent_are_bounded_and_counted_when_they_end() {
@@ -102,6 +102,42 @@ fn a_reply_counts_in_the_memory_of_the_front_until_the_client_has_it() {
     let why = refused["error"]["message"].as_str().unwrap();
     assert!(why.contains("too large for what is under way"), "{refused}");
     assert_eq!(read("fits")["result"]["isError"], false);
+}
+
+#[test]
+fn a_call_that_the_worker_refuses_as_a_whole_is_answered_and_holds_no_memory() {
+    let mut site = Site::new(&["shop"]);
+    site.settings = "limits = { messageSize = \"4MiB\", messageMemory = \"6MiB\" }".to_owned();
+    let small = format!("{ALL}[files]\nmaxReadSize = \"1KiB\"\nmaxWriteSize = \"1KiB\"\n");
+    std::fs::write(site.base().join("policy.toml"), small).unwrap();
+    let service = site.serve();
+    let token = site.token("all");
+    let keys: serde_json::Map<_, _> = (0..270_000).map(|n| (n.to_string(), json!(0))).collect();
+    for _ in 0..2 {
+        let long = json!({ "path": "new.txt", "content": "x".repeat(3 << 20) });
+        let refused = service.call(token, "shop", "write_file", &long);
+        assert_eq!(refused["error"]["message"], "the line is too long", "{refused}");
+        let refused = service.call(token, "shop", "write_file", &json!({ "path": keys }));
+        assert!(refused["error"].is_object(), "{refused}");
+    }
+    assert_eq!(site.records("shop").iter().filter(|one| one["op"] == "mcp.dropped").count(), 4);
+    let read = service.call(token, "shop", "read_file", &json!({ "path": "file.txt" }));
+    assert_eq!(read["result"]["structuredContent"]["text"], "of shop\n", "{read}");
+}
+
+#[test]
+fn a_call_that_waits_for_a_person_holds_no_memory_of_the_front() {
+    let mut site = Site::new(&["shop"]);
+    site.settings = "limits = { messageSize = \"1MiB\", messageMemory = \"1MiB\" }".to_owned();
+    let asks = "[[rules]]\nid = \"ask\"\neffect = \"ask\"\npaths = [\"asked.txt\"]\n";
+    std::fs::write(site.base().join("policy.toml"), format!("{ALL}{asks}")).unwrap();
+    let service = site.serve();
+    let token = site.token("all");
+    let content = |path: &str| json!({ "path": path, "content": "x".repeat(700_000) });
+    let _waits = service.post(token, "shop", "write_file", &content("asked.txt"));
+    site.await_record("shop", |record| record["decision"] == "ask");
+    let written = service.call(token, "shop", "write_file", &content("free.txt"));
+    assert_eq!(written["result"]["isError"], false, "{written}");
 }
 
 #[test]

@@ -228,6 +228,21 @@ impl Service {
         tool: &str,
         arguments: &Value,
     ) -> Value {
+        let mut reply = String::new();
+        self.post(token, workspace, tool, arguments).read_to_string(&mut reply).unwrap();
+        let answers = reply.lines().map(|line| line.strip_prefix("data: ").unwrap_or(line));
+        let mut answers = answers.filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        answers.find(|answer| answer["id"] == 1).unwrap_or_else(|| panic!("{reply}"))
+    }
+
+    /// Begins such a call; the answer comes over the connection.
+    pub(super) fn post(
+        &self,
+        token: &str,
+        workspace: &str,
+        tool: &str,
+        arguments: &Value,
+    ) -> TcpStream {
         let name = format!("workspace__{workspace}__{tool}");
         let meta = json!({
             "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -247,11 +262,7 @@ impl Service {
         );
         let mut stream = self.connect();
         stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
-        let mut reply = String::new();
-        stream.read_to_string(&mut reply).unwrap();
-        let answers = reply.lines().map(|line| line.strip_prefix("data: ").unwrap_or(line));
-        let mut answers = answers.filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        answers.find(|answer| answer["id"] == 1).unwrap_or_else(|| panic!("{reply}"))
+        stream
     }
 
     /// Opens a session of the `files` channel, or gives the status that refuses

@@ -103,6 +103,21 @@ impl Room {
     }
 }
 
+/// The memory that a request takes until it is on its way to the worker.
+#[derive(Clone)]
+pub(super) struct Load(Arc<Mutex<Option<OwnedSemaphorePermit>>>);
+
+impl Load {
+    pub(super) fn new(held: Option<OwnedSemaphorePermit>) -> Self {
+        Self(Arc::new(Mutex::new(held)))
+    }
+
+    /// Gives it back: who waits for the answer holds nothing that others need.
+    pub(super) fn free(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,6 +7,7 @@ use std::{
     borrow::Cow,
     collections::{HashMap, VecDeque},
     io,
+    ops::ControlFlow,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -271,7 +272,11 @@ impl Reading {
         let mut reader = BufReader::with_capacity(4096, reader);
         loop {
             match line::next(&mut reader, &self.memory).await {
-                Ok(Some(Line::Whole(line, held))) => self.hear(&line, held).await,
+                Ok(Some(Line::Whole(line, held))) => {
+                    if self.hear(&line, held).await.is_break() {
+                        break;
+                    }
+                }
                 Ok(Some(Line::Lost(begin))) => {
                     let Some(id) = line::id(&begin) else { break };
                     let Some(pending) = lock(&self.state).pending.remove(&id) else { continue };
@@ -288,15 +293,23 @@ impl Reading {
         state.asked.clear();
     }
 
-    async fn hear(&self, bytes: &[u8], held: Option<OwnedSemaphorePermit>) {
+    /// Deals with one line. What does not say whose it is ends the session: who
+    /// waits for it would wait for ever.
+    async fn hear(&self, bytes: &[u8], held: Option<OwnedSemaphorePermit>) -> ControlFlow<()> {
         let Ok(message) = serde_json::from_slice::<Message<'_>>(bytes) else {
             tracing::error!("a worker's line cannot be read");
-            return;
+            return ControlFlow::Break(());
         };
         match (message.method, message.id) {
-            (None, id) => {
-                let pending = id.and_then(|id| lock(&self.state).pending.remove(&id.as_u64()?));
-                let Some(pending) = pending else { return };
+            (None, None) => {
+                let why = message.error.map(|error| error.message);
+                tracing::warn!(why = why.as_deref(), "a worker answered nobody in particular");
+                return ControlFlow::Break(());
+            }
+            (None, Some(id)) => {
+                let pending = id.as_u64().and_then(|id| lock(&self.state).pending.remove(&id));
+                // Nobody waits for it any more.
+                let Some(pending) = pending else { return ControlFlow::Continue(()) };
                 let answer = match (message.result, message.error) {
                     (Some(result), None) => Ok(Answer { value: result.to_owned(), held }),
                     (_, Some(error)) => Err(error),
@@ -307,6 +320,7 @@ impl Reading {
             (Some(_), Some(id)) => self.question(id, bytes).await,
             (Some(method), None) => self.note(&method, bytes).await,
         }
+        ControlFlow::Continue(())
     }
 
     /// The worker asks the client: through whoever's request came last.
@@ -432,4 +446,32 @@ async fn write(writer: &tokio::sync::Mutex<OwnedWriteHalf>, message: &Value) -> 
 
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::io::AsyncBufReadExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_refusal_that_names_no_request_leaves_nobody_waiting() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            let link = Link::start(ours, Arc::new(Semaphore::new(8)));
+            let mut asked = link.ask("tools/call", None, None, None).await.unwrap();
+            let (reader, mut writer) = theirs.into_split();
+            let mut lines = BufReader::new(reader).lines();
+            assert!(lines.next_line().await.unwrap().unwrap().contains("tools/call"));
+            let refusal =
+                b"{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{\"code\":-32600,\"message\":\"\"}}\n";
+            writer.write_all(refusal).await.unwrap();
+            let answer = tokio::time::timeout(Duration::from_secs(60), &mut asked.answer).await;
+            assert_eq!(answer.unwrap().unwrap().err(), Some(over()));
+            assert!(link.is_over());
+        });
+    }
 }

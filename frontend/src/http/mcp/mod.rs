@@ -119,13 +119,15 @@ pub(super) async fn handle(
         Err(refused) => return *refused,
     };
     let held = line::Room::default();
+    let load = line::Load::new(room);
     let mut request = Request::from_parts(parts, Full::<Bytes>::new(bytes));
     request.extensions_mut().insert(held.clone());
+    request.extensions_mut().insert(load.clone());
     let turn = shared.turns.enter(session.as_deref()).await;
     request.extensions_mut().insert(turn.clone());
     let reply = listen::with(begun, service.handle(request)).await;
     turn.over();
-    drop(room);
+    load.free();
     let mut reply = reply.map(|body| {
         // Until the last of it is through, or the client is gone.
         let through = move |frame| {

@@ -32,7 +32,7 @@ use tokio::sync::OnceCell;
 use super::{
     super::OpenError,
     Shared,
-    line::Room,
+    line::{Load, Room},
     link::{self, Answer, Link, Question},
     listen::{self, Begun},
     turns::Turn,
@@ -91,6 +91,7 @@ impl Relay {
     ) -> Result<Answer, ErrorData> {
         let asked = link.ask(method, Some(params), Some(meta), Some(context.peer.clone())).await;
         extension::<Turn>(context).inspect(Turn::sent);
+        extension::<Load>(context).inspect(Load::free);
         let mut asked = asked?;
         loop {
             let question = tokio::select! {
