@@ -51,6 +51,12 @@ pub(super) fn check(line: &[u8]) -> Result<&str, Loose> {
     Ok(text)
 }
 
+/// Whether a text that is JSON is an object: what reads the fields of one reads
+/// an array as well, by position.
+pub(super) fn is_object(text: &str) -> bool {
+    text.trim_start().starts_with('{')
+}
+
 /// Walks over a value, keeping nothing but the keys of the objects it is in.
 #[derive(Clone, Copy)]
 struct Walk<'c> {

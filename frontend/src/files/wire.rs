@@ -79,8 +79,11 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Message<'_>, Malformed> {
     let mut head = Head::default();
     let text = strict::check(bytes)
         .map_err(|loose| bad(&head, &loose.to_string().replace("the line", "the message")))?;
-    let raw: Raw<'_> =
-        serde_json::from_str(text).map_err(|_| bad(&head, "the message is not a JSON object"))?;
+    let none = || bad(&head, "the message is not a JSON object");
+    if !strict::is_object(text) {
+        return Err(none());
+    }
+    let raw: Raw<'_> = serde_json::from_str(text).map_err(|_| none())?;
     head.id = raw.request_id.and_then(id);
     head.channel = raw.channel.and_then(name);
     head.kind = raw.kind.and_then(name);
@@ -180,6 +183,7 @@ mod tests {
         for (text, id, part) in [
             ("", false, "not JSON"),
             ("[]", false, "not a JSON object"),
+            (r#" ["files","stat",1,"a",null,null,null,null]"#, false, "not a JSON object"),
             ("\u{feff}{}", false, "byte order mark"),
             (r#"{"channel":"files","channel":"files"}"#, false, "repeats a key"),
             (r#"{"channel":"terminal","type":"list","requestId":"1"}"#, true, "only the channel"),

@@ -173,12 +173,19 @@ fn parse(line: &[u8]) -> Result<ClientJsonRpcMessage, Malformed> {
     let bad = |id, code, why: String| Malformed { id, code, why };
     let text = strict::check(line)
         .map_err(|loose| bad(asker(line), ErrorCode::PARSE_ERROR, loose.to_string()))?;
-    let envelope: Envelope<'_> = serde_json::from_str(text).map_err(|_| {
-        bad(None, ErrorCode::INVALID_REQUEST, "the line is not one JSON-RPC message".to_owned())
-    })?;
+    let none =
+        || bad(None, ErrorCode::INVALID_REQUEST, "the line is not one JSON-RPC message".to_owned());
+    if !strict::is_object(text) {
+        return Err(none());
+    }
+    let envelope: Envelope<'_> = serde_json::from_str(text).map_err(|_| none())?;
     if envelope.jsonrpc.as_deref() != Some("2.0") {
         let why = "`jsonrpc` is not \"2.0\"".to_owned();
         return Err(bad(envelope.id, ErrorCode::INVALID_REQUEST, why));
+    }
+    if envelope.params.is_some_and(|params| !strict::is_object(params.get())) {
+        let why = "the parameters are no object".to_owned();
+        return Err(bad(envelope.method.and(envelope.id), ErrorCode::INVALID_PARAMS, why));
     }
     // By far the most frequent; what follows would try it as every kind.
     if let (Some("tools/call"), Some(id), Some(params)) =
@@ -244,6 +251,23 @@ mod tests {
         let call = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":7}}"#;
         assert_eq!(code(call), (-32602, true));
         assert!(parse(br#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#).is_ok());
+    }
+
+    #[test]
+    fn an_array_of_what_a_call_consists_of_is_no_call() {
+        let refused = |line: &str| {
+            let malformed = parse(line.as_bytes()).unwrap_err();
+            (malformed.code.0, json!(malformed.id))
+        };
+        let call = r#" ["2.0",7,"tools/call",{"name":"t","arguments":{}}]"#;
+        assert_eq!(refused(call), (-32600, json!(null)));
+        for params in [r#"[null,"t",{},null,null,null]"#, r#"["t",{}]"#, "[]", "7", "\"t\""] {
+            let call =
+                format!(r#"{{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{params}}}"#);
+            assert_eq!(refused(&call), (-32602, json!(7)), "{params}");
+        }
+        let nothing = r#"{"jsonrpc":"2.0","id":7,"method":"tools/list","params":null}"#;
+        assert!(parse(nothing.as_bytes()).is_ok());
     }
 
     #[test]
