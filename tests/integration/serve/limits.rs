@@ -1,8 +1,10 @@
 //! What one agent may have of a service.
 
+use std::io::{Read as _, Write as _};
+
 use serde_json::{Value, json};
 
-use super::rig::{ALL, Site, wait};
+use super::rig::{ALL, Site, status, wait};
 
 #[test]
 fn sessions_of_an_agent_are_bounded_and_counted_when_they_end() {
@@ -123,6 +125,32 @@ fn a_call_that_the_worker_refuses_as_a_whole_is_answered_and_holds_no_memory() {
     assert_eq!(site.records("shop").iter().filter(|one| one["op"] == "mcp.dropped").count(), 4);
     let read = service.call(token, "shop", "read_file", &json!({ "path": "file.txt" }));
     assert_eq!(read["result"]["structuredContent"]["text"], "of shop\n", "{read}");
+}
+
+#[test]
+fn a_body_whose_length_is_not_said_counts_in_the_memory_of_the_front() {
+    let mut site = Site::new(&["shop"]);
+    site.settings = "limits = { messageSize = \"1MiB\", messageMemory = \"1MiB\" }".to_owned();
+    let service = site.serve();
+    let token = site.token("all");
+    let large = json!({ "path": "new.txt", "content": "x".repeat(700_000) });
+    let write = || {
+        let mut reply = String::new();
+        service.post(token, "shop", "write_file", &large).read_to_string(&mut reply).unwrap();
+        status(&reply)
+    };
+    assert_eq!(write(), 200);
+    let mut untold = service.connect();
+    let head = format!(
+        "POST /workspaces/shop/mcp HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
+         Authorization: Bearer {token}\r\nContent-Type: application/json\r\n\
+         Accept: application/json, text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+    );
+    untold.write_all(head.as_bytes()).unwrap();
+    wait(|| (write() == 429).then_some(()));
+    untold.write_all(b"2\r\n{}\r\n0\r\n\r\n").unwrap();
+    untold.read_to_string(&mut String::new()).unwrap();
+    wait(|| (write() == 200).then_some(()));
 }
 
 #[test]

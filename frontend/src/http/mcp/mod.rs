@@ -23,8 +23,8 @@ use std::{
 use http_body_util::{BodyExt as _, Full};
 use hyper::{
     Method, Request, Response, StatusCode,
-    body::{Bytes, Incoming},
-    header::{ALLOW, CONTENT_LENGTH, HeaderValue},
+    body::{Body as _, Bytes, Incoming},
+    header::{ALLOW, HeaderValue},
 };
 use rmcp::transport::streamable_http_server::{
     StreamableHttpServerConfig, StreamableHttpService, session::local::LocalSessionManager,
@@ -97,21 +97,22 @@ pub(super) async fn handle(
         Err(refused) => return *refused,
     };
     let (parts, body) = request.into_parts();
-    let length = parts.headers.get(CONTENT_LENGTH);
-    let length = length.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
+    let length = body.size_hint().exact();
+    let length = length.map(|length| usize::try_from(length).unwrap_or(usize::MAX));
     if length.is_some_and(|length| length > front.sockets().most()) {
         return reply::text(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large");
     }
-    let Some(room) = front.sockets().room(length.unwrap_or(0)) else {
+    let most = length.unwrap_or(UNTOLD).min(front.sockets().most());
+    let Some(room) = front.sockets().room(most) else {
         return reply::refused(&OpenError::Busy);
     };
-    let most = length.unwrap_or(UNTOLD).min(front.sockets().most());
     let time = front.limits().body;
     let request = Request::from_parts(parts.clone(), body);
     let bytes = match reply::body(request, most, time).await {
         Ok(bytes) => bytes,
         Err(refused) => return *refused,
     };
+    let room = front.sockets().kept(room, bytes.len());
     let ended = parts.method == Method::DELETE;
     let session = parts.headers.get(SESSION_ID).and_then(|id| id.to_str().ok()).map(str::to_owned);
     let begun = match listen::begin(&shared, &bytes).await {

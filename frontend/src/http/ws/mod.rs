@@ -111,6 +111,17 @@ impl Sockets {
             steps => Arc::clone(&self.memory).try_acquire_many_owned(steps).ok().map(Some),
         }
     }
+
+    /// As much of what is held as a message of `length` bytes takes.
+    pub(super) fn kept(
+        &self,
+        room: Option<OwnedSemaphorePermit>,
+        length: usize,
+    ) -> Option<OwnedSemaphorePermit> {
+        let mut room = room?;
+        let steps = usize::try_from(self.bounds.taken(length)).unwrap_or(usize::MAX);
+        room.split(steps.min(room.num_permits()))
+    }
 }
 
 impl Bounds {
