@@ -8,8 +8,8 @@
 //! request of a client is carried out at a time, in the order in which they
 //! came; one that waits for a person lets the next ones go on.
 //!
-//! Memory is bounded for all clients together: a large message is read only
-//! once there is room for it.
+//! Memory is bounded for all clients together, and for each agent: a large
+//! message is read only once there is room for it.
 
 use std::{
     collections::BTreeMap,
@@ -35,21 +35,16 @@ use crate::{
 };
 
 mod changes;
+mod memory;
 mod reply;
 mod request;
 mod wire;
 
+use memory::{Memory, Room, Share};
 use reply::Reply;
 use request::Wanted;
 use wire::{Malformed, Message};
 
-/// Messages up to this size, in bytes, are not counted.
-const SMALL: usize = 64 * 1024;
-/// What a message takes while it is dealt with, at most, for each of its bytes:
-/// itself, the content in it, and what becomes of that.
-const SHARE: usize = 3;
-/// The unit in which memory is counted, in bytes.
-const UNIT: usize = 1024;
 /// Requests of one client that wait for a person.
 const WAITING: usize = 16;
 
@@ -88,7 +83,7 @@ pub enum Error {
 pub struct Channel {
     gateway: Arc<Gateway>,
     limits: Limits,
-    memory: Arc<Semaphore>,
+    memory: Memory,
     /// First come, first served: a client that sends much waits behind those
     /// that send little, for it has one place in the queue, too.
     turns: Arc<Semaphore>,
@@ -98,6 +93,7 @@ pub struct Channel {
 struct Client<W> {
     channel: Arc<Channel>,
     session: Session,
+    share: Share,
     output: Mutex<W>,
     waiting: AtomicUsize,
 }
@@ -105,7 +101,7 @@ struct Client<W> {
 impl Channel {
     /// A channel without clients yet.
     pub fn new(gateway: Arc<Gateway>, limits: Limits) -> Arc<Self> {
-        let memory = Arc::new(Semaphore::new((limits.memory / UNIT).clamp(1, most())));
+        let memory = Memory::new(limits.memory);
         let turns = Arc::new(Semaphore::new(limits.requests.max(1)));
         Arc::new(Self { gateway, limits, memory, turns })
     }
@@ -145,12 +141,13 @@ impl Channel {
         let client = Arc::new(Client {
             channel: Arc::clone(self),
             session: session.clone(),
+            share: self.memory.of(&session.agent),
             output: Mutex::new(output),
             waiting: AtomicUsize::new(0),
         });
         let changes = Arc::clone(&client).watch().await;
         let served = async {
-            while let Some((bytes, room)) = self.message(&mut input).await? {
+            while let Some((bytes, room)) = self.message(&mut input, &client.share).await? {
                 client.hear(bytes, room).await?;
             }
             Ok(())
@@ -167,7 +164,8 @@ impl Channel {
     async fn message(
         &self,
         input: &mut (impl AsyncRead + Unpin),
-    ) -> Result<Option<(Vec<u8>, Option<OwnedSemaphorePermit>)>, Error> {
+        share: &Share,
+    ) -> Result<Option<(Vec<u8>, Option<Room>)>, Error> {
         let mut length = [0; 4];
         match input.read_exact(&mut length).await {
             Ok(_) => {}
@@ -178,22 +176,10 @@ impl Channel {
         if length > self.limits.message {
             return Err(Error::TooLarge(length));
         }
-        let room = self.room(length).await;
+        let room = share.room(length).await;
         let mut bytes = vec![0; length];
         input.read_exact(&mut bytes).await?;
         Ok(Some((bytes, room)))
-    }
-
-    /// Waits until a message of `length` bytes may be in memory.
-    async fn room(&self, length: usize) -> Option<OwnedSemaphorePermit> {
-        if length <= SMALL {
-            return None;
-        }
-        let all = (self.limits.memory / UNIT).clamp(1, most());
-        // One that would not fit goes alone.
-        let units = (length.saturating_mul(SHARE) / UNIT).clamp(1, all);
-        let units = u32::try_from(units).unwrap_or(u32::MAX);
-        Arc::clone(&self.memory).acquire_many_owned(units).await.ok()
     }
 
     /// Records what was no request.
@@ -205,21 +191,10 @@ impl Channel {
     }
 
     /// Waits until a content may be read that nobody knows the size of yet.
-    async fn room_to_read(&self) -> Option<OwnedSemaphorePermit> {
+    async fn room_to_read(&self, share: &Share) -> Option<Room> {
         let most = self.gateway.policy().max_size(Access::Read);
-        self.room(usize::try_from(most).unwrap_or(usize::MAX)).await
+        share.room(usize::try_from(most).unwrap_or(usize::MAX)).await
     }
-}
-
-/// As much of what is held as a message of `length` bytes takes.
-fn kept(mut room: OwnedSemaphorePermit, length: usize) -> Option<OwnedSemaphorePermit> {
-    let units = length.div_ceil(UNIT).min(room.num_permits());
-    room.split(units)
-}
-
-/// Most units that a semaphore counts.
-fn most() -> usize {
-    Semaphore::MAX_PERMITS.min(u32::MAX as usize)
 }
 
 impl<W: AsyncWrite + Unpin + Send + 'static> Client<W> {
@@ -246,14 +221,10 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Client<W> {
     }
 
     /// Deals with one message; returns when the next one may be heard.
-    async fn hear(
-        self: &Arc<Self>,
-        bytes: Vec<u8>,
-        room: Option<OwnedSemaphorePermit>,
-    ) -> io::Result<()> {
+    async fn hear(self: &Arc<Self>, bytes: Vec<u8>, room: Option<Room>) -> io::Result<()> {
         let (free, freed) = tokio::sync::oneshot::channel();
         let room = match room {
-            None if wire::is_read(&bytes) => self.channel.room_to_read().await,
+            None if wire::is_read(&bytes) => self.channel.room_to_read(&self.share).await,
             room => room,
         };
         let Ok(turn) = Arc::clone(&self.channel.turns).acquire_owned().await else {
@@ -266,7 +237,7 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Client<W> {
             let reply = tokio::task::spawn_blocking(move || worker.carry_out(bytes, place)).await;
             let reply = reply.map_err(io::Error::other)?;
             // A client that does not read holds no more than its reply.
-            let _room = room.map(|room| kept(room, reply.len()));
+            let _room = room.and_then(|room| room.kept(reply.len()));
             client.say(&reply).await
         });
         tokio::select! {
