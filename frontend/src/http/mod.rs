@@ -277,7 +277,8 @@ impl Front {
     ) -> Result<Answer, OpenError> {
         let (reply, answer) = tokio::sync::oneshot::channel();
         let ask = Ask { caller, want, reply };
-        self.asks.try_send(ask).map_err(|_| OpenError::Busy)?;
+        // Not `Busy`, which the broker says of those whom it knows.
+        self.asks.try_send(ask).map_err(|_| OpenError::Unavailable)?;
         match tokio::time::timeout(patience, answer).await {
             Ok(Ok(answer)) => answer,
             _ => Err(OpenError::Unavailable),
@@ -289,4 +290,32 @@ fn connected(stream: OwnedFd) -> std::io::Result<UnixStream> {
     let stream = std::os::unix::net::UnixStream::from(stream);
     stream.set_nonblocking(true)?;
     UnixStream::from_std(stream)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_not_known_because_the_broker_could_not_be_asked() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let guard = Guard { hosts: Vec::new(), addresses: Vec::new(), origins: Vec::new() };
+            let limits = Limits { failed_logins: 1, ..Limits::default() };
+            let (front, _questions) = Front::new(guard, limits);
+            let (reply, _answer) = tokio::sync::oneshot::channel();
+            let mut ask = Ask { caller: None, want: Want::Ready, reply };
+            while front.asks.try_send(ask).is_ok() {
+                let (reply, _answer) = tokio::sync::oneshot::channel();
+                ask = Ask { caller: None, want: Want::Ready, reply };
+            }
+            let peer = Peer::Address([0, 0, 0, 0, 0, 0, 0, 1].into());
+            let caller = Caller { token: TokenHash::of("wrong"), peer };
+            let answered = front.ask(&caller, Want::Workspaces).await;
+            assert_eq!(answered.err(), Some(OpenError::Unavailable));
+            let other = Caller { token: TokenHash::of("other"), ..caller.clone() };
+            front.throttle.failed(&other);
+            assert!(front.throttle.admit(&caller).is_err());
+        });
+    }
 }
