@@ -43,7 +43,7 @@ impl Kind {
     /// How many kinds there are, the unknown one among them.
     pub(crate) const COUNT: usize = 11;
     /// All of them, in their order.
-    pub(crate) const ALL: [Self; Self::COUNT] = [
+    pub const ALL: [Self; Self::COUNT] = [
         Self::Start,
         Self::Decision,
         Self::Intent,

@@ -81,6 +81,9 @@ pub enum Effect {
 }
 
 impl Effect {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Allow, Self::Ask, Self::Deny];
+
     /// The word in policies and records.
     pub fn as_str(self) -> &'static str {
         match self {

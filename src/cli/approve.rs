@@ -136,32 +136,18 @@ fn answer(args: &Args, state: &Path, id: &str, word: Word) -> Result<ExitCode, F
             }
             Ok(ExitCode::SUCCESS)
         }
-        Some(Reply::Over(how)) => fail(
-            args,
-            Failure::new(format_args!(
-                "the request `{}` needs no answer any more: {}",
-                Escaped(id),
-                Escaped(&how)
-            )),
-        ),
+        Some(Reply::Over(how)) => Err(Failure::new(format_args!(
+            "the request `{}` needs no answer any more: {}",
+            Escaped(id),
+            Escaped(&how)
+        ))),
         Some(Reply::Refused(why)) => {
             let why = format!("the gate does not listen: {}", Escaped(&why));
-            fail(args, Failure::new(why).exit(Exit::Denied))
+            Err(Failure::new(why).exit(Exit::Denied))
         }
-        _ => fail(
-            args,
-            Failure::new(format_args!("no request `{}` waits for an answer", Escaped(id)))
-                .help("`portcullis approve --list` shows what waits"),
-        ),
+        _ => Err(Failure::new(format_args!("no request `{}` waits for an answer", Escaped(id)))
+            .help("`portcullis approve --list` shows what waits")),
     }
-}
-
-/// With `--json` the error is the object on stdout.
-fn fail(args: &Args, failure: Failure) -> Result<ExitCode, Failure> {
-    if args.json {
-        outln!("{}", json!({ "ok": false, "error": failure.message() }));
-    }
-    Err(failure)
 }
 
 fn headline(item: &Item) -> String {

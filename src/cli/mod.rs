@@ -36,7 +36,7 @@ mod watch;
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
+use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _};
 
 /// A filesystem gateway for untrusted AI agents: every operation is decided,
 /// backed up and audited
@@ -84,7 +84,11 @@ pub fn main() -> ExitCode {
     if let Some(code) = hidden {
         return code;
     }
-    let result = match Cli::parse().command {
+    let matches = Cli::command().get_matches();
+    let json = wants_json(&matches);
+    let cli = Cli::from_arg_matches(&matches)
+        .unwrap_or_else(|error| error.format(&mut Cli::command()).exit());
+    let result = match cli.command {
         Command::Approve(args) => approve::run(&args),
         Command::Audit(args) => audit::run(args),
         Command::Backup(args) => backup::run(args),
@@ -99,5 +103,13 @@ pub fn main() -> ExitCode {
         Command::Serve(args) => serve::run(&args),
         Command::Token(args) => token::run(&args),
     };
-    output::conclude(result.unwrap_or_else(|failure| failure.report()))
+    output::conclude(result.unwrap_or_else(|failure| failure.report(json)))
+}
+
+/// Whether the command that was given prints JSON.
+fn wants_json(matches: &ArgMatches) -> bool {
+    match matches.subcommand() {
+        Some((_, command)) => wants_json(command),
+        None => matches!(matches.try_get_one::<bool>("json"), Ok(Some(true))),
+    }
 }

@@ -88,7 +88,7 @@ pub(crate) fn conclude(code: ExitCode) -> ExitCode {
     }
     match CLOSED.get() {
         Some(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Failure::new(format_args!("cannot print: {error}")).report()
+            Failure::new(format_args!("cannot print: {error}")).report(false)
         }
         _ => code,
     }

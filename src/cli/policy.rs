@@ -15,6 +15,8 @@ mod test;
 
 use std::process::ExitCode;
 
+use serde_json::json;
+
 use super::failure::{Exit, Failure};
 use crate::{
     config::{self, LoadedPolicy, Operator},
@@ -58,7 +60,11 @@ enum Command {
     /// List the embedded policies
     #[command(after_help = "Examples:\n  \
         portcullis policy list")]
-    List,
+    List {
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
@@ -81,17 +87,22 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
             out!("{text}");
             Ok(ExitCode::SUCCESS)
         }
-        Command::List => {
+        Command::List { json: false } => {
             for (name, text) in EMBEDDED {
                 outln!("{name:14} {}", summary(text));
             }
             Ok(ExitCode::SUCCESS)
         }
+        Command::List { json: true } => {
+            let policy = |(name, text)| json!({ "name": name, "summary": summary(text) });
+            outln!("{}", json!({ "policies": EMBEDDED.map(policy) }));
+            Ok(ExitCode::SUCCESS)
+        }
     }
 }
 
-/// Loads the policy that the command line names; what is wrong with it is
-/// printed with its source lines.
+/// Loads the policy that the command line names; a failure has what is wrong
+/// with it, with its source lines.
 pub(crate) fn load(reference: &str) -> Result<LoadedPolicy, Failure> {
     load_trusted(reference, &Operator::default())
 }
@@ -113,10 +124,12 @@ fn load_with_outline(reference: &str) -> Result<(Policy, Vec<OutlineFile>), Fail
     loaded.map_err(|error| unusable(reference, &error))
 }
 
-/// Prints why a policy does not load, and gives the failure that follows.
+/// The failure when a policy does not load; for a program, its object says what
+/// that of `policy check` does.
 fn unusable(reference: &str, error: &config::Error) -> Failure {
-    err!("{}", rendered(error));
-    Failure::new(format_args!("the policy `{reference}` cannot be used")).exit(Exit::Policy)
+    Failure::new(format_args!("the policy `{reference}` cannot be used"))
+        .exit(Exit::Policy)
+        .details(rendered(error), "policies", json!([check::error_json(reference, error)]))
 }
 
 /// The policies among the files named: a shell's `*.toml` names files of tests,

@@ -65,6 +65,6 @@ pub(crate) fn run_if(
     let Some(parent) = parent else { return Some(ExitCode::from(2)) };
     Some(match run(parent) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(),
+        Err(failure) => failure.report(false),
     })
 }

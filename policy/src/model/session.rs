@@ -55,6 +55,9 @@ pub enum Door {
 }
 
 impl Door {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Cli, Self::Acp, Self::Mcp, Self::Files, Self::Serve];
+
     /// The word in the log.
     pub fn as_str(self) -> &'static str {
         match self {

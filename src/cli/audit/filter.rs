@@ -1,9 +1,22 @@
-//! Which records `audit show` shows.
+//! Which records `audit show` shows, and the values of filters.
+//!
+//! A word that no record of this version has is refused: it would find nothing,
+//! which reads as if nothing had happened.
 
 use std::str::FromStr;
 
+use clap::builder::PossibleValuesParser;
 use jiff::{SignedDuration, Timestamp, civil::Date, tz::TimeZone};
-use portcullis_audit::AuditRecord;
+use portcullis_audit::{AuditRecord, Kind};
+
+use crate::{
+    model::{Door, OperationKind},
+    policy::Effect,
+    review::PathFilter,
+};
+
+/// What records without an operation are about; names with a `.` are not listed.
+const EVENTS: [&str; 5] = ["login", "prune", "reload", "resources", "session"];
 
 /// The filters, which must all match.
 #[derive(Debug, clap::Args)]
@@ -18,17 +31,17 @@ pub(super) struct Filter {
     #[arg(long, value_name = "NAME")]
     agent: Option<String>,
     /// Of this operation, such as `write`; may be given several times
-    #[arg(long, value_name = "OPERATION")]
+    #[arg(long, value_name = "OPERATION", value_parser = parse_op)]
     op: Vec<String>,
-    /// About this path of the workspace or what is below it; may be given several times
-    #[arg(long, value_name = "PATH")]
-    path: Vec<Below>,
-    /// Decided so: `allow` or `deny`
-    #[arg(long, value_name = "DECISION")]
+    /// About this path of the workspace and what is beneath it, or the paths of a pattern such as
+    /// `src/**/*.rs`; may be given several times
+    #[arg(long, value_name = "PATH|GLOB")]
+    path: Vec<PathFilter>,
+    /// Decided so
+    #[arg(long, value_name = "DECISION", value_parser = decisions())]
     decision: Option<String>,
-    /// Of this kind: start, decision, intent, outcome, recovered, policy, stop; may be given
-    /// several times
-    #[arg(long, value_name = "KIND")]
+    /// Of this kind; may be given several times
+    #[arg(long, value_name = "KIND", value_parser = kinds())]
     kind: Vec<String>,
 }
 
@@ -52,8 +65,39 @@ impl Filter {
             && one_of(&self.op, draft.op.as_deref())
             && one_of(&self.kind, Some(record.kind.as_str()))
             && (self.path.is_empty()
-                || paths.into_iter().flatten().any(|path| self.path.iter().any(|b| b.holds(path))))
+                || paths.into_iter().flatten().any(|p| self.path.iter().any(|f| f.matches(p))))
     }
+}
+
+/// The kinds of records.
+pub(super) fn kinds() -> PossibleValuesParser {
+    let known = Kind::ALL.into_iter().filter(|kind| *kind != Kind::Unknown);
+    PossibleValuesParser::new(known.map(Kind::as_str))
+}
+
+/// What can be decided.
+pub(super) fn decisions() -> PossibleValuesParser {
+    PossibleValuesParser::new(Effect::ALL.map(Effect::as_str))
+}
+
+/// The doors.
+pub(super) fn doors() -> PossibleValuesParser {
+    PossibleValuesParser::new(Door::ALL.map(Door::as_str))
+}
+
+/// An operation or an event. Records also have what clients call operations of
+/// their own: a method's name is taken as it is.
+pub(super) fn parse_op(text: &str) -> Result<String, String> {
+    let known = || OperationKind::ALL.into_iter().map(OperationKind::as_str).chain(EVENTS);
+    if known().any(|word| word == text) || text.contains(['.', '/', '_']) {
+        return Ok(text.to_owned());
+    }
+    let words: Vec<_> = known().collect();
+    Err(format!(
+        "expected one of {}, or the name of an event or a method, such as `watch.end` or \
+         `terminal/create`",
+        words.join(", ")
+    ))
 }
 
 /// A moment in the form of a record's `t`, with which it compares as text.
@@ -96,26 +140,6 @@ fn ago(text: &str) -> Option<SignedDuration> {
     days('d', 24).or_else(|| days('w', 7 * 24)).or_else(|| text.parse().ok())
 }
 
-/// A path with what is below it.
-#[derive(Debug, Clone)]
-struct Below(String);
-
-impl FromStr for Below {
-    type Err = std::convert::Infallible;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let path = text.strip_prefix("./").unwrap_or(text);
-        Ok(Self(path.trim_end_matches('/').to_owned()))
-    }
-}
-
-impl Below {
-    fn holds(&self, path: &str) -> bool {
-        let rest = path.strip_prefix(self.0.as_str());
-        matches!(&*self.0, "" | ".") || rest.is_some_and(|r| r.is_empty() || r.starts_with('/'))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -135,10 +159,10 @@ mod tests {
     }
 
     #[test]
-    fn paths() {
-        let holds = |above: &str, path: &str| above.parse::<Below>().is_ok_and(|b| b.holds(path));
-        assert!(holds("src", "src") && holds("src/", "src/a/b") && holds("./src", "src/a"));
-        assert!(!holds("src", "srcs") && !holds("src", "a/src"));
-        assert!(holds(".", "anything") && holds("./", "anything"));
+    fn operations_are_known_events_or_a_client_s_own_methods() {
+        for word in ["write", "grep", "session", "watch.end", "terminal/create", "nes/start"] {
+            assert_eq!(parse_op(word).as_deref(), Ok(word));
+        }
+        assert!(parse_op("frob").unwrap_err().contains("expected one of read, write"));
     }
 }

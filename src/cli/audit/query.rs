@@ -126,7 +126,7 @@ fn records(args: &Args) -> Result<ExitCode, Failure> {
     };
     let printed = out.finish();
     drop(bar);
-    let scanned = scanned.map_err(|error| args.log.unreadable(&error))?;
+    let scanned = scanned.map_err(|error| args.log.unreadable(&error).beside_result())?;
     printed?;
     damaged(&scanned)?;
     Ok(ExitCode::SUCCESS)

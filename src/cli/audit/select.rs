@@ -4,7 +4,11 @@ use std::{io::IsTerminal as _, path::PathBuf};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::{Place, filter::Moment, unreadable};
+use super::{
+    Place,
+    filter::{Moment, decisions, doors, kinds, parse_op},
+    unreadable,
+};
 use crate::{
     backup::{Retention, Vault},
     cli::{
@@ -112,18 +116,18 @@ pub(super) struct Select {
     /// Of this user of the system
     #[arg(long, value_name = "NAME")]
     user: Vec<String>,
-    /// Through this door: `cli`, `acp`
-    #[arg(long, value_name = "DOOR")]
+    /// Through this door
+    #[arg(long, value_name = "DOOR", value_parser = doors())]
     door: Vec<String>,
     /// Of this operation, such as `write`
-    #[arg(long, value_name = "OPERATION")]
+    #[arg(long, value_name = "OPERATION", value_parser = parse_op)]
     op: Vec<String>,
     /// About this path and what is beneath it, or the paths of a pattern such as `src/**/*.rs`:
     /// as asked for, canonical, or new
     #[arg(long, value_name = "PATH|GLOB")]
     path: Vec<PathFilter>,
-    /// Decided so: `allow` or `deny`
-    #[arg(long, value_name = "DECISION")]
+    /// Decided so
+    #[arg(long, value_name = "DECISION", value_parser = decisions())]
     decision: Vec<String>,
     /// By this rule, or this section of a policy, such as `secrets`
     #[arg(long, value_name = "RULE")]
@@ -134,8 +138,8 @@ pub(super) struct Select {
     /// About content whose SHA-256, before or after, begins so
     #[arg(long, value_name = "HEX")]
     hash: Vec<HashPrefix>,
-    /// Of this kind: start, decision, intent, outcome, recovered, policy, approval, stop
-    #[arg(long, value_name = "KIND")]
+    /// Of this kind
+    #[arg(long, value_name = "KIND", value_parser = kinds())]
     kind: Vec<String>,
 }
 
@@ -200,5 +204,6 @@ pub(super) fn damaged(scanned: &Scanned) -> Result<(), Failure> {
     }
     Err(Failure::new(message)
         .help("`portcullis audit verify` says what is wrong and what to do")
-        .exit(Exit::Audit))
+        .exit(Exit::Audit)
+        .beside_result())
 }

@@ -74,13 +74,20 @@ fn result_json(file: &str, result: &Result<LoadedPolicy, config::Error>) -> Valu
             "tests": policy.tests(),
             "sha256": policy.sha256(),
         }),
-        Err(config::Error::Invalid { diagnostics, .. }) => json!({
+        Err(error) => error_json(file, error),
+    }
+}
+
+/// What is wrong with a policy.
+pub(super) fn error_json(file: &str, error: &config::Error) -> Value {
+    match error {
+        config::Error::Invalid { diagnostics, .. } => json!({
             "file": file,
             "ok": false,
             "errors": diagnostics.iter().collect::<Vec<_>>(),
             "omitted": diagnostics.omitted(),
         }),
-        Err(other) => json!({
+        other => json!({
             "file": file,
             "ok": false,
             "errors": [{ "file": file, "message": other.to_string() }],

@@ -70,8 +70,9 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let mut told = HashSet::new();
     for (number, file) in super::policies(&args.files)?.into_iter().enumerate() {
         let tested = super::test::test(file, &scratch, number).map_err(|problem| {
-            err!("{problem}");
-            Failure::new(format_args!("the policy `{file}` cannot be looked at")).exit(Exit::Policy)
+            Failure::new(format_args!("the policy `{file}` cannot be looked at"))
+                .exit(Exit::Policy)
+                .details(problem.text, "policies", json!([problem.object]))
         })?;
         let subject = Subject {
             policy: &tested.policy,

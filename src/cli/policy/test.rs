@@ -6,7 +6,7 @@ use std::{path::PathBuf, process::ExitCode, sync::Arc};
 use cap_std::{ambient_authority, fs::Dir};
 use serde_json::{Value, json};
 
-use super::rendered;
+use super::{check::error_json, rendered};
 use crate::{
     authoring::{Stage, TestReport, TestText, run_tests},
     cli::failure::{Context as _, Exit, Failure},
@@ -54,9 +54,9 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
             Err(problem) => {
                 failed += 1;
                 if args.json {
-                    results.push(json!({ "file": file, "ok": false, "error": problem }));
+                    results.push(problem.object);
                 } else {
-                    err!("{problem}");
+                    err!("{}", problem.text);
                 }
             }
         }
@@ -79,13 +79,32 @@ pub(super) struct Tested {
     pub(super) report: TestReport,
 }
 
+/// Why a policy could not be tested, for people and for programs.
+pub(super) struct Problem {
+    pub(super) text: String,
+    /// What `policy check` says of such a policy.
+    pub(super) object: Value,
+}
+
+impl Problem {
+    fn load(file: &str, error: &config::Error) -> Self {
+        Self { text: rendered(error), object: error_json(file, error) }
+    }
+
+    fn new(file: &str, text: String, error: &Value) -> Self {
+        let object = json!({ "file": file, "ok": false, "errors": [error], "omitted": 0 });
+        Self { text, object }
+    }
+}
+
 /// Loads a policy and runs its tests; `number` is nobody else's in `scratch`.
-pub(super) fn test(file: &str, scratch: &Scratch, number: usize) -> Result<Tested, String> {
+pub(super) fn test(file: &str, scratch: &Scratch, number: usize) -> Result<Tested, Problem> {
     let invalid = |diagnostics| config::Error::Invalid { name: file.to_owned(), diagnostics };
-    let (source, _) = config::load_source(file).map_err(|error| rendered(&error))?;
-    let policy = compile(&source).map_err(|errors| rendered(&invalid(errors)))?;
+    let unusable = |error: config::Error| Problem::load(file, &error);
+    let (source, _) = config::load_source(file).map_err(unusable)?;
+    let policy = compile(&source).map_err(invalid).map_err(unusable)?;
     let outline = source.outline();
-    let beside = config::tests_beside(file).map_err(|error| rendered(&error))?;
+    let beside = config::tests_beside(file).map_err(unusable)?;
     let own =
         outline.first().map(|own| TestText { name: &own.name, text: &own.text, policy: true });
     let beside =
@@ -93,12 +112,18 @@ pub(super) fn test(file: &str, scratch: &Scratch, number: usize) -> Result<Teste
     let texts: Vec<_> = own.into_iter().chain(beside).collect();
     let name = number.to_string();
     let prepared = scratch.dir.create_dir(&name).and_then(|()| scratch.dir.open_dir(&name));
-    let dir = prepared.map_err(|error| format!("error: cannot prepare the tests: {error}\n"))?;
+    let dir = prepared.map_err(|error| {
+        let message = format!("cannot prepare the tests: {error}");
+        Problem::new(file, format!("error: {message}\n"), &json!({ "message": message }))
+    })?;
     let stage = Stage { dir: &dir, path: &scratch.path.join(&name) };
     // Tests say what is enforced, so that they need no change when it is.
     let policy = Arc::new(policy.enforcing());
     let report = run_tests(&policy, &outline, &texts, stage).map_err(|(place, message)| {
-        format!("error: {}\n --> {}\n", Escaped(&message), Escaped(&place.to_string()))
+        let at = place.to_string();
+        let text = format!("error: {}\n --> {}\n", Escaped(&message), Escaped(&at));
+        let error = json!({ "file": place.file, "line": place.line, "message": message });
+        Problem::new(file, text, &error)
     })?;
     Ok(Tested { policy, outline, report })
 }

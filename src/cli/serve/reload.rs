@@ -32,6 +32,7 @@ impl Broker {
     }
 
     fn keep(&mut self, failure: &Failure) {
+        failure.print_details();
         errln!(
             "portcullis: warning: the changed configuration is not taken up: {}",
             failure.message()

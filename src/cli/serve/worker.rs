@@ -86,6 +86,7 @@ fn run(parent: u32) -> Result<(), Failure> {
     let (worker, apart) = match open(&start, files) {
         Ok(opened) => opened,
         Err(failure) => {
+            failure.print_details();
             let help = failure.advice().map(|help| format!(" ({help})")).unwrap_or_default();
             return tell(&FromWorker::Failed { why: format!("{}{help}", failure.message()) });
         }
