@@ -149,8 +149,10 @@ fn a_session_is_undone_after_it_was_shown() {
     let after = snapshot(&world.root());
 
     // Nothing without a yes.
-    let shown = backup(&world, &["undo", "--session", "0101"]).ok();
-    assert!(shown.stderr.contains("add --yes"), "{shown:?}");
+    let shown = backup(&world, &["undo", "--session", "0101"]);
+    assert!(shown.code == 1 && shown.stderr.contains("add --yes"), "{shown:?}");
+    let object = backup(&world, &["undo", "--session", "0101", "--json"]);
+    assert_eq!((object.code, &object.json()["ok"]), (1, &false.into()));
     assert_eq!(snapshot(&world.root()), after);
     let text = shown.text();
     assert!(text.contains("restore  src/main.rs  (records"), "{text}");
@@ -366,13 +368,13 @@ fn a_path_becomes_what_it_was_before_a_record_or_at_a_time() {
         let record = records.iter().find(|record| record["seq"] == second).unwrap();
         record["t"].as_str().unwrap().to_owned()
     };
-    let shown = backup(&world, &["restore", "d/a", "--before", &second.to_string()]).ok();
+    let before = second.to_string();
+    let shown = backup(&world, &["restore", "d/a", "--before", &before, "--dry-run"]).ok();
     // What was removed with its directory comes back with it.
     assert!(shown.text().contains("restore  d  ("), "{shown:?}");
     assert!(shown.text().contains("2 to do"), "{shown:?}");
     assert!(!world.path("d").exists());
     // The whole directory, with what was moved out of it.
-    let before = second.to_string();
     backup(&world, &["restore", "d", "--before", &before, "--yes"]).ok();
     assert_eq!((world.read("d/a"), world.read("d/b")), ("a1".to_owned(), "b0".to_owned()));
     assert!(!world.path("moved").exists());

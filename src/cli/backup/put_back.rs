@@ -28,7 +28,7 @@ const MAX_RECORDS: usize = 6;
 /// How an undo goes about it.
 #[derive(Debug, clap::Args)]
 pub(super) struct Flags {
-    /// Do it without asking
+    /// Do it without asking; needed where there is no terminal, and with --json
     #[arg(short, long)]
     yes: bool,
     /// Only say what would be done, and whether it is allowed and possible
@@ -121,20 +121,28 @@ fn go(
     let to_do = preview.count(|s| *s == Status::Ready);
     let in_the_way = preview.count(|s| matches!(s, Status::Conflict(_) | Status::Impossible(_)));
     let overwritten = preview.count(|s| matches!(s, Status::Conflict(_)));
-    if to_do == 0 && (choice != Choice::Overwrite || overwritten == 0) {
-        return finish(session, &preview, None, flags, in_the_way > 0 && choice == Choice::Refuse);
-    }
-    if !choice.allows(&preview) {
-        if !flags.json {
+    let refused = if to_do == 0 && (choice != Choice::Overwrite || overwritten == 0) {
+        // Where there is nothing in the way, there is nothing to do.
+        Some(in_the_way > 0 && choice == Choice::Refuse)
+    } else {
+        (!choice.allows(&preview)).then_some(true)
+    };
+    if let Some(refused) = refused {
+        if refused && !flags.json {
             errln!(
                 "nothing was done: --skip-conflicts leaves out what conflicts or is impossible, \
                  --overwrite replaces what conflicts"
             );
         }
-        return finish(session, &preview, None, flags, true);
+        return finish(session, &preview, None, flags, refused);
     }
-    if flags.dry_run || (!flags.yes && !confirmed(flags)?) {
+    if flags.dry_run {
         return finish(session, &preview, None, flags, false);
+    }
+    match confirmed(flags)? {
+        Word::Yes => {}
+        Word::No => return finish(session, &preview, None, flags, false),
+        Word::NoneToGive => return finish(session, &preview, None, flags, true),
     }
     let bar = progress(preview.steps.len());
     let performed =
@@ -158,13 +166,24 @@ fn go(
     }
 }
 
-/// Asks on the terminal. Without one nobody can say yes.
-fn confirmed(flags: &Flags) -> Result<bool, Failure> {
+/// What a person says to the steps.
+enum Word {
+    Yes,
+    No,
+    /// There is nobody to ask.
+    NoneToGive,
+}
+
+/// Asks on the terminal, unless the command line said yes.
+fn confirmed(flags: &Flags) -> Result<Word, Failure> {
+    if flags.yes {
+        return Ok(Word::Yes);
+    }
     if flags.json || !io::stdin().is_terminal() || !io::stderr().is_terminal() {
         if !flags.json {
-            errln!("nothing was done yet: add --yes to do it");
+            errln!("nothing was done: add --yes to do it, or --dry-run to only look");
         }
-        return Ok(false);
+        return Ok(Word::NoneToGive);
     }
     err!("Do this? [y/N] ");
     io::stderr().flush().or_fail("cannot ask")?;
@@ -174,7 +193,7 @@ fn confirmed(flags: &Flags) -> Result<bool, Failure> {
     if !yes {
         errln!("nothing was done");
     }
-    Ok(yes)
+    Ok(if yes { Word::Yes } else { Word::No })
 }
 
 fn progress(steps: usize) -> ProgressBar {
