@@ -4,6 +4,10 @@ use std::path::PathBuf;
 
 use crate::model::AgentName;
 
+/// Where help shows them, apart from a command's own, among which global
+/// options would be scattered.
+const HEADING: &str = "Gate options";
+
 /// Which workspace, under which policy, with which state, for which agent.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Common {
@@ -11,6 +15,7 @@ pub(crate) struct Common {
     #[arg(
         long,
         global = true,
+        help_heading = HEADING,
         value_name = "DIR",
         default_value = ".",
         env = "PORTCULLIS_WORKSPACE"
@@ -20,6 +25,7 @@ pub(crate) struct Common {
     #[arg(
         long,
         global = true,
+        help_heading = HEADING,
         value_name = "FILE|NAME",
         default_value = "default",
         env = "PORTCULLIS_POLICY"
@@ -27,13 +33,31 @@ pub(crate) struct Common {
     pub(crate) policy: String,
     /// The operator's configuration file [default:
     /// $XDG_CONFIG_HOME/portcullis/portcullis.toml, if it is there]
-    #[arg(long, global = true, value_name = "FILE", env = "PORTCULLIS_CONFIG")]
+    #[arg(
+        long,
+        global = true,
+        help_heading = HEADING,
+        value_name = "FILE",
+        env = "PORTCULLIS_CONFIG"
+    )]
     pub(crate) config: Option<PathBuf>,
     /// Where log and backups are kept [default: a directory of the workspace's
     /// own under $XDG_STATE_HOME/portcullis]
-    #[arg(long, global = true, value_name = "DIR", env = "PORTCULLIS_STATE")]
+    #[arg(
+        long,
+        global = true,
+        help_heading = HEADING,
+        value_name = "DIR",
+        env = "PORTCULLIS_STATE"
+    )]
     pub(crate) state: Option<PathBuf>,
     /// The name under which policy and log know the agent
-    #[arg(long, global = true, value_name = "NAME", env = "PORTCULLIS_AGENT")]
+    #[arg(
+        long,
+        global = true,
+        help_heading = HEADING,
+        value_name = "NAME",
+        env = "PORTCULLIS_AGENT"
+    )]
     pub(crate) agent: Option<AgentName>,
 }

@@ -39,10 +39,10 @@ use crate::{
 #[derive(Debug, clap::Args)]
 #[command(after_help = "The editor talks to this command as it would to the agent: stdin and \
     stdout carry the\nAgent Client Protocol. A changed policy file is taken up while it runs, at once \
-    on SIGHUP,\nif its version rises.\n\nExamples:\n  \
+    on SIGHUP,\nif its version rises. The exit code is the agent's.\n\nExamples:\n  \
     portcullis run -- claude-code-acp\n  \
-    portcullis run --agent-read ~/.local/share/uv --agent-network 443 --agent-network dns \
-    -- fast-agent-acp")]
+    portcullis run --agent-read ~/.local/share/uv --agent-network 443 \\\n    \
+    --agent-network dns -- fast-agent-acp")]
 pub(crate) struct Args {
     #[command(flatten)]
     common: Common,

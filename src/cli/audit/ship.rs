@@ -19,8 +19,8 @@ use crate::{
     Targets stand in `portcullis.toml`:\n  \
     [audit]\n  \
     ship = [{ to = \"/mnt/elsewhere/log\" }, { to = \"s3://bucket/prefix\" }]\n\n\
-    `portcullis run` sends all the while; what a checkpoint covers goes, in order, at least once. \
-    HTTP and\nS3 need a build with `--features full`.")]
+    `portcullis run` sends all the while; what a checkpoint covers goes, in order, at least once.\n\
+    HTTP and S3 need a build with `--features full`.")]
 pub(super) struct Args {
     #[command(flatten)]
     place: Place,
