@@ -147,12 +147,11 @@ fn set_checkpoints_aside(audit: &Folder, agreed: &Plan) -> Result<(), Error> {
     {
         rustix::fs::ftruncate(&roots, lines * 65).map_err(open())?;
     }
-    if agreed.checkpoints.iter().any(|name| name == NEWEST) {
-        if let Some(size) = checkpoints::kept(audit)?.last()
-            && let Some(text) = signing::read(audit, &format!("{HISTORY}/{size}"))?
-        {
-            signing::write(audit, NEWEST, text.as_bytes(), RenameFlags::empty())?;
-        }
+    if agreed.checkpoints.iter().any(|name| name == NEWEST)
+        && let Some(size) = checkpoints::kept(audit)?.last()
+        && let Some(text) = signing::read(audit, &format!("{HISTORY}/{size}"))?
+    {
+        signing::write(audit, NEWEST, text.as_bytes(), RenameFlags::empty())?;
     }
     Ok(())
 }
