@@ -350,13 +350,15 @@ impl Log {
         Ok(())
     }
 
-    /// Calls `each` on every record of a segment and notes what is none.
+    /// Calls `each` on every record of a segment and notes what is none. After
+    /// one that is not the next in line, that one's number counts: what is lost
+    /// hides nothing of what is there.
     fn lines(&self, part: Part, scanned: &mut Scanned, each: Found<'_>) -> io::Result<()> {
         let Part { segment, length, sealed } = part;
         let file = self.source.open(&segment.to_string())?;
         let mut reader = BufReader::with_capacity(1 << 18, file.take(length));
         let mut line = Vec::with_capacity(1024);
-        let (mut seq, mut told) = (segment.first(), 0_u64);
+        let (mut seq, mut number, mut told) = (segment.first(), 0_u64, 0_u64);
         loop {
             line.clear();
             let read = (&mut reader).take(MAX_LINE as u64 + 1).read_until(b'\n', &mut line)?;
@@ -367,36 +369,37 @@ impl Log {
             if told >= TELL {
                 self.tell(std::mem::take(&mut told));
             }
-            let number = seq - segment.first() + 1;
+            number += 1;
             if line.pop_if(|byte| *byte == b'\n').is_none() {
                 if line.len() > MAX_LINE {
                     scanned.damage(|| format!("line {number} of {segment} is too long"));
                     told += reader.skip_until(b'\n')? as u64;
-                    seq += 1;
+                    seq = seq.saturating_add(1);
                     continue;
                 }
                 scanned.damage(|| format!("{segment} ends within its line {number}"));
-                seq += 1;
                 break;
             }
             match Row::parse(&line) {
-                Ok(row) if row.seq == seq => {
+                Ok(row) => {
+                    if row.seq != seq {
+                        scanned.damage(|| {
+                            format!("line {number} of {segment} is record {}, not {seq}", row.seq)
+                        });
+                        seq = row.seq;
+                    }
                     scanned.records += 1;
                     if each(&row, &line).is_break() {
                         return Ok(());
                     }
                 }
-                Ok(row) => scanned.damage(|| {
-                    format!("line {number} of {segment} is record {}, not {seq}", row.seq)
-                }),
                 Err(error) => scanned.damage(|| format!("line {number} of {segment}: {error}")),
             }
-            seq += 1;
+            seq = seq.saturating_add(1);
         }
         self.tell(told);
-        let records = seq - segment.first();
-        if records > SEGMENT_RECORDS || (sealed && records < SEGMENT_RECORDS) {
-            scanned.damage(|| format!("{segment} has {records} records, not {SEGMENT_RECORDS}"));
+        if number > SEGMENT_RECORDS || (sealed && number < SEGMENT_RECORDS) {
+            scanned.damage(|| format!("{segment} has {number} records, not {SEGMENT_RECORDS}"));
         }
         Ok(())
     }

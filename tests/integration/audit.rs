@@ -582,11 +582,62 @@ fn show_says_that_a_line_is_no_record() {
     let text = std::fs::read_to_string(&segment).unwrap();
     std::fs::write(&segment, text.replacen("{\"v\":1,\"seq\":1", "{\"v\":1,\"v\":1", 1)).unwrap();
     let done = world.run(&["audit", "show"]);
-    assert_eq!((done.code, done.text().lines().count()), (1, 5));
+    assert_eq!((done.code, done.text().lines().count()), (5, 5));
     insta::assert_snapshot!(done.stderr, @r"
 portcullis: 1 lines of the log are no records
   help: `portcullis audit verify` says what is wrong
 ");
+}
+
+#[test]
+fn a_removed_record_hides_no_other() {
+    let world = several();
+    let segment = world.state().join("audit/seg-000000.jsonl");
+    let text = std::fs::read_to_string(&segment).unwrap();
+    let mut lines: Vec<_> = text.split_inclusive('\n').collect();
+    lines.remove(2);
+    std::fs::write(&segment, lines.concat()).unwrap();
+    let out = world.base().join("out");
+    let out = out.to_str().unwrap();
+    for args in [&["show", "--json"][..], &["query", "--json"]] {
+        let done = world.run(&[&["audit"], args].concat());
+        assert_eq!(
+            (done.code, done.text().lines().count()),
+            (5, lines.len()),
+            "{args:?}: {done:?}"
+        );
+    }
+    let report = format!("{out}.json");
+    assert_eq!(world.run(&["audit", "report", "-o", &report]).code, 5);
+    let csv = format!("{out}.csv");
+    assert_eq!(world.run(&["audit", "export", "--format", "csv", "-o", &csv]).code, 5);
+    assert_eq!(std::fs::read_to_string(&csv).unwrap().lines().count(), lines.len() + 1);
+    let query = world.run(&["audit", "query"]);
+    assert!(query.stderr.contains("line 3 of seg-000000.jsonl is record 3, not 2"), "{query:?}");
+    assert!(!query.stderr.contains("line 4 of"), "{query:?}");
+}
+
+#[test]
+fn a_segment_with_the_largest_number_is_damage_and_nothing_more() {
+    let world = several();
+    let audit = world.state().join("audit");
+    let largest = audit.join(format!("seg-{}.jsonl", u64::MAX));
+    std::fs::rename(audit.join("seg-000000.jsonl"), largest).unwrap();
+    let out = world.base().join("out");
+    let out = out.to_str().unwrap();
+    let (report, csv) = (format!("{out}.json"), format!("{out}.csv"));
+    let commands: [&[&str]; 5] = [
+        &["query"],
+        &["show"],
+        &["session"],
+        &["report", "-o", &report],
+        &["export", "--format", "csv", "-o", &csv],
+    ];
+    for args in commands {
+        let done = world.run(&[&["audit"], args].concat());
+        assert_eq!(done.code, 5, "{args:?}: {done:?}");
+        assert!(!done.stderr.contains("panicked"), "{args:?}: {done:?}");
+    }
 }
 
 #[test]

@@ -218,10 +218,67 @@ fn pruned_segments_leave_their_roots() {
         assert!(done.code == 5 && done.text().contains("wrong-root"), "{done:?}");
     }
     std::fs::write(audit(&world).join("roots"), roots).unwrap();
+    // What was pruned cannot be proved, and is no damage.
+    for args in [&["5"][..], &["--from", "5"]] {
+        let refused = world.run(&[&["audit", "prove"], args].concat());
+        assert_eq!(refused.code, 1, "{args:?}: {refused:?}");
+        assert!(refused.stderr.contains("pruned"), "{args:?}: {refused:?}");
+    }
+    world.run(&["audit", "prove", "--from", "65536"]).ok();
     // One segment more than the record says.
     std::fs::remove_file(audit(&world).join(Segment(2).to_string())).unwrap();
     assert_eq!(world.run(&["audit", "verify"]).code, 5);
     assert_eq!(second(&["log", text(&audit(&world))]).code, 5);
+}
+
+#[test]
+fn a_record_that_is_not_there_is_not_said_to_need_a_checkpoint() {
+    let world = World::new();
+    world.file("a", "x");
+    world.fs(&["read", "a"]).ok();
+    for args in [&["4711"][..], &["--from", "4711"]] {
+        let refused = world.run(&[&["audit", "prove"], args].concat());
+        assert_eq!(refused.code, 1, "{args:?}: {refused:?}");
+        assert!(refused.stderr.contains("the log has 3 records"), "{args:?}: {refused:?}");
+        assert!(!refused.stderr.contains("audit checkpoint"), "{args:?}: {refused:?}");
+    }
+}
+
+/// Who can write to the log's directory, but not sign, has no gate sign for
+/// them.
+#[test]
+fn a_rewritten_log_is_refused_by_the_next_command() {
+    let world = World::new();
+    world.file("a", "x");
+    for _ in 0..3 {
+        world.fs(&["read", "a"]).ok();
+    }
+    let segment = audit(&world).join(Segment(0).to_string());
+    let mut prev = portcullis_audit::Hash::ZERO.to_string();
+    let mut forged = String::new();
+    for line in std::fs::read_to_string(&segment).unwrap().lines() {
+        let known: Value = serde_json::from_str(line).unwrap();
+        let line = line
+            .replace("\"decision\":\"allow\"", "\"decision\":\"deny\"")
+            .replace(known["prev"].as_str().unwrap(), &prev);
+        prev = portcullis_audit::Hash::leaf(line.as_bytes()).to_string();
+        forged += &format!("{line}\n");
+    }
+    std::fs::write(&segment, forged).unwrap();
+    std::fs::remove_file(audit(&world).join("frontier")).unwrap();
+    assert_eq!(world.run(&["audit", "verify"]).code, 5);
+    let refused = world.fs(&["read", "a"]);
+    assert_eq!((refused.code, refused.text()), (1, ""), "{refused:?}");
+    assert!(refused.stderr.contains("not those that a checkpoint signed"), "{refused:?}");
+    assert_eq!(world.run(&["audit", "verify"]).code, 5);
+    // Without any checkpoint it is refused, too.
+    std::fs::remove_file(audit(&world).join("checkpoint")).unwrap();
+    std::fs::remove_dir_all(audit(&world).join("checkpoints")).unwrap();
+    let refused = world.fs(&["read", "a"]);
+    assert!(refused.stderr.contains("no checkpoint of it is left"), "{refused:?}");
+    let recovered = world.run(&["audit", "recover", "--yes"]).ok();
+    assert!(recovered.text().contains("signed anew"), "{recovered:?}");
+    world.fs(&["read", "a"]).ok();
 }
 
 #[test]

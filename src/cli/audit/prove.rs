@@ -1,7 +1,11 @@
 //! `portcullis audit prove`: proofs that need nothing but the public key to be
 //! checked.
 
-use std::{io, path::PathBuf, process::ExitCode};
+use std::{
+    io,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use portcullis_audit::{
     Checkpoint, Claim, Directory, Hash, NEWEST, Note, Proof, ROOTS, Reader, SEGMENT_RECORDS,
@@ -45,9 +49,57 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
             .help("`portcullis audit checkpoint` makes one")
     })?;
     let checkpoint = heads::checkpoint(&note, &[], &directory)?;
+    attainable(args, &source, &directory, checkpoint.size)?;
     let proof = prove(args.seq, args.from, &source, &checkpoint, &note)?;
     outln!("{}", proof.to_string().trim_end_matches('\n'));
     Ok(ExitCode::SUCCESS)
+}
+
+/// Refuses what is not in the log, or not any more.
+fn attainable(args: &Args, source: &Directory, directory: &Path, size: u64) -> Result<(), Failure> {
+    let wrong = |error: io::Error| unreadable(directory, &error);
+    let entries = source.list().map_err(wrong)?;
+    let segments = || entries.iter().filter_map(|entry| Segment::from_name(&entry.name));
+    let first = segments().min().unwrap_or(Segment(0));
+    // Without their roots they were not pruned but deleted: that is damage.
+    let pruned = roots(source)?.len() as u64 >= first.0;
+    let is_gone = |record: u64| pruned && record < first.first();
+    match (args.seq, args.from) {
+        (Some(seq), _) if is_gone(seq) => Err(Failure::new(format_args!(
+            "record {seq} was pruned: only the root of its segment is left"
+        ))),
+        (_, Some(old)) if is_gone(old) && !old.is_multiple_of(SEGMENT_RECORDS) => {
+            Err(Failure::new(format_args!(
+                "the log of {old} records ended within what was pruned: only the roots of whole \
+                 segments are left"
+            ))
+            .help(format_args!("sizes that are multiples of {SEGMENT_RECORDS} are provable")))
+        }
+        (seq, from) => {
+            let wanted = seq.map(|seq| seq.saturating_add(1)).or(from).unwrap_or(0);
+            if wanted <= size {
+                return Ok(());
+            }
+            let records = records(source, segments().max()).map_err(wrong)?;
+            if wanted <= records {
+                return Ok(());
+            }
+            Err(Failure::new(match seq {
+                Some(seq) => format!("there is no record {seq}: the log has {records} records"),
+                None => format!("the log has {records} records, never yet {wanted}"),
+            }))
+        }
+    }
+}
+
+/// Records up to the end of the log.
+fn records(source: &Directory, last: Option<Segment>) -> io::Result<u64> {
+    let Some(last) = last else { return Ok(0) };
+    let (mut reader, mut count) = (Reader::new(source, last.first()), 0);
+    while reader.next()?.is_some() {
+        count += 1;
+    }
+    Ok(last.first().saturating_add(count))
 }
 
 /// The proof for record `seq` or, with `from`, of growth, checked.

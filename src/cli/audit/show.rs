@@ -6,7 +6,10 @@ use portcullis_audit::{AuditRecord, Directory, Entry, Kind, Reader, Segment, Sou
 
 use super::{Place, filter::Filter, unreadable};
 use crate::{
-    cli::{failure::Failure, output},
+    cli::{
+        failure::{Exit, Failure},
+        output,
+    },
     model::Escaped,
 };
 
@@ -39,12 +42,12 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let directory = args.place.log()?;
     let source = Directory::new(&directory);
-    let mut show = Show { args, directory: &directory, not_records: 0 };
+    let mut show = Show { args, directory: &directory, not_records: 0, out_of_line: 0, next: None };
     let segments = show.segments(&source)?;
     let last = args.last.or(args.follow.then_some(10));
     let mut reader = match last {
         Some(last) => show.last(&source, &segments, last)?,
-        None => Some(Reader::new(&source, segments.first().map_or(0, |first| first.first()))),
+        None => show.all(&source, &segments)?,
     };
     while let Some(reader) = &mut reader {
         match reader.next().map_err(|error| unreadable(&directory, &error))? {
@@ -59,12 +62,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
             None => break,
         }
     }
-    if show.not_records > 0 {
-        let count = show.not_records;
-        return Err(Failure::new(format_args!("{count} lines of the log are no records"))
-            .help("`portcullis audit verify` says what is wrong"));
-    }
-    Ok(ExitCode::SUCCESS)
+    show.damage()
 }
 
 struct Show<'a> {
@@ -72,6 +70,10 @@ struct Show<'a> {
     directory: &'a Path,
     /// Lines that are no records.
     not_records: u64,
+    /// Records that are not those which come next.
+    out_of_line: u64,
+    /// Which one comes next, where that is known.
+    next: Option<u64>,
 }
 
 impl Show<'_> {
@@ -85,13 +87,66 @@ impl Show<'_> {
 
     /// The record, when the filters want it.
     fn wanted(&mut self, entry: &Entry) -> Option<AuditRecord> {
+        let first = (entry.line == 1).then(|| entry.segment.first());
+        let expected = first.or(self.next);
+        let gap = first.is_some() && self.next.is_some_and(|next| Some(next) != first);
         match entry.record() {
-            Ok(record) => self.args.filter.matches(&record).then_some(record),
+            Ok(record) => {
+                if gap || expected.is_some_and(|expected| expected != record.seq) {
+                    self.out_of_line += 1;
+                }
+                self.next = Some(record.seq.saturating_add(1));
+                self.args.filter.matches(&record).then_some(record)
+            }
             Err(_damage) => {
                 self.not_records += 1;
+                self.next = expected.map(|expected| expected.saturating_add(1));
                 None
             }
         }
+    }
+
+    /// Says what was met that is no log.
+    fn damage(&self) -> Result<ExitCode, Failure> {
+        let mut words = Vec::new();
+        if self.not_records > 0 {
+            words.push(format!("{} lines of the log are no records", self.not_records));
+        }
+        if self.out_of_line > 0 {
+            let count = self.out_of_line;
+            words.push(format!("{count} times a record is not the one that comes next"));
+        }
+        if words.is_empty() {
+            return Ok(ExitCode::SUCCESS);
+        }
+        Err(Failure::new(words.join(", "))
+            .help("`portcullis audit verify` says what is wrong")
+            .exit(Exit::Audit))
+    }
+
+    /// Prints all wanted records, segment by segment: one that ends too early
+    /// hides no later one. Returns a reader of what comes after the last, `None`
+    /// when nobody reads.
+    fn all<'s>(
+        &mut self,
+        source: &'s Directory,
+        segments: &[Segment],
+    ) -> Result<Option<Reader<'s, Directory>>, Failure> {
+        let Some((last, before)) = segments.split_last() else { return Ok(None) };
+        for segment in before {
+            let mut reader = Reader::new(source, segment.first());
+            while let Some(entry) =
+                reader.next().map_err(|error| unreadable(self.directory, &error))?
+                && entry.segment == *segment
+            {
+                if let Some(record) = self.wanted(&entry)
+                    && !self.entry(&entry, &record)
+                {
+                    return Ok(None);
+                }
+            }
+        }
+        Ok(Some(Reader::new(source, last.first())))
     }
 
     /// Prints the last `count` wanted records, reading segments from the end.
@@ -105,6 +160,8 @@ impl Show<'_> {
         let mut found: VecDeque<(Entry, AuditRecord)> = VecDeque::new();
         let mut end = segments.last().map_or(0, |last| last.first());
         for segment in segments.iter().rev() {
+            // The one after it was read before it.
+            self.next = None;
             let mut here = VecDeque::new();
             let room = count - found.len();
             let mut reader = Reader::new(source, segment.first());
@@ -128,6 +185,7 @@ impl Show<'_> {
                 break;
             }
         }
+        self.next = None;
         for (entry, record) in found {
             if !self.entry(&entry, &record) {
                 return Ok(None);
