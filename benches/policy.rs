@@ -61,11 +61,10 @@ fn history(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("replay");
     group.sample_size(10).throughput(Throughput::Elements(RECORDS));
     for name in ["default", "coding-agent"] {
-        let Some(Ok(policy)) = PolicySource::embedded(name).map(|source| compile(&source)) else {
-            continue;
-        };
+        let Some(source) = PolicySource::embedded(name) else { continue };
+        let (Ok(policy), outline) = (compile(&source), source.outline()) else { continue };
         group.bench_function(name, |bencher| {
-            bencher.iter(|| replay(&policy, &log, None, &Unwatched))
+            bencher.iter(|| replay(&policy, &outline, &log, None, &Unwatched))
         });
     }
     group.finish();

@@ -391,7 +391,7 @@ fn many_writes_do_not_push_the_original_out() {
 fn kept(world: &World, path: &str) -> Vec<String> {
     let ids = list(world, &[path]).into_iter().rev();
     let ids = ids.filter(|entry| entry["kind"] != "tree").map(|entry| entry["id"].clone());
-    ids.map(|id| backup(world, &["show", id.as_str().unwrap()]).ok().text()).collect()
+    ids.map(|id| backup(world, &["show", id.as_str().unwrap()]).ok().text().to_owned()).collect()
 }
 
 const THREE: &str = "[backups]\nkeep = { versions = 3, days = 30, size = \"1MiB\" }\n";
