@@ -94,7 +94,7 @@ impl Pending {
         let reason = match kind {
             "torn" => "the log ended within a line: a gate or the machine died while it wrote",
             "checkpoint" => "an operator had a checkpoint set aside that the log does not bear out",
-            "signed" => {
+            "anew" => {
                 "an operator had the log signed anew: no checkpoint is left of what was signed"
             }
             "damaged" => "an operator had a damaged end of the log set aside",

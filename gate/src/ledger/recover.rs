@@ -208,7 +208,7 @@ fn forget_signed(log: &Log) -> Result<(), Error> {
     let open = || Error::io("set aside that the log was signed");
     let keys = log.keys()?;
     let file = keys.file(signing::SIGNED, OFlags::RDONLY).map_err(open())?;
-    quarantine::keep(&log.audit, "signed", file)?;
+    quarantine::keep(&log.audit, "anew", file)?;
     keys.remove(signing::SIGNED).and_then(|()| keys.sync()).map_err(open())
 }
 
