@@ -205,6 +205,15 @@ impl Broker {
         for name in of(self, &|worker| worker.is_idle(idle)) {
             self.dismiss(&name);
         }
+        let mut unoffered = Vec::new();
+        for (name, worker) in &mut self.workers {
+            if worker.catch_up() {
+                unoffered.push(name.clone());
+            }
+        }
+        for name in unoffered {
+            self.offer_policy(&name);
+        }
         for name in of(self, &Worker::is_stuck) {
             self.bury(&name, "it took too long");
         }

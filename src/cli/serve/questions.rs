@@ -88,9 +88,9 @@ impl Broker {
                     let what = "there is no such workspace for this agent";
                     return denied(&mut self.journal, what, Some(&workspace));
                 }
-                let agent = agent.name.as_str().to_owned();
+                let (agent, token) = (agent.name.as_str().to_owned(), agent.token);
                 let peer = peer.to_owned();
-                self.admit(&workspace, Guest { question, agent, door, peer, again: false })
+                self.admit(&workspace, Guest { question, agent, token, door, peer, again: false })
             }
         }
     }
@@ -130,6 +130,10 @@ impl Broker {
 
     /// Hands a session to a worker that is ready.
     pub(super) fn begin(&mut self, name: &str, guest: Guest) {
+        // While it waited the configuration may have changed.
+        if !self.agent(&guest.token).is_some_and(|agent| guest.is(agent) && agent.may_use(name)) {
+            return self.answer(guest.question, Found::Unavailable, None);
+        }
         self.sessions += 1;
         let number = self.sessions;
         let Some(worker) = self.workers.get_mut(name) else { return };

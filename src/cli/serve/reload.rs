@@ -12,6 +12,7 @@ use crate::{
     cli::{failure::Failure, render::counted, watch::packed},
     config::Gathered,
     model::Escaped,
+    sandbox::ChannelError,
 };
 
 use std::os::fd::AsFd as _;
@@ -57,7 +58,7 @@ impl Broker {
         let added = self.plan.places.keys().filter(|name| !old.places.contains_key(*name)).count();
         // An agent with another token is another agent.
         let agents = &self.plan.service.agents;
-        for (name, worker) in &self.workers {
+        for (name, worker) in &mut self.workers {
             worker.close_for(|agent| {
                 let now = agents.iter().find(|known| known.name.as_str() == agent);
                 let then = old.service.agents.iter().find(|known| known.name.as_str() == agent);
@@ -97,39 +98,52 @@ impl Broker {
 
     /// Hands every worker that runs its policy, if that is another than before.
     fn offer_policies(&mut self) {
-        for (name, worker) in &mut self.workers {
-            let Some(place) = self.plan.places.get(name) else { continue };
-            let gathered = Gathered::load(&place.policy).map_err(|error| (None, error.to_string()));
-            let gathered = gathered.and_then(|gathered| {
-                let sha256 = gathered.source().sha256();
-                match self.plan.operator.trust(&gathered) {
-                    Ok(_) => Ok((gathered, sha256)),
-                    Err(error) => Err((Some(sha256), error.to_string())),
-                }
-            });
-            let sent = match gathered {
-                Ok((_, sha256)) if sha256 == worker.policy_sha256 => Ok(()),
-                Ok((gathered, sha256)) => match packed(&gathered) {
-                    Ok(file) => {
-                        worker.policy_sha256 = sha256;
-                        worker.channel.send_now(&ToWorker::Policy, &[file.as_fd()])
-                    }
-                    Err(error) => {
-                        errln!("portcullis: warning: cannot hand a policy over: {error}");
-                        Ok(())
-                    }
-                },
-                Err((sha256, why)) => {
-                    worker.channel.send_now(&ToWorker::NoPolicy { sha256, why }, &[])
-                }
-            };
-            if let Err(error) = sent {
-                let error = error.to_string();
-                errln!(
-                    "portcullis: warning: the worker of `{name}` keeps its policy: {}",
-                    Escaped(&error)
-                );
+        let names: Vec<_> = self.workers.keys().cloned().collect();
+        for name in names {
+            self.offer_policy(&name);
+        }
+    }
+
+    /// The same for one worker. One that has no room for it now is offered it
+    /// again.
+    pub(super) fn offer_policy(&mut self, name: &str) {
+        let Some(worker) = self.workers.get_mut(name) else { return };
+        let Some(place) = self.plan.places.get(name) else { return };
+        let gathered = Gathered::load(&place.policy).map_err(|error| (None, error.to_string()));
+        let gathered = gathered.and_then(|gathered| {
+            let sha256 = gathered.source().sha256();
+            match self.plan.operator.trust(&gathered) {
+                Ok(_) => Ok((gathered, sha256)),
+                Err(error) => Err((Some(sha256), error.to_string())),
             }
+        });
+        let sent = match gathered {
+            Ok((_, sha256)) if sha256 == worker.policy_sha256 => Ok(()),
+            Ok((gathered, sha256)) => match packed(&gathered) {
+                Ok(file) => {
+                    let sent = worker.channel.send_now(&ToWorker::Policy, &[file.as_fd()]);
+                    if sent.is_ok() {
+                        worker.policy_sha256 = sha256;
+                    }
+                    sent
+                }
+                Err(error) => {
+                    errln!("portcullis: warning: cannot hand a policy over: {error}");
+                    Ok(())
+                }
+            },
+            Err((sha256, why)) => worker.channel.send_now(&ToWorker::NoPolicy { sha256, why }, &[]),
+        };
+        let is_full = matches!(sent, Err(ChannelError::Full));
+        worker.owe_policy(is_full);
+        if let Err(error) = sent
+            && !is_full
+        {
+            let error = error.to_string();
+            errln!(
+                "portcullis: warning: the worker of `{name}` keeps its policy: {}",
+                Escaped(&error)
+            );
         }
     }
 }

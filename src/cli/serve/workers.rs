@@ -1,7 +1,7 @@
 //! A worker as the broker sees it: a process that starts, serves and stops.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     os::fd::{AsFd as _, OwnedFd},
     time::{Duration, Instant},
 };
@@ -18,13 +18,18 @@ use crate::{
         ship::{self, Shipping},
         sign,
     },
-    sandbox::{Apart, Channel, Outside, stream_pair},
+    config::serve::Agent,
+    sandbox::{Apart, Channel, ChannelError, Outside, stream_pair},
 };
 
 /// How long a worker may take to start: it may have to settle what another left.
 const START: Duration = Duration::from_secs(60);
 /// How long it may take to stop.
 const STOP: Duration = Duration::from_secs(9);
+/// How long it may take no orders.
+const LISTEN: Duration = Duration::from_secs(9);
+/// How often those are sent again.
+const AGAIN: Duration = Duration::from_millis(50);
 /// Sessions that wait for a worker to start.
 const WAITING: usize = 512;
 
@@ -33,10 +38,19 @@ const WAITING: usize = 512;
 pub(super) struct Guest {
     pub(super) question: u64,
     pub(super) agent: String,
+    /// The hash of the token that was shown.
+    pub(super) token: [u8; 32],
     pub(super) door: Spoken,
     pub(super) peer: String,
     /// Whether a worker died on it already.
     pub(super) again: bool,
+}
+
+impl Guest {
+    /// Whether it is this agent's.
+    pub(super) fn is(&self, agent: &Agent) -> bool {
+        self.agent == agent.name.as_str()
+    }
 }
 
 /// A worker's process.
@@ -56,6 +70,37 @@ pub(super) struct Worker {
     shipping: Option<Shipping>,
     /// The policy that it was last offered.
     pub(super) policy_sha256: String,
+    /// What it must hear and had no room for yet.
+    owed: Owed,
+}
+
+/// What a worker's channel had no room for. A session that should have ended must
+/// not go on for that.
+#[derive(Debug, Default)]
+struct Owed {
+    /// Agents whose sessions end.
+    close: BTreeSet<String>,
+    /// Its policy is another, or none.
+    policy: bool,
+    since: Option<Instant>,
+}
+
+impl Owed {
+    /// Sends as many of the orders to end sessions as there is room for.
+    fn pay(&mut self, channel: &Channel) {
+        // A worker that is gone has no sessions.
+        self.close.retain(|agent| {
+            let order = ToWorker::Close { agent: agent.clone() };
+            matches!(channel.send_now(&order, &[]), Err(ChannelError::Full))
+        });
+        self.note();
+    }
+
+    /// Takes note since when there is something.
+    fn note(&mut self) {
+        let any = self.policy || !self.close.is_empty();
+        self.since = any.then(|| self.since.unwrap_or_else(Instant::now));
+    }
 }
 
 /// A session could not be begun.
@@ -95,6 +140,7 @@ impl Worker {
             stopping: None,
             shipping: None,
             policy_sha256: String::new(),
+            owed: Owed::default(),
         })
     }
 
@@ -142,7 +188,7 @@ impl Worker {
         };
         match self.channel.send_now(&order, &[theirs.as_fd()]) {
             Ok(()) => {}
-            Err(crate::sandbox::ChannelError::Full) => return Err((guest, NotBegun::Busy)),
+            Err(ChannelError::Full) => return Err((guest, NotBegun::Busy)),
             Err(_) => return Err((guest, NotBegun::Gone)),
         }
         self.sessions.insert(number, guest.agent.clone());
@@ -167,14 +213,22 @@ impl Worker {
     }
 
     /// Ends the sessions of agents that `may` says may not have them.
-    pub(super) fn close_for(&self, may: impl Fn(&str) -> bool) {
-        let mut agents: Vec<_> = self.sessions.values().filter(|name| !may(name)).collect();
-        agents.sort();
-        agents.dedup();
-        for agent in agents {
-            // A worker that does not listen is found out elsewhere.
-            let _ = self.channel.send_now(&ToWorker::Close { agent: agent.clone() }, &[]);
-        }
+    pub(super) fn close_for(&mut self, may: impl Fn(&str) -> bool) {
+        self.owed.close.extend(self.sessions.values().filter(|name| !may(name)).cloned());
+        self.owed.pay(&self.channel);
+    }
+
+    /// Sends what there was no room for; whether it must be offered its policy
+    /// again.
+    pub(super) fn catch_up(&mut self) -> bool {
+        self.owed.pay(&self.channel);
+        self.owed.policy
+    }
+
+    /// Whether it could not be told of its policy.
+    pub(super) fn owe_policy(&mut self, owed: bool) {
+        self.owed.policy = owed;
+        self.owed.note();
     }
 
     /// Whether nobody has needed it for so long.
@@ -198,17 +252,19 @@ impl Worker {
     pub(super) fn next(&self, idle: Duration) -> Option<Instant> {
         match self.stopping {
             Some(since) => Some(since + STOP),
+            None if self.owed.since.is_some() => Some(Instant::now() + AGAIN),
             None if !self.ready => Some(self.since + START),
             None if self.sessions.is_empty() => Some(self.idle_since + idle),
             None => None,
         }
     }
 
-    /// Whether it took too long to start or to stop.
+    /// Whether it took too long to start, to listen or to stop.
     pub(super) fn is_stuck(&self) -> bool {
         match self.stopping {
             Some(since) => since.elapsed() >= STOP,
-            None => !self.ready && self.since.elapsed() >= START,
+            None if !self.ready => self.since.elapsed() >= START,
+            None => self.owed.since.is_some_and(|since| since.elapsed() >= LISTEN),
         }
     }
 
@@ -272,5 +328,32 @@ fn order(plan: &Plan, place: &Place, outside: Outside, trial: bool) -> WorkerSta
         spans: plan.service.telemetry.as_ref().map(|telemetry| telemetry.sample_percent),
         message_bytes: plan.service.limits.message_bytes,
         message_memory: plan.service.limits.message_memory,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_order_to_end_sessions_is_kept_until_there_is_room_for_it() {
+        let (ours, theirs) = Channel::pair().unwrap();
+        while ours.send_now(&ToWorker::Policy, &[]).is_ok() {}
+        let mut owed = Owed { close: ["a".to_owned()].into(), ..Owed::default() };
+        owed.pay(&ours);
+        let since = owed.since.unwrap();
+        owed.pay(&ours);
+        assert_eq!((owed.close.len(), owed.since), (1, Some(since)));
+        for _ in 0..4 {
+            theirs.receive::<ToWorker>().unwrap();
+        }
+        owed.pay(&ours);
+        assert!(owed.close.is_empty() && owed.since.is_none());
+        while ours.send_now(&ToWorker::Stop, &[]).is_err() {
+            theirs.receive::<ToWorker>().unwrap();
+        }
+        let mut heard = std::iter::from_fn(|| Some(theirs.receive::<ToWorker>().unwrap().0));
+        let close = heard.find(|order| !matches!(order, ToWorker::Policy)).unwrap();
+        assert!(matches!(close, ToWorker::Close { agent } if agent == "a"));
     }
 }

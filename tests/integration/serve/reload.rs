@@ -5,7 +5,7 @@ use std::fs;
 use rustix::process::Signal;
 use serde_json::json;
 
-use super::rig::{ALL, Site, wait};
+use super::rig::{ALL, Site, kill, wait};
 
 #[test]
 fn workspaces_and_agents_come_and_go_without_dropping_others() {
@@ -67,4 +67,29 @@ fn a_changed_policy_holds_for_sessions_that_are_open() {
     service.stop();
     let mut reads = site.records("shop").into_iter().filter(|record| record["op"] == "read");
     assert_eq!(reads.next_back().unwrap()["rule"], "no");
+}
+
+#[test]
+fn who_waits_for_a_worker_and_loses_the_workspace_meanwhile_is_not_let_in() {
+    let mut site = Site::new(&["shop"]);
+    let old = site.add_agent("old", "workspaces = [\"shop\"]");
+    let service = site.serve();
+    // A worker that cannot come to be ready.
+    let (worker, opened) = std::thread::scope(|scope| {
+        let waits = scope.spawn(|| service.open(&old, "shop").map(drop));
+        let worker = wait(|| service.processes("worker-process").pop());
+        kill(worker, Signal::STOP);
+        assert!(!waits.is_finished(), "it was ready too soon");
+        site.agents.retain(|(name, ..)| name != "old");
+        site.write();
+        service.signal(Signal::HUP);
+        site.await_record("serve", |record| record["op"] == "reload");
+        kill(worker, Signal::CONT);
+        (worker, waits.join().unwrap())
+    });
+    assert_eq!(opened.err(), Some(503));
+    // The worker itself serves those who may.
+    let mut session = service.session(site.token("all"), "shop");
+    assert_eq!(session.read("file.txt").unwrap(), "of shop\n");
+    assert_eq!(service.processes("worker-process"), [worker]);
 }
