@@ -37,7 +37,8 @@ pub(super) fn run(gateway: &Gateway) -> Result<usize, RecoveryError> {
     let (ledger, workspace, vault) = (&gateway.ledger, &gateway.workspace, &gateway.vault);
     let orphans = ledger.orphans()?;
     let mut settled = Vec::new();
-    for intent in orphans.intents() {
+    // The newest first: what took another change back holds what that one made.
+    for intent in orphans.intents().iter().rev() {
         let remains = remains(&intent.draft).ok_or(RecoveryError::Malformed(intent.seq))?;
         let resolution = match ops::settle(workspace, &remains) {
             Ok(resolution) => resolution,
@@ -61,6 +62,7 @@ pub(super) fn run(gateway: &Gateway) -> Result<usize, RecoveryError> {
         };
         settled.push((intent, Some(resolution)));
     }
+    settled.reverse();
     gateway.take_back_unfinished(&settled);
     let mut count = 0;
     for (intent, resolution) in &settled {

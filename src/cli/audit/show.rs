@@ -121,7 +121,8 @@ impl Show<'_> {
         }
         Err(Failure::new(words.join(", "))
             .help("`portcullis audit verify` says what is wrong")
-            .exit(Exit::Audit))
+            .exit(Exit::Audit)
+            .beside_result())
     }
 
     /// Prints all wanted records, segment by segment: one that ends too early
