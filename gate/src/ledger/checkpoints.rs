@@ -248,6 +248,12 @@ impl Maker {
         }
     }
 
+    /// Whether the log is empty, and one before it was signed.
+    pub(super) fn begins_anew(&self, log: &Mutex<Log>) -> Result<bool, Error> {
+        let next = log.lock().unwrap_or_else(PoisonError::into_inner).next();
+        Ok(next == 0 && signing::was_signed(&self.keys)?)
+    }
+
     /// Makes a checkpoint of all records, unless there is one: `false`.
     /// `ending`: only where little is to be read for it.
     pub(super) fn make(&self, log: &Mutex<Log>, ending: bool) -> Result<bool, Error> {
