@@ -67,5 +67,6 @@ mod timing;
 mod two_gates;
 mod typescript;
 mod undo;
+mod usage;
 mod vault;
 mod watch;
