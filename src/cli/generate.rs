@@ -147,6 +147,7 @@ mod tests {
         let mut found = Vec::new();
         commands(&Cli::command(), "portcullis", &mut found);
         for (_, help) in found {
+            let help = help.replace("\\\n    ", "");
             for line in help.lines().filter_map(|line| line.strip_prefix("  ")) {
                 let Some((_, line)) = line.split_once("portcullis ") else { continue };
                 if line.contains('…') {
