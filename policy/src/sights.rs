@@ -91,6 +91,7 @@ impl Policy {
             && self.layers.iter().all(|layer| {
                 let granted = layer.allowed.get(access).as_ref();
                 granted.is_none_or(|grant| add(&grant.patterns, None))
+                    && add(&layer.exceptions, None)
                     && add(&layer.allows, Some(&layer.allow_rules[..]))
             });
         let (last, answer) = (Cell::new((0, Letters::NONE)), Cell::new(None));
@@ -239,6 +240,23 @@ mod tests {
                 prop_assert_eq!(sights.of(name, || Some(&path), &object), Some(expected), "{}\n{:?}", &text, path);
             }
         }
+    }
+
+    /// The answer for it was that for all that came after it.
+    #[test]
+    fn an_exception_among_secrets_is_not_like_any_other_name() {
+        let text = "schema = 1\n[allowedPaths]\nlist = ['**']\n[secrets]\nnames = ['**']\nexcept = ['*.b']\n";
+        let policy = compile(&PolicySource::from_text("p", text)).unwrap();
+        let (agent, root) = ("agent".parse().unwrap(), WorkspacePath::parse("").unwrap());
+        let (operation, access) = (OperationKind::List, Access::List);
+        let sights = policy.sights(&Query { agent: &agent, operation, access, path: &root });
+        let object = Object { kind: ObjectKind::File, links: 1, through_symlink: false };
+        let of = |name: &str| {
+            let path = root.join(name).unwrap();
+            sights.of(name, || Some(&path), &object).unwrap()
+        };
+        assert_eq!(of("x.b"), Sight::Shown { relaxed: false });
+        assert_eq!(of("a"), Sight::Denied);
     }
 
     #[test]
