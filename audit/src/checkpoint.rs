@@ -13,6 +13,8 @@ pub const KEYS: &str = "key.vkey";
 /// The file of the roots of the segments: line N, counted from 0, is that of
 /// segment N.
 pub const ROOTS: &str = "roots";
+/// Bytes of a line of it: a hash in hexadecimal digits, and its end.
+pub const ROOT_LINE: u64 = 65;
 /// The file of the newest checkpoint's frontier.
 pub const FRONTIER: &str = "frontier";
 

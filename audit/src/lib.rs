@@ -21,10 +21,9 @@ mod sha;
 mod source;
 pub mod tree;
 mod verify;
-mod xxh64;
 
 pub use chain::{Chain, ChainError, Prepared};
-pub use checkpoint::{Checkpoint, FRONTIER, HISTORY, KEYS, NEWEST, ROOTS};
+pub use checkpoint::{Checkpoint, FRONTIER, HISTORY, KEYS, NEWEST, ROOT_LINE, ROOTS};
 pub use damage::{Damage, DamageKind, Warning, WarningKind};
 pub use hash::{Hash, HashError};
 pub use line::{LineError, Link};

@@ -10,7 +10,7 @@ use std::{
 
 use ruzstd::decoding::{FrameDecoder, StreamingDecoder};
 
-use crate::{FileEntry, SEGMENT_RECORDS, Segment, xxh64::Xxh64};
+use crate::{FileEntry, SEGMENT_RECORDS, Segment};
 
 /// How the name of a compressed segment goes on.
 pub const PACKED: &str = ".zst";
@@ -35,7 +35,6 @@ struct Packed {
     size: u64,
     /// Bytes of the content that were read.
     at: u64,
-    sum: Xxh64,
 }
 
 fn damaged(what: impl fmt::Display) -> io::Error {
@@ -59,7 +58,7 @@ impl Packed {
         let size = content_size(&mut file)?;
         file.rewind()?;
         let frame = StreamingDecoder::new(file).map_err(|error| undecodable(&error))?;
-        let mut packed = Self { frame, size, at: 0, sum: Xxh64::new() };
+        let mut packed = Self { frame, size, at: 0 };
         if size == 0 {
             packed.end()?;
         }
@@ -72,7 +71,6 @@ impl Packed {
             let ended = buffer.is_empty() || self.at == self.size;
             return if ended { Ok(0) } else { Err(damaged("ends before the size it says")) };
         }
-        self.sum.update(buffer.get(..read).unwrap_or_default());
         self.at += read as u64;
         // Nobody who takes the size for the end reads what is behind it.
         if self.at >= self.size {
@@ -87,9 +85,9 @@ impl Packed {
         if self.at > self.size || more > 0 {
             return Err(damaged("goes on after the size it says"));
         }
-        // The checksum is the lower half.
-        let sum = self.sum.finish() & u64::from(u32::MAX);
-        if self.frame.decoder.get_checksum_from_data().is_some_and(|said| u64::from(said) != sum) {
+        let decoder = &self.frame.decoder;
+        let said = decoder.get_checksum_from_data();
+        if said.is_some() && said != decoder.get_calculated_checksum() {
             return Err(damaged("has another checksum than it says"));
         }
         if self.frame.get_mut().read(&mut [0])? > 0 {

@@ -9,12 +9,10 @@ use std::{
 use super::SignedPart;
 use crate::{
     Checkpoint, Damage, DamageKind, HISTORY, Hash, KEYS, MAX_NOTE, NEWEST, Note, NoteError,
-    PublicKey, ROOTS, Segment, Signed, Source, parse_keys,
+    PublicKey, ROOT_LINE, ROOTS, Segment, Signed, Source, parse_keys,
     tree::{Frontier, SEGMENT_LEVEL},
 };
 
-/// Bytes of a line with a segment's root.
-const ROOT_LINE: u64 = 65;
 /// Roots that are read: those of 2^36 records.
 const MOST_ROOTS: usize = 1 << 20;
 
@@ -147,11 +145,6 @@ impl Marks {
         }
     }
 
-    /// Checks what is said of the log before its first record.
-    pub(super) fn begin<S: Source>(&mut self, source: &S) -> io::Result<()> {
-        self.check(source)
-    }
-
     /// Goes past segments of which only the roots are there; `false` when they
     /// are not.
     pub(super) fn pruned<S: Source>(&mut self, source: &S, until: Segment) -> io::Result<bool> {
@@ -199,7 +192,7 @@ impl Marks {
     }
 
     /// Checks what is said of the tree as it is now.
-    fn check<S: Source>(&mut self, source: &S) -> io::Result<()> {
+    pub(super) fn check<S: Source>(&mut self, source: &S) -> io::Result<()> {
         let (size, root) = (self.tree.size(), self.tree.root());
         let before = self.signed.checkpoints;
         // None is left behind: it would hide all that come after it.

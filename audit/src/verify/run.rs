@@ -86,7 +86,8 @@ impl<'a, S: Source> Run<'a, S> {
         let marks = Marks::read(source, keys, witnesses, checkpoints)?;
         let mut run = Self::new(source, heads, progress, marks);
         let segments = run.directory(source.list()?);
-        run.marks.begin(source)?;
+        // Before the first record, too.
+        run.marks.check(source)?;
         run.take_faults();
         let pieces = usize::try_from(run.total / flow::PIECE as u64).unwrap_or(usize::MAX);
         let threads = threads.min(pieces.saturating_add(1));
