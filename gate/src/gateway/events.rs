@@ -25,19 +25,17 @@ impl Gateway {
         path: Option<&str>,
         refusal: &Refusal,
     ) -> Error {
-        let meter = match self.meters.of(&session.id, self.policy().limits()) {
+        let policy = self.policy();
+        let mut draft = record::request(session, &policy, op, path);
+        let begun = self.meters.of(&session.id, policy.limits()).and_then(|meter| {
+            meter.as_ref().map_or(Ok(()), |meter| meter.open())?;
+            Ok(meter)
+        });
+        let meter = match begun {
             Ok(meter) => meter,
-            Err(decision) => {
-                let draft = record::request(session, &self.policy(), op, path);
-                return self.fail(draft, Failure::Denied(Box::new(decision)), None);
-            }
+            Err(decision) => return self.fail(draft, Failure::Denied(Box::new(decision)), None),
         };
-        if let Some(Err(decision)) = meter.as_ref().map(|meter| meter.open()) {
-            let draft = record::request(session, &self.policy(), op, path);
-            return self.fail(draft, Failure::Denied(Box::new(decision)), None);
-        }
         let error = refusal.render();
-        let mut draft = record::request(session, &self.policy(), op, path);
         // Nothing was decided about what its sender took back.
         draft.decision = (*refusal != Refusal::Cancelled).then(|| "deny".to_owned());
         draft.rule = error.rule().map(str::to_owned);
@@ -56,11 +54,8 @@ impl Gateway {
         event: &str,
         facts: BTreeMap<String, serde_json::Value>,
     ) -> Result<Receipt, Error> {
-        let mut draft = record::request(session, &self.policy(), event, None);
-        draft.decision = Some("deny".to_owned());
-        draft.result = Some(ErrorKind::InvalidInput.as_str().to_owned());
-        draft.facts = Some(facts);
-        Ok(self.ledger.record(draft)?.into_receipt())
+        let denied = Some("deny".to_owned());
+        self.event(session, event, facts, denied, ErrorKind::InvalidInput.as_str())
     }
 
     /// Records something that happened and needed no decision, such as the
@@ -74,9 +69,20 @@ impl Gateway {
         event: &str,
         facts: BTreeMap<String, serde_json::Value>,
     ) -> Result<Receipt, Error> {
+        self.event(session, event, facts, None, "ok")
+    }
+
+    fn event(
+        &self,
+        session: &Session,
+        event: &str,
+        facts: BTreeMap<String, serde_json::Value>,
+        decision: Option<String>,
+        result: &str,
+    ) -> Result<Receipt, Error> {
         let mut draft = record::request(session, &self.policy(), event, None);
-        draft.result = Some("ok".to_owned());
-        draft.facts = Some(facts);
+        (draft.decision, draft.facts) = (decision, Some(facts));
+        draft.result = Some(result.to_owned());
         Ok(self.ledger.record(draft)?.into_receipt())
     }
 

@@ -43,10 +43,8 @@ pub(super) fn run(gateway: &Gateway) -> Result<usize, RecoveryError> {
         let resolution = match ops::settle(workspace, &remains) {
             Ok(resolution) => resolution,
             Err(error) => {
-                let path = shown(&remains.path);
                 tracing::error!(
                     record = intent.seq,
-                    ?path,
                     %error,
                     "a change that a gate left unfinished cannot be settled; each start tries again"
                 );

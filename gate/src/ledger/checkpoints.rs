@@ -1,140 +1,17 @@
-//! Making checkpoints: the tree over the records that are on stable storage,
-//! signed.
-//!
-//! Reads no more of the log than what came after the last checkpoint, and that
-//! only where this process did not write it itself; all of it only where the
-//! file `frontier` does not say where that one left off, and then nothing is
-//! signed unless the log is still the one that was. Never holds the log's lock
-//! while it works, so that no request waits for it.
+//! The checkpoints that are there, and what else is kept of the tree.
 
-use std::{
-    fs::File,
-    io::{self, BufRead, BufReader, Read as _, Seek as _, SeekFrom},
-    os::fd::AsFd as _,
-    os::unix::fs::FileExt as _,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
-    thread::{self, JoinHandle},
-    time::{Instant, SystemTime, UNIX_EPOCH},
-};
+use std::{fs::File, os::fd::AsFd as _};
 
 use portcullis_audit::{
-    Checkpoint, FRONTIER, HISTORY, Hash, Link, MAX_LINE, NEWEST, Note, PublicKey, ROOTS,
-    SEGMENT_RECORDS, Segment, Source as _,
-    tree::{Frontier, SEGMENT_LEVEL},
+    Checkpoint, HISTORY, NEWEST, Note, PublicKey, ROOT_LINE, ROOTS, Segment, Source as _,
 };
-use rustix::fs::{OFlags, RenameFlags};
-use serde::{Deserialize, Serialize};
+use rustix::fs::RenameFlags;
 
 use super::{
-    Error, Signing,
-    disk::{Folder, Held},
-    group::Group,
-    log::{Log, Snapshot},
+    Error,
+    disk::{self, Folder, Held},
     signing,
 };
-
-/// Bytes of the log that a gate which is about to end reads for a checkpoint;
-/// where more is missing, one that stays makes it.
-const AT_THE_END: u64 = 2 << 20;
-/// Characters of a line of the segments' roots.
-const ROOT_LINE: u64 = 65;
-
-/// Makes a log's checkpoints.
-pub(super) struct Maker {
-    audit: Arc<Folder>,
-    /// The directory of the private key, outside the log's.
-    keys: Folder,
-    pub(super) signing: Signing,
-    /// Held while one is made.
-    alone: Mutex<()>,
-    /// Records that the newest one covers, as far as this gate knows.
-    pub(super) covered: AtomicU64,
-}
-
-/// Where the next checkpoint goes on.
-struct Start {
-    newest: Option<Checkpoint>,
-    /// Where that one left off, and its line in the file `frontier`; nothing
-    /// when the file does not say.
-    edge: Option<(Edge, String)>,
-}
-
-impl Start {
-    fn edge(&self) -> Option<&Edge> {
-        self.edge.as_ref().map(|(edge, _)| edge)
-    }
-
-    /// Records that were signed.
-    fn size(&self) -> u64 {
-        self.newest.as_ref().map_or(0, |newest| newest.size)
-    }
-
-    /// Whether checkpoints were made, but where the newest left off must be
-    /// found out.
-    fn is_lost(&self) -> bool {
-        self.newest.is_some() && self.edge.is_none()
-    }
-}
-
-/// How far the tree is known: a line of the file `frontier`. It is trusted only
-/// where its root is that of a signed checkpoint.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Edge {
-    size: u64,
-    hashes: Vec<Hash>,
-    /// Where the next record is, and the leaf hash of the one before.
-    segment: u64,
-    offset: u64,
-    leaf: Hash,
-    /// The newest checkpoint in the history, and when it was put there, in
-    /// seconds since 1970.
-    kept: u64,
-    kept_at: u64,
-}
-
-impl Edge {
-    fn tree(&self) -> Option<Frontier> {
-        Frontier::from_parts(self.size, self.hashes.clone())
-    }
-}
-
-/// The tree while leaves are added, and what falls off on the way.
-struct Growth {
-    tree: Frontier,
-    /// The leaf hash of the last record; unknown where that was pruned.
-    leaf: Option<Hash>,
-    /// Where the next record is.
-    segment: Segment,
-    offset: u64,
-    /// Segments that became full, with their roots.
-    segments: Vec<(Segment, Hash)>,
-    /// Trees of whole segments only.
-    boundaries: Vec<(u64, Hash)>,
-}
-
-impl Growth {
-    fn new(tree: Frontier, leaf: Option<Hash>, segment: Segment, offset: u64) -> Self {
-        Self { tree, leaf, segment, offset, segments: Vec::new(), boundaries: Vec::new() }
-    }
-
-    fn push(&mut self, leaf: Hash) {
-        let size = self.tree.size();
-        if size % SEGMENT_RECORDS == SEGMENT_RECORDS - 1 {
-            let below = self.tree.hashes().iter().rev().take(SEGMENT_LEVEL as usize);
-            let root = below.fold(leaf, |right, left| Hash::node(left, &right));
-            self.segments.push((Segment::of(size), root));
-        }
-        self.tree.push(leaf);
-        self.leaf = Some(leaf);
-        if self.tree.size().is_multiple_of(SEGMENT_RECORDS) {
-            self.boundaries.push((self.tree.size(), self.tree.root()));
-        }
-    }
-}
 
 /// The newest checkpoint, if there is one: where the file is missing, the
 /// largest that was kept and is signed.
@@ -181,8 +58,24 @@ pub(super) fn kept(audit: &Folder) -> Result<Vec<u64>, Error> {
 /// Segments before `first` may be missing where their roots are kept.
 pub(super) fn roots_reach(audit: &Folder, first: Segment) -> Result<bool, Error> {
     let stat = audit.stat(ROOTS).map_err(Error::io("look at the segments' roots"))?;
-    let lines = stat.map_or(0, |stat| super::disk::length(&stat) / ROOT_LINE);
+    let lines = stat.map_or(0, |stat| disk::length(&stat) / ROOT_LINE);
     Ok(lines >= first.0)
+}
+
+/// Says that a log is shorter than a checkpoint of it.
+pub(super) fn shorter(segment: Segment, records: u64, size: u64) -> Error {
+    let reason = format!(
+        "the log ends after {records} records, but a checkpoint of {size} was signed: its end was \
+         cut off"
+    );
+    Error::Damaged { segment, reason }
+}
+
+/// A descriptor of the directory of those that are kept, whose lock is held while
+/// one is made or changed. Made anew, so that closing it releases the lock.
+pub(super) fn lock(history: &Folder) -> Result<File, Error> {
+    let own = history.as_fd().try_clone_to_owned();
+    own.map(File::from).map_err(Error::std("lock the log's checkpoints"))
 }
 
 /// Adds the signatures of `cosigned` to the kept checkpoints with the same
@@ -199,8 +92,7 @@ pub fn cosign(
 ) -> Result<usize, Error> {
     let audit = Folder::open(state, "audit")?;
     let history = Folder::open(&audit, HISTORY)?;
-    let lock =
-        File::from(history.as_fd().try_clone_to_owned().map_err(Error::std("lock checkpoints"))?);
+    let lock = lock(&history)?;
     let _held = Held::wait(&lock)?;
     let keys: Vec<_> =
         signing::keys_of(&audit)?.into_iter().chain(witnesses.iter().cloned()).collect();
@@ -220,337 +112,4 @@ pub fn cosign(
         signing::write(&history, &size, cosigned.to_string().as_bytes(), RenameFlags::empty())?;
     }
     most.ok_or(Error::Note(portcullis_audit::NoteError::Checkpoint))
-}
-
-impl Maker {
-    pub(super) fn new(audit: Arc<Folder>, keys: Folder, signing: Signing) -> Result<Self, Error> {
-        let key = signing.signer.public();
-        match signing::keys_of(&audit)?.first() {
-            None => signing::publish_in(&audit, key)?,
-            Some(known) if known == key => {}
-            Some(_other) => return Err(Error::OtherKey),
-        }
-        Ok(Self { audit, keys, signing, alone: Mutex::default(), covered: AtomicU64::new(0) })
-    }
-
-    /// Makes sure, before anybody is served, that the log is the one that was
-    /// signed, where the file `frontier` does not say so and little is to be
-    /// read for it. Whatever a long one is, no checkpoint of it is made before
-    /// it was looked at.
-    pub(super) fn check(&self, log: &Mutex<Log>) -> Result<(), Error> {
-        let snapshot = log.lock().unwrap_or_else(PoisonError::into_inner).snapshot();
-        let start = self.start(&snapshot)?;
-        match &start.newest {
-            Some(newest) if start.is_lost() && !self.far(&start, &snapshot)? => {
-                self.signed_part(newest).map(drop)
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Whether the log is empty, and one before it was signed.
-    pub(super) fn begins_anew(&self, log: &Mutex<Log>) -> Result<bool, Error> {
-        let next = log.lock().unwrap_or_else(PoisonError::into_inner).next();
-        Ok(next == 0 && signing::was_signed(&self.keys)?)
-    }
-
-    /// Makes a checkpoint of all records, unless there is one: `false`.
-    /// `ending`: only where little is to be read for it.
-    pub(super) fn make(&self, log: &Mutex<Log>, ending: bool) -> Result<bool, Error> {
-        let _alone = self.alone.lock().unwrap_or_else(PoisonError::into_inner);
-        let history = Folder::open(&*self.audit, HISTORY)?;
-        let lock = File::from(
-            history
-                .as_fd()
-                .try_clone_to_owned()
-                .map_err(Error::std("lock the log's checkpoints"))?,
-        );
-        // Among the gates of this log. A descriptor made anew, so that closing
-        // it releases the lock.
-        let _held = Held::wait(&lock)?;
-        let snapshot = log.lock().unwrap_or_else(PoisonError::into_inner).snapshot();
-        let start = self.start(&snapshot)?;
-        let size = start.size();
-        self.covered.fetch_max(size, Ordering::Relaxed);
-        if snapshot.next < size || (snapshot.next == size && !start.is_lost()) {
-            // Another gate's checkpoint covers all that this one knows of.
-            log.lock().unwrap_or_else(PoisonError::into_inner).forget(size);
-            return Ok(false);
-        }
-        if ending && self.far(&start, &snapshot)? {
-            return if start.is_lost() { Err(Error::FrontierGone) } else { Ok(false) };
-        }
-        let growth = self.grow(&start, &snapshot)?;
-        let edge = start.edge();
-        if let Some(written) = &snapshot.written {
-            written.sync()?;
-        }
-        self.keep_roots(&growth.segments)?;
-        for (size, root) in &growth.boundaries {
-            self.put(&history, &size.to_string(), *size, *root)?;
-        }
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        let mut new = Edge {
-            size: growth.tree.size(),
-            hashes: growth.tree.hashes().to_vec(),
-            segment: snapshot.segment.0,
-            offset: snapshot.length,
-            leaf: growth.leaf.unwrap_or(Hash::ZERO),
-            kept: edge.map_or(0, |edge| edge.kept),
-            kept_at: edge.map_or(0, |edge| edge.kept_at),
-        };
-        let root = growth.tree.root();
-        let many = new.size.saturating_sub(new.kept) >= self.signing.records;
-        if many || now.abs_diff(new.kept_at) >= self.signing.interval.as_secs() {
-            self.put(&history, &new.size.to_string(), new.size, root)?;
-            (new.kept, new.kept_at) = (new.size, now);
-        }
-        // The old line stays for who dies before the checkpoint has its name.
-        let json = serde_json::to_string(&new).unwrap_or_default();
-        let old = start.edge.as_ref().map_or("", |(_, line)| line);
-        let lines = format!("{json}\n{old}\n");
-        signing::put(&self.audit, FRONTIER, lines.as_bytes(), RenameFlags::empty(), false)?;
-        self.put(&self.audit, NEWEST, new.size, root)?;
-        signing::note_signed(&self.keys, self.signing.signer.public())?;
-        log.lock().unwrap_or_else(PoisonError::into_inner).forget(new.size);
-        self.covered.fetch_max(new.size, Ordering::Relaxed);
-        Ok(true)
-    }
-
-    /// Signs a tree head and writes it to `name`.
-    fn put(&self, folder: &Folder, name: &str, size: u64, root: Hash) -> Result<(), Error> {
-        let key = self.signing.signer.public();
-        let text = Checkpoint { origin: key.name().to_owned(), size, root }.to_string();
-        let lines = self.signing.signer.sign(&text).map_err(Error::Signer)?;
-        let note = Note::assemble(&text, &lines)
-            .and_then(|note| note.verify(std::slice::from_ref(key)).map(|_signed| note))
-            .map_err(|error| Error::Signer(format!("what it answered does not sign: {error}")))?;
-        signing::write(folder, name, note.to_string().as_bytes(), RenameFlags::empty())
-    }
-
-    /// Where the next checkpoint goes on. Where none is left of a log that was
-    /// signed, only a gate that saw its first record knows that it is another.
-    fn start(&self, snapshot: &Snapshot) -> Result<Start, Error> {
-        let Some(newest) = newest(&self.audit)? else {
-            if snapshot.fresh.first > 0 && signing::was_signed(&self.keys)? {
-                let reason = "it was signed before, but no checkpoint of it is left".to_owned();
-                return Err(Error::Damaged { segment: snapshot.segment, reason });
-            }
-            return Ok(Start { newest: None, edge: None });
-        };
-        let text = signing::read(&self.audit, FRONTIER)?.unwrap_or_default();
-        let edge = text.lines().find_map(|line| {
-            let edge: Edge = serde_json::from_str(line).ok()?;
-            let tree = edge.tree()?;
-            let matches = edge.size == newest.size && tree.root() == newest.root;
-            matches.then(|| (edge, line.to_owned()))
-        });
-        Ok(Start { newest: Some(newest), edge })
-    }
-
-    /// Whether much of the log must be read for a checkpoint.
-    fn far(&self, start: &Start, snapshot: &Snapshot) -> Result<bool, Error> {
-        let (size, segment, offset) =
-            start.edge().map_or((0, 0, 0), |edge| (edge.size, edge.segment, edge.offset));
-        if snapshot.fresh.first <= size {
-            return Ok(false);
-        }
-        let between = match snapshot.segment.0.checked_sub(segment) {
-            Some(0) => snapshot.length.saturating_sub(offset),
-            Some(1) => {
-                let stat = self.audit.stat(&Segment(segment).to_string());
-                let stat = stat.map_err(Error::io("look at the audit log"))?;
-                let length = stat.map_or(0, |stat| super::disk::length(&stat));
-                length.saturating_sub(offset).saturating_add(snapshot.length)
-            }
-            _ => u64::MAX,
-        };
-        Ok(between > AT_THE_END)
-    }
-
-    /// The tree up to the snapshot.
-    fn grow(&self, start: &Start, snapshot: &Snapshot) -> Result<Growth, Error> {
-        let mut growth = match (start.edge(), &start.newest) {
-            (Some(edge), _) => {
-                let tree = edge.tree().unwrap_or_default();
-                Growth::new(tree, Some(edge.leaf), Segment(edge.segment), edge.offset)
-            }
-            (None, Some(newest)) => self.signed_part(newest)?,
-            (None, None) => self.beginning()?,
-        };
-        let known = snapshot.fresh.first.max(growth.tree.size()).min(snapshot.next);
-        self.read_until(&mut growth, known)?;
-        let skip = growth.tree.size().saturating_sub(snapshot.fresh.first);
-        let skip = usize::try_from(skip).unwrap_or(usize::MAX);
-        snapshot.fresh.leaves.iter().skip(skip).for_each(|leaf| growth.push(*leaf));
-        if growth.tree.size() == snapshot.next { Ok(growth) } else { Err(Error::Changed) }
-    }
-
-    /// The tree of what `newest` signed, made of the log: another one was
-    /// written since, and is not signed.
-    fn signed_part(&self, newest: &Checkpoint) -> Result<Growth, Error> {
-        let mut growth = self.beginning()?;
-        self.read_until(&mut growth, newest.size)?;
-        if (growth.tree.size(), growth.tree.root()) != (newest.size, newest.root) {
-            let reason = format!(
-                "the first {} records are not those that a checkpoint signed: they were changed",
-                newest.size
-            );
-            return Err(Error::Damaged { segment: growth.segment, reason });
-        }
-        // They were signed when they were reached, and may be cosigned by now.
-        growth.boundaries.clear();
-        Ok(growth)
-    }
-
-    /// The tree of the segments that were pruned: only their roots are there.
-    fn beginning(&self) -> Result<Growth, Error> {
-        let names = self.audit.list().map_err(Error::std("read the audit log"))?;
-        let first = names.iter().filter_map(|entry| Segment::from_name(&entry.name)).min();
-        let Some(first) = first.filter(|first| first.0 > 0) else {
-            return Ok(Growth::new(Frontier::new(), Some(Hash::ZERO), Segment(0), 0));
-        };
-        let read = || Error::std("read the segments' roots");
-        let roots = match self.audit.file(ROOTS, OFlags::RDONLY) {
-            Ok(file) => io::read_to_string(file).map_err(read())?,
-            Err(_missing) => String::new(),
-        };
-        let mut tree = Frontier::new();
-        for line in roots.lines().take(usize::try_from(first.0).unwrap_or(usize::MAX)) {
-            let root = line.parse().ok();
-            if !root.is_some_and(|root| tree.push_subtree(SEGMENT_LEVEL, root)) {
-                break;
-            }
-        }
-        if tree.size() != first.first() {
-            let reason = "the segments before it are missing, and so are their roots".to_owned();
-            return Err(Error::Damaged { segment: first, reason });
-        }
-        Ok(Growth::new(tree, None, first, 0))
-    }
-
-    /// Reads on up to record number `until`, segment by segment.
-    fn read_until(&self, growth: &mut Growth, until: u64) -> Result<(), Error> {
-        while growth.tree.size() < until {
-            self.read(growth, until)?;
-            if growth.tree.size() < until {
-                (growth.segment, growth.offset) = (growth.segment.next(), 0);
-            }
-        }
-        Ok(())
-    }
-
-    /// The same in one segment.
-    fn read(&self, growth: &mut Growth, until: u64) -> Result<(), Error> {
-        let segment = growth.segment;
-        let damaged = |reason: String| Error::Damaged { segment, reason };
-        let read = Error::std("read the audit log");
-        let mut file = portcullis_audit::Source::open(&*self.audit, &segment.to_string())
-            .map_err(Error::std("read the audit log"))?;
-        file.seek(SeekFrom::Start(growth.offset)).map_err(read)?;
-        let mut reader = BufReader::with_capacity(1 << 18, file);
-        let mut line = Vec::new();
-        let end = until.min(segment.next().first());
-        while growth.tree.size() < end {
-            line.clear();
-            let length = (&mut reader)
-                .take(MAX_LINE as u64 + 1)
-                .read_until(b'\n', &mut line)
-                .map_err(Error::std("read the audit log"))?;
-            if line.pop_if(|byte| *byte == b'\n').is_none() {
-                return Err(damaged("it ends before its last record".to_owned()));
-            }
-            let link = Link::parse(&line).map_err(|error| damaged(error.to_string()))?;
-            let seq = growth.tree.size();
-            if link.seq != seq || growth.leaf.is_some_and(|leaf| link.prev != leaf) {
-                return Err(damaged(format!("record {seq} does not follow on the one before")));
-            }
-            growth.push(Hash::leaf(&line));
-            growth.offset += length as u64;
-        }
-        Ok(())
-    }
-
-    /// Keeps the roots of full segments, where those before are kept.
-    fn keep_roots(&self, segments: &[(Segment, Hash)]) -> Result<(), Error> {
-        let Some((first, _)) = segments.first() else { return Ok(()) };
-        if !roots_reach(&self.audit, *first)? {
-            return Ok(());
-        }
-        let file = self
-            .audit
-            .file(ROOTS, OFlags::RDWR | OFlags::CREATE)
-            .map_err(Error::io("open the segments' roots"))?;
-        for (segment, root) in segments {
-            file.write_all_at(format!("{root}\n").as_bytes(), segment.0 * ROOT_LINE)
-                .map_err(Error::std("write the segments' roots"))?;
-        }
-        Ok(())
-    }
-}
-
-/// Says that a log is shorter than a checkpoint of it.
-pub(super) fn shorter(segment: Segment, records: u64, size: u64) -> Error {
-    let reason = format!(
-        "the log ends after {records} records, but a checkpoint of {size} was signed: its end was \
-         cut off"
-    );
-    Error::Damaged { segment, reason }
-}
-
-/// The thread that makes checkpoints as long as a gate serves.
-pub(super) struct Keeper {
-    thread: Option<JoinHandle<()>>,
-    stop: Arc<AtomicBool>,
-}
-
-impl Keeper {
-    pub(super) fn start(maker: Arc<Maker>, group: Arc<Group>) -> Result<Self, Error> {
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
-        let builder = thread::Builder::new().name("checkpoints".to_owned());
-        let thread = builder
-            .spawn(move || keep(&maker, &group, &stopped))
-            .map_err(Error::std("start a thread"))?;
-        Ok(Self { thread: Some(thread), stop })
-    }
-}
-
-impl Drop for Keeper {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Release);
-        if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
-            // It panics only where something is wrong with this program.
-            let _ended = thread.join();
-        }
-    }
-}
-
-fn keep(maker: &Maker, group: &Group, stop: &AtomicBool) {
-    let mut last = Instant::now();
-    loop {
-        let due = group.log().wake_at(maker.signing.records, thread::current());
-        let left = maker.signing.interval.saturating_sub(last.elapsed());
-        if !due && !left.is_zero() {
-            thread::park_timeout(left);
-        }
-        if stop.load(Ordering::Acquire) {
-            return;
-        }
-        let waited = last.elapsed() >= maker.signing.interval;
-        if !waited && !group.log().is_due(maker.signing.records) {
-            continue;
-        }
-        last = Instant::now();
-        match maker.make(group.mutex(), false) {
-            Ok(_made) => {}
-            Err(error @ (Error::Damaged { .. } | Error::Tampered { .. })) => group.fail(&error),
-            Err(error) => {
-                // The log itself is whole and goes on; the next time may do.
-                tracing::error!(%error, "no checkpoint of the audit log could be signed");
-                group.log().postpone();
-            }
-        }
-    }
 }

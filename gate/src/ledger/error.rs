@@ -41,6 +41,12 @@ pub enum Error {
     /// An outcome, or a recovery, of what is no intent that waits for one.
     #[error("record {0} is no intent that waits for an outcome")]
     NoIntent(u64),
+    /// A compressed segment of which nothing can be read.
+    #[error(
+        "the compressed segment `{0}` cannot be read, and so not be set aside: put it back from a \
+         copy"
+    )]
+    Unreadable(String),
     /// A repair needs the log for itself.
     #[error("{0} gates use the log; stop them first")]
     InUse(usize),

@@ -11,8 +11,10 @@ mod clock;
 mod disk;
 mod error;
 mod group;
+mod keeper;
 mod life;
 mod log;
+mod maker;
 mod nonce;
 mod orphans;
 mod pack;
@@ -43,11 +45,12 @@ use std::{
 use cap_std::fs::Dir;
 use portcullis_audit::{Draft, KEY_FACT, Kind, Prepared, Receipt};
 
-use checkpoints::{Keeper, Maker};
 use disk::{Folder, Held};
 use group::Group;
+use keeper::Keeper;
 use life::Life;
 use log::Log;
+use maker::Maker;
 use nonce::Nonces;
 
 /// A gate's way to the audit log, for all its threads.

@@ -9,7 +9,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 use cap_std::fs::Dir;
 use portcullis_audit::{
     Checkpoint, Damage, DamageKind, FRONTIER, HISTORY, LogFile, NEWEST, Note, PACKED, Position,
-    ROOTS, SEGMENT_RECORDS, Segment, Source, Verifier,
+    ROOT_LINE, ROOTS, SEGMENT_RECORDS, Segment, Source, Verifier,
 };
 use rustix::fs::{OFlags, RenameFlags};
 
@@ -56,7 +56,7 @@ impl Plan {
 ///
 /// # Errors
 ///
-/// When the log cannot be read, or gates use it.
+/// When the log cannot be read, a part of it cannot be set aside, or gates use it.
 pub fn plan(state: &Dir) -> Result<Plan, Error> {
     let log = Log::attach(state, String::new())?;
     let lock = log.lock();
@@ -71,6 +71,11 @@ fn plan_locked(state: &Dir, log: &Log) -> Result<Plan, Error> {
         return Err(Error::InUse(alive));
     }
     let report = Verifier::new(audit).run().map_err(Error::std("read the audit log"))?;
+    // What cannot be read cannot be kept aside either.
+    let unreadable = |damage: &&Damage| damage.kind == DamageKind::BadSegment;
+    if let Some(damage) = report.damages.iter().find(unreadable) {
+        return Err(Error::Unreadable(damage.segment.clone()));
+    }
     let keep = report.whole;
     let mut aside = Vec::new();
     if !report.complete {
@@ -143,9 +148,9 @@ fn set_checkpoints_aside(audit: &Folder, agreed: &Plan) -> Result<(), Error> {
     }
     let lines = agreed.keep.records / SEGMENT_RECORDS;
     if let Ok(roots) = audit.file(ROOTS, OFlags::RDWR)
-        && roots.metadata().map_err(Error::std("set a checkpoint aside"))?.len() > lines * 65
+        && roots.metadata().map_err(Error::std("set a checkpoint aside"))?.len() > lines * ROOT_LINE
     {
-        rustix::fs::ftruncate(&roots, lines * 65).map_err(open())?;
+        rustix::fs::ftruncate(&roots, lines * ROOT_LINE).map_err(open())?;
     }
     if agreed.checkpoints.iter().any(|name| name == NEWEST)
         && let Some(size) = checkpoints::kept(audit)?.last()

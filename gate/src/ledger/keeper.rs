@@ -1,0 +1,69 @@
+//! Making checkpoints as long as a gate serves.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::Instant,
+};
+
+use super::{Error, group::Group, maker::Maker};
+
+/// The thread that makes checkpoints as long as a gate serves.
+pub(super) struct Keeper {
+    thread: Option<JoinHandle<()>>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Keeper {
+    pub(super) fn start(maker: Arc<Maker>, group: Arc<Group>) -> Result<Self, Error> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let builder = thread::Builder::new().name("checkpoints".to_owned());
+        let thread = builder
+            .spawn(move || keep(&maker, &group, &stopped))
+            .map_err(Error::std("start a thread"))?;
+        Ok(Self { thread: Some(thread), stop })
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            // It panics only where something is wrong with this program.
+            let _ended = thread.join();
+        }
+    }
+}
+
+fn keep(maker: &Maker, group: &Group, stop: &AtomicBool) {
+    let mut last = Instant::now();
+    loop {
+        let due = group.log().wake_at(maker.signing.records, thread::current());
+        let left = maker.signing.interval.saturating_sub(last.elapsed());
+        if !due && !left.is_zero() {
+            thread::park_timeout(left);
+        }
+        if stop.load(Ordering::Acquire) {
+            return;
+        }
+        let waited = last.elapsed() >= maker.signing.interval;
+        if !waited && !group.log().is_due(maker.signing.records) {
+            continue;
+        }
+        last = Instant::now();
+        match maker.make(group.mutex(), false) {
+            Ok(_made) => {}
+            Err(error @ (Error::Damaged { .. } | Error::Tampered { .. })) => group.fail(&error),
+            Err(error) => {
+                // The log itself is whole and goes on; the next time may do.
+                tracing::error!(%error, "no checkpoint of the audit log could be signed");
+                group.log().postpone();
+            }
+        }
+    }
+}
