@@ -8,6 +8,7 @@ mod audit;
 mod backup;
 mod cell;
 mod connect;
+mod consent;
 mod demo;
 mod doctor;
 mod failure;

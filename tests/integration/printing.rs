@@ -72,3 +72,22 @@ fn nobody_at_stderr_is_no_panic() {
         assert_eq!(output.status.code(), Some(code), "{args:?}");
     }
 }
+
+#[test]
+fn what_cannot_be_shown_is_not_done() {
+    let world = world();
+    world.write("b.txt", "new\n").ok();
+    let segment = world.state().join("audit/seg-000000.jsonl");
+    let refused = |args: &[&str]| {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let found = run(&world, args, full);
+        assert_eq!(found.code, 1, "{args:?}: {found:?}");
+        assert!(found.stderr.contains("nothing was changed: "), "{args:?}: {found:?}");
+    };
+    refused(&["backup", "restore", "b.txt", "--before", "1", "--yes"]);
+    assert_eq!(world.read("b.txt"), "new\n");
+    let damaged = std::fs::read_to_string(&segment).unwrap().replacen("b.txt", "z.txt", 1);
+    std::fs::write(&segment, &damaged).unwrap();
+    refused(&["audit", "recover", "--yes"]);
+    assert_eq!(std::fs::read_to_string(&segment).unwrap(), damaged);
+}

@@ -1,13 +1,13 @@
 //! `portcullis audit prune`: old records are removed, their roots stay.
 
-use std::{
-    io::{self, IsTerminal as _, Write as _},
-    process::ExitCode,
-};
+use std::process::ExitCode;
 
 use super::{Place, checkpoint, filter::Moment};
 use crate::{
-    cli::failure::{Context as _, Exit, Failure},
+    cli::{
+        consent,
+        failure::{Context as _, Exit, Failure},
+    },
     ledger::{Pruning, prunable},
     model::Escaped,
 };
@@ -54,9 +54,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         plan.bytes,
         plan.segments
     );
-    if !args.yes && !agreed()? {
-        return Err(Failure::new("nothing was changed"));
-    }
+    consent::require(args.yes, "remove them?")?;
     let ledger = checkpoint::open(&state, &args.place.audit()?)?;
     ledger
         .prune(&plan, before)
@@ -64,17 +62,4 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         .or_fail("cannot prune the audit log")?;
     outln!("done: `portcullis audit show --kind pruned` shows the record");
     Ok(ExitCode::SUCCESS)
-}
-
-/// Asks the person at the terminal.
-fn agreed() -> Result<bool, Failure> {
-    if !io::stdin().is_terminal() {
-        return Err(Failure::new("nothing was changed: nobody is there to agree")
-            .help("give --yes to do it without asking"));
-    }
-    err!("remove them? [y/N] ");
-    io::stderr().flush().or_fail("cannot ask")?;
-    let mut answer = String::new();
-    io::stdin().read_line(&mut answer).or_fail("cannot read the answer")?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }

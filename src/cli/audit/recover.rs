@@ -1,15 +1,13 @@
 //! `portcullis audit recover`: set a damaged end of the log aside.
 
-use std::{
-    io::{self, IsTerminal as _, Write as _},
-    process::ExitCode,
-};
-
-use portcullis_audit::DamageKind;
+use std::process::ExitCode;
 
 use super::Place;
 use crate::{
-    cli::failure::{Context as _, Exit, Failure},
+    cli::{
+        consent,
+        failure::{Context as _, Exit, Failure},
+    },
     ledger,
     model::Escaped,
 };
@@ -33,7 +31,11 @@ pub(super) struct Args {
 
 pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
     let (_, state) = args.place.open()?;
-    let plan = ledger::plan(&state).or_fail("cannot look at the audit log")?;
+    let plan = ledger::plan(&state).map_err(|error| {
+        let failure = Failure::new(format_args!("cannot look at the audit log: {error}"));
+        let damaged = matches!(error, ledger::Error::Unreadable(_));
+        if damaged { failure.exit(Exit::Audit) } else { failure }
+    })?;
     if plan.is_empty() {
         outln!("the log is whole: nothing to recover");
         return Ok(ExitCode::SUCCESS);
@@ -51,37 +53,16 @@ pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
     for name in &plan.checkpoints {
         outln!("set aside: the checkpoint {}", Escaped(name));
     }
-    // What cannot be read cannot be kept aside either.
-    if plan.damages.iter().any(|damage| damage.kind == DamageKind::BadSegment) {
-        return Err(Failure::new("nothing was changed: a compressed segment cannot be read")
-            .help("put the segment back from a copy")
-            .exit(Exit::Audit));
-    }
     if plan.anew {
         outln!(
             "signed anew: no checkpoint is left of what was signed, so nothing shows whether the \
              records that are kept were in it"
         );
     }
-    if !args.yes && !agreed()? {
-        return Err(Failure::new("nothing was changed"));
-    }
+    consent::require(args.yes, "set this aside?")?;
     ledger::recover(&state, &plan).or_fail("cannot recover the audit log")?;
     outln!(
         "done: gates can start again; `portcullis audit show --kind recovered` shows the record"
     );
     Ok(ExitCode::SUCCESS)
-}
-
-/// Asks the person at the terminal.
-fn agreed() -> Result<bool, Failure> {
-    if !io::stdin().is_terminal() {
-        return Err(Failure::new("nothing was changed: nobody is there to agree")
-            .help("give --yes to do it without asking"));
-    }
-    err!("set this aside? [y/N] ");
-    io::stderr().flush().or_fail("cannot ask")?;
-    let mut answer = String::new();
-    io::stdin().read_line(&mut answer).or_fail("cannot read the answer")?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }

@@ -1,10 +1,7 @@
 //! What `restore --at`, `--before`, `--to` and `undo` share: show the steps,
 //! ask, take them.
 
-use std::{
-    io::{self, BufRead as _, IsTerminal as _, Write as _},
-    process::ExitCode,
-};
+use std::process::ExitCode;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use portcullis_audit::Directory;
@@ -12,7 +9,8 @@ use serde_json::{Value, json};
 
 use crate::{
     cli::{
-        failure::{Context as _, Exit, Failure},
+        consent::{self, Word},
+        failure::{Exit, Failure},
         fs,
         local::LocalGate,
         options::Common,
@@ -116,7 +114,7 @@ fn go(
     let preview = Preview::new(gateway, session, &history, steps).map_err(failed)?;
     let choice = flags.choice();
     if !flags.json {
-        show(&preview).or_fail("cannot print what would be done")?;
+        show(&preview);
     }
     let to_do = preview.count(|s| *s == Status::Ready);
     let in_the_way = preview.count(|s| matches!(s, Status::Conflict(_) | Status::Impossible(_)));
@@ -166,34 +164,22 @@ fn go(
     }
 }
 
-/// What a person says to the steps.
-enum Word {
-    Yes,
-    No,
-    /// There is nobody to ask.
-    NoneToGive,
-}
-
 /// Asks on the terminal, unless the command line said yes.
 fn confirmed(flags: &Flags) -> Result<Word, Failure> {
-    if flags.yes {
-        return Ok(Word::Yes);
-    }
-    if flags.json || !io::stdin().is_terminal() || !io::stderr().is_terminal() {
-        if !flags.json {
+    // Programs are asked nothing.
+    let word = if flags.json && !flags.yes {
+        Word::NoneToGive
+    } else {
+        consent::ask(flags.yes, "Do this?")?
+    };
+    match word {
+        Word::NoneToGive if !flags.json => {
             errln!("nothing was done: add --yes to do it, or --dry-run to only look");
         }
-        return Ok(Word::NoneToGive);
+        Word::No => errln!("nothing was done"),
+        _ => {}
     }
-    err!("Do this? [y/N] ");
-    io::stderr().flush().or_fail("cannot ask")?;
-    let mut answer = String::new();
-    io::stdin().lock().read_line(&mut answer).or_fail("cannot read the answer")?;
-    let yes = matches!(answer.trim(), "y" | "Y" | "yes" | "Yes" | "YES");
-    if !yes {
-        errln!("nothing was done");
-    }
-    Ok(if yes { Word::Yes } else { Word::No })
+    Ok(word)
 }
 
 fn progress(steps: usize) -> ProgressBar {
@@ -214,8 +200,7 @@ fn word(step: &Step) -> &'static str {
     }
 }
 
-fn show(preview: &Preview) -> io::Result<()> {
-    let mut out = io::stdout().lock();
+fn show(preview: &Preview) {
     for (step, status) in &preview.steps {
         if *status == Status::Done {
             continue;
@@ -230,10 +215,10 @@ fn show(preview: &Preview) -> io::Result<()> {
             Status::Stays(why) => ("stays", why.as_str()),
             _ => ("", ""),
         };
-        write!(out, "{:10} {:8} {subject}  ({}", mark, word(step), records(step))?;
+        out!("{:10} {:8} {subject}  ({}", mark, word(step), records(step));
         match why {
-            "" => writeln!(out, ")")?,
-            why => writeln!(out, "; {})", Escaped(why))?,
+            "" => outln!(")"),
+            why => outln!("; {})", Escaped(why)),
         }
     }
     let count = |what: fn(&Status) -> bool| preview.count(what);
@@ -249,7 +234,7 @@ fn show(preview: &Preview) -> io::Result<()> {
             words.push(format!("{number} {word}"));
         }
     }
-    writeln!(out, "{}", words.join(", "))
+    outln!("{}", words.join(", "));
 }
 
 fn records(step: &Step) -> String {

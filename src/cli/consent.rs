@@ -1,0 +1,53 @@
+//! Asking whoever is at the terminal before something is changed.
+
+use std::io::{self, IsTerminal as _, Write as _};
+
+use super::{
+    failure::{Context as _, Failure},
+    output,
+};
+
+/// What a person says to a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Word {
+    Yes,
+    No,
+    /// There is nobody to ask.
+    NoneToGive,
+}
+
+/// Asks on the terminal, unless the command line said `yes`.
+///
+/// # Errors
+/// When what would be done could not be shown, whatever was said to it, or
+/// nothing can be asked.
+pub(super) fn ask(yes: bool, question: &str) -> Result<Word, Failure> {
+    if output::is_closed() {
+        return Err(Failure::new("nothing was changed: what would be done could not be shown"));
+    }
+    if yes {
+        return Ok(Word::Yes);
+    }
+    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+        return Ok(Word::NoneToGive);
+    }
+    err!("{question} [y/N] ");
+    io::stderr().flush().or_fail("cannot ask")?;
+    let mut answer = String::new();
+    io::stdin().read_line(&mut answer).or_fail("cannot read the answer")?;
+    let yes = matches!(answer.trim().to_lowercase().as_str(), "y" | "yes");
+    Ok(if yes { Word::Yes } else { Word::No })
+}
+
+/// The same, where there is nothing to do without a yes.
+///
+/// # Errors
+/// When nobody gave one, too.
+pub(super) fn require(yes: bool, question: &str) -> Result<(), Failure> {
+    match ask(yes, question)? {
+        Word::Yes => Ok(()),
+        Word::No => Err(Failure::new("nothing was changed")),
+        Word::NoneToGive => Err(Failure::new("nothing was changed: nobody is there to agree")
+            .help("give --yes to do it without asking")),
+    }
+}
