@@ -49,8 +49,8 @@ use crate::{
     ledger::Ledger,
     model::{Operation, Session, WorkspacePath},
     ops::{
-        Committed, Content, Entries, Entry, Findings, Follower, Found, Matches, Names, Source,
-        Subscription, Unfollowed, Watcher,
+        Committed, Content, Entries, Entry, Findings, Follower, Found, Known, Matches, Names,
+        Source, Subscription, Unfollowed, Watcher,
     },
     policy::{Policy, SecretKey},
     workspace::Workspace,
@@ -78,6 +78,7 @@ pub struct Gateway {
     locks: Locks,
     meters: Meters,
     key: SecretKey,
+    known: Known,
     watcher: Watcher,
     /// Whether each file of which a search discloses lines has a record.
     search_files: bool,
@@ -179,6 +180,7 @@ impl Gateway {
             locks,
             meters,
             key,
+            known: Known::default(),
             watcher: Watcher::default(),
             search_files: true,
             turns: None,

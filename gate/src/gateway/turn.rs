@@ -431,6 +431,7 @@ impl<'a> Turn<'a> {
             operation: self.operation.kind(),
             source: self.source,
             key: &self.gate.key,
+            known: &self.gate.known,
             findings: self.findings,
             follower: self.follower,
         }

@@ -1,6 +1,6 @@
 //! What every operation is given, and who follows it.
 
-use super::{Error, Findings, Source};
+use super::{Error, Findings, Known, Source};
 use crate::{
     model::{Access, AgentName, OperationKind, WorkspacePath},
     policy::{Policy, Query, SecretKey},
@@ -22,6 +22,8 @@ pub struct Context<'a> {
     pub source: Source<'a>,
     /// What placeholders of secrets are made with.
     pub key: &'a SecretKey,
+    /// Hashes of what was read before.
+    pub known: &'a Known,
     /// Collects the secrets that are found.
     pub findings: &'a Findings,
     /// Who follows a search while it is under way.

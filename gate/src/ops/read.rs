@@ -35,7 +35,7 @@ pub fn prepare(
 ) -> Result<Sealed<Content>, Error> {
     let current = Current::look(context, permit)?;
     let whole = current.existing_bytes(context, permit, Access::Read)?;
-    let hash = Hash::of(&whole);
+    let hash = context.known.hash(permit.path(), &whole);
     let view = context.disclose(permit.path(), whole)?;
     let text = is_text(&view.bytes);
     if !text && encoding == Encoding::Text {
