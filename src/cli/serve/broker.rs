@@ -58,6 +58,8 @@ pub(super) struct Broker {
     pub(super) telemetry: Option<Exporter>,
     pub(super) sessions: u64,
     deaths: Vec<Instant>,
+    /// What the front had no room to hear.
+    pub(super) unsaid: Vec<ToFront>,
 }
 
 /// Who said something.
@@ -89,6 +91,7 @@ impl Broker {
             telemetry,
             sessions: 0,
             deaths: Vec::new(),
+            unsaid: Vec::new(),
         })
     }
 
@@ -214,6 +217,7 @@ impl Broker {
         for name in unoffered {
             self.offer_policy(&name);
         }
+        self.instruct_front();
         for name in of(self, &Worker::is_stuck) {
             self.bury(&name, "it took too long");
         }
@@ -249,6 +253,7 @@ impl Broker {
             worker.waiting.clear();
             worker.left_standing().clear();
         }
+        self.unsaid.clear();
         self.doorway.start(&self.plan).map(drop)
     }
 

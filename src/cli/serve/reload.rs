@@ -67,20 +67,17 @@ impl Broker {
                 })
             });
         }
-        let guard = door::guard(&self.plan.service, self.doorway.addresses());
-        // A front that is gone starts with the new one.
-        let _ = self.doorway.channel.send_now(&ToFront::Guard(guard), &[]);
+        self.unsaid =
+            vec![ToFront::Guard(door::guard(&self.plan.service, self.doorway.addresses()))];
         if old.service.tls.is_some() {
             match door::pem(&self.plan.service) {
-                Ok(Some(pem)) => {
-                    let _ = self.doorway.channel.send_now(&ToFront::Tls(pem), &[]);
-                }
-                Ok(None) => {}
+                Ok(pem) => self.unsaid.extend(pem.map(ToFront::Tls)),
                 Err(failure) => {
                     errln!("portcullis: warning: the old certificate stays: {}", failure.message());
                 }
             }
         }
+        self.instruct_front();
         errln!(
             "portcullis: the configuration is in force: {} ({added} new, {} stopped or changed), {}",
             counted(self.plan.places.len() as u64, "workspace"),
@@ -94,6 +91,26 @@ impl Broker {
             ("agents", json!(self.plan.service.agents.len())),
         ]);
         self.journal.note("reload", facts);
+    }
+
+    /// Tells the front the hosts and origins that it lets in now, and its
+    /// certificate. What it has no room for it is told again.
+    pub(super) fn instruct_front(&mut self) {
+        let mut lost = None;
+        let channel = &self.doorway.channel;
+        self.unsaid.retain(|order| match channel.send_now(order, &[]) {
+            Err(ChannelError::Full) => true,
+            Err(error) => {
+                lost = Some(error);
+                false
+            }
+            Ok(()) => false,
+        });
+        if let Some(error) = lost {
+            // It must not go on with what it knows: another starts with all of it.
+            errln!("portcullis: warning: the front cannot be told whom it lets in: {error}");
+            self.doorway.end();
+        }
     }
 
     /// Hands every worker that runs its policy, if that is another than before.

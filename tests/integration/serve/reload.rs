@@ -93,3 +93,39 @@ fn who_waits_for_a_worker_and_loses_the_workspace_meanwhile_is_not_let_in() {
     assert_eq!(session.read("file.txt").unwrap(), "of shop\n");
     assert_eq!(service.processes("worker-process"), [worker]);
 }
+
+#[test]
+fn a_front_that_had_no_room_to_hear_whom_it_lets_in_hears_it_later() {
+    let mut site = Site::new(&["shop"]);
+    // Of so many, a few messages fill the way to the front.
+    let many: Vec<_> = (0..800).map(|n| format!("https://{n:060}.example")).collect();
+    site.settings =
+        format!("origins = {:?}", [&["https://old.example".to_owned()], &many[..]].concat());
+    let service = site.serve();
+    let token = site.token("all").to_owned();
+    let ask = || {
+        let bearer = format!("Bearer {token}");
+        let headers = [("Authorization", &*bearer), ("Origin", "https://old.example")];
+        service.get("/metrics", &headers).0
+    };
+    assert_eq!(ask(), 200);
+    let front = service.processes("front-process").pop().unwrap();
+    kill(front, Signal::STOP);
+    for done in 1..=12 {
+        if done == 12 {
+            site.settings = format!("origins = {many:?}");
+            site.write();
+        }
+        service.signal(Signal::HUP);
+        wait(|| {
+            let records = site.records("serve");
+            let reloads = records.iter().filter(|record| record["op"] == "reload").count();
+            (reloads == done).then_some(())
+        });
+    }
+    kill(front, Signal::CONT);
+    wait(|| (ask() == 403).then_some(()));
+    assert_eq!(service.processes("front-process"), [front]);
+    drop(service.session(&token, "shop"));
+    service.stop();
+}
