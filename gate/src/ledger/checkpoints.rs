@@ -10,11 +10,18 @@ use rustix::fs::RenameFlags;
 use super::{
     Error,
     disk::{self, Folder, Held},
-    signing,
+    signing::{self, Noted},
 };
 
-/// The newest checkpoint, if there is one: where the file is missing, the
-/// largest that was kept and is signed.
+/// The newest checkpoint that was signed, wherever that is known: `noted` beside
+/// the key, where an older one was put in its place.
+pub(super) fn last_signed(audit: &Folder, noted: &Noted) -> Result<Option<Checkpoint>, Error> {
+    let known = newest(audit)?.into_iter().chain(noted.head().cloned());
+    Ok(known.max_by_key(|checkpoint| checkpoint.size))
+}
+
+/// The newest checkpoint in the log's directory, if there is one: where the file
+/// is missing, the largest that was kept and is signed.
 pub(super) fn newest(audit: &Folder) -> Result<Option<Checkpoint>, Error> {
     if let Some(text) = signing::read(audit, NEWEST)? {
         return opened(audit, &text).map(Some);

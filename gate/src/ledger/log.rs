@@ -21,7 +21,8 @@ use super::{
     Error, checkpoints,
     clock::Clock,
     disk::{self, Folder, Held, Id},
-    quarantine, signing,
+    quarantine,
+    signing::{self, Noted},
 };
 
 /// The log's directory, and its lock, in the state directory.
@@ -210,7 +211,8 @@ impl Log {
     /// Finds the end of the chain, repairs a torn one and writes the records
     /// that a repair before could not. Under the lock.
     pub(super) fn load(&mut self) -> Result<(), Error> {
-        if let Some(newest) = checkpoints::newest(&self.audit)? {
+        let noted = Noted::read(&self.keys()?)?;
+        if let Some(newest) = checkpoints::last_signed(&self.audit, &noted)? {
             (self.signed, self.checked) = (newest.size, newest.size);
         }
         let names = self.audit.names().map_err(Error::io("read the audit log"))?;

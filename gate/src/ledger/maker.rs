@@ -29,7 +29,7 @@ use super::{
     Error, Signing, checkpoints,
     disk::{Folder, Held},
     log::{Log, Snapshot},
-    signing,
+    signing::{self, Noted},
 };
 
 /// Bytes of the log that a gate which is about to end reads for a checkpoint;
@@ -156,12 +156,6 @@ impl Maker {
         }
     }
 
-    /// Whether the log is empty, and one before it was signed.
-    pub(super) fn begins_anew(&self, log: &Mutex<Log>) -> Result<bool, Error> {
-        let next = log.lock().unwrap_or_else(PoisonError::into_inner).next();
-        Ok(next == 0 && signing::was_signed(&self.keys)?)
-    }
-
     /// Makes a checkpoint of all records, unless there is one: `false`.
     /// `ending`: only where little is to be read for it.
     pub(super) fn make(&self, log: &Mutex<Log>, ending: bool) -> Result<bool, Error> {
@@ -212,29 +206,31 @@ impl Maker {
         let old = start.edge.as_ref().map_or("", |(_, line)| line);
         let lines = format!("{json}\n{old}\n");
         signing::put(&self.audit, FRONTIER, lines.as_bytes(), RenameFlags::empty(), false)?;
-        self.put(&self.audit, NEWEST, new.size, root)?;
-        signing::note_signed(&self.keys, self.signing.signer.public())?;
+        let signed = self.put(&self.audit, NEWEST, new.size, root)?;
+        Noted::write(&self.keys, &signed)?;
         log.lock().unwrap_or_else(PoisonError::into_inner).forget(new.size);
         self.covered.fetch_max(new.size, Ordering::Relaxed);
         Ok(true)
     }
 
-    /// Signs a tree head and writes it to `name`.
-    fn put(&self, folder: &Folder, name: &str, size: u64, root: Hash) -> Result<(), Error> {
+    /// Signs a tree head and writes it to `name`; gives what it wrote.
+    fn put(&self, folder: &Folder, name: &str, size: u64, root: Hash) -> Result<String, Error> {
         let key = self.signing.signer.public();
         let text = Checkpoint { origin: key.name().to_owned(), size, root }.to_string();
         let lines = self.signing.signer.sign(&text).map_err(Error::Signer)?;
         let note = Note::assemble(&text, &lines)
             .and_then(|note| note.verify(std::slice::from_ref(key)).map(|_signed| note))
-            .map_err(|error| Error::Signer(format!("what it answered does not sign: {error}")))?;
-        signing::write(folder, name, note.to_string().as_bytes(), RenameFlags::empty())
+            .map_err(|error| Error::Signer(format!("what it answered does not sign: {error}")))?
+            .to_string();
+        signing::write(folder, name, note.as_bytes(), RenameFlags::empty())?;
+        Ok(note)
     }
 
-    /// Where the next checkpoint goes on. Where none is left of a log that was
-    /// signed, only a gate that saw its first record knows that it is another.
+    /// Where the next checkpoint goes on.
     fn start(&self, snapshot: &Snapshot) -> Result<Start, Error> {
-        let Some(newest) = checkpoints::newest(&self.audit)? else {
-            if snapshot.fresh.first > 0 && signing::was_signed(&self.keys)? {
+        let noted = Noted::read(&self.keys)?;
+        let Some(newest) = checkpoints::last_signed(&self.audit, &noted)? else {
+            if noted == Noted::Unclear {
                 let reason = "it was signed before, but no checkpoint of it is left".to_owned();
                 return Err(Error::Damaged { segment: snapshot.segment, reason });
             }

@@ -31,7 +31,7 @@ pub use orphans::{Orphans, Trace};
 pub use pack::{compress, pack};
 pub use prune::{Prune, Pruning, prunable};
 pub use recover::{Plan, plan, recover};
-pub use signing::{Signer, Signing, publish, published};
+pub use signing::{LAST_SIGNED, Signer, Signing, publish, published};
 
 use std::{
     collections::BTreeSet,
@@ -59,9 +59,6 @@ pub struct Ledger {
     group: Arc<Group>,
     maker: Option<Arc<Maker>>,
     keeper: Option<Keeper>,
-    /// The log is empty, and one before it was signed: until this one is, the next
-    /// gate would take it for that.
-    anew: bool,
     /// Reads wait for stable storage too.
     all_durable: bool,
     life: Life,
@@ -127,7 +124,6 @@ impl Ledger {
             group: Arc::new(Group::new(log)),
             maker: None,
             keeper: None,
-            anew: false,
             all_durable: false,
             life,
             nonces: Nonces::default(),
@@ -151,9 +147,8 @@ impl Ledger {
         };
         let maker = Maker::new(audit, keys, signing)
             .and_then(|maker| maker.check(self.group.mutex()).map(|()| maker));
-        let maker = maker.and_then(|maker| Ok((maker.begins_anew(self.group.mutex())?, maker)));
         match maker {
-            Ok((anew, maker)) => (self.anew, self.maker) = (anew, Some(Arc::new(maker))),
+            Ok(maker) => self.maker = Some(Arc::new(maker)),
             Err(error) => {
                 // It wrote nothing: no other gate need look after it.
                 let _left = self.leave();
@@ -278,11 +273,7 @@ impl Ledger {
     ///
     /// When it is not in the log.
     pub fn note(&self, kind: Kind, draft: Draft, durable: bool) -> Result<Receipt, Error> {
-        let receipt = self.append(kind, draft, durable)?;
-        if self.anew && kind == Kind::Start {
-            self.checkpoint()?;
-        }
-        Ok(receipt)
+        self.append(kind, draft, durable)
     }
 
     /// Ends this gate's lifetime with a `stop` record on stable storage. Gives

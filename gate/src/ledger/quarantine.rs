@@ -95,7 +95,7 @@ impl Pending {
             "torn" => "the log ended within a line: a gate or the machine died while it wrote",
             "checkpoint" => "an operator had a checkpoint set aside that the log does not bear out",
             "anew" => {
-                "an operator had the log signed anew: no checkpoint is left of what was signed"
+                "an operator had the log signed anew: it does not bear out what was signed last"
             }
             "damaged" => "an operator had a damaged end of the log set aside",
             _ => "an operator had a file set aside that does not belong to the log",

@@ -18,7 +18,8 @@ use super::{
     disk::{self, Folder, Held},
     life,
     log::Log,
-    quarantine, signing,
+    quarantine,
+    signing::{self, Noted},
 };
 
 /// What a repair would do.
@@ -34,8 +35,8 @@ pub struct Plan {
     pub strangers: Vec<String>,
     /// Checkpoints that are set aside because the log does not bear them out.
     pub checkpoints: Vec<String>,
-    /// The log was signed before, and no checkpoint of it will be left: gates
-    /// sign what is there as if it were new.
+    /// What is noted beside the key as signed last is set aside, because the log
+    /// does not bear it out: gates sign what is there as if it were new.
     pub anew: bool,
 }
 
@@ -70,7 +71,13 @@ fn plan_locked(state: &Dir, log: &Log) -> Result<Plan, Error> {
     if alive > 0 {
         return Err(Error::InUse(alive));
     }
-    let report = Verifier::new(audit).run().map_err(Error::std("read the audit log"))?;
+    let noted = Noted::read(&log.keys()?)?;
+    let verifier = Verifier::new(audit);
+    let verifier = match noted.head() {
+        Some(head) => verifier.expect_checkpoint(head.clone()),
+        None => verifier,
+    };
+    let report = verifier.run().map_err(Error::std("read the audit log"))?;
     // What cannot be read cannot be kept aside either.
     let unreadable = |damage: &&Damage| damage.kind == DamageKind::BadSegment;
     if let Some(damage) = report.damages.iter().find(unreadable) {
@@ -101,8 +108,14 @@ fn plan_locked(state: &Dir, log: &Log) -> Result<Plan, Error> {
         .map(|damage| damage.segment.clone())
         .collect();
     let checkpoints = contradicted(audit, keep.records, &report.damages)?;
-    let any = keep.records > 0 || !report.damages.is_empty();
-    let anew = any && none_left(audit, &checkpoints)? && signing::was_signed(&log.keys()?)?;
+    let anew = match &noted {
+        Noted::Nothing => false,
+        Noted::Unclear => none_left(audit, &checkpoints)?,
+        Noted::Head(head) => {
+            let is_other = |damage: &Damage| damage.kind == DamageKind::WrongHead;
+            head.size > keep.records || report.damages.iter().any(is_other)
+        }
+    };
     Ok(Plan { damages: report.damages, keep, aside, strangers, checkpoints, anew })
 }
 

@@ -4,7 +4,7 @@
 use std::{fmt, io::Read as _, io::Write as _, time::Duration};
 
 use cap_std::fs::Dir;
-use portcullis_audit::{KEYS, PrivateKey, PublicKey, parse_keys};
+use portcullis_audit::{Checkpoint, KEYS, Note, PrivateKey, PublicKey, parse_keys};
 use rustix::{
     fs::{OFlags, RenameFlags},
     io::Errno,
@@ -18,9 +18,11 @@ use super::{
 /// The directory of private keys, outside the log's, which is copied about.
 pub(super) const PRIVATE: &str = "keys";
 const FILE: &str = "checkpoint.key";
-/// Beside it: that a checkpoint of the log was signed. Who can write to the
-/// log's directory alone cannot make it seem that none ever was.
+/// Beside it: the newest checkpoint that was signed. Who can write to the log's
+/// directory alone cannot make it seem that none was, or an older one.
 pub(super) const SIGNED: &str = "signed";
+/// Where that is in the state directory.
+pub const LAST_SIGNED: &str = "keys/signed";
 /// Bytes of a file of keys at most.
 const MOST: u64 = 64 * 1024;
 
@@ -165,18 +167,39 @@ pub(super) fn publish_in(audit: &Folder, key: &PublicKey) -> Result<(), Error> {
     write(audit, KEYS, text.as_bytes(), RenameFlags::empty())
 }
 
-/// Whether a checkpoint of the log was ever signed.
-pub(super) fn was_signed(keys: &Folder) -> Result<bool, Error> {
-    let found = keys.stat(SIGNED).map_err(Error::io("look whether the log was signed"))?;
-    Ok(found.is_some())
+/// What is noted beside the key of the newest checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Noted {
+    /// None was ever signed.
+    Nothing,
+    /// One was, but which the file does not say: power was lost.
+    Unclear,
+    /// This one.
+    Head(Checkpoint),
 }
 
-/// Notes that a checkpoint of the log was signed, where that is not known yet.
-pub(super) fn note_signed(keys: &Folder, by: &PublicKey) -> Result<(), Error> {
-    if was_signed(keys)? {
-        return Ok(());
+impl Noted {
+    /// Reads it. The place is as safe as the key's, so no signature is checked.
+    pub(super) fn read(keys: &Folder) -> Result<Self, Error> {
+        let Some(text) = read(keys, SIGNED)? else { return Ok(Self::Nothing) };
+        let checkpoint = Note::parse(text.as_bytes()).and_then(|note| Checkpoint::of(&note));
+        Ok(checkpoint.map_or(Self::Unclear, Self::Head))
     }
-    write(keys, SIGNED, format!("{by}\n").as_bytes(), RenameFlags::empty())
+
+    /// Notes that this was signed. Only the first time it must not be lost: the
+    /// log's own directory has a copy on stable storage.
+    pub(super) fn write(keys: &Folder, note: &str) -> Result<(), Error> {
+        let first = Self::read(keys)? == Self::Nothing;
+        put(keys, SIGNED, note.as_bytes(), RenameFlags::empty(), first)
+    }
+
+    /// The checkpoint, where it is known.
+    pub(super) fn head(&self) -> Option<&Checkpoint> {
+        match self {
+            Self::Head(checkpoint) => Some(checkpoint),
+            Self::Nothing | Self::Unclear => None,
+        }
+    }
 }
 
 /// A small file's text; `None` when there is none.

@@ -71,6 +71,19 @@ impl State {
         assert_eq!(newest.map(|newest| newest.size), Some(report.records + report.pruned));
     }
 
+    /// Adds records that no gate wrote.
+    fn append(&self, count: usize) {
+        let path = self.path("audit/seg-000000.jsonl");
+        let mut lines = fs::read(&path).unwrap();
+        let last = lines.trim_ascii_end().rsplit(|byte| *byte == b'\n').next().unwrap();
+        let mut chain = Chain::after(last).unwrap();
+        let record = Prepared::new(Kind::Decision, &draft(), [9; 16]).unwrap();
+        for _ in 0..count {
+            chain.append(&record, "2099-01-01T00:00:00.000000Z", &mut lines);
+        }
+        fs::write(path, lines).unwrap();
+    }
+
     /// Makes each decision another one, and the chain whole again.
     fn rewrite(&self) {
         let path = self.path("audit/seg-000000.jsonl");
@@ -169,6 +182,7 @@ fn where_the_newest_checkpoint_is_missing_a_kept_one_binds() {
     state.is_signed();
     state.remove("checkpoint");
     state.remove("frontier");
+    fs::remove_file(state.path("keys/signed")).unwrap();
     state.rewrite();
     is_damaged(state.command(), "the first 3 records are not those that a checkpoint signed");
     // One that nobody signed does not count, and is not passed over either.
@@ -177,18 +191,83 @@ fn where_the_newest_checkpoint_is_missing_a_kept_one_binds() {
 }
 
 #[test]
-fn a_log_that_lost_all_its_checkpoints_is_signed_anew_only_when_the_operator_says_so() {
+fn a_log_that_lost_all_its_checkpoints_is_the_one_that_is_noted_beside_the_key() {
+    let state = State::new();
+    for _ in 0..2 {
+        assert_eq!(state.command(), Ok(None));
+    }
+    let lose = || {
+        state.remove("checkpoint");
+        state.remove("frontier");
+        fs::remove_dir_all(state.path("audit/checkpoints")).unwrap();
+    };
+    lose();
+    assert_eq!(state.command(), Ok(None));
+    state.is_signed();
+    lose();
+    state.rewrite();
+    for _ in 0..2 {
+        is_damaged(state.command(), "not those that a checkpoint signed");
+    }
+    assert!(!state.path("audit/checkpoint").exists());
+    state.recover();
+    assert!(state.last_recovery().contains("had the log signed anew"));
+    assert_eq!(state.command(), Ok(None));
+    state.is_signed();
+}
+
+#[test]
+fn an_older_checkpoint_put_back_does_not_hide_what_was_rewritten_after_it() {
     let state = State::new();
     assert_eq!(state.command(), Ok(None));
+    let older = fs::read(state.path("audit/checkpoint")).unwrap();
+    let records = fs::read_to_string(state.path("audit/seg-000000.jsonl")).unwrap();
     assert_eq!(state.command(), Ok(None));
-    state.rewrite();
+    // Whoever can write to the log's directory takes it back and goes on differently.
+    fs::write(state.path("audit/checkpoint"), older).unwrap();
+    state.remove("frontier");
+    fs::write(state.path("audit/seg-000000.jsonl"), &records).unwrap();
+    assert!(state.report().is_valid(), "nothing in the directory tells");
+    is_damaged(state.command(), "but a checkpoint of 6 was signed: its end was cut off");
+    state.append(5);
+    assert!(state.report().is_valid(), "nothing in the directory tells");
+    is_damaged(state.command(), "the first 6 records are not those that a checkpoint signed");
+    assert!(plan(&state.dir()).unwrap().anew);
+    state.recover();
+    assert!(state.last_recovery().contains("had the log signed anew"));
+    assert_eq!(state.command(), Ok(None));
+    state.is_signed();
+}
+
+#[test]
+fn a_log_that_was_signed_and_is_gone_is_missed() {
+    let state = State::new();
+    assert_eq!(state.command(), Ok(None));
+    fs::remove_dir_all(state.path("audit")).unwrap();
+    for _ in 0..2 {
+        is_damaged(state.command(), "the log ends after 0 records, but a checkpoint of 3");
+    }
+    state.recover();
+    assert!(state.last_recovery().contains("had the log signed anew"));
+    assert_eq!(state.command(), Ok(None));
+    state.is_signed();
+}
+
+#[test]
+fn where_nothing_tells_what_was_signed_the_operator_says_so() {
+    let state = State::new();
+    assert_eq!(state.command(), Ok(None));
+    // As after a power failure; what the log's directory says is enough.
+    fs::write(state.path("keys/signed"), "").unwrap();
+    assert_eq!(state.command(), Ok(None));
+    state.is_signed();
+    fs::write(state.path("keys/signed"), "").unwrap();
     state.remove("checkpoint");
     state.remove("frontier");
     fs::remove_dir_all(state.path("audit/checkpoints")).unwrap();
     for _ in 0..2 {
         is_damaged(state.command(), "no checkpoint of it is left");
     }
-    assert!(!state.path("audit/checkpoint").exists());
     assert!(plan(&state.dir()).unwrap().anew);
     state.recover();
     assert!(state.last_recovery().contains("had the log signed anew"));

@@ -10,7 +10,10 @@ use portcullis_audit::{
     Checkpoint, Directory, Hash, KEYS, MAX_NOTE, Note, PublicKey, Receipt, Source as _, parse_keys,
 };
 
-use crate::cli::failure::{Context as _, Exit, Failure};
+use crate::{
+    cli::failure::{Context as _, Exit, Failure},
+    ledger::LAST_SIGNED,
+};
 
 /// A head that was kept outside the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,6 +86,18 @@ pub(super) fn checkpoint(
     };
     let _signed = note.verify(keys).or_fail(doing).map_err(|failure| failure.exit(Exit::Audit))?;
     Checkpoint::of(&note).or_fail(doing)
+}
+
+/// The checkpoint that gates noted beside the key in the state directory `state`
+/// when they signed it: who can write to the log's directory alone cannot change
+/// that.
+pub(super) fn noted(state: &Path) -> Result<Option<Checkpoint>, Failure> {
+    let bytes = match small(&state.join(LAST_SIGNED)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        read => read.or_fail("cannot read what is noted of the last checkpoint")?,
+    };
+    // A power failure may have left anything.
+    Ok(Note::parse(&bytes).and_then(|note| Checkpoint::of(&note)).ok())
 }
 
 /// The keys that options name: each a file, or a key's text.

@@ -55,8 +55,8 @@ pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
     }
     if plan.anew {
         outln!(
-            "signed anew: no checkpoint is left of what was signed, so nothing shows whether the \
-             records that are kept were in it"
+            "signed anew: the log does not bear out what is noted beside its key as signed last, \
+             which is set aside; what else was in that, nothing shows"
         );
     }
     consent::require(args.yes, "set this aside?")?;

@@ -15,7 +15,7 @@ use super::{
     Place,
     attachments::{self, Attached},
     existing,
-    heads::{Head, keys},
+    heads::{self, Head, keys},
     unreadable,
 };
 use crate::{
@@ -107,7 +107,9 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
 fn verify(args: &Args, source: &Directory, directory: &Path) -> Result<Report, Failure> {
     let trusted = keys(&args.key)?;
     let mut witnesses = keys(&args.witness)?;
+    let mut noted = None;
     if args.dir.is_none() {
+        noted = directory.parent().map(heads::noted).transpose()?.flatten();
         let configured = args.place.audit()?;
         witnesses.extend(configured.witness_keys().map_err(Failure::new)?);
     }
@@ -123,6 +125,9 @@ fn verify(args: &Args, source: &Directory, directory: &Path) -> Result<Report, F
             Head::Record { seq, leaf } => verifier.expect(seq, leaf),
             Head::Checkpoint(checkpoint) => verifier.expect_checkpoint(checkpoint),
         };
+    }
+    if let Some(checkpoint) = noted {
+        verifier = verifier.expect_checkpoint(checkpoint);
     }
     let report = verifier.run();
     if let Some(bar) = bar {
