@@ -109,9 +109,9 @@ impl PolicySource {
             Ok(text) => (text, None),
             Err(why) => (String::new(), Some(why)),
         };
-        let references = references(&text);
+        let extends = extends(&text);
         let rulesets =
-            named_rulesets(&text).into_iter().map(|named| named.load(&loaded.id, loader)).collect();
+            rulesets(&text).into_iter().map(|named| named.load(&loaded.id, loader)).collect();
         let number = self.files.len();
         chain.push(loaded.id.clone());
         self.files.push(SourceFile {
@@ -121,7 +121,7 @@ impl PolicySource {
             extends: Vec::new(),
             rulesets,
         });
-        for (reference, span) in references {
+        for (reference, span) in extends {
             let target = self.follow(&loaded.id, &reference, chain, loader);
             if let Some(file) = self.files.get_mut(number) {
                 file.extends.push(Extended { span, reference, target });
@@ -280,7 +280,36 @@ impl NamedRuleset {
     }
 }
 
-fn named_rulesets(text: &str) -> Vec<NamedRuleset> {
+/// The policies that a text names. Every start comes by here, so no more is
+/// parsed than it takes.
+fn extends(text: &str) -> Vec<(String, Range<usize>)> {
+    let (mut root, errors) = DeTable::parse_recoverable(head(text));
+    if !errors.is_empty() {
+        // What looked like the first table may have been within a value.
+        root = DeTable::parse_recoverable(text).0;
+    }
+    let list = root.get_ref().get("extends").and_then(|value| value.get_ref().as_array());
+    list.into_iter()
+        .flat_map(|list| list.iter())
+        .filter_map(|value| Some((value.get_ref().as_str()?.to_owned(), value.span())))
+        .take(MAX_FILES + 1)
+        .collect()
+}
+
+/// The text up to what looks like its first table: keys of the file itself stand
+/// before that.
+fn head(text: &str) -> &str {
+    let is_table = |line: &&str| line.trim_start().starts_with('[');
+    let end = text.split_inclusive('\n').take_while(|line| !is_table(line)).map(str::len).sum();
+    text.get(..end).unwrap_or(text)
+}
+
+/// The rule files that a text names.
+fn rulesets(text: &str) -> Vec<NamedRuleset> {
+    // Only these escapes can stand for a letter of a key.
+    if !["rulesets", "\\u", "\\U", "\\x"].iter().any(|word| text.contains(word)) {
+        return Vec::new();
+    }
     let (root, _) = DeTable::parse_recoverable(text);
     let secrets = root.get_ref().get("secrets").and_then(|value| value.get_ref().as_table());
     let list = secrets.and_then(|secrets| secrets.get("rulesets")?.get_ref().as_array());
@@ -311,12 +340,53 @@ fn readable(bytes: Vec<u8>) -> Result<String, String> {
     })
 }
 
-fn references(text: &str) -> Vec<(String, Range<usize>)> {
-    let (root, _) = DeTable::parse_recoverable(text);
-    let list = root.get_ref().get("extends").and_then(|value| value.get_ref().as_array());
-    list.into_iter()
-        .flat_map(|list| list.iter())
-        .filter_map(|value| Some((value.get_ref().as_str()?.to_owned(), value.span())))
-        .take(MAX_FILES + 1)
-        .collect()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a parse of the whole text says.
+    fn whole(text: &str) -> Vec<String> {
+        let (root, errors) = DeTable::parse_recoverable(text);
+        assert!(errors.is_empty(), "{text}: {errors:?}");
+        let list = root.get_ref()["extends"].get_ref().as_array().unwrap();
+        list.iter().map(|value| value.get_ref().as_str().unwrap().to_owned()).collect()
+    }
+
+    #[test]
+    fn what_a_text_extends_is_found_however_it_is_written() {
+        for text in [
+            "extends = [\"a\", \"b\"]\n[secrets]\n",
+            "extends = [\n\"a\", # [x]\n\"b\"]",
+            "name = \"\"\"\n[x]\n\"\"\"\nextends = ['a']\r\n  [secrets]\nnames = []\n",
+            "lists = [\n[1],\n[2]]\nextends = ['a', 'b']\n[[rules]]\n[[rules]]\n",
+            "\"ext\\u0065nds\" = [\"a\"]\n",
+            "\u{feff}extends = [\"a\"]\n[secrets]\n",
+        ] {
+            let found: Vec<_> = extends(text).into_iter().collect();
+            let names: Vec<_> = found.iter().map(|(name, _)| name.clone()).collect();
+            assert_eq!(names, whole(text), "{text}");
+            for (name, span) in found {
+                assert!(text.get(span).unwrap().contains(&name), "{text}");
+            }
+        }
+        for text in ["[secrets]\nextends = ['a']\n", "[[extends]]\na = 1\n", "", "extends = 1"] {
+            assert_eq!(extends(text), [], "{text}");
+        }
+    }
+
+    #[test]
+    fn rule_files_are_found_however_they_are_written() {
+        for text in [
+            "[secrets]\nrulesets = [{ file = \"a\" }]\n",
+            "secrets.rulesets = [{ file = 'a' }]\n",
+            "[\"secrets\"]\n\"rul\\u0065sets\" = [{ file = 'a' }]\n",
+            "[secrets]\n\"rul\\U00000065sets\" = [{ file = 'a' }]\n",
+            "[secrets]\n\"rul\\x65sets\" = [{ file = 'a' }]\n",
+            "[[secrets.rulesets]]\nfile = 'a'\n",
+        ] {
+            let found: Vec<_> = rulesets(text).into_iter().map(|named| named.file).collect();
+            assert_eq!(found, ["a"], "{text}");
+        }
+        assert!(rulesets("[other]\nrulesets = [{ file = 'a' }]\n").is_empty());
+    }
 }
