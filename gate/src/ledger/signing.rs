@@ -202,18 +202,19 @@ impl Noted {
     }
 }
 
-/// A small file's text; `None` when there is none.
+/// A small file's text, with marks in it where it is none; `None` when there is
+/// no file.
 pub(super) fn read(folder: &Folder, name: &str) -> Result<Option<String>, Error> {
     let file = match folder.file(name, OFlags::RDONLY) {
         Ok(file) => file,
         Err(Errno::NOENT) => return Ok(None),
         Err(errno) => return Err(Error::io("open a file of the log's keys or checkpoints")(errno)),
     };
-    let mut text = String::new();
+    let mut bytes = Vec::new();
     file.take(MOST)
-        .read_to_string(&mut text)
+        .read_to_end(&mut bytes)
         .map_err(Error::std("read a file of the log's keys or checkpoints"))?;
-    Ok(Some(text))
+    Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
 }
 
 /// Writes a small file as a whole: after a crash it is the old or the new one.

@@ -258,9 +258,11 @@ fn where_nothing_tells_what_was_signed_the_operator_says_so() {
     let state = State::new();
     assert_eq!(state.command(), Ok(None));
     // As after a power failure; what the log's directory says is enough.
-    fs::write(state.path("keys/signed"), "").unwrap();
-    assert_eq!(state.command(), Ok(None));
-    state.is_signed();
+    for left in [&b""[..], b"\0\0\0", b"\xff", b"portcullis/"] {
+        fs::write(state.path("keys/signed"), left).unwrap();
+        assert_eq!(state.command(), Ok(None));
+        state.is_signed();
+    }
     fs::write(state.path("keys/signed"), "").unwrap();
     state.remove("checkpoint");
     state.remove("frontier");
