@@ -47,8 +47,9 @@ fn world() -> World {
     // The disks that are mounted over these start a new log and a new vault.
     fs::remove_dir_all(world.state()).unwrap();
     world.fs(&["ls"]).ok();
-    for part in [Part::Vault, Part::Log] {
-        fs::remove_dir_all(part.place(&world)).unwrap();
+    // Nor does the key know of another log.
+    for place in [Part::Vault.place(&world), Part::Log.place(&world), world.state().join("keys")] {
+        fs::remove_dir_all(place).unwrap();
     }
     world
 }
