@@ -279,6 +279,7 @@ fn a_rewritten_log_is_refused_by_the_next_command() {
     let damaged = world.run(&["audit", "verify"]);
     assert_eq!(damaged.code, 5, "{damaged:?}");
     assert!(damaged.text().contains("wrong-head"), "{damaged:?}");
+    assert!(damaged.stderr.contains("not the one that was signed"), "{damaged:?}");
     let recovered = world.run(&["audit", "recover", "--yes"]).ok();
     assert!(recovered.text().contains("signed anew"), "{recovered:?}");
     world.fs(&["read", "a"]).ok();

@@ -67,8 +67,15 @@ impl State {
     fn is_signed(&self) {
         let report = self.report();
         assert!(report.is_valid(), "{:#?}", report.damages);
-        let newest = newest(&Folder::open(self.dir(), "audit").unwrap()).unwrap();
+        let newest = checkpoints::newest(&Folder::open(self.dir(), "audit").unwrap()).unwrap();
         assert_eq!(newest.map(|newest| newest.size), Some(report.records + report.pruned));
+    }
+
+    /// Removes all that the log's directory has of what was signed.
+    fn lose_checkpoints(&self) {
+        self.remove("checkpoint");
+        self.remove("frontier");
+        fs::remove_dir_all(self.path("audit/checkpoints")).unwrap();
     }
 
     /// Adds records that no gate wrote.
@@ -121,10 +128,6 @@ fn draft() -> Draft {
         decision: Some("allow".to_owned()),
         ..Draft::default()
     }
-}
-
-fn newest(audit: &Folder) -> Result<Option<portcullis_audit::Checkpoint>, Error> {
-    checkpoints::newest(audit)
 }
 
 #[track_caller]
@@ -196,15 +199,10 @@ fn a_log_that_lost_all_its_checkpoints_is_the_one_that_is_noted_beside_the_key()
     for _ in 0..2 {
         assert_eq!(state.command(), Ok(None));
     }
-    let lose = || {
-        state.remove("checkpoint");
-        state.remove("frontier");
-        fs::remove_dir_all(state.path("audit/checkpoints")).unwrap();
-    };
-    lose();
+    state.lose_checkpoints();
     assert_eq!(state.command(), Ok(None));
     state.is_signed();
-    lose();
+    state.lose_checkpoints();
     state.rewrite();
     for _ in 0..2 {
         is_damaged(state.command(), "not those that a checkpoint signed");
@@ -264,9 +262,7 @@ fn where_nothing_tells_what_was_signed_the_operator_says_so() {
         state.is_signed();
     }
     fs::write(state.path("keys/signed"), "").unwrap();
-    state.remove("checkpoint");
-    state.remove("frontier");
-    fs::remove_dir_all(state.path("audit/checkpoints")).unwrap();
+    state.lose_checkpoints();
     for _ in 0..2 {
         is_damaged(state.command(), "no checkpoint of it is left");
     }

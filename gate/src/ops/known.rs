@@ -15,8 +15,8 @@ use portcullis_audit::Hash;
 
 use crate::model::WorkspacePath;
 
-/// Bytes of one content that is kept, and of all together. A shorter one is
-/// hashed as quickly as it is found.
+/// Bytes of one content that is kept, and of all together with their paths. A
+/// shorter one is hashed as quickly as it is found.
 const SIZES: RangeInclusive<usize> = 1024..=64 * 1024;
 const MOST: usize = 1024 * 1024;
 
@@ -51,15 +51,21 @@ impl Known {
 
 impl Contents {
     fn keep(&mut self, path: &WorkspacePath, content: &[u8], hash: Hash) {
-        if self.bytes + content.len() > MOST {
+        if let Some((old, _)) = self.at.remove(path) {
+            self.bytes -= cost(path, &old);
+        }
+        let cost = cost(path, content);
+        if self.bytes + cost > MOST {
             // Which of them are read again nobody knows; those will be back.
             *self = Self::default();
         }
-        self.bytes += content.len();
-        if let Some((old, _)) = self.at.insert(path.clone(), (content.into(), hash)) {
-            self.bytes -= old.len();
-        }
+        self.bytes += cost;
+        self.at.insert(path.clone(), (content.into(), hash));
     }
+}
+
+fn cost(path: &WorkspacePath, content: &[u8]) -> usize {
+    path.as_str().len() + content.len()
 }
 
 /// Contents are for nobody's eyes.
@@ -98,7 +104,8 @@ mod tests {
                 assert_eq!(known.hash(&path(number), content), Hash::of(content));
             }
             let contents = known.0.lock().unwrap();
-            let bytes: usize = contents.at.values().map(|(content, _)| content.len()).sum();
+            let bytes: usize =
+                contents.at.iter().map(|(path, (content, _))| cost(path, content)).sum();
             assert_eq!(contents.bytes, bytes);
             assert!(bytes <= MOST);
         }

@@ -98,7 +98,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     if valid {
         return Ok(ExitCode::SUCCESS);
     }
-    if let Some(help) = help(&report) {
+    if let Some(help) = help(&report, !args.head.is_empty()) {
         errln!("  help: {help}");
     }
     Err(Failure::silent(Exit::Audit))
@@ -241,8 +241,8 @@ fn signed(report: &Report) -> Vec<String> {
     lines
 }
 
-/// What to do next.
-fn help(report: &Report) -> Option<&'static str> {
+/// What to do next; `given`: heads were.
+fn help(report: &Report, given: bool) -> Option<&'static str> {
     let kind = report.damages.first()?.kind;
     Some(match kind {
         DamageKind::TornTail => {
@@ -251,6 +251,11 @@ fn help(report: &Report) -> Option<&'static str> {
         }
         DamageKind::BadSegment => {
             "put the segment back from a copy: nothing can be read of the rest of it"
+        }
+        DamageKind::MissingHead | DamageKind::WrongHead if !given => {
+            "the log is not the one that was signed, or its end was cut off: compare it with a \
+             copy; gates noted beside the key what they signed last, and `portcullis audit \
+             recover` sets aside what the log does not bear out"
         }
         DamageKind::MissingHead | DamageKind::WrongHead => {
             "the log is not the one that gave the receipt, or was rewritten since: compare it with \
