@@ -240,7 +240,7 @@ the links are whole: 6 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026
 head: 5:7baeb062966183e51212974e3f9ad5dc8f4399958b3ad5fa2debf621438e5209
 signed: 1 checkpoint by example.com/log-1, the largest of 4 records
 key: example.com/log-1+8b4c54b3+AYqI4910CfGV/VLbLTy6XXLKZwm/HZQSG/N0iAG0D29c, of the log's own directory (--key takes one from outside)
-  help: the log is not the one that gave the receipt, or was rewritten since: compare it with a copy; a repair cannot bring records back
+  help: the log is not the one that was signed, or its end was cut off: compare it with a copy; `portcullis audit recover` sets the signatures aside that it does not bear out, so that gates can start again
 # missing-head-cut
 damaged: missing-head in seg-000000.jsonl, record 5
   the log ends after 4 records, but a receipt proves record 5

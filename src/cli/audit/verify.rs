@@ -254,8 +254,8 @@ fn help(report: &Report, given: bool) -> Option<&'static str> {
         }
         DamageKind::MissingHead | DamageKind::WrongHead if !given => {
             "the log is not the one that was signed, or its end was cut off: compare it with a \
-             copy; gates noted beside the key what they signed last, and `portcullis audit \
-             recover` sets aside what the log does not bear out"
+             copy; `portcullis audit recover` sets the signatures aside that it does not bear \
+             out, so that gates can start again"
         }
         DamageKind::MissingHead | DamageKind::WrongHead => {
             "the log is not the one that gave the receipt, or was rewritten since: compare it with \
