@@ -24,7 +24,8 @@ use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
 use crate::policy::{
-    Diagnostics, Loaded, Loader, MAX_FILE, Policy, PolicySource, compile, is_name, unknown_name,
+    Diagnostics, Loaded, Loader, MAX_FILE, Policy, PolicySource, compile, embedded, is_name,
+    unknown_name,
 };
 
 pub use beside::{TestFile, tests_beside};
@@ -171,7 +172,7 @@ impl Gathered {
     pub fn load(reference: &str) -> Result<Self, Error> {
         let mut gathered = Self::new(reference);
         if is_name(reference) {
-            return match PolicySource::embedded(reference) {
+            return match embedded(reference) {
                 Some(_) => Ok(gathered),
                 None => Err(Error::NotFound {
                     name: reference.to_owned(),

@@ -110,8 +110,9 @@ impl PolicySource {
             Err(why) => (String::new(), Some(why)),
         };
         let extends = extends(&text);
-        let rulesets =
-            rulesets(&text).into_iter().map(|named| named.load(&loaded.id, loader)).collect();
+        // What comes with the program names none; every start parses it.
+        let rulesets = if is_embedded(&loaded.id, &text) { Vec::new() } else { rulesets(&text) };
+        let rulesets = rulesets.into_iter().map(|named| named.load(&loaded.id, loader)).collect();
         let number = self.files.len();
         chain.push(loaded.id.clone());
         self.files.push(SourceFile {
@@ -172,10 +173,7 @@ impl PolicySource {
 
     /// Of each text whether it came with the program.
     pub(super) fn embedded_files(&self) -> impl Iterator<Item = bool> {
-        self.files.iter().map(|file| {
-            let name = file.id.strip_prefix("embedded:");
-            name.and_then(embedded).is_some_and(|text| text == file.source.text)
-        })
+        self.files.iter().map(|file| is_embedded(&file.id, &file.source.text))
     }
 
     /// A file and all that it extends, each once: the file itself first.
@@ -329,6 +327,11 @@ fn id_of(name: &str) -> String {
     format!("embedded:{name}")
 }
 
+/// Whether a text is one that came with the program.
+fn is_embedded(id: &str, text: &str) -> bool {
+    id.strip_prefix("embedded:").and_then(embedded) == Some(text)
+}
+
 fn readable(bytes: Vec<u8>) -> Result<String, String> {
     if bytes.len() > MAX_FILE {
         return Err(format!("the file is larger than {} MiB", MAX_FILE >> 20));
@@ -343,6 +346,7 @@ fn readable(bytes: Vec<u8>) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::EMBEDDED;
 
     /// What a parse of the whole text says.
     fn whole(text: &str) -> Vec<String> {
@@ -388,5 +392,8 @@ mod tests {
             assert_eq!(found, ["a"], "{text}");
         }
         assert!(rulesets("[other]\nrulesets = [{ file = 'a' }]\n").is_empty());
+        for (name, text) in EMBEDDED {
+            assert!(rulesets(text).is_empty(), "{name}");
+        }
     }
 }
