@@ -51,6 +51,7 @@ enum Command {
         portcullis fs read logo.png --base64")]
     #[command(visible_alias = "cat")]
     Read {
+        /// The files
         #[arg(value_name = "PATH", required = true)]
         paths: Vec<String>,
         /// First line to print, counted from 1
@@ -67,18 +68,21 @@ enum Command {
     #[command(after_help = "Examples:\n  \
         echo 'hello' | portcullis fs write notes/today.md")]
     Write {
+        /// The file, made when missing; its directories are too
         path: String,
     },
     /// Add what comes on stdin to the end of a file
     #[command(after_help = "Examples:\n  \
         date | portcullis fs append notes/log.md")]
     Append {
+        /// The file, made when missing; its directories are too
         path: String,
     },
     /// Replace a text that occurs exactly once
     #[command(after_help = "Examples:\n  \
         portcullis fs edit Cargo.toml --old 'version = \"1\"' --new 'version = \"2\"'")]
     Edit {
+        /// The file
         path: String,
         /// The text to replace
         #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
@@ -93,6 +97,7 @@ enum Command {
         portcullis fs ls src --json")]
     #[command(visible_alias = "list")]
     Ls {
+        /// The directory
         #[arg(default_value = ".")]
         path: String,
     },
@@ -100,6 +105,7 @@ enum Command {
     #[command(after_help = "Examples:\n  \
         portcullis fs stat src/main.rs")]
     Stat {
+        /// The file, link or directory
         path: String,
     },
     Batch(several::BatchArgs),
@@ -110,6 +116,7 @@ enum Command {
     #[command(after_help = "Examples:\n  \
         portcullis fs mkdir -p docs/guide")]
     Mkdir {
+        /// The directory
         path: String,
         /// Make missing parents too; an existing directory is no error
         #[arg(short, long, visible_short_alias = 'p', visible_alias = "parents")]
@@ -121,6 +128,7 @@ enum Command {
         portcullis fs rm -r build")]
     #[command(visible_alias = "remove")]
     Rm {
+        /// What goes; of a link the link itself
         path: String,
         /// Remove a directory and everything in it
         #[arg(short, long)]
@@ -131,7 +139,9 @@ enum Command {
         portcullis fs mv notes/today.md notes/old.md")]
     #[command(visible_aliases = ["rename", "move"])]
     Mv {
+        /// The entry as it is named now
         from: String,
+        /// Its new name; a file that has it is backed up and replaced
         to: String,
     },
 }

@@ -143,6 +143,21 @@ mod tests {
     }
 
     #[test]
+    fn every_argument_says_what_it_is() {
+        fn without(command: &clap::Command, words: &str, found: &mut Vec<String>) {
+            let silent = |arg: &&clap::Arg| arg.get_help().is_none() && !arg.is_hide_set();
+            found
+                .extend(command.get_arguments().filter(silent).map(|arg| format!("{words} {arg}")));
+            for subcommand in command.get_subcommands().filter(|command| !command.is_hide_set()) {
+                without(subcommand, &format!("{words} {}", subcommand.get_name()), found);
+            }
+        }
+        let mut found = Vec::new();
+        without(&Cli::command(), "portcullis", &mut found);
+        assert!(found.is_empty(), "{found:?}");
+    }
+
+    #[test]
     fn examples_are_command_lines_that_parse() {
         let mut found = Vec::new();
         commands(&Cli::command(), "portcullis", &mut found);

@@ -1,5 +1,6 @@
 //! The author's tools, through their command line.
 
+mod beside;
 mod documents;
 mod effects;
 mod hostile;
