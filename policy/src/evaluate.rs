@@ -184,6 +184,10 @@ mod tests {
             ("x[µ]", vec!["xµ", "xμ", "XΜ"], vec!["xm"]),
             ("z[ſ]", vec!["zſ", "zs", "zS"], vec!["zf"]),
             ("x[!s]", vec!["xß", "xa"], vec!["xs", "xS"]),
+            // A mark behind the text, which the folded name has in one with it.
+            ("cafe*", vec!["cafe\u{301}.txt", "Cafe\u{301}"], vec!["caf\u{e9}.txt"]),
+            ("*\u{301}x", vec!["e\u{301}x"], vec!["ex"]),
+            ("*cle*", vec!["x-cle\u{301}-y", "cle\u{301}"], vec!["x-cl\u{e9}-y"]),
         ] {
             let policy = denying(pattern).unwrap();
             for name in yes {

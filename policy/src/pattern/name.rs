@@ -131,10 +131,17 @@ impl Name {
     /// Whether a folded form is that of the name `text`, which is not folded: its
     /// texts are compared folded, and what stands for one character takes one of it.
     pub(crate) fn matches_unfolded(&self, text: &str) -> bool {
-        // All others match what they match by the folded name.
+        let after = |rest: Chars<'_>, wanted: &str| {
+            strip_folded(&rest, wanted).map(|rest| rest.as_str().len())
+        };
         match self {
+            // A mark behind a text makes another character of its last one when folded.
+            Self::Prefix(prefix) => after(text.chars(), prefix).is_some(),
+            Self::Suffix(suffix) => ends(text).any(|end| after(end, suffix) == Some(0)),
+            Self::Infix(infix) => ends(text).any(|end| after(end, infix).is_some()),
             Self::Tokens(tokens) => matches_tokens(tokens, text, strip_folded),
-            _ => false,
+            // The folded name decides.
+            Self::Any | Self::Literal(_) => false,
         }
     }
 
@@ -183,6 +190,14 @@ impl Name {
             Self::Any | Self::Prefix(_) | Self::Infix(_) => "",
         }
     }
+}
+
+/// A text from each of its characters on.
+fn ends(text: &str) -> impl Iterator<Item = Chars<'_>> {
+    std::iter::successors(Some(text.chars()), |end| {
+        let mut next = end.clone();
+        next.next().map(|_| next)
+    })
 }
 
 /// What comes after `start`, if the characters begin so.
