@@ -124,7 +124,7 @@ pub(crate) fn report_error(asked: &str, error: &Error, json: bool) -> ExitCode {
     if json {
         outln!("{}", error_json(error));
     } else {
-        errln!("portcullis: {}: {error}", Escaped(asked));
+        errln!("portcullis: {}: {}", Escaped(asked), Escaped(&error.to_string()));
         if let Some(receipt) = error.receipt() {
             errln!("  record {}", receipt_text(receipt));
         }

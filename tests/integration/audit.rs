@@ -1,6 +1,8 @@
 //! `portcullis audit` as a person and a program meet it.
 
 mod damage;
+mod receipts;
+mod recover;
 mod show;
 
 use std::{

@@ -21,7 +21,7 @@ use super::{
     Error, checkpoints,
     clock::Clock,
     disk::{self, Folder, Held, Id},
-    quarantine,
+    pack, quarantine,
     signing::{self, Noted},
 };
 
@@ -237,6 +237,8 @@ impl Log {
                     reason: "the segment is missing".to_owned(),
                 });
             }
+            // What a repair left may end with one that was full and old.
+            pack::unpack(&self.audit, segment)?;
             self.enter(segment, None)?;
             self.read_tail(OPENING)?;
             if self.end.length == 0 {

@@ -8,8 +8,8 @@ use std::io::{self, Read, Seek, SeekFrom};
 
 use cap_std::fs::Dir;
 use portcullis_audit::{
-    Checkpoint, Damage, DamageKind, FRONTIER, HISTORY, LogFile, NEWEST, Note, PACKED, Position,
-    ROOT_LINE, ROOTS, SEGMENT_RECORDS, Segment, Source, Verifier,
+    Checkpoint, Damage, DamageKind, FRONTIER, HISTORY, LogFile, NEWEST, Note, Position, ROOT_LINE,
+    ROOTS, SEGMENT_RECORDS, Segment, Source, Verifier,
 };
 use rustix::fs::{OFlags, RenameFlags};
 
@@ -18,7 +18,7 @@ use super::{
     disk::{self, Folder, Held},
     life,
     log::Log,
-    quarantine,
+    pack, quarantine,
     signing::{self, Noted},
 };
 
@@ -202,7 +202,7 @@ pub fn recover(state: &Dir, agreed: &Plan) -> Result<(), Error> {
         // with the same damage.
         for (segment, first, _) in agreed.aside.iter().rev() {
             let name = segment.to_string();
-            unpack(&log.audit, &name)?;
+            pack::unpack(&log.audit, *segment)?;
             if *first == 0 {
                 log.audit.remove(&name).map_err(Error::io("remove what was set aside"))?;
             } else {
@@ -228,28 +228,6 @@ fn forget_signed(log: &Log) -> Result<(), Error> {
     let file = keys.file(signing::SIGNED, OFlags::RDONLY).map_err(open())?;
     quarantine::keep(&log.audit, "anew", file)?;
     keys.remove(signing::SIGNED).and_then(|()| keys.sync()).map_err(open())
-}
-
-/// Puts a compressed segment back into its plain form, of which a part can be
-/// cut off.
-fn unpack(audit: &Folder, name: &str) -> Result<(), Error> {
-    let packed = format!("{name}{PACKED}");
-    if audit.stat(name).map_err(cut_error)?.is_some()
-        || audit.stat(&packed).map_err(cut_error)?.is_none()
-    {
-        return Ok(());
-    }
-    let read = || Error::std("unpack a segment");
-    let mut lines = audit.open(name).map_err(read())?;
-    let temp = format!(".{name}");
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC;
-    let mut file = audit.file(&temp, flags).map_err(cut_error)?;
-    io::copy(&mut lines, &mut file).and_then(|_bytes| file.sync_all()).map_err(read())?;
-    audit
-        .rename(&temp, audit, name)
-        .and_then(|()| audit.sync())
-        .and_then(|()| audit.remove(&packed))
-        .map_err(cut_error)
 }
 
 fn cut_error(errno: rustix::io::Errno) -> Error {

@@ -189,21 +189,7 @@ fn read(args: &Args) -> Result<Receipts, Failure> {
             reader.skip_until(b'\n').or_fail(&doing)?;
             continue;
         }
-        let text = String::from_utf8_lossy(&line);
-        for word in text.split_whitespace() {
-            if let Some((seq, leaf)) = word.trim_end_matches(',').split_once(':')
-                && let (Ok(seq), Ok(leaf)) = (seq.parse(), leaf.parse())
-            {
-                receipts.take(Receipt { seq, leaf, durable: false });
-            }
-        }
-        // What stands before the JSON, such as a time, is nothing to us.
-        let json = text.find('{').and_then(|start| text.get(start..));
-        if let Some(Ok(value)) =
-            json.and_then(|json| serde_json::Deserializer::from_str(json).into_iter().next())
-        {
-            receipts.search(&value);
-        }
+        receipts.read(&String::from_utf8_lossy(&line));
     }
 }
 
@@ -215,6 +201,32 @@ impl Receipts {
             None => {
                 self.of.insert(receipt.seq, receipt);
             }
+        }
+    }
+
+    /// Finds what is in a text: words, and JSON values among what is none, such as
+    /// a time before them.
+    fn read(&mut self, text: &str) {
+        for word in text.split(|c: char| !c.is_ascii_alphanumeric() && c != ':') {
+            if let Some((seq, leaf)) = word.split_once(':')
+                && let (Ok(seq), Ok(leaf)) = (seq.parse(), leaf.parse())
+            {
+                self.take(Receipt { seq, leaf, durable: false });
+            }
+        }
+        let mut rest = text;
+        while let Some(json) = rest.find(['{', '[']).and_then(|start| rest.get(start..)) {
+            let mut values = serde_json::Deserializer::from_str(json).into_iter::<Value>();
+            let value = values.next();
+            let after = match value {
+                Some(Ok(value)) => {
+                    self.search(&value);
+                    values.byte_offset()
+                }
+                // What is in it may be one.
+                _ => 1,
+            };
+            rest = json.get(after..).unwrap_or_default();
         }
     }
 
@@ -236,11 +248,7 @@ impl Receipts {
                     open.extend(members.values());
                 }
                 // A reply inside of a text, as some transcripts have them.
-                Value::String(text) if text.contains("\"leaf\"") => {
-                    if let Ok(value) = serde_json::from_str::<Value>(text) {
-                        self.search(&value);
-                    }
-                }
+                Value::String(text) if text.contains(':') => self.read(text),
                 _ => {}
             }
         }

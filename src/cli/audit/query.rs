@@ -1,7 +1,6 @@
 //! `portcullis audit query`: search the log.
 
 use std::{
-    collections::VecDeque,
     io::{self, IsTerminal as _, Write as _},
     ops::ControlFlow,
     process::ExitCode,
@@ -93,20 +92,19 @@ fn records(args: &Args) -> Result<ExitCode, Failure> {
     let mut out = Out::new(args, columns, &bar);
     let filter = args.select.filter();
     let scanned = if let Some(last) = args.last {
-        let mut newest = VecDeque::new();
+        let mut newest = Vec::new();
         // Segments come the newest first, so their records are put together in
         // the order of the log afterwards.
         let pick = |row: &Row<'_>, line: &[u8]| pick(row, line).map(|item| (row.seq, item));
         let scanned = log.scan(&filter, Order::NewestSegment, pick, |item| {
             let segment = |seq: u64| seq / portcullis_audit::SEGMENT_RECORDS;
-            let newer = newest.front().is_some_and(|(seq, _)| segment(*seq) > segment(item.0));
+            let newer = newest.last().is_some_and(|(seq, _)| segment(*seq) > segment(item.0));
             if newer && newest.len() >= last {
                 return ControlFlow::Break(());
             }
-            newest.push_back(item);
+            newest.push(item);
             ControlFlow::Continue(())
         });
-        let mut newest = Vec::from(newest);
         newest.sort_by_key(|(seq, _)| *seq);
         let skip = newest.len().saturating_sub(last);
         let _ = newest.into_iter().skip(skip).try_for_each(|(_, item)| out.row(item));

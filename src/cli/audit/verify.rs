@@ -235,6 +235,7 @@ fn signed(report: &Report) -> Vec<String> {
     }
     let mut lines = vec![line];
     if !signed.given {
+        let key = Escaped(key);
         lines
             .push(format!("key: {key}, of the log's own directory (--key takes one from outside)"));
     }

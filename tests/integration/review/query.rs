@@ -105,6 +105,11 @@ fn segments_that_are_read_at_once_come_in_order() {
     let seqs = found(&world, &["--decision", "deny"]);
     assert_eq!(seqs, (0..150_000).step_by(10).collect::<Vec<u64>>());
     assert_eq!(found(&world, &["--last", "2"]), [149_998, 149_999]);
+    // From more than one segment, and from all.
+    for last in [20_000, 90_000, 150_000] {
+        let seqs = found(&world, &["--last", &last.to_string()]);
+        assert_eq!(seqs, (150_000 - last..150_000).collect::<Vec<u64>>());
+    }
     assert_eq!(found(&world, &["--first", "2"]), [0, 1]);
     assert_eq!(found(&world, &["--path", "src/0/file7.rs", "--first", "2"]), [7, 7007]);
 }
