@@ -32,14 +32,20 @@ pub(super) enum Loose {
 
 /// Checks one line and gives it as text.
 pub(super) fn check(line: &[u8]) -> Result<&str, Loose> {
-    let text = std::str::from_utf8(line).map_err(|_| Loose::Utf8)?;
+    // `\r\n` is a line end to everybody.
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    if line.contains(&b'\r') {
+        // What is no text at all is told first.
+        return Err(std::str::from_utf8(line).map_or(Loose::Utf8, |_| Loose::CarriageReturn));
+    }
+    check_body(line)
+}
+
+/// The same of what came as a whole, in which lines end as they like.
+pub(super) fn check_body(body: &[u8]) -> Result<&str, Loose> {
+    let text = std::str::from_utf8(body).map_err(|_| Loose::Utf8)?;
     if text.starts_with('\u{feff}') {
         return Err(Loose::ByteOrderMark);
-    }
-    // `\r\n` is a line end to everybody.
-    let text = text.strip_suffix('\r').unwrap_or(text);
-    if text.contains('\r') {
-        return Err(Loose::CarriageReturn);
     }
     let mut reader = serde_json::Deserializer::from_str(text);
     let keys = Cell::new(0);

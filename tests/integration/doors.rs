@@ -370,9 +370,22 @@ fn what_is_no_mcp_over_http_is_refused_and_the_service_goes_on() {
     let (status, reply) = post("/mcp", &bearer, hello);
     assert_eq!(status, 200, "{reply}");
     assert!(reply.to_lowercase().contains("mcp-session-id"), "{reply}");
-    for (body, expected) in [("{", 400..=499), ("[]", 400..=499), ("7", 400..=499)] {
+    // What `rmcp` would take for a message with the last of each key.
+    let twice = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"workspace__ws__write_file","arguments":{"path":"a.txt","path":"twice.txt","content":"x"}}}"#;
+    for (body, code) in [
+        ("{", -32700),
+        ("[]", -32600),
+        ("7", -32600),
+        (twice, -32700),
+        ("\u{feff}{}", -32700),
+        (r#"{"jsonrpc":"2.0","id":1.5,"method":"ping"}"#, -32600),
+    ] {
         let (status, reply) = post("/mcp", &bearer, body);
-        assert!(expected.contains(&status), "{body}: {reply}");
+        assert_eq!(status, 400, "{body}: {reply}");
+        let said = reply.rsplit("\r\n").next().unwrap();
+        let said: Value = serde_json::from_str(said).unwrap();
+        assert_eq!(said["error"]["code"], code, "{body}: {reply}");
+        assert!(said["error"]["data"]["receipt"]["seq"].is_u64(), "{body}: {reply}");
     }
     // A session that is not there, and one of nobody's.
     let list = r#"{"jsonrpc":"2.0","id":2,"method":"tools/list"}"#;
@@ -384,5 +397,7 @@ fn what_is_no_mcp_over_http_is_refused_and_the_service_goes_on() {
     let huge = format!("POST /mcp HTTP/1.1\r\n{bearer}\r\nContent-Length: 1073741824");
     assert_eq!(exchange(&service, &huge, b"{}").0, 413);
     assert_eq!(post("/mcp", &bearer, hello).0, 200);
-    service.end();
+    let records = service.end();
+    assert_eq!(records.iter().filter(|record| record["op"] == "mcp.dropped").count(), 6);
+    assert!(!records.iter().any(|record| record["path"] == "twice.txt"));
 }

@@ -223,20 +223,21 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Client<W> {
     /// Deals with one message; returns when the next one may be heard.
     async fn hear(self: &Arc<Self>, bytes: Vec<u8>, room: Option<Room>) -> io::Result<()> {
         let (free, freed) = tokio::sync::oneshot::channel();
-        let room = match room {
-            None if wire::is_read(&bytes) => self.channel.room_to_read(&self.share).await,
-            room => room,
-        };
+        // Of what a person must agree to, the content is read afterwards.
+        let reads = room.is_none() && wire::is_read(&bytes);
+        let room = if reads { self.channel.room_to_read(&self.share).await } else { room };
         let Ok(turn) = Arc::clone(&self.channel.turns).acquire_owned().await else {
             return Ok(());
         };
-        let place = Place { free: Some(free), turn: Some(turn) };
+        let place = Place { free: Some(free), turn: Some(turn), reads, room };
+        let place = Arc::new(std::sync::Mutex::new(place));
         let client = Arc::clone(self);
         let done = tokio::spawn(async move {
-            let worker = Arc::clone(&client);
-            let reply = tokio::task::spawn_blocking(move || worker.carry_out(bytes, place)).await;
+            let (worker, taken) = (Arc::clone(&client), Arc::clone(&place));
+            let reply = tokio::task::spawn_blocking(move || worker.carry_out(bytes, &taken)).await;
             let reply = reply.map_err(io::Error::other)?;
             // A client that does not read holds no more than its reply.
+            let room = crate::lane::lock(&place).room.take();
             let _room = room.and_then(|room| room.kept(reply.len()));
             client.say(&reply).await
         });
@@ -257,7 +258,7 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Client<W> {
     }
 
     /// Answers a message. Blocks on the disk.
-    fn carry_out(&self, bytes: Vec<u8>, place: Place) -> Vec<u8> {
+    fn carry_out(&self, bytes: Vec<u8>, place: &std::sync::Mutex<Place>) -> Vec<u8> {
         let gateway = &self.channel.gateway;
         let message = match wire::parse(&bytes) {
             Ok(message) => message,
@@ -277,7 +278,8 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Client<W> {
             }
         };
         drop(bytes);
-        let aside = Aside { place: std::sync::Mutex::new(place), waiting: &self.waiting };
+        let Self { channel, share, waiting, .. } = self;
+        let aside = Aside { place, waiting, channel, share };
         let source = Source::Disk;
         match gateway.handle_asking(&self.session, &wanted.operation, source, &aside) {
             Ok(done) => {
@@ -299,12 +301,17 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Client<W> {
 struct Place {
     free: Option<tokio::sync::oneshot::Sender<()>>,
     turn: Option<OwnedSemaphorePermit>,
+    /// The room is for a content that will be read.
+    reads: bool,
+    room: Option<Room>,
 }
 
 /// A request that may have to wait for a person: it steps aside then.
 struct Aside<'a> {
-    place: std::sync::Mutex<Place>,
+    place: &'a std::sync::Mutex<Place>,
     waiting: &'a AtomicUsize,
+    channel: &'a Channel,
+    share: &'a Share,
 }
 
 impl Approver for Aside<'_> {
@@ -314,8 +321,11 @@ impl Approver for Aside<'_> {
             return;
         }
         // The channel has no way to ask its user; `portcullis approve` has.
-        let mut place = crate::lane::lock(&self.place);
+        let mut place = crate::lane::lock(self.place);
         place.turn.take();
+        if place.reads {
+            place.room = None;
+        }
         if let Some(free) = place.free.take() {
             let _ = free.send(());
         }
@@ -323,5 +333,14 @@ impl Approver for Aside<'_> {
 
     fn over(&self, _ticket: &Ticket) {
         self.waiting.fetch_sub(1, Ordering::SeqCst);
+        let needs_room = {
+            let place = crate::lane::lock(self.place);
+            place.reads && place.room.is_none()
+        };
+        if needs_room {
+            let room = self.channel.room_to_read(self.share);
+            let room = tokio::runtime::Handle::current().block_on(room);
+            crate::lane::lock(self.place).room = room;
+        }
     }
 }

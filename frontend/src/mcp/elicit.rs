@@ -7,20 +7,28 @@ use rmcp::{
     RoleServer,
     model::{
         CancelledNotification, CancelledNotificationParam, ClientResult, ElicitRequest, RequestId,
-        ServerRequest,
+        RequestMetaObject, ServerRequest,
     },
     service::{PeerRequestOptions, RequestContext, ServiceError},
 };
+
+use serde_json::json;
 
 use crate::gateway::Ticket;
 
 use super::asking;
 
+/// The key of the id of the call that a question is about.
+pub(crate) const REQUEST: &str = "portcullis/request";
+
 /// Asks the client's user by a request of the gate's own.
 pub(super) async fn elicit(context: &RequestContext<RoleServer>, ticket: &Arc<Ticket>) {
     let Some(form) = asking::form(ticket.question()) else { return };
     let request = ServerRequest::ElicitRequest(ElicitRequest::new(form));
-    let options = PeerRequestOptions::no_options();
+    let mut meta = RequestMetaObject::new();
+    meta.insert(REQUEST.to_owned(), json!(context.id));
+    let mut options = PeerRequestOptions::no_options();
+    options.meta = Some(meta);
     let handle = match context.peer.send_cancellable_request(request, options).await {
         Ok(handle) => handle,
         Err(error) => {

@@ -33,8 +33,10 @@ mod tools;
 mod wire;
 mod work;
 
+pub(crate) use elicit::REQUEST;
 pub use inlet::Input;
 pub use tools::{Name, NameError, Toolset};
+pub(crate) use wire::is_message;
 
 /// Operations that run side by side.
 const WORKERS: usize = 4;

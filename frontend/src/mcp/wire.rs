@@ -17,7 +17,11 @@ use rmcp::{
 use serde::{Deserialize, Serialize};
 use serde_json::{json, value::RawValue};
 
-use crate::{frame::Frame, glimpse::Glimpse, strict};
+use crate::{
+    frame::Frame,
+    glimpse::Glimpse,
+    strict::{self, Loose},
+};
 
 use super::{
     inlet::{Inlet, Input},
@@ -169,10 +173,22 @@ struct Envelope<'a> {
     params: Option<&'a RawValue>,
 }
 
+/// Whether what came as a whole is one message.
+pub(crate) fn is_message(body: &[u8]) -> bool {
+    strict::check_body(body).is_ok_and(|text| understand(text).is_ok())
+}
+
+fn bad(id: Option<RequestId>, code: ErrorCode, why: String) -> Malformed {
+    Malformed { id, code, why }
+}
+
 fn parse(line: &[u8]) -> Result<ClientJsonRpcMessage, Malformed> {
-    let bad = |id, code, why: String| Malformed { id, code, why };
-    let text = strict::check(line)
-        .map_err(|loose| bad(asker(line), ErrorCode::PARSE_ERROR, loose.to_string()))?;
+    let loose = |loose: Loose| bad(asker(line), ErrorCode::PARSE_ERROR, loose.to_string());
+    strict::check(line).map_err(loose).and_then(understand)
+}
+
+/// Reads strict JSON.
+fn understand(text: &str) -> Result<ClientJsonRpcMessage, Malformed> {
     let none =
         || bad(None, ErrorCode::INVALID_REQUEST, "the line is not one JSON-RPC message".to_owned());
     if !strict::is_object(text) {

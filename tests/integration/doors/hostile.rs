@@ -230,3 +230,56 @@ fn a_service_that_stops_says_so() {
     let expected = [(1001, "the service is stopping"), (1011, "the session has ended")];
     assert!(expected.contains(&(code, reason.as_str())), "{code} {reason}");
 }
+
+/// The changes were made, and nobody was told.
+#[test]
+fn what_was_done_is_answered_before_the_service_stops() {
+    let service = Service::start(POLICY);
+    let mut raw = Raw::start(&service);
+    for number in 0..300 {
+        let fields = json!({"path": format!("/new/{number}.txt"), "content": "x"});
+        raw.frame(0x81, message("write", &number.to_string(), fields).to_string().as_bytes());
+    }
+    let mut answered = 0;
+    while answered < 3 {
+        raw.reply();
+        answered += 1;
+    }
+    let counting = std::thread::spawn(move || {
+        loop {
+            let (first, payload) = raw.hear();
+            if first == 0x88 {
+                return answered;
+            }
+            let reply: Value = serde_json::from_slice(&payload).unwrap();
+            answered += usize::from(first == 0x81 && reply["type"] == "write");
+        }
+    });
+    let records = service.end();
+    let done = |record: &&Value| record["kind"] == "outcome" && record["result"] == "ok";
+    assert_eq!(counting.join().unwrap(), records.iter().filter(done).count());
+}
+
+/// They held the room for what they would read.
+#[test]
+fn reads_that_wait_for_a_person_hold_nobody_up() {
+    let rule = "[[rules]]\nid = \"person\"\neffect = \"ask\"\noperations = [\"read\"]\npaths = [\"asked/**\"]\n";
+    let service = Service::start(&format!("{POLICY}{rule}"));
+    let mut raw = Raw::start(&service);
+    for number in 0..10 {
+        service.world.file(&format!("asked/{number}"), "x");
+        let fields = json!({"path": format!("/asked/{number}")});
+        raw.frame(0x81, message("read", &number.to_string(), fields).to_string().as_bytes());
+    }
+    raw.frame(0x81, message("read", "free", json!({"path": "/a.txt"})).to_string().as_bytes());
+    let reply = raw.reply();
+    assert_eq!(
+        (&reply["requestId"], &reply["data"]["content"]),
+        (&"free".into(), &"one\ntwo\n".into())
+    );
+    // With a person's word they are read.
+    let waiting = service.world.run(&["approve", "--list", "--json"]).ok();
+    assert!(waiting.text().contains("asked/0"), "{waiting:?}");
+    drop(raw);
+    service.end();
+}

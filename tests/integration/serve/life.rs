@@ -1,9 +1,9 @@
 //! Processes: kept apart, started and stopped as needed, replaced when they die.
 
-use std::{fs, path::Path};
+use std::{fs, io::Read as _, path::Path};
 
 use rustix::process::Signal;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::rig::{Site, kill, wait};
 
@@ -206,4 +206,33 @@ fn the_unit_does_not_forbid_what_every_path_is_resolved_with() {
     let unit = include_str!("../../../deploy/portcullis.service");
     assert!(unit.contains("\nSystemCallFilter=@system-service\n"), "{unit}");
     assert!(!unit.contains("\nRestrictSUIDSGID="), "{unit}");
+}
+
+/// The changes were made, and nobody was told.
+#[test]
+fn what_tools_did_is_answered_before_the_service_stops() {
+    let site = Site::new(&["shop"]);
+    let service = site.serve();
+    let token = site.token("all");
+    let write = |number: usize| {
+        let arguments = json!({ "path": format!("new/{number}.txt"), "content": "x" });
+        service.post(token, "shop", "write_file", &arguments)
+    };
+    let streams: Vec<_> = (0..60).map(write).collect();
+    let mut streams = streams.into_iter();
+    let answered = |stream: std::net::TcpStream| {
+        let mut reply = String::new();
+        // Those that came too late find nobody.
+        let _ = { stream }.read_to_string(&mut reply);
+        usize::from(reply.contains("\"isError\":false"))
+    };
+    let mut told = answered(streams.next().unwrap());
+    std::thread::scope(|scope| {
+        let stopping = scope.spawn(|| service.stop());
+        told += streams.map(answered).sum::<usize>();
+        stopping.join().unwrap();
+    });
+    let records = site.records("shop");
+    let done = |record: &&Value| record["kind"] == "outcome" && record["result"] == "ok";
+    assert_eq!(told, records.iter().filter(done).count());
 }

@@ -16,6 +16,14 @@ fn sessions_of_an_agent_are_bounded_and_counted_when_they_end() {
     let one = service.session(token, "shop");
     let _two = service.session(token, "shop");
     assert_eq!(service.open(token, "shop").err(), Some(429));
+    // Nor over MCP, as often as it is tried.
+    for _ in 0..2 {
+        let mut reply = String::new();
+        let mut stream = service.post(token, "shop", "ls", &json!({ "path": "" }));
+        stream.read_to_string(&mut reply).unwrap();
+        assert_eq!(status(&reply), 429, "{reply}");
+        assert!(reply.to_lowercase().contains("\nretry-after: "), "{reply}");
+    }
     // Neither another agent nor another workspace is meant.
     service.session(&other, "shop");
     service.session(token, "docs");

@@ -28,6 +28,7 @@ use tokio::{
 };
 
 use super::line::{self, Line};
+use crate::mcp::REQUEST;
 
 /// The key in `_meta` of a notification that somebody subscribed to.
 const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
@@ -323,14 +324,16 @@ impl Reading {
         ControlFlow::Continue(())
     }
 
-    /// The worker asks the client: through whoever's request came last.
+    /// The worker asks the client: through whoever put the request that it is about.
     async fn question(&self, id: Value, bytes: &[u8]) {
-        let message = serde_json::from_slice(bytes).unwrap_or(Value::Null);
+        let mut message = serde_json::from_slice(bytes).unwrap_or(Value::Null);
+        let meta = message.pointer_mut("/params/_meta").and_then(Value::as_object_mut);
+        // That id is between the worker and us.
+        let about = meta.and_then(|meta| meta.remove(REQUEST)).and_then(|id| id.as_u64());
         let (withdraw, withdrawn) = oneshot::channel();
         let sent = {
             let mut state = lock(&self.state);
-            let newest = state.pending.keys().max().copied();
-            let pending = newest.and_then(|newest| state.pending.get(&newest));
+            let pending = about.and_then(|about| state.pending.get(&about));
             let question = Question { id: id.clone(), message, withdrawn };
             let sent = pending.is_some_and(|pending| pending.questions.send(question).is_ok());
             if sent {
@@ -472,6 +475,30 @@ mod tests {
             let answer = tokio::time::timeout(Duration::from_secs(60), &mut asked.answer).await;
             assert_eq!(answer.unwrap().unwrap().err(), Some(over()));
             assert!(link.is_over());
+        });
+    }
+
+    /// The newest request was asked, which had its answer before the person.
+    #[test]
+    fn a_question_goes_to_whoever_it_is_about() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (ours, mut theirs) = UnixStream::pair().unwrap();
+            let link = Link::start(ours, Arc::new(Semaphore::new(8)));
+            let mut older = link.ask("tools/call", None, None, None).await.unwrap();
+            let mut newer = link.ask("tools/call", None, None, None).await.unwrap();
+            for asked in [&mut older, &mut newer] {
+                let question = json!({
+                    "jsonrpc": "2.0", "id": asked.id + 7, "method": "elicitation/create",
+                    "params": { "_meta": { REQUEST: asked.id }, "message": "?" },
+                });
+                theirs.write_all(format!("{question}\n").as_bytes()).await.unwrap();
+                let put = asked.questions.recv();
+                let put = tokio::time::timeout(Duration::from_secs(60), put).await;
+                let put = put.unwrap().unwrap();
+                assert_eq!(put.id, json!(asked.id + 7));
+                assert_eq!(put.message["params"], json!({ "_meta": {}, "message": "?" }));
+            }
         });
     }
 }

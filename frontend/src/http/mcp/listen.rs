@@ -21,8 +21,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     Shared,
-    link::{self, Asked},
-    relay::unavailable,
+    link::{self, Asked, Link},
 };
 use crate::http::reply::{self, Body};
 
@@ -72,11 +71,11 @@ pub(super) async fn begin(
         return Ok(None);
     };
     let Request { id, params, .. } = request;
-    ask(shared, params).await.map(Some).map_err(|error| Box::new(refuse(&id, &error)))
+    let link = shared.common().await.map_err(|error| Box::new(reply::refused(&error)))?;
+    ask(&link, params).await.map(Some).map_err(|error| Box::new(refuse(&id, &error)))
 }
 
-async fn ask(shared: &Shared, params: Params) -> Result<Begun, ErrorData> {
-    let link = shared.common().await.map_err(unavailable)?;
+async fn ask(link: &Link, params: Params) -> Result<Begun, ErrorData> {
     let Params { meta, notifications } = params;
     let params = json!({ "notifications": notifications });
     let mut asked = link.ask(METHOD, Some(params), Some(meta), None).await?;

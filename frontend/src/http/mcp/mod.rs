@@ -10,13 +10,14 @@
 mod line;
 mod link;
 mod listen;
+mod loose;
 mod relay;
 mod turns;
 
 use std::{
     collections::HashMap,
     fmt,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Mutex, OnceLock, PoisonError, Weak},
     time::{Duration, Instant},
 };
 
@@ -29,6 +30,7 @@ use hyper::{
 use rmcp::transport::streamable_http_server::{
     StreamableHttpServerConfig, StreamableHttpService, session::local::LocalSessionManager,
 };
+use tokio::{net::UnixStream, sync::Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -46,6 +48,10 @@ const SESSION: Duration = Duration::from_secs(30 * 60);
 const SESSION_ID: &str = "mcp-session-id";
 /// Largest body whose length is not said before, in bytes.
 const UNTOLD: usize = 1 << 20;
+/// How long what was asked may take to be answered when the service stops.
+const ANSWERS: Duration = Duration::from_secs(5);
+/// More requests than can be under way.
+const MANY: u32 = 1 << 20;
 /// Most tokens and workspaces that are remembered.
 const MOST: usize = 4096;
 
@@ -66,6 +72,9 @@ struct Desk {
     used: Instant,
 }
 
+/// Why no session was opened for a request.
+type Refusal = Arc<OnceLock<OpenError>>;
+
 /// What serves one request.
 type Served = (Service, Arc<Shared>);
 
@@ -76,6 +85,8 @@ pub(super) struct Shared {
     workspace: String,
     sessions: Weak<LocalSessionManager>,
     turns: Turns,
+    /// A permit for each request that is not answered.
+    under_way: Arc<Semaphore>,
     /// The session of the revisions that have none.
     common: tokio::sync::Mutex<Option<Arc<link::Link>>>,
 }
@@ -113,6 +124,9 @@ pub(super) async fn handle(
         Err(refused) => return *refused,
     };
     let room = front.sockets().kept(room, bytes.len());
+    if parts.method == Method::POST && loose::is_loose(&bytes) {
+        return loose::refuse(&shared, &bytes).await;
+    }
     let ended = parts.method == Method::DELETE;
     let session = parts.headers.get(SESSION_ID).and_then(|id| id.to_str().ok()).map(str::to_owned);
     let begun = match listen::begin(&shared, &bytes).await {
@@ -121,18 +135,26 @@ pub(super) async fn handle(
     };
     let held = line::Room::default();
     let load = line::Load::new(room);
+    let refusal = Refusal::default();
+    let asks = parts.method == Method::POST && begun.is_none();
+    let under_way =
+        if asks { Arc::clone(&shared.under_way).try_acquire_owned().ok() } else { None };
     let mut request = Request::from_parts(parts, Full::<Bytes>::new(bytes));
     request.extensions_mut().insert(held.clone());
     request.extensions_mut().insert(load.clone());
+    request.extensions_mut().insert(refusal.clone());
     let turn = shared.turns.enter(session.as_deref()).await;
     request.extensions_mut().insert(turn.clone());
     let reply = listen::with(begun, service.handle(request)).await;
     turn.over();
     load.free();
+    if let Some(error) = refusal.get() {
+        return reply::refused(error);
+    }
     let mut reply = reply.map(|body| {
         // Until the last of it is through, or the client is gone.
         let through = move |frame| {
-            let _held = &held;
+            let _held = (&held, &under_way);
             frame
         };
         body.map_frame(through).boxed()
@@ -224,6 +246,7 @@ fn make(front: &Arc<Front>, caller: &Caller, workspace: String) -> Desk {
         workspace,
         sessions: Arc::downgrade(&sessions),
         turns: Turns::new(&front.mcp().company),
+        under_way: Arc::new(Semaphore::new(MANY as usize)),
         common: tokio::sync::Mutex::default(),
     });
     let stop = CancellationToken::new();
@@ -234,8 +257,11 @@ fn make(front: &Arc<Front>, caller: &Caller, workspace: String) -> Desk {
         .with_max_request_body_bytes(front.sockets().most())
         .with_cancellation_token(stop.clone());
     let ending = Arc::clone(front);
+    let under_way = Arc::clone(&shared.under_way);
     tokio::spawn(async move {
         ending.stopping().await;
+        // What was asked is answered first.
+        let _ = tokio::time::timeout(ANSWERS, under_way.acquire_many(MANY)).await;
         stop.cancel();
     });
     let relayed = Arc::clone(&shared);
@@ -245,11 +271,18 @@ fn make(front: &Arc<Front>, caller: &Caller, workspace: String) -> Desk {
 }
 
 impl Shared {
-    /// A session of its own with the worker.
+    fn front(&self) -> Result<Arc<Front>, OpenError> {
+        self.front.upgrade().ok_or(OpenError::Unavailable)
+    }
+
+    /// A session of its own with the worker, as it is.
+    async fn session(&self) -> Result<UnixStream, OpenError> {
+        self.front()?.open(&self.caller, &self.workspace, crate::model::Door::Mcp).await
+    }
+
+    /// The same for messages.
     async fn open(&self) -> Result<Arc<link::Link>, OpenError> {
-        let front = self.front.upgrade().ok_or(OpenError::Unavailable)?;
-        let stream = front.open(&self.caller, &self.workspace, crate::model::Door::Mcp).await?;
-        Ok(link::Link::start(stream, front.sockets().memory()))
+        Ok(link::Link::start(self.session().await?, self.front()?.sockets().memory()))
     }
 
     /// The session of whoever has none.

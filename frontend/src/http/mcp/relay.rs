@@ -31,7 +31,7 @@ use tokio::sync::OnceCell;
 
 use super::{
     super::OpenError,
-    Shared,
+    Refusal, Shared,
     line::{Load, Room},
     link::{self, Answer, Link, Question},
     listen::{self, Begun},
@@ -52,10 +52,10 @@ impl Relay {
         Self { shared, own: OnceCell::new(), begun: Mutex::new(listen::take()) }
     }
 
-    async fn link(&self) -> Result<Arc<Link>, ErrorData> {
+    async fn link(&self, context: &RequestContext<RoleServer>) -> Result<Arc<Link>, ErrorData> {
         match self.own.get() {
             Some(link) => Ok(Arc::clone(link)),
-            None => self.shared.common().await.map_err(unavailable),
+            None => self.shared.common().await.map_err(|error| unopened(error, context)),
         }
     }
 
@@ -66,7 +66,7 @@ impl Relay {
         params: impl Serialize,
         context: &RequestContext<RoleServer>,
     ) -> Result<Answer, ErrorData> {
-        let link = self.link().await?;
+        let link = self.link(context).await?;
         let params = serde_json::to_value(params).map_err(unreadable)?;
         let meta = serde_json::to_value(&context.meta).map_err(unreadable)?;
         let Value::Object(meta) = meta else { return Err(unreadable("no object")) };
@@ -227,8 +227,12 @@ fn unreadable(error: impl std::fmt::Display) -> ErrorData {
     ErrorData::internal_error("the message cannot be passed on", None)
 }
 
-pub(super) fn unavailable(error: OpenError) -> ErrorData {
-    ErrorData::internal_error(error.to_string(), None)
+/// Tells whoever answers the HTTP request why there is no session.
+fn unopened(error: OpenError, context: &RequestContext<RoleServer>) -> ErrorData {
+    let said = ErrorData::internal_error(error.to_string(), None);
+    // Nothing was said before.
+    let _ = extension::<Refusal>(context).map(|refusal| refusal.set(error));
+    said
 }
 
 impl ServerHandler for Relay {
@@ -249,7 +253,7 @@ impl ServerHandler for Relay {
         request: InitializeRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<InitializeResult, ErrorData> {
-        let open = || async { self.shared.open().await.map_err(unavailable) };
+        let open = || async { self.shared.open().await.map_err(|error| unopened(error, &context)) };
         let link = self.own.get_or_try_init(open).await?;
         link.belongs_to(context.peer.clone());
         context.peer.set_peer_info(request.clone());

@@ -10,6 +10,7 @@ mod frames;
 
 use std::{
     io,
+    pin::pin,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
@@ -41,6 +42,8 @@ pub(super) use frames::{SMALL, STEP};
 const PIECE: usize = 64 * 1024;
 /// Why, when the service stops.
 const STOPS: &str = "the service is stopping";
+/// How long a worker may take over what it has heard when the service stops.
+const ANSWERS: Duration = Duration::from_secs(5);
 /// How long to wait for the word that the service stops, once a worker has.
 const NEWS: Duration = Duration::from_millis(500);
 /// How long a client may take to answer a close.
@@ -235,11 +238,19 @@ async fn pump<S>(
     let writer = tokio::sync::Mutex::new(Writer::new(output));
     let heard = Mutex::new(Instant::now());
     let link = Link { bounds: &sockets.bounds, writer: &writer, heard: &heard };
-    let mut stopping = std::pin::pin!(stopping);
-    let end = tokio::select! {
-        end = link.inward(&mut reader, worker.1) => end,
-        end = link.outward(worker.0) => end,
-        () = &mut stopping => End::Close(CloseCode::Away, STOPS),
+    let mut stopping = pin!(stopping);
+    let end = {
+        let mut outward = pin!(link.outward(worker.0));
+        tokio::select! {
+            // The worker hears no more once this has ended.
+            end = link.inward(&mut reader, worker.1) => end,
+            end = &mut outward => end,
+            () = &mut stopping => {
+                // It answers what it has heard, and ends.
+                let _ = tokio::time::timeout(ANSWERS, &mut outward).await;
+                End::Close(CloseCode::Away, STOPS)
+            }
+        }
     };
     let end = match end {
         // When the service stops, a worker may know before the front does.
