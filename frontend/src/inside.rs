@@ -14,7 +14,7 @@ use std::{
     },
     sync::Arc,
     thread::{self, JoinHandle},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use rustix::net::{SocketFlags, accept_with};
@@ -104,9 +104,17 @@ fn serve(
     guests: &Arc<Guests>,
     config: mcp::Config,
 ) -> io::Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    let mut word = [0; WORD];
-    stream.read_exact(&mut word)?;
+    let (mut word, mut have, end) = ([0; WORD], 0, Instant::now() + PATIENCE);
+    while let Some(rest) = word.get_mut(have..).filter(|rest| !rest.is_empty()) {
+        // For all of it: one that sends a byte now and then would keep us.
+        let left = end.saturating_duration_since(Instant::now());
+        stream.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
+        match stream.read(rest)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            _ if Instant::now() >= end => return Err(io::ErrorKind::TimedOut.into()),
+            more => have += more,
+        }
+    }
     stream.set_read_timeout(None)?;
     let word = word.strip_suffix(b"\n").and_then(|word| std::str::from_utf8(word).ok());
     let guest = word.and_then(|word| guests.admit(word, stream.try_clone().ok()?));

@@ -116,7 +116,9 @@ pub(super) fn error(
     let mentions =
         |object: &Object<'_>| object.members().any(|(key, _)| folds_to(key, "authMethods"));
     let object = Object::parse(raw.get()).ok_or(ReplyError::Shape)?;
-    if !mentions(&object) && !object.object("data").is_some_and(|data| mentions(&data)) {
+    let mut data = object.members().filter(|(key, _)| folds_to(key, "data"));
+    let within = |value: &RawValue| Object::parse(value.get()).is_some_and(|data| mentions(&data));
+    if !mentions(&object) && !data.any(|(_, value)| within(value)) {
         return Ok(None);
     }
     if raw.get().len() > MAX_REPLY {
@@ -342,6 +344,12 @@ mod tests {
         let new = error(&raw, &none()).unwrap().unwrap();
         let new: Value = serde_json::from_str(new.get()).unwrap();
         assert_eq!(new["data"], json!({"authMethods": [], "other": 1}));
+        // As a reader finds it that does not look at the case.
+        let other = to_raw_value(&json!({"code": -32000, "message": "m", "Data": {
+            "authMethods": [{"id": "c", "type": "terminal"}]}}))
+        .unwrap();
+        let new = error(&other, &none()).unwrap().unwrap();
+        assert!(!new.get().contains("terminal"), "{new}");
         let plain = to_raw_value(&json!({"code": 1, "message": "m"})).unwrap();
         assert!(error(&plain, &none()).unwrap().is_none());
     }

@@ -174,18 +174,25 @@ impl From<ops::Error> for Failure {
     }
 }
 
+/// The decision about what is never served, whatever the policy says; `None` when an
+/// error of the workspace is no decision.
+pub fn never_served(error: &workspace::Error) -> Option<Decision> {
+    use workspace::Error as E;
+    let (rule, reason) = match error {
+        E::Outside => ("workspace.outside", "a link leads outside the workspace"),
+        E::Mount => ("workspace.mount", "another file system is mounted there"),
+        E::Loop => ("workspace.links", "too many links"),
+        _ => return None,
+    };
+    Some(super::decide::built_in(rule, reason))
+}
+
 impl From<workspace::Error> for Failure {
     fn from(error: workspace::Error) -> Self {
-        use workspace::Error as E;
-        let built_in = |rule: &str, reason: &str| {
-            Self::Denied(Box::new(super::decide::built_in(rule, reason)))
-        };
-        match error {
-            E::Moved => Self::Moved,
-            E::Outside => built_in("workspace.outside", "a link leads outside the workspace"),
-            E::Mount => built_in("workspace.mount", "another file system is mounted there"),
-            E::Loop => built_in("workspace.links", "too many links"),
-            error => Self::Operation(error.into()),
+        match (never_served(&error), error) {
+            (Some(decision), _) => Self::Denied(Box::new(decision)),
+            (None, workspace::Error::Moved) => Self::Moved,
+            (None, error) => Self::Operation(error.into()),
         }
     }
 }

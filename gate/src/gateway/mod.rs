@@ -36,7 +36,7 @@ use portcullis_audit::{Draft, Receipt};
 pub use approvals::{Answer, AnswerError, Approvals, Approver, Binding, Nobody, Question, Ticket};
 pub use batch::BatchError;
 pub use diff::{CONTEXT, unified_diff};
-pub use error::{Error, ErrorKind, Refusal};
+pub use error::{Error, ErrorKind, Refusal, never_served};
 pub use numbers::{BOUNDS, Decided, Numbers, Times};
 pub use recovery::RecoveryError;
 pub use reload::ReloadError;

@@ -14,6 +14,7 @@ use crate::{
         failure::{Context as _, Exit, Failure},
         options::Common,
     },
+    gateway::never_served,
     model::{Access, AgentName, Escaped, OperationKind, WorkspacePath},
     policy::{Decision, Explanation, Policy, Query, StageReport, questions},
     workspace::{Follow, Resolved, Workspace},
@@ -66,6 +67,14 @@ struct Answer {
     explanation: Explanation,
 }
 
+/// What was asked about the names and what lies there.
+struct Asked {
+    answers: Vec<Answer>,
+    notes: Vec<String>,
+    /// What the workspace itself refuses.
+    refused: Vec<Decision>,
+}
+
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     if let Some(record) = args.record {
         return record::run(args, record);
@@ -110,10 +119,12 @@ fn explained(
     path: &WorkspacePath,
     to: Option<&WorkspacePath>,
 ) -> Result<(Decision, Vec<Answer>, Vec<String>), Failure> {
-    let (answers, mut notes) = answers(policy, workspace, agent, operation, path, to);
+    let Asked { answers, mut notes, refused } =
+        answers(policy, workspace, agent, operation, path, to);
     let mut decision = answers
         .iter()
         .map(|answer| answer.explanation.decision.clone())
+        .chain(refused)
         .reduce(Decision::and)
         .ok_or_else(|| Failure::new("nothing was asked"))?;
     if let Some(to) = to {
@@ -148,12 +159,12 @@ fn answers(
     operation: OperationKind,
     path: &WorkspacePath,
     to: Option<&WorkspacePath>,
-) -> (Vec<Answer>, Vec<String>) {
+) -> Asked {
     let follow = match operation {
         OperationKind::Remove | OperationKind::Rename => Follow::No,
         _ => Follow::Yes,
     };
-    let (mut answers, mut notes) = (Vec::new(), Vec::new());
+    let (mut answers, mut notes, mut refused) = (Vec::new(), Vec::new(), Vec::new());
     for (access, path) in questions(operation, path, to) {
         let explain = |path: &WorkspacePath, resolved: Option<&Resolved>| {
             let query = Query { agent, operation, access, path };
@@ -173,10 +184,11 @@ fn answers(
             Err(error) => {
                 notes.push(format!("`{path}` would be refused by the workspace: {error}"));
                 answers.push(explain(path, None));
+                refused.extend(never_served(&error));
             }
         }
     }
-    (answers, notes)
+    Asked { answers, notes, refused }
 }
 
 fn print_report(

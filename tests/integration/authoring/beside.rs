@@ -85,3 +85,17 @@ fn a_replay_leaves_undecided_what_lay_beside_denied() {
         "{open}"
     );
 }
+
+/// The headline said `allowed`.
+#[test]
+fn explain_denies_links_that_the_gate_never_follows() {
+    let world = world();
+    std::os::unix::fs::symlink("/etc/hostname", world.path("out")).unwrap();
+    std::os::unix::fs::symlink("loop", world.path("loop")).unwrap();
+    for (link, rule) in [("out", "workspace.outside"), ("loop", "workspace.links")] {
+        let explained = world.run(&["policy", "explain", "read", link, "--json"]).ok().json();
+        let decision = &explained["decision"];
+        assert_eq!((&decision["effect"], &decision["rule"]), (&"deny".into(), &rule.into()));
+        world.fs(&["read", link]).denied(rule);
+    }
+}

@@ -144,3 +144,24 @@ fn media_come_as_what_they_are() {
     assert!(other["content"][0]["resource"]["blob"].is_string());
     client.end();
 }
+
+/// They were listed as files.
+#[test]
+fn what_is_never_served_is_not_listed() {
+    let world = World::with_policy(ALL);
+    world.file("a b#.bin", "text");
+    let fifo = world.path("fifo");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, 0o600.into()).unwrap();
+    let mut client = start(&world);
+    for tool in ["list_directory", "list_directory_with_sizes", "directory_tree"] {
+        let listed = client.good(tool, &json!({ "path": "." }));
+        assert!(text(&listed).contains("a b#.bin"), "{tool}: {listed}");
+        assert!(!text(&listed).contains("fifo"), "{tool}: {listed}");
+    }
+    let found = client.good("search_files", &json!({ "path": ".", "pattern": "f*" }));
+    assert!(!text(&found).contains("fifo"), "{found}");
+    // What a client is told of a file it can ask for.
+    let media = client.good("read_media_file", &json!({ "path": "a b#.bin" }));
+    let uri = media["content"][0]["resource"]["uri"].as_str().unwrap();
+    assert!(uri.starts_with("file:///") && uri.ends_with("/a%20b%23.bin"), "{uri}");
+}

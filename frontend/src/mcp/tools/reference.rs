@@ -22,6 +22,7 @@ use super::{
         answer::{Answer, Trouble},
         arguments::Arguments,
         call::Call,
+        resources::uri,
     },
     Effect, Run, Tool, diff, edits, tree,
 };
@@ -212,7 +213,7 @@ fn read_media(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble>
         Some("image") => ContentBlock::image(data, kind),
         Some("audio") => ContentBlock::audio(data, kind),
         _ => {
-            let uri = format!("file://{}", call.roots.absolute(&path));
+            let uri = uri(call.roots, &path);
             ContentBlock::resource(ResourceContents::blob(data, uri).with_mime_type(kind))
         }
     };
@@ -301,14 +302,16 @@ fn create_directory(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Tr
 
 fn entries(call: &Call<'_>, arguments: &Arguments) -> Result<Vec<Entry>, Trouble> {
     let path = call.path(Kind::List, arguments.text("path")?)?;
-    Ok(call.list(path)?.entries)
+    let mut entries = call.list(path)?.entries;
+    entries.retain(|entry| entry.kind != EntryKind::Other);
+    Ok(entries)
 }
 
 fn list_directory(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
     let path = call.path(Kind::List, arguments.text("path")?)?;
     let names = call.names(path)?;
     let mut lines = String::with_capacity(names.iter().len() * 32);
-    for (name, kind) in names.iter() {
+    for (name, kind) in names.iter().filter(|(_, kind)| *kind != EntryKind::Other) {
         if !lines.is_empty() {
             lines.push('\n');
         }

@@ -90,7 +90,11 @@ fn look(
         ..GlobQuery::default()
     };
     let mut found = call.glob(path.clone(), query)?;
-    found.entries.retain(|entry| entry.path != *path && !excluded.has(relative(path, &entry.path)));
+    found.entries.retain(|entry| {
+        entry.kind != EntryKind::Other
+            && entry.path != *path
+            && !excluded.has(relative(path, &entry.path))
+    });
     Ok((found.entries, found.summary))
 }
 

@@ -312,7 +312,8 @@ fn glob(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
     let pattern = arguments.text("pattern")?.to_owned();
     let query = GlobQuery { pattern, ..GlobQuery::default() };
     let found = call.glob(WorkspacePath::root(), query)?;
-    let matches: Vec<_> = found.entries.iter().map(|entry| entry.path.as_str()).collect();
+    let served = found.entries.iter().filter(|entry| entry.kind != EntryKind::Other);
+    let matches: Vec<_> = served.map(|entry| entry.path.as_str()).collect();
     Ok(Answer::structured(json!({ "matches": matches })).of_search(&found.summary))
 }
 
