@@ -294,17 +294,17 @@ fn ids_paths_and_their_mistakes() {
     let unknown = backup(&world, &["restore", "nowhere.txt"]);
     assert_eq!(unknown.code, 1);
     assert!(unknown.stderr.contains("no backup has the id `nowhere.txt`"), "{unknown:?}");
-    // What a shell makes of `evil*` in a hostile directory.
-    for command in ["restore", "diff", "show"] {
-        let hostile = world.run(&["backup", command, "evil\u{1b}]0;x\u{7}"]);
-        assert!(hostile.code != 0 && !hostile.stderr.contains(['\u{1b}', '\u{7}']), "{hostile:?}");
-    }
     assert_eq!(world.last()["op"], "restore");
     backup(&world, &["restore", &id, "--to", "../x"]).denied("workspace.outside");
     assert_eq!(list(&world, &["--agent", "nobody"]).len(), 0);
     assert_eq!(list(&world, &["--agent", "cli"]).len(), 2);
     let session = list(&world, &[])[0]["session"].as_str().unwrap().to_owned();
     assert_eq!(list(&world, &["--session", &session]).len(), 1);
+    // What a shell makes of `evil*` in a hostile directory.
+    for command in ["restore", "diff", "show"] {
+        let hostile = world.run(&["backup", command, "evil\u{1b}]0;x\u{7}"]);
+        assert!(hostile.code != 0 && !hostile.stderr.contains(['\u{1b}', '\u{7}']), "{hostile:?}");
+    }
 }
 
 #[test]
