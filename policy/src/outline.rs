@@ -250,6 +250,19 @@ impl PathPattern {
             self.alternatives.iter().filter_map(|pattern| pattern.example(any)).collect();
         examples.into_iter().filter_map(|text| WorkspacePath::parse(&text).ok())
     }
+
+    /// More paths that match it, as many for each wildcard; `letters` are tried where
+    /// one character stands.
+    pub fn variants(&self, any: &str, letters: &[char]) -> impl Iterator<Item = WorkspacePath> {
+        let variants: Vec<_> =
+            self.alternatives.iter().flat_map(|pattern| pattern.variants(any, letters)).collect();
+        variants.into_iter().filter_map(|text| WorkspacePath::parse(&text).ok())
+    }
+
+    /// Characters at which its classes begin and end.
+    pub fn class_letters(&self) -> impl Iterator<Item = char> {
+        self.alternatives.iter().flat_map(Pattern::class_letters)
+    }
 }
 
 type Value<'i> = Spanned<DeValue<'i>>;

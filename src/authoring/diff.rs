@@ -3,8 +3,8 @@
 //!
 //! Both are asked every question about every entry of the tree; about an
 //! example of every pattern that either has, since what a pattern opens need
-//! not exist yet; and about recorded requests. Settings are compared value by
-//! value.
+//! not exist yet, and where nothing opens about more of them; and about recorded
+//! requests. Settings are compared value by value.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,7 +14,7 @@ use std::{
 use portcullis_audit::Directory;
 
 use super::{
-    examples::{agents, allows, examples_in, places},
+    examples::{agent_variants, agents, allows, examples_in, letters, places},
     history::read_history,
     judge::{Deed, judge},
     progress::{Watch, Work},
@@ -160,13 +160,25 @@ pub fn diff(
             continue;
         }
         found.examples += 1;
-        for kind in [ObjectKind::File, ObjectKind::Directory] {
-            let object = Object { kind, links: 1, through_symlink: false };
-            let entry = TreeEntry { path: path.clone(), object, target: None };
-            for agent in &agents {
-                collected.entry(old.policy, new.policy, agent, &entry, Seen::Example);
+        for agent in &agents {
+            collected.example(old.policy, new.policy, agent, path);
+        }
+    }
+    if !collected.opens() && !found.settings.iter().any(|setting| setting.opens) {
+        // Patterns that differ may have the same examples.
+        let letters = letters(outlines());
+        let (more, cut) = variants(old.outline, new.outline, &letters);
+        found.examples_cut |= cut;
+        found.examples += more.difference(&examples).count();
+        let new_agents = agent_variants(outlines(), &letters);
+        let mut closer = Collected::default();
+        for agent in agents.iter().chain(&new_agents) {
+            for path in more.union(&examples).filter(|path| !known.contains(path)) {
+                closer.example(old.policy, new.policy, agent, path);
             }
         }
+        closer.0.retain(|_, change| change.opens);
+        collected.0.extend(closer.0);
     }
     if let Some((directory, since)) = log {
         let count = read_history(directory, since, watch, |request| {
@@ -193,6 +205,19 @@ struct Key {
 struct Collected(BTreeMap<Key, Change>);
 
 impl Collected {
+    fn opens(&self) -> bool {
+        self.0.values().any(|change| change.opens)
+    }
+
+    /// Asks about what could be at a path: a file and a directory.
+    fn example(&mut self, old: &Policy, new: &Policy, agent: &AgentName, path: &WorkspacePath) {
+        for kind in [ObjectKind::File, ObjectKind::Directory] {
+            let object = Object { kind, links: 1, through_symlink: false };
+            let entry = TreeEntry { path: path.clone(), object, target: None };
+            self.entry(old, new, agent, &entry, Seen::Example);
+        }
+    }
+
     fn entry(
         &mut self,
         old: &Policy,
@@ -362,6 +387,29 @@ fn examples(old: &[OutlineFile], new: &[OutlineFile]) -> (BTreeSet<WorkspacePath
     }
     let cut = examples.len() > MAX_EXAMPLES;
     (examples.into_iter().take(MAX_EXAMPLES).collect(), cut)
+}
+
+/// More paths for each pattern of which only one side says what it says.
+fn variants(
+    old: &[OutlineFile],
+    new: &[OutlineFile],
+    letters: &[char],
+) -> (BTreeSet<WorkspacePath>, bool) {
+    let told = |files: &[OutlineFile]| -> BTreeSet<String> {
+        files.iter().flat_map(|file| &file.statements).flat_map(said).collect()
+    };
+    let (told_old, told_new) = (told(old), told(new));
+    let mut variants = BTreeSet::new();
+    for statement in old.iter().chain(new).flat_map(|file| &file.statements) {
+        let words = said(statement);
+        for (pattern, word) in statement.patterns.iter().zip(&words) {
+            if !(told_old.contains(word) && told_new.contains(word)) {
+                variants.extend(pattern.variants("x", letters));
+            }
+        }
+    }
+    let cut = variants.len() > MAX_EXAMPLES;
+    (variants.into_iter().take(MAX_EXAMPLES).collect(), cut)
 }
 
 /// What a statement says of each of its patterns, to find what only one side

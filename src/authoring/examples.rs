@@ -8,6 +8,9 @@ use crate::{
     policy::{Effect, OutlineFile, PathPattern, Statement, StatementKind},
 };
 
+/// Most characters that are tried where a pattern has one.
+const MAX_LETTERS: usize = 32;
+
 /// The directories in which statements allow anything, the root first.
 pub(super) fn places<'a>(
     statements: impl Iterator<Item = &'a Statement>,
@@ -43,12 +46,41 @@ pub(super) fn examples_in(
     examples
 }
 
+/// Characters that tell the classes in patterns of paths and agents apart.
+pub(super) fn letters<'a>(files: impl Iterator<Item = &'a OutlineFile>) -> Vec<char> {
+    let mut letters = BTreeSet::new();
+    for statement in files.flat_map(|file| &file.statements) {
+        letters.extend(statement.patterns.iter().flat_map(PathPattern::class_letters));
+        letters.extend(
+            agent_patterns(statement)
+                .flat_map(|pattern| pattern.class_letters().collect::<Vec<_>>()),
+        );
+    }
+    letters.into_iter().take(MAX_LETTERS).collect()
+}
+
+fn agent_patterns(statement: &Statement) -> impl Iterator<Item = PathPattern> {
+    statement.agent_names.iter().filter_map(|text| PathPattern::allowing(text).ok())
+}
+
+/// More agents that patterns of agents match.
+pub(super) fn agent_variants<'a>(
+    files: impl Iterator<Item = &'a OutlineFile>,
+    letters: &[char],
+) -> BTreeSet<AgentName> {
+    let patterns = files.flat_map(|file| &file.statements).flat_map(agent_patterns);
+    let names = patterns.flat_map(|pattern| pattern.variants("x", letters).collect::<Vec<_>>());
+    let names = names.map(|name| name.as_str().to_owned());
+    // Whom all patterns leave out is somebody, too.
+    let names = names.chain(letters.iter().map(char::to_string));
+    names.filter_map(|name| name.parse().ok()).collect()
+}
+
 /// The agents that the files tell apart, and one that they do not.
 pub(super) fn agents<'a>(files: impl Iterator<Item = &'a OutlineFile>) -> BTreeSet<AgentName> {
     let named = files
         .flat_map(|file| &file.statements)
-        .flat_map(|statement| &statement.agent_names)
-        .filter_map(|text| PathPattern::allowing(text).ok())
+        .flat_map(agent_patterns)
         .flat_map(|pattern| pattern.examples("x").collect::<Vec<_>>())
         .filter_map(|name| name.as_str().parse().ok());
     named.chain("agent".parse()).collect()

@@ -55,6 +55,54 @@ impl Pattern {
     }
 }
 
+impl Pattern {
+    /// Paths that it matches besides its [`example`](Self::example): for each of its
+    /// wildcards some in which that one stands for less, for more, or for one of
+    /// `letters`. They tell it from most patterns with the same example.
+    pub(crate) fn variants(&self, any: &str, letters: &[char]) -> Vec<String> {
+        let deep = |depth: usize| vec![any.to_owned(); depth];
+        let least = |index: usize| usize::from(index + 1 == self.segments.len());
+        let usual = |(index, segment): (usize, &Segment)| match segment {
+            Segment::AnyDepth => Some(deep(least(index))),
+            Segment::Name(name) => name.example(any).map(|name| vec![name]),
+        };
+        let usual: Option<Vec<_>> = self.segments.iter().enumerate().map(usual).collect();
+        let usual = usual.unwrap_or_default();
+        let mut variants = Vec::new();
+        for (index, segment) in self.segments.iter().enumerate() {
+            let others: Vec<_> = match segment {
+                Segment::AnyDepth => (1..=2).map(|more| deep(least(index) + more)).collect(),
+                Segment::Name(name) => {
+                    name.variants(any, letters).into_iter().map(|name| vec![name]).collect()
+                }
+            };
+            for other in &others {
+                let here = |(at, names)| if at == index { other } else { names };
+                let path: Vec<_> =
+                    usual.iter().enumerate().flat_map(here).map(String::as_str).collect();
+                if self.matches(path.iter().copied()) {
+                    variants.push(path.join("/"));
+                }
+            }
+        }
+        variants
+    }
+
+    /// Characters at which its classes begin and end.
+    pub(crate) fn class_letters(&self) -> impl Iterator<Item = char> {
+        let classes = self.names().flat_map(|name| match name {
+            Name::Tokens(tokens) => &**tokens,
+            _ => &[],
+        });
+        classes
+            .flat_map(|token| match token {
+                Token::Class(class) => &*class.ranges,
+                _ => &[],
+            })
+            .flat_map(|(first, last)| [*first, *last])
+    }
+}
+
 fn covers(ours: &[Segment], theirs: &[Segment]) -> bool {
     match (ours.split_first(), theirs.split_first()) {
         (None, None) => true,
@@ -120,16 +168,56 @@ impl Name {
             Self::Prefix(text) => format!("{text}{ANY}"),
             Self::Suffix(text) => format!("{ANY}{text}"),
             Self::Infix(text) => format!("{ANY}{text}{ANY}"),
-            Self::Tokens(tokens) => tokens
-                .iter()
-                .map(|token| match token {
-                    Token::Text(text) => Some(text.to_string()),
-                    Token::One | Token::Many => Some(ANY.to_owned()),
-                    Token::Class(class) => class.example().map(String::from),
-                })
-                .collect::<Option<String>>()?,
+            Self::Tokens(tokens) => usual(tokens)?,
         })
     }
+}
+
+impl Name {
+    /// Names that it matches besides its example, and perhaps some that it does not.
+    fn variants(&self, any: &str, letters: &[char]) -> Vec<String> {
+        let letters = || letters.iter().map(char::to_string);
+        match self {
+            Self::Literal(_) => Vec::new(),
+            Self::Any => letters().chain([format!("{any}{any}")]).collect(),
+            Self::Prefix(text) => {
+                let rest = letters().chain([String::new(), format!("{ANY}{ANY}")]);
+                rest.map(|rest| format!("{text}{rest}")).collect()
+            }
+            Self::Suffix(text) => {
+                let start = letters().chain([String::new(), format!("{ANY}{ANY}")]);
+                start.map(|start| format!("{start}{text}")).collect()
+            }
+            Self::Infix(text) => [("", ""), (ANY, ""), ("", ANY)]
+                .map(|(start, end)| format!("{start}{text}{end}"))
+                .into(),
+            Self::Tokens(tokens) => {
+                let mut variants = Vec::new();
+                for (index, token) in tokens.iter().enumerate() {
+                    let others: Vec<_> = match token {
+                        Token::Text(_) => continue,
+                        Token::Many => vec![String::new(), format!("{ANY}{ANY}")],
+                        Token::One | Token::Class(_) => letters().collect(),
+                    };
+                    let before = tokens.get(..index).unwrap_or_default();
+                    let after = tokens.get(index + 1..).unwrap_or_default();
+                    let Some((before, after)) = usual(before).zip(usual(after)) else { continue };
+                    variants.extend(others.iter().map(|other| format!("{before}{other}{after}")));
+                }
+                variants
+            }
+        }
+    }
+}
+
+/// What tokens stand for in an example.
+fn usual(tokens: &[Token]) -> Option<String> {
+    let one = |token: &Token| match token {
+        Token::Text(text) => Some(text.to_string()),
+        Token::One | Token::Many => Some(ANY.to_owned()),
+        Token::Class(class) => class.example().map(String::from),
+    };
+    tokens.iter().map(one).collect()
 }
 
 impl Class {

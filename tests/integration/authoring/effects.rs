@@ -232,6 +232,12 @@ fn no_new_access_is_an_exit_code() {
     let rule = |effect: &str| {
         format!("{closed}[[rules]]\nid = \"r\"\neffect = \"{effect}\"\npaths = [\"**/x/**\"]\n")
     };
+    let read = |pattern: &str| closed.replace("src/**", pattern);
+    let open = closed.replace("src/**", "**");
+    let denies = |pattern: &str| {
+        format!("{open}[[rules]]\nid = \"r\"\neffect = \"deny\"\npaths = [\"{pattern}\"]\n")
+    };
+    let agents = |pattern: &str| format!("{}agents = [\"{pattern}\"]\n", denies("a"));
     for (old, new, code) in [
         (closed.to_owned(), closed.to_owned(), 0),
         // What is not there yet counts.
@@ -260,6 +266,19 @@ fn no_new_access_is_an_exit_code() {
         (rule("ask"), rule("deny"), 0),
         (rule("ask"), closed.to_owned(), 4),
         (closed.to_owned(), rule("ask"), 0),
+        // Patterns that have an example in common.
+        (read("src/*"), read("src/**"), 4),
+        (read("src/**"), read("src/*"), 0),
+        (read("[!a]"), read("?"), 4),
+        (read("[a-m]"), read("[a-z]"), 4),
+        (read("[a-z]"), read("[a-m]"), 0),
+        (denies("secrets/**"), denies("secrets/*"), 4),
+        (denies("a/**/k"), denies("a/k"), 4),
+        (denies("a*"), denies("a?"), 4),
+        (denies("a*"), denies("a*x*"), 4),
+        (denies("a?"), denies("a*"), 0),
+        (agents("*"), agents("[!c]*"), 4),
+        (agents("[!c]*"), agents("*"), 0),
         // Settings.
         (closed.to_owned(), format!("{closed}[files]\nmaxReadSize = \"1GiB\"\n"), 4),
         (closed.to_owned(), format!("{closed}[files]\nmaxReadSize = \"1KiB\"\n"), 0),
