@@ -98,15 +98,11 @@ fn take(listener: &OwnedFd, gateway: &Arc<Gateway>, guests: &Arc<Guests>, config
     }
 }
 
-fn serve(
-    mut stream: UnixStream,
-    gateway: &Arc<Gateway>,
-    guests: &Arc<Guests>,
-    config: mcp::Config,
-) -> io::Result<()> {
-    let (mut word, mut have, end) = ([0; WORD], 0, Instant::now() + PATIENCE);
+/// What whoever comes says first, all of it within `patience`: one that sends a byte
+/// now and then would keep us.
+fn word(stream: &mut UnixStream, patience: Duration) -> io::Result<[u8; WORD]> {
+    let (mut word, mut have, end) = ([0; WORD], 0, Instant::now() + patience);
     while let Some(rest) = word.get_mut(have..).filter(|rest| !rest.is_empty()) {
-        // For all of it: one that sends a byte now and then would keep us.
         let left = end.saturating_duration_since(Instant::now());
         stream.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
         match stream.read(rest)? {
@@ -116,6 +112,16 @@ fn serve(
         }
     }
     stream.set_read_timeout(None)?;
+    Ok(word)
+}
+
+fn serve(
+    mut stream: UnixStream,
+    gateway: &Arc<Gateway>,
+    guests: &Arc<Guests>,
+    config: mcp::Config,
+) -> io::Result<()> {
+    let word = word(&mut stream, PATIENCE)?;
     let word = word.strip_suffix(b"\n").and_then(|word| std::str::from_utf8(word).ok());
     let guest = word.and_then(|word| guests.admit(word, stream.try_clone().ok()?));
     let Some(guest) = guest else {
@@ -133,4 +139,32 @@ fn serve(
     // A thread that still reads must not go on.
     let _ = stream.shutdown(Shutdown::Both);
     served.map_err(io::Error::other)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    #[test]
+    fn a_word_that_drips_keeps_nobody() {
+        let (mut ours, mut theirs) = UnixStream::pair().unwrap();
+        let dripping = thread::spawn(move || {
+            let mut dripped = 0;
+            while theirs.write_all(b"0").is_ok() && dripped < WORD {
+                thread::sleep(Duration::from_millis(50));
+                dripped += 1;
+            }
+        });
+        let error = word(&mut ours, Duration::from_millis(200)).unwrap_err();
+        // Between two bytes, or with one.
+        let kinds = [io::ErrorKind::TimedOut, io::ErrorKind::WouldBlock];
+        assert!(kinds.contains(&error.kind()), "{error:?}");
+        drop(ours);
+        dripping.join().unwrap();
+        let (mut ours, mut theirs) = UnixStream::pair().unwrap();
+        theirs.write_all(&[b'0'; WORD]).unwrap();
+        assert_eq!(word(&mut ours, Duration::from_secs(60)).unwrap(), [b'0'; WORD]);
+    }
 }

@@ -169,12 +169,26 @@ pub fn diff(
         let letters = letters(outlines());
         let (more, cut) = variants(old.outline, new.outline, &letters);
         found.examples_cut |= cut;
-        found.examples += more.difference(&examples).count();
         let new_agents = agent_variants(outlines(), &letters);
         let mut closer = Collected::default();
-        for agent in agents.iter().chain(&new_agents) {
-            for path in more.union(&examples).filter(|path| !known.contains(path)) {
-                closer.example(old.policy, new.policy, agent, path);
+        let more: BTreeSet<_> = more
+            .into_iter()
+            .filter(|path| !known.contains(path) && !examples.contains(path))
+            .collect();
+        found.examples += more.len();
+        // For the first agents the examples were asked about.
+        let asks = agents.iter().map(|agent| (agent, None));
+        let asks = asks.chain(new_agents.iter().map(|agent| (agent, Some(&examples))));
+        watch.begin(
+            Work::Asking,
+            (more.len() * agents.len() + (more.len() + examples.len()) * new_agents.len()) as u64,
+        );
+        for (agent, examples) in asks {
+            for path in more.iter().chain(examples.into_iter().flatten()) {
+                watch.done(1);
+                if !known.contains(path) {
+                    closer.example(old.policy, new.policy, agent, path);
+                }
             }
         }
         closer.0.retain(|_, change| change.opens);
@@ -346,6 +360,7 @@ impl Collected {
 /// only one side denies at any depth is asked about wherever either allows
 /// anything.
 fn examples(old: &[OutlineFile], new: &[OutlineFile]) -> (BTreeSet<WorkspacePath>, bool) {
+    let (told_old, told_new) = (told(old), told(new));
     let statements = |files: &'_ [OutlineFile]| -> Vec<Statement> {
         files.iter().flat_map(|file| file.statements.clone()).collect()
     };
@@ -362,10 +377,6 @@ fn examples(old: &[OutlineFile], new: &[OutlineFile]) -> (BTreeSet<WorkspacePath
             examples.extend(statement.patterns.iter().flat_map(|pattern| pattern.examples(name)));
         }
     }
-    let said = |statements: &[Statement]| -> BTreeSet<String> {
-        statements.iter().flat_map(said).collect()
-    };
-    let (told_old, told_new) = (said(&old), said(&new));
     let one_sided = |statement: &&Statement| {
         let narrows = matches!(
             statement.kind,
@@ -374,7 +385,7 @@ fn examples(old: &[OutlineFile], new: &[OutlineFile]) -> (BTreeSet<WorkspacePath
                 | StatementKind::Rule(Effect::Deny | Effect::Ask)
         );
         narrows
-            && self::said(statement)
+            && said(statement)
                 .iter()
                 .any(|text| !(told_old.contains(text) && told_new.contains(text)))
     };
@@ -395,9 +406,6 @@ fn variants(
     new: &[OutlineFile],
     letters: &[char],
 ) -> (BTreeSet<WorkspacePath>, bool) {
-    let told = |files: &[OutlineFile]| -> BTreeSet<String> {
-        files.iter().flat_map(|file| &file.statements).flat_map(said).collect()
-    };
     let (told_old, told_new) = (told(old), told(new));
     let mut variants = BTreeSet::new();
     for statement in old.iter().chain(new).flat_map(|file| &file.statements) {
@@ -410,6 +418,11 @@ fn variants(
     }
     let cut = variants.len() > MAX_EXAMPLES;
     (variants.into_iter().take(MAX_EXAMPLES).collect(), cut)
+}
+
+/// What all files say.
+fn told(files: &[OutlineFile]) -> BTreeSet<String> {
+    files.iter().flat_map(|file| &file.statements).flat_map(said).collect()
 }
 
 /// What a statement says of each of its patterns, to find what only one side

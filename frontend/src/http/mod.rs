@@ -52,6 +52,8 @@ use ws::Sockets;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Questions to the broker that wait to be put.
 const QUESTIONS: usize = 1024;
+/// How long workers may take over what they were asked when the service stops.
+const ANSWERS: Duration = Duration::from_secs(5);
 
 /// What bounds a front.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,7 +11,6 @@ use rmcp::{
     },
     service::{PeerRequestOptions, RequestContext, ServiceError},
 };
-
 use serde_json::json;
 
 use crate::gateway::Ticket;

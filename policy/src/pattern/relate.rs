@@ -31,16 +31,7 @@ impl Pattern {
     /// A path that it matches, `None` when none was found. `any` stands where
     /// any name would do.
     pub(crate) fn example(&self, any: &str) -> Option<String> {
-        let mut path = Vec::new();
-        let depth = self.segments.len();
-        for (index, segment) in self.segments.iter().enumerate() {
-            match segment {
-                // Something must lie beneath what ends in `**`.
-                Segment::AnyDepth if index + 1 == depth => path.push(any.to_owned()),
-                Segment::AnyDepth => {}
-                Segment::Name(name) => path.push(name.example(any)?),
-            }
-        }
+        let path = self.usual(any)?.concat();
         // In `X/*/**` the last `**` needs nothing more.
         let shorter = path.split_last().map(|(_, rest)| rest.to_vec()).unwrap_or_default();
         let fits = |path: &[String]| self.matches(path.iter().map(String::as_str));
@@ -53,25 +44,32 @@ impl Pattern {
             _ => None,
         }
     }
-}
 
-impl Pattern {
+    /// How deep a `**` goes at least: something must lie beneath what ends in it.
+    fn least_depth(&self, index: usize) -> usize {
+        usize::from(index + 1 == self.segments.len())
+    }
+
+    /// The names that stand for each segment in an example.
+    fn usual(&self, any: &str) -> Option<Vec<Vec<String>>> {
+        let names = |(index, segment): (usize, &Segment)| match segment {
+            Segment::AnyDepth => Some(vec![any.to_owned(); self.least_depth(index)]),
+            Segment::Name(name) => name.example(any).map(|name| vec![name]),
+        };
+        self.segments.iter().enumerate().map(names).collect()
+    }
+
     /// Paths that it matches besides its [`example`](Self::example): for each of its
     /// wildcards some in which that one stands for less, for more, or for one of
     /// `letters`. They tell it from most patterns with the same example.
     pub(crate) fn variants(&self, any: &str, letters: &[char]) -> Vec<String> {
-        let deep = |depth: usize| vec![any.to_owned(); depth];
-        let least = |index: usize| usize::from(index + 1 == self.segments.len());
-        let usual = |(index, segment): (usize, &Segment)| match segment {
-            Segment::AnyDepth => Some(deep(least(index))),
-            Segment::Name(name) => name.example(any).map(|name| vec![name]),
-        };
-        let usual: Option<Vec<_>> = self.segments.iter().enumerate().map(usual).collect();
-        let usual = usual.unwrap_or_default();
+        let usual = self.usual(any).unwrap_or_default();
         let mut variants = Vec::new();
         for (index, segment) in self.segments.iter().enumerate() {
             let others: Vec<_> = match segment {
-                Segment::AnyDepth => (1..=2).map(|more| deep(least(index) + more)).collect(),
+                Segment::AnyDepth => (1..=2)
+                    .map(|more| vec![any.to_owned(); self.least_depth(index) + more])
+                    .collect(),
                 Segment::Name(name) => {
                     name.variants(any, letters).into_iter().map(|name| vec![name]).collect()
                 }

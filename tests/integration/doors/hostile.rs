@@ -8,7 +8,10 @@ use std::{
 use serde_json::{Value, json};
 
 use super::{PATIENCE, Service, message};
-use crate::acp_rig::POLICY;
+use crate::{
+    acp_rig::POLICY,
+    approvals::{id, waiting},
+};
 
 /// A client that sends what bytes it likes.
 struct Raw(TcpStream);
@@ -277,9 +280,13 @@ fn reads_that_wait_for_a_person_hold_nobody_up() {
         (&reply["requestId"], &reply["data"]["content"]),
         (&"free".into(), &"one\ntwo\n".into())
     );
-    // With a person's word they are read.
-    let waiting = service.world.run(&["approve", "--list", "--json"]).ok();
-    assert!(waiting.text().contains("asked/0"), "{waiting:?}");
+    // With a person's word one is read.
+    let asked = waiting(&service.world, 10);
+    service.world.run(&["approve", &id(&asked[0])]).ok();
+    let reply = raw.reply();
+    let read = format!("{}", asked[0]["path"].as_str().unwrap());
+    assert!(read.ends_with(reply["requestId"].as_str().unwrap()), "{reply}: {read}");
+    assert_eq!(reply["data"]["content"], "x", "{reply}");
     drop(raw);
     service.end();
 }

@@ -34,7 +34,7 @@ use tokio::{net::UnixStream, sync::Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Caller, Front, OpenError, TokenHash,
+    ANSWERS, Caller, Front, OpenError, TokenHash,
     reply::{self, Body},
 };
 use relay::Relay;
@@ -48,8 +48,6 @@ const SESSION: Duration = Duration::from_secs(30 * 60);
 const SESSION_ID: &str = "mcp-session-id";
 /// Largest body whose length is not said before, in bytes.
 const UNTOLD: usize = 1 << 20;
-/// How long what was asked may take to be answered when the service stops.
-const ANSWERS: Duration = Duration::from_secs(5);
 /// More requests than can be under way.
 const MANY: u32 = 1 << 20;
 /// Most tokens and workspaces that are remembered.
@@ -124,11 +122,15 @@ pub(super) async fn handle(
         Err(refused) => return *refused,
     };
     let room = front.sockets().kept(room, bytes.len());
-    if parts.method == Method::POST && loose::is_loose(&bytes) {
-        return loose::refuse(&shared, &bytes).await;
-    }
     let ended = parts.method == Method::DELETE;
     let session = parts.headers.get(SESSION_ID).and_then(|id| id.to_str().ok()).map(str::to_owned);
+    if parts.method == Method::POST && loose::is_loose(&bytes) {
+        // No sooner than a message.
+        let turn = shared.turns.enter(session.as_deref()).await;
+        let refused = loose::refuse(&shared, &bytes).await;
+        turn.over();
+        return refused;
+    }
     let begun = match listen::begin(&shared, &bytes).await {
         Ok(begun) => begun,
         Err(refused) => return *refused,

@@ -31,7 +31,7 @@ use tokio::{
 use tungstenite::{handshake::derive_accept_key, protocol::frame::coding::CloseCode};
 
 use super::{
-    Caller, Front,
+    ANSWERS, Caller, Front,
     reply::{self, Body},
 };
 use crate::model::Door;
@@ -42,8 +42,6 @@ pub(super) use frames::{SMALL, STEP};
 const PIECE: usize = 64 * 1024;
 /// Why, when the service stops.
 const STOPS: &str = "the service is stopping";
-/// How long a worker may take over what it has heard when the service stops.
-const ANSWERS: Duration = Duration::from_secs(5);
 /// How long to wait for the word that the service stops, once a worker has.
 const NEWS: Duration = Duration::from_millis(500);
 /// How long a client may take to answer a close.
