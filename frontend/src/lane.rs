@@ -12,6 +12,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+/// How often one that waits for room looks whether it waits in vain.
+const LOOK: Duration = Duration::from_millis(250);
+
 /// A queue whose items together weigh at most its capacity; a heavier item
 /// waits until the queue is empty and then goes in alone.
 pub(super) struct Lane<T> {
@@ -31,6 +34,8 @@ struct State<T> {
     /// The taker is still at what it took last.
     busy: bool,
     closed: bool,
+    /// Closed, and what was in thrown away.
+    discarded: bool,
     finished: bool,
 }
 
@@ -86,6 +91,7 @@ impl<T> Lane<T> {
             shortcut: None,
             busy: false,
             closed: false,
+            discarded: false,
             finished: false,
         };
         let (filled, emptied) = (Bell::default(), Bell::default());
@@ -101,16 +107,24 @@ impl<T> Lane<T> {
 
     /// Puts `item` in, waiting for room.
     pub(super) fn push(&self, item: T, weight: usize) -> Result<(), Refused> {
-        self.push_before(item, weight, None)
+        self.push_before(item, weight, None, || None)
     }
 
     /// Puts `item` in, waiting for room no longer than `timeout`.
     #[cfg(test)]
     fn push_within(&self, item: T, weight: usize, timeout: Duration) -> Result<(), Refused> {
-        self.push_before(item, weight, Some(Instant::now() + timeout))
+        self.push_before(item, weight, Some(Instant::now() + timeout), || None)
     }
 
-    fn push_before(&self, mut item: T, weight: usize, end: Option<Instant>) -> Result<(), Refused> {
+    /// Puts `item` in, waiting for room until `end`, and then as long as `again`
+    /// gives another.
+    fn push_before(
+        &self,
+        mut item: T,
+        weight: usize,
+        mut end: Option<Instant>,
+        mut again: impl FnMut() -> Option<Instant>,
+    ) -> Result<(), Refused> {
         let mut state = self.lock();
         loop {
             if state.closed {
@@ -119,7 +133,13 @@ impl<T> Lane<T> {
             if state.weight == 0 || state.weight.saturating_add(weight) <= self.capacity {
                 break;
             }
-            state = self.emptied.wait(state, end).ok_or(Refused)?;
+            state = match self.emptied.wait(state, end) {
+                Some(state) => state,
+                None => {
+                    end = Some(again().ok_or(Refused)?);
+                    self.lock()
+                }
+            };
         }
         if state.items.is_empty()
             && !state.busy
@@ -181,27 +201,28 @@ impl<T> Lane<T> {
     /// Lets nothing more in and throws away what is in.
     pub(super) fn discard(&self) {
         let mut state = self.lock();
-        state.closed = true;
-        state.items.clear();
-        state.weight = 0;
+        state.discard();
         self.ring();
     }
 
     /// Says that the taker has put everything where it belongs and is gone.
     pub(super) fn finish(&self) {
-        self.discard();
         let mut state = self.lock();
+        state.discard();
         state.finished = true;
         state.shortcut = None;
         self.ring();
     }
 
     /// Waits until the taker has [finished](Self::finish); false when it did
-    /// not within `timeout`.
+    /// not within `timeout`, or has nothing left to finish.
     pub(super) fn wait_finished(&self, timeout: Duration) -> bool {
         let end = Instant::now() + timeout;
         let mut state = self.lock();
         while !state.finished {
+            if state.discarded {
+                return false;
+            }
             match self.emptied.wait(state, Some(end)) {
                 Some(again) => state = again,
                 None => return false,
@@ -221,21 +242,41 @@ impl<T> Lane<T> {
     }
 }
 
+impl<T> State<T> {
+    fn discard(&mut self) {
+        self.closed = true;
+        self.discarded = true;
+        self.items.clear();
+        self.weight = 0;
+    }
+}
+
 impl Lane<Vec<u8>> {
-    /// Puts a line in, which gets its `\n`, waiting for room.
-    pub(super) fn push_line(&self, line: Vec<u8>) -> Result<(), Refused> {
-        self.push_line_before(line, None)
+    /// Puts a line in, which gets its `\n`, waiting for room; `hopeless` is asked
+    /// again and again whether that is in vain.
+    pub(super) fn push_line(
+        &self,
+        line: Vec<u8>,
+        mut hopeless: impl FnMut() -> bool,
+    ) -> Result<(), Refused> {
+        let next = || Instant::now() + LOOK;
+        self.push_line_before(line, next(), || (!hopeless()).then(next))
     }
 
     /// The same, waiting no longer than `timeout`.
     pub(super) fn push_line_within(&self, line: Vec<u8>, timeout: Duration) -> Result<(), Refused> {
-        self.push_line_before(line, Some(Instant::now() + timeout))
+        self.push_line_before(line, Instant::now() + timeout, || None)
     }
 
-    fn push_line_before(&self, mut line: Vec<u8>, end: Option<Instant>) -> Result<(), Refused> {
+    fn push_line_before(
+        &self,
+        mut line: Vec<u8>,
+        end: Instant,
+        again: impl FnMut() -> Option<Instant>,
+    ) -> Result<(), Refused> {
         line.push(b'\n');
         let weight = line.len();
-        self.push_before(line, weight, end)
+        self.push_before(line, weight, Some(end), again)
     }
 }
 

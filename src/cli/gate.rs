@@ -34,6 +34,7 @@ use super::{
     orders::Orders,
     process,
     sign::Remote,
+    stderr,
 };
 use crate::{
     config::audit::Durability,
@@ -382,7 +383,7 @@ fn show_errors(errors: File) {
             Ok(0) | Err(_) => return,
             Ok(_) => {
                 let text = String::from_utf8_lossy(line.strip_suffix(b"\n").unwrap_or(&line));
-                errln!("agent: {}", Escaped(&text));
+                stderr::say_at_leisure(format_args!("agent: {}\n", Escaped(&text)));
             }
         }
     }

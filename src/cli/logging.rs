@@ -14,7 +14,10 @@ use tracing_subscriber::{
     util::SubscriberInitExt as _,
 };
 
-use super::failure::{Context as _, Exit, Failure};
+use super::{
+    failure::{Context as _, Exit, Failure},
+    stderr::Stderr,
+};
 
 /// How many daily files are kept.
 const FILES: usize = 7;
@@ -85,7 +88,7 @@ pub(crate) fn start_with(
         .without_time()
         .with_target(false)
         .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr)
+        .with_writer(|| Stderr)
         .with_filter(
             Targets::new().with_default(LevelFilter::WARN).with_target("rmcp", LevelFilter::OFF),
         );
@@ -108,7 +111,7 @@ pub(crate) fn start_on_stderr(level: &str) -> Result<(), Failure> {
         .with_target(false)
         .with_ansi(false)
         .log_internal_errors(false)
-        .with_writer(std::io::stderr)
+        .with_writer(|| Stderr)
         .with_filter(options.filter()?);
     tracing_subscriber::registry().with(to_stderr).try_init().or_fail("cannot start logging")
 }

@@ -16,6 +16,7 @@ use super::{
     local::{LocalGate, Parts},
     logging,
     options::Common,
+    stderr,
 };
 use crate::{
     config::audit::Durability,
@@ -118,6 +119,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         guest: None,
     };
     let gateway = Arc::new(gateway);
+    stderr::go_on_unread();
     let [stream, output] = streams.map(File::from);
     let stop = signals.as_fd().try_clone_to_owned().or_fail("cannot watch for signals")?;
     let stop = Some(stop);

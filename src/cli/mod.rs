@@ -31,6 +31,7 @@ mod serve;
 mod ship;
 mod sign;
 mod state;
+mod stderr;
 mod supervise;
 mod token;
 mod watch;

@@ -32,13 +32,13 @@ macro_rules! out {
 /// Prints a line to standard error, if anybody takes it.
 macro_rules! errln {
     ($($text:tt)*) => {
-        $crate::cli::output::err(format_args!("{}\n", format_args!($($text)*)))
+        $crate::cli::stderr::say(format_args!("{}\n", format_args!($($text)*)))
     };
 }
 
 /// The same without an end of line.
 macro_rules! err {
-    ($($text:tt)*) => { $crate::cli::output::err(format_args!($($text)*)) };
+    ($($text:tt)*) => { $crate::cli::stderr::say(format_args!($($text)*)) };
 }
 
 /// Writes content to standard output, as it is.
@@ -56,11 +56,6 @@ fn write(what: impl FnOnce(&mut io::StdoutLock<'_>) -> io::Result<()>) {
     {
         let _first = CLOSED.set(error);
     }
-}
-
-pub(crate) fn err(text: fmt::Arguments<'_>) {
-    // There is nobody left to tell.
-    let _ = io::stderr().lock().write_fmt(text);
 }
 
 /// Whether nobody takes what is printed any more.

@@ -7,7 +7,10 @@ use std::{
 };
 
 use crate::{
-    cli::failure::{Context as _, Failure},
+    cli::{
+        failure::{Context as _, Failure},
+        stderr,
+    },
     sandbox::Channel,
 };
 
@@ -63,6 +66,7 @@ pub(crate) fn run_if(
     }
     let parent = arguments.next().and_then(|number| number.to_str()?.parse().ok());
     let Some(parent) = parent else { return Some(ExitCode::from(2)) };
+    stderr::go_on_unread();
     Some(match run(parent) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(false),

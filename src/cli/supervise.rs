@@ -18,6 +18,7 @@ use rustix::{
 use super::{
     failure::{Context as _, Exit, Failure},
     gate::{Order, Progress},
+    stderr,
     watch::PolicyWatch,
 };
 use crate::sandbox::{Channel, RELOAD_SIGNAL, RunningAgent};
@@ -135,6 +136,7 @@ impl Supervisor {
 
     /// Runs until both have ended.
     pub(crate) fn run(mut self) -> Result<Ended, Failure> {
+        stderr::go_on_unread();
         let mut at_once = false;
         loop {
             if self.agent_code.is_none() {

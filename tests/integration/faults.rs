@@ -18,6 +18,7 @@ mod log;
 mod outage;
 mod peers;
 mod power;
+mod unread;
 
 /// The part of the gate's world that a disk is mounted for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use crate::{common::World, relay::Relay};
 /// Longer than anything here takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn policy(version: u64, more: &str) -> String {
+pub(crate) fn policy(version: u64, more: &str) -> String {
     format!(
         "schema = 1\nname = \"p\"\nversion = {version}\n[allowedPaths]\nread = [\"**\"]\n\
          write = [\"**\"]\n{more}"
@@ -27,7 +27,7 @@ fn relay(more: &str) -> Relay {
 }
 
 /// Replaces the policy as editors do: a new file takes the name.
-fn replace(world: &World, text: impl AsRef<[u8]>) {
+pub(crate) fn replace(world: &World, text: impl AsRef<[u8]>) {
     let file = world.base().join("policy/policy.toml");
     let fresh = world.base().join("policy/fresh");
     std::fs::write(&fresh, text).unwrap();
@@ -41,7 +41,7 @@ fn hang_up(relay: &Relay) {
 
 /// The records about policies, once there are so many.
 #[track_caller]
-fn policies(world: &World, count: usize) -> Vec<Value> {
+pub(crate) fn policies(world: &World, count: usize) -> Vec<Value> {
     let give_up = Instant::now() + PATIENCE;
     loop {
         let mut records = world.records();

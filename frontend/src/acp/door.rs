@@ -6,7 +6,7 @@ use std::{
     fmt::Display,
     path::Path,
     sync::{Arc, Mutex},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use portcullis_audit::Receipt;
@@ -20,10 +20,11 @@ use crate::{
 };
 
 use super::{
-    Config, Error, SourceMode, WORKERS,
+    Config, Error, Lanes, SourceMode, WORKERS,
     allowed::Allowed,
     asking::Messenger,
     calls::{Answer, Calls},
+    hearing::{Hearing, Hearings},
     id::Id,
     initialize::Offers,
     inject,
@@ -61,6 +62,9 @@ pub(super) struct Door<'g> {
     pub(super) calls: Arc<Calls>,
     pub(super) to_editor: Arc<Lane<Vec<u8>>>,
     pub(super) to_agent: Arc<Lane<Vec<u8>>>,
+    heard: &'g Hearings,
+    /// How long a peer may read nothing when the other is gone.
+    grace: Duration,
     /// Requests of the editor that the agent has not answered.
     pub(super) editor_asked: Mutex<HashMap<Id, Effect>>,
     /// Requests of the agent that passed and the editor has not answered.
@@ -90,12 +94,13 @@ impl<'g> Door<'g> {
     pub(super) fn new(
         gateway: &'g Gateway,
         config: &Config,
-        to_editor: Arc<Lane<Vec<u8>>>,
-        to_agent: Arc<Lane<Vec<u8>>>,
+        lanes: &Lanes,
+        heard: &'g Hearings,
     ) -> Result<Self, Error> {
         let secret = random_hex().ok_or(Error::Random)?;
         let roots =
             Roots::new(&config.workspace_root, config.workspace_alias.as_deref().map(Path::new));
+        let (to_editor, to_agent) = (Arc::clone(&lanes.to_editor), Arc::clone(&lanes.to_agent));
         let calls = Arc::new(Calls::new(Arc::clone(&to_editor), &secret, config.editor_timeout));
         if let Some(guests) = &config.guests {
             let (calls, roots) = (Arc::clone(&calls), roots.clone());
@@ -114,6 +119,8 @@ impl<'g> Door<'g> {
             calls,
             to_editor,
             to_agent,
+            heard,
+            grace: config.grace,
             editor_asked: Mutex::default(),
             agent_asked: Mutex::default(),
             offers: Mutex::default(),
@@ -128,10 +135,29 @@ impl<'g> Door<'g> {
         }
     }
 
+    fn hearing(&self, from: Peer) -> &Hearing {
+        match from {
+            Peer::Agent => &self.heard.agent,
+            Peer::Editor => &self.heard.editor,
+        }
+    }
+
     /// Sends a line, waiting while the peer does not read; false when the peer
-    /// is gone.
+    /// is gone. Where the other one is gone, a peer that does not read is given up.
     pub(super) fn send(&self, to: Peer, line: Vec<u8>) -> bool {
-        self.lane(to).push_line(line).is_ok()
+        let mut alone = None;
+        let hopeless = || {
+            if !self.hearing(to.other()).is_over() {
+                return false;
+            }
+            let given_up = alone.get_or_insert_with(Instant::now).elapsed() >= self.grace;
+            if given_up {
+                self.lane(to).discard();
+                self.calls.close();
+            }
+            given_up
+        };
+        self.lane(to).push_line(line, hopeless).is_ok()
     }
 
     /// Records that something of a peer was dropped. The receipt goes to

@@ -15,7 +15,7 @@
 //! waiting; else a thread for each peer writes it. All queues are bounded.
 
 use std::{
-    io::{self, PipeReader, PipeWriter, Read},
+    io::{self, Read},
     os::fd::AsFd,
     path::PathBuf,
     str::FromStr,
@@ -24,17 +24,16 @@ use std::{
     time::Duration,
 };
 
-use rustix::event::{PollFd, PollFlags, poll};
-
 use crate::{gateway::Gateway, model::Session};
 
-use super::{frame, frame::Frame, guests::Guests, lane, lane::Lane, paths, strict};
+use super::{frame, guests::Guests, lane, lane::Lane, paths, strict};
 pub use super::{
     frame::line_for,
     output::{Output, write_now},
 };
 pub use allowed::ForwardError;
 use door::Door;
+use hearing::{Hearing, Hearings};
 
 mod agent;
 mod allowed;
@@ -43,6 +42,7 @@ mod buffers;
 mod calls;
 mod door;
 mod editor;
+mod hearing;
 mod id;
 mod initialize;
 mod inject;
@@ -183,14 +183,13 @@ pub fn serve(
     agent: (impl Read + AsFd + Send, impl Output),
 ) -> Result<Ending, Error> {
     let lanes = Lanes::new();
-    let (from_editor, from_agent) = (Stop::new()?, Stop::new()?);
-    let door =
-        Door::new(gateway, config, Arc::clone(&lanes.to_editor), Arc::clone(&lanes.to_agent))?;
+    let heard = Hearings { editor: Hearing::new(&editor.0)?, agent: Hearing::new(&agent.0)? };
+    let door = Door::new(gateway, config, &lanes, &heard)?;
     let served = thread::scope(|scope| {
         let started = (|| {
             // An editor that does not read any more is gone, whatever it says.
-            let gone = from_editor.trigger()?;
-            write(&lanes.to_editor, editor.1, "acp-editor-out", move || Stop::pull(gone))?;
+            let gone = heard.editor.trigger()?;
+            write(&lanes.to_editor, editor.1, "acp-editor-out", move || Hearing::pull(gone))?;
             write(&lanes.to_agent, agent.1, "acp-agent-out", || {})?;
             for _ in 0..WORKERS + WAITING {
                 thread::Builder::new()
@@ -198,11 +197,11 @@ pub fn serve(
                     .spawn_scoped(scope, || door.work())?;
             }
             thread::Builder::new().name("acp-editor".to_owned()).spawn_scoped(scope, || {
-                from_editor.hear(editor.0, config.max_line, |frame| door.hear_editor(frame));
+                heard.editor.hear(editor.0, config.max_line, |frame| door.hear_editor(frame));
                 let _ = lanes.ended.push(Ending::Editor, 1);
             })?;
             thread::Builder::new().name("acp-agent".to_owned()).spawn_scoped(scope, || {
-                from_agent.hear(agent.0, config.max_line, |frame| door.hear_agent(frame));
+                heard.agent.hear(agent.0, config.max_line, |frame| door.hear_agent(frame));
                 let _ = lanes.ended.push(Ending::Agent, 1);
             })?;
             Ok(())
@@ -211,8 +210,8 @@ pub fn serve(
         door.stop_jobs();
         door.calls.close();
         lanes.discard();
-        from_editor.now();
-        from_agent.now();
+        heard.editor.end();
+        heard.agent.end();
         ending
     });
     served.map_err(Error::Start)
@@ -261,59 +260,6 @@ impl Lanes {
     fn discard(&self) {
         self.to_editor.discard();
         self.to_agent.discard();
-    }
-}
-
-/// Ends the hearing of a peer that says nothing.
-struct Stop {
-    /// Readable, or at its end, when it is time.
-    told: PipeReader,
-    teller: Mutex<Option<PipeWriter>>,
-}
-
-impl Stop {
-    fn new() -> io::Result<Self> {
-        let (told, teller) = io::pipe()?;
-        Ok(Self { told, teller: Mutex::new(Some(teller)) })
-    }
-
-    /// Another way to end it, see [`Stop::pull`].
-    fn trigger(&self) -> io::Result<Option<PipeWriter>> {
-        lane::lock(&self.teller).as_ref().map(PipeWriter::try_clone).transpose()
-    }
-
-    fn pull(trigger: Option<PipeWriter>) {
-        trigger.map(|trigger| write_now(trigger, b"x"));
-    }
-
-    fn now(&self) {
-        Self::pull(lane::lock(&self.teller).take());
-    }
-
-    /// Reads frames until the stream ends, or this is told.
-    fn hear(&self, stream: impl Read + AsFd, max_line: usize, each: impl FnMut(Frame)) {
-        frame::read(Until { stream, told: &self.told }, max_line, each);
-    }
-}
-
-/// A stream that fails when it is to be heard no longer.
-struct Until<'a, S> {
-    stream: S,
-    told: &'a PipeReader,
-}
-
-impl<S: Read + AsFd> Read for Until<'_, S> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let mut waiting = [
-            PollFd::from_borrowed_fd(self.told.as_fd(), PollFlags::IN),
-            PollFd::from_borrowed_fd(self.stream.as_fd(), PollFlags::IN),
-        ];
-        poll(&mut waiting, None)?;
-        let [told, _] = waiting.map(|fd| !fd.revents().is_empty());
-        if told {
-            return Err(io::ErrorKind::ConnectionAborted.into());
-        }
-        self.stream.read(buffer)
     }
 }
 

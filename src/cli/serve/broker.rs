@@ -25,6 +25,7 @@ use crate::{
     cli::{
         failure::{Context as _, Failure},
         ship::Shipping,
+        stderr,
         supervise::is_reload,
     },
     sandbox::ChannelError,
@@ -97,6 +98,7 @@ impl Broker {
 
     /// Serves until a signal says to stop.
     pub(super) fn run(mut self) -> Result<(), Failure> {
+        stderr::go_on_unread();
         loop {
             let (signalled, heard) = self.wait()?;
             if signalled && self.follow_signals()? {

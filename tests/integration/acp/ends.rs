@@ -104,6 +104,39 @@ fn an_agent_that_asks_and_never_reads_is_held_back_and_let_go_of() {
 }
 
 #[test]
+fn an_editor_that_goes_while_the_agent_does_not_read_is_noticed() {
+    let mut rig = served();
+    fs::write(rig.root.join("big.txt"), "x\n".repeat(5 << 19)).unwrap();
+    rig.agent.stop_reading();
+    // One that was read, one that is being written, one that waits for that,
+    // and one that waits for room.
+    for id in 100..104 {
+        let read = rig.read(id, "big.txt");
+        rig.agent.send(&read);
+    }
+    let end = Instant::now() + Duration::from_secs(60);
+    while rig.log().matches("big.txt").count() < 4 {
+        assert!(Instant::now() < end, "{}", rig.log());
+        thread::sleep(Duration::from_millis(10));
+    }
+    rig.editor.send(&notification("hello", json!({})));
+    rig.editor.hang_up();
+    assert_eq!(rig.ending(), Ending::Editor);
+}
+
+#[test]
+fn an_agent_that_goes_while_the_editor_does_not_read_is_noticed() {
+    let mut rig = served();
+    rig.editor.stop_reading();
+    let update = notification("session/update", json!({"text": "x".repeat(5 << 20)}));
+    for _ in 0..4 {
+        rig.agent.send(&update);
+    }
+    rig.agent.hang_up();
+    assert_eq!(rig.ending(), Ending::Agent);
+}
+
+#[test]
 fn five_thousand_requests_at_once_are_all_answered() {
     let mut rig = served();
     let read = rig.read(1, "a.txt").to_string() + "\n";

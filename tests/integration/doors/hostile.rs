@@ -284,7 +284,7 @@ fn reads_that_wait_for_a_person_hold_nobody_up() {
     let asked = waiting(&service.world, 10);
     service.world.run(&["approve", &id(&asked[0])]).ok();
     let reply = raw.reply();
-    let read = format!("{}", asked[0]["path"].as_str().unwrap());
+    let read = asked[0]["path"].as_str().unwrap().to_owned();
     assert!(read.ends_with(reply["requestId"].as_str().unwrap()), "{reply}: {read}");
     assert_eq!(reply["data"]["content"], "x", "{reply}");
     drop(raw);

@@ -17,7 +17,7 @@ use crate::{
     random::Random,
 };
 
-const HELLO: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":1,"clientCapabilities":{}}}"#;
+pub(super) const HELLO: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":1,"clientCapabilities":{}}}"#;
 
 /// What the gate may have resident at most, in KiB: the longest line that may
 /// come (63 MiB for the usual policies), as often as it is held.

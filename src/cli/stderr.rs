@@ -1,0 +1,168 @@
+//! Standard error, for processes that must go on when nobody reads it.
+//!
+//! Whoever starts a gate may leave its standard error in a pipe that fills up,
+//! all the sooner when the agent says much there. A thread that follows orders, or
+//! answers, must not wait for that.
+
+use std::{
+    fmt,
+    io::{self, Write},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
+    stdio::stderr,
+};
+
+use crate::frontend::acp::write_now;
+
+/// How long a message waits for whoever reads, if the one before it was read.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Whether this process must go on.
+static GOES_ON: AtomicBool = AtomicBool::new(false);
+
+static STATE: Mutex<State> = Mutex::new(State { rest: Vec::new(), missed: 0 });
+
+/// What could not be written yet.
+struct State {
+    /// The rest of a message whose beginning was.
+    rest: Vec<u8>,
+    /// Messages given up since one was written.
+    missed: u64,
+}
+
+/// From here on, messages that nobody reads are given up, and counted for
+/// whoever reads again.
+pub(crate) fn go_on_unread() {
+    GOES_ON.store(true, Ordering::Relaxed);
+}
+
+/// Writes a message, if anybody takes it.
+pub(crate) fn say(text: fmt::Arguments<'_>) {
+    // One that cannot be written has nobody left to tell.
+    if GOES_ON.load(Ordering::Relaxed) {
+        say_in_time(text.to_string().as_bytes());
+    } else {
+        let _ = io::stderr().lock().write_fmt(text);
+    }
+}
+
+/// Writes a message, and waits for whoever reads as long as that takes. Nobody
+/// else waits for this.
+pub(crate) fn say_at_leisure(text: fmt::Arguments<'_>) {
+    let text = text.to_string();
+    while !lock().put(text.as_bytes()) {
+        room_before(None);
+    }
+}
+
+fn say_in_time(message: &[u8]) {
+    let mut state = lock();
+    let patience = if state.missed > 0 { Duration::ZERO } else { PATIENCE };
+    let end = Instant::now() + patience;
+    while !state.put(message) {
+        if !room_before(Some(end)) {
+            state.missed = state.missed.saturating_add(1);
+            return;
+        }
+    }
+}
+
+/// Standard error as what diagnostics write to.
+pub(crate) struct Stderr;
+
+impl Write for Stderr {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if GOES_ON.load(Ordering::Relaxed) {
+            say_in_time(bytes);
+            return Ok(bytes.len());
+        }
+        io::stderr().lock().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl State {
+    /// Writes a message, or nothing of it. True when it is out, or on its way, or
+    /// nothing will ever be.
+    fn put(&mut self, message: &[u8]) -> bool {
+        if !self.finish() {
+            return false;
+        }
+        if self.missed > 0 {
+            let missed = self.missed;
+            let note = format!(
+                "portcullis: warning: nobody read this for a while; {missed} messages were lost\n"
+            );
+            if !self.begin(note.as_bytes()) {
+                return false;
+            }
+            self.missed = 0;
+            if !self.rest.is_empty() {
+                return false;
+            }
+        }
+        self.begin(message)
+    }
+
+    /// Writes what it can of a message, if it can, and keeps the rest.
+    fn begin(&mut self, message: &[u8]) -> bool {
+        let written = write(message);
+        let rest = message.get(written..).unwrap_or_default();
+        if written > 0 {
+            self.rest.extend_from_slice(rest);
+        }
+        written > 0 || rest.is_empty()
+    }
+
+    /// Writes what is left of a message; false when something still is.
+    fn finish(&mut self) -> bool {
+        if !self.rest.is_empty() {
+            let written = write(&self.rest);
+            self.rest.drain(..written.min(self.rest.len()));
+        }
+        self.rest.is_empty()
+    }
+}
+
+/// Writes what goes out now; everything, where nothing ever will.
+fn write(bytes: &[u8]) -> usize {
+    match write_now(stderr(), bytes) {
+        Ok(written) => written,
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+        // A file or a terminal does not know of it, and takes what it has room for.
+        Err(error) if error.raw_os_error() == Some(Errno::OPNOTSUPP.raw_os_error()) => {
+            let room = room_before(Some(Instant::now()));
+            if room { rustix::io::write(stderr(), bytes).unwrap_or(bytes.len()) } else { 0 }
+        }
+        Err(_) => bytes.len(),
+    }
+}
+
+/// Waits until something can be written; false when that is not before `end`.
+fn room_before(end: Option<Instant>) -> bool {
+    loop {
+        let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+        let left = left.and_then(|left| Timespec::try_from(left).ok());
+        match poll(&mut [PollFd::from_borrowed_fd(stderr(), PollFlags::OUT)], left.as_ref()) {
+            Ok(ready) => return ready > 0,
+            Err(Errno::INTR) => {}
+            // The next attempt to write tells.
+            Err(_) => return true,
+        }
+    }
+}
+
+fn lock() -> MutexGuard<'static, State> {
+    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
