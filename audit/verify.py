@@ -120,7 +120,7 @@ def log(directory, key_text=None, heads={}):  # the number of records, how many 
                 need(of in opened, "wrong-reference", *at); opened.remove(of)
             named_key = facts.get("checkpointKey") if kind == "start" and named else None
             need(named_key is None or named_key in named, "wrong-key", "key.vkey", seq, None)
-            if kind == "pruned" and NUMBER(count := facts.get("segments")): told |= count > gone or (count == gone and facts.get("head") == first)
+            if kind in ("pruned", "recovered") and NUMBER(count := facts.get("segments")): told |= count > gone or (count == gone and facts.get("head") == first)
             need(heads.pop(seq, leaf.hex()) == leaf.hex(), "wrong-head", *at)
             grow(part, leaf, 0); prev, seq = leaf, seq + 1
             if seq % 65536 == 0:

@@ -142,6 +142,9 @@ pub enum WarningKind {
     MissingCheckpoint,
     /// A receipt or a checkpoint from outside, of records that were pruned.
     PrunedHead,
+    /// The record that told of pruned segments was lost, and a recovery noted
+    /// that they are missing.
+    UnaccountedRecords,
     /// Something was set aside by a recovery.
     Quarantine,
 }
@@ -157,6 +160,7 @@ impl WarningKind {
             Self::UncheckedCheckpoint => "unchecked-checkpoint",
             Self::MissingCheckpoint => "missing-checkpoint",
             Self::PrunedHead => "pruned-head",
+            Self::UnaccountedRecords => "unaccounted-records",
             Self::Quarantine => "quarantine",
         }
     }

@@ -24,7 +24,7 @@ pub(crate) fn python() -> Command {
 }
 
 /// `audit/verify.py ARGS…`
-fn second(args: &[&str]) -> Done {
+pub(crate) fn second(args: &[&str]) -> Done {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("audit/verify.py");
     done(python().arg("-I").arg(script).args(args).output().unwrap())
 }

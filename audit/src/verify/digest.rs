@@ -53,8 +53,8 @@ pub(super) struct Digests {
 pub(super) enum Notice {
     /// Checkpoints are signed with this key.
     Key(String),
-    /// Segments before number `segments` were removed; the last record of them
-    /// had the leaf hash `head`.
+    /// Segments before number `segments` were removed, or, in a `recovered`
+    /// record, are missing; the last record of them had the leaf hash `head`.
     Pruned { segments: u64, head: Option<Hash> },
 }
 
@@ -115,7 +115,7 @@ pub(super) fn digest(Lines(mut bytes): Lines) -> Digests {
 
 /// Whether all of the record is wanted.
 fn notable(kind: Kind) -> bool {
-    matches!(kind, Kind::Start | Kind::Pruned)
+    matches!(kind, Kind::Start | Kind::Pruned | Kind::Recovered)
 }
 
 fn slow(line: &[u8], number: usize, digest: &mut Digest, digests: &mut Digests, before: &[u8; 64]) {

@@ -28,6 +28,8 @@ pub(super) struct Marks {
     newest: Option<(Checkpoint, Signed)>,
     outside: BTreeMap<u64, Vec<Checkpoint>>,
     roots: Vec<Option<Hash>>,
+    /// What should stand in its place where another one is kept.
+    pub(super) wrong_roots: BTreeMap<u64, Hash>,
     tree: Frontier,
     /// Files that are there, without a key to check them.
     pub(super) unchecked: bool,
@@ -124,6 +126,7 @@ impl Marks {
             newest: None,
             outside: sizes,
             roots,
+            wrong_roots: BTreeMap::new(),
             tree: Frontier::new(),
             strangers,
             faults,
@@ -179,6 +182,7 @@ impl Marks {
                 let detail =
                     format!("the root of {} is {root}, not what is kept", Segment(segment));
                 self.faults.push(fault(DamageKind::WrongRoot, ROOTS, Some(before), detail));
+                self.wrong_roots.insert(segment, root);
             }
         }
         self.tree.push(leaf);

@@ -75,6 +75,12 @@ pub struct Report {
     pub complete: bool,
     /// Records of segments that were pruned: only their roots are there.
     pub pruned: u64,
+    /// The first record that accounts for those.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pruned_by: Option<u64>,
+    /// The roots of segments of which another one is kept, by their number.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub roots: BTreeMap<u64, Hash>,
     /// What signatures say.
     pub signed: SignedPart,
     /// Policies that records name, each with the first record that does.
@@ -102,7 +108,8 @@ pub struct SignedPart {
 }
 
 impl Report {
-    /// After so many damages a verification stops.
+    /// After so many damages a verification stops, unless it is
+    /// [thorough](Verifier::thorough).
     pub const MOST_DAMAGES: usize = 100;
 
     /// Whether the log is valid.
@@ -119,6 +126,7 @@ pub struct Verifier<'a, S> {
     keys: Vec<PublicKey>,
     witnesses: Vec<PublicKey>,
     threads: usize,
+    thorough: bool,
     progress: Option<Box<dyn FnMut(Progress) + 'a>>,
 }
 
@@ -132,8 +140,17 @@ impl<'a, S: Source> Verifier<'a, S> {
             keys: Vec::new(),
             witnesses: Vec::new(),
             threads: thread::available_parallelism().map_or(1, Into::into).min(64),
+            thorough: false,
             progress: None,
         }
+    }
+
+    /// Goes on after however many damages until the chain breaks: for a repair,
+    /// which must know how far it is whole.
+    #[must_use]
+    pub fn thorough(mut self) -> Self {
+        self.thorough = true;
+        self
     }
 
     /// Also demands that record `seq` has the leaf hash `leaf`, as a receipt

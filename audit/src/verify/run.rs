@@ -25,6 +25,8 @@ pub(super) struct Run<'a, S> {
     warnings: BTreeMap<WarningKind, Warning>,
     heads: BTreeMap<u64, Vec<Hash>>,
     progress: Option<Box<dyn FnMut(Progress) + 'a>>,
+    /// No number of damages ends it while the chain is whole.
+    thorough: bool,
     marks: Marks,
     total: u64,
     /// The sequence number of the line to come.
@@ -50,7 +52,6 @@ struct Pruned {
     until: Segment,
     /// `prev` of the first record that is there.
     head: Option<Hash>,
-    told: bool,
 }
 
 /// Where in a segment the verification is.
@@ -81,10 +82,12 @@ enum Step {
 
 impl<'a, S: Source> Run<'a, S> {
     pub(super) fn run(verifier: Verifier<'a, S>) -> io::Result<Report> {
-        let Verifier { source, heads, checkpoints, keys, witnesses, threads, progress } = verifier;
+        let Verifier { source, heads, checkpoints, keys, witnesses, threads, thorough, progress } =
+            verifier;
         // Before the listing: see `Marks`.
         let marks = Marks::read(source, keys, witnesses, checkpoints)?;
         let mut run = Self::new(source, heads, progress, marks);
+        run.thorough = thorough;
         let segments = run.directory(source.list()?);
         // Before the first record, too.
         run.marks.check(source)?;
@@ -117,6 +120,8 @@ impl<'a, S: Source> Run<'a, S> {
             whole: start,
             complete: true,
             pruned: 0,
+            pruned_by: None,
+            roots: BTreeMap::new(),
             signed: SignedPart::default(),
             policies: BTreeMap::new(),
             matched: BTreeSet::new(),
@@ -128,6 +133,7 @@ impl<'a, S: Source> Run<'a, S> {
             warnings: BTreeMap::new(),
             heads,
             progress,
+            thorough: false,
             marks,
             total: 0,
             expected: 0,
@@ -204,7 +210,8 @@ impl<'a, S: Source> Run<'a, S> {
     }
 
     fn stopped(&self) -> bool {
-        self.report.damages.len() >= Report::MOST_DAMAGES
+        let many = self.report.damages.len() >= Report::MOST_DAMAGES;
+        many && !(self.thorough && self.report.complete)
     }
 
     fn damage(&mut self, kind: DamageKind, name: &str, place: Option<(u64, u64)>, detail: String) {
@@ -293,7 +300,7 @@ impl<'a, S: Source> Run<'a, S> {
         let place = Place { segment, last, line: 0, offset: 0, before, over: false };
         if missing < segment {
             if missing.0 == 0 && self.marks.pruned(self.source, segment)? {
-                self.pruned = Some(Pruned { until: segment, head: None, told: false });
+                self.pruned = Some(Pruned { until: segment, head: None });
                 self.report.pruned = segment.first();
                 self.take_faults();
             } else {
@@ -426,24 +433,35 @@ impl<'a, S: Source> Run<'a, S> {
                 }
             }
             if let Some(notice) = digests.notices.remove(&number) {
-                self.notice(digest.seq, notice);
+                self.notice(digest, notice);
             }
             self.record(digest)?;
         }
         Ok(())
     }
 
-    fn notice(&mut self, seq: u64, notice: Notice) {
+    fn notice(&mut self, digest: &Digest, notice: Notice) {
         match notice {
             Notice::Key(key) => {
                 self.names_key = true;
-                self.marks.key(seq, &key);
+                self.marks.key(digest.seq, &key);
             }
             Notice::Pruned { segments, head } => {
-                if let Some(pruned) = &mut self.pruned {
-                    // Where a prune was cut short, less is gone than it says.
-                    pruned.told |= segments > pruned.until.0
-                        || (segments == pruned.until.0 && head == pruned.head);
+                // Where a prune was cut short, less is gone than it says.
+                let tells = self.pruned.as_ref().is_some_and(|pruned| {
+                    segments > pruned.until.0 || (segments == pruned.until.0 && head == pruned.head)
+                });
+                if tells {
+                    self.report.pruned_by.get_or_insert(self.expected);
+                }
+                if digest.kind == Kind::Recovered {
+                    self.warn(WarningKind::UnaccountedRecords, Some(digest.seq), || {
+                        format!(
+                            "record {} notes that {segments} segments from the first one on are \
+                             missing, and that no record says who had them removed",
+                            digest.seq
+                        )
+                    });
                 }
             }
         }
@@ -585,7 +603,10 @@ impl<'a, S: Source> Run<'a, S> {
         let counted = Kind::ALL.iter().zip(self.kinds).filter(|(_, count)| *count > 0);
         self.report.kinds = counted.map(|(kind, count)| (kind.as_str(), count)).collect();
         self.report.last = self.last_time.map(|t| String::from_utf8_lossy(&t).into_owned());
-        if let Some(Pruned { until, told: false, .. }) = self.pruned {
+        if let Some(Pruned { until, .. }) = self.pruned
+            && self.report.pruned_by.is_none()
+            && !self.report.stopped
+        {
             let detail = format!(
                 "{} segments from this one on are missing, and no record says that they were pruned",
                 until.0
@@ -618,6 +639,7 @@ impl<'a, S: Source> Run<'a, S> {
         } else {
             self.report.head = None;
         }
+        self.report.roots = std::mem::take(&mut self.marks.wrong_roots);
         self.report.signed = self.marks.signed.clone();
         self.report.warnings = self.warnings.into_values().collect();
         self.report

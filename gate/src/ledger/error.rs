@@ -77,6 +77,9 @@ pub enum Error {
     /// Nobody signed.
     #[error("the signer did not sign the checkpoint: {0}")]
     Signer(String),
+    /// A repair did what was agreed to, and that was not enough.
+    #[error("the repair is done, but the log is still damaged: {0}")]
+    StillDamaged(String),
     /// The log is not what the operator agreed to repair.
     #[error("the log changed since it was looked at; look again")]
     Changed,

@@ -355,12 +355,15 @@ impl Log {
 
     /// Writes the record of a file in quarantine.
     fn tell(&mut self, pending: &quarantine::Pending) -> Result<(), Error> {
-        let draft = Draft { boot: Some(self.boot.clone()), ..pending.draft() };
-        let record = Prepared::new(Kind::Recovered, &draft, disk::random()?)?;
-        for written in self.write(&[record])?.1 {
-            written.sync()?;
-        }
+        self.recovered(&pending.draft())?;
         pending.settle(&self.audit)
+    }
+
+    /// Writes what a repair did, on stable storage on return. Under the lock.
+    pub(super) fn recovered(&mut self, draft: &Draft) -> Result<(), Error> {
+        let draft = Draft { boot: Some(self.boot.clone()), ..draft.clone() };
+        let record = Prepared::new(Kind::Recovered, &draft, disk::random()?)?;
+        self.write(&[record])?.1.iter().try_for_each(Written::sync)
     }
 
     /// Takes in what other gates appended. Under the lock.

@@ -21,6 +21,7 @@ mod pack;
 mod prune;
 mod quarantine;
 mod recover;
+mod roots;
 mod signing;
 #[cfg(test)]
 mod tests;

@@ -97,6 +97,10 @@ impl Pending {
             "anew" => {
                 "an operator had the log signed anew: it does not bear out what was signed last"
             }
+            "roots" => {
+                "an operator had the kept roots of segments set aside: they were not those of the \
+                 log, or of more segments than it has"
+            }
             "damaged" => "an operator had a damaged end of the log set aside",
             _ => "an operator had a file set aside that does not belong to the log",
         };

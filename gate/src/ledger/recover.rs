@@ -4,12 +4,15 @@
 //! Nothing is thrown away, and nothing is made to look whole: the `recovered`
 //! record names the file in quarantine, its hash and its size.
 
-use std::io::{self, Read, Seek, SeekFrom};
+use std::{
+    collections::BTreeMap,
+    io::{self, Read, Seek, SeekFrom},
+};
 
 use cap_std::fs::Dir;
 use portcullis_audit::{
-    Checkpoint, Damage, DamageKind, FRONTIER, HISTORY, LogFile, NEWEST, Note, Position, ROOT_LINE,
-    ROOTS, SEGMENT_RECORDS, Segment, Source, Verifier,
+    Checkpoint, Damage, DamageKind, Draft, FRONTIER, HISTORY, Hash, Link, LogFile, NEWEST, Note,
+    Position, Reader, SEGMENT_RECORDS, Segment, Source, Verifier,
 };
 use rustix::fs::{OFlags, RenameFlags};
 
@@ -18,7 +21,7 @@ use super::{
     disk::{self, Folder, Held},
     life,
     log::Log,
-    pack, quarantine,
+    pack, quarantine, roots,
     signing::{self, Noted},
 };
 
@@ -35,6 +38,12 @@ pub struct Plan {
     pub strangers: Vec<String>,
     /// Checkpoints that are set aside because the log does not bear them out.
     pub checkpoints: Vec<String>,
+    /// The roots of segments, by their number, that are put in place of others
+    /// which were kept.
+    pub roots: BTreeMap<u64, Hash>,
+    /// So many segments from the first one on are missing, and what is kept holds
+    /// no record any more of who had them removed: one is written that says so.
+    pub unaccounted: u64,
     /// What is noted beside the key as signed last is set aside, because the log
     /// does not bear it out: gates sign what is there as if it were new.
     pub anew: bool,
@@ -77,7 +86,7 @@ fn plan_locked(state: &Dir, log: &Log) -> Result<Plan, Error> {
         Some(head) => verifier.expect_checkpoint(head.clone()),
         None => verifier,
     };
-    let report = verifier.run().map_err(Error::std("read the audit log"))?;
+    let report = verifier.thorough().run().map_err(Error::std("read the audit log"))?;
     // What cannot be read cannot be kept aside either.
     let unreadable = |damage: &&Damage| damage.kind == DamageKind::BadSegment;
     if let Some(damage) = report.damages.iter().find(unreadable) {
@@ -116,7 +125,13 @@ fn plan_locked(state: &Dir, log: &Log) -> Result<Plan, Error> {
             head.size > keep.records || report.damages.iter().any(is_other)
         }
     };
-    Ok(Plan { damages: report.damages, keep, aside, strangers, checkpoints, anew })
+    let mut roots = report.roots;
+    roots.retain(|segment, _root| *segment < keep.records / SEGMENT_RECORDS);
+    let accounted = report.pruned_by.is_some_and(|record| record < keep.records);
+    let unaccounted =
+        if accounted || keep.records == 0 { 0 } else { report.pruned / SEGMENT_RECORDS };
+    let damages = report.damages;
+    Ok(Plan { damages, keep, aside, strangers, checkpoints, roots, unaccounted, anew })
 }
 
 /// Whether there are no other checkpoints than those that are set `aside`.
@@ -159,12 +174,7 @@ fn set_checkpoints_aside(audit: &Folder, agreed: &Plan) -> Result<(), Error> {
     if audit.stat(FRONTIER).map_err(open())?.is_some() {
         audit.remove(FRONTIER).map_err(open())?;
     }
-    let lines = agreed.keep.records / SEGMENT_RECORDS;
-    if let Ok(roots) = audit.file(ROOTS, OFlags::RDWR)
-        && roots.metadata().map_err(Error::std("set a checkpoint aside"))?.len() > lines * ROOT_LINE
-    {
-        rustix::fs::ftruncate(&roots, lines * ROOT_LINE).map_err(open())?;
-    }
+    roots::mend(audit, &agreed.roots, agreed.keep.records / SEGMENT_RECORDS)?;
     if agreed.checkpoints.iter().any(|name| name == NEWEST)
         && let Some(size) = checkpoints::kept(audit)?.last()
         && let Some(text) = signing::read(audit, &format!("{HISTORY}/{size}"))?
@@ -178,8 +188,8 @@ fn set_checkpoints_aside(audit: &Folder, agreed: &Plan) -> Result<(), Error> {
 ///
 /// # Errors
 ///
-/// When the log changed since the plan was made, gates use it, or it cannot
-/// be written; asking again goes on where it stopped.
+/// When the log changed since the plan was made, gates use it, it cannot be
+/// written, or it is still damaged; asking again goes on where it stopped.
 pub fn recover(state: &Dir, agreed: &Plan) -> Result<(), Error> {
     let mut log = Log::attach(state, disk::random_hex()?)?;
     let lock = log.lock();
@@ -217,7 +227,36 @@ pub fn recover(state: &Dir, agreed: &Plan) -> Result<(), Error> {
     if agreed.anew {
         forget_signed(&log)?;
     }
-    log.load()
+    log.load()?;
+    if agreed.unaccounted > 0 {
+        log.recovered(&unaccounted(&log.audit, agreed.unaccounted)?)?;
+    }
+    // Nobody is told that gates can start again who did not see it.
+    let left = plan_locked(state, &log)?;
+    match left.damages.first() {
+        Some(damage) => Err(Error::StillDamaged(damage.to_string())),
+        None if left.is_empty() => Ok(()),
+        None => Err(Error::StillDamaged("what was signed last is not known".to_owned())),
+    }
+}
+
+/// What is said of segments that are missing, in place of the record that was
+/// lost.
+fn unaccounted(audit: &Folder, segments: u64) -> Result<Draft, Error> {
+    let first = Reader::new(audit, 0).next().map_err(Error::std("read the audit log"))?;
+    let segment = Segment(segments);
+    let damaged = |reason: String| Error::Damaged { segment, reason };
+    let first = first.ok_or_else(|| damaged("it holds no record".to_owned()))?;
+    let link = Link::parse(&first.bytes).map_err(|error| damaged(error.to_string()))?;
+    let facts = [
+        ("what".to_owned(), "unaccounted".into()),
+        ("segments".to_owned(), segments.into()),
+        ("records".to_owned(), segment.first().into()),
+        ("head".to_owned(), link.prev.to_string().into()),
+    ];
+    let reason = "an operator had the log go on though records before its first one are missing \
+                  and no record says any more who had them removed";
+    Ok(Draft { reason: Some(reason.to_owned()), facts: Some(facts.into()), ..Draft::default() })
 }
 
 /// Sets aside what says that the log was signed. It is what the record tells

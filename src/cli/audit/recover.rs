@@ -2,11 +2,13 @@
 
 use std::process::ExitCode;
 
+use portcullis_audit::Segment;
+
 use super::Place;
 use crate::{
     cli::{
         consent,
-        failure::{Context as _, Exit, Failure},
+        failure::{Exit, Failure},
     },
     ledger,
     model::Escaped,
@@ -53,6 +55,18 @@ pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
     for name in &plan.checkpoints {
         outln!("set aside: the checkpoint {}", Escaped(name));
     }
+    for segment in plan.roots.keys().copied().map(Segment) {
+        outln!(
+            "computed again: the kept root of {segment}, from its records; what stood there is set aside"
+        );
+    }
+    if plan.unaccounted > 0 {
+        outln!(
+            "missing: {} segments from the first one on; the record of who had them removed is \
+             lost, and a `recovered` record that says so takes its place",
+            plan.unaccounted
+        );
+    }
     if plan.anew {
         outln!(
             "signed anew: the log does not bear out what is noted beside its key as signed last, \
@@ -60,7 +74,17 @@ pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
         );
     }
     consent::require(args.yes, "set this aside?")?;
-    ledger::recover(&state, &plan).or_fail("cannot recover the audit log")?;
+    ledger::recover(&state, &plan).map_err(|error| {
+        let failure = Failure::new(format_args!("cannot recover the audit log: {error}"));
+        match error {
+            ledger::Error::StillDamaged(_) => failure.exit(Exit::Audit).help(
+                "no gate should use it: `portcullis audit verify` shows what is wrong; run \
+                 `portcullis audit recover` again for what only shows now, else put the log back \
+                 from a copy",
+            ),
+            _ => failure,
+        }
+    })?;
     outln!(
         "done: gates can start again; `portcullis audit show --kind recovered` shows the record"
     );

@@ -1,10 +1,11 @@
 //! `portcullis audit recover` on logs of several segments.
 
 use crate::{
-    common::World,
+    common::{Done, World},
     review::{decision, write_log},
 };
 use portcullis_audit::Kind;
+use serde_json::Value;
 
 /// Three segments, the first of them compressed.
 fn packed_log() -> World {
@@ -48,4 +49,147 @@ fn a_repair_that_died_is_finished_by_the_next_start() {
     world.fs(&["ls"]).ok();
     world.run(&["audit", "verify"]).ok();
     assert!(!world.state().join("audit/seg-000000.jsonl.zst").exists());
+}
+
+/// Three segments, the first of them pruned.
+fn pruned_log() -> World {
+    let world = World::new();
+    write_log(&world, 140_000, |_seq| {
+        (Kind::Decision, decision("coder", "read", "a", "allow", "allowedPaths.read"))
+    });
+    world.run(&["audit", "checkpoint"]).ok();
+    world.run(&["audit", "prune", "--before", "2027-01-01", "--yes"]).ok();
+    world.file("a", "x");
+    world.fs(&["read", "a"]).ok();
+    world
+}
+
+/// Recovers, and makes sure that the log verifies and that a gate serves and signs.
+fn recovered(world: &World) -> (Done, Vec<Value>) {
+    assert_eq!(world.run(&["audit", "verify"]).code, 5);
+    let done = world.run(&["audit", "recover", "--yes"]).ok();
+    assert!(done.text().contains("done"), "{done:?}");
+    world.run(&["audit", "verify"]).ok();
+    let second = crate::proof::second(&["log", world.state().join("audit").to_str().unwrap()]);
+    assert_eq!(second.code, 0, "{second:?}");
+    world.fs(&["read", "a"]).ok();
+    world.run(&["audit", "checkpoint"]).ok();
+    world.fs(&["read", "a"]).ok();
+    world.run(&["audit", "verify", "--key", world.run(&["audit", "key"]).text().trim()]).ok();
+    let shown = world.run(&["audit", "show", "--kind", "recovered", "--json"]).ok();
+    let records = shown.text().lines().map(|line| serde_json::from_str(line).unwrap());
+    (done, records.collect())
+}
+
+/// The repair was done, and the log damaged as before.
+#[test]
+fn a_pruned_log_that_lost_the_record_of_it_says_so_and_goes_on() {
+    for damage in ["cut", "changed before it"] {
+        let world = pruned_log();
+        let segment = world.state().join("audit/seg-000002.jsonl");
+        let text = std::fs::read_to_string(&segment).unwrap();
+        let lines: Vec<_> = text.split_inclusive('\n').collect();
+        let damaged = match damage {
+            "cut" => lines[..8_000].concat(),
+            _ => lines[..8_000].concat() + &lines[8_001..].concat(),
+        };
+        std::fs::write(&segment, damaged).unwrap();
+        let (done, records) = recovered(&world);
+        assert!(done.text().contains("kept: the first 139072 records\n"), "{done:?}");
+        assert!(done.text().contains("missing: 1 segments from the first one on"), "{done:?}");
+        let said = records.iter().find(|record| record["facts"]["what"] == "unaccounted").unwrap();
+        let first = std::fs::read_to_string(world.state().join("audit/seg-000001.jsonl")).unwrap();
+        let first: Value = serde_json::from_str(first.lines().next().unwrap()).unwrap();
+        assert_eq!(
+            (&said["facts"]["segments"], &said["facts"]["head"]),
+            (&1.into(), &first["prev"])
+        );
+        // Nothing makes it look as if an operator had pruned it.
+        let verified = world.run(&["audit", "verify"]).ok();
+        assert!(verified.text().contains("warning: unaccounted-records: "), "{verified:?}");
+        let nothing = world.run(&["audit", "recover", "--yes"]).ok();
+        assert!(nothing.text().contains("nothing to recover"), "{nothing:?}");
+    }
+}
+
+#[test]
+fn a_wrong_root_of_a_segment_is_computed_again() {
+    for wrong in ["0", "x"] {
+        let world = pruned_log();
+        let file = world.state().join("audit/roots");
+        let right = std::fs::read_to_string(&file).unwrap();
+        let mut other = format!("{}{wrong}{}", &right[..65], &right[66..]);
+        if wrong == "0" && other == right {
+            other.replace_range(65..66, "1");
+        }
+        if wrong == "x" {
+            // At the very end a torn line is no damage: it is written again.
+            other += &right[..65];
+        }
+        std::fs::write(&file, &other).unwrap();
+        let (done, records) = recovered(&world);
+        assert!(done.text().contains("kept root of seg-000001.jsonl"), "{done:?}");
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), right);
+        let said = records.last().unwrap();
+        assert_eq!(said["facts"]["what"], "roots");
+        let kept = world.state().join("audit").join(said["facts"]["file"].as_str().unwrap());
+        assert_eq!(std::fs::read_to_string(kept).unwrap(), other);
+        // What was signed is borne out, and stays.
+        assert!(!done.text().contains("signed anew"), "{done:?}");
+        assert!(world.state().join("audit/checkpoints/65536").exists());
+    }
+}
+
+/// Nothing is left of which it could be computed again.
+#[test]
+fn a_wrong_root_of_a_pruned_segment_leaves_nothing_thrown_away() {
+    for (wrong, whole) in [("0", true), ("x", false)] {
+        let world = pruned_log();
+        let file = world.state().join("audit/roots");
+        let right = std::fs::read_to_string(&file).unwrap();
+        let wrong = if right.starts_with(wrong) { "1" } else { wrong };
+        std::fs::write(&file, format!("{wrong}{}", &right[1..])).unwrap();
+        let segment = world.state().join("audit/seg-000001.jsonl");
+        let lines = std::fs::read(&segment).unwrap();
+        if !whole {
+            let refused = world.fs(&["read", "a"]);
+            assert_eq!(refused.code, 1, "as a verifier says: {refused:?}");
+        }
+        let (done, records) = recovered(&world);
+        assert!(done.text().contains("signed anew"), "{done:?}");
+        if whole {
+            assert_eq!(std::fs::read(&segment).unwrap(), lines);
+            continue;
+        }
+        assert!(done.text().contains("kept: the first 0 records\n"), "{done:?}");
+        let file = |what: &str| {
+            let said = records.iter().find(|record| record["facts"]["what"] == what).unwrap();
+            std::fs::read(world.state().join("audit").join(said["facts"]["file"].as_str().unwrap()))
+        };
+        assert!(file("damaged").unwrap().starts_with(&lines));
+        assert!(file("roots").unwrap().starts_with(b"x"));
+    }
+}
+
+/// After a hundred damages it had seen no more of the log, and set checkpoints of
+/// the rest aside.
+#[test]
+fn a_log_with_many_damaged_checkpoints_keeps_the_good_ones() {
+    let world = World::new();
+    write_log(&world, 400, |_seq| {
+        (Kind::Decision, decision("coder", "read", "a", "allow", "allowedPaths.read"))
+    });
+    world.file("a", "x");
+    world.run(&["audit", "checkpoint"]).ok();
+    let checkpoints = world.state().join("audit/checkpoints");
+    for size in 1..150 {
+        std::fs::write(checkpoints.join(size.to_string()), "none").unwrap();
+    }
+    let good = std::fs::read(world.state().join("audit/checkpoint")).unwrap();
+    let (done, _records) = recovered(&world);
+    assert!(!done.text().contains("signed anew"), "{done:?}");
+    assert!(!done.text().contains("set aside: the checkpoint checkpoint\n"), "{done:?}");
+    let origin = |note: &[u8]| note.split(|byte| *byte == b'\n').next().unwrap().to_vec();
+    let now = std::fs::read(world.state().join("audit/checkpoint")).unwrap();
+    assert_eq!(origin(&now), origin(&good));
 }
