@@ -40,6 +40,11 @@ fn text(path: &Path) -> &str {
 
 /// Writes a log of `count` records with nothing but the audit crate.
 fn write_log(world: &World, count: u64, time: &str) -> Vec<String> {
+    write_log_at(world, count, |_seq| time)
+}
+
+/// The same with each record's time.
+fn write_log_at<'a>(world: &World, count: u64, time: impl Fn(u64) -> &'a str) -> Vec<String> {
     std::fs::create_dir_all(audit(world)).unwrap();
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o700);
     std::fs::set_permissions(world.state(), mode).unwrap();
@@ -54,7 +59,7 @@ fn write_log(world: &World, count: u64, time: &str) -> Vec<String> {
             ..Draft::default()
         };
         let record = Prepared::new(Kind::Decision, &draft, u128::from(seq).to_be_bytes()).unwrap();
-        leaves.push(chain.append(&record, time, &mut lines).leaf.to_string());
+        leaves.push(chain.append(&record, time(seq), &mut lines).leaf.to_string());
         if chain.next().is_multiple_of(65_536) || chain.next() == count {
             let name = Segment::of(seq).to_string();
             std::fs::write(audit(world).join(name), &lines).unwrap();
@@ -229,6 +234,25 @@ fn pruned_segments_leave_their_roots() {
     std::fs::remove_file(audit(&world).join(Segment(2).to_string())).unwrap();
     assert_eq!(world.run(&["audit", "verify"]).code, 5);
     assert_eq!(second(&["log", text(&audit(&world))]).code, 5);
+}
+
+/// The last record of a segment was older than others in it, and of the segments
+/// before.
+#[test]
+fn where_the_clock_was_set_back_no_newer_record_is_pruned() {
+    for (newer, gone) in [(30_000, 0), (65_535, 0), (65_536, 1), (100_000, 1), (140_000, 2)] {
+        let world = World::new();
+        write_log_at(&world, 200_000, |seq| match seq == newer {
+            true => "2026-08-01T00:00:00.000000Z",
+            false => "2026-01-01T00:00:00.000000Z",
+        });
+        let pruned = world.run(&["audit", "checkpoint"]).code
+            + world.run(&["audit", "prune", "--before", "2026-06-01", "--yes"]).code;
+        assert_eq!(pruned, 0, "{newer}");
+        let is_gone = |number: u64| !audit(&world).join(Segment(number).to_string()).exists();
+        assert_eq!((0..4).filter(|number| is_gone(*number)).count(), gone, "{newer}");
+        world.run(&["audit", "verify"]).ok();
+    }
 }
 
 #[test]

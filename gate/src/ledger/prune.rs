@@ -4,7 +4,7 @@
 use cap_std::fs::Dir;
 use portcullis_audit::{
     Draft, HISTORY, Hash, Kind, Link, PACKED, ROOTS, Reader, Report, SEGMENT_RECORDS, Segment,
-    Source as _, Tail, Verifier,
+    Source as _, Verifier,
 };
 use rustix::fs::OFlags;
 
@@ -34,8 +34,8 @@ pub enum Pruning {
     Damaged(Box<Report>),
 }
 
-/// Looks for whole segments with records from before `before` only, a time as
-/// records have it. The newest full segment always stays.
+/// Looks for whole segments from the first one on with records from before
+/// `before` only, a time as records have it. The newest full segment always stays.
 ///
 /// # Errors
 ///
@@ -57,47 +57,45 @@ pub fn prunable(state: &Dir, before: &str) -> Result<Pruning, Error> {
     // The open one, and the one that a writer looks at when that is empty.
     segments.truncate(segments.len().saturating_sub(2));
     let needed = life::first_needed(&Folder::open(state, "gates")?)?;
-    let mut bytes = 0;
-    let mut until = None;
-    let first = segments.first().map_or(0, |(first, _)| first.0);
-    for (segment, length) in segments {
-        let in_use = needed.is_some_and(|needed| needed < segment.next().first());
-        let mut file = audit.open(&segment.to_string()).map_err(read())?;
-        let tail = Tail::read(&mut file, 0, length, 4096).map_err(read())?;
-        let link = tail
-            .last()
-            .map(Link::parse)
-            .transpose()
-            .map_err(|error| Error::Damaged { segment, reason: error.to_string() })?;
-        if in_use || link.is_none_or(|link| *link.t >= *before) {
-            break;
-        }
-        bytes += length;
-        until = Some((segment.next(), tail.last().map(Hash::leaf).unwrap_or(Hash::ZERO)));
-    }
-    let Some((until, head)) = until else { return Ok(Pruning::Nothing) };
+    let in_use = |segment: &Segment| needed.is_some_and(|seq| seq < segment.next().first());
+    segments.truncate(segments.iter().take_while(|(segment, _)| !in_use(segment)).count());
+    let (Some((first, _)), Some((last, _))) = (segments.first(), segments.last()) else {
+        return Ok(Pruning::Nothing);
+    };
+    let first = *first;
+    let Some((until, head)) = old(&audit, first, last.next(), before)? else {
+        return Ok(Pruning::Nothing);
+    };
     if !checkpoints::roots_reach(&audit, until)? {
         return Ok(Pruning::Nothing);
     }
-    if !answered(&audit, Segment(first), until)? {
-        return Ok(Pruning::Nothing);
-    }
-    let records = (until.0 - first) * SEGMENT_RECORDS;
+    let gone = segments.iter().filter(|(segment, _)| *segment < until);
+    let bytes = gone.map(|(_, length)| length).sum();
+    let records = (until.0 - first.0) * SEGMENT_RECORDS;
     Ok(Pruning::Possible(Prune { segments: until.0, records, bytes, head }))
 }
 
-/// Whether every intent in these segments is answered in them.
-fn answered(audit: &Folder, first: Segment, until: Segment) -> Result<bool, Error> {
+/// The segment up to which, from `first` and before `end`, every record is from
+/// before `before` and every intent answered, and the leaf hash of the record
+/// before it. Each record is looked at: where the clock was set back, a later one
+/// may be older.
+fn old(
+    audit: &Folder,
+    first: Segment,
+    end: Segment,
+    before: &str,
+) -> Result<Option<(Segment, Hash)>, Error> {
     let mut open = std::collections::BTreeSet::new();
+    let mut until = None;
     let mut reader = Reader::new(audit, first.first());
     while let Some(entry) = reader.next().map_err(Error::std("read the audit log"))? {
-        if entry.segment >= until {
-            break;
-        }
         let link = Link::parse(&entry.bytes).map_err(|error| Error::Damaged {
             segment: entry.segment,
             reason: error.to_string(),
         })?;
+        if entry.segment >= end || *link.t >= *before {
+            break;
+        }
         match (link.kind, link.of) {
             (Kind::Intent, _) => {
                 open.insert(link.seq);
@@ -107,8 +105,12 @@ fn answered(audit: &Folder, first: Segment, until: Segment) -> Result<bool, Erro
             }
             _ => {}
         }
+        let next = entry.segment.next();
+        if link.seq.checked_add(1) == Some(next.first()) && open.is_empty() {
+            until = Some((next, Hash::leaf(&entry.bytes)));
+        }
     }
-    Ok(open.is_empty())
+    Ok(until)
 }
 
 impl Ledger {
