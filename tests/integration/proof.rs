@@ -354,6 +354,60 @@ fn a_key_that_is_gone_or_another_one_is_not_passed_over() {
     world.run(&["audit", "verify", "--key", text(&both)]).ok();
 }
 
+/// It was refused where `audit verify` took the older checkpoint for the log's.
+#[test]
+fn a_proof_of_growth_holds_across_a_change_of_the_key() {
+    let world = World::new();
+    world.file("a", "x");
+    world.fs(&["read", "a"]).ok();
+    let first = world.run(&["audit", "key"]).ok();
+    let kept = world.base().join("kept");
+    std::fs::copy(audit(&world).join("checkpoint"), &kept).unwrap();
+    let size = world.records().len().to_string();
+    let second_key = world.run(&["audit", "key", "--new"]).ok();
+    world.fs(&["read", "a"]).ok();
+    let proof = world.base().join("proof");
+    std::fs::write(&proof, &world.run(&["audit", "prove", "--from", &size]).ok().stdout).unwrap();
+    let check = |key: &Path| {
+        ["proof", text(&proof), "--key", text(key), "--old", text(&kept)].map(str::to_owned)
+    };
+    let file = |name: &str, keys: &str| {
+        let file = world.base().join(name);
+        std::fs::write(&file, keys).unwrap();
+        file
+    };
+    let both = file("both", &format!("{}{}", second_key.text(), first.text()));
+    let prove = |key: &Path| {
+        let args = check(key);
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        (world.run(&[&["audit", "check-proof"], &args[1..]].concat()), second(&args))
+    };
+    let (ours, other) = prove(&both);
+    assert!(ours.ok().text().contains("begins that of"));
+    other.ok();
+    world.run(&["audit", "verify", "--key", text(&both), "--head", text(&kept)]).ok();
+    // Nobody takes a key for the log's that was not given.
+    for (name, keys) in [("first", &first), ("second", &second_key)] {
+        let key = file(name, keys.text());
+        let (ours, other) = prove(&key);
+        assert_eq!((ours.code, other.code), (5, 5), "{ours:?}");
+        assert!(ours.stderr.contains("give all of them that you trust"), "{ours:?}");
+    }
+    // Nor another log, whose key is given, for this one.
+    let stranger = World::new();
+    stranger.file("a", "x");
+    stranger.fs(&["read", "a"]).ok();
+    std::fs::copy(audit(&stranger).join("checkpoint"), &kept).unwrap();
+    let three = format!(
+        "{}{}",
+        std::fs::read_to_string(&both).unwrap(),
+        stranger.run(&["audit", "key"]).text()
+    );
+    let (ours, other) = prove(&file("three", &three));
+    assert_eq!((ours.code, other.code), (5, 5), "{ours:?}");
+    assert!(ours.stderr.contains("does not hold"), "{ours:?}");
+}
+
 #[test]
 fn receipts_of_a_transcript_are_found_or_named() {
     let world = World::new();

@@ -3,7 +3,7 @@
 
 use std::{io::Read as _, path::Path, path::PathBuf, process::ExitCode};
 
-use portcullis_audit::{AuditRecord, Claim, Hash, MAX_PROOF, Proof};
+use portcullis_audit::{AuditRecord, Claim, Hash, MAX_PROOF, NoteError, Proof};
 use serde_json::json;
 
 use super::heads;
@@ -22,7 +22,7 @@ pub(super) struct Args {
     /// The proof
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// The log's public key: a file, or its text
+    /// The log's public key, and former ones where it was changed: a file, or the text of one
     #[arg(long, value_name = "FILE|KEY", required = true)]
     key: Vec<String>,
     /// Public keys of witnesses that must have cosigned
@@ -51,7 +51,13 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let keys = heads::keys(&args.key)?;
     let witnesses = heads::keys(&args.witness)?;
     let all: Vec<_> = keys.iter().chain(&witnesses).cloned().collect();
-    let signed = proof.note.verify(&all).or_fail(wrong).map_err(failed)?;
+    let signed = proof.note.verify(&all).map_err(|error| {
+        let failure = failed(Failure::new(format_args!("{wrong}: {error}")));
+        match error {
+            NoteError::Unsigned => failure.help(heads::OTHER_KEY),
+            _ => failure,
+        }
+    })?;
     let checkpoint = proof.checkpoint().or_fail(wrong).map_err(failed)?;
     if !keys.contains(&signed.by) || checkpoint.origin != signed.by.name() {
         return Err(Failure::new("the proof does not hold: its checkpoint is of another log")

@@ -7,13 +7,19 @@ use std::{
 };
 
 use portcullis_audit::{
-    Checkpoint, Directory, Hash, KEYS, MAX_NOTE, Note, PublicKey, Receipt, Source as _, parse_keys,
+    Checkpoint, Directory, Hash, KEYS, MAX_NOTE, Note, NoteError, PublicKey, Receipt, Source as _,
+    parse_keys,
 };
 
 use crate::{
     cli::failure::{Context as _, Exit, Failure},
     ledger::LAST_SIGNED,
 };
+
+/// What to do where no known key signed a checkpoint.
+pub(super) const OTHER_KEY: &str = "a log whose key was changed has one for each time: give all \
+                                    of them that you trust, with --key for each or in one file, \
+                                    such as a copy of `audit/key.vkey`";
 
 /// A head that was kept outside the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,8 +90,21 @@ pub(super) fn checkpoint(
     } else {
         trusted
     };
-    let _signed = note.verify(keys).or_fail(doing).map_err(|failure| failure.exit(Exit::Audit))?;
-    Checkpoint::of(&note).or_fail(doing)
+    let wrong = |failure: Failure| failure.exit(Exit::Audit);
+    let signed = note.verify(keys).map_err(|error| {
+        let failure = wrong(Failure::new(format_args!("{doing}: {error}")));
+        match error {
+            NoteError::Unsigned => failure.help(OTHER_KEY),
+            _ => failure,
+        }
+    })?;
+    let checkpoint = Checkpoint::of(&note).or_fail(doing)?;
+    if checkpoint.origin != signed.by.name() {
+        return Err(wrong(Failure::new(format_args!(
+            "{doing}: it is of another log than its key"
+        ))));
+    }
+    Ok(checkpoint)
 }
 
 /// The checkpoint that gates noted beside the key in the state directory `state`
