@@ -9,7 +9,10 @@ use std::{
     io::{self, Read},
 };
 
-use portcullis_audit::{AuditRecord, Claim, Hash, Link, MAX_LINE, Proof, PublicKey};
+use portcullis_audit::{
+    AuditRecord, Checkpoint, Claim, Hash, Link, MAX_LINE, Note, NoteError, Proof, PublicKey,
+    parse_keys,
+};
 use serde::{Deserialize, Serialize};
 
 /// The names of a bundle's members.
@@ -20,6 +23,21 @@ pub const RECORDS: &str = "records.jsonl";
 pub const PROOF: &str = "last.tlog-proof";
 /// The keys that the log was signed with.
 pub const BUNDLED_KEYS: &str = "key.vkey";
+/// The checkpoint of the proof alone.
+pub const BUNDLED_CHECKPOINT: &str = "checkpoint";
+/// What explains a bundle and checks it, of the version that made it.
+pub const COMPANIONS: [&str; 4] = ["README.txt", "check.py", "verify.py", "FORMAT.md"];
+/// The members without which nothing is proved.
+pub const NEEDED: [&str; 4] = [RECORDS, PROOF, BUNDLED_KEYS, BUNDLED_CHECKPOINT];
+
+/// Whether a bundle can have a member of this name. Another one could lie outside
+/// of the directory in which somebody unpacks it.
+pub fn is_member(name: &str) -> bool {
+    let policy = name.strip_prefix("policies/").and_then(|rest| rest.strip_suffix(".toml"));
+    policy.is_some_and(|policy| policy.parse::<Hash>().is_ok())
+        || NEEDED.contains(&name)
+        || COMPANIONS.contains(&name)
+}
 
 /// The list of a bundle's members.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -92,12 +110,36 @@ impl Links {
 pub struct Proven {
     /// Records.
     pub records: u64,
-    /// The records that the signed checkpoint covers.
-    pub size: u64,
-    /// The name of the log that signed it.
-    pub origin: String,
+    /// The signed checkpoint that covers them.
+    pub checkpoint: Checkpoint,
+    /// The key that signed it.
+    pub by: PublicKey,
     /// The hashes of the policies that the records name.
     pub policies: Vec<Hash>,
+}
+
+impl Proven {
+    /// Holds the keys and the checkpoint that a bundle has beside the proof against
+    /// that.
+    ///
+    /// # Errors
+    /// Which of the two is wrong, and why.
+    pub fn agrees(&self, keys: &[u8], checkpoint: &[u8]) -> Result<(), BundleError> {
+        let bundled = parse_keys(&String::from_utf8_lossy(keys))
+            .map_err(|error| BundleError::member(BUNDLED_KEYS, error.to_string()))?;
+        if !bundled.contains(&self.by) {
+            let words = "does not name the key that signed the proof";
+            return Err(BundleError::member(BUNDLED_KEYS, words));
+        }
+        let wrong = |words: String| BundleError::member(BUNDLED_CHECKPOINT, words);
+        let of = |error: NoteError| wrong(error.to_string());
+        let note = Note::parse(checkpoint).map_err(of)?;
+        let _signed = note.verify(std::slice::from_ref(&self.by)).map_err(of)?;
+        if Checkpoint::of(&note).map_err(of)? != self.checkpoint {
+            return Err(wrong("is not the one of the proof".to_owned()));
+        }
+        Ok(())
+    }
 }
 
 /// Checks the records against the manifest and the proof against `keys`.
@@ -158,8 +200,8 @@ pub fn prove(
     proof.check_inclusion(leaf).map_err(|error| does_not(&error))?;
     Ok(Proven {
         records: count,
-        size: checkpoint.size,
-        origin: checkpoint.origin,
+        checkpoint,
+        by: signed.by,
         policies: policies.into_keys().collect(),
     })
 }

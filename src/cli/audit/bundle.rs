@@ -25,16 +25,18 @@ use crate::{
     cli::failure::{Context as _, Exit, Failure},
     review::{
         Filter, Log, Order, Row,
-        bundle::{BUNDLED_KEYS, Links, MANIFEST, Manifest, PROOF, RECORDS},
+        bundle::{
+            BUNDLED_CHECKPOINT, BUNDLED_KEYS, COMPANIONS, Links, MANIFEST, Manifest, PROOF, RECORDS,
+        },
     },
 };
 
-/// What lies in every bundle as it is here.
-const COMPANIONS: [(&str, &str); 4] = [
-    ("README.txt", include_str!("bundle/README.txt")),
-    ("check.py", include_str!("bundle/check.py")),
-    ("verify.py", include_str!("../../../audit/verify.py")),
-    ("FORMAT.md", include_str!("../../../audit/FORMAT.md")),
+/// What lies in every bundle as it is here, the [`COMPANIONS`].
+const TEXTS: [&str; 4] = [
+    include_str!("bundle/README.txt"),
+    include_str!("bundle/check.py"),
+    include_str!("../../../audit/verify.py"),
+    include_str!("../../../audit/FORMAT.md"),
 ];
 
 /// Put the records of a period, with what proves them, into one archive
@@ -80,9 +82,9 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let written = (|| {
         let policies = archive.records(&log, first, last)?;
         archive.add(PROOF, proof.as_bytes()).or_fail(&doing)?;
-        archive.add(NEWEST, &note).or_fail(&doing)?;
+        archive.add(BUNDLED_CHECKPOINT, &note).or_fail(&doing)?;
         archive.add(BUNDLED_KEYS, &keys).or_fail(&doing)?;
-        for (name, text) in COMPANIONS {
+        for (name, text) in COMPANIONS.into_iter().zip(TEXTS) {
             archive.add(name, text.as_bytes()).or_fail(&doing)?;
         }
         let kept = directory.parent().map(|state| state.join("policies"));

@@ -19,7 +19,8 @@ use crate::{
     cli::failure::{Context as _, Exit, Failure},
     model::Escaped,
     review::bundle::{
-        BUNDLED_KEYS, BundleError, MANIFEST, Manifest, PROOF, Proven, RECORDS, prove,
+        BUNDLED_CHECKPOINT, BUNDLED_KEYS, BundleError, MANIFEST, Manifest, NEEDED, PROOF, Proven,
+        RECORDS, is_member, prove,
     },
 };
 
@@ -54,7 +55,8 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
             .exit(Exit::Audit)
     })?;
     let (first, last) = (manifest.first, manifest.last);
-    let Proven { records, size, origin, .. } = &proven;
+    let (records, size, origin) =
+        (proven.records, proven.checkpoint.size, &proven.checkpoint.origin);
     if args.json {
         let answer = json!({
             "holds": true, "first": first, "last": last, "records": records, "size": size,
@@ -100,7 +102,15 @@ fn check(file: File, trusted: &[PublicKey]) -> Result<(Manifest, Proven), Bundle
             return Err(BundleError::member(name, "is not in the manifest"));
         }
     }
+    for name in NEEDED {
+        if !manifest.files.contains_key(name) {
+            return Err(BundleError::member(name, "is not in the manifest"));
+        }
+    }
     for (name, hash) in &manifest.files {
+        if !is_member(name) {
+            return Err(BundleError::member(name, "is no member that a bundle has"));
+        }
         let member =
             zip.by_name(name).map_err(|_missing| BundleError::member(name, "is missing"))?;
         let found =
@@ -113,10 +123,11 @@ fn check(file: File, trusted: &[PublicKey]) -> Result<(Manifest, Proven), Bundle
             return Err(BundleError::member(name, "is not the policy of its name"));
         }
     }
+    let own = small(&mut zip, BUNDLED_KEYS)?;
+    let checkpoint = small(&mut zip, BUNDLED_CHECKPOINT)?;
     let bundled;
     let keys = if trusted.is_empty() {
-        let text = small(&mut zip, BUNDLED_KEYS)?;
-        bundled = parse_keys(&String::from_utf8_lossy(&text))
+        bundled = parse_keys(&String::from_utf8_lossy(&own))
             .map_err(|error| BundleError::member(BUNDLED_KEYS, error.to_string()))?;
         &bundled
     } else {
@@ -126,13 +137,9 @@ fn check(file: File, trusted: &[PublicKey]) -> Result<(Manifest, Proven), Bundle
     if proof.len() > MAX_PROOF {
         return Err(BundleError::member(PROOF, "is too large"));
     }
-    for needed in [RECORDS, PROOF] {
-        if !manifest.files.contains_key(needed) {
-            return Err(BundleError::member(needed, "is not in the manifest"));
-        }
-    }
     let records = zip.by_name(RECORDS).map_err(damaged)?;
     let proven = prove(&manifest, records, &proof, keys)?;
+    proven.agrees(&own, &checkpoint)?;
     Ok((manifest, proven))
 }
 

@@ -174,6 +174,40 @@ fn a_tampered_member_is_found_by_both() {
     members.insert(policy, b"schema = 1\n".to_vec());
     reseal(&mut members);
     both(&members, "another policy");
+    // A member beside those that a bundle has, or outside of where it is unpacked.
+    for name in ["extra.txt", "../x", "policies/x.toml", "policies/../../x.toml", "records.jsonl/x"]
+    {
+        let mut members = good.clone();
+        members.insert(name.to_owned(), b"x".to_vec());
+        reseal(&mut members);
+        pack(&members, &tampered);
+        let rust = check(&world, &tampered, Some(&key));
+        assert_eq!(rust.code, 5, "{name}: {rust:?}");
+        assert!(rust.stderr.contains("is no member that a bundle has"), "{name}: {rust:?}");
+    }
+    let mut members = good.clone();
+    members.insert("/abs".to_owned(), b"x".to_vec());
+    reseal(&mut members);
+    pack(&members, &tampered);
+    assert_eq!(check(&world, &tampered, Some(&key)).code, 5);
+    members.remove("/abs");
+    both(&members, "a member that is not there");
+    // Those beside the proof are of the proof, also where the key is from elsewhere.
+    let other = self::world();
+    let other = unpack(&bundle(&other, &[]).1);
+    for name in ["checkpoint", "key.vkey"] {
+        for (what, bytes) in [
+            ("garbage", Some(b"garbage".to_vec())),
+            ("another", Some(other[name].clone())),
+            ("none", None),
+        ] {
+            let mut members = good.clone();
+            members.remove(name);
+            members.extend(bytes.map(|bytes| (name.to_owned(), bytes)));
+            reseal(&mut members);
+            both(&members, &format!("{what} as {name}"));
+        }
+    }
     // What nobody listed is not evidence.
     let mut members = good;
     members.insert("extra.txt".to_owned(), b"x".to_vec());

@@ -9,10 +9,13 @@ from somewhere else than this bundle. Exit code 5: something is wrong."""
 import hashlib
 import json
 import os
+import re
 import sys
 
 import verify
 
+NEEDED = {"records.jsonl", "last.tlog-proof", "key.vkey", "checkpoint"}
+MEMBERS = NEEDED | {"README.txt", "check.py", "verify.py", "FORMAT.md"}
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -30,15 +33,31 @@ def need(holds, words):
 def main(options):
     need(options[:1] in ([], ["--key"]) and len(options) in (0, 2), __doc__)
     manifest = json.loads(read("manifest.json"))
+    for name in sorted(NEEDED - set(manifest["files"])):
+        need(False, "%r is not in the manifest" % name)
     for name, digest in manifest["files"].items():
-        need(".." not in name.split("/") and not name.startswith("/"), "the name %r" % name)
+        policy = re.fullmatch("policies/[0-9a-f]{64}[.]toml", name)
+        need(policy or name in MEMBERS, "%r is no member that a bundle has" % name)
         need(os.path.isfile(os.path.join(HERE, *name.split("/"))), "%r is missing" % name)
         need(hashlib.sha256(read(name)).hexdigest() == digest, "%r was changed" % name)
     key = open(options[1], "rb").read() if options else read("key.vkey")
+    wrong = (verify.Damage, ValueError, IndexError, AttributeError, KeyError)
     try:
-        proven = verify.proof(read("last.tlog-proof"), verify.read_keys(key.decode()), None)
-    except (verify.Damage, ValueError, IndexError, AttributeError, KeyError):
+        keys = verify.read_keys(key.decode())
+        proven = verify.proof(read("last.tlog-proof"), keys, None)
+        signed = verify.checkpoint(read("last.tlog-proof").split(b"\n\n", 1)[1], keys)
+    except wrong:
         need(False, "last.tlog-proof does not hold under this key")
+    try:
+        own = verify.read_keys(read("key.vkey").decode())
+        need(verify.checkpoint(read("last.tlog-proof").split(b"\n\n", 1)[1], own) == signed,
+             "key.vkey does not name the key that signed the proof")
+    except wrong:
+        need(False, "key.vkey does not name the key that signed the proof")
+    try:
+        need(verify.checkpoint(read("checkpoint"), keys) == signed, "checkpoint is not the proof's")
+    except wrong:
+        need(False, "checkpoint is not one that this key signed")
     lines = read("records.jsonl").split(b"\n")
     need(lines.pop() == b"" and lines, "records.jsonl does not end with a line")
     need(lines[-1] == proven["line"].encode(), "the last record is not the one that is proven")
