@@ -31,12 +31,12 @@ pub(super) fn last_signed(audit: &Folder, noted: &Noted) -> Result<Option<Checkp
 /// is missing, the largest that was kept and is signed.
 pub(super) fn newest(audit: &Folder) -> Result<Option<Checkpoint>, Error> {
     if let Some(text) = signing::read(audit, NEWEST)? {
-        return opened(audit, &text).map(Some);
+        return opened(&text, &signing::keys_of(audit)?).map(Some);
     }
     let mut bad = None;
     for size in kept(audit)?.into_iter().rev() {
         let Some(text) = signing::read(audit, &format!("{HISTORY}/{size}"))? else { continue };
-        match opened(audit, &text) {
+        match opened(&text, &signing::keys_of(audit)?) {
             Ok(checkpoint) if checkpoint.size == size => return Ok(Some(checkpoint)),
             Ok(_another) => {
                 bad.get_or_insert(Error::Note(portcullis_audit::NoteError::Checkpoint));
@@ -50,10 +50,10 @@ pub(super) fn newest(audit: &Folder) -> Result<Option<Checkpoint>, Error> {
     bad.map_or(Ok(None), Err)
 }
 
-/// The checkpoint that a key of the log signed in `text`.
-fn opened(audit: &Folder, text: &str) -> Result<Checkpoint, Error> {
+/// The checkpoint in `text` that one of `keys`, those of the log, signed.
+pub(super) fn opened(text: &str, keys: &[PublicKey]) -> Result<Checkpoint, Error> {
     let note = Note::parse(text.as_bytes())?;
-    let signed = note.verify(&signing::keys_of(audit)?)?;
+    let signed = note.verify(keys)?;
     let checkpoint = Checkpoint::of(&note)?;
     if checkpoint.origin != signed.by.name() {
         return Err(Error::Note(portcullis_audit::NoteError::Checkpoint));

@@ -67,6 +67,13 @@ pub enum Error {
          new one: `portcullis audit key --new`"
     )]
     OtherKey,
+    /// The log was signed before, and nothing tells with which key.
+    #[error(
+        "the audit log's public key `key.vkey` is gone or damaged, and neither the private key here \
+         nor one that a record names signed a checkpoint: put it back from a copy of the log, or as \
+         `portcullis audit key` printed it"
+    )]
+    PublicKeyGone,
     /// Where the newest checkpoint left off is not known, and much is to be read
     /// to find out.
     #[error(

@@ -12,6 +12,7 @@ mod disk;
 mod error;
 mod group;
 mod keeper;
+mod keys;
 mod life;
 mod log;
 mod maker;

@@ -97,6 +97,7 @@ impl Pending {
             "anew" => {
                 "an operator had the log signed anew: it does not bear out what was signed last"
             }
+            "key" => "an operator had a damaged file of the log's public keys set aside",
             "roots" => {
                 "an operator had the kept roots of segments set aside: they were not those of the \
                  log, or of more segments than it has"

@@ -12,14 +12,14 @@ use std::{
 use cap_std::fs::Dir;
 use portcullis_audit::{
     Checkpoint, Damage, DamageKind, Draft, FRONTIER, HISTORY, Hash, Link, LogFile, NEWEST, Note,
-    Position, Reader, SEGMENT_RECORDS, Segment, Source, Verifier,
+    Position, PublicKey, Reader, SEGMENT_RECORDS, Segment, Source, Verifier,
 };
 use rustix::fs::{OFlags, RenameFlags};
 
 use super::{
     Error, checkpoints,
     disk::{self, Folder, Held},
-    life,
+    keys, life,
     log::Log,
     pack, quarantine, roots,
     signing::{self, Noted},
@@ -44,6 +44,8 @@ pub struct Plan {
     /// So many segments from the first one on are missing, and what is kept holds
     /// no record any more of who had them removed: one is written that says so.
     pub unaccounted: u64,
+    /// The log's public keys, the one in use first, where they are put back.
+    pub keys: Vec<PublicKey>,
     /// What is noted beside the key as signed last is set aside, because the log
     /// does not bear it out: gates sign what is there as if it were new.
     pub anew: bool,
@@ -52,7 +54,7 @@ pub struct Plan {
 impl Plan {
     /// Whether there is nothing to repair.
     pub fn is_empty(&self) -> bool {
-        self.damages.is_empty() && !self.anew
+        self.damages.is_empty() && self.keys.is_empty() && !self.anew
     }
 
     /// Bytes of the log that are set aside.
@@ -81,7 +83,8 @@ fn plan_locked(state: &Dir, log: &Log) -> Result<Plan, Error> {
         return Err(Error::InUse(alive));
     }
     let noted = Noted::read(&log.keys()?)?;
-    let verifier = Verifier::new(audit);
+    let keys = keys::lost(log)?;
+    let verifier = Verifier::new(audit).trust(keys.clone());
     let verifier = match noted.head() {
         Some(head) => verifier.expect_checkpoint(head.clone()),
         None => verifier,
@@ -131,7 +134,7 @@ fn plan_locked(state: &Dir, log: &Log) -> Result<Plan, Error> {
     let unaccounted =
         if accounted || keep.records == 0 { 0 } else { report.pruned / SEGMENT_RECORDS };
     let damages = report.damages;
-    Ok(Plan { damages, keep, aside, strangers, checkpoints, roots, unaccounted, anew })
+    Ok(Plan { damages, keep, aside, strangers, checkpoints, roots, unaccounted, keys, anew })
 }
 
 /// Whether there are no other checkpoints than those that are set `aside`.
@@ -205,7 +208,12 @@ pub fn recover(state: &Dir, agreed: &Plan) -> Result<(), Error> {
         quarantine::keep(&log.audit, "stranger", file)?;
         log.audit.remove(name).map_err(Error::io("remove what was set aside"))?;
     }
-    set_checkpoints_aside(&log.audit, agreed)?;
+    if !agreed.keys.is_empty() {
+        keys::put_back(&log.audit, &agreed.keys)?;
+    }
+    if !agreed.damages.is_empty() || agreed.anew {
+        set_checkpoints_aside(&log.audit, agreed)?;
+    }
     if !agreed.aside.is_empty() {
         quarantine::keep(&log.audit, "damaged", Rest::new(&log.audit, &agreed.aside))?;
         // From the end on, so that what stands at any moment is again a log
@@ -231,6 +239,9 @@ pub fn recover(state: &Dir, agreed: &Plan) -> Result<(), Error> {
     if agreed.unaccounted > 0 {
         log.recovered(&unaccounted(&log.audit, agreed.unaccounted)?)?;
     }
+    if let Some(key) = agreed.keys.first() {
+        log.recovered(&put_back(key))?;
+    }
     // Nobody is told that gates can start again who did not see it.
     let left = plan_locked(state, &log)?;
     match left.damages.first() {
@@ -238,6 +249,13 @@ pub fn recover(state: &Dir, agreed: &Plan) -> Result<(), Error> {
         None if left.is_empty() => Ok(()),
         None => Err(Error::StillDamaged("what was signed last is not known".to_owned())),
     }
+}
+
+/// What is said of the log's public keys when they are put back.
+fn put_back(key: &PublicKey) -> Draft {
+    let facts = [("what".to_owned(), "key".into()), ("key".to_owned(), key.to_string().into())];
+    let reason = "an operator had the log's public keys, which were gone, put back";
+    Draft { reason: Some(reason.to_owned()), facts: Some(facts.into()), ..Draft::default() }
 }
 
 /// What is said of segments that are missing, in place of the record that was

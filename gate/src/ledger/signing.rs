@@ -92,8 +92,8 @@ impl Signing {
     /// signed before.
     pub fn own(state: &Dir) -> Result<Self, Error> {
         let keys = Folder::open(state, PRIVATE)?;
-        let private = match read(&keys, FILE)? {
-            Some(text) => PrivateKey::from_secret(text.trim_end())?,
+        let private = match private(&keys)? {
+            Some(private) => private,
             None => {
                 if !published(state)?.is_empty() {
                     return Err(Error::KeyGone);
@@ -113,6 +113,12 @@ impl Signing {
         let private = make(&Folder::open(state, PRIVATE)?, true)?;
         Ok(Self::by(Box::new(Own { public: private.public(), private })))
     }
+}
+
+/// The private key in its directory, if there is one.
+pub(super) fn private(keys: &Folder) -> Result<Option<PrivateKey>, Error> {
+    let text = read(keys, FILE)?;
+    Ok(text.map(|text| PrivateKey::from_secret(text.trim_end())).transpose()?)
 }
 
 /// Makes a key; `replace`: instead of the one that is there.

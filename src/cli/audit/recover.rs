@@ -35,7 +35,7 @@ pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
     let (_, state) = args.place.open()?;
     let plan = ledger::plan(&state).map_err(|error| {
         let failure = Failure::new(format_args!("cannot look at the audit log: {error}"));
-        let damaged = matches!(error, ledger::Error::Unreadable(_));
+        let damaged = matches!(error, ledger::Error::Unreadable(_) | ledger::Error::PublicKeyGone);
         if damaged { failure.exit(Exit::Audit) } else { failure }
     })?;
     if plan.is_empty() {
@@ -59,6 +59,9 @@ pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
         outln!(
             "computed again: the kept root of {segment}, from its records; what stood there is set aside"
         );
+    }
+    for key in &plan.keys {
+        outln!("put back: the log's public key {key}");
     }
     if plan.unaccounted > 0 {
         outln!(

@@ -8,7 +8,7 @@ use std::{
 };
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use portcullis_audit::{DamageKind, Directory, Report, Verifier};
+use portcullis_audit::{DamageKind, Directory, Report, Verifier, Warning, WarningKind};
 use serde_json::json;
 
 use super::{
@@ -96,6 +96,13 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         }
     }
     if valid {
+        let unchecked = |warning: &Warning| warning.kind == WarningKind::UncheckedCheckpoint;
+        if args.dir.is_none() && report.warnings.iter().any(unchecked) {
+            errln!(
+                "  help: gates refuse a log that was signed and has no public key any more; \
+                 `portcullis audit recover` puts it back where the log tells which it was"
+            );
+        }
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(help) = help(&report, !args.head.is_empty()) {

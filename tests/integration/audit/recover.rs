@@ -171,6 +171,79 @@ fn a_wrong_root_of_a_pruned_segment_leaves_nothing_thrown_away() {
     }
 }
 
+/// Gates refused it, and nothing else found a fault or mended it.
+#[test]
+fn a_log_that_lost_its_public_key_gets_it_back() {
+    for damage in ["gone", "garbage", "private"] {
+        let world = World::new();
+        world.file("a", "x");
+        world.fs(&["read", "a"]).ok();
+        if damage != "private" {
+            world.run(&["audit", "key", "--new"]).ok();
+            world.fs(&["read", "a"]).ok();
+        }
+        let file = world.state().join("audit/key.vkey");
+        let keys = std::fs::read_to_string(&file).unwrap();
+        match damage {
+            "garbage" => std::fs::write(&file, "garbage").unwrap(),
+            _ => std::fs::remove_file(&file).unwrap(),
+        }
+        if damage == "private" {
+            std::fs::remove_file(world.state().join("keys/checkpoint.key")).unwrap();
+        }
+        assert_eq!(world.fs(&["read", "a"]).code, 1, "{damage}");
+        let verified = world.run(&["audit", "verify"]);
+        assert_eq!(verified.code, if damage == "garbage" { 5 } else { 0 }, "{verified:?}");
+        assert!(verified.stderr.contains("`portcullis audit recover`"), "{verified:?}");
+        let done = world.run(&["audit", "recover", "--yes"]).ok();
+        let first = keys.lines().next().unwrap();
+        assert!(
+            done.text().contains(&format!("put back: the log's public key {first}")),
+            "{done:?}"
+        );
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), keys);
+        world.run(&["audit", "verify", "--key", file.to_str().unwrap()]).ok();
+        let last = world.records().pop().unwrap();
+        assert_eq!((&last["facts"]["what"], &last["facts"]["key"]), (&"key".into(), &first.into()));
+        if damage == "private" {
+            let refused = world.fs(&["read", "a"]);
+            assert!(refused.stderr.contains("audit key --new"), "{refused:?}");
+            world.run(&["audit", "key", "--new"]).ok();
+        }
+        world.fs(&["read", "a"]).ok();
+        world.run(&["audit", "verify"]).ok();
+    }
+}
+
+/// A key that signed nothing of it is not taken for the log's.
+#[test]
+fn a_log_whose_key_nothing_tells_waits_for_a_copy_of_it() {
+    let world = World::new();
+    write_log(&world, 10, |_seq| {
+        (Kind::Decision, decision("coder", "read", "a", "allow", "allowedPaths.read"))
+    });
+    world.run(&["audit", "checkpoint"]).ok();
+    let file = world.state().join("audit/key.vkey");
+    let key = std::fs::read(&file).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    let private = world.state().join("keys/checkpoint.key");
+    let other = World::new();
+    other.file("a", "x");
+    other.fs(&["read", "a"]).ok();
+    for private_is in ["another", "gone"] {
+        match private_is {
+            "gone" => std::fs::remove_file(&private).unwrap(),
+            _ => drop(std::fs::copy(other.state().join("keys/checkpoint.key"), &private).unwrap()),
+        }
+        let refused = world.run(&["audit", "recover", "--yes"]);
+        assert_eq!(refused.code, 5, "{refused:?}");
+        assert!(refused.stderr.contains("put it back from a copy"), "{refused:?}");
+        assert!(!file.exists());
+    }
+    std::fs::write(&file, key).unwrap();
+    world.run(&["audit", "recover"]).ok();
+}
+
 /// After a hundred damages it had seen no more of the log, and set checkpoints of
 /// the rest aside.
 #[test]

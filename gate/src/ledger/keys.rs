@@ -1,0 +1,76 @@
+//! The public keys of a log that lost them: found again where its checkpoints bear
+//! them out.
+
+use portcullis_audit::{HISTORY, KEY_FACT, KEYS, Kind, Link, NEWEST, PublicKey, Reader};
+use rustix::{
+    fs::{OFlags, RenameFlags},
+    io::Errno,
+};
+
+use super::{Error, checkpoints, disk::Folder, log::Log, quarantine, signing};
+
+/// The keys that belong in `key.vkey`, the one in use first, where that is gone or
+/// holds none; nothing where it is as it should be, or nothing was signed.
+pub(super) fn lost(log: &Log) -> Result<Vec<PublicKey>, Error> {
+    let audit = &*log.audit;
+    let is_damaged = match signing::keys_of(audit) {
+        Ok(known) if !known.is_empty() => return Ok(Vec::new()),
+        Ok(_none) => false,
+        Err(Error::Note(_)) => true,
+        Err(error) => return Err(error),
+    };
+    let kept = checkpoints::kept(audit)?.into_iter().rev().map(|size| format!("{HISTORY}/{size}"));
+    let mut notes = Vec::new();
+    for name in [NEWEST.to_owned()].into_iter().chain(kept) {
+        notes.extend(signing::read(audit, &name)?);
+    }
+    if notes.is_empty() && !is_damaged {
+        return Ok(Vec::new());
+    }
+    let named = named(audit);
+    let own = signing::private(&log.keys()?)?.map(|private| private.public());
+    let signed =
+        |keys: &[PublicKey]| notes.iter().any(|note| checkpoints::opened(note, keys).is_ok());
+    // A key that somebody put there since is none of the log's yet.
+    let own = own.filter(|own| named.contains(own) || signed(std::slice::from_ref(own)));
+    let mut keys: Vec<PublicKey> = own.into_iter().collect();
+    for key in named.into_iter().rev() {
+        if !keys.contains(&key) {
+            keys.push(key);
+        }
+    }
+    if keys.is_empty() || (!notes.is_empty() && !signed(&keys)) {
+        return Err(Error::PublicKeyGone);
+    }
+    Ok(keys)
+}
+
+/// The keys that records name, oldest first, as far as they can be read.
+fn named(audit: &Folder) -> Vec<PublicKey> {
+    let mut keys = Vec::new();
+    let mut reader = Reader::new(audit, 0);
+    while let Ok(Some(entry)) = reader.next() {
+        if !Link::parse(&entry.bytes).is_ok_and(|link| link.kind == Kind::Start) {
+            continue;
+        }
+        let facts = entry.record().ok().and_then(|record| record.draft.facts);
+        let key = facts.as_ref().and_then(|facts| facts.get(KEY_FACT)?.as_str()?.parse().ok());
+        // The last one to name a key is what counts.
+        if let Some(key) = key {
+            keys.retain(|known| *known != key);
+            keys.push(key);
+        }
+    }
+    keys
+}
+
+/// Puts `keys` into `key.vkey`; what stood there is set aside.
+pub(super) fn put_back(audit: &Folder, keys: &[PublicKey]) -> Result<(), Error> {
+    match audit.file(KEYS, OFlags::RDONLY) {
+        Ok(file) => quarantine::keep(audit, "key", file).map(drop)?,
+        Err(Errno::NOENT) => {}
+        Err(errno) => return Err(Error::io("open the log's public keys")(errno)),
+    }
+    let text: String = keys.iter().map(|key| format!("{key}\n")).collect();
+    signing::write(audit, KEYS, text.as_bytes(), RenameFlags::empty())
+}
