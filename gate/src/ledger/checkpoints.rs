@@ -50,6 +50,20 @@ pub(super) fn newest(audit: &Folder) -> Result<Option<Checkpoint>, Error> {
     bad.map_or(Ok(None), Err)
 }
 
+/// The text of the largest kept checkpoint that is signed.
+pub(super) fn largest_kept(audit: &Folder) -> Result<Option<String>, Error> {
+    let keys = signing::keys_of(audit)?;
+    for size in kept(audit)?.into_iter().rev() {
+        let text = signing::read(audit, &format!("{HISTORY}/{size}"))?;
+        let is_signed =
+            |text: &String| opened(text, &keys).is_ok_and(|checkpoint| checkpoint.size == size);
+        if let Some(text) = text.filter(is_signed) {
+            return Ok(Some(text));
+        }
+    }
+    Ok(None)
+}
+
 /// The checkpoint in `text` that one of `keys`, those of the log, signed.
 pub(super) fn opened(text: &str, keys: &[PublicKey]) -> Result<Checkpoint, Error> {
     let note = Note::parse(text.as_bytes())?;

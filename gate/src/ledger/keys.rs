@@ -27,6 +27,8 @@ pub(super) fn lost(log: &Log) -> Result<Vec<PublicKey>, Error> {
     if notes.is_empty() && !is_damaged {
         return Ok(Vec::new());
     }
+    // Where the log's directory has none that is left whole.
+    notes.extend(signing::read(&log.keys()?, signing::SIGNED)?);
     let named = named(audit);
     let own = signing::private(&log.keys()?)?.map(|private| private.public());
     let signed =

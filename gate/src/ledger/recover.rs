@@ -97,7 +97,8 @@ fn plan_locked(state: &Dir, log: &Log) -> Result<Plan, Error> {
     }
     let keep = report.whole;
     let mut aside = Vec::new();
-    if !report.complete {
+    // Of a pruned log without any record nothing is left that could go on.
+    if !report.complete || (report.pruned > 0 && keep.records == 0) {
         for entry in audit.list().map_err(Error::std("read the audit log"))? {
             let Some(segment) = Segment::from_name(&entry.name).filter(|_| entry.regular) else {
                 continue;
@@ -156,9 +157,12 @@ fn contradicted(audit: &Folder, records: u64, damages: &[Damage]) -> Result<Vec<
     let mut found = Vec::new();
     for name in kept.chain([NEWEST.to_owned()]) {
         let Some(text) = signing::read(audit, &name)? else { continue };
-        let size = Note::parse(text.as_bytes()).and_then(|note| Checkpoint::of(&note));
         let damaged = damages.iter().any(|damage| damage.segment == name);
-        if damaged || size.is_ok_and(|checkpoint| checkpoint.size > records) {
+        // Where the verifier did not come to them, their names say what they are of.
+        let said = name.strip_prefix(HISTORY).and_then(|name| name.strip_prefix('/')?.parse().ok());
+        let note = Note::parse(text.as_bytes()).and_then(|note| Checkpoint::of(&note));
+        let size = note.ok().map(|checkpoint| checkpoint.size);
+        if damaged || size.is_none_or(|size| size.max(said.unwrap_or(0)) > records) {
             found.push(name);
         }
     }
@@ -179,8 +183,7 @@ fn set_checkpoints_aside(audit: &Folder, agreed: &Plan) -> Result<(), Error> {
     }
     roots::mend(audit, &agreed.roots, agreed.keep.records / SEGMENT_RECORDS)?;
     if agreed.checkpoints.iter().any(|name| name == NEWEST)
-        && let Some(size) = checkpoints::kept(audit)?.last()
-        && let Some(text) = signing::read(audit, &format!("{HISTORY}/{size}"))?
+        && let Some(text) = checkpoints::largest_kept(audit)?
     {
         signing::write(audit, NEWEST, text.as_bytes(), RenameFlags::empty())?;
     }

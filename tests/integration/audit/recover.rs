@@ -244,6 +244,37 @@ fn a_log_whose_key_nothing_tells_waits_for_a_copy_of_it() {
     world.run(&["audit", "recover"]).ok();
 }
 
+/// What stood behind the damage was put in the place of the newest checkpoint.
+#[test]
+fn a_damaged_checkpoint_behind_the_damage_does_not_become_the_newest() {
+    let world = World::new();
+    world.file("a", "x");
+    for _ in 0..2 {
+        world.fs(&["read", "a"]).ok();
+    }
+    let segment = world.state().join("audit/seg-000000.jsonl");
+    let text = std::fs::read_to_string(&segment).unwrap();
+    std::fs::write(&segment, text.replacen("allow", "allov", 1)).unwrap();
+    let kept = std::fs::read_dir(world.state().join("audit/checkpoints")).unwrap();
+    let kept: Vec<_> = kept.map(|entry| entry.unwrap().path()).collect();
+    assert!(!kept.is_empty());
+    for file in kept {
+        std::fs::write(file, "").unwrap();
+    }
+    recovered(&world);
+}
+
+/// Nothing follows on what was pruned, not even the record of that.
+#[test]
+fn a_pruned_log_that_lost_every_record_begins_anew() {
+    let world = pruned_log();
+    std::fs::remove_file(world.state().join("audit/seg-000002.jsonl")).unwrap();
+    std::fs::write(world.state().join("audit/seg-000001.jsonl"), "").unwrap();
+    let (done, records) = recovered(&world);
+    assert!(done.text().contains("kept: the first 0 records\n"), "{done:?}");
+    assert!(records.iter().any(|record| record["facts"]["what"] == "roots"), "{records:?}");
+}
+
 /// After a hundred damages it had seen no more of the log, and set checkpoints of
 /// the rest aside.
 #[test]
