@@ -4,6 +4,7 @@
 //! decides nothing about files and never opens one.
 
 pub mod acp;
+mod brake;
 pub mod desk;
 pub mod files;
 mod frame;

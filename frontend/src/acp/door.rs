@@ -160,8 +160,8 @@ impl<'g> Door<'g> {
         self.lane(to).push_line(line, hopeless).is_ok()
     }
 
-    /// Records that something of a peer was dropped. The receipt goes to
-    /// whoever is told of it.
+    /// Records that something of a peer was dropped, and lets one wait that sends
+    /// much of it. The receipt goes to whoever is told of it.
     pub(super) fn dropped(
         &self,
         from: Peer,
@@ -175,7 +175,9 @@ impl<'g> Door<'g> {
         if let Some(method) = method {
             facts.insert("method".to_owned(), short(method).into());
         }
-        recorded(self.gateway.report(&self.connection, "acp.dropped", facts))
+        let receipt = recorded(self.gateway.report(&self.connection, "acp.dropped", facts));
+        self.hearing(from).brake();
+        receipt
     }
 
     /// Deals with a line that is not strict: records it, and answers whoever

@@ -5,9 +5,12 @@ use std::{
     io::{self, PipeReader, PipeWriter, Read},
     os::fd::{AsFd, OwnedFd},
     sync::Mutex,
+    thread,
 };
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
+
+use crate::brake::{self, Brake};
 
 use super::{
     frame::{self, Frame},
@@ -28,13 +31,14 @@ pub(super) struct Hearing {
     teller: Mutex<Option<PipeWriter>>,
     /// The stream that is heard, to look at only.
     stream: OwnedFd,
+    brake: Brake,
 }
 
 impl Hearing {
     pub(super) fn new(stream: &impl AsFd) -> io::Result<Self> {
         let (told, teller) = io::pipe()?;
         let stream = stream.as_fd().try_clone_to_owned()?;
-        Ok(Self { told, teller: Mutex::new(Some(teller)), stream })
+        Ok(Self { told, teller: Mutex::new(Some(teller)), stream, brake: Brake::new() })
     }
 
     /// Another way to end it, see [`Self::pull`].
@@ -55,15 +59,18 @@ impl Hearing {
         frame::read(Until { stream, told: &self.told }, max_line, each);
     }
 
+    /// Leaves the peer unheard for what its brake says.
+    pub(super) fn brake(&self) {
+        let pause = self.brake.press();
+        // What is left in the stream of one that is gone is bounded.
+        if !pause.is_zero() && !self.is_over() {
+            thread::sleep(pause);
+        }
+    }
+
     /// Whether the peer will say no more than what it said, heard or not.
     pub(super) fn is_over(&self) -> bool {
-        let mut looked = [
-            PollFd::new(&self.told, PollFlags::IN),
-            // That it hung up is told without asking.
-            PollFd::new(&self.stream, PollFlags::RDHUP),
-        ];
-        // Where it cannot be seen, nobody is given up.
-        poll(&mut looked, Some(&Timespec::default())).is_ok_and(|changed| changed > 0)
+        brake::is_over(self.stream.as_fd(), Some(self.told.as_fd()))
     }
 }
 

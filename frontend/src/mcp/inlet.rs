@@ -13,7 +13,10 @@ use tokio::io::{
     unix::{AsyncFd, AsyncFdRegisterError},
 };
 
-use crate::frame::{CHUNK, Cutter, Frame};
+use crate::{
+    brake,
+    frame::{CHUNK, Cutter, Frame},
+};
 
 /// Where a client's lines come from.
 #[derive(Debug)]
@@ -83,6 +86,15 @@ impl Inlet {
                 Ok(count) if count > 0 => self.rest = 0..count,
                 _ => return self.cutter.take().and_then(Cutter::end),
             }
+        }
+    }
+
+    /// Whether no more comes than what came.
+    pub(super) fn is_over(&self) -> bool {
+        let stop = self.stop.as_ref().map(AsFd::as_fd);
+        match &self.stream {
+            Stream::Told(stream) => brake::is_over(stream.as_fd(), stop),
+            Stream::Ready(_) => true,
         }
     }
 

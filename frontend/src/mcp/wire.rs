@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{json, value::RawValue};
 
 use crate::{
+    brake::Brake,
     frame::Frame,
     glimpse::Glimpse,
     strict::{self, Loose},
@@ -41,13 +42,17 @@ pub(super) struct Wire {
     begun: bool,
     /// Whether the last line was answered here.
     refused: bool,
+    brake: Brake,
+    /// How long the client is not to be heard.
+    pause: Duration,
 }
 
 impl Wire {
     /// To be called where a runtime with I/O is at work.
     pub(super) fn new(shared: &Arc<Shared>, input: Input, max_line: usize) -> io::Result<Self> {
         let inlet = Inlet::new(input, max_line)?;
-        Ok(Self { inlet, shared: Arc::clone(shared), begun: false, refused: false })
+        let (shared, brake) = (Arc::clone(shared), Brake::new());
+        Ok(Self { inlet, shared, begun: false, refused: false, brake, pause: Duration::ZERO })
     }
 }
 
@@ -68,6 +73,11 @@ impl Transport<RoleServer> for Wire {
                 tokio::time::sleep(PAUSE).await;
             }
             self.refused = false;
+            let pause = std::mem::take(&mut self.pause);
+            // What is left in the stream of one that is gone is bounded.
+            if !pause.is_zero() && !self.inlet.is_over() {
+                tokio::time::sleep(pause).await;
+            }
             let Some(frame) = self.inlet.next().await else {
                 self.shared.leave();
                 return None;
@@ -139,9 +149,10 @@ impl Wire {
         write(&self.shared.outlet, &message);
     }
 
-    fn drop(&self, why: &str, length: Option<usize>) -> Option<Receipt> {
+    fn drop(&mut self, why: &str, length: Option<usize>) -> Option<Receipt> {
         let mut facts = BTreeMap::from([("why".to_owned(), json!(why))]);
         facts.extend(length.map(|length| ("bytes".to_owned(), json!(length))));
+        self.pause = self.brake.press();
         self.shared.report("mcp.dropped", facts)
     }
 }

@@ -136,6 +136,29 @@ fn an_agent_that_goes_while_the_editor_does_not_read_is_noticed() {
     assert_eq!(rig.ending(), Ending::Agent);
 }
 
+/// Each cost its sender two bytes and the log five hundred.
+#[test]
+fn an_agent_that_sends_rubbish_is_slowed_down_and_all_of_it_is_recorded() {
+    const LINES: usize = 3000;
+    let mut rig = served();
+    let started = Instant::now();
+    rig.agent.bytes("x\n".repeat(LINES).as_bytes());
+    let recorded = |rig: &Rig| rig.log().matches("acp.dropped").count();
+    while recorded(&rig) < 2000 {
+        assert!(started.elapsed() < Duration::from_secs(60), "{}", recorded(&rig));
+        thread::sleep(Duration::from_millis(10));
+    }
+    thread::sleep(Duration::from_millis(500));
+    let most = 2001 + started.elapsed().as_millis() as usize / 5;
+    assert!(recorded(&rig) <= most, "{} of {most}", recorded(&rig));
+    // What is left of one that is gone is heard at once.
+    let ending = Instant::now();
+    rig.agent.hang_up();
+    assert_eq!(rig.ending(), Ending::Agent);
+    assert!(ending.elapsed() < Duration::from_secs(2), "{:?}", ending.elapsed());
+    assert_eq!(recorded(&rig), LINES);
+}
+
 #[test]
 fn five_thousand_requests_at_once_are_all_answered() {
     let mut rig = served();

@@ -1,6 +1,9 @@
 //! Bad input: the process goes on or ends well, and the log has it.
 
-use std::io::Write as _;
+use std::{
+    io::Write as _,
+    time::{Duration, Instant},
+};
 
 use serde_json::json;
 
@@ -52,6 +55,27 @@ fn lines_that_are_no_messages_are_answered_recorded_and_survived() {
     let ops: Vec<_> = world.requests().into_iter().map(|record| record["op"].clone()).collect();
     assert_eq!(ops.iter().filter(|op| **op == "mcp.dropped").count(), 12, "{ops:?}");
     assert!(ops.contains(&json!("no/such")));
+}
+
+#[test]
+fn a_client_that_sends_rubbish_is_slowed_down_and_all_of_it_is_recorded() {
+    let world = world();
+    let mut client = Client::start(&world, &[]);
+    let started = Instant::now();
+    client.raw("x\n".repeat(2500).as_bytes());
+    for _ in 0..2500 {
+        assert_eq!(client.other()["error"]["code"], -32700);
+    }
+    // Two thousand are free, and two hundred each second.
+    assert!(started.elapsed() > Duration::from_secs(2), "{:?}", started.elapsed());
+    alive(&mut client);
+    // What is left of one that is gone is heard at once.
+    client.raw("x\n".repeat(2500).as_bytes());
+    let started = Instant::now();
+    client.end();
+    assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
+    let dropped = world.requests().iter().filter(|record| record["op"] == "mcp.dropped").count();
+    assert_eq!(dropped, 5000);
 }
 
 #[test]
