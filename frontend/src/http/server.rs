@@ -8,7 +8,11 @@
 use std::{convert::Infallible, io, os::fd::OwnedFd, pin::pin, sync::Arc, time::Duration};
 
 use hyper::{
-    Request, Response, StatusCode, body::Incoming, server::conn::http1, service::service_fn,
+    Request, Response, StatusCode,
+    body::Incoming,
+    header::{HeaderName, HeaderValue},
+    server::conn::http1,
+    service::service_fn,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustix::net::sockopt;
@@ -140,6 +144,11 @@ impl Front {
     }
 
     async fn reply(self: Arc<Self>, peer: Peer, request: Request<Incoming>) -> Response<Body> {
+        if head_bytes(&request) > self.limits.head_bytes {
+            let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+            self.board.replied(status);
+            return reply::text(status, "the head of the request is too large");
+        }
         let guard = self.guard();
         if let Err(refused) = guard.check(&request) {
             self.board.replied(refused.status());
@@ -260,4 +269,13 @@ impl Socket {
             }
         }
     }
+}
+
+/// How long a request's head is at least: a head that comes all at once may be
+/// longer than what is kept of one that does not.
+fn head_bytes<B>(request: &Request<B>) -> usize {
+    let uri = request.uri();
+    let target = uri.path().len() + uri.query().map_or(0, str::len);
+    let field = |(name, value): (&HeaderName, &HeaderValue)| name.as_str().len() + value.len() + 2;
+    request.headers().iter().map(field).sum::<usize>() + target
 }

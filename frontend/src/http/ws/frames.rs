@@ -108,7 +108,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
                     match control {
                         Control::Ping => return Ok(Said::Ping(payload.bytes)),
                         Control::Pong => return Ok(Said::Pong),
-                        Control::Close => return Ok(Said::Close),
+                        Control::Close => return closing(&payload.bytes),
                         Control::Reserved(_) => return Err(Fault::Protocol),
                     }
                 }
@@ -196,6 +196,18 @@ impl Gathered {
         }
         Ok(true)
     }
+}
+
+/// The payload of a close frame is nothing, or a code that may be sent and a
+/// reason (RFC 6455, 5.5.1 and 7.4).
+fn closing(payload: &[u8]) -> Result<Said, Fault> {
+    let Some((code, reason)) = payload.split_first_chunk() else {
+        return if payload.is_empty() { Ok(Said::Close) } else { Err(Fault::Protocol) };
+    };
+    if !CloseCode::from(u16::from_be_bytes(*code)).is_allowed() {
+        return Err(Fault::Protocol);
+    }
+    std::str::from_utf8(reason).map(|_| Said::Close).map_err(|_| Fault::NotUtf8)
 }
 
 /// What reading gives, if it does before it is due.
@@ -295,7 +307,9 @@ mod tests {
         let between = [frame(0x01, b"one "), frame(0x89, b"p"), frame(0x80, b"two")].concat();
         assert_eq!(next(&between, 100, 0).as_deref(), Ok("ping"));
         assert_eq!(next(&frame(0x8a, b""), 100, 0).as_deref(), Ok("pong"));
-        assert_eq!(next(&frame(0x88, b"\x03\xe8"), 100, 0).as_deref(), Ok("close"));
+        for payload in [&b""[..], b"\x03\xe8", b"\x03\xe9going", b"\x0f\xa0"] {
+            assert_eq!(next(&frame(0x88, payload), 100, 0).as_deref(), Ok("close"));
+        }
     }
 
     #[test]
@@ -312,6 +326,14 @@ mod tests {
             (frame(0x8b, b""), Fault::Protocol),
             (frame(0x09, b"p"), Fault::Protocol),
             (vec![0x89, 0x80 | 126, 0, 126, 0, 0, 0, 0], Fault::Protocol),
+            // Half a code; codes that are none, or not to be sent; no text.
+            (frame(0x88, b"\x03"), Fault::Protocol),
+            (frame(0x88, b"\x00\x00"), Fault::Protocol),
+            (frame(0x88, b"\x03\xed"), Fault::Protocol),
+            (frame(0x88, b"\x03\xee"), Fault::Protocol),
+            (frame(0x88, b"\x08\x00"), Fault::Protocol),
+            (frame(0x88, b"\xff\xff"), Fault::Protocol),
+            (frame(0x88, b"\x03\xe8\xff"), Fault::NotUtf8),
             (frame(0x82, b"x"), Fault::NotText),
             (frame(0x81, b"\xff"), Fault::NotUtf8),
             (frame(0x81, &[b'x'; 101]), Fault::TooLarge),
