@@ -9,7 +9,7 @@ use std::{
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::lane::lock;
+use crate::lock;
 
 /// What may come every second.
 const PER_SECOND: u32 = 200;

@@ -17,10 +17,9 @@ use std::{
 
 use crate::{
     gateway::Ticket,
+    lock,
     model::{Door, Session},
 };
-
-use super::lane::lock;
 
 /// Most guests at once.
 const MOST: usize = 32;

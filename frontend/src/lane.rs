@@ -12,6 +12,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::lock;
+
 /// How often one that waits for room looks whether it waits in vain.
 const LOOK: Duration = Duration::from_millis(250);
 
@@ -278,12 +280,6 @@ impl Lane<Vec<u8>> {
         let weight = line.len();
         self.push_before(line, weight, Some(end), again)
     }
-}
-
-/// Locks; a panic elsewhere while holding the lock left the plain data behind
-/// it whole.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Waits for a change; `None` when `end` has passed.

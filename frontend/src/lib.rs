@@ -28,3 +28,9 @@ fn random_hex() -> Option<String> {
     let got = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()).ok()?;
     (got == bytes.len()).then(|| format!("{:032x}", u128::from_be_bytes(bytes)))
 }
+
+/// Locks; a panic elsewhere while holding the lock left the plain data behind
+/// it whole.
+pub(crate) fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}

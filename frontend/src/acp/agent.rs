@@ -11,6 +11,7 @@ use serde_json::value::RawValue;
 
 use crate::{
     gateway::{Approver, Refusal, Ticket},
+    lock,
     model::{Encoding, Operation},
     ops::Source,
 };
@@ -24,7 +25,6 @@ use super::{
     id::Id,
     initialize,
     jobs::{Job, Refused},
-    lane::lock,
     object::Object,
     params::{self, Method, Params, What},
     paths::NotInside,

@@ -13,13 +13,13 @@ use serde_json::{Value, json};
 use crate::{
     gateway::{Answer, Approver, Question, Ticket},
     guests::Ask,
+    lock,
     model::OperationKind,
     question::{text, what},
 };
 
 use super::{
-    calls, calls::Calls, door::Door, id::Id, jobs::Waiting, lane::lock, paths::Roots,
-    sessions::Visit,
+    calls, calls::Calls, door::Door, id::Id, jobs::Waiting, paths::Roots, sessions::Visit,
 };
 
 /// The gate's own option ids.

@@ -16,7 +16,8 @@ use std::{
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::{id::Id, lane::Lane, lane::lock, render};
+use super::{id::Id, lane::Lane, render};
+use crate::lock;
 
 /// The editor's answer.
 #[derive(Debug)]

@@ -15,6 +15,7 @@ use serde_json::{Value, value::RawValue};
 use crate::{
     gateway::{self, Gateway, Refusal},
     guests::Guests,
+    lock,
     model::Session,
     random_hex,
 };
@@ -29,7 +30,7 @@ use super::{
     initialize::Offers,
     inject,
     jobs::{Job, Jobs},
-    lane::{Lane, lock},
+    lane::Lane,
     object::Object,
     paths::Roots,
     render,

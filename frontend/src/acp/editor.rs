@@ -14,12 +14,12 @@ use super::{
     frame::Frame,
     id::Id,
     initialize,
-    lane::lock,
     object::Object,
     render,
     sessions::Effect,
     wire::{self, Message, Outcome, Reason},
 };
+use crate::lock;
 
 impl Door<'_> {
     /// Deals with what came from the editor.

@@ -10,11 +10,13 @@ use std::{
 
 use rustix::event::{PollFd, PollFlags, poll};
 
-use crate::brake::{self, Brake};
+use crate::{
+    brake::{self, Brake},
+    lock,
+};
 
 use super::{
     frame::{self, Frame},
-    lane::lock,
     write_now,
 };
 

@@ -14,14 +14,11 @@ use std::{
 
 use crate::{
     gateway::Ticket,
+    lock,
     model::{Operation, WorkspacePath},
 };
 
-use super::{
-    id::Id,
-    lane::{Bell, lock},
-    sessions::Visit,
-};
+use super::{id::Id, lane::Bell, sessions::Visit};
 
 /// One request that passed the door and not yet the gateway.
 #[derive(Debug)]

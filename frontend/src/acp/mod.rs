@@ -24,7 +24,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{gateway::Gateway, model::Session};
+use crate::{gateway::Gateway, lock, model::Session};
 
 use super::{frame, guests::Guests, lane, lane::Lane, paths, strict};
 pub use super::{
@@ -273,14 +273,14 @@ fn write(
     let at_once = Arc::clone(&stream);
     // What goes wrong here the thread meets again, and knows what to do.
     lane.shorten(move |mut line| {
-        let written = lane::lock(&at_once).write_now(&line).unwrap_or_default();
+        let written = lock(&at_once).write_now(&line).unwrap_or_default();
         line.drain(..written.min(line.len()));
         if line.is_empty() { None } else { Some(line) }
     });
     let lane = Arc::clone(lane);
     let run = move || {
         while let Some(line) = lane.pop() {
-            let mut stream = lane::lock(&stream);
+            let mut stream = lock(&stream);
             if stream.write_all(&line).and_then(|()| stream.flush()).is_err() {
                 broken();
                 break;

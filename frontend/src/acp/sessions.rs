@@ -8,9 +8,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use crate::model::Session;
-
-use super::lane::lock;
+use crate::{lock, model::Session};
 
 /// Longest session id in bytes that the gate takes from an agent.
 const MAX_ID: usize = 1024;

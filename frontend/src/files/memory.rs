@@ -4,12 +4,12 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Mutex, Weak},
 };
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::model::AgentName;
+use crate::{lock, model::AgentName};
 
 /// Messages up to this size, in bytes, are not counted.
 const SMALL: usize = 64 * 1024;
@@ -55,7 +55,7 @@ impl Memory {
 
     /// The share of an agent.
     pub(super) fn of(&self, agent: &AgentName) -> Share {
-        let mut agents = self.agents.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut agents = lock(&self.agents);
         let mut own = Stock::new(self.all.units / PARTS);
         match agents.get(agent).and_then(Weak::upgrade) {
             Some(left) => own.left = left,

@@ -30,6 +30,7 @@ use tokio::{
 
 use crate::{
     gateway::{Approver, Gateway, Ticket},
+    lock,
     model::{Access, Session},
     ops::{Source, Subscription},
 };
@@ -237,7 +238,7 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Client<W> {
             let reply = tokio::task::spawn_blocking(move || worker.carry_out(bytes, &taken)).await;
             let reply = reply.map_err(io::Error::other)?;
             // A client that does not read holds no more than its reply.
-            let room = crate::lane::lock(&place).room.take();
+            let room = lock(&place).room.take();
             let _room = room.and_then(|room| room.kept(reply.len()));
             client.say(&reply).await
         });
@@ -321,7 +322,7 @@ impl Approver for Aside<'_> {
             return;
         }
         // The channel has no way to ask its user; `portcullis approve` has.
-        let mut place = crate::lane::lock(self.place);
+        let mut place = lock(self.place);
         place.turn.take();
         if place.reads {
             place.room = None;
@@ -334,13 +335,13 @@ impl Approver for Aside<'_> {
     fn over(&self, _ticket: &Ticket) {
         self.waiting.fetch_sub(1, Ordering::SeqCst);
         let needs_room = {
-            let place = crate::lane::lock(self.place);
+            let place = lock(self.place);
             place.reads && place.room.is_none()
         };
         if needs_room {
             let room = self.channel.room_to_read(self.share);
             let room = tokio::runtime::Handle::current().block_on(room);
-            crate::lane::lock(self.place).room = room;
+            lock(self.place).room = room;
         }
     }
 }

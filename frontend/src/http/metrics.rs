@@ -7,7 +7,7 @@
 use std::{
     collections::BTreeMap,
     fmt::Write as _,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard},
 };
 
 use hyper::{
@@ -23,6 +23,7 @@ use super::{
 };
 use crate::{
     gateway::{BOUNDS, Numbers, Times},
+    lock,
     model::Door,
 };
 
@@ -97,7 +98,7 @@ impl Board {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         // Plain counts: whatever a panic elsewhere left is whole.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

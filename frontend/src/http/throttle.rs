@@ -8,11 +8,12 @@
 use std::{
     collections::HashMap,
     hash::Hash,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard},
     time::{Duration, Instant},
 };
 
 use super::{Caller, Peer, TokenHash, Told};
+use crate::lock;
 
 /// How long failures count, and how long an address then waits.
 const WINDOW: Duration = Duration::from_secs(60);
@@ -105,7 +106,7 @@ impl Throttle {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         // Plain counts: whatever a panic elsewhere left is whole.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

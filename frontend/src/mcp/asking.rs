@@ -7,7 +7,7 @@
 //! answers too, and the first answer counts.
 
 use std::sync::{
-    Arc, Mutex, PoisonError,
+    Arc, Mutex,
     atomic::{AtomicBool, Ordering},
 };
 
@@ -17,6 +17,7 @@ use tokio::sync::mpsc;
 
 use crate::{
     gateway::{Answer, Approver, Question, Ticket},
+    lock,
     question::{text, what},
 };
 
@@ -64,7 +65,7 @@ impl Cancel {
     /// begin. What is being done is done.
     pub(super) fn cancel(&self) {
         self.cancelled.store(true, Ordering::SeqCst);
-        if let Some(ticket) = &*self.ticket.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(ticket) = &*lock(&self.ticket) {
             ticket.withdraw();
         }
     }
@@ -74,7 +75,7 @@ impl Cancel {
     }
 
     fn wait_for(&self, ticket: &Arc<Ticket>) {
-        let mut there = self.ticket.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut there = lock(&self.ticket);
         *there = Some(Arc::clone(ticket));
         // Under the lock, or a cancellation could slip through.
         if self.is_cancelled() {
@@ -83,7 +84,7 @@ impl Cancel {
     }
 
     fn go_on(&self) {
-        self.ticket.lock().unwrap_or_else(PoisonError::into_inner).take();
+        lock(&self.ticket).take();
     }
 }
 

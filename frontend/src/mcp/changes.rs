@@ -7,7 +7,7 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
@@ -16,6 +16,7 @@ use tokio::{sync::Notify, task::JoinHandle, time::sleep};
 
 use crate::{
     gateway::{self, Gateway},
+    lock,
     model::{Session, WatchQuery, WorkspacePath},
     ops::{EventKind, Subscription},
 };
@@ -181,6 +182,6 @@ impl Changes {
     }
 
     fn lock(&self) -> MutexGuard<'_, Followed> {
-        self.followed.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.followed)
     }
 }

@@ -4,7 +4,7 @@
 //! that may be followed is followed before `rmcp` sees the request; it finds
 //! what was begun beside the request.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use rmcp::{
     ErrorData, RoleServer, Service,
@@ -16,6 +16,7 @@ use rmcp::{
 };
 
 use crate::{
+    lock,
     model::{Access, OperationKind},
     policy::Query,
 };
@@ -59,8 +60,7 @@ pub(super) fn granted() -> Option<SubscriptionFilter> {
 
 /// Tells the stream of the request that is handled of changes until it ends.
 pub(super) async fn tell(outlet: &Outlet, context: &SubscriptionContext) {
-    let take =
-        |begun: &Begun| begun.following.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let take = |begun: &Begun| lock(&begun.following).take();
     let Some(following) = BEGUN.try_with(take).ok().flatten() else { return };
     let sink = Sink::Stream(context.sink().clone());
     tokio::select! {

@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::output::write_now;
+use crate::{lock, output::write_now};
 
 /// What may wait before no more is begun, in bytes.
 const CAPACITY: usize = 4 << 20;
@@ -138,7 +138,7 @@ impl Outlet {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

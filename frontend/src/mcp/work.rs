@@ -5,7 +5,7 @@
 use std::{
     collections::{BTreeMap, HashMap},
     io::{self, Write as _},
-    sync::{Arc, MutexGuard, PoisonError, atomic::Ordering},
+    sync::{Arc, MutexGuard, atomic::Ordering},
     time::{Duration, Instant},
 };
 
@@ -21,6 +21,7 @@ use tokio::{
 
 use crate::{
     gateway::{Refusal, Ticket},
+    lock,
     model::Escaped,
 };
 
@@ -230,7 +231,7 @@ impl Server {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, HashMap<String, Open>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.open)
     }
 }
 

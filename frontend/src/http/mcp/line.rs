@@ -6,7 +6,7 @@
 
 use std::{
     io,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 use tokio::{
@@ -14,7 +14,10 @@ use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
 };
 
-use crate::http::ws::{SMALL, STEP};
+use crate::{
+    http::ws::{SMALL, STEP},
+    lock,
+};
 
 /// Longest line, in bytes: a content in base64 and as a text, and both of them
 /// again for models.
@@ -99,7 +102,7 @@ pub(super) struct Room(Arc<Mutex<Vec<OwnedSemaphorePermit>>>);
 
 impl Room {
     pub(super) fn keep(&self, held: Option<OwnedSemaphorePermit>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(held);
+        lock(&self.0).extend(held);
     }
 }
 
@@ -114,7 +117,7 @@ impl Load {
 
     /// Gives it back: who waits for the answer holds nothing that others need.
     pub(super) fn free(&self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        lock(&self.0).take();
     }
 }
 

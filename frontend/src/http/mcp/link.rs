@@ -8,7 +8,7 @@ use std::{
     collections::{HashMap, VecDeque},
     io,
     ops::ControlFlow,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 use rmcp::{
@@ -28,7 +28,7 @@ use tokio::{
 };
 
 use super::line::{self, Line};
-use crate::mcp::REQUEST;
+use crate::{lock, mcp::REQUEST};
 
 /// The key in `_meta` of a notification that somebody subscribed to.
 const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
@@ -76,7 +76,7 @@ pub(super) struct Events {
 
 impl Events {
     fn push(&self, text: Value, event: ServerNotification) {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = lock(&self.waiting);
         if !waiting.iter().any(|(there, _)| *there == text) {
             waiting.push_back((text, event));
             self.bell.notify_one();
@@ -86,8 +86,7 @@ impl Events {
     /// The next one.
     pub(super) async fn next(&self) -> ServerNotification {
         loop {
-            let waiting =
-                || self.waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+            let waiting = || lock(&self.waiting).pop_front();
             if let Some((_, event)) = waiting() {
                 return event;
             }
@@ -445,10 +444,6 @@ async fn write(writer: &tokio::sync::Mutex<OwnedWriteHalf>, message: &Value) -> 
     let mut line = serde_json::to_vec(message)?;
     line.push(b'\n');
     writer.lock().await.write_all(&line).await
-}
-
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ mod turns;
 use std::{
     collections::HashMap,
     fmt,
-    sync::{Arc, Mutex, OnceLock, PoisonError, Weak},
+    sync::{Arc, Mutex, OnceLock, Weak},
     time::{Duration, Instant},
 };
 
@@ -37,6 +37,7 @@ use super::{
     ANSWERS, Caller, Front, OpenError, TokenHash,
     reply::{self, Body},
 };
+use crate::lock;
 use relay::Relay;
 use turns::{Company, Turns};
 
@@ -196,14 +197,14 @@ async fn service(
 
 impl Mcp {
     fn known(&self, caller: &Caller, workspace: &str) -> Option<Served> {
-        let mut desks = self.desks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut desks = lock(&self.desks);
         let desk = desks.get_mut(&(caller.token, workspace.to_owned()))?;
         desk.used = Instant::now();
         Some(desk.served())
     }
 
     fn get(&self, front: &Arc<Front>, caller: &Caller, workspace: String) -> Option<Served> {
-        let mut desks = self.desks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut desks = lock(&self.desks);
         let now = Instant::now();
         // What it served is over, or goes on without it.
         desks.retain(|_, desk| !desk.is_idle(now));

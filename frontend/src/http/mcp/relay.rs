@@ -3,7 +3,7 @@
 
 use std::{
     borrow::Cow,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 #[expect(deprecated, reason = "the older revisions have it")]
@@ -37,6 +37,7 @@ use super::{
     listen::{self, Begun},
     turns::Turn,
 };
+use crate::lock;
 
 /// One session of a client, or one request of a client without sessions.
 pub(super) struct Relay {
@@ -348,12 +349,12 @@ impl ServerHandler for Relay {
         &self,
         _requested: &SubscriptionFilter,
     ) -> Option<SubscriptionFilter> {
-        let begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+        let begun = lock(&self.begun);
         begun.as_ref().map(|begun| begun.granted.clone())
     }
 
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
-        let begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let begun = lock(&self.begun).take();
         match begun {
             Some(begun) => listen::pass_on(begun, &context).await,
             None => Ok(()),

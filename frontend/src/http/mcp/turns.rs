@@ -16,7 +16,7 @@ use std::{
     collections::HashMap,
     hash::{BuildHasher as _, RandomState},
     sync::{
-        Arc, Mutex, PoisonError, Weak,
+        Arc, Mutex, Weak,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -26,6 +26,8 @@ use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     time::Instant,
 };
+
+use crate::lock;
 
 /// So many sessions are remembered before those that nobody waits for are
 /// forgotten.
@@ -72,7 +74,7 @@ pub(super) struct Turn {
 impl Company {
     /// Takes note that a session asks for something; whether others do.
     fn ask(&self, session: u64, now: Instant) -> bool {
-        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut latest = lock(&self.latest);
         let [last, other] = &mut *latest;
         match last {
             Some((known, at)) if *known == session => *at = now,
@@ -104,7 +106,7 @@ impl Turns {
     }
 
     fn of(&self, session: Option<&str>) -> Arc<Line> {
-        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sessions = lock(&self.sessions);
         let session = session.map(str::to_owned);
         if let Some(line) = sessions.get(&session).and_then(Weak::upgrade) {
             return line;
@@ -147,7 +149,7 @@ impl Turn {
 
     /// Lets the next one go on.
     fn end(&self) {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner).take();
+        lock(&self.held).take();
     }
 }
 
