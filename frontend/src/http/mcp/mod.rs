@@ -125,28 +125,32 @@ pub(super) async fn handle(
     let room = front.sockets().kept(room, bytes.len());
     let ended = parts.method == Method::DELETE;
     let session = parts.headers.get(SESSION_ID).and_then(|id| id.to_str().ok()).map(str::to_owned);
-    if parts.method == Method::POST && loose::is_loose(&bytes) {
-        // No sooner than a message.
-        let turn = shared.turns.enter(session.as_deref()).await;
+    let asks = parts.method == Method::POST;
+    let under_way =
+        if asks { Arc::clone(&shared.under_way).try_acquire_owned().ok() } else { None };
+    // Reading a body takes time from the others, too.
+    let turn = shared.turns.enter(session.as_deref()).await;
+    if asks && loose::is_loose(&bytes) {
         let refused = loose::refuse(&shared, &bytes).await;
         turn.over();
         return refused;
     }
     let begun = match listen::begin(&shared, &bytes).await {
         Ok(begun) => begun,
-        Err(refused) => return *refused,
+        Err(refused) => {
+            turn.over();
+            return *refused;
+        }
     };
+    // What was subscribed to is told until the client goes.
+    let under_way = under_way.filter(|_| begun.is_none());
     let held = line::Room::default();
     let load = line::Load::new(room);
     let refusal = Refusal::default();
-    let asks = parts.method == Method::POST && begun.is_none();
-    let under_way =
-        if asks { Arc::clone(&shared.under_way).try_acquire_owned().ok() } else { None };
     let mut request = Request::from_parts(parts, Full::<Bytes>::new(bytes));
     request.extensions_mut().insert(held.clone());
     request.extensions_mut().insert(load.clone());
     request.extensions_mut().insert(refusal.clone());
-    let turn = shared.turns.enter(session.as_deref()).await;
     request.extensions_mut().insert(turn.clone());
     let reply = listen::with(begun, service.handle(request)).await;
     turn.over();
