@@ -73,7 +73,7 @@ impl Desk {
             match accept_with(&listener, SocketFlags::CLOEXEC) {
                 Ok(visitor) => {
                     if let Err(error) = hear(visitor, &nonce, &approvals) {
-                        tracing::warn!(%error, "somebody at the desk for approvals went away");
+                        tracing::debug!(%error, "somebody at the desk for approvals went away");
                     }
                 }
                 Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNABORTED) => {}

@@ -15,6 +15,7 @@ use serde_json::json;
 use super::{
     failure::{Context as _, Exit, Failure},
     options::Common,
+    render::for_shell,
     state,
 };
 use crate::{
@@ -189,7 +190,7 @@ pub(crate) struct Announcer {
 impl Approver for Announcer {
     fn ask(&self, ticket: &std::sync::Arc<Ticket>) {
         let item = Item::from(ticket.question());
-        let state = self.state.display().to_string();
+        let state = for_shell(&self.state);
         errln!(
             "portcullis: waiting up to {} s for approval of {}",
             item.seconds_left,
@@ -199,8 +200,8 @@ impl Approver for Announcer {
             let reason = rule.reason.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
             errln!("  rule `{}`{}", Escaped(&rule.id), Escaped(&reason));
         }
-        errln!("  help: in another shell, `portcullis approve {} --state '{state}'`", item.id);
-        errln!("        or `portcullis approve --reject {} --state '{state}'`", item.id);
+        errln!("  help: in another shell, `portcullis approve {} --state {state}`", item.id);
+        errln!("        or `portcullis approve --reject {} --state {state}`", item.id);
     }
 
     fn over(&self, _ticket: &Ticket) {}

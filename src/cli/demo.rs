@@ -340,7 +340,7 @@ impl<'a> Demo<'a> {
         show.say("  workspace/  what the agent worked on     outside/  what it tried to reach");
         show.say("  state/      audit log and backups        policy/   what was allowed");
         show.heading("Look around");
-        show.say(format_args!(". {}", self.place.shell_settings().display()));
+        show.say(format_args!(". {}", render::for_shell(&self.place.shell_settings())));
         for (command, about) in [
             ("portcullis audit show", "every record, denied ones too"),
             ("portcullis audit verify", "is it whole? change a byte and see"),
@@ -351,7 +351,7 @@ impl<'a> Demo<'a> {
         ] {
             show.say(format_args!("{command:<37}  # {about}"));
         }
-        show.say(format_args!("rm -r {root}"));
+        show.say(format_args!("rm -r {}", render::for_shell(&self.place.root)));
         show.say(
             "\nNext: `portcullis doctor`, then `portcullis run -- AGENT` in a project of yours.",
         );

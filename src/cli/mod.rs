@@ -38,7 +38,9 @@ mod watch;
 
 use std::process::ExitCode;
 
-use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _};
+use clap::{
+    ArgMatches, CommandFactory as _, FromArgMatches as _, error::ErrorKind, parser::ValueSource,
+};
 
 /// A filesystem gateway for untrusted AI agents: every operation is decided,
 /// backed up and audited
@@ -87,6 +89,10 @@ pub fn main() -> ExitCode {
         return code;
     }
     let matches = Cli::command().get_matches();
+    if let Some((one, other)) = conflict(&matches) {
+        let text = format!("the argument '--{one}' cannot be used with '--{other}'");
+        Cli::command().error(ErrorKind::ArgumentConflict, text).exit();
+    }
     let json = wants_json(&matches);
     let cli = Cli::from_arg_matches(&matches)
         .unwrap_or_else(|error| error.format(&mut Cli::command()).exit());
@@ -106,6 +112,22 @@ pub fn main() -> ExitCode {
         Command::Token(args) => token::run(&args),
     };
     output::conclude(result.unwrap_or_else(|failure| failure.report(json)))
+}
+
+/// Options that exclude each other, where the second may stand in the environment:
+/// there it is a default, and the first one holds.
+const EXCLUSIVE: [(&str, &str); 3] = [("dir", "workspace"), ("dir", "state"), ("who", "agent")];
+
+/// Two of them that were both given.
+fn conflict(matches: &ArgMatches) -> Option<(&'static str, &'static str)> {
+    if let Some((_, command)) = matches.subcommand() {
+        return conflict(command);
+    }
+    let given = |name: &str| {
+        matches.try_contains_id(name).is_ok_and(|there| there)
+            && matches.value_source(name) == Some(ValueSource::CommandLine)
+    };
+    EXCLUSIVE.into_iter().find(|(one, other)| given(one) && given(other))
 }
 
 /// Whether the command that was given prints JSON.

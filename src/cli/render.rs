@@ -1,6 +1,6 @@
 //! Replies of the gate, for people and for programs.
 
-use std::{collections::BTreeMap, process::ExitCode};
+use std::{borrow::Cow, collections::BTreeMap, path::Path, process::ExitCode};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use jiff::Timestamp;
@@ -17,6 +17,12 @@ use crate::{
 /// `1 record`, `2 records`.
 pub(crate) fn counted(count: u64, thing: &str) -> String {
     if count == 1 { format!("1 {thing}") } else { format!("{count} {thing}s") }
+}
+
+/// A path as it can be pasted into a shell.
+pub(crate) fn for_shell(path: &Path) -> String {
+    let text = path.display().to_string();
+    shlex::try_quote(&text).map(Cow::into_owned).unwrap_or(text)
 }
 
 /// Prints a line with colours where stdout is a terminal. Whoever stops reading

@@ -647,3 +647,17 @@ fn what_belonged_to_somebody_else_comes_back_as_the_gates_own() {
         }
     }
 }
+
+/// What an editor had left in it was gone, without a backup.
+#[test]
+fn a_backup_is_written_to_no_file_of_the_workspace_past_the_gate() {
+    let world = World::new();
+    world.file("a.txt", "one");
+    world.write("a.txt", "two").ok();
+    world.file("a.txt", "precious");
+    let file = world.path("a.txt");
+    let refused = backup(&world, &["show", "a.txt", "-o", file.to_str().unwrap()]);
+    assert_eq!(refused.code, 1, "{refused:?}");
+    assert!(refused.stderr.contains("lies in the workspace"), "{refused:?}");
+    assert_eq!(world.read("a.txt"), "precious");
+}

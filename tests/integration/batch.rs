@@ -94,6 +94,8 @@ fn one_change_that_may_not_be_made_keeps_all_from_being_made() {
         (write("bin", "\0"), Some("files.binary.write"), "denied"),
         (json!({ "op": "edit", "path": "a2.txt", "old": "x", "new": "y" }), None, "notFound"),
         (write("./a.txt", "again"), None, "invalidInput"),
+        // A file and what would lie beneath it.
+        (write("n.txt/x", "x"), None, "invalidInput"),
         (write("../x", "x"), Some("workspace.outside"), "denied"),
     ] {
         let done = batch(&world, &json!([write("a.txt", "new"), write("n.txt", "new"), other]));
@@ -109,7 +111,7 @@ fn one_change_that_may_not_be_made_keeps_all_from_being_made() {
         assert!(world.records().iter().all(|record| record["kind"] != "intent"));
     }
     let not_done = world.requests().iter().filter(|record| record["result"] == "notDone").count();
-    assert_eq!(not_done, 10);
+    assert_eq!(not_done, 12);
     assert_eq!(world.run(&["backup", "list", "--json"]).ok().text().matches("\"id\"").count(), 0);
     // Nor do limits let a part of it through.
     world.set_policy(&format!("{OPEN}[limits]\nbytesWritten = \"5B\"\n"));

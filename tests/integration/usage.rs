@@ -102,6 +102,23 @@ fn an_undo_that_is_all_conflict_says_what_to_do() {
     assert!(done.stderr.contains("--skip-conflicts"), "{done:?}");
 }
 
+/// What `demo` tells to put there kept every `--dir` from being taken.
+#[test]
+fn an_option_holds_whatever_the_environment_says() {
+    let world = World::new();
+    world.run(&["fs", "ls"]);
+    let log = world.state().join("audit");
+    let log = log.to_str().unwrap();
+    for command in [&["audit", "verify"][..], &["audit", "query"]] {
+        world.run(&[command, &["--dir", log]].concat()).ok();
+    }
+    let both = world.run(&["audit", "verify", "--dir", log, "--workspace", "."]);
+    assert_eq!(both.code, 2);
+    assert!(both.stderr.contains("'--dir' cannot be used with '--workspace'"), "{both:?}");
+    let mut who = world.command(&["policy", "explain", "--who", "bot"]);
+    done(who.env("PORTCULLIS_AGENT", "other").output().unwrap()).ok();
+}
+
 #[test]
 fn a_missing_directory_is_named_with_what_to_do() {
     let world = World::new();

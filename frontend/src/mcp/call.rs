@@ -16,6 +16,9 @@ use crate::{
 
 use super::answer::Trouble;
 
+/// From how many bytes on a reply with the contents of several files gets no more.
+const TOGETHER: usize = 16 << 20;
+
 /// One call.
 pub(super) struct Call<'a> {
     pub(super) gateway: &'a Gateway,
@@ -81,6 +84,17 @@ impl Call<'_> {
             Output::Content(content) => Ok(content),
             _ => Err(surprise()),
         }
+    }
+
+    /// The content of one file more for a reply that has `bytes` of others already.
+    pub(super) fn read_also(&self, path: &str, bytes: usize) -> Result<Content, Trouble> {
+        if bytes < TOGETHER {
+            return self.read(path, None);
+        }
+        let why = "what was asked for before it fills the reply; ask for it in another call";
+        let refusal = Refusal::Parameters(why.to_owned());
+        let op = OperationKind::Read.as_str();
+        Err(Trouble::Gate(self.gateway.refuse(self.session, op, Some(path), &refusal)))
     }
 
     /// The names in a directory.

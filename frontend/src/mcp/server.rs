@@ -53,6 +53,18 @@ pub(super) const MOST_CALLS: usize = 1024;
 /// Most bytes of arguments of calls that are not answered yet; a larger call
 /// goes alone.
 const MOST_BYTES: usize = 64 << 20;
+/// Methods that are served, if their parameters fit.
+const KNOWN: [&str; 9] = [
+    "initialize",
+    "resources/list",
+    "resources/read",
+    "resources/subscribe",
+    "resources/templates/list",
+    "resources/unsubscribe",
+    "subscriptions/listen",
+    "tools/call",
+    "tools/list",
+];
 /// The question's name where a call says that it needs input.
 pub(super) const QUESTION: &str = "approval";
 
@@ -172,6 +184,12 @@ impl ServerHandler for Server {
         _context: RequestContext<RoleServer>,
     ) -> Result<CustomResult, ErrorData> {
         let method: String = request.method.chars().take(128).collect();
+        if KNOWN.contains(&method.as_str()) {
+            // `rmcp` takes what does not fit for a method of its own.
+            let why = format!("the parameters of `{method}` are wrong");
+            let error = self.shared.refuse(&method, None, &Refusal::Parameters(why.clone()));
+            return Err(ErrorData::invalid_params(why, Some(answer::describe(&error))));
+        }
         let error = self.shared.refuse(&method, None, &Refusal::Method);
         let message = format!("there is no method `{}`", Escaped(&method));
         let details = Some(answer::describe(&error));

@@ -263,14 +263,15 @@ impl Gateway {
         for (index, turn) in turns.iter().enumerate() {
             let Some(draft) = drafts.get_mut(index) else { continue };
             let ready = turn.ready_alone(draft).and_then(|(ready, spent)| {
-                match paths.insert(ready.path().clone()) {
-                    true => Ok((ready, spent)),
-                    false => {
-                        self.give_up(ready);
-                        let twice = "two changes of the batch are about the same file";
-                        Err(Failure::Rendered(Error::new(ErrorKind::InvalidInput, twice)))
+                let why = match quarrel(&paths, ready.path()) {
+                    None => {
+                        paths.insert(ready.path().clone());
+                        return Ok((ready, spent));
                     }
-                }
+                    Some(why) => why,
+                };
+                self.give_up(ready);
+                Err(Failure::Rendered(Error::new(ErrorKind::InvalidInput, why)))
             });
             match ready {
                 Ok((ready, spent)) => {
@@ -529,6 +530,18 @@ fn unfinished<'a>(settled: &[Settled<'a>]) -> BTreeSet<&'a str> {
     }
     let is_unfinished = |(open, size, all_made): (u64, u64, bool)| open == size && !all_made;
     batches.into_iter().filter(|(_, it)| is_unfinished(*it)).map(|(id, _)| id).collect()
+}
+
+/// Why a change of the file at `path` cannot be in one batch with those at `others`.
+fn quarrel(others: &BTreeSet<WorkspacePath>, path: &WorkspacePath) -> Option<&'static str> {
+    let beneath = |path: &WorkspacePath, other| path.ancestors().contains(other);
+    if others.contains(path) {
+        Some("two changes of the batch are about the same file")
+    } else if others.iter().any(|other| beneath(other, path) || beneath(path, other)) {
+        Some("two changes of the batch are about a file and what would lie beneath it")
+    } else {
+        None
+    }
 }
 
 /// What the records of one batch have in common.

@@ -432,8 +432,8 @@ impl Gateway {
             Failure::Operation(error) => error::render(&error),
             Failure::Ledger(error) => return error.into(),
             Failure::Answered(error) => {
-                if error.kind() == ErrorKind::Denied {
-                    meter.map(|meter| meter.denied(error.rule()));
+                if closes(&error, meter) {
+                    self.end_subscriptions(draft.session.as_deref());
                 }
                 return error;
             }
@@ -444,16 +444,31 @@ impl Gateway {
     /// Records and counts; the denial that closes the session says so.
     fn record_error(&self, mut draft: Draft, error: Error, meter: Option<&Meter>) -> Error {
         record::fail(&mut draft, &error);
-        if error.kind() == ErrorKind::Denied
-            && meter.is_some_and(|meter| meter.denied(error.rule()))
-        {
+        let closed = closes(&error, meter);
+        if closed {
             draft.facts.get_or_insert_default().insert("sessionClosed".to_owned(), true.into());
         }
-        match self.ledger.record(draft) {
+        let session = draft.session.clone().filter(|_| closed);
+        let error = match self.ledger.record(draft) {
             Ok(grant) => error.with_receipt(grant.into_receipt()),
             Err(error) => error.into(),
+        };
+        self.end_subscriptions(session.as_deref());
+        error
+    }
+
+    /// Tells a session that was closed of no more changes.
+    fn end_subscriptions(&self, session: Option<&str>) {
+        if let Some(session) = session {
+            self.watcher.end_session(session);
+            self.record_ended(self.watcher.ended());
         }
     }
+}
+
+/// Counts a denial, if it is one; whether that closes the session.
+fn closes(error: &Error, meter: Option<&Meter>) -> bool {
+    error.kind() == ErrorKind::Denied && meter.is_some_and(|meter| meter.denied(error.rule()))
 }
 
 /// The paths that must not be changed by two requests at once.

@@ -38,7 +38,7 @@ pub(super) struct Args {
     #[command(flatten)]
     place: Place,
     /// The log in this directory instead, such as a copy
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["workspace", "state"])]
+    #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
     /// The transcript; `-` for standard input
     #[arg(value_name = "FILE")]

@@ -27,7 +27,7 @@ pub(super) struct Args {
     #[command(flatten)]
     place: Place,
     /// The log in this directory instead, such as a copy
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["workspace", "state"])]
+    #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
     /// The record
     #[arg(value_name = "SEQ", required_unless_present = "from", conflicts_with = "from")]

@@ -28,7 +28,7 @@ pub(super) struct Where {
     #[command(flatten)]
     pub(super) place: Place,
     /// The log in this directory instead, such as a copy
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["workspace", "state"])]
+    #[arg(long, value_name = "DIR")]
     pub(super) dir: Option<PathBuf>,
     /// Read the log itself, without its index
     #[arg(long)]

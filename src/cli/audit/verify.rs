@@ -48,7 +48,7 @@ pub(super) struct Args {
     #[command(flatten)]
     place: Place,
     /// Verify the log in this directory instead, such as a copy
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["workspace", "state"])]
+    #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
     /// Public keys to trust instead of those in the log's directory: a file, or the text of one
     /// key

@@ -4,7 +4,7 @@
 use std::{
     fs::{File, OpenOptions},
     io::{self, IsTerminal as _, Write as _},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::ExitCode,
 };
 
@@ -28,13 +28,13 @@ use crate::{
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     portcullis backup show src/main.rs\n  \
-    portcullis backup show 20261103T1201 -o old.txt")]
+    portcullis backup show 20261103T1201 -o /tmp/old.txt")]
 pub(super) struct Args {
     #[command(flatten)]
     common: Common,
     /// An id, the beginning of one, or a path
     backup: String,
-    /// Write the content to this file
+    /// Write the content to this file, outside the workspace
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Print what is known of the backup as one JSON object, no content
@@ -44,7 +44,8 @@ pub(super) struct Args {
 
 pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
     // Before the process confines itself, and emptied only when it is needed.
-    let file = args.output.as_ref().map(Target::open).transpose()?;
+    let file = args.output.as_ref();
+    let file = file.map(|path| Target::open(path, &args.common.workspace)).transpose()?;
     let gate = LocalGate::open(&args.common, "cli")?;
     let answer = named(&gate, "read", &args.backup).and_then(|entry| {
         let operation = Operation::Recall {
@@ -66,7 +67,19 @@ struct Target {
 }
 
 impl Target {
-    fn open(path: &PathBuf) -> Result<Self, Failure> {
+    fn open(path: &PathBuf, workspace: &Path) -> Result<Self, Failure> {
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let place =
+            path.canonicalize().or_else(|_| parent.unwrap_or(Path::new(".")).canonicalize());
+        if let (Ok(place), Ok(workspace)) = (place, workspace.canonicalize())
+            && place.starts_with(workspace)
+        {
+            let shown = path.display();
+            return Err(Failure::new(format_args!(
+                "`{shown}` lies in the workspace, whose files are changed through the gate"
+            ))
+            .help("name a file elsewhere, or use `portcullis backup restore ID --to PATH`"));
+        }
         let failed = format!("cannot open `{}`", path.display());
         let made = OpenOptions::new().write(true).create_new(true).open(path);
         match made {

@@ -15,6 +15,7 @@ use rustix::fs::{CWD, FileType, Mode, StatVfsMountFlags, mknodat, statvfs};
 use super::attempts::{EDITED, UNDONE};
 use crate::cli::{
     failure::{Context as _, Exit, Failure},
+    render::for_shell,
     state,
 };
 
@@ -222,8 +223,6 @@ impl Place {
     /// Writes what a shell needs for a look around.
     pub(super) fn write_shell_settings(&self, policy: &str) -> Result<(), Failure> {
         let own = std::env::current_exe().or_fail("cannot find this program")?;
-        let quote =
-            |path: &Path| format!("'{}'", path.display().to_string().replace('\'', "'\\''"));
         let text = format!(
             "# For a POSIX shell: `. {file}`\n\
              export PORTCULLIS_WORKSPACE={workspace}\n\
@@ -232,11 +231,11 @@ impl Place {
              export XDG_DATA_HOME={data}\n\
              portcullis() {{ {own} \"$@\"; }}\n",
             file = self.shell_settings().display(),
-            workspace = quote(&self.workspace()),
-            state = quote(&self.state()),
-            policy = quote(Path::new(policy)),
-            data = quote(&self.data()),
-            own = quote(&own),
+            workspace = for_shell(&self.workspace()),
+            state = for_shell(&self.state()),
+            policy = for_shell(Path::new(policy)),
+            data = for_shell(&self.data()),
+            own = for_shell(&own),
         );
         std::fs::write(self.shell_settings(), text).or_fail("cannot write the shell's settings")
     }

@@ -49,7 +49,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "N", conflicts_with_all = ["operation", "path", "who"])]
     record: Option<u64>,
     /// Show all that this agent can do in the workspace
-    #[arg(long, value_name = "AGENT", conflicts_with_all = ["operation", "path", "agent"])]
+    #[arg(long, value_name = "AGENT", conflicts_with_all = ["operation", "path"])]
     who: Option<AgentName>,
     /// What it can do: read (by `grep` alone, too), grep, list, stat, glob, watch, write, append,
     /// edit, mkdir, remove or rename

@@ -10,7 +10,10 @@ use std::{
 
 use crate::{
     authoring::{SCHEMA_FILE, Tree, first_policy, json_schema},
-    cli::failure::{Context as _, Failure},
+    cli::{
+        failure::{Context as _, Failure},
+        render::for_shell,
+    },
     workspace::Workspace,
 };
 
@@ -68,7 +71,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
             serde_json::to_string_pretty(&json_schema()).or_fail("cannot print the schema")?;
         create(&schema, &format!("{text}\n"))?;
     }
-    let file = output.display();
+    let (file, shown) = (for_shell(output), for_shell(&args.workspace));
     if !first.languages.is_empty() {
         outln!("found {}", first.languages.join(", "));
     }

@@ -46,9 +46,18 @@ impl Broker {
         if self.journal.is_broken() {
             return Err("the service's log cannot be written".to_owned());
         }
+        // Nobody comes to a service that is not ready: whoever asks has them tried again.
         let now = Instant::now();
-        let fails = |name: &String| self.failing.get(name).is_some_and(|(until, _)| now < *until);
-        let failing = self.plan.places.keys().filter(|name| fails(name)).cloned().collect();
+        let due = self.failing.iter().filter(|(name, (until, _))| {
+            *until <= now
+                && !self.workers.contains_key(*name)
+                && self.plan.places.contains_key(*name)
+        });
+        for name in due.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
+            let _told = self.start(&name);
+        }
+        let failing = self.plan.places.keys().filter(|name| self.failing.contains_key(*name));
+        let failing = failing.cloned().collect();
         self.readiness.judge(&self.plan.places, &self.doorway.control, failing)
     }
 

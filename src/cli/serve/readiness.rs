@@ -2,7 +2,8 @@
 //!
 //! A thread of its own looks at the directories: a file system that hangs must
 //! not hang the broker. So an answer is that of the last look, and asking for
-//! it begins the next. It opens nothing and starts no worker.
+//! it begins the next. It opens nothing. What could not be served stays so until a
+//! worker has started; asking has that tried again, for nobody else comes.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -57,6 +57,24 @@ fn lines_that_are_no_messages_are_answered_recorded_and_survived() {
     assert!(ops.contains(&json!("no/such")));
 }
 
+/// They were answered as if there were no such methods.
+#[test]
+fn wrong_parameters_are_told_from_unknown_methods() {
+    let world = world();
+    let mut client = Client::start(&world, &[]);
+    for (method, params) in [
+        ("resources/read", json!({})),
+        ("resources/subscribe", json!({ "uri": 5 })),
+        ("resources/unsubscribe", json!({})),
+    ] {
+        let answer = client.ask(method, &params);
+        assert_eq!(answer["error"]["code"], -32602, "{answer}");
+        assert!(answer["error"]["data"]["receipt"]["seq"].is_u64(), "{answer}");
+    }
+    assert_eq!(client.ask("no/such", &json!({}))["error"]["code"], -32601);
+    client.end();
+}
+
 #[test]
 fn a_client_that_sends_rubbish_is_slowed_down_and_all_of_it_is_recorded() {
     let world = world();

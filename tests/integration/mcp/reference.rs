@@ -86,6 +86,29 @@ fn an_edit_shows_its_diff_and_a_dry_run_only_that() {
     assert!(edits.iter().any(|record| record["op"] == "edit" && record["kind"] == "intent"));
 }
 
+/// All but a few were told that the old text, which was there, was not.
+#[test]
+fn edits_of_one_file_at_the_same_time_are_all_made() {
+    const LINES: usize = 20;
+    let world = World::with_policy(ALL);
+    let lines = |word: &str| (0..LINES).map(|n| format!("{word} {n:02}\n")).collect::<String>();
+    world.file("a.txt", lines("old"));
+    let mut client = start(&world);
+    let calls: Vec<_> = (0..LINES)
+        .map(|n| {
+            let edits =
+                json!([{ "oldText": format!("old {n:02}"), "newText": format!("new {n:02}") }]);
+            client.post_call("edit_file", &json!({ "path": "a.txt", "edits": edits }))
+        })
+        .collect();
+    for call in calls {
+        let answer = client.answer(call);
+        assert_eq!(answer["result"]["isError"], false, "{answer}");
+    }
+    client.end();
+    assert_eq!(world.read("a.txt"), lines("new"));
+}
+
 #[test]
 fn moving_never_replaces() {
     let world = World::with_policy(ALL);

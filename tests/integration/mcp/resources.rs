@@ -29,6 +29,25 @@ fn list(client: &mut Client, cursor: Option<&str>) -> Value {
     answer["result"].clone()
 }
 
+/// It went on hearing the names of what changed.
+#[test]
+fn a_session_that_is_closed_hears_of_no_more_changes() {
+    let world = World::with_policy(&format!(
+        "{ALL}[limits]\ndenials = 1\n[[rules]]\nid = \"hidden\"\neffect = \"deny\"\n\
+         paths = [\"secret\"]\n"
+    ));
+    world.file("a.txt", "a");
+    let mut client = Client::start(&world, &[]);
+    let subscribed = client.ask("resources/subscribe", &json!({ "uri": uri(&world, "a.txt") }));
+    assert!(subscribed.get("result").is_some(), "{subscribed}");
+    client.bad("workspace__ws__read_file", &json!({ "path": "secret" }));
+    let records = world.records();
+    let ends: Vec<_> = records.iter().filter(|record| record["op"] == "watch.end").collect();
+    assert!(!ends.is_empty(), "{records:?}");
+    assert!(ends.iter().all(|end| end["facts"]["why"] == "denied"), "{ends:?}");
+    client.end();
+}
+
 #[test]
 fn files_that_may_be_read_are_listed_and_read() {
     let world = world();

@@ -173,3 +173,20 @@ fn a_stop_signal_ends_it_in_order() {
     assert!(client.wait().success());
     assert_eq!(world.records().last().unwrap()["kind"], "stop");
 }
+
+/// A hundred files of the largest size took a gigabyte.
+#[test]
+fn a_reply_with_many_files_is_bounded() {
+    let world = World::with_policy(ALL);
+    let names: Vec<_> = (0..6).map(|n| format!("{n}.txt")).collect();
+    for name in &names {
+        world.file(name, "x".repeat(6 << 20));
+    }
+    let mut client = Client::start(&world, &[]);
+    let files = client.good(&tool("read_files"), &json!({ "paths": names }));
+    let files = files["files"].as_array().unwrap();
+    let read = files.iter().take_while(|file| file["text"].is_string()).count();
+    assert_eq!((files.len(), read), (6, 3));
+    assert!(files[read..].iter().all(|file| file["error"]["kind"] == "invalidInput"));
+    client.end();
+}

@@ -1,6 +1,12 @@
 //! Processes: kept apart, started and stopped as needed, replaced when they die.
 
-use std::{fs, io::Read as _, path::Path};
+use std::{
+    fs,
+    io::Read as _,
+    os::unix::fs::DirBuilderExt as _,
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -149,6 +155,27 @@ fn it_is_ready_only_while_the_broker_answers_and_every_workspace_is_there() {
     // One that is gone takes the front along: nobody says anything then.
     kill(service.pid(), Signal::KILL);
     wait(|| std::net::TcpStream::connect(("127.0.0.1", service.port)).err());
+}
+
+/// It said that it was ready again as soon as the failure was a moment ago.
+#[test]
+fn a_workspace_whose_worker_cannot_start_is_not_ready_until_one_does() {
+    let site = Site::new(&["shop", "docs"]);
+    let state = site.state("docs");
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(&state).unwrap();
+    fs::write(state.join("audit"), "no log").unwrap();
+    let service = site.serve();
+    let ready = || service.get("/readyz", &[]).0;
+    assert_eq!(service.open(site.token("all"), "docs").err(), Some(503));
+    let end = Instant::now() + Duration::from_secs(3);
+    while Instant::now() < end {
+        assert_eq!(ready(), 503);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    // Nobody but who asks whether it is ready has it tried again.
+    fs::remove_file(state.join("audit")).unwrap();
+    wait(|| (ready() == 200).then_some(()));
+    service.stop();
 }
 
 #[test]

@@ -50,6 +50,9 @@ fn a_token_opens_its_own_workspaces_and_no_other() {
     assert!(reasons.contains(&"the token is no agent's"), "{reasons:?}");
     assert!(reasons.contains(&"there is no such workspace for this agent"), "{reasons:?}");
     assert!(denied.iter().all(|record| record["facts"]["peer"] == "127.0.0.1"), "{denied:?}");
+    // Those who come by MCP were passed over.
+    let of_mcp = denied.iter().filter(|record| record["facts"]["workspace"] == "docs").count();
+    assert_eq!(of_mcp, 2, "{denied:?}");
     let state = site.state("serve");
     site.world.run(&["audit", "verify", "--state", state.to_str().unwrap()]).ok();
 }

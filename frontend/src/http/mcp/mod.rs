@@ -190,11 +190,16 @@ async fn service(
     let name = match (workspace, names.as_slice()) {
         (Some(name), names) if names.iter().any(|known| known == name) => name.to_owned(),
         (None, [name]) => name.clone(),
+        (Some(name), _) => {
+            // The broker takes note of who asks for what is not its own.
+            front.open(caller, name, crate::model::Door::Mcp).await.map_err(refuse)?;
+            name.to_owned()
+        }
         (None, [_, _, ..]) => {
             let why = "this token has several workspaces: use /workspaces/NAME/mcp";
             return Err(Box::new(reply::text(StatusCode::NOT_FOUND, why)));
         }
-        _ => return Err(refuse(OpenError::UnknownWorkspace)),
+        (None, []) => return Err(refuse(OpenError::UnknownWorkspace)),
     };
     front.mcp().get(front, caller, name).ok_or_else(|| refuse(OpenError::Busy))
 }

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::{
     gateway::{self, ErrorKind},
     model::{Operation, OperationKind as Kind},
-    ops::{Entry, EntryKind},
+    ops::{Content, Entry, EntryKind},
 };
 
 use super::{
@@ -27,6 +27,10 @@ use super::{
     Effect, Run, Tool, diff, edits, tree,
 };
 
+/// Most files that one call reads.
+const MOST_FILES: usize = 1000;
+/// How often an edit is made anew when others of the same file come before it.
+const MOST_TRIES: usize = 100;
 /// The schemas, by the tool's name.
 const SCHEMAS: &str = include_str!("reference.json");
 
@@ -170,7 +174,10 @@ fn text(text: impl Into<String>) -> Answer {
 }
 
 fn content(call: &Call<'_>, path: &str, first: Option<u64>) -> Result<String, Trouble> {
-    let content = call.read(path, first)?;
+    as_text(call.read(path, first)?)
+}
+
+fn as_text(content: Content) -> Result<String, Trouble> {
     if !content.text {
         let why = "the file is no text; read it with read_media_file";
         return Err(Trouble::Said(why.to_owned()));
@@ -240,13 +247,18 @@ pub(in super::super) fn mime(name: &str) -> &'static str {
 
 fn read_multiple(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
     let paths = arguments.texts("paths")?;
-    if paths.is_empty() {
-        return Err(Trouble::Arguments("`paths` must have at least one path".to_owned()));
+    if paths.is_empty() || paths.len() > MOST_FILES {
+        let why = format!("`paths` must have 1 to {MOST_FILES} paths");
+        return Err(Trouble::Arguments(why));
     }
     let mut parts = Vec::new();
+    let mut bytes = 0;
     for path in paths {
-        match content(call, path, None) {
-            Ok(content) => parts.push(format!("{path}:\n{content}\n")),
+        match call.read_also(path, bytes).and_then(as_text) {
+            Ok(content) => {
+                bytes += content.len();
+                parts.push(format!("{path}:\n{content}\n"));
+            }
             Err(Trouble::Said(why)) => parts.push(format!("{path}: Error - {why}")),
             Err(Trouble::Gate(error)) if goes_on(call, &error) => {
                 parts.push(format!("{path}: Error - {error}"));
@@ -274,7 +286,8 @@ fn write(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
 }
 
 /// Computes the new content from what a reader sees, and replaces all of that
-/// in one edit: if another process changed it meanwhile, the edit does not fit.
+/// in one edit: if somebody changed it meanwhile, the edit does not fit and is
+/// made anew.
 fn edit(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
     let given = arguments.text("path")?;
     let path = call.path(Kind::Edit, given)?;
@@ -284,13 +297,33 @@ fn edit(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
         .map(|edit| Ok((edit.text("oldText")?, edit.text("newText")?)))
         .collect::<Result<_, Trouble>>()?;
     let dry = arguments.flag("dryRun")?;
-    let old = content(call, given, None)?;
-    let new = edits::apply(&old, &pairs).map_err(Trouble::Said)?;
-    let shown = diff::fenced(given, &old, &new);
-    if !dry && old != new {
-        call.put(&Operation::Edit { path, old, new })?;
+    let mut old = content(call, given, None)?;
+    let mut tries = 0;
+    loop {
+        let new = edits::apply(&old, &pairs).map_err(Trouble::Said)?;
+        let shown = diff::fenced(given, &old, &new);
+        if dry || old == new {
+            return Ok(text(shown));
+        }
+        let change = Operation::Edit { path: path.clone(), old: old.clone(), new };
+        match call.put(&change) {
+            Ok(_) => return Ok(text(shown)),
+            // Perhaps another change came between: then what that left is edited.
+            Err(Trouble::Gate(error))
+                if tries < MOST_TRIES
+                    && matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Conflict)
+                    && goes_on(call, &error) =>
+            {
+                tries += 1;
+                let now = content(call, given, None)?;
+                if now == old {
+                    return Err(Trouble::Gate(error));
+                }
+                old = now;
+            }
+            Err(trouble) => return Err(trouble),
+        }
     }
-    Ok(text(shown))
 }
 
 fn create_directory(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {

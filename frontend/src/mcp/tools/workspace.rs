@@ -224,9 +224,11 @@ fn read_files(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble>
     }
     let mut files = Vec::new();
     let mut shown = Vec::new();
+    let mut bytes = 0;
     for path in paths {
-        match call.read(path, None) {
+        match call.read_also(path, bytes) {
             Ok(content) => {
+                bytes += content.bytes.len();
                 shown.push(format!("{path}:\n{}", shown_text(&content)));
                 let (bytes, text) = decode(content);
                 files.push(json!({ "path": path, "content": bytes, "text": text }));

@@ -187,6 +187,16 @@ impl Shared {
         self.ring();
     }
 
+    /// A session is closed: it hears of nothing more.
+    pub(super) fn end_session(&self, session: &str) {
+        let state = self.lock();
+        let all = state.scopes.iter().flat_map(|scope| &scope.queues);
+        for queue in all.filter(|queue| queue.session.id == session) {
+            queue.end(WatchEnd::Denied);
+            self.over(queue);
+        }
+    }
+
     /// A subscriber left.
     pub(super) fn over(&self, queue: &Queue) {
         self.ended.lock().unwrap_or_else(PoisonError::into_inner).extend(queue.report());

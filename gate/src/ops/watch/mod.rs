@@ -90,6 +90,14 @@ impl Watcher {
         }
     }
 
+    /// Ends what a session subscribed to, because nothing is disclosed to it any
+    /// more.
+    pub fn end_session(&self, session: &str) {
+        if let Some(running) = &*self.lock() {
+            running.shared.end_session(session);
+        }
+    }
+
     /// The subscriptions that have ended since this was asked last.
     pub fn ended(&self) -> Vec<Ended> {
         self.lock().as_ref().map(|running| running.shared.ended()).unwrap_or_default()
