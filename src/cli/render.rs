@@ -195,3 +195,16 @@ fn modified(entry: &Entry) -> Option<String> {
     let nanoseconds = i32::try_from(nanoseconds).ok()?;
     Some(Timestamp::new(seconds, nanoseconds).ok()?.to_string())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `rm -r` of a directory with a space in its name would have been of two others.
+    #[test]
+    fn a_path_to_be_pasted_is_one_word() {
+        assert_eq!(for_shell(Path::new("/tmp/d1")), "/tmp/d1");
+        assert_eq!(for_shell(Path::new("sp ace/d")), "'sp ace/d'");
+        assert_eq!(for_shell(Path::new("it's")), "\"it's\"");
+    }
+}

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::{
     common::{Done, World},
+    disk::Disk,
     machine::{LANDLOCK, OPENAT2, Without},
 };
 
@@ -146,6 +147,19 @@ fn a_state_directory_that_lets_others_in_fails_with_the_command_that_helps() {
     assert!(directory["help"].as_str().unwrap().starts_with("chmod 700"), "{directory}");
     assert_eq!(done.code, 1);
     assert_eq!(world.run(&RUN).code, 1);
+}
+
+/// It said that all was well, and `run` refused.
+#[test]
+fn a_state_directory_that_cannot_be_written_fails() {
+    let world = World::new();
+    std::fs::create_dir_all(world.state()).unwrap();
+    let disk = Disk::memory(&world.state(), 1024);
+    std::fs::set_permissions(world.state(), std::fs::Permissions::from_mode(0o700)).unwrap();
+    disk.remount("ro");
+    let done = world.run(&["doctor", "--json"]);
+    assert_eq!(done.code, 1, "{done:?}");
+    says(&done, "state directory", "failed");
 }
 
 #[test]

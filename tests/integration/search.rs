@@ -338,6 +338,16 @@ fn expressions_that_explode_end() {
     }
 }
 
+/// It matched, for it was put into a group.
+#[test]
+fn an_expression_that_is_none_by_itself_is_refused() {
+    let world = world("");
+    world.file("a.txt", "hi\n");
+    let refused = world.fs(&["grep", "zz)|(hi"]);
+    assert_eq!(refused.code, 1);
+    assert!(refused.stderr.contains("unopened group"), "{}", refused.stderr);
+}
+
 #[test]
 fn gitignore_files_count_where_they_may_be_read() {
     let world = world(

@@ -31,7 +31,14 @@ pub(super) fn directory(path: &Path) -> Check {
     let means = "log and backups lie there; nobody else may get in";
     if std::fs::symlink_metadata(path).is_ok_and(|_| true) {
         return match state::open(path) {
-            Ok(_) => Check::new(NAME, Status::Ok, shown, means),
+            Ok(_) => match rustix::fs::access(path, rustix::fs::Access::WRITE_OK) {
+                Ok(()) => Check::new(NAME, Status::Ok, shown, means),
+                Err(error) => {
+                    let found = format!("cannot be written: {error}");
+                    Check::new(NAME, Status::Failed, found, means)
+                        .help("mount it writable, or name another one with --state DIR")
+                }
+            },
             Err(failure) => {
                 let check = Check::new(NAME, Status::Failed, shown, failure.message());
                 match failure.advice() {

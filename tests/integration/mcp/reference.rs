@@ -86,6 +86,25 @@ fn an_edit_shows_its_diff_and_a_dry_run_only_that() {
     assert!(edits.iter().any(|record| record["op"] == "edit" && record["kind"] == "intent"));
 }
 
+/// Paths in the answer were relative to the link, entries were not.
+#[test]
+fn searches_and_trees_begin_where_a_link_leads() {
+    let world = World::with_policy(ALL);
+    world.file("sub/deep/z.ts", "z");
+    world.file("sub/b.ts", "b");
+    std::os::unix::fs::symlink("sub", world.path("lsub")).unwrap();
+    let mut client = start(&world);
+    let mut tree = |path: &str| {
+        let arguments = json!({ "path": path, "excludePatterns": ["deep/*"] });
+        text(&client.good("directory_tree", &arguments)).to_owned()
+    };
+    assert_eq!(tree("lsub"), tree("sub"));
+    let arguments = json!({ "path": "lsub", "pattern": "**/*.ts", "excludePatterns": ["deep/**"] });
+    let found = client.good("search_files", &arguments);
+    assert!(text(&found).ends_with("sub/b.ts") && !text(&found).contains("z.ts"), "{found}");
+    client.end();
+}
+
 /// All but a few were told that the old text, which was there, was not.
 #[test]
 fn edits_of_one_file_at_the_same_time_are_all_made() {

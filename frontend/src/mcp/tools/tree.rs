@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::{
     model::{GlobQuery, WorkspacePath},
-    ops::{Entry, EntryKind, Summary},
+    ops::{EntryKind, Found, Summary},
     policy::Glob,
 };
 
@@ -59,10 +59,11 @@ pub(super) fn of(
     path: &WorkspacePath,
     excluded: &Excluded,
 ) -> Result<(Vec<Node>, Summary), Trouble> {
-    let (entries, summary) = look(call, path, "**", excluded)?;
+    let Found { entries, summary, base } = look(call, path, "**", excluded)?;
+    let base = base.as_ref().unwrap_or(path);
     let mut top = Branch::default();
     for entry in &entries {
-        top.add(relative(path, &entry.path), entry.kind == EntryKind::Directory);
+        top.add(relative(base, &entry.path), entry.kind == EntryKind::Directory);
     }
     Ok((top.nodes(), summary))
 }
@@ -74,8 +75,8 @@ pub(super) fn search(
     pattern: &str,
     excluded: &Excluded,
 ) -> Result<(Vec<WorkspacePath>, Summary), Trouble> {
-    let (entries, summary) = look(call, path, pattern, excluded)?;
-    Ok((entries.into_iter().map(|entry| entry.path).collect(), summary))
+    let found = look(call, path, pattern, excluded)?;
+    Ok((found.entries.into_iter().map(|entry| entry.path).collect(), found.summary))
 }
 
 fn look(
@@ -83,19 +84,21 @@ fn look(
     path: &WorkspacePath,
     pattern: &str,
     excluded: &Excluded,
-) -> Result<(Vec<Entry>, Summary), Trouble> {
+) -> Result<Found, Trouble> {
     let query = GlobQuery {
         pattern: pattern.to_owned(),
         max_results: Some(MOST_ENTRIES),
         ..GlobQuery::default()
     };
     let mut found = call.glob(path.clone(), query)?;
+    // A path may lead there through links.
+    let base = found.base.as_ref().unwrap_or(path);
     found.entries.retain(|entry| {
         entry.kind != EntryKind::Other
-            && entry.path != *path
-            && !excluded.has(relative(path, &entry.path))
+            && entry.path != *base
+            && !excluded.has(relative(base, &entry.path))
     });
-    Ok((found.entries, found.summary))
+    Ok(found)
 }
 
 fn relative<'p>(top: &WorkspacePath, path: &'p WorkspacePath) -> &'p str {

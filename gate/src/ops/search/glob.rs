@@ -29,6 +29,8 @@ pub struct Found {
     pub entries: Vec<Entry>,
     /// What it passed over.
     pub summary: Summary,
+    /// The canonical path of where it began, `None` where it did not.
+    pub base: Option<WorkspacePath>,
 }
 
 struct Finder<'a> {
@@ -59,6 +61,7 @@ pub fn prepare(
         Start::Beneath(path) => (Some(path.clone()), false),
         Start::Asked => (None, false),
     };
+    let base = path.clone();
     match path {
         Some(path) => Walk::new(context, &tally, &finder, &path, query.gitignore).run(path, seen),
         None => tally.skip(Skipped::Ask),
@@ -71,7 +74,7 @@ pub fn prepare(
     let mut facts = tally.facts();
     let count = u64::try_from(entries.len()).unwrap_or(u64::MAX);
     facts.counts.insert("entries".to_owned(), count);
-    Ok(Sealed::new(Found { entries, summary: tally.summary() }, facts))
+    Ok(Sealed::new(Found { entries, summary: tally.summary(), base }, facts))
 }
 
 impl Visitor for Finder<'_> {

@@ -10,6 +10,7 @@ use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{
     BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkFinish, SinkMatch,
 };
+use regex_syntax::ast::parse::ParserBuilder;
 
 use super::{super::Error, tally::Tally};
 use crate::model::GrepQuery;
@@ -25,6 +26,8 @@ const CONTEXT: u64 = 100;
 const EXPRESSION: usize = 1 << 20;
 /// Largest cache of one thread for that, in bytes.
 const CACHE: usize = 4 << 20;
+/// How deep groups may lie in each other.
+const NEST: u32 = 100;
 /// Bytes between two looks at the clock.
 const PIECE: usize = 32 << 10;
 /// Most memory that is kept from one content for the next, in bytes.
@@ -53,14 +56,21 @@ pub(super) struct Tools {
 
 /// Compiles the query's expression.
 pub(super) fn compile(query: &GrepQuery) -> Result<RegexMatcher, Error> {
+    let wrong = |error: String| Error::Pattern(said(&error));
+    // What comes now puts it in a group, which `a)|(b` would make two of.
+    ParserBuilder::new()
+        .nest_limit(NEST)
+        .build()
+        .parse(&query.pattern)
+        .map_err(|error| wrong(error.to_string()))?;
     RegexMatcherBuilder::new()
         .case_insensitive(query.ignore_case)
         .line_terminator(Some(b'\n'))
         .size_limit(EXPRESSION)
         .dfa_size_limit(CACHE)
-        .nest_limit(100)
+        .nest_limit(NEST)
         .build(&query.pattern)
-        .map_err(|error| Error::Pattern(said(&error.to_string())))
+        .map_err(|error| wrong(error.to_string()))
 }
 
 /// The line of the message that says what is wrong; the others draw.
