@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::{
     approve::Announcer,
-    failure::{Context as _, Failure},
+    failure::{Context as _, Exit, Failure},
     housekeeping, logging, newest,
     options::Common,
     secret_key, state,
@@ -30,7 +30,7 @@ use crate::{
     },
     frontend::desk::Desk,
     gateway::{self, Gateway, Reply},
-    ledger::{Ledger, Signing},
+    ledger::{self, Ledger, Signing},
     model::{AgentName, Door, Operation, Session},
     ops::Source,
     policy::Policy,
@@ -245,8 +245,11 @@ impl Parts {
             Some(signing) => ledger.signed(signing),
             None => Ok(ledger),
         };
+        let opened = Ledger::open(&self.state).and_then(signed);
+        let damaged = matches!(opened, Err(ledger::Error::Damaged { .. }));
+        let exit = if damaged { Exit::Audit } else { Exit::Failure };
         let mut ledger =
-            Ledger::open(&self.state).and_then(signed).or_fail("cannot open the audit log")?;
+            opened.or_fail("cannot open the audit log").map_err(|failure| failure.exit(exit))?;
         if self.audit.durability == Durability::Synced {
             ledger.make_all_durable();
         }

@@ -26,7 +26,7 @@ pub(super) struct GlobArgs {
     /// The directory to search
     #[arg(default_value = ".")]
     pub(super) path: String,
-    /// Most entries to print
+    /// Most entries to print, at most 100000 [default: 10000]
     #[arg(long, value_name = "N")]
     max_results: Option<u64>,
     /// Leave out what the workspace's .gitignore files ignore, and .git
@@ -68,7 +68,7 @@ pub(super) struct GrepArgs {
     /// Print the names of files only
     #[arg(short = 'l', long)]
     files_with_matches: bool,
-    /// Most matching lines to print
+    /// Most matching lines to print, at most 10000 [default: 1000]
     #[arg(long, value_name = "N")]
     max_results: Option<u64>,
     /// Leave out what the workspace's .gitignore files ignore, and .git

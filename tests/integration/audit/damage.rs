@@ -82,7 +82,7 @@ fn a_gate_refuses_a_damaged_log_and_says_what_to_do() {
     let text = std::fs::read_to_string(&segment).unwrap();
     std::fs::write(&segment, text + "{}\n").unwrap();
     let done = world.write("b.txt", "b");
-    assert_eq!(done.code, 1);
+    assert_eq!(done.code, 5);
     insta::assert_snapshot!(done.stderr, @"portcullis: cannot open the audit log: the audit log is damaged in `seg-000000.jsonl`: the field `v` is missing; see `portcullis audit verify`, then `portcullis audit recover`");
     assert!(!world.path("b.txt").exists());
 }
@@ -107,7 +107,7 @@ fn a_tail_that_was_signed_is_not_torn_but_cut() {
     let file = std::fs::OpenOptions::new().write(true).open(&segment).unwrap();
     file.set_len(file.metadata().unwrap().len() - 7).unwrap();
     let refused = world.write("b.txt", "b");
-    assert_eq!(refused.code, 1);
+    assert_eq!(refused.code, 5);
     assert!(refused.stderr.contains("its end was cut off"), "{refused:?}");
     assert!(!world.path("b.txt").exists());
 }
@@ -155,7 +155,7 @@ fn a_line_of_a_hundred_megabytes_is_damage_and_nothing_more() {
         assert_eq!(found.text().lines().count(), records.len(), "what can be read is");
         if end == "\n" {
             let refused = world.fs(&["read", "a"]);
-            assert_eq!(refused.code, 1);
+            assert_eq!(refused.code, 5);
             assert!(refused.stderr.contains("`portcullis audit recover`"), "{refused:?}");
             world.run(&["audit", "recover", "--yes"]).ok();
         } else {

@@ -120,7 +120,9 @@ fn a_log_that_somebody_else_writes_to_stops_a_running_gate_and_the_next_start() 
     });
     insta::assert_snapshot!(said, @"the audit log is damaged in `seg-000000.jsonl`: the field `nonce` is missing; see `portcullis audit verify`, then `portcullis audit recover`");
     for _ in 0..2 {
-        failed(&world.fs(&["read", "a.txt"]), "`portcullis audit recover`");
+        let refused = world.fs(&["read", "a.txt"]);
+        assert_eq!(refused.code, 5, "{refused:?}");
+        assert!(refused.stderr.contains("`portcullis audit recover`"), "{refused:?}");
     }
 }
 

@@ -190,3 +190,15 @@ fn a_reply_with_many_files_is_bounded() {
     assert!(files[read..].iter().all(|file| file["error"]["kind"] == "invalidInput"));
     client.end();
 }
+
+#[test]
+fn a_line_that_is_too_long_to_be_shown_whole_says_so() {
+    let world = World::with_policy(ALL);
+    world.file("a.txt", format!("{}word{}\nword\n", "x".repeat(5000), "y".repeat(5000)));
+    let mut client = Client::start(&world, &[]);
+    let found = client.good(&tool("grep"), &json!({ "pattern": "word" }));
+    let matches = found["matches"].as_array().unwrap();
+    assert_eq!((&matches[0]["cut"], matches[1].get("cut")), (&json!(true), None));
+    assert!(matches[0]["line"].as_str().unwrap().contains("xwordy"), "{found}");
+    client.end();
+}

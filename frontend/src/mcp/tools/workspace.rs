@@ -62,7 +62,12 @@ pub(super) fn tools(name: &Name) -> Vec<Tool> {
     });
     let number = json!({ "type": "integer", "minimum": 1 });
     let line = object(
-        json!({ "path": text(), "lineNumber": number, "line": text() }),
+        json!({
+            "path": text(),
+            "lineNumber": number,
+            "line": text(),
+            "cut": { "type": "boolean", "description": "The line is only a piece of a longer one" },
+        }),
         &["path", "lineNumber", "line"],
     );
     let make = Maker { name };
@@ -334,7 +339,11 @@ fn grep(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
         .iter()
         .flat_map(|file| {
             file.lines.iter().filter(|line| line.matches).map(|line| {
-                json!({ "path": file.path.as_str(), "lineNumber": line.number, "line": line.text })
+                let (path, number) = (file.path.as_str(), line.number);
+                match line.cut {
+                    true => json!({ "path": path, "lineNumber": number, "line": line.text, "cut": true }),
+                    false => json!({ "path": path, "lineNumber": number, "line": line.text }),
+                }
             })
         })
         .collect();
