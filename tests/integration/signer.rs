@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::{
     common::{Done, World, done},
     courier::{Courier, PATIENCE, gone, receipt},
-    proof::{SIGNER, python},
+    proof::{PYTHON, SIGNER},
 };
 
 /// A world whose checkpoints a program signs, which does what the file `mode`
@@ -64,10 +64,8 @@ impl Signed {
     }
 
     fn configure(&self, script: &std::path::Path) {
-        let python = python().get_program().to_str().unwrap().to_owned();
-        let python = if python.starts_with('/') { python } else { "/usr/bin/python3".to_owned() };
         let text = format!(
-            "[audit]\ncheckpoints = {{ records = 4, seconds = 1 }}\nsigner = [{python:?}, \"-I\", \
+            "[audit]\ncheckpoints = {{ records = 4, seconds = 1 }}\nsigner = [{PYTHON:?}, \"-I\", \
              {script:?}]\npublicKey = {:?}\n",
             self.public
         );

@@ -6,7 +6,10 @@ use portcullis_audit::{Draft, Hash, Kind};
 use serde_json::Value;
 
 use super::{HOSTILE, assert_visible, decision, write_log};
-use crate::common::{Done, World};
+use crate::{
+    common::{Done, World},
+    fast_agent::peers,
+};
 
 fn export(world: &World, format: &str, args: &[&str]) -> Done {
     world.run(&[&["audit", "export", "--format", format], args].concat())
@@ -14,12 +17,8 @@ fn export(world: &World, format: &str, args: &[&str]) -> Done {
 
 /// Python with the packages of `tests/peers/requirements.txt`.
 fn python(script: &str, args: &[&str]) -> String {
-    let peers = std::env::var_os("PORTCULLIS_TEST_PEERS").map_or_else(
-        || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/peers/.venv")),
-        PathBuf::from,
-    );
     let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/peers").join(script);
-    let output = Command::new(peers.join("bin/python")).arg(script).args(args).output();
+    let output = Command::new(peers().join("bin/python")).arg(script).args(args).output();
     let output = output.expect("`tests/run.sh setup` makes the virtual environment");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()

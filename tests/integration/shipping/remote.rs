@@ -13,16 +13,13 @@ use serde_json::{Value, json};
 use crate::{
     common::{Done, World, done},
     courier::{Courier, PATIENCE, receipt},
+    fast_agent::peers,
     review::{decision, write_log},
 };
 
 /// Python with the packages of `tests/peers/requirements.txt`.
 fn python() -> Command {
-    let peers = std::env::var_os("PORTCULLIS_TEST_PEERS").map_or_else(
-        || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/peers/.venv")),
-        PathBuf::from,
-    );
-    Command::new(peers.join("bin/python"))
+    Command::new(peers().join("bin/python"))
 }
 
 fn peer(name: &str) -> PathBuf {

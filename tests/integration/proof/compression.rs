@@ -1,0 +1,132 @@
+//! Old segments, compressed by commands and by gates.
+
+use std::time::Instant;
+
+use portcullis_audit::Segment;
+use serde_json::json;
+
+use super::{audit, text, write_log};
+use crate::{
+    common::World,
+    courier::{Courier, PATIENCE, receipt},
+};
+
+#[test]
+fn compressed_segments_are_read_as_before() {
+    let world = World::new();
+    write_log(&world, 200_000, "2026-01-01T00:00:00.000000Z");
+    world.run(&["audit", "checkpoint"]).ok();
+    let before = world.run(&["audit", "verify", "--json"]).ok().json();
+    let query = || {
+        let args = ["audit", "query", "--path", "src/file-7.rs", "--stats", "op"];
+        world.run(&args).ok().text().to_owned()
+    };
+    let found = query();
+    let size = |name: &str| std::fs::metadata(audit(&world).join(name)).unwrap().len();
+    let plain = size("seg-000001.jsonl");
+    world.run(&["audit", "compress"]).ok();
+    for (number, packed) in [(0, true), (1, true), (2, false), (3, false)] {
+        assert_eq!(audit(&world).join(Segment(number).to_string()).exists(), !packed, "{number}");
+    }
+    assert!(size("seg-000001.jsonl.zst") * 2 < plain);
+    let after = world.run(&["audit", "verify", "--json"]).ok().json();
+    assert_eq!((&before["head"], &before["bytes"]), (&after["head"], &after["bytes"]));
+    // Without an index for it, and with one.
+    assert_eq!([query(), query()], [found.clone(), found]);
+    let line = world.run(&["audit", "prove", "70000"]).ok();
+    assert!(line.text().starts_with("c2sp.org/tlog-proof@v1\nextra "), "{line:?}");
+    world.file("a", "x");
+    world.fs(&["read", "a"]).ok();
+    // A changed one is damage.
+    let packed = audit(&world).join("seg-000000.jsonl.zst");
+    let mut bytes = std::fs::read(&packed).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&packed, bytes).unwrap();
+    let damaged = world.run(&["audit", "verify"]);
+    assert_eq!(damaged.code, 5, "{damaged:?}");
+    // A part of it is one too, and has a place.
+    let part = std::fs::File::options().write(true).open(&packed).unwrap();
+    part.set_len(middle as u64).unwrap();
+    let damaged = world.run(&["audit", "verify", "--json"]);
+    assert_eq!(damaged.code, 5, "{damaged:?}");
+    let first = &damaged.json()["damages"][0];
+    assert_eq!((&first["kind"], &first["seq"]), (&json!("bad-segment"), &json!(0)));
+    // Nor is it set aside in part.
+    let refused = world.run(&["audit", "recover", "--yes"]);
+    assert_eq!(refused.code, 5, "{refused:?}");
+    assert!(packed.exists() && audit(&world).join("checkpoint").exists());
+}
+
+#[test]
+fn a_gate_that_runs_compresses_old_segments() {
+    let world = World::new();
+    write_log(&world, 200_000, "2026-01-01T00:00:00.000000Z");
+    world.run(&["audit", "checkpoint"]).ok();
+    world.file("a", "x");
+    // What one that was killed left behind.
+    std::fs::write(audit(&world).join(".seg-000000.jsonl.zst.left"), "half").unwrap();
+    let config = world.base().join("portcullis.toml");
+    let start = |compress: &str| {
+        std::fs::write(&config, format!("[audit]\ncompress = {compress}\n")).unwrap();
+        Courier::with(&world, &["--config", text(&config)])
+    };
+    let there = |name: &str| audit(&world).join(name).exists();
+    let mut courier = start("{ afterDays = 0 }");
+    let end = Instant::now() + PATIENCE;
+    while there("seg-000000.jsonl") || there("seg-000001.jsonl") {
+        assert!(Instant::now() < end, "nothing was compressed");
+        receipt(&courier.ask(courier.read("a")));
+    }
+    let (status, complaints) = courier.end();
+    assert!(status.success(), "{complaints}");
+    assert!(there("seg-000001.jsonl.zst") && there("seg-000002.jsonl"));
+    assert!(!there(".seg-000000.jsonl.zst.left"));
+    world.run(&["audit", "verify"]).ok();
+    // Pruned like any other.
+    world.run(&["audit", "prune", "--before", "2026-06-01", "--yes"]).ok();
+    assert!(!there("seg-000000.jsonl.zst") && !there("seg-000001.jsonl.zst"));
+    world.run(&["audit", "verify"]).ok();
+}
+
+#[test]
+fn a_compression_that_is_killed_loses_nothing() {
+    let world = World::new();
+    write_log(&world, 131_100, "2026-01-01T00:00:00.000000Z");
+    world.run(&["audit", "checkpoint"]).ok();
+    let before = world.run(&["audit", "verify", "--json"]).ok().json();
+    let names = || -> Vec<String> {
+        let entries = std::fs::read_dir(audit(&world)).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| name.contains("seg-")).collect()
+    };
+    let whole = |when: &str| {
+        let after = world.run(&["audit", "verify", "--json"]).ok().json();
+        assert_eq!(
+            (&after["head"], &after["bytes"]),
+            (&before["head"], &before["bytes"]),
+            "{when}"
+        );
+    };
+    let plain = audit(&world).join("seg-000000.jsonl");
+    let kept = world.base().join("kept");
+    std::fs::copy(&plain, &kept).unwrap();
+    // At whatever it is then.
+    for wait in [5, 40, 200, 450, 700, 1000] {
+        let mut child = world.command(&["audit", "compress"]).spawn().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(wait));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        whole(&format!("{wait} ms: {:?}", names()));
+    }
+    // Between the two steps: both forms are there.
+    world.run(&["audit", "compress"]).ok();
+    std::fs::copy(&kept, &plain).unwrap();
+    whole("both forms");
+    world.run(&["audit", "compress"]).ok();
+    whole("at the end");
+    let mut names = names();
+    names.sort();
+    let left = ["seg-000000.jsonl.zst", "seg-000001.jsonl", "seg-000002.jsonl"];
+    assert_eq!(names, left, "nothing is left over");
+}

@@ -1,0 +1,79 @@
+//! Segments that are gone, with and without a record of it.
+
+use portcullis_audit::Segment;
+use serde_json::json;
+
+use super::{audit, second, text, write_log, write_log_at};
+use crate::common::World;
+
+#[test]
+fn pruned_segments_leave_their_roots() {
+    let world = World::new();
+    write_log(&world, 200_000, "2026-01-01T00:00:00.000000Z");
+    world.run(&["audit", "checkpoint"]).ok();
+    let kept = world.base().join("kept");
+    std::fs::copy(audit(&world).join("checkpoints/131072"), &kept).unwrap();
+    let nothing = world.run(&["audit", "prune", "--before", "2025-01-01", "--yes"]).ok();
+    assert!(nothing.text().starts_with("nothing to prune"), "{nothing:?}");
+    let refused = world.run(&["audit", "prune", "--before", "2026-06-01"]);
+    assert_eq!(refused.code, 1, "{refused:?}");
+    world.run(&["audit", "prune", "--before", "2026-06-01", "--yes"]).ok();
+    for (number, there) in [(0, false), (1, false), (2, true), (3, true)] {
+        assert_eq!(audit(&world).join(Segment(number).to_string()).exists(), there, "{number}");
+    }
+    world.file("a", "x");
+    world.fs(&["read", "a"]).ok();
+    let report = world.run(&["audit", "verify", "--json", "--head", text(&kept)]).ok().json();
+    assert_eq!((&report["pruned"], &report["records"]), (&json!(131_072), &json!(68_932)));
+    let other = second(&["log", text(&audit(&world))]).ok().json();
+    assert_eq!(other["head"]["leaf"], report["head"]["leaf"]);
+    let shown = world.run(&["audit", "show", "--kind", "pruned", "--json"]).ok();
+    assert_eq!(shown.json()["facts"]["segments"], 2);
+    // A record that is there is proved past those that are not.
+    let proof = world.base().join("proof");
+    std::fs::write(&proof, &world.run(&["audit", "prove", "140000"]).ok().stdout).unwrap();
+    let key = world.base().join("log.vkey");
+    std::fs::write(&key, &world.run(&["audit", "key"]).ok().stdout).unwrap();
+    world.run(&["audit", "check-proof", text(&proof), "--key", text(&key)]).ok();
+    second(&["proof", text(&proof), "--key", text(&key)]).ok();
+    let other = second(&["log", text(&audit(&world)), "--key", text(&key)]).ok().json();
+    assert_eq!(other["signed"], report["signed"]["records"]);
+    // Other roots than those that were signed.
+    let roots = std::fs::read_to_string(audit(&world).join("roots")).unwrap();
+    let swapped: String = [1, 0, 2].iter().map(|at| &roots[at * 65..][..65]).collect();
+    std::fs::write(audit(&world).join("roots"), swapped).unwrap();
+    for done in [world.run(&["audit", "verify"]), second(&["log", text(&audit(&world))])] {
+        assert!(done.code == 5 && done.text().contains("wrong-root"), "{done:?}");
+    }
+    std::fs::write(audit(&world).join("roots"), roots).unwrap();
+    // What was pruned cannot be proved, and is no damage.
+    for args in [&["5"][..], &["--from", "5"]] {
+        let refused = world.run(&[&["audit", "prove"], args].concat());
+        assert_eq!(refused.code, 1, "{args:?}: {refused:?}");
+        assert!(refused.stderr.contains("pruned"), "{args:?}: {refused:?}");
+    }
+    world.run(&["audit", "prove", "--from", "65536"]).ok();
+    // One segment more than the record says.
+    std::fs::remove_file(audit(&world).join(Segment(2).to_string())).unwrap();
+    assert_eq!(world.run(&["audit", "verify"]).code, 5);
+    assert_eq!(second(&["log", text(&audit(&world))]).code, 5);
+}
+
+/// The last record of a segment was older than others in it, and of the segments
+/// before.
+#[test]
+fn where_the_clock_was_set_back_no_newer_record_is_pruned() {
+    for (newer, gone) in [(30_000, 0), (65_535, 0), (65_536, 1), (100_000, 1), (140_000, 2)] {
+        let world = World::new();
+        write_log_at(&world, 200_000, |seq| match seq == newer {
+            true => "2026-08-01T00:00:00.000000Z",
+            false => "2026-01-01T00:00:00.000000Z",
+        });
+        let pruned = world.run(&["audit", "checkpoint"]).code
+            + world.run(&["audit", "prune", "--before", "2026-06-01", "--yes"]).code;
+        assert_eq!(pruned, 0, "{newer}");
+        let is_gone = |number: u64| !audit(&world).join(Segment(number).to_string()).exists();
+        assert_eq!((0..4).filter(|number| is_gone(*number)).count(), gone, "{newer}");
+        world.run(&["audit", "verify"]).ok();
+    }
+}
