@@ -22,7 +22,6 @@ use crate::{
     frontend::desk::{self, Item, Reply, Wish, Word},
     gateway::{Approver, Ticket},
     model::Escaped,
-    workspace::Workspace,
 };
 
 /// See and answer the requests that wait for a person
@@ -58,16 +57,7 @@ pub(crate) struct Args {
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let state = match &args.common.state {
-        Some(state) => state.clone(),
-        None => {
-            let workspace = Workspace::open(&args.common.workspace).or_fail(format_args!(
-                "cannot open the workspace `{}`",
-                args.common.workspace.display()
-            ))?;
-            state::default_directory(workspace.root())?
-        }
-    };
+    let state = state::directory(args.common.state.as_ref(), &args.common.workspace)?;
     match (&args.id, &args.reject) {
         (Some(id), _) if args.session => answer(args, &state, id, Word::Session),
         (Some(id), _) => answer(args, &state, id, Word::Once),

@@ -184,10 +184,7 @@ impl Parts {
         let loaded = super::policy::load_trusted(&common.policy, &operator)?;
         let workspace = Workspace::open(&common.workspace)
             .or_fail(format_args!("cannot open the workspace `{}`", common.workspace.display()))?;
-        let state_path = match &common.state {
-            Some(path) => path.clone(),
-            None => state::default_directory(workspace.root())?,
-        };
+        let state_path = state::directory(common.state.as_ref(), &common.workspace)?;
         let (state_path, state) = state::open(&state_path)?;
         if operator.require_signature {
             newest::check(&state, &loaded.policy)?;

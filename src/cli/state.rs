@@ -2,6 +2,8 @@
 #![expect(clippy::disallowed_methods, reason = "the state directory itself is opened by its path")]
 
 use std::{
+    fs::File,
+    io,
     os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
 };
@@ -12,6 +14,7 @@ use rustix::{fs::OFlags, io::Errno};
 use sha2::{Digest as _, Sha256};
 
 use super::failure::{Context as _, Failure};
+use crate::{backup::Vault, workspace::Workspace};
 
 /// Where the state of the workspace at `root` is kept unless told otherwise:
 /// `$XDG_STATE_HOME/portcullis/NAME-HASH`, where the hash of the root's
@@ -25,6 +28,21 @@ pub(crate) fn default_directory(root: &Path) -> Result<PathBuf, Failure> {
         .map_err(|failure| failure.help("name a directory with --state DIR"))?;
     let base = dirs.state_dir().unwrap_or_else(|| dirs.home_dir().join(".local/state"));
     Ok(base.join("portcullis").join(slug(root)))
+}
+
+/// Where the state of the workspace at `workspace` is kept: in `named`, if the
+/// operator named one.
+///
+/// # Errors
+/// When there is no such workspace, and as [`default_directory`].
+pub(crate) fn directory(named: Option<&PathBuf>, workspace: &Path) -> Result<PathBuf, Failure> {
+    if let Some(named) = named {
+        return Ok(named.clone());
+    }
+    let shown = workspace.display();
+    let workspace =
+        Workspace::open(workspace).or_fail(format_args!("cannot open the workspace `{shown}`"))?;
+    default_directory(workspace.root())
 }
 
 /// A name for the workspace at `root` that is safe as a file name.
@@ -51,18 +69,7 @@ pub(crate) fn open(path: &Path) -> Result<(PathBuf, Dir), Failure> {
         .mode(0o700)
         .create(path)
         .or_fail(format_args!("cannot make the state directory `{shown}`"))?;
-    // Not O_PATH, as a `Dir` opens it: what is in the directory must be synced.
-    let opened = std::fs::OpenOptions::new()
-        .read(true)
-        .custom_flags((OFlags::DIRECTORY | OFlags::NOFOLLOW).bits().cast_signed())
-        .open(path)
-        .map_err(|error| match error.raw_os_error().map(Errno::from_raw_os_error) {
-            Some(Errno::NOTDIR | Errno::LOOP) => {
-                Failure::new(format_args!("the state directory `{shown}` is a link or a file"))
-                    .help("name the directory itself with --state DIR")
-            }
-            _ => Failure::new(format_args!("cannot open the state directory `{shown}`: {error}")),
-        })?;
+    let opened = opened(path).map_err(|error| refusal(path, &error))?;
     let look =
         opened.metadata().or_fail(format_args!("cannot look at the state directory `{shown}`"))?;
     if look.uid() != rustix::process::geteuid().as_raw() {
@@ -77,6 +84,47 @@ pub(crate) fn open(path: &Path) -> Result<(PathBuf, Dir), Failure> {
     }
     let path = path.canonicalize().or_fail("cannot resolve the state directory")?;
     Ok((path, Dir::from_std_file(opened)))
+}
+
+// Not O_PATH, as a `Dir` opens it: what is in the directory must be synced.
+fn opened(path: &Path) -> io::Result<File> {
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW;
+    std::fs::OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)
+}
+
+fn refusal(path: &Path, error: &io::Error) -> Failure {
+    let shown = path.display();
+    match Errno::from_io_error(error) {
+        Some(Errno::NOTDIR | Errno::LOOP) => {
+            Failure::new(format_args!("the state directory `{shown}` is a link or a file"))
+                .help("name the directory itself with --state DIR")
+        }
+        _ => Failure::new(format_args!("cannot open the state directory `{shown}`: {error}")),
+    }
+}
+
+/// Opens the directory to look at what it holds, also where nothing can be written
+/// or it is another user's. `None` when it is not there.
+///
+/// # Errors
+/// When it is a link or a file, and as the system says.
+pub(crate) fn look(path: &Path) -> Result<Option<Dir>, Failure> {
+    match opened(path) {
+        Ok(opened) => Ok(Some(Dir::from_std_file(opened))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(refusal(path, &error)),
+    }
+}
+
+/// The backups in the state directory at `path`, to look at; `None` when there are
+/// none.
+///
+/// # Errors
+/// As [`look`], and when what is there is no vault.
+pub(crate) fn vault(path: &Path) -> Result<Option<Vault>, Failure> {
+    let state = look(path)?;
+    let vault = state.as_ref().map(Vault::look).transpose().or_fail("cannot open the backups")?;
+    Ok(vault.flatten())
 }
 
 #[cfg(test)]

@@ -121,7 +121,7 @@ enum Found {
 /// When log, vault or workspace cannot be read.
 pub fn blame(
     log: &Log,
-    vault: &Vault,
+    vault: Option<&Vault>,
     workspace: &Workspace,
     path: &WorkspacePath,
 ) -> Result<Blame, BlameError> {
@@ -223,15 +223,16 @@ fn touches(change: &Change, name: &WorkspacePath) -> bool {
 
 /// The vault's entries, each path's read once.
 struct Vaulted<'v> {
-    vault: &'v Vault,
+    vault: Option<&'v Vault>,
     of: BTreeMap<String, Vec<Entry>>,
 }
 
 impl Vaulted<'_> {
     fn entry(&mut self, path: &WorkspacePath, id: &str) -> Result<Option<&Entry>, BlameError> {
+        let Some(vault) = self.vault else { return Ok(None) };
         let key = path.as_str().to_owned();
         if !self.of.contains_key(&key) {
-            self.of.insert(key.clone(), self.vault.entries_of(path)?.entries);
+            self.of.insert(key.clone(), vault.entries_of(path)?.entries);
         }
         let entries = self.of.get(&key).map(Vec::as_slice).unwrap_or_default();
         Ok(entries.iter().find(|entry| entry.id.to_string() == id))
@@ -254,12 +255,12 @@ impl Vaulted<'_> {
         change: &Change,
         name: &WorkspacePath,
     ) -> Result<Option<Hash>, BlameError> {
-        let Some(id) = &change.restored else { return Ok(None) };
-        let Ok(entry) = self.vault.find(id) else { return Ok(None) };
+        let (Some(vault), Some(id)) = (self.vault, &change.restored) else { return Ok(None) };
+        let Ok(entry) = vault.find(id) else { return Ok(None) };
         if entry.kind != EntryKind::Tree {
             return Ok(None);
         }
-        let mut tree = self.vault.tree(&entry)?;
+        let mut tree = vault.tree(&entry)?;
         let mut trail = Trail::new(change.path.clone());
         while let Some(node) = tree.next_node()? {
             let at = trail.path(&node);

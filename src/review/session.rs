@@ -195,14 +195,14 @@ pub enum Patch {
 /// Finds contents in the vault and on the disk, and compares them. What it
 /// finds is what was stored, unredacted.
 pub struct Patches<'a> {
-    vault: &'a Vault,
+    vault: Option<&'a Vault>,
     workspace: &'a Workspace,
     entries: BTreeMap<WorkspacePath, Vec<Entry>>,
 }
 
 impl<'a> Patches<'a> {
     /// Of this vault and this workspace.
-    pub fn new(vault: &'a Vault, workspace: &'a Workspace) -> Self {
+    pub fn new(vault: Option<&'a Vault>, workspace: &'a Workspace) -> Self {
         Self { vault, workspace, entries: BTreeMap::new() }
     }
 
@@ -234,8 +234,11 @@ impl<'a> Patches<'a> {
     }
 
     fn find(&mut self, path: &WorkspacePath, hash: Hash) -> Result<Content, backup::Error> {
+        let Some(vault) = self.vault else {
+            return Ok(self.on_disk(path, hash).unwrap_or(Content::Lost));
+        };
         if !self.entries.contains_key(path) {
-            let entries = self.vault.entries_of(path)?.entries;
+            let entries = vault.entries_of(path)?.entries;
             self.entries.insert(path.clone(), entries);
         }
         let entries = self.entries.get(path).map(Vec::as_slice).unwrap_or_default();
@@ -245,7 +248,7 @@ impl<'a> Patches<'a> {
                 _ if entry.bytes > MOST_BYTES => Ok(Content::Large),
                 _ => {
                     let mut bytes = Vec::new();
-                    let mut content = self.vault.content(entry)?;
+                    let mut content = vault.content(entry)?;
                     match content.read_to_end(&mut bytes) {
                         Ok(_) => Ok(Content::Bytes(bytes)),
                         Err(error) => Err(content.failed(error)),

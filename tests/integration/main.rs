@@ -42,6 +42,7 @@ mod ledger;
 mod limits;
 mod links;
 mod lists;
+mod looking;
 mod machine;
 mod many;
 mod mcp;

@@ -16,7 +16,7 @@ use std::{
     fmt,
     fs::File,
     io::{self, BufReader, Read, Write},
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, OwnedFd},
     str::FromStr,
     sync::Arc,
 };
@@ -24,8 +24,8 @@ use std::{
 use portcullis_audit::Hash;
 use rustix::{
     fs::{
-        AtFlags, Dir, FlockOperation, Mode, OFlags, fdatasync, flock, fstat, fsync, openat,
-        unlinkat,
+        AtFlags, Dir, FlockOperation, MemfdFlags, Mode, OFlags, fdatasync, flock, fstat, fsync,
+        memfd_create, openat, unlinkat,
     },
     io::Errno,
 };
@@ -138,10 +138,9 @@ pub(super) struct Used {
 }
 
 impl Objects {
-    /// Opens the directory of objects in that of the vault.
-    pub(super) fn open(vault: BorrowedFd<'_>, tmp: Arc<OwnedFd>) -> Result<Self, Error> {
-        let dir = own_directory(vault, "objects", "backups/objects")?;
-        Ok(Self { dir, tmp })
+    /// The objects in `dir`, of a vault that makes its files in `tmp`.
+    pub(super) fn new(dir: OwnedFd, tmp: Arc<OwnedFd>) -> Self {
+        Self { dir, tmp }
     }
 
     /// A descriptor of its own of the directory, to be locked by one who packs.
@@ -272,8 +271,16 @@ impl Objects {
     /// to it never reaches the disk.
     pub(super) fn scratch(&self) -> Result<File, Error> {
         const ACTION: &str = "make a file for the backup";
-        // Dropped, the temporary file loses its name; this handle keeps it.
-        Temp::new(&self.tmp)?.file.try_clone().map_err(Error::io(ACTION))
+        match Temp::new(&self.tmp) {
+            // Dropped, the temporary file loses its name; this handle keeps it.
+            Ok(temp) => temp.file.try_clone().map_err(Error::io(ACTION)),
+            // Of a vault that is only looked at.
+            Err(Error::Io { source, .. }) if is_closed_to_us(&source) => {
+                let file = memfd_create("backup", MemfdFlags::CLOEXEC);
+                file.map(File::from).map_err(Error::os(ACTION))
+            }
+            Err(error) => Err(error),
+        }
     }
 
     fn read(&self, hash: Hash) -> Result<Option<Object>, Error> {
@@ -364,6 +371,12 @@ impl Write for Hasher {
 fn shard_of(hash: Hash) -> String {
     let (first, _) = hash.as_bytes().split_first().unwrap_or((&0, &[]));
     shard_name(*first)
+}
+
+/// Whether files cannot be made because the vault is on a file system that is
+/// mounted read-only, or another user's.
+fn is_closed_to_us(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::ROFS | Errno::ACCESS))
 }
 
 fn read_names(shard: OwnedFd, prefix: &str, names: &mut Vec<ObjectName>) -> Result<(), Error> {

@@ -88,9 +88,38 @@ impl Vault {
     /// where the vault should be, and as the system says.
     pub fn open(state: &cap_std::fs::Dir, retention: Retention) -> Result<Self, Error> {
         let dir = own_directory(state.as_fd(), "backups", "backups")?;
-        let tmp = Arc::new(own_directory(dir.as_fd(), "tmp", "backups/tmp")?);
-        let flags =
-            OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let tmp = own_directory(dir.as_fd(), "tmp", "backups/tmp")?;
+        let objects = own_directory(dir.as_fd(), "objects", "backups/objects")?;
+        let vault = Self::of(dir, tmp, objects, OFlags::RDWR | OFlags::CREATE, retention)?;
+        vault.clear_unfinished()?;
+        Ok(vault)
+    }
+
+    /// Opens the vault in the state directory to look at it: makes, changes and
+    /// clears up nothing, so that the directory may be another user's, or on a file
+    /// system that is mounted read-only. `None` when there is no vault.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), but for other users' directories.
+    pub fn look(state: &cap_std::fs::Dir) -> Result<Option<Self>, Error> {
+        let dir = match open_directory(state.as_fd(), "backups") {
+            Err(Errno::NOENT) => return Ok(None),
+            found => there(found, "backups")?,
+        };
+        let tmp = there(open_directory(dir.as_fd(), "tmp"), "backups/tmp")?;
+        let objects = there(open_directory(dir.as_fd(), "objects"), "backups/objects")?;
+        let keep_all = Retention { versions: u64::MAX, days: u64::MAX, size: u64::MAX };
+        Self::of(dir, tmp, objects, OFlags::RDONLY, keep_all).map(Some)
+    }
+
+    fn of(
+        dir: OwnedFd,
+        tmp: OwnedFd,
+        objects: OwnedFd,
+        access: OFlags,
+        retention: Retention,
+    ) -> Result<Self, Error> {
+        let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let usage = match openat(&dir, "usage", flags, Mode::RUSR | Mode::WUSR) {
             Ok(usage) => usage,
             Err(Errno::LOOP | Errno::ISDIR | Errno::NXIO) => {
@@ -102,20 +131,18 @@ impl Vault {
         if !FileType::from_raw_mode(stat.st_mode).is_file() {
             return Err(Error::Foreign("backups/usage"));
         }
-        let objects = Arc::new(Objects::open(dir.as_fd(), Arc::clone(&tmp))?);
-        let vault = Self {
+        let tmp = Arc::new(tmp);
+        Ok(Self {
+            objects: Arc::new(Objects::new(objects, Arc::clone(&tmp))),
             dir,
             tmp,
-            objects,
             usage: Mutex::new(usage.into()),
             retention: RwLock::new(retention),
             boot: None,
             saved: AtomicBool::new(false),
             #[cfg(test)]
             clock: std::sync::atomic::AtomicI64::new(0),
-        };
-        vault.clear_unfinished()?;
-        Ok(vault)
+        })
     }
 
     /// What the vault keeps.
@@ -543,6 +570,14 @@ pub(super) fn open_directory(dir: BorrowedFd<'_>, name: &str) -> Result<OwnedFd,
     openat(dir, name, flags, Mode::empty())
 }
 
+/// A directory of the vault, if that is what was found.
+fn there(found: Result<OwnedFd, Errno>, shown: &'static str) -> Result<OwnedFd, Error> {
+    found.map_err(|errno| match errno {
+        Errno::NOTDIR | Errno::LOOP => Error::Foreign(shown),
+        errno => Error::os("open the vault")(errno),
+    })
+}
+
 /// Opens a directory that only we may enter, and makes it when missing.
 pub(super) fn own_directory(
     dir: BorrowedFd<'_>,
@@ -558,11 +593,7 @@ pub(super) fn own_directory(
         Err(Errno::EXIST) => {}
         Err(errno) => return Err(Error::os(ACTION)(errno)),
     }
-    let fd = match open_directory(dir, name) {
-        Ok(fd) => fd,
-        Err(Errno::NOTDIR | Errno::LOOP) => return Err(Error::Foreign(shown)),
-        Err(errno) => return Err(Error::os(ACTION)(errno)),
-    };
+    let fd = there(open_directory(dir, name), shown)?;
     let stat = fstat(&fd).map_err(Error::os(ACTION))?;
     if stat.st_uid != geteuid().as_raw() {
         return Err(Error::Foreign(shown));

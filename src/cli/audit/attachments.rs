@@ -8,7 +8,6 @@ use serde::Serialize;
 
 use super::unreadable;
 use crate::{
-    backup::{Retention, Vault},
     cli::{
         failure::{Context as _, Failure},
         state,
@@ -83,22 +82,20 @@ pub(super) fn backups(
     report: &Report,
     found: &mut Attached,
 ) -> Result<(), Failure> {
-    let (_, state) = state::open(state)?;
-    let vault =
-        Vault::open(&state, Retention { versions: u64::MAX, days: u64::MAX, size: u64::MAX })
-            .or_fail("cannot open the backups")?;
-    let listing = vault.entries().or_fail("cannot list the backups")?;
     let mut kept = HashMap::new();
     let mut whole = 0;
-    for id in &listing.damaged {
-        found.faults.push(format!("the backup {id} cannot be read"));
-    }
-    for entry in &listing.entries {
-        match vault.verify(entry) {
-            Ok(()) => whole += 1,
-            Err(error) => found.faults.push(format!("the backup {}: {error}", entry.id)),
+    if let Some(vault) = state::vault(state)? {
+        let listing = vault.entries().or_fail("cannot list the backups")?;
+        for id in &listing.damaged {
+            found.faults.push(format!("the backup {id} cannot be read"));
         }
-        kept.insert(entry.id.to_string(), entry.sha256);
+        for entry in &listing.entries {
+            match vault.verify(entry) {
+                Ok(()) => whole += 1,
+                Err(error) => found.faults.push(format!("the backup {}: {error}", entry.id)),
+            }
+            kept.insert(entry.id.to_string(), entry.sha256);
+        }
     }
     let mut gone = 0;
     let mut reader = Reader::new(log, Segment::of(report.pruned).first());

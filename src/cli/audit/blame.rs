@@ -55,7 +55,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     })?;
     let (log, bar) = args.log.open()?;
     let vault = vault(&args.log.place)?;
-    let found = blame(&log, &vault, &workspace, &path).map_err(|error| match error {
+    let found = blame(&log, vault.as_ref(), &workspace, &path).map_err(|error| match error {
         BlameError::Log(error) => match args.log.directory() {
             Ok(directory) => unreadable(&directory, &error),
             Err(failure) => failure,

@@ -28,9 +28,9 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let (_, state) = args.place.open()?;
-    let audit = args.place.audit()?;
     let key: PublicKey = if args.new {
+        let (_, state) = args.place.open()?;
+        let audit = args.place.audit()?;
         let key = match audit.signer_key() {
             Some(key) => key,
             None => Signing::renewed(&state).or_fail("cannot make a key")?.signer.public().clone(),
@@ -38,6 +38,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         ledger::publish(&state, &key).or_fail("cannot publish the key")?;
         key
     } else {
+        let state = args.place.look()?;
         let published = ledger::published(&state).or_fail("cannot read the public key")?;
         published.into_iter().next().ok_or_else(|| {
             Failure::new("the log has no key yet").help("the first gate that starts makes one")

@@ -33,10 +33,10 @@ use cap_std::fs::Dir;
 use portcullis_audit::{Directory, FRONTIER, FileEntry, HISTORY, KEYS, NEWEST, ROOTS, Source as _};
 
 use super::{
-    failure::{Context as _, Exit, Failure},
+    failure::{Exit, Failure},
     state,
 };
-use crate::{config::audit::Audit, workspace::Workspace};
+use crate::config::audit::Audit;
 
 /// Verify, show, search and repair the audit log
 #[derive(Debug, clap::Args)]
@@ -119,13 +119,7 @@ struct Place {
 impl Place {
     /// The state directory.
     fn state(&self) -> Result<PathBuf, Failure> {
-        if let Some(state) = &self.state {
-            return Ok(state.clone());
-        }
-        let shown = self.workspace.display();
-        let workspace = Workspace::open(&self.workspace)
-            .or_fail(format_args!("cannot open the workspace `{shown}`"))?;
-        state::default_directory(workspace.root())
+        state::directory(self.state.as_ref(), &self.workspace)
     }
 
     /// What the operator configured for the log.
@@ -136,10 +130,21 @@ impl Place {
     /// Opens the state directory, whose log must be there: a command that has
     /// the wrong place says so, and makes nothing.
     fn open(&self) -> Result<(PathBuf, Dir), Failure> {
+        state::open(&self.with_log()?)
+    }
+
+    /// The same to look at it, which a directory of another user allows, too.
+    fn look(&self) -> Result<Dir, Failure> {
+        let path = self.with_log()?;
+        state::look(&path)?.ok_or_else(|| unreadable(&path, &io::ErrorKind::NotFound.into()))
+    }
+
+    /// The state directory, in which there is a log.
+    fn with_log(&self) -> Result<PathBuf, Failure> {
         let path = self.state()?;
         let log = path.join("audit");
         Directory::new(&log).list().map_err(|error| unreadable(&log, &error))?;
-        state::open(&path)
+        Ok(path)
     }
 
     /// The log's directory.

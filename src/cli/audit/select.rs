@@ -10,9 +10,9 @@ use super::{
     unreadable,
 };
 use crate::{
-    backup::{Retention, Vault},
+    backup::Vault,
     cli::{
-        failure::{Context as _, Exit, Failure},
+        failure::{Exit, Failure},
         state,
     },
     model::Escaped,
@@ -182,11 +182,9 @@ impl Select {
     }
 }
 
-/// The vault beside the log, to look at: nothing is ever pruned through it.
-pub(super) fn vault(place: &Place) -> Result<Vault, Failure> {
-    let (_, state) = state::open(&place.state()?)?;
-    let keep_all = Retention { versions: u64::MAX, days: u64::MAX, size: u64::MAX };
-    Vault::open(&state, keep_all).or_fail("cannot open the backups")
+/// What the vault keeps, to be read; `None` when there is none.
+pub(super) fn vault(place: &Place) -> Result<Option<Vault>, Failure> {
+    state::vault(&place.state()?)
 }
 
 /// Fails with exit code 5 when a scan met damage; what it found was printed.

@@ -66,7 +66,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         }
         _ => None,
     };
-    let mut patches = contents.as_ref().map(|(vault, disk)| Patches::new(vault, disk));
+    let mut patches = contents.as_ref().map(|(vault, disk)| Patches::new(vault.as_ref(), disk));
     let mut out = io::stdout().lock();
     let mut begun = false;
     for event in &session.events {

@@ -11,16 +11,20 @@ use serde_json::json;
 
 use super::{entry_json, time};
 use crate::{
-    backup::{Entry, EntryKind, Listing, Vault},
+    backup::{Entry, EntryKind, Listing},
     cli::{
         failure::{Context as _, Exit, Failure},
         fs,
-        local::Parts,
         options::Common,
         output::printed,
+        state,
     },
     model::{Escaped, WorkspacePath},
+    workspace::Workspace,
 };
+
+/// What fails where backups cannot be read.
+const DOING: &str = "cannot read the backups";
 
 /// List backups, the newest first
 ///
@@ -45,20 +49,23 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let parts = Parts::open(&args.common)?;
+    let common = &args.common;
+    let workspace = Workspace::open(&common.workspace)
+        .or_fail(format_args!("cannot open the workspace `{}`", common.workspace.display()))?;
     let path = match &args.path {
-        Some(text) => Some(fs::parse(parts.workspace.root(), text).map_err(|_| {
+        Some(text) => Some(fs::parse(workspace.root(), text).map_err(|_| {
             Failure::new(format_args!("`{}` is no path in the workspace", Escaped(text)))
                 .exit(Exit::Usage)
         })?),
         None => None,
     };
-    let vault =
-        Vault::open(&parts.state, *parts.policy.backups()).or_fail("cannot open the backups")?;
-    let mut listing = vault.entries().or_fail("cannot read the backups")?;
+    let vault = state::vault(&state::directory(common.state.as_ref(), &common.workspace)?)?;
+    let (mut listing, total) = match &vault {
+        Some(vault) => (vault.entries().or_fail(DOING)?, vault.size().or_fail(DOING)?),
+        None => (Listing::default(), 0),
+    };
     listing.entries.retain(|entry| args.wants(entry, path.as_ref()));
     listing.entries.reverse();
-    let total = vault.size().or_fail("cannot read the backups")?;
     printed(print(args, &listing, total))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -14,14 +14,16 @@ use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use serde_json::json;
 
 use crate::{
-    backup::{self, Entry, Vault},
+    backup::{self, Entry, Listing, Vault},
     cli::{
         failure::{Context as _, Exit, Failure},
-        local::Parts,
         options::Common,
+        state,
     },
 };
 
+/// What fails where backups cannot be read.
+const DOING: &str = "cannot read the backups";
 /// The most threads that read and hash.
 const MAX_THREADS: usize = 8;
 
@@ -41,13 +43,18 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let parts = Parts::open(&args.common)?;
-    let vault =
-        Vault::open(&parts.state, *parts.policy.backups()).or_fail("cannot open the backups")?;
-    let listing = vault.entries().or_fail("cannot read the backups")?;
+    let common = &args.common;
+    let vault = state::vault(&state::directory(common.state.as_ref(), &common.workspace)?)?;
+    let listing = match &vault {
+        Some(vault) => vault.entries().or_fail(DOING)?,
+        None => Listing::default(),
+    };
     let bytes = listing.entries.iter().map(|entry| entry.bytes).fold(0, u64::saturating_add);
     let mut damaged: Vec<String> = listing.damaged.iter().map(ToString::to_string).collect();
-    let found = check(&vault, &listing.entries, bytes).or_fail("cannot read the backups")?;
+    let found = match &vault {
+        Some(vault) => check(vault, &listing.entries, bytes).or_fail(DOING)?,
+        None => Vec::new(),
+    };
     let shown = |entry: &&Entry| format!("{} of `{}`", entry.id, entry.path);
     let lines: Vec<String> = damaged.iter().cloned().chain(found.iter().map(shown)).collect();
     damaged.extend(found.iter().map(|entry| entry.id.to_string()));

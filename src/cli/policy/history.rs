@@ -2,14 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::{
-    cli::{
-        audit::filter::Moment,
-        failure::{Context as _, Failure},
-        state,
-    },
-    workspace::Workspace,
-};
+use crate::cli::{audit::filter::Moment, failure::Failure, state};
 
 /// Which log.
 #[derive(Debug, Clone, clap::Args)]
@@ -37,13 +30,7 @@ pub(super) struct LogArgs {
 impl LogArgs {
     /// The log's directory.
     pub(super) fn directory(&self) -> Result<PathBuf, Failure> {
-        if let Some(state) = &self.place.state {
-            return Ok(state.join("audit"));
-        }
-        let shown = self.place.workspace.display();
-        let workspace = Workspace::open(&self.place.workspace)
-            .or_fail(format_args!("cannot open the workspace `{shown}`"))?;
-        Ok(state::default_directory(workspace.root())?.join("audit"))
+        Ok(state::directory(self.place.state.as_ref(), &self.place.workspace)?.join("audit"))
     }
 
     /// The earliest time, in the form of a record's.

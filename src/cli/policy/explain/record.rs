@@ -21,10 +21,7 @@ use crate::{
 pub(super) fn run(args: &Args, seq: u64) -> Result<ExitCode, Failure> {
     let workspace = Workspace::open(&args.common.workspace)
         .or_fail(format_args!("cannot open the workspace `{}`", args.common.workspace.display()))?;
-    let state = match &args.common.state {
-        Some(state) => state.clone(),
-        None => state::default_directory(workspace.root())?,
-    };
+    let state = state::directory(args.common.state.as_ref(), &args.common.workspace)?;
     let log = state.join("audit");
     let mut record = find(&log, seq)?;
     // An outcome says how it ended; what was decided stands in the intent.
