@@ -54,6 +54,12 @@ pub enum GateError {
     /// Landlock.
     #[error("cannot restrict the gate's file access with Landlock: {0}")]
     Landlock(#[from] LandlockError),
+    /// What keeps workspaces apart is missing.
+    #[error(
+        "this kernel has no Landlock of ABI 3 (Linux 6.2 with `lsm=landlock`), which keeps workspaces \
+         apart"
+    )]
+    NoLandlock,
     /// The self-test of the confinement found something.
     #[error("the gate's own confinement does not hold: {0}")]
     SelfTest(&'static str),
@@ -126,6 +132,8 @@ fn restrict(access: GateAccess<'_>, purpose: Purpose) -> Result<GateReport, Gate
             access.read_only.iter().map(|fd| Rule { place: *fd, right: Right::ReadOnlyData }),
         );
         landlock_abi = landlock::restrict(&rules, &[])?.abi;
+    } else if purpose == Purpose::Worker {
+        return Err(GateError::NoLandlock);
     }
     seccomp::restrict(purpose)?;
     let sample = Sample::take(access);

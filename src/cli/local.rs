@@ -72,7 +72,6 @@ impl LocalGate {
         more: BTreeMap<String, Value>,
     ) -> Result<Self, Failure> {
         let parts = Parts::open(common)?;
-        parts.stay_apart()?;
         super::policy::warn_of_observing(&parts.policy);
         let session = session(common, default_agent, door)?;
         prepare(&parts)?;
@@ -179,23 +178,34 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
+    /// Opens all of them, if workspace, state and the operator's files lie apart.
     pub(crate) fn open(common: &Common) -> Result<Self, Failure> {
         let operator = Operator::load(common.config.as_deref()).map_err(Failure::new)?;
         let loaded = super::policy::load_trusted(&common.policy, &operator)?;
         let workspace = Workspace::open(&common.workspace)
             .or_fail(format_args!("cannot open the workspace `{}`", common.workspace.display()))?;
+        let audit = Audit::load(common.config.as_deref()).map_err(Failure::new)?;
+        let mut policy_files = loaded.files;
+        // The agent must not come near that one either.
+        policy_files.extend(operator.path.clone());
         let state_path = state::directory(common.state.as_ref(), &common.workspace)?;
+        // Before it is made, where it should not be.
+        Territory {
+            workspace: workspace.root().to_owned(),
+            state: state_path.clone(),
+            operator: [policy_files.clone(), audit.protected()].concat(),
+            ..Territory::default()
+        }
+        .check()
+        .map_err(Failure::new)?;
         let (state_path, state) = state::open(&state_path)?;
         if operator.require_signature {
             newest::check(&state, &loaded.policy)?;
         }
-        let mut policy_files = loaded.files;
-        // The agent must not come near that one either.
-        policy_files.extend(operator.path.clone());
         Ok(Self {
             operator,
             signed_by: loaded.signed_by,
-            audit: Audit::load(common.config.as_deref()).map_err(Failure::new)?,
+            audit,
             workspace,
             policy: Arc::new(loaded.policy),
             policy_files,
@@ -203,21 +213,6 @@ impl Parts {
             state_path,
             state,
         })
-    }
-
-    /// Makes sure that workspace, state and the operator's files lie apart.
-    ///
-    /// # Errors
-    /// When two of them overlap.
-    pub(crate) fn stay_apart(&self) -> Result<(), Failure> {
-        Territory {
-            workspace: self.workspace.root().to_owned(),
-            state: self.state_path.clone(),
-            operator: [self.policy_files.clone(), self.audit.protected()].concat(),
-            ..Territory::default()
-        }
-        .check()
-        .map_err(Failure::new)
     }
 
     /// Who signs checkpoints in this process: nobody where the operator named

@@ -90,6 +90,10 @@ fn a_kernel_without_landlock_is_named() {
     assert!(landlock["help"].as_str().unwrap().contains("Linux 6.2"), "{landlock}");
     says(&done, "self-test", "failed");
     assert_eq!(world.run_without(LANDLOCK, &RUN).code, 1);
+    // It said that a file could be opened, not why.
+    let service = world.run_without(LANDLOCK, &["serve", "--listen", "127.0.0.1:0"]);
+    assert_eq!(service.code, 1, "{service:?}");
+    assert!(service.stderr.contains("this kernel has no Landlock"), "{service:?}");
 }
 
 #[test]
@@ -162,6 +166,17 @@ fn a_state_directory_that_cannot_be_written_fails() {
     let done = world.run(&["doctor", "--json"]);
     assert_eq!(done.code, 1, "{done:?}");
     says(&done, "state directory", "failed");
+}
+
+/// The lines of an error were shown with `\n` between them.
+#[test]
+fn an_error_of_several_lines_is_shown_in_lines() {
+    let world = World::new();
+    let config = world.base().join("broken.toml");
+    std::fs::write(&config, "[audit\nx").unwrap();
+    let done = world.run(&["doctor", "--config", config.to_str().unwrap()]);
+    assert_eq!(done.code, 1, "{done:?}");
+    assert!(done.text().contains("unclosed table") && !done.text().contains("\\n"), "{done:?}");
 }
 
 #[test]

@@ -455,8 +455,17 @@ fn a_policy_or_a_state_inside_the_workspace_is_refused() {
     assert_eq!((done.code, done.stderr.contains("overlap")), (1, true), "{done:?}");
     let world = World::new();
     let inside = world.path("state");
-    let done = world.run(&["fs", "ls", "--state", inside.to_str().unwrap()]);
-    assert_eq!((done.code, done.stderr.contains("overlap")), (1, true), "{done:?}");
+    let state = inside.to_str().unwrap();
+    for command in [
+        &["fs", "ls", "--state", state][..],
+        &["mcp", "--state", state],
+        &["run", "--state", state, "--", "/bin/true"],
+    ] {
+        let done = world.run(command);
+        assert_eq!((done.code, done.stderr.contains("overlap")), (1, true), "{done:?}");
+        // It was made before that was looked at.
+        assert!(!inside.exists(), "{command:?}");
+    }
 }
 
 #[test]

@@ -12,7 +12,7 @@ fn text(last: &str) -> String {
 /// Files that were changed, and removed with their directory.
 fn varied(world: &World) {
     for last in ["one", "two", "three"] {
-        world.write("a.txt", &text(last)).ok();
+        world.write("a.txt", text(last)).ok();
     }
     world.fs(&["mkdir", "d"]).ok();
     world.write("d/b.txt", "b").ok();

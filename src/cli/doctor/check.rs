@@ -118,10 +118,15 @@ impl Check {
 }
 
 /// Prints a text below the column of findings, in at most 80 columns where
-/// words are short enough.
+/// words are short enough. Its lines stay lines.
 fn paragraph(first: &str, text: &str) {
+    for (number, line) in text.lines().enumerate() {
+        wrapped(&format!("{}{}", if number == 0 { first } else { "" }, Escaped(line)));
+    }
+}
+
+fn wrapped(text: &str) {
     const WIDTH: usize = 53;
-    let text = format!("{first}{}", Escaped(text));
     let mut line = String::new();
     for word in text.split(' ') {
         if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > WIDTH {

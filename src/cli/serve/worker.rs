@@ -135,7 +135,6 @@ fn open(start: &WorkerStart, files: Vec<OwnedFd>) -> Result<(Option<Worker>, Apa
         let (_, apart) = confine(&parts)?;
         return Ok((None, apart));
     }
-    parts.stay_apart()?;
     crate::cli::policy::warn_of_observing(&parts.policy);
     let session = local::session(&common, NOBODY, Door::Serve)?;
     parts.state.create_dir_all("logs").or_fail("cannot make the directory for logs")?;
