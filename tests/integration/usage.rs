@@ -49,7 +49,7 @@ fn failures_before_the_gate_are_json_where_json_was_asked_for() {
     assert_eq!(known[0]["errors"][0]["line"], 3);
     for args in [
         &["fs", "read", "a", "--policy", "bad.toml"][..],
-        &["backup", "list", "--policy", "bad.toml"],
+        &["backup", "diff", "a", "--policy", "bad.toml"],
         &["policy", "lint", "bad.toml"],
         &["policy", "explain", "read", "a", "--policy", "bad.toml"],
         &["policy", "diff", "bad.toml", "default"],

@@ -10,6 +10,8 @@ use rustix::fs::OFlags;
 
 use super::{Error, Ledger, checkpoints, disk::Folder, life, pack::Alone};
 
+const NOT_OLD: &str = "no full segment is that old, with every intent in it answered";
+
 /// What a prune would remove.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Prune {
@@ -26,8 +28,8 @@ pub struct Prune {
 /// Why nothing is pruned, or the log.
 #[derive(Debug)]
 pub enum Pruning {
-    /// Nothing is old enough.
-    Nothing,
+    /// Nothing can go, for this reason.
+    Nothing(&'static str),
     /// This would be removed.
     Possible(Prune),
     /// The log is damaged: nothing may be removed.
@@ -60,14 +62,20 @@ pub fn prunable(state: &Dir, before: &str) -> Result<Pruning, Error> {
     let in_use = |segment: &Segment| needed.is_some_and(|seq| seq < segment.next().first());
     segments.truncate(segments.iter().take_while(|(segment, _)| !in_use(segment)).count());
     let (Some((first, _)), Some((last, _))) = (segments.first(), segments.last()) else {
-        return Ok(Pruning::Nothing);
+        return Ok(Pruning::Nothing(match needed {
+            Some(_) => "no full segment is that old and not needed by a gate that runs",
+            None => NOT_OLD,
+        }));
     };
     let first = *first;
     let Some((until, head)) = old(&audit, first, last.next(), before)? else {
-        return Ok(Pruning::Nothing);
+        return Ok(Pruning::Nothing(NOT_OLD));
     };
     if !checkpoints::roots_reach(&audit, until)? {
-        return Ok(Pruning::Nothing);
+        return Ok(Pruning::Nothing(
+            "`roots`, which must tell of segments that are gone, does not reach that far or is \
+             damaged; `portcullis audit checkpoint` goes on with it",
+        ));
     }
     let gone = segments.iter().filter(|(segment, _)| *segment < until);
     let bytes = gone.map(|(_, length)| length).sum();

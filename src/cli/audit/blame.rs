@@ -9,7 +9,7 @@ use portcullis_audit::Hash;
 use serde_json::{Value, json};
 
 use super::{
-    select::{Where, damaged, vault},
+    select::{Indexed, damaged, vault},
     unreadable,
 };
 use crate::{
@@ -33,7 +33,7 @@ use crate::{
     content that a change replaced: `portcullis backup show` prints it, `backup restore` puts it back.")]
 pub(super) struct Args {
     #[command(flatten)]
-    log: Where,
+    log: Indexed,
     /// The file or directory, also one that was removed
     path: String,
     /// Every change, not only the last
@@ -45,18 +45,18 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let workspace = Workspace::open(&args.log.place.workspace).or_fail(format_args!(
+    let workspace = Workspace::open(&args.log.at.place.workspace).or_fail(format_args!(
         "cannot open the workspace `{}`",
-        args.log.place.workspace.display()
+        args.log.at.place.workspace.display()
     ))?;
     let path = fs::parse(workspace.root(), &args.path).map_err(|_| {
         Failure::new(format_args!("`{}` is no path in the workspace", Escaped(&args.path)))
             .exit(Exit::Usage)
     })?;
     let (log, bar) = args.log.open()?;
-    let vault = vault(&args.log.place)?;
+    let vault = vault(&args.log.at.place)?;
     let found = blame(&log, vault.as_ref(), &workspace, &path).map_err(|error| match error {
-        BlameError::Log(error) => match args.log.directory() {
+        BlameError::Log(error) => match args.log.at.directory() {
             Ok(directory) => unreadable(&directory, &error),
             Err(failure) => failure,
         },

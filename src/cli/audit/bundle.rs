@@ -19,7 +19,7 @@ use super::{
     filter::Moment,
     heads,
     prove::prove,
-    select::{Where, damaged},
+    select::{Indexed, damaged},
 };
 use crate::{
     cli::failure::{Context as _, Exit, Failure},
@@ -49,7 +49,7 @@ const TEXTS: [&str; 4] = [
     checkpoint` makes a new one. `portcullis audit check-bundle` checks the archive.")]
 pub(super) struct Args {
     #[command(flatten)]
-    log: Where,
+    log: Indexed,
     /// From this time on: `2026-11-21`, `2026-11-21T08:00:00Z`, or how long ago: `90m`, `2d`
     #[arg(long, value_name = "TIME")]
     since: Option<Moment>,
@@ -62,7 +62,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let directory = args.log.directory()?;
+    let directory = args.log.at.directory()?;
     let (log, bar) = args.log.open()?;
     let note = heads::small(&directory.join(NEWEST)).map_err(|_missing| {
         Failure::new("there is no checkpoint that could prove a record")

@@ -12,7 +12,7 @@ use std::{
 use portcullis_audit::{DamageKind, Hash, Receipt, Report, Verifier};
 use serde_json::{Value, json};
 
-use super::{Place, existing, unreadable};
+use super::{Where, existing, unreadable};
 use crate::{
     cli::failure::{Context as _, Exit, Failure},
     model::Escaped,
@@ -36,10 +36,7 @@ const HEADS: [DamageKind; 2] = [DamageKind::WrongHead, DamageKind::MissingHead];
     nothing shows what those were.")]
 pub(super) struct Args {
     #[command(flatten)]
-    place: Place,
-    /// The log in this directory instead, such as a copy
-    #[arg(long, value_name = "DIR")]
-    dir: Option<PathBuf>,
+    log: Where,
     /// The transcript; `-` for standard input
     #[arg(value_name = "FILE")]
     file: PathBuf,
@@ -58,10 +55,7 @@ struct Receipts {
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let directory = match &args.dir {
-        Some(directory) => directory.clone(),
-        None => args.place.log()?,
-    };
+    let directory = args.log.directory()?;
     let receipts = read(args)?;
     if receipts.of.is_empty() {
         return Err(Failure::new("there is no receipt in the transcript"));

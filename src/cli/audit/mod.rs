@@ -146,10 +146,25 @@ impl Place {
         Directory::new(&log).list().map_err(|error| unreadable(&log, &error))?;
         Ok(path)
     }
+}
 
+/// Which log to read: a workspace's, or one anywhere.
+#[derive(Debug, Clone, clap::Args)]
+struct Where {
+    #[command(flatten)]
+    place: Place,
+    /// The log in this directory instead, such as a copy
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+impl Where {
     /// The log's directory.
-    fn log(&self) -> Result<PathBuf, Failure> {
-        Ok(self.state()?.join("audit"))
+    fn directory(&self) -> Result<PathBuf, Failure> {
+        match &self.dir {
+            Some(directory) => Ok(directory.clone()),
+            None => Ok(self.place.state()?.join("audit")),
+        }
     }
 }
 

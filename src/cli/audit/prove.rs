@@ -1,11 +1,7 @@
 //! `portcullis audit prove`: proofs that need nothing but the public key to be
 //! checked.
 
-use std::{
-    io,
-    path::{Path, PathBuf},
-    process::ExitCode,
-};
+use std::{io, path::Path, process::ExitCode};
 
 use portcullis_audit::{
     Checkpoint, Claim, Directory, Hash, NEWEST, Note, Proof, ROOTS, Reader, SEGMENT_RECORDS,
@@ -13,7 +9,7 @@ use portcullis_audit::{
     tree::{Frontier, Prover, SEGMENT_LEVEL},
 };
 
-use super::{Place, heads, unreadable};
+use super::{Where, heads, unreadable};
 use crate::cli::failure::{Context as _, Exit, Failure};
 
 /// Prove that a record is in the log, or that the log only ever grew
@@ -25,10 +21,7 @@ use crate::cli::failure::{Context as _, Exit, Failure};
     `portcullis audit check-proof` or\n`audit/verify.py proof` check it with the public key alone.")]
 pub(super) struct Args {
     #[command(flatten)]
-    place: Place,
-    /// The log in this directory instead, such as a copy
-    #[arg(long, value_name = "DIR")]
-    dir: Option<PathBuf>,
+    log: Where,
     /// The record
     #[arg(value_name = "SEQ", required_unless_present = "from", conflicts_with = "from")]
     seq: Option<u64>,
@@ -38,10 +31,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let directory = match &args.dir {
-        Some(directory) => directory.clone(),
-        None => args.place.log()?,
-    };
+    let directory = args.log.directory()?;
     let source = Directory::new(&directory);
     source.list().map_err(|error| unreadable(&directory, &error))?;
     let note = heads::small(&directory.join(NEWEST)).map_err(|_missing| {

@@ -35,8 +35,8 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let before = args.before.as_str();
     let plan = match prunable(&state, before).or_fail("cannot look at the audit log")? {
         Pruning::Possible(plan) => plan,
-        Pruning::Nothing => {
-            outln!("nothing to prune: no full segment is that old");
+        Pruning::Nothing(why) => {
+            outln!("nothing to prune: {why}");
             return Ok(ExitCode::SUCCESS);
         }
         Pruning::Damaged(report) => {

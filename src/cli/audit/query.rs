@@ -9,7 +9,7 @@ use std::{
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde_json::{Map, Value};
 
-use super::select::{Progress, Select, Where, damaged};
+use super::select::{Indexed, Progress, Select, damaged};
 use crate::{
     cli::{failure::Failure, output::printed},
     model::Escaped,
@@ -46,7 +46,7 @@ const TABLE: usize = 500;
     Exit codes: 0 searched, 5 something in the log could not be read.")]
 pub(super) struct Args {
     #[command(flatten)]
-    log: Where,
+    log: Indexed,
     #[command(flatten)]
     select: Select,
     /// Only the first N

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use super::{
     filter::Moment,
     heads,
-    select::{Where, damaged},
+    select::{Indexed, damaged},
 };
 use crate::{
     cli::failure::{Context as _, Exit, Failure},
@@ -29,7 +29,7 @@ use crate::{
     Exit codes: 0 written, 5 written and the log is damaged.")]
 pub(super) struct Args {
     #[command(flatten)]
-    log: Where,
+    log: Indexed,
     /// From this time on: `2026-11-21`, `2026-11-21T08:00:00Z`, or how long ago: `90m`, `2d`
     #[arg(long, value_name = "TIME")]
     since: Option<Moment>,
@@ -55,7 +55,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
                 .exit(Exit::Usage));
         }
     };
-    let directory = args.log.directory()?;
+    let directory = args.log.at.directory()?;
     let policies = directory.parent().map(|state| state.join("policies"));
     let (log, bar) = args.log.open()?;
     let scope = Scope {

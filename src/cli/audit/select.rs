@@ -1,11 +1,11 @@
 //! The filters of the commands for reviewers, and opening the log for them.
 
-use std::{io::IsTerminal as _, path::PathBuf};
+use std::io::IsTerminal as _;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::{
-    Place,
+    Place, Where,
     filter::{Moment, decisions, doors, kinds, parse_op},
     unreadable,
 };
@@ -22,37 +22,26 @@ use crate::{
 /// A log of so many bytes takes a moment: show progress.
 const LARGE: u64 = 64 << 20;
 
-/// Which log, of which workspace or anywhere.
+/// Which log, and whether to use its index.
 #[derive(Debug, Clone, clap::Args)]
-pub(super) struct Where {
+pub(super) struct Indexed {
     #[command(flatten)]
-    pub(super) place: Place,
-    /// The log in this directory instead, such as a copy
-    #[arg(long, value_name = "DIR")]
-    pub(super) dir: Option<PathBuf>,
+    pub(super) at: Where,
     /// Read the log itself, without its index
     #[arg(long)]
     pub(super) no_index: bool,
 }
 
-impl Where {
-    /// The log's directory.
-    pub(super) fn directory(&self) -> Result<PathBuf, Failure> {
-        match &self.dir {
-            Some(directory) => Ok(directory.clone()),
-            None => self.place.log(),
-        }
-    }
-
+impl Indexed {
     /// Opens the log, with its index unless it is a copy: nothing is written
     /// beside evidence.
     pub(super) fn open(&self) -> Result<(Log, Progress), Failure> {
-        let directory = self.directory()?;
+        let directory = self.at.directory()?;
         let log = Log::open(&directory).map_err(|error| unreadable(&directory, &error))?;
         let bar = Progress::new(log.bytes());
         let told = bar.0.clone();
         let log = log.with_progress(move |bytes| told.inc(bytes));
-        let index = directory.parent().filter(|_| self.dir.is_none() && !self.no_index);
+        let index = directory.parent().filter(|_| self.at.dir.is_none() && !self.no_index);
         Ok(match index {
             Some(state) => (log.with_index(state.join("index")), bar),
             None => (log, bar),
@@ -61,7 +50,7 @@ impl Where {
 
     /// Says that the log cannot be read.
     pub(super) fn unreadable(&self, error: &std::io::Error) -> Failure {
-        match self.directory() {
+        match self.at.directory() {
             Ok(directory) => unreadable(&directory, error),
             Err(failure) => failure,
         }

@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use super::select::{Where, damaged, vault};
+use super::select::{Indexed, damaged, vault};
 use crate::{
     cli::{
         failure::{Context as _, Failure},
@@ -28,7 +28,7 @@ use crate::{
     from an agent is in them.")]
 pub(super) struct Args {
     #[command(flatten)]
-    log: Where,
+    log: Indexed,
     /// The session, or how its identifier begins; without one, the sessions are listed
     id: Option<String>,
     /// Only what happened, not how contents changed
@@ -57,9 +57,9 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         }
     })?;
     // A copy of a log has neither backups nor workspace beside it.
-    let contents = match (args.no_diff, &args.log.dir) {
+    let contents = match (args.no_diff, &args.log.at.dir) {
         (false, None) => {
-            let place = &args.log.place;
+            let place = &args.log.at.place;
             let workspace =
                 Workspace::open(&place.workspace).or_fail("cannot open the workspace")?;
             Some((vault(place)?, workspace))

@@ -4,7 +4,7 @@ use std::{collections::VecDeque, path::Path, process::ExitCode, thread, time::Du
 
 use portcullis_audit::{AuditRecord, Directory, Entry, Kind, Reader, Segment, Source as _};
 
-use super::{Place, filter::Filter, unreadable};
+use super::{Where, filter::Filter, unreadable};
 use crate::{
     cli::{
         failure::{Exit, Failure},
@@ -25,7 +25,7 @@ const POLL: Duration = Duration::from_millis(200);
     Shows what the log says; `portcullis audit verify` says whether the log is whole.")]
 pub(super) struct Args {
     #[command(flatten)]
-    place: Place,
+    log: Where,
     #[command(flatten)]
     filter: Filter,
     /// Only the last N of the records
@@ -40,7 +40,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let directory = args.place.log()?;
+    let directory = args.log.directory()?;
     let source = Directory::new(&directory);
     let mut show = Show { args, directory: &directory, not_records: 0, out_of_line: 0, next: None };
     let segments = show.segments(&source)?;

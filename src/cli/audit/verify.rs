@@ -1,18 +1,14 @@
 //! `portcullis audit verify`: is the log one unbroken chain, and what its keys
 //! signed?
 
-use std::{
-    io::IsTerminal as _,
-    path::{Path, PathBuf},
-    process::ExitCode,
-};
+use std::{io::IsTerminal as _, path::Path, process::ExitCode};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use portcullis_audit::{DamageKind, Directory, Report, Verifier, Warning, WarningKind};
 use serde_json::json;
 
 use super::{
-    Place,
+    Where,
     attachments::{self, Attached},
     existing,
     heads::{self, Head, keys},
@@ -46,10 +42,7 @@ const NOTHING: &str = "signed: nothing; no checkpoint vouches for these records"
     portcullis audit verify --key log.vkey --head 41:6f1c…")]
 pub(super) struct Args {
     #[command(flatten)]
-    place: Place,
-    /// Verify the log in this directory instead, such as a copy
-    #[arg(long, value_name = "DIR")]
-    dir: Option<PathBuf>,
+    log: Where,
     /// Public keys to trust instead of those in the log's directory: a file, or the text of one
     /// key
     #[arg(long, value_name = "FILE|KEY")]
@@ -72,10 +65,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let directory = match &args.dir {
-        Some(directory) => directory.clone(),
-        None => args.place.log()?,
-    };
+    let directory = args.log.directory()?;
     let source = existing(&directory)?;
     let report = verify(args, &source, &directory)?;
     let attached = attached(args, &source, &directory, &report)?;
@@ -97,7 +87,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     }
     if valid {
         let unchecked = |warning: &Warning| warning.kind == WarningKind::UncheckedCheckpoint;
-        if args.dir.is_none() && report.warnings.iter().any(unchecked) {
+        if args.log.dir.is_none() && report.warnings.iter().any(unchecked) {
             errln!(
                 "  help: gates refuse a log that was signed and has no public key any more; \
                  `portcullis audit recover` puts it back where the log tells which it was"
@@ -115,9 +105,9 @@ fn verify(args: &Args, source: &Directory, directory: &Path) -> Result<Report, F
     let trusted = keys(&args.key)?;
     let mut witnesses = keys(&args.witness)?;
     let mut noted = None;
-    if args.dir.is_none() {
+    if args.log.dir.is_none() {
         noted = directory.parent().map(heads::noted).transpose()?.flatten();
-        let configured = args.place.audit()?;
+        let configured = args.log.place.audit()?;
         witnesses.extend(configured.witness_keys().map_err(Failure::new)?);
     }
     let mut bar = None;

@@ -79,6 +79,17 @@ fn show_prints_a_line_for_each_record() {
 ");
 }
 
+/// It was the one command for reading that took no copy of a log.
+#[test]
+fn show_reads_a_copy_of_a_log() {
+    let world = several();
+    let copy = world.base().join("copy");
+    std::fs::rename(world.state().join("audit"), &copy).unwrap();
+    let args = ["audit", "show", "--dir", copy.to_str().unwrap(), "--last", "1"];
+    assert_eq!(world.run(&args).ok().text().lines().count(), 1);
+    assert_eq!(world.run(&args[..2]).code, 1);
+}
+
 #[test]
 fn show_filters() {
     let world = several();
