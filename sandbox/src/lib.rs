@@ -51,7 +51,9 @@ pub use overlap::{OverlapError, Territory, all_apart};
 pub use probe::{
     Flaw, landlock_abi, landlock_flaws, namespace_advice, namespaces, system_call_filter,
 };
-pub use process::{RELOAD_SIGNAL, STOP_SIGNALS, close_inherited, not_dumpable, stop_signals};
+pub use process::{
+    RELOAD_SIGNAL, STOP_SIGNALS, close_inherited, not_dumpable, outlive_size_limit, stop_signals,
+};
 pub use reach::{Apart, Outside, TooFar};
 pub use spec::{Cell, Enforcement, Grant, Network, Probe, Report};
 pub use stage::{CELL_COMMAND, Stage};

@@ -114,6 +114,17 @@ pub(super) fn supervision() -> io::Result<SignalFd> {
     signals(&wanted)
 }
 
+/// Has a write past `RLIMIT_FSIZE` fail with an error, in threads to come too, rather
+/// than with a signal that ends the process before it can record anything.
+///
+/// # Errors
+/// As the system says.
+pub fn outlive_size_limit() -> io::Result<()> {
+    let mut set = SigSet::empty();
+    set.add(NixSignal::SIGXFSZ);
+    Ok(set.thread_block()?)
+}
+
 /// Unblocks everything, as a program expects that is executed next.
 pub(super) fn unblock_signals() -> io::Result<()> {
     Ok(SigSet::all().thread_unblock()?)

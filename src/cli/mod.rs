@@ -38,6 +38,11 @@ mod watch;
 
 use std::process::ExitCode;
 
+use rustix::fs::Mode;
+
+use self::failure::Failure;
+use crate::sandbox::outlive_size_limit;
+
 use clap::{
     ArgMatches, CommandFactory as _, FromArgMatches as _, error::ErrorKind, parser::ValueSource,
 };
@@ -79,6 +84,10 @@ enum Command {
 /// Runs the command line of this process.
 #[must_use]
 pub fn main() -> ExitCode {
+    keep_own_rights();
+    if let Err(error) = outlive_size_limit() {
+        return Failure::new(format_args!("cannot block a signal: {error}")).report(false);
+    }
     let hidden = cell::run_if_stage()
         .or_else(gate::run_if_gate)
         .or_else(serve::run_if_front)
@@ -112,6 +121,13 @@ pub fn main() -> ExitCode {
         Command::Token(args) => token::run(&args),
     };
     output::conclude(result.unwrap_or_else(|failure| failure.report(json)))
+}
+
+/// Makes nothing that its owner cannot open: with such an umask no later gate could
+/// open the state directory's files.
+fn keep_own_rights() {
+    let mask = rustix::process::umask(Mode::RWXG | Mode::RWXO);
+    rustix::process::umask(mask & (Mode::RWXG | Mode::RWXO));
 }
 
 /// Options that exclude each other, where the second may stand in the environment:
