@@ -373,12 +373,16 @@ impl Gateway {
         follower: &dyn Follower,
         approved: Option<&Approved>,
     ) -> Result<Reply, Box<Stopped>> {
-        let turn = self.turns.as_ref().map(|turns| turns.enter(session)).transpose();
-        let pass = turn.map_err(|decision| {
+        let denied = |decision| {
             let mut draft = record::operation(session, &self.policy(), operation);
             draft.facts = (!facts.is_empty()).then(|| facts.clone());
             Box::new(Stopped { draft, why: Failure::Denied(Box::new(decision)) })
-        })?;
+        };
+        // The session may have been closed while a person thought.
+        let meter_of_yes = meter.filter(|_| approved.is_some());
+        meter_of_yes.map_or(Ok(()), |meter| meter.open()).map_err(denied)?;
+        let turn = self.turns.as_ref().map(|turns| turns.enter(session)).transpose();
+        let pass = turn.map_err(denied)?;
         let _held = self.locks.hold(changed_paths(operation));
         let mut attempt = 1;
         loop {
@@ -421,7 +425,10 @@ impl Gateway {
     /// Records a request that was not done and renders why.
     fn fail(&self, mut draft: Draft, failure: Failure, meter: Option<&Meter>) -> Error {
         let error = match failure {
-            Failure::Moved => Error::new(ErrorKind::Conflict, "the path keeps changing; try again"),
+            Failure::Moved => Error::new(
+                ErrorKind::Conflict,
+                "the path keeps changing, or another process holds a lease on the file; try again",
+            ),
             Failure::Denied(decision) => {
                 record::decide(&mut draft, &decision);
                 Error::denied(&decision)

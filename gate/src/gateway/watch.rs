@@ -4,6 +4,8 @@
 //! A subscription is decided on and recorded once, as a list is; each change is
 //! then decided on before it is told ([`ops`](crate::ops)).
 
+use std::sync::Arc;
+
 use portcullis_audit::{Draft, Receipt};
 use serde_json::json;
 
@@ -84,6 +86,17 @@ impl Turn<'_> {
         let begun = gate.turns.as_ref().map(|turns| turns.watch(has)).transpose();
         let _alone = begun.map_err(|decision| Failure::Denied(Box::new(decision)))?;
         let sealed = prepare::watch(&gate.watcher, &context, &policy, self.session, &start, query)?;
+        // A policy put in force since found nobody to tell, if this was the first
+        // subscription.
+        let mut known = policy;
+        loop {
+            let now = gate.policy();
+            if Arc::ptr_eq(&known, &now) {
+                break;
+            }
+            gate.watcher.set_policy(&now);
+            known = now;
+        }
         let reply = self.disclose(draft, sealed, Output::Watching)?;
         if let Output::Watching(subscription) = &reply.output {
             subscription.began(reply.receipt.seq);
