@@ -20,8 +20,8 @@ use portcullis_audit::Hash;
 use rustix::{
     fs::{
         Advice, AtFlags, FlockOperation, Mode, OFlags, RenameFlags, ResolveFlags, fadvise, fchmod,
-        fdatasync, fgetxattr, flock, fremovexattr, fstat, fsync, ftruncate, ioctl_ficlone, linkat,
-        openat, openat2, renameat_with, statat, unlinkat,
+        fdatasync, fgetxattr, flock, fremovexattr, fstat, fstatvfs, fsync, ftruncate,
+        ioctl_ficlone, linkat, openat, openat2, renameat_with, statat, unlinkat,
     },
     io::{Errno, pread, pwrite, write},
     rand::{GetRandomFlags, getrandom},
@@ -184,6 +184,7 @@ impl Bare {
         fstat(old)?;
         let mut buffer = [0; CONTENT + 1];
         let count = pread(old, &mut buffer[..], 0)?;
+        fstatvfs(&copy)?;
         pwrite(&copy, buffer.get(..count).unwrap_or_default(), 0)?;
         pread(old, &mut buffer[..], count as u64)?;
         getrandom(&mut [0_u8; 4][..], GetRandomFlags::empty())?;

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, io, os::fd::AsFd as _};
 use portcullis_audit::Hash;
 use rustix::fs::OFlags;
 
-use super::{Change, Filter, Log, PathFilter, Scanned};
+use super::{Change, Filter, Log, MOST_READ, PathFilter, Scanned};
 use crate::{
     backup::{self, Entry, EntryKind, NodeKind, Trail, Vault, content_hash},
     model::WorkspacePath,
@@ -169,9 +169,9 @@ fn shown(path: &WorkspacePath) -> String {
 fn hash_of(workspace: &Workspace, path: &WorkspacePath) -> Result<Found, BlameError> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = workspace.open_at(path, flags)?;
-    match content_hash(file.as_fd()) {
+    match content_hash(file.as_fd(), MOST_READ) {
         Ok(hash) => Ok(Found::File(hash)),
-        Err(backup::Error::NotRegular) => Ok(Found::Other),
+        Err(backup::Error::NotRegular | backup::Error::Large) => Ok(Found::Other),
         Err(error) => Err(error.into()),
     }
 }

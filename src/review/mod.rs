@@ -21,6 +21,10 @@ mod scan;
 mod session;
 mod stats;
 
+/// Largest file of the workspace that is read to be compared, in bytes: a sparse one
+/// may have any length.
+const MOST_READ: u64 = 4 << 30;
+
 pub use blame::{Blame, BlameError, Kept, State, Version, blame};
 pub use changes::Change;
 pub use csv::{cell, header};

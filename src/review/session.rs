@@ -10,7 +10,7 @@ use portcullis_audit::Hash;
 use rustix::fs::OFlags;
 
 use super::{
-    Change, Filter, Log, Order, Row, Scanned,
+    Change, Filter, Log, MOST_READ, Order, Row, Scanned,
     report::digest::{facts, findings},
 };
 use crate::{
@@ -265,7 +265,8 @@ impl<'a> Patches<'a> {
         let file: std::fs::File = self.workspace.open_at(path, flags).ok()?.into();
         let meta = file.metadata().ok().filter(std::fs::Metadata::is_file)?;
         if meta.len() > MOST_BYTES {
-            return (backup::content_hash(std::os::fd::AsFd::as_fd(&file)).ok()? == hash)
+            return (backup::content_hash(std::os::fd::AsFd::as_fd(&file), MOST_READ).ok()?
+                == hash)
                 .then_some(Content::Large);
         }
         let bytes = read_bounded(&file, meta.len(), MOST_BYTES).ok()?;

@@ -17,12 +17,12 @@ use super::{
 };
 use crate::{
     backup::{
-        BackupId, Entry, EntryKind, NodeKind, Owners, Trail, Vault, content_hash, fingerprint,
+        self, BackupId, Entry, EntryKind, NodeKind, Owners, Trail, Vault, content_hash, fingerprint,
     },
     gateway::Gateway,
     model::{Access, OperationKind, Session, WorkspacePath},
     policy::{ObjectKind, Query},
-    workspace::{self, Listing, Workspace},
+    workspace::{self, Listing},
 };
 
 /// With more steps than this, whether some cancel each other is not looked for.
@@ -199,7 +199,7 @@ impl<'a> Look<'a> {
 
     /// Whether a path is now what it would be after all steps.
     fn is_final(&self, path: &WorkspacePath) -> Result<bool, Error> {
-        let disk = || on_disk_at(self.gateway.workspace(), path);
+        let disk = || on_disk_at(self.gateway, path);
         match self.simulation.find(path) {
             Place::Missing => Ok(disk()? == There::Missing),
             Place::Disk(on_disk) => Ok(on_disk == *path),
@@ -379,7 +379,7 @@ impl<'a> Look<'a> {
                 {
                     return Ok(There::AsKept);
                 }
-                on_disk_at(workspace, &on_disk)
+                on_disk_at(self.gateway, &on_disk)
             }
             Place::Inside(root, id, inside) => {
                 Ok(self.nodes(&root, id)?.get(&inside).cloned().unwrap_or(There::Missing))
@@ -409,7 +409,9 @@ impl<'a> Look<'a> {
     }
 }
 
-fn on_disk_at(workspace: &Workspace, path: &WorkspacePath) -> Result<There, Error> {
+fn on_disk_at(gateway: &Gateway, path: &WorkspacePath) -> Result<There, Error> {
+    // What has more is nothing that was kept.
+    let (workspace, most) = (gateway.workspace(), gateway.vault().retention().size);
     if path.is_root() {
         return Ok(There::Odd);
     }
@@ -429,11 +431,15 @@ fn on_disk_at(workspace: &Workspace, path: &WorkspacePath) -> Result<There, Erro
     Ok(match stat.kind {
         ObjectKind::File => {
             let file = parent.open(parent.name(), OFlags::RDONLY)?;
-            There::Content(content_hash(file.as_fd())?, Some(stat.mode))
+            match content_hash(file.as_fd(), most) {
+                Ok(hash) => There::Content(hash, Some(stat.mode)),
+                Err(backup::Error::Large) => There::Odd,
+                Err(error) => return Err(error.into()),
+            }
         }
         ObjectKind::Directory => {
             let directory = parent.open(parent.name(), OFlags::RDONLY | OFlags::DIRECTORY)?;
-            match fingerprint(directory.as_fd()) {
+            match fingerprint(directory.as_fd(), most) {
                 Ok(hash) => There::Content(hash, None),
                 // Not to be kept, so not to be replaced either.
                 Err(_) => There::Odd,

@@ -20,6 +20,7 @@ mod audit_alone;
 mod authoring;
 mod backup;
 mod batch;
+mod circumstances;
 mod common;
 mod courier;
 mod crash;

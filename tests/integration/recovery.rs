@@ -100,6 +100,18 @@ fn what_an_exchange_brought_out_goes_back() {
     }
 }
 
+/// Every start computed its hash, and none came to an end: of what somebody else had put
+/// in the place of a file, and an exchange had brought out.
+#[test]
+fn a_huge_sparse_file_that_came_in_between_keeps_no_gate_from_starting() {
+    let world = world();
+    died_after(&world, "write", "a.txt", Some(Hash::of(b"old")), Some(Hash::of(b"new")));
+    world.file("a.txt", "new");
+    fs::File::create(world.path(STAGED)).unwrap().set_len(1 << 40).unwrap();
+    assert_eq!(settled(&world), "superseded");
+    assert_eq!(fs::metadata(world.path("a.txt")).unwrap().len(), 1 << 40);
+}
+
 /// A gate that dies while it undoes an exchange may hold the newest object of
 /// another process under its own name: that was deleted as if it were a half
 /// copy.
@@ -222,7 +234,8 @@ fn a_half_restored_tree_never_takes_the_place_of_a_whole_one() {
         let world = world();
         world.file("tree/a.txt", "a");
         world.file("tree/b.txt", "b");
-        let whole = fingerprint(fs::File::open(world.path("tree")).unwrap().as_fd()).unwrap();
+        let whole =
+            fingerprint(fs::File::open(world.path("tree")).unwrap().as_fd(), u64::MAX).unwrap();
         died_after(&world, "restore", "tree", before, Some(whole));
         world.file(&format!("{TEMP}/a.txt"), "a");
         assert_eq!(settled(&world), "committed");

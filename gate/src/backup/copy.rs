@@ -13,7 +13,7 @@ use std::{
 
 use portcullis_audit::Hash;
 use rustix::{
-    fs::{Advice, FileType, Stat, fadvise, fstat, ioctl_ficlone},
+    fs::{Advice, FileType, Stat, fadvise, fstat, fstatvfs, ioctl_ficlone},
     io::{Errno, pread},
 };
 use sha2::{Digest, Sha256};
@@ -21,21 +21,38 @@ use sha2::{Digest, Sha256};
 use super::Error;
 
 const BUFFER: u64 = 128 * 1024;
+/// What backups leave free of the state directory's file system: this part of it, at
+/// most so many bytes.
+const RESERVE_PART: u64 = 20;
+const RESERVE: u64 = 64 << 20;
 
 /// SHA-256 of an open file's content, read in pieces from its start; the
-/// descriptor's position stays.
+/// descriptor's position stays. A sparse file costs nobody anything, however long
+/// it is, so one of more than `most` bytes is not read.
 ///
 /// # Errors
-/// [`Error::NotRegular`]; [`Error::Changed`] when the file grows meanwhile (it
-/// could grow for ever); and as the system says.
-pub fn content_hash(file: BorrowedFd<'_>) -> Result<Hash, Error> {
+/// [`Error::NotRegular`]; [`Error::Large`]; [`Error::Changed`] when the file grows
+/// meanwhile (it could grow for ever); and as the system says.
+pub fn content_hash(file: BorrowedFd<'_>, most: u64) -> Result<Hash, Error> {
     let size = size_of(&regular(file)?);
+    if size > most {
+        return Err(Error::Large);
+    }
     let mut hasher = Sha256::new();
     stream(file, &mut buffer_for(size), |piece, offset| {
         hasher.update(piece);
         if offset + piece.len() as u64 > size { Err(Error::Changed) } else { Ok(()) }
     })?;
     Ok(Hash::from_bytes(hasher.finalize().into()))
+}
+
+/// Whether an open file holds just `content`.
+///
+/// # Errors
+/// As [`content_hash`], but for a file of another size.
+pub fn holds(file: BorrowedFd<'_>, content: &[u8]) -> Result<bool, Error> {
+    let size = content.len() as u64;
+    Ok(size_of(&regular(file)?) == size && content_hash(file, size)? == Hash::of(content))
 }
 
 /// The facts about a regular file; anything else is refused.
@@ -69,12 +86,26 @@ impl<'a> Sink<'a> {
 
     /// Writes bytes from memory.
     pub(super) fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.make_sure_of(bytes.len() as u64)?;
         let end = self.at + bytes.len() as u64;
-        if end > self.limit {
-            return Err(Error::Full { limit: self.limit });
-        }
         self.file.write_all_at(bytes, self.at).map_err(Error::io("write the backup"))?;
         self.at = end;
+        Ok(())
+    }
+
+    /// Makes sure that so many bytes more have room: in the vault, and on the file
+    /// system without taking what the log needs. Backups are as large as whoever
+    /// has them made likes, and a log that cannot be written ends the gate.
+    fn make_sure_of(&self, bytes: u64) -> Result<(), Error> {
+        if self.at.saturating_add(bytes) > self.limit {
+            return Err(Error::Full { limit: self.limit });
+        }
+        let found = fstatvfs(self.file).map_err(Error::os("look at the state directory"))?;
+        let of = |blocks: u64| blocks.saturating_mul(found.f_frsize);
+        let reserve = (of(found.f_blocks) / RESERVE_PART).min(RESERVE);
+        if of(found.f_bavail) < bytes.saturating_add(reserve) {
+            return Err(Error::NoSpace);
+        }
         Ok(())
     }
 
@@ -96,9 +127,14 @@ impl<'a> Sink<'a> {
 
     /// Adds the content of `file`, of at most `bound` bytes.
     pub(super) fn copy(&mut self, file: BorrowedFd<'_>, bound: u64) -> Result<(Hash, u64), Error> {
+        let size = size_of(&regular(file)?);
+        // Rather than when most of it is there.
+        if size > BUFFER {
+            self.make_sure_of(size)?;
+        }
         let mut buffer = std::mem::take(&mut self.buffer);
         if buffer.is_empty() {
-            buffer = buffer_for(size_of(&regular(file)?));
+            buffer = buffer_for(size);
         }
         let mut hasher = Sha256::new();
         let copied = stream(file, &mut buffer, |piece, offset| {
@@ -124,7 +160,7 @@ impl<'a> Sink<'a> {
         if self.at > self.limit {
             return Err(Error::Full { limit: self.limit });
         }
-        Ok((content_hash(self.file.as_fd())?, self.at))
+        Ok((content_hash(self.file.as_fd(), self.limit)?, self.at))
     }
 }
 

@@ -40,6 +40,12 @@ pub enum Error {
     /// A tree has more entries than [`super::MAX_ENTRIES`].
     #[error("the tree has too many entries to be kept")]
     TooLarge,
+    /// A file, or a tree, has more content than it makes sense to read.
+    #[error("it is too large to be read")]
+    Large,
+    /// Another process holds a lease on a file, or keeps renaming things.
+    #[error("another process keeps a file of the tree from being opened; try again")]
+    Busy,
     /// The object changed while it was being read.
     #[error("the object changed while it was being read")]
     Changed,

@@ -26,7 +26,7 @@ mod unfinished;
 mod tests;
 
 pub use crate::policy::Retention;
-pub use copy::{content_hash, start_writing};
+pub use copy::{content_hash, holds, start_writing};
 pub use error::Error;
 pub use format::{ACL_ACCESS, ACL_DEFAULT, Attributes, EntryKind};
 pub use id::{BackupId, BackupIdError};

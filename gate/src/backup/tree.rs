@@ -8,6 +8,8 @@ use std::{
     fs::File,
     io::Write as _,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
+    thread,
+    time::Duration,
 };
 
 use portcullis_audit::Hash;
@@ -26,6 +28,11 @@ use super::{
     copy::{Sink, content_hash, size_of},
     format::{Attributes, TreeTrailer, bytes},
 };
+
+/// How often, and after what pause, an object that is there cannot be opened: a
+/// tenth of a second in all.
+const ATTEMPTS: u32 = 200;
+const PAUSE: Duration = Duration::from_micros(500);
 
 /// The most entries that a tree may have to be kept.
 pub const MAX_ENTRIES: u64 = 1_000_000;
@@ -77,12 +84,18 @@ fn is_zero(number: &u64) -> bool {
 /// of a tree that did not change.
 ///
 /// # Errors
-/// As [`super::Vault::save`] for a tree.
-pub fn fingerprint(dir: BorrowedFd<'_>) -> Result<Hash, Error> {
+/// As [`super::Vault::save`] for a tree; [`Error::Large`] when its files have more
+/// than `most` bytes.
+pub fn fingerprint(dir: BorrowedFd<'_>, most: u64) -> Result<Hash, Error> {
     let mut print = Fingerprint::default();
+    let mut left = most;
     walk(dir, &mut |found| {
         let sha256 = match found.content {
-            Content::File(file) => Some(content_hash(file)?),
+            Content::File(file) => {
+                let hash = content_hash(file, left)?;
+                left = left.saturating_sub(size_of(&found.stat));
+                Some(hash)
+            }
             _ => None,
         };
         print.add(
@@ -309,12 +322,19 @@ fn open(dir: BorrowedFd<'_>, name: &str, flags: OFlags) -> Result<OwnedFd, Error
         | ResolveFlags::NO_SYMLINKS
         | ResolveFlags::NO_MAGICLINKS
         | ResolveFlags::NO_XDEV;
-    let mut departures = 0;
+    let (mut departures, mut busy) = (0, 0);
     loop {
         return match openat2(dir, name, flags, Mode::empty(), resolve) {
             Ok(fd) => Ok(fd),
-            // EAGAIN: something was renamed at the same time.
-            Err(Errno::INTR | Errno::AGAIN) => continue,
+            Err(Errno::INTR) => continue,
+            // Something was renamed at the same time; or another process has a
+            // lease on the file, and some time to give it up.
+            Err(Errno::AGAIN) if busy < ATTEMPTS => {
+                busy += 1;
+                thread::sleep(PAUSE);
+                continue;
+            }
+            Err(Errno::AGAIN) => Err(Error::Busy),
             // EXDEV is a mount, or what was found and then moved out before the
             // walk was complete.
             Err(Errno::XDEV) if departures < 8 => {

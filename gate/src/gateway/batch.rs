@@ -462,7 +462,8 @@ impl Gateway {
         let resolved = self.workspace.resolve(&made.path, Follow::No)?;
         let permit =
             Permit::new(resolved, decision).map_err(|denied| Failure::Denied(Box::new(denied)))?;
-        let there = content_hash(permit.open_file(&self.workspace)?.as_fd())?;
+        let there =
+            content_hash(permit.open_file(&self.workspace)?.as_fd(), policy.backups().size)?;
         if Some(there) != made.after {
             return Err(ops::Error::Conflict.into());
         }

@@ -236,6 +236,7 @@ pub(super) fn render(error: &ops::Error) -> Error {
             return Error::new(ErrorKind::Io, error.to_string());
         }
         E::Backup(backup::Error::Full { .. } | backup::Error::NoSpace) => ErrorKind::NoSpace,
+        E::Backup(backup::Error::Busy) => ErrorKind::Conflict,
         E::Backup(_) => ErrorKind::Io,
     };
     Error::new(kind, error.to_string())

@@ -39,7 +39,7 @@ pub(super) fn run(gateway: &Gateway) -> Result<usize, RecoveryError> {
     let mut settled = Vec::new();
     // The newest first: what took another change back holds what that one made.
     for intent in orphans.intents().iter().rev() {
-        let remains = remains(&intent.draft).ok_or(RecoveryError::Malformed(intent.seq))?;
+        let remains = remains(&intent.draft, vault).ok_or(RecoveryError::Malformed(intent.seq))?;
         let resolution = match ops::settle(workspace, &remains) {
             Ok(resolution) => resolution,
             Err(error) => {
@@ -65,7 +65,7 @@ pub(super) fn run(gateway: &Gateway) -> Result<usize, RecoveryError> {
     let mut count = 0;
     for (intent, resolution) in &settled {
         let Some(resolution) = resolution else { continue };
-        let remains = remains(&intent.draft).ok_or(RecoveryError::Malformed(intent.seq))?;
+        let remains = remains(&intent.draft, vault).ok_or(RecoveryError::Malformed(intent.seq))?;
         orphans.resolve(intent, draft(intent, &remains, *resolution))?;
         count += 1;
     }
@@ -107,7 +107,7 @@ fn draft(intent: &AuditRecord, remains: &Remains, resolution: Resolution) -> Dra
 }
 
 /// What an intent says of its change.
-pub(super) fn remains(draft: &Draft) -> Option<Remains> {
+pub(super) fn remains(draft: &Draft, vault: &Vault) -> Option<Remains> {
     let parse = |text: &String| WorkspacePath::parse(text).ok();
     Some(Remains {
         operation: draft.op.as_ref()?.parse().ok()?,
@@ -122,5 +122,7 @@ pub(super) fn remains(draft: &Draft) -> Option<Remains> {
         },
         before: draft.before,
         after: draft.after,
+        // What was kept had room in the vault, and what was written in memory.
+        most: vault.retention().size.max(draft.bytes.unwrap_or(0)),
     })
 }

@@ -347,7 +347,7 @@ impl<'a> Turn<'a> {
                 Ok(Reply { receipt, output: Output::Changed(Changed { committed, bytes, backup }) })
             }
             Err(error) => {
-                let undone = recovery::remains(draft)
+                let undone = recovery::remains(draft, &gate.vault)
                     .is_some_and(|remains| ops::is_undone(&gate.workspace, &remains, &error));
                 let rendered = match Failure::from(error) {
                     Failure::Operation(error) => error::render(&error),

@@ -2,11 +2,9 @@
 
 use std::fs::File;
 
-use portcullis_audit::Hash;
-
 use super::{BufferError, Context, Error, Source};
 use crate::{
-    backup::content_hash,
+    backup::holds,
     model::Access,
     policy::ObjectKind,
     workspace::{self, Permit, read_bounded},
@@ -50,7 +48,7 @@ impl Current {
         };
         if let (Source::Auto(_), Some(buffer), Some(disk)) =
             (context.source, &current.buffer, &current.disk)
-            && content_hash(disk.as_fd())? == Hash::of(buffer)
+            && holds(disk.as_fd(), buffer)?
         {
             current.buffer = None;
         }

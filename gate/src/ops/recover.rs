@@ -30,6 +30,8 @@ pub struct Remains {
     pub before: Option<Hash>,
     /// Hash of what was to be there.
     pub after: Option<Hash>,
+    /// Most bytes that either can have: what is larger is something else.
+    pub most: u64,
 }
 
 /// How an unfinished change was settled.
@@ -85,9 +87,9 @@ pub fn is_undone(workspace: &Workspace, remains: &Remains, error: &Error) -> boo
         }
         let here = (&parent, parent.name());
         match to {
-            Some(to) => Ok(is_there(here)? && holds((&to, to.name()), remains.before)?),
+            Some(to) => Ok(is_there(here)? && holds((&to, to.name()), remains, remains.before)?),
             None if remains.to.is_some() => is_there(here),
-            None => holds(here, remains.before),
+            None => holds(here, remains, remains.before),
         }
     };
     look().unwrap_or(false)
@@ -148,23 +150,25 @@ fn is_there(entry: swap::Entry<'_>) -> Result<bool, Error> {
 
 /// Whether what is expected is at a name, or nothing where nothing is. Only
 /// what has a hash to be compared with is read.
-fn holds(entry: swap::Entry<'_>, expected: Option<Hash>) -> Result<bool, Error> {
+fn holds(entry: swap::Entry<'_>, remains: &Remains, expected: Option<Hash>) -> Result<bool, Error> {
     match expected {
-        Some(_) => Ok(hash_of(entry.0, entry.1)? == expected),
+        Some(_) => Ok(hash_of(entry.0, entry.1, remains)? == expected),
         None => Ok(!is_there(entry)?),
     }
 }
 
 /// The hash of the object named `name`; `None` when nothing is there. What the
 /// vault could not have kept, or no gate have made, has a hash that nothing has.
-fn hash_of(parent: &Parent, name: &str) -> Result<Option<Hash>, Error> {
+fn hash_of(parent: &Parent, name: &str, remains: &Remains) -> Result<Option<Hash>, Error> {
     match kind_of((parent, name))? {
         None => return Ok(None),
         Some(ObjectKind::File | ObjectKind::Directory | ObjectKind::Symlink) => {}
         Some(_) => return Ok(Some(Hash::ZERO)),
     }
-    let hashed =
-        parent.stat(name).map_err(Error::from).and_then(|stat| hash_at(parent, name, &stat));
+    let hashed = parent
+        .stat(name)
+        .map_err(Error::from)
+        .and_then(|stat| hash_at(parent, name, &stat, remains.most));
     match hashed {
         Ok(hash) => Ok(Some(hash)),
         Err(Error::Workspace(workspace::Error::NotFound)) => Ok(None),
@@ -185,6 +189,7 @@ fn is_anothers(error: &Error) -> bool {
             | Kept::NotUtf8
             | Kept::TooLarge
             | Kept::NotRegular
+            | Kept::Large
             | Kept::Changed,
         )
         | Error::Workspace(
@@ -202,7 +207,7 @@ fn settle_replacement(
     if delete_condemned(workspace, parent, remains)? {
         return Ok(Resolution::Committed);
     }
-    let there = hash_of(parent, parent.name())?;
+    let there = hash_of(parent, parent.name(), remains)?;
     let resolution = if there == remains.after {
         Resolution::Committed
     } else if there == remains.before {
@@ -214,7 +219,7 @@ fn settle_replacement(
     delete_unfinished(parent, temp)?;
     let staged = temp.staged();
     let (spare, name) = ((parent, staged.as_str()), (parent, parent.name()));
-    let Some(aside) = hash_of(parent, staged.as_str())? else { return Ok(resolution) };
+    let Some(aside) = hash_of(parent, staged.as_str(), remains)? else { return Ok(resolution) };
     if Some(aside) == remains.before {
         swap::remove_replaced(workspace, parent, temp)?;
         parent.sync()?;
@@ -229,7 +234,7 @@ fn settle_replacement(
     // if the exchange was being undone, the newer one may be either.
     if resolution == Resolution::Committed
         && swap::exchange(spare, name).is_ok()
-        && hash_of(parent, staged.as_str())? == remains.after
+        && hash_of(parent, staged.as_str(), remains)? == remains.after
     {
         swap::move_to(parent, &staged, temp)?;
         delete_unfinished(parent, temp)?;
@@ -275,7 +280,7 @@ fn settle_removal(
         return Ok(Resolution::Committed);
     }
     if let Some(temp) = &remains.temp
-        && let Some(aside) = hash_of(parent, temp.as_str())?
+        && let Some(aside) = hash_of(parent, temp.as_str(), remains)?
     {
         // It was not yet compared with what the vault holds.
         swap::put_back((parent, temp.as_str()), (parent, parent.name()))?;
@@ -285,7 +290,7 @@ fn settle_removal(
             Resolution::Superseded
         });
     }
-    Ok(match hash_of(parent, parent.name())? {
+    Ok(match hash_of(parent, parent.name(), remains)? {
         None => Resolution::Committed,
         there if there == remains.before => Resolution::RolledBack,
         Some(_) => Resolution::Superseded,
@@ -318,9 +323,9 @@ fn settle_rename(
     let new = (&to, to.name());
     let is_made = || match remains.after {
         None => is_there(new),
-        after => holds(new, after),
+        after => holds(new, remains, after),
     };
-    if is_old_there && holds(new, remains.before)? {
+    if is_old_there && holds(new, remains, remains.before)? {
         return Ok(Resolution::RolledBack);
     }
     Ok(if !is_old_there && is_made()? { Resolution::Committed } else { Resolution::Superseded })
@@ -338,7 +343,7 @@ fn settle_replacing(
         // Where the old directory is gone, the new name was granted too.
         let back = from.unwrap_or(to);
         swap::put_back((to, name.as_str()), (back, back.name()))?;
-        let is_old = holds((to, to.name()), remains.before)?;
+        let is_old = holds((to, to.name()), remains, remains.before)?;
         Ok(if is_old { Resolution::RolledBack } else { Resolution::Superseded })
     };
     if to.stat(temp.as_str()).is_ok() {
@@ -346,7 +351,7 @@ fn settle_replacing(
         return undo(temp).map(Some);
     }
     let staged = temp.staged();
-    let Some(aside) = hash_of(to, staged.as_str())? else { return Ok(None) };
+    let Some(aside) = hash_of(to, staged.as_str(), remains)? else { return Ok(None) };
     if Some(aside) == remains.after {
         return undo(&staged).map(Some);
     }

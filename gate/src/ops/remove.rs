@@ -2,7 +2,7 @@
 //! holds, then deleted.
 
 use std::{
-    ffi::CString,
+    ffi::{CStr, CString},
     fs::File,
     os::fd::{AsFd, AsRawFd as _, OwnedFd},
     thread,
@@ -10,8 +10,8 @@ use std::{
 
 use rustix::{
     fs::{
-        Access, AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, accessat, fchmod, fstat, openat,
-        renameat_with, statat, unlinkat,
+        Access, AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, StatxAttributes, StatxFlags,
+        accessat, fchmod, fstat, openat, renameat_with, statat, statx, unlinkat,
     },
     io::Errno,
     path::Arg,
@@ -118,7 +118,7 @@ impl Change for Removal<'_> {
         let (Some(temp), Some(saved)) = (temp, saved.first()) else {
             return Err(Error::Conflict);
         };
-        let expected = Expected { identity: self.stat.identity, sha256: saved.sha256 };
+        let expected = Expected::new(self.stat.identity, saved);
         let path: &WorkspacePath = self.permit.path();
         let parent = self.context.workspace.open_parent(path)?;
         self.context.workspace.confirm(&parent)?;
@@ -149,6 +149,7 @@ fn move_aside(parent: &Parent, temp: &TempName) -> Result<(), Error> {
     match renameat_with(parent, parent.name(), parent, temp.as_str(), RenameFlags::NOREPLACE) {
         Ok(()) => Ok(parent.sync()?),
         Err(Errno::NOENT) => Err(Error::Conflict),
+        Err(Errno::XDEV) => Err(Error::Invalid(swap::LOWER)),
         Err(errno) => Err(workspace::Error::os("move the object aside")(errno).into()),
     }
 }
@@ -184,6 +185,10 @@ fn check_can_be_emptied(workspace: &Workspace, path: &WorkspacePath) -> Result<(
 fn check_may_empty(directory: &OwnedFd, entries: &[(CString, bool)]) -> Result<(), Error> {
     let look = workspace::Error::os("look at the directory");
     let (me, stat) = (geteuid().as_raw(), fstat(directory).map_err(look)?);
+    let all = std::iter::once(c"").chain(entries.iter().map(|(name, _)| name.as_c_str()));
+    if all.into_iter().any(|name| is_fixed(directory, name)) {
+        return Err(workspace::Error::os("empty a directory in it")(Errno::PERM).into());
+    }
     // Of its own directories the gate may change the mode.
     if stat.st_uid == me {
         return Ok(());
@@ -200,6 +205,15 @@ fn check_may_empty(directory: &OwnedFd, entries: &[(CString, bool)]) -> Result<(
         }
     }
     Ok(())
+}
+
+/// Whether the system lets nobody remove the entry `name`, or one of the directory
+/// itself if that is empty (`chattr +i`, `+a`).
+fn is_fixed(directory: &OwnedFd, name: &CStr) -> bool {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::EMPTY_PATH;
+    let fixed = StatxAttributes::IMMUTABLE | StatxAttributes::APPEND;
+    statx(directory, name, flags, StatxFlags::TYPE)
+        .is_ok_and(|stat| stat.stx_attributes.intersects(fixed))
 }
 
 /// Whether the system forbade it, as it would the next time.

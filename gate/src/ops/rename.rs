@@ -1,6 +1,9 @@
 //! Giving an entry another name.
 
-use std::{fs::File, os::fd::AsFd as _};
+use std::{
+    fs::File,
+    os::fd::{AsFd as _, BorrowedFd},
+};
 
 use portcullis_audit::Hash;
 use rustix::{
@@ -13,7 +16,7 @@ use super::{
     swap::{self, Expected},
 };
 use crate::{
-    backup::{Origin, Saved, content_hash},
+    backup::{self, Origin, Saved, content_hash},
     model::{Access, WorkspacePath},
     policy::{ObjectKind, Secrets},
     workspace::{self, Parent, Permit, Stat, TempName, Walked, read_bounded},
@@ -125,7 +128,19 @@ fn check_contents(
 fn content(context: &Context<'_>, from: &Permit, kind: ObjectKind) -> Result<Hash, Error> {
     Ok(match kind {
         ObjectKind::Symlink => Hash::of(from.link_target()?.as_bytes()),
-        _ => content_hash(from.open_file(context.workspace)?.as_fd())?,
+        _ => hash(context, from.open_file(context.workspace)?.as_fd(), 0)?,
+    })
+}
+
+/// The hash of a file that moves after `before` bytes of others: what the vault could
+/// not keep is not read either.
+fn hash(context: &Context<'_>, file: BorrowedFd<'_>, before: u64) -> Result<Hash, Error> {
+    let most = context.policy.backups().size.saturating_sub(before);
+    content_hash(file, most).map_err(|error| match error {
+        backup::Error::Large => Error::Invalid(
+            "what moves must be read for this, and is larger than `backups.keep.size` of the policy",
+        ),
+        error => error.into(),
     })
 }
 
@@ -134,7 +149,7 @@ fn content(context: &Context<'_>, from: &Permit, kind: ObjectKind) -> Result<Has
 fn tree_hash(context: &Context<'_>, root: &WorkspacePath, tree: &[Walked]) -> Result<Hash, Error> {
     let mut entries: Vec<&Walked> = tree.iter().collect();
     entries.sort_unstable_by_key(|walked| &walked.path);
-    let mut all = Vec::new();
+    let (mut all, mut bytes) = (Vec::new(), 0_u64);
     for walked in entries {
         let content = match walked.stat.kind {
             ObjectKind::Symlink => {
@@ -149,7 +164,9 @@ fn tree_hash(context: &Context<'_>, root: &WorkspacePath, tree: &[Walked]) -> Re
                 if Stat::of(&file)?.identity != walked.stat.identity {
                     return Err(Error::Workspace(workspace::Error::Moved));
                 }
-                content_hash(file.as_fd())?
+                let hash = hash(context, file.as_fd(), bytes)?;
+                bytes = bytes.saturating_add(walked.stat.size);
+                hash
             }
             _ => Hash::ZERO,
         };
@@ -194,7 +211,7 @@ impl Change for Rename<'_> {
         workspace.confirm(&new)?;
         match (&self.replaced, temp, saved.first()) {
             (Some((stat, _)), Some(temp), Some(saved)) => {
-                let replaced = Expected { identity: stat.identity, sha256: saved.sha256 };
+                let replaced = Expected::new(stat.identity, saved);
                 self.replace(&old, &new, temp, &replaced)?;
             }
             (None, ..) => self.move_to_free_name(&old, &new)?,
@@ -242,6 +259,9 @@ impl Rename<'_> {
         match renameat_with(old, old.name(), new, new.name(), RenameFlags::NOREPLACE) {
             Ok(()) => {}
             Err(Errno::EXIST | Errno::NOENT) => return Err(Error::Conflict),
+            Err(Errno::XDEV) if self.moving.kind == ObjectKind::Directory => {
+                return Err(Error::Invalid(swap::LOWER));
+            }
             Err(errno) => return Err(workspace::Error::os("rename")(errno).into()),
         }
         let same = new.stat(new.name()).is_ok_and(|stat| stat.identity == self.moving.identity);

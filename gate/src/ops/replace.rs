@@ -23,7 +23,7 @@ use super::{
     unnamed::Unnamed,
 };
 use crate::{
-    backup::{Origin, Saved, content_hash, start_writing},
+    backup::{Origin, Saved, holds, start_writing},
     workspace::{self, Parent, Permit, Stat, TempName},
 };
 
@@ -131,7 +131,7 @@ impl<'a> Replacement<'a> {
         let workspace = self.context.workspace;
         match (self.permit.stat(), saved.first()) {
             (Some(stat), Some(saved)) => {
-                let old = Expected { identity: stat.identity, sha256: saved.sha256 };
+                let old = Expected::new(stat.identity, saved);
                 swap::replace(workspace, parent, temp, new.as_fd(), &old)
             }
             (None, _) => swap::place(workspace, parent, temp, new.as_fd()),
@@ -150,9 +150,9 @@ impl<'a> Replacement<'a> {
             .workspace
             .open_at(self.permit.path(), OFlags::RDONLY)
             .map_err(Error::from)
-            .and_then(|file| Ok(content_hash(file.as_fd())?));
+            .and_then(|file| Ok(holds(file.as_fd(), &self.content)?));
         match shown {
-            Ok(hash) if hash == Hash::of(&self.content) => Ok(Committed::Stored),
+            Ok(true) => Ok(Committed::Stored),
             _ => Ok(Committed::Buffered),
         }
     }

@@ -232,7 +232,7 @@ impl Restoration<'_> {
         workspace.confirm(parent)?;
         match (&self.current, saved.first()) {
             (Some((stat, _)), Some(saved)) => {
-                let old = Expected { identity: stat.identity, sha256: saved.sha256 };
+                let old = Expected::new(stat.identity, saved);
                 swap::replace(workspace, parent, temp, made.as_fd(), &old)
             }
             (None, _) => swap::place(workspace, parent, temp, made.as_fd()),

@@ -16,7 +16,7 @@ use rustix::{
 
 use super::{Error, remove};
 use crate::{
-    backup::{content_hash, fingerprint},
+    backup::{Saved, content_hash, fingerprint},
     policy::ObjectKind,
     workspace::{self, Identity, Parent, Stat, TempName, Workspace},
 };
@@ -30,6 +30,11 @@ const UNDO_ROUNDS: usize = 1000;
 pub(super) const PATIENCE: u32 = 200;
 pub(super) const PAUSE: Duration = Duration::from_micros(500);
 
+/// Why a name does not change within one directory, mounts and other file systems
+/// being none.
+pub(super) const LOWER: &str = "it is of a lower layer of an overlay file system, whose directories \
+                                cannot be renamed, and so neither moved nor removed as a whole";
+
 /// What an object must be for a change to be allowed to displace it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Expected {
@@ -37,9 +42,16 @@ pub(super) struct Expected {
     pub(super) identity: Identity,
     /// Hash of its content, target or tree, as the vault holds it.
     pub(super) sha256: Hash,
+    /// Bytes of that.
+    pub(super) bytes: u64,
 }
 
 impl Expected {
+    /// The object of this `identity` that the vault keeps as `saved`.
+    pub(super) fn new(identity: Identity, saved: &Saved) -> Self {
+        Self { identity, sha256: saved.sha256, bytes: saved.bytes }
+    }
+
     /// Whether the object named `name` is the expected one, unchanged.
     pub(super) fn is_at(&self, parent: &Parent, name: &str) -> bool {
         matches_at(parent, name, self).unwrap_or(false)
@@ -51,22 +63,22 @@ fn matches_at(parent: &Parent, name: &str, expected: &Expected) -> Result<bool, 
     if stat.identity != expected.identity {
         return Ok(false);
     }
-    Ok(hash_at(parent, name, &stat)? == expected.sha256)
+    Ok(hash_at(parent, name, &stat, expected.bytes)? == expected.sha256)
 }
 
-/// The hash of an object as the vault computes it.
-pub(super) fn hash_at(parent: &Parent, name: &str, stat: &Stat) -> Result<Hash, Error> {
+/// The hash of an object as the vault computes it, of at most `most` bytes.
+pub(super) fn hash_at(parent: &Parent, name: &str, stat: &Stat, most: u64) -> Result<Hash, Error> {
     match stat.kind {
         ObjectKind::Directory => {
             let fd = parent.open(name, OFlags::RDONLY | OFlags::DIRECTORY)?;
-            Ok(fingerprint(fd.as_fd())?)
+            Ok(fingerprint(fd.as_fd(), most)?)
         }
         ObjectKind::Symlink => {
             let target = rustix::fs::readlinkat(parent, name, Vec::new())
                 .map_err(workspace::Error::os("read the link"))?;
             Ok(Hash::of(target.as_bytes()))
         }
-        _ => Ok(content_hash(parent.open(name, OFlags::RDONLY)?.as_fd())?),
+        _ => Ok(content_hash(parent.open(name, OFlags::RDONLY)?.as_fd(), most)?),
     }
 }
 

@@ -11,6 +11,8 @@ use crate::model::WorkspacePath;
 const PREFIX: &str = ".portcullis-";
 const SUFFIX: &str = ".tmp";
 const BESIDE: &str = ".conflict-";
+/// Most bytes of a name (`NAME_MAX`).
+const MAX_NAME: usize = 255;
 
 /// A random name that no agent can guess; names of this form are reserved:
 /// never served, never listed.
@@ -71,9 +73,11 @@ impl TempName {
     }
 
     /// A name beside `name` for an object that found its own name taken when
-    /// it was to be put back.
+    /// it was to be put back: as much of `name` as there is room for.
     pub fn beside(&self, name: &str) -> String {
         let random = self.0.get(PREFIX.len()..PREFIX.len() + 8).unwrap_or_default();
+        let most = MAX_NAME.saturating_sub(BESIDE.len() + random.len());
+        let (name, _) = name.split_at(name.floor_char_boundary(most));
         format!("{name}{BESIDE}{random}")
     }
 
@@ -121,5 +125,15 @@ mod tests {
         assert!(!TempName::is_reserved(&WorkspacePath::parse("a/.portcullis-x.tmp").unwrap()));
         assert!(TempName::is_reserved_name(&one.beside("key.pem")));
         assert!(!TempName::is_reserved_name("merge.conflict-notes"));
+    }
+
+    /// It had no room for one, and could not be put back.
+    #[test]
+    fn a_long_name_has_one_beside_it() {
+        for long in ["x".repeat(255), "ö".repeat(127), "x".to_owned() + &"𝄞".repeat(63)] {
+            let beside = TempName::new().unwrap().beside(&long);
+            assert!(beside.len() <= MAX_NAME && beside.len() > MAX_NAME - 4, "{beside}");
+            assert!(TempName::is_reserved_name(&beside));
+        }
     }
 }

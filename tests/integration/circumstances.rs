@@ -1,0 +1,224 @@
+//! What other processes do to files, and in what circumstances a gate is started:
+//! nothing of it holds a gate up, ends it or keeps the next one from starting.
+
+use std::{
+    fs::{self, File},
+    io::{BufRead as _, BufReader},
+    os::unix::{fs::PermissionsExt as _, process::ExitStatusExt as _},
+    path::Path,
+    process::{Child, Command, Stdio},
+};
+
+use crate::{
+    common::{Done, World, done},
+    disk::Disk,
+    proof::PYTHON,
+};
+
+const TERABYTE: u64 = 1 << 40;
+
+/// `portcullis ARGS…`, which must end: behind these words and before a deadline.
+fn behind(world: &World, words: &[&str], args: &[&str]) -> Done {
+    let own = world.command(args);
+    let mut command = Command::new("timeout");
+    command.args(["60"]).args(words).arg(own.get_program()).args(own.get_args()).env_clear();
+    command.envs(own.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    command.current_dir(own.get_current_dir().unwrap()).stdin(Stdio::null());
+    let output = command.output().unwrap();
+    assert!(output.status.signal().is_none(), "{args:?}: {output:?}");
+    assert_ne!(output.status.code(), Some(124), "{args:?} does not end: {output:?}");
+    done(output)
+}
+
+fn in_time(world: &World, args: &[&str]) -> Done {
+    behind(world, &[], args)
+}
+
+fn sparse(path: &Path, length: u64) {
+    File::create(path).unwrap().set_len(length).unwrap();
+}
+
+/// Their hash was computed first, which takes a quarter of an hour for a terabyte that
+/// costs nobody anything. Twenty such requests took all threads of a gate.
+#[test]
+fn huge_sparse_files_are_not_read_to_be_compared() {
+    let world = World::new();
+    world.file("a.txt", "a");
+    sparse(&world.path("huge"), TERABYTE);
+    let refused = in_time(&world, &["fs", "mv", "huge", "a.txt"]);
+    assert_eq!(refused.code, 1, "{refused:?}");
+    assert!(refused.stderr.contains("larger than `backups.keep.size`"), "{refused:?}");
+    assert_eq!(world.last()["result"], "invalidInput");
+    assert_eq!(world.read("a.txt"), "a");
+    // Where nothing is replaced, nothing need be read.
+    in_time(&world, &["fs", "mv", "huge", "moved"]).ok();
+
+    fs::create_dir(world.path("tree")).unwrap();
+    fs::rename(world.path("moved"), world.path("tree/huge")).unwrap();
+    let refused = in_time(&world, &["fs", "rm", "-r", "tree"]);
+    assert!(refused.code == 1 && refused.stderr.contains("the vault is full"), "{refused:?}");
+    assert_eq!(fs::metadata(world.path("tree/huge")).unwrap().len(), TERABYTE);
+
+    // What an undo would take back is another file now.
+    world.write("u.txt", "u").ok();
+    let made = world.records().iter().rfind(|record| record["kind"] == "intent").unwrap()["seq"]
+        .to_string();
+    sparse(&world.path("u.txt"), TERABYTE);
+    let undone = in_time(&world, &["backup", "undo", "--yes", "--record", &made]);
+    assert_ne!(undone.code, 0, "{undone:?}");
+    in_time(&world, &["audit", "blame", "u.txt"]).ok();
+    assert_eq!(fs::metadata(world.path("u.txt")).unwrap().len(), TERABYTE);
+    world.run(&["audit", "verify"]).ok();
+}
+
+/// A process that holds a lease; gone when dropped.
+struct Lease(Child);
+
+impl Lease {
+    fn take(path: &Path) -> Self {
+        let script = "import fcntl, signal, sys, time\n\
+            signal.signal(signal.SIGIO, signal.SIG_IGN)\n\
+            file = open(sys.argv[1], 'r+')\n\
+            fcntl.fcntl(file, 1024, fcntl.F_WRLCK)\n\
+            print('held', flush=True)\n\
+            time.sleep(600)\n";
+        let mut command = Command::new(PYTHON);
+        let mut child =
+            command.args(["-c", script]).arg(path).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "held\n");
+        Self(child)
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The gate tried to open it again and again, for as long as the lease lasted.
+#[test]
+fn a_lease_in_a_tree_is_not_waited_for_awake() {
+    let world = World::new();
+    world.file("tree/leased.txt", "kept");
+    let lease = Lease::take(&world.path("tree/leased.txt"));
+    let refused = in_time(&world, &["fs", "rm", "-r", "tree"]);
+    assert_eq!(refused.code, 1, "{refused:?}");
+    assert!(refused.stderr.contains("another process keeps a file of the tree"), "{refused:?}");
+    let read = in_time(&world, &["fs", "read", "tree/leased.txt"]);
+    assert!(read.code == 1 && read.stderr.contains("holds a lease"), "{read:?}");
+    drop(lease);
+    in_time(&world, &["fs", "rm", "-r", "tree"]).ok();
+    world.run(&["audit", "verify"]).ok();
+}
+
+/// The removal was `ok`, and what nobody may remove stayed under a hidden name.
+#[test]
+fn what_is_immutable_keeps_its_tree() {
+    let world = World::new();
+    let disk = Disk::ext4(&world.root(), &world.base().join("image"), 16);
+    for (place, flag) in [("e/sub", "i"), ("e/sub/k", "i"), ("e/sub", "a"), ("e/sub/k", "a")] {
+        world.file("e/sub/k", "kept");
+        let change = |sign: &str| {
+            let mut command = Command::new("chattr");
+            command.arg(format!("{sign}{flag}")).arg(world.path(place));
+            assert!(command.status().unwrap().success());
+        };
+        change("+");
+        let refused = world.fs(&["rm", "-r", "e"]);
+        change("-");
+        assert_eq!(refused.code, 1, "{place} +{flag}: {refused:?}");
+        assert_eq!(world.read("e/sub/k"), "kept");
+        assert_eq!(fs::read_dir(world.root()).unwrap().count(), 1);
+        world.fs(&["rm", "-r", "e"]).ok();
+    }
+    drop(disk);
+}
+
+/// It said "invalid cross-device link".
+#[test]
+fn directories_of_a_lower_layer_are_refused_by_that_name() {
+    let world = World::new();
+    let [lower, upper, work] = ["lower", "upper", "work"].map(|name| {
+        let place = world.base().join(name);
+        fs::create_dir(&place).unwrap();
+        place
+    });
+    fs::create_dir(lower.join("d")).unwrap();
+    fs::write(lower.join("d/f"), "f").unwrap();
+    let options = format!(
+        "redirect_dir=off,lowerdir={},upperdir={},workdir={}",
+        lower.display(),
+        upper.display(),
+        work.display()
+    );
+    let mut mount = Command::new("mount");
+    mount.args(["-t", "overlay", "overlay", "-o", &options]).arg(world.root());
+    assert!(mount.status().unwrap().success());
+    let all = [&["rm", "-r", "d"][..], &["mv", "d", "e"]].map(|args| world.fs(args));
+    world.fs(&["rm", "d/f"]).ok();
+    assert!(Command::new("umount").arg(world.root()).status().unwrap().success());
+    for refused in all {
+        assert_eq!(refused.code, 1, "{refused:?}");
+        assert!(refused.stderr.contains("overlay file system"), "{refused:?}");
+    }
+}
+
+/// A signal ended the gate before it could record anything.
+#[test]
+fn a_limit_on_the_size_of_files_is_an_error() {
+    let world = World::new();
+    let large = world.base().join("large");
+    fs::write(&large, vec![b'x'; 1 << 20]).unwrap();
+    let shell = format!("ulimit -f 256; exec \"$@\" < '{}'", large.display());
+    let refused = behind(&world, &["sh", "-c", &shell, "sh"], &["fs", "write", "b.txt"]);
+    assert_eq!(refused.code, 1, "{refused:?}");
+    assert!(refused.stderr.contains("file too large"), "{refused:?}");
+    assert!(!world.path("b.txt").exists());
+    assert_eq!(world.last()["result"], "io");
+    world.run(&["audit", "verify"]).ok();
+}
+
+/// The log's files had no rights at all, and no later gate could open them.
+#[test]
+fn an_umask_that_takes_the_owners_rights_breaks_no_state_directory() {
+    let world = World::new();
+    world.file("a.txt", "a");
+    for mask in ["0277", "0777", "0377"] {
+        let words = ["sh", "-c", &format!("umask {mask}; exec \"$@\""), "sh"];
+        behind(&world, &words, &["fs", "write", "b.txt"]).ok();
+        world.fs(&["read", "a.txt"]).ok();
+        // Others get as little as they should.
+        let mode = fs::metadata(world.state().join("audit/seg-000000.jsonl")).unwrap();
+        assert_eq!(mode.permissions().mode() & 0o777, 0o600);
+        fs::remove_dir_all(world.state()).unwrap();
+    }
+}
+
+/// A backup took all room that there was, and the log had none left for its next
+/// record: whoever can have files removed ended the gate.
+#[test]
+fn a_backup_leaves_room_for_the_log() {
+    let world = World::new();
+    fs::create_dir(world.state()).unwrap();
+    let disk = Disk::memory(&world.state(), 32 << 10);
+    world.fs(&["ls"]).ok();
+    let free = rustix::fs::statvfs(world.state()).unwrap();
+    let almost = free.f_bavail * free.f_frsize - (200 << 10);
+    sparse(&world.path("big"), almost);
+    world.file("tree/small", "s");
+    sparse(&world.path("tree/zbig"), almost);
+    for args in [&["rm", "big"][..], &["rm", "-r", "tree"]] {
+        let refused = world.fs(args);
+        assert_eq!(refused.code, 1, "{refused:?}");
+        assert!(refused.stderr.contains("no space left for backups"), "{refused:?}");
+    }
+    assert!(world.path("big").exists() && world.path("tree/zbig").exists());
+    sparse(&world.path("big"), almost / 2);
+    world.fs(&["rm", "big"]).ok();
+    world.run(&["audit", "verify"]).ok();
+    drop(disk);
+}
