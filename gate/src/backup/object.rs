@@ -135,6 +135,9 @@ pub(super) struct Used {
     pub(super) name: ObjectName,
     /// Locked.
     _file: File,
+    /// What a delta needs: a sweep that listed the objects before there was the delta
+    /// would let it go.
+    _base: Option<File>,
 }
 
 impl Objects {
@@ -169,13 +172,23 @@ impl Objects {
 
     /// Takes hold of an object, so that nobody removes it.
     pub(super) fn hold(&self, hash: Hash) -> Result<Option<Used>, Error> {
+        let Some((name, file)) = self.locked(hash)? else { return Ok(None) };
+        Ok(Some(Used { name, _file: file, _base: self.locked_base(name.form)? }))
+    }
+
+    fn locked_base(&self, form: Form) -> Result<Option<File>, Error> {
+        let base = form.base().map(|base| self.locked(base)).transpose()?.flatten();
+        Ok(base.map(|(_, file)| file))
+    }
+
+    fn locked(&self, hash: Hash) -> Result<Option<(ObjectName, File)>, Error> {
         let Some(name) = self.find(hash)? else { return Ok(None) };
         let Some(file) = self.file(&name)? else { return Ok(None) };
         if flock(&file, FlockOperation::NonBlockingLockShared).is_err() {
             return Ok(None);
         }
         let stat = fstat(&file).map_err(Error::os("look at an object"))?;
-        Ok((stat.st_nlink > 0).then_some(Used { name, _file: file }))
+        Ok((stat.st_nlink > 0).then_some((name, file)))
     }
 
     /// Stores a payload as the object with this content, durably, and holds it.
@@ -215,7 +228,7 @@ impl Objects {
         .map_err(Error::os("store an object"))?;
         fsync(&shard).map_err(Error::os("sync the vault"))?;
         let file = temp.file.try_clone().map_err(Error::io(ACTION))?;
-        Ok(Used { name, _file: file })
+        Ok(Used { name, _file: file, _base: self.locked_base(form)? })
     }
 
     /// Removes an object unless somebody holds it; true when it is gone.

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use super::*;
+use super::{super::object::Form, *};
 
 const MANY: Retention = Retention { versions: u64::MAX, ..ROOMY };
 
@@ -359,4 +359,26 @@ fn killed_while_packing_or_pruning_nothing_is_lost() {
     pack(&vault);
     vault.prune().unwrap();
     assert_eq!(account(&house), stored(&house) - 65, "nothing is left that nobody counts");
+}
+
+/// A sweep that had listed the objects before a delta was made could take the object
+/// that it needs, between the delta and the entry that has it.
+#[test]
+fn what_a_new_delta_needs_stays_as_long_as_that_is_held() {
+    let house = House::new();
+    let vault = house.vault(ROOMY);
+    let (base, content) = (source(1, 4000), source(2, 4000));
+    let put = |bytes: &[u8], form| {
+        let reserve = |_| Ok(());
+        let (hash, size) = (Hash::of(bytes), bytes.len() as u64);
+        vault.objects.put(hash, size, form, &mut &bytes[..], &reserve).unwrap()
+    };
+    let listed = put(&base, Form::Raw).name;
+    let made = put(&content, Form::Delta(Hash::of(&base)));
+    assert!(!vault.objects.remove(&listed).unwrap());
+    drop(made);
+    let found = vault.objects.hold(Hash::of(&content)).unwrap().unwrap();
+    assert!(!vault.objects.remove(&listed).unwrap());
+    drop(found);
+    assert!(vault.objects.remove(&listed).unwrap());
 }
