@@ -2,7 +2,7 @@
 """Verifies a Portcullis audit log, or a proof, as FORMAT.md describes them; needs Python 3.9 alone. Exit code 5: damage.
 verify.py log DIRECTORY [--key FILE] [--head SEQ:HASH]...
 verify.py proof FILE --key FILE [--old CHECKPOINT]"""
-import base64, functools, hashlib, json, os, re, sys
+import base64, functools, hashlib, itertools, json, math, os, re, sys
 
 P, L, D = 2**255 - 19, 2**252 + 27742317777372353535851937790883648493, -121665 * pow(121666, -1, 2**255 - 19)
 NUMBER = lambda v: type(v) is int and 0 <= v < 2**64
@@ -54,10 +54,17 @@ def checkpoint(note, keys):  # the size and the root that one of the keys signed
         if algorithm == 1: signed(key, text.encode(), data[4:]); right |= name == origin
         if algorithm == 4: signed(key, b"cosignature/v1\ntime %d\n" % int.from_bytes(data[4:12], "big") + text.encode(), data[12:])
     need(right and re.fullmatch("0|[1-9][0-9]*", size) and len(unbase64(root)) == 32); return int(size), unbase64(root)
+def real(text): need(math.isfinite(float(text))); return float(text)
+def integer(text): value = real(text); return value if text == "-0" else int(text)
+def depth(text):  # how many objects and arrays are within one another
+    return max(itertools.accumulate((c in "{[") - (c in "]}") for c in re.sub(r'"[^"\\]*(?:\\.[^"\\]*)*"', "", text)))
 def parse(line):
     try:
-        text, fields = line.decode(), None; need(text[:1] == "{" and text[-1] == "}")
-        fields, record = json.loads(text, object_pairs_hook=list, parse_constant=lambda _: 1 / 0), json.loads(text)
+        text, hooks = line.decode(), {"parse_int": integer, "parse_float": real, "parse_constant": lambda _: 1 / 0}
+        need(text[:1] == "{" and text[-1] == "}")
+        fields, record = json.loads(text, object_pairs_hook=list, **hooks), json.loads(text, **hooks)
+        need(text.count("[") + text.count("{") < 128 or depth(text) < 128)
+        if "\\" in text: json.dumps(fields, ensure_ascii=False).encode()  # half a surrogate pair is no text
     except (ValueError, ArithmeticError, Damage, RecursionError): raise Damage("malformed-record")
     need(len(record) == len(fields), "duplicate-key"); need(not NUMBER(record.get("v")) or record["v"] == 1, "unsupported-version")
     need(all(SHAPES[k](v) for k, v in record.items() if k in SHAPES) and {"v", "seq", "kind", "t", "nonce", "prev"} <= set(record)
@@ -119,7 +126,7 @@ def log(directory, key_text=None, heads={}):  # the number of records, how many 
             elif kind in ("outcome", "recovered") and of is not None:
                 need(of in opened, "wrong-reference", *at); opened.remove(of)
             named_key = facts.get("checkpointKey") if kind == "start" and named else None
-            need(named_key is None or named_key in named, "wrong-key", "key.vkey", seq, None)
+            need(not isinstance(named_key, str) or named_key in named, "wrong-key", "key.vkey", seq, None)
             if kind in ("pruned", "recovered") and NUMBER(count := facts.get("segments")): told |= count > gone or (count == gone and facts.get("head") == first)
             need(heads.pop(seq, leaf.hex()) == leaf.hex(), "wrong-head", *at)
             grow(part, leaf, 0); prev, seq = leaf, seq + 1

@@ -6,7 +6,7 @@
 use std::{borrow::Cow, fmt, str::FromStr};
 
 use serde::Deserialize;
-use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::error::Category;
 
 use crate::{Hash, Kind, VERSION};
@@ -197,8 +197,8 @@ impl<'de> Reading<'de> {
                 Shape::Number => map.next_value::<u64>().map(drop)?,
                 Shape::Truth => map.next_value::<bool>().map(drop)?,
                 Shape::Hash => map.next_value::<Parsed<Hash>>().map(drop)?,
-                Shape::Array => map.next_value::<Vec<IgnoredAny>>().map(drop)?,
-                Shape::Object => map.next_value::<Members<IgnoredAny>>().map(drop)?,
+                Shape::Array => map.next_value::<Vec<Value>>().map(drop)?,
+                Shape::Object => map.next_value::<Members<Value>>().map(drop)?,
                 Shape::Numbers => map.next_value::<Members<u64>>().map(drop)?,
             },
         }
@@ -266,7 +266,7 @@ impl<'de> Visitor<'de> for &mut Reading<'de> {
                 self.value(index, &mut map)?;
             } else {
                 self.unknown.push(key);
-                map.next_value::<IgnoredAny>()?;
+                map.next_value::<Value>()?;
             }
         }
         Ok(())
@@ -338,6 +338,60 @@ impl FromStr for Any {
     }
 }
 
+/// A value of any type, not kept. Unlike `IgnoredAny` it refuses what no other
+/// reader could take: half a surrogate pair, a number past the largest double,
+/// and deeper nesting than the parser's limit. A line is then a record to all
+/// readers or to none.
+struct Value;
+
+impl<'de> Deserialize<'de> for Value {
+    fn deserialize<D: Deserializer<'de>>(json: D) -> Result<Self, D::Error> {
+        json.deserialize_any(Self)
+    }
+}
+
+impl<'de> Visitor<'de> for Value {
+    type Value = Self;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_bool<E>(self, _value: bool) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_u64<E>(self, _value: u64) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_i64<E>(self, _value: i64) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_f64<E>(self, _value: f64) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_str<E>(self, _text: &str) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut array: A) -> Result<Self, A::Error> {
+        while array.next_element::<Self>()?.is_some() {}
+        Ok(self)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self, A::Error> {
+        while map.next_entry::<Parsed<Any>, Self>()?.is_some() {}
+        Ok(self)
+    }
+}
+
 /// An object whose values are all `T`, not kept.
 struct Members<T>(std::marker::PhantomData<T>);
 
@@ -352,7 +406,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Members<T> {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members<T>, A::Error> {
-                while map.next_entry::<IgnoredAny, T>()?.is_some() {}
+                while map.next_entry::<Parsed<Any>, T>()?.is_some() {}
                 Ok(Members(std::marker::PhantomData))
             }
         }
@@ -363,6 +417,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Members<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::AuditRecord;
 
     fn line(members: &str) -> String {
         format!(
@@ -386,6 +441,51 @@ mod tests {
             Link::parse(line("").replace("stop", "new").as_bytes()).unwrap().kind,
             Kind::Unknown
         );
+    }
+
+    /// What the chain takes for a record, the reader of records takes for one.
+    #[test]
+    fn a_line_is_a_record_to_every_reader_or_to_none() {
+        let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+        let objects = |depth: usize| format!("{}1{}", r#"{"a":"#.repeat(depth), "}".repeat(depth));
+        let long = "1".repeat(308);
+        for (value, right) in [
+            (r#""\ud83d\ude00""#, true),
+            (r#""\ud83d""#, false),
+            (r#""\ude00""#, false),
+            (r#""\ud83d\ud83d\ude00""#, false),
+            (r#"{"\udfff":1}"#, false),
+            ("-0", true),
+            ("1e308", true),
+            ("-1e309", false),
+            ("1e999", false),
+            ("0e999", true),
+            ("1e-999", true),
+            ("18446744073709551616", true),
+            (&long, true),
+            (&format!("9{long}"), false),
+            // The record is the first of 127, an object or array around the
+            // value the second.
+            (&nested(125), true),
+            (&nested(126), false),
+            (&objects(125), true),
+            (&objects(126), false),
+            (&nested(100_000), false),
+        ] {
+            for around in [
+                format!(r#""facts":{{"a":{value}}},"#),
+                format!(r#""findings":[{value}],"#),
+                format!(r#""new":[{value}],"#),
+            ] {
+                let text = line(&around);
+                assert_eq!(Link::parse(text.as_bytes()).is_ok(), right, "{around}");
+                assert_eq!(AuditRecord::parse(text.as_bytes()).is_ok(), right, "{around}");
+            }
+        }
+        for wrong in ["-0", "1e0", "18446744073709551616", "true"] {
+            let text = line(&format!(r#""counts":{{"a":{wrong}}},"#));
+            assert!(Link::parse(text.as_bytes()).is_err(), "{wrong}");
+        }
     }
 
     #[test]

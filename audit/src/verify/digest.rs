@@ -119,8 +119,11 @@ fn notable(kind: Kind) -> bool {
 }
 
 fn slow(line: &[u8], number: usize, digest: &mut Digest, digests: &mut Digests, before: &[u8; 64]) {
-    let link = match Link::parse(line) {
-        Ok(link) => link,
+    // A line of which only a part can be read is none: what it says of the log
+    // itself would be passed over.
+    let read = Link::parse(line).and_then(|link| Ok((link, AuditRecord::parse(line)?)));
+    let (link, record) = match read {
+        Ok(read) => read,
         Err(error) => {
             digest.state = State::Bad;
             digests.errors.insert(number, error);
@@ -133,7 +136,6 @@ fn slow(line: &[u8], number: usize, digest: &mut Digest, digests: &mut Digests, 
     if number == 0 {
         digests.first_prev = Some(link.prev);
     }
-    let Ok(record) = AuditRecord::parse(line) else { return };
     if let Some(policy) = record.draft.policy_sha256 {
         digests.policies.entry(policy).or_insert(link.seq);
     }

@@ -214,6 +214,18 @@ fn good() -> Vec<Vector> {
             "{ \"\\u0073eq\" : 5,\t\"k\\u0069nd\":\"st\\u006fp\",\"v\":1, ",
         ),
     ));
+    list.push(vector(
+        "good-limits",
+        "the deepest nesting, the largest integer, a pair of surrogates, large and small numbers",
+        last("\"kind\":\"stop\"", &{
+            let deep = format!("{}{}", "[".repeat(125), "]".repeat(125));
+            let most = u64::MAX;
+            format!(
+                "\"kind\":\"stop\",\"bytes\":{most},\"facts\":{{\"a\":{deep},\"[{{\\\"\":\"\\ud83d\\ude00\"}},\
+                 \"new\":[-0,1e308,1e-999,{most}0]"
+            )
+        }),
+    ));
     let six = Log::six();
     list.push(Vector {
         name: "good-receipts",
@@ -356,6 +368,9 @@ fn lines() -> Vec<Vector> {
     let vector = |name, about, files: Memory| Vector { name, about, files, heads: Vec::new() };
     let at =
         |name, about, line: &[u8]| vector(name, about, changed(|lines| lines[3] = line.to_vec()));
+    let facts = |value: &str| {
+        last("\"kind\":\"stop\"", &format!("\"kind\":\"stop\",\"facts\":{{\"a\":{value}}}"))
+    };
     vec![
         at("malformed-record-empty", "an empty line", b""),
         at("malformed-record-array", "a line that is an array", b"[1,2]"),
@@ -398,6 +413,33 @@ fn lines() -> Vec<Vector> {
             "malformed-record-outcome",
             "an outcome that does not say of what",
             last("\"kind\":\"stop\"", "\"kind\":\"outcome\""),
+        ),
+        vector(
+            "malformed-record-surrogate",
+            "half a surrogate pair in a text",
+            facts(r#""\ud800""#),
+        ),
+        vector(
+            "malformed-record-surrogate-key",
+            "half a surrogate pair in a key",
+            facts(r#"{"\udfff":1}"#),
+        ),
+        vector("malformed-record-infinite", "a number past the largest double", facts("1e999")),
+        vector("malformed-record-infinite-integer", "the same without an exponent", {
+            facts(&"9".repeat(309))
+        }),
+        vector("malformed-record-deep", "128 objects and arrays within one another", {
+            facts(&format!("{}{}", "[".repeat(126), "]".repeat(126)))
+        }),
+        vector(
+            "malformed-record-minus",
+            "a `bytes` of minus zero",
+            last("\"kind\":\"stop\"", "\"kind\":\"stop\",\"bytes\":-0"),
+        ),
+        vector(
+            "malformed-record-large",
+            "a `bytes` of 2^64",
+            last("\"kind\":\"stop\"", "\"kind\":\"stop\",\"bytes\":18446744073709551616"),
         ),
         vector("duplicate-key", "a key twice", last("\"seq\":5", "\"seq\":5,\"seq\":5")),
         vector(
@@ -475,6 +517,22 @@ fn signed() -> Vec<Vector> {
         vector("bad-checkpoint-empty", "a file of that name is no checkpoint of no records", {
             with("checkpoints/0", Vec::new())
         }),
+        vector(
+            "malformed-record-key",
+            "a line that not every reader can read names another key",
+            {
+                let mut log = log();
+                let line = String::from_utf8(log.lines()[0].clone()).unwrap();
+                let (own, other) = (key(1).public().to_string(), key(2).public().to_string());
+                let line =
+                    line.replace(&own, &other).replace("\"facts\":{", "\"facts\":{\"a\":1e999,");
+                let lines =
+                    std::iter::once(line.into_bytes()).chain(log.lines().into_iter().skip(1));
+                let files = of_lines(lines);
+                log.files.0.extend(files.0);
+                log.files
+            },
+        ),
         vector("wrong-key-signed", "a log that names one key, signed anew with another", {
             let mut log = log();
             log.files.0.retain(|name, _| !name.starts_with("checkpoint"));
