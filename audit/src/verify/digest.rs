@@ -44,9 +44,27 @@ pub(super) struct Digests {
     pub(super) first_prev: Option<Hash>,
     /// Policies that were in force, with the first record of each in these
     /// lines.
-    pub(super) policies: BTreeMap<String, u64>,
+    pub(super) policies: BTreeMap<Hash, u64>,
+    /// The first that is no hash: its beginning and the record.
+    pub(super) odd_policy: Option<(String, u64)>,
     /// The lines' memory.
     pub(super) buffer: Vec<u8>,
+}
+
+impl Digests {
+    /// Takes the policy that a record names. Texts that are no hash can be as
+    /// long and as many as lines: one is enough to know, and its beginning.
+    fn policy(&mut self, text: &str, seq: u64) {
+        match text.parse() {
+            Ok(hash) => {
+                self.policies.entry(hash).or_insert(seq);
+            }
+            Err(_no_hash) if self.odd_policy.is_none() => {
+                self.odd_policy = Some((text.chars().take(64).collect(), seq));
+            }
+            Err(_no_hash) => {}
+        }
+    }
 }
 
 /// A record that says something of the log itself.
@@ -99,8 +117,7 @@ pub(super) fn digest(Lines(mut bytes): Lines) -> Digests {
                 && found != policy
             {
                 policy = found.to_vec();
-                let name = String::from_utf8_lossy(found).into_owned();
-                digests.policies.entry(name).or_insert(digest.seq);
+                digests.policy(&String::from_utf8_lossy(found), digest.seq);
             }
         } else {
             slow(line, number, &mut digest, &mut digests, &before);
@@ -137,7 +154,7 @@ fn slow(line: &[u8], number: usize, digest: &mut Digest, digests: &mut Digests, 
         digests.first_prev = Some(link.prev);
     }
     if let Some(policy) = record.draft.policy_sha256 {
-        digests.policies.entry(policy).or_insert(link.seq);
+        digests.policy(&policy, link.seq);
     }
     let Some(facts) = record.draft.facts.filter(|_| notable(link.kind)) else { return };
     let notice = match link.kind {

@@ -83,8 +83,13 @@ pub struct Report {
     pub roots: BTreeMap<u64, Hash>,
     /// What signatures say.
     pub signed: SignedPart,
-    /// Policies that records name, each with the first record that does.
+    /// Policies that records name, each with the first record that does; at
+    /// most [`Report::MOST_POLICIES`]. Of texts that are no hash one is here,
+    /// no more of it than a hash has characters.
     pub policies: BTreeMap<String, u64>,
+    /// Whether records name more policies than that.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub more_policies: bool,
     /// Records that are what the receipts from outside say.
     pub matched: BTreeSet<u64>,
 }
@@ -111,6 +116,9 @@ impl Report {
     /// After so many damages a verification stops, unless it is
     /// [thorough](Verifier::thorough).
     pub const MOST_DAMAGES: usize = 100;
+    /// So many policies are kept: whoever wrote the log chose how many it
+    /// names.
+    pub const MOST_POLICIES: usize = 10_000;
 
     /// Whether the log is valid.
     pub fn is_valid(&self) -> bool {

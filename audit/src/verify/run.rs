@@ -43,6 +43,8 @@ pub(super) struct Run<'a, S> {
     pruned: Option<Pruned>,
     /// A record names the key with which checkpoints are signed.
     names_key: bool,
+    /// A record names a policy by what is no hash.
+    odd_policy: bool,
     at: Place,
     /// A buffer that is done with.
     spare: Vec<u8>,
@@ -124,6 +126,7 @@ impl<'a, S: Source> Run<'a, S> {
             roots: BTreeMap::new(),
             signed: SignedPart::default(),
             policies: BTreeMap::new(),
+            more_policies: false,
             matched: BTreeSet::new(),
         };
         let segment = Segment(0);
@@ -144,6 +147,7 @@ impl<'a, S: Source> Run<'a, S> {
             next: segment,
             pruned: None,
             names_key: false,
+            odd_policy: false,
             at: Place { segment, last: true, line: 0, offset: 0, before: 0, over: false },
             spare: Vec::new(),
         }
@@ -402,9 +406,7 @@ impl<'a, S: Source> Run<'a, S> {
     }
 
     fn lines(&mut self, mut digests: Digests) -> io::Result<()> {
-        for (policy, seq) in digests.policies {
-            self.report.policies.entry(policy).or_insert(seq);
-        }
+        self.policies(&mut digests);
         for (number, digest) in digests.lines.iter_mut().enumerate() {
             if digest.state == State::Long {
                 self.long(digest.length);
@@ -438,6 +440,21 @@ impl<'a, S: Source> Run<'a, S> {
             self.record(digest)?;
         }
         Ok(())
+    }
+
+    /// Notes the policies that lines name, as many as the report has room for.
+    fn policies(&mut self, digests: &mut Digests) {
+        let odd =
+            digests.odd_policy.take().filter(|_| !std::mem::replace(&mut self.odd_policy, true));
+        let hashes = std::mem::take(&mut digests.policies).into_iter();
+        for (policy, seq) in hashes.map(|(hash, seq)| (hash.to_string(), seq)).chain(odd) {
+            let many = self.report.policies.len() >= Report::MOST_POLICIES;
+            if many && !self.report.policies.contains_key(&policy) {
+                self.report.more_policies = true;
+            } else {
+                self.report.policies.entry(policy).or_insert(seq);
+            }
+        }
     }
 
     fn notice(&mut self, digest: &Digest, notice: Notice) {

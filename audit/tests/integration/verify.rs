@@ -137,6 +137,30 @@ fn a_ruin_does_not_fill_the_report() {
 }
 
 #[test]
+fn policies_do_not_fill_the_memory() {
+    let mut log = Log::default();
+    let hash = |number: usize| Hash::of(&number.to_be_bytes()).to_string();
+    let names = |name: String| Draft { policy_sha256: Some(name), ..Draft::default() };
+    // A `start` is read in another way than most records.
+    log.push(Kind::Start, names("ż".repeat(1000)));
+    for number in 0..Report::MOST_POLICIES - 1 {
+        log.push(Kind::Decision, names(hash(number)));
+        log.push(Kind::Decision, names(format!("{number}{}", "x".repeat(1000))));
+    }
+    log.push(Kind::Decision, names(hash(0)));
+    let report = verify(&log.files);
+    assert!(report.is_valid() && !report.more_policies);
+    assert_eq!(report.policies.len(), Report::MOST_POLICIES);
+    assert_eq!(report.policies["ż".repeat(64).as_str()], 0);
+    assert_eq!(report.policies[&hash(7)], 15);
+
+    log.push(Kind::Decision, names(hash(Report::MOST_POLICIES)));
+    let report = verify(&log.files);
+    assert!(report.is_valid() && report.more_policies);
+    assert_eq!(report.policies.len(), Report::MOST_POLICIES);
+}
+
+#[test]
 fn every_changed_byte_is_damage_or_another_head() {
     let log = Log::six();
     let bytes = &log.files.0["seg-000000.jsonl"];

@@ -71,6 +71,12 @@ pub(super) fn policies(state: &Path, report: &Report, found: &mut Attached) -> i
         };
         found.faults.push(format!("the policy {hash} that record {seq} names {fault}"));
     }
+    if report.more_policies {
+        found.faults.push(format!(
+            "records name more than {} policies, and only so many were looked at",
+            Report::MOST_POLICIES
+        ));
+    }
     found.policies = Some(kept);
     Ok(())
 }
