@@ -13,6 +13,9 @@ use crate::MAX_LINE;
 
 /// Bytes that are read at once.
 pub(super) const PIECE: usize = 512 << 10;
+/// Bytes of a line after which nobody looks for its end any more: a file can
+/// say that it is longer than anyone could read.
+pub(super) const ENDLESS: u64 = 64 << 20;
 /// Pieces that each thread has before it.
 const AHEAD: usize = 2;
 
@@ -62,7 +65,8 @@ impl Workers {
 pub(super) enum Piece {
     /// Whole lines.
     Lines(Lines),
-    /// A line that is too long, and how many bytes it has with its newline.
+    /// A line that is too long, and how many bytes it has with its newline. Past
+    /// [`ENDLESS`] nothing comes after it.
     Long(u64),
     /// Bytes without a newline at the end.
     Rest(u64),
@@ -133,7 +137,7 @@ impl<R: Read> Cutter<R> {
         Ok(())
     }
 
-    /// Leaves the rest of a line out, however much it is.
+    /// Leaves the rest of a line out, or where it does not end, of the segment.
     fn long(&mut self) -> io::Result<()> {
         let mut length = self.carry.len() as u64;
         self.carry.clear();
@@ -146,8 +150,9 @@ impl<R: Read> Cutter<R> {
             if let Some(end) = end {
                 self.carry = bytes.get(end + 1..).unwrap_or_default().to_vec();
             }
-            if end.is_some() || read == 0 {
-                self.ended |= read == 0;
+            let endless = end.is_none() && length > ENDLESS;
+            if end.is_some() || read == 0 || endless {
+                self.ended |= read == 0 || endless;
                 self.waiting.push_back(Piece::Long(length));
                 return self.lines_of_carry();
             }

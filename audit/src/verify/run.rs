@@ -186,6 +186,10 @@ impl<'a, S: Source> Run<'a, S> {
                 if self.stopped() {
                     return Ok(());
                 }
+                // The rest does not count, however much it is.
+                if self.at.over && self.at.segment == *segment {
+                    break;
+                }
             }
             steps.push_back(Step::Leave(*length));
         }
@@ -328,7 +332,7 @@ impl<'a, S: Source> Run<'a, S> {
     /// Comes to the end of the segment.
     fn leave(&mut self, length: u64) -> io::Result<()> {
         let Place { segment, last, line, before, over, offset } = self.at;
-        if offset != length && !self.stopped() {
+        if offset != length && !over && !self.stopped() {
             return Err(io::Error::other(format!("`{segment}` became shorter while it was read")));
         }
         self.report.bytes += self.at.offset;
@@ -371,6 +375,7 @@ impl<'a, S: Source> Run<'a, S> {
             let detail = format!("the line is longer than {MAX_LINE} bytes");
             self.broken(DamageKind::LongLine, detail);
             self.skip(None);
+            self.at.over = length > flow::ENDLESS;
         }
     }
 

@@ -112,6 +112,40 @@ fn a_line_that_never_ends_is_not_kept_in_memory() {
     );
 }
 
+/// A file that says that it has a terabyte, which it takes hours to read.
+#[test]
+fn a_segment_that_never_ends_is_left() {
+    let sparse = |directory: &Path, name: &str, lines: &[u8]| {
+        write(&directory.join(name), lines);
+        let file = std::fs::OpenOptions::new();
+        #[expect(clippy::disallowed_methods, reason = "the test's own file")]
+        let file = { file }.write(true).open(directory.join(name)).unwrap();
+        file.set_len(1 << 40).unwrap();
+    };
+    let lines = Log::six().files.0.remove("seg-000000.jsonl").unwrap();
+    let report = on_disk(|directory| {
+        sparse(directory, "seg-000000.jsonl", &lines);
+        sparse(directory, "seg-000001.jsonl", b"");
+    });
+    assert_eq!(
+        report.damages.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        [
+            "long-line: seg-000000.jsonl line 7 (record 6): the line is longer than 1048576 bytes",
+            "long-line: seg-000001.jsonl line 1 (record 65536): the line is longer than 1048576 bytes",
+        ]
+    );
+    assert_eq!((report.whole.records, report.whole.offset), (6, lines.len() as u64));
+    assert!(report.bytes < 1 << 30);
+
+    // Past the records that it can have.
+    let log = long().files.0.into_values().collect::<Vec<_>>().concat();
+    let report = on_disk(|directory| sparse(directory, "seg-000000.jsonl", &log));
+    let kinds: Vec<_> = report.damages.iter().map(|damage| damage.kind).collect();
+    assert_eq!(kinds, [DamageKind::LongSegment]);
+    assert_eq!(report.whole.records, SEGMENT_RECORDS);
+    assert!(report.bytes < 1 << 30);
+}
+
 #[test]
 fn the_longest_line_is_read() {
     let record = |length| {
