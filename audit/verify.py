@@ -13,6 +13,7 @@ SHAPES = {**dict.fromkeys(TEXTS.split(), lambda v: isinstance(v, str)), **dict.f
           **dict.fromkeys("before after prev".split(), HASH), "wouldDeny": lambda v: isinstance(v, bool),
           "findings": lambda v: isinstance(v, list), "facts": lambda v: isinstance(v, dict),
           "counts": lambda v: isinstance(v, dict) and all(map(NUMBER, v.values()))}
+SMALL, NAME = 1 << 16, re.compile(r"[^\s+\x00-\x1f\x7f-\x9f]+")  # bytes of a file of notes or keys; a key's name
 TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}Z")
 class Damage(Exception): pass  # kind, file, seq, line
 def need(holds, *damage):
@@ -45,15 +46,19 @@ def read_keys(text):  # algorithm, key and line, by name and hash
     for line in (l.strip() for l in text.split("\n") if l.strip() and l.strip()[0] != "#"):
         name, key_hash, data = line.split("+", 2); data = unbase64(data); keys[name, bytes.fromhex(key_hash)] = data[0], data[1:], line
         need(len(data) == 33 and data[0] in (1, 4) and sha(name.encode() + b"\n" + data)[:4].hex() == key_hash)
+        need(NAME.fullmatch(name)); point(data[1:])
     need(keys); return keys
 def checkpoint(note, keys):  # the size and the root that one of the keys signed
+    need(len(note) <= SMALL and not re.search(rb"[\0-\t\v-\x1f]", note))
     text, lines = note.decode().rsplit("\n\n", 1); text, right = text + "\n", False
-    (origin, size, root), _ = text.split("\n")[:3], need(lines.endswith("\n"))
+    (origin, size, root), _ = text.split("\n")[:3], need(lines.endswith("\n") and lines.count("\n") <= 100 and "\n\n" not in text)
     for dash, name, data in (line.split(" ") for line in lines[:-1].split("\n")):
-        data = unbase64(data); algorithm, key, _ = keys.get((name, data[:4]), (0, 0, 0)); need(dash == "\u2014")
+        data = unbase64(data); algorithm, key, _ = keys.get((name, data[:4]), (0, 0, 0))
+        need(dash == "\u2014" and NAME.fullmatch(name) and len(data) > 4)
         if algorithm == 1: signed(key, text.encode(), data[4:]); right |= name == origin
         if algorithm == 4: signed(key, b"cosignature/v1\ntime %d\n" % int.from_bytes(data[4:12], "big") + text.encode(), data[12:])
-    need(right and re.fullmatch("0|[1-9][0-9]*", size) and len(unbase64(root)) == 32); return int(size), unbase64(root)
+    need(right and re.fullmatch("0|[1-9][0-9]{,19}", size) and int(size) < 2**64 and len(unbase64(root)) == 32)
+    return int(size), unbase64(root)
 def real(text): need(math.isfinite(float(text))); return float(text)
 def integer(text): value = real(text); return value if text == "-0" else int(text)
 def depth(text):  # how many objects and arrays are within one another
@@ -89,22 +94,25 @@ def log(directory, key_text=None, heads={}):  # the number of records, how many 
     if not any(n.startswith("seg-") or n in ("checkpoint", "checkpoints", "key.vkey", "roots", "frontier", "quarantine")
                or (n == "lock" and regular(path(n))) for n in names): sys.exit("there is no audit log at %r; did you mean STATE/audit?" % directory)
     newest, own, heads, segments = small("checkpoint"), small("key.vkey"), dict(heads), []
-    kept = {int(n) for n in os.listdir(path("checkpoints")) if re.fullmatch("0|[1-9][0-9]{,18}", n)} if "checkpoints" in names else ()
+    kept = os.listdir(path("checkpoints")) if "checkpoints" in names else ()
+    kept = {int(n) for n in kept if re.fullmatch("0|[1-9][0-9]{,19}", n) and int(n) < 2**64}
     for name in names:
         right = name[:4] != "seg-" or (re.fullmatch("[0-9]{6,15}", name[4:-6]) and name == "seg-%06d.jsonl" % int(name[4:-6])
                                        and int(name[4:-6]) < 2**48)
         need(right and (name[:4] != "seg-" and name != "lock" or regular(path(name))), "unexpected-file", name, None, None)
         if name[:4] == "seg-": segments.append(int(name[4:-6]))
-    own = trusted("key.vkey", None, lambda: read_keys(own.decode())) if own else None
-    keys = read_keys(key_text) if key_text else own; named = [key[2] for key in (keys or {}).values()]
-    need(not (key_text and own) or list(own.values())[0][2] in named, "wrong-key", "key.vkey", None, None)
+    own = trusted("key.vkey", None, lambda: need(len(own) <= SMALL) or read_keys(own.decode(errors="replace"))) if own is not None else None
+    keys = read_keys(key_text) if key_text is not None else own; named = [key[2] for key in (keys or {}).values()]
+    need(key_text is None or own is None or list(own.values())[0][2] in named, "wrong-key", "key.vkey", None, None)
     newest = trusted("checkpoint", None, lambda: checkpoint(newest, keys))[0] if newest is not None and keys else -1
     roots = [bytes.fromhex(r) if HASH(r) else None for r in (small("roots", "wrong-root") or b"").decode("latin-1").split("\n")]
     while roots and roots[-1] is None: roots.pop()
     tree, part, opened, gone, seq, prev, first, covered, told = [], [], set(), 0, 0, bytes(32), None, 0, False
     def compare(seq, root):  # what is signed of the first so many records
-        for at in ["checkpoints/%d" % seq] * (keys is not None and seq in kept) + ["checkpoint"] * (newest == seq and keys is not None):
-            place = at, seq - 1 if seq else None; size, said = trusted(*place, lambda: checkpoint(small(at), keys))
+        for at in ["checkpoints/%d" % seq] * (seq in kept) + ["checkpoint"] * (newest == seq):
+            place = at, seq - 1 if seq else None; note = trusted(*place, lambda: small(at))
+            if keys is None: continue
+            size, said = trusted(*place, lambda: checkpoint(note, keys))
             need(size == seq, "bad-checkpoint", *place, None); need(said == root, "wrong-root", *place, None); yield seq
     covered = max([covered, *compare(0, sha(b""))]); segments.sort()
     if segments and 0 < segments[0] <= len(roots) and None not in roots[:segments[0]]:  # pruned, if a record says so
@@ -133,12 +141,12 @@ def log(directory, key_text=None, heads={}):  # the number of records, how many 
             if seq % 65536 == 0:
                 need(place >= len(roots) or roots[place] == part[0][0], "wrong-root", "roots", seq - 1, None)
                 grow(tree, part[0][0], 16); part = []
-            if keys and (seq in kept or seq == newest): covered = max([covered, *compare(seq, top(tree + part))])
+            if seq in kept or seq == newest: covered = max([covered, *compare(seq, top(tree + part))])
         need(last or line == 65536, "short-segment", name, seq, line)
     need(not gone or told, "missing-segment", "seg-000000.jsonl", 0, None)
-    for size in [h + 1 for h in sorted(heads) if h >= gone << 16] + [n for n in (*kept, newest) if n > seq and keys]:
+    for size in [h + 1 for h in sorted(heads) if h >= gone << 16] + [n for n in (*sorted(kept), newest) if n > seq]:
         raise Damage("missing-head", "seg-%06d.jsonl" % (seq >> 16), size - 1, None)
-    need(covered or not key_text or not seq, "missing-checkpoint", "checkpoint", None, None)
+    need(covered or key_text is None or not seq, "missing-checkpoint", "checkpoint", None, None)
     unchecked = {"prunedHeads": sorted(heads)} if heads else {}  # of records that are gone
     return {"records": seq - (gone << 16), "signed": covered, "head": {"seq": seq - 1, "leaf": prev.hex()} if seq else None, **unchecked}
 def include(leaf, index, size, hashes):  # RFC 6962, section 2.1.1
@@ -164,7 +172,7 @@ def main(what, where, *options):
     key, old = (open(n, "rb").read() if n else None for n in ((of(name) or [None])[0] for name in ("--key", "--old")))
     heads = {(int(seq), leaf) for seq, leaf in (h.split(":") for h in of("--head"))}
     for seq, _ in heads: need(sum(seq == other for other, _ in heads) == 1, "wrong-head", "seg-%06d.jsonl" % (seq >> 16), seq, None)
-    if what == "log": return log(where, key and key.decode(), dict(heads))
+    if what == "log": return log(where, None if key is None else key.decode(), dict(heads))
     try: return proof(open(where, "rb").read(), read_keys(key.decode()), old)
     except (ValueError, IndexError, AttributeError): raise Damage("no-proof")
 if __name__ == "__main__":

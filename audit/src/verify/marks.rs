@@ -42,18 +42,19 @@ fn fault(kind: DamageKind, file: &str, seq: Option<u64>, detail: String) -> Dama
 }
 
 /// A file that may be missing. What stands there and is no regular file is a
-/// fault of this kind.
+/// fault of this kind, at record `seq`.
 fn opened<S: Source>(
     source: &S,
     name: &str,
     kind: DamageKind,
+    seq: Option<u64>,
     faults: &mut Vec<Damage>,
 ) -> io::Result<Option<S::File>> {
     match source.open(name) {
         Ok(file) => Ok(Some(file)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
-            faults.push(fault(kind, name, None, error.to_string()));
+            faults.push(fault(kind, name, seq, error.to_string()));
             Ok(None)
         }
         Err(error) => Err(error),
@@ -63,9 +64,10 @@ fn opened<S: Source>(
 fn small<S: Source>(
     source: &S,
     name: &str,
+    seq: Option<u64>,
     faults: &mut Vec<Damage>,
 ) -> io::Result<Option<Vec<u8>>> {
-    let file = opened(source, name, DamageKind::BadCheckpoint, faults)?;
+    let file = opened(source, name, DamageKind::BadCheckpoint, seq, faults)?;
     let read = |file: S::File| {
         let mut bytes = Vec::new();
         file.take(MAX_NOTE as u64 + 1).read_to_end(&mut bytes).map(|_length| bytes)
@@ -81,7 +83,7 @@ impl Marks {
         outside: Vec<Checkpoint>,
     ) -> io::Result<Self> {
         let mut faults = Vec::new();
-        let newest = small(source, NEWEST, &mut faults)?;
+        let newest = small(source, NEWEST, None, &mut faults)?;
         let mut strangers = Vec::new();
         let mut history = Vec::new();
         for name in source.history()?.into_iter().filter(|name| !name.starts_with('.')) {
@@ -92,8 +94,9 @@ impl Marks {
         }
         history.sort_unstable_by_key(|size| std::cmp::Reverse(*size));
         let mut own = Vec::new();
-        if let Some(bytes) = small(source, KEYS, &mut faults)? {
-            match parse_keys(&String::from_utf8_lossy(&bytes)) {
+        if let Some(bytes) = small(source, KEYS, None, &mut faults)? {
+            let whole = if bytes.len() > MAX_NOTE { &[] } else { bytes.as_slice() };
+            match parse_keys(&String::from_utf8_lossy(whole)) {
                 Ok(keys) => own = keys,
                 Err(error) => {
                     let kind = DamageKind::BadCheckpoint;
@@ -202,7 +205,7 @@ impl Marks {
         // None is left behind: it would hide all that come after it.
         while let Some(at) = self.history.pop_if(|at| *at <= size) {
             let name = format!("{HISTORY}/{at}");
-            if let Some(bytes) = small(source, &name, &mut self.faults)?
+            if let Some(bytes) = small(source, &name, at.checked_sub(1), &mut self.faults)?
                 && let Some((checkpoint, signed)) = self.open(&name, Some(at), &bytes)
             {
                 self.compare(&name, &checkpoint, &signed, root);
@@ -307,7 +310,7 @@ impl Marks {
 /// The lines of the file of segments' roots; what is no root is unknown. Takes
 /// no more memory than so many, whatever the file holds.
 fn roots<S: Source>(source: &S, faults: &mut Vec<Damage>) -> io::Result<Vec<Option<Hash>>> {
-    let Some(file) = opened(source, ROOTS, DamageKind::WrongRoot, faults)? else {
+    let Some(file) = opened(source, ROOTS, DamageKind::WrongRoot, None, faults)? else {
         return Ok(Vec::new());
     };
     let mut file = BufReader::new(file);

@@ -470,6 +470,12 @@ fn signed() -> Vec<Vector> {
         files.0.insert(name.to_owned(), bytes);
         files
     };
+    // The newest checkpoint with so many signatures, of more text than it needs.
+    let note = |more: &str, signatures: usize| {
+        let text = log().head(7, &key(1)).text().to_owned() + more;
+        let lines = key(1).sign(&text) + &key(3).sign(&text).repeat(signatures - 1);
+        format!("{text}\n{lines}").into_bytes()
+    };
     vec![
         vector("good-signed", "two checkpoints, the newest of seven of eight records", log().files),
         vector("good-cosigned", "a signature that nobody knows is beside the log's own", {
@@ -500,6 +506,34 @@ fn signed() -> Vec<Vector> {
             "another public key beside the checkpoints",
             with("key.vkey", format!("{}\n", key(2).public()).into_bytes()),
         ),
+        vector(
+            "bad-checkpoint-no-keys",
+            "an empty file of public keys",
+            with("key.vkey", Vec::new()),
+        ),
+        vector(
+            "bad-checkpoint-control",
+            "a control character in what the key signed",
+            with("checkpoint", note("more\tof it\n", 1)),
+        ),
+        vector(
+            "bad-checkpoint-blank",
+            "an empty line in what the key signed",
+            with("checkpoint", note("\nmore\n", 1)),
+        ),
+        vector("bad-checkpoint-many", "101 signatures", with("checkpoint", note("", 101))),
+        vector(
+            "good-extended",
+            "a line that extends the newest checkpoint, and 100 signatures",
+            with("checkpoint", note("more of it\n", 100)),
+        ),
+        vector("missing-head-unchecked", "a kept checkpoint of more records, and no public key", {
+            let mut files = Log::six().files;
+            let note = log().head(7, &key(1)).to_string().into_bytes();
+            files.0.insert("checkpoints/100".to_owned(), note.clone());
+            files.0.insert("checkpoints/9".to_owned(), note);
+            files
+        }),
         vector(
             "wrong-root-behind-empty",
             "the log was written anew under its kept checkpoints, the first of which is of no \

@@ -281,6 +281,8 @@ fn what_is_no_file_is_neither_waited_for_nor_followed() {
             let report = on_disk(|directory| make(&directory.join(name)));
             let first = report.damages.first().map(|damage| (damage.kind, damage.segment.as_str()));
             assert_eq!(first, Some((kind, name)), "{report:#?}");
+            let seq = report.damages.first().and_then(|damage| damage.seq);
+            assert_eq!(seq, (name == "checkpoints/3").then_some(2));
         }
     }
 }
