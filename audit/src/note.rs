@@ -296,7 +296,8 @@ impl Note {
     }
 
     /// Whose signatures it bears: one of `keys`, which is a log's, must have
-    /// signed it.
+    /// signed it. Of several it is the one that the text's first line names, if
+    /// that is among them: the origin of a checkpoint.
     ///
     /// # Errors
     ///
@@ -311,7 +312,10 @@ impl Note {
                 continue;
             };
             match key.check(line, &self.text)? {
-                None => by = by.or(Some(key.clone())),
+                None if by.is_none() || self.text.lines().next() == Some(key.name()) => {
+                    by = Some(key.clone());
+                }
+                None => {}
                 Some(time) if !witnesses.iter().any(|(known, _)| known == key) => {
                     witnesses.push((key.clone(), time));
                 }

@@ -483,6 +483,15 @@ fn signed() -> Vec<Vector> {
             let text = log().head(7, &key(1)).text().to_owned();
             with("checkpoint", [own, key(3).sign(&text).into_bytes()].concat())
         }),
+        vector("good-two-keys", "a former key signed the newest checkpoint first", {
+            let mut files = log().files;
+            let keys = format!("{}\n{}\n", key(1).public(), key(2).public());
+            files.0.insert("key.vkey".to_owned(), keys.into_bytes());
+            let text = log().head(7, &key(1)).text().to_owned();
+            let note = format!("{text}\n{}{}", key(2).sign(&text), key(1).sign(&text));
+            files.0.insert("checkpoint".to_owned(), note.into_bytes());
+            files
+        }),
         vector("good-missing-checkpoint", "a record names the key, but nothing is signed", {
             let mut files = log().files;
             files.0.retain(|name, _| !name.starts_with("checkpoint"));
