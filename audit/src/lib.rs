@@ -10,6 +10,7 @@ mod chain;
 mod checkpoint;
 mod damage;
 mod hash;
+mod json;
 mod line;
 mod note;
 mod packed;

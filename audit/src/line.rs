@@ -6,10 +6,10 @@
 use std::{borrow::Cow, collections::BTreeSet, fmt, str::FromStr};
 
 use serde::Deserialize;
-use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::error::Category;
 
-use crate::{Hash, Kind, VERSION};
+use crate::{Hash, Kind, VERSION, json::Json};
 
 /// The members of a record that chain it to others.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -197,8 +197,8 @@ impl<'de> Reading<'de> {
                 Shape::Number => map.next_value::<u64>().map(drop)?,
                 Shape::Truth => map.next_value::<bool>().map(drop)?,
                 Shape::Hash => map.next_value::<Parsed<Hash>>().map(drop)?,
-                Shape::Array => map.next_value::<Vec<Value>>().map(drop)?,
-                Shape::Object => map.next_value::<Members<Value>>().map(drop)?,
+                Shape::Array => map.next_value::<Vec<Json>>().map(drop)?,
+                Shape::Object => map.next_value::<Members<Json>>().map(drop)?,
                 Shape::Numbers => map.next_value::<Members<u64>>().map(drop)?,
             },
         }
@@ -266,7 +266,7 @@ impl<'de> Visitor<'de> for &mut Reading<'de> {
                 self.value(index, &mut map)?;
             } else {
                 self.unknown.insert(key);
-                map.next_value::<Value>()?;
+                map.next_value::<Json>()?;
             }
         }
         Ok(())
@@ -335,60 +335,6 @@ impl FromStr for Any {
 
     fn from_str(_text: &str) -> Result<Self, Self::Err> {
         Ok(Self)
-    }
-}
-
-/// A value of any type, not kept. Unlike `IgnoredAny` it refuses what no other
-/// reader could take: half a surrogate pair, a number past the largest double,
-/// and deeper nesting than the parser's limit. A line is then a record to all
-/// readers or to none.
-struct Value;
-
-impl<'de> Deserialize<'de> for Value {
-    fn deserialize<D: Deserializer<'de>>(json: D) -> Result<Self, D::Error> {
-        json.deserialize_any(Self)
-    }
-}
-
-impl<'de> Visitor<'de> for Value {
-    type Value = Self;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a value")
-    }
-
-    fn visit_unit<E>(self) -> Result<Self, E> {
-        Ok(self)
-    }
-
-    fn visit_bool<E>(self, _value: bool) -> Result<Self, E> {
-        Ok(self)
-    }
-
-    fn visit_u64<E>(self, _value: u64) -> Result<Self, E> {
-        Ok(self)
-    }
-
-    fn visit_i64<E>(self, _value: i64) -> Result<Self, E> {
-        Ok(self)
-    }
-
-    fn visit_f64<E>(self, _value: f64) -> Result<Self, E> {
-        Ok(self)
-    }
-
-    fn visit_str<E>(self, _text: &str) -> Result<Self, E> {
-        Ok(self)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut array: A) -> Result<Self, A::Error> {
-        while array.next_element::<Self>()?.is_some() {}
-        Ok(self)
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self, A::Error> {
-        while map.next_entry::<Parsed<Any>, Self>()?.is_some() {}
-        Ok(self)
     }
 }
 
@@ -485,6 +431,20 @@ mod tests {
         for wrong in ["-0", "1e0", "18446744073709551616", "true"] {
             let text = line(&format!(r#""counts":{{"a":{wrong}}},"#));
             assert!(Link::parse(text.as_bytes()).is_err(), "{wrong}");
+        }
+    }
+
+    /// Where `serde_json` has the feature `raw_value`, as it has here.
+    #[test]
+    fn a_key_of_the_parser_is_a_key_like_others() {
+        let key = "$serde_json::private::RawValue";
+        for value in [r#""7""#, r#""no JSON""#, "7"] {
+            let object = format!(r#"{{"{key}":{value}}}"#);
+            let members = format!(r#""findings":[{object}],"facts":{{"a":[{object}]}},"#);
+            let record = AuditRecord::parse(line(&members).as_bytes()).unwrap();
+            let (findings, facts) = (record.draft.findings.unwrap(), record.draft.facts.unwrap());
+            assert_eq!(findings[0].to_string(), object);
+            assert_eq!(facts["a"][0].to_string(), object);
         }
     }
 

@@ -4,9 +4,10 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 
-use crate::{Hash, LineError, Link};
+use crate::{Hash, LineError, Link, json::Json};
 
 /// What a record says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -172,21 +173,33 @@ pub struct Draft {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
     /// Secrets found: rule id, line and salted hash of each.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub findings: Option<Vec<serde_json::Value>>,
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "values")]
+    pub findings: Option<Vec<Value>>,
     /// Named numbers, such as how many entries a list disclosed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counts: Option<BTreeMap<String, u64>>,
     /// Named facts that no other field has, such as the enforcement of a
     /// `start` record.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub facts: Option<BTreeMap<String, serde_json::Value>>,
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "members")]
+    pub facts: Option<BTreeMap<String, Value>>,
     /// The sequence number of the intent that this record answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of: Option<u64>,
     /// How it ended: `ok` or the kind of error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<String>,
+}
+
+fn values<'de, D: Deserializer<'de>>(json: D) -> Result<Option<Vec<Value>>, D::Error> {
+    let list = Option::<Vec<Json>>::deserialize(json)?;
+    Ok(list.map(|list| list.into_iter().map(|Json(value)| value).collect()))
+}
+
+fn members<'de, D: Deserializer<'de>>(
+    json: D,
+) -> Result<Option<BTreeMap<String, Value>>, D::Error> {
+    let object = Option::<BTreeMap<String, Json>>::deserialize(json)?;
+    Ok(object.map(|object| object.into_iter().map(|(key, Json(value))| (key, value)).collect()))
 }
 
 /// One record of the log.
