@@ -110,6 +110,11 @@ signed: 2 checkpoints by example.com/log-1, the largest of 7 records
 key: example.com/log-1+8b4c54b3+AYqI4910CfGV/VLbLTy6XXLKZwm/HZQSG/N0iAG0D29c, of the log's own directory (--key takes one from outside)
 # good-empty
 whole: no records yet
+# good-extended
+whole: 8 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:07.000000Z
+head: 7:a4e3811bef2f0f9c7a006c5e4a9a629e306d66607d1fd01d508cef6ff8501279
+signed: 2 checkpoints by example.com/log-1, the largest of 7 records
+key: example.com/log-1+8b4c54b3+AYqI4910CfGV/VLbLTy6XXLKZwm/HZQSG/N0iAG0D29c, of the log's own directory (--key takes one from outside)
 # good-future
 warning: unknown-kind: record 5 is of a kind that this version does not know
 warning: unknown-file: "notes.txt" does not belong to the log
@@ -120,6 +125,10 @@ signed: nothing; no checkpoint vouches for these records
 # good-last-changed
 whole: 6 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:05.000000Z
 head: 5:547216271fc0e1865a7364cb014f00863a5fb960a88dc0e3110ae794061ae796
+signed: nothing; no checkpoint vouches for these records
+# good-limits
+whole: 6 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:05.000000Z
+head: 5:ea910266b555a808682f246f957381d0693680ed4e5ef6d5b0d2acbaa3eba7bf
 signed: nothing; no checkpoint vouches for these records
 # good-missing-checkpoint
 warning: missing-checkpoint: records name a key for checkpoints, but no right checkpoint is there: a gate died before its first one, or they were removed
@@ -147,6 +156,11 @@ signed: nothing; no checkpoint vouches for these records
 whole: 6 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:05.000000Z
 head: 5:8cf1e1cc02c374ebd8157e34e12cba59b51c6133cddf01bf2c3a13a72eca9fb0
 signed: nothing; no checkpoint vouches for these records
+# good-two-keys
+whole: 8 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:07.000000Z
+head: 7:a4e3811bef2f0f9c7a006c5e4a9a629e306d66607d1fd01d508cef6ff8501279
+signed: 2 checkpoints by example.com/log-1, the largest of 7 records
+key: example.com/log-1+8b4c54b3+AYqI4910CfGV/VLbLTy6XXLKZwm/HZQSG/N0iAG0D29c, of the log's own directory (--key takes one from outside)
 # good-unanswered
 warning: unanswered-intent: the intent 6 has no outcome: it is under way or needs recovery
 whole: 7 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:06.000000Z
@@ -250,6 +264,16 @@ the links are whole: 4 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026
 head: 3:b8a5a2421f1e01ef1ddd26d4892d701c3491a6714ed92148a13fc45a7ffb2e07
 signed: nothing; no checkpoint vouches for these records
   help: the log is not the one that gave the receipt, or was rewritten since: compare it with a copy; a repair cannot bring records back
+# missing-head-unchecked
+damaged: missing-head in seg-000000.jsonl, record 8
+  the log ends after 6 records, but a checkpoint is of 9
+damaged: missing-head in seg-000000.jsonl, record 99
+  the log ends after 6 records, but a checkpoint is of 100
+warning: unchecked-checkpoint: there are checkpoints, but no public key to check them with
+the links are whole: 6 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:05.000000Z
+head: 5:8d63932fd646d6849d45140615669053fdfe64a106c2b22a6f0f5189448f18d9
+signed: nothing; no checkpoint vouches for these records
+  help: the log is not the one that was signed, or its end was cut off: compare it with a copy; `portcullis audit recover` sets the signatures aside that it does not bear out, so that gates can start again
 ");
 }
 
@@ -352,6 +376,11 @@ damaged: malformed-record in seg-000000.jsonl, record 5, line 6
   the line is not exactly one JSON object
 not whole: the chain breaks after 5 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
+# malformed-record-deep
+damaged: malformed-record in seg-000000.jsonl, record 5, line 6
+  the line is not valid JSON at byte 168
+not whole: the chain breaks after 5 records
+  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # malformed-record-empty
 damaged: malformed-record in seg-000000.jsonl, record 3, line 4
   the line is not exactly one JSON object
@@ -364,12 +393,39 @@ damaged: malformed-record in seg-000000.jsonl, record 5, line 6
   the field `seq` has a wrong type or form
 not whole: the chain breaks after 5 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
+# malformed-record-infinite
+damaged: malformed-record in seg-000000.jsonl, record 5, line 6
+  the line is not valid JSON at byte 47
+not whole: the chain breaks after 5 records
+  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
+# malformed-record-infinite-integer
+damaged: malformed-record in seg-000000.jsonl, record 5, line 6
+  the line is not valid JSON at byte 351
+not whole: the chain breaks after 5 records
+  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # malformed-record-json
 damaged: malformed-record in seg-000000.jsonl, record 3, line 4
   the line is not valid JSON at byte 8
 damaged: broken-link in seg-000000.jsonl, record 4, line 5
   `prev` is not the hash of record 3: one of the two was changed
 not whole: the chain breaks after 3 records
+  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
+# malformed-record-key
+damaged: malformed-record in seg-000000.jsonl, record 0, line 1
+  the line is not valid JSON at byte 82
+damaged: broken-link in seg-000000.jsonl, record 1, line 2
+  `prev` is not the hash of record 0: one of the two was changed
+not whole: the chain breaks after 0 records
+  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
+# malformed-record-large
+damaged: malformed-record in seg-000000.jsonl, record 5, line 6
+  the field `bytes` has a wrong type or form
+not whole: the chain breaks after 5 records
+  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
+# malformed-record-minus
+damaged: malformed-record in seg-000000.jsonl, record 5, line 6
+  the field `bytes` has a wrong type or form
+not whole: the chain breaks after 5 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # malformed-record-missing
 damaged: malformed-record in seg-000000.jsonl, record 3, line 4
@@ -386,6 +442,16 @@ not whole: the chain breaks after 5 records
 # malformed-record-outcome
 damaged: malformed-record in seg-000000.jsonl, record 5, line 6
   the field `of` is missing
+not whole: the chain breaks after 5 records
+  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
+# malformed-record-surrogate
+damaged: malformed-record in seg-000000.jsonl, record 5, line 6
+  the line is not valid JSON at byte 50
+not whole: the chain breaks after 5 records
+  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
+# malformed-record-surrogate-key
+damaged: malformed-record in seg-000000.jsonl, record 5, line 6
+  the line is not valid JSON at byte 50
 not whole: the chain breaks after 5 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # malformed-record-time
