@@ -375,7 +375,7 @@ fn list_sizes(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble>
         })
         .collect();
     let directories = entries.iter().filter(|entry| entry.kind == EntryKind::Directory).count();
-    let total = entries.iter().filter_map(|entry| entry.size).sum();
+    let total = combined(entries.iter().filter_map(|entry| entry.size));
     lines.push(String::new());
     lines.push(format!("Total: {} files, {directories} directories", entries.len() - directories));
     lines.push(format!("Combined size: {}", size(total)));
@@ -384,6 +384,12 @@ fn list_sizes(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble>
 
 fn name(entry: &Entry) -> &str {
     entry.path.file_name().unwrap_or(".")
+}
+
+/// The sum of sizes. A sparse file has any size that its owner likes, so three may
+/// have more together than a number holds.
+fn combined(sizes: impl Iterator<Item = u64>) -> u64 {
+    sizes.fold(0, u64::saturating_add)
 }
 
 /// A size for people.
@@ -475,6 +481,12 @@ mod tests {
         assert_eq!(size(5 << 20), "5.00 MB");
         assert_eq!(size(3 << 40), "3.00 TB");
         assert_eq!(size(3 << 50), "3072.00 TB");
+    }
+
+    #[test]
+    fn sparse_files_of_any_size_have_a_combined_size() {
+        assert_eq!(combined([1, 2].into_iter()), 3);
+        assert_eq!(combined([u64::MAX >> 1; 3].into_iter()), u64::MAX);
     }
 
     #[test]
