@@ -30,7 +30,7 @@ pub(super) fn text(what: &str, question: &Question) -> String {
         pieces.join("\t")
     });
     let change = lines.collect::<Vec<_>>().join("\n");
-    let fence = "`".repeat(longest_run(&change).max(2) + 1);
+    let fence = fence(&change);
     text.push_str(&format!("{fence}diff\n{}\n{fence}\n", change.trim_end_matches('\n')));
     text
 }
@@ -38,6 +38,11 @@ pub(super) fn text(what: &str, question: &Question) -> String {
 /// An untrusted text in one line, without what Markdown would make of it.
 pub(super) fn line(text: &str) -> String {
     Escaped(text).to_string().replace('`', "'")
+}
+
+/// A fence of Markdown that nothing in `text` closes.
+pub(super) fn fence(text: &str) -> String {
+    "`".repeat(longest_run(text).max(2) + 1)
 }
 
 fn longest_run(text: &str) -> usize {

@@ -1,6 +1,6 @@
 //! A change as a unified diff in a Markdown fence.
 
-use crate::gateway::unified_diff;
+use crate::{gateway::unified_diff, question::fence};
 
 /// As many as the reference server shows.
 const CONTEXT: usize = 4;
@@ -9,10 +9,7 @@ const CONTEXT: usize = 4;
 pub(super) fn fenced(path: &str, old: &str, new: &str) -> String {
     let names = (format!("{path}\toriginal"), format!("{path}\tmodified"));
     let diff = unified_diff(old, new, (&names.0, &names.1), CONTEXT);
-    let mut fence = "```".to_owned();
-    while diff.contains(&fence) {
-        fence.push('`');
-    }
+    let fence = fence(&diff);
     let head = format!("Index: {path}\n{}\n", "=".repeat(67));
     let end = if diff.ends_with('\n') || diff.is_empty() { "" } else { "\n" };
     format!("{fence}diff\n{head}{diff}{end}{fence}\n\n")
@@ -27,5 +24,13 @@ mod tests {
         let diff = fenced("a.md", "one\n```\n", "two\n```\n");
         assert!(diff.starts_with("````diff\nIndex: a.md\n"), "{diff}");
         assert!(diff.contains("\n-one\n+two\n") && diff.ends_with("\n````\n\n"), "{diff}");
+    }
+
+    #[test]
+    fn a_line_of_nothing_but_backticks_takes_one_look() {
+        // A look for each length of the fence would take minutes.
+        let line = "`".repeat(2 << 20);
+        let diff = fenced("a.md", "", &line);
+        assert!(diff.ends_with(&format!("\n`{line}\n\n")));
     }
 }
