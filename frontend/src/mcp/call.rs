@@ -49,15 +49,24 @@ impl Call<'_> {
 
     /// Puts an operation to the gateway.
     pub(super) fn put(&self, operation: &Operation) -> Result<Output, Trouble> {
-        if self.is_cancelled() {
-            let (kind, path) = (operation.kind().as_str(), operation.path().as_str());
-            let refused = self.gateway.refuse(self.session, kind, Some(path), &Refusal::Cancelled);
-            return Err(Trouble::Gate(refused));
-        }
+        self.go_on(operation.kind(), operation.path().as_str())?;
         let caller = Caller { approver: self.approver, follower: self.follower };
         let reply = self.gateway.handle_for(self.session, operation, Source::Disk, caller)?;
         self.receipts.borrow_mut().push(reply.receipt);
         Ok(reply.output)
+    }
+
+    /// Refuses to go on when the client takes the call back, and puts that on record.
+    pub(super) fn go_on(&self, kind: OperationKind, path: &str) -> Result<(), Trouble> {
+        match self.is_cancelled() {
+            true => Err(Trouble::Gate(self.gateway.refuse(
+                self.session,
+                kind.as_str(),
+                Some(path),
+                &Refusal::Cancelled,
+            ))),
+            false => Ok(()),
+        }
     }
 
     /// Whether the client takes the call back.

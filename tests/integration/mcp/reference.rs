@@ -88,6 +88,27 @@ fn an_edit_shows_its_diff_and_a_dry_run_only_that() {
 
 /// Paths in the answer were relative to the link, entries were not.
 #[test]
+fn edits_without_number_are_refused_before_the_first() {
+    let world = World::with_policy(ALL);
+    world.file("a.txt", "a\nb\n");
+    let mut client = start(&world);
+    let mut edits = vec![json!({ "oldText": "a", "newText": "a" }); 256];
+    client.good("edit_file", &json!({ "path": "a.txt", "edits": edits }));
+    edits.push(json!({ "oldText": "b", "newText": "c" }));
+    let refused = client.bad("edit_file", &json!({ "path": "a.txt", "edits": edits }));
+    assert_eq!(refused["kind"], "invalidInput");
+    assert!(refused["message"].as_str().unwrap().contains("at most 256"), "{refused}");
+    assert_eq!(world.read("a.txt"), "a\nb\n");
+    // Lines that nearly fit at every place are looked through once.
+    world.file("b.txt", " x\n".repeat(80_000));
+    let old = format!("{}y", "x\n".repeat(40_000));
+    let edits = json!([{ "oldText": old, "newText": "z" }]);
+    let id = client.post_call("edit_file", &json!({ "path": "b.txt", "edits": edits }));
+    assert_eq!(client.answer(id)["result"]["isError"], true);
+    client.end();
+}
+
+#[test]
 fn searches_and_trees_begin_where_a_link_leads() {
     let world = World::with_policy(ALL);
     world.file("sub/deep/z.ts", "z");

@@ -2,41 +2,56 @@
 //! documents it: the old text as it is, else line by line whatever the
 //! indentation, which is then kept.
 
+use super::super::answer::Trouble;
+
+/// By how many bytes indentation may be longer than the lines that it replaces: a long
+/// one before each of many lines would be far more than file and edit together.
+const LONGER: usize = 1 << 20;
+
 /// Applies edits of old and new text in their order; each changes the first
-/// place that fits.
+/// place that fits. `go_on` is asked before each.
 ///
 /// # Errors
-/// Says which old text was not found.
-pub(super) fn apply(text: &str, edits: &[(&str, &str)]) -> Result<String, String> {
+/// Says which old text was not found; and what `go_on` says.
+pub(super) fn apply(
+    text: &str,
+    edits: &[(&str, &str)],
+    go_on: &dyn Fn() -> Result<(), Trouble>,
+) -> Result<String, Trouble> {
     // A file of DOS lines is edited as one of plain lines and stays one.
     let dos = text.contains("\r\n") && !text.replace("\r\n", "").contains('\n');
     let mut content = if dos { text.replace("\r\n", "\n") } else { text.to_owned() };
     for (old, new) in edits {
+        go_on()?;
         let (old, new) = match dos {
             true => (old.replace("\r\n", "\n"), new.replace("\r\n", "\n")),
             false => ((*old).to_owned(), (*new).to_owned()),
         };
         if old.is_empty() {
-            return Err("`oldText` is empty".to_owned());
+            return Err(Trouble::Said("`oldText` is empty".to_owned()));
         }
         content = match content.split_once(&old) {
             Some((head, tail)) => [head, &new, tail].concat(),
-            None => by_line(&content, &old, &new)
-                .ok_or_else(|| format!("could not find a match for the edit:\n{old}"))?,
+            None => by_line(&content, &old, &new)?,
         };
     }
     Ok(if dos { content.replace('\n', "\r\n") } else { content })
 }
 
 /// Replaces the first lines that are those of `old` but for white space around.
-fn by_line(text: &str, old: &str, new: &str) -> Option<String> {
+fn by_line(text: &str, old: &str, new: &str) -> Result<String, Trouble> {
+    let missing = || Trouble::Said(format!("could not find a match for the edit:\n{old}"));
+    let at = line_of(text, old).ok_or_else(missing)?;
     let lines: Vec<&str> = text.split('\n').collect();
     let old: Vec<&str> = old.split('\n').collect();
-    let same = |window: &[&str]| window.iter().zip(&old).all(|(a, b)| a.trim() == b.trim());
-    let at = lines.windows(old.len()).position(same)?;
-    let (head, rest) = lines.split_at_checked(at)?;
-    let (replaced, tail) = rest.split_at_checked(old.len())?;
-    let base = indentation(replaced.first()?);
+    let (head, rest) = lines.split_at_checked(at).ok_or_else(missing)?;
+    let (replaced, tail) = rest.split_at_checked(old.len()).ok_or_else(missing)?;
+    let base = replaced.first().map_or("", |line| indentation(line));
+    let known: usize = replaced.iter().map(|line| line.len()).sum();
+    if base.len().saturating_mul(old.len()) > known.saturating_add(LONGER) {
+        let why = "the lines to replace are indented so far that the result would be too long";
+        return Err(Trouble::Said(why.to_owned()));
+    }
     let new: Vec<String> = new
         .split('\n')
         .enumerate()
@@ -52,7 +67,27 @@ fn by_line(text: &str, old: &str, new: &str) -> Option<String> {
         .collect();
     let new = new.iter().map(String::as_str);
     let all: Vec<&str> = head.iter().copied().chain(new).chain(tail.iter().copied()).collect();
-    Some(all.join("\n"))
+    Ok(all.join("\n"))
+}
+
+/// The number of the first line of `text` from which on the lines are those of `old`
+/// but for white space around. A search of text in text takes time for the one and
+/// the other; trying each line of one with each of the other takes the product.
+fn line_of(text: &str, old: &str) -> Option<usize> {
+    let bare = trimmed(text);
+    let at = bare.find(&trimmed(old))?;
+    bare.get(..at).map(|before| before.matches('\n').count())
+}
+
+/// The text with its lines trimmed, each between two line ends.
+fn trimmed(text: &str) -> String {
+    let mut bare = String::with_capacity(text.len() + 2);
+    bare.push('\n');
+    for line in text.split('\n') {
+        bare.push_str(line.trim());
+        bare.push('\n');
+    }
+    bare
 }
 
 fn indentation(line: &str) -> &str {
@@ -62,7 +97,14 @@ fn indentation(line: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{apply as apply_while, *};
+
+    fn apply(text: &str, edits: &[(&str, &str)]) -> Result<String, String> {
+        apply_while(text, edits, &|| Ok(())).map_err(|trouble| match trouble {
+            Trouble::Said(why) => why,
+            other => format!("{other:?}"),
+        })
+    }
 
     #[test]
     fn edits_build_on_each_other_and_change_the_first_place() {
@@ -85,5 +127,41 @@ mod tests {
     fn dos_lines_stay() {
         assert_eq!(apply("a\r\nb\r\n", &[("a\nb", "c\nd")]).unwrap(), "c\r\nd\r\n");
         assert_eq!(apply("a\r\nb\n", &[("b", "c")]).unwrap(), "a\r\nc\n");
+    }
+
+    #[test]
+    fn the_first_lines_that_fit_are_the_ones() {
+        assert_eq!(apply("a \n a\nb\na\nb", &[("a\nb ", "x")]), Ok("a \n x\na\nb".to_owned()));
+    }
+
+    #[test]
+    fn lines_that_nearly_fit_everywhere_are_looked_through_once() {
+        let line = " x\n";
+        let text = line.repeat(400_000);
+        let old = format!("{}y", "x\n".repeat(200_000));
+        assert!(apply(&text, &[(&old, "z")]).unwrap_err().contains("could not find"));
+        let text = format!("{text} y");
+        let edited = apply(&text, &[(&old, "z")]).unwrap();
+        assert_eq!(edited, format!("{} z", line.repeat(200_000)));
+    }
+
+    #[test]
+    fn an_indentation_is_not_multiplied_without_end() {
+        let text = format!("{}x\n{}", " ".repeat(1 << 20), "x\n".repeat(9_999));
+        let old = " x\n".repeat(10_000);
+        let refused = apply(&text, &[(&old, &old)]).is_err_and(|why| why.contains("too long"));
+        assert!(refused);
+    }
+
+    #[test]
+    fn edits_end_where_the_client_takes_the_call_back() {
+        let left = std::cell::Cell::new(2);
+        let go_on = || match left.replace(left.get() - 1) {
+            0 => Err(Trouble::Said("taken back".to_owned())),
+            _ => Ok(()),
+        };
+        let edits = [("a", "b"), ("b", "a"), ("missing", "")];
+        let Err(Trouble::Said(why)) = apply_while("a", &edits, &go_on) else { panic!() };
+        assert_eq!(why, "taken back");
     }
 }

@@ -29,6 +29,8 @@ use super::{
 
 /// Most files that one call reads.
 const MOST_FILES: usize = 1000;
+/// Most edits of one call: each is looked for in the whole content and makes a new one.
+const MOST_EDITS: usize = 256;
 /// How often an edit is made anew when others of the same file come before it.
 const MOST_TRIES: usize = 100;
 /// The schemas, by the tool's name.
@@ -292,6 +294,10 @@ fn edit(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
     let given = arguments.text("path")?;
     let path = call.path(Kind::Edit, given)?;
     let list = arguments.objects("edits")?;
+    if list.len() > MOST_EDITS {
+        let why = format!("`edits` must have at most {MOST_EDITS} edits; make several calls");
+        return Err(Trouble::Arguments(why));
+    }
     let pairs: Vec<_> = list
         .iter()
         .map(|edit| Ok((edit.text("oldText")?, edit.text("newText")?)))
@@ -300,7 +306,8 @@ fn edit(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
     let mut old = content(call, given, None)?;
     let mut tries = 0;
     loop {
-        let new = edits::apply(&old, &pairs).map_err(Trouble::Said)?;
+        let go_on = || call.go_on(Kind::Edit, path.as_str());
+        let new = edits::apply(&old, &pairs, &go_on)?;
         let shown = diff::fenced(given, &old, &new);
         if dry || old == new {
             return Ok(text(shown));
