@@ -15,6 +15,9 @@ use super::super::{answer::Trouble, call::Call};
 /// Most entries that are looked at; what is more is said to be missing.
 const MOST_ENTRIES: u64 = 100_000;
 
+/// Most patterns of what is left out: each is held against every entry.
+const MOST_PATTERNS: usize = 100;
+
 /// What is left out, with everything in it.
 pub(super) struct Excluded(Vec<Glob>);
 
@@ -22,6 +25,10 @@ impl Excluded {
     /// Patterns on paths relative to where the search begins. With `anywhere`,
     /// one without `*` names an entry at any depth.
     pub(super) fn parse(patterns: &[&str], anywhere: bool) -> Result<Self, Trouble> {
+        if patterns.len() > MOST_PATTERNS {
+            let why = format!("`excludePatterns` must have at most {MOST_PATTERNS} patterns");
+            return Err(Trouble::Arguments(why));
+        }
         let glob = |pattern: &str| {
             Glob::parse(pattern)
                 .map_err(|error| Trouble::Arguments(format!("a pattern cannot be used: {error}")))
@@ -148,6 +155,13 @@ mod tests {
         let plain = Excluded::parse(&["node_modules"], false).unwrap();
         assert!(plain.has("node_modules/a") && !plain.has("a/node_modules"));
         assert!(Excluded::parse(&["["], true).is_err());
+    }
+
+    #[test]
+    fn patterns_without_number_are_refused() {
+        assert!(Excluded::parse(&["a"; 100], true).is_ok());
+        let Err(Trouble::Arguments(why)) = Excluded::parse(&["a"; 101], true) else { panic!() };
+        assert!(why.contains("at most 100"), "{why}");
     }
 
     #[test]
