@@ -20,7 +20,7 @@ use crate::model::Escaped;
 pub const MAX_FILE: usize = 1 << 20;
 /// Longest chain of files that extend each other.
 const MAX_DEPTH: usize = 8;
-/// Most files in one policy.
+/// Most files in one policy, and most that a list in one of them names.
 const MAX_FILES: usize = 32;
 
 /// A policy file and all that it extends, as texts with names.
@@ -112,7 +112,11 @@ impl PolicySource {
         let extends = extends(&text);
         // What comes with the program names none; every start parses it.
         let rulesets = if is_embedded(&loaded.id, &text) { Vec::new() } else { rulesets(&text) };
-        let rulesets = rulesets.into_iter().map(|named| named.load(&loaded.id, loader)).collect();
+        let load = |(place, named): (usize, NamedRuleset)| match within(place) {
+            Ok(()) => named.load(&loaded.id, loader),
+            Err(why) => Ruleset { span: named.span, file: named.file, loaded: Err(why) },
+        };
+        let rulesets = rulesets.into_iter().enumerate().map(load).collect();
         let number = self.files.len();
         chain.push(loaded.id.clone());
         self.files.push(SourceFile {
@@ -122,8 +126,9 @@ impl PolicySource {
             extends: Vec::new(),
             rulesets,
         });
-        for (reference, span) in extends {
-            let target = self.follow(&loaded.id, &reference, chain, loader);
+        for (place, (reference, span)) in extends.into_iter().enumerate() {
+            let target =
+                within(place).and_then(|()| self.follow(&loaded.id, &reference, chain, loader));
             if let Some(file) = self.files.get_mut(number) {
                 file.extends.push(Extended { span, reference, target });
             }
@@ -278,8 +283,17 @@ impl NamedRuleset {
     }
 }
 
-/// The policies that a text names. Every start comes by here, so no more is
-/// parsed than it takes.
+/// Whether a list may have something at `place`. What is beyond is not looked at, and
+/// never passed over: a policy without some of its files would allow too much.
+fn within(place: usize) -> Result<(), String> {
+    match place < MAX_FILES {
+        true => Ok(()),
+        false => Err(format!("the list names more than {MAX_FILES} files")),
+    }
+}
+
+/// The policies that a text names, and one more than there may be. Every start comes
+/// by here, so no more is parsed than it takes.
 fn extends(text: &str) -> Vec<(String, Range<usize>)> {
     let (mut root, errors) = DeTable::parse_recoverable(head(text));
     if !errors.is_empty() {
@@ -302,7 +316,7 @@ fn head(text: &str) -> &str {
     text.get(..end).unwrap_or(text)
 }
 
-/// The rule files that a text names.
+/// The rule files that a text names, and one more than there may be.
 fn rulesets(text: &str) -> Vec<NamedRuleset> {
     // Only these escapes can stand for a letter of a key.
     if !["rulesets", "\\u", "\\U", "\\x"].iter().any(|word| text.contains(word)) {
@@ -319,7 +333,7 @@ fn rulesets(text: &str) -> Vec<NamedRuleset> {
             let span = table.get("file")?.span();
             Some(NamedRuleset { span, file: text("file")?, pin: text("sha256") })
         })
-        .take(MAX_FILES)
+        .take(MAX_FILES + 1)
         .collect()
 }
 
@@ -394,6 +408,50 @@ mod tests {
         assert!(rulesets("[other]\nrulesets = [{ file = 'a' }]\n").is_empty());
         for (name, text) in EMBEDDED {
             assert!(rulesets(text).is_empty(), "{name}");
+        }
+    }
+
+    /// Has every rule file but one.
+    struct Shelf;
+
+    impl Loader for Shelf {
+        fn load(&mut self, _from: &str, reference: &str) -> Result<Loaded, String> {
+            let name = reference.to_owned();
+            match reference {
+                "./missing.toml" => Err("no such file".to_owned()),
+                _ => {
+                    let rule = format!("[[rules]]\nid = \"{name}\"\nregex = '''token-{name}'''\n");
+                    Ok(Loaded { id: name.clone(), name, bytes: rule.into_bytes() })
+                }
+            }
+        }
+    }
+
+    fn complaints(text: &str) -> Vec<String> {
+        let (id, name) = ("policy".to_owned(), "policy".to_owned());
+        let entry = Loaded { id, name, bytes: text.as_bytes().to_vec() };
+        let source = PolicySource::load(entry, &mut Shelf);
+        assert_eq!(crate::compile(&source).is_err(), !source.problems(0).is_empty(), "{text}");
+        source.problems(0).into_iter().map(|(_, problem)| format!("{problem:?}")).collect()
+    }
+
+    #[test]
+    fn a_file_beyond_the_last_that_is_looked_at_is_an_error() {
+        let rulesets = |count: usize| {
+            let one = |n| format!("{{ file = \"{n}\", format = \"gitleaks\" }}");
+            let all: Vec<_> = (0..count).map(one).collect();
+            format!("schema = 1\n[secrets]\nrulesets = [{}]\n", all.join(", "))
+        };
+        let extends = |count: usize, last: &str| {
+            format!("schema = 1\nextends = [{}\"{last}\"]\n", "\"baseline\", ".repeat(count))
+        };
+        for good in [rulesets(32), extends(31, "baseline")] {
+            assert!(complaints(&good).is_empty(), "{:?}", complaints(&good));
+        }
+        for bad in [rulesets(33), extends(32, "baseline"), extends(40, "./missing.toml")] {
+            let complaints = complaints(&bad);
+            assert_eq!(complaints.len(), 1, "{complaints:?}");
+            assert!(complaints[0].contains("more than 32 files"), "{complaints:?}");
         }
     }
 }
