@@ -105,9 +105,13 @@ fn marked_lines(view: &Redacted) -> Vec<Line<'_>> {
 }
 
 fn reason(line: &[u8], view: &Redacted) -> &'static str {
-    let known = view.spans.iter().any(|span| {
-        let placeholder = view.bytes.get(span.view.clone()).unwrap_or_default();
-        line.windows(placeholder.len().max(1)).any(|part| part == placeholder)
+    let spans = view.spans.iter();
+    let placeholders: HashSet<&[u8]> =
+        spans.filter_map(|span| view.bytes.get(span.view.clone())).collect();
+    // A placeholder has one bracket at its beginning and one at its end.
+    let mut bracketed = line.split_inclusive(|byte| *byte == b']').filter_map(|piece| {
+        let from = piece.iter().rposition(|byte| *byte == b'[')?;
+        piece.get(from..)
     });
-    if known { MOVED } else { UNKNOWN }
+    if bracketed.any(|part| placeholders.contains(part)) { MOVED } else { UNKNOWN }
 }

@@ -156,6 +156,17 @@ fn placeholders_that_are_misused_are_refused() {
 }
 
 #[test]
+fn a_long_line_beside_many_secrets_is_refused_after_one_look_at_it() {
+    let old = format!("a = {TOKEN}\n").repeat(5_000);
+    let long = format!("[portcullis-secret:{}", "[x]".repeat(500_000));
+    assert!(bench().refused(&old, &long).contains("is none of this file"));
+    let placeholder = bench().read(&format!("{TOKEN}\n"));
+    assert!(
+        bench().refused(&old, &format!("{long}{placeholder}")).contains("moved out of its line")
+    );
+}
+
+#[test]
 fn text_like_a_placeholder_that_lay_in_the_file_stays_where_it_is() {
     let old = format!("see [portcullis-secret:token:x] in\na = {TOKEN}\n");
     let seen = bench().read(&old);
