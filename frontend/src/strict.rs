@@ -14,6 +14,10 @@ use serde_json::error::Category;
 /// Most keys in one line, nested ones included: bounds the memory that looking
 /// for repeated ones takes.
 const MAX_KEYS: usize = 262_144;
+/// Most elements of arrays in one line, nested ones included. Whoever reads them into
+/// memory needs 16 bytes and more for each of the two that it takes on the line; numbers
+/// from a tool in what an agent tells its client are still far from as many.
+const MAX_ELEMENTS: usize = 1 << 20;
 
 /// Why a line is not strict JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -28,6 +32,8 @@ pub(super) enum Loose {
     Syntax,
     #[error("the line repeats a key or has too many of them")]
     Keys,
+    #[error("the line has too many array elements")]
+    Elements,
 }
 
 /// Checks one line and gives it as text.
@@ -48,8 +54,10 @@ pub(super) fn check_body(body: &[u8]) -> Result<&str, Loose> {
         return Err(Loose::ByteOrderMark);
     }
     let mut reader = serde_json::Deserializer::from_str(text);
-    let keys = Cell::new(0);
-    Walk { keys: &keys }.deserialize(&mut reader).map_err(|error| match error.classify() {
+    let (keys, elements) = (Cell::new(0), Cell::new(0));
+    let walk = Walk { keys: &keys, elements: &elements };
+    walk.deserialize(&mut reader).map_err(|error| match error.classify() {
+        Category::Data if elements.get() > MAX_ELEMENTS => Loose::Elements,
         Category::Data => Loose::Keys,
         Category::Syntax | Category::Eof | Category::Io => Loose::Syntax,
     })?;
@@ -67,6 +75,7 @@ pub(super) fn is_object(text: &str) -> bool {
 #[derive(Clone, Copy)]
 struct Walk<'c> {
     keys: &'c Cell<usize>,
+    elements: &'c Cell<usize>,
 }
 
 impl<'de> DeserializeSeed<'de> for Walk<'_> {
@@ -109,7 +118,12 @@ impl<'de> Visitor<'de> for Walk<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
-        while items.next_element_seed(self)?.is_some() {}
+        while items.next_element_seed(self)?.is_some() {
+            self.elements.set(self.elements.get() + 1);
+            if self.elements.get() > MAX_ELEMENTS {
+                return Err(A::Error::custom("too many elements"));
+            }
+        }
         Ok(())
     }
 
@@ -190,6 +204,18 @@ mod tests {
     fn a_line_of_keys_only_stays_within_the_bound() {
         let keys: Vec<_> = (0..=MAX_KEYS).map(|n| format!("\"{n}\":0")).collect();
         assert_eq!(check(format!("{{{}}}", keys.join(",")).as_bytes()), Err(Loose::Keys));
+    }
+
+    #[test]
+    fn a_line_of_elements_only_stays_within_the_bound() {
+        let most = format!("[{}0]", "0,".repeat(MAX_ELEMENTS - 1));
+        assert_eq!(check(most.as_bytes()), Ok(most.as_str()));
+        for line in [
+            format!("{{\"path\":[{}0]}}", "0,".repeat(MAX_ELEMENTS)),
+            format!("[{}[]]", "[[],0],".repeat(MAX_ELEMENTS / 2)),
+        ] {
+            assert_eq!(check(line.as_bytes()), Err(Loose::Elements));
+        }
     }
 
     #[test]

@@ -70,7 +70,7 @@ impl Reason {
     /// The JSON-RPC error code: parse error or invalid request.
     pub(super) fn code(self) -> i64 {
         match self {
-            Self::Loose(Loose::Keys) => -32600,
+            Self::Loose(Loose::Keys | Loose::Elements) => -32600,
             Self::Loose(_) => -32700,
             _ => -32600,
         }

@@ -155,10 +155,31 @@ fn a_gigabyte_without_a_newline_takes_no_memory() {
     client.raw(b"\n");
     assert_eq!(client.other()["error"]["code"], -32600);
     alive(&mut client);
+    assert!(peak(&client) < 200 << 10, "{} kB", peak(&client));
+    client.end();
+}
+
+/// Most memory that the server had, in kB.
+fn peak(client: &Client) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", client.pid())).unwrap();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-    let peak: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
-    assert!(peak < 200 << 10, "{peak} kB");
+    peak.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+/// Each takes two bytes on the line and sixteen times that afterwards.
+#[test]
+fn a_line_of_twenty_million_array_elements_is_not_read_into_memory() {
+    let world = world();
+    let mut client = Client::start(&world, &[]);
+    client.raw(b"{\"jsonrpc\":\"2.0\",\"id\":\"a\",\"method\":\"tools/call\",\"params\":{");
+    client.raw(b"\"name\":\"workspace__ws__read_file\",\"arguments\":{\"path\":[");
+    client.raw("0,".repeat(20_000_000).as_bytes());
+    client.raw(b"0]}}}\n");
+    let refused = client.other();
+    assert_eq!(refused["error"]["code"], -32700, "{refused}");
+    assert!(refused["error"]["message"].as_str().unwrap().contains("array elements"), "{refused}");
+    alive(&mut client);
+    assert!(peak(&client) < 200 << 10, "{} kB", peak(&client));
     client.end();
 }
 
