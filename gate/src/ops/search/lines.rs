@@ -21,6 +21,9 @@ pub(super) const LONGEST: usize = 2_000;
 const LEAD: usize = 200;
 /// Most lines of context on either side of a match.
 const CONTEXT: u64 = 100;
+/// Longest expression, in bytes. What it means is worked out before the compiled one is
+/// measured, and a class of three bytes such as `\pL` then takes 16 KB.
+const PATTERN: usize = 4 << 10;
 /// Largest compiled expression, in bytes. The time for one piece of content is
 /// at most its length times the expression's.
 const EXPRESSION: usize = 1 << 20;
@@ -57,6 +60,9 @@ pub(super) struct Tools {
 /// Compiles the query's expression.
 pub(super) fn compile(query: &GrepQuery) -> Result<RegexMatcher, Error> {
     let wrong = |error: String| Error::Pattern(said(&error));
+    if query.pattern.len() > PATTERN {
+        return Err(wrong(format!("it is longer than {} KiB", PATTERN >> 10)));
+    }
     // What comes now puts it in a group, which `a)|(b` would make two of.
     ParserBuilder::new()
         .nest_limit(NEST)
@@ -274,8 +280,10 @@ mod tests {
             ("a\\nb", "\\n"),
             (&format!("{}a{}", "(".repeat(200), ")".repeat(200)), "nest"),
             ("(\\w{1000}){1000}", "size"),
+            (&"\\pL".repeat(400_000), "longer than 4 KiB"),
         ] {
-            let error = compile(&query(pattern)).unwrap_err().to_string();
+            let error = compile(&query(pattern)).err().map(|error| error.to_string());
+            let (error, pattern) = (error.unwrap(), pattern.get(..40).unwrap_or(pattern));
             assert!(error.contains(word) && !error.contains('\n'), "{pattern}: {error}");
         }
     }
