@@ -35,8 +35,8 @@ pub enum Error {
     #[error("the pattern cannot be used: {0}")]
     Pattern(String),
     /// The text to replace does not occur exactly once.
-    #[error("the old text occurs {0} times, it must occur exactly once")]
-    Occurrences(usize),
+    #[error("the old text occurs {0}, it must occur exactly once")]
+    Occurrences(&'static str),
     /// The file belongs to somebody else and the gate may not give the new one
     /// to them.
     #[error("the file's owner could not be kept")]
