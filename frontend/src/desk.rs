@@ -19,7 +19,10 @@ use std::{
 };
 
 use portcullis_audit::Hash;
-use rustix::net::{SocketFlags, accept_with, sockopt};
+use rustix::{
+    io::Errno,
+    net::{SocketFlags, accept_with, sockopt},
+};
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::gateway::Approvals;
@@ -29,6 +32,9 @@ pub use wire::{Item, ItemRule, Reply, Wish, Word};
 
 /// How long either side may take to say its line.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a desk waits when nobody can be let in, as when the process has no
+/// descriptor left. Whoever comes meanwhile stands in the kernel's queue.
+const PAUSE: Duration = Duration::from_secs(1);
 /// Longest line that a desk reads, in bytes.
 const LONGEST_WISH: u64 = 4096;
 /// Longest line that a person's side reads, in bytes: all that may wait, with
@@ -62,7 +68,8 @@ impl Desk {
         Ok(Self { folder, name, nonce, listener })
     }
 
-    /// Listens, in a thread of its own, until the process ends.
+    /// Listens, in a thread of its own, until the process ends. What is wrong for
+    /// a while ends nothing: without a desk, whatever waits is denied at last.
     ///
     /// # Errors
     /// When the thread does not start.
@@ -76,10 +83,14 @@ impl Desk {
                         tracing::debug!(%error, "somebody at the desk for approvals went away");
                     }
                 }
-                Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNABORTED) => {}
-                Err(error) => {
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(error @ (Errno::BADF | Errno::INVAL | Errno::NOTSOCK)) => {
                     tracing::error!(%error, "the desk for approvals is closed");
                     return;
+                }
+                Err(error) => {
+                    tracing::error!(%error, "nobody can come to the desk for approvals now");
+                    thread::sleep(PAUSE);
                 }
             }
         };

@@ -1,15 +1,17 @@
 //! Answers from a shell, over the socket in the state directory.
 
 use std::{
-    io::{BufRead as _, BufReader, Write as _},
+    io::{BufRead as _, BufReader, Read as _, Write as _},
     os::unix::{fs::PermissionsExt as _, net::UnixStream},
     path::PathBuf,
     process::{Command, Stdio},
+    time::Duration,
 };
 
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use serde_json::{Value, json};
 
-use super::{begin, end, id, kinds, waiting, world};
+use super::{PATIENCE, begin, end, id, kinds, waiting, world};
 use crate::common::World;
 
 #[test]
@@ -246,6 +248,28 @@ fn only_who_reads_the_nonce_is_heard() {
     let nonce = std::fs::read_to_string(desk(&world, "nonce")).unwrap();
     let reply = say(&world, &json!({ "nonce": nonce, "wish": answer }).to_string());
     assert_eq!(reply["taken"]["id"], asked.as_str(), "{reply}");
+    end(child).ok();
+}
+
+#[test]
+fn a_desk_that_had_no_descriptor_left_hears_again() {
+    let world = world();
+    let child = begin(&world, &["write", "src/payments/a.ts"], "a");
+    let asked = id(&waiting(&world, 1)[0]);
+    let gate = Some(Pid::from_child(&child));
+    let none = Rlimit { current: Some(0), ..getrlimit(Resource::Nofile) };
+    let before = prlimit(gate, Resource::Nofile, none).unwrap();
+    // The descriptor for one who comes is made before somebody comes.
+    assert!(say(&world, "{}").get("refused").is_some());
+    let early = UnixStream::connect(desk(&world, "sock")).unwrap();
+    early.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    (&early).write_all(b"{}\n").unwrap();
+    assert!((&early).read(&mut [0]).is_err(), "nobody can be let in");
+
+    prlimit(gate, Resource::Nofile, before).unwrap();
+    early.set_read_timeout(Some(PATIENCE)).unwrap();
+    assert_eq!((&early).read(&mut [0]).unwrap(), 1);
+    world.run(&["approve", &asked]).ok();
     end(child).ok();
 }
 
