@@ -4,6 +4,7 @@ mod hostile;
 mod life;
 mod limits;
 mod login;
+mod mcp;
 mod reload;
 mod rig;
 #[cfg(feature = "otlp")]

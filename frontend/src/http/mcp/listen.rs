@@ -23,7 +23,10 @@ use super::{
     Shared,
     link::{self, Asked, Link},
 };
-use crate::http::reply::{self, Body};
+use crate::http::{
+    Peer,
+    reply::{self, Body},
+};
 
 /// The method.
 const METHOD: &str = "subscriptions/listen";
@@ -62,6 +65,7 @@ struct Params {
 /// The reply that says why not.
 pub(super) async fn begin(
     shared: &Shared,
+    peer: &Peer,
     body: &Bytes,
 ) -> Result<Option<Begun>, Box<Response<Body>>> {
     let named =
@@ -71,7 +75,7 @@ pub(super) async fn begin(
         return Ok(None);
     };
     let Request { id, params, .. } = request;
-    let link = shared.common().await.map_err(|error| Box::new(reply::refused(&error)))?;
+    let link = shared.common(peer).await.map_err(|error| Box::new(reply::refused(&error)))?;
     ask(&link, params).await.map(Some).map_err(|error| Box::new(refuse(&id, &error)))
 }
 

@@ -14,7 +14,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use super::Shared;
 use crate::{
     http::{
-        OpenError,
+        OpenError, Peer,
         reply::{self, Body},
     },
     mcp::is_message,
@@ -31,8 +31,8 @@ pub(super) fn is_loose(body: &[u8]) -> bool {
 }
 
 /// Refuses `body` with what the worker says of it.
-pub(super) async fn refuse(shared: &Shared, body: &[u8]) -> Response<Body> {
-    let told = tokio::time::timeout(PATIENCE, tell(shared, body)).await;
+pub(super) async fn refuse(shared: &Shared, peer: &Peer, body: &[u8]) -> Response<Body> {
+    let told = tokio::time::timeout(PATIENCE, tell(shared, peer, body)).await;
     match told.unwrap_or(Err(OpenError::Unavailable)) {
         Ok(answer) => {
             let mut refused = reply::text(StatusCode::BAD_REQUEST, answer.trim_end());
@@ -45,9 +45,9 @@ pub(super) async fn refuse(shared: &Shared, body: &[u8]) -> Response<Body> {
 }
 
 /// Gives it to the worker in a session of its own, which hears nothing else.
-async fn tell(shared: &Shared, body: &[u8]) -> Result<String, OpenError> {
+async fn tell(shared: &Shared, peer: &Peer, body: &[u8]) -> Result<String, OpenError> {
     let gone = |_error| OpenError::Unavailable;
-    let (reader, mut writer) = shared.session().await?.into_split();
+    let (reader, mut writer) = shared.session(peer).await?.into_split();
     writer.write_all(&line(body)).await.map_err(gone)?;
     let mut answer = String::new();
     BufReader::new(reader.take(LONGEST)).read_line(&mut answer).await.map_err(gone)?;

@@ -34,7 +34,7 @@ use tokio::{net::UnixStream, sync::Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    ANSWERS, Caller, Front, OpenError, TokenHash,
+    ANSWERS, Caller, Front, OpenError, Peer, TokenHash,
     reply::{self, Body},
 };
 use crate::lock;
@@ -80,7 +80,7 @@ type Served = (Service, Arc<Shared>);
 /// What the sessions of one token at one workspace share.
 pub(super) struct Shared {
     front: Weak<Front>,
-    caller: Caller,
+    token: TokenHash,
     workspace: String,
     sessions: Weak<LocalSessionManager>,
     turns: Turns,
@@ -131,11 +131,11 @@ pub(super) async fn handle(
     // Reading a body takes time from the others, too.
     let turn = shared.turns.enter(session.as_deref()).await;
     if asks && loose::is_loose(&bytes) {
-        let refused = loose::refuse(&shared, &bytes).await;
+        let refused = loose::refuse(&shared, &caller.peer, &bytes).await;
         turn.over();
         return refused;
     }
-    let begun = match listen::begin(&shared, &bytes).await {
+    let begun = match listen::begin(&shared, &caller.peer, &bytes).await {
         Ok(begun) => begun,
         Err(refused) => {
             turn.over();
@@ -152,6 +152,7 @@ pub(super) async fn handle(
     request.extensions_mut().insert(load.clone());
     request.extensions_mut().insert(refusal.clone());
     request.extensions_mut().insert(turn.clone());
+    request.extensions_mut().insert(caller.peer);
     let reply = listen::with(begun, service.handle(request)).await;
     turn.over();
     load.free();
@@ -254,7 +255,7 @@ fn make(front: &Arc<Front>, caller: &Caller, workspace: String) -> Desk {
     let sessions = Arc::new(sessions);
     let shared = Arc::new(Shared {
         front: Arc::downgrade(front),
-        caller: caller.clone(),
+        token: caller.token,
         workspace,
         sessions: Arc::downgrade(&sessions),
         turns: Turns::new(&front.mcp().company),
@@ -287,23 +288,25 @@ impl Shared {
         self.front.upgrade().ok_or(OpenError::Unavailable)
     }
 
-    /// A session of its own with the worker, as it is.
-    async fn session(&self) -> Result<UnixStream, OpenError> {
-        self.front()?.open(&self.caller, &self.workspace, crate::model::Door::Mcp).await
+    /// A session of its own with the worker, as it is, for whoever asks from
+    /// `peer`: the token's others may be elsewhere.
+    async fn session(&self, peer: &Peer) -> Result<UnixStream, OpenError> {
+        let caller = Caller { token: self.token, peer: peer.clone() };
+        self.front()?.open(&caller, &self.workspace, crate::model::Door::Mcp).await
     }
 
     /// The same for messages.
-    async fn open(&self) -> Result<Arc<link::Link>, OpenError> {
-        Ok(link::Link::start(self.session().await?, self.front()?.sockets().memory()))
+    async fn open(&self, peer: &Peer) -> Result<Arc<link::Link>, OpenError> {
+        Ok(link::Link::start(self.session(peer).await?, self.front()?.sockets().memory()))
     }
 
     /// The session of whoever has none.
-    async fn common(&self) -> Result<Arc<link::Link>, OpenError> {
+    async fn common(&self, peer: &Peer) -> Result<Arc<link::Link>, OpenError> {
         let mut common = self.common.lock().await;
         if let Some(link) = common.as_ref().filter(|link| !link.is_over()) {
             return Ok(Arc::clone(link));
         }
-        let link = self.open().await?;
+        let link = self.open(peer).await?;
         *common = Some(Arc::clone(&link));
         Ok(link)
     }

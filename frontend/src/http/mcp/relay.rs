@@ -30,7 +30,7 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use super::{
-    super::OpenError,
+    super::{self as http, OpenError},
     Refusal, Shared,
     line::{Load, Room},
     link::{self, Answer, Link, Question},
@@ -56,7 +56,10 @@ impl Relay {
     async fn link(&self, context: &RequestContext<RoleServer>) -> Result<Arc<Link>, ErrorData> {
         match self.own.get() {
             Some(link) => Ok(Arc::clone(link)),
-            None => self.shared.common().await.map_err(|error| unopened(error, context)),
+            None => {
+                let opened = async { self.shared.common(&peer(context)?).await }.await;
+                opened.map_err(|error| unopened(error, context))
+            }
         }
     }
 
@@ -185,6 +188,12 @@ fn extension<T: Clone + Send + Sync + 'static>(context: &RequestContext<RoleServ
     context.extensions.get::<hyper::http::request::Parts>()?.extensions.get().cloned()
 }
 
+/// Where the HTTP request comes from.
+fn peer(context: &RequestContext<RoleServer>) -> Result<http::Peer, OpenError> {
+    // Every request says so.
+    extension(context).ok_or(OpenError::Unavailable)
+}
+
 /// Puts a question of the worker to the client; `None` when it was withdrawn.
 async fn put(
     question: Question,
@@ -254,7 +263,10 @@ impl ServerHandler for Relay {
         request: InitializeRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<InitializeResult, ErrorData> {
-        let open = || async { self.shared.open().await.map_err(|error| unopened(error, &context)) };
+        let open = || async {
+            let opened = async { self.shared.open(&peer(&context)?).await }.await;
+            opened.map_err(|error| unopened(error, &context))
+        };
         let link = self.own.get_or_try_init(open).await?;
         link.belongs_to(context.peer.clone());
         context.peer.set_peer_info(request.clone());
