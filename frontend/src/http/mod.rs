@@ -67,6 +67,9 @@ pub struct Limits {
     pub head_bytes: usize,
     /// How long a request's body may take to arrive.
     pub body: Duration,
+    /// How long the session of MCP clients without sessions goes on when they
+    /// ask for nothing.
+    pub idle: Duration,
     /// Wrong tokens from one address in a minute before it has to wait.
     pub failed_logins: u32,
     /// What bounds messages.
@@ -80,6 +83,7 @@ impl Default for Limits {
             head: Duration::from_secs(10),
             head_bytes: 32 * 1024,
             body: Duration::from_secs(30),
+            idle: Duration::from_secs(300),
             failed_logins: 10,
             sockets: Bounds::default(),
         }

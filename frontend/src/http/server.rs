@@ -72,6 +72,7 @@ impl Front {
             tokio::spawn(Arc::clone(self).accept(socket));
         }
         tokio::spawn(Arc::clone(self).report());
+        tokio::spawn(Arc::clone(self).tidy());
         self.stopping().await;
         let all = u32::try_from(self.limits.connections).unwrap_or(u32::MAX);
         // Those that are left have had their time.
@@ -196,6 +197,14 @@ impl Front {
                 }
             }
             _ => reply::text(StatusCode::NOT_FOUND, "there is nothing here"),
+        }
+    }
+
+    /// Ends what nobody uses any more.
+    async fn tidy(self: Arc<Self>) {
+        tokio::select! {
+            () = self.mcp().tidy(self.limits.idle) => {}
+            () = self.stopping() => {}
         }
     }
 

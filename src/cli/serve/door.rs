@@ -93,6 +93,7 @@ impl Doorway {
             head_bytes: limits.head_bytes,
             head_seconds: limits.head_seconds,
             body_seconds: limits.body_seconds,
+            idle_seconds: plan.service.idle.as_secs(),
             failed_logins: limits.failed_logins,
             message_bytes: limits.message_bytes,
             message_memory: limits.message_memory,

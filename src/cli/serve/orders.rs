@@ -57,6 +57,7 @@ pub(super) struct FrontStart {
     pub(super) head_bytes: usize,
     pub(super) head_seconds: u64,
     pub(super) body_seconds: u64,
+    pub(super) idle_seconds: u64,
     pub(super) failed_logins: u32,
     pub(super) message_bytes: usize,
     pub(super) message_memory: usize,
@@ -74,6 +75,7 @@ impl FrontStart {
             head: std::time::Duration::from_secs(self.head_seconds),
             head_bytes: self.head_bytes,
             body: std::time::Duration::from_secs(self.body_seconds),
+            idle: std::time::Duration::from_secs(self.idle_seconds),
             failed_logins: self.failed_logins,
             sockets: Bounds {
                 message: self.message_bytes,

@@ -1,6 +1,7 @@
 //! Sessions over MCP: whose they are, and when they end.
 
 use std::{
+    fs,
     io::{Read as _, Write as _},
     net::{Ipv4Addr, SocketAddrV4, TcpStream},
 };
@@ -11,7 +12,7 @@ use rustix::{
 };
 use serde_json::{Value, json};
 
-use super::rig::{Service, Site, status};
+use super::rig::{ALL, Service, Site, status, wait};
 
 /// Greets from an address of this machine; gives the status.
 fn initialize(service: &Service, token: &str, from: Ipv4Addr) -> u16 {
@@ -55,4 +56,27 @@ fn a_session_is_recorded_under_the_address_that_asked_for_it() {
     site.await_record("serve", |record| record["op"] == "reload");
     assert_eq!(from(70), 401);
     assert_eq!(peers(&site.records("serve"), "login"), ["127.0.0.70"]);
+}
+
+/// It went on as long as its token was used within a quarter of an hour: after
+/// the limit of denials nothing was served any more, and no worker stopped.
+#[test]
+fn the_session_of_those_without_one_ends_when_nothing_is_asked() {
+    let mut site = Site::new(&["shop"]);
+    site.settings = "idleSeconds = 1".to_owned();
+    let rule = "[[rules]]\nid = \"no\"\neffect = \"deny\"\npaths = [\"no.txt\"]\n";
+    let policy = format!("{ALL}[limits]\ndenials = 1\n{rule}");
+    fs::write(site.base().join("policy.toml"), policy).unwrap();
+    let service = site.serve();
+    let token = site.token("all");
+    let is_served = || {
+        let read = service.call(token, "shop", "read_file", &json!({ "path": "file.txt" }));
+        read["result"]["isError"] == false
+    };
+    assert!(is_served());
+    while is_served() {
+        service.call(token, "shop", "read_file", &json!({ "path": "no.txt" }));
+    }
+    wait(|| service.processes("worker-process").is_empty().then_some(()));
+    assert!(is_served());
 }

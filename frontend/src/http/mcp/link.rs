@@ -147,6 +147,11 @@ impl Link {
         lock(&self.state).over
     }
 
+    /// Whether no request waits for its answer.
+    pub(super) fn is_silent(&self) -> bool {
+        lock(&self.state).pending.is_empty()
+    }
+
     /// Who hears from now on what nobody asked for.
     pub(super) fn belongs_to(&self, peer: Peer<RoleServer>) {
         lock(&self.state).host = Some(peer);

@@ -41,8 +41,11 @@ use crate::lock;
 use relay::Relay;
 use turns::{Company, Turns};
 
-/// How long what belongs to a token is kept when it is not used.
+/// How long what belongs to a token is kept when it is not used: longer than any
+/// request takes to arrive.
 const IDLE: Duration = Duration::from_secs(15 * 60);
+/// How often what is not used any more is looked for, at least.
+const LOOK: Duration = Duration::from_secs(10);
 /// How long a session is kept in which nothing is said.
 const SESSION: Duration = Duration::from_secs(30 * 60);
 /// The header that names a session.
@@ -87,7 +90,13 @@ pub(super) struct Shared {
     /// A permit for each request that is not answered.
     under_way: Arc<Semaphore>,
     /// The session of the revisions that have none.
-    common: tokio::sync::Mutex<Option<Arc<link::Link>>>,
+    common: tokio::sync::Mutex<Option<Common>>,
+}
+
+/// A session that requests share.
+struct Common {
+    link: Arc<link::Link>,
+    used: Instant,
 }
 
 /// Serves one request; without `workspace` that of the caller's only one.
@@ -215,11 +224,8 @@ impl Mcp {
 
     fn get(&self, front: &Arc<Front>, caller: &Caller, workspace: String) -> Option<Served> {
         let mut desks = lock(&self.desks);
-        let now = Instant::now();
-        // What it served is over, or goes on without it.
-        desks.retain(|_, desk| !desk.is_idle(now));
         if let Some(desk) = desks.get_mut(&(caller.token, workspace.clone())) {
-            desk.used = now;
+            desk.used = Instant::now();
             return Some(desk.served());
         }
         if desks.len() >= MOST {
@@ -230,6 +236,16 @@ impl Mcp {
         desks.insert((caller.token, workspace), desk);
         Some(served)
     }
+
+    /// Lets go of what is not used any more, again and again: sessions that
+    /// requests share after `idle`.
+    pub(super) async fn tidy(&self, idle: Duration) {
+        loop {
+            tokio::time::sleep((idle / 2).min(LOOK)).await;
+            // What a desk served is over, or goes on without it.
+            lock(&self.desks).retain(|_, desk| !desk.shared.rest(idle) || !desk.is_idle());
+        }
+    }
 }
 
 impl Desk {
@@ -237,9 +253,9 @@ impl Desk {
         (self.service.clone(), Arc::clone(&self.shared))
     }
 
-    fn is_idle(&self, now: Instant) -> bool {
+    fn is_idle(&self) -> bool {
         let empty = self.sessions.sessions.try_read().is_ok_and(|sessions| sessions.is_empty());
-        empty && now.duration_since(self.used) >= IDLE
+        empty && self.used.elapsed() >= IDLE
     }
 }
 
@@ -303,11 +319,22 @@ impl Shared {
     /// The session of whoever has none.
     async fn common(&self, peer: &Peer) -> Result<Arc<link::Link>, OpenError> {
         let mut common = self.common.lock().await;
-        if let Some(link) = common.as_ref().filter(|link| !link.is_over()) {
-            return Ok(Arc::clone(link));
+        if let Some(common) = common.as_mut().filter(|common| !common.link.is_over()) {
+            common.used = Instant::now();
+            return Ok(Arc::clone(&common.link));
         }
         let link = self.open(peer).await?;
-        *common = Some(Arc::clone(&link));
+        *common = Some(Common { link: Arc::clone(&link), used: Instant::now() });
         Ok(link)
+    }
+
+    /// Ends the session of those without one when nothing was asked for `idle`,
+    /// and nothing waits for an answer; whether there is none now. A worker that
+    /// has it does not stop.
+    fn rest(&self, idle: Duration) -> bool {
+        // Where it is held, somebody asks.
+        let Ok(mut common) = self.common.try_lock() else { return false };
+        common.take_if(|common| common.used.elapsed() >= idle && common.link.is_silent());
+        common.is_none()
     }
 }
