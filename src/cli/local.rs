@@ -180,11 +180,20 @@ pub(crate) struct Parts {
 impl Parts {
     /// Opens all of them, if workspace, state and the operator's files lie apart.
     pub(crate) fn open(common: &Common) -> Result<Self, Failure> {
-        let operator = Operator::load(common.config.as_deref()).map_err(Failure::new)?;
+        let config = common.config.as_deref();
+        let operator = Operator::load(config).map_err(Failure::new)?;
+        Self::open_under(common, operator, Audit::load(config).map_err(Failure::new)?)
+    }
+
+    /// The same under a configuration that was read before.
+    pub(crate) fn open_under(
+        common: &Common,
+        operator: Operator,
+        audit: Audit,
+    ) -> Result<Self, Failure> {
         let loaded = super::policy::load_trusted(&common.policy, &operator)?;
         let workspace = Workspace::open(&common.workspace)
             .or_fail(format_args!("cannot open the workspace `{}`", common.workspace.display()))?;
-        let audit = Audit::load(common.config.as_deref()).map_err(Failure::new)?;
         let mut policy_files = loaded.files;
         // The agent must not come near that one either.
         policy_files.extend(operator.path.clone());

@@ -16,6 +16,7 @@ mod plan;
 mod questions;
 mod readiness;
 mod reload;
+mod settings;
 mod telemetry;
 pub(crate) mod token;
 mod worker;

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::settings::Settings;
 use crate::{
     frontend::http::{Bounds, Exported, Guard, Limits},
     gateway::Numbers,
@@ -199,7 +200,7 @@ pub(super) struct WorkerStart {
     pub(super) root: PathBuf,
     pub(super) alias: PathBuf,
     pub(super) policy: String,
-    pub(super) config: Option<PathBuf>,
+    pub(super) settings: Settings,
     pub(super) state: PathBuf,
     /// Whether the tools are those of the reference server.
     pub(super) reference: bool,

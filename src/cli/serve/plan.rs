@@ -116,7 +116,7 @@ impl Plan {
             service,
             places: BTreeMap::new(),
             config: Some(path.to_owned()),
-            audit: self.audit.clone(),
+            audit: Audit::load(Some(path)).map_err(Failure::new)?,
             operator: Operator::load(Some(path)).map_err(Failure::new)?,
             log: self.log.clone(),
             state: self.state.clone(),

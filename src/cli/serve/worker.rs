@@ -116,11 +116,12 @@ fn open(start: &WorkerStart, files: Vec<OwnedFd>) -> Result<(Option<Worker>, Apa
     let common = Common {
         workspace: start.root.clone(),
         policy: start.policy.clone(),
-        config: start.config.clone(),
+        config: None,
         state: Some(start.state.clone()),
         agent: Some(NOBODY.parse::<AgentName>().or_fail("cannot name the worker")?),
     };
-    let parts = Parts::open(&common)?;
+    let (operator, audit) = start.settings.read()?;
+    let parts = Parts::open_under(&common, operator, audit)?;
     let confine = |parts: &Parts| {
         let looked = start.outside.before().map_err(Failure::new)?;
         let report = restrict_worker(GateAccess {

@@ -9,6 +9,7 @@ use std::{
 use super::{
     orders::{FromWorker, Spoken, ToWorker, WorkerStart},
     plan::{Place, Plan},
+    settings::Settings,
     worker,
 };
 use crate::{
@@ -314,7 +315,7 @@ fn order(plan: &Plan, place: &Place, outside: Outside, trial: bool) -> WorkerSta
         root: place.root.clone(),
         alias: place.alias.clone(),
         policy: place.policy.clone(),
-        config: plan.config.clone(),
+        settings: Settings::of(&plan.operator, &plan.audit),
         state: place.state.clone(),
         reference: place.reference,
         elicit: place.elicit,

@@ -51,6 +51,29 @@ fn a_configuration_that_cannot_be_used_changes_nothing() {
     service.stop();
 }
 
+/// Workers read the file again when they started.
+#[test]
+fn a_configuration_that_is_refused_does_not_keep_workers_from_starting() {
+    let site = Site::new(&["shop", "docs"]);
+    let service = site.serve();
+    let good = fs::read_to_string(site.config()).unwrap();
+    // The last is in a section of which the broker itself needs hardly anything.
+    let audit = "[audit]\nsearches = \"files\"";
+    for (refusals, workspace, bad) in [(1, "shop", "[[["), (2, "docs", audit)] {
+        fs::write(site.config(), format!("{good}{bad}\n")).unwrap();
+        service.signal(Signal::HUP);
+        wait(|| {
+            let records = site.records("serve");
+            let reloads = records.iter().filter(|record| record["op"] == "reload");
+            let denied = reloads.filter(|record| record["decision"] == "deny").count();
+            (denied == refusals).then_some(())
+        });
+        let mut session = service.session(site.token("all"), workspace);
+        assert_eq!(session.read("file.txt").unwrap(), format!("of {workspace}\n"));
+    }
+    service.stop();
+}
+
 #[test]
 fn a_changed_policy_holds_for_sessions_that_are_open() {
     let site = Site::new(&["shop"]);
