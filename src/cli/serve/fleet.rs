@@ -89,7 +89,10 @@ impl Broker {
             Some((guest, stream)) if begun => {
                 self.answer(guest.question, Found::Stream, Some(stream));
             }
-            Some((guest, _)) => self.answer(guest.question, Found::Busy, None),
+            Some((guest, _)) => {
+                let found = self.busy(name, &guest, "the worker could not begin the session");
+                self.answer(guest.question, found, None);
+            }
             None => {}
         }
     }

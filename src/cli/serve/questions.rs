@@ -12,7 +12,7 @@ use serde_json::json;
 use subtle::ConstantTimeEq as _;
 
 use super::{
-    broker::Broker,
+    broker::{Broker, facts},
     journal::Journal,
     orders::{Found, FromFront, ToFront, Wanted},
     workers::{Guest, NotBegun},
@@ -77,7 +77,7 @@ impl Broker {
             return Some(Found::Unauthorised);
         };
         let denied = |journal: &mut Journal, what: &str, named: Option<&str>| {
-            let mut facts = BTreeMap::from([("agent".to_owned(), json!(agent.name.as_str()))]);
+            let mut facts = facts([("agent", json!(agent.name.as_str()))]);
             let named = named.map(|name| Escaped(name).to_string());
             facts.extend(named.map(|name| ("workspace".to_owned(), json!(name))));
             journal.refused("session", what, peer, facts);
@@ -125,16 +125,21 @@ impl Broker {
         let most = self.plan.service.limits.sessions;
         let Some(worker) = self.workers.get_mut(name) else { return Some(Found::Unavailable) };
         if worker.sessions_of(&guest.agent) >= most {
-            return Some(Found::Busy);
+            return Some(self.busy(name, &guest, "the agent has as many sessions as it may have"));
         }
         if !worker.is_ready() {
-            return match worker.wait(guest) {
-                Ok(()) => None,
-                Err(_) => Some(Found::Busy),
-            };
+            let guest = worker.wait(guest).err()?;
+            return Some(self.busy(name, &guest, "too many wait for the worker"));
         }
         self.begin(name, guest);
         None
+    }
+
+    /// Takes note of a guest for whom there is no room.
+    pub(super) fn busy(&mut self, name: &str, guest: &Guest, why: &str) -> Found {
+        let facts = facts([("agent", json!(guest.agent)), ("workspace", json!(name))]);
+        self.journal.refused("session", why, &guest.peer, facts);
+        Found::Busy
     }
 
     /// Hands a session to a worker that is ready.
@@ -148,7 +153,10 @@ impl Broker {
         let Some(worker) = self.workers.get_mut(name) else { return };
         match worker.hand(number, guest) {
             Ok(()) => {}
-            Err((guest, NotBegun::Busy)) => self.answer(guest.question, Found::Busy, None),
+            Err((guest, NotBegun::Busy)) => {
+                let found = self.busy(name, &guest, "the worker has no room for another session");
+                self.answer(guest.question, found, None);
+            }
             Err((guest, NotBegun::Gone)) => {
                 self.bury(name, "it hears nothing");
                 self.again(name, guest);

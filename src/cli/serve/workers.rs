@@ -163,10 +163,10 @@ impl Worker {
         Ok(())
     }
 
-    /// Lets a guest wait for it.
-    pub(super) fn wait(&mut self, guest: Guest) -> Result<(), NotBegun> {
+    /// Lets a guest wait for it, or gives it back where too many do.
+    pub(super) fn wait(&mut self, guest: Guest) -> Result<(), Guest> {
         if self.waiting.len() >= WAITING {
-            return Err(NotBegun::Busy);
+            return Err(guest);
         }
         self.waiting.push(guest);
         Ok(())

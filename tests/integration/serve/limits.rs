@@ -29,6 +29,14 @@ fn sessions_of_an_agent_are_bounded_and_counted_when_they_end() {
     service.session(token, "docs");
     drop(one);
     wait(|| service.open(token, "shop").ok());
+    // Each refusal is on record.
+    let why = "the agent has as many sessions as it may have";
+    let refused = site.records("serve").into_iter().filter(|record| record["reason"] == why);
+    let refused: Vec<_> =
+        refused.map(|record| (record["op"].clone(), record["facts"].clone())).collect();
+    let facts = json!({ "agent": "all", "workspace": "shop", "peer": "127.0.0.1" });
+    assert!(refused.len() >= 3, "{refused:?}");
+    assert!(refused.iter().all(|one| *one == (json!("session"), facts.clone())), "{refused:?}");
 }
 
 #[test]
