@@ -46,7 +46,8 @@ use plan::Plan;
 pub(crate) use front::run_if_front;
 pub(crate) use worker::run_if_worker;
 
-/// Open files that a service wants at most; each session needs two or three.
+/// Open files that a service wants at most: each session needs two in the front, and
+/// up to six in its worker.
 const FILES: u64 = 65_536;
 
 /// Serve workspaces to agents over HTTP

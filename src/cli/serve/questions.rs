@@ -127,6 +127,9 @@ impl Broker {
         if worker.sessions_of(&guest.agent) >= most {
             return Some(self.busy(name, &guest, "the agent has as many sessions as it may have"));
         }
+        if worker.is_full() {
+            return Some(self.busy(name, &guest, "the worker has as many sessions as it can have"));
+        }
         if !worker.is_ready() {
             let guest = worker.wait(guest).err()?;
             return Some(self.busy(name, &guest, "too many wait for the worker"));

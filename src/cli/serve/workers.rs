@@ -6,6 +6,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rustix::process::{Resource, getrlimit};
+
 use super::{
     orders::{FromWorker, Spoken, ToWorker, WorkerStart},
     plan::{Place, Plan},
@@ -33,6 +35,12 @@ const LISTEN: Duration = Duration::from_secs(9);
 const AGAIN: Duration = Duration::from_millis(50);
 /// Sessions that wait for a worker to start.
 const WAITING: usize = 512;
+/// Open files that a worker needs for all else: requests under way, watches.
+const FILES: u64 = 1024;
+/// Those of a session: over MCP six, over the `files` channel fewer.
+const FILES_OF_SESSION: u64 = 8;
+/// Sessions for which there is always room.
+const FEW: usize = 16;
 
 /// Who waits for a session: the number of the front's question, and for whom.
 #[derive(Debug)]
@@ -66,6 +74,8 @@ pub(super) struct Worker {
     sessions: HashMap<u64, String>,
     /// Sessions that it was handed and has not begun yet, with the front's end.
     handed: HashMap<u64, (Guest, OwnedFd)>,
+    /// So many sessions leave files for the requests in them.
+    most: usize,
     idle_since: Instant,
     stopping: Option<Instant>,
     shipping: Option<Shipping>,
@@ -137,6 +147,7 @@ impl Worker {
             waiting: Vec::new(),
             sessions: HashMap::new(),
             handed: HashMap::new(),
+            most: most_sessions(),
             idle_since: now,
             stopping: None,
             shipping: None,
@@ -176,6 +187,11 @@ impl Worker {
     pub(super) fn sessions_of(&self, agent: &str) -> usize {
         self.sessions.values().filter(|name| *name == agent).count()
             + self.waiting.iter().filter(|guest| guest.agent == agent).count()
+    }
+
+    /// Whether it has as many sessions as it has room for.
+    pub(super) fn is_full(&self) -> bool {
+        self.sessions.len() + self.waiting.len() >= self.most
     }
 
     /// Hands it a session; it says when that has begun.
@@ -306,6 +322,13 @@ pub(super) fn trial(plan: &Plan, place: &Place, outside: Outside) -> Result<Apar
         | FromWorker::Numbers(_)
         | FromWorker::Spans { .. } => Err(Failure::new("the trial worker lost its way")),
     }
+}
+
+/// For how many sessions a worker has files: it may open as many as this process.
+fn most_sessions() -> usize {
+    let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let most = files.saturating_sub(FILES) / FILES_OF_SESSION;
+    usize::try_from(most).unwrap_or(usize::MAX).max(FEW)
 }
 
 fn order(plan: &Plan, place: &Place, outside: Outside, trial: bool) -> WorkerStart {

@@ -2,6 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 
+use rustix::process::{Resource, Rlimit, prlimit};
 use serde_json::{Value, json};
 
 use super::rig::{ALL, Site, status, wait};
@@ -37,6 +38,27 @@ fn sessions_of_an_agent_are_bounded_and_counted_when_they_end() {
     let facts = json!({ "agent": "all", "workspace": "shop", "peer": "127.0.0.1" });
     assert!(refused.len() >= 3, "{refused:?}");
     assert!(refused.iter().all(|one| *one == (json!("session"), facts.clone())), "{refused:?}");
+}
+
+/// One agent's sessions took all of a worker's descriptors, and others could not
+/// write any more.
+#[test]
+fn sessions_leave_a_worker_files_for_the_requests_in_them() {
+    let mut site = Site::new(&["shop"]);
+    let other = site.add_agent("other", "workspaces = [\"*\"]");
+    let service = site.serve();
+    // The worker that starts then has no more either.
+    let pid = rustix::process::Pid::from_raw(service.pid().try_into().unwrap());
+    let few = Rlimit { current: Some(1024), maximum: Some(1024) };
+    prlimit(pid, Resource::Nofile, few).unwrap();
+    let mut one = service.session(&other, "shop");
+    let token = site.token("all");
+    let _others: Vec<_> = (1..16).map(|_| service.session(token, "shop")).collect();
+    assert_eq!(service.open(token, "shop").err(), Some(429));
+    assert_eq!(one.write("new.txt", "x")["error"], Value::Null);
+    let page = service.numbers(token);
+    assert!(page.contains("portcullis_refused_total{reason=\"busy\"} 1\n"), "{page}");
+    site.await_record("serve", |record| record["facts"]["agent"] == "all");
 }
 
 #[test]
