@@ -70,6 +70,10 @@ impl Board {
         } else if let Some(worker) = state.workers.get_mut(workspace) {
             worker.runs = false;
             (worker.numbers.waiting, worker.numbers.running) = (0, 0);
+            if !died {
+                // Its last checkpoint covers everything.
+                worker.numbers.uncovered = 0;
+            }
         }
     }
 

@@ -67,8 +67,16 @@ impl Broker {
                 })
             });
         }
-        self.unsaid =
-            vec![ToFront::Guard(door::guard(&self.plan.service, self.doorway.addresses()))];
+        let is_gone = |name: &String| !self.plan.places.contains_key(name);
+        // What it was not told yet of the last change holds no more, but for what
+        // is gone still.
+        self.unsaid
+            .retain(|order| matches!(order, ToFront::Gone { workspace, .. } if is_gone(workspace)));
+        let gone = old.places.into_keys().filter(is_gone);
+        let gone = gone.map(|workspace| ToFront::Gone { workspace, died: false, forget: true });
+        self.unsaid.extend(gone);
+        let guard = door::guard(&self.plan.service, self.doorway.addresses());
+        self.unsaid.push(ToFront::Guard(guard));
         if old.service.tls.is_some() {
             match door::pem(&self.plan.service) {
                 Ok(pem) => self.unsaid.extend(pem.map(ToFront::Tls)),

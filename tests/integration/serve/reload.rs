@@ -74,6 +74,28 @@ fn a_configuration_that_is_refused_does_not_keep_workers_from_starting() {
     service.stop();
 }
 
+/// Of a workspace whose worker had stopped before they stayed for ever.
+#[test]
+fn the_numbers_of_a_workspace_that_is_gone_are_gone() {
+    let mut site = Site::new(&["shop", "docs"]);
+    site.settings = "idleSeconds = 1".to_owned();
+    let service = site.serve();
+    let token = site.token("all").to_owned();
+    let shows = |word: &str| service.numbers(&token).contains(word);
+    {
+        let mut session = service.session(&token, "docs");
+        session.write("new.txt", "x");
+        wait(|| shows("portcullis_worker_up{workspace=\"docs\"} 1").then_some(()));
+    }
+    wait(|| shows("portcullis_worker_up{workspace=\"docs\"} 0").then_some(()));
+    assert!(shows("portcullis_audit_uncovered_records{workspace=\"docs\"} 0"));
+    site.workspaces.retain(|name| name != "docs");
+    site.write();
+    service.signal(Signal::HUP);
+    wait(|| (!shows("docs")).then_some(()));
+    service.stop();
+}
+
 #[test]
 fn a_changed_policy_holds_for_sessions_that_are_open() {
     let site = Site::new(&["shop"]);
