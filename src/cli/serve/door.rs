@@ -7,7 +7,7 @@ use std::{
     os::{
         fd::{AsFd as _, OwnedFd},
         unix::{
-            fs::{FileTypeExt as _, OpenOptionsExt as _},
+            fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _},
             net::{SocketAddr, UnixDatagram, UnixListener, UnixStream},
         },
     },
@@ -49,12 +49,16 @@ pub(super) struct Doorway {
 struct Socket {
     fd: OwnedFd,
     at: Listen,
+    /// What its path led to when it was made: device and inode.
+    made: Option<(u64, u64)>,
 }
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        if let Listen::Unix(path) = &self.at {
-            // A name that leads nowhere does no harm.
+        if let Listen::Unix(path) = &self.at
+            && found(path) == self.made
+        {
+            // A name that leads nowhere does no harm; another's may be in use.
             let _ = std::fs::remove_file(path);
         }
     }
@@ -179,10 +183,15 @@ impl Socket {
         let opened = match at {
             Listen::Tcp(address) => TcpListener::bind(address).and_then(|socket| {
                 let at = Listen::Tcp(socket.local_addr()?);
-                Ok(Self { fd: socket.into(), at })
+                Ok(Self { fd: socket.into(), at, made: None })
             }),
             Listen::Unix(path) => {
-                bind(path).map(|socket| Self { fd: socket.into(), at: at.clone() })
+                let made = |socket: UnixListener| Self {
+                    fd: socket.into(),
+                    at: at.clone(),
+                    made: found(path),
+                };
+                bind(path).map(made)
             }
         };
         let opened = opened.or_fail(format_args!("cannot listen at `{at}`"));
@@ -190,6 +199,11 @@ impl Socket {
             failure.help("is another `serve` running? name another with --listen")
         })
     }
+}
+
+/// What is at a path: device and inode.
+fn found(path: &Path) -> Option<(u64, u64)> {
+    path.symlink_metadata().ok().map(|look| (look.dev(), look.ino()))
 }
 
 /// Only the owner may connect: the mode is right from the beginning.

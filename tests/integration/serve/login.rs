@@ -114,6 +114,23 @@ fn a_unix_socket_is_for_its_owner() {
     assert!(!socket.exists());
 }
 
+/// One that had been replaced took the other's along.
+#[test]
+fn a_service_that_stops_leaves_the_socket_of_another_alone() {
+    let sites = [Site::new(&["shop"]), Site::new(&["shop"])];
+    let socket = sites[0].base().join("s.sock");
+    let at = format!("unix:{}", socket.display());
+    let [old, new] = sites.each_ref().map(|site| {
+        site.write();
+        let _ = fs::remove_file(&socket);
+        Service::start(&mut site.command(&["--listen", &at]))
+    });
+    old.stop();
+    UnixStream::connect(&socket).unwrap();
+    new.stop();
+    assert!(!socket.exists());
+}
+
 #[test]
 fn a_configuration_that_is_not_understood_starts_nothing() {
     let site = Site::new(&["shop"]);
