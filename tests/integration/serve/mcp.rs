@@ -4,6 +4,7 @@ use std::{
     fs,
     io::{Read as _, Write as _},
     net::{Ipv4Addr, SocketAddrV4, TcpStream},
+    path::Path,
 };
 
 use rustix::{
@@ -21,19 +22,45 @@ fn initialize(service: &Service, token: &str, from: Ipv4Addr) -> u16 {
     connect(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, service.port)).unwrap();
     let info = json!({ "name": "test", "version": "1" });
     let params = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": info });
-    let body = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params });
+    let mut stream = TcpStream::from(socket);
+    post(&mut stream, token, "", "initialize", &params);
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).unwrap();
+    status(&reply)
+}
+
+fn post(stream: &mut TcpStream, token: &str, headers: &str, method: &str, params: &Value) {
+    let body = json!({ "jsonrpc": "2.0", "id": 0, "method": method, "params": params });
     let body = body.to_string();
     let head = format!(
         "POST /workspaces/shop/mcp HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
          Authorization: Bearer {token}\r\nContent-Type: application/json\r\n\
-         Accept: application/json, text/event-stream\r\nContent-Length: {}\r\n\r\n",
+         Accept: application/json, text/event-stream\r\nContent-Length: {}\r\n{headers}\r\n",
         body.len()
     );
-    let mut stream = TcpStream::from(socket);
     stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
-    let mut reply = String::new();
-    stream.read_to_string(&mut reply).unwrap();
-    status(&reply)
+}
+
+/// Subscribes to a file; what is told of it comes over the connection.
+fn listen(service: &Service, token: &str, file: &Path) -> TcpStream {
+    let meta = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": { "name": "test", "version": "1" },
+        "io.modelcontextprotocol/clientCapabilities": {},
+    });
+    let wanted = json!({ "resourceSubscriptions": [format!("file://{}", file.display())] });
+    let params = json!({ "_meta": meta, "notifications": wanted });
+    let headers = "MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: subscriptions/listen\r\n";
+    let mut stream = service.connect();
+    post(&mut stream, token, headers, "subscriptions/listen", &params);
+    let mut heard = String::new();
+    while !heard.contains("subscriptions/acknowledged") {
+        let mut some = [0; 4096];
+        let got = stream.read(&mut some).unwrap();
+        assert!(got > 0, "{heard}");
+        heard.push_str(&String::from_utf8_lossy(&some[..got]));
+    }
+    stream
 }
 
 fn peers(records: &[Value], op: &str) -> Vec<Value> {
@@ -79,4 +106,24 @@ fn the_session_of_those_without_one_ends_when_nothing_is_asked() {
     }
     wait(|| service.processes("worker-process").is_empty().then_some(()));
     assert!(is_served());
+}
+
+/// As long as the old worker answered what it had heard, everybody was given the
+/// session in which it heard nothing more.
+#[test]
+fn those_without_a_session_are_served_while_an_old_worker_still_stops() {
+    let site = Site::new(&["shop"]);
+    let service = site.serve();
+    let token = site.token("all");
+    let file = site.root("shop").canonicalize().unwrap().join("file.txt");
+    let _subscribed = listen(&service, token, &file);
+    let old = service.processes("worker-process").pop().unwrap();
+    let text = fs::read_to_string(site.config()).unwrap();
+    let state = "state = \"states/shop\"\n";
+    fs::write(site.config(), text.replace(state, &format!("{state}ask = \"shell\"\n"))).unwrap();
+    service.signal(Signal::HUP);
+    site.await_record("serve", |record| record["op"] == "reload");
+    let read = service.call(token, "shop", "read_file", &json!({ "path": "file.txt" }));
+    assert_eq!(read["result"]["isError"], false, "{read}");
+    assert!(service.processes("worker-process").iter().any(|process| *process != old));
 }

@@ -142,9 +142,18 @@ impl Link {
         Arc::new(Self { writer, state })
     }
 
-    /// Whether the worker has ended it.
+    /// Whether it has ended.
     pub(super) fn is_over(&self) -> bool {
         lock(&self.state).over
+    }
+
+    /// Whether the worker still hears it. One that stops does not, while it
+    /// answers what it heard before.
+    pub(super) fn is_heard(&self) -> bool {
+        // Whoever writes finds out.
+        let Ok(writer) = self.writer.try_lock() else { return !self.is_over() };
+        let deaf = |error: io::Error| error.kind() == io::ErrorKind::BrokenPipe;
+        !self.is_over() && !writer.try_write(&[]).is_err_and(deaf)
     }
 
     /// Whether no request waits for its answer.
@@ -195,7 +204,10 @@ impl Link {
         let asked = Asked { id, state, writer, granted, answer, questions: asked, events };
         let mut message = json!({ "jsonrpc": "2.0", "id": id, "method": method });
         put(&mut message, params, meta);
-        self.write(&message).await.map_err(|_| over())?;
+        if self.write(&message).await.is_err() {
+            lock(&self.state).over = true;
+            return Err(over());
+        }
         Ok(asked)
     }
 

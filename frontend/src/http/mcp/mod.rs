@@ -319,7 +319,7 @@ impl Shared {
     /// The session of whoever has none.
     async fn common(&self, peer: &Peer) -> Result<Arc<link::Link>, OpenError> {
         let mut common = self.common.lock().await;
-        if let Some(common) = common.as_mut().filter(|common| !common.link.is_over()) {
+        if let Some(common) = common.as_mut().filter(|common| common.link.is_heard()) {
             common.used = Instant::now();
             return Ok(Arc::clone(&common.link));
         }
