@@ -197,7 +197,7 @@ impl Parts {
         let mut policy_files = loaded.files;
         // The agent must not come near that one either.
         policy_files.extend(operator.path.clone());
-        let state_path = state::directory(common.state.as_ref(), &common.workspace)?;
+        let state_path = state::directory_of(common.state.as_ref(), &workspace)?;
         // Before it is made, where it should not be.
         Territory {
             workspace: workspace.root().to_owned(),

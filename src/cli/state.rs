@@ -42,7 +42,18 @@ pub(crate) fn directory(named: Option<&PathBuf>, workspace: &Path) -> Result<Pat
     let shown = workspace.display();
     let workspace =
         Workspace::open(workspace).or_fail(format_args!("cannot open the workspace `{shown}`"))?;
-    default_directory(workspace.root())
+    directory_of(None, &workspace)
+}
+
+/// The same for a workspace that is open: its name may lead elsewhere by now.
+///
+/// # Errors
+/// As [`default_directory`].
+pub(crate) fn directory_of(
+    named: Option<&PathBuf>,
+    workspace: &Workspace,
+) -> Result<PathBuf, Failure> {
+    named.map_or_else(|| default_directory(workspace.root()), |named| Ok(named.clone()))
 }
 
 /// A name for the workspace at `root` that is safe as a file name.

@@ -185,8 +185,8 @@ fn check_can_be_emptied(workspace: &Workspace, path: &WorkspacePath) -> Result<(
 fn check_may_empty(directory: &OwnedFd, entries: &[(CString, bool)]) -> Result<(), Error> {
     let look = workspace::Error::os("look at the directory");
     let (me, stat) = (geteuid().as_raw(), fstat(directory).map_err(look)?);
-    let all = std::iter::once(c"").chain(entries.iter().map(|(name, _)| name.as_c_str()));
-    if all.into_iter().any(|name| is_fixed(directory, name)) {
+    let mut all = std::iter::once(c"").chain(entries.iter().map(|(name, _)| name.as_c_str()));
+    if all.any(|name| is_fixed(directory, name)) {
         return Err(workspace::Error::os("empty a directory in it")(Errno::PERM).into());
     }
     // Of its own directories the gate may change the mode.

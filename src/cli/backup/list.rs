@@ -59,7 +59,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         })?),
         None => None,
     };
-    let vault = state::vault(&state::directory(common.state.as_ref(), &common.workspace)?)?;
+    let vault = state::vault(&state::directory_of(common.state.as_ref(), &workspace)?)?;
     let (mut listing, total) = match &vault {
         Some(vault) => (vault.entries().or_fail(DOING)?, vault.size().or_fail(DOING)?),
         None => (Listing::default(), 0),

@@ -21,7 +21,7 @@ use crate::{
 pub(super) fn run(args: &Args, seq: u64) -> Result<ExitCode, Failure> {
     let workspace = Workspace::open(&args.common.workspace)
         .or_fail(format_args!("cannot open the workspace `{}`", args.common.workspace.display()))?;
-    let state = state::directory(args.common.state.as_ref(), &args.common.workspace)?;
+    let state = state::directory_of(args.common.state.as_ref(), &workspace)?;
     let log = state.join("audit");
     let mut record = find(&log, seq)?;
     // An outcome says how it ended; what was decided stands in the intent.
