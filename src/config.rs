@@ -95,10 +95,7 @@ pub fn load_policy(reference: &str) -> Result<LoadedPolicy, Error> {
 pub fn load_trusted(reference: &str, operator: &Operator) -> Result<LoadedPolicy, Error> {
     let gathered = Gathered::load(reference)?;
     let signed_by = operator.trust(&gathered)?;
-    let policy = compile(&gathered.source())
-        .map_err(|diagnostics| Error::Invalid { name: reference.to_owned(), diagnostics })?;
-    let Gathered { files, looked_up, .. } = gathered;
-    Ok(LoadedPolicy { policy, signed_by, files, looked_up })
+    gathered.compile(signed_by)
 }
 
 /// Loads the texts of the policy `reference` with all that it extends, and the
@@ -131,7 +128,7 @@ pub fn with_text(reference: &str, text: &str) -> Result<PolicySource, Error> {
 
 /// The texts of a policy and of all that it extends, read but not judged, so
 /// that another process can judge them.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Gathered {
     reference: String,
     /// The file itself; `None` for an embedded policy.
@@ -208,6 +205,16 @@ impl Gathered {
             None => PolicySource::embedded(&self.reference)
                 .unwrap_or_else(|| PolicySource::from_text(&self.reference, "")),
         }
+    }
+
+    /// The policy; `signed_by` is whose signature was checked.
+    ///
+    /// # Errors
+    /// When it does not compile.
+    pub fn compile(self, signed_by: Option<PolicyKey>) -> Result<LoadedPolicy, Error> {
+        let policy = compile(&self.source())
+            .map_err(|diagnostics| Error::Invalid { name: self.reference.clone(), diagnostics })?;
+        Ok(LoadedPolicy { policy, signed_by, files: self.files, looked_up: self.looked_up })
     }
 
     fn open(&mut self, path: &Path, name: &str) -> Result<Loaded, String> {

@@ -24,7 +24,7 @@ use super::{
 use crate::{
     backup::Vault,
     config::{
-        Operator,
+        LoadedPolicy, Operator,
         audit::{Audit, Durability, SearchRecords},
         signature::PolicyKey,
     },
@@ -182,16 +182,17 @@ impl Parts {
     pub(crate) fn open(common: &Common) -> Result<Self, Failure> {
         let config = common.config.as_deref();
         let operator = Operator::load(config).map_err(Failure::new)?;
-        Self::open_under(common, operator, Audit::load(config).map_err(Failure::new)?)
+        let policy = super::policy::load_trusted(&common.policy, &operator)?;
+        Self::open_under(common, operator, Audit::load(config).map_err(Failure::new)?, policy)
     }
 
-    /// The same under a configuration that was read before.
+    /// The same under a configuration and a policy that were read before.
     pub(crate) fn open_under(
         common: &Common,
         operator: Operator,
         audit: Audit,
+        loaded: LoadedPolicy,
     ) -> Result<Self, Failure> {
-        let loaded = super::policy::load_trusted(&common.policy, &operator)?;
         let workspace = Workspace::open(&common.workspace)
             .or_fail(format_args!("cannot open the workspace `{}`", common.workspace.display()))?;
         let mut policy_files = loaded.files;

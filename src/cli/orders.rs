@@ -99,11 +99,22 @@ impl Orders<'_> {
 }
 
 impl Reloading<'_> {
-    /// Takes up the policy whose texts are in the first of `files`.
-    pub(super) fn reload(&self, files: Vec<OwnedFd>, trigger: &str) {
+    /// Takes up the policy whose texts are in the first of `files`; whether it is in
+    /// force.
+    pub(super) fn reload(&self, files: Vec<OwnedFd>, trigger: &str) -> bool {
+        match self.take_up(files, trigger) {
+            Ok(()) => true,
+            Err((sha256, why)) => {
+                self.refuse(sha256.as_deref(), &why, trigger);
+                false
+            }
+        }
+    }
+
+    fn take_up(&self, files: Vec<OwnedFd>, trigger: &str) -> Result<(), (Option<String>, String)> {
         let gathered = match files.into_iter().next().map(read) {
             Some(Ok(gathered)) => gathered,
-            _ => return self.refuse(None, "it did not arrive whole", trigger),
+            _ => return Err((None, "it did not arrive whole".to_owned())),
         };
         let source = gathered.source();
         let sha256 = source.sha256();
@@ -111,22 +122,22 @@ impl Reloading<'_> {
             if trigger == "signal" {
                 errln!("portcullis: the policy is the one in force");
             }
-            return;
+            return Ok(());
         }
         let policy = match compile(&source) {
             Ok(policy) => policy,
             Err(diagnostics) => {
                 err!("{}", diagnostics.render(false));
-                return self.refuse(Some(&sha256), &first(&diagnostics), trigger);
+                return Err((Some(sha256), first(&diagnostics)));
             }
         };
         if self.signatures
             && let Err(failure) = newest::check(self.state, &policy)
         {
-            return self.refuse(Some(&sha256), failure.message(), trigger);
+            return Err((Some(sha256), failure.message().to_owned()));
         }
         if let Err(error) = local::keep_policy(self.state, &policy, self.gateway.boot()) {
-            return self.refuse(Some(&sha256), &format!("cannot keep its text: {error}"), trigger);
+            return Err((Some(sha256), format!("cannot keep its text: {error}")));
         }
         let (name, version) = (policy.name().to_owned(), policy.version());
         match self.gateway.reload(self.session, policy, trigger) {
@@ -145,8 +156,9 @@ impl Reloading<'_> {
                 }
             }
             Ok(None) => {}
-            Err(error) => self.refuse(Some(&sha256), &error.to_string(), trigger),
+            Err(error) => return Err((Some(sha256), error.to_string())),
         }
+        Ok(())
     }
 
     /// Records that another policy is not taken up.
@@ -165,7 +177,7 @@ impl Reloading<'_> {
     }
 }
 
-fn read(file: OwnedFd) -> io::Result<Gathered> {
+pub(super) fn read(file: OwnedFd) -> io::Result<Gathered> {
     let mut file = File::from(file);
     file.rewind()?;
     let mut text = Vec::new();
@@ -174,7 +186,7 @@ fn read(file: OwnedFd) -> io::Result<Gathered> {
 }
 
 /// What is wrong, in one line for the record.
-fn first(diagnostics: &Diagnostics) -> String {
+pub(super) fn first(diagnostics: &Diagnostics) -> String {
     let more = diagnostics.iter().count().saturating_sub(1).saturating_add(diagnostics.omitted());
     let Some(one) = diagnostics.iter().next() else { return "it does not load".to_owned() };
     let place = if one.line > 0 { format!(" ({}:{})", one.file, one.line) } else { String::new() };

@@ -126,7 +126,7 @@ fn load_with_outline(reference: &str) -> Result<(Policy, Vec<OutlineFile>), Fail
 
 /// The failure when a policy does not load; for a program, its object says what
 /// that of `policy check` does.
-fn unusable(reference: &str, error: &config::Error) -> Failure {
+pub(crate) fn unusable(reference: &str, error: &config::Error) -> Failure {
     Failure::new(format_args!("the policy `{reference}` cannot be used"))
         .exit(Exit::Policy)
         .details(rendered(error), "policies", json!([check::error_json(reference, error)]))

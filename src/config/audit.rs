@@ -14,7 +14,7 @@ use std::{
 
 use etcetera::BaseStrategy as _;
 use portcullis_audit::{PublicKey, parse_keys};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::ledger::Signing;
 
@@ -22,7 +22,7 @@ use crate::ledger::Signing;
 pub const VARIABLE: &str = "PORTCULLIS_CONFIG";
 
 /// The section.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Audit {
     /// What reads wait for.
@@ -48,7 +48,7 @@ pub struct Audit {
 }
 
 /// What a read waits for before its content leaves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Durability {
     /// Its record is written: it survives the gate.
@@ -59,7 +59,7 @@ pub enum Durability {
 }
 
 /// What a search in content leaves in the log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum SearchRecords {
     /// A record of the search, and one of each file of which it discloses
@@ -71,7 +71,7 @@ pub enum SearchRecords {
 }
 
 /// How often checkpoints are made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Cadence {
     /// After so many records.
@@ -87,7 +87,7 @@ impl Default for Cadence {
 }
 
 /// When gates compress old segments.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Compress {
     /// Whether they do at all.
@@ -110,7 +110,7 @@ impl Compress {
 }
 
 /// Where copies go.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Target {
     /// A directory's absolute path, `http://…`, `https://…` or `s3://BUCKET/PREFIX`.
@@ -263,6 +263,18 @@ impl Audit {
     /// The signer's public key, when there is a signer.
     pub fn signer_key(&self) -> Option<PublicKey> {
         self.public_key.as_ref()?.parse().ok()
+    }
+
+    /// The same without what lets anybody in elsewhere: who signs and who copies
+    /// is another process.
+    pub fn without_credentials(&self) -> Self {
+        let mut audit = Self { signer: Vec::new(), ..self.clone() };
+        audit.ship.retain(|target| target.to.starts_with('/'));
+        for target in &mut audit.ship {
+            target.headers.clear();
+            target.options.clear();
+        }
+        audit
     }
 
     /// The time between two checkpoints.

@@ -5,6 +5,7 @@ mod life;
 mod limits;
 mod login;
 mod mcp;
+mod refused;
 mod reload;
 mod rig;
 #[cfg(feature = "otlp")]

@@ -28,6 +28,20 @@ pub enum ReloadError {
 }
 
 impl Gateway {
+    /// Checks that `new` may take the place of `old`.
+    ///
+    /// # Errors
+    /// Why `old` stays.
+    pub fn check_reload(old: &Policy, new: &Policy) -> Result<(), ReloadError> {
+        if new.version() <= old.version() {
+            return Err(ReloadError::Version { old: old.version(), new: new.version() });
+        }
+        if new.agent() != old.agent() {
+            return Err(ReloadError::Agent);
+        }
+        Ok(())
+    }
+
     /// Puts `new` in force for every request that begins afterwards; those
     /// under way end under the policy with which they began, except that one
     /// which waits for a person is decided anew. The record is on stable
@@ -45,12 +59,7 @@ impl Gateway {
         if new.sha256() == old.sha256() {
             return Ok(None);
         }
-        if new.version() <= old.version() {
-            return Err(ReloadError::Version { old: old.version(), new: new.version() });
-        }
-        if new.agent() != old.agent() {
-            return Err(ReloadError::Agent);
-        }
+        Self::check_reload(&old, &new)?;
         let mut draft = record::request(session, &new, "reload", None);
         draft.result = Some("ok".to_owned());
         draft.facts = Some(BTreeMap::from([

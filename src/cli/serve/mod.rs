@@ -13,10 +13,11 @@ mod front;
 mod journal;
 mod orders;
 mod plan;
+mod policies;
 mod questions;
 mod readiness;
 mod reload;
-mod settings;
+
 mod telemetry;
 pub(crate) mod token;
 mod worker;

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::settings::Settings;
 use crate::{
+    config::audit::Audit,
     frontend::http::{Bounds, Exported, Guard, Limits},
     gateway::Numbers,
     sandbox::{Apart, Outside},
@@ -176,8 +176,8 @@ pub(super) enum Spoken {
 /// To a worker.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum ToWorker {
-    /// First of all. The other end for signatures is attached, if there is a
-    /// signer.
+    /// First of all. The policy's texts are attached, and the other end for
+    /// signatures, if there is a signer.
     Start(Box<WorkerStart>),
     /// A session; its stream is attached.
     Connection { number: u64, agent: String, door: Spoken, peer: String },
@@ -199,9 +199,14 @@ pub(super) struct WorkerStart {
     pub(super) name: String,
     pub(super) root: PathBuf,
     pub(super) alias: PathBuf,
-    pub(super) policy: String,
-    pub(super) settings: Settings,
     pub(super) state: PathBuf,
+    /// The operator's configuration.
+    pub(super) config: Option<PathBuf>,
+    /// Whether policies must be signed; the broker checks that.
+    pub(super) signatures: bool,
+    /// Whose signature the policy has.
+    pub(super) signed_by: Option<String>,
+    pub(super) audit: Audit,
     /// Whether the tools are those of the reference server.
     pub(super) reference: bool,
     /// Whether clients may answer for their users.
@@ -209,8 +214,6 @@ pub(super) struct WorkerStart {
     /// What it must not reach.
     pub(super) outside: Outside,
     pub(super) log: String,
-    /// The signer's public key.
-    pub(super) signer: Option<String>,
     pub(super) requests_per_second: u64,
     pub(super) bytes_per_second: u64,
     pub(super) concurrent_requests: usize,
@@ -234,6 +237,8 @@ pub(super) enum FromWorker {
     NotBegun { number: u64 },
     /// A session has ended; it may have begun just before.
     Ended { number: u64 },
+    /// It has not taken up the policy that it was offered.
+    Kept,
     /// What it has counted.
     Numbers(Numbers),
     /// Spans of requests, and how many more there was no room for.

@@ -2,20 +2,24 @@
 //! directory without one.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
 };
 
 use etcetera::BaseStrategy as _;
 
-use super::{Args, token};
+use super::{
+    Args,
+    policies::{Accepted, Policies, Unfit},
+    token,
+};
 use crate::{
     cli::{
         failure::{Context as _, Exit, Failure},
-        policy, sign, state,
+        sign, state,
     },
     config::{
-        Operator,
+        self, Gathered, Operator,
         audit::Audit,
         serve::{Agent, Listen, Service, is_workspace_name},
     },
@@ -28,10 +32,15 @@ use crate::{
 const MOST_TRIED: usize = 512;
 
 /// Everything that the broker knows.
+#[derive(Clone)]
 pub(super) struct Plan {
     /// The configuration; its workspaces are in `places`.
     pub(super) service: Service,
     pub(super) places: BTreeMap<String, Place>,
+    /// Workspaces of the configuration that cannot be served as they are to be.
+    pub(super) unserved: BTreeSet<String>,
+    /// The policies of `places`.
+    pub(super) policies: Policies,
     pub(super) config: Option<PathBuf>,
     pub(super) audit: Audit,
     pub(super) operator: Operator,
@@ -40,6 +49,18 @@ pub(super) struct Plan {
     pub(super) state: PathBuf,
     /// Whether it is the command line's workspace, and no configuration's.
     adopted: bool,
+    /// The configuration as it was at the start.
+    began: Service,
+    /// What of it is another now, and holds from the next start.
+    pub(super) later: Vec<&'static str>,
+}
+
+/// A workspace that cannot be served as it is to be.
+pub(super) struct Fault {
+    pub(super) workspace: String,
+    /// Whether it is served as it was.
+    pub(super) stays: bool,
+    pub(super) failure: Failure,
 }
 
 /// A workspace that is served.
@@ -67,6 +88,7 @@ impl Plan {
             Some(path) => load(path)?,
             None => Service::default(),
         };
+        let began = service.clone();
         if !args.listen.is_empty() {
             service.listen.clone_from(&args.listen);
         }
@@ -90,98 +112,171 @@ impl Plan {
         let mut plan = Self {
             service,
             places: BTreeMap::new(),
+            unserved: BTreeSet::new(),
+            policies: Policies::new(),
             config: operator.path.clone(),
             audit,
             operator,
             log: args.logging.log.clone(),
             state,
             adopted: fresh.is_some(),
+            began,
+            later: Vec::new(),
         };
-        plan.open()?;
-        Ok((plan, fresh))
+        match plan.open(None)?.into_iter().next() {
+            Some(fault) => Err(fault.failure),
+            None => Ok((plan, fresh)),
+        }
     }
 
-    /// The same from the file as it is now.
-    pub(super) fn again(&self, path: &Path) -> Result<Self, Failure> {
-        let service = Service {
-            listen: self.service.listen.clone(),
-            plaintext: self.service.plaintext,
-            telemetry: self.service.telemetry.clone(),
-            ..load(path)?
-        };
+    /// The same, as the file is now, and nothing of it open yet.
+    pub(super) fn again(&self) -> Result<Self, Failure> {
+        let mut plan = self.unopened();
+        let Some(path) = self.config.as_deref().filter(|_| !self.adopted) else { return Ok(plan) };
+        let service = load(path)?;
         if service.workspaces.is_empty() || service.agents.is_empty() {
             return Err(Failure::new("it names no workspace or no agent"));
         }
-        let mut plan = Self {
-            service,
-            places: BTreeMap::new(),
-            config: Some(path.to_owned()),
-            audit: Audit::load(Some(path)).map_err(Failure::new)?,
-            operator: Operator::load(Some(path)).map_err(Failure::new)?,
-            log: self.log.clone(),
-            state: self.state.clone(),
-            adopted: false,
+        plan.later = later(&self.began, &service);
+        plan.service = Service {
+            listen: self.service.listen.clone(),
+            plaintext: self.service.plaintext,
+            telemetry: self.service.telemetry.clone(),
+            ..service
         };
-        plan.open()?;
+        plan.audit = Audit::load(Some(path)).map_err(Failure::new)?;
+        plan.operator = Operator::load(Some(path)).map_err(Failure::new)?;
         Ok(plan)
     }
 
-    /// Whether it is the command line's workspace, and no configuration's.
-    pub(super) fn is_adopted(&self) -> bool {
-        self.adopted
+    /// The same, and nothing of it open yet.
+    pub(super) fn unopened(&self) -> Self {
+        Self {
+            places: BTreeMap::new(),
+            unserved: BTreeSet::new(),
+            policies: Policies::new(),
+            ..self.clone()
+        }
     }
 
-    /// Opens every workspace, and checks that none reaches what is another's.
-    fn open(&mut self) -> Result<(), Failure> {
+    /// Opens every workspace with its policy, and checks that none reaches what is
+    /// another's or the operator's. Tells what of them cannot be served; it stays
+    /// as it was `before`.
+    pub(super) fn open(&mut self, before: Option<&Self>) -> Result<Vec<Fault>, Failure> {
         let (state, _) = state::open(&self.state)?;
         self.state = state;
-        let mut policies = BTreeMap::new();
-        let mut apart = vec![("service's state directory", self.state.clone())];
-        for entry in &self.service.workspaces {
-            let shown = entry.root.display();
-            let workspace = Workspace::open(&entry.root).or_fail(format_args!(
-                "cannot open the root `{shown}` of the workspace `{}`",
-                entry.name
-            ))?;
-            let root = workspace.root().to_owned();
-            let state = match &entry.state {
-                Some(path) => path.clone(),
-                None => state::default_directory(&root)?,
-            };
-            let (state, _) = state::open(&state)?;
-            if !policies.contains_key(&entry.policy) {
-                let loaded = policy::load_trusted(&entry.policy, &self.operator)?;
-                policies.insert(entry.policy.clone(), loaded.files);
+        let mut faults = Vec::new();
+        for entry in self.service.workspaces.clone() {
+            let opened = self.accept(&entry.policy, before).and_then(|()| Place::open(&entry));
+            match opened {
+                Ok(place) => drop(self.places.insert(entry.name, place)),
+                Err(failure) => faults.push(self.leave(entry.name, before, failure)),
             }
-            apart.push(("workspace", root.clone()));
-            apart.push(("state directory", state.clone()));
-            let place = Place {
-                name: entry.name.clone(),
-                alias: std::path::absolute(&entry.root).or_fail("cannot look up a workspace")?,
-                root,
-                policy: entry.policy.clone(),
-                state,
-                reference: entry.reference,
-                elicit: entry.elicit,
-            };
-            self.places.insert(place.name.clone(), place);
         }
-        all_apart(&apart).map_err(Failure::new)?;
-        let mut operator: Vec<_> = policies.into_values().flatten().collect();
-        operator.extend(self.config.clone());
-        operator.extend(self.audit.protected());
-        operator.extend(self.service.tls.iter().map(|tls| tls.key.clone()));
-        operator.sort();
-        operator.dedup();
-        for place in self.places.values() {
+        self.keep_apart(before, &mut faults);
+        let files = self.operators_files();
+        let reaches = |place: &Place| {
             let (workspace, state) = (place.root.clone(), place.state.clone());
-            let operator = operator.clone();
-            Territory { workspace, state, operator, ..Territory::default() }
-                .check()
-                .map_err(Failure::new)?;
-            sign::apart(&self.audit.signer, std::slice::from_ref(&place.root))?;
+            let operator = files.clone();
+            let territory = Territory { workspace, state, operator, ..Territory::default() };
+            territory.check().map_err(Failure::new)?;
+            sign::apart(&self.audit.signer, std::slice::from_ref(&place.root))
+        };
+        let found: Vec<_> = self
+            .places
+            .values()
+            .filter_map(|place| reaches(place).err().map(|failure| (place.name.clone(), failure)))
+            .collect();
+        for (name, failure) in found {
+            // As it was it reaches them, too.
+            faults.push(self.leave(name, None, failure));
         }
+        Ok(faults)
+    }
+
+    /// Takes a policy up. One that cannot take the place of the one in force
+    /// leaves that.
+    fn accept(&mut self, reference: &str, before: Option<&Self>) -> Result<(), Failure> {
+        if self.policies.contains_key(reference) {
+            return Ok(());
+        }
+        let old = before.and_then(|before| before.policies.get(reference));
+        let mut sha256 = None;
+        let judged = Gathered::load(reference).map_err(Unfit::from).and_then(|gathered| {
+            sha256 = Some(gathered.source().sha256());
+            Accepted::judge(gathered, &self.operator, old)
+        });
+        let accepted = match (judged, old.filter(|old| old.is_trusted(&self.operator))) {
+            (Ok(new), _) => new,
+            (Err(unfit), Some(old)) => {
+                unfit.failure(reference).print_details();
+                Accepted { refused: Some(unfit.refused(sha256)), ..old.clone() }
+            }
+            (Err(unfit), None) => return Err(unfit.failure(reference)),
+        };
+        self.policies.insert(reference.to_owned(), accepted);
         Ok(())
+    }
+
+    /// A workspace cannot be served as it is to be: it stays as it was `before`.
+    fn leave(&mut self, name: String, before: Option<&Self>, failure: Failure) -> Fault {
+        self.places.remove(&name);
+        let old = before.and_then(|before| {
+            let place = before.places.get(&name)?;
+            let policy = before.policies.get(&place.policy)?;
+            policy.is_trusted(&self.operator).then_some((place, policy))
+        });
+        let stays = old.is_some();
+        if let Some((place, policy)) = old {
+            self.policies.entry(place.policy.clone()).or_insert_with(|| policy.clone());
+            self.places.insert(name.clone(), place.clone());
+        } else {
+            self.unserved.insert(name.clone());
+        }
+        Fault { workspace: name, stays, failure }
+    }
+
+    /// Sees to it that no workspace lies within another. Those that were served
+    /// `before` come first.
+    fn keep_apart(&mut self, before: Option<&Self>, faults: &mut Vec<Fault>) {
+        if self.are_apart().is_ok() {
+            return;
+        }
+        let known =
+            |place: &Place| before.is_some_and(|b| b.places.get(&place.name) == Some(place));
+        let (kept, fresh) =
+            std::mem::take(&mut self.places).into_iter().partition(|(_, place)| known(place));
+        self.places = kept;
+        for (name, place) in fresh {
+            self.places.insert(name.clone(), place);
+            if let Err(failure) = self.are_apart() {
+                faults.push(self.leave(name.clone(), before, failure));
+                if let Err(failure) = self.are_apart() {
+                    faults.push(self.leave(name, None, failure));
+                }
+            }
+        }
+    }
+
+    fn are_apart(&self) -> Result<(), Failure> {
+        let mut all = vec![("service's state directory", self.state.clone())];
+        for place in self.places.values() {
+            all.push(("workspace", place.root.clone()));
+            all.push(("state directory", place.state.clone()));
+        }
+        all_apart(&all).map_err(Failure::new)
+    }
+
+    /// What no agent may come near.
+    fn operators_files(&self) -> Vec<PathBuf> {
+        let mut files: Vec<_> =
+            self.policies.values().flat_map(|policy| policy.gathered.files.clone()).collect();
+        files.extend(self.config.clone());
+        files.extend(self.audit.protected());
+        files.extend(self.service.tls.iter().map(|tls| tls.key.clone()));
+        files.sort();
+        files.dedup();
+        files
     }
 
     /// What the worker of `own` must not reach; nobody's, for the front.
@@ -191,6 +286,48 @@ impl Plan {
         let others = self.config.iter().cloned().chain([self.state.clone()]).chain(theirs);
         Outside { control: control.to_owned(), others: others.take(MOST_TRIED).collect() }
     }
+}
+
+impl Place {
+    fn open(entry: &config::serve::Workspace) -> Result<Self, Failure> {
+        let shown = entry.root.display();
+        let workspace = Workspace::open(&entry.root).or_fail(format_args!(
+            "cannot open the root `{shown}` of the workspace `{}`",
+            entry.name
+        ))?;
+        let root = workspace.root().to_owned();
+        let state = state::directory_of(entry.state.as_ref(), &workspace)?;
+        let (state, _) = state::open(&state)?;
+        Ok(Self {
+            name: entry.name.clone(),
+            alias: std::path::absolute(&entry.root).or_fail("cannot look up a workspace")?,
+            root,
+            policy: entry.policy.clone(),
+            state,
+            reference: entry.reference,
+            elicit: entry.elicit,
+        })
+    }
+}
+
+/// Settings of the service itself that differ.
+fn later(began: &Service, now: &Service) -> Vec<&'static str> {
+    let (old, new) = (began.limits, now.limits);
+    let settings = [
+        ("listen", began.listen != now.listen),
+        ("plaintext", began.plaintext != now.plaintext),
+        ("tls", began.tls.is_some() != now.tls.is_some()),
+        ("state", began.state != now.state),
+        ("telemetry", began.telemetry != now.telemetry),
+        ("limits.connections", old.connections != new.connections),
+        ("limits.failedLogins", old.failed_logins != new.failed_logins),
+        ("limits.headSeconds", old.head_seconds != new.head_seconds),
+        ("limits.headBytes", old.head_bytes != new.head_bytes),
+        ("limits.bodySeconds", old.body_seconds != new.body_seconds),
+        ("limits.messageSize", old.message_bytes != new.message_bytes),
+        ("limits.messageMemory", old.message_memory != new.message_memory),
+    ];
+    settings.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
 }
 
 /// Reads the file, and prints what is wrong with it as for a policy.
@@ -222,7 +359,7 @@ fn adopt(args: &Args, service: &mut Service, token: &str) -> Result<(), Failure>
             .help("name it with --name NAME: letters, digits, `_` or `-`")
             .exit(Exit::Usage));
     }
-    service.workspaces.push(crate::config::serve::Workspace {
+    service.workspaces.push(config::serve::Workspace {
         name,
         root: common.workspace.clone(),
         policy: common.policy.clone(),

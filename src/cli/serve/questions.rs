@@ -57,8 +57,8 @@ impl Broker {
             let _told = self.start(&name);
         }
         let failing = self.plan.places.keys().filter(|name| self.failing.contains_key(*name));
-        let failing = failing.cloned().collect();
-        self.readiness.judge(&self.plan.places, &self.doorway.control, failing)
+        let failing = failing.chain(&self.plan.unserved).cloned().collect();
+        self.readiness.judge(&self.plan, &self.doorway.control, failing)
     }
 
     /// Who it is, and whether that one may.
@@ -93,6 +93,9 @@ impl Broker {
                 Some(Found::Workspaces(names.cloned().collect()))
             }
             Wanted::Session { workspace, door } => {
+                if agent.may_use(&workspace) && self.plan.unserved.contains(&workspace) {
+                    return Some(Found::Unavailable);
+                }
                 if !self.plan.places.contains_key(&workspace) || !agent.may_use(&workspace) {
                     let what = "there is no such workspace for this agent";
                     return denied(&mut self.journal, what, Some(&workspace));

@@ -6,7 +6,7 @@
 //! worker has started; asking has that tried again, for nobody else comes.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -18,7 +18,7 @@ use std::{
 
 use rustix::fs::{FileType, stat};
 
-use super::plan::Place;
+use super::plan::{Place, Plan};
 use crate::cli::failure::{Context as _, Failure};
 
 /// A look that takes longer found something that hangs.
@@ -60,13 +60,15 @@ impl Readiness {
         Ok(Self { looks, seen })
     }
 
-    /// Whether all `places` can be served, as far as is known; `failing` cannot.
+    /// Whether all that is planned can be served, as far as is known; `failing`
+    /// cannot.
     pub(super) fn judge(
         &self,
-        places: &BTreeMap<String, Place>,
+        plan: &Plan,
         control: &Path,
         failing: BTreeSet<String>,
     ) -> Result<(), String> {
+        let places = &plan.places;
         let mut seen = lock(&self.seen);
         if seen.since.is_some_and(|since| since.elapsed() >= PATIENCE) {
             return Err("a workspace does not answer".to_owned());
@@ -88,7 +90,8 @@ impl Readiness {
         if lost.is_empty() {
             return Ok(());
         }
-        Err(format!("{} of {} workspaces cannot be served", lost.len(), places.len()))
+        let all = places.len() + plan.unserved.len();
+        Err(format!("{} of {all} workspaces cannot be served", lost.len()))
     }
 }
 

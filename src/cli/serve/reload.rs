@@ -1,34 +1,40 @@
 //! `SIGHUP`: workspaces and agents come and go, and nobody else notices.
 
+use std::{os::fd::AsFd as _, time::Instant};
+
 use serde_json::json;
 
 use super::{
-    broker::{Broker, facts},
+    broker::{BACK_OFF, Broker, facts},
     door,
     orders::{ToFront, ToWorker},
-    plan::Plan,
+    plan::{Fault, Plan},
+    policies::{Accepted, Refused},
 };
 use crate::{
     cli::{failure::Failure, render::counted, watch::packed},
-    config::Gathered,
     model::Escaped,
     sandbox::ChannelError,
 };
-
-use std::os::fd::AsFd as _;
 
 impl Broker {
     /// Reads the configuration and the policies again. What cannot be used
     /// changes nothing.
     pub(super) fn reload(&mut self) {
         door::notify("RELOADING=1");
-        if let Some(path) = self.plan.config.clone().filter(|_| !self.plan.is_adopted()) {
-            match self.plan.again(&path) {
-                Ok(plan) => self.change(plan),
-                Err(failure) => self.keep(&failure),
-            }
+        let again = self.plan.again();
+        let is_new = again.is_ok();
+        let mut plan = again.unwrap_or_else(|failure| {
+            self.keep(&failure);
+            // Policies are files of their own.
+            self.plan.unopened()
+        });
+        match plan.open(Some(&self.plan)) {
+            Ok(faults) => self.change(plan, &faults, is_new),
+            Err(failure) => self.keep(&failure),
         }
         self.offer_policies();
+        self.try_again();
         door::notify("READY=1");
     }
 
@@ -41,9 +47,18 @@ impl Broker {
         self.journal.deny("reload", failure.message(), facts([]));
     }
 
-    fn change(&mut self, plan: Plan) {
-        if plan.service.tls.is_some() != self.plan.service.tls.is_some() {
-            errln!("portcullis: warning: TLS begins and ends with the service only");
+    fn change(&mut self, plan: Plan, faults: &[Fault], is_new: bool) {
+        for fault in faults {
+            self.tell(fault);
+        }
+        for (reference, policy) in &plan.policies {
+            self.tell_of_policy(reference, policy);
+        }
+        if !plan.later.is_empty() {
+            errln!(
+                "portcullis: note: `{}` of the changed configuration holds from the next start",
+                plan.later.join("`, `")
+            );
         }
         let old = std::mem::replace(&mut self.plan, plan);
         let changed: Vec<_> = old
@@ -86,6 +101,12 @@ impl Broker {
             }
         }
         self.instruct_front();
+        if is_new {
+            self.note_change(added, &changed);
+        }
+    }
+
+    fn note_change(&mut self, added: usize, changed: &[String]) {
         errln!(
             "portcullis: the configuration is in force: {} ({added} new, {} stopped or changed), {}",
             counted(self.plan.places.len() as u64, "workspace"),
@@ -97,8 +118,41 @@ impl Broker {
             ("added", json!(added)),
             ("stopped", json!(changed)),
             ("agents", json!(self.plan.service.agents.len())),
+            ("unserved", json!(self.plan.unserved)),
+            ("fromNextStart", json!(self.plan.later)),
         ]);
         self.journal.note("reload", facts);
+    }
+
+    /// Says that a policy was not taken up.
+    fn tell_of_policy(&mut self, reference: &str, policy: &Accepted) {
+        let Some(Refused { why, .. }) = &policy.refused else { return };
+        errln!(
+            "portcullis: warning: the changed policy `{}` is not taken up: {}; version {} stays in \
+             force",
+            Escaped(reference),
+            Escaped(why),
+            policy.version
+        );
+        self.journal.deny("reload", why, facts([("policy", json!(reference))]));
+    }
+
+    /// What could not be served may be mended: nobody waits any longer.
+    fn try_again(&mut self) {
+        for again in self.failing.values_mut() {
+            *again = (Instant::now(), BACK_OFF.0);
+        }
+    }
+
+    /// Says that a workspace cannot be served as it is to be.
+    fn tell(&mut self, fault: &Fault) {
+        let Fault { workspace, stays, failure } = fault;
+        failure.print_details();
+        let so = if *stays { "it stays as it was" } else { "it is not served" };
+        let why = failure.message();
+        errln!("portcullis: error: the workspace `{workspace}`: {}; {so}", Escaped(why));
+        let facts = facts([("workspace", json!(workspace)), ("stays", json!(stays))]);
+        self.journal.deny("reload", why, facts);
     }
 
     /// Tells the front the hosts and origins that it lets in now, and its
@@ -121,7 +175,7 @@ impl Broker {
         }
     }
 
-    /// Hands every worker that runs its policy, if that is another than before.
+    /// Hands every worker that runs its policy, if that is another than it has.
     fn offer_policies(&mut self) {
         let names: Vec<_> = self.workers.keys().cloned().collect();
         for name in names {
@@ -134,21 +188,18 @@ impl Broker {
     pub(super) fn offer_policy(&mut self, name: &str) {
         let Some(worker) = self.workers.get_mut(name) else { return };
         let Some(place) = self.plan.places.get(name) else { return };
-        let gathered = Gathered::load(&place.policy).map_err(|error| (None, error.to_string()));
-        let gathered = gathered.and_then(|gathered| {
-            let sha256 = gathered.source().sha256();
-            match self.plan.operator.trust(&gathered) {
-                Ok(_) => Ok((gathered, sha256)),
-                Err(error) => Err((Some(sha256), error.to_string())),
+        let Some(policy) = self.plan.policies.get(&place.policy) else { return };
+        let sent = match &policy.refused {
+            Some(Refused { sha256, why }) => {
+                let (sha256, why) = (sha256.clone(), why.clone());
+                worker.channel.send_now(&ToWorker::NoPolicy { sha256, why }, &[])
             }
-        });
-        let sent = match gathered {
-            Ok((_, sha256)) if sha256 == worker.policy_sha256 => Ok(()),
-            Ok((gathered, sha256)) => match packed(&gathered) {
+            None if policy.sha256 == worker.policy_sha256 => Ok(()),
+            None => match packed(&policy.gathered) {
                 Ok(file) => {
                     let sent = worker.channel.send_now(&ToWorker::Policy, &[file.as_fd()]);
                     if sent.is_ok() {
-                        worker.policy_sha256 = sha256;
+                        worker.policy_sha256.clone_from(&policy.sha256);
                     }
                     sent
                 }
@@ -157,7 +208,6 @@ impl Broker {
                     Ok(())
                 }
             },
-            Err((sha256, why)) => worker.channel.send_now(&ToWorker::NoPolicy { sha256, why }, &[]),
         };
         let is_full = matches!(sent, Err(ChannelError::Full));
         worker.owe_policy(is_full);

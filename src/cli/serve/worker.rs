@@ -27,11 +27,12 @@ use crate::{
         local::{self, Parts},
         logging, newest,
         options::Common,
-        orders::Reloading,
+        orders::{self, Reloading},
+        policy::{unusable, warn_of_observing},
         process,
         sign::Remote,
     },
-    config::audit::Durability,
+    config::{Operator, audit::Durability},
     frontend::{
         acp::line_for,
         desk::Desk,
@@ -113,15 +114,26 @@ struct Worker {
 /// Opens everything, confines this process and records the start. For a trial
 /// it stops before it has made anything.
 fn open(start: &WorkerStart, files: Vec<OwnedFd>) -> Result<(Option<Worker>, Apart), Failure> {
+    let mut files = files.into_iter();
+    let texts = files.next().ok_or_else(|| Failure::new("no policy came with the order"))?;
+    let gathered = orders::read(texts).or_fail("cannot read the policy")?;
     let common = Common {
         workspace: start.root.clone(),
-        policy: start.policy.clone(),
+        policy: gathered.reference().to_owned(),
         config: None,
         state: Some(start.state.clone()),
         agent: Some(NOBODY.parse::<AgentName>().or_fail("cannot name the worker")?),
     };
-    let (operator, audit) = start.settings.read()?;
-    let parts = Parts::open_under(&common, operator, audit)?;
+    // The broker has checked the signature.
+    let signed_by = start.signed_by.as_deref().map(str::parse).transpose();
+    let signed_by = signed_by.or_fail("cannot read whose signature the policy has")?;
+    let policy = gathered.compile(signed_by).map_err(|error| unusable(&common.policy, &error))?;
+    let operator = Operator {
+        path: start.config.clone(),
+        require_signature: start.signatures,
+        ..Operator::default()
+    };
+    let parts = Parts::open_under(&common, operator, start.audit.clone(), policy)?;
     let confine = |parts: &Parts| {
         let looked = start.outside.before().map_err(Failure::new)?;
         let report = restrict_worker(GateAccess {
@@ -136,7 +148,7 @@ fn open(start: &WorkerStart, files: Vec<OwnedFd>) -> Result<(Option<Worker>, Apa
         let (_, apart) = confine(&parts)?;
         return Ok((None, apart));
     }
-    crate::cli::policy::warn_of_observing(&parts.policy);
+    warn_of_observing(&parts.policy);
     let session = local::session(&common, NOBODY, Door::Serve)?;
     parts.state.create_dir_all("logs").or_fail("cannot make the directory for logs")?;
     let spans = start.spans.map(Spans::of).transpose()?;
@@ -144,12 +156,13 @@ fn open(start: &WorkerStart, files: Vec<OwnedFd>) -> Result<(Option<Worker>, Apa
     logging::start_with(&options, &parts.state_path, spans.as_ref().map(Spans::layer))?;
     // The last that needs a socket. A policy that is loaded later may ask.
     let desk = local::open_desk(&parts.state)?;
-    let signing = match (&start.signer, files.into_iter().next()) {
-        (Some(key), Some(signer)) => {
-            let public = key.parse().or_fail("cannot use the signer's key")?;
+    let signing = match start.audit.signer_key() {
+        Some(public) => {
+            let signer =
+                files.next().ok_or_else(|| Failure::new("no signer came with the order"))?;
             Some(parts.paced(Signing::by(Box::new(Remote::new(signer, public)))))
         }
-        _ => parts.signing()?,
+        None => parts.signing()?,
     };
     let (report, apart) = confine(&parts)?;
     let mut facts = parts.facts();
@@ -295,7 +308,12 @@ impl Worker {
                     let _ = channel.send(&message, &[]);
                 }
                 ToWorker::Close { agent } => sessions.hush(Some(&agent)),
-                ToWorker::Policy => reloading.reload(files, "signal"),
+                ToWorker::Policy => {
+                    if !reloading.reload(files, "signal") {
+                        // A broker that is gone is seen above.
+                        let _ = channel.send(&FromWorker::Kept, &[]);
+                    }
+                }
                 ToWorker::NoPolicy { sha256, why } => {
                     reloading.refuse(sha256.as_deref(), &why, "signal");
                 }

@@ -11,7 +11,6 @@ use rustix::process::{Resource, getrlimit};
 use super::{
     orders::{FromWorker, Spoken, ToWorker, WorkerStart},
     plan::{Place, Plan},
-    settings::Settings,
     worker,
 };
 use crate::{
@@ -20,6 +19,7 @@ use crate::{
         process::Child,
         ship::{self, Shipping},
         sign,
+        watch::packed,
     },
     config::serve::Agent,
     sandbox::{Apart, Channel, ChannelError, Outside, stream_pair},
@@ -127,10 +127,12 @@ impl Worker {
     /// Starts the worker of a place.
     pub(super) fn start(plan: &Plan, place: &Place, outside: Outside) -> Result<Self, Failure> {
         let (child, channel) = worker::spawn()?;
-        let order = order(plan, place, outside, false);
+        let (order, policy) = order(plan, place, outside, false)?;
+        let sha256 = plan.policies.get(&place.policy).map(|policy| policy.sha256.clone());
         let signer = plan.audit.signer_key();
         let (asked, asking) = Channel::pair().or_fail("cannot start a worker")?;
-        let descriptors = if signer.is_some() { vec![asking.as_fd()] } else { Vec::new() };
+        let mut descriptors = vec![policy.as_fd()];
+        descriptors.extend(signer.as_ref().map(|_| asking.as_fd()));
         channel
             .send(&ToWorker::Start(Box::new(order)), &descriptors)
             .or_fail("cannot start a worker")?;
@@ -151,7 +153,7 @@ impl Worker {
             idle_since: now,
             stopping: None,
             shipping: None,
-            policy_sha256: String::new(),
+            policy_sha256: sha256.unwrap_or_default(),
             owed: Owed::default(),
         })
     }
@@ -308,8 +310,10 @@ impl Worker {
 /// from what `outside` names.
 pub(super) fn trial(plan: &Plan, place: &Place, outside: Outside) -> Result<Apart, Failure> {
     let (_child, channel) = worker::spawn()?;
-    let order = order(plan, place, outside, true);
-    channel.send(&ToWorker::Start(Box::new(order)), &[]).or_fail("cannot start a worker")?;
+    let (order, policy) = order(plan, place, outside, true)?;
+    channel
+        .send(&ToWorker::Start(Box::new(order)), &[policy.as_fd()])
+        .or_fail("cannot start a worker")?;
     match channel.receive_within::<FromWorker>(START).or_fail("the trial worker ended")?.0 {
         FromWorker::Ready { apart } => Ok(apart),
         FromWorker::Failed { why } => Err(Failure::new(format_args!(
@@ -319,6 +323,7 @@ pub(super) fn trial(plan: &Plan, place: &Place, outside: Outside) -> Result<Apar
         FromWorker::Begun { .. }
         | FromWorker::NotBegun { .. }
         | FromWorker::Ended { .. }
+        | FromWorker::Kept
         | FromWorker::Numbers(_)
         | FromWorker::Spans { .. } => Err(Failure::new("the trial worker lost its way")),
     }
@@ -331,28 +336,40 @@ fn most_sessions() -> usize {
     usize::try_from(most).unwrap_or(usize::MAX).max(FEW)
 }
 
-fn order(plan: &Plan, place: &Place, outside: Outside, trial: bool) -> WorkerStart {
-    WorkerStart {
+/// What a worker is told first, and the texts of its policy.
+fn order(
+    plan: &Plan,
+    place: &Place,
+    outside: Outside,
+    trial: bool,
+) -> Result<(WorkerStart, OwnedFd), Failure> {
+    let policy = plan.policies.get(&place.policy);
+    let policy = policy.ok_or_else(|| Failure::new("its policy is not known"))?;
+    let texts = packed(&policy.gathered).or_fail("cannot hand a policy over")?;
+    let limits = &plan.service.limits;
+    let order = WorkerStart {
         trial,
         name: place.name.clone(),
         root: place.root.clone(),
         alias: place.alias.clone(),
-        policy: place.policy.clone(),
-        settings: Settings::of(&plan.operator, &plan.audit),
         state: place.state.clone(),
+        config: plan.config.clone(),
+        signatures: plan.operator.require_signature,
+        signed_by: policy.signed_by.as_ref().map(ToString::to_string),
+        audit: plan.audit.without_credentials(),
         reference: place.reference,
         elicit: place.elicit,
         outside,
         log: plan.log.clone(),
-        signer: plan.audit.public_key.clone(),
-        requests_per_second: plan.service.limits.requests_per_second,
-        bytes_per_second: plan.service.limits.bytes_per_second,
-        concurrent_requests: plan.service.limits.concurrent_requests,
-        watches: plan.service.limits.watches,
+        requests_per_second: limits.requests_per_second,
+        bytes_per_second: limits.bytes_per_second,
+        concurrent_requests: limits.concurrent_requests,
+        watches: limits.watches,
         spans: plan.service.telemetry.as_ref().map(|telemetry| telemetry.sample_percent),
-        message_bytes: plan.service.limits.message_bytes,
-        message_memory: plan.service.limits.message_memory,
-    }
+        message_bytes: limits.message_bytes,
+        message_memory: limits.message_memory,
+    };
+    Ok((order, texts))
 }
 
 #[cfg(test)]
