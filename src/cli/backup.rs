@@ -15,12 +15,20 @@ use std::process::ExitCode;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{failure::Failure, fs, local::LocalGate, render};
+use super::{
+    failure::{Context as _, Failure},
+    fs,
+    local::LocalGate,
+    render,
+};
 use crate::{
-    backup::{self, Entry, Vault},
+    backup::{self, Entry, Listing, Vault},
     gateway::{Error, Refusal},
     model::WorkspacePath,
 };
+
+/// What fails where backups cannot be read.
+const UNREADABLE: &str = "cannot read the backups";
 
 /// List, show, compare and restore backups, and undo what was done
 ///
@@ -63,6 +71,11 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         Command::Verify(args) => verify::run(&args),
         Command::Prune(args) => prune::run(&args),
     }
+}
+
+/// What the vault keeps; nothing where there is none.
+fn entries(vault: Option<&Vault>) -> Result<Listing, Failure> {
+    vault.map(Vault::entries).transpose().or_fail(UNREADABLE).map(Option::unwrap_or_default)
 }
 
 /// The backup that the command line names. What does not exist is recorded as

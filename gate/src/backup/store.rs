@@ -12,14 +12,12 @@
 //! entry appears under its name whole or not at all, and everything else can
 //! be found out again by reading names.
 
+mod account;
+
 use std::{
     collections::HashSet,
     fs::File,
-    io::Write as _,
-    os::{
-        fd::{AsFd, BorrowedFd, OwnedFd},
-        unix::fs::FileExt,
-    },
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{
         Arc, Mutex, PoisonError, RwLock,
         atomic::{AtomicBool, Ordering},
@@ -27,13 +25,12 @@ use std::{
 };
 
 use rustix::{
-    fs::{
-        AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, fchmod, flock, fstat, fsync, mkdirat,
-        openat, unlinkat,
-    },
-    io::{Errno, retry_on_intr},
+    fs::{AtFlags, Dir, FileType, Mode, OFlags, fchmod, fstat, fsync, mkdirat, openat, unlinkat},
+    io::Errno,
     process::geteuid,
 };
+
+use account::Usage;
 
 use super::{
     Error,
@@ -300,108 +297,6 @@ impl Vault {
         Ok(names)
     }
 
-    /// Accounts for an entry, if it has room or room can be made; tells whether
-    /// it must be made ([`make_room`](Self::make_room)), which waits until the
-    /// change was made. Done before the entry appears, so that a crash can only
-    /// make the account too high, which the next count puts right.
-    pub(super) fn reserve(&self, name: &Name) -> Result<bool, Error> {
-        let (bytes, raw) = name.account();
-        self.saved.store(true, Ordering::Relaxed);
-        self.locked(|file| {
-            let retention = self.retention();
-            let (limit, now) = (retention.size, self.now());
-            let is_room = |usage: &Usage| usage.total.saturating_add(bytes) <= limit;
-            let known = Usage::read(file).filter(|usage| {
-                (usage.counted..usage.counted.saturating_add(COUNT_EVERY_MICROS)).contains(&now)
-            });
-            if let Some(usage) = known.filter(is_room) {
-                usage.more(bytes, raw).write(file)?;
-                return Ok(false);
-            }
-            // What is too old goes whatever becomes of the change.
-            let unlimited = Retention { size: u64::MAX, ..retention };
-            let aged = self.sweep(file, &unlimited, None)?;
-            if !plan(self.names()?, &self.objects.list()?, &retention, now, bytes).fits {
-                return Err(Error::Full { limit });
-            }
-            let usage = Usage { total: aged.total, counted: now, raw: aged.raw };
-            usage.more(bytes, raw).write(file)?;
-            Ok(!is_room(&usage))
-        })
-    }
-
-    /// Removes what may go, so that the entry, which is there, has room.
-    pub(super) fn make_room(&self, name: &Name) -> Result<(), Error> {
-        self.locked(|file| self.sweep(file, &self.retention(), Some(name)).map(drop))
-    }
-
-    /// Takes an entry that did not appear out of the account.
-    pub(super) fn release(&self, name: &Name) -> Result<(), Error> {
-        let (bytes, raw) = name.account();
-        self.locked(|file| match Usage::read(file) {
-            Some(usage) => usage.less(bytes, raw).write(file),
-            None => Ok(()),
-        })
-    }
-
-    /// Accounts for an object, whatever the limit: it stands for more that
-    /// goes.
-    pub(super) fn reserve_object(&self, bytes: u64) -> Result<(), Error> {
-        self.locked(|file| match Usage::read(file) {
-            Some(usage) => usage.more(bytes, 0).write(file),
-            None => Ok(()),
-        })
-    }
-
-    /// Puts `new` in the place of `old`: the same backup, its content now in an
-    /// object. Does nothing when `old` is gone; returns whether it was there.
-    pub(super) fn exchange(
-        &self,
-        old: &Name,
-        new: &Name,
-        publish: impl FnOnce() -> Result<(), Error>,
-    ) -> Result<bool, Error> {
-        let published = self.locked(|_| {
-            let there = self.names_of(old.key)?.contains(old);
-            if there { publish().map(|()| true) } else { Ok(false) }
-        })?;
-        if !published {
-            return Ok(false);
-        }
-        // Without the lock: a request may wait for it.
-        if let Some(shard) = self.shard(&old.key.shard())? {
-            fsync(&shard).map_err(Error::os("sync the vault"))?;
-        }
-        self.locked(|file| {
-            if !self.unlink(old)? {
-                // Forgotten meanwhile.
-                self.unlink(new)?;
-                return Ok(false);
-            }
-            if let Some(usage) = Usage::read(file) {
-                usage.less(old.size, old.size).more(new.size, 0).write(file)?;
-            }
-            Ok(true)
-        })
-    }
-
-    /// Whether enough was saved since the vault was last packed to do it again.
-    ///
-    /// # Errors
-    /// As the system says.
-    pub fn is_due(&self) -> Result<bool, Error> {
-        let enough = PACK_EVERY.min(self.retention().size / 4);
-        self.locked(|file| Ok(Usage::read(file).is_some_and(|usage| usage.raw >= enough.max(1))))
-    }
-
-    /// Says that all was looked at that could be packed.
-    pub(super) fn looked(&self) -> Result<(), Error> {
-        self.locked(|file| match Usage::read(file) {
-            Some(usage) => Usage { raw: 0, ..usage }.write(file),
-            None => Ok(()),
-        })
-    }
-
     /// Removes the objects that no entry needs any more.
     pub(super) fn collect(&self) -> Result<u64, Error> {
         self.locked(|file| {
@@ -488,64 +383,6 @@ impl Vault {
         let usage = Usage { total: found.total, counted: now, raw: found.raw };
         usage.more(need, raw).write(file)?;
         Ok(found)
-    }
-
-    /// Runs `work` while no other thread or gate changes the account.
-    fn locked<T>(&self, work: impl FnOnce(&File) -> Result<T, Error>) -> Result<T, Error> {
-        const ACTION: &str = "lock the vault";
-        let usage = self.usage.lock().unwrap_or_else(PoisonError::into_inner);
-        retry_on_intr(|| flock(&*usage, FlockOperation::LockExclusive))
-            .map_err(Error::os(ACTION))?;
-        let result = work(&usage);
-        flock(&*usage, FlockOperation::Unlock).map_err(Error::os(ACTION))?;
-        result
-    }
-}
-
-/// The account: bytes of all entries and objects, when they were last counted,
-/// in microseconds since 1970, and bytes saved that nobody has packed yet.
-#[derive(Debug, Clone, Copy)]
-struct Usage {
-    total: u64,
-    counted: i64,
-    raw: u64,
-}
-
-impl Usage {
-    /// `None` when there is none or it is damaged; then all is counted anew.
-    fn read(file: &File) -> Option<Self> {
-        let mut bytes = [0; 65];
-        file.read_exact_at(&mut bytes, 0).ok()?;
-        let text = std::str::from_utf8(&bytes).ok()?;
-        let mut words = text.strip_suffix('\n')?.split(' ');
-        let (version, total, counted) = (words.next()?, words.next()?, words.next()?);
-        let raw = words.next()?;
-        if version != "2" || words.next().is_some() {
-            return None;
-        }
-        Some(Self {
-            total: total.parse().ok()?,
-            counted: counted.parse().ok()?,
-            raw: raw.parse().ok()?,
-        })
-    }
-
-    fn more(self, total: u64, raw: u64) -> Self {
-        let (total, raw) = (self.total.saturating_add(total), self.raw.saturating_add(raw));
-        Self { total, raw, ..self }
-    }
-
-    fn less(self, total: u64, raw: u64) -> Self {
-        let (total, raw) = (self.total.saturating_sub(total), self.raw.saturating_sub(raw));
-        Self { total, raw, ..self }
-    }
-
-    fn write(self, mut file: &File) -> Result<(), Error> {
-        const ACTION: &str = "write the vault's account";
-        let Self { total, raw, counted } = self;
-        let text = format!("2 {total:020} {:020} {raw:020}\n", counted.max(0));
-        file.write_all_at(text.as_bytes(), 0).map_err(Error::io(ACTION))?;
-        file.flush().map_err(Error::io(ACTION))
     }
 }
 

@@ -9,9 +9,9 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use indicatif::HumanBytes;
 use serde_json::json;
 
-use super::{entry_json, time};
+use super::{UNREADABLE, entries, entry_json, time};
 use crate::{
-    backup::{Entry, EntryKind, Listing},
+    backup::{Entry, EntryKind, Listing, Vault},
     cli::{
         failure::{Context as _, Exit, Failure},
         fs,
@@ -22,9 +22,6 @@ use crate::{
     model::{Escaped, WorkspacePath},
     workspace::Workspace,
 };
-
-/// What fails where backups cannot be read.
-const DOING: &str = "cannot read the backups";
 
 /// List backups, the newest first
 ///
@@ -60,10 +57,8 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         None => None,
     };
     let vault = state::vault(&state::directory_of(common.state.as_ref(), &workspace)?)?;
-    let (mut listing, total) = match &vault {
-        Some(vault) => (vault.entries().or_fail(DOING)?, vault.size().or_fail(DOING)?),
-        None => (Listing::default(), 0),
-    };
+    let mut listing = entries(vault.as_ref())?;
+    let total = vault.as_ref().map(Vault::size).transpose().or_fail(UNREADABLE)?.unwrap_or(0);
     listing.entries.retain(|entry| args.wants(entry, path.as_ref()));
     listing.entries.reverse();
     printed(print(args, &listing, total))?;

@@ -13,8 +13,9 @@ use std::{
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use serde_json::json;
 
+use super::{UNREADABLE, entries};
 use crate::{
-    backup::{self, Entry, Listing, Vault},
+    backup::{self, Entry, Vault},
     cli::{
         failure::{Context as _, Exit, Failure},
         options::Common,
@@ -22,8 +23,6 @@ use crate::{
     },
 };
 
-/// What fails where backups cannot be read.
-const DOING: &str = "cannot read the backups";
 /// The most threads that read and hash.
 const MAX_THREADS: usize = 8;
 
@@ -45,14 +44,11 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let common = &args.common;
     let vault = state::vault(&state::directory(common.state.as_ref(), &common.workspace)?)?;
-    let listing = match &vault {
-        Some(vault) => vault.entries().or_fail(DOING)?,
-        None => Listing::default(),
-    };
+    let listing = entries(vault.as_ref())?;
     let bytes = listing.entries.iter().map(|entry| entry.bytes).fold(0, u64::saturating_add);
     let mut damaged: Vec<String> = listing.damaged.iter().map(ToString::to_string).collect();
     let found = match &vault {
-        Some(vault) => check(vault, &listing.entries, bytes).or_fail(DOING)?,
+        Some(vault) => check(vault, &listing.entries, bytes).or_fail(UNREADABLE)?,
         None => Vec::new(),
     };
     let shown = |entry: &&Entry| format!("{} of `{}`", entry.id, entry.path);

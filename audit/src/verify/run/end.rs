@@ -1,0 +1,96 @@
+//! The end: what was to be expected and did not come, and the report.
+
+use super::{super::Report, Pruned, Run};
+use crate::{DamageKind, Kind, NEWEST, Segment, Source, WarningKind};
+
+impl<S: Source> Run<'_, S> {
+    /// Says of receipts whose records were not met why.
+    fn left_heads(&mut self) {
+        let name = Segment::of(self.expected).to_string();
+        for (seq, heads) in std::mem::take(&mut self.heads) {
+            if seq >= self.report.pruned {
+                let detail = format!(
+                    "the log ends after {} records, but a receipt proves record {seq}",
+                    self.expected
+                );
+                self.damage(DamageKind::MissingHead, &name, Some((seq, 0)), detail);
+            } else if heads.iter().any(|head| Some(head) != heads.first()) {
+                let detail = format!("two receipts of record {seq} differ");
+                let name = Segment::of(seq).to_string();
+                self.damage(DamageKind::WrongHead, &name, Some((seq, 0)), detail);
+            } else {
+                self.warn(WarningKind::PrunedHead, Some(seq), || {
+                    format!("record {seq} was pruned, so its receipt cannot be checked")
+                });
+            }
+        }
+    }
+
+    /// Says that no signature was found right though one is to be expected.
+    /// Whoever gave a key asked for that.
+    fn unsigned(&mut self) {
+        let (given, checked) = (self.marks.signed.given, self.marks.signed.checkpoints);
+        if checked > 0 || !(given || self.names_key) {
+            return;
+        }
+        let detail = if given {
+            "no checkpoint of the log is signed with a key that was given: nothing shows that its \
+             owner wrote the log"
+        } else {
+            "records name a key for checkpoints, but no right checkpoint is there: a gate died \
+             before its first one, or they were removed"
+        };
+        if given && self.expected > 0 && self.report.is_valid() {
+            self.damage(DamageKind::MissingCheckpoint, NEWEST, None, detail.to_owned());
+        } else {
+            self.warn(WarningKind::MissingCheckpoint, None, || detail.to_owned());
+        }
+    }
+
+    pub(super) fn finish(mut self) -> Report {
+        self.report.stopped = self.stopped();
+        let counted = Kind::ALL.iter().zip(self.kinds).filter(|(_, count)| *count > 0);
+        self.report.kinds = counted.map(|(kind, count)| (kind.as_str(), count)).collect();
+        self.report.last = self.last_time.map(|t| String::from_utf8_lossy(&t).into_owned());
+        if let Some(Pruned { until, .. }) = self.pruned
+            && self.report.pruned_by.is_none()
+            && !self.report.stopped
+        {
+            let detail = format!(
+                "{} segments from this one on are missing, and no record says that they were pruned",
+                until.0
+            );
+            self.damage(DamageKind::MissingSegment, &Segment(0).to_string(), Some((0, 0)), detail);
+        }
+        if !self.report.stopped {
+            self.left_heads();
+            for size in self.marks.finish(self.expected, self.report.pruned) {
+                self.warn(WarningKind::PrunedHead, size.checked_sub(1), || {
+                    format!(
+                        "records before record {size} were pruned, so the checkpoint of them \
+                         cannot be checked"
+                    )
+                });
+            }
+            self.take_faults();
+        }
+        self.unsigned();
+        if self.report.complete {
+            self.report.unanswered = self.open.iter().copied().take(100).collect();
+            if let Some(first) = self.open.first().copied() {
+                self.warn(WarningKind::UnansweredIntent, Some(first), || {
+                    format!("the intent {first} has no outcome: it is under way or needs recovery")
+                });
+                if let Some(warning) = self.warnings.get_mut(&WarningKind::UnansweredIntent) {
+                    warning.count = self.open.len() as u64;
+                }
+            }
+        } else {
+            self.report.head = None;
+        }
+        self.report.roots = std::mem::take(&mut self.marks.wrong_roots);
+        self.report.signed = self.marks.signed.clone();
+        self.report.warnings = self.warnings.into_values().collect();
+        self.report
+    }
+}

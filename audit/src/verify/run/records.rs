@@ -1,0 +1,182 @@
+//! Records, one after the other: their numbers, their links, and what they say of
+//! others.
+
+use std::io;
+
+use super::{
+    super::{
+        Position, Report,
+        digest::{Digest, Digests, Notice, State},
+    },
+    Run,
+};
+use crate::{DamageKind, Hash, Kind, LineError, Receipt, Source, WarningKind};
+
+impl<S: Source> Run<'_, S> {
+    pub(super) fn lines(&mut self, mut digests: Digests) -> io::Result<()> {
+        self.policies(&mut digests);
+        for (number, digest) in digests.lines.iter_mut().enumerate() {
+            if digest.state == State::Long {
+                self.long(digest.length);
+                continue;
+            }
+            if !self.line(digest.length) {
+                continue;
+            }
+            if digest.state == State::Bad {
+                let error = digests.errors.remove(&number);
+                let kind = match error {
+                    Some(LineError::DuplicateKey { .. }) => DamageKind::DuplicateKey,
+                    Some(LineError::Version { .. }) => DamageKind::UnsupportedVersion,
+                    _ => DamageKind::MalformedRecord,
+                };
+                self.broken(kind, error.map(|error| error.to_string()).unwrap_or_default());
+                self.skip(Some(digest.leaf));
+                continue;
+            }
+            if number == 0 {
+                digest.linked = self.prev == digests.first_prev;
+                if let Some(pruned) = &mut self.pruned
+                    && self.report.records == 0
+                {
+                    pruned.head = digests.first_prev;
+                }
+            }
+            if let Some(notice) = digests.notices.remove(&number) {
+                self.notice(digest, notice);
+            }
+            self.record(digest)?;
+        }
+        Ok(())
+    }
+
+    /// Notes the policies that lines name, as many as the report has room for.
+    fn policies(&mut self, digests: &mut Digests) {
+        let odd =
+            digests.odd_policy.take().filter(|_| !std::mem::replace(&mut self.odd_policy, true));
+        let hashes = std::mem::take(&mut digests.policies).into_iter();
+        for (policy, seq) in hashes.map(|(hash, seq)| (hash.to_string(), seq)).chain(odd) {
+            let many = self.report.policies.len() >= Report::MOST_POLICIES;
+            if many && !self.report.policies.contains_key(&policy) {
+                self.report.more_policies = true;
+            } else {
+                self.report.policies.entry(policy).or_insert(seq);
+            }
+        }
+    }
+
+    fn notice(&mut self, digest: &Digest, notice: Notice) {
+        match notice {
+            Notice::Key(key) => {
+                self.names_key = true;
+                self.marks.key(digest.seq, &key);
+            }
+            Notice::Pruned { segments, head } => {
+                // Where a prune was cut short, less is gone than it says.
+                let tells = self.pruned.as_ref().is_some_and(|pruned| {
+                    segments > pruned.until.0 || (segments == pruned.until.0 && head == pruned.head)
+                });
+                if tells {
+                    self.report.pruned_by.get_or_insert(self.expected);
+                }
+                if digest.kind == Kind::Recovered {
+                    self.warn(WarningKind::UnaccountedRecords, Some(digest.seq), || {
+                        format!(
+                            "record {} notes that {segments} segments from the first one on are \
+                             missing, and that no record says who had them removed",
+                            digest.seq
+                        )
+                    });
+                }
+            }
+        }
+    }
+
+    fn record(&mut self, digest: &Digest) -> io::Result<()> {
+        let seq = digest.seq;
+        if seq != self.expected {
+            let words = if seq > self.expected {
+                "records before it are missing"
+            } else {
+                "it was here before, or is out of order"
+            };
+            let detail = format!("the line is record {seq}: {words}");
+            self.broken(DamageKind::WrongSequence, detail);
+        } else if self.prev.is_some() && !digest.linked {
+            let detail = match seq.checked_sub(1) {
+                Some(before) => {
+                    format!("`prev` is not the hash of record {before}: one of the two was changed")
+                }
+                None => "`prev` of the first record is not zero".to_owned(),
+            };
+            self.broken(DamageKind::BrokenLink, detail);
+        }
+        if self.report.complete {
+            self.reference(digest);
+        }
+        let leaf = digest.leaf;
+        self.head(seq, leaf);
+        self.expected = seq.saturating_add(1);
+        self.prev = Some(leaf);
+        self.count(digest);
+        if self.report.complete {
+            self.marks.push(self.source, leaf)?;
+            self.take_faults();
+            let (segment, offset) = (self.at.segment.0, self.at.offset);
+            self.report.whole = Position { records: self.expected, segment, offset };
+        }
+        Ok(())
+    }
+
+    /// Holds the receipts of record `seq` against it.
+    fn head(&mut self, seq: u64, leaf: Hash) {
+        let Some(heads) = self.heads.remove(&seq) else { return };
+        if let Some(head) = heads.iter().find(|head| **head != leaf) {
+            let detail = format!("the record's hash is {leaf}, but the receipt says {head}");
+            let name = self.at.segment.to_string();
+            self.damage(DamageKind::WrongHead, &name, Some((seq, self.at.line)), detail);
+        } else {
+            self.report.matched.insert(seq);
+        }
+    }
+
+    /// An outcome answers an earlier intent that nothing has answered yet, and
+    /// so does a recovery that names one. Only checked while no record is
+    /// known to be missing.
+    fn reference(&mut self, digest: &Digest) {
+        match (digest.kind, digest.of) {
+            (Kind::Intent, _) => {
+                self.open.insert(digest.seq);
+            }
+            (Kind::Outcome | Kind::Recovered, Some(of)) if !self.open.remove(&of) => {
+                let detail = format!("record {of} is no earlier intent without an answer");
+                self.broken(DamageKind::WrongReference, detail);
+            }
+            _ => {}
+        }
+    }
+
+    fn count(&mut self, digest: &Digest) {
+        let Digest { seq, kind, t, .. } = digest;
+        self.report.records += 1;
+        if let Some(count) = self.kinds.get_mut(*kind as usize) {
+            *count += 1;
+        }
+        let text = |t: &[u8; 27]| String::from_utf8_lossy(t).into_owned();
+        if *kind == Kind::Unknown {
+            self.warn(WarningKind::UnknownKind, Some(*seq), || {
+                format!("record {seq} is of a kind that this version does not know")
+            });
+        }
+        if let Some(last) = self.last_time.filter(|last| t < last) {
+            self.warn(WarningKind::TimeWentBack, Some(*seq), || {
+                format!("record {seq} is of {}, the one before it of {}", text(t), text(&last))
+            });
+        }
+        if self.report.first.is_none() {
+            self.report.first = Some(text(t));
+        }
+        self.last_time = Some(*t);
+        self.report.head = Some(Receipt { seq: *seq, leaf: digest.leaf, durable: false });
+    }
+}

@@ -1,0 +1,165 @@
+//! Segments: which there are, where each begins and ends, and what of them is no
+//! line.
+
+use std::{collections::BTreeMap, io};
+
+use super::{super::flow, Place, Pruned, Run};
+use crate::{
+    DamageKind, FRONTIER, FileEntry, HISTORY, Hash, KEYS, MAX_LINE, NEWEST, ROOTS, SEGMENT_RECORDS,
+    Segment, Source, WarningKind,
+};
+
+impl<S: Source> Run<'_, S> {
+    /// Sorts what stands in the directory; returns the segments.
+    pub(super) fn directory(&mut self, mut entries: Vec<FileEntry>) -> BTreeMap<Segment, u64> {
+        let mut segments = BTreeMap::new();
+        entries.sort();
+        for FileEntry { name, length, regular } in entries {
+            match (Segment::from_name(&name), name.as_str()) {
+                (Some(segment), _) if regular => {
+                    self.total = self.total.saturating_add(length);
+                    segments.insert(segment, length);
+                }
+                (Some(_), _) => {
+                    let detail = "the segment is not a regular file".to_owned();
+                    self.damage(DamageKind::UnexpectedFile, &name, None, detail);
+                }
+                // Where nobody can wait for an append to end.
+                (None, "lock") if !regular => {
+                    let detail = "the lock is not a regular file".to_owned();
+                    self.damage(DamageKind::UnexpectedFile, &name, None, detail);
+                }
+                (None, "lock" | NEWEST | HISTORY | KEYS | ROOTS | FRONTIER) => {}
+                (None, "quarantine") => self.warn(WarningKind::Quarantine, None, || {
+                    "`quarantine` holds what a recovery set aside; \
+                     a `recovered` record tells of each file"
+                        .to_owned()
+                }),
+                (None, _) if name.starts_with("seg-") => {
+                    let detail = "a name like a segment's that no segment has".to_owned();
+                    self.damage(DamageKind::UnexpectedFile, &name, None, detail);
+                }
+                (None, _) if name.starts_with('.') => {}
+                (None, _) => self.warn(WarningKind::UnknownFile, None, || {
+                    format!("{name:?} does not belong to the log")
+                }),
+            }
+        }
+        for name in std::mem::take(&mut self.marks.strangers) {
+            self.warn(WarningKind::UnknownFile, None, || {
+                format!("{name:?} does not belong to the log")
+            });
+        }
+        if self.marks.unchecked {
+            self.warn(WarningKind::UncheckedCheckpoint, None, || {
+                "there are checkpoints, but no public key to check them with".to_owned()
+            });
+        }
+        self.take_faults();
+        segments
+    }
+
+    /// Comes to the first line of `segment`.
+    pub(super) fn enter(&mut self, segment: Segment, last: bool) -> io::Result<()> {
+        let missing = self.next;
+        self.next = segment.next();
+        self.report.segments += 1;
+        let before = self.report.damages.len();
+        let place = Place { segment, last, line: 0, offset: 0, before, over: false };
+        if missing < segment {
+            if missing.0 == 0 && self.marks.pruned(self.source, segment)? {
+                self.pruned = Some(Pruned { until: segment, head: None });
+                self.report.pruned = segment.first();
+                self.take_faults();
+            } else {
+                self.expected = missing.first();
+                self.at = Place { segment: missing, ..place };
+                let detail = match segment.0 - missing.0 {
+                    1 => "the segment is missing, but later ones are there".to_owned(),
+                    count => format!("{count} segments from this one on are missing"),
+                };
+                self.broken(DamageKind::MissingSegment, detail);
+            }
+        }
+        if self.expected != segment.first() {
+            self.expected = segment.first();
+            self.prev = None;
+        }
+        self.at = Place { before: self.report.damages.len(), ..place };
+        Ok(())
+    }
+
+    /// Comes to the end of the segment.
+    pub(super) fn leave(&mut self, length: u64) -> io::Result<()> {
+        let Place { segment, last, line, before, over, offset } = self.at;
+        if offset != length && !over && !self.stopped() {
+            return Err(io::Error::other(format!("`{segment}` became shorter while it was read")));
+        }
+        self.report.bytes += self.at.offset;
+        self.at.offset = 0;
+        self.tell();
+        if !last && !over && line < SEGMENT_RECORDS && self.report.damages.len() == before {
+            let detail = format!(
+                "the segment ends after {line} of {SEGMENT_RECORDS} records, but is not the last"
+            );
+            self.broken(DamageKind::ShortSegment, detail);
+        }
+        Ok(())
+    }
+
+    /// Comes to one more line; `false` when it is not looked at.
+    pub(super) fn line(&mut self, length: u64) -> bool {
+        self.at.offset += length;
+        if self.at.over || self.stopped() {
+            return false;
+        }
+        self.at.line += 1;
+        if self.at.line > SEGMENT_RECORDS {
+            self.at.over = true;
+            let detail = format!("the segment goes on after {SEGMENT_RECORDS} records");
+            self.broken(DamageKind::LongSegment, detail);
+            return false;
+        }
+        true
+    }
+
+    pub(super) fn long(&mut self, length: u64) {
+        if self.line(length) {
+            let detail = format!("the line is longer than {MAX_LINE} bytes");
+            self.broken(DamageKind::LongLine, detail);
+            self.skip(None);
+            self.at.over = length > flow::ENDLESS;
+        }
+    }
+
+    pub(super) fn rest(&mut self, length: u64) {
+        if self.line(length) {
+            let (kind, words) = if self.at.last {
+                (DamageKind::TornTail, "the log")
+            } else {
+                (DamageKind::UnterminatedLine, "the segment")
+            };
+            self.broken(kind, format!("{words} ends after {length} bytes of a line"));
+            self.skip(None);
+        }
+    }
+
+    /// Leaves the rest of a segment behind.
+    pub(super) fn ruin(&mut self, length: u64, detail: String) {
+        self.at.offset = length;
+        if self.at.over || self.stopped() {
+            return;
+        }
+        self.at.over = true;
+        let name = self.at.segment.to_string();
+        let first = self.at.segment.first();
+        self.damage(DamageKind::BadSegment, &name, Some((first, 0)), detail);
+        self.report.complete = false;
+    }
+
+    /// Leaves a line behind that is no record.
+    pub(super) fn skip(&mut self, prev: Option<Hash>) {
+        self.expected = self.expected.saturating_add(1);
+        self.prev = prev;
+    }
+}

@@ -1,0 +1,138 @@
+//! Taking back what a batch made that cannot be finished, or that a gate did not
+//! live to finish.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    os::fd::AsFd as _,
+};
+
+use portcullis_audit::AuditRecord;
+
+use super::{BATCH, Made, SIZE};
+use crate::{
+    backup::content_hash,
+    gateway::{
+        Gateway, error::Failure, record, recovery::Settled, reservations::Reservations, turn::Turn,
+    },
+    model::{Door, Operation, Session, WorkspacePath},
+    ops::{self, Findings, Resolution, Source, Unfollowed, prepare},
+    policy::{Decision, Effect},
+    workspace::{Follow, Permit},
+};
+
+impl Gateway {
+    /// Takes one change back: puts back what it replaced, or removes what it
+    /// made, if what is there is still what it left. `door` is where it came
+    /// from, for the record.
+    pub(super) fn take_back(
+        &self,
+        session: &Session,
+        door: Option<&str>,
+        made: &Made,
+    ) -> Result<(), Failure> {
+        let path = made.path.clone();
+        let operation = match made.backup.clone() {
+            Some(backup) => Operation::Restore { path, backup, dry_run: false },
+            None => Operation::Remove { path, recursive: false },
+        };
+        let (policy, findings) = (self.policy(), Findings::default());
+        let turn = Turn {
+            gate: self,
+            policy: &policy,
+            session,
+            operation: &operation,
+            source: Source::Disk,
+            meter: None,
+            reservations: Reservations::default(),
+            findings: &findings,
+            follower: &Unfollowed,
+            approved: None,
+        };
+        let decision = Decision {
+            effect: Effect::Allow,
+            rule: BATCH.to_owned(),
+            place: None,
+            reason: Some("another change of the batch could not be made".to_owned()),
+            would_deny: false,
+        };
+        let mut draft = record::operation(session, &policy, &operation);
+        record::decide(&mut draft, &decision);
+        draft.door = door.map(str::to_owned).or(draft.door);
+        let facts = draft.facts.get_or_insert_default();
+        facts.insert("takesBack".to_owned(), made.seq.into());
+        if let Some(backup) = &made.backup {
+            facts.insert("fromBackup".to_owned(), backup.clone().into());
+        }
+        let resolved = self.workspace.resolve(&made.path, Follow::No)?;
+        let permit =
+            Permit::new(resolved, decision).map_err(|denied| Failure::Denied(Box::new(denied)))?;
+        let there =
+            content_hash(permit.open_file(&self.workspace)?.as_fd(), policy.backups().size)?;
+        if Some(there) != made.after {
+            return Err(ops::Error::Conflict.into());
+        }
+        let change = match &made.backup {
+            Some(backup) => {
+                let entry = self.vault.find(backup)?;
+                prepare::restore(&turn.context(), permit, &self.vault, entry)?
+            }
+            None => prepare::remove(&turn.context(), permit, false)?,
+        };
+        turn.change(&mut draft, change).map(drop)
+    }
+
+    /// Takes back what a dead gate made of batches that it did not live to
+    /// finish, newest first. The intents are answered afterwards: should this
+    /// gate die too, the next one finds them again.
+    pub(in crate::gateway) fn take_back_unfinished(&self, settled: &[Settled<'_>]) {
+        let unfinished = unfinished(settled);
+        for (intent, _) in settled
+            .iter()
+            .rev()
+            .filter(|(_, resolution)| *resolution == Some(Resolution::Committed))
+            .filter(|(intent, _)| batch(intent).is_some_and(|(id, _)| unfinished.contains(id)))
+        {
+            let draft = &intent.draft;
+            let text = |text: &Option<String>| text.clone().unwrap_or_default();
+            let path = draft.resolved.as_ref().or(draft.path.as_ref());
+            let (Some(Ok(path)), Ok(agent)) =
+                (path.map(|path| WorkspacePath::parse(path)), text(&draft.agent).parse())
+            else {
+                continue;
+            };
+            let session = Session {
+                id: text(&draft.session),
+                agent,
+                user: text(&draft.user),
+                door: Door::Cli,
+            };
+            let backup = draft.backup.clone();
+            let made = Made { path, after: draft.after, backup, seq: intent.seq };
+            if let Err(why) = self.take_back(&session, draft.door.as_deref(), &made) {
+                tracing::error!(record = made.seq, ?why, "a change of a batch was not taken back");
+            }
+        }
+    }
+}
+
+/// The batch that an intent belongs to, and how many changes that has.
+fn batch(intent: &AuditRecord) -> Option<(&str, u64)> {
+    let facts = intent.draft.facts.as_ref()?;
+    Some((facts.get(BATCH)?.as_str()?, facts.get(SIZE)?.as_u64()?))
+}
+
+/// The batches that a gate did not live to finish. As long as it may have to
+/// take something back it answers none of the intents. So where one has its
+/// outcome all was made, or taken back, and it is not for the next start to
+/// take back what is left of it.
+fn unfinished<'a>(settled: &[Settled<'a>]) -> BTreeSet<&'a str> {
+    let mut batches: BTreeMap<&str, (u64, u64, bool)> = BTreeMap::new();
+    for (intent, resolution) in settled {
+        let Some((id, size)) = batch(intent) else { continue };
+        let (open, expected, all_made) = batches.entry(id).or_insert((0, size, true));
+        (*open, *expected) = (*open + 1, size);
+        *all_made &= *resolution == Some(Resolution::Committed);
+    }
+    let is_unfinished = |(open, size, all_made): (u64, u64, bool)| open == size && !all_made;
+    batches.into_iter().filter(|(_, it)| is_unfinished(*it)).map(|(id, _)| id).collect()
+}
