@@ -21,6 +21,8 @@ use crate::{
 
 /// Most requests that wait at once.
 const MOST_WAITING: usize = 16;
+/// Of these, those of one agent where there are others.
+const MOST_OF_ONE: usize = 12;
 /// Most approvals that one session may collect for its whole life.
 const MOST_GRANTS: usize = 1024;
 /// How many answered questions are remembered, to say so to a second answer.
@@ -266,10 +268,16 @@ impl Approvals {
         }
     }
 
-    /// Lets a request wait; `None` when too many do.
-    pub(super) fn open(&self, question: Question) -> Option<Arc<Ticket>> {
+    /// Lets a request wait; `None` when too many do, or of a gate that `is_shared`
+    /// too many of the same agent.
+    pub(super) fn open(&self, question: Question, is_shared: bool) -> Option<Arc<Ticket>> {
         let mut waiting = lock(&self.waiting);
         if waiting.len() >= MOST_WAITING || waiting.contains_key(&question.id) {
+            return None;
+        }
+        let agent = &question.session.agent;
+        let own = waiting.values().filter(|ticket| ticket.question.session.agent == *agent);
+        if is_shared && own.count() >= MOST_OF_ONE {
             return None;
         }
         let ticket = Arc::new(Ticket::new(question));
@@ -367,7 +375,7 @@ mod tests {
     #[test]
     fn the_first_answer_counts_and_later_ones_are_told_so() {
         let approvals = Approvals::default();
-        let ticket = approvals.open(question("1", Duration::from_secs(60))).unwrap();
+        let ticket = approvals.open(question("1", Duration::from_secs(60)), false).unwrap();
         approvals.answer("1", Answer::Once, "one").unwrap();
         let again = approvals.answer("1", Answer::Reject, "two").unwrap_err();
         assert!(matches!(again, AnswerError::Over { how, .. } if how == "approved by one"));
@@ -383,7 +391,7 @@ mod tests {
     #[test]
     fn nobody_can_answer_after_the_time_is_over() {
         let approvals = Approvals::default();
-        let ticket = approvals.open(question("1", Duration::ZERO)).unwrap();
+        let ticket = approvals.open(question("1", Duration::ZERO), false).unwrap();
         assert_eq!(ticket.wait(), End::TimedOut);
         assert!(ticket.answer(Answer::Once, "late").is_err());
     }
@@ -413,8 +421,20 @@ mod tests {
     fn only_so_many_wait() {
         let approvals = Approvals::default();
         for number in 0..MOST_WAITING {
-            approvals.open(question(&number.to_string(), Duration::ZERO)).unwrap();
+            approvals.open(question(&number.to_string(), Duration::ZERO), false).unwrap();
         }
-        assert!(approvals.open(question("more", Duration::ZERO)).is_none());
+        assert!(approvals.open(question("more", Duration::ZERO), false).is_none());
+    }
+
+    #[test]
+    fn one_agent_s_questions_leave_room_for_those_of_others() {
+        let approvals = Approvals::default();
+        for number in 0..MOST_OF_ONE {
+            approvals.open(question(&number.to_string(), Duration::ZERO), true).unwrap();
+        }
+        assert!(approvals.open(question("more", Duration::ZERO), true).is_none());
+        let mut others = question("other", Duration::ZERO);
+        others.session.agent = "other".parse().unwrap();
+        assert!(approvals.open(others, true).is_some());
     }
 }

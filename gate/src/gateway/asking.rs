@@ -237,7 +237,7 @@ impl Gateway {
             timeout,
             since: std::time::Instant::now(),
         };
-        let Some(ticket) = self.approvals.open(question) else {
+        let Some(ticket) = self.approvals.open(question, self.turns.is_some()) else {
             let reason = Some("too many requests wait for a person already".to_owned());
             let denied = Decision { reason, ..first.denying() };
             return Err(Stopped::because(draft, Failure::Denied(Box::new(denied))));

@@ -26,9 +26,10 @@ use crate::{
 const CHECKPOINT: Duration = Duration::from_secs(60);
 /// Where copies of it go beneath a target: no workspace can be called so.
 pub(super) const COPY: &str = "service.log";
-/// Most failed logins in a minute that have a record each; the rest is counted.
+/// Most failed logins, and most refused sessions, in a minute that have a record each;
+/// the rest is counted.
 const SINGLY: u32 = 100;
-/// How long failed logins are counted before they are recorded together.
+/// How long they are counted before they are recorded together.
 const TOGETHER: Duration = Duration::from_secs(60);
 
 /// The log.
@@ -38,14 +39,49 @@ pub(super) struct Journal {
     session: String,
     /// Since when there are records that no checkpoint covers.
     uncovered: Option<Instant>,
-    failures: Failures,
+    /// Since when is counted what was refused.
+    since: Instant,
+    logins: Count,
+    sessions: Count,
     broken: bool,
 }
 
-struct Failures {
-    since: Instant,
+/// What is refused to whoever comes over the network.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Refused {
+    /// Their token is no agent's.
+    Login,
+    /// The agent may not have what it asks for, or not now.
+    Session,
+}
+
+impl Refused {
+    fn op(self) -> &'static str {
+        match self {
+            Self::Login => "login",
+            Self::Session => "session",
+        }
+    }
+}
+
+/// How often that was, within a while.
+#[derive(Default)]
+struct Count {
     singly: u32,
     together: u64,
+}
+
+impl Count {
+    /// Whether one more has a record of its own, that stands for so many.
+    fn has_room(&mut self, attempts: u64) -> bool {
+        let has_room = self.singly < SINGLY;
+        if has_room {
+            self.singly += 1;
+        } else {
+            self.together = self.together.saturating_add(attempts);
+        }
+        has_room
+    }
 }
 
 impl Journal {
@@ -55,9 +91,17 @@ impl Journal {
         let signing = Signing::own(&state).or_fail("cannot open the service's key")?;
         let ledger = Ledger::open(&state).and_then(|ledger| ledger.signed(signing));
         let ledger = ledger.or_fail("cannot open the service's log")?;
-        let failures = Failures { since: Instant::now(), singly: 0, together: 0 };
         let (session, user) = (local::random_id()?, local::user());
-        Ok(Self { ledger, user, session, uncovered: None, failures, broken: false })
+        Ok(Self {
+            ledger,
+            user,
+            session,
+            uncovered: None,
+            since: Instant::now(),
+            logins: Count::default(),
+            sessions: Count::default(),
+            broken: false,
+        })
     }
 
     /// Whether it could not be written: nobody is let in any more.
@@ -91,21 +135,19 @@ impl Journal {
     }
 
     /// Records what a peer was refused, alone or, when there is too much of it,
-    /// with others.
+    /// with others of the same kind: agents that are known must not hide wrong
+    /// tokens.
     pub(super) fn refused(
         &mut self,
-        op: &str,
+        what: Refused,
         reason: &str,
         peer: &str,
         mut facts: BTreeMap<String, Value>,
     ) {
         self.settle(false);
-        if self.failures.singly < SINGLY {
-            self.failures.singly += 1;
+        if self.count(what).has_room(1) {
             facts.insert("peer".to_owned(), json!(peer));
-            self.deny(op, reason, facts);
-        } else {
-            self.failures.together = self.failures.together.saturating_add(1);
+            self.deny(what.op(), reason, facts);
         }
     }
 
@@ -113,21 +155,26 @@ impl Journal {
     /// fill the log with it.
     pub(super) fn throttled(&mut self, peer: &str, attempts: u64) {
         self.settle(false);
-        if self.failures.singly >= SINGLY {
-            self.failures.together = self.failures.together.saturating_add(attempts);
-            return;
+        if self.count(Refused::Login).has_room(attempts) {
+            let facts = BTreeMap::from([
+                ("peer".to_owned(), json!(peer)),
+                ("attempts".to_owned(), json!(attempts)),
+            ]);
+            self.deny("login", "too many failed logins from this address", facts);
         }
-        self.failures.singly += 1;
-        let facts = BTreeMap::from([
-            ("peer".to_owned(), json!(peer)),
-            ("attempts".to_owned(), json!(attempts)),
-        ]);
-        self.deny("login", "too many failed logins from this address", facts);
+    }
+
+    fn count(&mut self, what: Refused) -> &mut Count {
+        match what {
+            Refused::Login => &mut self.logins,
+            Refused::Session => &mut self.sessions,
+        }
     }
 
     /// When there is something to do, if nothing comes before.
     pub(super) fn next(&self) -> Option<Instant> {
-        let settle = (self.failures.together > 0).then_some(self.failures.since + TOGETHER);
+        let counted = self.logins.together > 0 || self.sessions.together > 0;
+        let settle = counted.then_some(self.since + TOGETHER);
         [self.uncovered.map(|since| since + CHECKPOINT), settle].into_iter().flatten().min()
     }
 
@@ -153,17 +200,19 @@ impl Journal {
         Ok(())
     }
 
-    /// Records failed logins that were only counted.
+    /// Records what was only counted.
     fn settle(&mut self, now: bool) {
-        if !now && self.failures.since.elapsed() < TOGETHER {
+        if !now && self.since.elapsed() < TOGETHER {
             return;
         }
-        let together = std::mem::take(&mut self.failures.together);
-        if together > 0 {
-            let facts = BTreeMap::from([("attempts".to_owned(), json!(together))]);
-            self.deny("login", "more refusals than have a record each", facts);
+        self.since = Instant::now();
+        for what in [Refused::Login, Refused::Session] {
+            let together = std::mem::take(self.count(what)).together;
+            if together > 0 {
+                let facts = BTreeMap::from([("attempts".to_owned(), json!(together))]);
+                self.deny(what.op(), "more refusals than have a record each", facts);
+            }
         }
-        self.failures = Failures { since: Instant::now(), singly: 0, together: 0 };
     }
 
     fn draft(&self, op: Option<&str>) -> Draft {

@@ -13,7 +13,7 @@ use subtle::ConstantTimeEq as _;
 
 use super::{
     broker::{Broker, facts},
-    journal::Journal,
+    journal::{Journal, Refused},
     orders::{Found, FromFront, ToFront, Wanted},
     workers::{Guest, NotBegun},
 };
@@ -73,14 +73,14 @@ impl Broker {
             return Some(Found::Unavailable);
         }
         let Some(agent) = self.agent(token).cloned() else {
-            self.journal.refused("login", "the token is no agent's", peer, BTreeMap::new());
+            self.journal.refused(Refused::Login, "the token is no agent's", peer, BTreeMap::new());
             return Some(Found::Unauthorised);
         };
         let denied = |journal: &mut Journal, what: &str, named: Option<&str>| {
             let mut facts = facts([("agent", json!(agent.name.as_str()))]);
             let named = named.map(|name| Escaped(name).to_string());
             facts.extend(named.map(|name| ("workspace".to_owned(), json!(name))));
-            journal.refused("session", what, peer, facts);
+            journal.refused(Refused::Session, what, peer, facts);
             Some(Found::UnknownWorkspace)
         };
         match want {
@@ -144,7 +144,7 @@ impl Broker {
     /// Takes note of a guest for whom there is no room.
     pub(super) fn busy(&mut self, name: &str, guest: &Guest, why: &str) -> Found {
         let facts = facts([("agent", json!(guest.agent)), ("workspace", json!(name))]);
-        self.journal.refused("session", why, &guest.peer, facts);
+        self.journal.refused(Refused::Session, why, &guest.peer, facts);
         Found::Busy
     }
 

@@ -94,6 +94,25 @@ fn too_many_wrong_tokens_wait_and_those_who_are_known_do_not() {
     assert_eq!(attempts, 15, "{records:?}");
 }
 
+/// The first hundred refusals of a minute have records; those of both kinds counted
+/// together.
+#[test]
+fn an_agent_that_is_refused_sessions_hides_no_wrong_token() {
+    let site = Site::new(&["shop"]);
+    let service = site.serve();
+    for _ in 0..110 {
+        assert_eq!(service.open(site.token("all"), "none").err(), Some(404));
+    }
+    assert_eq!(service.open("pcl_wrong", "shop").err(), Some(401));
+    service.stop();
+    let records = site.records("serve");
+    let of = |op: &'static str| records.iter().filter(move |record| record["op"] == op);
+    assert!(of("login").all(|record| record["facts"]["peer"].is_string()));
+    assert_eq!((of("login").count(), of("session").count()), (1, 101));
+    let last = of("session").next_back().unwrap();
+    assert_eq!(last["facts"], serde_json::json!({ "attempts": 10 }));
+}
+
 #[test]
 fn a_unix_socket_is_for_its_owner() {
     let site = Site::new(&["shop"]);
