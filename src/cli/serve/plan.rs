@@ -138,7 +138,13 @@ impl Plan {
             return Err(Failure::new("it names no workspace or no agent"));
         }
         plan.later = later(&self.began, &service);
+        // A front that is started again must not speak in the clear.
+        let tls = match service.tls.is_some() == self.service.tls.is_some() {
+            true => service.tls.clone(),
+            false => self.service.tls.clone(),
+        };
         plan.service = Service {
+            tls,
             listen: self.service.listen.clone(),
             plaintext: self.service.plaintext,
             telemetry: self.service.telemetry.clone(),
@@ -221,15 +227,11 @@ impl Plan {
     /// A workspace cannot be served as it is to be: it stays as it was `before`.
     fn leave(&mut self, name: String, before: Option<&Self>, failure: Failure) -> Fault {
         self.places.remove(&name);
-        let old = before.and_then(|before| {
-            let place = before.places.get(&name)?;
-            let policy = before.policies.get(&place.policy)?;
-            policy.is_trusted(&self.operator).then_some((place, policy))
-        });
+        let old = before.and_then(|before| before.places.get(&name)).cloned();
+        let old = old.filter(|place| self.accept(&place.policy, before).is_ok());
         let stays = old.is_some();
-        if let Some((place, policy)) = old {
-            self.policies.entry(place.policy.clone()).or_insert_with(|| policy.clone());
-            self.places.insert(name.clone(), place.clone());
+        if let Some(place) = old {
+            self.places.insert(name.clone(), place);
         } else {
             self.unserved.insert(name.clone());
         }

@@ -147,6 +147,23 @@ fn a_workspace_whose_change_cannot_be_used_stays_as_it_was_and_the_rest_changes(
     service.stop();
 }
 
+/// The one that stayed as it was kept the policy from being read.
+#[test]
+fn a_workspace_that_stays_as_it_was_keeps_no_policy_from_the_others() {
+    let site = Site::new(&["docs", "shop"]);
+    let service = site.serve();
+    assert_eq!(reads(&service, &site, "shop"), "of shop\n");
+    let good = fs::read_to_string(site.config()).unwrap();
+    fs::write(site.config(), good.replacen("\"policy.toml\"", "\"none.toml\"", 1)).unwrap();
+    site.put_policy(&stricter("version = 2"));
+    let said = site.reload(&service, 1);
+    assert_eq!(said[0]["facts"], json!({ "workspace": "docs", "stays": true }));
+    for workspace in ["shop", "docs"] {
+        wait(|| (reads(&service, &site, workspace) == "refused").then_some(()));
+    }
+    service.stop();
+}
+
 #[test]
 fn a_policy_that_must_be_signed_from_now_on_and_is_not_is_served_no_more() {
     let site = Site::new(&["shop"]);

@@ -11,7 +11,7 @@ use tokio_rustls::rustls::{
     pki_types::{CertificateDer, ServerName, pem::PemObject as _},
 };
 
-use super::rig::{Service, Site, status};
+use super::rig::{Service, Site, kill, status, wait};
 use crate::common::done;
 
 const CERTIFICATE: &str = include_str!("certificate.pem");
@@ -68,4 +68,21 @@ fn a_certificate_that_cannot_be_used_starts_nothing() {
     let done = done(site.command(&[]).output().unwrap());
     assert_eq!(done.code, 1);
     assert!(done.stderr.contains("cannot read the certificate's key"), "{}", done.stderr);
+}
+
+/// The front spoke in the clear when it was started again.
+#[test]
+fn a_configuration_without_the_certificate_takes_tls_from_no_running_service() {
+    let mut site = site();
+    let service = site.serve();
+    site.settings.clear();
+    site.write();
+    service.signal(rustix::process::Signal::HUP);
+    let note = site.await_record("serve", |record| record["op"] == "reload");
+    assert_eq!(note["facts"]["fromNextStart"], serde_json::json!(["tls"]));
+    let front = service.processes("front-process").pop().unwrap();
+    kill(front, rustix::process::Signal::KILL);
+    wait(|| service.processes("front-process").pop().filter(|new| *new != front));
+    assert_eq!(status(&ask(&service).unwrap()), 200);
+    service.stop();
 }
