@@ -74,31 +74,38 @@ impl Call<'_> {
         !self.follower.is_wanted()
     }
 
-    /// A file's content.
-    pub(super) fn read_at(&self, path: WorkspacePath) -> Result<Content, Trouble> {
-        let (range, encoding) = (LineRange::default(), Encoding::Base64);
+    /// A file's content, or some of its lines.
+    pub(super) fn read_at(
+        &self,
+        path: WorkspacePath,
+        range: LineRange,
+        encoding: Encoding,
+    ) -> Result<Content, Trouble> {
         match self.put(&Operation::Read { path, range, encoding })? {
             Output::Content(content) => Ok(content),
             _ => Err(surprise()),
         }
     }
 
-    /// A file's content, or its first lines.
-    pub(super) fn read(&self, path: &str, first: Option<u64>) -> Result<Content, Trouble> {
-        let path = self.path(OperationKind::Read, path)?;
-        let range = LineRange::new(None, first).unwrap_or_default();
-        // Lines are of texts; whatever else the policy lets out comes whole.
-        let encoding = if first.is_some() { Encoding::Text } else { Encoding::Base64 };
-        match self.put(&Operation::Read { path, range, encoding })? {
-            Output::Content(content) => Ok(content),
-            _ => Err(surprise()),
-        }
+    /// The same of a path as the client has it.
+    pub(super) fn read(
+        &self,
+        path: &str,
+        range: LineRange,
+        encoding: Encoding,
+    ) -> Result<Content, Trouble> {
+        self.read_at(self.path(OperationKind::Read, path)?, range, encoding)
     }
 
     /// The content of one file more for a reply that has `bytes` of others already.
-    pub(super) fn read_also(&self, path: &str, bytes: usize) -> Result<Content, Trouble> {
+    pub(super) fn read_also(
+        &self,
+        path: &str,
+        bytes: usize,
+        encoding: Encoding,
+    ) -> Result<Content, Trouble> {
         if bytes < TOGETHER {
-            return self.read(path, None);
+            return self.read(path, LineRange::default(), encoding);
         }
         let why = "what was asked for before it fills the reply; ask for it in another call";
         let refusal = Refusal::Parameters(why.to_owned());

@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::{
     gateway::{self, ErrorKind, Refusal},
-    model::{Access, GlobQuery, OperationKind, WorkspacePath},
+    model::{Access, Encoding, GlobQuery, LineRange, OperationKind, WorkspacePath},
     ops::EntryKind,
     paths::{NotInside, Roots},
     policy::Query,
@@ -96,7 +96,9 @@ pub(super) fn templates(roots: &Roots) -> ListResourceTemplatesResult {
 /// A file's content.
 pub(super) fn read(call: &Call<'_>, uri: &str) -> Result<ReadResourceResult, Refused> {
     let path = path(call, OperationKind::Read, uri)?;
-    let content = call.read_at(path.clone()).map_err(|trouble| said(call, trouble, Some(uri)))?;
+    let content = call
+        .read_at(path.clone(), LineRange::default(), Encoding::Base64)
+        .map_err(|trouble| said(call, trouble, Some(uri)))?;
     let mime = tools::mime(path.file_name().unwrap_or_default());
     let contents = match String::from_utf8(content.bytes) {
         Ok(text) if content.text => {

@@ -49,6 +49,8 @@ pub fn prepare(
         bytes: u64::try_from(bytes.len()).ok(),
         before: Some(hash),
         editor: current.buffer.is_some(),
+        // Of a part `bytes` alone does not say which.
+        counts: range.numbers().map(|(name, number)| (name.to_owned(), number)).collect(),
         ..Facts::default()
     };
     Ok(Sealed::new(Content { bytes, text, redacted: view.redacted, whole: hash }, facts))

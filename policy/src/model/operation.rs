@@ -237,6 +237,7 @@ pub enum Encoding {
 pub struct LineRange {
     line: Option<NonZeroU64>,
     limit: Option<u64>,
+    last: Option<u64>,
 }
 
 /// Why two numbers are not a [`LineRange`].
@@ -256,22 +257,25 @@ impl LineRange {
     pub fn new(line: Option<u64>, limit: Option<u64>) -> Result<Self, LineRangeError> {
         let line =
             line.map(|line| NonZeroU64::new(line).ok_or(LineRangeError::LineZero)).transpose()?;
-        Ok(Self { line, limit })
+        Ok(Self { line, limit, last: None })
+    }
+
+    /// The last lines, so many of them at most. The end of the last line makes no
+    /// line of its own.
+    pub fn last(lines: u64) -> Self {
+        Self { last: Some(lines), ..Self::default() }
     }
 
     /// Whether this is the whole file.
     pub fn is_whole(self) -> bool {
-        self.line.is_none() && self.limit.is_none()
+        self == Self::default()
     }
 
-    /// The first line, counted from 1.
-    pub fn line(self) -> Option<u64> {
-        self.line.map(NonZeroU64::get)
-    }
-
-    /// The most lines to disclose.
-    pub fn limit(self) -> Option<u64> {
-        self.limit
+    /// The numbers that it is made of, by the names that records have for them.
+    pub fn numbers(self) -> impl Iterator<Item = (&'static str, u64)> {
+        let line = self.line.map(NonZeroU64::get);
+        let all = [("line", line), ("limit", self.limit), ("last", self.last)];
+        all.into_iter().filter_map(|(name, number)| Some((name, number?)))
     }
 
     /// The part of `content` that the range names, line ends (`\n`) included;
@@ -279,6 +283,9 @@ impl LineRange {
     pub fn slice(self, content: &[u8]) -> &[u8] {
         if self.is_whole() {
             return content;
+        }
+        if let Some(last) = self.last {
+            return last_lines(content, last);
         }
         let skip = self.line.map_or(0, |line| line.get() - 1);
         let skip = usize::try_from(skip).unwrap_or(usize::MAX);
@@ -289,6 +296,14 @@ impl LineRange {
         let length: usize = lines.take(limit).map(<[u8]>::len).sum();
         content.get(start..start + length).unwrap_or_default()
     }
+}
+
+fn last_lines(content: &[u8], lines: u64) -> &[u8] {
+    let Some(before) = lines.checked_sub(1) else { return &[] };
+    let body = content.strip_suffix(b"\n").unwrap_or(content);
+    let ends = body.iter().enumerate().rev().filter(|(_, byte)| **byte == b'\n');
+    let end = ends.map(|(at, _)| at).nth(usize::try_from(before).unwrap_or(usize::MAX));
+    content.get(end.map_or(0, |at| at + 1)..).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -306,6 +321,18 @@ mod tests {
         assert_eq!(slice(Some(1), Some(0)), b"");
         assert_eq!(slice(Some(u64::MAX), Some(u64::MAX)), b"");
         assert_eq!(LineRange::new(Some(0), None), Err(LineRangeError::LineZero));
+    }
+
+    #[test]
+    fn slices_the_last_lines() {
+        let slice = |text: &'static str, lines| LineRange::last(lines).slice(text.as_bytes());
+        assert_eq!(slice("a\nb\nc\n", 2), b"b\nc\n");
+        assert_eq!(slice("a\nb\nc", 1), b"c");
+        assert_eq!(slice("a\nb", 9), b"a\nb");
+        assert_eq!(slice("a\nb", u64::MAX), b"a\nb");
+        assert_eq!(slice("a\nb", 0), b"");
+        assert_eq!(slice("", 3), b"");
+        assert_eq!(slice("a\n\n", 1), b"\n");
     }
 
     #[test]

@@ -58,6 +58,39 @@ fn reading_writing_and_lists() {
     client.end();
 }
 
+/// A whole file was on record where its last lines went out, or nothing but an error.
+#[test]
+fn a_read_is_on_record_as_what_went_out() {
+    let world = World::with_policy(&format!("{ALL}[files]\nbinary = {{ read = \"base64\" }}\n"));
+    world.file("a.txt", "1\n2\n3\n44\n");
+    world.file("b.bin", b"\x00\x01");
+    let mut client = start(&world);
+    let mut record = |tool: &str, arguments: Value, good: bool| {
+        match good {
+            true => drop(client.good(tool, &arguments)),
+            false => assert_eq!(client.bad(tool, &arguments)["kind"], "invalidInput"),
+        }
+        let record = world.last();
+        assert_eq!(record["op"], "read", "{record}");
+        (record["bytes"].clone(), record["counts"].clone(), record["result"].clone())
+    };
+    let ok = |bytes: u64, counts: Value| (json!(bytes), counts, json!("ok"));
+    let text = |more: Value| {
+        let mut arguments = json!({ "path": "a.txt" });
+        arguments.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        arguments
+    };
+    let tool = "read_text_file";
+    assert_eq!(record(tool, text(json!({})), true), ok(9, Value::Null));
+    assert_eq!(record(tool, text(json!({ "tail": 1 })), true), ok(3, json!({ "last": 1 })));
+    assert_eq!(record(tool, text(json!({ "head": 2 })), true), ok(4, json!({ "limit": 2 })));
+    let refused = (Value::Null, Value::Null, json!("invalidInput"));
+    assert_eq!(record(tool, json!({ "path": "b.bin" }), false), refused);
+    assert_eq!(record("read_multiple_files", json!({ "paths": ["b.bin"] }), true), refused);
+    assert_eq!(record("read_media_file", json!({ "path": "b.bin" }), true), ok(2, Value::Null));
+    client.end();
+}
+
 #[test]
 fn an_edit_shows_its_diff_and_a_dry_run_only_that() {
     let world = World::with_policy(ALL);
@@ -160,6 +193,36 @@ fn moving_never_replaces() {
     client.good("move_file", &json!({ "source": "a", "destination": "c" }));
     assert_eq!(world.read("c"), "a");
     client.end();
+    // Each look is an operation of its own.
+    let records: Vec<_> =
+        world.requests().iter().map(|r| (r["op"].clone(), r["result"].clone())).collect();
+    let expected = [("stat", "ok"), ("stat", "notFound"), ("rename", "ok")];
+    let is_there = |(op, result): &(&str, &str)| records.contains(&(json!(op), json!(result)));
+    assert!(expected.iter().all(is_there), "{records:?}");
+}
+
+/// The look before a move tells no more than a look.
+#[test]
+fn a_move_tells_nothing_of_names_that_may_not_be_listed() {
+    let hide = "[[rules]]\nid = \"hide\"\neffect = \"deny\"\noperations = [\"list\", \"stat\"]\n\
+        paths = [\"secret/**\"]\n";
+    let world = World::with_policy(&format!("{ALL}{hide}"));
+    world.file("a", "a");
+    world.file("secret/there", "s");
+    let mut client = start(&world);
+    let mut moved = |to: &str| {
+        let mut error = client.bad("move_file", &json!({ "source": "a", "destination": to }));
+        error.as_object_mut().unwrap().remove("receipt");
+        error
+    };
+    let told = moved("secret/there");
+    assert_eq!((&told["kind"], &told["rule"]), (&json!("denied"), &json!("hide")), "{told}");
+    assert_eq!(told, moved("secret/gone"));
+    client.end();
+    let mut records = world.requests();
+    records.retain(|record| record["path"].is_string());
+    assert_eq!(records.len(), 2);
+    assert!(records.iter().all(|r| r["op"] == "stat" && r["decision"] == "deny"), "{records:?}");
 }
 
 #[test]

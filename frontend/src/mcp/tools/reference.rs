@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::{
     gateway::{self, ErrorKind},
-    model::{Operation, OperationKind as Kind},
+    model::{Encoding, LineRange, Operation, OperationKind as Kind},
     ops::{Content, Entry, EntryKind},
 };
 
@@ -175,47 +175,33 @@ fn text(text: impl Into<String>) -> Answer {
     Answer::with_text(text.clone(), json!({ "content": text }))
 }
 
-fn content(call: &Call<'_>, path: &str, first: Option<u64>) -> Result<String, Trouble> {
-    as_text(call.read(path, first)?)
+/// The text of a file, or of some of its lines. What is no text the gate refuses, so
+/// that no record says that it went out.
+fn content(call: &Call<'_>, path: &str, range: LineRange) -> Result<String, Trouble> {
+    Ok(as_text(&call.read(path, range, Encoding::Text)?))
 }
 
-fn as_text(content: Content) -> Result<String, Trouble> {
-    if !content.text {
-        let why = "the file is no text; read it with read_media_file";
-        return Err(Trouble::Said(why.to_owned()));
-    }
-    Ok(String::from_utf8_lossy(&content.bytes).into_owned())
+fn as_text(content: &Content) -> String {
+    String::from_utf8_lossy(&content.bytes).into_owned()
 }
 
 fn read_text(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
     let path = arguments.text("path")?;
-    let (head, tail) = (arguments.count("head")?, arguments.count("tail")?);
-    if head.is_some() && tail.is_some() {
-        let why = "`head` and `tail` cannot both be given";
-        return Err(Trouble::Arguments(why.to_owned()));
-    }
-    let whole = content(call, path, head)?;
-    Ok(match tail {
-        Some(lines) => text(last_lines(&whole, lines)),
-        None => text(whole),
-    })
-}
-
-/// The last lines of a text; the end of the last line makes no line of its own.
-fn last_lines(text: &str, lines: u64) -> &str {
-    if lines == 0 {
-        return "";
-    }
-    let body = text.strip_suffix('\n').unwrap_or(text);
-    let nth = usize::try_from(lines - 1).unwrap_or(usize::MAX);
-    let start = body.rmatch_indices('\n').nth(nth).map_or(0, |(at, _)| at + 1);
-    text.get(start..).unwrap_or_default()
+    let range = match (arguments.count("head")?, arguments.count("tail")?) {
+        (Some(_), Some(_)) => {
+            let why = "`head` and `tail` cannot both be given";
+            return Err(Trouble::Arguments(why.to_owned()));
+        }
+        (_, Some(tail)) => LineRange::last(tail),
+        (head, None) => LineRange::new(None, head).unwrap_or_default(),
+    };
+    Ok(text(content(call, path, range)?))
 }
 
 fn read_media(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
     let given = arguments.text("path")?;
     let path = call.path(Kind::Read, given)?;
-    let content = call.read(given, None)?;
+    let content = call.read(given, LineRange::default(), Encoding::Base64)?;
     let kind = mime(path.file_name().unwrap_or_default());
     let data = STANDARD.encode(&content.bytes);
     let block = match kind.split('/').next() {
@@ -256,12 +242,11 @@ fn read_multiple(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Troub
     let mut parts = Vec::new();
     let mut bytes = 0;
     for path in paths {
-        match call.read_also(path, bytes).and_then(as_text) {
+        match call.read_also(path, bytes, Encoding::Text) {
             Ok(content) => {
-                bytes += content.len();
-                parts.push(format!("{path}:\n{content}\n"));
+                bytes += content.bytes.len();
+                parts.push(format!("{path}:\n{}\n", as_text(&content)));
             }
-            Err(Trouble::Said(why)) => parts.push(format!("{path}: Error - {why}")),
             Err(Trouble::Gate(error)) if goes_on(call, &error) => {
                 parts.push(format!("{path}: Error - {error}"));
             }
@@ -303,7 +288,7 @@ fn edit(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
         .map(|edit| Ok((edit.text("oldText")?, edit.text("newText")?)))
         .collect::<Result<_, Trouble>>()?;
     let dry = arguments.flag("dryRun")?;
-    let mut old = content(call, given, None)?;
+    let mut old = content(call, given, LineRange::default())?;
     let mut tries = 0;
     loop {
         let go_on = || call.go_on(Kind::Edit, path.as_str());
@@ -322,7 +307,7 @@ fn edit(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
                     && goes_on(call, &error) =>
             {
                 tries += 1;
-                let now = content(call, given, None)?;
+                let now = content(call, given, LineRange::default())?;
                 if now == old {
                     return Err(Trouble::Gate(error));
                 }
@@ -469,16 +454,6 @@ fn allowed_directories(call: &Call<'_>, _arguments: &Arguments) -> Result<Answer
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_last_lines_of_a_text() {
-        assert_eq!(last_lines("a\nb\nc\n", 2), "b\nc\n");
-        assert_eq!(last_lines("a\nb\nc", 1), "c");
-        assert_eq!(last_lines("a\nb", 9), "a\nb");
-        assert_eq!(last_lines("a\nb", 0), "");
-        assert_eq!(last_lines("", 3), "");
-        assert_eq!(last_lines("a\n\n", 1), "\n");
-    }
 
     #[test]
     fn sizes_for_people() {

@@ -9,7 +9,9 @@ use rmcp::model;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    model::{GlobQuery, GrepQuery, Operation, OperationKind as Kind, WorkspacePath},
+    model::{
+        Encoding, GlobQuery, GrepQuery, LineRange, Operation, OperationKind as Kind, WorkspacePath,
+    },
     ops::{Content, Entry, EntryKind},
 };
 
@@ -152,7 +154,7 @@ pub(super) fn tools(name: &Name) -> Vec<Tool> {
                     "path": path(),
                     "ignoreCase": flag("Let case make no difference"),
                     "includeGlob": { "type": "string", "description": "Only files that match, by \
-                        name or, with a `/`, by path" },
+                        name or, with a `/`, by path; a file that `path` names is searched anyhow" },
                     "maxResults": { "type": "integer", "minimum": 1 },
                 }),
                 &["pattern"],
@@ -199,7 +201,7 @@ fn ok() -> Answer {
 }
 
 fn read_file(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
-    let content = call.read(arguments.text("path")?, None)?;
+    let content = call.read(arguments.text("path")?, LineRange::default(), Encoding::Base64)?;
     let text = shown_text(&content);
     let (bytes, decoded) = decode(content);
     Ok(Answer::with_text(text, json!({ "content": bytes, "text": decoded })))
@@ -231,7 +233,7 @@ fn read_files(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble>
     let mut shown = Vec::new();
     let mut bytes = 0;
     for path in paths {
-        match call.read_also(path, bytes) {
+        match call.read_also(path, bytes, Encoding::Base64) {
             Ok(content) => {
                 bytes += content.bytes.len();
                 shown.push(format!("{path}:\n{}", shown_text(&content)));
