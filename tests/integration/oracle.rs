@@ -3,7 +3,12 @@
 
 use serde_json::{Value, json};
 
-use crate::{acp_rig, common::World, relay::Relay};
+use crate::{
+    acp_rig,
+    approvals::{begin, end, id, kinds, waiting},
+    common::World,
+    relay::Relay,
+};
 
 /// Where an agent may not look.
 pub(crate) fn world() -> World {
@@ -110,4 +115,105 @@ fn listings_and_trees_do_not_show_what_is_denied() {
     let names: Vec<_> = listed["entries"].as_array().unwrap().iter().map(|e| &e["path"]).collect();
     assert!(names.contains(&&json!("a.txt")), "{listed}");
     assert!(!names.contains(&&json!("secret")), "{listed}");
+}
+
+const ASKS: &str = r#"
+schema = 1
+[allowedPaths]
+read = ["**"]
+list = ["**"]
+write = ["**"]
+remove = ["**"]
+
+[[rules]]
+id = "person"
+effect = "ask"
+operations = ["read", "list", "stat", "edit", "remove"]
+paths = ["hidden/**"]
+reason = "not without a person"
+"#;
+
+/// Where a rule asks, only what is there was asked about: the question, or that there
+/// was none, told what is there and what is in it.
+#[test]
+fn what_a_person_is_asked_about_is_asked_about_whether_or_not_it_is_there() {
+    let world = World::with_policy(ASKS);
+    world.file("hidden/there", "treasure\n");
+    world.file("hidden/binary", b"\0");
+    std::os::unix::fs::symlink("hidden/there", world.path("link")).unwrap();
+    std::os::unix::fs::symlink("hidden/gone", world.path("dangling")).unwrap();
+    let read =
+        ["hidden/there", "hidden/gone", "hidden/binary", "hidden/there/beneath", "hidden/a/b"];
+    let questions = [
+        ("read", vec![], &read[..]),
+        ("stat", vec![], &read[..]),
+        ("ls", vec![], &["hidden", "hidden/there", "hidden/gone"][..]),
+        ("edit", vec!["--old", "x", "--new", "y"], &read[..]),
+        ("rm", vec![], &["hidden/gone"][..]),
+        ("read", vec![], &["link", "dangling"][..]),
+    ];
+    for (operation, more, paths) in questions {
+        let asked = paths.iter().map(|path| {
+            let child = begin(&world, &[&[operation, *path], &more[..]].concat(), "");
+            let mut asked = waiting(&world, 1).remove(0);
+            world.run(&["approve", "--reject", &id(&asked)]).ok();
+            let done = end(child).denied("person");
+            assert!(done.stderr.contains("a person was asked and rejected it"), "{done:?}");
+            let fields = asked.as_object_mut().unwrap();
+            let own = ["id", "session", "secondsLeft", "before", "path", "askedPath"];
+            own.iter().for_each(|field| drop(fields.remove(*field)));
+            let asked = asked.to_string().replace(path, "PATH");
+            let said = done.stderr.lines().last().unwrap().replace(path, "PATH");
+            (asked, said.split_once("record").map(|(said, _)| said.to_owned()))
+        });
+        let asked: Vec<_> = asked.collect();
+        assert!(asked.windows(2).all(|two| two[0] == two[1]), "{operation}: {asked:#?}");
+    }
+    assert!(world.requests().iter().all(|record| record["result"] != "notFound"));
+}
+
+/// After a yes whoever asked hears how it is.
+#[test]
+fn what_is_not_there_is_told_after_a_yes() {
+    let world = World::with_policy(ASKS);
+    let child = begin(&world, &["read", "hidden/gone"], "");
+    let asked = waiting(&world, 1).remove(0);
+    assert_eq!(asked["change"], "discloses `hidden/gone`");
+    world.run(&["approve", &id(&asked)]).ok();
+    let done = end(child);
+    assert!(done.code == 1 && done.stderr.contains("not found"), "{done:?}");
+    let (approval, record) = (kinds(&world, "approval").remove(0), world.last());
+    assert_eq!((&record["op"], &record["result"]), (&json!("read"), &json!("notFound")));
+    assert_eq!(record["facts"]["approval"], approval["seq"]);
+    // What came there since is not what the yes was for.
+    let child = begin(&world, &["read", "hidden/gone"], "");
+    let asked = waiting(&world, 1).remove(0);
+    world.file("hidden/gone", "treasure\n");
+    world.run(&["approve", &id(&asked)]).ok();
+    assert!(end(child).denied("person").stderr.contains("is not what was approved"));
+}
+
+/// Whoever may look without asking hears at once why a change cannot be made.
+#[test]
+fn nobody_is_asked_about_a_change_that_fails_of_what_everybody_may_see() {
+    let world = World::with_policy(&ASKS.replace(r#""read", "list", "stat", "edit""#, r#""edit""#));
+    world.file("hidden/there", "treasure\n");
+    let edit = world.fs(&["edit", "hidden/there", "--old", "x", "--new", "y"]);
+    assert!(edit.code == 1 && edit.stderr.contains("old text"), "{edit:?}");
+    let gone = world.fs(&["rm", "hidden/gone"]);
+    assert!(gone.code == 1 && gone.stderr.contains("not found"), "{gone:?}");
+    assert!(kinds(&world, "approval").is_empty());
+}
+
+/// A batch asks nobody, and told the two apart all the same.
+#[test]
+fn a_batch_tells_nothing_of_what_a_person_is_asked_about() {
+    let world = World::with_policy(ASKS);
+    world.file("hidden/there", "treasure\n");
+    let batch = |path: &str| {
+        let changes = json!([{ "op": "edit", "path": path, "old": "treasure", "new": "y" }]);
+        let done = world.run_with_input(&["fs", "batch"], changes.to_string()).denied("person");
+        done.stderr.lines().next().unwrap().replace(path, "PATH")
+    };
+    assert_eq!(batch("hidden/there"), batch("hidden/gone"));
 }

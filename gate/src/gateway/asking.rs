@@ -19,9 +19,9 @@ use super::{
 };
 use crate::{
     backup::Saved,
-    model::{Session, WorkspacePath},
+    model::{Access, OperationKind, Session, WorkspacePath},
     ops::{Change, Sealed},
-    policy::Decision,
+    policy::{Decision, Query},
 };
 
 /// Longest content of which a diff is made, in bytes.
@@ -100,6 +100,63 @@ impl Turn<'_> {
         Ok(())
     }
 
+    /// What comes of a failure where a rule asks: the question. It tells what is
+    /// there or not, and whoever may not look without a person hears of that after a
+    /// yes.
+    pub(super) fn heed_failing(&self, draft: &mut Draft, failure: Failure) -> Failure {
+        use crate::model::Operation as O;
+        let is_told =
+            matches!(failure, Failure::Ask(_) | Failure::Ledger(_) | Failure::Answered(_));
+        let is_operators = matches!(self.operation, O::Recall { .. } | O::Restore { .. });
+        let asks = !self.reservations.asks().is_empty();
+        if is_told || is_operators || !asks || self.is_denied_by_name() || self.may_look(draft) {
+            return failure;
+        }
+        let change = || match self.operation.kind().is_mutation() {
+            // There is nothing to show of it.
+            true => format!("{}, which fails as things are", self.named()),
+            false => self.discloses(),
+        };
+        self.heed(draft, change).err().unwrap_or(failure)
+    }
+
+    /// Whether the names that were asked for are enough to refuse the request,
+    /// whatever is there.
+    fn is_denied_by_name(&self) -> bool {
+        let decider = self.decider();
+        let to = match self.operation {
+            crate::model::Operation::Rename { to, .. } => Some(to),
+            _ => None,
+        };
+        decider.names(self.operation.path()).is_err()
+            || to.is_some_and(|to| decider.name(Access::Write, to).is_deny())
+    }
+
+    /// Whether the agent may list and read what the request is about without asking
+    /// anybody.
+    fn may_look(&self, draft: &Draft) -> bool {
+        let paths = [&draft.path, &draft.resolved, &draft.to];
+        let kinds = [(OperationKind::Stat, Access::List), (OperationKind::Read, Access::Read)];
+        paths.into_iter().flatten().all(|path| {
+            WorkspacePath::parse(path).is_ok_and(|path| {
+                kinds.into_iter().all(|(operation, access)| {
+                    let agent = &self.session.agent;
+                    let query = Query { agent, operation, access, path: &path };
+                    self.policy.evaluate(&query).is_allow()
+                })
+            })
+        })
+    }
+
+    /// What a request for content or names would do, for a person.
+    pub(super) fn discloses(&self) -> String {
+        format!("discloses `{}`", self.operation.path())
+    }
+
+    fn named(&self) -> String {
+        format!("{} `{}`", self.operation.kind(), self.operation.path())
+    }
+
     /// What a change would do, for a person: of a file's content a unified
     /// diff from what the vault keeps.
     pub(super) fn describe(
@@ -131,7 +188,7 @@ impl Turn<'_> {
                 },
                 None => TOO_LARGE.to_owned(),
             },
-            (operation, None) => format!("{} `{path}`", operation.kind()),
+            (_, None) => self.named(),
         }
     }
 

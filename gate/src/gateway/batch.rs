@@ -277,6 +277,10 @@ impl Gateway {
                 }
                 Err(why) => {
                     prepared.into_iter().for_each(|one| self.give_up(one.ready));
+                    let why = match drafts.get_mut(index) {
+                        Some(draft) => turn.heed_failing(draft, why),
+                        None => why,
+                    };
                     let why = match why {
                         Failure::Ask(asking) => Failure::Denied(Box::new(asking.refused())),
                         why => why,

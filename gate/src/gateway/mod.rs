@@ -411,6 +411,7 @@ impl Gateway {
                     return Ok(reply);
                 }
                 Err(why) => {
+                    let why = turn.heed_failing(&mut draft, why);
                     record::findings(&mut draft, findings.take());
                     // A denial is one, whatever was let pass before it.
                     if !matches!(why, Failure::Denied(_)) {

@@ -215,7 +215,7 @@ impl<'a> Turn<'a> {
         output: impl FnOnce(T) -> Output,
     ) -> Result<Reply, Failure> {
         record::facts(draft, sealed.facts());
-        self.heed(draft, || format!("discloses `{}`", self.operation.path()))?;
+        self.heed(draft, || self.discloses())?;
         record::findings(draft, self.findings.take());
         draft.result = Some("ok".to_owned());
         // Should the ledger refuse, there is nothing left to record.
