@@ -86,6 +86,9 @@ fn grep_finds_lines_with_what_stands_around_them() {
         world.fs(&["grep", "-l", "t[wh]", "--include", "*.{rs,md}"]).ok().text(),
         "src/b.rs\nsrc/c.md\n"
     );
+    // A file that is named is searched, as `rg -g '*.rs' two a.txt` has it.
+    let named = world.fs(&["grep", "two", "a.txt", "--include", "*.rs"]).ok();
+    assert_eq!(named.text(), "a.txt:2:two\n");
     let refused = world.fs(&["grep", "two", "--include", "./x"]);
     assert!(refused.code == 1 && refused.stderr.contains("the pattern cannot be used"));
     assert_eq!(paths(&grep(&world, &["two", ".", "--include", "src/*.rs"]).ok()), ["src/b.rs"]);
@@ -379,6 +382,20 @@ fn gitignore_files_count_where_they_may_be_read() {
     assert_eq!(paths(&grep(&world, &["needle"]).ok()).len(), 8);
     world.file("src/.gitignore", "x\n".repeat(100_000));
     assert_eq!(grep(&world, &["needle", "--gitignore"]).ok().json()["skipped"]["gitignore"], 1);
+}
+
+/// Braces were alternatives, a mark at the beginning was part of the first pattern, and
+/// blanks went from a line's end where git keeps them.
+#[test]
+fn gitignore_files_mean_what_git_takes_them_for() {
+    let world = world("");
+    let names = ["a", "b", "{a,b}", "first", "kept/x", "out/x", "out/in/x", "blank ", "c]d", "d/c"];
+    names.iter().for_each(|name| drop(world.file(name, "needle\n")));
+    let lines =
+        ["\u{feff}first", "{a,b}", "blank\\ ", "c[\\]]d", "d[!x]c", "out/", "!out/in/x", ""];
+    world.file(".gitignore", lines.join("\n"));
+    let found = paths(&grep(&world, &["needle", "--gitignore"]).ok());
+    assert_eq!(found, ["a", "b", "d/c", "kept/x"]);
 }
 
 #[test]

@@ -53,7 +53,8 @@ pub(super) struct GrepArgs {
     /// Take the pattern as it is, not as an expression
     #[arg(short = 'F', long)]
     fixed_strings: bool,
-    /// Search files of this name, or, with a `/`, of this path below PATH
+    /// Search files of this name, or, with a `/`, of this path below PATH; where PATH is a file,
+    /// it is searched anyhow
     #[arg(long, value_name = "PATTERN", visible_alias = "glob")]
     include: Option<String>,
     /// Print N lines before and after each match

@@ -97,6 +97,7 @@ pub fn prepare(
     match start {
         Start::At(permit) => match permit.object().kind {
             ObjectKind::Directory => walk(permit.path()).run(permit.path().clone(), true),
+            // One that is named is searched, whatever else is to be left out.
             ObjectKind::File => {
                 seeker.meet(&mut seeker.tools(), permit.path().clone(), ObjectKind::File);
             }

@@ -18,7 +18,7 @@ use ::ignore::{
 };
 use rustix::fs::OFlags;
 
-use super::{super::Context, tally::Skipped};
+use super::{super::Context, dialect::patterns, tally::Skipped};
 use crate::{
     model::{Access, OperationKind, WorkspacePath},
     policy::{ObjectKind, Query, Sight},
@@ -63,9 +63,9 @@ impl Ignores {
         }
         // Its paths are given relative to itself.
         let mut builder = GitignoreBuilder::new(".");
-        for line in String::from_utf8_lossy(&text).lines() {
+        for line in patterns(&String::from_utf8_lossy(&text)) {
             // As git, pass over what is no pattern.
-            let _ = builder.add_line(None, line);
+            let _ = builder.add_line(None, &line);
         }
         let Ok(matcher) = builder.build() else { return (inherited, Some(Skipped::Gitignore)) };
         let start = directory.as_str().len() + usize::from(!directory.is_root());

@@ -6,6 +6,7 @@
 //! beneath it could be allowed, and leaves no trace in the answer. Links are
 //! never followed; files are read from the disk, not from an editor.
 
+mod dialect;
 mod glob;
 mod grep;
 mod ignore;
