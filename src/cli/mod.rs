@@ -36,7 +36,7 @@ mod supervise;
 mod token;
 mod watch;
 
-use std::process::ExitCode;
+use std::{ffi::OsStr, process::ExitCode};
 
 use rustix::fs::Mode;
 
@@ -44,7 +44,8 @@ use self::failure::Failure;
 use crate::sandbox::outlive_size_limit;
 
 use clap::{
-    ArgMatches, CommandFactory as _, FromArgMatches as _, error::ErrorKind, parser::ValueSource,
+    ArgMatches, CommandFactory as _, FromArgMatches as _, builder::Resettable, error::ErrorKind,
+    parser::ValueSource,
 };
 
 /// A filesystem gateway for untrusted AI agents: every operation is decided,
@@ -97,7 +98,7 @@ pub fn main() -> ExitCode {
     if let Some(code) = hidden {
         return code;
     }
-    let matches = Cli::command().get_matches();
+    let matches = without_empty(Cli::command()).get_matches();
     if let Some((one, other)) = conflict(&matches) {
         let text = format!("the argument '--{one}' cannot be used with '--{other}'");
         Cli::command().error(ErrorKind::ArgumentConflict, text).exit();
@@ -121,6 +122,17 @@ pub fn main() -> ExitCode {
         Command::Token(args) => token::run(&args),
     };
     output::conclude(result.unwrap_or_else(|failure| failure.report(json)))
+}
+
+/// The same command, for which a variable that is set to nothing counts as not set.
+fn without_empty(command: clap::Command) -> clap::Command {
+    let is_empty = |name: &OsStr| std::env::var_os(name).is_some_and(|value| value.is_empty());
+    command
+        .mut_args(|arg| match arg.get_env().is_some_and(is_empty) {
+            true => arg.env(Resettable::Reset),
+            false => arg,
+        })
+        .mut_subcommands(without_empty)
 }
 
 /// Makes nothing that its owner cannot open: with such an umask no later gate could

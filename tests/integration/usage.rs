@@ -141,3 +141,22 @@ fn help_keeps_a_command_s_own_options_together_and_examples_whole() {
     let listed = world.run(&["policy", "list", "--json"]).ok().json();
     assert_eq!(listed["policies"][0]["name"], "baseline");
 }
+
+/// An empty variable was a value, of which the command line then complained as if it
+/// had been typed there.
+#[test]
+fn a_variable_that_is_set_to_nothing_is_not_set() {
+    let world = World::new();
+    world.file("a", "1");
+    for name in ["WORKSPACE", "STATE", "CONFIG", "POLICY", "AGENT", "LOG"] {
+        let name = format!("PORTCULLIS_{name}");
+        for args in [&["fs", "stat", "."][..], &["audit", "show"], &["policy", "learn"]] {
+            let mut command = world.command(args);
+            command.current_dir(world.root()).env(&name, "");
+            let done = done(command.output().unwrap());
+            assert_eq!(done.code, 0, "{name}: {done:?}");
+        }
+    }
+    let given = world.run(&["fs", "stat", ".", "--state", ""]);
+    assert_eq!(given.code, 2, "{given:?}");
+}
