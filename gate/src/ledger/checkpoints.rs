@@ -7,7 +7,8 @@ use std::{
 };
 
 use portcullis_audit::{
-    Checkpoint, HISTORY, Hash, NEWEST, Note, PublicKey, ROOT_LINE, ROOTS, Segment, Source as _,
+    Checkpoint, HISTORY, Hash, NEWEST, Note, NoteError, PublicKey, ROOT_LINE, ROOTS, Segment,
+    Source as _,
 };
 use rustix::{
     fs::{OFlags, RenameFlags},
@@ -39,7 +40,7 @@ pub(super) fn newest(audit: &Folder) -> Result<Option<Checkpoint>, Error> {
         match opened(&text, &signing::keys_of(audit)?) {
             Ok(checkpoint) if checkpoint.size == size => return Ok(Some(checkpoint)),
             Ok(_another) => {
-                bad.get_or_insert(Error::Note(portcullis_audit::NoteError::Checkpoint));
+                bad.get_or_insert(Error::Note(NoteError::Checkpoint));
             }
             Err(error) => {
                 bad.get_or_insert(error);
@@ -67,10 +68,13 @@ pub(super) fn largest_kept(audit: &Folder) -> Result<Option<String>, Error> {
 /// The checkpoint in `text` that one of `keys`, those of the log, signed.
 pub(super) fn opened(text: &str, keys: &[PublicKey]) -> Result<Checkpoint, Error> {
     let note = Note::parse(text.as_bytes())?;
-    let signed = note.verify(keys)?;
+    let signed = note.verify(keys).map_err(|error| match error {
+        NoteError::Unsigned => Error::Unsigned,
+        error => Error::Note(error),
+    })?;
     let checkpoint = Checkpoint::of(&note)?;
     if checkpoint.origin != signed.by.name() {
-        return Err(Error::Note(portcullis_audit::NoteError::Checkpoint));
+        return Err(Error::Note(NoteError::Checkpoint));
     }
     Ok(checkpoint)
 }
@@ -146,5 +150,5 @@ pub fn cosign(
     if most.is_some() && history.stat(&size).is_ok_and(|stat| stat.is_none()) {
         signing::write(&history, &size, cosigned.to_string().as_bytes(), RenameFlags::empty())?;
     }
-    most.ok_or(Error::Note(portcullis_audit::NoteError::Checkpoint))
+    most.ok_or(Error::Note(NoteError::Checkpoint))
 }

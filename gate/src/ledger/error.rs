@@ -61,6 +61,19 @@ pub enum Error {
          another one: `portcullis audit key --new`"
     )]
     KeyGone,
+    /// The private key's file holds something else.
+    #[error(
+        "the audit log's private key `keys/checkpoint.key` is damaged: put it back, or go on with \
+         another one: `portcullis audit key --new`"
+    )]
+    KeyDamaged,
+    /// A checkpoint is there, and its key is not named in the log's directory.
+    #[error(
+        "no key in the audit log's `key.vkey` signed its newest checkpoint: the file is gone, lacks \
+         a key or is another log's; see `portcullis audit verify`, then `portcullis audit recover`, \
+         which puts back the keys that the log tells"
+    )]
+    Unsigned,
     /// The log was signed with another key before.
     #[error(
         "the audit log was signed with another key before: configure that one, or go on with the \

@@ -1,5 +1,5 @@
-//! The public keys of a log that lost them: found again where its checkpoints bear
-//! them out.
+//! The public keys of a log that lost them, or some of them: found again where its
+//! checkpoints bear them out.
 
 use portcullis_audit::{HISTORY, KEY_FACT, KEYS, Kind, Link, NEWEST, PublicKey, Reader};
 use rustix::{
@@ -9,14 +9,14 @@ use rustix::{
 
 use super::{Error, checkpoints, disk::Folder, log::Log, quarantine, signing};
 
-/// The keys that belong in `key.vkey`, the one in use first, where that is gone or
-/// holds none; nothing where it is as it should be, or nothing was signed.
+/// The keys that belong in `key.vkey`, the one in use first, where that is gone,
+/// holds none or lacks one; nothing where it is as it should be, or nothing was
+/// signed.
 pub(super) fn lost(log: &Log) -> Result<Vec<PublicKey>, Error> {
     let audit = &*log.audit;
-    let is_damaged = match signing::keys_of(audit) {
-        Ok(known) if !known.is_empty() => return Ok(Vec::new()),
-        Ok(_none) => false,
-        Err(Error::Note(_)) => true,
+    let (known, is_damaged) = match signing::keys_of(audit) {
+        Ok(known) => (known, false),
+        Err(Error::Note(_)) => (Vec::new(), true),
         Err(error) => return Err(error),
     };
     let kept = checkpoints::kept(audit)?.into_iter().rev().map(|size| format!("{HISTORY}/{size}"));
@@ -33,6 +33,13 @@ pub(super) fn lost(log: &Log) -> Result<Vec<PublicKey>, Error> {
     let own = signing::private(&log.keys()?)?.map(|private| private.public());
     let signed =
         |keys: &[PublicKey]| notes.iter().any(|note| checkpoints::opened(note, keys).is_ok());
+    // Where records name every key that is there, one that they name besides, and
+    // that signed a checkpoint, was there, too.
+    let lacks = |key: &PublicKey| !known.contains(key) && signed(std::slice::from_ref(key));
+    let is_part = known.iter().all(|key| named.contains(key)) && named.iter().any(lacks);
+    if !known.is_empty() && !is_part {
+        return Ok(Vec::new());
+    }
     // A key that somebody put there since is none of the log's yet.
     let own = own.filter(|own| named.contains(own) || signed(std::slice::from_ref(own)));
     let mut keys: Vec<PublicKey> = own.into_iter().collect();

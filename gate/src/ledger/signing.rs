@@ -117,8 +117,8 @@ impl Signing {
 
 /// The private key in its directory, if there is one.
 pub(super) fn private(keys: &Folder) -> Result<Option<PrivateKey>, Error> {
-    let text = read(keys, FILE)?;
-    Ok(text.map(|text| PrivateKey::from_secret(text.trim_end())).transpose()?)
+    let parse = |text: String| PrivateKey::from_secret(text.trim_end());
+    read(keys, FILE)?.map(parse).transpose().map_err(|_none| Error::KeyDamaged)
 }
 
 /// Makes a key; `replace`: instead of the one that is there.

@@ -19,7 +19,8 @@ use crate::{
 /// What to do where no known key signed a checkpoint.
 pub(super) const OTHER_KEY: &str = "a log whose key was changed has one for each time: give all \
                                     of them that you trust, with --key for each or in one file, \
-                                    such as a copy of `audit/key.vkey`";
+                                    such as a copy of `audit/key.vkey`; if that was never done, \
+                                    compare the log with a copy";
 
 /// A head that was kept outside the log.
 #[derive(Debug, Clone, PartialEq, Eq)]

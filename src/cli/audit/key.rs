@@ -41,7 +41,10 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         let state = args.place.look()?;
         let published = ledger::published(&state).or_fail("cannot read the public key")?;
         published.into_iter().next().ok_or_else(|| {
-            Failure::new("the log has no key yet").help("the first gate that starts makes one")
+            Failure::new("the log names no key").help(
+                "the first gate that starts makes one; where checkpoints were signed before, \
+                 `portcullis audit recover` puts it back",
+            )
         })?
     };
     outln!("{key}");

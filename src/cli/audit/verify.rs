@@ -4,14 +4,14 @@
 use std::{io::IsTerminal as _, path::Path, process::ExitCode};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use portcullis_audit::{DamageKind, Directory, Report, Verifier, Warning, WarningKind};
+use portcullis_audit::{DamageKind, Directory, KEYS, Report, Verifier, Warning, WarningKind};
 use serde_json::json;
 
 use super::{
     Where,
     attachments::{self, Attached},
     existing,
-    heads::{self, Head, keys},
+    heads::{self, Head, OTHER_KEY, keys},
     unreadable,
 };
 use crate::{
@@ -241,8 +241,22 @@ fn signed(report: &Report) -> Vec<String> {
 
 /// What to do next; `given`: heads were.
 fn help(report: &Report, given: bool) -> Option<&'static str> {
-    let kind = report.damages.first()?.kind;
-    Some(match kind {
+    let first = report.damages.first()?;
+    let wrong_key = || report.damages.iter().any(|damage| damage.kind == DamageKind::WrongKey);
+    Some(match first.kind {
+        DamageKind::BadCheckpoint if first.segment == KEYS => {
+            "the log's public keys cannot be read, so its checkpoints are not checked: put \
+             `key.vkey` back from a copy, or `portcullis audit recover` puts back the keys that the \
+             log tells"
+        }
+        // A checkpoint of such a key is signed by none that is known.
+        DamageKind::WrongKey | DamageKind::BadCheckpoint if wrong_key() && report.signed.given => {
+            OTHER_KEY
+        }
+        DamageKind::WrongKey | DamageKind::BadCheckpoint if wrong_key() => {
+            "`key.vkey` lacks a key that the log names, or was replaced: put it back from a copy; \
+             `portcullis audit recover` puts back a key that signed a checkpoint of the log"
+        }
         DamageKind::TornTail => {
             "a gate or the machine died while it wrote; the next gate that starts sets the torn \
              line aside and records that"
@@ -262,10 +276,6 @@ fn help(report: &Report, given: bool) -> Option<&'static str> {
         DamageKind::MissingCheckpoint => {
             "somebody else may have written the log: compare it with a copy; where a gate died \
              before its first checkpoint, the next gate makes one"
-        }
-        DamageKind::WrongKey => {
-            "the checkpoints are signed with another key than was expected: compare the log with \
-             a copy, or with a checkpoint that was kept elsewhere"
         }
         DamageKind::BadCheckpoint | DamageKind::WrongRoot => {
             "the log is not the one that was signed, or the checkpoint was changed: compare both \

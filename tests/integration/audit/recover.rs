@@ -215,6 +215,66 @@ fn a_log_that_lost_its_public_key_gets_it_back() {
     }
 }
 
+/// A key that was missing was called a wrong one, `audit recover` set what it had signed
+/// aside, and the log stayed damaged.
+#[test]
+fn a_log_that_lost_one_of_its_public_keys_gets_it_back() {
+    for kept in ["the key in use", "the former key"] {
+        let world = World::new();
+        world.file("a", "x");
+        world.fs(&["read", "a"]).ok();
+        world.run(&["audit", "key", "--new"]).ok();
+        world.fs(&["read", "a"]).ok();
+        let file = world.state().join("audit/key.vkey");
+        let keys = std::fs::read_to_string(&file).unwrap();
+        let line = if kept == "the former key" { keys.lines().last() } else { keys.lines().next() };
+        std::fs::write(&file, format!("{}\n", line.unwrap())).unwrap();
+        let verified = world.run(&["audit", "verify"]);
+        assert!(verified.code == 5 && verified.text().contains("wrong-key"), "{verified:?}");
+        assert!(verified.stderr.contains("`key.vkey` lacks a key"), "{verified:?}");
+        if kept == "the former key" {
+            let refused = world.fs(&["read", "a"]);
+            assert!(refused.stderr.contains("lacks a key"), "{refused:?}");
+        }
+        let done = world.run(&["audit", "recover", "--yes"]).ok();
+        assert!(done.text().contains("put back: the log's public key"), "{done:?}");
+        assert!(!done.text().contains("set aside: the checkpoint"), "{done:?}");
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), keys, "{kept}");
+        world.run(&["audit", "verify", "--key", file.to_str().unwrap()]).ok();
+        world.fs(&["read", "a"]).ok();
+    }
+}
+
+/// Of a key that is no key of the log nothing is put back: somebody else may have signed.
+#[test]
+fn a_log_whose_key_was_replaced_is_not_repaired() {
+    let world = World::new();
+    world.file("a", "x");
+    world.fs(&["read", "a"]).ok();
+    let other = World::new();
+    other.file("a", "x");
+    other.fs(&["read", "a"]).ok();
+    let file = |world: &World| world.state().join("audit/key.vkey");
+    std::fs::copy(file(&other), file(&world)).unwrap();
+    let before = std::fs::read(file(&world)).unwrap();
+    let done = world.run(&["audit", "recover", "--yes"]);
+    assert_ne!(done.code, 0, "{done:?}");
+    assert_eq!(std::fs::read(file(&world)).unwrap(), before);
+}
+
+/// `audit verify` was to show what is wrong, which does not look at that file.
+#[test]
+fn a_private_key_that_is_damaged_is_named() {
+    let world = World::new();
+    world.file("a", "x");
+    world.fs(&["read", "a"]).ok();
+    std::fs::write(world.state().join("keys/checkpoint.key"), "garbage\n").unwrap();
+    let refused = world.fs(&["read", "a"]);
+    assert!(refused.stderr.contains("checkpoint.key` is damaged"), "{refused:?}");
+    world.run(&["audit", "key", "--new"]).ok();
+    world.fs(&["read", "a"]).ok();
+}
+
 /// A key that signed nothing of it is not taken for the log's.
 #[test]
 fn a_log_whose_key_nothing_tells_waits_for_a_copy_of_it() {
