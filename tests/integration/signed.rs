@@ -144,6 +144,47 @@ fn an_older_one_never_comes_back() {
     assert!(done.stderr.contains("cannot read which policies were in force"), "{}", done.stderr);
 }
 
+/// `doctor` saw no fault in an older policy, and had `policy check` show one of a
+/// signature, which that does not look at.
+#[test]
+fn every_command_says_of_a_stale_signature_what_the_documents_say() {
+    let signer = Signer::new();
+    let world = &signer.world;
+    std::fs::write(signer.policy(), policy(3)).unwrap();
+    signer.sign("key").ok();
+    let old = std::fs::read(world.base().join("policy/policy.toml.sig")).unwrap();
+    std::fs::write(signer.policy(), policy(4)).unwrap();
+    signer.sign("key").ok();
+    signer.read().ok();
+    let codes = |why: &str| {
+        let named = signer.policy();
+        let commands: [&[&str]; 6] = [
+            &["fs", "read", "a.txt"],
+            &["run", "--", "/bin/true"],
+            &["mcp"],
+            &["backup", "diff", "a.txt"],
+            &["doctor"],
+            &["policy", "check", named.to_str().unwrap()],
+        ];
+        let codes = commands.map(|args| world.run(args).code);
+        assert_eq!(codes, [4, 4, 4, 4, 1, 0], "{why}");
+        let report = world.run(&["doctor", "--json"]).json();
+        let checks = report["checks"].as_array().unwrap();
+        let policy = checks.iter().find(|check| check["name"] == "policy").unwrap().clone();
+        assert_eq!(policy["status"], "failed", "{why}: {policy}");
+        policy["help"].as_str().unwrap().to_owned()
+    };
+    // The policy is older than one that was in force, with its good signature of then.
+    std::fs::write(signer.policy(), policy(3)).unwrap();
+    std::fs::write(world.base().join("policy/policy.toml.sig"), &old).unwrap();
+    assert!(codes("older").contains("greater `version`"));
+    // The signature is for what the policy was.
+    std::fs::write(signer.policy(), policy(5)).unwrap();
+    assert!(codes("changed").contains("portcullis policy sign"));
+    std::fs::remove_file(world.base().join("policy/policy.toml.sig")).unwrap();
+    assert!(codes("gone").contains("portcullis policy sign"));
+}
+
 #[track_caller]
 fn policies(world: &World, count: usize) -> Value {
     let give_up = Instant::now() + PATIENCE;

@@ -15,7 +15,10 @@ use rustix::fs::{CWD, Mode, OFlags, ioctl_ficlone, openat, statvfs};
 use serde_json::json;
 
 use super::check::{Check, Status};
-use crate::cli::state;
+use crate::{
+    cli::{newest, state},
+    config::LoadedPolicy,
+};
 
 /// Less than this is worth a warning.
 const LITTLE: u64 = 256 << 20;
@@ -55,6 +58,20 @@ pub(super) fn directory(path: &Path) -> Check {
             .help("name a directory of your own with --state DIR");
     }
     Check::new(NAME, Status::Ok, format!("{shown} (not made yet)"), means)
+}
+
+/// What keeps a signed policy from coming into force with this directory, if
+/// anything does: one that was in force is newer.
+pub(super) fn newest(path: &Path, loaded: &LoadedPolicy) -> Option<Check> {
+    let there = loaded.signed_by.is_some() && path.exists();
+    let (_, state) = there.then(|| state::open(path).ok()).flatten()?;
+    let failure = newest::check(&state, &loaded.policy).err()?;
+    let means = "an older signed policy, or another of its version, never comes back";
+    let check = Check::new("policy", Status::Failed, failure.message(), means);
+    Some(match failure.advice() {
+        Some(advice) => check.help(advice),
+        None => check,
+    })
 }
 
 /// The path itself or what is above it and there.
