@@ -255,6 +255,45 @@ fn changes_are_told_as_far_as_they_may_be_seen() {
     rig.end().unwrap();
 }
 
+/// Whoever keeps track hears of both names, and of what comes beneath the new one.
+#[test]
+fn a_directory_with_another_name_is_told_of_and_followed() {
+    let mut rig = Rig::start(POLICY, Limits::default());
+    let root = rig.root.clone();
+    std::fs::create_dir_all(root.join("old/deep")).unwrap();
+    std::fs::write(root.join("old/deep/a.txt"), "a").unwrap();
+    rig.ask("list", json!({"path": "/"}));
+    std::fs::rename(root.join("old"), root.join("new")).unwrap();
+    let is = |change: &Value, event: &str, path: &str| {
+        change["event"] == event && change["path"] == path && change["fileType"] == "directory"
+    };
+    let mut told = |wanted: &dyn Fn(&Value) -> bool| {
+        while !rig.changes.iter().any(wanted) {
+            let change = rig.any();
+            rig.changes.push(change);
+        }
+    };
+    told(&|change| is(change, "delete", "/old"));
+    told(&|change| is(change, "create", "/new"));
+    // Until it is quiet, a `rescan` may come instead.
+    let mut numbers = 0..100;
+    loop {
+        let name = format!("new/deep/{}.txt", numbers.next().expect("nothing is told any more"));
+        std::fs::write(root.join(&name), "x").unwrap();
+        let path = format!("/{name}");
+        let rescans = |changes: &[Value]| changes.iter().filter(|c| c["event"] == "rescan").count();
+        let before = rescans(&rig.changes);
+        while rescans(&rig.changes) == before && rig.changes.iter().all(|c| c["path"] != path) {
+            let change = rig.any();
+            rig.changes.push(change);
+        }
+        if rig.changes.iter().any(|change| change["event"] == "create" && change["path"] == path) {
+            break;
+        }
+    }
+    rig.end().unwrap();
+}
+
 #[test]
 fn binary_content_is_base64_where_the_policy_lets_it() {
     let binary = b"\x00\x01\xff\xfe";
