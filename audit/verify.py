@@ -38,6 +38,7 @@ def point(data):
 BASE = point((4 * pow(5, -1, P) % P).to_bytes(32, "little"))
 def signed(key, message, signature):
     r, s = signature[:32], int.from_bytes(signature[32:], "little"); need(len(signature) == 64 and s < L)
+    for p in (point(r), point(key)): need(times(8, p)[0] % P)  # one of small order fits any text
     k = int.from_bytes(hashlib.sha512(r + key + message).digest(), "little") % L
     a, b = times(s, BASE), add(point(r), times(k, point(key)))
     need((a[0] * b[2] - b[0] * a[2]) % P == 0 and (a[1] * b[2] - b[1] * a[2]) % P == 0)

@@ -125,6 +125,11 @@ impl FromStr for PublicKey {
             let bytes = base64::decode(key)?;
             let (algorithm, key) = bytes.split_first()?;
             let key = VerifyingKey::from_bytes(key.try_into().ok()?).ok()?;
+            // A point has one spelling (RFC 8032, section 5.1.3).
+            let spelt = key.to_edwards().compress();
+            if spelt.as_bytes() != key.as_bytes() {
+                return None;
+            }
             let known = matches!(*algorithm, ED25519 | COSIGNATURE) && is_name(name);
             let key = Self { name: name.to_owned(), algorithm: *algorithm, key };
             (known && id == format!("{:08x}", key.id())).then_some(key)

@@ -456,6 +456,18 @@ fn lines() -> Vec<Vector> {
     ]
 }
 
+/// The name of a key that nobody holds.
+const SMALL: &str = "portcullis/small";
+/// The neutral point as a key, and a signature (R is the base point, S is 1) that fits
+/// every text then.
+const SMALL_ORDER: (&str, &str) = (
+    "portcullis/small+c2a904c1+AQEAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
+    "wqkEwVhmZmZmZmZmZmZmZmZmZmZmZmZmZmZmZmZmZmZmZmZmAQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=",
+);
+/// The same point, its coordinate not reduced.
+const OTHER_SPELLING: &str =
+    "portcullis/small+984d290d+Ae7///////////////////////////////////////9/";
+
 /// Checkpoints, by the keys that the log's directory names.
 fn signed() -> Vec<Vector> {
     let vector = |name, about, files: Memory| Vector { name, about, files, heads: Vec::new() };
@@ -529,6 +541,20 @@ fn signed() -> Vec<Vector> {
             "bad-checkpoint-blank",
             "an empty line in what the key signed",
             with("checkpoint", note("\nmore\n", 1)),
+        ),
+        vector("bad-checkpoint-small-order", "a key under which one signature is of any text", {
+            let (line, signature) = SMALL_ORDER;
+            let text = Log::six().head(6, &key(1)).text().replacen("example.com/log-1", SMALL, 1);
+            let note = format!("{text}\n\u{2014} {SMALL} {signature}\n");
+            let mut files = Log::six().files;
+            files.0.insert("key.vkey".to_owned(), format!("{line}\n").into_bytes());
+            files.0.insert("checkpoint".to_owned(), note.into_bytes());
+            files
+        }),
+        vector(
+            "bad-checkpoint-key-encoding",
+            "a public key that is another spelling of a point",
+            with("key.vkey", format!("{OTHER_SPELLING}\n").into_bytes()),
         ),
         vector("bad-checkpoint-many", "101 signatures", with("checkpoint", note("", 101))),
         vector(
