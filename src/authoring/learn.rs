@@ -51,6 +51,10 @@ pub struct Proposal {
     pub pattern: String,
     /// How many requests it would have allowed.
     pub requests: u64,
+    /// How many different paths they were about.
+    pub paths: u64,
+    /// Whether it allows other paths, too.
+    pub wider: bool,
     /// The first of them.
     pub example: u64,
     /// Who asked.
@@ -74,6 +78,9 @@ pub struct NewExtension {
 #[derive(Debug, Clone, Default)]
 struct Wanted {
     requests: u64,
+    /// Different paths, and whether the pattern is for others, too.
+    paths: u64,
+    wider: bool,
     example: u64,
     agents: BTreeSet<String>,
 }
@@ -296,7 +303,9 @@ fn generalise(
                     .entry(text.clone())
                     .or_insert_with(|| !guard.opens(access, &pattern, place))
         });
-        let pattern = general.map_or_else(|| literal(&path), |(text, _)| text);
+        let exact = literal(&path);
+        let pattern = general.map_or_else(|| exact.clone(), |(text, _)| text);
+        let wanted = Wanted { paths: 1, wider: pattern != exact, ..wanted };
         match groups.get_mut(&pattern) {
             Some(sum) => sum.add(&wanted),
             None => {
@@ -310,6 +319,8 @@ fn generalise(
             access,
             pattern,
             requests: wanted.requests,
+            paths: wanted.paths,
+            wider: wanted.wider,
             example: wanted.example,
             agents: wanted.agents,
         })
@@ -319,6 +330,8 @@ fn generalise(
 impl Wanted {
     fn add(&mut self, other: &Self) {
         self.requests += other.requests;
+        self.paths += other.paths;
+        self.wider |= other.wider;
         self.example = self.example.min(other.example);
         self.agents.extend(other.agents.iter().cloned());
     }

@@ -23,7 +23,8 @@ use crate::{
 /// Looks at requests that only the default denied, or would have denied while
 /// the policy observed. Nothing that an explicit denial, a secret name or
 /// `baseline` refuses is ever proposed. Prints a diff against the policy; each
-/// new line has its count and an example record. Nothing is changed.
+/// new line has its count and an example record, and what allows more than was
+/// asked for is named. Nothing is changed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     portcullis policy learn --policy mine.toml\n  \
@@ -78,10 +79,32 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let allowed: u64 =
         again.changes.iter().filter(|change| change.opens()).map(|change| change.records).sum();
     errln!("with the proposal, {allowed} requests that were denied are allowed");
+    said_wider(&learned);
     let name = Escaped(&own.name).to_string();
     let names = (name.as_str(), &*format!("{name} (learned)"));
     out!("{}", unified_diff(&own.text, &proposed, names, CONTEXT));
     Ok(ExitCode::SUCCESS)
+}
+
+/// Says what would be allowed that nobody asked for.
+fn said_wider(learned: &Learned) {
+    for proposal in learned.proposals.iter().filter(|proposal| proposal.wider) {
+        errln!(
+            "  `{}` allows more to {} than the {} paths that were asked for",
+            Escaped(&proposal.pattern),
+            proposal.access,
+            proposal.paths
+        );
+    }
+    for new in &learned.extensions {
+        errln!(
+            "  the extension `{}` is allowed wherever `allowedPaths.{}` is, not only where it was \
+             asked for",
+            Escaped(&new.extension),
+            new.access
+        );
+    }
+    errln!("  what is listed is allowed to every agent, whoever asked for it");
 }
 
 /// A proposal that would not load is none.
@@ -121,10 +144,12 @@ fn write_in(text: &str, learned: &Learned) -> String {
     text
 }
 
-/// `12x, record 34, agent bot`
+/// `12x, record 34, agent bot`, of a pattern for more than that `12x, 5 paths, …`
 fn origin(proposal: &Proposal) -> String {
     let agents: Vec<_> = proposal.agents.iter().map(String::as_str).collect();
-    format!("{}x, record {}, agent {}", proposal.requests, proposal.example, agents.join(", "))
+    let Proposal { requests, example, paths, .. } = proposal;
+    let paths = if proposal.wider { format!(", {paths} paths") } else { String::new() };
+    format!("{requests}x{paths}, record {example}, agent {}", agents.join(", "))
 }
 
 /// A TOML string.
@@ -218,6 +243,8 @@ fn report_json(learned: &Learned) -> Value {
                 "access": proposal.access.as_str(),
                 "pattern": proposal.pattern,
                 "requests": proposal.requests,
+                "paths": proposal.paths,
+                "wider": proposal.wider,
                 "example": proposal.example,
                 "agents": proposal.agents,
             })

@@ -62,7 +62,7 @@ fn a_proposal_is_a_diff_with_counts_and_records() {
     -write = ["README.md"]
     +write = ["README.md",
     +    "notes/today.txt", # 1x, record 10, agent cli
-    +    "src/*.rs", # 4x, record 1, agent cli
+    +    "src/*.rs", # 4x, 3 paths, record 1, agent cli
     +]
      
      [[rules]]
@@ -74,6 +74,8 @@ fn a_proposal_is_a_diff_with_counts_and_records() {
       1 stay denied by `payments`
       1 stay denied by `secrets.names[0]`
     with the proposal, 5 requests that were denied are allowed
+      `src/*.rs` allows more to write than the 3 paths that were asked for
+      what is listed is allowed to every agent, whoever asked for it
     ");
 }
 
@@ -157,6 +159,20 @@ fn extensions_are_learned_where_they_are_listed() {
     world.write("a.txt", "x").denied("extensions.allow.write");
     let done = learn(&world, &[]).ok();
     assert!(done.text().contains("+    \"txt\", # 1x, record 1"), "{}", done.text());
+    let wider = "the extension `txt` is allowed wherever `allowedPaths.write` is";
+    assert!(done.stderr.contains(wider), "{}", done.stderr);
+}
+
+/// A pattern was proposed with counts that looked as if it were all that it allows.
+#[test]
+fn what_allows_more_than_was_asked_for_says_so() {
+    let world = world();
+    let json = learn(&world, &["--json"]).ok().json();
+    let proposals = json["allowedPaths"].as_array().unwrap();
+    let said: Vec<_> =
+        proposals.iter().map(|p| (&p["pattern"], &p["paths"], &p["wider"])).collect();
+    assert_eq!(said[0], (&"notes/today.txt".into(), &1.into(), &false.into()));
+    assert_eq!(said[1], (&"src/*.rs".into(), &3.into(), &true.into()));
 }
 
 #[test]
