@@ -11,6 +11,7 @@ mod line;
 mod link;
 mod listen;
 mod loose;
+mod reading;
 mod relay;
 mod turns;
 
