@@ -114,7 +114,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         alias: Some(alias),
         toolset,
         elicit,
-        prompt: !policy.asks() && !durable,
+        prompt: !durable,
         max_line: line_for(size),
         guest: None,
     };

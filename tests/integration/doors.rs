@@ -292,7 +292,7 @@ fn a_subscriber_over_http_hears_of_changes() {
     let root = file.parent().unwrap().display();
     let wanted = [&uri, &format!("file://{root}/secret/key.txt"), &format!("file://{root}/none")];
     let params = json!({"_meta": meta, "notifications": {
-        "resourceSubscriptions": wanted, "toolsListChanged": true,
+        "resourceSubscriptions": wanted, "promptsListChanged": true,
     }});
     let body =
         json!({"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params": params});

@@ -1,5 +1,5 @@
-//! Telling a client of changes: of resources that it subscribed to, and of the
-//! list of them.
+//! Telling a client of changes: of resources that it subscribed to, of the list of
+//! them, and of the tools.
 //!
 //! A subscription of the protocol is one of the gateway's, decided and recorded.
 //! What changes fast is told at most a few times a second, and nothing is put
@@ -15,13 +15,13 @@ use rmcp::{Peer, RoleServer, model::ResourceUpdatedNotificationParam, service::S
 use tokio::{sync::Notify, task::JoinHandle, time::sleep};
 
 use crate::{
-    gateway::{self, Gateway},
+    gateway::{self, Gateway, Herald},
     lock,
     model::{Session, WatchQuery, WorkspacePath},
     ops::{EventKind, Subscription},
 };
 
-use super::outlet::Outlet;
+use super::{offer::Shown, shared::Shared};
 
 /// Time between two looks at what changed.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -39,7 +39,15 @@ struct Followed {
     files: BTreeMap<String, Subscription>,
     /// All files, for changes of their list.
     all: Option<Subscription>,
+    tools: Option<Tools>,
     task: Option<JoinHandle<()>>,
+}
+
+/// The tools, as the client saw them last or was told that they are others.
+struct Tools {
+    shown: Arc<Shown>,
+    /// Rings when another policy is in force, which may show others.
+    herald: Arc<Herald>,
 }
 
 /// What is to be told.
@@ -47,6 +55,7 @@ struct Followed {
 struct News {
     updated: Vec<String>,
     list: bool,
+    tools: bool,
 }
 
 /// Where it is told.
@@ -78,6 +87,15 @@ impl Sink {
             };
             if !told {
                 tracing::debug!("a change of the list was not told");
+            }
+        }
+        if news.tools {
+            let told = match self {
+                Self::Peer(peer) => peer.notify_tool_list_changed().await.is_ok(),
+                Self::Stream(sink) => sink.notify_tool_list_changed().await.is_ok(),
+            };
+            if !told {
+                tracing::debug!("a change of the tools was not told");
             }
         }
     }
@@ -126,6 +144,19 @@ impl Changes {
         Ok(())
     }
 
+    /// Follows the list of tools; gives what is shown now.
+    pub(super) fn follow_tools(&self, shared: &Shared) -> Arc<Shown> {
+        let mut followed = self.lock();
+        let herald = match followed.tools.take() {
+            Some(tools) => tools.herald,
+            None => self.herald(&shared.gateway),
+        };
+        // After that, or a policy between the two would be missed.
+        let shown = shared.shown();
+        followed.tools = Some(Tools { shown: Arc::clone(&shown), herald });
+        shown
+    }
+
     /// Ends everything, on record.
     pub(super) fn end(&self, gateway: &Gateway) {
         let mut followed = std::mem::take(&mut *self.lock());
@@ -136,23 +167,23 @@ impl Changes {
     }
 
     /// Starts telling, if nobody does so far.
-    pub(super) fn start(self: &Arc<Self>, outlet: &Arc<Outlet>, peer: &Peer<RoleServer>) {
+    pub(super) fn start(self: &Arc<Self>, shared: &Arc<Shared>, peer: &Peer<RoleServer>) {
         let mut followed = self.lock();
         if followed.task.is_none() {
-            let (changes, outlet) = (Arc::clone(self), Arc::clone(outlet));
+            let (changes, shared) = (Arc::clone(self), Arc::clone(shared));
             let sink = Sink::Peer(peer.clone());
-            followed.task = Some(tokio::spawn(async move { changes.tell(&outlet, &sink).await }));
+            followed.task = Some(tokio::spawn(async move { changes.tell(&shared, &sink).await }));
         }
     }
 
     /// Tells what changes until it is given up.
-    pub(super) async fn tell(&self, outlet: &Outlet, sink: &Sink) {
+    pub(super) async fn tell(&self, shared: &Shared, sink: &Sink) {
         loop {
             self.bell.notified().await;
-            while !outlet.has_room() {
+            while !shared.outlet.has_room() {
                 sleep(PAUSE).await;
             }
-            sink.tell(self.news()).await;
+            sink.tell(self.news(shared)).await;
             sleep(PAUSE).await;
         }
     }
@@ -162,8 +193,15 @@ impl Changes {
         subscription.on_ready(move || bell.notify_one());
     }
 
-    fn news(&self) -> News {
-        let followed = self.lock();
+    fn herald(&self, gateway: &Gateway) -> Arc<Herald> {
+        let bell = Arc::clone(&self.bell);
+        let herald: Arc<Herald> = Arc::new(move || bell.notify_one());
+        gateway.on_policy(&herald);
+        herald
+    }
+
+    fn news(&self, shared: &Shared) -> News {
+        let mut followed = self.lock();
         let mut news = News::default();
         for (uri, subscription) in &followed.files {
             let mut changed = false;
@@ -177,6 +215,10 @@ impl Changes {
         while let Some(Ok(Some(event))) = followed.all.as_ref().map(|all| all.next(Duration::ZERO))
         {
             news.list |= event.what != EventKind::Modified;
+        }
+        if let Some(tools) = &mut followed.tools {
+            let before = std::mem::replace(&mut tools.shown, shared.shown());
+            news.tools = !before.shows_as(&tools.shown);
         }
         news
     }

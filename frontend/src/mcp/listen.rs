@@ -24,7 +24,6 @@ use crate::{
 use super::{
     call::Call,
     changes::{Changes, Sink},
-    outlet::Outlet,
     resources,
     server::{Server, follow},
     shared::Shared,
@@ -59,13 +58,13 @@ pub(super) fn granted() -> Option<SubscriptionFilter> {
 }
 
 /// Tells the stream of the request that is handled of changes until it ends.
-pub(super) async fn tell(outlet: &Outlet, context: &SubscriptionContext) {
+pub(super) async fn tell(shared: &Shared, context: &SubscriptionContext) {
     let take = |begun: &Begun| lock(&begun.following).take();
     let Some(following) = BEGUN.try_with(take).ok().flatten() else { return };
     let sink = Sink::Stream(context.sink().clone());
     tokio::select! {
         () = context.cancelled() => {}
-        () = following.changes.tell(outlet, &sink) => {}
+        () = following.changes.tell(shared, &sink) => {}
     }
 }
 
@@ -128,6 +127,10 @@ impl Listening {
             let list = requested.resources_list_changed == Some(true)
                 && changes.follow_list(call.gateway, call.session).is_ok();
             granted.resources_list_changed = list.then_some(true);
+            if requested.tools_list_changed == Some(true) {
+                changes.follow_tools(&shared);
+                granted.tools_list_changed = Some(true);
+            }
             Ok(granted)
         };
         let granted = self.0.about_resources("subscriptions/listen", context, begin).await?;

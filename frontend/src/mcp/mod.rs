@@ -25,6 +25,7 @@ mod elicit;
 mod follow;
 mod inlet;
 mod listen;
+mod offer;
 mod outlet;
 mod resources;
 mod server;
@@ -58,8 +59,9 @@ pub struct Config {
     pub toolset: Toolset,
     /// Whether the client is asked where a rule asks for a person.
     pub elicit: bool,
-    /// Whether a read waits for no more than the file, so that it may be
-    /// carried out where the protocol is spoken as long as nobody else waits.
+    /// Whether a read waits for no more than the file unless a rule asks, so that
+    /// it may be carried out where the protocol is spoken as long as nobody else
+    /// waits.
     pub prompt: bool,
     /// Longest line in bytes.
     pub max_line: usize,

@@ -41,10 +41,11 @@ use super::{
     call::Call,
     changes::Changes,
     listen,
+    offer::Offer,
     outlet::Outlet,
     resources,
     shared::Shared,
-    tools::{self, Tool},
+    tools::Tool,
     work::Open,
 };
 
@@ -72,9 +73,8 @@ pub(super) const QUESTION: &str = "approval";
 pub(super) struct Server {
     pub(super) shared: Arc<Shared>,
     pub(super) config: Config,
-    by_name: HashMap<String, usize>,
     pub(super) open: Mutex<HashMap<String, Open>>,
-    /// What the client subscribed to.
+    /// What the client subscribed to, or asked for the list of.
     changes: Arc<Changes>,
     introduced: AtomicBool,
 }
@@ -87,9 +87,7 @@ impl Server {
         output: File,
     ) -> io::Result<Self> {
         let session = config.session.clone();
-        let tools = tools::tools(&config.toolset, &gateway.policy(), &session.agent);
-        let names = tools.iter().map(|tool| tool.shown().name.to_string());
-        let by_name = names.zip(0..).collect();
+        let offer = Offer::new(&config.toolset, &session.agent);
         let closed = Arc::<AtomicBool>::default();
         let gone = Arc::clone(&closed);
         let shared = Shared {
@@ -97,7 +95,7 @@ impl Server {
             outlet: Outlet::start(output, move || gone.store(true, Ordering::SeqCst))?,
             session,
             roots,
-            tools,
+            offer,
             guest: config.guest.is_some(),
             left: AtomicBool::default(),
             closed,
@@ -107,7 +105,6 @@ impl Server {
         Ok(Self {
             shared: Arc::new(shared),
             config,
-            by_name,
             open: Mutex::default(),
             changes: Arc::default(),
             introduced: AtomicBool::default(),
@@ -151,6 +148,7 @@ impl ServerHandler for Server {
     fn get_info(&self) -> ServerConfig {
         let capabilities = ServerCapabilities::builder()
             .enable_tools()
+            .enable_tool_list_changed()
             .enable_resources()
             .enable_resources_subscribe()
             .enable_resources_list_changed()
@@ -202,7 +200,15 @@ impl ServerHandler for Server {
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         self.introduce(context.client_info(), context.protocol_version());
-        let tools = self.shared.tools.iter().map(|tool| tool.shown().clone()).collect();
+        let shown = match has_sessions(&context) {
+            // Who asks for the list wants to hear when it changes.
+            true => {
+                self.changes.start(&self.shared, &context.peer);
+                self.changes.follow_tools(&self.shared)
+            }
+            false => self.shared.shown(),
+        };
+        let tools = self.shared.offer.list(&shown).map(|tool| tool.shown().clone()).collect();
         Ok(ListToolsResult::with_all_items(tools))
     }
 
@@ -212,7 +218,8 @@ impl ServerHandler for Server {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         self.introduce(context.client_info(), context.protocol_version());
-        let Some(tool) = self.by_name.get(request.name.as_ref()).copied() else {
+        let shown = self.shared.shown();
+        let Some(tool) = self.shared.offer.find(request.name.as_ref(), &shown) else {
             let name: String = request.name.chars().take(128).collect();
             let message = format!("there is no tool `{}`", Escaped(&name));
             return Err(self.refused(&format!("tool {name}"), &Refusal::Method, message));
@@ -237,12 +244,12 @@ impl ServerHandler for Server {
             || (calls > 0 && bytes.saturating_add(arguments.weight()) > MOST_BYTES)
         {
             let refusal = Refusal::Parameters("too many calls are under way".to_owned());
-            let kind = self.shared.tools.get(tool).map_or("tool", |tool| tool.kind().as_str());
+            let kind = self.shared.offer.tool(tool).map_or("tool", |tool| tool.kind().as_str());
             let error = self.shared.refuse(kind, arguments.shown_path(), &refusal);
             return Ok(CallToolResponse::Complete(answer::failed(&error, &[])));
         }
-        let quick = self.shared.tools.get(tool).is_some_and(Tool::is_quick);
-        if calls == 0 && quick && self.config.prompt {
+        let quick = self.shared.offer.tool(tool).is_some_and(Tool::is_quick);
+        if calls == 0 && quick && self.config.prompt && !shown.asks {
             // Nobody waits for this thread, and no other has to be woken.
             let asker = Asker::nobody();
             let result = self.shared.run(tool, &arguments, &asker, &Unfollowed);
@@ -259,9 +266,9 @@ impl ServerHandler for Server {
     ) -> Result<ListResourcesResult, ErrorData> {
         let list = move |call: &Call<'_>| resources::list(call, request);
         let listed = self.about_resources("resources/list", &context, list).await?;
-        if context.protocol_version().is_none_or(|version| version.has_initialize()) {
+        if has_sessions(&context) {
             // Who asks for the list wants to hear when it changes.
-            self.changes.start(&self.shared.outlet, &context.peer);
+            self.changes.start(&self.shared, &context.peer);
             let changes = Arc::clone(&self.changes);
             drop(self.begin(0, move |shared, _, _| {
                 if let Err(error) = changes.follow_list(&shared.gateway, &shared.session) {
@@ -295,7 +302,7 @@ impl ServerHandler for Server {
         request: SubscribeRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        self.changes.start(&self.shared.outlet, &context.peer);
+        self.changes.start(&self.shared, &context.peer);
         let changes = Arc::clone(&self.changes);
         let follow = move |call: &Call<'_>| follow(&changes, call, &request.uri);
         self.about_resources("resources/subscribe", &context, follow).await
@@ -322,9 +329,14 @@ impl ServerHandler for Server {
     }
 
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
-        listen::tell(&self.shared.outlet, &context).await;
+        listen::tell(&self.shared, &context).await;
         Ok(())
     }
+}
+
+/// Whether a client's revision has sessions, in which it hears of changes.
+fn has_sessions(context: &RequestContext<RoleServer>) -> bool {
+    context.protocol_version().is_none_or(|version| version.has_initialize())
 }
 
 /// Follows what a URI names.

@@ -26,8 +26,8 @@ use super::{
     arguments::Arguments,
     asking::Asker,
     call::Call,
+    offer::{Offer, Shown},
     outlet::Outlet,
-    tools::Tool,
 };
 
 /// What the threads share.
@@ -36,7 +36,7 @@ pub(super) struct Shared {
     pub(super) outlet: Arc<Outlet>,
     pub(super) session: Session,
     pub(super) roots: Roots,
-    pub(super) tools: Vec<Tool>,
+    pub(super) offer: Offer,
     /// Whether the session is another door's.
     pub(super) guest: bool,
     /// The client says no more.
@@ -50,6 +50,11 @@ pub(super) struct Shared {
 }
 
 impl Shared {
+    /// What the policy in force makes of the tools.
+    pub(super) fn shown(&self) -> Arc<Shown> {
+        self.offer.under(&self.gateway.policy())
+    }
+
     /// Records what was no request.
     pub(super) fn report(&self, event: &str, facts: BTreeMap<String, Value>) -> Option<Receipt> {
         // Without its log the gateway refuses every file by itself.
@@ -118,7 +123,7 @@ impl Shared {
         asker: &Asker,
         follower: &dyn Follower,
     ) -> CallToolResult {
-        let Some(tool) = self.tools.get(tool) else {
+        let Some(tool) = self.offer.tool(tool) else {
             return answer::said("no such tool", &[]);
         };
         let call = self.call(asker, follower);

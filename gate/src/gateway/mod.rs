@@ -39,7 +39,7 @@ pub use diff::{CONTEXT, unified_diff};
 pub use error::{Error, ErrorKind, Refusal, never_served};
 pub use numbers::{BOUNDS, Decided, Numbers, Times};
 pub use recovery::RecoveryError;
-pub use reload::ReloadError;
+pub use reload::{Herald, ReloadError};
 pub use span::SPANS;
 pub use turns::Shares;
 pub use watch::Watching;
@@ -60,6 +60,7 @@ use error::Failure;
 use limits::{Meter, Meters};
 use locks::Locks;
 use numbers::Counter;
+use reload::Heralds;
 use reservations::Reservations;
 use turn::Turn;
 use turns::Turns;
@@ -80,6 +81,7 @@ pub struct Gateway {
     key: SecretKey,
     known: Known,
     watcher: Watcher,
+    heralds: Heralds,
     /// Whether each file of which a search discloses lines has a record.
     search_files: bool,
     /// Where many share this gate.
@@ -182,6 +184,7 @@ impl Gateway {
             key,
             known: Known::default(),
             watcher: Watcher::default(),
+            heralds: Heralds::default(),
             search_files: true,
             turns: None,
             counter: None,

@@ -1,6 +1,10 @@
 //! Putting another policy in force between two requests.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+};
 
 use portcullis_audit::{Draft, Kind, Receipt};
 use serde_json::{Value, json};
@@ -27,6 +31,37 @@ pub enum ReloadError {
     Unavailable(String),
 }
 
+/// What is called when another policy is in force.
+pub type Herald = dyn Fn() + Send + Sync;
+
+/// Who hears of another policy.
+#[derive(Default)]
+pub(super) struct Heralds(Mutex<Vec<Weak<Herald>>>);
+
+impl Heralds {
+    fn add(&self, herald: &Arc<Herald>) {
+        let mut all = self.lock();
+        all.retain(|herald| herald.strong_count() > 0);
+        all.push(Arc::downgrade(herald));
+    }
+
+    fn tell(&self) {
+        // Not called under the lock: whoever hears may have more to ask.
+        let all: Vec<_> = self.lock().iter().filter_map(Weak::upgrade).collect();
+        all.iter().for_each(|herald| herald());
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Weak<Herald>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Heralds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Heralds").finish_non_exhaustive()
+    }
+}
+
 impl Gateway {
     /// Checks that `new` may take the place of `old`.
     ///
@@ -40,6 +75,12 @@ impl Gateway {
             return Err(ReloadError::Agent);
         }
         Ok(())
+    }
+
+    /// From now on calls `herald` whenever another policy is in force, as long as
+    /// somebody keeps it. It must not wait for anything.
+    pub fn on_policy(&self, herald: &Arc<Herald>) {
+        self.heralds.add(herald);
     }
 
     /// Puts `new` in force for every request that begins afterwards; those
@@ -75,6 +116,7 @@ impl Gateway {
         self.vault.set_retention(*new.backups());
         *self.policy.write().unwrap_or_else(std::sync::PoisonError::into_inner) = Arc::new(new);
         self.watcher.set_policy(&self.policy());
+        self.heralds.tell();
         Ok(Some(receipt))
     }
 

@@ -408,7 +408,7 @@ impl Worker {
                 false => Toolset::Workspace(Name::near(&self.start.name)),
             },
             elicit: self.start.elicit,
-            prompt: !policy.asks() && !self.durable,
+            prompt: !self.durable,
             max_line: line_for(size),
             guest: None,
         }

@@ -6,8 +6,7 @@ use std::{fmt, str::FromStr, sync::Arc};
 use rmcp::model::{self, JsonObject, ToolAnnotations};
 use serde_json::{Value, json};
 
-use crate::model::{AgentName, OperationKind};
-use crate::policy::Policy;
+use crate::model::OperationKind;
 
 use super::{
     answer::{Answer, Trouble},
@@ -137,13 +136,12 @@ impl Tool {
     }
 }
 
-/// The tools of a set of which the policy allows an agent some use.
-pub(super) fn tools(set: &Toolset, policy: &Policy, agent: &AgentName) -> Vec<Tool> {
-    let all = match set {
+/// The tools of a set.
+pub(super) fn tools(set: &Toolset) -> Vec<Tool> {
+    match set {
         Toolset::Workspace(name) => workspace::tools(name),
         Toolset::Reference => reference::tools(),
-    };
-    all.into_iter().filter(|tool| !policy.never_allows(agent, tool.kind)).collect()
+    }
 }
 
 /// The schema of an object with these properties and no others.
@@ -182,11 +180,7 @@ mod tests {
     #[test]
     fn every_tool_says_what_it_takes_gives_and_does() {
         for set in [Toolset::Workspace(Name::near("w")), Toolset::Reference] {
-            let tools = match &set {
-                Toolset::Workspace(name) => workspace::tools(name),
-                Toolset::Reference => reference::tools(),
-            };
-            for tool in tools {
+            for tool in tools(&set) {
                 let shown = tool.shown();
                 assert!(shown.name.len() <= 64, "{}", shown.name);
                 assert_eq!(shown.input_schema.get("type"), Some(&json!("object")));

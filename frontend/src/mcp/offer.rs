@@ -1,0 +1,75 @@
+//! What of the tools a client is shown: those of which the policy in force allows
+//! its agent some use. That is found out once for each policy.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, Weak},
+};
+
+use crate::{lock, model::AgentName, policy::Policy};
+
+use super::tools::{self, Tool, Toolset};
+
+/// All tools of a client.
+pub(super) struct Offer {
+    agent: AgentName,
+    tools: Vec<Tool>,
+    by_name: HashMap<String, usize>,
+    /// The policy that was asked last, and what it says.
+    last: Mutex<(Weak<Policy>, Arc<Shown>)>,
+}
+
+/// What one policy makes of the tools.
+#[derive(Default)]
+pub(super) struct Shown {
+    /// Whether each of them is shown.
+    tools: Vec<bool>,
+    /// Whether any rule asks a person.
+    pub(super) asks: bool,
+}
+
+impl Shown {
+    /// Whether another policy shows the same tools.
+    pub(super) fn shows_as(&self, other: &Self) -> bool {
+        self.tools == other.tools
+    }
+}
+
+impl Offer {
+    pub(super) fn new(set: &Toolset, agent: &AgentName) -> Self {
+        let tools = tools::tools(set);
+        let names = tools.iter().map(|tool| tool.shown().name.to_string());
+        let by_name = names.zip(0..).collect();
+        Self { agent: agent.clone(), tools, by_name, last: Mutex::default() }
+    }
+
+    /// What `policy` makes of the tools.
+    pub(super) fn under(&self, policy: &Arc<Policy>) -> Arc<Shown> {
+        let mut last = lock(&self.last);
+        let (known, shown) = &mut *last;
+        if !std::ptr::eq(known.as_ptr(), Arc::as_ptr(policy)) {
+            let is_shown = |tool: &Tool| !policy.never_allows(&self.agent, tool.kind());
+            let tools = self.tools.iter().map(is_shown).collect();
+            *shown = Arc::new(Shown { tools, asks: policy.asks() });
+            *known = Arc::downgrade(policy);
+        }
+        Arc::clone(shown)
+    }
+
+    /// Those that are shown.
+    pub(super) fn list<'a>(&'a self, shown: &'a Shown) -> impl Iterator<Item = &'a Tool> {
+        let all = self.tools.iter().zip(&shown.tools);
+        all.filter(|(_, is_shown)| **is_shown).map(|(tool, _)| tool)
+    }
+
+    /// The number of one that is shown.
+    pub(super) fn find(&self, name: &str, shown: &Shown) -> Option<usize> {
+        let number = self.by_name.get(name).copied()?;
+        shown.tools.get(number).filter(|is_shown| **is_shown).map(|_| number)
+    }
+
+    /// One by its number.
+    pub(super) fn tool(&self, number: usize) -> Option<&Tool> {
+        self.tools.get(number)
+    }
+}
