@@ -32,24 +32,62 @@ const CHOICES: [(&str, Answer); 3] =
 pub(super) struct Asker {
     pub(super) cancel: Arc<Cancel>,
     pub(super) asked: mpsc::UnboundedSender<Arc<Ticket>>,
+    pub(super) tickets: Arc<Tickets>,
 }
 
 impl Asker {
-    /// For a call that needs nobody.
+    /// For a call that needs nobody: one that does after all, for a policy put in
+    /// force meanwhile, is given up.
     pub(super) fn nobody() -> Self {
-        Self { cancel: Arc::default(), asked: mpsc::unbounded_channel().0 }
+        let tickets = Arc::<Tickets>::default();
+        tickets.leave();
+        Self { cancel: Arc::default(), asked: mpsc::unbounded_channel().0, tickets }
     }
 }
 
 impl Approver for Asker {
     fn ask(&self, ticket: &Arc<Ticket>) {
         self.cancel.wait_for(ticket);
+        self.tickets.wait_for(ticket);
         // Without anybody there another way to answer is left.
         let _ = self.asked.send(Arc::clone(ticket));
     }
 
-    fn over(&self, _ticket: &Ticket) {
+    fn over(&self, ticket: &Ticket) {
         self.cancel.go_on();
+        self.tickets.over(ticket);
+    }
+}
+
+/// The questions of one client that wait. Another client may have the same
+/// session, as guests of one agent do; these are not its own.
+#[derive(Default)]
+pub(super) struct Tickets(Mutex<Waiting>);
+
+#[derive(Default)]
+struct Waiting {
+    tickets: Vec<Arc<Ticket>>,
+    left: bool,
+}
+
+impl Tickets {
+    /// The client says no more: nobody is there to be asked.
+    pub(super) fn leave(&self) {
+        let mut waiting = lock(&self.0);
+        waiting.left = true;
+        waiting.tickets.drain(..).for_each(|ticket| ticket.withdraw());
+    }
+
+    fn wait_for(&self, ticket: &Arc<Ticket>) {
+        let mut waiting = lock(&self.0);
+        match waiting.left {
+            true => ticket.withdraw(),
+            false => waiting.tickets.push(Arc::clone(ticket)),
+        }
+    }
+
+    fn over(&self, ticket: &Ticket) {
+        lock(&self.0).tickets.retain(|waiting| !std::ptr::eq(&**waiting, ticket));
     }
 }
 

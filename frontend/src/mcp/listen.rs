@@ -64,6 +64,8 @@ pub(super) async fn tell(shared: &Shared, context: &SubscriptionContext) {
     let sink = Sink::Stream(context.sink().clone());
     tokio::select! {
         () = context.cancelled() => {}
+        // Or its stream would keep the session until `rmcp` waits no longer.
+        () = shared.left.cancelled() => {}
         () = following.changes.tell(shared, &sink) => {}
     }
 }

@@ -26,6 +26,7 @@ use rmcp::{
     service::{RequestContext, SubscriptionContext},
 };
 use serde_json::json;
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     gateway::{Gateway, Refusal},
@@ -97,7 +98,8 @@ impl Server {
             roots,
             offer,
             guest: config.guest.is_some(),
-            left: AtomicBool::default(),
+            tickets: Arc::default(),
+            left: CancellationToken::new(),
             closed,
             calls: AtomicUsize::default(),
             bytes: AtomicUsize::default(),

@@ -13,6 +13,7 @@ use std::{
 use portcullis_audit::Receipt;
 use rmcp::model::CallToolResult;
 use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     gateway::{Gateway, Refusal},
@@ -24,7 +25,7 @@ use crate::{
 use super::{
     answer::{self, Trouble},
     arguments::Arguments,
-    asking::Asker,
+    asking::{Asker, Tickets},
     call::Call,
     offer::{Offer, Shown},
     outlet::Outlet,
@@ -39,8 +40,9 @@ pub(super) struct Shared {
     pub(super) offer: Offer,
     /// Whether the session is another door's.
     pub(super) guest: bool,
-    /// The client says no more.
-    pub(super) left: AtomicBool,
+    pub(super) tickets: Arc<Tickets>,
+    /// Cancelled when the client says no more.
+    pub(super) left: CancellationToken,
     /// The client hears no more.
     pub(super) closed: Arc<AtomicBool>,
     /// Calls under way.
@@ -64,15 +66,10 @@ impl Shared {
             .ok()
     }
 
-    /// The client says no more: nobody is there to be asked.
+    /// The client says no more: nobody is there to be asked, or listens.
     pub(super) fn leave(&self) {
-        self.left.store(true, Ordering::SeqCst);
-        for ticket in self.gateway.approvals().waiting() {
-            // Another door's requests of the same session are not the client's.
-            if ticket.question().session == self.session {
-                ticket.withdraw();
-            }
-        }
+        self.tickets.leave();
+        self.left.cancel();
     }
 
     /// The client hears no more.

@@ -92,7 +92,8 @@ impl Server {
     ) -> Work<T> {
         let (sender, asked) = mpsc::unbounded_channel();
         let cancel = Arc::new(Cancel::default());
-        let asker = Asker { cancel: Arc::clone(&cancel), asked: sender };
+        let tickets = Arc::clone(&self.shared.tickets);
+        let asker = Asker { cancel: Arc::clone(&cancel), asked: sender, tickets };
         let (follower, entries) = Followed::new(&cancel, &self.shared.closed);
         let shared = Arc::clone(&self.shared);
         shared.calls.fetch_add(1, Ordering::SeqCst);
@@ -164,7 +165,7 @@ impl Server {
                     continue;
                 }
             };
-            if self.shared.left.load(Ordering::SeqCst) {
+            if self.shared.left.is_cancelled() {
                 ticket.withdraw();
                 continue;
             }

@@ -205,6 +205,7 @@ fn tools_are_those_of_the_policy_in_force_and_a_client_hears_when_they_are_other
     assert!(!told.iter().any(|message| message["method"] == CHANGED), "{told:?}");
 }
 
+/// The stream was cut off after five seconds, without an answer.
 #[test]
 fn a_listener_hears_of_tools_and_that_its_stream_ends() {
     let site = Site::new(READ);
@@ -221,7 +222,8 @@ fn a_listener_hears_of_tools_and_that_its_stream_ends() {
     site.offer(2, WRITE);
     let changed = client.hear(|message| message["method"] == CHANGED);
     assert_eq!(changed["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"], id);
-    client.leave();
+    let told = client.leave();
+    assert!(told.iter().any(|message| message["id"] == id && message["error"].is_null()));
 }
 
 /// Whether a rule asks was found out when a client came; a read that waited for a
@@ -238,4 +240,22 @@ fn a_read_that_a_new_policy_asks_about_holds_up_no_other_call() {
     waiting.answer(Answer::Once, "somebody").unwrap();
     assert_eq!(client.answer(read)["result"]["isError"], false);
     client.leave();
+}
+
+/// Guests of one session of `run` have the same session.
+#[test]
+fn who_leaves_takes_back_no_question_of_another_client_of_the_same_session() {
+    let site = Site::new(&format!("{WRITE}{}", asks("write")));
+    let (mut stays, mut leaves) = (site.client(), site.client());
+    let write = |name: &str| json!({ "path": format!("ask/{name}.txt"), "content": "new" });
+    let id = stays.post_call("write_file", &write("stays"));
+    site.questions(1);
+    leaves.post_call("write_file", &write("leaves"));
+    assert_eq!(site.questions(2), ["ask/stays.txt", "ask/leaves.txt"]);
+    leaves.leave();
+    let waiting = site.gateway.approvals().waiting();
+    assert_eq!(waiting.len(), 1);
+    waiting[0].answer(Answer::Once, "somebody").unwrap();
+    assert_eq!(stays.answer(id)["result"]["isError"], false);
+    stays.leave();
 }
