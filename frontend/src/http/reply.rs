@@ -6,7 +6,7 @@ use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited, combinators:
 use hyper::{
     Request, Response, StatusCode,
     body::{Bytes, Incoming},
-    header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE},
+    header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE},
 };
 
 use super::OpenError;
@@ -26,6 +26,13 @@ pub(super) fn text(status: StatusCode, line: &str) -> Response<Body> {
     let headers = reply.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    reply
+}
+
+/// To a method that there is not; `allowed` are those that there are.
+pub(super) fn not_so(allowed: &'static str) -> Response<Body> {
+    let mut reply = text(StatusCode::METHOD_NOT_ALLOWED, "not with this method");
+    reply.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
     reply
 }
 

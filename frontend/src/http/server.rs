@@ -8,7 +8,7 @@
 use std::{convert::Infallible, io, os::fd::OwnedFd, pin::pin, sync::Arc, time::Duration};
 
 use hyper::{
-    Request, Response, StatusCode,
+    Method, Request, Response, StatusCode,
     body::Incoming,
     header::{HeaderName, HeaderValue},
     server::conn::http1,
@@ -169,7 +169,11 @@ impl Front {
         let path = request.uri().path().to_owned();
         let mut parts = path.split('/').skip(1);
         let place = (parts.next(), parts.next(), parts.next(), parts.next());
+        let looks = matches!(*request.method(), Method::GET | Method::HEAD);
         match place {
+            (Some("healthz" | "readyz" | "metrics"), None, ..) if !looks => {
+                reply::not_so("GET, HEAD")
+            }
             (Some("healthz"), None, ..) => reply::text(StatusCode::OK, "ok"),
             (Some("readyz"), None, ..) => self.ready().await,
             (Some("metrics"), None, ..) => match caller(peer, &request, false) {

@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    io::Read as _,
+    io::{Read as _, Write as _},
     os::unix::fs::DirBuilderExt as _,
     path::Path,
     time::{Duration, Instant},
@@ -11,7 +11,7 @@ use std::{
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::rig::{Site, kill, wait};
+use super::rig::{Site, kill, status, wait};
 
 #[test]
 fn each_process_is_confined_and_holds_nothing_of_the_others() {
@@ -262,4 +262,32 @@ fn what_tools_did_is_answered_before_the_service_stops() {
     let records = site.records("shop");
     let done = |record: &&Value| record["kind"] == "outcome" && record["result"] == "ok";
     assert_eq!(told, records.iter().filter(done).count());
+}
+
+#[test]
+fn pages_that_are_looked_at_take_no_other_method() {
+    let site = Site::new(&["shop"]);
+    let service = site.serve();
+    let token = site.token("all");
+    let reply = |method: &str, path: &str| {
+        let mut stream = service.connect();
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
+             Authorization: Bearer {token}\r\nContent-Length: 0\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).unwrap();
+        reply
+    };
+    for path in ["/healthz", "/readyz", "/metrics"] {
+        assert_eq!(status(&reply("GET", path)), 200);
+        let head = reply("HEAD", path);
+        assert!(status(&head) == 200 && head.ends_with("\r\n\r\n"), "{head}");
+        for method in ["POST", "PUT", "DELETE", "OPTIONS", "MADEUP"] {
+            let refused = reply(method, path);
+            assert_eq!(status(&refused), 405, "{method} {path}");
+            assert!(refused.contains("allow: GET, HEAD\r\n"), "{refused}");
+        }
+    }
 }

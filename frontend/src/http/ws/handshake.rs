@@ -15,7 +15,7 @@ use crate::http::reply::{self, Body};
 pub(super) fn accept<B>(request: &Request<B>) -> Result<HeaderValue, Box<Response<Body>>> {
     let refuse = |status, why| Err(Box::new(reply::text(status, why)));
     if request.method() != Method::GET {
-        return refuse(StatusCode::METHOD_NOT_ALLOWED, "not with this method");
+        return Err(Box::new(reply::not_so("GET")));
     }
     let headers = request.headers();
     if !has_word(headers, &UPGRADE, "websocket") || !has_word(headers, &CONNECTION, "upgrade") {
