@@ -308,6 +308,29 @@ mod tests {
         });
     }
 
+    /// Each question that was answered stayed for as long as the session.
+    #[test]
+    fn a_question_that_nobody_waits_for_is_forgotten() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (ours, mut theirs) = UnixStream::pair().unwrap();
+            let link = Link::start(ours, Arc::new(Semaphore::new(8)));
+            let mut asked = link.ask("tools/call", None, None, None).await.unwrap();
+            for number in 0..100 {
+                let question = json!({
+                    "jsonrpc": "2.0", "id": number, "method": "elicitation/create",
+                    "params": { "_meta": { REQUEST: asked.id }, "message": "?" },
+                });
+                theirs.write_all(format!("{question}\n").as_bytes()).await.unwrap();
+                let put = asked.questions.recv();
+                let put = tokio::time::timeout(Duration::from_secs(60), put).await;
+                let (id, ..) = put.unwrap().unwrap().into_parts();
+                link.answer(&id, Ok(json!({ "action": "decline" }))).await;
+            }
+            assert_eq!(lock(&link.state).asked.len(), 1);
+        });
+    }
+
     /// The newest request was asked, which had its answer before the person.
     #[test]
     fn a_question_goes_to_whoever_it_is_about() {

@@ -130,6 +130,8 @@ impl Reading {
             let question = Question { id: id.clone(), message, withdrawn };
             let sent = pending.is_some_and(|pending| pending.questions.send(question).is_ok());
             if sent {
+                // Whoever is not waited for any more needs no word of it.
+                state.asked.retain(|_, withdraw| !withdraw.is_closed());
                 state.asked.insert(id.to_string(), withdraw);
             }
             sent
