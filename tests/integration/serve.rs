@@ -8,6 +8,7 @@ mod mcp;
 mod refused;
 mod reload;
 mod rig;
+mod sessions;
 #[cfg(feature = "otlp")]
 mod telemetry;
 #[cfg(feature = "tls")]

@@ -4,7 +4,6 @@ use std::{
     fs,
     io::{Read as _, Write as _},
     net::{Ipv4Addr, SocketAddrV4, TcpStream},
-    path::Path,
 };
 
 use rustix::{
@@ -41,14 +40,13 @@ fn post(stream: &mut TcpStream, token: &str, headers: &str, method: &str, params
     stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
 }
 
-/// Subscribes to a file; what is told of it comes over the connection.
-fn listen(service: &Service, token: &str, file: &Path) -> TcpStream {
+/// Subscribes to what is wanted; what is told of it comes over the connection.
+pub(super) fn listen(service: &Service, token: &str, wanted: &Value) -> TcpStream {
     let meta = json!({
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientInfo": { "name": "test", "version": "1" },
         "io.modelcontextprotocol/clientCapabilities": {},
     });
-    let wanted = json!({ "resourceSubscriptions": [format!("file://{}", file.display())] });
     let params = json!({ "_meta": meta, "notifications": wanted });
     let headers = "MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: subscriptions/listen\r\n";
     let mut stream = service.connect();
@@ -116,7 +114,8 @@ fn those_without_a_session_are_served_while_an_old_worker_still_stops() {
     let service = site.serve();
     let token = site.token("all");
     let file = site.root("shop").canonicalize().unwrap().join("file.txt");
-    let _subscribed = listen(&service, token, &file);
+    let wanted = json!({ "resourceSubscriptions": [format!("file://{}", file.display())] });
+    let _subscribed = listen(&service, token, &wanted);
     let old = service.processes("worker-process").pop().unwrap();
     let text = fs::read_to_string(site.config()).unwrap();
     let state = "state = \"states/shop\"\n";

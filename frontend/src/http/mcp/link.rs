@@ -21,6 +21,7 @@ use tokio::{
     net::{UnixStream, unix::OwnedWriteHalf},
     sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot},
 };
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use super::reading::Reading;
 use crate::lock;
@@ -39,7 +40,8 @@ pub(super) struct State {
     pub(super) host: Option<Peer<RoleServer>>,
     /// Questions of the worker that the client was asked, and who waits.
     pub(super) asked: HashMap<String, oneshot::Sender<()>>,
-    pub(super) over: bool,
+    /// Cancelled when the worker says no more.
+    pub(super) over: CancellationToken,
 }
 
 /// A request that the worker has not answered.
@@ -124,7 +126,19 @@ impl Link {
 
     /// Whether it has ended.
     pub(super) fn is_over(&self) -> bool {
-        lock(&self.state).over
+        lock(&self.state).over.is_cancelled()
+    }
+
+    /// Returns when it has ended; holds nothing of it.
+    pub(super) fn ended(&self) -> WaitForCancellationFutureOwned {
+        lock(&self.state).over.clone().cancelled_owned()
+    }
+
+    /// Tells the worker that the client says no more: nobody is asked any more, and
+    /// what is under way is finished.
+    pub(super) async fn hang_up(&self) {
+        // One that is gone need not be told.
+        let _ = self.writer.lock().await.shutdown().await;
     }
 
     /// Whether the worker still hears it. One that stops does not, while it
@@ -165,7 +179,7 @@ impl Link {
         let token = meta.get("progressToken").cloned();
         let id = {
             let mut state = lock(&self.state);
-            if state.over {
+            if state.over.is_cancelled() {
                 return Err(over());
             }
             let id = state.next;
@@ -184,10 +198,8 @@ impl Link {
         let asked = Asked { id, state, writer, granted, answer, questions: asked, events };
         let mut message = json!({ "jsonrpc": "2.0", "id": id, "method": method });
         put(&mut message, params, meta);
-        if self.write(&message).await.is_err() {
-            lock(&self.state).over = true;
-            return Err(over());
-        }
+        // What the worker heard before may be answered yet.
+        self.write(&message).await.map_err(|_| over())?;
         Ok(asked)
     }
 

@@ -13,6 +13,7 @@ mod listen;
 mod loose;
 mod reading;
 mod relay;
+mod sessions;
 mod turns;
 
 use std::{
@@ -26,7 +27,6 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::{
     Method, Request, Response, StatusCode,
     body::{Body as _, Bytes, Incoming},
-    header::{ALLOW, HeaderValue},
 };
 use rmcp::transport::streamable_http_server::{
     StreamableHttpServerConfig, StreamableHttpService, session::local::LocalSessionManager,
@@ -40,6 +40,7 @@ use super::{
 };
 use crate::lock;
 use relay::Relay;
+use sessions::{Opened, Sessions};
 use turns::{Company, Turns};
 
 /// How long what belongs to a token is kept when it is not used: longer than any
@@ -71,7 +72,6 @@ pub(super) struct Mcp {
 struct Desk {
     service: Service,
     shared: Arc<Shared>,
-    sessions: Arc<LocalSessionManager>,
     used: Instant,
 }
 
@@ -86,7 +86,7 @@ pub(super) struct Shared {
     front: Weak<Front>,
     token: TokenHash,
     workspace: String,
-    sessions: Weak<LocalSessionManager>,
+    sessions: Arc<Sessions>,
     turns: Turns,
     /// A permit for each request that is not answered.
     under_way: Arc<Semaphore>,
@@ -108,9 +108,7 @@ pub(super) async fn handle(
     request: Request<Incoming>,
 ) -> Response<Body> {
     if !matches!(*request.method(), Method::GET | Method::POST | Method::DELETE) {
-        let mut refused = reply::text(StatusCode::METHOD_NOT_ALLOWED, "not with this method");
-        refused.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, POST, DELETE"));
-        return refused;
+        return reply::not_so("GET, POST, DELETE");
     }
     let (service, shared) = match service(&front, &caller, workspace).await {
         Ok(service) => service,
@@ -135,6 +133,10 @@ pub(super) async fn handle(
     let room = front.sockets().kept(room, bytes.len());
     let ended = parts.method == Method::DELETE;
     let session = parts.headers.get(SESSION_ID).and_then(|id| id.to_str().ok()).map(str::to_owned);
+    if let Some(id) = session.as_deref().filter(|id| !ended && shared.sessions.is_deaf(id)) {
+        tracing::debug!(id, "a session has ended");
+        return reply::text(StatusCode::NOT_FOUND, "the session has ended");
+    }
     let asks = parts.method == Method::POST;
     let under_way =
         if asks { Arc::clone(&shared.under_way).try_acquire_owned().ok() } else { None };
@@ -156,11 +158,12 @@ pub(super) async fn handle(
     let under_way = under_way.filter(|_| begun.is_none());
     let held = line::Room::default();
     let load = line::Load::new(room);
-    let refusal = Refusal::default();
+    let (refusal, opened) = (Refusal::default(), Opened::default());
     let mut request = Request::from_parts(parts, Full::<Bytes>::new(bytes));
     request.extensions_mut().insert(held.clone());
     request.extensions_mut().insert(load.clone());
     request.extensions_mut().insert(refusal.clone());
+    request.extensions_mut().insert(Opened::clone(&opened));
     request.extensions_mut().insert(turn.clone());
     request.extensions_mut().insert(caller.peer);
     let reply = listen::with(begun, service.handle(request)).await;
@@ -168,6 +171,13 @@ pub(super) async fn handle(
     load.free();
     if let Some(error) = refusal.get() {
         return reply::refused(error);
+    }
+    let named = reply.headers().get(SESSION_ID).and_then(|id| id.to_str().ok());
+    if let (Some(id), Some(link)) = (named, opened.get()) {
+        shared.sessions.begun(id, link);
+    }
+    if let Some(id) = session.as_deref().filter(|_| ended && reply.status().is_success()) {
+        shared.sessions.leave(id).await;
     }
     let mut reply = reply.map(|body| {
         // Until the last of it is through, or the client is gone.
@@ -255,8 +265,7 @@ impl Desk {
     }
 
     fn is_idle(&self) -> bool {
-        let empty = self.sessions.sessions.try_read().is_ok_and(|sessions| sessions.is_empty());
-        empty && self.used.elapsed() >= IDLE
+        self.shared.sessions.is_empty() && self.used.elapsed() >= IDLE
     }
 }
 
@@ -267,14 +276,14 @@ impl fmt::Debug for Mcp {
 }
 
 fn make(front: &Arc<Front>, caller: &Caller, workspace: String) -> Desk {
-    let mut sessions = LocalSessionManager::default();
-    sessions.session_config.keep_alive = Some(SESSION);
-    let sessions = Arc::new(sessions);
+    let mut manager = LocalSessionManager::default();
+    manager.session_config.keep_alive = Some(SESSION);
+    let manager = Arc::new(manager);
     let shared = Arc::new(Shared {
         front: Arc::downgrade(front),
         token: caller.token,
         workspace,
-        sessions: Arc::downgrade(&sessions),
+        sessions: Sessions::new(Arc::clone(&manager)),
         turns: Turns::new(&front.mcp().company),
         under_way: Arc::new(Semaphore::new(MANY as usize)),
         common: tokio::sync::Mutex::default(),
@@ -296,8 +305,8 @@ fn make(front: &Arc<Front>, caller: &Caller, workspace: String) -> Desk {
     });
     let relayed = Arc::clone(&shared);
     let factory = move || Ok(Relay::new(Arc::clone(&relayed)));
-    let service = StreamableHttpService::new(factory, Arc::clone(&sessions), config);
-    Desk { service, shared, sessions, used: Instant::now() }
+    let service = StreamableHttpService::new(factory, manager, config);
+    Desk { service, shared, used: Instant::now() }
 }
 
 impl Shared {
@@ -335,7 +344,10 @@ impl Shared {
     fn rest(&self, idle: Duration) -> bool {
         // Where it is held, somebody asks.
         let Ok(mut common) = self.common.try_lock() else { return false };
-        common.take_if(|common| common.used.elapsed() >= idle && common.link.is_silent());
+        common.take_if(|common| {
+            let unused = common.used.elapsed() >= idle && common.link.is_silent();
+            unused || common.link.is_over()
+        });
         common.is_none()
     }
 }

@@ -80,7 +80,7 @@ impl Reading {
             }
         }
         let mut state = lock(&self.state);
-        state.over = true;
+        state.over.cancel();
         for (_, pending) in state.pending.drain() {
             let _ = pending.answer.send(Err(over()));
         }

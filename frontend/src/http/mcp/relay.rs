@@ -35,6 +35,7 @@ use super::{
     line::{Load, Room},
     link::{self, Answer, Link, Question},
     listen::{self, Begun},
+    sessions::Opened,
     turns::Turn,
 };
 use crate::lock;
@@ -78,9 +79,6 @@ impl Relay {
         // It counts until the client has it.
         if let (Ok(answer), Some(room)) = (&mut answered, extension::<Room>(context)) {
             room.keep(answer.held.take());
-        }
-        if link.is_over() {
-            self.forget(context).await;
         }
         answered
     }
@@ -160,21 +158,6 @@ impl Relay {
         }
     }
 
-    /// The worker is gone: the client hears that its session is, too.
-    async fn forget(&self, context: &RequestContext<RoleServer>) {
-        let parts = context.extensions.get::<hyper::http::request::Parts>();
-        let id = parts.and_then(|parts| parts.headers.get("mcp-session-id")?.to_str().ok());
-        if let (Some(id), Some(sessions)) = (id, self.shared.sessions.upgrade()) {
-            let id = id.to_owned().into();
-            // After this answer went out.
-            tokio::spawn(async move {
-                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-                use rmcp::transport::streamable_http_server::session::SessionManager as _;
-                let _ = sessions.close_session(&id).await;
-            });
-        }
-    }
-
     async fn note(&self, method: &str, params: impl Serialize) {
         // Of a client without sessions there is nothing to note.
         if let (Some(link), Ok(params)) = (self.own.get(), serde_json::to_value(params)) {
@@ -250,6 +233,7 @@ impl ServerHandler for Relay {
         // What counts is what the worker says when it is asked.
         let capabilities = ServerCapabilities::builder()
             .enable_tools()
+            .enable_tool_list_changed()
             .enable_resources()
             .enable_resources_subscribe()
             .enable_resources_list_changed()
@@ -268,13 +252,14 @@ impl ServerHandler for Relay {
             opened.map_err(|error| unopened(error, &context))
         };
         let link = self.own.get_or_try_init(open).await?;
+        let _ = extension::<Opened>(&context).map(|opened| opened.set(Arc::downgrade(link)));
         link.belongs_to(context.peer.clone());
         context.peer.set_peer_info(request.clone());
         self.ask("initialize", request, &context).await
     }
 
-    async fn ping(&self, _context: RequestContext<RoleServer>) -> Result<(), ErrorData> {
-        Ok(())
+    async fn ping(&self, context: RequestContext<RoleServer>) -> Result<(), ErrorData> {
+        self.raw("ping", json!({}), &context).await.map(drop)
     }
 
     async fn discover(

@@ -1,0 +1,193 @@
+//! Sessions over MCP that go on while policies and workers change, and their ends.
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::TcpStream,
+};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use super::{
+    mcp::listen,
+    rig::{ALL, Service, Site, kill, status, wait},
+};
+
+const READ: &str = "schema = 1\n[allowedPaths]\nread = [\"**\"]\nlist = [\"**\"]\n";
+const CHANGED: &str = "notifications/tools/list_changed";
+
+/// A session of a revision that has them.
+struct Session<'a> {
+    service: &'a Service,
+    token: String,
+    id: String,
+}
+
+impl<'a> Session<'a> {
+    fn begin(service: &'a Service, token: &str) -> Self {
+        let mut session = Self { service, token: token.to_owned(), id: String::new() };
+        let info = json!({ "name": "test", "version": "1" });
+        let hello =
+            json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": info });
+        let reply = all(session.put("initialize", &hello));
+        let id = reply.lines().find_map(|line| line.strip_prefix("mcp-session-id: "));
+        session.id = id.unwrap_or_else(|| panic!("{reply}")).trim().to_owned();
+        session
+    }
+
+    fn send(&self, method: &str, body: &str) -> TcpStream {
+        let Self { token, id, .. } = self;
+        let named = if id.is_empty() { String::new() } else { format!("Mcp-Session-Id: {id}\r\n") };
+        let head = format!(
+            "{method} /workspaces/shop/mcp HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
+             Authorization: Bearer {token}\r\nContent-Type: application/json\r\n{named}\
+             Accept: application/json, text/event-stream\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
+        let mut stream = self.service.connect();
+        stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
+        stream
+    }
+
+    /// Puts a request; the answer comes over the connection.
+    fn put(&self, method: &str, params: &Value) -> TcpStream {
+        let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
+        self.send("POST", &body.to_string())
+    }
+
+    fn call(&self, tool: &str, arguments: &Value) -> TcpStream {
+        let name = format!("workspace__shop__{tool}");
+        self.put("tools/call", &json!({ "name": name, "arguments": arguments }))
+    }
+
+    /// The stream of what nobody asked for.
+    fn stream(&self) -> BufReader<TcpStream> {
+        let mut stream = BufReader::new(self.send("GET", ""));
+        until(&mut stream, "id: 0");
+        stream
+    }
+
+    fn ping(&self) -> u16 {
+        status(&all(self.put("ping", &json!({}))))
+    }
+
+    fn has_write(&self) -> bool {
+        all(self.put("tools/list", &json!({}))).contains("workspace__shop__write_file")
+    }
+}
+
+fn all(mut stream: TcpStream) -> String {
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).unwrap();
+    reply
+}
+
+/// Reads until a line has a word.
+fn until(stream: &mut BufReader<TcpStream>, word: &str) {
+    let mut heard = String::new();
+    while !heard.contains(word) {
+        assert!(stream.read_line(&mut heard).unwrap() > 0, "{heard}");
+    }
+}
+
+fn offer(site: &Site, service: &Service, version: u64, text: &str) {
+    fs::write(site.base().join("policy.toml"), format!("version = {version}\n{text}")).unwrap();
+    service.signal(Signal::HUP);
+}
+
+/// How many files the front has open.
+fn files(service: &Service) -> usize {
+    let front = service.processes("front-process").pop().unwrap();
+    fs::read_dir(format!("/proc/{front}/fd")).unwrap().count()
+}
+
+#[test]
+fn clients_over_http_hear_of_other_tools() {
+    let site = Site::new(&["shop"]);
+    fs::write(site.base().join("policy.toml"), READ).unwrap();
+    let service = site.serve();
+    let token = site.token("all");
+    let session = Session::begin(&service, token);
+    let mut stream = session.stream();
+    let mut listening =
+        BufReader::new(listen(&service, token, &json!({ "toolsListChanged": true })));
+    assert!(!session.has_write());
+    for (version, policy) in [(2, ALL), (3, READ)] {
+        offer(&site, &service, version, policy);
+        until(&mut stream, CHANGED);
+        until(&mut listening, CHANGED);
+        assert_eq!(session.has_write(), policy == ALL);
+        let written = all(session.call("write_file", &json!({ "path": "x", "content": "x" })));
+        assert_eq!(written.contains("there is no tool"), policy == READ, "{written}");
+    }
+}
+
+/// Its stream stayed open, the front answered its pings, and kept a file open for it.
+#[test]
+fn a_session_whose_worker_is_gone_ends_for_its_client() {
+    let site = Site::new(&["shop"]);
+    let service = site.serve();
+    let token = site.token("all");
+    let before = files(&service);
+    let session = Session::begin(&service, token);
+    let stream = session.stream();
+    assert_eq!(session.ping(), 200);
+    kill(service.processes("worker-process")[0], Signal::KILL);
+    all(stream.into_inner());
+    assert_eq!(session.ping(), 404);
+    assert_eq!(status(&all(session.send("GET", ""))), 404);
+    wait(|| (files(&service) <= before).then_some(()));
+    // It begins anew.
+    assert_eq!(Session::begin(&service, token).ping(), 200);
+}
+
+/// As long as something was under way in it, it was answered.
+#[test]
+fn a_session_whose_token_holds_no_more_is_not_answered() {
+    let mut site = Site::new(&["shop"]);
+    let asks = "[[rules]]\nid = \"ask\"\neffect = \"ask\"\npaths = [\"asked.txt\"]\n";
+    fs::write(site.base().join("policy.toml"), format!("{ALL}{asks}")).unwrap();
+    let old = site.add_agent("old", "workspaces = [\"shop\"]");
+    let service = site.serve();
+    let session = Session::begin(&service, &old);
+    let _waits = session.call("read_file", &json!({ "path": "asked.txt" }));
+    site.await_record("shop", |record| record["decision"] == "ask");
+    site.agents.retain(|(name, ..)| name != "old");
+    site.write();
+    service.signal(Signal::HUP);
+    site.await_record("serve", |record| record["op"] == "reload");
+    wait(|| (session.ping() == 404).then_some(()));
+}
+
+/// A question of it could be approved until the front waited no longer for the answer.
+#[test]
+fn a_session_that_its_client_ends_asks_nobody_any_more() {
+    let site = Site::new(&["shop"]);
+    let asks = "[[rules]]\nid = \"ask\"\neffect = \"ask\"\npaths = [\"asked.txt\"]\n";
+    fs::write(site.base().join("policy.toml"), format!("{ALL}{asks}")).unwrap();
+    let service = site.serve();
+    let session = Session::begin(&service, site.token("all"));
+    let _waits = session.call("write_file", &json!({ "path": "asked.txt", "content": "x" }));
+    site.await_record("shop", |record| record["decision"] == "ask");
+    assert_eq!(status(&all(session.send("DELETE", ""))), 200);
+    // From here on the front does nothing more.
+    let front = service.processes("front-process").pop().unwrap();
+    kill(front, Signal::STOP);
+    site.await_record("shop", |record| record["result"] == "withdrawn");
+    kill(front, Signal::CONT);
+}
+
+/// It heard nothing for five seconds, and then that something had failed.
+#[test]
+fn a_listener_is_told_when_its_worker_stops() {
+    let site = Site::new(&["shop"]);
+    let service = site.serve();
+    let listening = listen(&service, site.token("all"), &json!({ "toolsListChanged": true }));
+    let text = fs::read_to_string(site.config()).unwrap();
+    let state = "state = \"states/shop\"\n";
+    fs::write(site.config(), text.replace(state, &format!("{state}ask = \"shell\"\n"))).unwrap();
+    service.signal(Signal::HUP);
+    let told = all(listening);
+    assert!(told.contains("\"result\"") && !told.contains("\"error\""), "{told}");
+}
