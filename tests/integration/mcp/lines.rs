@@ -10,7 +10,7 @@ use std::{
     os::{fd::OwnedFd, unix::net::UnixStream},
     sync::Arc,
     thread::{self, JoinHandle},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use portcullis::{
@@ -103,11 +103,13 @@ impl Site {
 
     /// Waits until so many questions wait; gives their paths.
     fn questions(&self, count: usize) -> Vec<String> {
+        let begun = Instant::now();
         loop {
             let waiting = self.gateway.approvals().waiting();
             if waiting.len() >= count {
                 return waiting.iter().map(|one| one.question().asked_path.clone()).collect();
             }
+            assert!(begun.elapsed() < PATIENCE, "nobody is asked");
             thread::sleep(Duration::from_millis(5));
         }
     }
@@ -232,6 +234,7 @@ fn a_listener_hears_of_tools_and_that_its_stream_ends() {
 fn a_read_that_a_new_policy_asks_about_holds_up_no_other_call() {
     let site = Site::new(READ);
     let mut client = site.client();
+    assert!(!client.has_write());
     site.offer(2, &format!("{READ}{}", asks("read")));
     let read = client.post_call("read_file", &json!({ "path": "ask/a.txt" }));
     assert_eq!(site.questions(1), ["ask/a.txt"]);
