@@ -73,3 +73,27 @@ impl Offer {
         self.tools.get(number)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::{PolicySource, compile};
+
+    fn policy(access: &str) -> Arc<Policy> {
+        let text = format!("schema = 1\n[allowedPaths]\n{access} = [\"**\"]\n");
+        Arc::new(compile(&PolicySource::from_text("p", &text)).unwrap())
+    }
+
+    #[test]
+    fn what_a_policy_shows_is_found_out_once() {
+        let offer = Offer::new(&Toolset::Reference, &"a".parse().unwrap());
+        let (read, write) = (policy("read"), policy("write"));
+        let first = offer.under(&read);
+        assert!(Arc::ptr_eq(&first, &offer.under(&read)));
+        let named = |shown: &Shown| offer.find("write_file", shown).is_some();
+        let second = offer.under(&write);
+        assert!(!first.shows_as(&second) && !named(&first) && named(&second));
+        assert_eq!(offer.list(&second).filter(|tool| tool.shown().name == "write_file").count(), 1);
+        assert!(first.shows_as(&offer.under(&read)));
+    }
+}
