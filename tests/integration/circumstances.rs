@@ -7,24 +7,35 @@ use std::{
     os::unix::{fs::PermissionsExt as _, process::ExitStatusExt as _},
     path::Path,
     process::{Child, Command, Stdio},
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
 };
 
+use rustix::fs::{Mode, mkdirat};
+
 use crate::{
-    common::{Done, World, done},
+    aftermath,
+    common::{Done, Stop, World, done},
+    crash::POLICY,
     disk::Disk,
     proof::PYTHON,
 };
 
 const TERABYTE: u64 = 1 << 40;
 
-/// `portcullis ARGS…`, which must end: behind these words and before a deadline.
-fn behind(world: &World, words: &[&str], args: &[&str]) -> Done {
+/// `portcullis ARGS…` behind these words and before a deadline.
+fn bounded(world: &World, words: &[&str], args: &[&str]) -> Command {
     let own = world.command(args);
     let mut command = Command::new("timeout");
     command.args(["60"]).args(words).arg(own.get_program()).args(own.get_args()).env_clear();
     command.envs(own.get_envs().filter_map(|(name, value)| Some((name, value?))));
     command.current_dir(own.get_current_dir().unwrap()).stdin(Stdio::null());
-    let output = command.output().unwrap();
+    command
+}
+
+/// The same, which must end.
+fn behind(world: &World, words: &[&str], args: &[&str]) -> Done {
+    let output = bounded(world, words, args).output().unwrap();
     assert!(output.status.signal().is_none(), "{args:?}: {output:?}");
     assert_ne!(output.status.code(), Some(124), "{args:?} does not end: {output:?}");
     done(output)
@@ -136,6 +147,70 @@ fn what_is_immutable_keeps_its_tree() {
         world.fs(&["rm", "-r", "e"]).ok();
     }
     drop(disk);
+}
+
+/// The gate's hidden names in the workspace.
+fn hidden(world: &World) -> Vec<String> {
+    let names = fs::read_dir(world.root()).unwrap();
+    let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.filter(|name| name.starts_with(".portcullis-")).collect()
+}
+
+/// Makes directories in the open directory from when the gate has compared it with
+/// the vault, which it shows by the second name that it gives it.
+fn fill(world: &World, directory: &File, thread: usize, stop: &AtomicBool) {
+    let mut first = None;
+    while !stop.load(Ordering::Relaxed) {
+        let now = hidden(world).pop();
+        first = first.or_else(|| now.clone());
+        if now.is_some() && now != first {
+            break;
+        }
+    }
+    for number in 0_u64.. {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        // Once it is gone, nothing can be made in it.
+        let _gone = mkdirat(directory, format!("{thread}-{number}"), Mode::RWXU);
+    }
+}
+
+/// It had no end: the gate deleted as fast as the other process made.
+#[test]
+fn a_tree_that_another_process_keeps_filling_is_left_and_named() {
+    let world = World::in_memory(POLICY);
+    let mut left = None;
+    for _ in 0..20 {
+        for number in 0..1000 {
+            world.file(&format!("tree/{number}"), "kept");
+        }
+        let (directory, stop) = (File::open(world.path("tree")).unwrap(), AtomicBool::new(false));
+        let removed = thread::scope(|scope| {
+            for number in 0..2 {
+                let (world, directory, stop) = (&world, &directory, &stop);
+                scope.spawn(move || fill(world, directory, number, stop));
+            }
+            let _over = Stop(&stop);
+            in_time(&world, &["fs", "rm", "-r", "tree"])
+        });
+        if removed.code != 0 {
+            left = Some(removed);
+            break;
+        }
+        assert!(hidden(&world).is_empty());
+    }
+    let left = left.expect("nothing was made in the tree in time, twenty times");
+    assert_eq!(left.code, 1, "{left:?}");
+    let name = hidden(&world).pop().unwrap();
+    assert!(left.stderr.contains(&format!("is hidden at `{name}`")), "{left:?}");
+    // It is not over, and the next start says what became of it.
+    assert_eq!(world.last()["kind"], "intent");
+    world.fs(&["ls"]).ok();
+    assert!(hidden(&world).is_empty());
+    let told = world.records().iter().rfind(|record| record["kind"] == "recovered").cloned();
+    assert_eq!(told.unwrap()["result"], "committed");
+    aftermath::check(&world);
 }
 
 /// It said "invalid cross-device link".

@@ -59,6 +59,8 @@ pub struct Saved {
     pub sha256: Hash,
     /// Bytes of stored content.
     pub bytes: u64,
+    /// Objects of which it is a copy: more than one only of a tree.
+    pub objects: u64,
     pub(super) name: Name,
     versions: u64,
     /// Whether others must go to make room for it.
@@ -122,7 +124,8 @@ impl Vault {
         }
         let versions = earlier.len() as u64 + 1;
         let (sha256, bytes, loose) = (body.sha256, body.size, Some(temp));
-        Ok(Saved { id, sha256, bytes, name, versions, crowded, loose })
+        let objects = trailer.tree.map_or(1, |tree| tree.nodes);
+        Ok(Saved { id, sha256, bytes, objects, name, versions, crowded, loose })
     }
 
     /// The run that a content goes on with: it is what the last change of the

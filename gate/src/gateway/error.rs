@@ -218,7 +218,7 @@ pub(super) fn render(error: &ops::Error) -> Error {
     let kind = match error {
         E::Workspace(error) => workspace_kind(error),
         E::Refused(decision) => return Error::denied(decision),
-        E::Conflict => ErrorKind::Conflict,
+        E::Conflict | E::Growing(_) => ErrorKind::Conflict,
         E::AlreadyExists => ErrorKind::AlreadyExists,
         E::NotEmpty => ErrorKind::NotEmpty,
         E::Cancelled => ErrorKind::Cancelled,

@@ -25,6 +25,13 @@ pub enum Error {
     /// The directory is not empty and `recursive` was not asked for.
     #[error("the directory is not empty")]
     NotEmpty,
+    /// Another process keeps making entries in a directory that is being deleted;
+    /// what is left has this path, which is never served.
+    #[error(
+        "another process keeps making entries in the directory while it is removed; what is left \
+         of it is hidden at `{0}`, and the next start removes that"
+    )]
+    Growing(String),
     /// Whoever asked gave it up; nothing is disclosed.
     #[error("cancelled")]
     Cancelled,

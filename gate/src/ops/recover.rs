@@ -4,11 +4,12 @@
 use portcullis_audit::Hash;
 
 use super::{
-    Error, remove,
+    Error,
+    remove::{self, Room},
     swap::{self, hash_at},
 };
 use crate::{
-    backup,
+    backup::{self, MAX_ENTRIES},
     model::{OperationKind, WorkspacePath},
     policy::ObjectKind,
     workspace::{self, Parent, TempName, Workspace},
@@ -221,7 +222,7 @@ fn settle_replacement(
     let (spare, name) = ((parent, staged.as_str()), (parent, parent.name()));
     let Some(aside) = hash_of(parent, staged.as_str(), remains)? else { return Ok(resolution) };
     if Some(aside) == remains.before {
-        swap::remove_replaced(workspace, parent, temp)?;
+        swap::remove_replaced(workspace, parent, temp, MAX_ENTRIES)?;
         parent.sync()?;
         return Ok(resolution);
     }
@@ -248,7 +249,7 @@ fn settle_replacement(
 fn delete_unfinished(parent: &Parent, temp: &TempName) -> Result<(), Error> {
     match parent.stat(temp.as_str()) {
         Ok(_) => {
-            remove::delete(parent, temp.as_str())?;
+            remove::delete(parent, temp.as_str(), &mut Room::beside(MAX_ENTRIES))?;
             Ok(parent.sync()?)
         }
         Err(workspace::Error::NotFound) => Ok(()),
@@ -266,7 +267,7 @@ fn delete_condemned(
     if !is_there((parent, condemned.as_str()))? {
         return Ok(false);
     }
-    remove::delete_kept(workspace, parent, condemned.as_str())?;
+    remove::delete_kept(workspace, parent, condemned.as_str(), MAX_ENTRIES)?;
     parent.sync()?;
     Ok(true)
 }
@@ -356,7 +357,7 @@ fn settle_replacing(
         return undo(&staged).map(Some);
     }
     if Some(aside) == remains.before {
-        swap::remove_replaced(workspace, to, temp)?;
+        swap::remove_replaced(workspace, to, temp, MAX_ENTRIES)?;
         to.sync()?;
         return Ok(None);
     }

@@ -21,7 +21,7 @@ use rustix::{
 
 use super::{
     Change, Committed, Context, Error, Facts, Sealed, parents, recall, remove,
-    remove::Target,
+    remove::{Room, Target},
     replace,
     swap::{self, Expected},
     unpack,
@@ -160,7 +160,8 @@ impl Change for Restoration<'_> {
             && there.identity == ours.identity
         {
             // Where it stays, the next start removes it.
-            let _stays = remove::delete(&parent, temp.as_str());
+            let _stays =
+                remove::delete(&parent, temp.as_str(), &mut Room::beside(backup::MAX_ENTRIES));
         }
         placed?;
         parent.sync()?;

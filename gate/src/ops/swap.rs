@@ -44,12 +44,14 @@ pub(super) struct Expected {
     pub(super) sha256: Hash,
     /// Bytes of that.
     pub(super) bytes: u64,
+    /// Objects of that.
+    pub(super) objects: u64,
 }
 
 impl Expected {
     /// The object of this `identity` that the vault keeps as `saved`.
     pub(super) fn new(identity: Identity, saved: &Saved) -> Self {
-        Self { identity, sha256: saved.sha256, bytes: saved.bytes }
+        Self { identity, sha256: saved.sha256, bytes: saved.bytes, objects: saved.objects }
     }
 
     /// Whether the object named `name` is the expected one, unchanged.
@@ -113,7 +115,7 @@ pub(super) fn replace(
         });
     }
     if old.is_at(parent, staged.as_str()) && workspace.confirm(parent).is_ok() {
-        return remove_replaced(workspace, parent, temp);
+        return remove_replaced(workspace, parent, temp, old.objects);
     }
     match undo(spare, name, new)? {
         Undone::Ours => move_to(parent, &staged, temp)?,
@@ -133,13 +135,14 @@ pub(super) fn move_to(parent: &Parent, old: &TempName, new: &TempName) -> Result
         .map_err(|errno| workspace::Error::os("move the object aside")(errno).into())
 }
 
-/// Removes what an exchange brought out and the vault is proven to hold. A
-/// directory is marked first: half removed it would look like something else
-/// that came in the way.
+/// Removes what an exchange brought out and the vault is proven to hold, with
+/// `objects` in it. A directory is marked first: half removed it would look like
+/// something else that came in the way.
 pub(super) fn remove_replaced(
     workspace: &Workspace,
     parent: &Parent,
     temp: &TempName,
+    objects: u64,
 ) -> Result<(), Error> {
     let staged = temp.staged();
     if parent.stat(staged.as_str())?.kind != ObjectKind::Directory {
@@ -148,7 +151,7 @@ pub(super) fn remove_replaced(
     let condemned = temp.condemned();
     move_to(parent, &staged, &condemned)?;
     parent.sync()?;
-    remove::delete_kept(workspace, parent, condemned.as_str())
+    remove::delete_kept(workspace, parent, condemned.as_str(), objects)
 }
 
 /// An entry of an open directory.
