@@ -12,6 +12,7 @@ use std::{
 };
 
 use rustix::fs::{Mode, mkdirat};
+use serde_json::json;
 
 use crate::{
     aftermath,
@@ -146,6 +147,51 @@ fn what_is_immutable_keeps_its_tree() {
         assert_eq!(fs::read_dir(world.root()).unwrap().count(), 1);
         world.fs(&["rm", "-r", "e"]).ok();
     }
+    drop(disk);
+}
+
+/// Every write left a file that nobody can remove, and a rename over a file hid what
+/// was renamed.
+#[test]
+fn an_append_only_directory_gets_nothing_that_cannot_be_removed() {
+    let world = World::new();
+    let disk = Disk::ext4(&world.root(), &world.base().join("image"), 16);
+    world.file("log/old", "kept");
+    world.file("log/gone", "kept");
+    world.file("beside", "kept");
+    world.fs(&["rm", "log/gone"]).ok();
+    let change = |sign: &str| {
+        let mut command = Command::new("chattr");
+        command.arg(format!("{sign}a")).arg(world.path("log"));
+        assert!(command.status().unwrap().success());
+    };
+    change("+");
+    let all = [
+        &["fs", "write", "log/new"][..],
+        &["fs", "write", "log/old"],
+        &["fs", "append", "log/old"],
+        &["fs", "edit", "log/old", "--old", "kept", "--new", "lost"],
+        &["fs", "rm", "log/old"],
+        &["fs", "mv", "log/old", "elsewhere"],
+        &["fs", "mv", "beside", "log/old"],
+        &["fs", "mv", "beside", "log/new"],
+        &["backup", "restore", "log/gone", "--yes"],
+    ]
+    .map(|args| (world.run(args), world.last()));
+    // Adding is what it allows.
+    world.fs(&["mkdir", "-p", "log/sub"]).ok();
+    world.write("log/sub/dir/a", "new").ok();
+    change("-");
+    for (refused, record) in all {
+        assert_eq!(refused.code, 1, "{refused:?}");
+        assert!(refused.stderr.contains("append-only directory (`chattr +a`)"), "{refused:?}");
+        assert_eq!((&record["kind"], &record["result"]), (&json!("decision"), &json!("io")));
+    }
+    let mut names: Vec<_> = aftermath::snapshot(&world.root()).into_keys().collect();
+    names.sort();
+    assert_eq!(names, ["beside", "log", "log/old", "log/sub", "log/sub/dir", "log/sub/dir/a"]);
+    assert_eq!((world.read("beside"), world.read("log/old")), ("kept".into(), "kept".into()));
+    aftermath::check(&world);
     drop(disk);
 }
 

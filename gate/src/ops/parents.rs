@@ -1,9 +1,10 @@
-//! Directories that a change needs and that are not there yet.
+//! Directories that a change needs: what they allow, and making those that are not
+//! there yet.
 
 use std::os::fd::OwnedFd;
 
 use rustix::{
-    fs::{Mode, OFlags, fsync, mkdirat},
+    fs::{AtFlags, Mode, OFlags, StatxAttributes, StatxFlags, fsync, mkdirat, statx},
     io::Errno,
 };
 
@@ -12,6 +13,27 @@ use crate::{
     model::WorkspacePath,
     workspace::{self, Workspace},
 };
+
+/// Looks whether names in the directory of `path` can be given to something else,
+/// before anything is made there: where they can only be added, what is prepared
+/// could be neither put in place nor removed.
+///
+/// # Errors
+/// When the system forbids it (`chattr +a`).
+pub(super) fn check_may_rename(workspace: &Workspace, path: &WorkspacePath) -> Result<(), Error> {
+    let parent = match workspace.open_parent(path) {
+        // It is made anew.
+        Err(workspace::Error::NotFound) => return Ok(()),
+        parent => parent?,
+    };
+    // A file system that does not tell has no such directories.
+    let stat = statx(&parent, "", AtFlags::EMPTY_PATH, StatxFlags::TYPE);
+    if stat.is_ok_and(|stat| stat.stx_attributes.contains(StatxAttributes::APPEND)) {
+        let action = "replace, rename or remove in an append-only directory (`chattr +a`)";
+        return Err(workspace::Error::os(action)(Errno::PERM).into());
+    }
+    Ok(())
+}
 
 /// Makes the missing directories above `path`, durably, outermost first.
 ///

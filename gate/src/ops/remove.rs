@@ -19,7 +19,7 @@ use rustix::{
 };
 
 use super::{
-    Change, Committed, Context, Error, Facts, Sealed,
+    Change, Committed, Context, Error, Facts, Sealed, parents,
     swap::{self, Expected},
 };
 use crate::{
@@ -88,6 +88,7 @@ pub fn prepare<'a>(
         return Err(Error::Invalid("the workspace itself is never removed"));
     }
     let stat = *permit.stat().ok_or(Error::Workspace(workspace::Error::NotFound))?;
+    parents::check_may_rename(context.workspace, permit.path())?;
     let target = Target::open(context, &permit, stat.kind)?;
     if let (Target::Directory(directory), false) = (&target, recursive) {
         let listing = Listing::read(directory)?;

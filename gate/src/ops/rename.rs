@@ -57,6 +57,8 @@ pub fn prepare<'a>(
     {
         return Err(Error::Invalid("a directory cannot be moved into itself"));
     }
+    parents::check_may_rename(context.workspace, from.path())?;
+    parents::check_may_rename(context.workspace, to.path())?;
     let replaced = match to.stat() {
         None => None,
         Some(_) if from.path() == to.path() => None,

@@ -58,6 +58,9 @@ impl<'a> Replacement<'a> {
             Source::Auto(_) => current.buffer.is_some(),
             Source::Editor(_) => true,
         };
+        if !through_editor {
+            parents::check_may_rename(context.workspace, permit.path())?;
+        }
         let facts = Facts {
             bytes: u64::try_from(content.len()).ok(),
             after: Some(Hash::of(&content)),

@@ -62,6 +62,7 @@ pub fn prepare<'a>(
     if permit.path().is_root() {
         return Err(Error::Invalid("the workspace itself is never replaced"));
     }
+    parents::check_may_rename(context.workspace, permit.path())?;
     vault.verify(&entry)?;
     check(context, &permit, vault, &entry)?;
     let after = match entry.kind {
