@@ -52,7 +52,8 @@ pub use probe::{
     Flaw, landlock_abi, landlock_flaws, namespace_advice, namespaces, system_call_filter,
 };
 pub use process::{
-    RELOAD_SIGNAL, STOP_SIGNALS, close_inherited, not_dumpable, outlive_size_limit, stop_signals,
+    RELOAD_SIGNAL, STOP_SIGNALS, close_inherited, ignores_children, not_dumpable,
+    outlive_size_limit, stop_signals,
 };
 pub use reach::{Apart, Outside, TooFar};
 pub use spec::{Cell, Enforcement, Grant, Network, Probe, Report};

@@ -10,6 +10,7 @@ use nix::sys::{
 use rustix::{
     event::{PollFd, PollFlags, poll},
     fs::{Mode, OFlags, open},
+    io::Errno,
     process::{
         DumpableBehavior, Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process,
         kill_process_group, set_child_subreaper, set_dumpable_behavior,
@@ -78,8 +79,8 @@ pub fn close_inherited() -> io::Result<()> {
 /// The numbers of the descriptors that are open, among them one that listing
 /// them needs and that is closed on return.
 pub(super) fn open_descriptors() -> io::Result<Vec<i32>> {
-    let directory =
-        open("/proc/self/fd", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = open("/proc/self/fd", flags, Mode::empty()).map_err(no_proc)?;
     let mut numbers = Vec::new();
     for entry in rustix::fs::Dir::new(directory)? {
         if let Ok(number) = entry?.file_name().to_string_lossy().parse() {
@@ -87,6 +88,29 @@ pub(super) fn open_descriptors() -> io::Result<Vec<i32>> {
         }
     }
     Ok(numbers)
+}
+
+/// The error of a file in `/proc` that cannot be opened.
+pub(super) fn no_proc(errno: Errno) -> io::Error {
+    match errno {
+        Errno::NOENT => io::Error::new(io::ErrorKind::NotFound, "`/proc` is not mounted"),
+        errno => errno.into(),
+    }
+}
+
+/// Whether this process ignores the end of its children, as whoever started it may
+/// have left it: the kernel then tells nobody how they ended. No safe code can
+/// change that.
+///
+/// # Errors
+/// When `/proc` does not tell.
+pub fn ignores_children() -> io::Result<bool> {
+    let status = open("/proc/self/status", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+    let status = io::read_to_string(std::fs::File::from(status.map_err(no_proc)?))?;
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    let ignored = ignored.ok_or(io::Error::other("`/proc/self/status` has no `SigIgn`"))?;
+    Ok(ignored >> (NixSignal::SIGCHLD as u32 - 1) & 1 == 1)
 }
 
 /// Blocks the stop signals, in threads to come too, and makes them readable.
@@ -159,7 +183,7 @@ pub(super) fn supervise(
             waiting.push(PollFd::new(lifeline, PollFlags::IN));
         }
         match poll(&mut waiting, None) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Ok(_) | Err(Errno::INTR) => {}
             Err(e) => return Err(e.into()),
         }
         if waiting.get(1).is_some_and(|lifeline| !lifeline.revents().is_empty()) {
@@ -184,8 +208,8 @@ fn reap() -> io::Result<Option<(Pid, WaitStatus)>> {
     loop {
         match wait(WaitOptions::NOHANG) {
             Ok(ended) => return Ok(ended),
-            Err(rustix::io::Errno::CHILD) => return Ok(None),
-            Err(rustix::io::Errno::INTR) => {}
+            Err(Errno::CHILD) => return Ok(None),
+            Err(Errno::INTR) => {}
             Err(e) => return Err(e.into()),
         }
     }

@@ -30,7 +30,7 @@ use super::{
     failure::{Context as _, Exit, Failure},
     local::Parts,
     options::Common,
-    render,
+    process, render,
     run::{Ground, home_below, plain_cell},
 };
 use crate::{
@@ -69,6 +69,7 @@ pub(crate) struct Args {
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    process::check_children()?;
     let place = Place::make(args.keep.as_deref())?;
     let show = Show { json: args.json };
     let result = Demo::new(&place, args, show).and_then(Demo::run);

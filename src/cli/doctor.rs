@@ -18,7 +18,7 @@ use self::check::{Check, Status};
 use super::{
     failure::{Exit, Failure},
     options::Common,
-    render,
+    process, render,
     run::{self, Ground},
     state,
 };
@@ -54,6 +54,7 @@ pub(crate) struct Args {
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    process::check_children()?;
     let checks = examine(args)?;
     let worst = checks.iter().map(|check| check.status).max().unwrap_or(Status::Ok);
     let refuses = worst == Status::Failed;

@@ -11,7 +11,7 @@ use crate::{
         failure::{Context as _, Failure},
         stderr,
     },
-    sandbox::Channel,
+    sandbox::{Channel, ignores_children},
 };
 
 /// A process that is killed when this is dropped.
@@ -39,6 +39,21 @@ impl Child {
 impl Drop for Child {
     fn drop(&mut self) {
         self.kill();
+    }
+}
+
+/// Looks whether processes can be started here, and their ends be learned.
+///
+/// # Errors
+/// When they cannot, with what to do.
+pub(crate) fn check_children() -> Result<(), Failure> {
+    match ignores_children().or_fail("no process can be started")? {
+        true => Err(Failure::new(
+            "whoever started this ignores the signal SIGCHLD, and so does this process: nobody can \
+             learn how a program ends that it starts",
+        )
+        .help("start it with `env --default-signal=CHLD portcullis …`")),
+        false => Ok(()),
     }
 }
 

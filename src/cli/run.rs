@@ -21,6 +21,7 @@ use super::{
     local::{self, Parts},
     logging,
     options::Common,
+    process,
     ship::Shipping,
     sign, state,
     supervise::{Ended, Gate, Supervisor},
@@ -104,6 +105,7 @@ fn parse_reach(text: &str) -> Result<Reach, String> {
 
 /// Runs the command.
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
+    process::check_children()?;
     let signals = stop_signals().or_fail("cannot watch for signals")?;
     not_dumpable().or_fail("cannot hide this process's memory")?;
     // Said early, with the same words as the gate would use.

@@ -18,7 +18,10 @@ use portcullis_audit::{MAX_NOTE, Note, PublicKey};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde::{Deserialize, Serialize};
 
-use super::failure::{Context as _, Failure};
+use super::{
+    failure::{Context as _, Failure},
+    process::check_children,
+};
 use crate::{ledger::Signer, model::Escaped, sandbox::Channel};
 
 /// How long the command may take. Less than the broker waits for a gate that
@@ -179,6 +182,7 @@ impl Signer for Program {
 /// Runs the signer, and ends it with all it started when it takes too long.
 fn sign_with(command: &[String], text: &str) -> Result<String, String> {
     let (program, arguments) = command.split_first().ok_or("no signer is configured")?;
+    check_children().map_err(|failure| failure.message().to_owned())?;
     let failed = |error: io::Error| format!("`{program}`: {error}");
     let mut child = Command::new(program)
         .args(arguments)

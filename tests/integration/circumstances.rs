@@ -343,3 +343,19 @@ fn a_backup_leaves_room_for_the_log() {
     world.run(&["audit", "verify"]).ok();
     drop(disk);
 }
+
+/// The agent ended with 0, and `run` with 1: the kernel told nobody.
+#[test]
+fn a_starter_that_ignores_the_end_of_children_is_told_what_to_do() {
+    let world = World::new();
+    world.file("a.txt", "a");
+    let ignoring = ["env", "--ignore-signal=CHLD"];
+    for args in [&["run", "--", "true"][..], &["serve"], &["doctor"], &["demo"]] {
+        let refused = behind(&world, &ignoring, args);
+        assert_eq!(refused.code, 1, "{args:?}: {refused:?}");
+        assert!(refused.stderr.contains("ignores the signal SIGCHLD"), "{args:?}: {refused:?}");
+    }
+    behind(&world, &ignoring, &["fs", "read", "a.txt"]).ok();
+    let advised = [&ignoring[..], &["env", "--default-signal=CHLD"]].concat();
+    behind(&world, &advised, &["run", "--", "true"]).ok();
+}

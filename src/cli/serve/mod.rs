@@ -32,6 +32,7 @@ use super::{
     failure::{Context as _, Failure},
     logging,
     options::Common,
+    process,
     ship::{self, Shipping},
 };
 use crate::{
@@ -92,6 +93,7 @@ pub(crate) struct Args {
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    process::check_children()?;
     close_inherited().or_fail("cannot close inherited files")?;
     let signals = stop_signals().or_fail("cannot watch for signals")?;
     not_dumpable().or_fail("cannot hide this process's memory")?;
