@@ -359,3 +359,23 @@ fn a_starter_that_ignores_the_end_of_children_is_told_what_to_do() {
     let advised = [&ignoring[..], &["env", "--default-signal=CHLD"]].concat();
     behind(&world, &advised, &["run", "--", "true"]).ok();
 }
+
+/// Nothing was said, for as long as the lock was held.
+#[test]
+fn a_lock_that_another_process_holds_is_waited_for_aloud() {
+    let world = World::new();
+    world.file("a.txt", "a");
+    world.fs(&["read", "a.txt"]).ok();
+    let lock = File::open(world.state().join("audit/lock")).unwrap();
+    lock.lock().unwrap();
+    let mut command = bounded(&world, &[], &["fs", "read", "a.txt"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    let mut said = String::new();
+    while !said.contains("waiting for a lock") {
+        assert_ne!(stderr.read_line(&mut said).unwrap(), 0, "{said}");
+    }
+    assert!(said.contains("audit/lock"), "{said}");
+    lock.unlock().unwrap();
+    assert_eq!(child.wait_with_output().unwrap().stdout, b"a");
+}

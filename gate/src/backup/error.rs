@@ -5,6 +5,7 @@ use std::io;
 use rustix::io::Errno;
 
 use super::BackupId;
+use crate::ledger;
 
 /// Why the vault could not do as asked. No message holds a host path or
 /// content.
@@ -69,6 +70,9 @@ pub enum Error {
     /// Something is in the way of an entry that is given back.
     #[error("something is already there")]
     Exists,
+    /// Another process keeps the vault's lock.
+    #[error(transparent)]
+    Locked(#[from] ledger::Error),
     /// The operating system refused.
     #[error("cannot {action}: {}", plain(.source))]
     Io {

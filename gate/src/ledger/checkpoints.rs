@@ -21,6 +21,9 @@ use super::{
     signing::{self, Noted},
 };
 
+/// What writers of checkpoints lock, for messages.
+pub(super) const LOCK: &str = "audit/checkpoints";
+
 /// The newest checkpoint that was signed, wherever that is known: `noted` beside
 /// the key, where an older one was put in its place.
 pub(super) fn last_signed(audit: &Folder, noted: &Noted) -> Result<Option<Checkpoint>, Error> {
@@ -132,7 +135,7 @@ pub fn cosign(
     let audit = Folder::open(state, "audit")?;
     let history = Folder::open(&audit, HISTORY)?;
     let lock = lock(&history)?;
-    let _held = Held::wait(&lock)?;
+    let _held = Held::wait(&lock, LOCK)?;
     let keys: Vec<_> =
         signing::keys_of(&audit)?.into_iter().chain(witnesses.iter().cloned()).collect();
     let _signed = cosigned.verify(&keys)?;

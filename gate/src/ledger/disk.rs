@@ -5,6 +5,8 @@ use std::{
     fs::File,
     io,
     os::fd::{AsFd, OwnedFd},
+    thread,
+    time::{Duration, Instant},
 };
 
 use portcullis_audit::{FileEntry, HISTORY, LogFile, Source};
@@ -147,9 +149,9 @@ fn is_regular(stat: &Stat) -> bool {
 pub(super) struct Held<'a>(&'a File);
 
 impl<'a> Held<'a> {
-    /// Waits for the lock.
-    pub(super) fn wait(file: &'a File) -> Result<Self, Error> {
-        wait_lock(file).map(|()| Self(file))
+    /// Waits for the lock, as [`wait_lock`] does.
+    pub(super) fn wait(file: &'a File, name: &'static str) -> Result<Self, Error> {
+        wait_lock(file, name).map(|()| Self(file))
     }
 }
 
@@ -160,14 +162,55 @@ impl Drop for Held<'_> {
     }
 }
 
-/// Waits for the lock on `file` and keeps it until `file` is closed.
-pub(super) fn wait_lock(file: &File) -> Result<(), Error> {
+/// How long another process may hold a lock until that is told, and until it is no
+/// longer waited for. A gate needs it for less than a millisecond, and for seconds
+/// where it repairs or where a disk is slow.
+const TOLD: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = if cfg!(test) { TOLD } else { Duration::from_secs(30) };
+/// Between two tries to take it: at first, and at most.
+const SHORTEST: Duration = Duration::from_micros(20);
+const LONGEST: Duration = Duration::from_millis(1);
+
+/// Waits for the lock on `file`, of this name in the state directory, and keeps it
+/// until `file` is closed.
+///
+/// It is tried again and again, since the kernel would wait for ever, and nothing
+/// but a signal could end that.
+///
+/// # Errors
+/// [`Error::Locked`] when another process does not let go of it.
+pub(crate) fn wait_lock(file: &File, name: &'static str) -> Result<(), Error> {
+    if is_taken(file)? {
+        return Ok(());
+    }
+    let (begun, mut pause, mut told) = (Instant::now(), SHORTEST, false);
     loop {
-        match rustix::fs::flock(file, FlockOperation::LockExclusive) {
-            Ok(()) => return Ok(()),
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(Error::io("lock the audit log")(errno)),
+        thread::sleep(pause);
+        if is_taken(file)? {
+            return Ok(());
         }
+        let waited = begun.elapsed();
+        if waited >= TOLD && !told {
+            told = true;
+            tracing::warn!(
+                lock = name,
+                "waiting for a lock of the state directory that another process holds; `lslocks` \
+                 tells which"
+            );
+        }
+        if waited >= PATIENCE {
+            return Err(Error::Locked(name));
+        }
+        pause = pause.saturating_mul(2).min(LONGEST);
+    }
+}
+
+/// Takes the lock, if nobody has it.
+fn is_taken(file: &File) -> Result<bool, Error> {
+    match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(true),
+        Err(Errno::WOULDBLOCK | Errno::INTR) => Ok(false),
+        Err(errno) => Err(Error::io("lock the audit log")(errno)),
     }
 }
 

@@ -55,6 +55,12 @@ pub enum Error {
         "a key or a checkpoint of the audit log is damaged: {0}; see `portcullis audit verify`"
     )]
     Note(#[from] NoteError),
+    /// Another process keeps a lock.
+    #[error(
+        "another process holds the lock `{0}` of the state directory and does not let go of it; \
+         nothing is written meanwhile: wait for it or end it, and try again"
+    )]
+    Locked(&'static str),
     /// The log was signed before, but the private key is not there any more.
     #[error(
         "the audit log was signed before, but its private key is gone: put it back, or go on with \
@@ -106,6 +112,12 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether the log is as it was and takes records again once another process
+    /// lets it.
+    pub(super) fn passes(&self) -> bool {
+        matches!(self, Self::Locked(_))
+    }
+
     /// Makes an error of the system's answer to `action`.
     pub(super) fn io(action: &'static str) -> impl FnOnce(Errno) -> Self {
         move |errno| Self::Io { action, errno }

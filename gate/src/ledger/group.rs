@@ -190,7 +190,9 @@ impl Group {
         let result = state.poison.clone().map_or(result, Err).and_then(|(mut receipts, _files)| {
             receipts.pop().ok_or(Error::io("write to the audit log")(rustix::io::Errno::IO))
         });
-        if let Err(error) = &result {
+        if let Err(error) = &result
+            && !error.passes()
+        {
             state.fail(error);
         }
         state.wake();
@@ -236,7 +238,9 @@ impl Group {
                 }
             }
             Err(error) => {
-                state.fail(&error);
+                if !error.passes() {
+                    state.fail(&error);
+                }
                 for slot in slots {
                     slot.finish(Err(error.clone()));
                 }

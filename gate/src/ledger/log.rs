@@ -27,7 +27,7 @@ use super::{
 
 /// The log's directory, and its lock, in the state directory.
 const AUDIT: &str = "audit";
-const LOCK: &str = "audit/lock";
+pub(super) const LOCK: &str = "audit/lock";
 
 /// Bytes of the end of the log whose links are checked when it is opened, and
 /// after another gate appended.
@@ -427,7 +427,7 @@ impl Log {
         records: &[Prepared],
     ) -> Result<(Vec<Receipt>, Vec<Written>), Error> {
         let lock = self.lock();
-        let _held = Held::wait(&lock)?;
+        let _held = Held::wait(&lock, LOCK)?;
         self.catch_up()?;
         self.write(records)
     }

@@ -163,7 +163,7 @@ impl Maker {
         let history = Folder::open(&*self.audit, HISTORY)?;
         // Among the gates of this log.
         let lock = checkpoints::lock(&history)?;
-        let _held = Held::wait(&lock)?;
+        let _held = Held::wait(&lock, checkpoints::LOCK)?;
         let snapshot = log.lock().unwrap_or_else(PoisonError::into_inner).snapshot();
         let start = self.start(&snapshot)?;
         let size = start.size();

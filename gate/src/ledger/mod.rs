@@ -3,8 +3,8 @@
 //! It says where a record is in the chain and when it is safe, and mints the
 //! [`Grant`]s without which nothing is disclosed or changed. It decides
 //! nothing, and it never goes on without a log: whatever an append cannot do
-//! fails that request and every later one. FORMAT.md of the audit crate
-//! specifies the files.
+//! fails that request and every later one; a lock that another process keeps only
+//! those that waited for it. FORMAT.md of the audit crate specifies the files.
 
 mod checkpoints;
 mod clock;
@@ -28,6 +28,7 @@ mod signing;
 mod tests;
 
 pub use checkpoints::cosign;
+pub(crate) use disk::wait_lock;
 pub use error::Error;
 pub use orphans::{Orphans, Trace};
 pub use pack::{compress, pack};
@@ -117,7 +118,7 @@ impl Ledger {
         let mut log = Log::attach(state, boot.clone())?;
         let gates = Folder::open(state, "gates")?;
         let lock = log.lock();
-        let held = Held::wait(&lock)?;
+        let held = Held::wait(&lock, log::LOCK)?;
         log.load()?;
         let life = Life::begin(gates, &boot, log.next())?;
         drop(held);

@@ -13,6 +13,7 @@ use super::{
     Error, Ledger,
     disk::{self, Held},
     life::{self, Dead},
+    log,
 };
 
 /// What dead gates left behind. While it exists, no other gate recovers.
@@ -92,12 +93,12 @@ impl Ledger {
         let recovery = (self.life.gates)
             .file("recovery", OFlags::RDWR | OFlags::CREATE)
             .map_err(Error::io("open the recovery lock"))?;
-        disk::wait_lock(&recovery)?;
+        disk::wait_lock(&recovery, "gates/recovery")?;
         let (dead, audit) = {
             // The log's guard too: within a process the lock excludes nobody.
             let log = self.group.log();
             let lock = log.lock();
-            let _between_registrations = Held::wait(&lock)?;
+            let _between_registrations = Held::wait(&lock, log::LOCK)?;
             (life::census(&self.life.gates, Some(&self.life))?.0, Arc::clone(&log.audit))
         };
         let (mut open, mut traces) = (BTreeMap::new(), Traces::default());

@@ -97,7 +97,7 @@ impl Alone {
     /// Waits for whoever is at it.
     pub(super) fn begin(audit: &Folder) -> Result<Self, Error> {
         let file = Self::file(audit)?;
-        disk::wait_lock(&file).map(|()| Self(file))
+        disk::wait_lock(&file, "audit").map(|()| Self(file))
     }
 
     fn try_begin(audit: &Folder) -> Result<Option<Self>, Error> {

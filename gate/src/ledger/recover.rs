@@ -20,7 +20,7 @@ use super::{
     Error, checkpoints,
     disk::{self, Folder, Held},
     keys, life,
-    log::Log,
+    log::{LOCK, Log},
     pack, quarantine, roots,
     signing::{self, Noted},
 };
@@ -72,7 +72,7 @@ impl Plan {
 pub fn plan(state: &Dir) -> Result<Plan, Error> {
     let log = Log::attach(state, String::new())?;
     let lock = log.lock();
-    let _held = Held::wait(&lock)?;
+    let _held = Held::wait(&lock, LOCK)?;
     plan_locked(state, &log)
 }
 
@@ -199,7 +199,7 @@ fn set_checkpoints_aside(audit: &Folder, agreed: &Plan) -> Result<(), Error> {
 pub fn recover(state: &Dir, agreed: &Plan) -> Result<(), Error> {
     let mut log = Log::attach(state, disk::random_hex()?)?;
     let lock = log.lock();
-    let _held = Held::wait(&lock)?;
+    let _held = Held::wait(&lock, LOCK)?;
     if plan_locked(state, &log)? != *agreed {
         return Err(Error::Changed);
     }

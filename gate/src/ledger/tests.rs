@@ -313,3 +313,23 @@ fn a_pruned_log_that_lost_its_frontier_is_signed_again() {
     let ledger = state.open().unwrap();
     is_damaged(ledger.checkpoint(), "not those that a checkpoint signed");
 }
+
+/// All of them waited for ever, and so did the next start.
+#[test]
+fn a_lock_that_another_process_keeps_fails_only_what_waits_for_it() {
+    let state = State::new();
+    let ledger = state.open().unwrap();
+    let lock = fs::File::open(state.path("audit/lock")).unwrap();
+    lock.lock().unwrap();
+    let locked = Some(Error::Locked("audit/lock"));
+    std::thread::scope(|scope| {
+        scope.spawn(|| assert_eq!(Ledger::open(&state.dir()).err(), locked));
+        scope.spawn(|| assert_eq!(ledger.record(draft()).err(), locked));
+    });
+    lock.unlock().unwrap();
+    // The log is as it was, and takes records again.
+    let _leave = ledger.admit(draft()).unwrap();
+    let _leave = ledger.record(draft()).unwrap();
+    assert_eq!((ledger.close(Draft::default()).unwrap(), state.report().records), (None, 3));
+    state.is_signed();
+}

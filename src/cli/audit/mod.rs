@@ -34,7 +34,7 @@ use portcullis_audit::{Directory, FRONTIER, FileEntry, HISTORY, KEYS, NEWEST, RO
 
 use super::{
     failure::{Exit, Failure},
-    state,
+    logging, state,
 };
 use crate::config::audit::Audit;
 
@@ -74,6 +74,8 @@ enum Command {
 
 /// Runs the command.
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
+    // That it waits for a gate, say, the person at the terminal should see.
+    logging::start_on_stderr("warn")?;
     match args.command {
         Command::Verify(args) => verify::run(&args),
         Command::Key(args) => key::run(&args),

@@ -8,14 +8,12 @@ use std::{
     sync::{PoisonError, atomic::Ordering},
 };
 
-use rustix::{
-    fs::{FlockOperation, flock, fsync},
-    io::retry_on_intr,
-};
+use rustix::fs::{FlockOperation, flock, fsync};
 
 use super::{COUNT_EVERY_MICROS, PACK_EVERY, Vault};
 use crate::{
     backup::{Error, name::Name, retention::plan},
+    ledger::wait_lock,
     policy::Retention,
 };
 
@@ -176,8 +174,7 @@ impl Vault {
     ) -> Result<T, Error> {
         const ACTION: &str = "lock the vault";
         let usage = self.usage.lock().unwrap_or_else(PoisonError::into_inner);
-        retry_on_intr(|| flock(&*usage, FlockOperation::LockExclusive))
-            .map_err(Error::os(ACTION))?;
+        wait_lock(&usage, "backups/usage")?;
         let result = work(&usage);
         flock(&*usage, FlockOperation::Unlock).map_err(Error::os(ACTION))?;
         result

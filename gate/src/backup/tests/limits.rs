@@ -214,3 +214,17 @@ fn a_full_disk_is_said_so_and_leaves_nothing() {
     }
     again_with_tmpfs(TEST, TempDir::new().unwrap().path());
 }
+
+/// The change waited for ever.
+#[test]
+fn a_lock_that_another_process_keeps_fails_the_change_that_waits_for_it() {
+    let house = House::new();
+    let vault = house.vault(ROOMY);
+    house.save_bytes(&vault, "a", b"before").map(drop).unwrap();
+    let lock = File::open(house.temp.path().join("state/backups/usage")).unwrap();
+    lock.lock().unwrap();
+    let refused = house.save_bytes(&vault, "a", b"refused").unwrap_err();
+    assert!(refused.to_string().contains("`backups/usage`"), "{refused}");
+    lock.unlock().unwrap();
+    house.save_bytes(&vault, "a", b"after").map(drop).unwrap();
+}
