@@ -13,6 +13,8 @@ use std::{
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags, open, openat2, statx};
 
+use super::process::no_proc;
+
 /// One line of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Mount {
@@ -54,7 +56,8 @@ pub(super) struct Mounts(Vec<Mount>);
 impl Mounts {
     /// Reads the table.
     pub(super) fn read() -> io::Result<Self> {
-        let table = open("/proc/self/mountinfo", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let table = open("/proc/self/mountinfo", flags, Mode::empty()).map_err(no_proc)?;
         let mut text = Vec::new();
         io::Read::read_to_end(&mut std::fs::File::from(table), &mut text)?;
         Self::parse(&text)
@@ -181,7 +184,7 @@ pub(super) fn canonical(path: &Path) -> io::Result<PathBuf> {
 pub(super) fn existing(path: &Path) -> io::Result<PathBuf> {
     let handle = open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
     let link = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&handle));
-    let name = rustix::fs::readlink(link, Vec::new())?;
+    let name = rustix::fs::readlink(link, Vec::new()).map_err(no_proc)?;
     let whole = PathBuf::from(OsString::from_vec(name.into_bytes()));
     if !whole.is_absolute() || whole.as_os_str().as_bytes().ends_with(b" (deleted)") {
         return Err(io::ErrorKind::NotFound.into());

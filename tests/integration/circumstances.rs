@@ -360,6 +360,26 @@ fn a_starter_that_ignores_the_end_of_children_is_told_what_to_do() {
     behind(&world, &advised, &["run", "--", "true"]).ok();
 }
 
+/// It said "no such file or directory", and of what nobody knew.
+#[test]
+fn a_proc_that_is_not_mounted_is_named() {
+    let world = World::new();
+    let without = ["unshare", "-m", "sh", "-c", "umount -l /proc && exec \"$@\"", "sh"];
+    for args in [
+        &["fs", "ls"][..],
+        &["run", "--", "true"],
+        &["serve"],
+        &["mcp"],
+        &["doctor"],
+        &["demo"],
+        &["backup", "restore", "a", "--yes"],
+    ] {
+        let refused = behind(&world, &without, args);
+        assert_eq!(refused.code, 1, "{args:?}: {refused:?}");
+        assert!(refused.stderr.contains("`/proc` is not mounted"), "{args:?}: {refused:?}");
+    }
+}
+
 /// Nothing was said, for as long as the lock was held.
 #[test]
 fn a_lock_that_another_process_holds_is_waited_for_aloud() {
