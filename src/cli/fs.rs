@@ -11,6 +11,10 @@ use std::{
 };
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use rustix::{
+    fs::{FileType, OFlags, fcntl_getfl, fstat, makedev},
+    stdio::stdin as stdin_fd,
+};
 
 use super::{
     failure::{Context as _, Exit, Failure},
@@ -154,6 +158,9 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     if let Command::Watch(watch) = &args.command {
         return watch::run(&args.common, watch, args.json);
     }
+    if matches!(args.command, Command::Write { .. } | Command::Append { .. }) {
+        check_stdin()?;
+    }
     let gate = LocalGate::open(&args.common, "cli")?;
     match &args.command {
         Command::Read { paths, line, limit, base64 } if paths.len() > 1 => {
@@ -277,6 +284,23 @@ pub(crate) fn parse(root: &Path, text: &str) -> Result<WorkspacePath, Refusal> {
             .ok_or(Refusal::Outside)?,
     };
     WorkspacePath::parse(relative).map_err(Refusal::Path)
+}
+
+/// Refuses a standard input that was closed: nothing was given, not even nothing. The
+/// standard library opens `/dev/null` in its place before anybody can look, but for
+/// reading and writing, as no shell does.
+fn check_stdin() -> Result<(), Failure> {
+    let looked = fstat(stdin_fd()).and_then(|stat| Ok((stat, fcntl_getfl(stdin_fd())?)));
+    let (stat, flags) = looked.or_fail("cannot look at stdin")?;
+    let is_null = FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice
+        && stat.st_rdev == makedev(1, 3);
+    if is_null && flags & OFlags::ACCMODE == OFlags::RDWR {
+        let why = "there is no content: stdin is closed, or `/dev/null` opened for writing, too";
+        return Err(Failure::new(why)
+            .help("give an empty content with `< /dev/null`")
+            .exit(Exit::Usage));
+    }
+    Ok(())
 }
 
 /// Reads what is to be written: one byte more than the policy lets through, so

@@ -380,6 +380,25 @@ fn a_proc_that_is_not_mounted_is_named() {
     }
 }
 
+/// It became empty.
+#[test]
+fn a_file_is_not_emptied_by_a_stdin_that_was_closed() {
+    let world = World::new();
+    world.file("a.txt", "kept");
+    let shell = |end: &str, args: &[&str]| {
+        behind(&world, &["sh", "-c", &format!("exec \"$@\" {end}"), "sh"], args)
+    };
+    for args in [&["fs", "write", "a.txt"][..], &["fs", "append", "a.txt"], &["fs", "batch"]] {
+        let refused = shell("<&-", args);
+        assert_eq!(refused.code, 2, "{args:?}: {refused:?}");
+        assert_eq!(world.read("a.txt"), "kept");
+    }
+    shell("< /dev/null", &["fs", "append", "a.txt"]).ok();
+    assert_eq!(world.read("a.txt"), "kept");
+    shell("< /dev/null", &["fs", "write", "a.txt"]).ok();
+    assert_eq!(world.read("a.txt"), "");
+}
+
 /// Nothing was said, for as long as the lock was held.
 #[test]
 fn a_lock_that_another_process_holds_is_waited_for_aloud() {
