@@ -98,7 +98,10 @@ pub fn main() -> ExitCode {
     if let Some(code) = hidden {
         return code;
     }
-    let matches = without_empty(Cli::command()).get_matches();
+    let matches = match without_empty(Cli::command()).try_get_matches() {
+        Ok(matches) => matches,
+        Err(error) => return say(&error),
+    };
     if let Some((one, other)) = conflict(&matches) {
         let text = format!("the argument '--{one}' cannot be used with '--{other}'");
         Cli::command().error(ErrorKind::ArgumentConflict, text).exit();
@@ -133,6 +136,16 @@ fn without_empty(command: clap::Command) -> clap::Command {
             false => arg,
         })
         .mut_subcommands(without_empty)
+}
+
+/// Prints help, the version, or what is wrong with the command line.
+fn say(error: &clap::Error) -> ExitCode {
+    let said = error.print();
+    let code = ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(1));
+    if error.use_stderr() {
+        return code;
+    }
+    output::printed(said).map_or_else(|failure| failure.report(false), |()| code)
 }
 
 /// Makes nothing that its owner cannot open: with such an umask no later gate could

@@ -7,7 +7,7 @@ use crate::common::{Done, World, done};
 
 /// Commands of every kind that print, each with the exit code that it has where
 /// all is taken.
-const COMMANDS: [(&[&str], i32); 16] = [
+const COMMANDS: [(&[&str], i32); 21] = [
     (&["policy", "diff", "default", "strict"], 0),
     (&["policy", "test", "--all", "default"], 0),
     (&["policy", "list"], 0),
@@ -24,6 +24,11 @@ const COMMANDS: [(&[&str], i32); 16] = [
     (&["audit", "verify"], 0),
     (&["approve"], 0),
     (&["completions", "bash"], 0),
+    (&["man"], 0),
+    (&["--version"], 0),
+    (&["--help"], 0),
+    (&["fs", "read", "--help"], 0),
+    (&["help", "run"], 0),
 ];
 
 fn world() -> World {
