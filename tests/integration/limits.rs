@@ -1,11 +1,19 @@
 //! `[limits]`: what a session may do in all, through both doors, and what the
 //! log says of it.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
+use portcullis::{
+    gateway::{Answer, Approver, Gateway, Ticket},
+    model::{Encoding, LineRange, Operation, WorkspacePath},
+    ops::Source,
+};
 use serde_json::Value;
 
-use crate::{common::World, relay::Relay};
+use crate::{acp_rig, common::World, relay::Relay};
 
 const OPEN: &str = "schema = 1\n[allowedPaths]\nread = [\"**\"]\nlist = [\"**\"]\nwrite = [\"**\"]\nremove = [\"**\"]\n[[rules]]\nid = \"keys\"\neffect = \"deny\"\noperations = [\"read\", \"write\"]\npaths = [\"secret/**\"]\n";
 
@@ -168,4 +176,37 @@ fn the_stricter_limit_of_two_policies_holds() {
     assert!(record["policy"].as_str().unwrap().ends_with("policy.toml"), "{record}");
     let explained = world.run(&["policy", "explain", "remove", "a"]).ok();
     assert!(explained.text().contains("limits"), "{}", explained.text());
+}
+
+/// Says yes once a denial has closed the session.
+struct Late<'a>(&'a Gateway);
+
+impl Approver for Late<'_> {
+    fn ask(&self, ticket: &Arc<Ticket>) {
+        let path = WorkspacePath::parse("secret/key").unwrap();
+        let read = Operation::Read { path, range: LineRange::default(), encoding: Encoding::Text };
+        let denied = self.0.handle(&acp_rig::connection(), &read, Source::Disk).unwrap_err();
+        assert_eq!(denied.rule(), Some("keys"));
+        ticket.answer(Answer::Once, "late").unwrap();
+    }
+
+    fn over(&self, _ticket: &Ticket) {}
+}
+
+#[test]
+fn a_yes_that_comes_when_the_session_is_closed_is_too_late() {
+    let asks = "[limits]\ndenials = 1\n[[rules]]\nid = \"asked\"\neffect = \"ask\"\n\
+        operations = [\"write\"]\npaths = [\"asked.txt\"]\n";
+    let (world, policy) = (World::new(), format!("{OPEN}{asks}"));
+    world.file("asked.txt", "old");
+    let gateway = acp_rig::gateway_under(&policy, &world.root(), world.base());
+    let path = WorkspacePath::parse("asked.txt").unwrap();
+    let write = Operation::Write { path, content: b"new".to_vec() };
+    let late = Late(&gateway);
+    let session = acp_rig::connection();
+    let denied = gateway.handle_asking(&session, &write, Source::Disk, &late).unwrap_err();
+    assert_eq!(denied.rule(), Some("limits.denials"));
+    assert_eq!(world.read("asked.txt"), "old");
+    let record = world.last();
+    assert_eq!((&record["decision"], &record["rule"]), (&"deny".into(), &"limits.denials".into()));
 }

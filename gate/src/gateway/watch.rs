@@ -116,3 +116,81 @@ fn asked(draft: &Draft) -> Decision {
         would_deny: false,
     }
 }
+
+#[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "tests make files behind the gate's back")]
+mod tests {
+    use std::{fs, thread, time::Duration};
+
+    use cap_std::fs::Dir;
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::{
+        backup::Vault,
+        gateway::Shares,
+        ledger::Ledger,
+        model::{Door, WorkspacePath},
+        ops::WatchEnd,
+        policy::{Policy, PolicySource, SecretKey, compile},
+        workspace::Workspace,
+    };
+
+    fn policy(version: u64, more: &str) -> Policy {
+        let text =
+            format!("schema = 1\nversion = {version}\n[allowedPaths]\nlist = [\"**\"]\n{more}");
+        compile(&PolicySource::from_text("test", &text)).unwrap()
+    }
+
+    fn gateway(temp: &TempDir) -> Gateway {
+        for name in ["ws", "ws/secret", "state"] {
+            fs::create_dir(temp.path().join(name)).unwrap();
+        }
+        let state = Dir::from_std_file(fs::File::open(temp.path().join("state")).unwrap());
+        let workspace = Workspace::open(&temp.path().join("ws")).unwrap();
+        let (policy, ledger) = (Arc::new(policy(1, "")), Ledger::open(&state).unwrap());
+        let vault = Vault::open(&state, *policy.backups()).unwrap();
+        let key = SecretKey::new(&[7; SecretKey::LENGTH]);
+        let mut gateway = Gateway::open(workspace, policy, ledger, vault, key).unwrap();
+        gateway.share(Shares {
+            turns: 1,
+            per_session: 1,
+            requests_per_second: 1000,
+            bytes_per_second: 1000,
+            concurrent: 1,
+            watches: 1,
+        });
+        gateway
+    }
+
+    /// Who puts a policy in force tells the watcher, which is not there yet before the
+    /// first subscription, and that had looked at the policy before.
+    #[test]
+    fn the_first_subscription_heeds_a_policy_that_came_while_it_began() {
+        let temp = tempfile::tempdir().unwrap();
+        let gateway = gateway(&temp);
+        let session = Session {
+            id: "s".into(),
+            agent: "a".parse().unwrap(),
+            user: "u".into(),
+            door: Door::Mcp,
+        };
+        let old = gateway.policy();
+        thread::scope(|scope| {
+            // It waits for this after it has looked at the policy: three more have
+            // that then, the request, its try and the subscription.
+            let alone = gateway.turns.as_ref().unwrap().watch(|| 0).unwrap();
+            let query = WatchQuery::new(WorkspacePath::parse("secret").unwrap());
+            let watching = scope.spawn(|| gateway.watch(&session, query).unwrap());
+            while Arc::strong_count(&old) < 5 {
+                assert!(!watching.is_finished());
+                thread::yield_now();
+            }
+            let rule = "[[rules]]\nid = \"no\"\neffect = \"deny\"\npaths = [\"secret/**\"]\n";
+            gateway.reload(&session, policy(2, rule), "test").unwrap();
+            drop(alone);
+            let told = watching.join().unwrap().subscription.next(Duration::ZERO);
+            assert_eq!(told, Err(WatchEnd::Denied));
+        });
+    }
+}
