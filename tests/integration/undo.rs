@@ -389,7 +389,9 @@ fn a_path_becomes_what_it_was_before_a_record_or_at_a_time() {
     let odd = backup(&world, &["restore", "../x", "--at", "2h"]);
     assert_eq!(odd.code, 3, "{odd:?}");
     assert_eq!(backup(&world, &["restore", "--at", "2h"]).code, 2);
-    assert_eq!(backup(&world, &["restore", "d", "--at", "yesterday"]).code, 2);
+    for wrong in ["yesterday", "2026-11-23T06:00", "2h ago"] {
+        assert_eq!(backup(&world, &["restore", "d", "--at", wrong, "--yes"]).code, 2, "{wrong}");
+    }
     assert_eq!(backup(&world, &["restore", "--to", "src"]).code, 2);
     assert_eq!(backup(&world, &["restore"]).code, 2);
     assert_eq!(backup(&world, &["restore", "--to", "99999"]).code, 1);

@@ -119,7 +119,8 @@ impl FromStr for Moment {
             .parse::<Timestamp>()
             .ok()
             .or_else(|| {
-                let date: Date = text.parse().ok()?;
+                // A date is parsed of a time, too, whose hours would be lost.
+                let date = text.parse().ok().filter(|date: &Date| date.to_string() == text)?;
                 Some(date.to_zoned(TimeZone::UTC).ok()?.timestamp())
             })
             .or_else(|| Timestamp::now().checked_sub(ago(text)?).ok());
@@ -131,13 +132,17 @@ impl FromStr for Moment {
     }
 }
 
-/// `90m`, `2h30m` and, since days of a log need no calendar, `2d` and `1w`.
+/// `90m`, `2h30m` and, since days of a log need no calendar, `2d` and `1w`; nothing
+/// that is of the future or may be a time of the day.
 fn ago(text: &str) -> Option<SignedDuration> {
     let days = |suffix, each: i64| {
         let number: i64 = text.strip_suffix(suffix)?.parse().ok()?;
         SignedDuration::try_from_hours(number.checked_mul(each)?)
     };
-    days('d', 24).or_else(|| days('w', 7 * 24)).or_else(|| text.parse().ok())
+    days('d', 24)
+        .or_else(|| days('w', 7 * 24))
+        .or_else(|| text.parse().ok())
+        .filter(|ago| !ago.is_negative() && !text.contains(':'))
 }
 
 #[cfg(test)]
@@ -155,6 +160,35 @@ mod tests {
         }
         for wrong in ["", "yesterday", "2026-13-01", "-", "99999999999999999999d"] {
             assert!(since(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    /// Its time was dropped, and the date taken at midnight.
+    #[test]
+    fn a_time_without_a_zone_is_not_cut_to_its_date() {
+        let since = |text: &str| text.parse::<Moment>().map(|since| since.0);
+        for wrong in [
+            "2026-11-23T06:00",
+            "2026-11-23T06:00:00",
+            "2026-11-23 06:00:00",
+            "2026-11-23T06:00:00[Europe/Berlin]",
+            "2026-11-23[Europe/Berlin]",
+            "2026-11-23T06",
+            "20261123T060000",
+            "2026-11-23-05",
+        ] {
+            assert!(since(wrong).is_err(), "{wrong}: {:?}", since(wrong));
+        }
+        for right in ["2026-11-23T06:00Z", "2026-11-23 07:00:00+01:00[Europe/Berlin]"] {
+            assert_eq!(since(right).as_deref(), Ok("2026-11-23T06:00:00.000000Z"), "{right}");
+        }
+    }
+
+    /// A sign or the word `ago` led into the future, and a time of day was taken for hours.
+    #[test]
+    fn how_long_ago_is_neither_in_the_future_nor_a_time_of_day() {
+        for wrong in ["2h ago", "-2h", "-2d", "06:00:00", "-PT2H"] {
+            assert!(wrong.parse::<Moment>().is_err(), "{wrong}");
         }
     }
 
