@@ -1,5 +1,6 @@
 //! `portcullis audit` as a person and a program meet it.
 
+mod attached;
 mod damage;
 mod receipts;
 mod recover;

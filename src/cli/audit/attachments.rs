@@ -1,12 +1,15 @@
 //! What a log names outside of it: policies that were in force, backups.
 #![expect(clippy::disallowed_methods, reason = "the operator's own state directory")]
 
-use std::{collections::HashMap, io, path::Path};
+use std::{
+    collections::{HashMap, HashSet},
+    io,
+    path::Path,
+};
 
-use portcullis_audit::{Directory, Hash, Reader, Report, Segment, Source as _};
+use portcullis_audit::{AuditRecord, Directory, Hash, Reader, Report, Segment, Source as _};
 use serde::Serialize;
 
-use super::unreadable;
 use crate::{
     cli::{
         failure::{Context as _, Failure},
@@ -81,19 +84,21 @@ pub(super) fn policies(state: &Path, report: &Report, found: &mut Attached) -> i
     Ok(())
 }
 
-/// Every backup has its hash, which is that of the records that name it.
+/// Every backup has its hash, which is that of the records that name it. What cannot
+/// be read of the log is a fault, so that the report is printed that says why.
 pub(super) fn backups(
     state: &Path,
     log: &Directory,
     report: &Report,
     found: &mut Attached,
 ) -> Result<(), Failure> {
-    let mut kept = HashMap::new();
+    let (mut kept, mut damaged) = (HashMap::new(), HashSet::new());
     let mut whole = 0;
     if let Some(vault) = state::vault(state)? {
         let listing = vault.entries().or_fail("cannot list the backups")?;
         for id in &listing.damaged {
             found.faults.push(format!("the backup {id} cannot be read"));
+            damaged.insert(id.to_string());
         }
         for entry in &listing.entries {
             match vault.verify(entry) {
@@ -102,16 +107,14 @@ pub(super) fn backups(
             }
             kept.insert(entry.id.to_string(), entry.sha256);
         }
+    } else {
+        found.faults.push(format!("there are no backups at {}", state.join("backups").display()));
     }
     let mut gone = 0;
-    let mut reader = Reader::new(log, Segment::of(report.pruned).first());
-    let read = |error: io::Error| unreadable(Path::new("audit"), &error);
-    // What cannot be parsed is damage of the log, which was found before.
-    while let Some(entry) = reader.next().map_err(read)? {
-        let wanted = entry.bytes.windows(9).any(|text| text == b"\"backup\":");
-        let Some(record) = wanted.then(|| entry.record().ok()).flatten() else { continue };
-        let (Some(id), Some(before)) = (record.draft.backup, record.draft.before) else { continue };
+    let named = each_record(log, report, |record| {
+        let (Some(id), Some(before)) = (record.draft.backup, record.draft.before) else { return };
         match kept.get(&id) {
+            None if damaged.contains(&id) => {}
             None => gone += 1,
             Some(hash) if *hash == before => {}
             Some(hash) => found.faults.push(format!(
@@ -119,8 +122,27 @@ pub(super) fn backups(
                 record.seq
             )),
         }
+    });
+    if let Err(error) = named {
+        found.faults.push(format!("not every record that may name a backup can be read: {error}"));
     }
-    log.list().map_err(read)?;
     (found.backups, found.backups_gone) = (Some(whole), Some(gone));
     Ok(())
+}
+
+/// Gives every record to `take` that may name a backup. What cannot be parsed is
+/// damage of the log, which was found before.
+fn each_record(
+    log: &Directory,
+    report: &Report,
+    mut take: impl FnMut(AuditRecord),
+) -> io::Result<()> {
+    let mut reader = Reader::new(log, Segment::of(report.pruned).first());
+    while let Some(entry) = reader.next()? {
+        let wanted = entry.bytes.windows(9).any(|text| text == b"\"backup\":");
+        if let Some(record) = wanted.then(|| entry.record().ok()).flatten() {
+            take(record);
+        }
+    }
+    log.list().map(drop)
 }

@@ -63,6 +63,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let directory = args.log.at.directory()?;
+    let kept = args.log.at.state()?.join("policies");
     let (log, bar) = args.log.open()?;
     let note = heads::small(&directory.join(NEWEST)).map_err(|_missing| {
         Failure::new("there is no checkpoint that could prove a record")
@@ -87,8 +88,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         for (name, text) in COMPANIONS.into_iter().zip(TEXTS) {
             archive.add(name, text.as_bytes()).or_fail(&doing)?;
         }
-        let kept = directory.parent().map(|state| state.join("policies"));
-        let missing = archive.policies(kept.as_deref(), &policies).or_fail(&doing)?;
+        let missing = archive.policies(&kept, &policies).or_fail(&doing)?;
         archive.finish(first, last).or_fail(&doing)?;
         Ok(missing)
     })();
@@ -211,19 +211,15 @@ impl Archive {
     }
 
     /// Adds the policies' texts; returns those that are not kept any more.
-    fn policies(
-        &mut self,
-        kept: Option<&Path>,
-        policies: &BTreeSet<Hash>,
-    ) -> io::Result<Vec<Hash>> {
+    fn policies(&mut self, kept: &Path, policies: &BTreeSet<Hash>) -> io::Result<Vec<Hash>> {
         let mut missing = Vec::new();
         for hash in policies {
             let name = format!("{hash}.toml");
-            match kept.map(|kept| fs::read(kept.join(&name))) {
-                Some(Ok(bytes)) if Hash::of(&bytes) == *hash => {
+            match fs::read(kept.join(&name)) {
+                Ok(bytes) if Hash::of(&bytes) == *hash => {
                     self.add(&format!("policies/{name}"), &bytes)?;
                 }
-                Some(Err(error)) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => missing.push(*hash),
             }
         }

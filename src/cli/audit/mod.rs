@@ -168,6 +168,15 @@ impl Where {
             None => Ok(self.place.state()?.join("audit")),
         }
     }
+
+    /// Where the policies and the backups are kept that the log names.
+    #[expect(clippy::disallowed_methods, reason = "the directory that the operator names")]
+    fn state(&self) -> Result<PathBuf, Failure> {
+        let Some(log) = &self.dir else { return self.place.state() };
+        // Of `.` and of a name alone the path says not what they lie in.
+        let log = log.canonicalize().map_err(|error| unreadable(log, &error))?;
+        Ok(log.parent().unwrap_or(&log).to_owned())
+    }
 }
 
 /// The log in `directory`, which must be one: another directory, such as the

@@ -56,11 +56,11 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         }
     };
     let directory = args.log.at.directory()?;
-    let policies = directory.parent().map(|state| state.join("policies"));
+    let policies = args.log.at.state()?.join("policies");
     let (log, bar) = args.log.open()?;
     let scope = Scope {
         log: &directory,
-        policies: policies.as_deref(),
+        policies: Some(&policies),
         since: args.since.as_ref().map(|since| since.as_str().to_owned()),
         until: args.until.as_ref().map(|until| until.as_str().to_owned()),
         trusted: heads::keys(&args.key)?,

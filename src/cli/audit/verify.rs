@@ -68,7 +68,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let directory = args.log.directory()?;
     let source = existing(&directory)?;
     let report = verify(args, &source, &directory)?;
-    let attached = attached(args, &source, &directory, &report)?;
+    let attached = attached(args, &source, &report)?;
     let valid = report.is_valid() && attached.as_ref().is_none_or(|found| found.faults.is_empty());
     if args.json {
         let mut json = json!(report);
@@ -134,22 +134,17 @@ fn verify(args: &Args, source: &Directory, directory: &Path) -> Result<Report, F
 }
 
 /// Checks what the log names outside of it, where that was asked for.
-fn attached(
-    args: &Args,
-    source: &Directory,
-    directory: &Path,
-    report: &Report,
-) -> Result<Option<Attached>, Failure> {
+fn attached(args: &Args, source: &Directory, report: &Report) -> Result<Option<Attached>, Failure> {
     if !args.policies && !args.backups {
         return Ok(None);
     }
-    let state = directory.parent().unwrap_or(directory);
+    let state = args.log.state()?;
     let mut found = Attached::default();
     if args.policies {
-        attachments::policies(state, report, &mut found).or_fail("cannot read the policies")?;
+        attachments::policies(&state, report, &mut found).or_fail("cannot read the policies")?;
     }
     if args.backups {
-        attachments::backups(state, source, report, &mut found)?;
+        attachments::backups(&state, source, report, &mut found)?;
     }
     Ok(Some(found))
 }
