@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Verifies a Portcullis audit log, or a proof, as FORMAT.md describes them; needs Python 3.9 alone. Exit code 5: damage.
-verify.py log DIRECTORY [--key FILE] [--head SEQ:HASH]...
-verify.py proof FILE --key FILE [--old CHECKPOINT]"""
+"""Verifies a Portcullis audit log, or a proof, as FORMAT.md describes them; needs Python 3.9 alone. Exit code 5: damage; 2: usage.
+verify.py log DIRECTORY [--key FILE]... [--head SEQ:HASH]...
+verify.py proof FILE --key FILE... [--old CHECKPOINT]"""
 import base64, functools, hashlib, itertools, json, math, os, re, sys
 
 P, L, D = 2**255 - 19, 2**252 + 27742317777372353535851937790883648493, -121665 * pow(121666, -1, 2**255 - 19)
@@ -168,15 +168,29 @@ def proof(data, keys, old):
     need(lines[0] == "c2sp.org/tlog-proof@v1" and lines[1].startswith("extra ") and lines[2].startswith("index "))
     line, index = unbase64(lines[1][6:]), int(lines[2][6:]); need(index < size and parse(line)["seq"] == index)
     need(include(sha(b"\0" + line), index, size, list(map(unbase64, lines[3:]))) == root); return {"seq": index, "size": size, "line": line.decode()}
-def main(what, where, *options):
-    of = lambda name: [value for option, value in zip(options[::2], options[1::2]) if option == name]
-    key, old = (open(n, "rb").read() if n else None for n in ((of(name) or [None])[0] for name in ("--key", "--old")))
-    heads = {(int(seq), leaf) for seq, leaf in (h.split(":") for h in of("--head"))}
+def usage(words): print("verify.py: " + words, __doc__, sep="\n", file=sys.stderr); sys.exit(2)
+def options(words, known):  # values by name; what is not understood is never passed over
+    of, words = {name: [] for name in known}, iter(words)
+    for word in words:
+        name, equals, value = word.partition("="); value = value if equals else next(words, "")
+        if name not in of: usage("%r is no option here" % word)
+        if not value or value.startswith("--"): usage("%s needs a value" % name)
+        of[name].append(value)
+    return of
+def key_texts(names):  # every file must hold a key
+    texts = [open(name, "rb").read().decode() for name in names]; need(all(map(read_keys, texts))); return "\n".join(texts) or None
+def main(what, where, *words):
+    of = options(words, ("--key", "--head") if what == "log" else ("--key", "--old")); olds = of.get("--old", []); heads = set()
+    if len(olds) > 1: usage("--old is given once")
+    for match, head in ((re.fullmatch("([0-9]{1,20}):([0-9a-f]{64})", head), head) for head in of.get("--head", [])):
+        if not match or int(match[1]) >= 2**64: usage("%r is no SEQ:HASH" % head)
+        heads.add((int(match[1]), match[2]))
     for seq, _ in heads: need(sum(seq == other for other, _ in heads) == 1, "wrong-head", "seg-%06d.jsonl" % (seq >> 16), seq, None)
-    if what == "log": return log(where, None if key is None else key.decode(), dict(heads))
-    try: return proof(open(where, "rb").read(), read_keys(key.decode()), old)
+    if what == "log": return log(where, key_texts(of["--key"]), dict(heads))
+    old = open(olds[0], "rb").read() if olds else None
+    try: return proof(open(where, "rb").read(), read_keys(key_texts(of["--key"])), old)
     except (ValueError, IndexError, AttributeError): raise Damage("no-proof")
 if __name__ == "__main__":
-    if sys.argv[1:2] not in (["log"], ["proof"]) or len(sys.argv) < 3: sys.exit(__doc__)
+    if sys.argv[1:2] not in (["log"], ["proof"]) or len(sys.argv) < 3: usage("log or proof, and of what?")
     try: print(json.dumps(main(*sys.argv[1:])))
     except Damage as damage: print(json.dumps(dict(zip(("kind", "segment", "seq", "line"), damage.args)))); sys.exit(5)

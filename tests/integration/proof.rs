@@ -15,6 +15,7 @@ mod compression;
 mod keys;
 mod pruning;
 mod receipts;
+mod witnesses;
 
 /// Python without any packages.
 pub(crate) const PYTHON: &str = "/usr/bin/python3";
