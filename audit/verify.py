@@ -165,6 +165,7 @@ def proof(data, keys, old):
     if lines[0].startswith("old "):
         before = checkpoint(old, keys); need(lines[0] == "old %d" % before[0] and 0 < before[0] <= size)
         need(both(before[0], size, list(map(unbase64, lines[1:])), before[1]) == (before[1], root)); return {"from": before[0], "size": size}
+    need(old is None, "no-proof")  # of growth from there
     need(lines[0] == "c2sp.org/tlog-proof@v1" and lines[1].startswith("extra ") and lines[2].startswith("index "))
     line, index = unbase64(lines[1][6:]), int(lines[2][6:]); need(index < size and parse(line)["seq"] == index)
     need(include(sha(b"\0" + line), index, size, list(map(unbase64, lines[3:]))) == root); return {"seq": index, "size": size, "line": line.decode()}

@@ -142,6 +142,8 @@ pub enum WarningKind {
     MissingCheckpoint,
     /// A receipt or a checkpoint from outside, of records that were pruned.
     PrunedHead,
+    /// A witness that was asked for did not cosign the largest checkpoint.
+    MissingWitness,
     /// The record that told of pruned segments was lost, and a recovery noted
     /// that they are missing.
     UnaccountedRecords,
@@ -160,6 +162,7 @@ impl WarningKind {
             Self::UncheckedCheckpoint => "unchecked-checkpoint",
             Self::MissingCheckpoint => "missing-checkpoint",
             Self::PrunedHead => "pruned-head",
+            Self::MissingWitness => "missing-witness",
             Self::UnaccountedRecords => "unaccounted-records",
             Self::Quarantine => "quarantine",
         }

@@ -248,6 +248,8 @@ impl Marks {
             self.signed.key = Some(signed.by.to_string());
             let names = signed.witnesses.iter().map(|(key, _)| key.name().to_owned());
             self.signed.witnesses = names.collect();
+            let keys = signed.witnesses.iter().map(|(key, _)| key.to_string());
+            self.signed.cosigned.extend(keys.map(|key| (key, size)));
         }
     }
 

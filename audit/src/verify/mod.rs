@@ -110,6 +110,9 @@ pub struct SignedPart {
     /// Names of the witnesses that cosigned that one, as far as their keys are
     /// known.
     pub witnesses: Vec<String>,
+    /// How many records each of them cosigned at most, by the text of its key.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub cosigned: BTreeMap<String, u64>,
 }
 
 impl Report {

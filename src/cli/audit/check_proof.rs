@@ -70,6 +70,13 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         return Err(Failure::new(format_args!("the proof does not hold: {name} did not cosign"))
             .exit(Exit::Audit));
     }
+    let other = match proof.claim {
+        Claim::Inclusion { .. } => args.old.as_ref().map(|_| "of a record, not of growth (--old)"),
+        Claim::Consistency { .. } => args.leaf.map(|_| "of growth, not of a record (--leaf)"),
+    };
+    if let Some(other) = other {
+        return Err(failed(Failure::new(format_args!("{wrong}: it is {other}"))));
+    }
     let size = checkpoint.size;
     let (text, answer) = match &proof.claim {
         Claim::Inclusion { index, line } => {

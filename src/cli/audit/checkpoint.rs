@@ -8,6 +8,7 @@ use super::{Place, heads};
 use crate::{
     cli::{
         failure::{Context as _, Failure},
+        render::counted,
         sign::Program,
     },
     config::audit::Audit,
@@ -40,7 +41,13 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         let witnesses = audit.witness_keys().map_err(Failure::new)?;
         let added =
             ledger::cosign(&state, &note, &witnesses).or_fail("cannot keep the signatures")?;
-        outln!("added {added} signatures");
+        if added == 0 {
+            return Err(Failure::new(format_args!(
+                "nothing was added: `{shown}` has no signature that is not kept already"
+            ))
+            .help("the file must be the checkpoint as the witness cosigned it"));
+        }
+        outln!("added {}", counted(added as u64, "signature"));
         return Ok(ExitCode::SUCCESS);
     }
     let ledger = open(&state, &audit)?;

@@ -47,7 +47,7 @@ pub(super) struct Args {
     /// key
     #[arg(long, value_name = "FILE|KEY")]
     key: Vec<String>,
-    /// Public keys of witnesses whose cosignatures are checked
+    /// Public keys of witnesses whose cosignatures are checked; warns where one is missing
     #[arg(long, value_name = "FILE|KEY")]
     witness: Vec<String>,
     /// Also demand this: a receipt as JSON or as SEQ:HASH, or a file with a checkpoint
@@ -67,7 +67,8 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let directory = args.log.directory()?;
     let source = existing(&directory)?;
-    let report = verify(args, &source, &directory)?;
+    let mut report = verify(args, &source, &directory)?;
+    warn_of_witnesses(args, &mut report)?;
     let attached = attached(args, &source, &report)?;
     let valid = report.is_valid() && attached.as_ref().is_none_or(|found| found.faults.is_empty());
     if args.json {
@@ -131,6 +132,26 @@ fn verify(args: &Args, source: &Directory, directory: &Path) -> Result<Report, F
         bar.finish_and_clear();
     }
     report.map_err(|error| unreadable(directory, &error))
+}
+
+/// Warns of witnesses on the command line that did not cosign what they should have.
+fn warn_of_witnesses(args: &Args, report: &mut Report) -> Result<(), Failure> {
+    let records = report.signed.records;
+    for witness in keys(&args.witness)? {
+        let detail = match report.signed.cosigned.get(&witness.to_string()) {
+            Some(size) if *size == records => continue,
+            Some(size) => format!("cosigned the first {size} of the {records} records signed"),
+            None => "cosigned no checkpoint of the log".to_owned(),
+        };
+        let detail = format!("{} {detail}", witness.name());
+        report.warnings.push(Warning {
+            kind: WarningKind::MissingWitness,
+            count: 1,
+            seq: None,
+            detail,
+        });
+    }
+    Ok(())
 }
 
 /// Checks what the log names outside of it, where that was asked for.

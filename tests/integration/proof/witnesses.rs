@@ -1,6 +1,13 @@
 //! What was asked for and is not there is said: growth, a witness, an option.
 
-use super::{audit, second, text};
+use std::{
+    io::Write as _,
+    process::{Command, Stdio},
+};
+
+use serde_json::{Value, json};
+
+use super::{PYTHON, SIGNER, audit, second, text};
 use crate::common::World;
 
 fn world() -> World {
@@ -14,6 +21,111 @@ fn key(world: &World) -> String {
     let file = world.base().join("log.vkey");
     std::fs::write(&file, world.run(&["audit", "key"]).ok().stdout).unwrap();
     text(&file).to_owned()
+}
+
+/// What a witness with another log's key adds to the note, and its public key.
+fn cosigned(note: &str) -> (String, String) {
+    let other = world();
+    let private = std::fs::read_to_string(other.state().join("keys/checkpoint.key")).unwrap();
+    let script = SIGNER
+        .replace("PRIVATE", private.trim())
+        .replace("sys.stdin.", "b'cosignature/v1\\ntime 7\\n' + sys.stdin.")
+        .replace("name.encode()", "b'witness'")
+        .replace("bytes.fromhex(key_hash)", "key_hash + (7).to_bytes(8, 'big')")
+        .replace(
+            "\nsig = ",
+            "\nkey_hash = hashlib.sha256(b'witness\\n\\4' + public).digest()[:4]\nsig = ",
+        )
+        + "sys.stderr.write('witness+' + key_hash.hex() + '+' \
+           + base64.b64encode(b'\\4' + public).decode())\n";
+    let mut child = Command::new(PYTHON)
+        .args(["-I", "-c", &script])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let signed = note.split_once("\n\n").unwrap().0.to_owned() + "\n";
+    child.stdin.take().unwrap().write_all(signed.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let line = String::from_utf8(output.stdout).unwrap();
+    (format!("{note}{line}"), String::from_utf8(output.stderr).unwrap())
+}
+
+/// An exit code of 0 had been read as if it had cosigned.
+#[test]
+fn a_witness_that_cosigned_nothing_is_named() {
+    let world = world();
+    let note = world.run(&["audit", "checkpoint"]).ok().text().to_owned();
+    let (cosigned, witness) = cosigned(&note);
+    let verify = || world.run(&["audit", "verify", "--witness", &witness, "--json"]).ok().json();
+    let missing = |report: &Value| -> Vec<String> {
+        let warnings = report["warnings"].as_array().unwrap().iter();
+        let of = warnings.filter(|warning| warning["kind"] == "missing-witness");
+        of.map(|warning| warning["detail"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(missing(&verify()), ["witness cosigned no checkpoint of the log"]);
+    let said = world.run(&["audit", "verify", "--witness", &witness]).ok();
+    assert!(said.text().contains("warning: missing-witness: witness cosigned no"), "{said:?}");
+    assert_eq!(missing(&world.run(&["audit", "verify", "--json"]).ok().json()), [""; 0]);
+
+    let file = world.base().join("cosigned");
+    std::fs::write(&file, cosigned).unwrap();
+    let add = ["audit", "checkpoint", "--cosigned", text(&file)];
+    assert_eq!(world.run(&add).ok().text(), "added 1 signature\n");
+    let report = verify();
+    assert_eq!(missing(&report), [""; 0]);
+    assert_eq!(report["signed"]["witnesses"], json!(["witness"]));
+    let signed = report["signed"]["records"].as_u64().unwrap();
+
+    // What came since it has not seen.
+    world.write("a", "y").ok();
+    let report = verify();
+    let now = report["signed"]["records"].as_u64().unwrap();
+    let words = format!("witness cosigned the first {signed} of the {now} records signed");
+    assert_eq!(missing(&report), [words]);
+}
+
+#[test]
+fn a_checkpoint_that_brings_no_signature_is_not_said_to_be_added() {
+    let world = world();
+    let file = world.base().join("note");
+    std::fs::write(&file, world.run(&["audit", "checkpoint"]).ok().stdout).unwrap();
+    let none = world.run(&["audit", "checkpoint", "--cosigned", text(&file)]);
+    assert_eq!((none.code, none.text()), (1, ""), "{none:?}");
+    assert!(none.stderr.contains("nothing was added"), "{none:?}");
+}
+
+/// The proof of a record, handed over as one of growth, held.
+#[test]
+fn a_proof_of_a_record_is_none_of_growth_nor_the_other_way_round() {
+    let world = world();
+    let (key, kept) = (key(&world), world.base().join("kept"));
+    std::fs::write(&kept, world.run(&["audit", "checkpoint"]).ok().stdout).unwrap();
+    let size = world.records().len().to_string();
+    world.write("a", "y").ok();
+    let proof = |name: &str, args: &[&str]| {
+        let file = world.base().join(name);
+        std::fs::write(&file, world.run(&[&["audit", "prove"], args].concat()).ok().stdout)
+            .unwrap();
+        text(&file).to_owned()
+    };
+    let (record, growth) = (proof("record", &["1"]), proof("growth", &["--from", &size]));
+    let check = |args: &[&str]| world.run(&[&["audit", "check-proof"], args].concat());
+    let old = [growth.as_str(), "--key", &key, "--old", text(&kept)];
+    check(&old).ok();
+    second(&[&["proof"], &old[..]].concat()).ok();
+    for kept in [text(&kept), "/nonexistent"] {
+        let wrong = check(&[&record, "--key", &key, "--old", kept]);
+        assert_eq!((wrong.code, wrong.text()), (5, ""), "{wrong:?}");
+        assert!(wrong.stderr.contains("it is of a record, not of growth"), "{wrong:?}");
+    }
+    let wrong = second(&["proof", &record, "--key", &key, "--old", text(&kept)]);
+    assert_eq!(wrong.code, 5, "{wrong:?}");
+    let leaf = "0".repeat(64);
+    let wrong = check(&[&old[..], &["--leaf", &leaf]].concat());
+    assert_eq!((wrong.code, wrong.text()), (5, ""), "{wrong:?}");
+    assert!(wrong.stderr.contains("it is of growth, not of a record"), "{wrong:?}");
 }
 
 /// An option that it did not know, or with `=`, was passed over, and what it should have
