@@ -14,12 +14,15 @@ use serde_json::{Value, json};
 
 use super::{Where, existing, unreadable};
 use crate::{
-    cli::failure::{Context as _, Exit, Failure},
+    cli::{
+        failure::{Context as _, Exit, Failure},
+        render::counted,
+    },
     model::Escaped,
 };
 
 /// The longest line of a transcript, in bytes; longer ones are left out, and
-/// counted.
+/// counted: nothing is said of what they hold, so the answer is not that all is well.
 const LONGEST: u64 = 64 << 20;
 
 /// What a receipt that the log does not have is to a verifier.
@@ -33,7 +36,7 @@ const HEADS: [DamageKind; 2] = [DamageKind::WrongHead, DamageKind::MissingHead];
     Takes any text with a JSON value on a line, such as a recorded ACP or MCP session, and finds \
     every\nobject with `seq`, `leaf` and `durable` in it, and every word of the form SEQ:HASH. \
     Exit codes: 0 all are in the log, 5 some are not, or are of records\nthat were pruned: \
-    nothing shows what those were.")]
+    nothing shows what those were. A line of more than 64 MiB is left out, which exits with 5.")]
 pub(super) struct Args {
     #[command(flatten)]
     log: Where,
@@ -66,7 +69,10 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     });
     let report = verifier.run().map_err(|error| unreadable(&directory, &error))?;
     let answers = Answers::of(&receipts, &report);
-    let whole = report.is_valid() && receipts.contrary.is_empty() && answers.all_found();
+    let whole = report.is_valid()
+        && receipts.contrary.is_empty()
+        && receipts.long == 0
+        && answers.all_found();
     if args.json {
         outln!(
             "{}",
@@ -80,6 +86,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
                         "found": what })
                 }).collect::<Vec<_>>(),
                 "contrary": receipts.contrary,
+                "leftOut": receipts.long,
                 "damages": report.damages,
             })
         );
@@ -110,7 +117,7 @@ fn lines(receipts: &Receipts, report: &Report, answers: &Answers<'_>) -> Vec<Str
         lines.push(format!("damaged: {}", Escaped(&damage.to_string())));
     }
     if receipts.long > 0 {
-        lines.push(format!("left out: {} lines that are too long", receipts.long));
+        lines.push(format!("left out: {}, too long", counted(receipts.long, "line")));
     }
     if answers.pruned > 0 {
         lines.push(format!("pruned, not checkable: {}", answers.pruned));

@@ -1,5 +1,7 @@
 //! `portcullis audit check-receipts`: what counts as a receipt.
 
+use std::io::{Seek as _, SeekFrom, Write as _};
+
 use crate::common::World;
 
 /// Those behind the first value of a line, and words within strings, were passed over.
@@ -33,4 +35,28 @@ fn a_receipt_is_found_wherever_it_stands() {
         let lost = lost.json();
         assert_eq!((&lost["receipts"], &lost["found"]), (&2.into(), &1.into()), "{transcript}");
     }
+}
+
+/// It was said to be valid, and a program was not told of the line at all.
+#[test]
+fn a_transcript_of_which_lines_were_left_out_is_not_valid() {
+    let world = World::new();
+    let written = world.write("a", "x").ok();
+    let receipt = written.stderr.lines().find_map(|line| line.strip_prefix("record ")).unwrap();
+    let file = world.base().join("transcript");
+    // A line of zeros takes no room.
+    let mut transcript = std::fs::File::create(&file).unwrap();
+    transcript.seek(SeekFrom::Start(65 << 20)).unwrap();
+    writeln!(transcript, "\n{receipt}").unwrap();
+    let check = |more: &[&str]| {
+        world.run(&[&["audit", "check-receipts", file.to_str().unwrap()], more].concat())
+    };
+    let found = check(&["--json"]);
+    assert_eq!(found.code, 5, "{found:?}");
+    let json = found.json();
+    assert_eq!((&json["valid"], &json["leftOut"]), (&false.into(), &1.into()));
+    assert_eq!((&json["receipts"], &json["found"]), (&1.into(), &1.into()));
+    let found = check(&[]);
+    assert_eq!(found.code, 5, "{found:?}");
+    assert!(found.text().contains("left out: 1 line, too long\n"), "{found:?}");
 }
