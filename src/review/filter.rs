@@ -52,20 +52,20 @@ pub enum PathFilter {
     Exact(String),
     /// This one and what is beneath it.
     Below(String),
-    /// Those of a pattern.
-    Glob(Glob),
+    /// Those of a pattern; a path may also be spelled so, which is meant with what
+    /// is beneath it.
+    Glob(Glob, String),
 }
 
 impl FromStr for PathFilter {
     type Err = GlobError;
 
     fn from_str(text: &str) -> Result<Self, GlobError> {
-        let path = text.strip_prefix("./").unwrap_or(text);
+        let path = text.strip_prefix("./").unwrap_or(text).trim_end_matches('/');
         // No pattern holds hidden characters: such a name is meant as it is.
         if path.contains(['*', '?', '[', '{', '\\']) && !has_hidden_characters(path) {
-            return Glob::parse(path).map(Self::Glob);
+            return Ok(Self::Glob(Glob::parse(path)?, path.to_owned()));
         }
-        let path = path.trim_end_matches('/');
         Ok(Self::Below(if path == "." { String::new() } else { path.to_owned() }))
     }
 }
@@ -76,12 +76,15 @@ impl PathFilter {
         match self {
             Self::Exact(only) => path == only,
             Self::Below(above) if above.is_empty() => true,
-            Self::Below(above) => path
-                .strip_prefix(above.as_str())
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/')),
-            Self::Glob(glob) => glob.matches(path),
+            Self::Below(above) => is_below(path, above),
+            Self::Glob(glob, text) => glob.matches(path) || is_below(path, text),
         }
     }
+}
+
+/// Whether it is `above` or beneath it.
+fn is_below(path: &str, above: &str) -> bool {
+    path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 impl Filter {
@@ -243,6 +246,18 @@ mod tests {
         assert!(matches("**/*.rs", "a/b.rs") && !matches("*.rs", "a/b.rs"));
         // What a pattern cannot spell can still be searched for.
         assert!(matches("a\nb", "a\nb") && "[".parse::<PathFilter>().is_err());
+    }
+
+    /// A name with brackets was a pattern alone, which it does not match.
+    #[test]
+    fn a_pattern_is_also_the_path_that_is_spelled_so() {
+        let matches =
+            |filter: &str, path: &str| filter.parse::<PathFilter>().unwrap().matches(path);
+        for name in ["app/[id]/page.tsx", "src/{a,b}.rs", "what?", "./app/[...slug]"] {
+            assert!(matches(name, name.trim_start_matches("./")), "{name}");
+        }
+        assert!(matches("app/[id]", "app/[id]/page.tsx") && matches("app/[id]/", "app/[id]"));
+        assert!(matches("app/[id]", "app/i") && !matches("app/[id]", "app/[id]s"));
     }
 
     #[test]

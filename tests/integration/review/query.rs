@@ -25,6 +25,20 @@ fn expected(world: &World, wanted: impl Fn(&Value) -> bool) -> Vec<u64> {
     records.iter().filter(|r| wanted(r)).map(|r| r["seq"].as_u64().unwrap()).collect()
 }
 
+/// As a pattern it names another path: nothing was found, and nothing was said.
+#[test]
+fn a_path_with_brackets_in_its_name_is_found() {
+    let world = World::new();
+    world.write("app/[id]/page.tsx", "x").ok();
+    for path in ["app/[id]/page.tsx", "app/[id]", "./app/[id]/", "app/*/page.tsx"] {
+        let wanted = |r: &Value| r["path"] == "app/[id]/page.tsx";
+        let seqs = found(&world, &["--path", path]);
+        assert!(!seqs.is_empty() && seqs == expected(&world, wanted), "{path}: {seqs:?}");
+        let shown = world.run(&["audit", "show", "--path", path]).ok();
+        assert_eq!(shown.text().lines().count(), seqs.len(), "{path}: {shown:?}");
+    }
+}
+
 #[test]
 fn every_filter_finds_what_it_names_and_nothing_else() {
     let world = World::new();
