@@ -19,7 +19,7 @@ use std::{
 use portcullis_audit::{Hash, PACKED, SEGMENT_RECORDS, Segment};
 use serde::{Deserialize, Serialize};
 
-use super::{Filter, Row, filter::Test};
+use super::{Filter, Row, filter::Test, open_kept};
 use columns::{Column, Columns};
 
 const MAGIC: &[u8; 16] = b"PORTCULLIS-IDX1\n";
@@ -111,7 +111,7 @@ impl Index {
     /// The index of the segment, when there is one and it belongs to the
     /// segment as it is.
     pub(super) fn open(directory: &Path, segment: Segment, of: Identity) -> Option<Self> {
-        let file = File::open(name(directory, segment)).ok()?;
+        let file = open_kept(&name(directory, segment)).ok()?;
         let mut start = [0; 16 + 8 + 32];
         file.read_exact_at(&mut start, 0).ok()?;
         let (magic, rest) = start.split_first_chunk::<16>()?;

@@ -16,10 +16,10 @@ pub use items::{
 
 use std::{collections::BTreeMap, io, path::Path};
 
-use portcullis_audit::{Directory, Hash, PublicKey, Verifier};
+use portcullis_audit::{Directory, Hash, KEYS, MAX_NOTE, PublicKey, Verifier};
 use serde::Serialize;
 
-use super::{Filter, Log, Scanned};
+use super::{Filter, Log, MOST_POLICY, Scanned, is_foreign, read_kept};
 use digest::Digest;
 
 /// So many denied attempts, files and the like are listed one by one; the
@@ -221,29 +221,34 @@ fn most_first<T>(items: impl Iterator<Item = T>, count: impl Fn(&T) -> u64) -> V
 }
 
 /// The public keys beside the log.
-#[expect(clippy::disallowed_methods, reason = "reads the log that the operator names")]
 fn keys(log: &Path) -> io::Result<Vec<String>> {
-    match std::fs::read_to_string(log.join("key.vkey")) {
-        Ok(text) => Ok(text.lines().map(str::to_owned).filter(|line| !line.is_empty()).collect()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+    match read_kept(&log.join(KEYS), MAX_NOTE as u64) {
+        Ok(bytes) => {
+            let text = String::from_utf8_lossy(&bytes);
+            Ok(text.lines().map(str::to_owned).filter(|line| !line.is_empty()).collect())
+        }
+        // What is no file holds no keys; the verifier says what is wrong.
+        Err(error) if error.kind() == io::ErrorKind::NotFound || is_foreign(&error) => {
+            Ok(Vec::new())
+        }
         Err(error) => Err(error),
     }
 }
 
 impl PolicyInForce {
     /// Finds the text, and says whether it is the one that decided.
-    #[expect(clippy::disallowed_methods, reason = "reads the state that the operator names")]
     fn look_up(&mut self, policies: Option<&Path>) -> io::Result<()> {
         let Some(directory) = policies else { return Ok(()) };
         // A hash from the log is a file name only when it is a hash.
         let Ok(hash) = self.sha256.parse::<Hash>() else { return Ok(()) };
-        match std::fs::read(directory.join(format!("{hash}.toml"))) {
+        match read_kept(&directory.join(format!("{hash}.toml")), MOST_POLICY) {
             Ok(bytes) => {
                 self.text_is_genuine = Hash::of(&bytes) == hash;
                 self.text = Some(String::from_utf8_lossy(&bytes).into_owned());
                 Ok(())
             }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            // What no gate kept is as good as not there.
+            Err(error) if error.kind() == io::ErrorKind::NotFound || is_foreign(&error) => Ok(()),
             Err(error) => Err(error),
         }
     }

@@ -3,6 +3,7 @@
 mod attached;
 mod damage;
 mod receipts;
+mod received;
 mod recover;
 mod show;
 

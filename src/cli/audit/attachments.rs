@@ -1,5 +1,4 @@
 //! What a log names outside of it: policies that were in force, backups.
-#![expect(clippy::disallowed_methods, reason = "the operator's own state directory")]
 
 use std::{
     collections::{HashMap, HashSet},
@@ -16,6 +15,7 @@ use crate::{
         state,
     },
     model::Escaped,
+    review::{MOST_POLICY, is_foreign, read_kept},
 };
 
 /// What was found.
@@ -62,13 +62,14 @@ pub(super) fn policies(state: &Path, report: &Report, found: &mut Attached) -> i
         let named: Option<Hash> = hash.parse().ok();
         let fault = match named {
             None => "is no hash",
-            Some(named) => match std::fs::read(state.join(format!("policies/{named}.toml"))) {
+            Some(named) => match kept_policy(state, named) {
                 Ok(text) if Hash::of(&text) == named => {
                     kept += 1;
                     continue;
                 }
                 Ok(_other) => "is kept with another text",
                 Err(error) if error.kind() == io::ErrorKind::NotFound => "is not kept",
+                Err(error) if is_foreign(&error) => "is kept as what is no policy's file",
                 Err(error) => return Err(error),
             },
         };
@@ -82,6 +83,10 @@ pub(super) fn policies(state: &Path, report: &Report, found: &mut Attached) -> i
     }
     found.policies = Some(kept);
     Ok(())
+}
+
+fn kept_policy(state: &Path, hash: Hash) -> io::Result<Vec<u8>> {
+    read_kept(&state.join(format!("policies/{hash}.toml")), MOST_POLICY)
 }
 
 /// Every backup has its hash, which is that of the records that name it. What cannot

@@ -11,7 +11,7 @@ use std::{
 };
 
 use jiff::Timestamp;
-use portcullis_audit::{Directory, Hash, KEYS, NEWEST};
+use portcullis_audit::{Directory, Hash};
 use sha2::{Digest as _, Sha256};
 use zip::{CompressionMethod, ZipWriter, write::SimpleFileOptions};
 
@@ -24,10 +24,11 @@ use super::{
 use crate::{
     cli::failure::{Context as _, Exit, Failure},
     review::{
-        Filter, Log, Order, Row,
+        Filter, Log, MOST_POLICY, Order, Row,
         bundle::{
             BUNDLED_CHECKPOINT, BUNDLED_KEYS, COMPANIONS, Links, MANIFEST, Manifest, PROOF, RECORDS,
         },
+        is_foreign, read_kept,
     },
 };
 
@@ -65,7 +66,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let directory = args.log.at.directory()?;
     let kept = args.log.at.state()?.join("policies");
     let (log, bar) = args.log.open()?;
-    let note = heads::small(&directory.join(NEWEST)).map_err(|_missing| {
+    let note = heads::newest(&directory)?.ok_or_else(|| {
         Failure::new("there is no checkpoint that could prove a record")
             .help("`portcullis audit checkpoint` makes one")
     })?;
@@ -73,7 +74,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let (first, last, after) = period(args, &log, checkpoint.size)?;
     let source = Directory::new(&directory);
     let proof = prove(Some(last), None, &source, &checkpoint, &note)?.to_string();
-    let keys = heads::small(&directory.join(KEYS)).or_fail("cannot read the log's public key")?;
+    let keys = heads::published(&directory)?;
 
     // Whole or not at all.
     let unfinished = args.output.with_extension("zip.part");
@@ -215,11 +216,13 @@ impl Archive {
         let mut missing = Vec::new();
         for hash in policies {
             let name = format!("{hash}.toml");
-            match fs::read(kept.join(&name)) {
+            match read_kept(&kept.join(&name), MOST_POLICY) {
                 Ok(bytes) if Hash::of(&bytes) == *hash => {
                     self.add(&format!("policies/{name}"), &bytes)?;
                 }
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                Err(error) if error.kind() != io::ErrorKind::NotFound && !is_foreign(&error) => {
+                    return Err(error);
+                }
                 _ => missing.push(*hash),
             }
         }

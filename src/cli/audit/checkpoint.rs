@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, process::ExitCode};
 
-use portcullis_audit::{NEWEST, Note};
+use portcullis_audit::Note;
 
 use super::{Place, heads};
 use crate::{
@@ -52,8 +52,8 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     }
     let ledger = open(&state, &audit)?;
     ledger.checkpoint().and_then(|_made| ledger.leave()).or_fail("cannot make a checkpoint")?;
-    let note = heads::small(&path.join("audit").join(NEWEST))
-        .or_fail("cannot read the newest checkpoint")?;
+    let note = heads::newest(&path.join("audit"))?
+        .ok_or_else(|| Failure::new("the newest checkpoint is gone"))?;
     outln!("{}", String::from_utf8_lossy(&note).trim_end_matches('\n'));
     Ok(ExitCode::SUCCESS)
 }

@@ -7,13 +7,13 @@ use std::{
 };
 
 use portcullis_audit::{
-    Checkpoint, Directory, Hash, KEYS, MAX_NOTE, Note, NoteError, PublicKey, Receipt, Source as _,
-    parse_keys,
+    Checkpoint, Hash, KEYS, MAX_NOTE, NEWEST, Note, NoteError, PublicKey, Receipt, parse_keys,
 };
 
 use crate::{
     cli::failure::{Context as _, Exit, Failure},
     ledger::LAST_SIGNED,
+    review::read_kept,
 };
 
 /// What to do where no known key signed a checkpoint.
@@ -82,10 +82,7 @@ pub(super) fn checkpoint(
     let own;
     let keys = if trusted.is_empty() {
         // Whoever writes the log may have put anything there.
-        let bytes = Directory::new(directory)
-            .open(KEYS)
-            .and_then(beginning)
-            .or_fail("cannot read the log's public key")?;
+        let bytes = published(directory)?;
         own = parse_keys(&String::from_utf8_lossy(&bytes)).or_fail("the log's public key")?;
         &own
     } else {
@@ -108,11 +105,25 @@ pub(super) fn checkpoint(
     Ok(checkpoint)
 }
 
+/// The newest checkpoint in the log's directory, as a note; `None` where there is none.
+pub(super) fn newest(directory: &Path) -> Result<Option<Vec<u8>>, Failure> {
+    match read_kept(&directory.join(NEWEST), MAX_NOTE as u64) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        read => read.map(Some).or_fail("cannot read the newest checkpoint"),
+    }
+}
+
+/// The file of the log's public keys.
+pub(super) fn published(directory: &Path) -> Result<Vec<u8>, Failure> {
+    let read = read_kept(&directory.join(KEYS), MAX_NOTE as u64);
+    read.or_fail("cannot read the log's public key")
+}
+
 /// The checkpoint that gates noted beside the key in the state directory `state`
 /// when they signed it: who can write to the log's directory alone cannot change
 /// that.
 pub(super) fn noted(state: &Path) -> Result<Option<Checkpoint>, Failure> {
-    let bytes = match small(&state.join(LAST_SIGNED)) {
+    let bytes = match read_kept(&state.join(LAST_SIGNED), MAX_NOTE as u64) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         read => read.or_fail("cannot read what is noted of the last checkpoint")?,
     };
@@ -137,14 +148,10 @@ pub(super) fn keys(options: &[String]) -> Result<Vec<PublicKey>, Failure> {
     Ok(keys)
 }
 
-/// A small file's bytes.
+/// The bytes of a small file that the operator names, which may be a pipe.
 pub(super) fn small(path: &Path) -> io::Result<Vec<u8>> {
-    beginning(std::fs::File::open(path)?)
-}
-
-fn beginning(file: impl Read) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    file.take(MAX_NOTE as u64 + 1).read_to_end(&mut bytes)?;
+    std::fs::File::open(path)?.take(MAX_NOTE as u64 + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 

@@ -4,8 +4,8 @@
 use std::{io, path::Path, process::ExitCode};
 
 use portcullis_audit::{
-    Checkpoint, Claim, Directory, Hash, NEWEST, Note, Proof, ROOTS, Reader, SEGMENT_RECORDS,
-    Segment, Source as _,
+    Checkpoint, Claim, Directory, Hash, Note, Proof, ROOTS, Reader, SEGMENT_RECORDS, Segment,
+    Source as _,
     tree::{Frontier, Prover, SEGMENT_LEVEL},
 };
 
@@ -34,7 +34,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let directory = args.log.directory()?;
     let source = Directory::new(&directory);
     source.list().map_err(|error| unreadable(&directory, &error))?;
-    let note = heads::small(&directory.join(NEWEST)).map_err(|_missing| {
+    let note = heads::newest(&directory)?.ok_or_else(|| {
         Failure::new("there is no checkpoint that a proof could lead to")
             .help("`portcullis audit checkpoint` makes one")
     })?;

@@ -18,6 +18,7 @@ use super::check::{Check, Status};
 use crate::{
     cli::{newest, state},
     config::LoadedPolicy,
+    review::open_kept,
 };
 
 /// Less than this is worth a warning.
@@ -193,7 +194,7 @@ enum Log {
 
 fn look(state: &Path) -> io::Result<Log> {
     let audit = state.join("audit");
-    let lock = match File::open(audit.join("lock")) {
+    let lock = match open_kept(&audit.join("lock")) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Log::None),
         other => other?,
     };
@@ -209,7 +210,7 @@ fn look(state: &Path) -> io::Result<Log> {
     if segments.len() as u64 != last.next().0 {
         return Ok(Log::Damaged("a segment is missing".to_owned()));
     }
-    let mut file = File::open(audit.join(last.to_string()))?;
+    let mut file = open_kept(&audit.join(last.to_string()))?;
     let length = file.metadata()?.size();
     let tail = match Tail::read(&mut file, 0, length, WINDOW) {
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {
@@ -267,7 +268,7 @@ fn gates(state: &Path) -> io::Result<usize> {
     let mut alive = 0;
     for entry in entries {
         // One that stops in order removes its file meanwhile.
-        let Ok(file) = File::open(entry?.path()) else { continue };
+        let Ok(file) = open_kept(&entry?.path()) else { continue };
         alive += usize::from(matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)));
     }
     Ok(alive)

@@ -8,11 +8,11 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use portcullis_audit::{Checkpoint, Directory, NEWEST, Note, Source as _};
+use portcullis_audit::{Checkpoint, MAX_NOTE, NEWEST, Note};
 use serde::Serialize;
 
 use super::{Progress, place};
-use crate::config::audit::Target;
+use crate::{config::audit::Target, review::read_kept};
 
 /// One target and the log.
 #[derive(Debug, Clone, Serialize)]
@@ -37,8 +37,8 @@ pub(crate) fn lag(state: &Path, targets: &[Target]) -> Vec<Lag> {
     let covered = covered(&log).unwrap_or(0);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let of = |target: &Target| {
-        let known = fs::read_to_string(state.join(format!("{}.json", place(target))));
-        let known = known.ok().and_then(|known| serde_json::from_str(&known).ok());
+        let known = read_kept(&state.join(format!("{}.json", place(target))), MAX_NOTE as u64);
+        let known = known.ok().and_then(|known| serde_json::from_slice(&known).ok());
         let Progress { records, at, error, .. } = known.unwrap_or_default();
         let behind = covered.saturating_sub(records);
         // The first checkpoint after the last one that arrived began it; what
@@ -53,9 +53,7 @@ pub(crate) fn lag(state: &Path, targets: &[Target]) -> Vec<Lag> {
 
 /// Records that the newest checkpoint covers.
 fn covered(log: &Path) -> Option<u64> {
-    let mut bytes = Vec::new();
-    std::io::Read::read_to_end(&mut Directory::new(log).open(NEWEST).ok()?, &mut bytes).ok()?;
-    let note = Note::parse(&bytes).ok()?;
+    let note = Note::parse(&read_kept(&log.join(NEWEST), MAX_NOTE as u64).ok()?).ok()?;
     Checkpoint::of(&note).ok().map(|checkpoint| checkpoint.size)
 }
 
