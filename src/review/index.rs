@@ -3,8 +3,12 @@
 //!
 //! The log stays the truth. What an index finds is read from the log and asked
 //! again; an index that does not belong to the segment's file as it is now, or
-//! whose bytes were changed, is made anew; and all of it can be deleted at any
-//! time. `--no-index` searches without it.
+//! that is damaged, is made anew; and all of it can be deleted at any time.
+//!
+//! It is believed where it says that a line is not wanted. Its hashes find damage,
+//! not a forgery: who can write it can compute them again, and so hide records from
+//! a search. So it is for searches of a state directory whose writers are trusted;
+//! what is evidence is read from the log itself, and so is a copy.
 #![expect(clippy::disallowed_methods, reason = "the index is the review's own")]
 
 mod columns;

@@ -19,7 +19,7 @@ use super::{
     filter::Moment,
     heads,
     prove::prove,
-    select::{Indexed, damaged},
+    select::{Whole, damaged},
 };
 use crate::{
     cli::failure::{Context as _, Exit, Failure},
@@ -50,7 +50,7 @@ const TEXTS: [&str; 4] = [
     checkpoint` makes a new one. `portcullis audit check-bundle` checks the archive.")]
 pub(super) struct Args {
     #[command(flatten)]
-    log: Indexed,
+    log: Whole,
     /// From this time on: `2026-11-21`, `2026-11-21T08:00:00Z`, or how long ago: `90m`, `2d`
     #[arg(long, value_name = "TIME")]
     since: Option<Moment>,

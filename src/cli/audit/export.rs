@@ -8,7 +8,7 @@ use std::{
     process::ExitCode,
 };
 
-use super::select::{Indexed, Select, damaged};
+use super::select::{Select, Whole, damaged};
 use crate::{
     cli::failure::{Context as _, Exit, Failure},
     review::{
@@ -28,7 +28,7 @@ use crate::{
     Exit codes: 0 written, 5 written but something in the log could not be read.")]
 pub(super) struct Args {
     #[command(flatten)]
-    log: Indexed,
+    log: Whole,
     #[command(flatten)]
     select: Select,
     /// What to write

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use super::{
     filter::Moment,
     heads,
-    select::{Indexed, damaged},
+    select::{Whole, damaged},
 };
 use crate::{
     cli::failure::{Context as _, Exit, Failure},
@@ -29,7 +29,7 @@ use crate::{
     Exit codes: 0 written, 5 written and the log is damaged.")]
 pub(super) struct Args {
     #[command(flatten)]
-    log: Indexed,
+    log: Whole,
     /// From this time on: `2026-11-21`, `2026-11-21T08:00:00Z`, or how long ago: `90m`, `2d`
     #[arg(long, value_name = "TIME")]
     since: Option<Moment>,

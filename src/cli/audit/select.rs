@@ -1,6 +1,9 @@
 //! The filters of the commands for reviewers, and opening the log for them.
 
-use std::io::IsTerminal as _;
+use std::{
+    io::{self, IsTerminal as _},
+    path::{Path, PathBuf},
+};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -37,24 +40,60 @@ impl Indexed {
     /// beside evidence.
     pub(super) fn open(&self) -> Result<(Log, Progress), Failure> {
         let directory = self.at.directory()?;
-        let log = Log::open(&directory).map_err(|error| unreadable(&directory, &error))?;
-        let bar = Progress::new(log.bytes());
-        let told = bar.0.clone();
-        let log = log.with_progress(move |bytes| told.inc(bytes));
-        let index = directory.parent().filter(|_| self.at.dir.is_none() && !self.no_index);
-        Ok(match index {
-            Some(state) => (log.with_index(state.join("index")), bar),
+        let (log, bar) = opened(&directory)?;
+        let state = directory.parent().filter(|_| self.at.dir.is_none() && !self.no_index);
+        Ok(match state {
+            Some(state) => (log.with_index(index(state)), bar),
             None => (log, bar),
         })
     }
 
     /// Says that the log cannot be read.
-    pub(super) fn unreadable(&self, error: &std::io::Error) -> Failure {
-        match self.at.directory() {
-            Ok(directory) => unreadable(&directory, error),
-            Err(failure) => failure,
-        }
+    pub(super) fn unreadable(&self, error: &io::Error) -> Failure {
+        said(&self.at, error)
     }
+}
+
+/// Which log, for what is shown to somebody else: whoever can write an index could
+/// hide records with it, so the log itself is read.
+#[derive(Debug, Clone, clap::Args)]
+pub(super) struct Whole {
+    #[command(flatten)]
+    pub(super) at: Where,
+    /// Accepted as by `query`, but without meaning here
+    #[arg(long = "no-index", hide = true)]
+    _no_index: bool,
+}
+
+impl Whole {
+    /// Opens the log.
+    pub(super) fn open(&self) -> Result<(Log, Progress), Failure> {
+        opened(&self.at.directory()?)
+    }
+
+    /// Says that the log cannot be read.
+    pub(super) fn unreadable(&self, error: &io::Error) -> Failure {
+        said(&self.at, error)
+    }
+}
+
+fn opened(directory: &Path) -> Result<(Log, Progress), Failure> {
+    let log = Log::open(directory).map_err(|error| unreadable(directory, &error))?;
+    let bar = Progress::new(log.bytes());
+    let told = bar.0.clone();
+    Ok((log.with_progress(move |bytes| told.inc(bytes)), bar))
+}
+
+fn said(at: &Where, error: &io::Error) -> Failure {
+    match at.directory() {
+        Ok(directory) => unreadable(&directory, error),
+        Err(failure) => failure,
+    }
+}
+
+/// Where the log's index is in the state directory `state`.
+pub(super) fn index(state: &Path) -> PathBuf {
+    state.join("index")
 }
 
 /// A bar on the terminal for a large log, gone when dropped.
