@@ -15,7 +15,7 @@ mod columns;
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
-    io::{self, Write as _},
+    io::{self, ErrorKind, Write as _},
     os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
 };
@@ -279,6 +279,43 @@ impl Builder {
     }
 }
 
+/// Removes what there is of the indexes of segments before `first`, which were pruned:
+/// they hold paths, agents and sessions of records that are gone.
+///
+/// # Errors
+/// As the system says.
+pub fn forget_index(directory: &Path, first: Segment) -> io::Result<()> {
+    let entries = match fs::read_dir(directory) {
+        // Also where something else is in the way: it is no index.
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            return Ok(());
+        }
+        entries => entries?,
+    };
+    for entry in entries {
+        let name = entry?.file_name();
+        let of = name.to_str().and_then(segment_of);
+        if of.is_none_or(|segment| segment >= first) {
+            continue;
+        }
+        match fs::remove_file(directory.join(name)) {
+            // Another one does the same.
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// The segment of which a file of this name is an index, or was to be one.
+fn segment_of(name: &str) -> Option<Segment> {
+    let stem = name.strip_suffix(".idx").or_else(|| {
+        let (stem, process) = name.strip_suffix(".tmp")?.rsplit_once('.')?;
+        process.bytes().all(|byte| byte.is_ascii_digit()).then_some(stem)
+    })?;
+    Segment::from_name(stem)
+}
+
 fn name(directory: &Path, segment: Segment) -> PathBuf {
     directory.join(format!("{segment}.idx"))
 }
@@ -286,7 +323,7 @@ fn name(directory: &Path, segment: Segment) -> PathBuf {
 /// Two searches may write at once: each its own file, the last one stays.
 fn write(directory: &Path, segment: Segment, bytes: &[u8]) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(directory) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
     let target = name(directory, segment);

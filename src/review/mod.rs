@@ -31,6 +31,7 @@ pub use changes::Change;
 pub use csv::{cell, header};
 pub use field::{Field, UnknownField};
 pub use filter::{Filter, PathFilter};
+pub use index::forget_index;
 pub use kept::{MOST_POLICY, is_foreign, open_kept, read_kept};
 pub use log::Log;
 pub use row::{Row, RowError, visible_json};

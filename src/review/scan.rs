@@ -18,7 +18,7 @@ use portcullis_audit::{MAX_LINE, SEGMENT_RECORDS, Source as _};
 
 use super::{
     Filter, Log, Row,
-    index::{Builder, Identity, Index, Line, segment_file},
+    index::{Builder, Identity, Index, Line, forget_index, segment_file},
     log::Part,
 };
 
@@ -294,10 +294,13 @@ impl Log {
             go_on
         })?;
         if let Some(builder) = builder.filter(|_| scanned.damaged == 0)
-            && let Err(error) = builder.save(directory, part.segment)
+            && let Err(error) = builder.save(directory, part.segment).and_then(|()| {
+                let first = self.parts.first().map_or(part.segment, |first| first.segment);
+                forget_index(directory, first)
+            })
         {
             // The search goes on without one, as on a disk that is full.
-            tracing::debug!(%error, segment = %part.segment, "no index was written");
+            tracing::debug!(%error, segment = %part.segment, "the index was not brought up to date");
         }
         Ok(scanned)
     }

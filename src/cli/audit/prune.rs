@@ -2,7 +2,9 @@
 
 use std::process::ExitCode;
 
-use super::{Place, checkpoint, filter::Moment};
+use portcullis_audit::Segment;
+
+use super::{Place, checkpoint, filter::Moment, select};
 use crate::{
     cli::{
         consent,
@@ -10,6 +12,7 @@ use crate::{
     },
     ledger::{Pruning, prunable},
     model::Escaped,
+    review::forget_index,
 };
 
 /// Remove old records, in whole segments; what is later still verifies
@@ -31,7 +34,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let (_, state) = args.place.open()?;
+    let (path, state) = args.place.open()?;
     let before = args.before.as_str();
     let plan = match prunable(&state, before).or_fail("cannot look at the audit log")? {
         Pruning::Possible(plan) => plan,
@@ -56,10 +59,17 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     );
     consent::require(args.yes, "remove them?")?;
     let ledger = checkpoint::open(&state, &args.place.audit()?)?;
+    let forget = || {
+        forget_index(&select::index(&path), Segment(plan.segments))
+            .or_fail("cannot remove the index of what is pruned")
+    };
+    // Once more afterwards: a search may have made it anew meanwhile.
+    forget()?;
     ledger
         .prune(&plan, before)
         .and_then(|()| ledger.leave())
         .or_fail("cannot prune the audit log")?;
+    forget()?;
     outln!("done: `portcullis audit show --kind pruned` shows the record");
     Ok(ExitCode::SUCCESS)
 }

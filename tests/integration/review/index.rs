@@ -1,8 +1,9 @@
 //! The index beside a long log.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use portcullis_audit::{Draft, Hash, Kind, SEGMENT_RECORDS};
+use serde_json::Value;
 
 use super::{HOSTILE, decision, write_log};
 use crate::common::World;
@@ -108,4 +109,71 @@ fn a_segment_that_changed_is_read_again() {
         assert_eq!((done.code, done.text().lines().count()), (5, 1));
         assert!(done.stderr.contains("line 1 of seg-000000.jsonl"), "{}", done.stderr);
     }
+}
+
+/// Writes the index as somebody would who knows its form: with its hash.
+fn forge(path: &Path, change: impl FnOnce(&mut Value)) {
+    const START: usize = 16 + 8 + 32;
+    let mut bytes = std::fs::read(path).unwrap();
+    let length = u64::from_le_bytes(bytes[16..24].try_into().unwrap());
+    let end = START + usize::try_from(length).unwrap();
+    let mut header: Value = serde_json::from_slice(&bytes[START..end]).unwrap();
+    change(&mut header);
+    let mut text = serde_json::to_vec(&header).unwrap();
+    text.resize(end - START, b' ');
+    bytes[24..START].copy_from_slice(Hash::of(&text).as_bytes());
+    bytes[START..end].copy_from_slice(&text);
+    std::fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn a_forged_index_hides_nothing_from_what_is_shown_to_others() {
+    let world = world();
+    let denied = ["--decision", "deny"];
+    let all = found(&world, &denied);
+    assert_eq!(all.len(), 66);
+    forge(&files(&world)[0], |header| {
+        for column in header["columns"].as_array_mut().unwrap() {
+            if column["name"] == "decision" {
+                column["name"] = "rule".into();
+            }
+        }
+    });
+    // It is a forgery that a search of the state directory believes.
+    assert!(found(&world, &denied).is_empty());
+    let export = ["audit", "export", "--format", "csv"];
+    let exported = world.run(&[&export[..], &denied].concat()).ok();
+    assert_eq!(exported.text().lines().count(), 1 + all.len());
+    let log = world.state().join("audit");
+    for whole in [&["--no-index"][..], &["--dir", log.to_str().unwrap()]] {
+        assert_eq!(found(&world, &[&denied[..], whole].concat()), all, "{whole:?}");
+    }
+}
+
+#[test]
+fn the_index_of_what_was_pruned_goes_with_it() {
+    let world = World::new();
+    write_log(&world, 2 * SEGMENT_RECORDS + 100, |seq| {
+        let path = format!("src/f{}.rs", seq % 100);
+        (Kind::Decision, decision("coder", "read", &path, "allow", "r"))
+    });
+    world.run(&["audit", "checkpoint"]).ok();
+    let search = ["--path", "src/f7.rs"];
+    found(&world, &search);
+    let [first, second] = files(&world).try_into().unwrap();
+    let unfinished = first.with_file_name("seg-000000.jsonl.4711.tmp");
+    let foreign = first.with_file_name("seg-000000.jsonl.notes");
+    let index = std::fs::read(&first).unwrap();
+    for path in [&unfinished, &foreign] {
+        std::fs::write(path, &index).unwrap();
+    }
+    // The first segment ends in the evening of the first day.
+    world.run(&["audit", "prune", "--before", "2026-11-02", "--yes"]).ok();
+    assert_eq!(files(&world), [foreign.clone(), second.clone()]);
+
+    // One that a search left, which began before.
+    std::fs::write(&first, &index).unwrap();
+    std::fs::remove_file(&second).unwrap();
+    found(&world, &search);
+    assert_eq!(files(&world), [foreign, second]);
 }
