@@ -168,7 +168,8 @@ impl Maker {
         let start = self.start(&snapshot)?;
         let size = start.size();
         self.covered.fetch_max(size, Ordering::Relaxed);
-        if snapshot.next < size || (snapshot.next == size && !start.is_lost()) {
+        let is_signed = snapshot.next == size && !start.is_lost() && !self.is_by_former_key()?;
+        if snapshot.next < size || is_signed {
             // Another gate's checkpoint covers all that this one knows of.
             log.lock().unwrap_or_else(PoisonError::into_inner).forget(size);
             return Ok(false);
@@ -197,7 +198,9 @@ impl Maker {
         };
         let root = growth.tree.root();
         let many = new.size.saturating_sub(new.kept) >= self.signing.records;
-        if many || now.abs_diff(new.kept_at) >= self.signing.interval.as_secs() {
+        let is_due = many || now.abs_diff(new.kept_at) >= self.signing.interval.as_secs();
+        // One of this size may be cosigned by now.
+        if is_due && new.size > new.kept {
             self.put(&history, &new.size.to_string(), new.size, root)?;
             (new.kept, new.kept_at) = (new.size, now);
         }
@@ -211,6 +214,18 @@ impl Maker {
         log.lock().unwrap_or_else(PoisonError::into_inner).forget(new.size);
         self.covered.fetch_max(new.size, Ordering::Relaxed);
         Ok(true)
+    }
+
+    /// Whether the newest checkpoint is not signed with the log's key: it has a new one
+    /// since. A gate that was started with a former key leaves that as it is.
+    fn is_by_former_key(&self) -> Result<bool, Error> {
+        let key = self.signing.signer.public();
+        if signing::keys_of(&self.audit)?.first() != Some(key) {
+            return Ok(false);
+        }
+        let newest = signing::read(&self.audit, NEWEST)?;
+        let is_own = |text: &String| checkpoints::opened(text, std::slice::from_ref(key)).is_ok();
+        Ok(newest.is_some_and(|text| !is_own(&text)))
     }
 
     /// Signs a tree head and writes it to `name`; gives what it wrote.

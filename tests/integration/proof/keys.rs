@@ -183,3 +183,31 @@ fn a_signer_program_signs_what_the_log_cannot() {
     assert_eq!(refused.code, 1);
     assert!(refused.stderr.contains("signer"), "{refused:?}");
 }
+
+#[test]
+fn a_checkpoint_after_a_new_key_is_signed_with_it() {
+    let world = World::new();
+    world.file("a", "x");
+    world.fs(&["read", "a"]).ok();
+    let signed = || world.run(&["audit", "checkpoint"]).ok().text().to_owned();
+    let former = signed();
+    let kept = world.base().join("kept");
+    std::fs::write(&kept, &former).unwrap();
+    let old = world.run(&["audit", "key"]).ok();
+    let key = world.run(&["audit", "key", "--new"]).ok();
+    let new = signed();
+    let origin = key.text().split('+').next().unwrap();
+    assert_eq!(new.lines().next(), Some(origin));
+    // The same records, once.
+    let head = |note: &str| note.lines().skip(1).take(2).map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(head(&new), head(&former));
+    assert_eq!(signed(), new);
+    world.run(&["audit", "bundle", "-o", "b.zip"]).ok();
+    world.run(&["audit", "check-bundle", "b.zip", "--key", key.text().trim()]).ok();
+    let both = world.base().join("both");
+    std::fs::write(&both, format!("{}{}", key.text(), old.text())).unwrap();
+    world.run(&["audit", "verify", "--key", text(&both), "--head", text(&kept)]).ok();
+    second(&["log", text(&audit(&world)), "--key", text(&both)]).ok();
+    world.fs(&["read", "a"]).ok();
+    world.run(&["audit", "verify"]).ok();
+}
