@@ -14,7 +14,10 @@ SHAPES = {**dict.fromkeys(TEXTS.split(), lambda v: isinstance(v, str)), **dict.f
           "findings": lambda v: isinstance(v, list), "facts": lambda v: isinstance(v, dict),
           "counts": lambda v: isinstance(v, dict) and all(map(NUMBER, v.values()))}
 SMALL, NAME = 1 << 16, re.compile(r"[^\s+\x00-\x1f\x7f-\x9f]+")  # bytes of a file of notes or keys; a key's name
-TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}Z")
+LEAP = "(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)"
+DAY = "(?:0[1-9]|1[0-9]|2[0-8])"
+DATE = f"(?:[0-9]{{4}}-(?:(?:0[1-9]|1[0-2])-{DAY}|(?:0[13-9]|1[0-2])-(?:29|30)|(?:0[13578]|1[02])-31)|{LEAP}-02-29)"
+TIME = re.compile(DATE + r"T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]\.[0-9]{6}Z")
 class Damage(Exception): pass  # kind, file, seq, line
 def need(holds, *damage):
     if not holds: raise Damage(*(damage or ("bad-checkpoint",)))

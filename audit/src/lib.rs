@@ -20,6 +20,7 @@ mod record;
 mod segment;
 mod sha;
 mod source;
+mod time;
 pub mod tree;
 mod verify;
 

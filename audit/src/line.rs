@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::error::Category;
 
-use crate::{Hash, Kind, VERSION, json::Json};
+use crate::{Hash, Kind, VERSION, json::Json, time};
 
 /// The members of a record that chain it to others.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -178,11 +178,11 @@ impl<'de> Reading<'de> {
             "boot" => self.boot = Some(map.next_value::<Key<'_>>()?.0.into_owned()),
             "prev" => self.prev = Some(map.next_value::<Parsed<Hash>>()?.0),
             "t" => {
-                let time = map.next_value::<Key<'_>>()?.0;
-                if !is_time(time.as_bytes()) {
+                let text = map.next_value::<Key<'_>>()?.0;
+                if !time::is_time(text.as_bytes()) {
                     return Err(self.fail(LineError::Type { field: name }));
                 }
-                self.t = Some(time.into_owned());
+                self.t = Some(text.into_owned());
             }
             "nonce" => {
                 let nonce = map.next_value::<Key<'_>>()?.0;
@@ -271,14 +271,6 @@ impl<'de> Visitor<'de> for &mut Reading<'de> {
         }
         Ok(())
     }
-}
-
-/// RFC 3339 in UTC with microseconds, by its form: `2026-11-21T08:00:00.000000Z`.
-pub(crate) fn is_time(text: &[u8]) -> bool {
-    const FORM: &[u8; 27] = b"0000-00-00T00:00:00.000000Z";
-    text.len() == FORM.len()
-        && (text.iter().zip(FORM))
-            .all(|(byte, form)| if *form == b'0' { byte.is_ascii_digit() } else { byte == form })
 }
 
 /// A text, borrowed where it holds no escapes.

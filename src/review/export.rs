@@ -51,6 +51,11 @@ pub fn csv_line(columns: &[Field], row: &Row<'_>) -> String {
     line
 }
 
+/// Notes that a record has a time that is none, as no gate writes it.
+fn untimed(seq: u64, lost: &mut Scanned) {
+    lost.damage(|| format!("the time of record {seq} is none"));
+}
+
 /// Writes lines until that fails.
 struct Writer<W> {
     out: W,

@@ -63,7 +63,7 @@ impl Scanned {
         self.damaged += 1;
     }
 
-    fn add(&mut self, other: Self) {
+    pub(super) fn add(&mut self, other: Self) {
         self.records += other.records;
         self.damaged += other.damaged;
         let room = Self::MOST.saturating_sub(self.damages.len());

@@ -3,7 +3,7 @@
 //! It says only what [`Link::parse`] would say, or nothing: then that one
 //! decides. So nothing is a record, or none, because of this file alone.
 
-use crate::{Kind, line};
+use crate::{Kind, line, time};
 
 /// What the chain needs of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub(super) fn scan(line: &[u8]) -> Option<Scanned<'_>> {
     let kind = Kind::from_word(str::from_utf8(rest.text()?).ok()?);
     rest.skip(b",\"t\":\"")?;
     let t: [u8; 27] = rest.text()?.try_into().ok()?;
-    if !line::is_time(&t) {
+    if !time::is_time(&t) {
         return None;
     }
     rest.skip(b",\"")?;

@@ -400,6 +400,21 @@ fn lines() -> Vec<Vector> {
         }),
         vector("malformed-record-time", "a time without microseconds", last(".000000Z", "Z")),
         vector(
+            "malformed-record-time-date",
+            "a day that the month does not have",
+            last("2026-11-21T", "2026-11-31T"),
+        ),
+        vector(
+            "malformed-record-time-leap-day",
+            "a leap day in a year without one",
+            last("2026-11-21T", "2026-02-29T"),
+        ),
+        vector(
+            "malformed-record-time-leap-second",
+            "a leap second, which the system's clock does not know",
+            last(":05.000000Z", ":60.000000Z"),
+        ),
+        vector(
             "malformed-record-null",
             "a field that is null instead of absent",
             last("\"kind\":\"stop\"", "\"kind\":\"stop\",\"path\":null"),

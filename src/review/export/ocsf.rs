@@ -14,8 +14,8 @@ use jiff::Timestamp;
 use portcullis_audit::Hash;
 use serde_json::{Map, Value, json};
 
-use super::{Exported, Writer};
-use crate::review::{Filter, Log, Order, Row, visible_json};
+use super::{Exported, Writer, untimed};
+use crate::review::{Filter, Log, Order, Row, Scanned, visible_json};
 
 /// The version of the schema.
 pub const SCHEMA: &str = "1.8.0";
@@ -27,6 +27,8 @@ enum Piece {
     Event(String),
     /// A change that waits for its answer.
     Waiting(u64, Box<Map<String, Value>>),
+    /// A request without a time, which no event can tell of.
+    Untimed(u64),
     Answer {
         of: u64,
         seq: u64,
@@ -55,21 +57,28 @@ pub fn events(
             result: row.result().unwrap_or_default().to_owned(),
             reason: row.reason().map(str::to_owned),
         }),
-        ("decision", _) if filter.matches(row) => {
-            let mut event = event(row, line, device)?;
+        ("decision" | "intent", _) if filter.matches(row) => {
+            let path = row.object()?;
+            let Ok(time) = row.t().parse() else { return Some(Piece::Untimed(row.seq)) };
+            let mut event = event(row, line, device, path, time);
+            if row.kind() == "intent" {
+                return Some(Piece::Waiting(row.seq, Box::new(event)));
+            }
             let result = row.result().unwrap_or_default();
             finish(&mut event, Some((result, row.reason())), None);
             Some(Piece::Event(text(event)))
-        }
-        ("intent", _) if filter.matches(row) => {
-            Some(Piece::Waiting(row.seq, Box::new(event(row, line, device)?)))
         }
         _ => None,
     };
     // An answer may come after the period, and repeats little of its intent.
     let everything = Filter { since: filter.since.clone(), ..Filter::default() };
-    let scanned = log.scan(&everything, Order::Oldest, pick, |piece| match piece {
+    let mut lost = Scanned::default();
+    let mut scanned = log.scan(&everything, Order::Oldest, pick, |piece| match piece {
         Piece::Event(line) => writer.line(&line),
+        Piece::Untimed(seq) => {
+            untimed(seq, &mut lost);
+            ControlFlow::Continue(())
+        }
         Piece::Waiting(seq, event) => {
             waiting.insert(seq, event);
             ControlFlow::Continue(())
@@ -90,6 +99,7 @@ pub fn events(
             break;
         }
     }
+    scanned.add(lost);
     writer.finish(scanned)
 }
 
@@ -126,12 +136,16 @@ impl Activity {
     }
 }
 
-/// The event without its status; `None` when the request named no path.
-fn event(row: &Row<'_>, line: &[u8], device: &str) -> Option<Map<String, Value>> {
-    let path = row.object()?;
+/// The event without its status.
+fn event(
+    row: &Row<'_>,
+    line: &[u8],
+    device: &str,
+    path: &str,
+    time: Timestamp,
+) -> Map<String, Value> {
     let Activity(id, caption) = Activity::of(row);
     let op = row.op().unwrap_or_default();
-    let time = row.t().parse::<Timestamp>().ok()?.as_millisecond();
     let denied = row.decision() == Some("deny");
     let folder = matches!(op, "list" | "mkdir" | "glob" | "grep");
     // A denial tells nothing of the object, not even whether it is there.
@@ -162,7 +176,7 @@ fn event(row: &Row<'_>, line: &[u8], device: &str) -> Option<Map<String, Value>>
         "type_name": format!("File System Activity: {caption}"),
         "severity_id": severity_id,
         "severity": severity,
-        "time": time,
+        "time": time.as_millisecond(),
         "message": message,
         "action_id": action_id,
         "action": action,
@@ -212,7 +226,7 @@ fn event(row: &Row<'_>, line: &[u8], device: &str) -> Option<Map<String, Value>>
         event.insert("authorizations".to_owned(), json!([one]));
     }
     event.insert("unmapped".to_owned(), Value::Object(unmapped(row)));
-    Some(event)
+    event
 }
 
 fn object(value: Value) -> Map<String, Value> {

@@ -20,8 +20,8 @@ use parquet::{
     schema::types::{Type, TypePtr},
 };
 
-use super::Exported;
-use crate::review::{Field, Filter, Log, Order, Row};
+use super::{Exported, untimed};
+use crate::review::{Field, Filter, Log, Order, Row, Scanned};
 
 /// Rows of a row group.
 const GROUP: usize = 65_536;
@@ -75,11 +75,18 @@ pub fn parquet(log: &Log, filter: &Filter, out: &mut (impl Write + Send)) -> io:
         SerializedFileWriter::new(out, schema, Arc::new(properties)).map_err(failed)?;
     let mut group = columns();
     let (mut rows, mut waiting, mut error) = (0, 0, None);
-    let scanned = log.scan(
+    let mut lost = Scanned::default();
+    let mut scanned = log.scan(
         filter,
         Order::Oldest,
-        |row, _line| Some(cells(row)),
-        |cells| {
+        |row, _line| {
+            let time = row.t().parse().ok();
+            Some((cells(row, time), time.is_none().then_some(row.seq)))
+        },
+        |(cells, without_time)| {
+            if let Some(seq) = without_time {
+                untimed(seq, &mut lost);
+            }
             for (column, cell) in group.iter_mut().zip(cells.0) {
                 column.push(cell);
             }
@@ -105,6 +112,7 @@ pub fn parquet(log: &Log, filter: &Filter, out: &mut (impl Write + Send)) -> io:
         write_group(&mut writer, group).map_err(failed)?;
     }
     writer.close().map_err(failed)?;
+    scanned.add(lost);
     Ok(Exported { rows, scanned })
 }
 
@@ -161,7 +169,7 @@ fn columns() -> Vec<Column> {
     columns
 }
 
-fn cells(row: &Row<'_>) -> Cells {
+fn cells(row: &Row<'_>, time: Option<Timestamp>) -> Cells {
     // Parquet's unsigned numbers are stored in the bits of signed ones.
     let number = |number: u64| Some(Cell::Number(number.cast_signed()));
     let mut cells: Vec<_> = fields()
@@ -171,10 +179,7 @@ fn cells(row: &Row<'_>) -> Cells {
             Field::Bytes => row.bytes.and_then(number),
             Field::Of => row.of.and_then(number),
             Field::WouldDeny => row.would_deny.map(Cell::Truth),
-            Field::Time => {
-                let time = row.t().parse::<Timestamp>().ok();
-                time.map(|time| Cell::Number(time.as_microsecond()))
-            }
+            Field::Time => time.map(|time| Cell::Number(time.as_microsecond())),
             field => field.of(row).map(|text| Cell::Text(text.into_owned())),
         })
         .collect();

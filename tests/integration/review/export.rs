@@ -196,3 +196,22 @@ fn a_build_without_parquet_says_so() {
     assert!(done.stderr.contains("--features parquet"), "{}", done.stderr);
     assert!(!file.exists());
 }
+
+#[test]
+fn a_request_at_a_time_that_is_none_is_damage_not_left_out() {
+    let world = World::new();
+    write_log(&world, 3, |_| (Kind::Decision, decision("coder", "read", "src/a.rs", "allow", "r")));
+    // The last line: nothing links to it.
+    let segment = world.state().join("audit/seg-000000.jsonl");
+    let text = std::fs::read_to_string(&segment).unwrap();
+    std::fs::write(&segment, text.replace("2026-11-01T00:00:02", "2026-11-31T00:00:02")).unwrap();
+    for (format, written) in [("ocsf", "2 events"), ("parquet", "3 records")] {
+        let done = export(&world, format, &["-o", "exported"]);
+        assert_eq!(done.code, 5, "{format}: {done:?}");
+        assert!(done.stderr.contains(written), "{format}: {done:?}");
+        assert!(done.stderr.contains("the time of record 2 is none"), "{format}: {done:?}");
+    }
+    let verified = world.run(&["audit", "verify"]);
+    assert_eq!(verified.code, 5, "{verified:?}");
+    assert!(verified.text().contains("malformed-record"), "{verified:?}");
+}
