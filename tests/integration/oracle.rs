@@ -172,6 +172,26 @@ fn what_a_person_is_asked_about_is_asked_about_whether_or_not_it_is_there() {
     assert!(world.requests().iter().all(|record| record["result"] != "notFound"));
 }
 
+/// A wrong guess at the old text was answered at once, and a right one asked: the agent
+/// learned the content before anybody had seen the question.
+#[test]
+fn a_guess_at_what_a_person_is_asked_to_disclose_asks_whether_or_not_it_is_right() {
+    let world = World::with_policy(&ASKS.replace(r#""read", "list", "stat", "edit""#, r#""read""#));
+    world.file("hidden/there", "treasure\n");
+    let guesses = ["gold", "treasure", "r"].map(|old| {
+        let edit = ["edit", "hidden/there", "--old", old, "--new", "x"];
+        let child = begin(&world, &edit, "");
+        let asked = waiting(&world, 1).remove(0);
+        world.run(&["approve", "--reject", &id(&asked)]).ok();
+        let done = end(child).denied("person");
+        let said = done.stderr.lines().last().unwrap().split_once("record").unwrap().0.to_owned();
+        (asked["rules"].clone(), done.stdout, said)
+    });
+    assert!(guesses.iter().all(|guess| *guess == guesses[0]), "{guesses:#?}");
+    assert_eq!(world.read("hidden/there"), "treasure\n");
+    assert!(kinds(&world, "intent").is_empty());
+}
+
 /// After a yes whoever asked hears how it is.
 #[test]
 fn what_is_not_there_is_told_after_a_yes() {

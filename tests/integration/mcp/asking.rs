@@ -121,3 +121,40 @@ fn questions_that_nobody_answers_leave_room_for_others() {
     assert_eq!(world.read("free.txt"), "x");
     assert!(!world.path("ask/0.txt").exists());
 }
+
+/// A wrong guess at the old text was answered before anybody was asked.
+#[test]
+fn a_guess_at_what_may_be_read_only_after_a_yes_asks_whether_or_not_it_is_right() {
+    let world = World::with_policy(&format!(
+        "{ALL}[[rules]]\nid = \"careful\"\neffect = \"ask\"\noperations = [\"read\"]\n\
+         paths = [\"ask/**\"]\n"
+    ));
+    world.file("ask/a.txt", "treasure\n");
+    for (set, tool) in [("workspace", "workspace__ws__edit_file"), ("reference", "edit_file")] {
+        let mut client = Client::with(&world, &["--tools", set], &elicits());
+        let mut guess = |old: &str, action: &str| {
+            let arguments = match set {
+                "workspace" => json!({ "path": "ask/a.txt", "oldText": old, "newText": "x" }),
+                _ => json!({
+                    "path": "ask/a.txt",
+                    "edits": [{ "oldText": old, "newText": "x" }],
+                }),
+            };
+            let id = client.post_call(tool, &arguments);
+            assert!(client.is_asked_before(id), "{set}: {old}: {}", client.answer(id));
+            answer(&mut client, "accept", &json!({ "decision": action }));
+            let mut result = client.answer(id)["result"].take();
+            result["_meta"]["portcullis/receipt"].take();
+            result["_meta"]["portcullis/error"]["receipt"].take();
+            result
+        };
+        let refused = ["gold", "treasure", "r"].map(|old| guess(old, "reject"));
+        assert_eq!(refused[0]["_meta"]["portcullis/error"]["kind"], "denied", "{refused:?}");
+        assert!(refused.iter().all(|result| *result == refused[0]), "{set}: {refused:#?}");
+        // After a yes it is told.
+        let told = guess("gold", "once");
+        assert!(told["isError"] == true && told != refused[0], "{told}");
+        client.end();
+    }
+    assert_eq!(world.read("ask/a.txt"), "treasure\n");
+}

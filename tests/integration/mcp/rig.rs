@@ -87,6 +87,14 @@ impl Client {
         self.others.remove(0)
     }
 
+    /// Whether the client is asked something before the answer comes.
+    pub(super) fn is_asked_before(&mut self, id: i64) -> bool {
+        while self.others.is_empty() && !self.answers.contains_key(&id) {
+            self.hear();
+        }
+        !self.answers.contains_key(&id)
+    }
+
     pub(super) fn answer(&mut self, id: i64) -> Value {
         loop {
             if let Some(answer) = self.answers.remove(&id) {
