@@ -6,7 +6,7 @@ use std::{
     collections::HashMap,
     fs::File,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     thread,
     time::Duration,
 };
@@ -21,11 +21,11 @@ use super::{
 };
 use crate::{
     backup::Vault,
-    gateway::{ErrorKind, Gateway, Output},
+    gateway::{Answer, Approver, ErrorKind, Gateway, Output, Ticket},
     ledger::Ledger,
     model::{AgentName, Door, Encoding, LineRange, Operation, OperationKind, Session},
     ops::Source,
-    policy::{Place, Policy, SecretKey},
+    policy::{Decision, Place, Policy, SecretKey},
     workspace::Workspace,
 };
 
@@ -39,6 +39,29 @@ pub(super) struct Done {
     pub(super) disclosed: Option<Vec<u8>>,
     /// Why it was allowed and yet not done.
     pub(super) failed: Option<String>,
+}
+
+/// Says no at once to whatever is asked, and keeps the rule that asked.
+#[derive(Default)]
+struct Refuser(Mutex<Option<Decision>>);
+
+impl Approver for Refuser {
+    fn ask(&self, ticket: &Arc<Ticket>) {
+        let rule = ticket.question().rules.first().cloned();
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = rule;
+        // Nobody else can have answered here.
+        let _ = ticket.answer(Answer::Reject, "test");
+    }
+
+    fn over(&self, _ticket: &Ticket) {}
+}
+
+impl Refuser {
+    fn asked(self) -> Option<Ruling> {
+        let rule = self.0.into_inner().unwrap_or_else(PoisonError::into_inner)?;
+        let effect = rule.effect.as_str().to_owned();
+        Some(Ruling { effect, rule: rule.rule, place: rule.place })
+    }
 }
 
 /// A workspace behind a gate.
@@ -109,22 +132,28 @@ impl Scratch {
             user: "test".to_owned(),
             door: Door::Cli,
         });
-        let (receipt, disclosed, failed) =
-            match self.gateway.handle(session, operation, Source::Disk) {
-                Ok(reply) => {
-                    let disclosed = match reply.output {
-                        Output::Content(content) => Some(content.bytes),
-                        _ => None,
-                    };
-                    (Some(reply.receipt), disclosed, None)
-                }
-                Err(error) => {
-                    let failed = (error.kind() != ErrorKind::Denied).then(|| error.to_string());
-                    (error.receipt().cloned(), None, failed)
-                }
-            };
+        let refuser = Refuser::default();
+        let answer = self.gateway.handle_asking(session, operation, Source::Disk, &refuser);
+        let (receipt, disclosed, failed) = match answer {
+            Ok(reply) => {
+                let disclosed = match reply.output {
+                    Output::Content(content) => Some(content.bytes),
+                    _ => None,
+                };
+                (Some(reply.receipt), disclosed, None)
+            }
+            Err(error) => {
+                let failed = (error.kind() != ErrorKind::Denied).then(|| error.to_string());
+                (error.receipt().cloned(), None, failed)
+            }
+        };
         let receipt = receipt.ok_or("the gate has stopped serving")?;
-        Ok(Done { ruling: self.ruling(&receipt)?, disclosed, failed })
+        // What was asked was decided so; the denial is that of the answer.
+        let ruling = match refuser.asked() {
+            Some(asked) => asked,
+            None => self.ruling(&receipt)?,
+        };
+        Ok(Done { ruling, disclosed, failed })
     }
 
     /// What the record says of the decision: a reply names no rule.

@@ -165,6 +165,61 @@ steps = [{ operation = "read", path = "missing", expect = { effect = "allow" } }
     "#);
 }
 
+/// A step under a rule that asks waited for a person, and then came out as denied.
+#[test]
+fn a_step_that_asks_is_one_that_asks_and_waits_for_nobody() {
+    let world = World::new();
+    let asks = "[limits]\napprovalTimeout = \"5s\"\n[[rules]]\nid = \"person\"\neffect = \"ask\"\n\
+        operations = [\"write\", \"read\"]\npaths = [\"src/ask/**\"]\n";
+    let policy = SHOP.replace("[limits]\n", "").replace("filesRemoved = 2\n", asks);
+    policy_file(&world, "shop.toml", &policy);
+    policy_file(
+        &world,
+        "shop.test.toml",
+        r#"schema = 1
+
+[[tests]]
+name = "a person is asked, and without a yes nothing is done"
+files = { "src/ask/a" = "one" }
+steps = [
+    { operation = "write", path = "src/ask/a", content = "two", expect = { effect = "ask", rule = "person" } },
+    { operation = "edit", path = "src/ask/a", old = "none", content = "two", expect = { effect = "ask" } },
+    { operation = "read", path = "src/ask/gone", expect = { effect = "ask" } },
+    { operation = "rename", path = "src/ask/a", to = "src/a", expect = { effect = "deny", rule = "person" } },
+    { operation = "write", path = "src/a", content = "two", expect = { effect = "allow" } },
+]
+
+[[tests]]
+operation = "write"
+path = "src/ask/a"
+content = "two"
+expect = { effect = "allow" }
+
+[[tests]]
+operation = "write"
+path = "src/ask/a"
+content = "two"
+expect = { effect = "deny", rule = "person" }
+"#,
+    );
+    let done = tests(&world, &["--all", "shop.toml"]);
+    assert_eq!(done.code, 4);
+    insta::assert_snapshot!(done.text(), @r"
+    ok    shop.toml:30 write `src/a.rs`: allowedPaths.write
+    ok    shop.test.toml:3 a person is asked, and without a yes nothing is done: allowedPaths.write
+    FAIL  shop.test.toml:14 write `src/ask/a`
+            write `src/ask/a` is asked about by `person` (shop.toml:18), expected allow
+    FAIL  shop.test.toml:20 write `src/ask/a`
+            write `src/ask/a` is asked about by `person` (shop.toml:18), expected deny by `person`
+    shop.toml: 2 of 4 tests passed
+    shop.toml: 2 of 6 rules decided a test
+      no test: allowedPaths.read (shop.toml:5)
+      no test: allowedPaths.remove (shop.toml:7)
+      no test: extensions.deny (shop.toml:10)
+      no test: payments (shop.toml:24)
+    ");
+}
+
 #[test]
 fn programs_get_the_same() {
     let world = World::new();
