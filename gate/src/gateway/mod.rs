@@ -40,6 +40,7 @@ pub use error::{Error, ErrorKind, Refusal, never_served};
 pub use numbers::{BOUNDS, Decided, Numbers, Times};
 pub use recovery::RecoveryError;
 pub use reload::{Herald, ReloadError};
+pub use search::begun;
 pub use span::SPANS;
 pub use turns::Shares;
 pub use watch::Watching;

@@ -8,9 +8,9 @@ use portcullis_audit::Draft;
 
 use super::{Output, Reply, error::Failure, record, turn::Turn};
 use crate::{
-    model::{Access, GlobQuery, GrepQuery, WorkspacePath},
+    model::{Access, GlobQuery, GrepQuery, OperationKind, WorkspacePath},
     ops::{Disclosure, Start, prepare},
-    policy::{Decision, Effect, ObjectKind, Query},
+    policy::{Decision, Effect, ObjectKind, Policy, Query},
     workspace::{Follow, Permit, TempName},
 };
 
@@ -125,37 +125,49 @@ impl Turn<'_> {
         path: &WorkspacePath,
         decision: &Decision,
     ) -> Result<Option<Start>, Failure> {
-        match decision.effect {
-            Effect::Allow => {
-                self.reservations.hear(decision);
-                Ok(None)
-            }
-            Effect::Ask => {
-                record::decide(draft, decision);
-                // What has to be asked about is left out; the answer says so.
-                draft.decision = Some(Effect::Allow.as_str().to_owned());
-                Ok(Some(Start::Asked))
-            }
-            Effect::Deny => {
-                let (operation, access) = (self.operation.kind(), Access::List);
-                let query = Query { agent: &self.session.agent, operation, access, path };
-                let beneath = decision.is_default_deny()
-                    && !TempName::is_reserved(path)
-                    && self.policy.may_allow_beneath(&query);
-                if !beneath {
-                    return Err(Failure::Denied(Box::new(decision.clone())));
-                }
-                let reason = "nothing allows this directory, but something beneath it";
-                let decision = Decision {
-                    effect: Effect::Allow,
-                    rule: BENEATH.to_owned(),
-                    place: None,
-                    reason: Some(reason.to_owned()),
-                    would_deny: false,
-                };
-                record::decide(draft, &decision);
-                Ok(Some(Start::Beneath(path.clone())))
+        if decision.is_allow() {
+            self.reservations.hear(decision);
+            return Ok(None);
+        }
+        let (operation, access) = (self.operation.kind(), Access::List);
+        let query = Query { agent: &self.session.agent, operation, access, path };
+        let begun = begun(self.policy, &query, decision.clone());
+        if !begun.is_allow() {
+            return Err(Failure::Denied(Box::new(begun)));
+        }
+        record::decide(draft, &begun);
+        Ok(Some(match decision.is_ask() {
+            true => Start::Asked,
+            false => Start::Beneath(path.clone()),
+        }))
+    }
+}
+
+/// What comes of the decision about the name at which a search or a subscription
+/// begins.
+pub fn begun(policy: &Policy, query: &Query<'_>, decision: Decision) -> Decision {
+    match decision.effect {
+        Effect::Ask if query.operation == OperationKind::Watch => {
+            // Nobody can be asked about each change.
+            let reason = "a person would have to be asked about each change";
+            Decision { reason: Some(reason.to_owned()), ..decision.denying() }
+        }
+        // What has to be asked about is left out; the answer says so.
+        Effect::Ask => Decision { effect: Effect::Allow, ..decision },
+        Effect::Deny
+            if decision.is_default_deny()
+                && !TempName::is_reserved(query.path)
+                && policy.may_allow_beneath(query) =>
+        {
+            let reason = "nothing allows this directory, but something beneath it";
+            Decision {
+                effect: Effect::Allow,
+                rule: BENEATH.to_owned(),
+                place: None,
+                reason: Some(reason.to_owned()),
+                would_deny: false,
             }
         }
+        Effect::Allow | Effect::Deny => decision,
     }
 }

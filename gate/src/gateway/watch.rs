@@ -12,8 +12,7 @@ use serde_json::json;
 use super::{Error, ErrorKind, Gateway, Output, Reply, error::Failure, record, turn::Turn};
 use crate::{
     model::{Operation, Session, WatchQuery},
-    ops::{Ended, Source, Start, Subscription, prepare},
-    policy::{Decision, Effect, Place},
+    ops::{Ended, Source, Subscription, prepare},
 };
 
 /// What a subscriber gets.
@@ -74,9 +73,6 @@ impl Turn<'_> {
     /// Begins a subscription.
     pub(super) fn watch(&self, draft: &mut Draft, query: &WatchQuery) -> Result<Reply, Failure> {
         let start = self.start(draft)?;
-        if matches!(start, Start::Asked) {
-            return Err(Failure::Denied(Box::new(asked(draft))));
-        }
         let facts = draft.facts.get_or_insert_default();
         facts.insert("recursive".to_owned(), json!(query.recursive));
         facts.insert("ignore".to_owned(), json!(query.ignore));
@@ -102,18 +98,6 @@ impl Turn<'_> {
             subscription.began(reply.receipt.seq);
         }
         Ok(reply)
-    }
-}
-
-/// Nobody can be asked about each change.
-fn asked(draft: &Draft) -> Decision {
-    let place = draft.policy.clone().zip(draft.line);
-    Decision {
-        effect: Effect::Deny,
-        rule: draft.rule.clone().unwrap_or_else(|| "default".to_owned()),
-        place: place.map(|(file, line)| Place { file, line }),
-        reason: Some("a person would have to be asked about each change".to_owned()),
-        would_deny: false,
     }
 }
 

@@ -2,11 +2,13 @@
 
 mod beside;
 mod record;
+mod search;
 mod who;
 
 use std::process::ExitCode;
 
 use beside::Beside;
+use search::{Search, is_entrywise};
 use serde_json::{Value, json};
 
 use crate::{
@@ -68,6 +70,7 @@ struct Answer {
 }
 
 /// What was asked about the names and what lies there.
+#[derive(Default)]
 struct Asked {
     answers: Vec<Answer>,
     notes: Vec<String>,
@@ -119,13 +122,21 @@ fn explained(
     path: &WorkspacePath,
     to: Option<&WorkspacePath>,
 ) -> Result<(Decision, Vec<Answer>, Vec<String>), Failure> {
-    let Asked { answers, mut notes, refused } =
-        answers(policy, workspace, agent, operation, path, to);
+    let entrywise = is_entrywise(operation);
+    let Asked { answers, mut notes, refused } = match entrywise {
+        true => Search { policy, workspace, agent, operation }.asked(path),
+        false => answers(policy, workspace, agent, operation, path, to),
+    };
+    // The record of a search names the first denial, but the last allowance.
+    let stricter: fn(Decision, Decision) -> Decision = match entrywise {
+        true => |before, after| if before.is_deny() { before } else { after.and(before) },
+        false => Decision::and,
+    };
     let mut decision = answers
         .iter()
         .map(|answer| answer.explanation.decision.clone())
         .chain(refused)
-        .reduce(Decision::and)
+        .reduce(stricter)
         .ok_or_else(|| Failure::new("nothing was asked"))?;
     if let Some(to) = to {
         decision = decision.and(policy.evaluate_move(agent, path, to));

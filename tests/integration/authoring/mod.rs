@@ -10,6 +10,7 @@ mod lint;
 mod observing;
 mod progress;
 mod schema;
+mod searching;
 mod tests;
 
 use crate::common::World;

@@ -1,0 +1,113 @@
+//! Where a search or a subscription begins: what the gate decides once, before it
+//! decides on each entry.
+
+use super::{Answer, Asked};
+use crate::{
+    gateway::{begun, never_served},
+    model::{Access, AgentName, OperationKind, WorkspacePath},
+    policy::{Effect, ObjectKind, Policy, Query},
+    workspace::{Follow, Resolved, Workspace},
+};
+
+/// What the decision about a directory says nothing of.
+const ENTRYWISE: &str = "what lies beneath is decided one by one: what may not be listed, or for \
+                         `grep` read, is left out";
+/// What becomes of a question here.
+const LEFT_OUT: &str = "what a person would have to be asked about is left out of the answer";
+
+/// Whether an operation is decided entry by entry.
+pub(super) fn is_entrywise(operation: OperationKind) -> bool {
+    matches!(operation, OperationKind::Glob | OperationKind::Grep | OperationKind::Watch)
+}
+
+/// One search or subscription.
+pub(super) struct Search<'a> {
+    pub(super) policy: &'a Policy,
+    pub(super) workspace: &'a Workspace,
+    pub(super) agent: &'a AgentName,
+    pub(super) operation: OperationKind,
+}
+
+impl Search<'_> {
+    /// Asks where it begins, then about what is there.
+    pub(super) fn asked(&self, path: &WorkspacePath) -> Asked {
+        let mut asked = Asked::default();
+        if self.begins_elsewhere(&mut asked, path) {
+            return asked;
+        }
+        let resolved = match self.workspace.resolve(path, Follow::Yes) {
+            Ok(resolved) => resolved,
+            Err(error) => {
+                asked.notes.push(format!("`{path}` would be refused by the workspace: {error}"));
+                asked.answers.push(self.answer(Access::List, path, None));
+                asked.refused.extend(never_served(&error));
+                return asked;
+            }
+        };
+        let is_link = resolved.path() != path;
+        if is_link {
+            asked.notes.push(format!("`{path}` leads to `{}`", resolved.path()));
+            asked.answers.push(self.answer(Access::List, path, None));
+            if self.begins_elsewhere(&mut asked, resolved.path()) {
+                return asked;
+            }
+        }
+        asked.answers.push(self.answer(Access::List, resolved.path(), Some(&resolved)));
+        if resolved.object().kind == ObjectKind::Directory {
+            asked.notes.push(ENTRYWISE.to_owned());
+        } else if self.operation.accesses().contains(&Access::Read) {
+            // A file that is searched by its name is a file that is read.
+            let named = is_link.then_some((path, None));
+            for (path, object) in named.into_iter().chain([(resolved.path(), Some(&resolved))]) {
+                if !self.may_read(&mut asked, path, object) {
+                    break;
+                }
+            }
+        }
+        asked
+    }
+
+    /// Answers if the name alone settles the start.
+    fn begins_elsewhere(&self, asked: &mut Asked, path: &WorkspacePath) -> bool {
+        let mut answer = self.answer(Access::List, path, None);
+        let query = self.query(Access::List, path);
+        let name = self.policy.evaluate(&query);
+        let effect = name.effect;
+        answer.explanation.decision = begun(self.policy, &query, name);
+        match (effect, answer.explanation.decision.effect) {
+            (Effect::Allow, _) => return false,
+            (Effect::Ask, Effect::Allow) => asked.notes.push(LEFT_OUT.to_owned()),
+            (Effect::Deny, Effect::Allow) => asked.notes.push(ENTRYWISE.to_owned()),
+            _ => {}
+        }
+        asked.answers.push(answer);
+        true
+    }
+
+    /// Asks whether the file may be read without asking anybody.
+    fn may_read(
+        &self,
+        asked: &mut Asked,
+        path: &WorkspacePath,
+        resolved: Option<&Resolved>,
+    ) -> bool {
+        let mut answer = self.answer(Access::Read, path, resolved);
+        let effect = answer.explanation.decision.effect;
+        if effect == Effect::Ask {
+            asked.notes.push(LEFT_OUT.to_owned());
+            answer.explanation.decision.effect = Effect::Allow;
+        }
+        asked.answers.push(answer);
+        effect == Effect::Allow
+    }
+
+    fn answer(&self, access: Access, path: &WorkspacePath, resolved: Option<&Resolved>) -> Answer {
+        let object = resolved.map(Resolved::object);
+        let explanation = self.policy.explain(&self.query(access, path), object.as_ref());
+        Answer { access, path: path.clone(), explanation }
+    }
+
+    fn query<'q>(&'q self, access: Access, path: &'q WorkspacePath) -> Query<'q> {
+        Query { agent: self.agent, operation: self.operation, access, path }
+    }
+}
