@@ -192,7 +192,7 @@ impl Recorded<'_> {
     }
 
     /// Whether names alone were enough for the recorded decision. A denial for
-    /// the content, the object, a limit or an answer cannot be made again.
+    /// the content, the object, a link, a limit or an answer cannot be made again.
     pub fn by_name(&self) -> bool {
         if self.decision == "allow" {
             // Also when observe mode let it through: only default-deny gives way.
@@ -202,6 +202,8 @@ impl Recorded<'_> {
         let start = rule.split('.').next().unwrap_or_default();
         match start {
             "files" | "limits" | "approval" | "approvals" => false,
+            // A rule of the policy may be called so.
+            "workspace" | "restore" | "serve" => rule == start,
             "names" => rule == "names.hidden",
             "secrets" => rule.starts_with("secrets.names"),
             _ => self.decision != "ask" && !rule.is_empty(),

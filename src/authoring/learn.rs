@@ -17,6 +17,7 @@ use super::{
     history::{Count, read_history},
     literal::escaped,
     progress::Watch,
+    replay::Beside,
 };
 use crate::{
     model::{Access, AgentName, OperationKind, WorkspacePath},
@@ -40,6 +41,8 @@ pub struct Learned {
     pub extensions: Vec<NewExtension>,
     /// Denied requests that stay denied, by the rule that denies them.
     pub kept: BTreeMap<String, u64>,
+    /// Requests that were denied for their names, which the policy allows by now.
+    pub allowed: u64,
 }
 
 /// A pattern to allow.
@@ -100,7 +103,7 @@ pub fn learn(
     let mut learned = Learned::default();
     let mut wanted: BTreeMap<(Access, WorkspacePath), Wanted> = BTreeMap::new();
     let mut extensions: BTreeMap<(Access, String), Wanted> = BTreeMap::new();
-    let guard = Guard::new(policy);
+    let (guard, beside) = (Guard::new(policy), Beside::new(policy, outline));
     let Some((own, above)) = outline.split_first() else { return Ok(learned) };
     let count = read_history(directory, since, watch, |request| {
         if request.effect() != "deny" {
@@ -154,7 +157,14 @@ pub fn learn(
                 note(wanted.entry((access, path.clone())).or_default());
             }
         }
-        if !new {
+        if new {
+            return;
+        }
+        // What names do not tell, such as content and limits, denies it again.
+        let is_allowed = request.by_name() && request.decide(policy).is_allow();
+        if is_allowed && !beside.denied(request) {
+            learned.allowed += 1;
+        } else {
             let rule = request.rule.clone().into_owned();
             *learned.kept.entry(rule).or_default() += 1;
         }

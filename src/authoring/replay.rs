@@ -136,14 +136,14 @@ pub fn replay(
 
 /// Tells denials of what lay beside a path that was asked for: of an entry beneath a
 /// directory that was to go, or of a directory that was to be made on the way.
-struct Beside<'a> {
+pub(super) struct Beside<'a> {
     policy: &'a Policy,
     /// What is denied, as far as it has patterns.
     patterns: Vec<&'a PathPattern>,
 }
 
 impl<'a> Beside<'a> {
-    fn new(policy: &'a Policy, outline: &'a [OutlineFile]) -> Self {
+    pub(super) fn new(policy: &'a Policy, outline: &'a [OutlineFile]) -> Self {
         let statements = outline.iter().flat_map(|file| &file.statements);
         let denials = statements.filter(|statement| {
             matches!(statement.kind, StatementKind::SecretName | StatementKind::Rule(Effect::Deny))
@@ -153,7 +153,7 @@ impl<'a> Beside<'a> {
 
     /// Whether the recorded denial may have been one of something beside the path,
     /// which is not denied itself.
-    fn denied(&self, request: &Recorded<'_>) -> bool {
+    pub(super) fn denied(&self, request: &Recorded<'_>) -> bool {
         if request.effect() != "deny" {
             return false;
         }

@@ -64,6 +64,9 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         learned.proposals.len(),
         learned.extensions.len()
     );
+    if learned.allowed > 0 {
+        errln!("  {} are allowed by now", learned.allowed);
+    }
     for (rule, number) in &learned.kept {
         errln!("  {number} stay denied by `{}`", Escaped(rule));
     }
@@ -78,6 +81,8 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         .map_err(|error| unreadable(&path, &error))?;
     let allowed: u64 =
         again.changes.iter().filter(|change| change.opens()).map(|change| change.records).sum();
+    // Those that are allowed anyhow are told above.
+    let allowed = allowed.saturating_sub(learned.allowed);
     errln!("with the proposal, {allowed} requests that were denied are allowed");
     said_wider(&learned);
     let name = Escaped(&own.name).to_string();
@@ -267,6 +272,7 @@ fn report_json(learned: &Learned) -> Value {
         "requests": learned.count.requests,
         "allowedPaths": proposals,
         "extensions": extensions,
+        "allowedNow": learned.allowed,
         "stayDenied": learned.kept,
     })
 }

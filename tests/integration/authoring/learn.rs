@@ -241,3 +241,34 @@ fn observed_requests_count_as_denied() {
     let done = learn(&world, &[]).ok();
     assert!(done.stderr.contains("with the proposal, 1 requests"), "{}", done.stderr);
 }
+
+/// Once its patch was applied, it said of all that it had opened that it stays denied.
+#[test]
+fn what_the_policy_allows_by_now_does_not_stay_denied() {
+    let world = world();
+    // Denied for more than its name: the content, and what a link leads to.
+    let long = TIGHT.replace("[[rules]]", "[files]\nmaxWriteSize = \"1KiB\"\n\n[[rules]]");
+    policy_file(&world, "tight.toml", &long);
+    world.write("README.md", "x".repeat(2000)).denied("files.maxWriteSize");
+    std::os::unix::fs::symlink("/", world.path("out")).unwrap();
+    world.fs(&["read", "out"]).denied("workspace.outside");
+    let learned = long.replace("[\"README.md\"]", "[\"README.md\", \"src/*.rs\"]");
+    policy_file(&world, "learned.toml", &learned);
+    let again = learn(&world, &["--policy", "learned.toml"]).ok();
+    insta::assert_snapshot!(again.stderr, @r"
+    12 requests read; 1 patterns and 0 extensions to allow
+      4 are allowed by now
+      1 stay denied by `files.maxWriteSize`
+      3 stay denied by `git`
+      1 stay denied by `payments`
+      1 stay denied by `secrets.names[0]`
+      1 stay denied by `workspace.outside`
+    with the proposal, 1 requests that were denied are allowed
+      what is listed is allowed to every agent, whoever asked for it
+    ");
+    let json = learn(&world, &["--policy", "learned.toml", "--json"]).ok().json();
+    assert_eq!(json["allowedNow"], 4, "{json}");
+    // The policy of then denies what it denied.
+    let same = learn(&world, &["--json"]).ok().json();
+    assert_eq!(same["allowedNow"], 0, "{same}");
+}

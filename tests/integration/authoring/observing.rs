@@ -42,7 +42,7 @@ fn what_it_let_through_is_learned() {
     let world = world();
     let done = world.run(&["policy", "learn", "--policy", "p.toml"]).ok();
     let diff = done.text();
-    assert!(diff.contains("+    \"tests/*.rs\", # 3x, record "), "{diff}{}", done.stderr);
+    assert!(diff.contains("+    \"tests/*.rs\", # 3x, 3 paths, record "), "{diff}{}", done.stderr);
     let added = diff.lines().filter(|line| line.starts_with('+'));
     assert!(added.into_iter().all(|line| !line.contains("closed")), "{diff}");
     assert!(done.stderr.contains("1 stay denied by `closed`"), "{}", done.stderr);
