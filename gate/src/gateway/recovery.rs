@@ -1,6 +1,6 @@
 //! Settling what gates that died left behind, before serving anything.
 
-use portcullis_audit::{AuditRecord, Draft};
+use portcullis_audit::{AuditRecord, Draft, Kind};
 
 use super::{Gateway, record::shown};
 use crate::{
@@ -27,8 +27,8 @@ pub enum RecoveryError {
 pub(super) type Settled<'a> = (&'a AuditRecord, Option<Resolution>);
 
 /// Settles every intent without outcome whose gate is dead, and records how.
-/// Then removes what a dead gate kept for a change whose intent it did not live
-/// to write. Returns how many intents were settled.
+/// Records that nobody waits for an answer to what it asked. Then removes what a
+/// dead gate kept for a change whose intent it did not live to write. Returns how many intents were settled.
 ///
 /// One that cannot be settled now stays open, and each start tries again. It is
 /// no reason not to serve: what it replaces is in the vault, and what the change
@@ -69,6 +69,9 @@ pub(super) fn run(gateway: &Gateway) -> Result<usize, RecoveryError> {
         orphans.resolve(intent, draft(intent, &remains, *resolution))?;
         count += 1;
     }
+    for question in orphans.questions() {
+        ledger.note(Kind::Approval, abandoned(question), true)?;
+    }
     let dead = orphans.traces().iter().filter_map(|(boot, trace)| {
         let since: jiff::Timestamp = trace.since.parse().ok()?;
         Some((boot.as_str(), since.as_microsecond(), &trace.backups))
@@ -92,6 +95,17 @@ fn is_kept(vault: &Vault, remains: &Remains, backup: &str) -> bool {
     let mut paths = std::iter::once(&remains.path).chain(&remains.to);
     // What cannot be looked at may be there.
     paths.any(|path| !matches!(vault.entry_of(path, &id), Ok(None)))
+}
+
+/// The end of a question that its gate did not live to hear the answer to. Nothing was
+/// decided about it, and nothing was done.
+fn abandoned(question: &AuditRecord) -> Draft {
+    Draft {
+        decision: None,
+        result: Some("abandoned".to_owned()),
+        bytes: None,
+        ..question.draft.clone()
+    }
 }
 
 fn draft(intent: &AuditRecord, remains: &Remains, resolution: Resolution) -> Draft {

@@ -1,4 +1,4 @@
-//! Intents that dead gates left without an outcome.
+//! Intents that dead gates left without an outcome, and questions without an end.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,6 +24,7 @@ pub struct Orphans<'a> {
     ledger: &'a Ledger,
     dead: Vec<Dead>,
     intents: Vec<AuditRecord>,
+    questions: Questions,
     traces: Traces,
     left: Mutex<BTreeSet<u64>>,
     /// Locked until it is closed.
@@ -37,6 +38,44 @@ pub struct Trace {
     pub since: String,
     /// The backups that its intents name.
     pub backups: BTreeSet<String>,
+}
+
+/// The fact by which a question and its end are told.
+const QUESTION: &str = "question";
+
+/// What dead gates asked a person and did not hear, by session and question.
+#[derive(Debug, Default)]
+struct Questions(BTreeMap<(Option<String>, String), AuditRecord>);
+
+impl Questions {
+    fn take_in(
+        &mut self,
+        dead: &[Dead],
+        entry: &Entry,
+        link: &Link,
+    ) -> Result<(), portcullis_audit::LineError> {
+        let asks = link.kind == Kind::Decision
+            && dead.iter().any(|gate| link.boot.as_ref() == Some(&gate.boot));
+        // An end may be one that a start before this one recorded.
+        if !asks && link.kind != Kind::Approval {
+            return Ok(());
+        }
+        // Most records are about no question, and need not be read for that.
+        let name = QUESTION.as_bytes();
+        if !entry.bytes.windows(name.len()).any(|part| part == name) {
+            return Ok(());
+        }
+        let record = entry.record()?;
+        let question = record.draft.facts.as_ref().and_then(|facts| facts.get(QUESTION)?.as_str());
+        let Some(question) = question else { return Ok(()) };
+        let key = (record.draft.session.clone(), question.to_owned());
+        match record.draft.decision.as_deref() {
+            _ if link.kind == Kind::Approval => drop(self.0.remove(&key)),
+            Some("ask") => drop(self.0.insert(key, record)),
+            _ => {}
+        }
+        Ok(())
+    }
 }
 
 /// The traces of dead gates by their `boot`.
@@ -102,6 +141,7 @@ impl Ledger {
             (life::census(&self.life.gates, Some(&self.life))?.0, Arc::clone(&log.audit))
         };
         let (mut open, mut traces) = (BTreeMap::new(), Traces::default());
+        let mut questions = Questions::default();
         if let Some(first) = dead.iter().map(|gate| gate.first).min() {
             let mut reader = Reader::new(&*audit, first);
             while let Some(entry) = reader.next().map_err(Error::std("read the audit log"))? {
@@ -111,12 +151,13 @@ impl Ledger {
                 };
                 let link = Link::parse(&entry.bytes).map_err(damaged)?;
                 take_in(&mut open, &dead, &entry, &link).map_err(damaged)?;
+                questions.take_in(&dead, &entry, &link).map_err(damaged)?;
                 traces.take_in(&dead, &entry, &link).map_err(damaged)?;
             }
         }
         let left = Mutex::new(open.keys().copied().collect());
         let intents = open.into_values().collect();
-        Ok(Orphans { ledger: self, dead, intents, traces, left, _recovery: recovery })
+        Ok(Orphans { ledger: self, dead, intents, questions, traces, left, _recovery: recovery })
     }
 }
 
@@ -142,6 +183,11 @@ impl Orphans<'_> {
     /// The intents, oldest first.
     pub fn intents(&self) -> &[AuditRecord] {
         &self.intents
+    }
+
+    /// What the dead gates asked a person and did not hear.
+    pub fn questions(&self) -> impl Iterator<Item = &AuditRecord> {
+        self.questions.0.values()
     }
 
     /// What the dead gates left in the log, for those who look for what they
@@ -195,5 +241,50 @@ impl Drop for Orphans<'_> {
     fn drop(&mut self) {
         // What stays is found, and found to be answered, the next time.
         let _buried = self.bury();
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "the test makes a state directory of its own")]
+mod tests {
+    use cap_std::fs::Dir;
+
+    use super::*;
+
+    fn asked(question: &str) -> Draft {
+        Draft {
+            session: Some("s".to_owned()),
+            decision: Some("ask".to_owned()),
+            facts: Some(BTreeMap::from([(QUESTION.to_owned(), question.into())])),
+            ..Draft::default()
+        }
+    }
+
+    #[test]
+    fn a_question_is_open_until_any_gate_records_its_end() {
+        let state = tempfile::TempDir::new().unwrap();
+        let open = || {
+            let dir = std::fs::File::open(state.path()).unwrap();
+            Ledger::open(&Dir::from_std_file(dir)).unwrap()
+        };
+        let dead = open();
+        for question in ["heard", "open", "later"] {
+            drop(dead.record(asked(question)).unwrap());
+        }
+        let _heard = dead.note(Kind::Approval, asked("heard"), false).unwrap();
+        // Keeps the dead gate from being forgotten.
+        drop(dead.admit(Draft::default()).unwrap());
+        drop(dead);
+        let next = open();
+        let alive = open();
+        drop(alive.record(asked("alive")).unwrap());
+        let questions = || {
+            let orphans = next.orphans().unwrap();
+            let facts = orphans.questions().filter_map(|asked| asked.draft.facts.clone());
+            facts.map(|facts| facts[QUESTION].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(questions(), ["later", "open"]);
+        let _ended = next.note(Kind::Approval, asked("open"), true).unwrap();
+        assert_eq!(questions(), ["later"]);
     }
 }

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
 use serde_json::{Value, json};
 
 use super::{PATIENCE, begin, end, id, kinds, waiting, world};
@@ -77,6 +77,36 @@ fn nobody_answers() {
     assert!(done.stdout.is_empty());
     assert_eq!(kinds(&world, "approval")[0]["result"], "timeout");
     assert!(waiting(&world, 0).is_empty());
+}
+
+/// Whoever ended `fs` while it waited left the question open in the log for ever.
+#[test]
+fn a_question_whose_gate_is_gone_comes_to_an_end_in_the_log() {
+    let world = world();
+    let vault = ["read", "src/vault/a.txt"];
+    let payments = ["write", "src/payments/card.ts"];
+    for (args, signal) in [(vault, Signal::INT), (payments, Signal::KILL)] {
+        let mut child = begin(&world, &args, "new");
+        let asked = waiting(&world, 1).remove(0);
+        kill_process(Pid::from_child(&child), signal).unwrap();
+        child.wait().unwrap();
+        // The next start tells, and only that one.
+        for _ in 0..2 {
+            world.fs(&["stat", "src/a.ts"]).ok();
+            let mut ends = kinds(&world, "approval");
+            ends.retain(|end| end["facts"]["question"] == asked["id"]);
+            let [end] = &ends[..] else { panic!("{ends:?}") };
+            assert_eq!((&end["result"], &end["decision"]), (&json!("abandoned"), &Value::Null));
+            assert_eq!((&end["op"], &end["path"]), (&json!(args[0]), &json!(args[1])));
+            let mut questions = kinds(&world, "decision");
+            questions.retain(|record| record["facts"]["question"] == asked["id"]);
+            let [question] = &questions[..] else { panic!("{questions:?}") };
+            assert_eq!(question["session"], end["session"]);
+            assert_ne!(question["boot"], end["boot"]);
+        }
+    }
+    assert_eq!(world.read("src/payments/card.ts"), "one\ntwo\n");
+    world.run(&["audit", "verify"]).ok();
 }
 
 #[test]
