@@ -14,24 +14,23 @@ use std::{
 use portcullis_audit::Directory;
 
 use super::{
-    examples::{agent_variants, agents, allows, examples_in, letters, places},
+    examples::{agent_variants, agents, letters},
     history::read_history,
     judge::{Deed, judge},
     progress::{Watch, Work},
+    sides::{examples, variants},
     tree::{Tree, TreeEntry},
 };
 use crate::{
     model::{Access, AgentName, WorkspacePath},
     policy::{
-        Decision, Effect, Mode, Object, ObjectKind, OutlineFile, PathPattern, Policy,
-        SettingChange, Statement, StatementKind, compare_modes, compare_settings,
+        Decision, Mode, Object, ObjectKind, OutlineFile, Policy, SettingChange, compare_modes,
+        compare_settings,
     },
 };
 
 /// Entries that are asked about before somebody is told.
 const TELL: usize = 1024;
-/// Most example paths that are made from patterns.
-const MAX_EXAMPLES: usize = 50_000;
 
 /// A policy with what its files say.
 #[derive(Debug, Clone, Copy)]
@@ -354,84 +353,4 @@ impl Collected {
         }
         changes
     }
-}
-
-/// A path for every pattern, with every extension that is told apart. What
-/// only one side denies at any depth is asked about wherever either allows
-/// anything.
-fn examples(old: &[OutlineFile], new: &[OutlineFile]) -> (BTreeSet<WorkspacePath>, bool) {
-    let (told_old, told_new) = (told(old), told(new));
-    let statements = |files: &'_ [OutlineFile]| -> Vec<Statement> {
-        files.iter().flat_map(|file| file.statements.clone()).collect()
-    };
-    let (old, new) = (statements(old), statements(new));
-    let mut names: BTreeSet<String> = BTreeSet::from(["x".to_owned()]);
-    for statement in old.iter().chain(&new) {
-        names.extend(statement.extensions.iter().map(|(extension, _)| format!("x.{extension}")));
-    }
-    let mut examples = BTreeSet::new();
-    let places = places(old.iter().chain(&new));
-    for statement in old.iter().chain(&new) {
-        // Extensions matter where something is allowed at all.
-        for name in names.iter().take(if allows(statement) { usize::MAX } else { 1 }) {
-            examples.extend(statement.patterns.iter().flat_map(|pattern| pattern.examples(name)));
-        }
-    }
-    let one_sided = |statement: &&Statement| {
-        let narrows = matches!(
-            statement.kind,
-            StatementKind::SecretName
-                | StatementKind::SecretException
-                | StatementKind::Rule(Effect::Deny | Effect::Ask)
-        );
-        narrows
-            && said(statement)
-                .iter()
-                .any(|text| !(told_old.contains(text) && told_new.contains(text)))
-    };
-    for statement in old.iter().chain(&new).filter(one_sided) {
-        for pattern in &statement.patterns {
-            if examples.len() <= MAX_EXAMPLES {
-                examples.extend(examples_in(pattern, &places));
-            }
-        }
-    }
-    let cut = examples.len() > MAX_EXAMPLES;
-    (examples.into_iter().take(MAX_EXAMPLES).collect(), cut)
-}
-
-/// More paths for each pattern of which only one side says what it says.
-fn variants(
-    old: &[OutlineFile],
-    new: &[OutlineFile],
-    letters: &[char],
-) -> (BTreeSet<WorkspacePath>, bool) {
-    let (told_old, told_new) = (told(old), told(new));
-    let mut variants = BTreeSet::new();
-    for statement in old.iter().chain(new).flat_map(|file| &file.statements) {
-        let words = said(statement);
-        for (pattern, word) in statement.patterns.iter().zip(&words) {
-            if !(told_old.contains(word) && told_new.contains(word)) {
-                variants.extend(pattern.variants("x", letters));
-            }
-        }
-    }
-    let cut = variants.len() > MAX_EXAMPLES;
-    (variants.into_iter().take(MAX_EXAMPLES).collect(), cut)
-}
-
-/// What all files say.
-fn told(files: &[OutlineFile]) -> BTreeSet<String> {
-    files.iter().flat_map(|file| &file.statements).flat_map(said).collect()
-}
-
-/// What a statement says of each of its patterns, to find what only one side
-/// says.
-fn said(statement: &Statement) -> Vec<String> {
-    let about: Vec<_> = statement.questions().collect();
-    let agents = &statement.agent_names;
-    let say = |pattern: &PathPattern| {
-        format!("{:?} {:?} {agents:?} {about:?}", statement.kind, pattern.text)
-    };
-    statement.patterns.iter().map(say).collect()
 }

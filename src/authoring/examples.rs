@@ -29,16 +29,17 @@ pub(super) fn allows(statement: &Statement) -> bool {
     matches!(statement.kind, StatementKind::AllowedPaths(_) | StatementKind::Rule(Effect::Allow))
 }
 
-/// The examples of a pattern; of one that holds at any depth also in each of
-/// `places`.
+/// The examples of a pattern, with `any` where any name would do; of one that
+/// holds at any depth also in each of `places`.
 pub(super) fn examples_in(
     pattern: &PathPattern,
+    any: &str,
     places: &BTreeSet<WorkspacePath>,
 ) -> Vec<WorkspacePath> {
-    let mut examples: Vec<_> = pattern.examples("x").collect();
+    let mut examples: Vec<_> = pattern.examples(any).collect();
     if pattern.any_depth() {
         for place in places.iter().filter(|place| !place.is_root()) {
-            examples.extend(pattern.examples("x").filter_map(|path| {
+            examples.extend(pattern.examples(any).filter_map(|path| {
                 WorkspacePath::parse(&format!("{}/{}", place.as_str(), path.as_str())).ok()
             }));
         }

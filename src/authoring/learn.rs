@@ -285,7 +285,7 @@ impl<'a> Guard<'a> {
             Access::Write => OperationKind::Write,
             Access::Remove => OperationKind::Remove,
         };
-        denials.flat_map(|denial| examples_in(denial, &places)).any(|path| {
+        denials.flat_map(|denial| examples_in(denial, "x", &places)).any(|path| {
             let decision =
                 self.policy.evaluate(&Query { agent: &agent, operation, access, path: &path });
             pattern.matches(&path) && (decision.is_allow() || decision.is_default_deny())

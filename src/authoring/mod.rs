@@ -15,6 +15,7 @@ mod literal;
 mod progress;
 mod replay;
 mod schema;
+mod sides;
 mod tree;
 mod trial;
 

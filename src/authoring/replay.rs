@@ -184,7 +184,7 @@ impl<'a> Beside<'a> {
             OperationKind::Remove | OperationKind::Rename | OperationKind::Restore
         );
         let place = BTreeSet::from([path.clone()]);
-        let examples = self.patterns.iter().flat_map(|pattern| examples_in(pattern, &place));
+        let examples = self.patterns.iter().flat_map(|pattern| examples_in(pattern, "x", &place));
         goes_with_all
             && examples.filter(|example| example != path && example.is_within(path)).any(|old| {
                 let new = to.as_ref().and_then(|to| old.rebase(path, to));

@@ -27,7 +27,7 @@ pub(super) fn lint(subject: Subject<'_>, found: &mut Vec<Finding>) {
         .flat_map(|file| &file.statements)
         .filter(|statement| statement.kind == StatementKind::Rule(Effect::Deny));
     for pattern in denials.flat_map(|statement| &statement.patterns) {
-        for path in examples_in(pattern, &places) {
+        for path in examples_in(pattern, "x", &places) {
             let allowed = agents
                 .iter()
                 .map(|agent| decide(subject.policy, agent, Deed::Write, &path, None))

@@ -21,7 +21,7 @@ pub(super) fn lint(subject: Subject<'_>, file: usize, found: &mut Vec<Finding>) 
         };
         for pattern in &statement.patterns {
             let Some(extension) = extension(&pattern.text) else { continue };
-            let evaded = examples_in(pattern, &places).into_iter().find_map(|path| {
+            let evaded = examples_in(pattern, "x", &places).into_iter().find_map(|path| {
                 let other = WorkspacePath::parse(&format!("{}{ENDING}", path.as_str())).ok()?;
                 let passes = agents.iter().any(|agent| {
                     questions(statement).any(|(operation, access)| {

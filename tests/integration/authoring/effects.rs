@@ -395,3 +395,36 @@ fn what_only_a_search_or_a_watch_may_show_is_access_too() {
         assert_eq!(diff(open, &name).code, 0, "{operation}");
     }
 }
+
+/// What an exception or an allowance does depends on the file that it is in.
+#[test]
+fn what_moves_to_another_file_of_a_policy_may_open() {
+    let world = World::new();
+    let diff = |old: [&str; 2], new: [&str; 2]| {
+        for (side, texts) in [("old", old), ("new", new)] {
+            let base = format!("{side}-base.toml");
+            policy_file(&world, &base, &format!("schema = 1\n{}", texts[0]));
+            let text = format!("schema = 1\nextends = [\"{base}\"]\n{}", texts[1]);
+            policy_file(&world, &format!("{side}.toml"), &text);
+        }
+        world.run(&["policy", "diff", "old.toml", "new.toml", "--no-new-access"])
+    };
+    let names = "[allowedPaths]\nread = [\"src/**\"]\n[secrets]\nnames = [\"*.pem\"]\n";
+    let excepted = |except: &str| format!("{names}except = [\"{except}\"]\n");
+    for except in ["ca.pem", "test/**"] {
+        let (together, alone) = (excepted(except), format!("[secrets]\nexcept = [\"{except}\"]\n"));
+        let (apart, moved) = ([names, &alone], [&together[..], ""]);
+        let done = diff(apart, moved);
+        assert_eq!(done.code, 4, "{except}: {done:?}");
+        assert_eq!(diff(moved, apart).code, 0, "{except}");
+        // What the other file names stays secret until it is excepted there, too.
+        let both = [&together[..], "[secrets]\nnames = [\"*.pem\"]\n"];
+        assert_eq!(diff(both, moved).code, 4, "{except}");
+        assert_eq!(diff(moved, both).code, 0, "{except}");
+        assert_eq!(diff(apart, apart).code, 0, "{except}");
+    }
+    let read = |patterns: &str| format!("[allowedPaths]\nread = [{patterns}]\n");
+    let (one, all, both) = (read("\"src/*\""), read("\"src/**\""), read("\"src/*\", \"src/**\""));
+    assert_eq!(diff([&one, &all], ["", &both]).code, 4);
+    assert_eq!(diff(["", &both], [&one, &all]).code, 0);
+}

@@ -1,0 +1,150 @@
+//! What two policies say in different words, and the paths that are asked about
+//! for it.
+
+use std::collections::BTreeSet;
+
+use super::examples::{allows, examples_in, places};
+use crate::{
+    model::WorkspacePath,
+    policy::{Effect, OutlineFile, PathPattern, Statement, StatementKind},
+};
+
+/// Most example paths that are made from patterns.
+const MAX_EXAMPLES: usize = 50_000;
+
+/// A path for every pattern, with every extension that is told apart. What
+/// only one side denies or excepts at any depth is asked about wherever either
+/// allows anything.
+pub(super) fn examples(
+    old: &[OutlineFile],
+    new: &[OutlineFile],
+) -> (BTreeSet<WorkspacePath>, bool) {
+    let told = Told::by(old, new);
+    let statements = || old.iter().chain(new).flat_map(|file| &file.statements);
+    let mut names: BTreeSet<String> = BTreeSet::from(["x".to_owned()]);
+    for statement in statements() {
+        names.extend(statement.extensions.iter().map(|(extension, _)| format!("x.{extension}")));
+    }
+    let mut examples = BTreeSet::new();
+    let places = places(statements());
+    for statement in statements() {
+        // Extensions matter where something is allowed at all.
+        for name in names.iter().take(if allows(statement) { usize::MAX } else { 1 }) {
+            examples.extend(statement.patterns.iter().flat_map(|pattern| pattern.examples(name)));
+        }
+    }
+    let secrets = secret_names(statements());
+    for statement in statements() {
+        let anys = match statement.kind {
+            StatementKind::SecretName | StatementKind::Rule(Effect::Deny | Effect::Ask) => {
+                BTreeSet::from(["x".to_owned()])
+            }
+            // It opens only what has the name of a secret.
+            StatementKind::SecretException => secrets.clone(),
+            _ => continue,
+        };
+        for pattern in statement.patterns.iter().filter(|pattern| told.apart(statement, pattern)) {
+            for any in &anys {
+                if examples.len() <= MAX_EXAMPLES {
+                    examples.extend(examples_in(pattern, any, &places));
+                }
+            }
+        }
+    }
+    let cut = examples.len() > MAX_EXAMPLES;
+    (examples.into_iter().take(MAX_EXAMPLES).collect(), cut)
+}
+
+/// More paths for each pattern of which only one side says what it says.
+pub(super) fn variants(
+    old: &[OutlineFile],
+    new: &[OutlineFile],
+    letters: &[char],
+) -> (BTreeSet<WorkspacePath>, bool) {
+    let told = Told::by(old, new);
+    let mut variants = BTreeSet::new();
+    for statement in old.iter().chain(new).flat_map(|file| &file.statements) {
+        for pattern in statement.patterns.iter().filter(|pattern| told.apart(statement, pattern)) {
+            variants.extend(pattern.variants("x", letters));
+        }
+    }
+    let cut = variants.len() > MAX_EXAMPLES;
+    (variants.into_iter().take(MAX_EXAMPLES).collect(), cut)
+}
+
+/// Names that secrets have, and one that need not be any.
+fn secret_names<'a>(statements: impl Iterator<Item = &'a Statement>) -> BTreeSet<String> {
+    let names = statements
+        .filter(|statement| statement.kind == StatementKind::SecretName)
+        .flat_map(|statement| &statement.patterns)
+        .flat_map(|pattern| pattern.examples("x").collect::<Vec<_>>());
+    let names = names.filter_map(|path| path.file_name().map(str::to_owned));
+    names.chain(["x".to_owned()]).collect()
+}
+
+/// What both sides say.
+struct Told {
+    both: BTreeSet<String>,
+    /// Whether names and exceptions stand in the same files together.
+    same_secrets: bool,
+    /// Whether what allows does.
+    same_allowed: bool,
+}
+
+impl Told {
+    fn by(old: &[OutlineFile], new: &[OutlineFile]) -> Self {
+        let told = |files: &[OutlineFile]| -> BTreeSet<String> {
+            files.iter().flat_map(|file| &file.statements).flat_map(words).collect()
+        };
+        let same = |about: fn(&Statement) -> bool| companies(old, about) == companies(new, about);
+        Self {
+            both: told(old).intersection(&told(new)).cloned().collect(),
+            same_secrets: same(about_secrets),
+            same_allowed: same(allows)
+                || [old, new].iter().all(|files| companies(files, allows).len() < 2),
+        }
+    }
+
+    /// Whether the sides say different things with a pattern. An exception cuts
+    /// names of its own file only, and every file that bounds must allow: what
+    /// these say depends on what stands with them.
+    fn apart(&self, statement: &Statement, pattern: &PathPattern) -> bool {
+        let moved = match statement.kind {
+            StatementKind::SecretException => !self.same_secrets,
+            _ if allows(statement) => !self.same_allowed,
+            _ => false,
+        };
+        moved || !self.both.contains(&word(statement, pattern))
+    }
+}
+
+fn about_secrets(statement: &Statement) -> bool {
+    matches!(statement.kind, StatementKind::SecretName | StatementKind::SecretException)
+}
+
+/// What each file says with the statements that are `about` something; which
+/// file it is does not matter.
+fn companies(files: &[OutlineFile], about: fn(&Statement) -> bool) -> BTreeSet<Vec<String>> {
+    let company = |file: &OutlineFile| {
+        let statements = file.statements.iter().filter(|statement| about(statement));
+        let mut words: Vec<_> = statements
+            .flat_map(|statement| {
+                [format!("{:?}", statement.kind)].into_iter().chain(words(statement))
+            })
+            .collect();
+        words.sort_unstable();
+        words.dedup();
+        words
+    };
+    files.iter().map(company).filter(|words| !words.is_empty()).collect()
+}
+
+fn words(statement: &Statement) -> Vec<String> {
+    statement.patterns.iter().map(|pattern| word(statement, pattern)).collect()
+}
+
+/// What a statement says with one of its patterns.
+fn word(statement: &Statement, pattern: &PathPattern) -> String {
+    let about: Vec<_> = statement.questions().collect();
+    format!("{:?} {:?} {:?} {about:?}", statement.kind, pattern.text, statement.agent_names)
+}
