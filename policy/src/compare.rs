@@ -1,10 +1,10 @@
 //! How the settings of two policies differ, and which of them open something:
 //! what a comparison of decisions on paths cannot see.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use super::{
-    AgentAccess, Limit, Mode, Network, Policy,
+    AgentAccess, Limit, Mode, Network, Policy, Retention,
     secrets::{OnRead, OnWrite},
     settings::{Binary, Hardlinks, Settings, Symlinks},
 };
@@ -20,6 +20,8 @@ pub struct SettingChange {
     pub new: String,
     /// Whether the new value lets through what the old one did not.
     pub opens: bool,
+    /// Whether requests are decided by it; what is not neither opens nor closes.
+    pub decides: bool,
 }
 
 /// The change of the mode, if there is one.
@@ -29,11 +31,11 @@ pub fn compare_modes(old: Mode, new: Mode) -> Option<SettingChange> {
         old: old.as_str().to_owned(),
         new: new.as_str().to_owned(),
         opens: new == Mode::Observe,
+        decides: true,
     })
 }
 
-/// The settings that differ between `old` and `new`, without the mode. How many backups are kept
-/// opens nothing and is left out.
+/// The settings that differ between `old` and `new`, without the mode.
 pub fn compare_settings(old: &Policy, new: &Policy) -> Vec<SettingChange> {
     let mut changes = Changes(Vec::new());
     // Every field is named, so that none is forgotten when one is added.
@@ -45,7 +47,7 @@ pub fn compare_settings(old: &Policy, new: &Policy) -> Vec<SettingChange> {
         symlinks,
         hardlinks_read,
         hardlinks_write,
-        backups: _,
+        backups,
         agent,
         approval_timeout,
     } = &old.settings;
@@ -66,14 +68,13 @@ pub fn compare_settings(old: &Policy, new: &Policy) -> Vec<SettingChange> {
         now.hardlinks_write.value,
         links,
     );
-    let seconds = |time: std::time::Duration| format!("{} seconds", time.as_secs());
-    // Longer patience opens nothing: a person answers.
-    changes.push(
+    // Whoever waits longer still waits for a person, who decides.
+    changes.beside(
         "limits.approvalTimeout",
-        seconds(approval_timeout.value),
-        seconds(now.approval_timeout.value),
-        false,
+        time(approval_timeout.value),
+        time(now.approval_timeout.value),
     );
+    changes.backups(*backups, now.backups);
     changes.agent(agent, &now.agent);
     changes.limits(old, new);
     changes.secrets(old, new);
@@ -85,7 +86,14 @@ struct Changes(Vec<SettingChange>);
 impl Changes {
     fn push(&mut self, key: &'static str, old: String, new: String, opens: bool) {
         if old != new {
-            self.0.push(SettingChange { key, old, new, opens });
+            self.0.push(SettingChange { key, old, new, opens, decides: true });
+        }
+    }
+
+    /// A setting by which nothing is decided.
+    fn beside(&mut self, key: &'static str, old: String, new: String) {
+        if old != new {
+            self.0.push(SettingChange { key, old, new, opens: false, decides: false });
         }
     }
 
@@ -123,6 +131,18 @@ impl Changes {
         self.push(key, old.join(", "), new.join(", "), opens);
     }
 
+    fn backups(&mut self, old: Retention, new: Retention) {
+        let Retention { versions, days, size } = old;
+        for (key, old, new) in [
+            ("backups.keep.versions", versions, new.versions),
+            ("backups.keep.days", days, new.days),
+        ] {
+            self.beside(key, old.to_string(), new.to_string());
+        }
+        let bytes = |size: u64| format!("{size} bytes");
+        self.beside("backups.keep.size", bytes(size), bytes(new.size));
+    }
+
     fn secrets(&mut self, old: &Policy, new: &Policy) {
         // Without rules nothing is found.
         let said = |policy: &Policy| match policy.secrets() {
@@ -132,6 +152,12 @@ impl Changes {
         let ((read, write, rules), (read_now, write_now, rules_now)) = (said(old), said(new));
         self.ordered("secrets.onRead", read, read_now, |word| word.as_str().to_owned());
         self.ordered("secrets.onWrite", write, write_now, |word| word.as_str().to_owned());
+        // Whatever takes longer is denied. Without rules nothing takes any time.
+        let most = |policy: &Policy| policy.secrets().map(super::Secrets::max_scan_time);
+        let word = |most: Option<Duration>| most.map_or("none".to_owned(), time);
+        let (most, most_now) = (most(old), most(new));
+        let opens = most.is_some_and(|old| most_now.is_none_or(|new| new > old));
+        self.push("secrets.maxScanTime", word(most), word(most_now), opens);
         // A rule that changed is one that is gone: that it finds no less is not to be
         // told from its expression.
         let gone: BTreeSet<&str> = rules.difference(&rules_now).map(|(id, _)| &**id).collect();
@@ -163,6 +189,13 @@ impl Changes {
             let opens = old.is_some_and(|old| new.is_none_or(|new| new > old));
             self.push(key, word(old), word(new), opens);
         }
+    }
+}
+
+fn time(time: Duration) -> String {
+    match time.subsec_millis() {
+        0 => format!("{} seconds", time.as_secs()),
+        _ => format!("{} milliseconds", time.as_millis()),
     }
 }
 
@@ -251,5 +284,42 @@ mod tests {
             changes(limited, "[limits]\nfilesRemoved = 4\n"),
             [("limits.filesRemoved", false)]
         );
+    }
+
+    #[test]
+    fn more_time_to_look_for_secrets_opens() {
+        let looks = |time: &str| {
+            format!("[secrets]\n{time}[[secrets.rules]]\nid = \"k\"\nregex = 'tok_[a-z]{{32}}'\n")
+        };
+        let (short, long) = (looks("maxScanTime = \"1500ms\"\n"), looks("maxScanTime = \"11s\"\n"));
+        assert_eq!(changes(&short, &long), [("secrets.maxScanTime", true)]);
+        assert_eq!(changes(&long, &short), [("secrets.maxScanTime", false)]);
+        // The default is ten seconds.
+        assert_eq!(changes(&looks(""), &long), [("secrets.maxScanTime", true)]);
+        // What is never looked at takes no time.
+        assert!(changes(&short, "").contains(&("secrets.maxScanTime", true)));
+        assert!(changes("", &short).contains(&("secrets.maxScanTime", false)));
+        assert_eq!(changes("", "[secrets]\nmaxScanTime = \"1s\"\n"), []);
+    }
+
+    #[test]
+    fn what_is_kept_neither_opens_nor_closes() {
+        let policy = |text: &str| {
+            compile(&PolicySource::from_text("p", &format!("schema = 1\n{text}"))).unwrap()
+        };
+        let few = "[backups]\nkeep = { versions = 2, days = 1, size = \"1KiB\" }\n\
+            [limits]\napprovalTimeout = \"1m\"\n";
+        let found = compare_settings(&policy(""), &policy(few));
+        let keys: Vec<_> = found.iter().map(|change| change.key).collect();
+        assert_eq!(
+            keys,
+            [
+                "limits.approvalTimeout",
+                "backups.keep.versions",
+                "backups.keep.days",
+                "backups.keep.size"
+            ]
+        );
+        assert!(found.iter().all(|change| !change.opens && !change.decides), "{found:?}");
     }
 }

@@ -13,7 +13,7 @@ use crate::{
         failure::{Context as _, Exit, Failure},
     },
     model::{AgentName, Escaped},
-    policy::Decision,
+    policy::{Decision, SettingChange},
     workspace::Workspace,
 };
 
@@ -112,8 +112,8 @@ fn report(args: &Args, found: &Diff) -> String {
     }
     for opens in [true, false] {
         let changes: Vec<_> = found.changes.iter().filter(|change| change.opens == opens).collect();
-        let settings: Vec<_> =
-            found.settings.iter().filter(|setting| setting.opens == opens).collect();
+        let decides = found.settings.iter().filter(|setting| setting.decides);
+        let settings: Vec<_> = decides.filter(|setting| setting.opens == opens).collect();
         if changes.is_empty() && settings.is_empty() {
             continue;
         }
@@ -129,14 +129,25 @@ fn report(args: &Args, found: &Diff) -> String {
             let _ = writeln!(text, "{}", change_line(change));
         }
         for setting in settings {
-            let (old, new) = (Escaped(&setting.old), Escaped(&setting.new));
-            let _ = writeln!(text, "  {:<7} {}: {old} -> {new}", "setting", setting.key);
+            let _ = writeln!(text, "{}", setting_line(setting));
         }
     }
-    if found.changes.is_empty() && found.settings.is_empty() {
+    if found.changes.is_empty() && found.settings.iter().all(|setting| !setting.decides) {
         text.push_str("nothing is decided differently\n");
     }
+    let mut beside = found.settings.iter().filter(|setting| !setting.decides).peekable();
+    if beside.peek().is_some() {
+        text.push_str("\nneither opens nor closes:\n");
+    }
+    for setting in beside {
+        let _ = writeln!(text, "{}", setting_line(setting));
+    }
     text
+}
+
+fn setting_line(setting: &SettingChange) -> String {
+    let (old, new) = (Escaped(&setting.old), Escaped(&setting.new));
+    format!("  {:<7} {}: {old} -> {new}", "setting", setting.key)
 }
 
 fn change_line(change: &Change) -> String {
@@ -213,6 +224,7 @@ fn report_json(found: &Diff) -> Value {
                 "old": setting.old,
                 "new": setting.new,
                 "opens": setting.opens,
+                "decides": setting.decides,
             })
         })
         .collect();

@@ -234,6 +234,11 @@ fn no_new_access_is_an_exit_code() {
     };
     let read = |pattern: &str| closed.replace("src/**", pattern);
     let open = closed.replace("src/**", "**");
+    let looks = |time: &str| {
+        format!(
+            "{closed}[secrets]\nrules = [{{ id = \"k\", regex = \"tok\" }}]\nmaxScanTime = \"{time}\"\n"
+        )
+    };
     let denies = |pattern: &str| {
         format!("{open}[[rules]]\nid = \"r\"\neffect = \"deny\"\npaths = [\"{pattern}\"]\n")
     };
@@ -283,6 +288,8 @@ fn no_new_access_is_an_exit_code() {
         (closed.to_owned(), format!("{closed}[files]\nmaxReadSize = \"1GiB\"\n"), 4),
         (closed.to_owned(), format!("{closed}[files]\nmaxReadSize = \"1KiB\"\n"), 0),
         (closed.to_owned(), format!("{closed}[agent]\nnetwork = {{ connect = [443] }}\n"), 4),
+        (looks("1s"), looks("1m"), 4),
+        (looks("1m"), looks("1s"), 0),
     ] {
         let done = diff(&old, &new);
         assert_eq!(done.code, code, "{old}\n{new}\n{done:?}");
@@ -427,4 +434,19 @@ fn what_moves_to_another_file_of_a_policy_may_open() {
     let (one, all, both) = (read("\"src/*\""), read("\"src/**\""), read("\"src/*\", \"src/**\""));
     assert_eq!(diff([&one, &all], ["", &both]).code, 4);
     assert_eq!(diff(["", &both], [&one, &all]).code, 0);
+}
+
+#[test]
+fn fewer_backups_are_a_change_that_decides_nothing() {
+    let world = World::new();
+    policy_file(&world, "old.toml", "schema = 1\n[backups]\nkeep = { versions = 20 }\n");
+    policy_file(&world, "new.toml", "schema = 1\n[backups]\nkeep = { versions = 2 }\n");
+    let done = world.run(&["policy", "diff", "old.toml", "new.toml", "--no-new-access"]).ok();
+    insta::assert_snapshot!(done.text(), @r"
+    old.toml -> new.toml: asked about 1 entries, 0 examples of patterns; agents: agent
+    nothing is decided differently
+
+    neither opens nor closes:
+      setting backups.keep.versions: 20 -> 2
+    ");
 }
