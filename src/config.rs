@@ -9,6 +9,7 @@
 pub mod audit;
 mod beside;
 pub mod operator;
+mod piped;
 pub mod serve;
 pub mod signature;
 
@@ -78,17 +79,18 @@ pub struct LoadedPolicy {
     pub looked_up: Vec<PathBuf>,
 }
 
-/// Loads and compiles the policy `reference`: the name of an embedded one, or
-/// a file, which needs a `/` or ends in `.toml`.
+/// Loads and compiles the policy `reference` for its author: the name of an
+/// embedded one, a file, which needs a `/` or ends in `.toml`, a pipe, or `-` for
+/// standard input.
 ///
 /// # Errors
 /// When there is no such policy or it does not compile.
 pub fn load_policy(reference: &str) -> Result<LoadedPolicy, Error> {
-    load_trusted(reference, &Operator::default())
+    Gathered::draft(reference)?.compile(None)
 }
 
-/// The same for a policy that is to be enforced: with a signature, if the
-/// operator requires one.
+/// The same for a policy that is to be enforced: no pipe, and with a signature,
+/// if the operator requires one.
 ///
 /// # Errors
 /// As [`load_policy`], and when it is not signed as it must be.
@@ -98,14 +100,13 @@ pub fn load_trusted(reference: &str, operator: &Operator) -> Result<LoadedPolicy
     gathered.compile(signed_by)
 }
 
-/// Loads the texts of the policy `reference` with all that it extends, and the
-/// canonical paths of the files they came from.
+/// Loads the texts of the policy `reference` with all that it extends, for its
+/// author as [`load_policy`].
 ///
 /// # Errors
 /// When there is no such policy, or its own file cannot be read.
-pub fn load_source(reference: &str) -> Result<(PolicySource, Vec<PathBuf>), Error> {
-    let gathered = Gathered::load(reference)?;
-    Ok((gathered.source(), gathered.files))
+pub fn load_source(reference: &str) -> Result<PolicySource, Error> {
+    Ok(Gathered::draft(reference)?.source())
 }
 
 /// The policy `reference` as it would be if its own file had this text.
@@ -161,13 +162,31 @@ impl Gathered {
         }
     }
 
-    /// Reads the policy `reference` and what it extends.
+    /// Reads the policy `reference`, which may come from a pipe, and what it
+    /// extends.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    fn draft(reference: &str) -> Result<Self, Error> {
+        let unreadable = |why| Error::Unreadable { path: reference.to_owned(), why };
+        match piped::entry(reference).map_err(unreadable)? {
+            Some(entry) => Ok(Self::new(reference).with_entry(entry)),
+            None => Self::load(reference),
+        }
+    }
+
+    /// Reads the policy `reference` and what it extends. It is to be read again
+    /// when it changes, so it cannot come from a pipe.
     ///
     /// # Errors
     /// When the policy itself cannot be read. What it extends and cannot be
     /// read is a fault of the policy and shows when it is compiled.
     pub fn load(reference: &str) -> Result<Self, Error> {
         let mut gathered = Self::new(reference);
+        if reference == piped::STDIN {
+            let why = piped::NOT_HERE.to_owned();
+            return Err(Error::NotFound { name: reference.to_owned(), why });
+        }
         if is_name(reference) {
             return match embedded(reference) {
                 Some(_) => Ok(gathered),
@@ -180,10 +199,14 @@ impl Gathered {
         let entry = gathered
             .open(Path::new(reference), reference)
             .map_err(|why| Error::Unreadable { path: reference.to_owned(), why })?;
-        gathered.entry = Some(Text::from(&entry));
+        Ok(gathered.with_entry(entry))
+    }
+
+    fn with_entry(mut self, entry: Loaded) -> Self {
+        self.entry = Some(Text::from(&entry));
         // Only to find out what is needed.
-        let _ = PolicySource::load(entry, &mut gathered);
-        Ok(gathered)
+        let _ = PolicySource::load(entry, &mut self);
+        self
     }
 
     /// What was asked for.
@@ -218,6 +241,9 @@ impl Gathered {
     }
 
     fn open(&mut self, path: &Path, name: &str) -> Result<Loaded, String> {
+        if piped::is_pipe(path) {
+            return Err(piped::NOT_HERE.to_owned());
+        }
         let looked_up = std::path::absolute(path).map_err(|error| why(&error))?;
         if !self.looked_up.contains(&looked_up) {
             self.looked_up.push(looked_up);

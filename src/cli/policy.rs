@@ -101,10 +101,10 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Loads the policy that the command line names; a failure has what is wrong
-/// with it, with its source lines.
+/// Loads the policy that the command line names, for its author; a failure has
+/// what is wrong with it, with its source lines.
 pub(crate) fn load(reference: &str) -> Result<LoadedPolicy, Failure> {
-    load_trusted(reference, &Operator::default())
+    config::load_policy(reference).map_err(|error| unusable(reference, &error))
 }
 
 /// The same for a policy that is to be enforced.
@@ -114,7 +114,7 @@ pub(crate) fn load_trusted(reference: &str, operator: &Operator) -> Result<Loade
 
 /// Loads the policy that the command line names, with what its files say.
 fn load_with_outline(reference: &str) -> Result<(Policy, Vec<OutlineFile>), Failure> {
-    let loaded = config::load_source(reference).and_then(|(source, _)| {
+    let loaded = config::load_source(reference).and_then(|source| {
         let policy = compile(&source).map_err(|diagnostics| config::Error::Invalid {
             name: reference.to_owned(),
             diagnostics,

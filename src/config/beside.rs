@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use super::{Error, read, why};
+use super::{Error, piped::is_pipe, read, why};
 use crate::{
     model::Escaped,
     policy::{MAX_FILE, is_name},
@@ -23,12 +23,12 @@ pub struct TestFile {
 
 /// The files `*.test.toml` beside the policy `reference`, by name. One that is
 /// called after another policy beside it (`shop.more.test.toml` after
-/// `shop.toml`) belongs to that one alone.
+/// `shop.toml`) belongs to that one alone. Nothing lies beside a pipe.
 ///
 /// # Errors
 /// When the directory or one of the files cannot be read.
 pub fn tests_beside(reference: &str) -> Result<Vec<TestFile>, Error> {
-    if is_name(reference) {
+    if is_name(reference) || is_pipe(Path::new(reference)) {
         return Ok(Vec::new());
     }
     let unreadable = |path: &Path, why: String| Error::Unreadable {

@@ -14,9 +14,10 @@ use crate::{
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     portcullis policy check mine.toml\n  \
-    portcullis policy check policies/*.toml")]
+    portcullis policy check policies/*.toml\n  \
+    git show main:mine.toml | portcullis policy check -")]
 pub(super) struct Args {
-    /// Policy files, or names of embedded policies
+    /// Policy files, names of embedded policies, or `-` for standard input
     #[arg(required = true, value_name = "FILE|NAME")]
     files: Vec<String>,
     /// Print one JSON object

@@ -27,9 +27,10 @@ use crate::{
 #[command(after_help = "Examples:\n  \
     portcullis policy diff old.toml new.toml\n  \
     portcullis policy diff coding-agent mine.toml --log --since 7d\n  \
-    portcullis policy diff main.toml mine.toml --no-new-access")]
+    portcullis policy diff main.toml mine.toml --no-new-access\n  \
+    git show main:mine.toml | portcullis policy diff - mine.toml")]
 pub(super) struct Args {
-    /// The policy in force: a file, or the name of an embedded policy
+    /// The policy in force: a file, the name of an embedded policy, or `-` for standard input
     #[arg(value_name = "OLD")]
     old: String,
     /// The policy that takes its place

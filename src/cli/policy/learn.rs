@@ -42,8 +42,10 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let (source, _) =
-        config::load_source(&args.policy).map_err(|error| super::unusable(&args.policy, &error))?;
+    // What is proposed is a change of a file.
+    let source = config::Gathered::load(&args.policy)
+        .map_err(|error| super::unusable(&args.policy, &error))?
+        .source();
     let policy = compile(&source).map_err(|diagnostics| {
         let name = args.policy.clone();
         super::unusable(&args.policy, &config::Error::Invalid { name, diagnostics })

@@ -27,7 +27,7 @@ use crate::{
     portcullis policy lint mine.toml --workspace ~/src/shop --deny-warnings\n  \
     portcullis policy lint mine.toml --no-tree --sarif > lint.sarif")]
 pub(super) struct Args {
-    /// Policy files, or names of embedded policies
+    /// Policy files, names of embedded policies, or `-` for standard input
     #[arg(required = true, value_name = "FILE|NAME")]
     files: Vec<String>,
     /// The directory that the agent works in, for patterns that match nothing

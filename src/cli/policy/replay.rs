@@ -27,7 +27,7 @@ const SHOWN: usize = 50;
     portcullis policy replay new.toml --since 7d\n  \
     portcullis policy replay new.toml --json")]
 pub(super) struct Args {
-    /// A policy file, or the name of an embedded policy
+    /// A policy file, the name of an embedded policy, or `-` for standard input
     #[arg(value_name = "NEW")]
     new: String,
     #[command(flatten)]

@@ -26,7 +26,7 @@ use crate::{
     portcullis policy test --all policies/*.toml\n  \
     portcullis policy test --json mine.toml")]
 pub(super) struct Args {
-    /// Policy files, or names of embedded policies
+    /// Policy files, names of embedded policies, or `-` for standard input
     #[arg(required = true, value_name = "FILE|NAME")]
     files: Vec<String>,
     /// Show the tests that pass, too
@@ -101,7 +101,7 @@ impl Problem {
 pub(super) fn test(file: &str, scratch: &Scratch, number: usize) -> Result<Tested, Problem> {
     let invalid = |diagnostics| config::Error::Invalid { name: file.to_owned(), diagnostics };
     let unusable = |error: config::Error| Problem::load(file, &error);
-    let (source, _) = config::load_source(file).map_err(unusable)?;
+    let source = config::load_source(file).map_err(unusable)?;
     let policy = compile(&source).map_err(invalid).map_err(unusable)?;
     let outline = source.outline();
     let beside = config::tests_beside(file).map_err(unusable)?;

@@ -8,6 +8,7 @@ mod init;
 mod learn;
 mod lint;
 mod observing;
+mod piped;
 mod progress;
 mod schema;
 mod searching;

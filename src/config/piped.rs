@@ -1,0 +1,56 @@
+//! Policies that come through a pipe: for their authors, who look at a version
+//! that no file has.
+#![expect(clippy::disallowed_methods, reason = "these are the operator's files, opened by name")]
+
+use std::{
+    fs::File,
+    io::{self, Read},
+    os::unix::fs::FileTypeExt as _,
+    path::Path,
+};
+
+use super::why;
+use crate::policy::{Loaded, MAX_FILE};
+
+/// What stands for standard input.
+pub(super) const STDIN: &str = "-";
+/// What is said where only a file will do.
+pub(super) const NOT_HERE: &str = "a pipe can be read once only, so it is no policy to enforce, \
+    nor one to extend; `policy check`, `diff`, `explain`, `lint`, `replay` and `test` read one";
+
+/// The policy that comes through the pipe `reference`; `None` when that is no
+/// pipe. What it extends is looked for in the current directory.
+///
+/// # Errors
+/// Says why nothing can be read from it.
+pub(super) fn entry(reference: &str) -> Result<Option<Loaded>, String> {
+    let bytes = if reference == STDIN {
+        read(io::stdin().lock())
+    } else if is_pipe(Path::new(reference)) {
+        File::open(reference).and_then(read)
+    } else {
+        return Ok(None);
+    };
+    let bytes = bytes.map_err(|error| why(&error))?;
+    if bytes.is_empty() {
+        return Err("nothing comes from it; a pipe can be read once only".to_owned());
+    }
+    let here = std::env::current_dir().map_err(|error| why(&error))?;
+    let id = here.join(STDIN);
+    let id = id.to_str().ok_or("the path of the current directory must be UTF-8")?.to_owned();
+    Ok(Some(Loaded { id, name: reference.to_owned(), bytes }))
+}
+
+/// Whether it is a pipe without a name of its own, such as `/dev/fd/63`. One with
+/// a name may have nobody at its other end, and would be waited for for ever.
+pub(super) fn is_pipe(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|found| found.file_type().is_fifo())
+        && path.canonicalize().is_err()
+}
+
+/// One byte more than a policy may have tells that it is too large.
+fn read(pipe: impl Read) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    pipe.take(MAX_FILE as u64 + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
