@@ -461,6 +461,21 @@ damaged: malformed-record in seg-000000.jsonl, record 5, line 6
   the field `t` has a wrong type or form
 not whole: the chain breaks after 5 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
+# malformed-record-time-date
+damaged: malformed-record in seg-000000.jsonl, record 5, line 6
+  the field `t` has a wrong type or form
+not whole: the chain breaks after 5 records
+  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
+# malformed-record-time-leap-day
+damaged: malformed-record in seg-000000.jsonl, record 5, line 6
+  the field `t` has a wrong type or form
+not whole: the chain breaks after 5 records
+  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
+# malformed-record-time-leap-second
+damaged: malformed-record in seg-000000.jsonl, record 5, line 6
+  the field `t` has a wrong type or form
+not whole: the chain breaks after 5 records
+  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # malformed-record-two
 damaged: malformed-record in seg-000000.jsonl, record 3, line 4
   the line is not valid JSON at byte 4
