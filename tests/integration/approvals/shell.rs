@@ -85,7 +85,7 @@ fn a_question_whose_gate_is_gone_comes_to_an_end_in_the_log() {
     let world = world();
     let vault = ["read", "src/vault/a.txt"];
     let payments = ["write", "src/payments/card.ts"];
-    for (args, signal) in [(vault, Signal::INT), (payments, Signal::KILL)] {
+    for (args, signal) in [(vault, Signal::TERM), (payments, Signal::KILL)] {
         let mut child = begin(&world, &args, "new");
         let asked = waiting(&world, 1).remove(0);
         kill_process(Pid::from_child(&child), signal).unwrap();
