@@ -180,13 +180,13 @@ const LONGEST: Duration = Duration::from_millis(1);
 /// # Errors
 /// [`Error::Locked`] when another process does not let go of it.
 pub(crate) fn wait_lock(file: &File, name: &'static str) -> Result<(), Error> {
-    if is_taken(file)? {
+    if try_lock(file)? {
         return Ok(());
     }
     let (begun, mut pause, mut told) = (Instant::now(), SHORTEST, false);
     loop {
         thread::sleep(pause);
-        if is_taken(file)? {
+        if try_lock(file)? {
             return Ok(());
         }
         let waited = begun.elapsed();
@@ -205,21 +205,12 @@ pub(crate) fn wait_lock(file: &File, name: &'static str) -> Result<(), Error> {
     }
 }
 
-/// Takes the lock, if nobody has it.
-fn is_taken(file: &File) -> Result<bool, Error> {
-    match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(true),
-        Err(Errno::WOULDBLOCK | Errno::INTR) => Ok(false),
-        Err(errno) => Err(Error::io("lock the audit log")(errno)),
-    }
-}
-
 /// Takes the lock on `file` unless another process has it.
 pub(super) fn try_lock(file: &File) -> Result<bool, Error> {
     match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(true),
         Err(Errno::WOULDBLOCK) => Ok(false),
-        Err(errno) => Err(Error::io("lock a gate's file")(errno)),
+        Err(errno) => Err(Error::io("lock a file of the state directory")(errno)),
     }
 }
 

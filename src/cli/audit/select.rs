@@ -60,9 +60,6 @@ impl Indexed {
 pub(super) struct Whole {
     #[command(flatten)]
     pub(super) at: Where,
-    /// Accepted as by `query`, but without meaning here
-    #[arg(long = "no-index", hide = true)]
-    _no_index: bool,
 }
 
 impl Whole {

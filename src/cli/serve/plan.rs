@@ -249,14 +249,20 @@ impl Plan {
         let (kept, fresh) =
             std::mem::take(&mut self.places).into_iter().partition(|(_, place)| known(place));
         self.places = kept;
-        for (name, place) in fresh {
+        // A mount may have brought them together since.
+        let kept = match self.are_apart() {
+            Ok(()) => BTreeMap::new(),
+            Err(_) => std::mem::take(&mut self.places),
+        };
+        for (name, place) in kept.into_iter().chain(fresh) {
             self.places.insert(name.clone(), place);
-            if let Err(failure) = self.are_apart() {
-                faults.push(self.leave(name.clone(), before, failure));
-                if let Err(failure) = self.are_apart() {
-                    faults.push(self.leave(name, None, failure));
-                }
-            }
+            let Err(failure) = self.are_apart() else { continue };
+            let fault = self.leave(name.clone(), before, failure);
+            faults.push(match self.are_apart() {
+                Ok(()) => fault,
+                // As it was it is in the way, too.
+                Err(failure) => self.leave(name, None, failure),
+            });
         }
     }
 
