@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Verifies a Portcullis audit log, or a proof, as FORMAT.md describes them; needs Python 3.9 alone. Exit code 5: damage; 2: usage.
+"""Verifies a Portcullis audit log, or a proof, as FORMAT.md describes them; needs Python 3.9 alone. Exit code 5: damage; 2: usage; 1: cannot be read.
 verify.py log DIRECTORY [--key FILE]... [--head SEQ:HASH]...
 verify.py proof FILE --key FILE... [--old CHECKPOINT]"""
 import base64, functools, hashlib, itertools, json, math, os, re, sys
@@ -184,8 +184,7 @@ def options(words, known):  # values by name; what is not understood is never pa
 def key_texts(names):  # every file must hold a key
     texts = [open(name, "rb").read().decode() for name in names]; need(all(map(read_keys, texts))); return "\n".join(texts) or None
 def main(what, where, *words):
-    of = options(words, ("--key", "--head") if what == "log" else ("--key", "--old")); olds = of.get("--old", []); heads = set()
-    if len(olds) > 1: usage("--old is given once")
+    of = options(words, ("--key", "--head") if what == "log" else ("--key", "--old")); olds = of.get("--old", []); heads = set(); len(olds) > 1 and usage("--old is given once")
     for match, head in ((re.fullmatch("([0-9]{1,20}):([0-9a-f]{64})", head), head) for head in of.get("--head", [])):
         if not match or int(match[1]) >= 2**64: usage("%r is no SEQ:HASH" % head)
         heads.add((int(match[1]), match[2]))
@@ -198,3 +197,4 @@ if __name__ == "__main__":
     if sys.argv[1:2] not in (["log"], ["proof"]) or len(sys.argv) < 3: usage("log or proof, and of what?")
     try: print(json.dumps(main(*sys.argv[1:])))
     except Damage as damage: print(json.dumps(dict(zip(("kind", "segment", "seq", "line"), damage.args)))); sys.exit(5)
+    except (OSError, UnicodeDecodeError) as error: sys.exit("verify.py: %s" % error)

@@ -1,5 +1,5 @@
-//! What can be seen of a line that is refused: whoever waits because of it
-//! should be told.
+//! What can be seen of a line or message that is refused: whoever waits because of
+//! it should be told.
 
 use std::{borrow::Cow, fmt};
 
@@ -7,10 +7,16 @@ use serde::de::{Deserializer as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 /// The envelope of a message, as far as it can be read.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Glimpse<'a> {
+    /// Under which key the id stands.
+    key: &'static str,
     id: Option<&'a RawValue>,
     ambiguous: bool,
+    /// Whether it could be read to its end.
+    pub(super) whole: bool,
+    /// The first `type`.
+    pub(super) kind: Option<&'a RawValue>,
     /// It looks like a request.
     pub(super) method: bool,
     /// It looks like a reply.
@@ -18,13 +24,33 @@ pub(super) struct Glimpse<'a> {
 }
 
 impl<'a> Glimpse<'a> {
-    /// Reads a line of which `head` is the beginning.
+    /// Reads a line of JSON-RPC of which `head` is the beginning.
     pub(super) fn of(head: &'a [u8]) -> Self {
-        let mut glimpse = Self::default();
+        Self::by("id", head)
+    }
+
+    /// The same of a message that has its id under `key`.
+    pub(super) fn by(key: &'static str, head: &'a [u8]) -> Self {
+        let mut glimpse = Self {
+            key,
+            id: None,
+            ambiguous: false,
+            whole: false,
+            kind: None,
+            method: false,
+            outcome: false,
+        };
         // The error at the place where the line breaks off or goes wrong is
         // expected; what was seen until then counts.
-        let _ = serde_json::Deserializer::from_slice(head).deserialize_map(&mut glimpse);
+        let mut reader = serde_json::Deserializer::from_slice(head);
+        let read = reader.deserialize_map(&mut glimpse).and_then(|()| reader.end());
+        glimpse.whole = read.is_ok();
         glimpse
+    }
+
+    /// Whether there is an id of whatever kind.
+    pub(super) fn has_id(&self) -> bool {
+        self.id.is_some()
     }
 
     /// The id, if there is certainly no other one before the line goes wrong.
@@ -47,9 +73,13 @@ impl<'de> Visitor<'de> for &mut Glimpse<'de> {
             // Of a number with which a line breaks off the end may be missing.
             self.id = self.id.or(last.take());
             match key.as_deref() {
-                Some("id") => {
+                Some(key) if key == self.key => {
                     self.ambiguous |= self.id.is_some();
                     last = Some(members.next_value()?);
+                    continue;
+                }
+                Some("type") if self.kind.is_none() => {
+                    self.kind = Some(members.next_value()?);
                     continue;
                 }
                 Some("method") => self.method = true,

@@ -12,14 +12,14 @@ use std::{
         fd::{AsFd as _, OwnedFd},
         unix::net::UnixStream,
     },
-    sync::Arc,
+    sync::{Arc, Mutex},
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
 use rustix::net::{SocketFlags, accept_with};
 
-use crate::gateway::Gateway;
+use crate::{gateway::Gateway, lock, model::Session};
 
 use super::{guests::Guests, mcp};
 
@@ -29,6 +29,13 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const WORD: usize = 32 + 1;
 /// Connections served or heard out at once.
 const MOST: usize = 48;
+/// How long one that came to nothing keeps its place, so that the next is not there
+/// at once.
+const PAUSE: Duration = Duration::from_millis(100);
+/// How long nobody else is let in when all places are taken.
+const FULL: Duration = Duration::from_millis(10);
+/// How often connections that came to nothing are told of.
+const EVERY: Duration = Duration::from_secs(60);
 
 /// The server. It goes on until it is ended.
 pub struct Inside {
@@ -67,6 +74,7 @@ impl Inside {
 
 fn take(listener: &OwnedFd, gateway: &Arc<Gateway>, guests: &Arc<Guests>, config: &mcp::Config) {
     let mut serving: Vec<JoinHandle<()>> = Vec::new();
+    let vain = Arc::new(Vain::new(Arc::clone(gateway), config.session.clone()));
     loop {
         let stream = match accept_with(listener.as_fd(), SocketFlags::CLOEXEC) {
             Ok(stream) => UnixStream::from(stream),
@@ -79,13 +87,17 @@ fn take(listener: &OwnedFd, gateway: &Arc<Gateway>, guests: &Arc<Guests>, config
         };
         serving.retain(|thread| !thread.is_finished());
         if serving.len() >= MOST {
-            tracing::warn!("too many connections from the agent's cell");
+            drop(stream);
+            vain.note("too many at once");
+            thread::sleep(FULL);
             continue;
         }
         let (gateway, guests, config) = (Arc::clone(gateway), Arc::clone(guests), config.clone());
+        let vain = Arc::clone(&vain);
         let run = move || {
             if let Err(error) = serve(stream, &gateway, &guests, config) {
-                tracing::warn!(%error, "a connection from the agent's cell ended");
+                vain.note(&error.to_string());
+                thread::sleep(PAUSE);
             }
         };
         match thread::Builder::new().name("mcp-guest".to_owned()).spawn(run) {
@@ -95,6 +107,58 @@ fn take(listener: &OwnedFd, gateway: &Arc<Gateway>, guests: &Arc<Guests>, config
     }
     for thread in serving {
         let _ = thread.join();
+    }
+    vain.finish();
+}
+
+/// Connections that came to nothing. An agent makes thousands of them in a second, so
+/// the first is told of at once, and the others now and then, by their number.
+struct Vain {
+    gateway: Arc<Gateway>,
+    session: Session,
+    counts: Mutex<Counts>,
+}
+
+#[derive(Default)]
+struct Counts {
+    untold: u64,
+    /// Why the last of them did.
+    why: String,
+    told: Option<Instant>,
+}
+
+impl Vain {
+    fn new(gateway: Arc<Gateway>, session: Session) -> Self {
+        Self { gateway, session, counts: Mutex::default() }
+    }
+
+    /// Counts one more.
+    fn note(&self, why: &str) {
+        let mut counts = lock(&self.counts);
+        counts.untold = counts.untold.saturating_add(1);
+        why.clone_into(&mut counts.why);
+        if counts.told.is_none_or(|told| told.elapsed() >= EVERY) {
+            self.tell(&mut counts);
+        }
+    }
+
+    /// Tells of those that were not told of.
+    fn finish(&self) {
+        let mut counts = lock(&self.counts);
+        if counts.untold > 0 {
+            self.tell(&mut counts);
+        }
+    }
+
+    fn tell(&self, counts: &mut Counts) {
+        counts.told = Some(Instant::now());
+        let (connections, why) = (std::mem::take(&mut counts.untold), counts.why.as_str());
+        tracing::warn!(connections, why, "connections from the agent's cell came to nothing");
+        let facts =
+            [("why".to_owned(), why.into()), ("connections".to_owned(), connections.into())];
+        if let Err(error) = self.gateway.report(&self.session, "mcp.dropped", facts.into()) {
+            tracing::error!(%error, "cannot record");
+        }
     }
 }
 
@@ -121,16 +185,11 @@ fn serve(
     guests: &Arc<Guests>,
     config: mcp::Config,
 ) -> io::Result<()> {
-    let word = word(&mut stream, PATIENCE)?;
+    let word = word(&mut stream, PATIENCE)
+        .map_err(|error| io::Error::new(error.kind(), format!("no word came: {error}")))?;
     let word = word.strip_suffix(b"\n").and_then(|word| std::str::from_utf8(word).ok());
     let guest = word.and_then(|word| guests.admit(word, stream.try_clone().ok()?));
-    let Some(guest) = guest else {
-        let facts = [("why".to_owned(), "no invitation, or too many guests".into())];
-        if let Err(error) = gateway.report(&config.session, "mcp.dropped", facts.into()) {
-            tracing::error!(%error, "cannot record");
-        }
-        return Ok(());
-    };
+    let guest = guest.ok_or_else(|| io::Error::other("no invitation, or too many guests"))?;
     let session = guest.session().clone();
     let config = mcp::Config { session, guest: Some(Arc::new(guest)), ..config };
     let output = File::from(OwnedFd::from(stream.try_clone()?));

@@ -8,7 +8,9 @@
 
 use std::{borrow::Cow, cell::Cell, collections::HashSet, fmt};
 
-use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde::de::{
+    DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor,
+};
 use serde_json::error::Category;
 
 /// Most keys in one line, nested ones included: bounds the memory that looking
@@ -30,6 +32,8 @@ pub(super) enum Loose {
     CarriageReturn,
     #[error("the line is not JSON")]
     Syntax,
+    #[error("the line has half of a surrogate pair, a number out of range or too many levels")]
+    Value,
     #[error("the line repeats a key or has too many of them")]
     Keys,
     #[error("the line has too many array elements")]
@@ -59,10 +63,16 @@ pub(super) fn check_body(body: &[u8]) -> Result<&str, Loose> {
     walk.deserialize(&mut reader).map_err(|error| match error.classify() {
         Category::Data if elements.get() > MAX_ELEMENTS => Loose::Elements,
         Category::Data => Loose::Keys,
-        Category::Syntax | Category::Eof | Category::Io => Loose::Syntax,
+        Category::Syntax | Category::Eof | Category::Io => not_read(text),
     })?;
     reader.end().map_err(|_| Loose::Syntax)?;
     Ok(text)
+}
+
+/// Why a text was not read: the grammar allows more than any reader takes.
+fn not_read(text: &str) -> Loose {
+    let grammar = serde_json::from_str::<IgnoredAny>(text);
+    grammar.map_or(Loose::Syntax, |_| Loose::Value)
 }
 
 /// Whether a text that is JSON is an object: what reads the fields of one reads
@@ -185,13 +195,13 @@ mod tests {
             (b"", Loose::Syntax),
             (b"{\"a\":NaN}", Loose::Syntax),
             (b"{\"a\":Infinity}", Loose::Syntax),
-            (b"{\"a\":1e999}", Loose::Syntax),
+            (b"{\"a\":1e999}", Loose::Value),
             (b"{\"a\":01}", Loose::Syntax),
-            (b"{\"a\":\"\\ud800\"}", Loose::Syntax),
+            (b"{\"a\":\"\\ud800\"}", Loose::Value),
             (b"{\"a\":1}{\"b\":2}", Loose::Syntax),
             (b"{\"a\":1,}", Loose::Syntax),
             (b"{'a':1}", Loose::Syntax),
-            (deep.as_bytes(), Loose::Syntax),
+            (deep.as_bytes(), Loose::Value),
             (b"{\"a\":1,\"\\u0061\":2}", Loose::Keys),
             (b"{\"x\":[{\"y\":{\"a\":1,\"b\":0,\"a\":2}}]}", Loose::Keys),
         ];

@@ -80,7 +80,7 @@ fn shape(
     report: &mut Report<'_>,
 ) {
     match (expected, value.get_ref()) {
-        (Shape::Text | Shape::Size | Shape::Duration, DeValue::String(_))
+        (Shape::Text | Shape::Formed(_) | Shape::Size | Shape::Duration, DeValue::String(_))
         | (Shape::Boolean, DeValue::Boolean(_)) => {}
         (Shape::Number, DeValue::Integer(_) | DeValue::Float(_)) => {
             if number(value.get_ref()).is_none() {
@@ -99,13 +99,18 @@ fn shape(
                 report(Some(value.span()), bad_word(path, text, words, expected));
             }
         }
-        (Shape::List(element), DeValue::Array(values)) => {
+        (Shape::List(element) | Shape::Filled(element), DeValue::Array(values)) => {
             for value in values.iter() {
                 shape(value, *element, path, complete, report);
             }
         }
         (Shape::Table(fields) | Shape::WordOrTable(_, fields), DeValue::Table(inner)) => {
             table(inner, Some(value.span()), fields, path, complete, report);
+        }
+        (Shape::Texts, DeValue::Table(inner)) => {
+            for (_, value) in inner {
+                shape(value, Shape::Text, path, complete, report);
+            }
         }
         (Shape::Tables(fields), DeValue::Array(values)) => {
             for value in values.iter() {

@@ -22,6 +22,7 @@ use super::{
     source::PolicySource,
     statements::{self, Agents, Glob, Statements},
 };
+use crate::model::Escaped;
 
 /// What becomes of what nothing allows: `mode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -50,6 +51,7 @@ pub struct Policy {
     pub(super) name: String,
     pub(super) version: u64,
     pub(super) tests: usize,
+    pub(super) own_tests: usize,
     pub(super) bundle: String,
     pub(super) sha256: String,
     pub(super) layers: Vec<Layer>,
@@ -155,6 +157,7 @@ pub fn compile(source: &PolicySource) -> Result<Policy, Diagnostics> {
         selftest::run(&policy, statements, file, &mut diagnostics);
     }
     policy.mode = mode(source, &files);
+    policy.own_tests = files.first().map_or(0, |own| own.tests.len());
     policy.tests = files.iter().map(|statements| statements.tests.len()).sum();
     match content_secrets(source, &files) {
         Ok(secrets) => policy.content_secrets = secrets,
@@ -210,10 +213,11 @@ fn assemble(source: &PolicySource, files: &[Statements], entry: usize) -> Policy
     let bundle = source.bundle();
     let mut policy = Policy {
         name: own.and_then(|own| own.name.clone()).unwrap_or_else(|| {
-            layers.first().map_or_else(String::new, |(_, _, file)| stem(file).to_owned())
+            layers.first().map_or_else(String::new, |(_, _, file)| Escaped(stem(file)).to_string())
         }),
         version: own.and_then(|own| own.version).unwrap_or(0),
         tests: 0,
+        own_tests: 0,
         sha256: hex(&Sha256::digest(&bundle)),
         bundle,
         layers: Vec::new(),
@@ -390,6 +394,11 @@ impl Policy {
     /// How many tests of the policy and of what it extends were run.
     pub fn tests(&self) -> usize {
         self.tests
+    }
+
+    /// How many of them are of the policy's own file.
+    pub fn own_tests(&self) -> usize {
+        self.own_tests
     }
 
     /// The texts of all files that make the policy, each after a comment line

@@ -48,21 +48,30 @@ impl Policy {
         }
     }
 
-    /// Whether renaming would disclose: what may not be read, or only when a
-    /// person agrees, may not be renamed to where it may. Allows everything else, so this only adds to
-    /// the decisions on the old and the new name.
+    /// Whether renaming would disclose: what may not be read or listed, or only when
+    /// a person agrees, may not be renamed to where it may. Allows everything else, so
+    /// this only adds to the decisions on the old and the new name.
     pub fn evaluate_move(
         &self,
         agent: &AgentName,
         from: &WorkspacePath,
         to: &WorkspacePath,
     ) -> Decision {
-        let read = |path| {
-            let (operation, access) = (OperationKind::Read, Access::Read);
-            self.evaluate(&Query { agent, operation, access, path })
-        };
-        let (old, new) = (read(from), read(to));
-        let reason = Some("what may not be read may not be renamed to where it may".to_owned());
+        let disclosures = [
+            (OperationKind::Read, Access::Read, "read"),
+            (OperationKind::List, Access::List, "listed"),
+        ];
+        let mut answer = self.no_objection();
+        for (operation, access, done) in disclosures {
+            let ask = |path| self.evaluate(&Query { agent, operation, access, path });
+            answer = answer.and(self.opening(ask(from), ask(to), done));
+        }
+        answer
+    }
+
+    /// Whether a move to where `new` holds opens what `old` keeps closed.
+    fn opening(&self, old: Decision, new: Decision, done: &str) -> Decision {
+        let reason = Some(format!("what may not be {done} may not be renamed to where it may"));
         if old.effect > new.effect {
             return Decision { reason, ..old.denying() };
         }
@@ -150,6 +159,29 @@ mod tests {
         assert!(!rename("closed/a", "open/a").is_allow());
         assert!(rename("closed/a", "closed/b").is_allow());
         assert!(rename("open/a", "closed/a").is_allow());
+    }
+
+    /// A renaming of the directory and back told all its names.
+    #[test]
+    fn what_may_not_be_listed_may_not_be_renamed_to_where_it_may() {
+        let text = "schema = 1\n[allowedPaths]\nread = [\"**\"]\nlist = [\"**\"]\nwrite = [\"**\"]\n\
+                    remove = [\"**\"]\n[[rules]]\nid = \"blind\"\neffect = \"EFFECT\"\n\
+                    operations = [\"list\"]\npaths = [\"blind/**\"]\n";
+        for effect in ["deny", "ask"] {
+            let text = text.replace("EFFECT", effect);
+            let policy = compile(&PolicySource::from_text("p", &text)).unwrap();
+            let agent = "agent".parse().unwrap();
+            let rename = |from: &str, to: &str| {
+                policy.decide(&agent, OperationKind::Rename, &path(from), Some(&path(to)), None)
+            };
+            for from in ["blind", "blind/a"] {
+                let denied = rename(from, "open");
+                assert!(denied.is_deny() && denied.rule == "blind", "{denied:?}");
+                assert!(denied.reason.unwrap().contains("listed"));
+            }
+            assert!(rename("blind/a", "blind/b").is_allow());
+            assert!(rename("open", "blind/b").is_allow());
+        }
     }
 
     fn denying(pattern: &str) -> Option<Policy> {

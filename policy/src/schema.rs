@@ -4,11 +4,15 @@
 //! it, the sections are read in [`statements`](super::statements), and a test
 //! holds `docs/policy.md` against it.
 
+use super::form::{self, Form};
+
 /// The value that a key takes.
 #[derive(Debug, Clone, Copy)]
 pub enum Shape {
     /// Any string.
     Text,
+    /// A string that looks like this.
+    Formed(Form),
     /// A string such as `"10MiB"`.
     Size,
     /// A string such as `"2m"`.
@@ -23,10 +27,14 @@ pub enum Shape {
     Word(&'static [&'static str]),
     /// A list of values of one shape.
     List(&'static Shape),
+    /// The same, with at least one.
+    Filled(&'static Shape),
     /// A table with these keys.
     Table(&'static [Field]),
     /// A list of tables with these keys, written `[[key]]`.
     Tables(&'static [Field]),
+    /// A table of strings, whatever their keys.
+    Texts,
     /// One of these strings, or a table with these keys.
     WordOrTable(&'static [&'static str], &'static [Field]),
 }
@@ -35,19 +43,22 @@ impl Shape {
     /// What a person is told to write.
     pub(super) fn expected(self) -> String {
         match self {
-            Self::Text => "a string".to_owned(),
+            Self::Text | Self::Formed(_) => "a string".to_owned(),
             Self::Duration => "a time such as \"2m\"".to_owned(),
             Self::Size => "a size such as \"10MiB\"".to_owned(),
             Self::Integer(low, high) => format!("a whole number from {low} to {high}"),
             Self::Number => "a number".to_owned(),
             Self::Boolean => "`true` or `false`".to_owned(),
             Self::Word(words) => quoted(words),
-            Self::List(Self::Text) => "a list of strings".to_owned(),
+            Self::List(Self::Text | Self::Formed(_)) | Self::Filled(Self::Formed(_)) => {
+                "a list of strings".to_owned()
+            }
             Self::List(Self::Integer(low, high)) => {
                 format!("a list of whole numbers from {low} to {high}")
             }
-            Self::List(_) => "a list".to_owned(),
+            Self::List(_) | Self::Filled(_) => "a list".to_owned(),
             Self::Table(_) => "a table".to_owned(),
+            Self::Texts => "a table of strings".to_owned(),
             Self::Tables(_) => "tables written with double brackets, as in `[[rules]]`".to_owned(),
             Self::WordOrTable(words, _) => format!("{} or a table", quoted(words)),
         }
@@ -87,7 +98,9 @@ pub(super) const fn required(key: &'static str, shape: Shape) -> Field {
     Field { key, shape, status: Status::Required }
 }
 
-const TEXTS: Shape = Shape::List(&Shape::Text);
+const PATTERNS: Shape = Shape::List(&Shape::Formed(form::PATTERN));
+const EXTENSIONS: Shape = Shape::List(&Shape::Formed(form::EXTENSION));
+const HOST_PATHS: Shape = Shape::List(&Shape::Formed(form::HOST_PATH));
 const ALLOW_DENY: Shape = Shape::Word(&["allow", "deny"]);
 const EFFECT: Shape = Shape::Word(&["allow", "ask", "deny"]);
 const OPERATIONS: &[&str] = &[
@@ -98,14 +111,17 @@ const OPERATIONS: &[&str] = &[
 /// The whole file.
 pub const POLICY: &[Field] = &[
     required("schema", Shape::Integer(1, 1)),
-    optional("name", Shape::Text),
+    optional("name", Shape::Formed(form::TITLE)),
     optional("version", Shape::Integer(0, i64::MAX.cast_unsigned())),
     optional("mode", Shape::Word(&["enforce", "observe"])),
-    optional("extends", TEXTS),
+    optional("extends", Shape::List(&Shape::Text)),
     optional("allowedPaths", Shape::Table(ACCESSES)),
     optional(
         "extensions",
-        Shape::Table(&[optional("allow", Shape::Table(ACCESSES)), optional("deny", TEXTS)]),
+        Shape::Table(&[
+            optional("allow", Shape::Table(EXTENSION_ACCESSES)),
+            optional("deny", EXTENSIONS),
+        ]),
     ),
     optional("secrets", Shape::Table(SECRETS)),
     optional("files", Shape::Table(FILES)),
@@ -126,16 +142,21 @@ pub const POLICY: &[Field] = &[
     optional("tests", Shape::Tables(TEST)),
 ];
 
-const ACCESSES: &[Field] = &[
-    optional("read", TEXTS),
-    optional("list", TEXTS),
-    optional("write", TEXTS),
-    optional("remove", TEXTS),
-];
+const ACCESSES: &[Field] = &accesses(PATTERNS);
+const EXTENSION_ACCESSES: &[Field] = &accesses(EXTENSIONS);
+
+const fn accesses(shape: Shape) -> [Field; 4] {
+    [
+        optional("read", shape),
+        optional("list", shape),
+        optional("write", shape),
+        optional("remove", shape),
+    ]
+}
 
 const SECRETS: &[Field] = &[
-    optional("names", TEXTS),
-    optional("except", TEXTS),
+    optional("names", PATTERNS),
+    optional("except", PATTERNS),
     optional("onRead", Shape::Word(&["deny", "redact", "warn"])),
     optional("onWrite", Shape::Word(&["deny", "warn"])),
     optional("maxScanTime", Shape::Duration),
@@ -147,19 +168,19 @@ const SECRETS: &[Field] = &[
 const RULESET: &[Field] = &[
     required("file", Shape::Text),
     required("format", Shape::Word(&["gitleaks"])),
-    optional("sha256", Shape::Text),
+    optional("sha256", Shape::Formed(form::DIGEST)),
 ];
 
 const SECRET_RULE: &[Field] = &[
-    required("id", Shape::Text),
+    required("id", Shape::Formed(form::ID)),
     required("regex", Shape::Text),
-    optional("keywords", TEXTS),
+    optional("keywords", Shape::List(&Shape::Formed(form::KEYWORD))),
     optional("entropy", Shape::Number),
     optional("group", Shape::Integer(0, 100)),
     optional("warnOnly", Shape::Boolean),
-    optional("description", Shape::Text),
-    optional("match", TEXTS),
-    optional("notMatch", TEXTS),
+    optional("description", Shape::Formed(form::DESCRIPTION)),
+    optional("match", Shape::List(&Shape::Text)),
+    optional("notMatch", Shape::List(&Shape::Text)),
 ];
 
 const FILES: &[Field] = &[
@@ -188,9 +209,9 @@ const LIMITS: &[Field] = &[
 ];
 
 const AGENT: &[Field] = &[
-    optional("env", TEXTS),
-    optional("read", TEXTS),
-    optional("write", TEXTS),
+    optional("env", Shape::List(&Shape::Formed(form::VARIABLE))),
+    optional("read", HOST_PATHS),
+    optional("write", HOST_PATHS),
     optional(
         "network",
         Shape::WordOrTable(
@@ -205,18 +226,18 @@ const AGENT: &[Field] = &[
 ];
 
 const RULE: &[Field] = &[
-    required("id", Shape::Text),
+    required("id", Shape::Formed(form::RULE_ID)),
     required("effect", EFFECT),
-    optional("operations", Shape::List(&Shape::Word(OPERATIONS))),
-    required("paths", TEXTS),
-    optional("agents", TEXTS),
-    optional("reason", Shape::Text),
+    optional("operations", Shape::Filled(&Shape::Word(OPERATIONS))),
+    required("paths", Shape::Filled(&Shape::Formed(form::PATTERN))),
+    optional("agents", Shape::Filled(&Shape::Formed(form::NAME_PATTERN))),
+    optional("reason", Shape::Formed(form::REASON)),
 ];
 
 const TEST: &[Field] = &[
     required("operation", Shape::Word(OPERATIONS)),
-    required("path", Shape::Text),
-    optional("to", Shape::Text),
-    optional("agent", Shape::Text),
+    required("path", Shape::Formed(form::PATH)),
+    optional("to", Shape::Formed(form::PATH)),
+    optional("agent", Shape::Formed(form::AGENT)),
     required("expect", Shape::Table(&[required("effect", EFFECT), optional("rule", Shape::Text)])),
 ];

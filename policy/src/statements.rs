@@ -13,6 +13,8 @@ use std::ops::Range;
 
 use toml::de::DeTable;
 
+#[cfg(test)]
+pub(super) use rules::BUILT_IN;
 pub(super) use rules::{Agents, Rule, Test};
 pub(super) use secrets::ContentSecrets;
 

@@ -1,8 +1,9 @@
 //! The JSON Schema of policy files, for editors: generated from the table of
 //! keys that files are checked with, so the two cannot disagree.
 //!
-//! Draft 7 with nothing but the keywords that every TOML language server knows.
-//! What a string means (a pattern, a size) is the business of `policy check`.
+//! Draft 7, which every TOML language server knows. What it refuses `policy check`
+//! refuses, too; what a string means beyond its form, and what two files say
+//! together, only `policy check` knows.
 
 use std::borrow::Cow;
 
@@ -10,7 +11,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, generate::SchemaSettings, js
 use serde_json::{Map, Value, json};
 
 use super::descriptions::description;
-use crate::policy::{Field, KEYS, Shape, Status};
+use crate::policy::{Field, Form, KEYS, Shape, Status};
 
 /// How the file is called that `#:schema` lines name.
 pub const SCHEMA_FILE: &str = "policy.schema.json";
@@ -64,17 +65,51 @@ fn table(fields: &[Field], path: &str) -> Value {
         "properties": properties,
         "additionalProperties": false,
     });
-    if let (false, Value::Object(schema)) = (required.is_empty(), &mut schema) {
-        schema.insert("required".to_owned(), json!(required));
+    if let Value::Object(schema) = &mut schema {
+        if !required.is_empty() {
+            schema.insert("required".to_owned(), json!(required));
+        }
+        if let Value::Object(relation) = relation(path) {
+            schema.extend(relation);
+        }
     }
     schema
+}
+
+/// What the keys of one table say about each other.
+fn relation(path: &str) -> Value {
+    match path {
+        "rules" => json!({
+            "if": { "properties": { "effect": { "const": "allow" } }, "required": ["effect"] },
+            "then": { "required": ["operations"] },
+        }),
+        "secrets" => json!({
+            "if": { "properties": { "onRead": { "const": "redact" } }, "required": ["onRead"] },
+            "then": { "properties": { "onWrite": { "not": { "const": "warn" } } } },
+        }),
+        "tests" => json!({
+            "if": {
+                "properties": { "operation": { "const": "rename" } },
+                "required": ["operation"],
+            },
+            "then": { "required": ["to"] },
+            "else": { "not": { "required": ["to"] } },
+        }),
+        _ => Value::Null,
+    }
 }
 
 fn shape(shape_of: Shape, path: &str) -> Value {
     match shape_of {
         Shape::Text => json!({ "type": "string" }),
+        Shape::Formed(Form { pattern, never: None }) => {
+            json!({ "type": "string", "pattern": pattern })
+        }
+        Shape::Formed(Form { pattern, never: Some(never) }) => {
+            json!({ "type": "string", "pattern": pattern, "not": { "pattern": never } })
+        }
         Shape::Size => json!({ "type": "string", "pattern": "^[0-9]+(B|KiB|MiB|GiB|TiB)$" }),
-        Shape::Duration => json!({ "type": "string", "pattern": "^[0-9]+(ms|s|m|h)$" }),
+        Shape::Duration => json!({ "type": "string", "pattern": "^0*[1-9][0-9]*(ms|s|m|h)$" }),
         Shape::Integer(low, high) => {
             json!({ "type": "integer", "minimum": low, "maximum": high })
         }
@@ -82,7 +117,13 @@ fn shape(shape_of: Shape, path: &str) -> Value {
         Shape::Boolean => json!({ "type": "boolean" }),
         Shape::Word(words) => json!({ "type": "string", "enum": words }),
         Shape::List(element) => json!({ "type": "array", "items": shape(*element, path) }),
+        Shape::Filled(element) => {
+            json!({ "type": "array", "items": shape(*element, path), "minItems": 1 })
+        }
         Shape::Table(fields) => table(fields, path),
+        Shape::Texts => {
+            json!({ "type": "object", "additionalProperties": { "type": "string" } })
+        }
         Shape::Tables(fields) => json!({ "type": "array", "items": table(fields, path) }),
         Shape::WordOrTable(words, fields) => json!({
             "anyOf": [{ "type": "string", "enum": words }, table(fields, path)],

@@ -14,7 +14,11 @@ mod judge;
 mod place;
 mod show;
 
-use std::{collections::BTreeMap, path::PathBuf, process::ExitCode};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use portcullis_audit::{Directory, Report, Verifier};
 use serde_json::{Value, json};
@@ -34,7 +38,7 @@ use super::{
     run::{Ground, home_below, plain_cell},
 };
 use crate::{
-    model::AgentName,
+    model::{AgentName, Escaped},
     sandbox::{Enforcement, Grant, LaunchError},
 };
 
@@ -75,7 +79,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let result = Demo::new(&place, args, show).and_then(Demo::run);
     place.tidy();
     if result.is_err() {
-        show.say(format_args!("\nWhat there is lies in {}", place.root.display()));
+        show.say(format_args!("\nWhat there is lies in {}", shown(&place.root)));
     }
     result
 }
@@ -336,8 +340,7 @@ impl<'a> Demo<'a> {
 
     fn show_where(&self) {
         let show = self.show;
-        let root = self.place.root.display();
-        show.heading(format_args!("Everything lies in {root}"));
+        show.heading(format_args!("Everything lies in {}", shown(&self.place.root)));
         show.say("  workspace/  what the agent worked on     outside/  what it tried to reach");
         show.say("  state/      audit log and backups        policy/   what was allowed");
         show.heading("Look around");
@@ -357,6 +360,11 @@ impl<'a> Demo<'a> {
             "\nNext: `portcullis doctor`, then `portcullis run -- AGENT` in a project of yours.",
         );
     }
+}
+
+/// A path as a person sees it.
+fn shown(path: &Path) -> String {
+    Escaped(&path.display().to_string()).to_string()
 }
 
 /// What is at a place in JSON; null when there is nothing.

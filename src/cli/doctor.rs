@@ -18,6 +18,7 @@ use self::check::{Check, Status};
 use super::{
     failure::{Exit, Failure},
     options::Common,
+    policy::extended_tests,
     process, render,
     run::{self, Ground},
     state,
@@ -156,13 +157,15 @@ fn policy(args: &Args) -> (Option<LoadedPolicy>, Check) {
         Ok(mut loaded) => {
             let (policy, files) = (&loaded.policy, loaded.files.len());
             let found = format!("{} version {}", policy.name(), policy.version());
+            let (own, more) = (policy.own_tests(), extended_tests(policy));
             let means = match files {
-                0 => format!("loads; its {} tests pass", policy.tests()),
-                files => format!("loads from {files} files; its {} tests pass", policy.tests()),
+                0 => format!("loads; its {own} tests pass{more}"),
+                files => format!("loads from {files} files; its {own} tests pass{more}"),
             };
             let facts = json!({
                 "sha256": policy.sha256(),
                 "tests": policy.tests(),
+                "ownTests": policy.own_tests(),
                 "mode": policy.mode().as_str(),
                 "signedBy": loaded.signed_by.as_ref().map(ToString::to_string),
             });

@@ -5,8 +5,6 @@ use std::{fmt::Display, process::ExitCode};
 
 use serde_json::{Map, Value, json};
 
-use crate::model::Escaped;
-
 /// Exit codes, the same for every command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
@@ -125,10 +123,10 @@ impl Failure {
     fn print(&self) {
         self.print_details();
         if !self.message.is_empty() {
-            errln!("portcullis: {}", lines(&self.message));
+            errln!("portcullis: {}", self.message);
         }
         if let Some(help) = &self.help {
-            errln!("  help: {}", lines(help));
+            errln!("  help: {help}");
         }
     }
 
@@ -149,12 +147,6 @@ impl Failure {
     }
 }
 
-/// A text of some lines, with names in it that may be anybody's.
-fn lines(text: &str) -> String {
-    let lines: Vec<_> = text.split('\n').map(|line| Escaped(line).to_string()).collect();
-    lines.join("\n")
-}
-
 /// Adds to any error what was being done.
 pub(crate) trait Context<T> {
     /// Fails with `doing: error`.
@@ -170,11 +162,6 @@ impl<T, E: Display> Context<T> for Result<T, E> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_in_a_message_steer_no_terminal() {
-        assert_eq!(lines("a\u{1b}[31m\nb\u{202e}"), "a\\u{1b}[31m\nb\\u{202e}");
-    }
 
     #[test]
     fn the_object_has_the_form_of_the_gate_s_errors_and_the_details() {

@@ -140,13 +140,17 @@ enum Command {
     },
     /// Rename an entry
     #[command(after_help = "Examples:\n  \
-        portcullis fs mv notes/today.md notes/old.md")]
+        portcullis fs mv notes/today.md notes/old.md\n  \
+        portcullis fs mv --no-clobber draft.md final.md    # never takes another's name")]
     #[command(visible_aliases = ["rename", "move"])]
     Mv {
         /// The entry as it is named now
         from: String,
         /// Its new name; a file that has it is backed up and replaced
         to: String,
+        /// Fail if the new name is taken
+        #[arg(short, long)]
+        no_clobber: bool,
     },
 }
 
@@ -222,7 +226,9 @@ fn perform(gate: &LocalGate, command: &Command) -> Result<Result<Reply, Error>, 
             Operation::Mkdir { path: path()?, recursive: *recursive }
         }
         Command::Rm { recursive, .. } => Operation::Remove { path: path()?, recursive: *recursive },
-        Command::Mv { .. } => Operation::Rename { from: path()?, to: path()? },
+        Command::Mv { no_clobber, .. } => {
+            Operation::Rename { from: path()?, to: path()?, replace: !no_clobber }
+        }
     };
     Ok(gate.handle(&operation))
 }
@@ -267,7 +273,7 @@ impl Command {
             Self::Glob(args) => vec![&args.path],
             Self::Grep(args) => vec![&args.path],
             Self::Watch(args) => vec![&args.path],
-            Self::Mv { from, to } => vec![from, to],
+            Self::Mv { from, to, .. } => vec![from, to],
         }
     }
 }
@@ -349,13 +355,15 @@ fn print(args: &Args, reply: &Reply) -> io::Result<()> {
         Output::Watching(subscription) => writeln!(out, "{}", subscription.path())?,
         Output::Found(found) => {
             search::print_found(&mut out, found)?;
-            search::print_summary(&found.summary);
+            if let Command::Glob(args) = &args.command {
+                args.print_summary(&found.summary);
+            }
         }
         Output::Matches(matches) => {
             if let Command::Grep(args) = &args.command {
                 args.print(&mut out, matches)?;
+                args.print_summary(&matches.summary);
             }
-            search::print_summary(&matches.summary);
         }
         Output::Changed(changed) => {
             match &changed.backup {

@@ -3,7 +3,7 @@
 //!
 //! These are for operators, not for proof: the audit log is.
 
-use std::{io::IsTerminal as _, os::unix::fs::DirBuilderExt as _, path::Path};
+use std::{os::unix::fs::DirBuilderExt as _, path::Path};
 
 use tracing::level_filters::LevelFilter;
 use tracing_appender::rolling::{RollingFileAppender, Rotation};
@@ -16,6 +16,7 @@ use tracing_subscriber::{
 
 use super::{
     failure::{Context as _, Exit, Failure},
+    render::colours_on_stderr,
     stderr::Stderr,
 };
 
@@ -42,10 +43,29 @@ impl Options {
             // It would tell what clients send, with the content of files.
             Ok(filter.add_directive("rmcp=off".parse()?))
         };
-        parse().or_fail(format_args!("cannot understand `--log {}`", self.log)).map_err(|failure| {
+        let parsed = match self.misspelt() {
+            Some(word) => Err(Failure::new(format_args!(
+                "cannot understand `--log {}`: `{word}` is no level",
+                self.log
+            ))),
+            None => parse().or_fail(format_args!("cannot understand `--log {}`", self.log)),
+        };
+        parsed.map_err(|failure| {
             failure
                 .exit(Exit::Usage)
                 .help("use error, warn, info, debug, trace, or a filter such as `portcullis=debug`")
+        })
+    }
+
+    /// A word that stands alone and is neither a level nor a part of this program:
+    /// the filter would take it for a part that logs nothing.
+    fn misspelt(&self) -> Option<&str> {
+        let is_own = |word: &str| {
+            let rest = word.strip_prefix("portcullis");
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['_', ':']))
+        };
+        self.log.split(',').map(str::trim).find(|word| {
+            !word.contains(['=', '[', ']']) && word.parse::<LevelFilter>().is_err() && !is_own(word)
         })
     }
 }
@@ -87,7 +107,7 @@ pub(crate) fn start_with(
     let to_stderr = tracing_subscriber::fmt::layer()
         .without_time()
         .with_target(false)
-        .with_ansi(std::io::stderr().is_terminal())
+        .with_ansi(colours_on_stderr())
         .with_writer(|| Stderr)
         .with_filter(
             Targets::new().with_default(LevelFilter::WARN).with_target("rmcp", LevelFilter::OFF),
@@ -114,4 +134,33 @@ pub(crate) fn start_on_stderr(level: &str) -> Result<(), Failure> {
         .with_writer(|| Stderr)
         .with_filter(options.filter()?);
     tracing_subscriber::registry().with(to_stderr).try_init().or_fail("cannot start logging")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filter(log: &str) -> Result<EnvFilter, Failure> {
+        Options { log: log.to_owned() }.filter()
+    }
+
+    /// It was taken for the name of something that logs nothing.
+    #[test]
+    fn a_misspelt_level_is_refused() {
+        for log in ["inof", "zzz", "warn,debgu", "portcul"] {
+            assert!(filter(log).is_err(), "{log}");
+        }
+        for log in [
+            "info",
+            "DEBUG",
+            "off",
+            "portcullis",
+            "portcullis_audit::log",
+            "portcullis=debug",
+            "warn,portcullis=trace",
+            "portcullis[serve]=debug",
+        ] {
+            assert!(filter(log).is_ok(), "{log}");
+        }
+    }
 }

@@ -121,7 +121,7 @@ pub fn main() -> ExitCode {
         Command::Mcp(args) => mcp::run(&args),
         Command::Policy(args) => policy::run(args),
         Command::Run(args) => run::run(args),
-        Command::Serve(args) => serve::run(&args),
+        Command::Serve(args) => serve::run(&args, &matches),
         Command::Token(args) => token::run(&args),
     };
     output::conclude(result.unwrap_or_else(|failure| failure.report(json)))

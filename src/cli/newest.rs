@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::failure::{Context as _, Exit, Failure};
-use crate::policy::Policy;
+use crate::{policy::Policy, review::open_kept_in};
 
 /// Where it is noted.
 const FOLDER: &str = "policies";
@@ -67,7 +67,7 @@ pub(crate) fn note(state: &Dir, policy: &Policy) -> io::Result<()> {
 }
 
 fn read(state: &Dir, policy: &Policy) -> io::Result<Option<Newest>> {
-    let file = match state.open(format!("{FOLDER}/{}", name(policy))) {
+    let file = match open_kept_in(state, &format!("{FOLDER}/{}", name(policy))) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         other => other?,
     };

@@ -13,6 +13,7 @@ use std::{
 };
 
 use super::failure::Failure;
+use crate::model::Escaped;
 
 /// Why standard output takes nothing any more.
 static CLOSED: OnceLock<io::Error> = OnceLock::new();
@@ -29,14 +30,15 @@ macro_rules! out {
     ($($text:tt)*) => { $crate::cli::output::out(format_args!($($text)*)) };
 }
 
-/// Prints a line to standard error, if anybody takes it.
+/// Prints a line or more to standard error, if anybody takes it, with what could
+/// steer a terminal escaped.
 macro_rules! errln {
     ($($text:tt)*) => {
-        $crate::cli::stderr::say(format_args!("{}\n", format_args!($($text)*)))
+        $crate::cli::stderr::say(format_args!("{}\n", $crate::cli::output::lines(&format!($($text)*))))
     };
 }
 
-/// The same without an end of line.
+/// The same as it is, and without an end of line.
 macro_rules! err {
     ($($text:tt)*) => { $crate::cli::stderr::say(format_args!($($text)*)) };
 }
@@ -48,6 +50,12 @@ pub(crate) fn raw(content: &[u8]) {
 
 pub(crate) fn out(text: fmt::Arguments<'_>) {
     write(|out| out.write_fmt(text));
+}
+
+/// A text of some lines, with names in it that may be anybody's.
+pub(crate) fn lines(text: &str) -> String {
+    let lines: Vec<_> = text.split('\n').map(|line| Escaped(line).to_string()).collect();
+    lines.join("\n")
 }
 
 fn write(what: impl FnOnce(&mut io::StdoutLock<'_>) -> io::Result<()>) {
@@ -86,5 +94,15 @@ pub(crate) fn conclude(code: ExitCode) -> ExitCode {
             Failure::new(format_args!("cannot print: {error}")).report(false)
         }
         _ => code,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_in_a_message_steer_no_terminal() {
+        assert_eq!(lines("a\u{1b}[31m\nb\u{202e}"), "a\\u{1b}[31m\nb\\u{202e}");
     }
 }

@@ -17,7 +17,11 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use super::failure::{Exit, Failure};
+use super::{
+    failure::{Exit, Failure},
+    output::lines,
+    render::colours_on_stderr,
+};
 use crate::{
     config::{self, LoadedPolicy, Operator},
     policy::{EMBEDDED, Mode, OutlineFile, Policy, compile, embedded, unknown_name},
@@ -155,18 +159,24 @@ pub(crate) fn warn_of_observing(policy: &Policy) {
     }
 }
 
+/// What is said after the number of a policy's own tests.
+pub(crate) fn extended_tests(policy: &Policy) -> String {
+    match policy.tests().saturating_sub(policy.own_tests()) {
+        0 => String::new(),
+        more => format!(", and {more} of what it extends"),
+    }
+}
+
 /// An error as a person reads it, in colours when stderr is a terminal.
 fn rendered(error: &config::Error) -> String {
-    use std::io::IsTerminal as _;
     match error {
-        config::Error::Invalid { diagnostics, .. } => {
-            diagnostics.render(std::io::stderr().is_terminal())
-        }
+        config::Error::Invalid { diagnostics, .. } => diagnostics.render(colours_on_stderr()),
         config::Error::Unreadable { .. } => format!(
-            "error: {error}\n  = help: `portcullis policy init -o FILE` drafts a policy, \
-             `portcullis policy list` names those that come with the program\n"
+            "error: {}\n  = help: `portcullis policy init -o FILE` drafts a policy, \
+             `portcullis policy list` names those that come with the program\n",
+            lines(&error.to_string())
         ),
-        other => format!("error: {other}\n"),
+        other => format!("error: {}\n", lines(&other.to_string())),
     }
 }
 

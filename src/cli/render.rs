@@ -1,7 +1,11 @@
 //! Replies of the gate, for people and for programs.
 
-use std::{borrow::Cow, collections::BTreeMap, path::Path, process::ExitCode};
+use std::{
+    borrow::Cow, collections::BTreeMap, io, os::unix::ffi::OsStrExt as _, path::Path,
+    process::ExitCode,
+};
 
+use anstream::{AutoStream, ColorChoice, adapter::strip_str};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use jiff::Timestamp;
 use portcullis_audit::Receipt;
@@ -10,7 +14,7 @@ use serde_json::{Value, json};
 use super::failure::Exit;
 use crate::{
     gateway::{Error, ErrorKind, Output, Reply},
-    model::Escaped,
+    model::{Escaped, has_hidden_characters},
     ops::{Committed, Entry, EntryKind, FileMatches, Line, Stopped, Summary},
 };
 
@@ -19,17 +23,48 @@ pub(crate) fn counted(count: u64, thing: &str) -> String {
     if count == 1 { format!("1 {thing}") } else { format!("{count} {thing}s") }
 }
 
-/// A path as it can be pasted into a shell.
-pub(crate) fn for_shell(path: &Path) -> String {
+/// A path as any POSIX shell reads it from a file.
+pub(crate) fn quoted(path: &Path) -> String {
     let text = path.display().to_string();
     shlex::try_quote(&text).map(Cow::into_owned).unwrap_or(text)
 }
 
-/// Prints a line with colours where stdout is a terminal. Whoever stops reading
-/// in the middle does not want the rest.
+/// A path as it can be pasted into a shell from a terminal, which would swallow what
+/// steers it: the command would be about another path.
+pub(crate) fn for_shell(path: &Path) -> String {
+    if path.to_str().is_some_and(|text| !has_hidden_characters(text)) {
+        return quoted(path);
+    }
+    let mut text = "$'".to_owned();
+    for byte in path.as_os_str().as_bytes() {
+        match byte {
+            b'\'' | b'\\' => text.extend(['\\', char::from(*byte)]),
+            b' '..=b'~' => text.push(char::from(*byte)),
+            _ => text += &format!("\\x{byte:02x}"),
+        }
+    }
+    text + "'"
+}
+
+/// Whether colours go to stdout: to a terminal that has them, or where the
+/// environment says so.
+pub(crate) fn colours() -> bool {
+    AutoStream::choice(&io::stdout()) != ColorChoice::Never
+}
+
+/// The same of stderr.
+pub(crate) fn colours_on_stderr() -> bool {
+    AutoStream::choice(&io::stderr()) != ColorChoice::Never
+}
+
+/// Prints a line with its colours, or without where they are not wanted.
 pub(crate) fn styled(line: std::fmt::Arguments<'_>) {
-    use std::io::Write as _;
-    let _ = writeln!(anstream::stdout().lock(), "{line}");
+    let text = line.to_string();
+    if colours() {
+        outln!("{text}");
+    } else {
+        outln!("{}", strip_str(&text));
+    }
 }
 
 /// A reply as one JSON object.
@@ -198,6 +233,8 @@ fn modified(entry: &Entry) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+
     use super::*;
 
     /// `rm -r` of a directory with a space in its name would have been of two others.
@@ -206,5 +243,13 @@ mod tests {
         assert_eq!(for_shell(Path::new("/tmp/d1")), "/tmp/d1");
         assert_eq!(for_shell(Path::new("sp ace/d")), "'sp ace/d'");
         assert_eq!(for_shell(Path::new("it's")), "\"it's\"");
+    }
+
+    /// It was stripped of them where nobody's terminal was written to.
+    #[test]
+    fn a_path_to_be_pasted_keeps_what_a_terminal_would_swallow() {
+        assert_eq!(for_shell(Path::new("e\u{1b}[31mc'\\")), r"$'e\x1b[31mc\'\\'");
+        assert_eq!(for_shell(Path::new("a\u{202e}b")), r"$'a\xe2\x80\xaeb'");
+        assert_eq!(for_shell(Path::new(OsStr::from_bytes(b"\xff"))), r"$'\xff'");
     }
 }

@@ -14,7 +14,7 @@ use cap_std::fs::{Dir, OpenOptions, OpenOptionsExt as _};
 use rustix::fs::{Mode, OFlags, fsync, openat};
 
 use super::failure::{Context as _, Failure};
-use crate::policy::SecretKey;
+use crate::{policy::SecretKey, review::open_kept_in};
 
 const NAME: &str = "secrets.key";
 const FAILED: &str = "cannot open the key for secrets (`secrets.key` in the state directory)";
@@ -37,13 +37,10 @@ pub(crate) fn open(state: &Dir) -> Result<SecretKey, Failure> {
 }
 
 fn read(state: &Dir) -> io::Result<SecretKey> {
-    let mut options = OpenOptions::new();
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
-    options.read(true).custom_flags(flags.bits().cast_signed());
-    let mut file = state.open_with(NAME, &options)?.into_std();
+    let mut file = open_kept_in(state, NAME)?;
     let look = file.metadata()?;
-    if !look.is_file() || look.permissions().mode() & 0o077 != 0 {
-        return Err(io::Error::other("not a regular file that is its owner's alone (mode 0600)"));
+    if look.permissions().mode() & 0o077 != 0 {
+        return Err(io::Error::other("it is not its owner's alone (mode 0600)"));
     }
     if look.uid() != rustix::process::geteuid().as_raw() {
         return Err(io::Error::other("the file belongs to another user"));

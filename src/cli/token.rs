@@ -5,7 +5,10 @@ use std::process::ExitCode;
 use serde_json::json;
 
 use super::{failure::Failure, serve::token};
-use crate::{config::serve::show_hash, model::AgentName};
+use crate::{
+    config::serve::{is_workspace_name, show_hash},
+    model::AgentName,
+};
 
 /// Make tokens for `serve`
 #[derive(Debug, clap::Args)]
@@ -34,7 +37,7 @@ struct NewArgs {
     #[arg(long, value_name = "NAME", required = true)]
     agent: AgentName,
     /// A workspace that the agent may use, or `*`
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = parse_workspace)]
     workspace: Vec<String>,
     /// Let it read the service's numbers
     #[arg(long)]
@@ -49,9 +52,21 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let Command::New(args) = &args.command;
     let token = token::make()?;
     let hash = show_hash(&token::hash(&token));
+    if args.workspace.is_empty() && !args.metrics {
+        errln!(
+            "portcullis: warning: neither --workspace nor --metrics is given: the token opens nothing \
+             until the configuration says what"
+        );
+    }
     if args.json {
-        let agent = args.agent.as_str();
-        outln!("{}", json!({ "agent": agent, "token": token, "tokenHash": hash }));
+        let object = json!({
+            "agent": args.agent.as_str(),
+            "token": token,
+            "tokenHash": hash,
+            "workspaces": args.workspace,
+            "metrics": args.metrics,
+        });
+        outln!("{object}");
         return Ok(ExitCode::SUCCESS);
     }
     outln!("{token}");
@@ -62,6 +77,14 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         errln!("metrics = true");
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A name as the configuration takes it.
+fn parse_workspace(text: &str) -> Result<String, String> {
+    match text == "*" || is_workspace_name(text) {
+        true => Ok(text.to_owned()),
+        false => Err("expected letters, digits, `_` or `-`, or `*` for all".to_owned()),
+    }
 }
 
 fn toml_list(names: &[String]) -> String {

@@ -16,7 +16,14 @@ use etcetera::BaseStrategy as _;
 use portcullis_audit::{PublicKey, parse_keys};
 use serde::{Deserialize, Serialize};
 
-use crate::ledger::Signing;
+use crate::{
+    ledger::Signing,
+    policy::{Diagnostics, Document},
+};
+
+mod fields;
+
+use fields::{ELSEWHERE, FIELDS};
 
 /// The environment variable that names the file.
 pub const VARIABLE: &str = "PORTCULLIS_CONFIG";
@@ -149,13 +156,19 @@ pub enum Error {
         /// What the system says.
         why: String,
     },
+    /// It is no text.
+    #[error("the configuration `{0}` is not UTF-8")]
+    NotUtf8(
+        /// The file.
+        String,
+    ),
     /// It is not what it must be.
-    #[error("the configuration `{path}` is wrong: {why}")]
+    #[error("the configuration `{path}` cannot be used\n{diagnostics}")]
     Wrong {
         /// The file.
         path: String,
-        /// What is wrong with it.
-        why: String,
+        /// Everything that is wrong with it.
+        diagnostics: Diagnostics,
     },
 }
 
@@ -192,55 +205,68 @@ impl Audit {
         let shown = path.display().to_string();
         let text = super::read(path)
             .map_err(|error| Error::Unreadable { path: shown.clone(), why: super::why(&error) })?;
-        let wrong = |why: String| Error::Wrong { path: shown.clone(), why };
-        let text = String::from_utf8(text).map_err(|_utf8| wrong("not UTF-8".to_owned()))?;
-        let audit = Self::parse(&text).map_err(wrong)?;
-        let audit = audit.check(path.parent().unwrap_or(Path::new("/"))).map_err(wrong)?;
+        let text = String::from_utf8(text).map_err(|_utf8| Error::NotUtf8(shown.clone()))?;
+        let base = path.parent().unwrap_or(Path::new("/"));
+        let audit = Self::parse(&text, &shown, base)
+            .map_err(|diagnostics| Error::Wrong { path: shown, diagnostics })?;
         Ok(Self { file: Some(path.to_owned()), ..audit })
     }
 
-    fn parse(text: &str) -> Result<Self, String> {
+    /// Reads `text`, which `file` names; relative names begin at `base`.
+    fn parse(text: &str, file: &str, base: &Path) -> Result<Self, Diagnostics> {
         #[derive(Deserialize)]
         struct File {
             #[serde(default)]
             audit: Audit,
         }
-        let file: File = toml::from_str(text).map_err(|error| error.to_string())?;
-        Ok(file.audit)
+        let mut document = Document::check(file, text, FIELDS, ELSEWHERE);
+        if !document.is_good() {
+            return Err(document.finish().err().unwrap_or_default());
+        }
+        let wrong = match toml::from_str::<File>(text) {
+            Ok(file) => match file.audit.check(base) {
+                Ok(audit) => return Ok(audit),
+                Err((key, why)) => (fields::place(text, key), why),
+            },
+            Err(error) => (error.span().unwrap_or(0..0), error.message().to_owned()),
+        };
+        document.wrong(wrong.0, wrong.1, "");
+        Err(document.finish().err().unwrap_or_default())
     }
 
-    /// Everything in it makes sense. A key's file is replaced by the key;
-    /// `base` is where relative names begin.
-    fn check(mut self, base: &Path) -> Result<Self, String> {
+    /// Everything in it makes sense, or else which key does not. A key's file is
+    /// replaced by the key; `base` is where relative names begin.
+    fn check(mut self, base: &Path) -> Result<Self, (&'static str, String)> {
+        const KEY: &str = "publicKey";
         if let Some(named) = &self.public_key {
             let text = if named.parse::<PublicKey>().is_ok() {
                 named.clone()
             } else {
                 let bytes = super::read(&base.join(named)).map_err(|error| {
-                    format!("cannot read `publicKey` {named:?}: {}", super::why(&error))
+                    (KEY, format!("cannot read `publicKey` {named:?}: {}", super::why(&error)))
                 })?;
                 String::from_utf8_lossy(&bytes).into_owned()
             };
-            let keys = parse_keys(&text).map_err(|error| format!("`publicKey`: {error}"))?;
+            let keys = parse_keys(&text).map_err(|error| (KEY, format!("`publicKey`: {error}")))?;
             self.public_key = keys.first().map(ToString::to_string);
         }
         if self.signer.is_empty() == self.public_key.is_some() {
-            return Err("`signer` and `publicKey` belong together".to_owned());
+            let key = if self.signer.is_empty() { KEY } else { "signer" };
+            return Err((key, "`signer` and `publicKey` belong together".to_owned()));
         }
         if self.signer.first().is_some_and(|program| !program.starts_with('/')) {
-            return Err("`signer` begins with the absolute path of a program".to_owned());
+            let why = "`signer` begins with the absolute path of a program";
+            return Err(("signer", why.to_owned()));
         }
-        self.witness_keys()?;
-        if self.checkpoints.records == 0 || self.checkpoints.seconds == 0 {
-            return Err("`checkpoints` counts from 1".to_owned());
-        }
+        self.witness_keys().map_err(|why| ("witnesses", why))?;
         for target in &self.ship {
             let known = ["/", "http://", "https://", "s3://"];
             if !known.iter().any(|begin| target.to.starts_with(begin)) {
-                return Err(format!(
+                let why = format!(
                     "`ship` needs an absolute directory, `http://`, `https://` or `s3://`, not {:?}",
                     target.to
-                ));
+                );
+                return Err(("ship", why));
             }
         }
         Ok(self)
@@ -299,7 +325,7 @@ mod tests {
     const KEY: &str = "example.com/log-1+8b4c54b3+AYqI4910CfGV/VLbLTy6XXLKZwm/HZQSG/N0iAG0D29c";
 
     fn parse(text: &str) -> Result<Audit, String> {
-        Audit::parse(text)?.check(Path::new("/"))
+        Audit::parse(text, "f", Path::new("/")).map_err(|wrong| wrong.to_string())
     }
 
     #[test]
@@ -323,18 +349,23 @@ mod tests {
     #[test]
     fn says_what_is_wrong() {
         for (text, word) in [
-            ("[audit]\nsinger = []", "unknown field `singer`"),
-            ("[audit]\ndurability = 'often'", "unknown variant `often`"),
-            ("[audit]\nsearch = 'none'", "unknown variant `none`"),
+            ("[audit]\nsinger = []", "did you mean `signer`?"),
+            ("[audit]\ndurability = 'often'", "expected \"written\" or \"synced\""),
+            ("[audit]\nsearch = 'file'", "did you mean \"files\"?"),
             ("[audit]\nsigner = ['/bin/sign']", "belong together"),
             (&format!("[audit]\nsigner = ['sign']\npublicKey = {KEY:?}"), "absolute path"),
             ("[audit]\nwitnesses = ['x']", "expected a public key"),
-            ("[audit]\ncheckpoints = { records = 0 }", "counts from 1"),
+            ("[audit]\ncheckpoints = { records = 0 }", "from 1 to"),
+            ("[audit]\ncompress = { afterdays = 1 }", "did you mean `afterDays`?"),
+            ("[audit]\nship = [{ to = '/x', headers = { a = 1 } }]", "a string"),
+            ("[audit]\nship = [{ to = '/x', option = {} }]", "did you mean `options`?"),
             ("[audit]\nship = [{ to = 'relative' }]", "absolute directory"),
             ("[audit", "unclosed"),
         ] {
             let error = parse(text).unwrap_err();
             assert!(error.contains(word), "{text}: {error}");
+            // With the line and a marker.
+            assert!(error.contains(" --> f:") && error.contains("^"), "{text}: {error}");
         }
     }
 }

@@ -150,7 +150,7 @@ pub fn blame(
     for change in changes.into_iter().rev() {
         let Some(span) = spans.iter().find(|span| span.holds(change.seq)) else { continue };
         // A rename that began a span belongs to it by its new name.
-        if !touches(&change, &span.name) {
+        if change.is_nothing() || !touches(&change, &span.name) {
             continue;
         }
         let kept = vaulted.kept(&change)?;

@@ -63,7 +63,14 @@ pub struct Change {
 impl Change {
     /// Whether it is known to have been made.
     pub fn is_made(&self) -> bool {
-        matches!(self.result.as_deref(), Some("ok" | "buffered" | "unchanged" | "committed"))
+        matches!(self.result.as_deref(), Some("ok" | "buffered" | "committed"))
+            && !self.is_nothing()
+    }
+
+    /// Whether it left all as it was: a rename onto itself, or a directory that was
+    /// there. Taken for a change it would hide what the last one left.
+    pub fn is_nothing(&self) -> bool {
+        self.result.as_deref() == Some("unchanged") || self.to.as_ref() == Some(&self.path)
     }
 
     /// Whether nobody knows: it is under way, its gate died, or something else

@@ -10,6 +10,7 @@ use std::{
     path::Path,
 };
 
+use cap_std::fs::{Dir, OpenOptionsExt as _};
 use rustix::{fs::OFlags, io::Errno};
 
 /// Largest text of a policy with all that it extends, in bytes. Each of its files has
@@ -22,10 +23,25 @@ pub const MOST_POLICY: u64 = 256 << 20;
 /// When it cannot be opened; [`io::ErrorKind::InvalidInput`] where it is no regular
 /// file, also where it is a link to one.
 pub fn open_kept(path: &Path) -> io::Result<File> {
+    regular(File::options().read(true).custom_flags(FLAGS).open(path))
+}
+
+/// As [`open_kept`], beneath an open directory.
+///
+/// # Errors
+/// As [`open_kept`].
+pub fn open_kept_in(directory: &Dir, path: &str) -> io::Result<File> {
+    let mut options = cap_std::fs::OpenOptions::new();
+    options.read(true).custom_flags(FLAGS);
+    regular(directory.open_with(path, &options).map(cap_std::fs::File::into_std))
+}
+
+const FLAGS: i32 =
+    OFlags::NONBLOCK.union(OFlags::NOFOLLOW).union(OFlags::NOCTTY).bits().cast_signed();
+
+fn regular(opened: io::Result<File>) -> io::Result<File> {
     let irregular = || io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file");
-    let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::NOCTTY;
-    let file = File::options().read(true).custom_flags(flags.bits().cast_signed()).open(path);
-    let file = file.map_err(|error| match Errno::from_io_error(&error) {
+    let file = opened.map_err(|error| match Errno::from_io_error(&error) {
         Some(Errno::LOOP | Errno::NXIO | Errno::NODEV) => irregular(),
         _ => error,
     })?;
@@ -69,6 +85,12 @@ mod tests {
         assert_eq!(kind("none", 4), io::ErrorKind::NotFound);
         for name in ["pipe", "socket", "zero", "link", "."] {
             assert_eq!(kind(name, 4), io::ErrorKind::InvalidInput, "{name}");
+        }
+        let opened = Dir::open_ambient_dir(directory.path(), cap_std::ambient_authority()).unwrap();
+        assert!(open_kept_in(&opened, "file").is_ok());
+        for name in ["pipe", "socket", "zero", "link", "."] {
+            let kind = open_kept_in(&opened, name).unwrap_err().kind();
+            assert_eq!(kind, io::ErrorKind::InvalidInput, "{name}");
         }
     }
 }

@@ -32,7 +32,7 @@ pub use csv::{cell, header};
 pub use field::{Field, UnknownField};
 pub use filter::{Filter, PathFilter};
 pub use index::forget_index;
-pub use kept::{MOST_POLICY, is_foreign, open_kept, read_kept};
+pub use kept::{MOST_POLICY, is_foreign, open_kept, open_kept_in, read_kept};
 pub use log::Log;
 pub use row::{Row, RowError, visible_json};
 pub use scan::{Order, Scanned};

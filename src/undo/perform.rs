@@ -152,7 +152,7 @@ fn operations(gateway: &Gateway, step: &Step, status: &Status) -> Vec<Operation>
         }
         Action::RemoveDirectory => vec![remove(path, false)],
         Action::Rename { from } => {
-            let rename = Operation::Rename { from: from.clone(), to: path.clone() };
+            let rename = Operation::Rename { from: from.clone(), to: path.clone(), replace: false };
             match status {
                 Status::Conflict(_) => vec![remove(path, true), rename],
                 _ => vec![rename],

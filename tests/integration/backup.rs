@@ -499,6 +499,22 @@ fn a_full_vault_refuses_the_change() {
     assert_eq!(world.last()["result"], "noSpace");
     // What needs no backup still goes on.
     world.write("new.txt", "x").ok();
+
+    // Nor does it keep the operator from putting right what filled it.
+    world.write("made.txt", noise()).ok();
+    world.write("a.txt", noise()).ok();
+    for path in ["made.txt", "a.txt"] {
+        assert_eq!(world.fs(&["rm", path]).code, 1);
+    }
+    let records = world.requests();
+    let made = records.iter().find(|record| record["path"] == "made.txt").unwrap();
+    let made = made["seq"].to_string();
+    world.run(&["backup", "undo", "--yes", "--record", &made]).ok();
+    assert!(!world.path("made.txt").exists());
+    let first = list(&world, &["a.txt"]).into_iter().find(|one| one["bytes"] == 6000).unwrap();
+    world.run(&["backup", "restore", first["id"].as_str().unwrap()]).ok();
+    assert_eq!(world.read("a.txt").len(), 6000);
+    assert_eq!(world.fs(&["rm", "b.txt"]).code, 1);
 }
 
 #[test]

@@ -176,8 +176,11 @@ fn a_rename_over_a_file_removes_nothing_of_another_process() {
         });
         let _stop = Stop(stop);
         let path = |name| WorkspacePath::parse(name).unwrap();
-        let ways = [("f0", "f1"), ("f1", "f0")]
-            .map(|(from, to)| Operation::Rename { from: path(from), to: path(to) });
+        let ways = [("f0", "f1"), ("f1", "f0")].map(|(from, to)| Operation::Rename {
+            from: path(from),
+            to: path(to),
+            replace: true,
+        });
         for rename in ways.iter().cycle().take(100 * RENAMES) {
             let begun = Instant::now();
             if gateway.handle(&acp_rig::connection(), rename, Source::Disk).is_ok() {

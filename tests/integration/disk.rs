@@ -183,3 +183,20 @@ impl Drop for Disk {
         }
     }
 }
+
+/// Mounts for as long as it lives.
+pub(crate) struct Mounted(PathBuf);
+
+impl Mounted {
+    #[track_caller]
+    pub(crate) fn new(args: &[&str], target: PathBuf) -> Self {
+        run(Command::new("mount").args(args).arg(&target));
+        Self(target)
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}

@@ -2,9 +2,8 @@
 //! with the gate between, the agent in its cell, and file content from the
 //! editor alone (`--source editor`).
 //!
-//! The gate always offers the agent `fs`, so an editor that cannot read or
-//! write shows to the agent as a call that fails, not as a tool that is
-//! missing.
+//! The gate offers the agent no more of `fs` than the editor has, so one that cannot
+//! read or write shows to the agent as a tool that is missing.
 
 use std::{
     collections::BTreeMap,
@@ -69,6 +68,11 @@ fn tool_updates(run: &mut Run) -> Vec<Value> {
 }
 
 #[track_caller]
+fn assert_missing(turn: &Turn, tool: &str) {
+    assert!(turn.said.contains(&format!("Tool '{tool}' is not available")), "{}", turn.said);
+}
+
+#[track_caller]
 fn assert_failed(turn: &Turn, why: &str) {
     assert!(turn.states.contains(&"failed".to_owned()), "{}", turn.said);
     assert!(!turn.states.contains(&"completed".to_owned()), "{}", turn.said);
@@ -120,10 +124,10 @@ fn an_editor_that_offers_no_files_is_not_asked_and_the_disk_is_not_read_instead(
 
     let on_disk = run.path("a.txt");
     let turn = run.tool("read_text_file", &of(&on_disk));
-    assert_failed(&turn, "the editor does not offer `fs.readTextFile`");
+    assert_missing(&turn, "read_text_file");
     assert!(!turn.said.contains("żółć"), "{}", turn.said);
     let turn = run.tool("write_text_file", &writing(&on_disk, "nope"));
-    assert_failed(&turn, "the editor does not offer `fs.readTextFile`");
+    assert_missing(&turn, "write_text_file");
     assert_eq!(run.files_asked(), []);
     assert_eq!(run.world.read("a.txt"), "one\ntwo żółć\nthree\n");
     assert!(!run.end().iter().any(|record| record["kind"] == "intent"));
@@ -137,9 +141,9 @@ fn an_editor_that_only_reads_is_read_and_never_written() {
     assert!(turn.said.contains("second"), "{}", turn.said);
 
     let turn = run.tool("write_text_file", &writing(&sample, "nope"));
-    assert_failed(&turn, "the editor does not offer `fs.writeTextFile`");
+    assert_missing(&turn, "write_text_file");
     let turn = run.tool("write_text_file", &writing(&run.path("fresh.txt"), "nope"));
-    assert_failed(&turn, "the editor does not offer `fs.writeTextFile`");
+    assert_missing(&turn, "write_text_file");
     let asked = run.files_asked();
     assert!(asked.iter().all(|(method, _)| method == "fs/read_text_file"), "{asked:?}");
     assert_eq!(run.client().editor.buffers[&sample], "first\nsecond\nthird\n");
@@ -154,9 +158,9 @@ fn an_editor_that_only_writes_is_not_written_blindly() {
     let mut run = start(false, true, &["--no-permissions"]);
     let sample = run.path("sample.txt");
     let turn = run.tool("write_text_file", &writing(&sample, "nope"));
-    assert_failed(&turn, "the editor does not offer `fs.readTextFile`");
+    assert_missing(&turn, "write_text_file");
     let turn = run.tool("read_text_file", &of(&sample));
-    assert_failed(&turn, "the editor does not offer `fs.readTextFile`");
+    assert_missing(&turn, "read_text_file");
     assert_eq!(run.files_asked(), []);
     assert_eq!(run.client().editor.buffers[&sample], "first\nsecond\nthird\n");
     run.end();

@@ -147,6 +147,10 @@ fn every_operation_is_as_the_protocol_says() {
         (&json!("d.txt"), &json!("file"), &json!(4))
     );
     assert_eq!(data["permissions"].as_str().unwrap().len(), 9);
+    // A link has its own name, and the rest of what it leads to.
+    std::os::unix::fs::symlink("d.txt", rig.root.join("x/link")).unwrap();
+    let stat = rig.ask("stat", json!({"path": "/x/link"}));
+    assert_eq!((&stat["data"]["name"], &stat["data"]["size"]), (&json!("link"), &json!(4)));
     rig.ask("delete", json!({"path": "/x"}));
     assert!(!rig.root.join("x").exists());
 
@@ -203,6 +207,10 @@ fn messages_that_are_none_and_other_channels_are_answered_and_recorded() {
             br#"{"channel":"files","type":"list","requestId":"1","path":"a","path":"b"}"#,
             "repeats a key",
         ),
+        (
+            br#"{"channel":"files","type":"write","requestId":"q","path":"/s","content":"a\ud800"}"#,
+            "half of a surrogate pair",
+        ),
         (br#"{"channel":"files","type":"list","path":"/"}"#, "needs a `requestId`"),
         (br#"{"channel":"terminal","type":"open","requestId":"7"}"#, "only the channel `files`"),
     ] {
@@ -210,9 +218,11 @@ fn messages_that_are_none_and_other_channels_are_answered_and_recorded() {
         let refused = rig.hear();
         assert!(refused["error"].as_str().unwrap().contains(part), "{refused}");
         assert!(refused["receipt"]["leaf"].is_string(), "{refused}");
+        let is_asked = message.windows(11).any(|part| part == b"\"requestId\"");
+        assert_eq!(refused["requestId"].is_string(), is_asked, "{refused}");
     }
     let dropped = rig.records().iter().filter(|record| record["op"] == "files.dropped").count();
-    assert_eq!(dropped, 6);
+    assert_eq!(dropped, 7);
     // It goes on.
     assert!(rig.ask("list", json!({"path": "/"}))["data"].is_array());
     rig.end().unwrap();
@@ -391,4 +401,22 @@ fn of_a_message_that_breaks_off_nothing_is_done() {
     assert_eq!(std::fs::read_to_string(root.join("a.txt")).unwrap(), "one\ntwo żółć\nthree\n");
     let log = std::fs::read_to_string(dir.join("state/audit/seg-000000.jsonl")).unwrap();
     assert!(log.lines().last().unwrap().contains("files.dropped"), "{log}");
+}
+
+/// They were gone without a word.
+#[test]
+fn of_a_client_that_takes_no_answers_the_rest_is_not_begun_and_counted() {
+    let mut rig = Rig::start(POLICY, Limits::default());
+    rig.stream.shutdown(Shutdown::Read).unwrap();
+    for n in 0..20 {
+        rig.post("write", json!({"path": format!("{n}.new"), "content": "x"}));
+    }
+    rig.stream.shutdown(Shutdown::Write).unwrap();
+    let (root, dir) = (rig.root.clone(), rig.dir.path().to_owned());
+    let served = rig.served.join().unwrap();
+    assert!(matches!(served, Err(Error::Deaf { left: 19, .. })), "{served:?}");
+    assert!(root.join("0.new").exists() && !root.join("1.new").exists());
+    let log = std::fs::read_to_string(dir.join("state/audit/seg-000000.jsonl")).unwrap();
+    let last: Value = serde_json::from_str(log.lines().last().unwrap()).unwrap();
+    assert_eq!((&last["op"], &last["facts"]["notBegun"]), (&json!("files.dropped"), &json!(19)));
 }

@@ -2,15 +2,23 @@
 //! come to it, and that it is one session with what the agent does over ACP.
 
 use std::{
+    io::{Read as _, Write as _},
+    os::unix::net::{UnixListener, UnixStream},
     path::Path,
     process::{Child, Command, Stdio},
+    sync::Arc,
 };
 
+use portcullis::frontend::{
+    guests::Guests,
+    inside::Inside,
+    mcp::{Config, Name, Toolset},
+};
 use serde_json::{Value, json};
 
 use crate::{
     acp_client::{Client, Editor},
-    acp_rig::POLICY,
+    acp_rig::{POLICY, connection, gateway, workspace},
     common::World,
     fast_agent::fast_agent_config,
     fast_agent_confined,
@@ -198,6 +206,43 @@ fn whoever_has_no_word_or_an_old_one_is_not_served() {
     assert!(said.contains("the gate closed the connection"), "{said}");
     let dropped = records.iter().filter(|record| record["op"] == "mcp.dropped").count();
     assert!(dropped >= 1, "{records:#?}");
+}
+
+/// Each had a line in the log file or a record: megabytes in a second.
+#[test]
+fn connections_that_come_to_nothing_are_told_of_by_their_number() {
+    let (dir, root) = workspace();
+    let gateway = Arc::new(gateway(&root, dir.path()));
+    let hatch = dir.path().join("hatch");
+    let listener = UnixListener::bind(&hatch).unwrap();
+    let config = Config {
+        session: connection(),
+        root,
+        alias: None,
+        toolset: Toolset::Workspace(Name::near("ws")),
+        elicit: false,
+        prompt: false,
+        max_line: 1 << 20,
+        guest: None,
+    };
+    let guests = Guests::new(Path::new("/p"), Path::new("/s"));
+    let inside = Inside::attend(listener.into(), gateway, guests, config).unwrap();
+    let says = [&b""[..], &[b'0'; 33], b"0"];
+    for said in says.iter().cycle().take(99) {
+        let mut stream = UnixStream::connect(&hatch).unwrap();
+        // It may be closed already, with what was said unread.
+        let _ = stream.write_all(said);
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let _ = stream.read_to_end(&mut Vec::new());
+    }
+    inside.end();
+    let log = dir.path().join("state/audit/seg-000000.jsonl");
+    let log = std::fs::read_to_string(log).unwrap();
+    let records = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let told = records.filter(|record| record["op"] == "mcp.dropped");
+    let told: Vec<_> = told.map(|record| record["facts"]["connections"].as_u64()).collect();
+    // At once, and in the end.
+    assert_eq!(told, [Some(1), Some(98)], "{log}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod asking;
 mod hostile;
+mod ids;
 mod lines;
 mod peers;
 mod reference;

@@ -89,8 +89,16 @@ impl Tree {
 
     /// Follows links as `path_resolution(7)` says, but for what the gate says
     /// of itself: absolute targets lead outside whatever they name, and what is
-    /// missing, or no directory, is passed as if it were one.
-    fn resolve(&self, path: &[String], follow_last: bool) -> Result<Place, ErrorKind> {
+    /// missing, or no directory, is passed as if it were one. So is a link to which
+    /// another leads, and whatever would be behind it, where no more than the name of
+    /// that is needed for a denial.
+    fn resolve(
+        &self,
+        path: &[String],
+        follow_last: bool,
+        denied: &dyn Fn(&[String]) -> bool,
+    ) -> Result<Place, ErrorKind> {
+        let mut passed: Option<Vec<String>> = None;
         let mut rest: VecDeque<String> = path.iter().cloned().collect();
         let mut here: Vec<String> = Vec::new();
         let mut links = 0;
@@ -103,8 +111,16 @@ impl Tree {
                 }
                 _ => here.push(name),
             }
+            if passed.as_ref().is_some_and(|passed| here.starts_with(passed)) {
+                continue;
+            }
+            passed = None;
             let Some(Node::Link(target)) = self.get(&here) else { continue };
             if rest.is_empty() && !follow_last {
+                continue;
+            }
+            if links > 0 && denied(&without(&here, &rest)) {
+                passed = Some(here.clone());
                 continue;
             }
             links += 1;
@@ -114,7 +130,8 @@ impl Tree {
             here.pop();
             target.rsplit('/').for_each(|name| rest.push_front(name.to_owned()));
         }
-        let there = self.get(&here).is_some();
+        let is_passed = passed.is_some_and(|passed| here.starts_with(&passed));
+        let there = !is_passed && self.get(&here).is_some();
         Ok(Place { path: here, there })
     }
 
@@ -124,7 +141,7 @@ impl Tree {
         if denied(path) {
             return Err(ErrorKind::Denied);
         }
-        let place = self.resolve(path, follow)?;
+        let place = self.resolve(path, follow, &denied)?;
         if denied(&place.path) { Err(ErrorKind::Denied) } else { Ok(place) }
     }
 
@@ -242,12 +259,12 @@ impl Tree {
                     }
                 }
             }
-            Operation::Rename { to, .. } => self.rename(&path, &names(to)),
+            Operation::Rename { to, replace, .. } => self.rename(&path, &names(to), *replace),
             _ => unreachable!("{operation:?}"),
         }
     }
 
-    fn rename(&mut self, from: &[String], to: &[String]) -> Outcome {
+    fn rename(&mut self, from: &[String], to: &[String], replace: bool) -> Outcome {
         let from = self.ask(from, false, false)?;
         let to = self.ask(to, true, false)?;
         self.can_make(&to)?;
@@ -268,7 +285,7 @@ impl Tree {
         }
         match self.get(&to.path) {
             Some(_) if from.path == to.path => return Ok("changed".to_owned()),
-            Some(Node::File(_)) if !is_directory => {}
+            Some(Node::File(_)) if !is_directory && replace => {}
             Some(_) => return Err(ErrorKind::AlreadyExists),
             None => {}
         }
@@ -294,6 +311,22 @@ impl Tree {
         }
         Ok(())
     }
+}
+
+/// Where the rest of a way leads if nothing is here; `here` if that is elsewhere.
+fn without(here: &[String], rest: &VecDeque<String>) -> Vec<String> {
+    let mut at = here.to_vec();
+    for name in rest.iter().filter(|name| !matches!(name.as_str(), "" | ".")) {
+        if name == ".." {
+            at.pop();
+        } else {
+            at.push(name.clone());
+        }
+        if !at.starts_with(here) {
+            return here.to_vec();
+        }
+    }
+    at
 }
 
 fn kind(node: &Node) -> String {
@@ -416,7 +449,10 @@ impl Random {
             8 => Operation::Stat { path },
             9 => Operation::Mkdir { path, recursive: self.below(2) == 0 },
             10 => Operation::Remove { path, recursive: self.below(2) == 0 },
-            _ => Operation::Rename { from: path, to: self.path() },
+            _ => {
+                let (to, replace) = (self.path(), self.below(4) > 0);
+                Operation::Rename { from: path, to, replace }
+            }
         }
     }
 }

@@ -1,6 +1,13 @@
 //! No oracle: what is denied answers the same whether or not it is there.
 //! `timing` says the same of the time that it takes.
 
+use std::{os::unix::fs::symlink, path::Path, sync::Mutex};
+
+use portcullis::{
+    gateway::{Caller, Nobody, Output},
+    model::{Encoding, GlobQuery, GrepQuery, LineRange, Operation, WorkspacePath},
+    ops::{Follower, Source},
+};
 use serde_json::{Value, json};
 
 use crate::{
@@ -117,6 +124,156 @@ fn listings_and_trees_do_not_show_what_is_denied() {
     assert!(!names.contains(&&json!("secret")), "{listed}");
 }
 
+/// Links that lead past or to names of which the agent may know nothing.
+fn links(root: &Path) {
+    for (link, target) in [
+        ("file", "private/file"),
+        ("out", "private/out"),
+        ("loop", "private/loop"),
+        ("beneath", "private/dir/a.md"),
+        ("dir", "private/dir"),
+        ("back", "private/dir/../../b.md"),
+        ("further", "private/dir/x/y/../../../b.md"),
+        ("self", "private/dir/.."),
+        ("twice", "file"),
+        ("closed", "nothing/file"),
+        ("off", "private/off/x"),
+    ] {
+        symlink(target, root.join(link)).unwrap();
+    }
+}
+
+/// A link told whether a denied name is a link and where it leads: it was followed
+/// through that, and only where it ended was decided on.
+#[test]
+fn a_link_to_a_denied_name_tells_nothing_of_what_is_there() {
+    let open = "[\"*.md\", \"docs/**\", \"dir/*\", \
+        \"{file,out,loop,beneath,dir,back,further,self,twice,closed,off,new}\"]";
+    let policy = format!(
+        "schema = 1\n[allowedPaths]\nread = {open}\nlist = {open}\nwrite = {open}\nremove = {open}\n\
+         [[rules]]\nid = \"priv\"\neffect = \"deny\"\npaths = [\"private/**\"]\n"
+    );
+    let answers = [false, true].map(|there| {
+        let temp = tempfile::tempdir().unwrap();
+        let root = temp.path().join("ws");
+        std::fs::create_dir_all(root.join("docs/deep")).unwrap();
+        for name in ["a.md", "b.md", "docs/a.md", "docs/deep/a.md"] {
+            std::fs::write(root.join(name), "text\n").unwrap();
+        }
+        links(&root);
+        if there {
+            for name in ["private", "nothing"] {
+                std::fs::create_dir(root.join(name)).unwrap();
+            }
+            for (link, target) in [
+                ("private/file", "../a.md"),
+                ("private/out", "/etc/passwd"),
+                ("private/loop", "loop"),
+                ("private/dir", "../docs/deep"),
+                ("private/off", "../../off"),
+                ("nothing/file", "../a.md"),
+            ] {
+                symlink(target, root.join(link)).unwrap();
+            }
+        }
+        let gateway = acp_rig::gateway_under(&policy, &root, temp.path());
+        let mut answers = Vec::new();
+        for link in [
+            "file", "out", "loop", "beneath", "dir", "dir/a.md", "back", "further", "self",
+            "twice", "closed", "off",
+        ] {
+            for operation in operations(&WorkspacePath::parse(link).unwrap()) {
+                let answer = gateway.handle(&acp_rig::connection(), &operation, Source::Disk);
+                let answer = answer.map(|reply| words(&reply.output));
+                let words = answer.unwrap_or_else(|error| format!("{error} {:?}", error.kind()));
+                let kind = operation.kind();
+                answers.push(format!("{kind} {link}: {words}"));
+            }
+        }
+        answers
+    });
+    let [gone, there] = answers;
+    let differ: Vec<_> = gone.iter().zip(&there).filter(|(gone, there)| gone != there).collect();
+    assert!(differ.is_empty(), "{differ:#?}");
+    // What is passed leads on all the same.
+    assert!(there.iter().any(|answer| answer.starts_with("read back: Content")), "{there:#?}");
+}
+
+/// What is answered, without times and ids.
+fn words(output: &Output) -> String {
+    match output {
+        Output::Stat(entry) => format!("Stat {} {:?}", entry.path, entry.size),
+        Output::Changed(changed) => format!("Changed {:?}", changed.committed),
+        output => format!("{output:?}"),
+    }
+}
+
+fn operations(path: &WorkspacePath) -> Vec<Operation> {
+    let path = path.clone();
+    let glob = GlobQuery { pattern: "**".to_owned(), ..GlobQuery::default() };
+    let grep = GrepQuery { pattern: "e".to_owned(), ..GrepQuery::default() };
+    let new = WorkspacePath::parse("new").unwrap();
+    vec![
+        Operation::Stat { path: path.clone() },
+        Operation::List { path: path.clone() },
+        Operation::Read {
+            path: path.clone(),
+            range: LineRange::default(),
+            encoding: Encoding::Text,
+        },
+        Operation::Glob { path: path.clone(), query: glob },
+        Operation::Grep { path: path.clone(), query: grep },
+        Operation::Edit { path: path.clone(), old: "no".to_owned(), new: "x".to_owned() },
+        Operation::Append { path: path.clone(), content: b"x".to_vec() },
+        Operation::Mkdir { path: path.clone(), recursive: true },
+        Operation::Rename { from: new, to: path, replace: false },
+    ]
+}
+
+/// Hears how far a search is.
+#[derive(Default)]
+struct Told(Mutex<Vec<u64>>);
+
+impl Follower for Told {
+    fn is_wanted(&self) -> bool {
+        true
+    }
+
+    fn progress(&self, entries: u64) {
+        self.0.lock().unwrap().push(entries);
+    }
+}
+
+/// Progress counted every name, and told by that how many hidden ones there are.
+#[test]
+fn the_progress_of_a_search_does_not_count_what_is_hidden() {
+    let temp = tempfile::tempdir().unwrap();
+    let root = temp.path().join("ws");
+    std::fs::create_dir_all(root.join("pub")).unwrap();
+    let rules = "[[rules]]\nid = \"no\"\neffect = \"deny\"\npaths = [\"**/hidden-*\"]\n\
+        [[rules]]\nid = \"q\"\neffect = \"ask\"\npaths = [\"**/asked\"]\n";
+    let open = "schema = 1\n[allowedPaths]\nread = [\"**\"]\nlist = [\"**\"]\n";
+    let gateway = acp_rig::gateway_under(&format!("{open}{rules}"), &root, temp.path());
+    let make = |name: &str| std::fs::write(root.join("pub").join(name), "").unwrap();
+    ["a.md", "b.md"].into_iter().for_each(make);
+    let told = || {
+        let told = Told::default();
+        let query = GrepQuery { pattern: "x".to_owned(), ..GrepQuery::default() };
+        let grep = Operation::Grep { path: WorkspacePath::parse("pub").unwrap(), query };
+        let caller = Caller { approver: &Nobody, follower: &told };
+        gateway.handle_for(&acp_rig::connection(), &grep, Source::Disk, caller).unwrap();
+        let mut told = told.0.into_inner().unwrap();
+        // On a slow machine it is said once more.
+        told.dedup();
+        told
+    };
+    assert_eq!(told(), [2]);
+    make("asked");
+    // More than are looked at between two looks at the clock.
+    (0..600).for_each(|n| make(&format!("hidden-{n}")));
+    assert_eq!(told(), [2]);
+}
+
 const ASKS: &str = r#"
 schema = 1
 [allowedPaths]
@@ -142,6 +299,11 @@ fn what_a_person_is_asked_about_is_asked_about_whether_or_not_it_is_there() {
     world.file("hidden/binary", b"\0");
     std::os::unix::fs::symlink("hidden/there", world.path("link")).unwrap();
     std::os::unix::fs::symlink("hidden/gone", world.path("dangling")).unwrap();
+    world.file("a.txt", "a\n");
+    for (link, target) in [("chain", "../a.txt"), ("leaves", "/etc/passwd")] {
+        symlink(target, world.path(&format!("hidden/{link}"))).unwrap();
+        symlink(format!("hidden/{link}"), world.path(link)).unwrap();
+    }
     let read =
         ["hidden/there", "hidden/gone", "hidden/binary", "hidden/there/beneath", "hidden/a/b"];
     let questions = [
@@ -150,7 +312,7 @@ fn what_a_person_is_asked_about_is_asked_about_whether_or_not_it_is_there() {
         ("ls", vec![], &["hidden", "hidden/there", "hidden/gone"][..]),
         ("edit", vec!["--old", "x", "--new", "y"], &read[..]),
         ("rm", vec![], &["hidden/gone"][..]),
-        ("read", vec![], &["link", "dangling"][..]),
+        ("read", vec![], &["link", "dangling", "chain", "leaves"][..]),
     ];
     for (operation, more, paths) in questions {
         let asked = paths.iter().map(|path| {
@@ -236,4 +398,121 @@ fn a_batch_tells_nothing_of_what_a_person_is_asked_about() {
         done.stderr.lines().next().unwrap().replace(path, "PATH")
     };
     assert_eq!(batch("hidden/there"), batch("hidden/gone"));
+}
+
+const HIDES: &str = r#"
+schema = 1
+[allowedPaths]
+read = ["**"]
+list = ["**"]
+write = ["**"]
+remove = ["**"]
+
+[[rules]]
+id = "keys"
+effect = "deny"
+paths = ["**/*.key"]
+
+[[rules]]
+id = "logs"
+effect = "deny"
+operations = ["read", "list", "remove"]
+paths = ["**/*.log"]
+
+[[rules]]
+id = "kept"
+effect = "deny"
+operations = ["remove"]
+paths = ["**/kept.txt"]
+
+[[rules]]
+id = "person"
+effect = "ask"
+operations = ["list", "remove"]
+paths = ["**/*.asked"]
+"#;
+
+/// What a refused change of a directory said.
+fn said(world: &World, args: &[&str]) -> String {
+    let done = world.fs(args);
+    assert_eq!(done.code, 3, "{done:?}");
+    done.stderr.lines().next().unwrap().split_once(": denied").unwrap().1.to_owned()
+}
+
+/// The rule that refused was that of what lay hidden in there, and said what it was.
+#[test]
+fn a_directory_that_may_not_be_moved_or_removed_does_not_tell_why() {
+    let world = World::with_policy(HIDES);
+    let (rm, mv) = (["rm", "-r", "d"], ["mv", "d", "e"]);
+    let mut heard = Vec::new();
+    for (name, rule) in [("a.key", "keys"), ("longer.log", "logs"), ("shut.key/x", "keys")] {
+        world.file(&format!("d/s/{name}"), "x");
+        for args in [&rm[..], &mv] {
+            heard.push(said(&world, args));
+            let record = world.last();
+            assert_eq!((&record["rule"], &record["result"]), (&json!(rule), &json!("denied")));
+        }
+        std::fs::remove_dir_all(world.path("d")).unwrap();
+    }
+    assert!(heard.iter().all(|text| *text == heard[0]), "{heard:?}");
+    assert!(heard[0].contains("`workspace.hidden`"), "{heard:?}");
+    // What is listed is named.
+    world.file("d/s/kept.txt", "x");
+    for args in [&rm[..], &mv] {
+        world.fs(args).denied("kept");
+    }
+    std::fs::remove_file(world.path("d/s/kept.txt")).unwrap();
+    // The same of what a person said no to.
+    world.file("d/s/x.asked", "x");
+    let child = begin(&world, &rm, "");
+    let asked = waiting(&world, 1).remove(0);
+    assert_eq!(asked["rules"][0]["id"], "person");
+    world.run(&["approve", "--reject", &id(&asked)]).ok();
+    let done = end(child).denied("workspace.hidden");
+    assert!(done.stderr.contains("rejected it"), "{done:?}");
+    assert_eq!(world.last()["rule"], "person");
+}
+
+/// New names that are a little too long were refused by their length where those of
+/// hidden entries were, too.
+#[test]
+fn the_length_of_a_hidden_name_is_not_told_by_how_long_a_new_name_may_be() {
+    let world = World::with_policy(HIDES);
+    world.file("d/a.md", "x");
+    let answers = ["x.key", "as-long-as-this.key", "x.log"].map(|name| {
+        world.file(&format!("d/s/{name}"), "x");
+        let of = |left: usize| {
+            let directories = vec!["y".repeat(200); 20].join("/");
+            let last = 4095 - left - directories.len() - 1;
+            said(&world, &["mv", "d", &format!("{directories}/{}", "z".repeat(last))])
+        };
+        let answers = [2, 4, 6, 8, 10, 20, 24, 30].map(of);
+        std::fs::remove_dir_all(world.path("d/s")).unwrap();
+        answers
+    });
+    assert!(answers.iter().all(|heard| *heard == answers[0]), "{answers:?}");
+}
+
+/// `mv` and back told all the names.
+#[test]
+fn what_may_not_be_listed_is_neither_moved_nor_restored_to_where_it_may() {
+    let world = World::with_policy(&HIDES.replace(
+        "operations = [\"read\", \"list\", \"remove\"]\npaths = [\"**/*.log\"]",
+        "operations = [\"list\"]\npaths = [\"blind/**\", \"**/*.log\"]",
+    ));
+    world.file("blind/alice.txt", "x");
+    world.file("d/bob.txt", "x");
+    world.fs(&["mv", "blind", "open"]).denied("logs");
+    world.fs(&["mv", "blind/alice.txt", "alice.txt"]).denied("logs");
+    world.fs(&["mv", "blind/alice.txt", "blind/bob.txt"]).ok();
+    world.fs(&["mv", "d", "blind/d"]).ok();
+    // Nor with the directory that holds it.
+    world.file("e/deep/x.log", "x");
+    world.fs(&["mv", "e", "f"]).ok();
+    world.fs(&["rm", "-r", "blind/d"]).ok();
+    let listed = world.run(&["backup", "list", "--json"]).ok().json();
+    let backup = listed["backups"][0]["id"].as_str().unwrap().to_owned();
+    let restored = world.run(&["backup", "restore", &backup, "--to", "open", "--yes"]);
+    assert!(restored.code == 3 && restored.stderr.contains("`logs`"), "{restored:?}");
+    world.run(&["backup", "restore", &backup, "--yes"]).ok();
 }

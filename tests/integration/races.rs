@@ -4,6 +4,8 @@
 //! Reads and writes go through a confined gate that lives as long as the race;
 //! what ACP cannot ask for goes to a gateway in this process.
 
+mod moving;
+
 use std::{
     collections::HashSet,
     os::unix::fs::symlink,
@@ -392,13 +394,13 @@ fn no_operation_leaves_the_workspace_while_a_directory_becomes_a_link() {
         Operation::Edit { path: path("a/b/k"), old: "+".into(), new: "-".into() },
         Operation::List { path: path("a/b") },
         Operation::Mkdir { path: path("a/made/deep"), recursive: true },
-        Operation::Rename { from: path("a/b/k"), to: path("a/b/l") },
+        Operation::Rename { from: path("a/b/k"), to: path("a/b/l"), replace: true },
         Operation::Stat { path: path("a/k") },
-        Operation::Rename { from: path("a/b/l"), to: path("a/b/k") },
+        Operation::Rename { from: path("a/b/l"), to: path("a/b/k"), replace: true },
         Operation::Remove { path: path("a/made"), recursive: true },
-        Operation::Rename { from: path("a/b"), to: path("a/c") },
+        Operation::Rename { from: path("a/b"), to: path("a/c"), replace: true },
         read("a/b/k"),
-        Operation::Rename { from: path("a/c"), to: path("a/b") },
+        Operation::Rename { from: path("a/c"), to: path("a/b"), replace: true },
         Operation::Remove { path: path("a/k"), recursive: false },
         Operation::Remove { path: path("a/b"), recursive: true },
         write("a/b/k"),

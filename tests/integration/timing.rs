@@ -156,8 +156,8 @@ fn no_operation_takes_another_time_for_what_is_there() {
         ("grep", &|n| Operation::Grep { path: path(n), query: GrepQuery::default() }),
         ("mkdir", &|n| Operation::Mkdir { path: path(n), recursive: true }),
         ("remove", &|n| Operation::Remove { path: path(n), recursive: true }),
-        ("rename", &|n| Operation::Rename { from: path(n), to: path("b.txt") }),
-        ("rename onto", &|n| Operation::Rename { from: path("a.txt"), to: path(n) }),
+        ("rename", &|n| Operation::Rename { from: path(n), to: path("b.txt"), replace: true }),
+        ("rename onto", &|n| Operation::Rename { from: path("a.txt"), to: path(n), replace: true }),
     ];
     let measure = |one: &Operation, other: &Operation| {
         let mut pair = Pair { one: Vec::new(), other: Vec::new() };

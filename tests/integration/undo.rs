@@ -85,7 +85,7 @@ impl Agent {
 
     #[track_caller]
     fn rename(&self, from: &str, to: &str) -> u64 {
-        self.does(&Operation::Rename { from: path(from), to: path(to) })
+        self.does(&Operation::Rename { from: path(from), to: path(to), replace: true })
     }
 
     #[track_caller]
@@ -488,7 +488,7 @@ fn work(agent: &Agent, random: &mut impl FnMut(u64) -> u64) {
         3 => Operation::Append { path: one, content: b"+".to_vec() },
         4 => Operation::Remove { path: one, recursive: true },
         5 => Operation::Mkdir { path: one, recursive: true },
-        6 => Operation::Rename { from: one, to: two },
+        6 => Operation::Rename { from: one, to: two, replace: true },
         _ => match agent.gateway.vault().entries_of(&one).unwrap().entries.pop() {
             Some(entry) => {
                 let backup = entry.id.to_string();

@@ -160,3 +160,153 @@ fn a_variable_that_is_set_to_nothing_is_not_set() {
     let given = world.run(&["fs", "stat", ".", "--state", ""]);
     assert_eq!(given.code, 2, "{given:?}");
 }
+
+/// The configuration's workspaces were served, under their own policies, and
+/// nothing was said.
+#[test]
+fn serve_refuses_options_that_the_configuration_leaves_without_effect() {
+    let world = World::new();
+    let token = world.run(&["token", "new", "--agent", "a", "--workspace", "w", "--json"]).json();
+    let config = world.base().join("portcullis.toml");
+    // Without its root it cannot be served, so that nothing is.
+    let text = format!(
+        "[[workspaces]]\nname = \"w\"\nroot = \"none\"\npolicy = \"default\"\n\
+         [[agents]]\nname = \"a\"\ntokenHash = {}\nworkspaces = [\"w\"]\n",
+        token["tokenHash"]
+    );
+    std::fs::write(&config, text).unwrap();
+    let serve = |more: &[&str]| {
+        let args = [&["serve", "--config", config.to_str().unwrap()], more].concat();
+        let mut command = world.command(&args);
+        command.env_remove("PORTCULLIS_WORKSPACE").env_remove("PORTCULLIS_STATE");
+        command
+    };
+    for (option, value) in [
+        ("--workspace", "."),
+        ("--policy", "strict"),
+        ("--state", "state"),
+        ("--agent", "other"),
+        ("--name", "other"),
+        ("--tools", "reference"),
+        ("--ask", "shell"),
+    ] {
+        let refused = done(serve(&[option, value]).output().unwrap());
+        assert_eq!(refused.code, 2, "{refused:?}");
+        let said = format!("the configuration names workspaces: `{option}` would have no effect");
+        assert!(refused.stderr.contains(&said), "{refused:?}");
+    }
+    // In the environment they may be there for other commands.
+    let warned = done(serve(&[]).env("PORTCULLIS_POLICY", "strict").output().unwrap());
+    assert_eq!(warned.code, 1, "{warned:?}");
+    assert!(warned.stderr.contains("`PORTCULLIS_POLICY` has no effect"), "{warned:?}");
+    let silent = done(serve(&[]).output().unwrap());
+    assert!(silent.code == 1 && !silent.stderr.contains("no effect"), "{silent:?}");
+}
+
+/// What `fs` takes was no path of any record, which read as if nothing had happened.
+#[test]
+fn an_absolute_path_in_the_workspace_is_one_for_every_command() {
+    let world = World::new();
+    world.write("src/a.rs", "1").ok();
+    assert_eq!(world.fs(&["read", "/etc/passwd"]).code, 3);
+    let root = world.root().canonicalize().unwrap();
+    let at = |rest: &str| root.join(rest).to_str().unwrap().to_owned();
+    for command in [&["query", "--json"][..], &["show", "--json"], &["export", "--format", "csv"]] {
+        let found = |path: &str| {
+            let done = world.run(&[&["audit"], command, &["--path", path]].concat()).ok();
+            done.text().lines().count()
+        };
+        let relative = found("src/a.rs");
+        assert!(relative > 0);
+        for path in [at("src/a.rs"), at("src/"), at("src/*.rs"), root.to_str().unwrap().to_owned()]
+        {
+            assert!(found(&path) >= relative, "{command:?} {path}");
+        }
+        let none = found(&at("src/b.rs"));
+        assert!(none < relative && none < found("/etc/passwd"), "{command:?}");
+    }
+    assert_eq!(world.run(&["audit", "query", "--path", "/etc/*"]).code, 2);
+    let explain = |path: &str| world.run(&["policy", "explain", "write", path]);
+    assert_eq!(explain(&at("src/a.rs")).ok().text(), explain("src/a.rs").ok().text());
+    assert_eq!(explain("/etc/passwd").code, 2);
+}
+
+/// They reached the terminal as they were.
+#[test]
+fn names_of_files_steer_no_terminal() {
+    let world = World::new();
+    world.write("a.txt", "1").ok();
+    std::fs::write(world.base().join("f\u{1b}[31m.toml"), "schema = 1\n").unwrap();
+    for args in [
+        &["policy", "check", "f\u{1b}[31m.toml"][..],
+        &["policy", "test", "f\u{1b}[31m.toml"],
+        &["policy", "check", "./none\u{1b}[31m.toml"],
+        &["fs", "ls", "--policy", "./none\u{1b}[31m"],
+        &["policy", "keygen", "-o", "key\u{1b}[31m"],
+        &["audit", "export", "--format", "csv", "-o", "out\u{1b}[31m.csv"],
+        &["audit", "report", "-o", "out\u{1b}[31m.html"],
+        &["audit", "bundle", "-o", "out\u{1b}[31m.zip"],
+    ] {
+        let done = world.run(args);
+        let said = format!("{}{}", done.text(), done.stderr);
+        assert!(said.contains("\\u{1b}[31m") && !said.contains('\u{1b}'), "{args:?}: {said:?}");
+    }
+}
+
+/// One was cut to the bound, whose advice was then wrong, and none found nothing.
+#[test]
+fn a_search_has_the_results_that_it_was_asked_for_or_is_refused() {
+    let world = World::new();
+    world.file("a.txt", "x\n".repeat(10_001));
+    for args in [
+        ["grep", "x", "--max-results", "10001"],
+        ["grep", "x", "--max-results", "0"],
+        ["glob", "*", "--max-results", "100001"],
+        ["glob", "*", "--max-results", "0"],
+    ] {
+        assert_eq!(world.fs(&args).code, 2, "{args:?}");
+    }
+    let more = world.fs(&["grep", "x", "--max-results", "10"]).ok();
+    assert!(more.stderr.contains("raise --max-results"), "{}", more.stderr);
+    let most = world.fs(&["grep", "x", "--max-results", "10000"]).ok();
+    assert_eq!(most.text().lines().count(), 10_000);
+    assert!(most.stderr.contains("there is more; narrow the search\n"), "{}", most.stderr);
+}
+
+/// No configuration took them, and a program was not told for what the token is.
+#[test]
+fn a_token_is_for_workspaces_that_there_can_be() {
+    let world = World::new();
+    let new = |more: &[&str]| world.run(&[&["token", "new", "--agent", "a"], more].concat());
+    for name in ["", "shop shop", "a/b", "**"] {
+        assert_eq!(new(&["--workspace", name]).code, 2, "{name}");
+    }
+    let all = new(&["--workspace", "shop", "--workspace", "*", "--metrics", "--json"]).ok();
+    assert_eq!(all.stderr, "");
+    let all = all.json();
+    assert_eq!((&all["workspaces"], &all["metrics"]), (&json!(["shop", "*"]), &json!(true)));
+    for more in [&[][..], &["--json"]] {
+        let nothing = new(more).ok();
+        assert!(nothing.stderr.contains("warning: neither --workspace nor"), "{nothing:?}");
+    }
+}
+
+#[test]
+fn a_misspelt_log_level_is_refused_by_commands() {
+    let world = World::new();
+    let done = world.run(&["mcp", "--log", "inof"]);
+    assert!(done.code == 2 && done.stderr.contains("`inof` is no level"), "{done:?}");
+}
+
+/// It had an idea of its own of where colours go.
+#[test]
+fn a_policy_s_warnings_have_colours_where_others_have_them() {
+    let world = World::new();
+    std::fs::write(world.base().join("p.toml"), "schema = 1\n").unwrap();
+    let lint = |name: &str, value: &str| {
+        let mut command = world.command(&["policy", "lint", "p.toml"]);
+        done(command.env(name, value).output().unwrap()).ok().text().contains('\u{1b}')
+    };
+    assert!(lint("CLICOLOR_FORCE", "1"));
+    assert!(!lint("TERM", "xterm"));
+}

@@ -71,7 +71,9 @@ fn save(world: &World, vault: &Vault, name: &str) -> String {
     let decision = Decision { effect, rule, place: None, reason: None, would_deny: false };
     let permit = Permit::new(resolved, decision).unwrap();
     let file = std::fs::File::open(world.path(name)).unwrap();
-    let meta = Meta { session: &session(), operation: OperationKind::Write, after: None };
+    let session = &session();
+    let operation = OperationKind::Write;
+    let meta = Meta { session, operation, after: None, beyond_size: false };
     let mut saved = vault.save(&permit, &meta, Origin::File(file.as_fd())).unwrap();
     vault.settle(&mut saved).unwrap();
     saved.id.to_string()

@@ -223,7 +223,7 @@ fn what_the_gate_changes_is_told_without_its_temporary_names() {
         house.told(&all)
     };
     let write = |name| Operation::Write { path: path(name), content: content() };
-    let rename = |from, to| Operation::Rename { from: path(from), to: path(to) };
+    let rename = |from, to| Operation::Rename { from: path(from), to: path(to), replace: true };
     assert_eq!(told(write("a")), ["create a"]);
     assert_eq!(told(Operation::Append { path: path("a"), content: content() }), ["modify a"]);
     let edit = Operation::Edit { path: path("a"), old: "tc".into(), new: "t c".into() };

@@ -126,10 +126,12 @@ impl Hammer<'_> {
             // Appends as well, if there is but one block.
             58..65 => Operation::Edit { path, old: "end\n".into(), new: format!("end\n{block}") },
             65..76 => Operation::Remove { path, recursive: false },
-            76..88 => Operation::Rename { from: path, to: self.path() },
+            76..88 => Operation::Rename { from: path, to: self.path(), replace: true },
             88..92 => Operation::Mkdir { path: self.directory(), recursive: true },
             92..95 => Operation::Remove { path: self.directory(), recursive: true },
-            95..98 => Operation::Rename { from: self.directory(), to: self.directory() },
+            95..98 => {
+                Operation::Rename { from: self.directory(), to: self.directory(), replace: true }
+            }
             _ => Operation::List { path: self.directory() },
         }
     }

@@ -64,8 +64,7 @@ impl Door<'_> {
 
     fn agent_asks(&self, id: &Id, method: &str, params: Option<&RawValue>) -> Pass {
         if self.in_use(Peer::Agent, id) {
-            // Not answered: that would end the waiting of the first request.
-            self.dropped(Peer::Agent, &"the id of the request is in use", Some(method));
+            self.repeated(id, Some(method));
             return Pass::Stop;
         }
         if self.calls.owns(id) {
@@ -199,10 +198,16 @@ impl Door<'_> {
         match self.jobs.push(job).map_err(|no| *no) {
             Ok(()) => {}
             Err(Refused::Closed(job)) => self.cancelled(&job),
-            Err(Refused::Duplicate) => {
-                self.dropped(Peer::Agent, &"the id of the request is in use", None);
-            }
+            Err(Refused::Duplicate) => self.repeated(id, None),
         }
+    }
+
+    /// Refuses a request whose id another one has. An agent that hears nothing
+    /// takes the answer to the first request for that to this one.
+    fn repeated(&self, id: &Id, method: Option<&str>) {
+        let text = "the id of the request is in use";
+        let receipt = self.dropped(Peer::Agent, &text, method);
+        self.send(Peer::Agent, render::error(id, -32600, text, receipt.as_ref()));
     }
 
     /// One worker: serves `fs/*` requests until there are no more.

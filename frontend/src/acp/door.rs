@@ -187,9 +187,9 @@ impl<'g> Door<'g> {
         let receipt = self.dropped(from, &line.reason, None);
         match &line.addressee {
             // An answer under an id in use would end the wrong waiting.
-            Some(Addressee::Sender(id)) if !self.in_use(from, id) => {
-                let text = line.reason.to_string();
-                self.send(from, render::error(id, line.reason.code(), &text, receipt.as_ref()));
+            Some(Addressee::Sender(id)) if !id.as_ref().is_some_and(|id| self.in_use(from, id)) => {
+                let (code, text) = (line.reason.code(), line.reason.to_string());
+                self.send(from, render::error(id.as_ref(), code, &text, receipt.as_ref()));
             }
             Some(Addressee::Asker(id)) => {
                 let text = format!("the reply cannot be read: {}", line.reason);

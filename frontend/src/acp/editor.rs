@@ -87,7 +87,7 @@ impl Door<'_> {
         }
         let edited = std::str::from_utf8(line)
             .ok()
-            .and_then(|line| initialize::request(line, &self.allowed));
+            .and_then(|line| initialize::request(line, &self.allowed, self.source));
         if let Some((line, offers)) = edited {
             *lock(&self.offers) = offers;
             return Pass::Rebuilt(line);

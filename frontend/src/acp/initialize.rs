@@ -1,7 +1,7 @@
 //! The one exchange that is edited: `initialize`.
 //!
-//! Towards the agent: protocol version 1 at most, `fs` always offered (the
-//! gate serves it), terminals and other ways to act outside the gate not
+//! Towards the agent: protocol version 1 at most, `fs` offered (the gate serves
+//! it; with [`SourceMode::Editor`] as far as the editor does), terminals and other ways to act outside the gate not
 //! offered. Towards the editor everything is stripped that would make it act
 //! for the agent; the schema (ACP v1) and editors in use have these:
 //!
@@ -22,6 +22,7 @@
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::{
+    SourceMode,
     allowed::Allowed,
     object::{Object, folds_to},
 };
@@ -47,16 +48,20 @@ pub(super) enum ReplyError {
 
 /// Edits the editor's request line; gives the new line and what the editor
 /// offers. `None` when the line has no object to edit.
-pub(super) fn request(line: &str, allowed: &Allowed) -> Option<(Vec<u8>, Offers)> {
+pub(super) fn request(
+    line: &str,
+    allowed: &Allowed,
+    source: SourceMode,
+) -> Option<(Vec<u8>, Offers)> {
     let mut message = Object::parse(line)?;
     let mut params = message.object("params")?;
-    let offers = clamp(&mut params, allowed)?;
+    let offers = clamp(&mut params, allowed, source)?;
     let params = params.to_raw()?;
     message.set("params", params);
     Some((serde_json::to_vec(&message).ok()?, offers))
 }
 
-fn clamp(params: &mut Object<'_>, allowed: &Allowed) -> Option<Offers> {
+fn clamp(params: &mut Object<'_>, allowed: &Allowed, source: SourceMode) -> Option<Offers> {
     if params.get("protocolVersion").is_some_and(|version| !matches!(version.get(), "0" | "1")) {
         params.set("protocolVersion", to_raw_value(&1).ok()?);
     }
@@ -64,8 +69,13 @@ fn clamp(params: &mut Object<'_>, allowed: &Allowed) -> Option<Offers> {
     let mut fs = capabilities.object("fs").or_else(empty)?;
     let offered = |key| fs.get(key).is_some_and(|value| value.get() == "true");
     let offers = Offers { read: offered("readTextFile"), write: offered("writeTextFile") };
-    fs.set("readTextFile", to_raw_value(&true).ok()?);
-    fs.set("writeTextFile", to_raw_value(&true).ok()?);
+    let served = match source {
+        SourceMode::Auto | SourceMode::Disk => Offers { read: true, write: true },
+        // What is replaced is looked at before.
+        SourceMode::Editor => Offers { write: offers.read && offers.write, ..offers },
+    };
+    fs.set("readTextFile", to_raw_value(&served.read).ok()?);
+    fs.set("writeTextFile", to_raw_value(&served.write).ok()?);
     let fs = fs.to_raw()?;
     capabilities.set("fs", fs);
     if !allowed.any_terminal() {
@@ -232,7 +242,7 @@ mod tests {
     #[test]
     fn the_agent_is_offered_fs_and_no_terminal() {
         let line = r#"{"id":0.50,"params":{"z":1.0,"protocolVersion":7,"clientCapabilities":{"elicitation":{"form":{}},"terminal":true,"fs":{"readTextFile":true,"_meta":{"k":1e1}},"auth":{"terminal":true},"_meta":{"terminal-auth":true,"terminal_output":true}},"clientInfo":{"name":"e"}}}"#;
-        let (line, offers) = request(line, &none()).unwrap();
+        let (line, offers) = request(line, &none(), SourceMode::Auto).unwrap();
         assert_eq!(
             String::from_utf8(line).unwrap(),
             r#"{"id":0.50,"params":{"z":1.0,"protocolVersion":1,"clientCapabilities":{"terminal":false,"fs":{"readTextFile":true,"_meta":{"k":1e1},"writeTextFile":true},"auth":{"terminal":false},"_meta":{"terminal_output":true}},"clientInfo":{"name":"e"}}}"#
@@ -245,13 +255,33 @@ mod tests {
         for params in
             [r#"{"protocolVersion":1}"#, r#"{"protocolVersion":1,"clientCapabilities":null}"#]
         {
-            let (line, offers) = request(&format!(r#"{{"params":{params}}}"#), &none()).unwrap();
+            let line = format!(r#"{{"params":{params}}}"#);
+            let (line, offers) = request(&line, &none(), SourceMode::Disk).unwrap();
             let line: Value = serde_json::from_slice(&line).unwrap();
             assert_eq!(
                 line["params"]["clientCapabilities"],
                 json!({"fs": {"readTextFile": true, "writeTextFile": true}, "terminal": false})
             );
             assert_eq!(offers, Offers::default());
+        }
+    }
+
+    /// Every write was refused with -32602.
+    #[test]
+    fn of_an_editor_that_alone_serves_files_no_more_is_offered_than_it_has() {
+        for (read, write, served) in [
+            (true, true, [true, true]),
+            (true, false, [true, false]),
+            (false, true, [false, false]),
+            (false, false, [false, false]),
+        ] {
+            let fs = json!({"readTextFile": read, "writeTextFile": write});
+            let line = json!({"params": {"clientCapabilities": {"fs": fs}}}).to_string();
+            let (line, offers) = request(&line, &none(), SourceMode::Editor).unwrap();
+            let line: Value = serde_json::from_slice(&line).unwrap();
+            let fs = &line["params"]["clientCapabilities"]["fs"];
+            assert_eq!([&fs["readTextFile"], &fs["writeTextFile"]], served, "{fs}");
+            assert_eq!(offers, Offers { read, write });
         }
     }
 

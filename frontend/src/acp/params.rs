@@ -5,9 +5,9 @@
 //! gate does not know are ignored, for nothing of the request is forwarded.
 
 use serde::de::DeserializeOwned;
-use serde_json::value::RawValue;
+use serde_json::{Number, value::RawValue};
 
-use crate::model::LineRange;
+use crate::{count::count, model::LineRange};
 
 use super::object::Object;
 
@@ -70,7 +70,8 @@ pub(super) fn parse(method: Method, params: Option<&RawValue>) -> Result<Params,
     let session = field(&object, "sessionId").ok_or_else(|| bad("`sessionId` must be a string"))?;
     let what = match method {
         Method::Read => {
-            let number = "`line` and `limit` must be whole numbers, `line` counted from 1";
+            let number =
+                "`line` and `limit` must be whole numbers, not negative, `line` counted from 1";
             let line = optional(&object, "line").ok_or_else(|| bad(number))?;
             let limit = optional(&object, "limit").ok_or_else(|| bad(number))?;
             What::Read(LineRange::new(line, limit).map_err(|_| bad(number))?)
@@ -90,7 +91,9 @@ fn field<T: DeserializeOwned>(object: &Object<'_>, key: &str) -> Option<T> {
 
 /// A number that may be left out or null; the outer `None` when it is neither.
 fn optional(object: &Object<'_>, key: &str) -> Option<Option<u64>> {
-    object.get(key).map_or(Some(None), |raw| serde_json::from_str(raw.get()).ok())
+    let Some(raw) = object.get(key) else { return Some(None) };
+    let number: Option<Number> = serde_json::from_str(raw.get()).ok()?;
+    number.map_or(Some(None), |number| count(&number).map(Some))
 }
 
 #[cfg(test)]
@@ -114,7 +117,9 @@ mod tests {
             range(r#","line":18446744073709551615,"limit":18446744073709551615"#),
             ok(Some(u64::MAX), Some(u64::MAX))
         );
-        for bad in ["0", "-1", "1.5", "1.0", "1e2", "18446744073709551616", "\"1\"", "[]", "true"] {
+        assert_eq!(range(r#","line":1.0,"limit":2.0"#), ok(Some(1), Some(2)));
+        assert_eq!(range(r#","limit":18446744073709551616"#), ok(None, Some(u64::MAX)));
+        for bad in ["0", "-1", "1.5", "\"1\"", "[]", "true"] {
             assert!(range(&format!(r#","line":{bad}"#)).is_err(), "line {bad}");
             assert!(bad == "0" || range(&format!(r#","limit":{bad}"#)).is_err(), "limit {bad}");
         }

@@ -28,7 +28,8 @@ const RECEIPT: &str = "portcullis/receipt";
 #[derive(Serialize)]
 struct Response<'a, T> {
     jsonrpc: &'static str,
-    id: &'a Id,
+    /// `null` where it is not known.
+    id: Option<&'a Id>,
     #[serde(flatten)]
     outcome: Outcome<T>,
 }
@@ -114,14 +115,19 @@ pub(super) fn coded(id: &Id, code: i64, error: &gateway::Error, path: Option<&st
     if let Some(of) = error.receipt() {
         data.insert("receipt".into(), receipt(of));
     }
-    respond(id, ErrorObject { code, message: error.to_string(), data: data.into() })
+    respond(Some(id), ErrorObject { code, message: error.to_string(), data: data.into() })
 }
 
 /// An error that the door itself found, with the receipt of its record. There
 /// is none only where no record can be written.
-pub(super) fn error(id: &Id, code: i64, message: &str, of: Option<&Receipt>) -> Vec<u8> {
+pub(super) fn error<'a>(
+    id: impl Into<Option<&'a Id>>,
+    code: i64,
+    message: &str,
+    of: Option<&Receipt>,
+) -> Vec<u8> {
     let data = of.map_or(Value::Null, |of| json!({ "receipt": receipt(of) }));
-    respond(id, ErrorObject { code, message: message.to_owned(), data })
+    respond(id.into(), ErrorObject { code, message: message.to_owned(), data })
 }
 
 /// A request of the gate's own.
@@ -136,10 +142,10 @@ pub(super) fn cancel(id: &Id) -> Vec<u8> {
 }
 
 fn result(id: &Id, result: impl Serialize) -> Vec<u8> {
-    line(&Response { jsonrpc: "2.0", id, outcome: Outcome::Result(result) })
+    line(&Response { jsonrpc: "2.0", id: Some(id), outcome: Outcome::Result(result) })
 }
 
-fn respond(id: &Id, error: ErrorObject) -> Vec<u8> {
+fn respond(id: Option<&Id>, error: ErrorObject) -> Vec<u8> {
     line(&Response::<()> { jsonrpc: "2.0", id, outcome: Outcome::Error(error) })
 }
 

@@ -80,8 +80,9 @@ impl Reason {
 /// Who waits because of a refused line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Addressee {
-    /// It looks like a request: its sender waits for an answer.
-    Sender(Id),
+    /// It looks like a request, or like nothing: its sender may wait for an answer.
+    /// JSON-RPC has `null` where the id cannot be told or used.
+    Sender(Option<Id>),
     /// It looks like a reply: the other side waits for it.
     Asker(Id),
 }
@@ -133,14 +134,17 @@ fn envelope(line: &[u8]) -> Result<Message<'_>, Reason> {
 }
 
 /// Finds out who waits for something because of a line that is refused, from
-/// as much of it as can be read; `None` when that is not certain.
+/// as much of it as can be read; `None` when nobody does or, of a reply, when it is
+/// not certain: whoever answered replies would be answered without end.
 fn addressee(head: &[u8]) -> Option<Addressee> {
     let glimpse = Glimpse::of(head);
-    let id = Id::parse(glimpse.id()?)?;
-    if glimpse.method {
-        return Some(Addressee::Sender(id));
+    let id = glimpse.id().and_then(Id::parse);
+    if glimpse.outcome && !glimpse.method {
+        return id.map(Addressee::Asker);
     }
-    glimpse.outcome.then_some(Addressee::Asker(id))
+    let notes = glimpse.whole && glimpse.method && !glimpse.has_id();
+    let blank = head.iter().all(u8::is_ascii_whitespace);
+    (!notes && !blank).then(|| Addressee::Sender(id.filter(|_| glimpse.method)))
 }
 
 #[cfg(test)]
@@ -215,15 +219,41 @@ mod tests {
 
     #[test]
     fn finds_out_who_waits_in_vain() {
-        let sender = |id| Some(Addressee::Sender(Id::Number(id)));
+        let sender = |id| Some(Addressee::Sender(Some(Id::Number(id))));
+        let somebody = Some(Addressee::Sender(None));
         let asker = |id| Some(Addressee::Asker(Id::Number(id)));
         assert_eq!(waits(r#"{"jsonrpc":"2.0","id":1,"method":"x","params":NaN}"#), sender(1));
         assert_eq!(waits(r#"{"jsonrpc":"2.0","id":1,"method":"x","method":"y"}"#), sender(1));
         assert_eq!(waits(r#"{"jsonrpc":"2.0","id":2,"result":{"a":1,"a":2}}"#), asker(2));
-        assert_eq!(waits(r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"x"}"#), None);
-        assert_eq!(waits(r#"{"jsonrpc":"2.0","id":null,"method":"x"}"#), None);
-        assert_eq!(waits(r#"{"jsonrpc":"2.0","id":1}"#), None);
-        assert_eq!(waits("[1]"), None);
+        let long = format!(r#"{{"jsonrpc":"2.0","id":"{}","method":"x"}}"#, "x".repeat(1025));
+        for line in [
+            r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"x"}"#,
+            r#"{"jsonrpc":"2.0","id":null,"method":"x"}"#,
+            r#"{"jsonrpc":"2.0","id":1.0,"method":"x"}"#,
+            r#"{"jsonrpc":"2.0","id":true,"method":"x"}"#,
+            r#"{"jsonrpc":"2.0","id":18446744073709551616,"method":"x"}"#,
+            &long,
+            // The id may come after what cannot be read.
+            r#"{"jsonrpc":"2.0","method":"x","params":NaN,"id":1}"#,
+            r#"{"jsonrpc":"2.0","id":1}"#,
+            r#"{"jsonrpc":"2.0","method":"x"} {}"#,
+            "{}",
+            "[1]",
+            "[]",
+            "garbage",
+        ] {
+            assert_eq!(waits(line), somebody, "{line}");
+        }
+        for line in [
+            r#"{"jsonrpc":"2.0","method":"x","params":[]}"#,
+            r#"{"jsonrpc":"2.0","method":"x","params":{"a":1,"a":2}}"#,
+            r#"{"jsonrpc":"2.0","id":null,"result":1}"#,
+            r#"{"jsonrpc":"2.0","id":null,"error":{},"x":NaN}"#,
+            "",
+            " \r",
+        ] {
+            assert_eq!(waits(line), None, "{line}");
+        }
         let cut =
             br#"{"jsonrpc":"2.0","id":9,"method":"fs/write_text_file","params":{"content":"xxxx"#;
         assert_eq!(malformed(Reason::TooLong, cut).addressee, sender(9));

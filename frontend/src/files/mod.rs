@@ -21,7 +21,7 @@ use std::{
 };
 
 use portcullis_audit::Receipt;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader},
     net::UnixStream,
@@ -77,6 +77,14 @@ pub enum Error {
     /// A message is larger than it may be.
     #[error("a message of {0} bytes is too large")]
     TooLarge(usize),
+    /// It takes no answers any more.
+    #[error("the client takes no answers: {why}")]
+    Deaf {
+        /// What came of the last answer.
+        why: io::Error,
+        /// Requests that had come and were not begun.
+        left: usize,
+    },
 }
 
 /// The channel over one gateway, for any number of clients.
@@ -107,7 +115,9 @@ impl Channel {
         Arc::new(Self { gateway, limits, memory, turns })
     }
 
-    /// Serves one client until it closes its side; what it began is finished.
+    /// Serves one client until it closes its side; what it has said by then is
+    /// answered. Of one that takes no answers nothing more is begun, and what it had
+    /// said is counted in a record.
     ///
     /// # Errors
     /// When the stream breaks, or the client does not keep to the framing.
@@ -119,7 +129,11 @@ impl Channel {
         let (input, output) = stream.into_split();
         let served = self.pump(&session, input, output).await;
         if let Err(error) = &served {
-            self.report(&session, &error.to_string());
+            let mut facts = facts(&error.to_string());
+            if let Error::Deaf { left, .. } = error {
+                facts.insert("notBegun".to_owned(), json!(left));
+            }
+            self.report(&session, facts);
         }
         for ticket in self.gateway.approvals().waiting() {
             // Nobody is there any more to hear the answer.
@@ -149,7 +163,9 @@ impl Channel {
         let changes = Arc::clone(&client).watch().await;
         let served = async {
             while let Some((bytes, room)) = self.message(&mut input, &client.share).await? {
-                client.hear(bytes, room).await?;
+                if let Err(why) = client.hear(bytes, room).await {
+                    return Err(Error::Deaf { why, left: left(&mut input).await });
+                }
             }
             Ok(())
         };
@@ -167,13 +183,8 @@ impl Channel {
         input: &mut (impl AsyncRead + Unpin),
         share: &Share,
     ) -> Result<Option<(Vec<u8>, Option<Room>)>, Error> {
-        let mut length = [0; 4];
-        match input.read_exact(&mut length).await {
-            Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
-            Err(error) => return Err(error.into()),
-        }
-        let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
+        let Some(length) = length(input).await? else { return Ok(None) };
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
         if length > self.limits.message {
             return Err(Error::TooLarge(length));
         }
@@ -184,8 +195,7 @@ impl Channel {
     }
 
     /// Records what was no request.
-    fn report(&self, session: &Session, why: &str) -> Option<Receipt> {
-        let facts = BTreeMap::from([("why".to_owned(), json!(why))]);
+    fn report(&self, session: &Session, facts: BTreeMap<String, Value>) -> Option<Receipt> {
         let recorded = self.gateway.report(session, "files.dropped", facts);
         // Without its log the gateway refuses every file by itself.
         recorded.inspect_err(|error| tracing::error!(%error, "cannot record")).ok()
@@ -196,6 +206,34 @@ impl Channel {
         let most = self.gateway.policy().max_size(Access::Read);
         share.room(usize::try_from(most).unwrap_or(usize::MAX)).await
     }
+}
+
+/// Why something is dropped.
+fn facts(why: &str) -> BTreeMap<String, Value> {
+    BTreeMap::from([("why".to_owned(), json!(why))])
+}
+
+/// How long the next message is; nothing at the end.
+async fn length(input: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<u32>> {
+    let mut length = [0; 4];
+    match input.read_exact(&mut length).await {
+        Ok(_) => Ok(Some(u32::from_be_bytes(length))),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// How many whole messages there still are.
+async fn left(input: &mut (impl AsyncRead + Unpin)) -> usize {
+    let mut whole = 0_usize;
+    while let Ok(Some(length)) = length(input).await {
+        let mut message = (&mut *input).take(length.into());
+        match tokio::io::copy(&mut message, &mut tokio::io::sink()).await {
+            Ok(copied) if copied == u64::from(length) => whole = whole.saturating_add(1),
+            _ => break,
+        }
+    }
+    whole
 }
 
 impl<W: AsyncWrite + Unpin + Send + 'static> Client<W> {
@@ -264,7 +302,7 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Client<W> {
         let message = match wire::parse(&bytes) {
             Ok(message) => message,
             Err(Malformed { head, why }) => {
-                let receipt = self.channel.report(&self.session, &why);
+                let receipt = self.channel.report(&self.session, facts(&why));
                 return Reply::to(&head).failed_because(&why, receipt.as_ref());
             }
         };
@@ -286,8 +324,9 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Client<W> {
             Ok(done) => {
                 // The content that came is not needed any more.
                 let shown = wanted.shown;
+                let name = wanted.operation.path().file_name().unwrap_or("").to_owned();
                 drop(wanted.operation);
-                reply.done(done, &shown)
+                reply.done(done, &shown, &name)
             }
             Err(error) => {
                 let missing = error.kind() == crate::gateway::ErrorKind::NotFound;

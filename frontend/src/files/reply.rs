@@ -99,8 +99,9 @@ impl<'a> Reply<'a> {
         Self { head }
     }
 
-    /// What was asked for; `shown` is the path as the client wrote it.
-    pub(super) fn done(&self, reply: gateway::Reply, shown: &str) -> Vec<u8> {
+    /// What was asked for; `shown` is the path as the client wrote it, `name` that
+    /// of what it names, which is not that of what a link leads to.
+    pub(super) fn done(&self, reply: gateway::Reply, shown: &str, name: &str) -> Vec<u8> {
         let receipt = Some(&reply.receipt);
         match &reply.output {
             Output::Content(content) => {
@@ -108,11 +109,11 @@ impl<'a> Reply<'a> {
                 self.render(Body::Data { data }, receipt, content.bytes.len())
             }
             Output::Entries(listed) => {
-                let data: Vec<_> = listed.entries.iter().filter_map(|e| item(e, false)).collect();
+                let data: Vec<_> = listed.entries.iter().filter_map(|e| item(e, None)).collect();
                 let room = data.len().saturating_mul(128);
                 self.render(Body::Data { data }, receipt, room)
             }
-            Output::Stat(entry) => match item(entry, true) {
+            Output::Stat(entry) => match item(entry, Some(name)) {
                 Some(data) => self.render(Body::Data { data }, receipt, 0),
                 None => self.error(
                     &format!("`{shown}` is neither a file nor a directory"),
@@ -187,7 +188,8 @@ fn file_content(content: &Content) -> FileContent<'_> {
     }
 }
 
-fn item(entry: &Entry, whole: bool) -> Option<Item<'_>> {
+/// An entry of a list, or with its `name` all that there is to say of one.
+fn item<'a>(entry: &'a Entry, name: Option<&'a str>) -> Option<Item<'a>> {
     let kind = match entry.kind {
         EntryKind::Directory => "directory",
         EntryKind::File | EntryKind::Symlink => "file",
@@ -195,11 +197,11 @@ fn item(entry: &Entry, whole: bool) -> Option<Item<'_>> {
         EntryKind::Other => return None,
     };
     Some(Item {
-        name: entry.path.file_name().unwrap_or(""),
+        name: name.or_else(|| entry.path.file_name()).unwrap_or(""),
         kind,
         size: entry.size.unwrap_or(0),
         modified: modified(entry),
-        permissions: entry.mode.filter(|_| whole).map(permissions),
+        permissions: entry.mode.filter(|_| name.is_some()).map(permissions),
         symlink: entry.kind == EntryKind::Symlink,
     })
 }

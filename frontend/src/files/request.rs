@@ -47,7 +47,7 @@ impl Wanted {
         if kind == "rename" {
             let from = path("oldPath", &fields.old_path)?;
             let to = path("newPath", &fields.new_path)?;
-            let operation = Operation::Rename { from, to };
+            let operation = Operation::Rename { from, to, replace: true };
             return Ok(Self { operation, shown: shown(&fields.old_path) });
         }
         let at = path("path", &fields.path)?;

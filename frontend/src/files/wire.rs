@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::strict;
+use crate::{glimpse::Glimpse, strict};
 
 /// The channel that is served.
 pub(super) const CHANNEL: &str = "files";
@@ -77,8 +77,9 @@ struct Raw<'a> {
 pub(super) fn parse(bytes: &[u8]) -> Result<Message<'_>, Malformed> {
     let bad = |head: &Head, why: &str| Malformed { head: head.clone(), why: why.to_owned() };
     let mut head = Head::default();
-    let text = strict::check(bytes)
-        .map_err(|loose| bad(&head, &loose.to_string().replace("the line", "the message")))?;
+    let text = strict::check(bytes).map_err(|loose| {
+        bad(&seen(bytes), &loose.to_string().replace("the line", "the message"))
+    })?;
     let none = || bad(&head, "the message is not a JSON object");
     if !strict::is_object(text) {
         return Err(none());
@@ -116,6 +117,19 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Message<'_>, Malformed> {
         encoding: field("encoding", raw.encoding)?,
     };
     Ok(Message { head, wanted })
+}
+
+/// What can be seen of a message that is not strict, so that its sender need not
+/// wait for ever.
+fn seen(bytes: &[u8]) -> Head {
+    let glimpse = Glimpse::by("requestId", bytes);
+    // What is said back is strict.
+    let strict = |raw: &&RawValue| strict::check(raw.get().as_bytes()).is_ok();
+    Head {
+        channel: None,
+        kind: glimpse.kind.and_then(name),
+        id: glimpse.id().filter(strict).and_then(id),
+    }
 }
 
 /// Whether a message asks for a content.
@@ -174,6 +188,17 @@ mod tests {
         assert_eq!(message.wanted.content.as_deref(), Some("b\n"));
     }
 
+    /// A lone surrogate is what JavaScript makes of half a character.
+    #[test]
+    fn a_message_that_is_not_strict_is_answered_under_its_id_and_type() {
+        let message = br#"{"channel":"files","type":"write","requestId":"q1","content":"\ud800"}"#;
+        let Malformed { head, .. } = parse(message).unwrap_err();
+        assert_eq!((head.id.as_deref(), head.kind.as_deref()), (Some("\"q1\""), Some("write")));
+        let long = format!(r#"{{"type":"{}","requestId":"{}","#, "x".repeat(99), "x".repeat(2000));
+        let Malformed { head, .. } = parse(long.as_bytes()).unwrap_err();
+        assert_eq!((head.id, head.kind.map(|kind| kind.len())), (None, Some(64)));
+    }
+
     #[test]
     fn what_is_no_request_says_why_under_its_id_where_it_has_one() {
         let why = |text: &str| {
@@ -186,6 +211,14 @@ mod tests {
             (r#" ["files","stat",1,"a",null,null,null,null]"#, false, "not a JSON object"),
             ("\u{feff}{}", false, "byte order mark"),
             (r#"{"channel":"files","channel":"files"}"#, false, "repeats a key"),
+            (r#"{"requestId":"1","content":"a\ud800b"}"#, true, "half of a surrogate pair"),
+            (r#"{"content":"a\ud800b","requestId":7,"x":0}"#, true, "half of a surrogate pair"),
+            (r#"{"requestId":"1","path":"a","path":"b"}"#, true, "repeats a key"),
+            // Another may be meant, or it is none that can be said back.
+            (r#"{"requestId":"1","requestId":"2"}"#, false, "repeats a key"),
+            (r#"{"requestId":"\ud800","path":"a"}"#, false, "half of a surrogate pair"),
+            (r#"{"requestId":{"a":1,"a":2},"path":"a"}"#, false, "repeats a key"),
+            (r#"{"requestId":"1","path":"a""#, true, "not JSON"),
             (r#"{"channel":"terminal","type":"list","requestId":"1"}"#, true, "only the channel"),
             (r#"{"type":"list","requestId":"1"}"#, true, "`channel`"),
             (r#"{"channel":"files","requestId":"1"}"#, true, "`type`"),

@@ -18,9 +18,10 @@ use hyper::{
 
 use super::reply::{self, Body};
 
-/// What a page may send.
-const HEADERS: &str =
-    "authorization, content-type, last-event-id, mcp-protocol-version, mcp-session-id";
+/// What a page may send. There is no `mcp-param-*`: those are for parameters that a
+/// tool's schema marks, and ours mark none.
+const HEADERS: &str = "authorization, content-type, last-event-id, mcp-method, mcp-name, \
+                       mcp-protocol-version, mcp-session-id";
 
 /// The names that requests may use.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -153,6 +154,23 @@ mod tests {
         assert_eq!(status(&guard, "/", &[]), 400);
         assert_eq!(status(&guard, "/", &[("host", "localhost"), ("host", "evil")]), 400);
         assert_eq!(status(&guard, "http://evil.example/", &[("host", "localhost")]), 421);
+    }
+
+    /// What each request of 2026-07-28 must have was not among them.
+    #[test]
+    fn a_page_may_send_what_mcp_asks_for_in_every_revision() {
+        let origins = vec!["https://app.example".to_owned()];
+        let guard = Guard { origins, ..Guard::default() };
+        let asks = Request::options("/mcp")
+            .header(ORIGIN, "https://app.example")
+            .header(ACCESS_CONTROL_REQUEST_METHOD, "POST");
+        let reply = guard.preflight(&asks.body(()).unwrap()).unwrap();
+        let allowed = reply.headers()[ACCESS_CONTROL_ALLOW_HEADERS].to_str().unwrap();
+        let allowed: Vec<_> = allowed.split(", ").collect();
+        for name in ["mcp-method", "mcp-name", "mcp-protocol-version", "mcp-session-id"] {
+            assert!(allowed.contains(&name), "{name}: {allowed:?}");
+        }
+        assert!(allowed.iter().all(|name| !name.contains([' ', '*'])), "{allowed:?}");
     }
 
     #[test]

@@ -36,7 +36,7 @@ pub use guard::Guard;
 pub use metrics::Exported;
 pub use peer::Peer;
 pub use server::{Listener, ServeError};
-pub use tls::TlsError;
+pub use tls::{TlsError, check_tls};
 pub use token::TokenHash;
 pub use ws::Bounds;
 

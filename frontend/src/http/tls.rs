@@ -27,6 +27,14 @@ pub enum TlsError {
     Unusable(#[from] tokio_rustls::rustls::Error),
 }
 
+/// Whether [`Front::set_tls`](super::Front::set_tls) would take these.
+///
+/// # Errors
+/// Why not.
+pub fn check_tls(certificate: &str, key: &str) -> Result<(), TlsError> {
+    Acceptor::new(certificate, key).map(drop)
+}
+
 #[cfg(feature = "tls")]
 impl Acceptor {
     /// With a certificate chain and its private key, both PEM. TLS 1.2 and 1.3.

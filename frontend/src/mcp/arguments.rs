@@ -4,6 +4,7 @@ use rmcp::model::JsonObject;
 use serde_json::Value;
 
 use super::answer::Trouble;
+use crate::count::count;
 
 /// What came as `arguments`.
 #[derive(PartialEq)]
@@ -57,11 +58,7 @@ impl Arguments {
         match self.0.get(name) {
             None | Some(Value::Null) => Ok(None),
             Some(value) => {
-                let whole = value.as_u64().or_else(|| {
-                    // JSON does not tell 3.0 from 3.
-                    let number = value.as_f64()?;
-                    format!("{number}").parse().ok()
-                });
+                let whole = value.as_number().and_then(count);
                 whole.map(Some).ok_or_else(|| wrong(Some(value)))
             }
         }

@@ -126,8 +126,9 @@ impl Cancel {
     }
 }
 
-/// The question as a form.
+/// The question as a form: the client may be the agent itself.
 pub(super) fn form(question: &Question) -> Option<ElicitRequestParams> {
+    let question = &question.for_sender();
     let what = what(question);
     let params = json!({
         "mode": "form",

@@ -4,12 +4,15 @@
 //! that may be followed is followed before `rmcp` sees the request; it finds
 //! what was begun beside the request.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    pin::pin,
+    sync::{Arc, Mutex},
+};
 
 use rmcp::{
     ErrorData, RoleServer, Service,
     model::{
-        ClientNotification, ClientRequest, ProtocolVersion, ServerConfig, ServerResult,
+        ClientNotification, ClientRequest, ErrorCode, ProtocolVersion, ServerConfig, ServerResult,
         SubscriptionFilter,
     },
     service::{NotificationContext, RequestContext, SubscriptionContext},
@@ -27,6 +30,7 @@ use super::{
     resources,
     server::{Server, follow},
     shared::Shared,
+    under_way::UnderWay,
 };
 
 tokio::task_local! {
@@ -71,10 +75,65 @@ pub(super) async fn tell(shared: &Shared, context: &SubscriptionContext) {
 }
 
 /// A server whose subscriptions begin before they are acknowledged.
-pub(super) struct Listening(pub(super) Server);
+pub(super) struct Listening {
+    pub(super) server: Server,
+    /// What the client can take back.
+    pub(super) under_way: Arc<UnderWay>,
+}
 
 impl Service<RoleServer> for Listening {
     async fn handle_request(
+        &self,
+        request: ClientRequest,
+        mut context: RequestContext<RoleServer>,
+    ) -> Result<ServerResult, ErrorData> {
+        let Some(taken_back) = self.under_way.token(&context.id) else {
+            return self.handle(request, context).await;
+        };
+        let over = std::mem::replace(&mut context.ct, taken_back.clone());
+        let mut handled = pin!(self.handle(request, context));
+        tokio::select! {
+            biased;
+            done = &mut handled => done,
+            () = over.cancelled() => {
+                taken_back.cancel();
+                handled.await
+            }
+        }
+    }
+
+    async fn handle_notification(
+        &self,
+        notification: ClientNotification,
+        context: NotificationContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.server.handle_notification(notification, context).await
+    }
+
+    fn get_info(&self) -> ServerConfig {
+        Service::get_info(&self.server)
+    }
+
+    fn supported_protocol_versions(&self) -> std::borrow::Cow<'static, [ProtocolVersion]> {
+        Service::supported_protocol_versions(&self.server)
+    }
+}
+
+impl Listening {
+    async fn handle(
+        &self,
+        request: ClientRequest,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ServerResult, ErrorData> {
+        let method = request.method().to_owned();
+        self.serve(request, context).await.map_err(|error| {
+            // What `rmcp` refuses by itself, some of it by its revision.
+            let bare = error.code == ErrorCode::METHOD_NOT_FOUND && error.data.is_none();
+            if bare { self.server.no_method(&method) } else { error }
+        })
+    }
+
+    async fn serve(
         &self,
         request: ClientRequest,
         context: RequestContext<RoleServer>,
@@ -85,36 +144,18 @@ impl Service<RoleServer> for Listening {
             ClientRequest::SubscriptionsListenRequest(listen) if !has_none => {
                 self.begin(&listen.params.notifications, &context).await?
             }
-            _ => return self.0.handle_request(request, context).await,
+            _ => return self.server.handle_request(request, context).await,
         };
-        BEGUN.scope(begun, self.0.handle_request(request, context)).await
+        BEGUN.scope(begun, self.server.handle_request(request, context)).await
     }
 
-    async fn handle_notification(
-        &self,
-        notification: ClientNotification,
-        context: NotificationContext<RoleServer>,
-    ) -> Result<(), ErrorData> {
-        self.0.handle_notification(notification, context).await
-    }
-
-    fn get_info(&self) -> ServerConfig {
-        Service::get_info(&self.0)
-    }
-
-    fn supported_protocol_versions(&self) -> std::borrow::Cow<'static, [ProtocolVersion]> {
-        Service::supported_protocol_versions(&self.0)
-    }
-}
-
-impl Listening {
     /// Follows what is asked for, as far as that may be.
     async fn begin(
         &self,
         requested: &SubscriptionFilter,
         context: &RequestContext<RoleServer>,
     ) -> Result<Begun, ErrorData> {
-        let (changes, shared) = (Arc::<Changes>::default(), Arc::clone(&self.0.shared));
+        let (changes, shared) = (Arc::<Changes>::default(), Arc::clone(&self.server.shared));
         let following = Following { changes: Arc::clone(&changes), shared: Arc::clone(&shared) };
         let requested = requested.clone();
         let begin = move |call: &Call<'_>| {
@@ -135,7 +176,7 @@ impl Listening {
             }
             Ok(granted)
         };
-        let granted = self.0.about_resources("subscriptions/listen", context, begin).await?;
+        let granted = self.server.about_resources("subscriptions/listen", context, begin).await?;
         Ok(Begun { granted, following: Mutex::new(Some(following)) })
     }
 }
@@ -143,7 +184,7 @@ impl Listening {
 impl Shared {
     /// Whether a subscription may be about a URI at all.
     fn may_be_followed(&self, uri: &str) -> bool {
-        let Some(Ok(path)) = resources::parse(&self.roots, uri) else { return false };
+        let Ok(path) = resources::parse(&self.roots, uri) else { return false };
         let (agent, path) = (&self.session.agent, &path);
         let (operation, access) = (OperationKind::Watch, Access::List);
         self.gateway.policy().evaluate(&Query { agent, operation, access, path }).is_allow()

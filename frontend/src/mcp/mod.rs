@@ -31,12 +31,14 @@ mod resources;
 mod server;
 mod shared;
 mod tools;
+mod under_way;
 mod wire;
 mod work;
 
 pub(crate) use elicit::REQUEST;
 pub use inlet::Input;
 pub use tools::{Name, NameError, Toolset};
+pub(crate) use under_way::{IN_USE, REPEATED};
 pub(crate) use wire::is_message;
 
 /// Operations that run side by side.
@@ -101,12 +103,13 @@ pub fn serve(
     let max_line = config.max_line;
     let server = server::Server::new(Arc::clone(gateway), config, roots, output)?;
     let shared = server.shared();
+    let under_way = Arc::default();
     let wire = {
         let _inside = runtime.enter();
-        wire::Wire::new(&shared, input, max_line)?
+        wire::Wire::new(&shared, &under_way, input, max_line)?
     };
     let served = runtime.block_on(async {
-        match listen::Listening(server).serve(wire).await {
+        match (listen::Listening { server, under_way }).serve(wire).await {
             Ok(running) => running.waiting().await.map(drop).map_err(|error| error.to_string()),
             // A client that goes before it begins is no error.
             Err(rmcp::service::ServerInitializeError::ConnectionClosed(_)) => Ok(()),

@@ -29,7 +29,7 @@ use super::{
 const PAGE: usize = 500;
 /// Most entries of which the gate finds the files.
 const MOST: u64 = 100_000;
-const SCHEME: &str = "file://";
+const SCHEME: &str = "file";
 
 /// Why a request about resources gives nothing.
 pub(super) type Refused = ErrorData;
@@ -124,27 +124,56 @@ pub(super) fn path(
     kind: OperationKind,
     uri: &str,
 ) -> Result<WorkspacePath, Refused> {
-    let refusal = match parse(call.roots, uri) {
-        Some(Ok(path)) => return Ok(path),
-        Some(Err(NotInside::Path(error))) => Refusal::Path(error),
-        Some(Err(_)) => Refusal::Outside,
-        None => Refusal::Parameters("the URI is no `file://` URI".to_owned()),
-    };
-    Err(refuse(call, kind.as_str(), Some(uri), &refusal))
+    parse(call.roots, uri).map_err(|not| {
+        let refusal = match not {
+            NotOurs::Inside(NotInside::Path(error)) => Refusal::Path(error),
+            NotOurs::Inside(_) => Refusal::Outside,
+            NotOurs::Uri(why) => Refusal::Parameters(why.to_owned()),
+        };
+        refuse(call, kind.as_str(), Some(uri), &refusal)
+    })
 }
 
-/// The path that a URI names; `None` when it is not one of ours.
-pub(super) fn parse(roots: &Roots, uri: &str) -> Option<Result<WorkspacePath, NotInside>> {
-    let rest = uri.strip_prefix(SCHEME)?;
-    // An authority would be another machine's.
-    let encoded = rest.strip_prefix("localhost").unwrap_or(rest);
-    let decoded = decode(encoded).filter(|path| path.starts_with('/'))?;
-    Some(roots.relative(&decoded))
+/// Why a URI names nothing of the workspace.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum NotOurs {
+    /// It names no file of this machine, as this says.
+    Uri(&'static str),
+    /// It names one, but not there.
+    Inside(NotInside),
+}
+
+/// The path that a URI names (RFC 8089).
+///
+/// # Errors
+/// Why it names none of ours.
+pub(super) fn parse(roots: &Roots, uri: &str) -> Result<WorkspacePath, NotOurs> {
+    let decoded = encoded(uri).and_then(decode).map_err(NotOurs::Uri)?;
+    roots.relative(&decoded).map_err(NotOurs::Inside)
+}
+
+/// A URI's path, as it is written there.
+fn encoded(uri: &str) -> Result<&str, &'static str> {
+    let (_, rest) = uri
+        .split_once(':')
+        .filter(|(scheme, _)| scheme.eq_ignore_ascii_case(SCHEME))
+        .ok_or("the URI is no `file:` URI")?;
+    let path = match rest.strip_prefix("//") {
+        Some(rest) => {
+            let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+            if !host.is_empty() && !host.eq_ignore_ascii_case("localhost") {
+                return Err("the URI is about another machine");
+            }
+            path
+        }
+        None => rest,
+    };
+    if path.starts_with('/') { Ok(path) } else { Err("the URI has no absolute path") }
 }
 
 /// The URI of a path.
 pub(super) fn uri(roots: &Roots, path: &WorkspacePath) -> String {
-    let mut uri = SCHEME.to_owned();
+    let mut uri = format!("{SCHEME}://");
     for byte in roots.absolute(path).bytes() {
         match byte {
             b'/' | b'-' | b'.' | b'_' | b'~' | b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' => {
@@ -156,22 +185,27 @@ pub(super) fn uri(roots: &Roots, path: &WorkspacePath) -> String {
     uri
 }
 
-fn decode(text: &str) -> Option<String> {
+fn decode(text: &str) -> Result<String, &'static str> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
     while let Some(byte) = rest.next() {
         match byte {
             b'%' => {
-                let digits = [rest.next()?, rest.next()?];
-                let digits = str::from_utf8(&digits).ok()?;
-                let hex = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
-                bytes.push(u8::from_str_radix(digits, 16).ok().filter(|_| hex)?);
+                let decoded = rest.next().zip(rest.next()).and_then(hex);
+                bytes.push(decoded.ok_or("a `%` in the URI is not followed by two digits")?);
             }
-            b'?' | b'#' => return None,
+            b'?' | b'#' => {
+                return Err("the URI has a query or a fragment; `?` is `%3F`, `#` `%23`");
+            }
             byte => bytes.push(byte),
         }
     }
-    String::from_utf8(bytes).ok()
+    String::from_utf8(bytes).map_err(|_| "the URI's path is not UTF-8")
+}
+
+fn hex((high, low): (u8, u8)) -> Option<u8> {
+    let digit = |digit: u8| char::from(digit).to_digit(16);
+    u8::try_from(digit(high)? * 16 + digit(low)?).ok()
 }
 
 fn after(cursor: &str) -> Option<WorkspacePath> {
@@ -191,7 +225,7 @@ fn refuse(call: &Call<'_>, op: &str, path: Option<&str>, refusal: &Refusal) -> R
 fn said(call: &Call<'_>, trouble: Trouble, uri: Option<&str>) -> Refused {
     match trouble {
         Trouble::Gate(refused) => error(&refused, uri),
-        Trouble::Arguments(why) | Trouble::Said(why) => {
+        Trouble::Arguments(why) | Trouble::Said(why) | Trouble::Exists(why) => {
             refuse(call, "resources", uri, &Refusal::Parameters(why))
         }
     }
@@ -227,23 +261,38 @@ mod tests {
             let path = WorkspacePath::parse(name).unwrap();
             let uri = uri(&roots, &path);
             assert!(uri.is_ascii() && !uri.contains([' ', '#', '?']), "{uri}");
-            assert_eq!(parse(&roots, &uri), Some(Ok(path)));
+            assert_eq!(parse(&roots, &uri), Ok(path));
         }
         let parse = |uri: &str| parse(&roots, uri);
+        let mut said = std::collections::BTreeSet::new();
         for none in [
-            "",
-            "/a",
-            "http://x/a",
-            "file:/a",
-            "file://host/a",
-            "file:///a%2",
-            "file:///a%+1",
-            "file:///a?b",
+            &["", "/a", "http://x/a", "files:/a"][..],
+            &["file:a", "file://", "file:", "file://localhost"],
+            &["file://host/a", "file://localhosta/a"],
+            &["file:///a%2", "file:///a%+1", "file:///a%zz"],
+            &["file:///a?b", "file:///a#b"],
+            &["file:///%ff"],
         ] {
-            assert_eq!(parse(none), None, "{none}");
+            let why: Vec<_> = none.iter().map(|uri| parse(uri).unwrap_err()).collect();
+            assert!(matches!(why[0], NotOurs::Uri(_)) && why.iter().all(|one| *one == why[0]));
+            said.insert(format!("{:?}", why[0]));
         }
-        assert_eq!(parse("file:///etc/passwd"), Some(Err(NotInside::Outside)));
+        assert_eq!(said.len(), 6, "{said:?}");
+        assert_eq!(parse("file:///etc/passwd"), Err(NotOurs::Inside(NotInside::Outside)));
         let up = "file:///home/a%20b/ws/%2e%2e/x";
-        assert!(matches!(parse(up), Some(Err(NotInside::Path(_)))));
+        assert!(matches!(parse(up), Err(NotOurs::Inside(NotInside::Path(_)))));
+    }
+
+    /// They were told to be no file URIs.
+    #[test]
+    fn file_uris_may_be_spelled_as_their_rfc_has_them() {
+        let roots = Roots::new(Path::new("/ws"), None);
+        let path = WorkspacePath::parse("a.txt").unwrap();
+        for uri in ["file:///ws/a.txt", "FILE:///ws/a.txt", "file:/ws/a.txt"] {
+            assert_eq!(parse(&roots, uri), Ok(path.clone()), "{uri}");
+        }
+        for uri in ["file://localhost/ws/a.txt", "File://LocalHost/ws/%61.txt"] {
+            assert_eq!(parse(&roots, uri), Ok(path.clone()), "{uri}");
+        }
     }
 }

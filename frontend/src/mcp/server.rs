@@ -123,6 +123,13 @@ impl Server {
         ErrorData::new(ErrorCode::INVALID_PARAMS, message, Some(answer::describe(&error)))
     }
 
+    /// Refuses a method that there is not, on record.
+    pub(super) fn no_method(&self, method: &str) -> ErrorData {
+        let error = self.shared.refuse(method, None, &Refusal::Method);
+        let message = format!("there is no method `{}`", Escaped(method));
+        ErrorData::new(ErrorCode::METHOD_NOT_FOUND, message, Some(answer::describe(&error)))
+    }
+
     /// Records once who the client says it is.
     pub(super) fn introduce(
         &self,
@@ -190,11 +197,11 @@ impl ServerHandler for Server {
             let error = self.shared.refuse(&method, None, &Refusal::Parameters(why.clone()));
             return Err(ErrorData::invalid_params(why, Some(answer::describe(&error))));
         }
-        let error = self.shared.refuse(&method, None, &Refusal::Method);
-        let message = format!("there is no method `{}`", Escaped(&method));
-        let details = Some(answer::describe(&error));
-        Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, message, details))
+        Err(self.no_method(&method))
     }
+
+    // Prompts and completions are not offered. Clients that ask for a list of them
+    // nevertheless have an empty one, as `rmcp` and the conformance scenarios have it.
 
     async fn list_tools(
         &self,

@@ -9,8 +9,8 @@ use portcullis_audit::Receipt;
 use rmcp::{
     RoleServer,
     model::{
-        CallToolRequest, CallToolRequestParams, ClientJsonRpcMessage, ClientRequest, ErrorCode,
-        JsonRpcMessage, RequestId, ServerJsonRpcMessage,
+        CallToolRequest, CallToolRequestParams, ClientJsonRpcMessage, ClientNotification,
+        ClientRequest, ErrorCode, JsonRpcMessage, RequestId, ServerJsonRpcMessage,
     },
     transport::Transport,
 };
@@ -21,6 +21,7 @@ use crate::{
     brake::Brake,
     frame::Frame,
     glimpse::Glimpse,
+    model::Escaped,
     strict::{self, Loose},
 };
 
@@ -28,6 +29,7 @@ use super::{
     inlet::{Inlet, Input},
     outlet::Outlet,
     shared::Shared,
+    under_way::{IN_USE, REPEATED, UnderWay},
 };
 
 /// How long a client that does not take the answers to what it should not have
@@ -38,6 +40,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 pub(super) struct Wire {
     inlet: Inlet,
     shared: Arc<Shared>,
+    under_way: Arc<UnderWay>,
     /// Whether a request has come, before which `rmcp` bears nothing else.
     begun: bool,
     /// Whether the last line was answered here.
@@ -49,10 +52,21 @@ pub(super) struct Wire {
 
 impl Wire {
     /// To be called where a runtime with I/O is at work.
-    pub(super) fn new(shared: &Arc<Shared>, input: Input, max_line: usize) -> io::Result<Self> {
-        let inlet = Inlet::new(input, max_line)?;
-        let (shared, brake) = (Arc::clone(shared), Brake::new());
-        Ok(Self { inlet, shared, begun: false, refused: false, brake, pause: Duration::ZERO })
+    pub(super) fn new(
+        shared: &Arc<Shared>,
+        under_way: &Arc<UnderWay>,
+        input: Input,
+        max_line: usize,
+    ) -> io::Result<Self> {
+        Ok(Self {
+            inlet: Inlet::new(input, max_line)?,
+            shared: Arc::clone(shared),
+            under_way: Arc::clone(under_way),
+            begun: false,
+            refused: false,
+            brake: Brake::new(),
+            pause: Duration::ZERO,
+        })
     }
 }
 
@@ -63,7 +77,15 @@ impl Transport<RoleServer> for Wire {
         &mut self,
         message: ServerJsonRpcMessage,
     ) -> impl Future<Output = Result<(), Infallible>> + Send + 'static {
-        write(&self.shared.outlet, &message);
+        let answers = match &message {
+            JsonRpcMessage::Response(response) => Some(&response.id),
+            JsonRpcMessage::Error(error) => error.id.as_ref(),
+            _ => None,
+        };
+        // What was taken back is not answered.
+        if answers.is_none_or(|id| self.under_way.end(id)) {
+            write(&self.shared.outlet, &message);
+        }
         std::future::ready(Ok(()))
     }
 
@@ -125,15 +147,44 @@ impl Wire {
                 return None;
             }
         };
-        match message {
-            JsonRpcMessage::Request(_) => self.begun = true,
+        match &message {
+            JsonRpcMessage::Request(request) => {
+                self.begun = true;
+                if let Err(why) = self.under_way.begin(&request.id) {
+                    self.refuse(Some(request.id.clone()), ErrorCode::INVALID_REQUEST, why);
+                    return None;
+                }
+            }
             _ if !self.begun => {
                 self.drop("something else came before the first request", None);
                 return None;
             }
+            JsonRpcMessage::Notification(note) => match &note.notification {
+                ClientNotification::CancelledNotification(taken) => {
+                    taken.params.request_id.iter().for_each(|id| self.under_way.cancel(id));
+                    return None;
+                }
+                ClientNotification::CustomNotification(note) => {
+                    self.drop_note(&note.method);
+                    return None;
+                }
+                _ => {}
+            },
             _ => {}
         }
         Some(message)
+    }
+
+    /// A notification that there is not, or that a front has for us.
+    fn drop_note(&mut self, method: &str) {
+        let why = match method {
+            REPEATED => IN_USE.to_owned(),
+            _ => {
+                let method: String = method.chars().take(128).collect();
+                format!("there is no notification `{}`", Escaped(&method))
+            }
+        };
+        self.drop(&why, None);
     }
 
     /// Answers what cannot be understood, and records that.

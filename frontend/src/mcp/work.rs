@@ -253,7 +253,7 @@ fn announce(ticket: &Ticket) {
         "portcullis: waiting up to {} s for approval of {}; in a shell, `portcullis approve {}` \
          or `portcullis approve --reject {}`",
         question.timeout.as_secs(),
-        Escaped(&crate::question::what(question)),
+        Escaped(&crate::question::what(&question.for_sender())),
         question.id,
         question.id,
     );

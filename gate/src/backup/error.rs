@@ -14,7 +14,7 @@ pub enum Error {
     /// What must be kept leaves no room within the policy's `backups.keep.size`.
     #[error(
         "the vault is full: backups that may not go yet leave no room within `backups.keep.size` \
-         ({limit} bytes)"
+         ({limit} bytes) of the policy; raise that, or undo what filled it"
     )]
     Full {
         /// The policy's limit in bytes.

@@ -31,6 +31,9 @@ pub struct Meta<'a> {
     /// SHA-256 of the content that the change stores, if the agent is the one
     /// who made it up: what is moved or put back is not its own.
     pub after: Option<Hash>,
+    /// Whether it is kept even where it has no room within the policy's size: a full
+    /// vault must not keep the operator from putting right what filled it.
+    pub beyond_size: bool,
 }
 
 /// What to keep.
@@ -78,7 +81,7 @@ impl Vault {
     /// hash and stored bytes agree, whatever it was. A tree must hold still.
     ///
     /// # Errors
-    /// [`Error::Full`] when retention leaves no room, [`Error::NoSpace`] when
+    /// [`Error::Full`] when retention leaves no room and must, [`Error::NoSpace`] when
     /// the disk is full, [`Error::NotRegular`], and for trees
     /// [`Error::Special`], [`Error::Mount`], [`Error::NotUtf8`],
     /// [`Error::TooLarge`] and [`Error::Changed`]. Nothing is left behind then.
@@ -91,7 +94,8 @@ impl Vault {
         let key = PathKey::of(permit.path());
         let earlier = self.names_of(key)?;
         let mut temp = Temp::new(&self.tmp)?;
-        let body = Body::store(self, &temp.file, origin)?;
+        let most = if meta.beyond_size { u64::MAX } else { self.retention().size };
+        let body = Body::store(self, &temp.file, origin, most)?;
         // Later than what there is of this path, even when the clock was set
         // back: what is oldest must not depend on the clock.
         let after = earlier.last().map_or(0, |newest| newest.id.micros().saturating_add(1));
@@ -117,7 +121,7 @@ impl Vault {
         let size = trailer.write(&temp.file, body.end)?;
         start_writing(&temp.file);
         let name = Name { key, id, group, size, object: None };
-        let crowded = self.reserve(&name)?;
+        let crowded = self.reserve(&name, meta.beyond_size)?;
         if let Err(errno) = temp.complete(name.to_string()) {
             self.release(&name)?;
             return Err(Error::os("store the backup")(errno));
@@ -200,8 +204,8 @@ struct Body {
 }
 
 impl Body {
-    fn store(vault: &Vault, file: &File, origin: Origin<'_>) -> Result<Self, Error> {
-        let mut sink = Sink::new(file, vault.retention().size);
+    fn store(vault: &Vault, file: &File, origin: Origin<'_>, most: u64) -> Result<Self, Error> {
+        let mut sink = Sink::new(file, most);
         let (kind, attributes, (sha256, size), tree) = match origin {
             Origin::File(fd) => {
                 let attributes = Attributes::read(fd, &regular(fd)?)?;

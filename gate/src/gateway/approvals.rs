@@ -64,14 +64,39 @@ pub struct Question {
     /// The rules that ask, with their places and reasons.
     pub rules: Vec<Decision>,
     /// What would change, as a unified diff, or a sentence that says why there
-    /// is none. Holds the file's content: not for the agent.
+    /// is none. Holds the file's content: not for the agent, nor for a client that
+    /// may be the agent ([`Question::for_sender`]).
     pub change: String,
+    /// What whoever sent the request may see of it.
+    pub(super) told: Told,
     /// Bytes that would be stored.
     pub bytes: Option<u64>,
     /// How long an answer is waited for.
     pub timeout: Duration,
     /// Since when.
     pub since: Instant,
+}
+
+/// What a question tells the program that sent the request, which may be the agent:
+/// nothing that the agent could not find out without a person.
+#[derive(Debug, Clone)]
+pub(super) struct Told {
+    pub(super) path: String,
+    pub(super) to: Option<String>,
+    pub(super) rules: Vec<Decision>,
+    pub(super) change: String,
+}
+
+impl Question {
+    /// The same as whoever sent the request may see it: without what the policy keeps
+    /// from the agent, and without the place where that is written.
+    #[must_use]
+    pub fn for_sender(&self) -> Self {
+        let Told { path, to, rules, change } = self.told.clone();
+        let rules = rules.into_iter().map(|rule| Decision { place: None, ..rule }).collect();
+        let binding = Binding { path, to, ..self.binding.clone() };
+        Self { binding, rules, change, ..self.clone() }
+    }
 }
 
 /// What a person answers.
@@ -366,6 +391,7 @@ mod tests {
             asked_path: "a".into(),
             rules: Vec::new(),
             change: String::new(),
+            told: Told { path: "a".into(), to: None, rules: Vec::new(), change: String::new() },
             bytes: None,
             timeout,
             since: Instant::now(),

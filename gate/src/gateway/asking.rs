@@ -5,34 +5,22 @@
 //! prepared. Once it is approved, everything is decided and prepared again,
 //! and only if that is the same in every respect it goes on.
 
-use std::{io::Read as _, time::Duration};
+use std::time::Duration;
 
 use portcullis_audit::{Draft, Kind};
 
 use super::{
     Error, ErrorKind, Gateway, Stopped,
-    approvals::{Answer, Approver, Binding, End, Question},
+    approvals::{Answer, Approver, Binding, End, Question, Told},
     decide::built_in,
-    diff::{CONTEXT, unified_diff},
     error::Failure,
+    showing::Shown,
     turn::Turn,
 };
 use crate::{
-    backup::Saved,
-    model::{Access, OperationKind, Session, WorkspacePath},
-    ops::{Change, Sealed},
-    policy::{Decision, Query},
+    model::{Access, Session},
+    policy::Decision,
 };
-
-/// Longest content of which a diff is made, in bytes.
-const LONGEST: u64 = 1 << 20;
-/// Longest diff that is shown, in bytes.
-const LONGEST_DIFF: usize = 64 << 10;
-
-/// Instead of a diff.
-const TOO_LARGE: &str = "the content is too large to be shown";
-
-const SECRET: &str = "the content has secrets and is not shown";
 
 /// A request that stopped because a person must be asked.
 #[derive(Debug)]
@@ -40,16 +28,14 @@ pub(super) struct Asking {
     binding: Binding,
     rules: Vec<Decision>,
     change: String,
+    told: Told,
 }
 
 impl Asking {
     /// The denial where nobody can be asked.
-    pub(super) fn refused(self) -> Decision {
+    pub(super) fn refused(self) -> Failure {
         let reason = "a person has to be asked, and a batch asks nobody; send it alone";
-        match self.rules.into_iter().next() {
-            Some(rule) => Decision { reason: Some(reason.to_owned()), ..rule.denying() },
-            None => built_in("default", reason),
-        }
+        self.told.refusal(self.rules.first(), reason)
     }
 }
 
@@ -61,13 +47,27 @@ pub(super) struct Approved {
     seq: u64,
 }
 
+impl Told {
+    /// The denial by the first of the rules that ask.
+    fn refusal(&self, first: Option<&Decision>, reason: &'static str) -> Failure {
+        let Some(first) = first else {
+            return Failure::Denied(Box::new(built_in("default", reason)));
+        };
+        let decision = Decision { reason: Some(reason.to_owned()), ..first.clone().denying() };
+        match self.rules.iter().any(|rule| rule.rule == first.rule) {
+            true => Failure::Denied(Box::new(decision)),
+            false => Failure::Hidden(Box::new(decision), reason),
+        }
+    }
+}
+
 impl Turn<'_> {
     /// Goes on if no rule asks, or if exactly this was approved; writes into
     /// the record on what grounds. `change` describes what would be done.
     pub(super) fn heed(
         &self,
         draft: &mut Draft,
-        change: impl FnOnce() -> String,
+        change: impl FnOnce() -> Shown,
     ) -> Result<(), Failure> {
         self.reservations.observe(draft);
         let rules = self.reservations.asks();
@@ -90,7 +90,9 @@ impl Turn<'_> {
             (Some(_), _) => return Err(stale(first)),
             (None, Some(seq)) => seq,
             (None, None) => {
-                let asking = Asking { binding, change: change(), rules };
+                let shown = change();
+                let told = self.told(draft, &binding, &rules, &shown);
+                let asking = Asking { binding, rules, change: shown.text, told };
                 return Err(Failure::Ask(Box::new(asking)));
             }
         };
@@ -104,139 +106,27 @@ impl Turn<'_> {
     /// there or not, and whoever may not look without a person hears of that after a
     /// yes.
     pub(super) fn heed_failing(&self, draft: &mut Draft, failure: Failure) -> Failure {
-        use crate::model::Operation as O;
         let is_told =
             matches!(failure, Failure::Ask(_) | Failure::Ledger(_) | Failure::Answered(_));
-        let is_operators = matches!(self.operation, O::Recall { .. } | O::Restore { .. });
         let asks = !self.reservations.asks().is_empty();
-        if is_told || is_operators || !asks || self.is_denied_by_name() || self.may_look(draft) {
+        if is_told
+            || self.is_operators()
+            || !asks
+            || self.is_denied_by_name()
+            || self.may_look(draft)
+        {
             return failure;
         }
-        let change = || match self.operation.kind().is_mutation() {
-            // There is nothing to show of it.
-            true => format!("{}, which fails as things are", self.named()),
-            false => self.discloses(),
-        };
-        self.heed(draft, change).err().unwrap_or(failure)
+        self.heed(draft, || self.fails()).err().unwrap_or(failure)
     }
 
     /// Whether the names that were asked for are enough to refuse the request,
     /// whatever is there.
     fn is_denied_by_name(&self) -> bool {
         let decider = self.decider();
-        let to = match self.operation {
-            crate::model::Operation::Rename { to, .. } => Some(to),
-            _ => None,
-        };
         decider.names(self.operation.path()).is_err()
-            || to.is_some_and(|to| decider.name(Access::Write, to).is_deny())
+            || self.new_name().is_some_and(|to| decider.name(Access::Write, to).is_deny())
     }
-
-    /// Whether the agent may list and read what the request is about without asking
-    /// anybody.
-    fn may_look(&self, draft: &Draft) -> bool {
-        let paths = [&draft.path, &draft.resolved, &draft.to];
-        let kinds = [(OperationKind::Stat, Access::List), (OperationKind::Read, Access::Read)];
-        paths.into_iter().flatten().all(|path| {
-            WorkspacePath::parse(path).is_ok_and(|path| {
-                kinds.into_iter().all(|(operation, access)| {
-                    let agent = &self.session.agent;
-                    let query = Query { agent, operation, access, path: &path };
-                    self.policy.evaluate(&query).is_allow()
-                })
-            })
-        })
-    }
-
-    /// What a request for content or names would do, for a person.
-    pub(super) fn discloses(&self) -> String {
-        format!("discloses `{}`", self.operation.path())
-    }
-
-    fn named(&self) -> String {
-        format!("{} `{}`", self.operation.kind(), self.operation.path())
-    }
-
-    /// What a change would do, for a person: of a file's content a unified
-    /// diff from what the vault keeps.
-    pub(super) fn describe(
-        &self,
-        saved: &[Saved],
-        sealed: &Sealed<Box<dyn Change + '_>>,
-    ) -> String {
-        use crate::model::Operation as O;
-        let path = sealed.permit().path();
-        match (self.operation, sealed.content()) {
-            (O::Rename { to, .. }, _) => {
-                let replaced = if saved.is_empty() { "" } else { ", replacing what is there" };
-                format!("renames `{path}` to `{to}`{replaced}")
-            }
-            (O::Mkdir { .. }, _) => format!("makes the directory `{path}`"),
-            (O::Restore { backup, .. }, _) => format!("puts the backup {backup} at `{path}`"),
-            (O::Remove { recursive, .. }, _) => match self.kept(saved) {
-                Some(old) if !recursive => match self.shown(path, old) {
-                    Some(old) => diff(path.as_str(), &old, &[], true),
-                    None => SECRET.to_owned(),
-                },
-                _ if *recursive => format!("removes `{path}` with everything in it"),
-                _ => format!("removes `{path}`"),
-            },
-            (_, Some(new)) => match self.kept(saved) {
-                Some(old) => match (self.shown(path, old), self.shown(path, new.to_vec())) {
-                    (Some(old), Some(new)) => diff(path.as_str(), &old, &new, false),
-                    _ => SECRET.to_owned(),
-                },
-                None => TOO_LARGE.to_owned(),
-            },
-            (_, None) => self.named(),
-        }
-    }
-
-    /// The content as the policy lets a reader see it.
-    fn shown(&self, path: &WorkspacePath, content: Vec<u8>) -> Option<Vec<u8>> {
-        self.context().shown(path, content)
-    }
-
-    /// What the vault keeps of what is replaced; nothing for a new file.
-    fn kept(&self, saved: &[Saved]) -> Option<Vec<u8>> {
-        // The buffer, where there is one, is what the agent saw; it is kept
-        // last.
-        let Some(saved) = saved.last() else { return Some(Vec::new()) };
-        let vault = &self.gate.vault;
-        let entry = vault.entry(saved).ok()?;
-        let mut old = Vec::new();
-        vault.content(&entry).ok()?.take(LONGEST + 1).read_to_end(&mut old).ok()?;
-        (old.len() as u64 <= LONGEST).then_some(old)
-    }
-}
-
-/// A unified diff, at most so long.
-fn diff(path: &str, old: &[u8], new: &[u8], removed: bool) -> String {
-    if new.len() as u64 > LONGEST {
-        return TOO_LARGE.to_owned();
-    }
-    let (Ok(old), Ok(new)) = (str::from_utf8(old), str::from_utf8(new)) else {
-        return format!("binary content: {} bytes become {}", old.len(), new.len());
-    };
-    if old == new {
-        return if removed { format!("removes the empty file `{path}`") } else { String::new() };
-    }
-    let (from, to) = match (old.is_empty(), removed) {
-        (true, _) => ("/dev/null".to_owned(), format!("b/{path}")),
-        (_, true) => (format!("a/{path}"), "/dev/null".to_owned()),
-        _ => (format!("a/{path}"), format!("b/{path}")),
-    };
-    let text = unified_diff(old, new, (&from, &to), CONTEXT);
-    let Some((end, _)) = text.char_indices().take_while(|(at, _)| *at <= LONGEST_DIFF).last()
-    else {
-        return text;
-    };
-    if text.len() <= LONGEST_DIFF {
-        return text;
-    }
-    let shown = text.get(..end).unwrap_or_default();
-    let shown = shown.rsplit_once('\n').map_or(shown, |(lines, _)| lines);
-    format!("{shown}\n(the rest of the change, {} bytes, is not shown)\n", text.len() - shown.len())
 }
 
 fn stale(decision: &Decision) -> Failure {
@@ -264,7 +154,7 @@ impl Gateway {
         timeout: Duration,
         approver: &dyn Approver,
     ) -> Result<Approved, Box<Stopped>> {
-        let Asking { binding, rules, change } = asking;
+        let Asking { binding, rules, change, told } = asking;
         // What was prepared is given up and will be prepared again.
         (draft.backup, draft.temp) = (None, None);
         if let Some(facts) = &mut draft.facts {
@@ -283,6 +173,7 @@ impl Gateway {
         };
         draft.facts.get_or_insert_default().insert("question".to_owned(), id.clone().into());
         let asked = Draft { counts: None, ..draft.clone() };
+        let refused = |reason| told.refusal(Some(&first), reason);
         let question = Question {
             id,
             session: session.clone(),
@@ -290,14 +181,14 @@ impl Gateway {
             binding: binding.clone(),
             rules,
             change,
+            told: told.clone(),
             bytes: draft.bytes,
             timeout,
             since: std::time::Instant::now(),
         };
         let Some(ticket) = self.approvals.open(question, self.turns.is_some()) else {
-            let reason = Some("too many requests wait for a person already".to_owned());
-            let denied = Decision { reason, ..first.denying() };
-            return Err(Stopped::because(draft, Failure::Denied(Box::new(denied))));
+            let why = refused("too many requests wait for a person already");
+            return Err(Stopped::because(draft, why));
         };
         // The question shows content, so it is on record first.
         let recorded = self.ledger.record(asked);
@@ -345,8 +236,7 @@ impl Gateway {
                 return Ok(Approved { binding, seq });
             }
         };
-        let denied = Decision { reason: Some(reason.to_owned()), ..first.denying() };
-        Err(Stopped::because(draft, Failure::Denied(Box::new(denied))))
+        Err(Stopped::because(draft, refused(reason)))
     }
 }
 
@@ -354,26 +244,4 @@ fn random_id() -> Result<String, rustix::io::Errno> {
     let mut bytes = [0_u8; 4];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
     Ok(format!("{:08x}", u32::from_be_bytes(bytes)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_diff_says_what_becomes_of_the_file() {
-        let made = diff("a", b"", b"x\n", false);
-        assert!(made.starts_with("--- /dev/null\n+++ b/a\n") && made.contains("\n+x"), "{made}");
-        let gone = diff("a", b"x\n", b"", true);
-        assert!(gone.contains("+++ /dev/null") && gone.contains("\n-x"), "{gone}");
-        assert_eq!(diff("a", b"\xff", b"x", false), "binary content: 1 bytes become 1");
-    }
-
-    #[test]
-    fn a_long_diff_is_cut_at_a_line_and_says_so() {
-        let new = "żółć\n".repeat(50_000);
-        let shown = diff("a", b"", new.as_bytes(), false);
-        assert!(shown.len() < LONGEST_DIFF + 200, "{}", shown.len());
-        assert!(shown.contains("\n(the rest of the change, "), "{shown}");
-    }
 }

@@ -180,6 +180,7 @@ impl Gateway {
                     reservations: Reservations::default(),
                     findings,
                     follower: &Unfollowed,
+                    redress: false,
                     approved: None,
                 })
                 .collect();
@@ -282,7 +283,7 @@ impl Gateway {
                         None => why,
                     };
                     let why = match why {
-                        Failure::Ask(asking) => Failure::Denied(Box::new(asking.refused())),
+                        Failure::Ask(asking) => asking.refused(),
                         why => why,
                     };
                     return Err(Refused { index, why, drafts });

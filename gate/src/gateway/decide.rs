@@ -19,12 +19,20 @@ pub(super) fn built_in(rule: &str, reason: &str) -> Decision {
     }
 }
 
+/// The rule that the agent is told of a denial that is about what it may not see: the
+/// real one would say what is there.
+pub(super) const HIDDEN: &str = "workspace.hidden";
+/// And the reason.
+pub(super) const UNSEEN: &str = "something that is not shown keeps this from being done";
+
 /// Puts the questions of one operation, for one agent.
 #[derive(Clone, Copy)]
 pub(super) struct Decider<'a> {
     pub(super) policy: &'a Policy,
     pub(super) agent: &'a AgentName,
     pub(super) operation: OperationKind,
+    /// Whether it is the operator who asks, and is told of everything.
+    pub(super) is_operators: bool,
     /// Where answers that do not simply allow are kept.
     pub(super) reservations: &'a Reservations,
 }
@@ -123,10 +131,11 @@ impl Decider<'_> {
         }
     }
 
-    /// Asks whether everything beneath a directory may be removed.
-    pub(super) fn removal(&self, tree: &[Walked]) -> Result<(), Failure> {
-        let decisions = tree.iter().map(|walked| self.name(Access::Remove, &walked.path));
-        if tree.is_empty() { Ok(()) } else { self.all(decisions).map(drop) }
+    /// Asks whether everything beneath the directory `root` may be removed.
+    pub(super) fn removal(&self, root: &WorkspacePath, tree: &[Walked]) -> Result<(), Failure> {
+        tree.iter().try_for_each(|walked| {
+            self.beneath(root, &walked.path, self.name(Access::Remove, &walked.path))
+        })
     }
 
     /// Asks whether everything in the tree that was saved may be removed.
@@ -141,7 +150,7 @@ impl Decider<'_> {
             let path = trail.path(&node).map_err(too_long)?;
             // A name reserved for the gate goes with what holds it.
             let decision = self.policy.evaluate(&self.query(Access::Remove, &path));
-            self.one(decision)?;
+            self.beneath(&entry.path, &path, decision)?;
         }
         Ok(())
     }
@@ -183,6 +192,8 @@ impl Decider<'_> {
                 })));
             }
             self.reservations.hear(&hidden);
+            // What can be read is left to what may be listed here and not there.
+            self.one(self.policy.evaluate_move(self.agent, old, new))?;
         }
         Ok(())
     }
@@ -195,18 +206,53 @@ impl Decider<'_> {
         to: &WorkspacePath,
         tree: &[Walked],
     ) -> Result<(), Failure> {
-        let too_long = || {
-            let error = crate::workspace::Error::TooLong;
-            Failure::Operation(error.into())
-        };
-        let itself = std::iter::once(from);
-        for old in itself.chain(tree.iter().map(|walked| &walked.path)) {
-            let new = old.rebase(from, to).ok_or_else(too_long)?;
-            let moved = self.policy.evaluate_move(self.agent, old, &new);
-            let decisions = [self.name(Access::Remove, old), self.name(Access::Write, &new), moved];
-            self.all(decisions.into_iter()).map(drop)?;
+        let names = || std::iter::once(from).chain(tree.iter().map(|walked| &walked.path));
+        // Before anything depends on the new name, or the length that one may have would
+        // tell how long a name is that may not be seen.
+        for old in names() {
+            self.beneath(from, old, self.name(Access::Remove, old))?;
+        }
+        let is_too_long = |old: &WorkspacePath| old.rebase(from, to).is_none();
+        if names().any(|old| is_too_long(old) && self.sees(from, old)) {
+            return Err(Failure::Operation(crate::workspace::Error::TooLong.into()));
+        }
+        for old in names() {
+            let Some(new) = old.rebase(from, to) else {
+                let reason = "the new path of something that is not shown is too long";
+                return Err(Failure::Hidden(Box::new(built_in(HIDDEN, reason)), UNSEEN));
+            };
+            self.beneath(from, old, self.name(Access::Write, &new))?;
+            self.beneath(from, old, self.policy.evaluate_move(self.agent, old, &new))?;
         }
         Ok(())
+    }
+
+    /// Takes note of one decision about what lies beneath `root`, which was asked for.
+    fn beneath(
+        &self,
+        root: &WorkspacePath,
+        path: &WorkspacePath,
+        decision: Decision,
+    ) -> Result<(), Failure> {
+        if decision.is_deny() && !self.sees(root, path) {
+            return Err(Failure::Hidden(Box::new(decision), UNSEEN));
+        }
+        self.one(decision)
+    }
+
+    /// Whether the agent may see that something is at `path`, given that it knows of
+    /// `root`: whether it may list it and all directories in between.
+    pub(super) fn sees(&self, root: &WorkspacePath, path: &WorkspacePath) -> bool {
+        let above = path.ancestors();
+        let between = above.iter().filter(|above| above.is_within(root) && *above != root);
+        let itself = Some(path).filter(|path| *path != root);
+        self.is_operators || between.chain(itself).all(|path| self.lists(path))
+    }
+
+    /// Whether the agent may list `path`, without asking anybody.
+    pub(super) fn lists(&self, path: &WorkspacePath) -> bool {
+        let lister = Decider { operation: OperationKind::List, ..*self };
+        lister.name(Access::List, path).is_allow()
     }
 
     fn query<'a>(&'a self, access: Access, path: &'a WorkspacePath) -> Query<'a> {

@@ -152,6 +152,9 @@ pub(super) enum Failure {
     Moved,
     /// A decision said no.
     Denied(Box<Decision>),
+    /// A decision about what the agent may not see said no. The rule is for the
+    /// record alone, the reason for the agent.
+    Hidden(Box<Decision>, &'static str),
     /// A person must be asked first.
     Ask(Box<Asking>),
     /// Nothing was done, and this says why.

@@ -6,7 +6,7 @@
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
-use crate::model::WorkspacePath;
+use crate::model::{Operation, WorkspacePath};
 
 /// The paths that are being changed.
 #[derive(Debug, Default)]
@@ -53,6 +53,15 @@ impl Drop for Held<'_> {
         }
         drop(held);
         self.locks.freed.notify_all();
+    }
+}
+
+/// The paths that must not be changed by two requests at once.
+pub(super) fn changed_paths(operation: &Operation) -> Vec<WorkspacePath> {
+    match operation {
+        Operation::Rename { from, to, .. } => vec![from.clone(), to.clone()],
+        operation if operation.kind().is_mutation() => vec![operation.path().clone()],
+        _ => Vec::new(),
     }
 }
 

@@ -10,6 +10,7 @@ mod decide;
 mod diff;
 mod error;
 mod events;
+mod keeping;
 mod limits;
 mod locks;
 mod numbers;
@@ -20,6 +21,7 @@ mod reload;
 mod reservations;
 mod restoration;
 mod search;
+mod showing;
 mod span;
 mod turn;
 mod turns;
@@ -48,7 +50,7 @@ pub use watch::Watching;
 use crate::{
     backup::Vault,
     ledger::Ledger,
-    model::{Operation, Session, WorkspacePath},
+    model::{Operation, Session},
     ops::{
         Committed, Content, Entries, Entry, Findings, Follower, Found, Known, Matches, Names,
         Source, Subscription, Unfollowed, Watcher,
@@ -59,8 +61,9 @@ use crate::{
 use asking::Approved;
 use error::Failure;
 use limits::{Meter, Meters};
-use locks::Locks;
+use locks::{Locks, changed_paths};
 use numbers::Counter;
+use redress::Terms;
 use reload::Heralds;
 use reservations::Reservations;
 use turn::Turn;
@@ -334,24 +337,23 @@ impl Gateway {
                 return Err(self.fail(draft, Failure::Denied(Box::new(decision)), None));
             }
         };
-        self.carry_out(session, operation, source, meter.as_ref(), &BTreeMap::new(), caller)
+        let terms = Terms { meter: meter.as_ref(), facts: &BTreeMap::new(), redress: false };
+        self.carry_out(session, operation, source, terms, caller)
     }
 
-    /// Does what may be done, asking a person where a rule says so. `facts` go
-    /// into the record.
+    /// Does what may be done, asking a person where a rule says so.
     fn carry_out(
         &self,
         session: &Session,
         operation: &Operation,
         source: Source<'_>,
-        meter: Option<&Arc<Meter>>,
-        facts: &BTreeMap<String, serde_json::Value>,
+        terms: Terms<'_>,
         caller: Caller<'_>,
     ) -> Result<Reply, Error> {
-        let fail =
-            |stopped: Box<Stopped>| self.fail(stopped.draft, stopped.why, meter.map(|m| &**m));
+        let meter = terms.meter.map(|meter| &**meter);
+        let fail = |stopped: Box<Stopped>| self.fail(stopped.draft, stopped.why, meter);
         let attempt = |approved: Option<&Approved>| {
-            self.attempt(session, operation, source, (meter, facts), caller.follower, approved)
+            self.attempt(session, operation, source, terms, caller.follower, approved)
         };
         let (draft, asking) = match attempt(None) {
             Ok(reply) => return Ok(reply),
@@ -373,7 +375,7 @@ impl Gateway {
         session: &Session,
         operation: &Operation,
         source: Source<'_>,
-        (meter, facts): (Option<&Arc<Meter>>, &BTreeMap<String, serde_json::Value>),
+        Terms { meter, facts, redress }: Terms<'_>,
         follower: &dyn Follower,
         approved: Option<&Approved>,
     ) -> Result<Reply, Box<Stopped>> {
@@ -404,6 +406,7 @@ impl Gateway {
                 reservations,
                 findings: &findings,
                 follower,
+                redress,
                 approved,
             };
             match turn.run(&mut draft) {
@@ -418,7 +421,7 @@ impl Gateway {
                     let why = turn.heed_failing(&mut draft, why);
                     record::findings(&mut draft, findings.take());
                     // A denial is one, whatever was let pass before it.
-                    if !matches!(why, Failure::Denied(_)) {
+                    if !matches!(why, Failure::Denied(_) | Failure::Hidden(..)) {
                         turn.reservations.observe(&mut draft);
                     }
                     return Err(Box::new(Stopped { draft, why }));
@@ -437,6 +440,11 @@ impl Gateway {
             Failure::Denied(decision) => {
                 record::decide(&mut draft, &decision);
                 Error::denied(&decision)
+            }
+            Failure::Hidden(decision, reason) => {
+                record::decide(&mut draft, &decision);
+                record::fail(&mut draft, &Error::denied(&decision));
+                Error::denied(&decide::built_in(decide::HIDDEN, reason))
             }
             // A person is asked once; whoever still asks has gone astray.
             Failure::Ask(_) => Error::denied(&decide::built_in("default", "asked twice")),
@@ -481,13 +489,4 @@ impl Gateway {
 /// Counts a denial, if it is one; whether that closes the session.
 fn closes(error: &Error, meter: Option<&Meter>) -> bool {
     error.kind() == ErrorKind::Denied && meter.is_some_and(|meter| meter.denied(error.rule()))
-}
-
-/// The paths that must not be changed by two requests at once.
-fn changed_paths(operation: &Operation) -> Vec<WorkspacePath> {
-    match operation {
-        Operation::Rename { from, to } => vec![from.clone(), to.clone()],
-        operation if operation.kind().is_mutation() => vec![operation.path().clone()],
-        _ => Vec::new(),
-    }
 }

@@ -1,14 +1,24 @@
 //! Changes by which the operator puts right what a session did.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::Value;
 
-use super::{Approver, Caller, Error, Gateway, Reply};
+use super::{Approver, Caller, Error, Gateway, Reply, limits::Meter};
 use crate::{
     model::{Operation, Session},
     ops::{Source, Unfollowed},
 };
+
+/// On what terms a request is carried out.
+#[derive(Clone, Copy)]
+pub(super) struct Terms<'a> {
+    pub(super) meter: Option<&'a Arc<Meter>>,
+    /// Go into the record.
+    pub(super) facts: &'a BTreeMap<String, Value>,
+    /// Whether the operator puts something right.
+    pub(super) redress: bool,
+}
 
 impl Gateway {
     /// As [`Gateway::handle_asking`] for the operator who undoes something:
@@ -26,6 +36,7 @@ impl Gateway {
         approver: &dyn Approver,
     ) -> Result<Reply, Error> {
         let caller = Caller { approver, follower: &Unfollowed };
-        self.carry_out(session, operation, Source::Disk, None, facts, caller)
+        let terms = Terms { meter: None, facts, redress: true };
+        self.carry_out(session, operation, Source::Disk, terms, caller)
     }
 }

@@ -50,7 +50,8 @@ impl<'a> Turn<'a> {
         record::decide(draft, &decider.names(path)?);
         let entry = self.entry(draft, backup)?;
         decider.restoring(&self.gate.vault, &entry, path)?;
-        let resolved = self.gate.workspace.resolve(path, Follow::No)?;
+        let may_ask = &mut |name: &WorkspacePath| decider.names(name).is_ok();
+        let resolved = self.gate.workspace.resolve_heeding(path, Follow::No, may_ask)?;
         if resolved.path() != path {
             record::resolve(draft, resolved.path());
             return Err(Failure::Denied(Box::new(decide::built_in(
@@ -64,7 +65,7 @@ impl<'a> Turn<'a> {
         if resolved.object().kind == ObjectKind::Directory {
             // It goes with all that is in it.
             decider.one(decider.name(Access::Remove, path))?;
-            decider.removal(&self.gate.workspace.walk(path)?)?;
+            decider.removal(path, &self.gate.workspace.walk(path)?)?;
         }
         let permit =
             Permit::new(resolved, decision).map_err(|denied| Failure::Denied(Box::new(denied)))?;

@@ -85,7 +85,15 @@ impl Turn<'_> {
             return Ok(start);
         }
         record::decide(draft, &asked);
-        let resolved = self.gate.workspace.resolve(path, Follow::Yes)?;
+        let resolved = self.gate.workspace.resolve_heeding(path, Follow::Yes, &mut |name| {
+            // What begins elsewhere begins there whatever lies there.
+            let decision = decider.name(Access::List, name);
+            let may_ask = decision.is_allow();
+            if may_ask {
+                self.reservations.hear(&decision);
+            }
+            may_ask
+        })?;
         let mut decision = asked;
         if resolved.path() != path {
             record::resolve(draft, resolved.path());

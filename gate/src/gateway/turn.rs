@@ -2,23 +2,25 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use portcullis_audit::{Draft, Hash, Receipt};
+use portcullis_audit::{Draft, Receipt};
 
 use super::{
     Changed, Error, Gateway, Output, Reply,
     asking::Approved,
-    decide::Decider,
+    decide::{self, Decider},
     error::{self, Failure},
+    keeping::{discard, keep, settle},
     limits::{Meter, Spent},
     record, recovery,
     reservations::Reservations,
+    showing::LONGEST,
 };
 use crate::{
-    backup::{self, Meta, Saved, Vault},
+    backup::{Saved, Vault},
     ledger::Grant,
     model::{Access, Operation, Session, WorkspacePath},
     ops::{self, Change, Committed, Context, Findings, Follower, Sealed, Source, prepare},
-    policy::{Object, ObjectKind, Policy},
+    policy::{Object, ObjectKind, Policy, Secrets},
     workspace::{Follow, Permit, Resolved},
 };
 
@@ -66,6 +68,8 @@ pub(super) struct Turn<'a> {
     pub(super) reservations: Reservations,
     pub(super) findings: &'a Findings,
     pub(super) follower: &'a dyn Follower,
+    /// Whether it puts right what was done.
+    pub(super) redress: bool,
     /// What a person said yes to.
     pub(super) approved: Option<&'a Approved>,
 }
@@ -117,7 +121,7 @@ impl<'a> Turn<'a> {
                 let files = match permit.object().kind {
                     ObjectKind::Directory if *recursive => {
                         let tree = self.gate.workspace.walk(permit.path())?;
-                        decider.removal(&tree)?;
+                        decider.removal(permit.path(), &tree)?;
                         tree.iter().filter(|w| w.stat.kind != ObjectKind::Directory).count()
                     }
                     ObjectKind::Directory => 0,
@@ -125,7 +129,7 @@ impl<'a> Turn<'a> {
                 };
                 self.limited_change(draft, prepare::remove(&context, permit, *recursive)?, files)
             }
-            Operation::Rename { to, .. } => {
+            Operation::Rename { to, replace, .. } => {
                 let permit = permit(draft)?;
                 let target = self.rename_target(&decider, draft, to, &permit.object())?;
                 let tree = match permit.object().kind {
@@ -134,8 +138,20 @@ impl<'a> Turn<'a> {
                 };
                 decider.renaming(permit.path(), target.path(), &tree)?;
                 // An approval holds for what moves as it was.
-                let asked = !self.reservations.asks().is_empty();
-                let change = prepare::rename(&context, permit, target, tree, asked)?;
+                let shown = (!self.reservations.asks().is_empty()).then_some(LONGEST);
+                // Only rules about secrets look at what lies beneath.
+                let is_searched = self.policy.secrets().is_some_and(Secrets::depends_on_path);
+                let sees_all = self.is_operators()
+                    || !is_searched
+                    || tree.iter().all(|walked| decider.lists(&walked.path));
+                let change = prepare::rename(&context, permit, target, tree, *replace, shown);
+                let change = match change {
+                    // Perhaps about the content of what is not shown.
+                    Err(ops::Error::Refused(decision)) if !sees_all => {
+                        return Err(Failure::Hidden(Box::new(decision), decide::UNSEEN));
+                    }
+                    change => change?,
+                };
                 // The file whose name it takes is gone.
                 let files = change.origins().len();
                 self.limited_change(draft, change, files)
@@ -159,7 +175,11 @@ impl<'a> Turn<'a> {
             Operation::Remove { .. } | Operation::Rename { .. } => Follow::No,
             _ => Follow::Yes,
         };
-        let resolved = self.gate.workspace.resolve(path, follow)?;
+        let resolved = self.gate.workspace.resolve_heeding(path, follow, &mut |name| {
+            // Should it fail here, this is how far it came.
+            record::resolve(draft, name);
+            decider.names(name).is_ok()
+        })?;
         let decision = if resolved.path() == path {
             decider.object(&resolved)?;
             asked
@@ -187,7 +207,9 @@ impl<'a> Turn<'a> {
         moving: &Object,
     ) -> Result<Permit, Failure> {
         decider.one(decider.name(Access::Write, to))?;
-        let resolved = self.gate.workspace.resolve(to, Follow::No)?;
+        let resolved = self.gate.workspace.resolve_heeding(to, Follow::No, &mut |name| {
+            decider.one(decider.name(Access::Write, name)).is_ok()
+        })?;
         let decision = decider.target(&resolved, moving)?;
         self.count_ancestors(decider, &resolved, draft)?;
         Permit::new(resolved, decision).map_err(|denied| Failure::Denied(Box::new(denied)))
@@ -376,53 +398,6 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// What goes with a directory is exactly what the vault keeps of it; what
-    /// another process put there since it was walked through is decided on now.
-    fn decide_on_kept(
-        &self,
-        sealed: &Sealed<Box<dyn Change + 'a>>,
-        saved: &[Saved],
-    ) -> Result<(), Failure> {
-        match (self.operation, sealed.permit().object().kind, saved.first()) {
-            (
-                Operation::Remove { .. } | Operation::Restore { .. },
-                ObjectKind::Directory,
-                Some(tree),
-            ) => self.decider().kept(&self.gate.vault, tree),
-            _ => Ok(()),
-        }
-    }
-
-    /// Keeps everything that the change will replace.
-    fn keep(&self, sealed: &Sealed<Box<dyn Change + 'a>>) -> Result<Vec<Saved>, Failure> {
-        let vault = &self.gate.vault;
-        let mut saved = Vec::new();
-        for origin in sealed.origins() {
-            let permit = sealed.kept_permit();
-            let (operation, after) = (self.operation.kind(), self.authored(sealed));
-            let meta = Meta { session: self.session, operation, after };
-            match vault.save(permit, &meta, origin) {
-                Ok(one) => saved.push(one),
-                Err(error) => {
-                    discard(vault, saved);
-                    return Err(error.into());
-                }
-            }
-        }
-        Ok(saved)
-    }
-
-    /// Hash of what the change stores, where the agent made that up itself and
-    /// nobody has to be asked: a copy that is kept for a question must not say
-    /// that what was asked for has come about.
-    fn authored(&self, sealed: &Sealed<Box<dyn Change + 'a>>) -> Option<Hash> {
-        let is_own = matches!(
-            self.operation,
-            Operation::Write { .. } | Operation::Append { .. } | Operation::Edit { .. }
-        );
-        if is_own && self.reservations.asks().is_empty() { sealed.facts().after } else { None }
-    }
-
     pub(super) fn context(&self) -> Context<'a> {
         Context {
             workspace: &self.gate.workspace,
@@ -437,11 +412,18 @@ impl<'a> Turn<'a> {
         }
     }
 
+    /// Whether the operator puts something right, or looks at a backup.
+    pub(super) fn is_operators(&self) -> bool {
+        self.redress
+            || matches!(self.operation, Operation::Recall { .. } | Operation::Restore { .. })
+    }
+
     pub(super) fn decider(&self) -> Decider<'_> {
         Decider {
             policy: self.policy,
             agent: &self.session.agent,
             operation: self.operation.kind(),
+            is_operators: self.is_operators(),
             reservations: &self.reservations,
         }
     }
@@ -452,28 +434,5 @@ fn result(committed: Committed) -> &'static str {
         Committed::Stored => "ok",
         Committed::Buffered => "buffered",
         Committed::Unchanged => "unchanged",
-    }
-}
-
-/// Brings all that was kept to stable storage.
-fn settle(vault: &Vault, saved: &mut [Saved]) -> Result<(), backup::Error> {
-    saved.iter_mut().try_for_each(|one| vault.settle(one))
-}
-
-/// The change was made: what was kept stays, older versions may go.
-fn keep(vault: &Vault, saved: Vec<Saved>) {
-    for one in saved {
-        if let Err(error) = vault.keep(one) {
-            tracing::warn!(%error, "an old backup could not be removed");
-        }
-    }
-}
-
-/// Lets go of what was kept for a change that was not made.
-fn discard(vault: &Vault, saved: Vec<Saved>) {
-    for one in saved {
-        if let Err(error) = vault.discard(one) {
-            tracing::warn!(%error, "a needless backup could not be removed");
-        }
     }
 }

@@ -29,7 +29,11 @@ impl Current {
         };
         let buffer = match context.source {
             Source::Disk => None,
-            Source::Auto(buffers) | Source::Editor(buffers) => buffers.read(permit.path())?,
+            Source::Auto(buffers) | Source::Editor(buffers) => match buffers.read(permit.path()) {
+                // Not every editor has a code of its own for what is not there.
+                Err(BufferError::Refused(_)) if disk.is_none() => None,
+                read => read?,
+            },
         };
         Ok(Self { disk, buffer })
     }

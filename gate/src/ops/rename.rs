@@ -31,21 +31,25 @@ struct Rename<'a> {
     replaced: Option<(Stat, File)>,
     /// What was decided on beneath a directory.
     tree: Vec<Walked>,
+    /// What moves, where a person is shown that.
+    content: Option<Vec<u8>>,
 }
 
 /// Checks that the rename makes sense. `tree` is what was decided on beneath a
-/// directory. `fingerprint` asks for the hash of all that moves, which takes
-/// reading it.
+/// directory. A file that has the new name is replaced if `replace` says so. `shown` asks for what a
+/// person is told of: the hash of all that moves, which takes reading it, and the content
+/// of a file of at most so many bytes.
 ///
 /// # Errors
-/// When nothing is there, the new name is taken by a directory, or a directory
+/// When nothing is there, the new name is taken by what is not replaced, or a directory
 /// would go into itself.
 pub fn prepare<'a>(
     context: &Context<'a>,
     from: Permit,
     to: Permit,
     tree: Vec<Walked>,
-    fingerprint: bool,
+    replace: bool,
+    shown: Option<u64>,
 ) -> Result<Sealed<Box<dyn Change + 'a>>, Error> {
     if from.path().is_root() || to.path().is_root() {
         return Err(Error::Invalid("the workspace itself is never renamed"));
@@ -63,7 +67,8 @@ pub fn prepare<'a>(
         None => None,
         Some(_) if from.path() == to.path() => None,
         Some(stat)
-            if stat.kind == ObjectKind::File
+            if replace
+                && stat.kind == ObjectKind::File
                 && moving.kind != ObjectKind::Directory
                 && stat.identity != moving.identity =>
         {
@@ -77,15 +82,18 @@ pub fn prepare<'a>(
         facts.temp = Some(TempName::new()?);
         facts.after = Some(content(context, &from, moving.kind)?);
     }
-    if fingerprint {
-        let moved = match moving.kind {
-            ObjectKind::Directory => tree_hash(context, from.path(), &tree)?,
-            kind => content(context, &from, kind)?,
+    let mut shown_content = None;
+    if let Some(most) = shown {
+        let (moved, content) = match moving.kind {
+            ObjectKind::Directory => (tree_hash(context, from.path(), &tree)?, None),
+            ObjectKind::File => short_content(context, &from, &moving, most)?,
+            kind => (content(context, &from, kind)?, None),
         };
-        facts.moved = Some(moved);
+        (facts.moved, shown_content) = (Some(moved), content);
     }
+    let content = shown_content;
     let change: Box<dyn Change + 'a> =
-        Box::new(Rename { context: *context, from, to, moving, replaced, tree });
+        Box::new(Rename { context: *context, from, to, moving, replaced, tree, content });
     Ok(Sealed::new(change, facts))
 }
 
@@ -132,6 +140,23 @@ fn content(context: &Context<'_>, from: &Permit, kind: ObjectKind) -> Result<Has
         ObjectKind::Symlink => Hash::of(from.link_target()?.as_bytes()),
         _ => hash(context, from.open_file(context.workspace)?.as_fd(), 0)?,
     })
+}
+
+/// The same of a file, with the content itself where it has at most so many bytes.
+fn short_content(
+    context: &Context<'_>,
+    from: &Permit,
+    moving: &Stat,
+    most: u64,
+) -> Result<(Hash, Option<Vec<u8>>), Error> {
+    if moving.size > most.min(context.policy.backups().size) {
+        return Ok((content(context, from, moving.kind)?, None));
+    }
+    let bytes = read_bounded(&from.open_file(context.workspace)?, moving.size, most)?;
+    match bytes.len() as u64 == moving.size {
+        true => Ok((Hash::of(&bytes), Some(bytes))),
+        false => Err(Error::Workspace(workspace::Error::Moved)),
+    }
 }
 
 /// The hash of a file that moves after `before` bytes of others: what the vault could
@@ -190,6 +215,14 @@ impl Change for Rename<'_> {
 
     fn kept_permit(&self) -> &Permit {
         &self.to
+    }
+
+    fn content(&self) -> Option<&[u8]> {
+        self.content.as_deref()
+    }
+
+    fn tree(&self) -> &[Walked] {
+        &self.tree
     }
 
     fn origins(&self) -> Vec<Origin<'_>> {

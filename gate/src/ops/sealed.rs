@@ -9,7 +9,7 @@ use crate::{
     backup::{Origin, Saved},
     ledger::Grant,
     model::WorkspacePath,
-    workspace::{Permit, TempName},
+    workspace::{Permit, TempName, Walked},
 };
 
 /// Content to disclose or a change to commit. Only a [`Grant`], which the
@@ -85,6 +85,11 @@ pub trait Change {
         None
     }
 
+    /// What moves with a directory.
+    fn tree(&self) -> &[Walked] {
+        &[]
+    }
+
     /// Whether what was kept is what the change was computed from, where it was
     /// computed from anything.
     fn is_based_on(&self, _saved: &[Saved]) -> bool {
@@ -128,6 +133,11 @@ impl<'a> Sealed<Box<dyn Change + 'a>> {
     /// The whole content that a file will have, for a person who is asked.
     pub fn content(&self) -> Option<&[u8]> {
         self.inner.content()
+    }
+
+    /// What moves with a directory, for the same.
+    pub fn tree(&self) -> &[Walked] {
+        self.inner.tree()
     }
 
     /// The permit under whose path that is kept.

@@ -77,15 +77,31 @@ impl Resolved {
 
 impl Workspace {
     /// Finds out what `path` means, without opening anything that could block
-    /// or act.
+    /// or act, for whom no policy binds.
+    ///
+    /// # Errors
+    /// As [`Workspace::resolve_heeding`].
+    pub fn resolve(&self, path: &WorkspacePath, follow: Follow) -> Result<Resolved, Error> {
+        self.resolve_heeding(path, follow, &mut |_| true)
+    }
+
+    /// The same for who was allowed to ask about `path`: `may_ask` says of which
+    /// other names that holds, too.
     ///
     /// A missing object is no error: the answer says where it would be, so
-    /// that the policy can be asked before existence is told.
+    /// that the policy can be asked before existence is told. For the same reason
+    /// a name to which a link leads is neither followed nor an error, whatever is
+    /// there, where it may not be asked about: it is passed as if it were missing.
     ///
     /// # Errors
     /// [`Error::Outside`], [`Error::Mount`], [`Error::Loop`] and what the
     /// system says.
-    pub fn resolve(&self, path: &WorkspacePath, follow: Follow) -> Result<Resolved, Error> {
+    pub fn resolve_heeding(
+        &self,
+        path: &WorkspacePath,
+        follow: Follow,
+        may_ask: &mut dyn FnMut(&WorkspacePath) -> bool,
+    ) -> Result<Resolved, Error> {
         match self.look(path.as_str()) {
             Ok((stat, handle)) if follow == Follow::No || stat.kind != ObjectKind::Symlink => {
                 let found = Some((stat, handle));
@@ -100,7 +116,7 @@ impl Workspace {
             Ok(_) | Err(Errno::LOOP | Errno::NOTDIR) => {}
             Err(errno) => return Err(lookup_error("look up the path")(errno)),
         }
-        self.expand(path, follow)
+        self.expand(path, follow, may_ask)
     }
 
     fn look(&self, path: &str) -> Result<(Stat, OwnedFd), Errno> {
@@ -110,23 +126,33 @@ impl Workspace {
     }
 
     /// Walks component by component and replaces links by their targets.
-    fn expand(&self, path: &WorkspacePath, follow: Follow) -> Result<Resolved, Error> {
+    fn expand(
+        &self,
+        path: &WorkspacePath,
+        follow: Follow,
+        may_ask: &mut dyn FnMut(&WorkspacePath) -> bool,
+    ) -> Result<Resolved, Error> {
         let mut pending: VecDeque<String> = path.components().map(str::to_owned).collect();
         let mut walked: Vec<String> = Vec::new();
-        let mut found = None;
-        let mut links = 0;
+        let (mut found, mut links) = (None, 0);
+        // How deep the name lies that was passed unseen.
+        let mut hidden: Option<usize> = None;
         while let Some(component) = pending.pop_front() {
             match component.as_str() {
                 "" | "." => continue,
                 ".." => {
                     walked.pop().ok_or(Error::Outside)?;
                     found = None;
+                    hidden = hidden.filter(|depth| *depth <= walked.len());
                     continue;
                 }
                 _ => walked.push(component),
             }
-            let (stat, handle) = match self.look(&walked.join("/")) {
-                Ok(found) => found,
+            if hidden.is_some() {
+                continue;
+            }
+            let is_last = pending.is_empty();
+            let met = match self.look(&walked.join("/")) {
                 // What is missing is passed by its name, so that a `..` behind
                 // it leads on as if it were there, and a link behind that is
                 // followed: otherwise the answer would tell whether it is.
@@ -134,32 +160,40 @@ impl Workspace {
                     found = None;
                     continue;
                 }
-                // An ancestor became a link since it was walked through.
-                Err(errno) => return Err(lookup_error("look up the path")(errno)),
+                Ok((stat, handle))
+                    if stat.kind != ObjectKind::Symlink || (follow == Follow::No && is_last) =>
+                {
+                    found = Some((stat, handle));
+                    continue;
+                }
+                met => met,
             };
-            let is_last = pending.is_empty();
-            if stat.kind == ObjectKind::Symlink && (follow == Follow::Yes || !is_last) {
-                links += 1;
-                if links > MAX_LINKS {
-                    return Err(Error::Loop);
-                }
-                let target = read_link(&handle)?;
-                if target.starts_with('/') {
-                    return Err(Error::Outside);
-                }
-                walked.pop();
-                found = None;
-                for component in target.rsplit('/') {
-                    pending.push_front(component.to_owned());
-                }
-            } else {
-                found = Some((stat, handle));
+            found = None;
+            // Without a link the name is part of the one that was asked about.
+            if links > 0 && !if_missing(&walked, &pending).is_some_and(|name| may_ask(&name)) {
+                hidden = Some(walked.len());
+                continue;
+            }
+            // An ancestor became a link since it was walked through.
+            let (_, handle) = met.map_err(lookup_error("look up the path"))?;
+            links += 1;
+            if links > MAX_LINKS {
+                return Err(Error::Loop);
+            }
+            let target = read_link(&handle)?;
+            if target.starts_with('/') {
+                return Err(Error::Outside);
+            }
+            walked.pop();
+            for component in target.rsplit('/') {
+                pending.push_front(component.to_owned());
             }
         }
         let canonical = WorkspacePath::parse(&walked.join("/")).map_err(|_| Error::TooLong)?;
         // A walk that ended with `..` left the handle of where it came from.
         let found = match found {
             Some(found) => Some(found),
+            None if hidden.is_some() || (links > 0 && !may_ask(&canonical)) => None,
             None => match self.look(canonical.as_str()) {
                 Ok((stat, _)) if stat.kind == ObjectKind::Symlink && follow == Follow::Yes => {
                     return Err(Error::Moved);
@@ -171,6 +205,23 @@ impl Workspace {
         };
         Ok(Resolved { path: canonical, through_symlink: links > 0, found })
     }
+}
+
+/// The name that would be asked about if nothing were at `walked`: with all that
+/// follows. Where that leads out again, what is at `walked` alone makes the difference.
+fn if_missing(walked: &[String], pending: &VecDeque<String>) -> Option<WorkspacePath> {
+    let mut names = walked.to_vec();
+    for component in pending {
+        match component.as_str() {
+            "" | "." => {}
+            ".." if names.len() == walked.len() => {
+                return WorkspacePath::parse(&walked.join("/")).ok();
+            }
+            ".." => drop(names.pop()),
+            _ => names.push(component.clone()),
+        }
+    }
+    WorkspacePath::parse(&names.join("/")).ok()
 }
 
 /// The target of the link that `handle` (`O_PATH`) names.

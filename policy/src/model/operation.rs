@@ -35,8 +35,8 @@ pub enum Operation {
     Mkdir { path: WorkspacePath, recursive: bool },
     /// Remove a file, a link, an empty directory or, with `recursive`, a tree.
     Remove { path: WorkspacePath, recursive: bool },
-    /// Give an entry another name.
-    Rename { from: WorkspacePath, to: WorkspacePath },
+    /// Give an entry another name. A file that has it gives way if `replace` says so.
+    Rename { from: WorkspacePath, to: WorkspacePath, replace: bool },
     /// Disclose what the vault keeps of `path` under the id `backup`: a
     /// content, or the names in a tree. Only the operator asks for it.
     Recall { path: WorkspacePath, backup: String, encoding: Encoding },

@@ -15,7 +15,8 @@ pub struct GlobQuery {
 /// What a search in content looks for.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct GrepQuery {
-    /// A regular expression, matched against each line.
+    /// A regular expression, matched against each line without its end (LF or CR LF);
+    /// a byte order mark is no part of the first.
     pub pattern: String,
     /// Whether case makes no difference.
     pub ignore_case: bool,

@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// First parts of rule ids that decisions use for what is not in `[[rules]]`.
-const BUILT_IN: [&str; 15] = [
+pub(crate) const BUILT_IN: [&str; 15] = [
     "agent",
     "allowedPaths",
     "approval",

@@ -190,7 +190,7 @@ fn operation(step: &Step) -> Result<Operation, String> {
         OperationKind::Remove => Operation::Remove { path, recursive: true },
         OperationKind::Rename => {
             let to = step.to.clone().ok_or("a rename needs `to`")?;
-            Operation::Rename { from: path, to }
+            Operation::Rename { from: path, to, replace: true }
         }
         OperationKind::Glob | OperationKind::Grep => {
             return Err("a search has no steps; `list` and `read` say what it finds".to_owned());

@@ -62,7 +62,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         }
     }
     let (log, bar) = args.log.open()?;
-    let filter = args.select.filter();
+    let filter = args.select.filter(&args.log.at)?;
     let done = match &args.output {
         Some(path) => {
             let shown = path.display();

@@ -9,7 +9,12 @@ use clap::builder::PossibleValuesParser;
 use jiff::{SignedDuration, Timestamp, civil::Date, tz::TimeZone};
 use portcullis_audit::{AuditRecord, Kind};
 
+use super::{
+    Where,
+    path::{self, Named},
+};
 use crate::{
+    cli::failure::Failure,
     model::{Door, OperationKind},
     policy::Effect,
     review::PathFilter,
@@ -36,7 +41,7 @@ pub(super) struct Filter {
     /// About this path of the workspace and what is beneath it, or the paths of a pattern such as
     /// `src/**/*.rs`; may be given several times
     #[arg(long, value_name = "PATH|GLOB")]
-    path: Vec<PathFilter>,
+    path: Vec<Named>,
     /// Decided so
     #[arg(long, value_name = "DECISION", value_parser = decisions())]
     decision: Option<String>,
@@ -46,8 +51,13 @@ pub(super) struct Filter {
 }
 
 impl Filter {
-    /// Whether all filters match.
-    pub(super) fn matches(&self, record: &AuditRecord) -> bool {
+    /// The paths that are meant, in the log `at`.
+    pub(super) fn paths(&self, at: &Where) -> Result<Vec<PathFilter>, Failure> {
+        path::filters(&self.path, at)
+    }
+
+    /// Whether all filters match; `wanted` are the [`paths`](Self::paths).
+    pub(super) fn matches(&self, record: &AuditRecord, wanted: &[PathFilter]) -> bool {
         let draft = &record.draft;
         let is = |wanted: &Option<String>, value: &Option<String>| {
             wanted.as_ref().is_none_or(|wanted| value.as_ref() == Some(wanted))
@@ -64,8 +74,8 @@ impl Filter {
             && is(&self.decision, &draft.decision)
             && one_of(&self.op, draft.op.as_deref())
             && one_of(&self.kind, Some(record.kind.as_str()))
-            && (self.path.is_empty()
-                || paths.into_iter().flatten().any(|p| self.path.iter().any(|f| f.matches(p))))
+            && (wanted.is_empty()
+                || paths.into_iter().flatten().any(|p| wanted.iter().any(|f| f.matches(p))))
     }
 }
 

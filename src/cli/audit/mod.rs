@@ -12,6 +12,7 @@ mod export;
 pub(super) mod filter;
 mod heads;
 mod key;
+mod path;
 mod prove;
 mod prune;
 mod query;

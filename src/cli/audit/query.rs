@@ -90,7 +90,7 @@ fn records(args: &Args) -> Result<ExitCode, Failure> {
         })
     };
     let mut out = Out::new(args, columns, &bar);
-    let filter = args.select.filter();
+    let filter = args.select.filter(&args.log.at)?;
     let scanned = if let Some(last) = args.last {
         let mut newest = Vec::new();
         // Segments come the newest first, so their records are put together in
@@ -235,7 +235,7 @@ fn table(
 
 fn stats(args: &Args) -> Result<ExitCode, Failure> {
     let (log, bar) = args.log.open()?;
-    let stats = Stats::of(&log, &args.select.filter(), &args.stats)
+    let stats = Stats::of(&log, &args.select.filter(&args.log.at)?, &args.stats)
         .map_err(|error| args.log.unreadable(&error))?;
     drop(bar);
     let mut out = io::stdout().lock();

@@ -10,6 +10,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use super::{
     Place, Where,
     filter::{Moment, decisions, doors, kinds, parse_op},
+    path::{self, Named},
     unreadable,
 };
 use crate::{
@@ -19,7 +20,7 @@ use crate::{
         state,
     },
     model::Escaped,
-    review::{Filter, Log, PathFilter, Scanned},
+    review::{Filter, Log, Scanned},
 };
 
 /// A log of so many bytes takes a moment: show progress.
@@ -150,7 +151,7 @@ pub(super) struct Select {
     /// About this path and what is beneath it, or the paths of a pattern such as `src/**/*.rs`:
     /// as asked for, canonical, or new
     #[arg(long, value_name = "PATH|GLOB")]
-    path: Vec<PathFilter>,
+    path: Vec<Named>,
     /// Decided so
     #[arg(long, value_name = "DECISION", value_parser = decisions())]
     decision: Vec<String>,
@@ -186,9 +187,9 @@ impl std::str::FromStr for HashPrefix {
 }
 
 impl Select {
-    /// The filter.
-    pub(super) fn filter(&self) -> Filter {
-        Filter {
+    /// The filter, for the log `at`.
+    pub(super) fn filter(&self, at: &Where) -> Result<Filter, Failure> {
+        Ok(Filter {
             since: self.since.as_ref().map(|since| since.as_str().to_owned()),
             until: self.until.as_ref().map(|until| until.as_str().to_owned()),
             records: None,
@@ -198,12 +199,12 @@ impl Select {
             users: self.user.clone(),
             doors: self.door.clone(),
             ops: self.op.clone(),
-            paths: self.path.clone(),
+            paths: path::filters(&self.path, at)?,
             decisions: self.decision.clone(),
             rules: self.rule.clone(),
             results: self.result.clone(),
             hashes: self.hash.iter().map(|hash| hash.0.clone()).collect(),
-        }
+        })
     }
 }
 

@@ -1,7 +1,7 @@
 //! `portcullis audit session`: one session as a timeline with diffs.
 
 use std::{
-    io::{self, IsTerminal as _, Write},
+    io::{self, Write},
     process::ExitCode,
 };
 
@@ -12,6 +12,7 @@ use crate::{
     cli::{
         failure::{Context as _, Failure},
         output::printed,
+        render::colours,
     },
     model::Escaped,
     review::{Change, Event, Patch, Patches, Session, SessionError, sessions, visible_json},
@@ -182,7 +183,7 @@ fn people(out: &mut impl Write, event: &Event, patch: &Patch) -> io::Result<()> 
     let note = match patch {
         Patch::None => return Ok(()),
         Patch::Text(text) => {
-            let colours = io::stdout().is_terminal();
+            let colours = colours();
             return text.lines().try_for_each(|line| {
                 let shown = Escaped(line);
                 match line.chars().next() {

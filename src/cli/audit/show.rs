@@ -11,6 +11,7 @@ use crate::{
         output,
     },
     model::Escaped,
+    review::PathFilter,
 };
 
 /// How often a followed log is looked at.
@@ -42,7 +43,9 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let directory = args.log.directory()?;
     let source = Directory::new(&directory);
-    let mut show = Show { args, directory: &directory, not_records: 0, out_of_line: 0, next: None };
+    let paths = args.filter.paths(&args.log)?;
+    let mut show =
+        Show { args, paths, directory: &directory, not_records: 0, out_of_line: 0, next: None };
     let segments = show.segments(&source)?;
     let last = args.last.or(args.follow.then_some(10));
     let mut reader = match last {
@@ -67,6 +70,8 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
 
 struct Show<'a> {
     args: &'a Args,
+    /// Those of the filter.
+    paths: Vec<PathFilter>,
     directory: &'a Path,
     /// Lines that are no records.
     not_records: u64,
@@ -96,7 +101,7 @@ impl Show<'_> {
                     self.out_of_line += 1;
                 }
                 self.next = Some(record.seq.saturating_add(1));
-                self.args.filter.matches(&record).then_some(record)
+                self.args.filter.matches(&record, &self.paths).then_some(record)
             }
             Err(_damage) => {
                 self.not_records += 1;

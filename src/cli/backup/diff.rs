@@ -3,17 +3,25 @@
 //! Both sides are read through the gate, as the policy allows.
 
 use std::{
+    cell::RefCell,
     collections::BTreeMap,
     io::{self, IsTerminal as _, Write},
     process::ExitCode,
 };
 
+use portcullis_audit::Receipt;
 use serde_json::{Value, json};
 
 use super::{finish, named};
 use crate::{
     backup::{Entry, EntryKind, NodeKind, Trail},
-    cli::{failure::Failure, local::LocalGate, options::Common, output::printed},
+    cli::{
+        failure::Failure,
+        local::LocalGate,
+        options::Common,
+        output::printed,
+        render::{self, colours},
+    },
     gateway::{CONTEXT, Error, ErrorKind, Output, Refusal, unified_diff},
     model::{Encoding, Escaped, LineRange, Operation, WorkspacePath},
     ops,
@@ -47,8 +55,9 @@ enum Found {
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let gate = LocalGate::open(&args.common, "cli")?;
+    let receipts = RefCell::new(Vec::new());
     let answer = named(&gate, "read", &args.backup).and_then(|entry| {
-        let side = Side { gate: &gate };
+        let side = Side { gate: &gate, receipts: &receipts };
         let found = match entry.kind {
             EntryKind::Tree => Found::Paths(side.compare_tree(&entry)?),
             EntryKind::Link => return Err(side.refuse("a link has no lines to compare; show it")),
@@ -62,17 +71,32 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         };
         Ok((entry, found))
     });
-    finish(gate, answer, args.json, |(entry, found)| printed(print(args, &entry, &found)))
+    let receipts = receipts.into_inner();
+    finish(gate, answer, args.json, |(entry, found)| {
+        printed(print(args, &entry, &found, &receipts))?;
+        if let (false, Some(last)) = (args.json, receipts.last()) {
+            errln!("record {}", render::receipt_text(last));
+        }
+        Ok(())
+    })
 }
 
 /// Asks the gate for what is compared.
 struct Side<'a> {
     gate: &'a LocalGate,
+    /// Of all its answers.
+    receipts: &'a RefCell<Vec<Receipt>>,
 }
 
 impl Side<'_> {
     fn ask(&self, operation: &Operation) -> Result<Output, Error> {
-        Ok(self.gate.handle(operation)?.output)
+        let answer = self.gate.handle(operation);
+        let receipt = match &answer {
+            Ok(reply) => Some(&reply.receipt),
+            Err(error) => error.receipt(),
+        };
+        self.receipts.borrow_mut().extend(receipt.cloned());
+        Ok(answer?.output)
     }
 
     fn refuse(&self, why: &str) -> Error {
@@ -161,10 +185,10 @@ fn is_absent(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
-fn print(args: &Args, entry: &Entry, found: &Found) -> io::Result<()> {
+fn print(args: &Args, entry: &Entry, found: &Found, receipts: &[Receipt]) -> io::Result<()> {
     let mut out = io::stdout().lock();
     if args.json {
-        return writeln!(out, "{}", found_json(entry, found));
+        return writeln!(out, "{}", found_json(entry, found, receipts));
     }
     match found {
         Found::Contents(before, now) => {
@@ -175,7 +199,11 @@ fn print(args: &Args, entry: &Entry, found: &Found) -> io::Result<()> {
             if !terminal {
                 return out.write_all(diff.as_bytes());
             }
-            diff.lines().try_for_each(|line| writeln!(out, "{}", coloured(line)))
+            let colours = colours();
+            diff.lines().try_for_each(|line| match colours {
+                true => writeln!(out, "{}", coloured(line)),
+                false => writeln!(out, "{}", Escaped(line)),
+            })
         }
         Found::Paths(paths) => {
             paths.iter().try_for_each(|(path, change)| writeln!(out, "{change} {path}"))
@@ -183,8 +211,13 @@ fn print(args: &Args, entry: &Entry, found: &Found) -> io::Result<()> {
     }
 }
 
-fn found_json(entry: &Entry, found: &Found) -> Value {
-    let mut object = json!({ "ok": true, "id": entry.id.to_string(), "path": entry.path.as_str() });
+fn found_json(entry: &Entry, found: &Found, receipts: &[Receipt]) -> Value {
+    let mut object = json!({
+        "ok": true,
+        "id": entry.id.to_string(),
+        "path": entry.path.as_str(),
+        "receipts": receipts,
+    });
     let fields = match found {
         Found::Contents(before, now) => json!({
             "same": now.as_ref() == Some(before),

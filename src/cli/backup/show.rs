@@ -121,7 +121,19 @@ fn print(args: &Args, file: Option<Target>, entry: &Entry, reply: Reply) -> Resu
         let object = json!({ "ok": true, "receipt": reply.receipt, "backup": backup });
         return printed(writeln!(out, "{object}"));
     }
-    match (reply.output, file) {
+    let record = render::receipt_text(&reply.receipt);
+    print_content(&mut out, reply.output, file)?;
+    // Not where a pipe would take it for content.
+    errln!("record {record}");
+    Ok(())
+}
+
+fn print_content(
+    out: &mut io::StdoutLock<'_>,
+    output: Output,
+    file: Option<Target>,
+) -> Result<(), Failure> {
+    match (output, file) {
         (Output::Content(content), Some(file)) => {
             file.write(&content.bytes).or_fail("cannot write the file")
         }

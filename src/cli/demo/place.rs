@@ -15,7 +15,7 @@ use rustix::fs::{CWD, FileType, Mode, StatVfsMountFlags, mknodat, statvfs};
 use super::attempts::{EDITED, UNDONE};
 use crate::cli::{
     failure::{Context as _, Exit, Failure},
-    render::for_shell,
+    render::{for_shell, quoted},
     state,
 };
 
@@ -230,12 +230,12 @@ impl Place {
              export PORTCULLIS_POLICY={policy}\n\
              export XDG_DATA_HOME={data}\n\
              portcullis() {{ {own} \"$@\"; }}\n",
-            file = self.shell_settings().display(),
-            workspace = for_shell(&self.workspace()),
-            state = for_shell(&self.state()),
-            policy = for_shell(Path::new(policy)),
-            data = for_shell(&self.data()),
-            own = for_shell(&own),
+            file = for_shell(&self.shell_settings()),
+            workspace = quoted(&self.workspace()),
+            state = quoted(&self.state()),
+            policy = quoted(Path::new(policy)),
+            data = quoted(&self.data()),
+            own = quoted(&own),
         );
         std::fs::write(self.shell_settings(), text).or_fail("cannot write the shell's settings")
     }

@@ -6,12 +6,18 @@ use std::{
     process::ExitCode,
 };
 
+use clap::value_parser;
+
 use super::super::failure::Exit;
 use crate::{
     gateway::Output,
     model::{Escaped, GlobQuery, GrepQuery},
     ops::{EntryKind, Line, Matches, Stopped, Summary},
 };
+
+/// As many as the gate gives of each.
+const MOST_ENTRIES: u64 = 100_000;
+const MOST_LINES: u64 = 10_000;
 
 /// Find entries by their paths
 #[derive(Debug, clap::Args)]
@@ -27,7 +33,7 @@ pub(super) struct GlobArgs {
     #[arg(default_value = ".")]
     pub(super) path: String,
     /// Most entries to print, at most 100000 [default: 10000]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..=MOST_ENTRIES))]
     max_results: Option<u64>,
     /// Leave out what the workspace's .gitignore files ignore, and .git
     #[arg(long)]
@@ -37,7 +43,7 @@ pub(super) struct GlobArgs {
 /// Find lines by a regular expression
 #[derive(Debug, clap::Args)]
 #[command(after_help = "The expression is matched against each line, in the syntax of Rust's \
-    `regex`.\nLinks are not followed. Exit code 1: nothing was found.\n\nExamples:\n  \
+    `regex`;\n`$` is before LF and CR LF.\nLinks are not followed. Exit code 1: nothing was found.\n\nExamples:\n  \
     portcullis fs grep 'fn main' --include '*.rs'\n  \
     portcullis fs grep -i -C 2 todo src\n  \
     portcullis fs grep -F 'a.b(' -l --json")]
@@ -70,7 +76,7 @@ pub(super) struct GrepArgs {
     #[arg(short = 'l', long)]
     files_with_matches: bool,
     /// Most matching lines to print, at most 10000 [default: 1000]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..=MOST_LINES))]
     max_results: Option<u64>,
     /// Leave out what the workspace's .gitignore files ignore, and .git
     #[arg(long)]
@@ -85,9 +91,19 @@ impl GlobArgs {
             gitignore: self.gitignore,
         }
     }
+
+    /// Says on stderr what is missing from the answer.
+    pub(super) fn print_summary(&self, summary: &Summary) {
+        print_summary(summary, self.max_results == Some(MOST_ENTRIES));
+    }
 }
 
 impl GrepArgs {
+    /// Says on stderr what is missing from the answer.
+    pub(super) fn print_summary(&self, summary: &Summary) {
+        print_summary(summary, self.max_results == Some(MOST_LINES));
+    }
+
     pub(super) fn query(&self) -> GrepQuery {
         let pattern = match self.fixed_strings {
             true => regex_syntax::escape(&self.pattern),
@@ -142,8 +158,8 @@ pub(super) fn print_found(out: &mut impl Write, found: &crate::ops::Found) -> io
     Ok(())
 }
 
-/// Says on stderr what is missing from the answer.
-pub(super) fn print_summary(summary: &Summary) {
+/// Says on stderr what is missing; `most` is whether no more could be asked for.
+fn print_summary(summary: &Summary, most: bool) {
     if !summary.skipped.is_empty() {
         let reasons: Vec<_> = summary
             .skipped
@@ -154,6 +170,7 @@ pub(super) fn print_summary(summary: &Summary) {
     }
     if let Some(stopped) = summary.stopped {
         let why = match stopped {
+            Stopped::Results if most => "there is more; narrow the search",
             Stopped::Results => "there is more; narrow the search or raise --max-results",
             Stopped::Time => "the time was over before everything was searched; narrow the search",
             Stopped::Size => "the answer would become too large; narrow the search",

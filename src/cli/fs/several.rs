@@ -82,7 +82,10 @@ pub(super) fn read(
         }
         match answer {
             Ok(_) if json => {}
-            Ok(reply) => print(&reply, encoding),
+            Ok(reply) => {
+                print(&reply, encoding);
+                errln!("read {text}: record {}", render::receipt_text(&reply.receipt));
+            }
             Err(error) => {
                 let code = render::exit(&error);
                 if !json {
@@ -151,7 +154,7 @@ pub(super) fn batch(gate: LocalGate, json: bool) -> Result<ExitCode, Failure> {
         }
         Ok(replies) => {
             for (reply, operation) in replies.iter().zip(&operations) {
-                let record = reply.receipt.seq;
+                let record = render::receipt_text(&reply.receipt);
                 errln!("{} {}: record {record}", operation.kind(), operation.path());
             }
             Ok(ExitCode::SUCCESS)

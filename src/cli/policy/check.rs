@@ -6,8 +6,12 @@ use serde_json::{Value, json};
 
 use super::rendered;
 use crate::{
-    cli::failure::{Exit, Failure},
+    cli::{
+        failure::{Exit, Failure},
+        render::counted,
+    },
     config::{self, LoadedPolicy},
+    model::Escaped,
 };
 
 /// Check policy files and run their tests; exits with 4 when one fails
@@ -38,10 +42,12 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
             match result {
                 Ok(LoadedPolicy { policy, .. }) => {
                     outln!(
-                        "{file}: ok, policy `{}` version {}, {} tests passed, sha256 {}",
+                        "{}: ok, policy `{}` version {}, {} passed{}, sha256 {}",
+                        Escaped(file),
                         policy.name(),
                         policy.version(),
-                        policy.tests(),
+                        counted(policy.own_tests() as u64, "test"),
+                        super::extended_tests(policy),
                         policy.sha256(),
                     );
                     super::warn_of_observing(policy);
@@ -73,6 +79,7 @@ fn result_json(file: &str, result: &Result<LoadedPolicy, config::Error>) -> Valu
             "version": policy.version(),
             "mode": policy.mode().as_str(),
             "tests": policy.tests(),
+            "ownTests": policy.own_tests(),
             "sha256": policy.sha256(),
         }),
         Err(error) => error_json(file, error),

@@ -14,9 +14,10 @@ use serde_json::{Value, json};
 use crate::{
     cli::{
         failure::{Context as _, Exit, Failure},
+        fs,
         options::Common,
     },
-    gateway::never_served,
+    gateway::{Refusal, never_served},
     model::{Access, AgentName, Escaped, OperationKind, WorkspacePath},
     policy::{Decision, Explanation, Policy, Query, StageReport, questions},
     workspace::{Follow, Resolved, Workspace},
@@ -88,17 +89,17 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let (Some(operation), Some(path)) = (args.operation, &args.path) else {
         return Err(Failure::new("name an operation and a path").exit(Exit::Usage));
     };
-    let path = parse_path(path)?;
+    let workspace = Workspace::open(&args.common.workspace)
+        .or_fail(format_args!("cannot open the workspace `{}`", args.common.workspace.display()))?;
+    let path = parse_path(&workspace, path)?;
     let to = match (&args.to, operation) {
-        (Some(to), OperationKind::Rename) => Some(parse_path(to)?),
+        (Some(to), OperationKind::Rename) => Some(parse_path(&workspace, to)?),
         (Some(_), _) => {
             return Err(Failure::new("`--to` is for `rename`").exit(Exit::Usage));
         }
         (None, _) => None,
     };
     let policy = super::load(&args.common.policy)?.policy;
-    let workspace = Workspace::open(&args.common.workspace)
-        .or_fail(format_args!("cannot open the workspace `{}`", args.common.workspace.display()))?;
     let agent = match &args.common.agent {
         Some(agent) => agent.clone(),
         None => "agent".parse().or_fail("cannot name the agent")?,
@@ -183,7 +184,10 @@ fn answers(
             let explanation = policy.explain(&query, object.as_ref());
             Answer { access, path: path.clone(), explanation }
         };
-        match workspace.resolve(path, follow) {
+        let may_ask = &mut |path: &WorkspacePath| {
+            !policy.evaluate(&Query { agent, operation, access, path }).is_deny()
+        };
+        match workspace.resolve_heeding(path, follow, may_ask) {
             Ok(resolved) if resolved.path() == path => {
                 answers.push(explain(path, Some(&resolved)));
             }
@@ -296,12 +300,14 @@ fn parse_operation(text: &str) -> Result<OperationKind, String> {
     text.parse().map_err(|()| format!("expected one of {known}"))
 }
 
-fn parse_path(text: &str) -> Result<WorkspacePath, Failure> {
-    WorkspacePath::parse(text).or_fail(format_args!("bad path `{}`", Escaped(text))).map_err(
-        |failure| {
-            failure
-                .exit(Exit::Usage)
-                .help("paths are relative to the workspace, such as `src/a.rs`")
-        },
-    )
+fn parse_path(workspace: &Workspace, text: &str) -> Result<WorkspacePath, Failure> {
+    fs::parse(workspace.root(), text).map_err(|refusal| {
+        let why = match refusal {
+            Refusal::Path(error) => error.to_string(),
+            _ => "it lies outside the workspace".to_owned(),
+        };
+        Failure::new(format_args!("bad path `{}`: {why}", Escaped(text)))
+            .exit(Exit::Usage)
+            .help("paths are relative to the workspace, such as `src/a.rs`")
+    })
 }

@@ -2,14 +2,17 @@
 
 mod sarif;
 
-use std::{collections::HashSet, io::IsTerminal as _, process::ExitCode, rc::Rc};
+use std::{collections::HashSet, process::ExitCode, rc::Rc};
 
 use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
 use serde_json::{Value, json};
 
 use crate::{
     authoring::{Finding, LINTS, Subject, Tree, lint},
-    cli::failure::{Context as _, Exit, Failure},
+    cli::{
+        failure::{Context as _, Exit, Failure},
+        render::colours,
+    },
     model::Escaped,
     policy::OutlineFile,
     workspace::Workspace,
@@ -120,8 +123,7 @@ fn parse_id(text: &str) -> Result<String, String> {
 }
 
 fn print(found: &[Located]) {
-    let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    let renderer = if colour { Renderer::styled().hyperlink(false) } else { Renderer::plain() };
+    let renderer = if colours() { Renderer::styled().hyperlink(false) } else { Renderer::plain() };
     for located in found {
         outln!("{}\n", located.render(&renderer));
     }

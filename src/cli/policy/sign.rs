@@ -15,6 +15,7 @@ use crate::{
         Operator,
         signature::{SigningKey, signature_path},
     },
+    model::Escaped,
     policy::is_name,
 };
 
@@ -103,7 +104,7 @@ pub(super) fn sign(args: &SignArgs) -> Result<ExitCode, Failure> {
     } else {
         outln!(
             "{}: policy `{}` version {}, sha256 {}, by {}",
-            path.display(),
+            Escaped(&path.display().to_string()),
             policy.name(),
             policy.version(),
             policy.sha256(),

@@ -149,13 +149,14 @@ fn print_report(file: &str, report: &TestReport, all: bool) {
         }
     }
     let (failed, total) = (report.failed(), report.tests.len());
+    let file = Escaped(file);
     outln!("{file}: {} of {total} tests passed", total - failed);
     if total == 0 {
         outln!("warning: the policy has no tests, so nothing says that it does what is meant");
     }
     outln!("{file}: {} of {} rules decided a test", report.covered(), report.coverage.len());
     for rule in report.coverage.iter().filter(|rule| rule.tests == 0) {
-        outln!("  no test: {} ({})", rule.rule, Escaped(&rule.place.to_string()));
+        outln!("  no test: {} ({})", Escaped(&rule.rule), Escaped(&rule.place.to_string()));
     }
 }
 

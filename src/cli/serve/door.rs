@@ -28,6 +28,7 @@ use crate::{
         process::Child,
     },
     config::serve::{Listen, Service},
+    frontend::http::check_tls,
     sandbox::{Apart, Channel},
 };
 
@@ -43,6 +44,9 @@ pub(super) struct Doorway {
     child: Child,
     pub(super) channel: Channel,
     pub(super) control: PathBuf,
+    /// What it speaks TLS with. Kept, because its files may be half exchanged when
+    /// another front needs them.
+    pem: Option<Pem>,
 }
 
 /// A socket that listens.
@@ -70,8 +74,9 @@ impl Doorway {
     pub(super) fn open(plan: &Plan, control: PathBuf) -> Result<(Self, Apart), Failure> {
         let sockets =
             plan.service.listen.iter().map(Socket::open).collect::<Result<Vec<_>, Failure>>()?;
+        let pem = pem(&plan.service)?;
         let (child, channel) = front::spawn()?;
-        let mut doorway = Self { sockets, child, channel, control };
+        let mut doorway = Self { sockets, child, channel, control, pem };
         let apart = doorway.introduce(plan)?;
         Ok((doorway, apart))
     }
@@ -87,12 +92,21 @@ impl Doorway {
         self.introduce(plan)
     }
 
+    /// Takes the certificate as its files are now, for this front and all others;
+    /// what the front must be told.
+    pub(super) fn renew(&mut self, service: &Service) -> Result<Option<ToFront>, Failure> {
+        if self.pem.is_some() {
+            self.pem = pem(service)?;
+        }
+        Ok(self.pem.clone().map(ToFront::Tls))
+    }
+
     fn introduce(&mut self, plan: &Plan) -> Result<Apart, Failure> {
         let limits = &plan.service.limits;
         let start = FrontStart {
             tcp: self.sockets.iter().map(|socket| matches!(socket.at, Listen::Tcp(_))).collect(),
             guard: guard(&plan.service, self.addresses()),
-            tls: pem(&plan.service)?,
+            tls: self.pem.clone(),
             connections: limits.connections,
             head_bytes: limits.head_bytes,
             head_seconds: limits.head_seconds,
@@ -165,17 +179,23 @@ pub(super) fn guard<'a>(
     }
 }
 
-/// The certificate, as its files are now.
-pub(super) fn pem(service: &Service) -> Result<Option<Pem>, Failure> {
+/// The certificate, as its files are now, if it can be used.
+fn pem(service: &Service) -> Result<Option<Pem>, Failure> {
     let Some(tls) = &service.tls else { return Ok(None) };
     let read = |what: &str, path: &Path| {
         let shown = path.display();
         std::fs::read_to_string(path).or_fail(format_args!("cannot read the {what} `{shown}`"))
     };
-    Ok(Some(Pem {
-        certificate: read("certificate", &tls.certificate)?,
-        key: read("certificate's key", &tls.key)?,
-    }))
+    let certificate = read("certificate", &tls.certificate)?;
+    let key = read("certificate's key", &tls.key)?;
+    check_tls(&certificate, &key).map_err(|error| {
+        Failure::new(error).help(format_args!(
+            "`[serve] tls` names `{}` and `{}`",
+            tls.certificate.display(),
+            tls.key.display()
+        ))
+    })?;
+    Ok(Some(Pem { certificate, key }))
 }
 
 impl Socket {

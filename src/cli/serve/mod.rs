@@ -10,6 +10,7 @@ mod door;
 mod files;
 mod fleet;
 mod front;
+mod given;
 mod journal;
 mod orders;
 mod plan;
@@ -25,6 +26,7 @@ mod workers;
 
 use std::process::ExitCode;
 
+use clap::ArgMatches;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::json;
 
@@ -38,6 +40,7 @@ use super::{
 use crate::{
     config::serve::Listen,
     frontend::mcp::Name,
+    model::Escaped,
     sandbox::{close_inherited, not_dumpable, stop_signals},
 };
 use broker::{Broker, facts};
@@ -92,14 +95,14 @@ pub(crate) struct Args {
 }
 
 /// Runs the command.
-pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: &Args, given: &ArgMatches) -> Result<ExitCode, Failure> {
     process::check_children()?;
     close_inherited().or_fail("cannot close inherited files")?;
     let signals = stop_signals().or_fail("cannot watch for signals")?;
     not_dumpable().or_fail("cannot hide this process's memory")?;
     let _ = args.logging.filter()?;
     raise_files();
-    let (plan, fresh) = Plan::make(args)?;
+    let (plan, fresh) = Plan::make(args, given)?;
     let mut journal = Journal::open(&plan.state)?;
     let targets = ship::beneath(&plan.audit.ship, journal::COPY);
     let shipping = Shipping::start(&plan.state, &targets)?;
@@ -142,7 +145,7 @@ fn announce(plan: &Plan, listen: &[String], fresh: Option<&str>) {
     }
     for at in listen {
         let at = if at.starts_with("unix:") { at.clone() } else { format!("{scheme}://{at}") };
-        outln!("portcullis: serving {} at {at}", names.join(", "));
+        outln!("portcullis: serving {} at {at}", names.join(", "), at = Escaped(&at));
     }
     if let Some(token) = fresh {
         outln!("portcullis: token, shown this once: {token}");

@@ -6,16 +6,18 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use clap::ArgMatches;
 use etcetera::BaseStrategy as _;
 
 use super::{
-    Args,
+    Args, given,
     policies::{Accepted, Policies, Unfit},
     token,
 };
 use crate::{
     cli::{
         failure::{Context as _, Exit, Failure},
+        render::colours_on_stderr,
         sign, state,
     },
     config::{
@@ -81,8 +83,8 @@ pub(super) struct Place {
 impl Plan {
     /// Reads the configuration; where that names no workspace and no agent, it
     /// is the workspace of the command line and one agent, whose token this
-    /// makes and gives.
-    pub(super) fn make(args: &Args) -> Result<(Self, Option<String>), Failure> {
+    /// makes and gives. `given` are the options as they were found.
+    pub(super) fn make(args: &Args, given: &ArgMatches) -> Result<(Self, Option<String>), Failure> {
         let operator = Operator::load(args.common.config.as_deref()).map_err(Failure::new)?;
         let mut service = match &operator.path {
             Some(path) => load(path)?,
@@ -102,6 +104,8 @@ impl Plan {
             return Err(Failure::new(format_args!("the configuration names no {what}"))
                 .help(format_args!("add `[[{what}]]`; docs/serve.md shows how"))
                 .exit(Exit::Usage));
+        } else {
+            given::check(given)?;
         }
         secure(&service)?;
         let audit = Audit::load(args.common.config.as_deref()).map_err(Failure::new)?;
@@ -343,8 +347,7 @@ pub(super) fn load(path: &Path) -> Result<Service, Failure> {
     use crate::config::serve::Error;
     Service::load(path).map_err(|error| match error {
         Error::Wrong { path, diagnostics } => {
-            use std::io::IsTerminal as _;
-            err!("{}", diagnostics.render(std::io::stderr().is_terminal()));
+            err!("{}", diagnostics.render(colours_on_stderr()));
             Failure::new(format_args!("the configuration `{path}` cannot be used"))
         }
         error @ Error::Unreadable { .. } => Failure::new(error),

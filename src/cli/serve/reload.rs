@@ -92,12 +92,14 @@ impl Broker {
         self.unsaid.extend(gone);
         let guard = door::guard(&self.plan.service, self.doorway.addresses());
         self.unsaid.push(ToFront::Guard(guard));
-        if old.service.tls.is_some() {
-            match door::pem(&self.plan.service) {
-                Ok(pem) => self.unsaid.extend(pem.map(ToFront::Tls)),
-                Err(failure) => {
-                    errln!("portcullis: warning: the old certificate stays: {}", failure.message());
-                }
+        match self.doorway.renew(&self.plan.service) {
+            Ok(order) => self.unsaid.extend(order),
+            Err(failure) => {
+                let why = failure.message();
+                errln!("portcullis: warning: the old certificate stays: {}", Escaped(why));
+                let tls = self.plan.service.tls.as_ref();
+                let file = tls.map(|tls| tls.certificate.display().to_string());
+                self.journal.deny("reload", why, facts([("certificate", json!(file))]));
             }
         }
         self.instruct_front();

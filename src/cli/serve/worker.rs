@@ -51,6 +51,9 @@ const COMMAND: &str = "worker-process";
 const NOBODY: &str = "serve";
 /// How long sessions may take to end when the worker stops.
 const GRACE: Duration = Duration::from_secs(7);
+/// Of that, how long the front has to pass on what clients of the `files` channel
+/// have said: it is told to stop at the same time.
+const FRONT: Duration = Duration::from_secs(1);
 /// How long the last threads may take after that.
 const LAST: Duration = Duration::from_secs(1);
 /// Requests that are carried out at once: enough for changes to be synced
@@ -208,30 +211,43 @@ fn open(start: &WorkerStart, files: Vec<OwnedFd>) -> Result<(Option<Worker>, Apa
 /// The sessions under way, so that they can be ended.
 #[derive(Default)]
 struct Sessions {
-    open: Mutex<HashMap<u64, (String, OwnedFd)>>,
+    open: Mutex<HashMap<u64, Open>>,
     ended: Condvar,
 }
 
+/// One of them.
+struct Open {
+    agent: String,
+    door: Door,
+    stream: OwnedFd,
+}
+
 impl Sessions {
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, (String, OwnedFd)>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Open>> {
         // A map has no state between two of its operations.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has those of `agent`, or all, hear nothing more: each ends when it has
-    /// answered what it heard.
-    fn hush(&self, agent: Option<&str>) {
-        for (name, stream) in self.lock().values() {
-            if agent.is_none_or(|agent| agent == name) {
-                // One whose client is gone ends by itself.
-                let _ = shutdown(stream, Shutdown::Read);
-            }
+    /// Has those that are `meant` hear nothing more: each ends when it has answered
+    /// what it heard.
+    fn hush(&self, meant: impl Fn(&Open) -> bool) {
+        for open in self.lock().values().filter(|open| meant(open)) {
+            // One whose client is gone ends by itself.
+            let _ = shutdown(&open.stream, Shutdown::Read);
         }
     }
 
-    /// Waits until there are none, no longer than `patience`.
-    fn wait(&self, patience: Duration) {
-        let end = Instant::now() + patience;
+    /// Ends all of them.
+    fn end(&self) {
+        let end = Instant::now() + GRACE;
+        self.hush(|open| open.door != Door::Files);
+        self.wait(Instant::now() + FRONT);
+        self.hush(|_| true);
+        self.wait(end);
+    }
+
+    /// Waits until there are none, no longer than until `end`.
+    fn wait(&self, end: Instant) {
         let mut open = self.lock();
         while !open.is_empty() {
             let left = end.saturating_duration_since(Instant::now());
@@ -307,7 +323,7 @@ impl Worker {
                     // A broker that is gone is seen above.
                     let _ = channel.send(&message, &[]);
                 }
-                ToWorker::Close { agent } => sessions.hush(Some(&agent)),
+                ToWorker::Close { agent } => sessions.hush(|open| open.agent == agent),
                 ToWorker::Policy => {
                     if !reloading.reload(files, "signal") {
                         // A broker that is gone is seen above.
@@ -321,8 +337,7 @@ impl Worker {
                 ToWorker::Start(_) => {}
             }
         }
-        sessions.hush(None);
-        sessions.wait(GRACE);
+        sessions.end();
         drop(channel_files);
         if let Some(spans) = &self.spans {
             spans.finish(&channel);
@@ -368,7 +383,8 @@ impl Worker {
         let facts = [("peer".to_owned(), json!(peer))].into();
         self.gateway.note(&session, "session", facts).or_fail("cannot record the session")?;
         let hold = stream.try_clone().or_fail("cannot hold a session")?;
-        sessions.lock().insert(number, (agent.to_owned(), hold));
+        let open = Open { agent: agent.to_owned(), door: session.door, stream: hold };
+        sessions.lock().insert(number, open);
         let (over, all) = (Arc::clone(channel), Arc::clone(sessions));
         let ended = move || {
             all.lock().remove(&number);

@@ -26,6 +26,24 @@ fn unsaved_buffers_are_seen_and_the_raw_request_is_not() {
     rig.editor.hears_nothing();
 }
 
+/// It was dropped, and its agent waited for ever, or took the answer to the first
+/// one for its own.
+#[test]
+fn a_second_request_under_an_id_that_is_in_use_is_refused() {
+    let mut rig = Rig::ready(all_fs(), |config| config.source = SourceMode::Editor);
+    let (first, second) = (rig.read(8, "a.txt"), rig.write(8, "b.txt", "second"));
+    rig.agent.send(&first);
+    let asked = rig.editor.hear();
+    rig.agent.send(&second);
+    let refused = rig.agent.hear();
+    assert_eq!((&refused["id"], &refused["error"]["code"]), (&json!(8), &json!(-32600)));
+    assert!(refused["error"]["data"]["receipt"]["seq"].is_u64(), "{refused}");
+    rig.editor.hears_nothing();
+    rig.editor.send(&result(asked["id"].as_str().unwrap(), json!({"content": "first"})));
+    assert_eq!(rig.agent.hear()["result"]["content"], "first");
+    rig.agent.hears_nothing();
+}
+
 #[test]
 fn what_the_editor_does_not_have_is_read_from_disk_and_an_error_is_not() {
     let mut rig = Rig::ready(all_fs(), |_| {});
@@ -57,6 +75,23 @@ fn source_editor_never_falls_back_to_the_disk() {
     assert!(rig.agent.hear()["error"].is_object());
     assert_eq!(fs::read_to_string(rig.root.join("a.txt")).unwrap(), "one\ntwo żółć\nthree\n");
 
+    // Nor does what was not offered to the agent, and is asked for all the same.
+    let reads = json!({"readTextFile": true});
+    let mut rig = Rig::ready(reads, |config| config.source = SourceMode::Editor);
+    rig.agent.send(&rig.write(10, "a.txt", "x"));
+    let asked = rig.editor.hear();
+    assert_eq!(asked["method"], "fs/read_text_file");
+    rig.editor.send(&result(asked["id"].clone(), json!({"content": "unsaved"})));
+    let answer = rig.agent.hear();
+    let message = answer["error"]["message"].as_str().unwrap();
+    assert_eq!(message, "the editor does not offer `fs.writeTextFile`", "{answer}");
+    rig.editor.hears_nothing();
+    let writes = json!({"writeTextFile": true});
+    let mut rig = Rig::ready(writes, |config| config.source = SourceMode::Editor);
+    rig.agent.send(&rig.write(10, "a.txt", "x"));
+    assert!(rig.agent.hear()["error"].is_object());
+    rig.editor.hears_nothing();
+
     let mut rig = Rig::ready(all_fs(), |config| {
         config.source = SourceMode::Editor;
         config.editor_timeout = Duration::from_millis(200);
@@ -68,6 +103,37 @@ fn source_editor_never_falls_back_to_the_disk() {
     // Its answer comes too late and goes nowhere.
     rig.editor.send(&result(asked["id"].clone(), json!({"content": "late"})));
     rig.agent.hears_nothing();
+}
+
+/// The protocol's own guide has its client fail so where there is no file.
+#[test]
+fn an_editor_that_refuses_to_read_what_is_not_there_keeps_no_file_from_being_made() {
+    for (source, through_editor) in [(SourceMode::Auto, false), (SourceMode::Editor, true)] {
+        let mut rig = Rig::ready(all_fs(), |config| config.source = source);
+        rig.agent.send(&rig.read(10, "new.txt"));
+        let asked = rig.editor.hear();
+        rig.editor.send(&failure(asked["id"].clone(), -32603));
+        assert_eq!(rig.agent.hear()["error"]["code"], -32002);
+        rig.agent.send(&rig.write(11, "new.txt", "new\n"));
+        let asked = rig.editor.hear();
+        rig.editor.send(&failure(asked["id"].clone(), -32603));
+        if through_editor {
+            let told = rig.editor.hear();
+            assert_eq!(told["method"], "fs/write_text_file");
+            fs::write(rig.root.join("new.txt"), told["params"]["content"].as_str().unwrap())
+                .unwrap();
+            rig.editor.send(&result(told["id"].clone(), Value::Null));
+        }
+        assert!(rig.agent.hear()["error"].is_null());
+        assert_eq!(fs::read_to_string(rig.root.join("new.txt")).unwrap(), "new\n");
+        // Of what is there a refusal is one.
+        rig.agent.send(&rig.write(12, "a.txt", "x"));
+        let asked = rig.editor.hear();
+        rig.editor.send(&failure(asked["id"].clone(), -32603));
+        assert_eq!(rig.agent.hear()["error"]["code"], -32603);
+        assert_eq!(fs::read_to_string(rig.root.join("a.txt")).unwrap(), "one\ntwo żółć\nthree\n");
+        rig.editor.hears_nothing();
+    }
 }
 
 #[test]

@@ -184,6 +184,42 @@ fn what_changed_meanwhile_is_not_what_was_approved() {
     assert_eq!(world.read("src/payments/new.ts"), "somebody's\n");
 }
 
+/// What a rename would put there was not in the question, nor what a removal takes.
+#[test]
+fn the_question_shows_what_a_rename_puts_there_and_what_goes_with_a_directory() {
+    let world = world();
+    for number in 0..60 {
+        world.file(&format!("src/tree/f{number:02}.ts"), "x");
+    }
+    std::os::unix::fs::symlink("../outside", world.path("src/link")).unwrap();
+    let shown = |args: &[&str]| {
+        let child = begin(&world, args, "");
+        let asked = waiting(&world, 1).remove(0);
+        world.run(&["approve", "--reject", &id(&asked)]).ok();
+        end(child).denied("payments");
+        asked["change"].as_str().unwrap().to_owned()
+    };
+    let over = shown(&["mv", "src/a.ts", "src/payments/card.ts"]);
+    let head = "renames `src/a.ts` to `src/payments/card.ts`, replacing what is there\n--- a/src";
+    assert!(over.starts_with(head) && over.contains("-one\n-two\n+a"), "{over}");
+    let new = shown(&["mv", "src/a.ts", "src/payments/new.ts"]);
+    assert!(
+        new.contains("--- /dev/null\n+++ b/src/payments/new.ts\n") && new.contains("+a"),
+        "{new}"
+    );
+    let link = shown(&["mv", "src/link", "src/payments/link"]);
+    assert!(link.ends_with("\na link to `../outside`"), "{link}");
+    let tree = shown(&["mv", "src/tree", "src/payments/tree"]);
+    assert!(tree.contains("objects in it: 60\n  f00.ts\n  f01.ts\n"), "{tree}");
+    assert!(tree.ends_with("  f49.ts\n(and 10 more)\n"), "{tree}");
+    let gone = shown(&["rm", "-r", "src/payments"]);
+    let expected = "removes `src/payments` with everything in it\nobjects in it: 1\n  card.ts\n";
+    assert_eq!(gone, expected);
+    world.file("src/large.ts", vec![b'x'; (1 << 20) + 1]);
+    let large = shown(&["mv", "src/large.ts", "src/payments/large.ts"]);
+    assert!(large.ends_with("\nthe content is too large to be shown"), "{large}");
+}
+
 #[test]
 fn it_can_be_answered_once_only() {
     let world = world();

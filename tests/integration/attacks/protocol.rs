@@ -66,10 +66,15 @@ fn a_notification_where_a_request_belongs_does_nothing_and_is_recorded() {
     }
     rig.agent
         .say(&format!(r#"{{"jsonrpc":"2.0","method":"fs\/write_text_file","params":{params}}}"#));
-    rig.agent.say(&format!(
-        r#"{{"jsonrpc":"2.0","id":null,"method":"fs/write_text_file","params":{params}}}"#
-    ));
-    rig.agent.say(&format!(r#"[{}]"#, request(9, "fs/write_text_file", params.clone())));
+    rig.agent.hears_nothing();
+    // Whoever sends these may wait, and is told that it does in vain.
+    let no_id = r#"{"jsonrpc":"2.0","id":null,"method":"fs/write_text_file","params":PARAMS}"#;
+    let batch = format!(r#"[{}]"#, request(9, "fs/write_text_file", params.clone()));
+    for line in [no_id.replace("PARAMS", &params.to_string()), batch] {
+        rig.agent.say(&line);
+        let answer = rig.agent.hear();
+        assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(null), &json!(-32600)));
+    }
     rig.agent.hears_nothing();
     rig.editor.hears_nothing();
     assert_eq!(rig.log().matches("acp.dropped").count(), 7);

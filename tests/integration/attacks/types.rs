@@ -2,8 +2,6 @@
 
 use std::{
     os::unix::fs::{MetadataExt as _, PermissionsExt as _},
-    path::PathBuf,
-    process::Command,
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
@@ -12,7 +10,7 @@ use std::{
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 
 use super::{Siege, is_unharmed, refused, world};
-use crate::common::Stop;
+use crate::{common::Stop, disk::Mounted};
 
 /// Longer than a refusal takes on a busy machine, and shorter than what an
 /// endless file takes.
@@ -48,23 +46,6 @@ fn devices_pipes_and_sockets_are_refused_at_once() {
     refused(&world, &["edit", "fifo", "--old", "a", "--new", "b"], "files.type");
     refused(&world, &["mv", "null", "other"], "files.type");
     assert!(started.elapsed() < PATIENCE, "something blocked");
-}
-
-/// Mounts for as long as it lives.
-struct Mounted(PathBuf);
-
-impl Mounted {
-    fn new(args: &[&str], target: PathBuf) -> Self {
-        let done = Command::new("mount").args(args).arg(&target).status().unwrap();
-        assert!(done.success(), "these tests mount: run them as root");
-        Self(target)
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
-    }
 }
 
 #[test]

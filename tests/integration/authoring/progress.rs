@@ -8,17 +8,22 @@ use crate::common::{World, done};
 /// Runs a program with a terminal as its stderr; prints what the terminal
 /// showed, then a line, then the output.
 const TERMINAL: &str = r"
-import os, pty, subprocess, sys
+import os, pty, subprocess, sys, threading
 ours, theirs = pty.openpty()
 child = subprocess.Popen(sys.argv[1:], stdout=subprocess.PIPE, stderr=theirs)
-output = child.communicate()[0]
 os.close(theirs)
 shown = b''
-try:
-    while piece := os.read(ours, 65536):
-        shown += piece
-except OSError:
-    pass
+def look():  # all the time: a full terminal would hold the child up
+    global shown
+    try:
+        while piece := os.read(ours, 65536):
+            shown += piece
+    except OSError:
+        pass
+looking = threading.Thread(target=look)
+looking.start()
+output = child.communicate()[0]
+looking.join()
 sys.stdout.buffer.write(shown + b'\n=====\n' + output)
 sys.exit(child.returncode)
 ";

@@ -2,84 +2,38 @@
 
 use std::path::PathBuf;
 
-use serde_json::Value;
-
 use crate::common::{World, done};
 
 fn policies() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/policies"))
 }
 
-/// What of `value` a schema refuses. Knows the keywords that ours has, and
-/// fails on any other.
-fn refused(schema: &Value, value: &Value, path: &str) -> Vec<String> {
-    let mut wrong = Vec::new();
-    let mut no = |what: &str| wrong.push(format!("{path}: {what}"));
-    for (keyword, wanted) in schema.as_object().unwrap() {
-        match keyword.as_str() {
-            "type" => {
-                let fits = match wanted.as_str().unwrap() {
-                    "object" => value.is_object(),
-                    "array" => value.is_array(),
-                    "string" => value.is_string(),
-                    "integer" => value.is_i64() || value.is_u64(),
-                    "number" => value.is_number(),
-                    "boolean" => value.is_boolean(),
-                    other => panic!("unknown type {other}"),
-                };
-                if !fits {
-                    no("type");
-                }
-            }
-            "enum" if !wanted.as_array().unwrap().contains(value) => no("enum"),
-            "minimum" if value.as_f64() < wanted.as_f64() => no("minimum"),
-            "maximum" if value.as_f64() > wanted.as_f64() => no("maximum"),
-            "required" => {
-                for key in wanted.as_array().unwrap() {
-                    if value.get(key.as_str().unwrap()).is_none() {
-                        no(&format!("lacks {key}"));
-                    }
-                }
-            }
-            "anyOf" => {
-                let any = wanted.as_array().unwrap();
-                if any.iter().all(|schema| !refused(schema, value, path).is_empty()) {
-                    no("anyOf");
-                }
-            }
-            "enum"
-            | "minimum"
-            | "maximum"
-            | "pattern"
-            | "description"
-            | "title"
-            | "$schema"
-            | "properties"
-            | "items"
-            | "additionalProperties" => {}
-            other => panic!("unknown keyword {other}"),
-        }
-    }
-    if let Some(object) = value.as_object() {
-        for (key, value) in object {
-            match schema["properties"].get(key) {
-                Some(inner) => wrong.extend(refused(inner, value, &format!("{path}.{key}"))),
-                None if schema.get("properties").is_some() => {
-                    assert_eq!(schema["additionalProperties"], false);
-                    wrong.push(format!("{path}: no key {key}"));
-                }
-                None => {}
-            }
-        }
-    }
-    for value in value.as_array().into_iter().flatten() {
-        wrong.extend(refused(&schema["items"], value, &format!("{path}[]")));
-    }
-    wrong
-}
+/// `jsonschema` for Python, which knows the whole of the draft.
+const VALIDATOR: &str = r#"
+import json, sys, tomllib
+from jsonschema import Draft7Validator
+schema = json.load(open(sys.argv[1]))
+assert schema["$schema"] == "http://json-schema.org/draft-07/schema#", schema["$schema"]
+Draft7Validator.check_schema(schema)
+validator = Draft7Validator(schema)
+for path in sys.argv[2:]:
+    for error in validator.iter_errors(tomllib.load(open(path, "rb"))):
+        print(path.rsplit("/", 1)[-1], error.json_path, error.validator)
+"#;
 
-fn parsed(text: &str) -> Value {
-    serde_json::to_value(text.parse::<toml::Table>().unwrap()).unwrap()
+/// What the printed schema refuses of `files`, one line each: file, place, keyword.
+fn refused(files: &[PathBuf]) -> String {
+    let world = World::new();
+    let schema = world.base().join("schema.json");
+    std::fs::write(&schema, world.run(&["policy", "schema"]).ok().text()).unwrap();
+    let python = crate::fast_agent::peers().join("bin/python");
+    let output = std::process::Command::new(python)
+        .args(["-c", VALIDATOR])
+        .arg(schema)
+        .args(files)
+        .output()
+        .unwrap();
+    done(output).ok().text().to_owned()
 }
 
 #[test]
@@ -95,8 +49,7 @@ fn the_file_beside_the_policies_is_what_the_command_prints() {
 
 #[test]
 fn every_embedded_policy_names_the_schema_and_fits_it() {
-    let schema = World::new().run(&["policy", "schema"]).ok().json();
-    let mut seen = 0;
+    let mut files = Vec::new();
     for entry in std::fs::read_dir(policies()).unwrap() {
         let path = entry.unwrap().path();
         if path.extension().is_none_or(|extension| extension != "toml") {
@@ -106,84 +59,86 @@ fn every_embedded_policy_names_the_schema_and_fits_it() {
         // Language servers look at the comments before the first key.
         let head: Vec<_> = text.lines().take_while(|line| line.starts_with('#')).collect();
         assert!(head.contains(&"#:schema ./policy.schema.json"), "{}", path.display());
-        assert_eq!(refused(&schema, &parsed(&text), ""), Vec::<String>::new());
-        seen += 1;
+        files.push(path);
     }
-    assert_eq!(seen, 7);
+    assert_eq!(files.len(), 7);
+    assert_eq!(refused(&files), "");
 }
 
 #[test]
 fn the_schema_refuses_what_the_loader_refuses() {
-    let schema = World::new().run(&["policy", "schema"]).ok().json();
-    for (text, wrong) in [
-        ("name = \"x\"", ": lacks \"schema\""),
-        ("schema = 2", ".schema: maximum"),
-        ("schema = 1\n[allowedPaths]\nraed = []", ".allowedPaths: no key raed"),
+    const DENY: &str = "[[rules]]\nid = \"a\"\neffect = \"deny\"\npaths = [\"a\"]\n";
+    const SECRET: &str = "[[secrets.rules]]\nid = \"a\"\nregex = \"a\"\n";
+    const TEST: &str = "[[tests]]\npath = \"a\"\nexpect = { effect = \"deny\" }\n";
+    let instead = |text: &str, from: &str, to: &str| {
+        assert!(text.contains(from), "{from}");
+        text.replacen(from, to, 1)
+    };
+    let deny = |from: &str, to: &str| instead(DENY, from, to);
+    let cases = [
+        ("allowedPaths.raed = []".to_owned(), "$.allowedPaths additionalProperties"),
+        ("agent.network = \"all\"".to_owned(), "$.agent.network anyOf"),
+        ("agent.network = { connect = [70000] }".to_owned(), "$.agent.network anyOf"),
+        ("extends = \"baseline\"".to_owned(), "$.extends type"),
+        ("mode = \"observed\"".to_owned(), "$.mode enum"),
+        ("files.maxReadSize = \"10 MB\"".to_owned(), "$.files.maxReadSize pattern"),
+        ("limits.approvalTimeout = \"0s\"".to_owned(), "$.limits.approvalTimeout pattern"),
+        ("name = \"a\\nb\"".to_owned(), "$.name pattern"),
+        ("allowedPaths.read = [\"/etc/**\"]".to_owned(), "$.allowedPaths.read[0] pattern"),
+        ("allowedPaths.write = [\"../a\"]".to_owned(), "$.allowedPaths.write[0] not"),
+        ("extensions.deny = [\".pem\"]".to_owned(), "$.extensions.deny[0] pattern"),
+        ("extensions.allow.read = [\"*.rs\"]".to_owned(), "$.extensions.allow.read[0] pattern"),
+        ("agent.env = [\"A=b\"]".to_owned(), "$.agent.env[0] pattern"),
+        ("agent.read = [\"usr\"]".to_owned(), "$.agent.read[0] pattern"),
+        ("agent.write = [\"/a/../b\"]".to_owned(), "$.agent.write[0] not"),
         (
-            "schema = 1\n[[rules]]\nid = \"a\"\neffect = \"dney\"\npaths = [\"a\"]",
-            ".rules[].effect: enum",
+            "secrets.onRead = \"redact\"\nsecrets.onWrite = \"warn\"".to_owned(),
+            "$.secrets.onWrite not",
         ),
-        ("schema = 1\n[agent]\nnetwork = \"all\"", ".agent.network: anyOf"),
-        ("schema = 1\n[agent]\nnetwork = { connect = [70000] }", ".agent.network: anyOf"),
-        ("schema = 1\nextends = \"baseline\"", ".extends: type"),
-    ] {
-        assert_eq!(refused(&schema, &parsed(text), ""), [wrong], "{text}");
-        let mut world = World::new();
-        world.set_policy(text);
-        assert_eq!(world.run(&["policy", "check", "policy/policy.toml"]).code, 4, "{text}");
-    }
-}
-
-/// `jsonschema` for Python, which knows the whole of the draft, on what our own
-/// look at the keywords above may have missed.
-const VALIDATOR: &str = r#"
-import json, sys, tomllib
-from jsonschema import Draft7Validator
-schema = json.load(open(sys.argv[1]))
-assert schema["$schema"] == "http://json-schema.org/draft-07/schema#", schema["$schema"]
-Draft7Validator.check_schema(schema)
-validator = Draft7Validator(schema)
-for path in sys.argv[2:]:
-    errors = list(validator.iter_errors(tomllib.load(open(path, "rb"))))
-    print(path.rsplit("/", 1)[-1], "ok" if not errors else "refused")
-"#;
-
-#[test]
-fn another_validator_says_the_same() {
+        (
+            "secrets.rulesets = [{ file = \"a\", format = \"gitleaks\", sha256 = \"1\" }]"
+                .to_owned(),
+            "$.secrets.rulesets[0].sha256 pattern",
+        ),
+        (instead(SECRET, "id = \"a\"", "id = \"a b\""), "$.secrets.rules[0].id pattern"),
+        (format!("{SECRET}keywords = [\"\"]"), "$.secrets.rules[0].keywords[0] pattern"),
+        (deny("\"deny\"", "\"dney\""), "$.rules[0].effect enum"),
+        (deny("\"deny\"", "\"allow\""), "$.rules[0] required"),
+        (deny("[\"a\"]", "[]"), "$.rules[0].paths minItems"),
+        (deny("[\"a\"]", "[\"a/\"]"), "$.rules[0].paths[0] pattern"),
+        (deny("id = \"a\"", "id = \"limits.a\""), "$.rules[0].id not"),
+        (format!("{DENY}operations = []"), "$.rules[0].operations minItems"),
+        (format!("{DENY}agents = []"), "$.rules[0].agents minItems"),
+        (format!("{DENY}agents = [\"a/b\"]"), "$.rules[0].agents[0] pattern"),
+        (format!("{TEST}operation = \"rename\""), "$.tests[0] required"),
+        (format!("{TEST}operation = \"read\"\nto = \"b\""), "$.tests[0] not"),
+        (format!("{TEST}operation = \"read\"\nagent = \"a b\""), "$.tests[0].agent pattern"),
+        (
+            format!("{}operation = \"read\"", instead(TEST, "\"a\"", "\"../a\"")),
+            "$.tests[0].path not",
+        ),
+    ];
     let world = World::new();
     let mut files = Vec::new();
-    for entry in std::fs::read_dir(policies()).unwrap() {
-        let path = entry.unwrap().path();
-        if path.extension().is_some_and(|extension| extension == "toml") {
-            files.push((path, "ok"));
-        }
+    let mut expected = String::new();
+    for (number, (text, wrong)) in cases.iter().enumerate() {
+        let name = format!("{number}.toml");
+        let path = world.base().join(&name);
+        std::fs::write(&path, format!("schema = 1\n{text}\n")).unwrap();
+        let checked = world.run(&["policy", "check", path.to_str().unwrap()]);
+        assert_eq!(checked.code, 4, "{text}");
+        files.push(path);
+        expected += &format!("{name} {wrong}\n");
     }
-    assert_eq!(files.len(), 7);
-    let bad = [
-        "name = \"x\"",
-        "schema = 1\n[allowedPaths]\nraed = []",
-        "schema = 1\n[[rules]]\nid = \"a\"\neffect = \"dney\"\npaths = [\"a\"]",
-        "schema = 1\nmode = \"observed\"",
-        "schema = 1\n[files]\nmaxReadSize = \"10 MB\"",
-        "schema = 1\n[agent]\nnetwork = { connect = [70000] }",
-    ];
-    for (number, text) in bad.iter().enumerate() {
-        let path = world.base().join(format!("bad{number}.toml"));
+    for (name, text, wrong) in [
+        ("none.toml", "name = \"x\"", "$ required"),
+        ("next.toml", "schema = 2", "$.schema maximum"),
+    ] {
+        let path = world.base().join(name);
         std::fs::write(&path, text).unwrap();
-        let loaded = world.run(&["policy", "check", path.to_str().unwrap()]);
-        assert_eq!(loaded.code, 4, "{text}");
-        files.push((path, "refused"));
+        assert_eq!(world.run(&["policy", "check", path.to_str().unwrap()]).code, 4, "{text}");
+        files.push(path);
+        expected += &format!("{name} {wrong}\n");
     }
-    let python = crate::fast_agent::peers().join("bin/python");
-    let output = std::process::Command::new(python)
-        .args(["-c", VALIDATOR])
-        .arg(policies().join("policy.schema.json"))
-        .args(files.iter().map(|(path, _)| path))
-        .output()
-        .unwrap();
-    let expected: String = files
-        .iter()
-        .map(|(path, word)| format!("{} {word}\n", path.file_name().unwrap().to_str().unwrap()))
-        .collect();
-    assert_eq!(done(output).ok().text(), expected);
+    assert_eq!(refused(&files), expected);
 }

@@ -122,6 +122,76 @@ fn questions_that_nobody_answers_leave_room_for_others() {
     assert!(!world.path("ask/0.txt").exists());
 }
 
+/// What the client may not list or read was in the question that it was asked.
+#[test]
+fn a_client_is_not_shown_in_a_question_what_it_may_not_see() {
+    let world = World::with_policy(&format!(
+        "{ALL}[[rules]]\nid = \"careful\"\neffect = \"ask\"\noperations = [\"write\", \"remove\"]\n\
+         paths = [\"wo/**\", \"pub/**\"]\n[[rules]]\nid = \"blind\"\neffect = \"deny\"\n\
+         operations = [\"read\", \"list\"]\npaths = [\"wo/**\", \"**/*.hid\"]\n"
+    ));
+    world.file("wo/there.txt", "alice 100\nbob 200\n");
+    world.file("pub/open/one.txt", "");
+    world.file("pub/d/one.txt", "");
+    world.file("pub/d/two.hid", "");
+    world.file("pub/there.txt", "carol 300\n");
+    std::fs::create_dir(world.path("wo/list")).unwrap();
+    std::os::unix::fs::symlink("../wo/there.txt", world.path("pub/link")).unwrap();
+    let mut client = Client::with(&world, &[], &elicits());
+    let mut ask = |tool: &str, arguments: Value| {
+        let id = client.post_call(&format!("workspace__ws__{tool}"), &arguments);
+        assert!(client.is_asked_before(id), "{tool}: {arguments}");
+        let listed = world.run(&["approve", "--list", "--json"]).ok().json();
+        let question = answer(&mut client, "decline", &json!(null));
+        client.answer(id);
+        let message = question["params"]["message"].as_str().unwrap().to_owned();
+        // The policy's file is on the host.
+        assert!(message.contains("`careful`") && !message.contains(".toml"), "{message}");
+        (message, listed["waiting"][0]["change"].as_str().unwrap().to_owned())
+    };
+    for (tool, arguments) in [
+        ("write_file", json!({ "content": "mine\n" })),
+        ("append_file", json!({ "content": "mine\n" })),
+        ("mkdir", json!({})),
+        ("rm", json!({})),
+        ("rename", json!({ "to": "wo/new.txt" })),
+    ] {
+        let shown = ["there.txt", "gone.txt", "list"].map(|name| {
+            let mut arguments = arguments.clone();
+            let path = if tool == "rename" { "from" } else { "path" };
+            arguments[path] = json!(format!("wo/{name}"));
+            let (message, _) = ask(tool, arguments);
+            assert!(!message.contains("bob") && !message.contains("fails"), "{message}");
+            let own = ["write_file", "append_file"].contains(&tool);
+            assert_eq!(message.contains("+mine"), own, "{message}");
+            message.replace(name, "NAME")
+        });
+        assert!(shown.iter().all(|message| *message == shown[0]), "{shown:?}");
+    }
+    let (told, whole) = ask("write_file", json!({ "path": "wo/there.txt", "content": "mine\n" }));
+    assert!(whole.contains("-alice 100\n-bob 200\n+mine"), "{whole}");
+    assert!(!told.contains("alice"), "{told}");
+    // Nor where a link leads, of which only its own name is known.
+    let (told, whole) = ask("write_file", json!({ "path": "pub/link", "content": "mine\n" }));
+    assert!(whole.contains("-alice 100") && !told.contains("wo/"), "{told}");
+    // What it may see it is shown.
+    let (told, _) = ask("write_file", json!({ "path": "pub/there.txt", "content": "mine\n" }));
+    assert!(told.contains("-carol 300\n+mine"), "{told}");
+    let (told, _) = ask("rename", json!({ "from": "pub/there.txt", "to": "pub/new.txt" }));
+    assert!(told.contains("+++ b/pub/new.txt") && told.contains("+carol 300"), "{told}");
+    let (told, whole) = ask("rename", json!({ "from": "pub/there.txt", "to": "wo/there.txt" }));
+    assert!(
+        whole.contains("+carol") && !told.contains("carol") && !told.contains("alice"),
+        "{told}"
+    );
+    let (told, _) = ask("rm", json!({ "path": "pub/open", "recursive": true }));
+    assert!(told.contains("objects in it: 1\n  one.txt\n"), "{told}");
+    let (told, whole) = ask("rm", json!({ "path": "pub/d", "recursive": true }));
+    assert!(whole.contains("objects in it: 2\n  one.txt\n  two.hid\n"), "{whole}");
+    assert!(!told.contains("objects") && !told.contains("hid\n"), "{told}");
+    client.end();
+}
+
 /// A wrong guess at the old text was answered before anybody was asked.
 #[test]
 fn a_guess_at_what_may_be_read_only_after_a_yes_asks_whether_or_not_it_is_right() {

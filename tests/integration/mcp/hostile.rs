@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::rig::{ALL, Client};
 use crate::common::World;
@@ -73,6 +73,63 @@ fn wrong_parameters_are_told_from_unknown_methods() {
     }
     assert_eq!(client.ask("no/such", &json!({}))["error"]["code"], -32601);
     client.end();
+}
+
+/// They were answered without a record.
+#[test]
+fn methods_that_are_not_offered_are_refused_on_record() {
+    let world = world();
+    let mut client = Client::start(&world, &[]);
+    let refused = |client: &mut Client, method: &str, params: &Value| {
+        let answer = client.ask(method, params);
+        assert_eq!(answer["error"]["code"], -32601, "{answer}");
+        let record = world.last();
+        assert_eq!(record["op"], method, "{answer}");
+        assert_eq!(answer["error"]["data"]["receipt"]["seq"], record["seq"]);
+    };
+    for (method, params) in [
+        ("prompts/get", json!({ "name": "x" })),
+        ("logging/setLevel", json!({ "level": "info" })),
+        ("tasks/get", json!({ "taskId": "x" })),
+        ("tasks/cancel", json!({ "taskId": "x" })),
+        ("subscriptions/listen", json!({ "notifications": {} })),
+    ] {
+        refused(&mut client, method, &params);
+    }
+    // Some clients ask whatever is offered.
+    let none = client.ask("prompts/list", &json!({}));
+    assert_eq!(none["result"]["prompts"], json!([]), "{none}");
+    client.end();
+
+    let mut client = Client::silent(&world, &[]);
+    let meta = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": { "name": "test", "version": "1" },
+        "io.modelcontextprotocol/clientCapabilities": {},
+    });
+    client.ask("tools/list", &json!({ "_meta": meta }));
+    for method in ["ping", "resources/subscribe", "resources/unsubscribe"] {
+        refused(&mut client, method, &json!({ "_meta": meta, "uri": "file:///x" }));
+    }
+    client.end();
+}
+
+/// They left no trace.
+#[test]
+fn notifications_that_there_are_not_are_recorded() {
+    let world = world();
+    let mut client = Client::start(&world, &[]);
+    for method in ["notifications/no", "no/such", "notifications/portcullis/repeated"] {
+        client.send(&json!({ "jsonrpc": "2.0", "method": method, "params": { "x": 1 } }));
+    }
+    client.send(&json!({ "jsonrpc": "2.0", "method": "notifications/roots/list_changed" }));
+    alive(&mut client);
+    client.end();
+    let mut dropped = world.requests();
+    dropped.retain(|record| record["op"] == "mcp.dropped");
+    let why: Vec<_> = dropped.iter().map(|record| record["facts"]["why"].to_string()).collect();
+    assert_eq!(why.len(), 3, "{why:?}");
+    assert!(why[0].contains("`notifications/no`") && why[1].contains("`no/such`"), "{why:?}");
 }
 
 #[test]

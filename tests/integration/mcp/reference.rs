@@ -33,6 +33,7 @@ fn reading_writing_and_lists() {
     };
     assert_eq!(text(&read(&mut client, json!({}))), "1\n2\n3\n4\n");
     assert_eq!(text(&read(&mut client, json!({ "head": 2 }))), "1\n2\n");
+    assert_eq!(text(&read(&mut client, json!({ "head": 1e300 }))), "1\n2\n3\n4\n");
     assert_eq!(text(&read(&mut client, json!({ "tail": 2 }))), "3\n4\n");
     assert_eq!(text(&client.good("read_file", &json!({ "path": "a.txt" }))), "1\n2\n3\n4\n");
     let both = json!({ "path": at("a.txt"), "head": 1, "tail": 1 });
@@ -188,8 +189,8 @@ fn moving_never_replaces() {
     world.file("a", "a");
     world.file("b", "b");
     let mut client = start(&world);
-    client.bad("move_file", &json!({ "source": "a", "destination": "b" }));
-    assert_eq!(world.read("b"), "b");
+    let taken = client.bad("move_file", &json!({ "source": "a", "destination": "b" }));
+    assert_eq!((taken["kind"].as_str(), world.read("b")), (Some("alreadyExists"), "b".to_owned()));
     client.good("move_file", &json!({ "source": "a", "destination": "c" }));
     assert_eq!(world.read("c"), "a");
     client.end();

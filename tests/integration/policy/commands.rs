@@ -8,7 +8,23 @@ fn check_says_what_a_good_policy_is() {
     let done = world.run(&["policy", "check", "default", "read-only"]).ok();
     let lines: Vec<_> = done.text().lines().collect();
     assert!(lines[0].starts_with("default: ok, policy `default` version 1, "), "{lines:?}");
-    assert!(lines[1].contains(" tests passed, sha256 "), "{lines:?}");
+    assert!(lines[1].contains(" of what it extends, sha256 "), "{lines:?}");
+}
+
+/// It counted the tests of what a policy extends as its own, in the words of `test`.
+#[test]
+fn check_and_test_count_the_same_tests() {
+    let mut world = World::new();
+    let test = "[[tests]]\noperation = \"read\"\npath = \".env\"\nexpect = { effect = \"deny\" }\n";
+    world.set_policy(&format!("schema = 1\nextends = [\"read-only\"]\n{test}"));
+    let check = world.run(&["policy", "check", "policy/policy.toml"]).ok();
+    assert!(check.text().contains(", 1 test passed, and "), "{check:?}");
+    assert!(check.text().contains(" of what it extends, sha256 "), "{check:?}");
+    let test = world.run(&["policy", "test", "policy/policy.toml"]).ok();
+    assert!(test.text().contains(": 1 of 1 tests passed\n"), "{test:?}");
+    let json = world.run(&["policy", "check", "--json", "policy/policy.toml"]).ok().json();
+    let (all, own) = (&json["policies"][0]["tests"], &json["policies"][0]["ownTests"]);
+    assert!(own == 1 && all.as_u64() > Some(1), "{json}");
 }
 
 #[test]

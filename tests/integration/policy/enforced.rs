@@ -71,7 +71,8 @@ fn secrets() {
     denied(&world, &["read", ".env.example."], "secrets.names[1]");
     denied(&world, &["ls", ".aws"], "secrets.names[2]");
     denied(&world, &["read", ".aws/config"], "secrets.names[2]");
-    denied(&world, &["rm", "-r", "x"], "secrets.names[0]");
+    world.fs(&["rm", "-r", "x"]).denied("workspace.hidden");
+    assert_eq!(world.last()["rule"], "secrets.names[0]");
     denied(&world, &["mv", "src/a.rs", ".env"], "secrets.names[0]");
     world.write(".env.example", "A=\n").ok();
     world.fs(&["read", ".env.example"]).ok();

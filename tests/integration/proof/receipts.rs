@@ -228,3 +228,42 @@ fn every_reply_of_every_door_has_a_receipt() {
 fn last_intent(world: &World) -> Value {
     world.records().into_iter().rfind(|record| record["kind"] == "intent").unwrap()
 }
+
+/// The words of the receipts that a command printed for people.
+fn said(world: &World, stderr: &str) -> Vec<String> {
+    let records = world.records().len();
+    let words = stderr.split(|c: char| !c.is_ascii_alphanumeric() && c != ':');
+    let is_one = |word: &&str| {
+        word.split_once(':').is_some_and(|(seq, leaf)| {
+            seq.parse::<usize>().is_ok_and(|seq| seq < records) && leaf.len() == 64
+        })
+    };
+    words.filter(is_one).map(str::to_owned).collect()
+}
+
+/// Several files had none, a batch the number alone, and backups none.
+#[test]
+fn every_reply_in_a_shell_has_a_receipt() {
+    let world = World::new();
+    world.file("a", "x");
+    world.file("b", "y");
+    let read = world.fs(&["read", "a", "b"]).ok();
+    assert_eq!((read.text(), said(&world, &read.stderr).len()), ("xy", 2));
+    let changes =
+        r#"[{"op":"write","path":"a","content":"1"},{"op":"write","path":"b","content":"2"}]"#;
+    let batch = world.run_with_input(&["fs", "batch"], changes).ok();
+    assert_eq!(said(&world, &batch.stderr).len(), 2, "{batch:?}");
+    let show = world.run(&["backup", "show", "a"]).ok();
+    assert_eq!((show.text(), said(&world, &show.stderr).len()), ("x", 1));
+    let diff = world.run(&["backup", "diff", "a"]).ok();
+    let last = world.records().len() - 2;
+    assert!(said(&world, &diff.stderr)[0].starts_with(&format!("{last}:")), "{diff:?}");
+    let diff = world.run(&["backup", "diff", "a", "--json"]).ok();
+    assert_eq!(diff.json()["receipts"].as_array().unwrap().len(), 2);
+    // They are those of the log.
+    let file = world.base().join("transcript");
+    let all = [&read.stderr, &batch.stderr, &show.stderr].map(String::as_str).concat();
+    std::fs::write(&file, all + diff.text()).unwrap();
+    let checked = world.run(&["audit", "check-receipts", "--json", text(&file)]).ok().json();
+    assert_eq!(checked["receipts"], 7, "{checked}");
+}

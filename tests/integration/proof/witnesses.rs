@@ -166,4 +166,10 @@ fn the_second_verifier_passes_no_option_over() {
         assert_eq!((wrong.code, wrong.text()), (2, ""), "{args:?}: {wrong:?}");
         assert!(wrong.stderr.contains("SEQ:HASH"), "{args:?}: {wrong:?}");
     }
+    // It showed where in the script that had happened.
+    for args in [&["log", log, "--key", "/no/key"][..], &["proof", "/no/proof", "--key", &key]] {
+        let wrong = second(args);
+        assert_eq!((wrong.code, wrong.stderr.lines().count()), (1, 1), "{args:?}: {wrong:?}");
+        assert!(wrong.stderr.contains("No such file"), "{args:?}: {wrong:?}");
+    }
 }

@@ -179,3 +179,35 @@ fn hostile_contents_and_names_steer_no_terminal() {
     std::fs::write(world.path("a\u{202e}\u{1b}[2Jb"), "x").unwrap();
     assert_visible(world.run(&["audit", "blame", "a\u{202e}\u{1b}[2Jb"]).ok().text());
 }
+
+/// Who may rename could make it forget what was recorded, of a directory for all
+/// that is in it.
+#[test]
+fn a_rename_onto_itself_hides_nothing() {
+    let world = World::new();
+    world.write("d/a.txt", "one").ok();
+    let made = last_intent(&world);
+    world.fs(&["mv", "d/a.txt", "d/a.txt"]).ok();
+    world.fs(&["mv", "d", "d"]).ok();
+    let found = blame(&world, "d/a.txt");
+    assert_eq!((&found["state"], seqs(&found)), (&"same".into(), vec![made]));
+    world.file("d/a.txt", "evil");
+    let found = blame(&world, "d/a.txt");
+    assert_eq!((&found["state"], seqs(&found)), (&"differs".into(), vec![made]));
+    assert_eq!(found["recorded"], sha256("one"));
+    // Nor is it a change in the report.
+    let page = world.base().join("report.json");
+    world.run(&["audit", "report", "-o", page.to_str().unwrap()]).ok();
+    let report: Value = serde_json::from_slice(&std::fs::read(page).unwrap()).unwrap();
+    assert_eq!(report["files"]["total"], 1, "{report}");
+    assert_eq!(report["files"]["listed"][0]["changes"], 1, "{report}");
+}
+
+#[test]
+fn a_directory_that_was_there_is_not_blamed_on_who_asked_for_it() {
+    let world = World::new();
+    world.fs(&["mkdir", "d"]).ok();
+    let made = last_intent(&world);
+    world.fs(&["mkdir", "-p", "d"]).ok();
+    assert_eq!(seqs(&blame(&world, "d")), [made]);
+}

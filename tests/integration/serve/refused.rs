@@ -6,6 +6,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::rig::{ALL, Service, Site, kill, wait};
+use crate::disk::Mounted;
 
 /// The policy with a rule that denies the file.
 fn stricter(head: &str) -> String {
@@ -144,6 +145,21 @@ fn a_workspace_whose_change_cannot_be_used_stays_as_it_was_and_the_rest_changes(
     assert_eq!(service.open(site.token("all"), "shop").err(), Some(503));
     assert_eq!(reads(&service, &site, "docs"), "of docs\n");
     drop(session);
+    service.stop();
+}
+
+#[test]
+fn a_workspace_over_which_another_was_mounted_is_served_no_more() {
+    let site = Site::new(&["docs", "shop"]);
+    let service = site.serve();
+    assert_eq!(reads(&service, &site, "shop"), "of shop\n");
+    let docs = site.root("docs");
+    let _mounted = Mounted::new(&["--bind", docs.to_str().unwrap()], site.root("shop"));
+    let said = site.reload(&service, 1);
+    assert_eq!(said[0]["facts"], json!({ "workspace": "shop", "stays": false }));
+    assert!(said[0]["reason"].as_str().unwrap().contains("overlap"), "{}", said[0]);
+    assert_eq!(service.open(site.token("all"), "shop").err(), Some(503));
+    assert_eq!(reads(&service, &site, "docs"), "of docs\n");
     service.stop();
 }
 

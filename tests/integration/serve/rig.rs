@@ -244,19 +244,33 @@ impl Service {
         arguments: &Value,
     ) -> TcpStream {
         let name = format!("workspace__{workspace}__{tool}");
+        let params = json!({ "name": name, "arguments": arguments });
+        self.post_message(token, workspace, ("tools/call", Some(&name)), &params)
+    }
+
+    /// Puts a request without a session, by its method and the name in it.
+    pub(super) fn post_message(
+        &self,
+        token: &str,
+        workspace: &str,
+        (method, name): (&str, Option<&str>),
+        params: &Value,
+    ) -> TcpStream {
         let meta = json!({
             "io.modelcontextprotocol/protocolVersion": "2026-07-28",
             "io.modelcontextprotocol/clientInfo": { "name": "test", "version": "1" },
             "io.modelcontextprotocol/clientCapabilities": {},
         });
-        let params = json!({ "_meta": meta, "name": name, "arguments": arguments });
-        let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
+        let mut params = params.clone();
+        params["_meta"] = meta;
+        let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
         let body = body.to_string();
+        let name = name.map(|name| format!("Mcp-Name: {name}\r\n")).unwrap_or_default();
         let head = format!(
             "POST /workspaces/{workspace}/mcp HTTP/1.1\r\nHost: localhost\r\n\
              Connection: close\r\nAuthorization: Bearer {token}\r\n\
              Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n\
-             MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\nMcp-Name: {name}\r\n\
+             MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: {method}\r\n{name}\
              Content-Length: {}\r\n\r\n",
             body.len()
         );
@@ -368,6 +382,25 @@ impl Socket {
                 return Some(serde_json::from_slice(&message).unwrap());
             }
         }
+    }
+
+    /// How many requests were answered with success until the session ended, and
+    /// the code with which it was closed.
+    pub(super) fn rest(&mut self) -> (usize, Option<u16>) {
+        let mut done = 0;
+        while let Ok((first, payload)) = self.frame() {
+            match first & 0x0f {
+                1 => {
+                    let heard: Value = serde_json::from_slice(&payload).unwrap();
+                    done += usize::from(
+                        heard["requestId"].is_number() && heard["error"] == Value::Null,
+                    );
+                }
+                8 => return (done, payload.first_chunk().map(|code| u16::from_be_bytes(*code))),
+                _ => {}
+            }
+        }
+        (done, None)
     }
 
     fn frame(&mut self) -> std::io::Result<(u8, Vec<u8>)> {

@@ -178,6 +178,52 @@ fn a_session_that_its_client_ends_asks_nobody_any_more() {
     kill(front, Signal::CONT);
 }
 
+const ASKS: &str = "[[rules]]\nid = \"ask\"\neffect = \"ask\"\npaths = [\"asked.txt\"]\n";
+
+/// One was given the content of another's file, and the other hung.
+#[test]
+fn a_second_request_under_an_id_that_is_in_use_in_a_session_is_refused() {
+    let site = Site::new(&["shop"]);
+    fs::write(site.base().join("policy.toml"), format!("{ALL}{ASKS}")).unwrap();
+    let service = site.serve();
+    let session = Session::begin(&service, site.token("all"));
+    let waits = session.call("write_file", &json!({ "path": "asked.txt", "content": "x" }));
+    site.await_record("shop", |record| record["decision"] == "ask");
+    let read =
+        |session: &Session<'_>| all(session.call("read_file", &json!({ "path": "file.txt" })));
+    let refused = read(&session);
+    assert_eq!(status(&refused), 400, "{refused}");
+    assert!(refused.contains("-32600") && refused.contains("\"id\":1"), "{refused}");
+    site.await_record("shop", |record| record["op"] == "mcp.dropped");
+    // In another session it is another.
+    assert!(read(&Session::begin(&service, site.token("all"))).contains("of shop"));
+    // Nobody reads the answer, but it is to come.
+    drop(waits);
+    assert_eq!(status(&read(&session)), 400);
+    let cancel = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled",
+        "params": { "requestId": 1 } });
+    assert_eq!(status(&all(session.send("POST", &cancel.to_string()))), 202);
+    let answer = wait(|| Some(read(&session)).filter(|reply| status(reply) != 400));
+    assert!(answer.contains("of shop"), "{answer}");
+}
+
+#[test]
+fn requests_without_a_session_may_have_the_same_id() {
+    let site = Site::new(&["shop"]);
+    fs::write(site.base().join("policy.toml"), format!("{ALL}{ASKS}")).unwrap();
+    fs::write(site.root("shop").join("asked.txt"), "asked\n").unwrap();
+    let service = site.serve();
+    let token = site.token("all");
+    let first = service.post(token, "shop", "read_file", &json!({ "path": "asked.txt" }));
+    let asked = site.await_record("shop", |record| record["decision"] == "ask");
+    let read = service.call(token, "shop", "read_file", &json!({ "path": "file.txt" }));
+    assert_eq!(read["result"]["structuredContent"]["text"], "of shop\n", "{read}");
+    let request = asked["facts"]["question"].as_str().unwrap_or_else(|| panic!("{asked}"));
+    let state = site.state("shop");
+    site.world.run(&["approve", "--state", state.to_str().unwrap(), request]).ok();
+    assert!(all(first).contains("asked\\n"));
+}
+
 /// It heard nothing for five seconds, and then that something had failed.
 #[test]
 fn a_listener_is_told_when_its_worker_stops() {
@@ -190,4 +236,60 @@ fn a_listener_is_told_when_its_worker_stops() {
     service.signal(Signal::HUP);
     let told = all(listening);
     assert!(told.contains("\"result\"") && !told.contains("\"error\""), "{told}");
+}
+
+/// It was done, or so it was said.
+#[test]
+fn what_is_no_session_any_more_cannot_be_ended() {
+    let site = Site::new(&["shop"]);
+    let service = site.serve();
+    let mut session = Session::begin(&service, site.token("all"));
+    assert_eq!(status(&all(session.send("DELETE", ""))), 200);
+    assert_eq!(status(&all(session.send("DELETE", ""))), 404);
+    session.id = "00000000-0000-0000-0000-000000000000".to_owned();
+    assert_eq!(status(&all(session.send("DELETE", ""))), 404);
+}
+
+/// Some were not recorded, and empty bodies were refused for their type.
+#[test]
+fn what_there_is_not_is_refused_on_record_over_http_too() {
+    let site = Site::new(&["shop"]);
+    let service = site.serve();
+    let session = Session::begin(&service, site.token("all"));
+    let records = |op: &str| {
+        let of = |record: &Value| record["op"] == op;
+        site.records("shop").into_iter().filter(of).count()
+    };
+    for (method, params) in [
+        ("prompts/get", json!({ "name": "x" })),
+        ("tasks/get", json!({ "taskId": "x" })),
+        ("subscriptions/listen", json!({ "notifications": {} })),
+        ("no/such", json!({})),
+    ] {
+        let reply = all(session.put(method, &params));
+        assert_eq!(status(&reply), 200, "{reply}");
+        assert!(reply.contains("-32601") && reply.contains("\"receipt\""), "{reply}");
+        assert_eq!(records(method), 1);
+    }
+    let refused = service.post_message(
+        site.token("all"),
+        "shop",
+        ("resources/subscribe", None),
+        &json!({ "uri": "file:///x" }),
+    );
+    let refused = all(refused);
+    assert_eq!(status(&refused), 404, "{refused}");
+    assert!(refused.contains("-32601") && records("resources/subscribe") == 1, "{refused}");
+    for (count, body) in ["", " ", "\r\n"].into_iter().enumerate() {
+        let reply = all(session.send("POST", body));
+        assert_eq!(status(&reply), 400, "{reply}");
+        assert!(reply.contains("-32700"), "{reply}");
+        assert_eq!(records("mcp.dropped"), count + 1);
+    }
+    // Whoever goes before the reply may not have been heard.
+    let notification = json!({ "jsonrpc": "2.0", "method": "notifications/no" }).to_string();
+    assert_eq!(status(&all(session.send("POST", &notification))), 202);
+    site.await_record("shop", |record| {
+        record["facts"]["why"].as_str().is_some_and(|why| why.contains("`notifications/no`"))
+    });
 }

@@ -80,9 +80,32 @@ fn a_configuration_without_the_certificate_takes_tls_from_no_running_service() {
     service.signal(rustix::process::Signal::HUP);
     let note = site.await_record("serve", |record| record["op"] == "reload");
     assert_eq!(note["facts"]["fromNextStart"], serde_json::json!(["tls"]));
+    kill_front(&service);
+    assert_eq!(status(&ask(&service).unwrap()), 200);
+    service.stop();
+}
+
+/// It ended, when a front died while the files did not go together.
+#[test]
+fn a_service_goes_on_with_its_certificate_while_the_files_are_exchanged() {
+    let site = site();
+    let service = site.serve();
+    fs::write(site.base().join("k.pem"), "half a key\n").unwrap();
+    kill_front(&service);
+    assert_eq!(status(&ask(&service).unwrap()), 200);
+    service.signal(rustix::process::Signal::HUP);
+    let note = site
+        .await_record("serve", |record| record["op"] == "reload" && record["decision"] == "deny");
+    assert!(note["facts"]["certificate"].as_str().unwrap().ends_with("c.pem"), "{note}");
+    assert!(note["reason"].as_str().unwrap().contains("certificate's key"), "{note}");
+    kill_front(&service);
+    assert_eq!(status(&ask(&service).unwrap()), 200);
+    service.stop();
+}
+
+/// Kills the front, and waits for another.
+fn kill_front(service: &Service) {
     let front = service.processes("front-process").pop().unwrap();
     kill(front, rustix::process::Signal::KILL);
     wait(|| service.processes("front-process").pop().filter(|new| *new != front));
-    assert_eq!(status(&ask(&service).unwrap()), 200);
-    service.stop();
 }

@@ -1,11 +1,11 @@
 //! Nobody is told what may not be listed.
 
-use std::{collections::BTreeSet, fs};
+use std::{collections::BTreeSet, fs, time::Duration};
 
 use portcullis::{
     gateway::ErrorKind,
     model::{AgentName, Session, WatchQuery},
-    ops::WatchEnd,
+    ops::{EventKind, WatchEnd},
     policy::{Policy, PolicySource, compile},
 };
 
@@ -47,6 +47,40 @@ fn what_may_not_be_listed_comes_and_goes_and_is_never_named() {
         &["create back/sub/seen"],
         &["create back/sub/seen"],
     );
+}
+
+/// Everybody was told to look again, by which an agent heard of directories that it
+/// may not see.
+#[test]
+fn hidden_directories_that_change_their_names_make_nobody_look_again() {
+    let hidden = "[[rules]]\nid = \"hidden\"\neffect = \"deny\"\npaths = [\"**/h?/**\", \"**/h?\"]\n\
+        agents = [\"tester\"]\n";
+    let house = House::new(hidden);
+    house.mkdir("pub/h1/in");
+    house.mkdir("other");
+    house.write("pub/a.md", "x");
+    let deaf = [".", "pub", "pub/a.md", "other"].map(|path| house.watch(path));
+    let other = Session {
+        agent: "operator".parse::<AgentName>().unwrap(),
+        id: "0f".repeat(16),
+        ..house.session.clone()
+    };
+    // Who subscribes last is told last.
+    let sees = house.gateway.watch(&other, WatchQuery::new(path("."))).unwrap().subscription;
+    let mut again = false;
+    while !again {
+        for _ in 0..20 {
+            house.mv("pub/h1", "pub/h2");
+            house.mv("pub/h2", "pub/h1");
+        }
+        while let Some(event) = sees.next(Duration::from_millis(50)).unwrap() {
+            again |= event.what == EventKind::Rescan;
+        }
+    }
+    for subscription in &deaf {
+        assert_eq!(subscription.next(Duration::ZERO), Ok(None), "{}", subscription.path());
+    }
+    assert!(house.told(&deaf[0]).is_empty());
 }
 
 #[test]

@@ -94,7 +94,8 @@ async fn ask(link: &Link, params: Params) -> Result<Begun, ErrorData> {
     Ok(Begun { granted, asked })
 }
 
-fn refuse(id: &RequestId, error: &ErrorData) -> Response<Body> {
+/// The reply that says what is wrong with a request.
+pub(super) fn refuse(id: &RequestId, error: &ErrorData) -> Response<Body> {
     let message = json!({ "jsonrpc": "2.0", "id": id, "error": error });
     let mut refused = reply::text(StatusCode::OK, &message.to_string());
     refused.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

@@ -25,9 +25,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Longest answer, in bytes.
 const LONGEST: u64 = 64 * 1024;
 
-/// Whether `body` must not go on as it is. An empty one is `rmcp`'s to refuse.
+/// Whether `body` must not go on as it is.
 pub(super) fn is_loose(body: &[u8]) -> bool {
-    !body.trim_ascii().is_empty() && !is_message(body)
+    !is_message(body)
 }
 
 /// Refuses `body` with what the worker says of it.
@@ -61,6 +61,10 @@ fn line(body: &[u8]) -> Vec<u8> {
         bytes.chain([b'\n']).collect::<Vec<u8>>()
     };
     let spaced = with(b' ');
+    if body.trim_ascii().is_empty() {
+        // A blank line is none to the worker.
+        return vec![0, b'\n'];
+    }
     // A line end within a text was all that was wrong with it.
     if is_message(&spaced) { with(0) } else { spaced }
 }
@@ -72,7 +76,7 @@ mod tests {
     #[test]
     fn what_is_loose_stays_so_as_a_line() {
         let good = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
-        assert!(!is_loose(good.as_bytes()) && !is_loose(b" \n"));
+        assert!(!is_loose(good.as_bytes()));
         assert!(!is_loose(good.replace(',', ",\r\n  ").as_bytes()));
         for body in [
             r#"{"jsonrpc":"2.0","id":1,"id":1,"method":"ping"}"#.to_owned(),
@@ -82,11 +86,14 @@ mod tests {
             format!("{good}\n{good}"),
             format!("\u{feff}{good}"),
             "{".to_owned(),
+            String::new(),
+            " \r\n".to_owned(),
         ] {
             assert!(is_loose(body.as_bytes()), "{body}");
             let line = line(body.as_bytes());
             let (end, line) = line.split_last().unwrap();
             assert!(*end == b'\n' && !line.contains(&b'\n') && is_loose(line), "{body}");
+            assert!(!line.trim_ascii().is_empty(), "{body:?}");
         }
     }
 }

@@ -7,6 +7,8 @@
 //! are none: then everything that a token asks of a workspace is one session.
 //! Decides nothing, and knows nothing of tools.
 
+mod absent;
+mod ids;
 mod line;
 mod link;
 mod listen;
@@ -39,6 +41,7 @@ use super::{
     reply::{self, Body},
 };
 use crate::lock;
+use ids::{Handled, Head, Ids};
 use relay::Relay;
 use sessions::{Opened, Sessions};
 use turns::{Company, Turns};
@@ -88,6 +91,7 @@ pub(super) struct Shared {
     workspace: String,
     sessions: Arc<Sessions>,
     turns: Turns,
+    ids: Ids,
     /// A permit for each request that is not answered.
     under_way: Arc<Semaphore>,
     /// The session of the revisions that have none.
@@ -133,7 +137,9 @@ pub(super) async fn handle(
     let room = front.sockets().kept(room, bytes.len());
     let ended = parts.method == Method::DELETE;
     let session = parts.headers.get(SESSION_ID).and_then(|id| id.to_str().ok()).map(str::to_owned);
-    if let Some(id) = session.as_deref().filter(|id| !ended && shared.sessions.is_deaf(id)) {
+    if let Some(id) = session.as_deref()
+        && (shared.sessions.is_deaf(id) || (ended && !shared.sessions.is_there(id).await))
+    {
         tracing::debug!(id, "a session has ended");
         return reply::text(StatusCode::NOT_FOUND, "the session has ended");
     }
@@ -144,6 +150,20 @@ pub(super) async fn handle(
     let turn = shared.turns.enter(session.as_deref()).await;
     if asks && loose::is_loose(&bytes) {
         let refused = loose::refuse(&shared, &caller.peer, &bytes).await;
+        turn.over();
+        return refused;
+    }
+    let speaks = session.as_deref().filter(|_| asks);
+    let head = if asks { Head::of(&bytes) } else { None };
+    let taken = match ids::take(&shared, speaks, &parts.headers, head.as_ref()).await {
+        Ok(taken) => taken,
+        Err(refused) => {
+            turn.over();
+            return *refused;
+        }
+    };
+    let absent = absent::refuse(&shared, &caller.peer, speaks, &parts.headers, head.as_ref());
+    if let Some(refused) = absent.await {
         turn.over();
         return refused;
     }
@@ -166,6 +186,7 @@ pub(super) async fn handle(
     request.extensions_mut().insert(Opened::clone(&opened));
     request.extensions_mut().insert(turn.clone());
     request.extensions_mut().insert(caller.peer);
+    taken.as_ref().map(|taken| request.extensions_mut().insert(Handled::new(taken)));
     let reply = listen::with(begun, service.handle(request)).await;
     turn.over();
     load.free();
@@ -182,7 +203,7 @@ pub(super) async fn handle(
     let mut reply = reply.map(|body| {
         // Until the last of it is through, or the client is gone.
         let through = move |frame| {
-            let _held = (&held, &under_way);
+            let _held = (&held, &under_way, &taken);
             frame
         };
         body.map_frame(through).boxed()
@@ -285,6 +306,7 @@ fn make(front: &Arc<Front>, caller: &Caller, workspace: String) -> Desk {
         workspace,
         sessions: Sessions::new(Arc::clone(&manager)),
         turns: Turns::new(&front.mcp().company),
+        ids: Ids::default(),
         under_way: Arc::new(Semaphore::new(MANY as usize)),
         common: tokio::sync::Mutex::default(),
     });

@@ -11,7 +11,7 @@ use std::{
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 
 use super::link::Link;
-use crate::lock;
+use crate::{lock, mcp::REPEATED};
 
 /// How long the last answers may take to go out.
 const LAST: Duration = Duration::from_millis(100);
@@ -49,6 +49,16 @@ impl Sessions {
         self.manager.sessions.try_read().is_ok_and(|sessions| sessions.is_empty())
     }
 
+    /// A session's link to the worker.
+    pub(super) fn link(&self, id: &str) -> Option<Arc<Link>> {
+        lock(&self.links).get(id).and_then(Weak::upgrade)
+    }
+
+    /// Whether there is a session; `rmcp` ends one that there is not as well.
+    pub(super) async fn is_there(&self, id: &str) -> bool {
+        self.manager.sessions.read().await.contains_key(id)
+    }
+
     /// Whether the worker does not hear a session any more.
     pub(super) fn is_deaf(&self, id: &str) -> bool {
         let link = lock(&self.links).get(id).map(Weak::upgrade);
@@ -60,10 +70,16 @@ impl Sessions {
     /// The client ended a session: the worker hears it at once, and not when
     /// `rmcp` waits no longer for the answers to what is under way.
     pub(super) async fn leave(&self, id: &str) {
-        let link = lock(&self.links).get(id).and_then(Weak::upgrade);
-        if let Some(link) = link {
+        if let Some(link) = self.link(id) {
             // One that takes nothing hears it when `rmcp` lets go.
             let _ = tokio::time::timeout(LAST, link.hang_up()).await;
+        }
+    }
+
+    /// A request was refused for its id, which the worker records.
+    pub(super) async fn repeated(&self, id: &str) {
+        if let Some(link) = self.link(id) {
+            link.notify(REPEATED, None).await;
         }
     }
 

@@ -46,8 +46,8 @@ pub(super) async fn handle(
     tokio::spawn(async move {
         let Ok(upgraded) = upgraded.await else { return };
         let (from_worker, to_worker) = worker.into_split();
-        let stopping = front.stopping();
-        pump(front.sockets(), TokioIo::new(upgraded), (from_worker, to_worker), stopping).await;
+        let worker = (from_worker, to_worker);
+        pump(front.sockets(), TokioIo::new(upgraded), worker, || front.stopping()).await;
     });
     reply
 }

@@ -20,6 +20,9 @@ use crate::{http::ANSWERS, lock};
 const PIECE: usize = 64 * 1024;
 /// Why, when the service stops.
 const STOPS: &str = "the service is stopping";
+/// How long what a client says is passed on when the service stops: what has come
+/// by then is answered.
+const HEARS: Duration = Duration::from_millis(200);
 /// How long to wait for the word that the service stops, once a worker has.
 const NEWS: Duration = Duration::from_millis(500);
 /// How long a client may take to answer a close.
@@ -34,14 +37,17 @@ enum End {
     Close(CloseCode, &'static str),
 }
 
-/// Pumps between a client and a worker.
-pub(super) async fn pump<S>(
+/// Pumps between a client and a worker, until either has ended or the service
+/// stops: `stopping` waits for that. What a client said before it closed, broke off
+/// or broke a rule is answered before the connection ends.
+pub(super) async fn pump<S, F>(
     sockets: &Sockets,
     client: S,
     worker: (impl AsyncRead + Unpin, impl AsyncWrite + Unpin),
-    stopping: impl Future<Output = ()>,
+    stopping: impl Fn() -> F,
 ) where
     S: AsyncRead + AsyncWrite + Unpin,
+    F: Future<Output = ()>,
 {
     let (input, output) = tokio::io::split(client);
     let Bounds { message, arrive, .. } = sockets.bounds;
@@ -49,23 +55,19 @@ pub(super) async fn pump<S>(
     let writer = tokio::sync::Mutex::new(Writer::new(output));
     let heard = Mutex::new(Instant::now());
     let link = Link { bounds: &sockets.bounds, writer: &writer, heard: &heard };
-    let mut stopping = pin!(stopping);
-    let end = {
-        let mut outward = pin!(link.outward(worker.0));
-        tokio::select! {
-            // The worker hears no more once this has ended.
-            end = link.inward(&mut reader, worker.1) => end,
-            end = &mut outward => end,
-            () = &mut stopping => {
-                // It answers what it has heard, and ends.
-                let _ = tokio::time::timeout(ANSWERS, &mut outward).await;
-                End::Close(CloseCode::Away, STOPS)
-            }
-        }
+    let stopped = async |after: Duration| {
+        stopping().await;
+        tokio::time::sleep(after).await;
+        End::Close(CloseCode::Away, STOPS)
+    };
+    let end = tokio::select! {
+        end = link.both(&mut reader, worker, stopped(HEARS)) => end,
+        // A worker that takes its time holds nobody up.
+        end = stopped(ANSWERS) => end,
     };
     let end = match end {
         // When the service stops, a worker may know before the front does.
-        End::Close(CloseCode::Error, _) if tokio::time::timeout(NEWS, stopping).await.is_ok() => {
+        End::Close(CloseCode::Error, _) if tokio::time::timeout(NEWS, stopping()).await.is_ok() => {
             End::Close(CloseCode::Away, STOPS)
         }
         end => end,
@@ -89,14 +91,52 @@ struct Link<'a, W> {
 }
 
 impl<W: AsyncWrite + Unpin> Link<'_, W> {
-    /// Client → worker.
+    /// Both ways; once the client is heard no more, which is at the latest when
+    /// `stopped` has an end, the worker may answer what it heard.
+    async fn both(
+        &self,
+        reader: &mut Reader<impl AsyncRead + Unpin>,
+        worker: (impl AsyncRead + Unpin, impl AsyncWrite + Unpin),
+        stopped: impl Future<Output = End>,
+    ) -> End {
+        let mut outward = pin!(self.outward(worker.0));
+        let end = tokio::select! {
+            end = self.inward(reader, worker.1, stopped) => end,
+            end = &mut outward => return end,
+        };
+        // It ends by itself then. One that is cut off counts what it has not begun.
+        let _ = tokio::time::timeout(ANSWERS, outward).await;
+        end
+    }
+
+    /// Client → worker, which then hears that no more comes.
     async fn inward(
         &self,
         reader: &mut Reader<impl AsyncRead + Unpin>,
         mut worker: impl AsyncWrite + Unpin,
+        stopped: impl Future<Output = End>,
     ) -> End {
+        let end = self.pass_on(reader, &mut worker, stopped).await;
+        // One that is gone hears nothing anyway.
+        let _ = worker.shutdown().await;
+        end
+    }
+
+    async fn pass_on(
+        &self,
+        reader: &mut Reader<impl AsyncRead + Unpin>,
+        worker: &mut (impl AsyncWrite + Unpin),
+        stopped: impl Future<Output = End>,
+    ) -> End {
+        let mut stopped = pin!(stopped);
         loop {
-            let said = match reader.next().await {
+            let said = tokio::select! {
+                // Or one that says more and more would be heard for ever.
+                biased;
+                end = &mut stopped => return end,
+                said = reader.next() => said,
+            };
+            let said = match said {
                 Ok(said) => said,
                 Err(fault) => return ended(fault),
             };
@@ -291,9 +331,16 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let ((theirs, ours), (worker, front)) = (duplex(256), duplex(256));
-            let pumped = pump(sockets, ours, split(front), std::future::pending());
+            let pumped = pump(sockets, ours, split(front), std::future::pending);
             tokio::join!(pumped, client(theirs, worker)).1
         })
+    }
+
+    /// A worker that ends when it hears no more.
+    async fn hears_all(mut worker: DuplexStream) -> Vec<u8> {
+        let mut heard = Vec::new();
+        worker.read_to_end(&mut heard).await.unwrap();
+        heard
     }
 
     #[test]
@@ -331,6 +378,7 @@ mod tests {
         let arrive = Duration::from_millis(100);
         let sockets = Sockets::new(Bounds { arrive, ..sockets.bounds });
         let heard = with(&sockets, |mut client, worker| async move {
+            let ended = tokio::spawn(hears_all(worker));
             // A frame of 200,000 bytes, of which more than is not counted comes;
             // then pongs between the next ones would keep it alive for ever.
             let mut begun = vec![0x01, 0xff];
@@ -349,7 +397,7 @@ mod tests {
                 () = alive => {}
                 read = input.read_to_end(&mut heard) => assert!(read.is_ok()),
             }
-            drop(worker);
+            ended.await.unwrap();
             heard
         });
         let close = [&[0x88, 30, 0x03, 0xf0][..], b"the message comes too slowly"].concat();

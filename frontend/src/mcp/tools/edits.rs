@@ -1,6 +1,10 @@
 //! Replacing pieces of a text one after the other, as the reference server
 //! documents it: the old text as it is, else line by line whatever the
 //! indentation, which is then kept.
+//!
+//! Line ends make no difference to what fits, and stay those of the file.
+
+use std::ops::Range;
 
 use super::super::answer::Trouble;
 
@@ -18,34 +22,78 @@ pub(super) fn apply(
     edits: &[(&str, &str)],
     go_on: &dyn Fn() -> Result<(), Trouble>,
 ) -> Result<String, Trouble> {
-    // A file of DOS lines is edited as one of plain lines and stays one.
-    let dos = text.contains("\r\n") && !text.replace("\r\n", "").contains('\n');
-    let mut content = if dos { text.replace("\r\n", "\n") } else { text.to_owned() };
+    let mut lines = Lines::of(text);
     for (old, new) in edits {
         go_on()?;
-        let (old, new) = match dos {
-            true => (old.replace("\r\n", "\n"), new.replace("\r\n", "\n")),
-            false => ((*old).to_owned(), (*new).to_owned()),
-        };
+        let (old, new) = (plain(old), plain(new));
         if old.is_empty() {
             return Err(Trouble::Said("`oldText` is empty".to_owned()));
         }
-        content = match content.split_once(&old) {
-            Some((head, tail)) => [head, &new, tail].concat(),
-            None => by_line(&content, &old, &new)?,
-        };
+        match lines.text.find(&old) {
+            Some(at) => lines.replace(at..at + old.len(), &new),
+            None => {
+                let (range, new) = by_line(&lines.text, &old, &new)?;
+                lines.replace(range, &new);
+            }
+        }
     }
-    Ok(if dos { content.replace('\n', "\r\n") } else { content })
+    Ok(lines.join())
 }
 
-/// Replaces the first lines that are those of `old` but for white space around.
-fn by_line(text: &str, old: &str, new: &str) -> Result<String, Trouble> {
+/// A text of plain lines, and which of them end as those of DOS.
+struct Lines {
+    text: String,
+    dos: Vec<bool>,
+}
+
+impl Lines {
+    fn of(text: &str) -> Self {
+        let ends = text.match_indices('\n');
+        let dos = ends.map(|(at, _)| text.get(..at).is_some_and(|line| line.ends_with('\r')));
+        Self { dos: dos.collect(), text: plain(text) }
+    }
+
+    /// New lines end as those that they replace, and more of them as the last of
+    /// these, or the one in whose place they are.
+    fn replace(&mut self, range: Range<usize>, new: &str) {
+        let ends = |text: Option<&str>| text.map_or(0, |text| text.matches('\n').count());
+        let first = ends(self.text.get(..range.start));
+        let last = first + ends(self.text.get(range.clone()));
+        let there = self.dos.get(first..last).unwrap_or_default();
+        let around = self.dos.get(first).or_else(|| self.dos.last());
+        let more = there.last().or(around).copied().unwrap_or_default();
+        let ends = there.iter().copied().chain(std::iter::repeat(more));
+        let ends: Vec<bool> = ends.take(new.matches('\n').count()).collect();
+        self.dos.splice(first..last, ends);
+        self.text.replace_range(range, new);
+    }
+
+    fn join(self) -> String {
+        let mut joined = String::with_capacity(self.text.len() + self.dos.len());
+        let mut dos = self.dos.into_iter();
+        for line in self.text.split_inclusive('\n') {
+            match line.strip_suffix('\n').filter(|_| dos.next() == Some(true)) {
+                Some(line) => joined.extend([line, "\r\n"]),
+                None => joined.push_str(line),
+            }
+        }
+        joined
+    }
+}
+
+fn plain(text: &str) -> String {
+    text.replace("\r\n", "\n")
+}
+
+/// Where the first lines are that are those of `old` but for white space around,
+/// and what to put there.
+fn by_line(text: &str, old: &str, new: &str) -> Result<(Range<usize>, String), Trouble> {
     let missing = || Trouble::Said(format!("could not find a match for the edit:\n{old}"));
     let at = line_of(text, old).ok_or_else(missing)?;
     let lines: Vec<&str> = text.split('\n').collect();
     let old: Vec<&str> = old.split('\n').collect();
     let (head, rest) = lines.split_at_checked(at).ok_or_else(missing)?;
-    let (replaced, tail) = rest.split_at_checked(old.len()).ok_or_else(missing)?;
+    let replaced = rest.get(..old.len()).ok_or_else(missing)?;
     let base = replaced.first().map_or("", |line| indentation(line));
     let known: usize = replaced.iter().map(|line| line.len()).sum();
     if base.len().saturating_mul(old.len()) > known.saturating_add(LONGER) {
@@ -65,9 +113,8 @@ fn by_line(text: &str, old: &str, new: &str) -> Result<String, Trouble> {
             format!("{base}{}{}", " ".repeat(deeper), line.trim_start())
         })
         .collect();
-    let new = new.iter().map(String::as_str);
-    let all: Vec<&str> = head.iter().copied().chain(new).chain(tail.iter().copied()).collect();
-    Ok(all.join("\n"))
+    let start: usize = head.iter().map(|line| line.len() + 1).sum();
+    Ok((start..start + known + replaced.len().saturating_sub(1), new.join("\n")))
 }
 
 /// The number of the first line of `text` from which on the lines are those of `old`
@@ -127,6 +174,28 @@ mod tests {
     fn dos_lines_stay() {
         assert_eq!(apply("a\r\nb\r\n", &[("a\nb", "c\nd")]).unwrap(), "c\r\nd\r\n");
         assert_eq!(apply("a\r\nb\n", &[("b", "c")]).unwrap(), "a\r\nc\n");
+        assert_eq!(apply("a\r\nb", &[("b", "c\nd\n")]).unwrap(), "a\r\nc\r\nd\r\n");
+    }
+
+    /// Those of the edit came into the file.
+    #[test]
+    fn an_edit_brings_no_other_line_ends() {
+        let edited = |text, old, new| apply(text, &[(old, new)]).unwrap();
+        assert_eq!(edited("a\nb\nc\n", "a\r\nb", "A\r\nB"), "A\nB\nc\n");
+        assert_eq!(edited("a\n", "a", "A\r\nB"), "A\nB\n");
+        assert_eq!(edited("a", "a", "A\r\nB"), "A\nB");
+        // By line, too.
+        assert_eq!(edited(" a\n b\nc", "a\r\nb", "A\r\n B\r\n"), " A\n B\n\nc");
+        let mixed = "a\r\nb\nc\r\nd\n";
+        assert_eq!(edited(mixed, "a\nb", "A\nB"), "A\r\nB\nc\r\nd\n");
+        assert_eq!(edited(mixed, "b\nc", "B\r\nC"), "a\r\nB\nC\r\nd\n");
+        assert_eq!(edited(mixed, "b\nc\n", ""), "a\r\nd\n");
+        assert_eq!(edited(mixed, "c", "c\nc"), "a\r\nb\nc\r\nc\r\nd\n");
+        assert_eq!(edited(mixed, " a\n b", "A\nB"), "A\r\nB\nc\r\nd\n");
+        // What is no line end is left alone.
+        assert_eq!(edited("a\r\r\nb\rc\n", "c", "d"), "a\r\r\nb\rd\n");
+        let twice = apply(mixed, &[("a\nb", "x"), ("x\nc\nd\n", "y\nz\n")]);
+        assert_eq!(twice.unwrap(), "y\nz\r\n");
     }
 
     #[test]

@@ -423,13 +423,13 @@ fn move_file(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> 
     let from = call.path(Kind::Rename, source)?;
     let to = call.path(Kind::Rename, destination)?;
     match call.stat(to.clone()) {
-        Ok(_) => return Err(Trouble::Said("the destination exists already".to_owned())),
+        Ok(_) => return Err(Trouble::Exists("the destination exists already".to_owned())),
         Err(Trouble::Gate(error)) if error.kind() == ErrorKind::NotFound => {
             goes_on(call, &error);
         }
         Err(trouble) => return Err(trouble),
     }
-    call.put(&Operation::Rename { from, to })?;
+    call.put(&Operation::Rename { from, to, replace: false })?;
     Ok(text(format!("Successfully moved {source} to {destination}")))
 }
 

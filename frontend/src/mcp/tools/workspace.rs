@@ -369,6 +369,6 @@ fn rm(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
 fn rename(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
     let from = call.path(Kind::Rename, arguments.text("from")?)?;
     let to = call.path(Kind::Rename, arguments.text("to")?)?;
-    call.put(&Operation::Rename { from, to })?;
+    call.put(&Operation::Rename { from, to, replace: true })?;
     Ok(ok())
 }

@@ -68,8 +68,9 @@ impl Vault {
     /// Accounts for an entry, if it has room or room can be made; tells whether
     /// it must be made ([`make_room`](Self::make_room)), which waits until the
     /// change was made. Done before the entry appears, so that a crash can only
-    /// make the account too high, which the next count puts right.
-    pub(in crate::backup) fn reserve(&self, name: &Name) -> Result<bool, Error> {
+    /// make the account too high, which the next count puts right. One that may go
+    /// `beyond` the limit is accounted for where there is no room, too.
+    pub(in crate::backup) fn reserve(&self, name: &Name, beyond: bool) -> Result<bool, Error> {
         let (bytes, raw) = name.account();
         self.saved.store(true, Ordering::Relaxed);
         self.locked(|file| {
@@ -86,12 +87,13 @@ impl Vault {
             // What is too old goes whatever becomes of the change.
             let unlimited = Retention { size: u64::MAX, ..retention };
             let aged = self.sweep(file, &unlimited, None)?;
-            if !plan(self.names()?, &self.objects.list()?, &retention, now, bytes).fits {
+            let fits = plan(self.names()?, &self.objects.list()?, &retention, now, bytes).fits;
+            if !fits && !beyond {
                 return Err(Error::Full { limit });
             }
             let usage = Usage { total: aged.total, counted: now, raw: aged.raw };
             usage.more(bytes, raw).write(file)?;
-            Ok(!is_room(&usage))
+            Ok(fits && !is_room(&usage))
         })
     }
 

@@ -112,7 +112,12 @@ impl House {
     }
 
     pub(super) fn meta(&self) -> Meta<'_> {
-        Meta { session: &self.session, operation: OperationKind::Write, after: None }
+        Meta {
+            session: &self.session,
+            operation: OperationKind::Write,
+            after: None,
+            beyond_size: false,
+        }
     }
 
     /// Names of files in the vault, those being made included, the account not.

@@ -46,6 +46,7 @@ impl Gateway {
             reservations: Reservations::default(),
             findings: &findings,
             follower: &Unfollowed,
+            redress: true,
             approved: None,
         };
         let decision = Decision {

@@ -19,6 +19,8 @@ use crate::model::GrepQuery;
 pub(super) const LONGEST: usize = 2_000;
 /// What is shown before the match of a line that is cut, in bytes.
 const LEAD: usize = 200;
+/// What some editors put before a text, and is no part of its first line.
+const MARK: &[u8] = "\u{feff}".as_bytes();
 /// Most lines of context on either side of a match.
 const CONTEXT: u64 = 100;
 /// Longest expression, in bytes. What it means is worked out before the compiled one is
@@ -71,7 +73,12 @@ pub(super) fn compile(query: &GrepQuery) -> Result<RegexMatcher, Error> {
         .map_err(|error| wrong(error.to_string()))?;
     RegexMatcherBuilder::new()
         .case_insensitive(query.ignore_case)
+        // `^` and `$` are about lines that end with CR LF, too. What ends with LF is a line
+        // all the same, so that a CR can be looked for, and `.` is any other character.
+        .multi_line(true)
+        .crlf(true)
         .line_terminator(Some(b'\n'))
+        .dot_matches_new_line(true)
         .size_limit(EXPRESSION)
         .dfa_size_limit(CACHE)
         .nest_limit(NEST)
@@ -102,6 +109,7 @@ impl Tools {
     /// The lines of `content` that match, with those around them, as far as
     /// the tally has room and time; and how many match.
     pub(super) fn search(&mut self, tally: &Tally<'_>, content: &[u8]) -> (Vec<Line>, u64) {
+        let content = content.strip_prefix(MARK).unwrap_or(content);
         let matcher = &self.matcher;
         let mut lines = Lines { tally, matcher, found: Vec::new(), matches: 0 };
         // It fails only when the time is over; what was found so far counts.
@@ -248,6 +256,34 @@ mod tests {
         let expected =
             [(1, "a", false), (2, "B", true), (3, "c", false), (4, "d", false), (5, "b", true)];
         assert_eq!((seen.as_slice(), matches), (expected.as_slice(), 2));
+    }
+
+    /// `$` matched nowhere in such files, and `^` not in their first line.
+    #[test]
+    fn lines_of_dos_begin_and_end_where_others_do() {
+        let content = b"\xef\xbb\xbf# head\r\nbeta\r\n\r\nlast";
+        for (pattern, expected) in [
+            ("^beta$", &[2][..]),
+            ("a$", &[2]),
+            ("^# head", &[1]),
+            ("^.{6}$", &[1]),
+            ("^$", &[3]),
+            ("^last$", &[4]),
+            (r"\r", &[1, 2, 3]),
+            (r"[^\r]\r", &[1, 2]),
+            (r"\x{feff}", &[]),
+        ] {
+            for content in [content.to_vec(), [&content[..], &b"\n".repeat(PIECE)].concat()] {
+                let (lines, _, _) = search(&query(pattern), WIDE, &content);
+                let found: Vec<_> =
+                    lines.iter().map(|line| line.number).filter(|line| *line < 5).collect();
+                assert_eq!(found, expected, "{pattern}");
+            }
+        }
+        let (lines, _, _) = search(&query("head"), WIDE, content);
+        assert_eq!(lines[0].text, "# head");
+        // A CR within a line stays a character like any other.
+        assert_eq!(search(&query("a.b"), WIDE, b"a\rb\n").1, 1);
     }
 
     #[test]

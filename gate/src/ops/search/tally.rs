@@ -145,8 +145,8 @@ pub(super) struct Tally<'f> {
     follower: &'f dyn Follower,
     begun: Instant,
     end: Instant,
-    /// Entries that were looked at, and milliseconds after the beginning when
-    /// that was told.
+    /// Entries that may be seen and were looked at, and milliseconds after the
+    /// beginning when that was told.
     looked: AtomicU64,
     told: AtomicU64,
     skipped: [AtomicU64; Skipped::ALL.len()],
@@ -246,7 +246,7 @@ impl<'f> Tally<'f> {
         false
     }
 
-    /// Counts entries that were looked at.
+    /// Counts entries that were looked at, of which the agent may know.
     pub(super) fn looked(&self, entries: usize) {
         let entries = u64::try_from(entries).unwrap_or(u64::MAX);
         self.looked.fetch_add(entries, Ordering::Relaxed);

@@ -199,20 +199,23 @@ impl<'a, V: Visitor> Walk<'a, V> {
         }
         let place = Arc::new(place);
         let sights = self.context.policy.sights(&self.query(&place.path));
-        let (mut directories, mut files, mut count) = (Names::default(), Vec::new(), 0);
+        let (mut directories, mut files) = (Names::default(), Vec::new());
+        let (mut count, mut shown) = (0, 0);
         let read = stream_names(directory, |name, kind| {
             count += 1;
             let stop = match count % NAMES {
-                0 => {
-                    self.tally.looked(NAMES);
-                    !self.tally.goes_on()
-                }
+                0 => !self.tally.goes_on(),
                 _ => self.tally.is_stopped(),
             };
             if stop {
                 return ControlFlow::Break(());
             }
-            self.look(tools, &place, &sights, (name, kind), &mut directories, &mut files);
+            if self.look(tools, &place, &sights, (name, kind), &mut directories, &mut files) {
+                shown += 1;
+                if shown % NAMES == 0 {
+                    self.tally.looked(NAMES);
+                }
+            }
             if files.len() >= BATCH {
                 let batch = std::mem::take(&mut files);
                 if let Some(batch) = self.hand_over(batch) {
@@ -221,7 +224,7 @@ impl<'a, V: Visitor> Walk<'a, V> {
             }
             ControlFlow::Continue(())
         });
-        self.tally.looked(count % NAMES);
+        self.tally.looked(shown % NAMES);
         match read {
             Ok(not_utf8) => (0..not_utf8).for_each(|_| self.skip(&place, Skipped::NotUtf8)),
             Err(error) => self.skip(&place, Skipped::from(&error)),
@@ -233,7 +236,8 @@ impl<'a, V: Visitor> Walk<'a, V> {
         self.meet_all(tools, files);
     }
 
-    /// Decides about one name in a directory.
+    /// Decides about one name in a directory. True for one that matters to the search
+    /// and may be seen: others must not count in what is told of its progress.
     fn look(
         &self,
         tools: &mut V::Tools,
@@ -242,24 +246,27 @@ impl<'a, V: Visitor> Walk<'a, V> {
         (name, kind): (&str, Option<ObjectKind>),
         directories: &mut Names,
         files: &mut Vec<WorkspacePath>,
-    ) {
-        let Ok(path) = place.path.join(name) else { return self.skip(place, Skipped::TooDeep) };
-        let Some(kind) = kind.or_else(|| self.kind(&path)) else { return };
+    ) -> bool {
+        let Ok(path) = place.path.join(name) else {
+            self.skip(place, Skipped::TooDeep);
+            return false;
+        };
+        let Some(kind) = kind.or_else(|| self.kind(&path)) else { return false };
         let directory = kind == ObjectKind::Directory;
         let relative = path.as_str().get(self.start..).unwrap_or_default();
         let (wanted, enter) =
             (self.visitor.wants(relative, kind), directory && self.visitor.enters(relative));
         if !wanted && !enter {
-            return;
+            return false;
         }
         if self.gitignore
             && (Ignores::is_git(name)
                 || place.ignores.as_ref().is_some_and(|ignores| ignores.ignore(&path, directory)))
         {
-            return;
+            return false;
         }
         let object = Object { kind, links: 1, through_symlink: false };
-        let Some(sight) = sights.of(name, || Some(&path), &object) else { return };
+        let Some(sight) = sights.of(name, || Some(&path), &object) else { return false };
         let seen = match sight {
             Sight::Shown { relaxed } => {
                 if relaxed {
@@ -270,8 +277,11 @@ impl<'a, V: Visitor> Walk<'a, V> {
             Sight::Closed if enter && self.context.policy.may_allow_beneath(&self.query(&path)) => {
                 false
             }
-            Sight::Asked => return self.tally.asked(),
-            Sight::Closed | Sight::Denied => return,
+            Sight::Asked => {
+                self.tally.asked();
+                return false;
+            }
+            Sight::Closed | Sight::Denied => return false,
         };
         if enter {
             if place.depth >= self.tally.depth() {
@@ -287,6 +297,7 @@ impl<'a, V: Visitor> Walk<'a, V> {
             (true, ObjectKind::File) => files.push(path),
             (true, _) => self.visitor.meet(tools, path, kind),
         }
+        seen
     }
 
     /// The question whether something may be seen.

@@ -183,6 +183,7 @@ impl Shared {
             scope.end(&WatchEnd::Denied);
         });
         state.sweep();
+        state.doubt_all();
         state.look_again();
         self.ring();
     }
@@ -301,10 +302,19 @@ impl State {
         }
     }
 
-    /// What was told may be wrong, so everything is looked at again as soon as
-    /// it is quiet.
-    pub(super) fn doubt(&mut self) {
+    /// What these scopes were told may be wrong, so everything is looked at again
+    /// as soon as it is quiet, and they are told to do so, too. Others are not: they
+    /// would hear by that of what they may not see.
+    pub(super) fn doubt(&mut self, whom: &[bool]) {
         self.doubt.get_or_insert_with(Instant::now);
+        for (scope, whom) in self.scopes.iter_mut().zip(whom) {
+            scope.doubted |= whom;
+        }
+    }
+
+    /// The same where anything may have been missed.
+    pub(super) fn doubt_all(&mut self) {
+        self.doubt(&vec![true; self.scopes.len()]);
     }
 
     /// How long until then, if ever.
@@ -348,6 +358,7 @@ impl State {
     pub(super) fn forget(&mut self, id: Id) {
         for (id, watch) in self.tree.remove(id) {
             for scope in &mut self.scopes {
+                scope.uproot(id);
                 scope.entered.set(id, false);
             }
             self.found.forget(id);

@@ -22,14 +22,15 @@ use crate::{
 
 impl State {
     /// Looks at everything again, because something may have been missed, and
-    /// lets everybody do the same.
+    /// lets those do the same who may have missed it.
     pub(super) fn look_again(&mut self) {
         let began = Instant::now();
-        self.doubt = None;
         if let Err(error) = self.look_from_root() {
             self.fail(&error);
         }
-        for scope in &self.scopes {
+        self.doubt = None;
+        for scope in self.scopes.iter_mut().filter(|scope| scope.doubted) {
+            scope.doubted = false;
             scope.tell(&rescan(scope.start()));
         }
         // Where it is never quiet, looking takes no more than a part of the time.
@@ -41,9 +42,16 @@ impl State {
         for scope in &mut self.scopes {
             let enters = scope.start().is_root();
             scope.entered.set(ROOT, enters);
+            scope.uprooted = false;
         }
         self.window.looked();
-        self.explore(ROOT, None, false).map(drop)
+        let looked = self.explore(ROOT, None, false).map(drop);
+        // Notices that wait may be about what is let go of by now, and reach nobody.
+        let uprooted: Vec<_> = self.scopes.iter().map(|scope| scope.uprooted).collect();
+        if uprooted.contains(&true) {
+            self.doubt(&uprooted);
+        }
+        looked
     }
 
     /// Watches the directory `id` and, as far as somebody wants it, all beneath
@@ -64,7 +72,8 @@ impl State {
             let Some(directory) = self.open(id, &path)? else { continue };
             if before.is_some() && known.is_some() && known != self.tree.watch(id) {
                 // Not what was renamed: what was told of that is not in it.
-                self.doubt();
+                let whom: Vec<_> = self.scopes.iter().map(|s| s.entered.has(id)).collect();
+                self.doubt(&whom);
             }
             let entered = self.scopes.iter().any(|scope| scope.entered.has(id));
             let interesting = announce && entered;
@@ -158,6 +167,7 @@ impl State {
                 self.forget(elsewhere);
             }
             if let Some(old) = old {
+                self.scopes.iter_mut().for_each(|scope| scope.uproot(id));
                 self.watches.remove(old);
             }
             if !self.tree.contains(id) {

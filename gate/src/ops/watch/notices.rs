@@ -11,7 +11,7 @@ use super::{
     hub::{Before, State, entry_kind, rescan},
     subscription::{Event, EventKind},
     tree::Id,
-    window::Raw,
+    window::{Doubt, Raw},
 };
 use crate::{
     model::WorkspacePath,
@@ -140,24 +140,61 @@ impl State {
             }
         }
         if lost {
+            self.doubt_all();
             self.look_again();
         }
     }
 
-    /// Something happened to names, by which a directory moved or not.
+    /// Something happened to names, by which a directory moved or not. A name that
+    /// makes a difference to nobody leaves no doubt; a temporary one may stand between
+    /// two that do.
     fn changed(&mut self, names: &[Option<Raw<'_>>], moved: bool) {
-        let names: Vec<_> = names.iter().copied().flatten().collect();
-        if self.window.change(&names, moved) {
-            self.doubt();
+        let kept: Vec<_> = names
+            .iter()
+            .copied()
+            .flatten()
+            .filter(|name| {
+                TempName::is_reserved_name(name.1) || self.minding(*name).contains(&true)
+            })
+            .collect();
+        if kept.is_empty() {
+            return;
         }
+        match self.window.change(&kept, moved) {
+            Doubt::None => {}
+            Doubt::Here => kept.into_iter().for_each(|name| {
+                let whom = self.minding(name);
+                self.doubt(&whom);
+            }),
+            Doubt::Anywhere => self.doubt_all(),
+        }
+    }
+
+    /// To which scopes it makes a difference what has a name.
+    fn minding(&self, name: Raw<'_>) -> Vec<bool> {
+        match self.entry(name) {
+            Some((parent, path)) => self.minding_place(parent, &path),
+            None => Vec::new(),
+        }
+    }
+
+    fn minding_place(&self, parent: Id, path: &WorkspacePath) -> Vec<bool> {
+        self.scopes.iter().map(|scope| scope.minds(&self.policy, parent, path)).collect()
+    }
+
+    /// The directory in which a name is that may be told, and the path that it makes.
+    fn entry(&self, (watch, name): Raw<'_>) -> Option<(Id, WorkspacePath)> {
+        if TempName::is_reserved_name(name) {
+            return None;
+        }
+        let parent = self.tree.by_watch(watch)?;
+        Some((parent, self.tree.path(parent)?.join(name).ok()?))
     }
 
     /// What a notice is about; `None` when nobody may ever hear of it.
     fn place(&self, notice: &Notice) -> Option<Place> {
-        let name = notice.name.as_deref().filter(|name| !TempName::is_reserved_name(name))?;
-        let parent = self.tree.by_watch(notice.watch)?;
-        let path = self.tree.path(parent)?.join(name).ok()?;
-        Some(Place { parent, name: name.to_owned(), path })
+        let (parent, path) = self.entry(raw(notice)?)?;
+        Some(Place { parent, name: notice.name.clone()?, path })
     }
 
     fn moved(&mut self, batch: &mut Batch, at: usize, gone: &Notice, came: Option<&Notice>) {
@@ -333,11 +370,15 @@ impl State {
             before.told.push(old && new);
         }
         if let Some(child) = child {
-            if self.window.moved(self.tree.watches(child)) {
-                self.doubt();
+            let shaken = self.window.moved(self.tree.watches(child));
+            let renamed = self.tree.rename(child, to.parent, &to.name);
+            if shaken || !renamed {
+                for place in [from, to] {
+                    let whom = self.minding_place(place.parent, &place.path);
+                    self.doubt(&whom);
+                }
             }
-            if !self.tree.rename(child, to.parent, &to.name) {
-                self.doubt();
+            if !renamed {
                 self.forget(child);
             }
         }

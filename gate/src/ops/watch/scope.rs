@@ -19,11 +19,16 @@ pub(super) struct Scope {
     /// The directories of which it is told what happens in them.
     pub(super) entered: Places,
     pub(super) queues: Vec<Arc<Queue>>,
+    /// Whether what it was told may be wrong.
+    pub(super) doubted: bool,
+    /// Whether a directory that it enters was let go of since this was looked at last.
+    pub(super) uprooted: bool,
 }
 
 impl Scope {
     pub(super) fn new(agent: AgentName, query: WatchQuery) -> Self {
-        Self { agent, query, entered: Places::default(), queues: Vec::new() }
+        let (entered, queues) = (Places::default(), Vec::new());
+        Self { agent, query, entered, queues, doubted: false, uprooted: false }
     }
 
     pub(super) fn is(&self, agent: &AgentName, query: &WatchQuery) -> bool {
@@ -78,6 +83,21 @@ impl Scope {
             return false;
         }
         matches!(policy.sight(&self.about(path), &object(kind)), Sight::Shown { .. })
+    }
+
+    /// Whether it makes a difference to it what is at `path` in the directory `parent`.
+    pub(super) fn minds(&self, policy: &Policy, parent: Id, path: &WorkspacePath) -> bool {
+        let shows = |kind| self.shows(policy, &self.entered, parent, path, kind);
+        *path == self.query.path
+            || self.leads_through(path)
+            || shows(ObjectKind::File)
+            || shows(ObjectKind::Directory)
+            || self.enters(policy, self.entered.has(parent), path)
+    }
+
+    /// Takes note that the directory `id` is let go of, or another has its place.
+    pub(super) fn uproot(&mut self, id: Id) {
+        self.uprooted |= self.entered.has(id);
     }
 
     /// Whether the policy still lets the subscription begin where it does.

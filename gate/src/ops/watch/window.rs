@@ -21,6 +21,17 @@ const MOST: usize = 65_536;
 /// A watch and a name in its directory.
 pub(super) type Raw<'n> = (WatchId, &'n str);
 
+/// What a change leaves of what was told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Doubt {
+    /// It is true.
+    None,
+    /// It may be wrong about these names, and about what lies beneath them.
+    Here,
+    /// It may be wrong anywhere.
+    Anywhere,
+}
+
 /// The changes since it was quiet.
 #[derive(Debug, Default)]
 pub(super) struct Window {
@@ -36,10 +47,10 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// One change of these names, by which a directory moved or not; true when
-    /// it leaves doubt.
+    /// One change of these names, by which a directory moved or not, and the doubt
+    /// that it leaves.
     #[must_use]
-    pub(super) fn change(&mut self, names: &[Raw<'_>], moved: bool) -> bool {
+    pub(super) fn change(&mut self, names: &[Raw<'_>], moved: bool) -> Doubt {
         let mut doubt = moved && self.shaken;
         self.any_moved |= moved;
         for (watch, name) in names {
@@ -57,10 +68,13 @@ impl Window {
             }
         }
         if self.count > MOST {
-            doubt |= self.any_moved;
+            let any_moved = self.any_moved;
             self.looked();
+            if any_moved {
+                return Doubt::Anywhere;
+            }
         }
-        doubt
+        if doubt { Doubt::Here } else { Doubt::None }
     }
 
     /// These directories have other names now; true when that leaves doubt
@@ -91,29 +105,29 @@ mod tests {
     fn files_leave_no_doubt() {
         let mut window = Window::default();
         for _ in 0..3 {
-            assert!(!window.change(&[(1, "a")], false));
-            assert!(!window.change(&[(1, "a"), (1, "b")], false));
+            assert_eq!(window.change(&[(1, "a")], false), Doubt::None);
+            assert_eq!(window.change(&[(1, "a"), (1, "b")], false), Doubt::None);
         }
     }
 
     #[test]
     fn a_directory_that_moves_leaves_doubt_with_another_change_of_its_names_only() {
         let mut window = Window::default();
-        assert!(!window.change(&[(1, "other")], false));
-        assert!(!window.change(&[(1, "a"), (2, "b")], true));
-        assert!(!window.change(&[(2, "a")], false));
-        assert!(window.change(&[(2, "b")], false));
+        assert_eq!(window.change(&[(1, "other")], false), Doubt::None);
+        assert_eq!(window.change(&[(1, "a"), (2, "b")], true), Doubt::None);
+        assert_eq!(window.change(&[(2, "a")], false), Doubt::None);
+        assert_eq!(window.change(&[(2, "b")], false), Doubt::Here);
         window.quiet();
-        assert!(!window.change(&[(2, "b")], false));
-        assert!(window.change(&[(1, "a"), (2, "b")], true));
+        assert_eq!(window.change(&[(2, "b")], false), Doubt::None);
+        assert_eq!(window.change(&[(1, "a"), (2, "b")], true), Doubt::Here);
     }
 
     #[test]
     fn what_happens_in_a_directory_before_and_after_it_moves_leaves_doubt() {
         let mut window = Window::default();
-        assert!(!window.change(&[(7, "x")], false));
+        assert_eq!(window.change(&[(7, "x")], false), Doubt::None);
         assert!(!window.moved(vec![8, 9]));
-        assert!(window.change(&[(9, "y")], false));
+        assert_eq!(window.change(&[(9, "y")], false), Doubt::Here);
         assert!(window.moved(vec![7]));
     }
 
@@ -121,21 +135,21 @@ mod tests {
     fn after_a_look_at_everything_any_directory_that_moves_leaves_doubt() {
         let mut window = Window::default();
         window.looked();
-        assert!(!window.change(&[(1, "a")], false));
-        assert!(window.change(&[(1, "b"), (1, "c")], true));
+        assert_eq!(window.change(&[(1, "a")], false), Doubt::None);
+        assert_eq!(window.change(&[(1, "b"), (1, "c")], true), Doubt::Here);
     }
 
     #[test]
     fn names_are_not_kept_without_bound() {
         let mut window = Window::default();
         for n in 0..=MOST {
-            assert!(!window.change(&[(1, &n.to_string())], false));
+            assert_eq!(window.change(&[(1, &n.to_string())], false), Doubt::None);
         }
         assert_eq!(window.count, 0);
-        assert!(window.change(&[(2, "a"), (2, "b")], true));
+        assert_eq!(window.change(&[(2, "a"), (2, "b")], true), Doubt::Here);
         for n in 0..MOST {
             let doubt = window.change(&[(1, &n.to_string())], false);
-            assert_eq!(doubt, window.count == 0);
+            assert_eq!(doubt == Doubt::Anywhere, window.count == 0);
         }
         assert_eq!(window.count, 1);
     }

@@ -35,7 +35,10 @@ impl Search<'_> {
         if self.begins_elsewhere(&mut asked, path) {
             return asked;
         }
-        let resolved = match self.workspace.resolve(path, Follow::Yes) {
+        let may_ask = &mut |path: &WorkspacePath| {
+            self.policy.evaluate(&self.query(Access::List, path)).is_allow()
+        };
+        let resolved = match self.workspace.resolve_heeding(path, Follow::Yes, may_ask) {
             Ok(resolved) => resolved,
             Err(error) => {
                 asked.notes.push(format!("`{path}` would be refused by the workspace: {error}"));

@@ -1,0 +1,96 @@
+//! The requests of one client that are not answered. An answer says by its id
+//! alone which one it is for, so no two of them have the same.
+//!
+//! Requests are taken back here, too, and not by `rmcp`: that forgets them before
+//! they come to their end, and takes the answer that comes then for that of the
+//! next request with the same id.
+
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    sync::Mutex,
+};
+
+use rmcp::model::RequestId;
+use tokio_util::sync::CancellationToken;
+
+use crate::lock;
+
+/// Most requests that are not answered, of whatever kind.
+const MOST: usize = 4096;
+
+/// Why a request is not begun whose id another one has.
+pub(crate) const IN_USE: &str = "the id is that of a request that is not answered yet";
+/// The notification by which a front says that it refused a request for that.
+pub(crate) const REPEATED: &str = "notifications/portcullis/repeated";
+
+/// Those that are not answered, each with what is cancelled when it is taken back.
+#[derive(Default)]
+pub(super) struct UnderWay(Mutex<HashMap<RequestId, CancellationToken>>);
+
+impl UnderWay {
+    /// Takes note of a request.
+    ///
+    /// # Errors
+    /// Why it must not be begun.
+    pub(super) fn begin(&self, id: &RequestId) -> Result<(), &'static str> {
+        let mut all = lock(&self.0);
+        let many = all.len() >= MOST;
+        match all.entry(id.clone()) {
+            Entry::Occupied(_) => Err(IN_USE),
+            Entry::Vacant(_) if many => Err("too many requests are not answered yet"),
+            Entry::Vacant(free) => {
+                free.insert(CancellationToken::new());
+                Ok(())
+            }
+        }
+    }
+
+    /// What is cancelled when a request is taken back.
+    pub(super) fn token(&self, id: &RequestId) -> Option<CancellationToken> {
+        lock(&self.0).get(id).cloned()
+    }
+
+    /// The client takes a request back. Its id is in use until it has come to its
+    /// end.
+    pub(super) fn cancel(&self, id: &RequestId) {
+        // What was answered meanwhile cannot be.
+        if let Some(token) = self.token(id) {
+            token.cancel();
+        }
+    }
+
+    /// A request has come to its end; whether the client waits for the answer.
+    pub(super) fn end(&self, id: &RequestId) -> bool {
+        lock(&self.0).remove(id).is_none_or(|token| !token.is_cancelled())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_free_when_its_request_has_come_to_its_end() {
+        let (all, id) = (UnderWay::default(), RequestId::Number(7));
+        all.begin(&id).unwrap();
+        assert_eq!(all.begin(&id), Err(IN_USE));
+        all.begin(&RequestId::String("7".into())).unwrap();
+        assert!(all.end(&id));
+        all.begin(&id).unwrap();
+        let token = all.token(&id).unwrap();
+        all.cancel(&id);
+        assert!(token.is_cancelled());
+        // It goes on until it notices.
+        assert_eq!(all.begin(&id), Err(IN_USE));
+        assert!(!all.end(&id));
+        all.begin(&id).unwrap();
+    }
+
+    #[test]
+    fn there_is_an_end_to_what_a_client_may_have_under_way() {
+        let all = UnderWay::default();
+        let count = (0_i64..).take_while(|n| all.begin(&RequestId::Number(*n)).is_ok()).count();
+        assert_eq!(count, MOST);
+        assert!(all.end(&RequestId::Number(0)) && all.begin(&RequestId::Number(0)).is_ok());
+    }
+}

@@ -1,0 +1,374 @@
+//! What a person who is asked is shown of a request, and how much of that whoever
+//! sent the request, who may be the agent.
+
+use std::io::Read as _;
+
+use portcullis_audit::Draft;
+
+use super::{
+    approvals::{Binding, Told},
+    diff::{CONTEXT, unified_diff},
+    record,
+    turn::Turn,
+};
+use crate::{
+    backup::{self, Saved, Trail},
+    model::{Access, Escaped, Operation, OperationKind, WorkspacePath},
+    ops::{Change, Sealed},
+    policy::{Decision, ObjectKind, Query, questions},
+    workspace::Permit,
+};
+
+/// Longest content of which a diff is made, in bytes.
+pub(super) const LONGEST: u64 = 1 << 20;
+/// Longest diff that is shown, in bytes.
+const LONGEST_DIFF: usize = 64 << 10;
+
+/// Most names of what is in a directory that are shown.
+const MOST_NAMES: usize = 50;
+
+/// Instead of a diff.
+const TOO_LARGE: &str = "the content is too large to be shown";
+
+const SECRET: &str = "the content has secrets and is not shown";
+/// Beside what the agent sent, where it may not see the rest.
+const KEPT_BACK: &str = "(what is there already is not shown here, but by `portcullis approve`)";
+
+/// What would be done, in words for a person.
+pub(super) struct Shown {
+    pub(super) text: String,
+    /// Whether an agent that may list and read the paths that the request names may
+    /// see all of it.
+    is_open: bool,
+}
+
+impl Shown {
+    fn open(text: String) -> Self {
+        Self { text, is_open: true }
+    }
+}
+
+impl Turn<'_> {
+    /// What the question tells whoever sent the request: all of it where the agent may
+    /// look, and otherwise only what the request itself says, the same whatever is
+    /// there.
+    pub(super) fn told(
+        &self,
+        draft: &Draft,
+        binding: &Binding,
+        rules: &[Decision],
+        shown: &Shown,
+    ) -> Told {
+        if shown.is_open && self.may_look(draft) {
+            let Binding { path, to, .. } = binding.clone();
+            return Told { path, to, rules: rules.to_vec(), change: shown.text.clone() };
+        }
+        Told {
+            path: record::shown(self.operation.path()),
+            to: self.new_name().map(record::shown),
+            rules: self.rules_by_name(),
+            change: self.sent(),
+        }
+    }
+
+    /// Whether the agent may list and read what the request is about without asking
+    /// anybody.
+    pub(super) fn may_look(&self, draft: &Draft) -> bool {
+        let parse = |path: &String| WorkspacePath::parse(path).ok();
+        let found = [&draft.path, &draft.resolved, &draft.to].into_iter().flatten().map(parse);
+        let kinds = [(OperationKind::Stat, Access::List), (OperationKind::Read, Access::Read)];
+        found.chain(self.new_name().map(|to| Some(to.clone()))).all(|path| {
+            path.is_some_and(|path| {
+                kinds.into_iter().all(|(operation, access)| {
+                    self.policy.evaluate(&self.query(operation, access, &path)).is_allow()
+                })
+            })
+        })
+    }
+
+    /// Whether the agent may read this content of what the permit is about, if it may
+    /// read the path.
+    fn may_read(&self, permit: &Permit, content: &[u8]) -> bool {
+        let query = self.query(OperationKind::Read, Access::Read, permit.path());
+        let object = permit.object();
+        let may_be_opened = match object.kind {
+            ObjectKind::Missing => true,
+            ObjectKind::File => self.policy.evaluate_object(&query, &object).is_allow(),
+            _ => false,
+        };
+        may_be_opened && self.policy.evaluate_content(&query, content).is_allow()
+    }
+
+    fn query<'q>(
+        &'q self,
+        operation: OperationKind,
+        access: Access,
+        path: &'q WorkspacePath,
+    ) -> Query<'q> {
+        Query { agent: &self.session.agent, operation, access, path }
+    }
+
+    /// The new name of a rename, as it was sent.
+    pub(super) fn new_name(&self) -> Option<&WorkspacePath> {
+        match self.operation {
+            Operation::Rename { to, .. } => Some(to),
+            _ => None,
+        }
+    }
+
+    /// The rules that ask about the names that were sent, whatever these lead to.
+    fn rules_by_name(&self) -> Vec<Decision> {
+        let operation = self.operation.kind();
+        let mut rules: Vec<Decision> = Vec::new();
+        for (access, path) in questions(operation, self.operation.path(), self.new_name()) {
+            let decision = self.policy.evaluate(&self.query(operation, access, path));
+            if decision.is_ask() && !rules.iter().any(|known| known.rule == decision.rule) {
+                rules.push(decision);
+            }
+        }
+        rules
+    }
+
+    /// What a request for content or names would do, for a person.
+    pub(super) fn discloses(&self) -> Shown {
+        Shown::open(self.named(self.operation.path()))
+    }
+
+    /// The same of a request that would come to nothing.
+    pub(super) fn fails(&self) -> Shown {
+        match self.operation.kind().is_mutation() {
+            // There is nothing to show of it.
+            true => {
+                let (kind, path) = (self.operation.kind(), self.operation.path());
+                Shown::open(format!("{kind} `{path}`, which fails as things are"))
+            }
+            false => self.discloses(),
+        }
+    }
+
+    /// What the request says for itself.
+    fn sent(&self) -> String {
+        use Operation as O;
+        let path = self.operation.path();
+        let named = self.named(path);
+        let lines = match self.operation {
+            O::Write { content, .. } | O::Append { content, .. } => self.lines('+', content),
+            O::Edit { old, new, .. } => {
+                let [old, new] =
+                    [('-', old), ('+', new)].map(|(sign, text)| self.lines(sign, text.as_bytes()));
+                format!("{old}{new}")
+            }
+            O::Remove { .. } | O::Rename { .. } => String::new(),
+            _ => return named,
+        };
+        format!("{named}\n{lines}{KEPT_BACK}")
+    }
+
+    /// A content that the agent sent, a sign before each line.
+    fn lines(&self, sign: char, content: &[u8]) -> String {
+        let path = self.operation.path();
+        let text = match str::from_utf8(content) {
+            _ if content.len() as u64 > LONGEST => format!("{TOO_LARGE}\n"),
+            Err(_) => format!("binary content: {} bytes\n", content.len()),
+            // A placeholder of the agent's own guess would tell whether it is right.
+            Ok(_) if self.shown(path, content.to_vec()).as_deref() != Some(content) => {
+                format!("{SECRET}\n")
+            }
+            Ok(text) => text.split_inclusive('\n').map(|line| format!("{sign}{line}")).collect(),
+        };
+        let text = bounded(text);
+        if text.is_empty() || text.ends_with('\n') { text } else { format!("{text}\n") }
+    }
+
+    /// The request in a few words, of what it is about here under `path`.
+    fn named(&self, path: &WorkspacePath) -> String {
+        use Operation as O;
+        match self.operation {
+            O::Write { .. } | O::Append { .. } | O::Edit { .. } => {
+                format!("{} `{path}`", self.operation.kind())
+            }
+            O::Rename { to, .. } => format!("renames `{path}` to `{to}`"),
+            O::Mkdir { .. } => format!("makes the directory `{path}`"),
+            O::Restore { backup, .. } => format!("puts the backup {backup} at `{path}`"),
+            O::Remove { recursive: true, .. } => format!("removes `{path}` with everything in it"),
+            O::Remove { .. } => format!("removes `{path}`"),
+            _ => format!("discloses `{path}`"),
+        }
+    }
+
+    /// What a change would do, for a person: of a file's content a unified
+    /// diff from what the vault keeps.
+    pub(super) fn describe(&self, saved: &[Saved], sealed: &Sealed<Box<dyn Change + '_>>) -> Shown {
+        use Operation as O;
+        let permit = sealed.permit();
+        let path = permit.path();
+        match (self.operation, sealed.content()) {
+            (O::Rename { .. }, _) => self.moves(saved, sealed),
+            (O::Remove { .. }, _) => match (permit.object().kind, self.kept(saved)) {
+                (ObjectKind::Directory, _) => self.goes(path, saved),
+                (_, Some(old)) => self.difference(permit, old, None),
+                (_, None) => Shown::open(self.named(path)),
+            },
+            (O::Write { .. } | O::Append { .. } | O::Edit { .. }, Some(new)) => {
+                match self.kept(saved) {
+                    Some(old) => self.difference(permit, old, Some(new)),
+                    None => Shown::open(TOO_LARGE.to_owned()),
+                }
+            }
+            _ => Shown::open(self.named(path)),
+        }
+    }
+
+    /// What gets where by a rename, and instead of what.
+    fn moves(&self, saved: &[Saved], sealed: &Sealed<Box<dyn Change + '_>>) -> Shown {
+        let (from, to) = (sealed.permit(), sealed.kept_permit());
+        let (old_name, new_name) = (from.path(), to.path());
+        let replaced = if saved.is_empty() { "" } else { ", replacing what is there" };
+        let Shown { text, is_open } = match (from.object().kind, self.kept(saved)) {
+            (ObjectKind::Directory, _) => {
+                self.listed(old_name, sealed.tree().iter().map(|walked| &walked.path).collect())
+            }
+            (ObjectKind::Symlink, _) => {
+                let target = from.link_target().unwrap_or_default();
+                Shown { text: format!("a link to `{}`", Escaped(&target)), is_open: false }
+            }
+            (_, old) => match (old, sealed.content()) {
+                (Some(old), Some(new)) => {
+                    let is_open = self.may_read(to, &old) && self.may_read(from, new);
+                    let shown = (self.shown(new_name, old), self.shown(old_name, new.to_vec()));
+                    let text = match shown {
+                        (Some(old), Some(new)) => diff(new_name.as_str(), &old, &new, false),
+                        _ => SECRET.to_owned(),
+                    };
+                    Shown { text, is_open }
+                }
+                _ => Shown::open(TOO_LARGE.to_owned()),
+            },
+        };
+        Shown { text: format!("renames `{old_name}` to `{new_name}`{replaced}\n{text}"), is_open }
+    }
+
+    /// What goes with a directory: what the vault keeps of it.
+    fn goes(&self, path: &WorkspacePath, saved: &[Saved]) -> Shown {
+        let kept = saved.first().and_then(|saved| self.kept_tree(saved).ok());
+        let Shown { text, is_open } = match &kept {
+            Some(paths) => self.listed(path, paths.iter().collect()),
+            None => Shown::open("what is in it cannot be shown".to_owned()),
+        };
+        Shown { text: format!("{}\n{text}", self.named(path)), is_open }
+    }
+
+    fn kept_tree(&self, saved: &Saved) -> Result<Vec<WorkspacePath>, backup::Error> {
+        let vault = &self.gate.vault;
+        let entry = vault.entry(saved)?;
+        let (mut tree, mut trail) = (vault.tree(&entry)?, Trail::new(entry.path.clone()));
+        let mut paths = Vec::new();
+        while let Some(node) = tree.next_node()? {
+            // What has no path was refused before.
+            paths.extend(trail.path(&node).ok().filter(|path| *path != entry.path));
+        }
+        Ok(paths)
+    }
+
+    /// The first names beneath a directory, and how many there are.
+    fn listed(&self, root: &WorkspacePath, mut paths: Vec<&WorkspacePath>) -> Shown {
+        if paths.is_empty() {
+            return Shown::open("with nothing in it".to_owned());
+        }
+        paths.sort_unstable();
+        let decider = self.decider();
+        let is_open = paths.iter().all(|path| decider.lists(path));
+        let name = |path: &&WorkspacePath| {
+            let beneath = path.rebase(root, &WorkspacePath::root());
+            format!("  {}\n", Escaped(beneath.as_ref().unwrap_or(path).as_str()))
+        };
+        let names: String = paths.iter().take(MOST_NAMES).map(name).collect();
+        let more = match paths.len().saturating_sub(MOST_NAMES) {
+            0 => String::new(),
+            more => format!("(and {more} more)\n"),
+        };
+        Shown { text: bounded(format!("objects in it: {}\n{names}{more}", paths.len())), is_open }
+    }
+
+    /// What becomes of the file that a permit is about; without `new` it goes.
+    fn difference(&self, permit: &Permit, old: Vec<u8>, new: Option<&[u8]>) -> Shown {
+        let path = permit.path();
+        let is_open = self.may_read(permit, &old);
+        let old = self.shown(path, old);
+        let is_removed = new.is_none();
+        let new = self.shown(path, new.unwrap_or_default().to_vec());
+        let text = match (old, new) {
+            (Some(old), Some(new)) => diff(path.as_str(), &old, &new, is_removed),
+            _ => SECRET.to_owned(),
+        };
+        Shown { text, is_open }
+    }
+
+    /// The content as the policy lets a reader see it.
+    fn shown(&self, path: &WorkspacePath, content: Vec<u8>) -> Option<Vec<u8>> {
+        self.context().shown(path, content)
+    }
+
+    /// What the vault keeps of what is replaced; nothing for a new file.
+    fn kept(&self, saved: &[Saved]) -> Option<Vec<u8>> {
+        // The buffer, where there is one, is what the agent saw; it is kept
+        // last.
+        let Some(saved) = saved.last() else { return Some(Vec::new()) };
+        let vault = &self.gate.vault;
+        let entry = vault.entry(saved).ok()?;
+        let mut old = Vec::new();
+        vault.content(&entry).ok()?.take(LONGEST + 1).read_to_end(&mut old).ok()?;
+        (old.len() as u64 <= LONGEST).then_some(old)
+    }
+}
+
+/// A unified diff, at most so long.
+fn diff(path: &str, old: &[u8], new: &[u8], removed: bool) -> String {
+    if new.len() as u64 > LONGEST {
+        return TOO_LARGE.to_owned();
+    }
+    let (Ok(old), Ok(new)) = (str::from_utf8(old), str::from_utf8(new)) else {
+        return format!("binary content: {} bytes become {}", old.len(), new.len());
+    };
+    if old == new {
+        return if removed { format!("removes the empty file `{path}`") } else { String::new() };
+    }
+    let (from, to) = match (old.is_empty(), removed) {
+        (true, _) => ("/dev/null".to_owned(), format!("b/{path}")),
+        (_, true) => (format!("a/{path}"), "/dev/null".to_owned()),
+        _ => (format!("a/{path}"), format!("b/{path}")),
+    };
+    bounded(unified_diff(old, new, (&from, &to), CONTEXT))
+}
+
+/// The text, or as many of its first lines as are shown.
+fn bounded(text: String) -> String {
+    if text.len() <= LONGEST_DIFF {
+        return text;
+    }
+    let shown = text.get(..text.floor_char_boundary(LONGEST_DIFF)).unwrap_or_default();
+    let shown = shown.rsplit_once('\n').map_or(shown, |(lines, _)| lines);
+    format!("{shown}\n(the rest of the change, {} bytes, is not shown)\n", text.len() - shown.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_diff_says_what_becomes_of_the_file() {
+        let made = diff("a", b"", b"x\n", false);
+        assert!(made.starts_with("--- /dev/null\n+++ b/a\n") && made.contains("\n+x"), "{made}");
+        let gone = diff("a", b"x\n", b"", true);
+        assert!(gone.contains("+++ /dev/null") && gone.contains("\n-x"), "{gone}");
+        assert_eq!(diff("a", b"\xff", b"x", false), "binary content: 1 bytes become 1");
+    }
+
+    #[test]
+    fn a_long_diff_is_cut_at_a_line_and_says_so() {
+        let new = "żółć\n".repeat(50_000);
+        let shown = diff("a", b"", new.as_bytes(), false);
+        assert!(shown.len() < LONGEST_DIFF + 200, "{}", shown.len());
+        assert!(shown.contains("\n(the rest of the change, "), "{shown}");
+    }
+}

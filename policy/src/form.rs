@@ -1,0 +1,151 @@
+//! How strings must look, for editors.
+//!
+//! What a string means is judged where it is read ([`statements`](super::statements)),
+//! by code. These expressions say as much of it as an expression can: a string that
+//! the reader takes always has its form, so an editor never marks what
+//! `policy check` passes. The dialect is that of JSON Schema (ECMA-262), in what
+//! it has in common with others.
+
+/// How a good string looks.
+#[derive(Debug, Clone, Copy)]
+pub struct Form {
+    /// An expression that it matches.
+    pub pattern: &'static str,
+    /// One that it does not match.
+    pub never: Option<&'static str>,
+}
+
+const fn form(pattern: &'static str) -> Form {
+    Form { pattern, never: None }
+}
+
+/// An id of a rule about secrets.
+pub(super) const ID: Form = form("^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$");
+/// An id of `[[rules]]`, where those that decisions use otherwise are reserved.
+pub(super) const RULE_ID: Form = Form {
+    pattern: ID.pattern,
+    never: Some(concat!(
+        "^(agent|allowedPaths|approval|backups|binary|default|extends|extensions|files",
+        "|limits|mode|names|rules|secrets|tests)(\\.|$)"
+    )),
+};
+/// A pattern of paths.
+pub(super) const PATTERN: Form =
+    Form { pattern: "^[^/]+(/[^/]+)*$", never: Some("(^|/)\\.\\.(/|$)|^\\./|/\\.(/|$)") };
+/// A pattern of agents' names.
+pub(super) const NAME_PATTERN: Form = form("^[^/]{1,1024}$");
+/// The name of an agent.
+pub(super) const AGENT: Form = form("^[A-Za-z0-9_@-][A-Za-z0-9._@-]{0,63}$");
+/// A path in the workspace.
+pub(super) const PATH: Form = Form { pattern: "^([^/]|$)", never: Some("(^|/)\\.\\.(/|$)") };
+/// A path of the machine.
+pub(super) const HOST_PATH: Form = Form { pattern: "^(/[^/]+)+$", never: Some("/\\.\\.?(/|$)") };
+/// The end of a file's name, without a dot.
+pub(super) const EXTENSION: Form = form("^[^./\\\\*?{}\\[\\] \\t\\r\\n]{1,64}$");
+/// The name of an environment variable.
+pub(super) const VARIABLE: Form = form("^[A-Za-z_][A-Za-z0-9_]{0,127}$");
+/// A word that stands near a secret.
+pub(super) const KEYWORD: Form = form("^[\\s\\S]{1,100}$");
+/// A SHA-256 in hexadecimal digits.
+pub(super) const DIGEST: Form = form("^[0-9A-Fa-f]{64}$");
+/// The name of a policy.
+pub(super) const TITLE: Form = form("^[^\\x00-\\x1f]{0,100}$");
+/// What a rule about secrets is for.
+pub(super) const DESCRIPTION: Form = form("^[^\\x00-\\x1f]{0,200}$");
+/// Why a rule is there.
+pub(super) const REASON: Form = form("^[^\\x00-\\x1f]{0,500}$");
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use regex_automata::meta::Regex;
+
+    use super::*;
+    use crate::diagnostics::{Diagnostics, Source};
+
+    /// What is read with each form; `@` stands for the string.
+    const PLACES: [(Form, &str); 13] = [
+        (ID, "[[secrets.rules]]\nid = @\nregex = \"x\""),
+        (RULE_ID, "[[rules]]\nid = @\neffect = \"deny\"\npaths = [\"a\"]"),
+        (PATTERN, "[allowedPaths]\nread = [@]"),
+        (NAME_PATTERN, "[[rules]]\nid = \"x\"\neffect = \"deny\"\npaths = [\"a\"]\nagents = [@]"),
+        (
+            AGENT,
+            "[[tests]]\noperation = \"stat\"\npath = \"a\"\nagent = @\nexpect.effect = \"deny\"",
+        ),
+        (PATH, "[[tests]]\noperation = \"stat\"\npath = @\nexpect.effect = \"deny\""),
+        (HOST_PATH, "[agent]\nread = [@]"),
+        (EXTENSION, "[extensions]\ndeny = [@]"),
+        (VARIABLE, "[agent]\nenv = [@]"),
+        (KEYWORD, "[[secrets.rules]]\nid = \"x\"\nregex = \"x\"\nkeywords = [@]"),
+        (TITLE, "name = @"),
+        (DESCRIPTION, "[[secrets.rules]]\nid = \"x\"\nregex = \"x\"\ndescription = @"),
+        (REASON, "[[rules]]\nid = \"x\"\neffect = \"deny\"\npaths = [\"a\"]\nreason = @"),
+    ];
+
+    fn fits(form: Form, text: &str) -> bool {
+        let matches = |pattern: &str| Regex::new(pattern).unwrap().is_match(text);
+        matches(form.pattern) && !form.never.is_some_and(matches)
+    }
+
+    fn is_read(place: &str, text: &str) -> bool {
+        let quoted: String = text.chars().map(|c| format!("\\U{:08X}", u32::from(c))).collect();
+        let text = format!("schema = 1\n{}", place.replace('@', &format!("\"{quoted}\"")));
+        let mut diagnostics = Diagnostics::default();
+        let source = Source::new("policy.toml".to_owned(), text);
+        crate::statements::parse(&source, Vec::new(), &mut diagnostics);
+        diagnostics.is_empty()
+    }
+
+    #[test]
+    fn a_form_refuses_what_its_reader_refuses() {
+        for (form, place) in PLACES {
+            let (good, bad): (&[&str], &[&str]) = match place {
+                _ if place.contains("id = @") => (&["a", "A.b-c_9"], &["", ".a", "a b", "é"]),
+                _ if place.contains("agents") => (&["a*", "[**]"], &["", "a/b"]),
+                _ if place.contains("agent = @") => (&["a@b", "-"], &["", ".a", "a/b"]),
+                _ if place.contains("[allowedPaths]") => (
+                    &[".", "**/*.rs", "{a,b/**}", ".a/..b"],
+                    &["", "/a", "a/", "a//b", "../a", "a/./b"],
+                ),
+                _ if place.contains("path = @") => (&["", ".", "a/./b"], &["/a", "..", "a/../b"]),
+                _ if place.contains("[agent]\nread") => {
+                    (&["/usr", "/a/.b"], &["", "/", "usr", "/a/", "/a/../b", "/."])
+                }
+                _ if place.contains("[extensions]") => {
+                    (&["pem", "日本"], &["", ".pem", "*", "a b"])
+                }
+                _ if place.contains("env") => (&["PATH", "_x1"], &["", "1A", "A=b", "é"]),
+                _ if place.contains("keywords") => (&["a", "\n"], &[""]),
+                _ => (&["", "Why not?"], &["a\nb", "\u{7}"]),
+            };
+            for text in good {
+                assert!(is_read(place, text) && fits(form, text), "{place} {text:?}");
+            }
+            for text in bad {
+                assert!(!is_read(place, text) && !fits(form, text), "{place} {text:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn reserved_ids_are_those_of_built_in_rules() {
+        let (_, place) = PLACES[1];
+        for first in crate::statements::BUILT_IN {
+            for id in [first.to_owned(), format!("{first}.x"), format!("{first}x")] {
+                assert_eq!(is_read(place, &id), fits(RULE_ID, &id), "{id}");
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_read_has_its_form(
+            text in prop_oneof!["[a.*/{},\\[\\]\\\\ ]{0,8}", "[A-Za-z0-9_.@-]{0,130}", "\\PC{0,6}", any::<String>()],
+        ) {
+            for (form, place) in PLACES {
+                prop_assert!(!is_read(place, &text) || fits(form, &text), "{} {:?}", place, text);
+            }
+        }
+    }
+}

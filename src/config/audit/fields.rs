@@ -1,0 +1,58 @@
+//! Every key of the section, its type and its bounds.
+
+use std::ops::Range;
+
+use toml::de::DeTable;
+
+use crate::policy::{Field, Shape, Status};
+
+const TEXTS: Shape = Shape::List(&Shape::Text);
+/// More than anybody waits for.
+const MOST: u64 = 1_000_000_000_000;
+
+const fn optional(key: &'static str, shape: Shape) -> Field {
+    Field { key, shape, status: Status::Optional }
+}
+
+/// The key of the file that this module reads.
+pub(super) const FIELDS: &[Field] = &[optional("audit", Shape::Table(AUDIT))];
+
+/// Keys of the file that others read.
+pub(super) const ELSEWHERE: &[&str] =
+    &["requireSignature", "policyKeys", "serve", "telemetry", "workspaces", "agents"];
+
+const AUDIT: &[Field] = &[
+    optional("durability", Shape::Word(&["written", "synced"])),
+    optional(
+        "checkpoints",
+        Shape::Table(&[
+            optional("records", Shape::Integer(1, MOST)),
+            optional("seconds", Shape::Integer(1, MOST)),
+        ]),
+    ),
+    optional("signer", TEXTS),
+    optional("publicKey", Shape::Text),
+    optional("witnesses", TEXTS),
+    optional("ship", Shape::Tables(TARGET)),
+    optional(
+        "compress",
+        Shape::Table(&[
+            optional("enabled", Shape::Boolean),
+            optional("afterDays", Shape::Integer(0, 4_294_967_295)),
+        ]),
+    ),
+    optional("search", Shape::Word(&["files", "summary"])),
+];
+
+const TARGET: &[Field] = &[
+    Field { key: "to", shape: Shape::Text, status: Status::Required },
+    optional("headers", Shape::Texts),
+    optional("options", Shape::Texts),
+];
+
+/// Where the section's `key` has its value.
+pub(super) fn place(text: &str, key: &str) -> Range<usize> {
+    let (root, _) = DeTable::parse_recoverable(text);
+    let section = root.get_ref().get("audit").and_then(|audit| audit.get_ref().as_table());
+    section.and_then(|section| section.get(key)).map_or(0..0, |value| value.span())
+}

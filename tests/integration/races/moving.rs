@@ -1,0 +1,59 @@
+//! Names that another process takes while the gate moves something to them.
+
+use std::{
+    fs,
+    io::Write as _,
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    thread,
+};
+
+use portcullis::{gateway::ErrorKind, model::Operation};
+
+use super::{Inside, is_clean, path};
+use crate::common::Stop;
+
+/// Requests; each that succeeds syncs.
+const MOVES: usize = 2_000;
+
+/// `move_file` of the reference tools looked first, and replaced what came then.
+#[test]
+fn a_rename_that_replaces_nothing_leaves_what_took_the_name_meanwhile() {
+    let inside = Inside::new();
+    let root = inside.root();
+    let (from, to) = (root.join("from"), root.join("to"));
+    let (stop, taken) = (AtomicBool::new(false), AtomicU64::new(0));
+    let rename = Operation::Rename { from: path("from"), to: path("to"), replace: false };
+    let (mut moved, mut refused) = (0, 0);
+    thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                let Ok(mut file) = fs::File::create_new(&to) else { continue };
+                file.write_all(b"theirs").unwrap();
+                taken.fetch_add(1, Ordering::Relaxed);
+                for _ in 0..8 {
+                    assert_eq!(fs::read_to_string(&to).unwrap(), "theirs");
+                }
+                fs::remove_file(&to).unwrap();
+            }
+        });
+        let over = Stop(&stop);
+        fs::write(&from, "INSIDE").unwrap();
+        for _ in 0..MOVES {
+            match inside.handle(&rename) {
+                Ok(_) => {
+                    moved += 1;
+                    // Nobody else's: the other one only makes it where nothing is.
+                    fs::rename(&to, &from).unwrap();
+                }
+                Err(ErrorKind::AlreadyExists | ErrorKind::Conflict) => refused += 1,
+                Err(error) => panic!("{error:?}"),
+            }
+            assert_eq!(fs::read_to_string(&from).unwrap(), "INSIDE");
+        }
+        drop(over);
+        other.join().unwrap();
+    });
+    assert!(moved > 0 && refused > 0, "{moved} moved, {refused} refused: the race was not run");
+    assert!(taken.into_inner() > 100, "the race was not run");
+    is_clean(&root);
+}

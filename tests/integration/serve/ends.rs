@@ -1,0 +1,71 @@
+//! What a client said before its session ended.
+
+use std::{io::Write as _, net::Shutdown};
+
+use serde_json::json;
+
+use super::rig::{Service, Site, Socket};
+
+/// More than a worker answers before the next word comes.
+const MANY: usize = 50;
+
+/// A session in which so many files are written, none of them answered yet.
+fn busy(site: &Site, service: &Service) -> Socket {
+    let mut session = service.session(site.token("all"), "shop");
+    for id in 0..MANY {
+        let path = format!("new/{id}.txt");
+        let write = json!({
+            "channel": "files", "type": "write", "requestId": id, "path": path, "content": "x",
+        });
+        session.say(write.to_string().as_bytes()).unwrap();
+    }
+    session
+}
+
+fn written(site: &Site) -> usize {
+    std::fs::read_dir(site.root("shop").join("new")).unwrap().count()
+}
+
+/// One file was written, and the client was told that all was well.
+#[test]
+fn what_was_said_before_a_close_is_answered_before_it() {
+    let site = Site::new(&["shop"]);
+    let service = site.serve();
+    let mut session = busy(&site, &service);
+    session.stream.get_mut().write_all(&[0x88, 0x80, 0, 0, 0, 0]).unwrap();
+    assert_eq!(session.rest(), (MANY, Some(1000)));
+    assert_eq!(written(&site), MANY);
+}
+
+#[test]
+fn what_was_said_before_a_client_broke_a_rule_is_answered() {
+    let site = Site::new(&["shop"]);
+    let service = site.serve();
+    let mut session = busy(&site, &service);
+    // Not text.
+    session.stream.get_mut().write_all(&[0x82, 0x80, 0, 0, 0, 0]).unwrap();
+    assert_eq!(session.rest(), (MANY, Some(1003)));
+    assert_eq!(written(&site), MANY);
+}
+
+#[test]
+fn what_was_said_before_a_client_shut_its_side_is_answered() {
+    let site = Site::new(&["shop"]);
+    let service = site.serve();
+    let mut session = busy(&site, &service);
+    session.stream.get_mut().shutdown(Shutdown::Write).unwrap();
+    assert_eq!(session.rest(), (MANY, None));
+    assert_eq!(written(&site), MANY);
+}
+
+/// What had come to the front and not to the worker was nowhere.
+#[test]
+fn what_was_said_before_the_service_stops_is_answered() {
+    let site = Site::new(&["shop"]);
+    let service = site.serve();
+    let mut session = busy(&site, &service);
+    let stopping = std::thread::spawn(move || service.stop());
+    assert_eq!(session.rest(), (MANY, Some(1001)));
+    stopping.join().unwrap();
+    assert_eq!(written(&site), MANY);
+}
