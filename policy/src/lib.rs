@@ -55,7 +55,7 @@ pub use form::Form;
 pub use glob::{Glob, GlobError};
 pub use limits::{Limit, Limits};
 pub use outline::{OutlineFile, PathPattern, Statement, StatementKind};
-pub use schema::{Field, POLICY as KEYS, Shape, Status};
+pub use schema::{Field, POLICY as KEYS, Shape, Status, optional, required};
 pub use secrets::{Disclosed, Judged, SecretFinding, SecretKey, Secrets, Subject, Whole};
 pub use settings::{AgentAccess, DEFAULT_ENV, DEFAULT_READ, Network, Retention};
 pub use sight::Sight;

@@ -90,11 +90,15 @@ pub struct Field {
     pub status: Status,
 }
 
-pub(super) const fn optional(key: &'static str, shape: Shape) -> Field {
+/// A key that may be there.
+#[must_use]
+pub const fn optional(key: &'static str, shape: Shape) -> Field {
     Field { key, shape, status: Status::Optional }
 }
 
-pub(super) const fn required(key: &'static str, shape: Shape) -> Field {
+/// A key that must be there.
+#[must_use]
+pub const fn required(key: &'static str, shape: Shape) -> Field {
     Field { key, shape, status: Status::Required }
 }
 

@@ -9,6 +9,10 @@ use std::{
 use serde_json::Value;
 use tempfile::TempDir;
 
+/// A policy that allows everything.
+pub(crate) const ALL: &str = "schema = 1\n[allowedPaths]\nread = [\"**\"]\nlist = [\"**\"]\n\
+    write = [\"**\"]\nremove = [\"**\"]\n";
+
 /// A workspace and its state, gone when dropped.
 pub(crate) struct World {
     dir: TempDir,
@@ -67,6 +71,11 @@ impl World {
         let mut world = Self::new();
         world.set_policy(text);
         world
+    }
+
+    /// Where everything is allowed but for what `rules` say.
+    pub(crate) fn with_rules(rules: &str) -> Self {
+        Self::with_policy(&format!("{ALL}{rules}"))
     }
 
     pub(crate) fn set_policy(&mut self, text: &str) {

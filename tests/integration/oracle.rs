@@ -275,13 +275,6 @@ fn the_progress_of_a_search_does_not_count_what_is_hidden() {
 }
 
 const ASKS: &str = r#"
-schema = 1
-[allowedPaths]
-read = ["**"]
-list = ["**"]
-write = ["**"]
-remove = ["**"]
-
 [[rules]]
 id = "person"
 effect = "ask"
@@ -294,7 +287,7 @@ reason = "not without a person"
 /// was none, told what is there and what is in it.
 #[test]
 fn what_a_person_is_asked_about_is_asked_about_whether_or_not_it_is_there() {
-    let world = World::with_policy(ASKS);
+    let world = World::with_rules(ASKS);
     world.file("hidden/there", "treasure\n");
     world.file("hidden/binary", b"\0");
     std::os::unix::fs::symlink("hidden/there", world.path("link")).unwrap();
@@ -338,7 +331,7 @@ fn what_a_person_is_asked_about_is_asked_about_whether_or_not_it_is_there() {
 /// learned the content before anybody had seen the question.
 #[test]
 fn a_guess_at_what_a_person_is_asked_to_disclose_asks_whether_or_not_it_is_right() {
-    let world = World::with_policy(&ASKS.replace(r#""read", "list", "stat", "edit""#, r#""read""#));
+    let world = World::with_rules(&ASKS.replace(r#""read", "list", "stat", "edit""#, r#""read""#));
     world.file("hidden/there", "treasure\n");
     let guesses = ["gold", "treasure", "r"].map(|old| {
         let edit = ["edit", "hidden/there", "--old", old, "--new", "x"];
@@ -357,7 +350,7 @@ fn a_guess_at_what_a_person_is_asked_to_disclose_asks_whether_or_not_it_is_right
 /// After a yes whoever asked hears how it is.
 #[test]
 fn what_is_not_there_is_told_after_a_yes() {
-    let world = World::with_policy(ASKS);
+    let world = World::with_rules(ASKS);
     let child = begin(&world, &["read", "hidden/gone"], "");
     let asked = waiting(&world, 1).remove(0);
     assert_eq!(asked["change"], "discloses `hidden/gone`");
@@ -378,7 +371,7 @@ fn what_is_not_there_is_told_after_a_yes() {
 /// Whoever may look without asking hears at once why a change cannot be made.
 #[test]
 fn nobody_is_asked_about_a_change_that_fails_of_what_everybody_may_see() {
-    let world = World::with_policy(&ASKS.replace(r#""read", "list", "stat", "edit""#, r#""edit""#));
+    let world = World::with_rules(&ASKS.replace(r#""read", "list", "stat", "edit""#, r#""edit""#));
     world.file("hidden/there", "treasure\n");
     let edit = world.fs(&["edit", "hidden/there", "--old", "x", "--new", "y"]);
     assert!(edit.code == 1 && edit.stderr.contains("old text"), "{edit:?}");
@@ -390,7 +383,7 @@ fn nobody_is_asked_about_a_change_that_fails_of_what_everybody_may_see() {
 /// A batch asks nobody, and told the two apart all the same.
 #[test]
 fn a_batch_tells_nothing_of_what_a_person_is_asked_about() {
-    let world = World::with_policy(ASKS);
+    let world = World::with_rules(ASKS);
     world.file("hidden/there", "treasure\n");
     let batch = |path: &str| {
         let changes = json!([{ "op": "edit", "path": path, "old": "treasure", "new": "y" }]);
@@ -401,13 +394,6 @@ fn a_batch_tells_nothing_of_what_a_person_is_asked_about() {
 }
 
 const HIDES: &str = r#"
-schema = 1
-[allowedPaths]
-read = ["**"]
-list = ["**"]
-write = ["**"]
-remove = ["**"]
-
 [[rules]]
 id = "keys"
 effect = "deny"
@@ -442,7 +428,7 @@ fn said(world: &World, args: &[&str]) -> String {
 /// The rule that refused was that of what lay hidden in there, and said what it was.
 #[test]
 fn a_directory_that_may_not_be_moved_or_removed_does_not_tell_why() {
-    let world = World::with_policy(HIDES);
+    let world = World::with_rules(HIDES);
     let (rm, mv) = (["rm", "-r", "d"], ["mv", "d", "e"]);
     let mut heard = Vec::new();
     for (name, rule) in [("a.key", "keys"), ("longer.log", "logs"), ("shut.key/x", "keys")] {
@@ -477,7 +463,7 @@ fn a_directory_that_may_not_be_moved_or_removed_does_not_tell_why() {
 /// hidden entries were, too.
 #[test]
 fn the_length_of_a_hidden_name_is_not_told_by_how_long_a_new_name_may_be() {
-    let world = World::with_policy(HIDES);
+    let world = World::with_rules(HIDES);
     world.file("d/a.md", "x");
     let answers = ["x.key", "as-long-as-this.key", "x.log"].map(|name| {
         world.file(&format!("d/s/{name}"), "x");
@@ -496,7 +482,7 @@ fn the_length_of_a_hidden_name_is_not_told_by_how_long_a_new_name_may_be() {
 /// `mv` and back told all the names.
 #[test]
 fn what_may_not_be_listed_is_neither_moved_nor_restored_to_where_it_may() {
-    let world = World::with_policy(&HIDES.replace(
+    let world = World::with_rules(&HIDES.replace(
         "operations = [\"read\", \"list\", \"remove\"]\npaths = [\"**/*.log\"]",
         "operations = [\"list\"]\npaths = [\"blind/**\", \"**/*.log\"]",
     ));

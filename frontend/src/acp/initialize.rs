@@ -1,9 +1,10 @@
 //! The one exchange that is edited: `initialize`.
 //!
 //! Towards the agent: protocol version 1 at most, `fs` offered (the gate serves
-//! it; with [`SourceMode::Editor`] as far as the editor does), terminals and other ways to act outside the gate not
-//! offered. Towards the editor everything is stripped that would make it act
-//! for the agent; the schema (ACP v1) and editors in use have these:
+//! it; with [`SourceMode::Editor`] as far as the editor does), terminals and
+//! other ways to act outside the gate not offered. Towards the editor everything
+//! is stripped that would make it act for the agent; the schema (ACP v1) and
+//! editors in use have these:
 //!
 //! * `authMethods[]` of `type: "terminal"`: the editor starts the configured
 //!   command, which is this gate, with arguments and environment variables of

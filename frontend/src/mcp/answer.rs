@@ -73,8 +73,6 @@ pub(super) enum Trouble {
     Arguments(String),
     /// Something else, after operations that are on record.
     Said(String),
-    /// What should be made is there already; that is on record.
-    Exists(String),
 }
 
 impl From<gateway::Error> for Trouble {
@@ -104,12 +102,7 @@ pub(super) fn failed(error: &gateway::Error, receipts: &[Receipt]) -> CallToolRe
 
 /// A failure that no record has of its own.
 pub(super) fn said(message: &str, receipts: &[Receipt]) -> CallToolResult {
-    told(ErrorKind::InvalidInput, message, receipts)
-}
-
-/// The same of another kind.
-pub(super) fn told(kind: ErrorKind, message: &str, receipts: &[Receipt]) -> CallToolResult {
-    let details = json!({ "kind": kind.as_str(), "message": message });
+    let details = json!({ "kind": ErrorKind::InvalidInput.as_str(), "message": message });
     let result = CallToolResult::error(vec![ContentBlock::text(message)]);
     result.with_meta(Some(meta(receipts, Some(details))))
 }

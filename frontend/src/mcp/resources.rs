@@ -225,7 +225,7 @@ fn refuse(call: &Call<'_>, op: &str, path: Option<&str>, refusal: &Refusal) -> R
 fn said(call: &Call<'_>, trouble: Trouble, uri: Option<&str>) -> Refused {
     match trouble {
         Trouble::Gate(refused) => error(&refused, uri),
-        Trouble::Arguments(why) | Trouble::Said(why) | Trouble::Exists(why) => {
+        Trouble::Arguments(why) | Trouble::Said(why) => {
             refuse(call, "resources", uri, &Refusal::Parameters(why))
         }
     }

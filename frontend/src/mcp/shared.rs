@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    gateway::{ErrorKind, Gateway, Refusal},
+    gateway::{Gateway, Refusal},
     model::Session,
     ops::Follower,
     paths::Roots,
@@ -130,9 +130,6 @@ impl Shared {
             Ok(answer) => answer::done(answer, &receipts),
             Err(Trouble::Gate(error)) => answer::failed(&error, &receipts),
             Err(Trouble::Said(message)) => answer::said(&message, &receipts),
-            Err(Trouble::Exists(message)) => {
-                answer::told(ErrorKind::AlreadyExists, &message, &receipts)
-            }
             Err(Trouble::Arguments(why)) => {
                 let refusal = Refusal::Parameters(why);
                 let kind = tool.kind().as_str();

@@ -36,9 +36,9 @@ struct Rename<'a> {
 }
 
 /// Checks that the rename makes sense. `tree` is what was decided on beneath a
-/// directory. A file that has the new name is replaced if `replace` says so. `shown` asks for what a
-/// person is told of: the hash of all that moves, which takes reading it, and the content
-/// of a file of at most so many bytes.
+/// directory. A file that has the new name is replaced if `replace` says so.
+/// `shown` asks for what a person is told of: the hash of all that moves, which
+/// takes reading it, and the content of a file of at most so many bytes.
 ///
 /// # Errors
 /// When nothing is there, the new name is taken by what is not replaced, or a directory
@@ -65,7 +65,7 @@ pub fn prepare<'a>(
     parents::check_may_rename(context.workspace, to.path())?;
     let replaced = match to.stat() {
         None => None,
-        Some(_) if from.path() == to.path() => None,
+        Some(_) if replace && from.path() == to.path() => None,
         Some(stat)
             if replace
                 && stat.kind == ObjectKind::File
@@ -80,18 +80,17 @@ pub fn prepare<'a>(
     let mut facts = Facts { to: Some(to.path().clone()), ..Facts::default() };
     if replaced.is_some() {
         facts.temp = Some(TempName::new()?);
-        facts.after = Some(content(context, &from, moving.kind)?);
+        facts.after = Some(hash_of(context, &from, moving.kind)?);
     }
-    let mut shown_content = None;
+    let mut content = None;
     if let Some(most) = shown {
-        let (moved, content) = match moving.kind {
+        let (moved, short) = match moving.kind {
             ObjectKind::Directory => (tree_hash(context, from.path(), &tree)?, None),
             ObjectKind::File => short_content(context, &from, &moving, most)?,
-            kind => (content(context, &from, kind)?, None),
+            kind => (hash_of(context, &from, kind)?, None),
         };
-        (facts.moved, shown_content) = (Some(moved), content);
+        (facts.moved, content) = (Some(moved), short);
     }
-    let content = shown_content;
     let change: Box<dyn Change + 'a> =
         Box::new(Rename { context: *context, from, to, moving, replaced, tree, content });
     Ok(Sealed::new(change, facts))
@@ -135,7 +134,7 @@ fn check_contents(
 
 /// The hash of the file or link that is to replace another: after a crash it
 /// tells the two.
-fn content(context: &Context<'_>, from: &Permit, kind: ObjectKind) -> Result<Hash, Error> {
+fn hash_of(context: &Context<'_>, from: &Permit, kind: ObjectKind) -> Result<Hash, Error> {
     Ok(match kind {
         ObjectKind::Symlink => Hash::of(from.link_target()?.as_bytes()),
         _ => hash(context, from.open_file(context.workspace)?.as_fd(), 0)?,
@@ -150,7 +149,7 @@ fn short_content(
     most: u64,
 ) -> Result<(Hash, Option<Vec<u8>>), Error> {
     if moving.size > most.min(context.policy.backups().size) {
-        return Ok((content(context, from, moving.kind)?, None));
+        return Ok((hash_of(context, from, moving.kind)?, None));
     }
     let bytes = read_bounded(&from.open_file(context.workspace)?, moving.size, most)?;
     match bytes.len() as u64 == moving.size {

@@ -12,12 +12,8 @@ use super::super::failure::Exit;
 use crate::{
     gateway::Output,
     model::{Escaped, GlobQuery, GrepQuery},
-    ops::{EntryKind, Line, Matches, Stopped, Summary},
+    ops::{EntryKind, Line, MOST_ENTRIES, MOST_LINES, Matches, Stopped, Summary},
 };
-
-/// As many as the gate gives of each.
-const MOST_ENTRIES: u64 = 100_000;
-const MOST_LINES: u64 = 10_000;
 
 /// Find entries by their paths
 #[derive(Debug, clap::Args)]

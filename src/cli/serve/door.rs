@@ -95,8 +95,11 @@ impl Doorway {
     /// Takes the certificate as its files are now, for this front and all others;
     /// what the front must be told.
     pub(super) fn renew(&mut self, service: &Service) -> Result<Option<ToFront>, Failure> {
-        if self.pem.is_some() {
-            self.pem = pem(service)?;
+        // Whoever speaks TLS never stops to without a start.
+        if self.pem.is_some()
+            && let Some(pem) = pem(service)?
+        {
+            self.pem = Some(pem);
         }
         Ok(self.pem.clone().map(ToFront::Tls))
     }

@@ -4,15 +4,11 @@ use std::ops::Range;
 
 use toml::de::DeTable;
 
-use crate::policy::{Field, Shape, Status};
+use crate::policy::{Field, Shape, optional, required};
 
 const TEXTS: Shape = Shape::List(&Shape::Text);
 /// More than anybody waits for.
 const MOST: u64 = 1_000_000_000_000;
-
-const fn optional(key: &'static str, shape: Shape) -> Field {
-    Field { key, shape, status: Status::Optional }
-}
 
 /// The key of the file that this module reads.
 pub(super) const FIELDS: &[Field] = &[optional("audit", Shape::Table(AUDIT))];
@@ -45,7 +41,7 @@ const AUDIT: &[Field] = &[
 ];
 
 const TARGET: &[Field] = &[
-    Field { key: "to", shape: Shape::Text, status: Status::Required },
+    required("to", Shape::Text),
     optional("headers", Shape::Texts),
     optional("options", Shape::Texts),
 ];

@@ -1,16 +1,8 @@
 //! Every key of the sections, its type and its bounds.
 
-use crate::policy::{Field, Shape, Status};
+use crate::policy::{Field, Shape, optional, required};
 
 const TEXTS: Shape = Shape::List(&Shape::Text);
-
-const fn optional(key: &'static str, shape: Shape) -> Field {
-    Field { key, shape, status: Status::Optional }
-}
-
-const fn required(key: &'static str, shape: Shape) -> Field {
-    Field { key, shape, status: Status::Required }
-}
 
 /// The keys of the file that this module reads.
 pub const FIELDS: &[Field] = &[

@@ -7,8 +7,8 @@ use std::{
 
 use serde_json::{Value, json};
 
-use super::rig::{ALL, Client};
-use crate::common::World;
+use super::rig::Client;
+use crate::common::{ALL, World};
 
 fn world() -> World {
     let world = World::with_policy(ALL);

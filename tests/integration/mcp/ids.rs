@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::rig::{ALL, Client};
+use super::rig::Client;
 use crate::common::World;
 
 const ASKS: &str = "[[rules]]\nid = \"careful\"\neffect = \"ask\"\noperations = [\"write\"]\n\
@@ -22,7 +22,7 @@ fn put(client: &mut Client, id: &str, tool: &str, arguments: &Value) {
 /// All were carried out, and one was answered.
 #[test]
 fn a_second_request_under_an_id_that_is_in_use_is_refused_and_not_carried_out() {
-    let world = World::with_policy(&format!("{ALL}{ASKS}"));
+    let world = World::with_rules(ASKS);
     let mut client = client(&world);
     put(&mut client, "x", "write_file", &json!({ "path": "ask/a.txt", "content": "a" }));
     let question = client.other();
@@ -49,7 +49,7 @@ fn a_second_request_under_an_id_that_is_in_use_is_refused_and_not_carried_out() 
 /// The next request under its id could be given what came of it.
 #[test]
 fn the_id_of_a_request_that_was_taken_back_is_free_when_it_has_come_to_its_end() {
-    let world = World::with_policy(&format!("{ALL}{ASKS}"));
+    let world = World::with_rules(ASKS);
     world.file("a.txt", "a\n");
     let mut client = client(&world);
     put(&mut client, "x", "write_file", &json!({ "path": "ask/a.txt", "content": "a" }));

@@ -8,8 +8,10 @@ use std::{
 
 use serde_json::{Value, json};
 
-use super::rig::ALL;
-use crate::{common::World, fast_agent::peers};
+use crate::{
+    common::{ALL, World},
+    fast_agent::peers,
+};
 
 /// Runs `mcp_client.py` with a plan of calls.
 fn python(world: &World, mode: &str, answer: &str, args: &[&str], plan: &Value) -> Value {

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::rig::{ALL, Client};
-use crate::common::World;
+use super::rig::Client;
+use crate::common::{ALL, World};
 
 fn start(world: &World) -> Client {
     Client::start(world, &["--tools", "reference"])
@@ -191,13 +191,16 @@ fn moving_never_replaces() {
     let mut client = start(&world);
     let taken = client.bad("move_file", &json!({ "source": "a", "destination": "b" }));
     assert_eq!((taken["kind"].as_str(), world.read("b")), (Some("alreadyExists"), "b".to_owned()));
+    let itself = client.bad("move_file", &json!({ "source": "a", "destination": "./a" }));
+    assert_eq!((&itself["kind"], world.read("a")), (&json!("alreadyExists"), "a".to_owned()));
     client.good("move_file", &json!({ "source": "a", "destination": "c" }));
     assert_eq!(world.read("c"), "a");
     client.end();
     // Each look is an operation of its own.
     let records: Vec<_> =
         world.requests().iter().map(|r| (r["op"].clone(), r["result"].clone())).collect();
-    let expected = [("stat", "ok"), ("stat", "notFound"), ("rename", "ok")];
+    let expected =
+        [("stat", "ok"), ("rename", "alreadyExists"), ("stat", "notFound"), ("rename", "ok")];
     let is_there = |(op, result): &(&str, &str)| records.contains(&(json!(op), json!(result)));
     assert!(expected.iter().all(is_there), "{records:?}");
 }
@@ -207,7 +210,7 @@ fn moving_never_replaces() {
 fn a_move_tells_nothing_of_names_that_may_not_be_listed() {
     let hide = "[[rules]]\nid = \"hide\"\neffect = \"deny\"\noperations = [\"list\", \"stat\"]\n\
         paths = [\"secret/**\"]\n";
-    let world = World::with_policy(&format!("{ALL}{hide}"));
+    let world = World::with_rules(hide);
     world.file("a", "a");
     world.file("secret/there", "s");
     let mut client = start(&world);
@@ -230,7 +233,7 @@ fn a_move_tells_nothing_of_names_that_may_not_be_listed() {
 fn searches_and_trees_leave_out_what_is_excluded_and_what_the_policy_hides() {
     let hide = "[[rules]]\nid = \"hide\"\neffect = \"deny\"\noperations = [\"list\"]\n\
         paths = [\"secret/**\"]\n";
-    let world = World::with_policy(&format!("{ALL}{hide}"));
+    let world = World::with_rules(hide);
     for name in ["a.md", "d/b.md", "d/e/c.md", "node_modules/x/d.md", "secret/s.md"] {
         world.file(name, "x");
     }

@@ -10,9 +10,6 @@ use serde_json::{Value, json};
 
 use crate::common::World;
 
-pub(super) const ALL: &str = "schema = 1\n[allowedPaths]\nread = [\"**\"]\nlist = [\"**\"]\n\
-    write = [\"**\"]\nremove = [\"**\"]\n";
-
 pub(super) struct Client {
     child: Child,
     input: Option<ChildStdin>,

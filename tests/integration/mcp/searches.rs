@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
-use super::rig::{ALL, Client};
-use crate::common::World;
+use super::rig::Client;
+use crate::common::{ALL, World};
 
 /// Takes a minute and more where nobody gives it up and no limit ends it.
 const HARD: &str = "[ab]*a[ab]{200}[^ab]";

@@ -3,8 +3,8 @@
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 
-use super::rig::{ALL, Client};
-use crate::common::World;
+use super::rig::Client;
+use crate::common::{ALL, World};
 
 fn tool(name: &str) -> String {
     format!("workspace__ws__{name}")

@@ -5,7 +5,8 @@ use std::io::{Read as _, Write as _};
 use rustix::process::{Resource, Rlimit, prlimit};
 use serde_json::{Value, json};
 
-use super::rig::{ALL, Site, status, wait};
+use super::rig::{Site, status, wait};
+use crate::common::ALL;
 
 #[test]
 fn sessions_of_an_agent_are_bounded_and_counted_when_they_end() {

@@ -12,7 +12,8 @@ use rustix::{
 };
 use serde_json::{Value, json};
 
-use super::rig::{ALL, Service, Site, status, wait};
+use super::rig::{Service, Site, status, wait};
+use crate::common::ALL;
 
 /// Greets from an address of this machine; gives the status.
 fn initialize(service: &Service, token: &str, from: Ipv4Addr) -> u16 {

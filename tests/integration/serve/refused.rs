@@ -5,7 +5,8 @@ use std::fs;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::rig::{ALL, Service, Site, kill, wait};
+use super::rig::{Service, Site, kill, wait};
+use crate::common::ALL;
 use crate::disk::Mounted;
 
 /// The policy with a rule that denies the file.

@@ -5,7 +5,8 @@ use std::fs;
 use rustix::process::Signal;
 use serde_json::json;
 
-use super::rig::{ALL, Site, kill, wait};
+use super::rig::{Site, kill, wait};
+use crate::common::ALL;
 
 #[test]
 fn workspaces_and_agents_come_and_go_without_dropping_others() {

@@ -12,10 +12,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::common::World;
-
-pub(super) const ALL: &str = "schema = 1\n[allowedPaths]\nread = [\"**\"]\nlist = [\"**\"]\n\
-    write = [\"**\"]\nremove = [\"**\"]\n";
+use crate::common::{ALL, World};
 
 /// So long a test waits for what must come.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -11,8 +11,9 @@ use serde_json::{Value, json};
 
 use super::{
     mcp::listen,
-    rig::{ALL, Service, Site, kill, status, wait},
+    rig::{Service, Site, kill, status, wait},
 };
+use crate::common::ALL;
 
 const READ: &str = "schema = 1\n[allowedPaths]\nread = [\"**\"]\nlist = [\"**\"]\n";
 const CHANGED: &str = "notifications/tools/list_changed";

@@ -184,7 +184,8 @@ fn requests_are_exported_with_their_records_and_nothing_that_they_are_about() {
     let collector = Collector::start();
     let site = site(&collector.address, "service = \"gate\"");
     let rule = "[[rules]]\nid = \"hush\"\neffect = \"deny\"\npaths = [\"secret-name/**\"]\n";
-    std::fs::write(site.base().join("policy.toml"), format!("{}{rule}", super::rig::ALL)).unwrap();
+    std::fs::write(site.base().join("policy.toml"), format!("{}{rule}", crate::common::ALL))
+        .unwrap();
     let service = site.serve();
     let token = site.token("all").to_owned();
     let mut session = service.session(&token, "shop");

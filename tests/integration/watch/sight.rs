@@ -9,7 +9,8 @@ use portcullis::{
     policy::{Policy, PolicySource, compile},
 };
 
-use super::{ALL, House, PATIENCE, path};
+use super::{House, PATIENCE, path};
+use crate::common::ALL;
 
 const SECRET: &str = "[[rules]]\nid = \"hidden\"\neffect = \"deny\"\npaths = [\"secret/**\"]\n\
     agents = [\"tester\"]\n";

@@ -18,6 +18,7 @@ use rmcp::{
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use tokio::runtime::Handle;
 
 use super::{Shared, listen};
 use crate::{http::reply::Body, lock, mcp::IN_USE};
@@ -104,8 +105,8 @@ impl Drop for End {
     fn drop(&mut self) {
         // Where the reply is still there, it ends with the answer.
         let alone = self.0.take().filter(|taken| Arc::strong_count(taken) == 1);
-        if let Some(taken) = alone {
-            tokio::spawn(async move {
+        if let (Some(taken), Ok(runtime)) = (alone, Handle::try_current()) {
+            runtime.spawn(async move {
                 tokio::time::sleep(LAST).await;
                 drop(taken);
             });

@@ -8,7 +8,6 @@ use std::cell::RefCell;
 
 use hyper::{
     Response, StatusCode,
-    body::Bytes,
     header::{CONTENT_TYPE, HeaderValue},
 };
 use rmcp::{
@@ -21,6 +20,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     Shared,
+    ids::Head,
     link::{self, Asked, Link},
 };
 use crate::http::{
@@ -30,8 +30,6 @@ use crate::http::{
 
 /// The method.
 const METHOD: &str = "subscriptions/listen";
-/// Largest request of this kind, in bytes: some thousand names.
-const LARGEST: usize = 1 << 20;
 
 tokio::task_local! {
     /// What was begun for the request that is handled.
@@ -45,38 +43,29 @@ pub(super) struct Begun {
 }
 
 #[derive(Deserialize)]
-struct Request {
-    id: RequestId,
-    method: String,
-    params: Params,
-}
-
-#[derive(Deserialize)]
 struct Params {
     #[serde(rename = "_meta", default)]
     meta: Map<String, Value>,
     notifications: SubscriptionFilter,
 }
 
-/// Asks the worker, if the request in `body` subscribes; what is no such request
-/// is `rmcp`'s to answer.
+/// Asks the worker, if the request with this head subscribes; what is no such
+/// request is `rmcp`'s to answer.
 ///
 /// # Errors
 /// The reply that says why not.
 pub(super) async fn begin(
     shared: &Shared,
     peer: &Peer,
-    body: &Bytes,
+    head: Option<&Head<'_>>,
 ) -> Result<Option<Begun>, Box<Response<Body>>> {
-    let named =
-        body.len() <= LARGEST && std::str::from_utf8(body).is_ok_and(|text| text.contains(METHOD));
-    let request = named.then(|| serde_json::from_slice::<Request>(body).ok()).flatten();
-    let Some(request) = request.filter(|request| request.method == METHOD) else {
+    let Some(Head { id: Some(id), method: Some(method), params: Some(params) }) = head else {
         return Ok(None);
     };
-    let Request { id, params, .. } = request;
+    let params = if method == METHOD { serde_json::from_str(params.get()).ok() } else { None };
+    let Some(params) = params else { return Ok(None) };
     let link = shared.common(peer).await.map_err(|error| Box::new(reply::refused(&error)))?;
-    ask(&link, params).await.map(Some).map_err(|error| Box::new(refuse(&id, &error)))
+    ask(&link, params).await.map(Some).map_err(|error| Box::new(refuse(id, &error)))
 }
 
 async fn ask(link: &Link, params: Params) -> Result<Begun, ErrorData> {

@@ -167,7 +167,7 @@ pub(super) async fn handle(
         turn.over();
         return refused;
     }
-    let begun = match listen::begin(&shared, &caller.peer, &bytes).await {
+    let begun = match listen::begin(&shared, &caller.peer, head.as_ref()).await {
         Ok(begun) => begun,
         Err(refused) => {
             turn.over();
@@ -186,7 +186,9 @@ pub(super) async fn handle(
     request.extensions_mut().insert(Opened::clone(&opened));
     request.extensions_mut().insert(turn.clone());
     request.extensions_mut().insert(caller.peer);
-    taken.as_ref().map(|taken| request.extensions_mut().insert(Handled::new(taken)));
+    if let Some(taken) = &taken {
+        request.extensions_mut().insert(Handled::new(taken));
+    }
     let reply = listen::with(begun, service.handle(request)).await;
     turn.over();
     load.free();

@@ -422,8 +422,9 @@ fn move_file(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> 
     let (source, destination) = (arguments.text("source")?, arguments.text("destination")?);
     let from = call.path(Kind::Rename, source)?;
     let to = call.path(Kind::Rename, destination)?;
+    // Whether the name is taken is told to whoever may look.
     match call.stat(to.clone()) {
-        Ok(_) => return Err(Trouble::Exists("the destination exists already".to_owned())),
+        Ok(_) => {}
         Err(Trouble::Gate(error)) if error.kind() == ErrorKind::NotFound => {
             goes_on(call, &error);
         }

@@ -18,8 +18,8 @@ use crate::{
 
 /// Most entries where the query says nothing.
 const DEFAULT: u64 = 10_000;
-/// Most entries whatever it says.
-const MOST: u64 = 100_000;
+/// Most entries that a search by name gives, whatever the query says.
+pub const MOST_ENTRIES: u64 = 100_000;
 
 /// What a search by name found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,7 +50,7 @@ pub fn prepare(
     query: &GlobQuery,
 ) -> Result<Sealed<Found>, Error> {
     let pattern = pattern(&query.pattern)?;
-    let tally = Tally::new(Limits::new(query.max_results, DEFAULT, MOST), context.follower);
+    let tally = Tally::new(Limits::new(query.max_results, DEFAULT, MOST_ENTRIES), context.follower);
     let finder = Finder { context, tally: &tally, pattern, found: Mutex::default() };
     let (path, seen) = match start {
         Start::At(permit) => match permit.object().kind {

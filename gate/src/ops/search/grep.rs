@@ -25,8 +25,8 @@ use crate::{
 
 /// Most matching lines where the query says nothing.
 const DEFAULT: u64 = 1_000;
-/// Most matching lines whatever it says.
-const MOST: u64 = 10_000;
+/// Most matching lines that a search in content gives, whatever the query says.
+pub const MOST_LINES: u64 = 10_000;
 
 /// What a search in content found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,7 +89,7 @@ pub fn prepare(
 ) -> Result<(Sealed<Matches>, Vec<Disclosure>), Error> {
     let matcher = compile(query)?;
     let include = query.include.as_deref().map(included).transpose()?;
-    let tally = Tally::new(Limits::new(query.max_results, DEFAULT, MOST), context.follower);
+    let tally = Tally::new(Limits::new(query.max_results, DEFAULT, MOST_LINES), context.follower);
     let context = &Context { source: Source::Disk, ..*context };
     let seeker =
         Seeker { context, tally: &tally, query, matcher, include, found: Mutex::default() };

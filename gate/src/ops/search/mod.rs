@@ -15,8 +15,8 @@ mod names;
 mod tally;
 mod walk;
 
-pub use glob::{Found, prepare as prepare_glob};
-pub use grep::{Disclosure, FileMatches, Matches, prepare as prepare_grep};
+pub use glob::{Found, MOST_ENTRIES, prepare as prepare_glob};
+pub use grep::{Disclosure, FileMatches, MOST_LINES, Matches, prepare as prepare_grep};
 pub use lines::Line;
 pub use tally::{Skipped, Stopped, Summary};
 
