@@ -284,7 +284,7 @@ impl Tree {
             return Err(ErrorKind::InvalidInput);
         }
         match self.get(&to.path) {
-            Some(_) if from.path == to.path => return Ok("changed".to_owned()),
+            Some(_) if from.path == to.path && replace => return Ok("changed".to_owned()),
             Some(Node::File(_)) if !is_directory && replace => {}
             Some(_) => return Err(ErrorKind::AlreadyExists),
             None => {}
