@@ -18,6 +18,8 @@ struct Mirror<'h> {
     house: &'h House,
     known: BTreeSet<String>,
     rescans: usize,
+    /// Whether it looked, and so may be told of what it saw already.
+    looked: bool,
     /// A name that may not be seen, wherever it is.
     hidden: &'static str,
 }
@@ -60,7 +62,7 @@ impl Mirror<'_> {
                 }
                 // What is told last of what it is counts.
                 match event.kind {
-                    EntryKind::Directory if !self.known.contains(&directory) => {
+                    EntryKind::Directory if self.looked || !self.known.contains(&directory) => {
                         self.known.remove(&file);
                         return self.look(&file);
                     }
@@ -78,6 +80,7 @@ impl Mirror<'_> {
 
     /// Looks at what is at and beneath a path.
     fn look(&mut self, path: &str) {
+        self.looked = true;
         let path = if path == "." { "" } else { path };
         let directory = format!("{path}/");
         self.known.retain(|name| !path.is_empty() && name != path && !name.starts_with(&directory));
@@ -187,7 +190,8 @@ fn a_mirror_made_of_what_is_told_is_true_all_the_time() {
     for seed in 0..6 {
         let house = House::new("");
         let all = house.watch(".");
-        let mut mirror = Mirror { house: &house, known: BTreeSet::new(), rescans: 0, hidden: "" };
+        let mut mirror =
+            Mirror { house: &house, known: BTreeSet::new(), rescans: 0, looked: false, hidden: "" };
         let mut random = Random::new(seed);
         for step in 0..300 {
             disturb(&house, &mut random);
@@ -208,7 +212,8 @@ fn a_mirror_is_true_after_every_burst_of_changes() {
     for seed in 0..4 {
         let house = House::new("");
         let all = house.watch(".");
-        let mut mirror = Mirror { house: &house, known: BTreeSet::new(), rescans: 0, hidden: "" };
+        let mut mirror =
+            Mirror { house: &house, known: BTreeSet::new(), rescans: 0, looked: false, hidden: "" };
         let mut random = Random::new(100 + seed);
         for burst in 0..200 {
             (0..random.below(40)).for_each(|_| disturb(&house, &mut random));
@@ -230,7 +235,13 @@ fn a_mirror_of_what_may_be_seen_is_true_after_every_burst_of_changes() {
         let other = Session { agent, id: "0f".repeat(16), ..house.session.clone() };
         let some = house.watch(".");
         let all = house.gateway.watch(&other, WatchQuery::new(path("."))).unwrap().subscription;
-        let mirror = |hidden| Mirror { house: &house, known: BTreeSet::new(), rescans: 0, hidden };
+        let mirror = |hidden| Mirror {
+            house: &house,
+            known: BTreeSet::new(),
+            rescans: 0,
+            looked: false,
+            hidden,
+        };
         let (mut sees_some, mut sees_all) = (mirror("n2"), mirror(""));
         let mut random = Random::new(200 + seed);
         for burst in 0..200 {
@@ -248,7 +259,8 @@ fn a_mirror_is_true_in_the_end_where_directories_move_faster_than_is_told() {
     for seed in 0..6 {
         let house = House::new("");
         let all = house.watch(".");
-        let mut mirror = Mirror { house: &house, known: BTreeSet::new(), rescans: 0, hidden: "" };
+        let mut mirror =
+            Mirror { house: &house, known: BTreeSet::new(), rescans: 0, looked: false, hidden: "" };
         thread::scope(|scope| {
             let others: Vec<_> = (0..3)
                 .map(|n| {

@@ -274,6 +274,7 @@ impl State {
                 // Nothing happened while what came before was dealt with.
                 if !self.missed {
                     self.window.quiet();
+                    self.scopes.iter_mut().for_each(|scope| scope.left.clear());
                 }
                 return;
             }
@@ -358,7 +359,7 @@ impl State {
     pub(super) fn forget(&mut self, id: Id) {
         for (id, watch) in self.tree.remove(id) {
             for scope in &mut self.scopes {
-                scope.uproot(id);
+                scope.uproot(id, watch);
                 scope.entered.set(id, false);
             }
             self.found.forget(id);

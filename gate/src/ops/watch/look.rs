@@ -167,7 +167,7 @@ impl State {
                 self.forget(elsewhere);
             }
             if let Some(old) = old {
-                self.scopes.iter_mut().for_each(|scope| scope.uproot(id));
+                self.scopes.iter_mut().for_each(|scope| scope.uproot(id, Some(old)));
                 self.watches.remove(old);
             }
             if !self.tree.contains(id) {

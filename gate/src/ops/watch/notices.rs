@@ -9,6 +9,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::{
     hub::{Before, State, entry_kind, rescan},
+    scope::Scope,
     subscription::{Event, EventKind},
     tree::Id,
     window::{Doubt, Raw},
@@ -139,6 +140,10 @@ impl State {
                 }
             }
         }
+        let forgot: Vec<_> = self.scopes.iter_mut().map(Scope::forgot).collect();
+        if forgot.contains(&true) {
+            self.doubt(&forgot);
+        }
         if lost {
             self.doubt_all();
             self.look_again();
@@ -174,7 +179,7 @@ impl State {
     fn minding(&self, name: Raw<'_>) -> Vec<bool> {
         match self.entry(name) {
             Some((parent, path)) => self.minding_place(parent, &path),
-            None => Vec::new(),
+            None => self.scopes.iter().map(|scope| scope.left.contains(&name.0)).collect(),
         }
     }
 

@@ -1,7 +1,7 @@
 //! What one agent's subscriptions of one kind may see. Subscribers that ask for
 //! the same share a scope, so that a thousand of them cost no more than one.
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use super::{
     subscription::{Event, Queue, WatchEnd},
@@ -10,7 +10,11 @@ use super::{
 use crate::{
     model::{Access, AgentName, OperationKind, WatchQuery, WorkspacePath},
     policy::{Object, ObjectKind, Policy, Query, Sight},
+    workspace::WatchId,
 };
+
+/// Most directories that are remembered though they were let go of.
+const MOST_LEFT: usize = 65_536;
 
 /// One agent's view of one query.
 pub(super) struct Scope {
@@ -23,12 +27,23 @@ pub(super) struct Scope {
     pub(super) doubted: bool,
     /// Whether a directory that it enters was let go of since this was looked at last.
     pub(super) uprooted: bool,
+    /// Watches of directories that it entered and that were let go of since it was
+    /// quiet: the kernel may have something to say of them yet.
+    pub(super) left: HashSet<WatchId>,
 }
 
 impl Scope {
     pub(super) fn new(agent: AgentName, query: WatchQuery) -> Self {
         let (entered, queues) = (Places::default(), Vec::new());
-        Self { agent, query, entered, queues, doubted: false, uprooted: false }
+        Self {
+            agent,
+            query,
+            entered,
+            queues,
+            doubted: false,
+            uprooted: false,
+            left: HashSet::new(),
+        }
     }
 
     pub(super) fn is(&self, agent: &AgentName, query: &WatchQuery) -> bool {
@@ -96,8 +111,21 @@ impl Scope {
     }
 
     /// Takes note that the directory `id` is let go of, or another has its place.
-    pub(super) fn uproot(&mut self, id: Id) {
-        self.uprooted |= self.entered.has(id);
+    pub(super) fn uproot(&mut self, id: Id, watch: Option<WatchId>) {
+        if self.entered.has(id) {
+            self.uprooted = true;
+            self.left.extend(watch);
+        }
+    }
+
+    /// Forgets of which directories it let go of when there are too many; whether
+    /// there were.
+    pub(super) fn forgot(&mut self) -> bool {
+        let many = self.left.len() > MOST_LEFT;
+        if many {
+            self.left.clear();
+        }
+        many
     }
 
     /// Whether the policy still lets the subscription begin where it does.
