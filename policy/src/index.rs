@@ -166,6 +166,11 @@ impl PatternSet {
         numbers.into_iter().flatten().filter_map(entry).map(|(entry, pattern)| (*entry, pattern))
     }
 
+    /// Whether some pattern is filed under a key.
+    pub(super) fn files_any(&self) -> bool {
+        !self.filed.is_empty()
+    }
+
     /// The patterns, with their entries, that [`first`](Self::first) tries for
     /// every path that begins with these components, whatever comes after.
     pub(super) fn candidates<'a, 'c>(

@@ -37,12 +37,15 @@ struct Usual<'p> {
     sets: Vec<(&'p PatternSet, Option<&'p [Rule]>)>,
     /// It looks like none of these.
     names: Vec<(Letters, &'p Name)>,
-    /// The last name's key by its extension, which the next one often has too, and
-    /// letters without which no pattern that is filed under it matters.
-    last: Cell<(u64, Letters)>,
+    /// The last name's keys by its extension and its start, which the next one often
+    /// has too.
+    last: [Cell<Filed>; 2],
     /// The answer for files of such names, when it is known.
     answer: Cell<Option<Sight>>,
 }
+
+/// A key, and letters without which no pattern that is filed under it matters.
+type Filed = (u64, Letters);
 
 impl Policy {
     /// Prepares to ask `query`, which is about a directory, about what is in it.
@@ -73,7 +76,9 @@ impl Policy {
             if !set.any(|entry, _| asked(entry)) {
                 return true;
             }
-            sets.push((set, rules));
+            if set.files_any() {
+                sets.push((set, rules));
+            }
             set.candidates(&directory).filter(|(entry, _)| asked(*entry)).all(|(_, pattern)| {
                 match pattern.dependence_on_name(&directory) {
                     Dependence::None => true,
@@ -94,7 +99,7 @@ impl Policy {
                     && add(&layer.exceptions, None)
                     && add(&layer.allows, Some(&layer.allow_rules[..]))
             });
-        let (last, answer) = (Cell::new((0, Letters::NONE)), Cell::new(None));
+        let (last, answer) = (<[Cell<Filed>; 2]>::default(), Cell::new(None));
         simple.then_some(Usual { directory, sets, names, last, answer })
     }
 }
@@ -140,9 +145,15 @@ impl Sights<'_> {
         {
             return false;
         }
+        if usual.sets.is_empty() {
+            return true;
+        }
         let [whole, extension, start] = Components::keys_of(name);
-        let extension = Some(extension).filter(|key| letters.hold(usual.letters_under(*key)));
-        let keys = [Some(whole), extension, Some(start)].into_iter().flatten();
+        let [last_extension, last_start] = &usual.last;
+        let matters = |key: &u64, last| letters.hold(usual.letters_under(*key, last));
+        let extension = Some(extension).filter(|key| matters(key, last_extension));
+        let start = Some(start).filter(|key| matters(key, last_start));
+        let keys = [Some(whole), extension, start].into_iter().flatten();
         let question = Questions::one(self.operation, self.access);
         !keys.into_iter().any(|key| {
             usual.filed(key).any(|(rules, entry, pattern)| {
@@ -169,14 +180,14 @@ impl<'p> Usual<'p> {
     }
 
     /// Letters without which no pattern that is filed under a key matters.
-    fn letters_under(&self, key: u64) -> Letters {
-        let (last, letters) = self.last.get();
-        if last == key {
+    fn letters_under(&self, key: u64, last: &Cell<Filed>) -> Letters {
+        let (known, letters) = last.get();
+        if known == key {
             return letters;
         }
         let each = self.filed(key).map(|(_, _, pattern)| pattern.letters());
         let letters = each.fold(Letters::ALL, Letters::common);
-        self.last.set((key, letters));
+        last.set((key, letters));
         letters
     }
 }

@@ -84,7 +84,7 @@ pub(crate) fn reply_json(reply: &Reply) -> Value {
                 .iter()
                 .map(|(name, kind)| json!({ "name": name, "type": kind.as_str() }))
                 .collect::<Vec<_>>(),
-            "notUtf8": names.not_utf8,
+            "notUtf8": names.not_utf8(),
         }),
         Output::Stat(entry) => json!({ "stat": entry_json(entry) }),
         Output::Found(found) => {

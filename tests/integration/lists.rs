@@ -40,7 +40,7 @@ fn names_alone_are_those_of_the_list() {
     let bare: Vec<_> =
         list.entries.iter().map(|entry| (entry.path.file_name().unwrap(), entry.kind)).collect();
     assert_eq!(bare, names.iter().collect::<Vec<_>>());
-    assert_eq!((list.not_utf8, names.not_utf8), (1, 1));
+    assert_eq!((list.not_utf8, names.not_utf8()), (1, 1));
     let shown: Vec<_> = names.iter().map(|(name, _)| name).collect();
     assert_eq!(shown, ["a.txt", "dangling", "directory", "fifo", "hard.txt", "link"]);
     assert_eq!(list.entries[0].size, Some(1));

@@ -10,7 +10,7 @@ use super::{Error, entry, stream_names, walk::MAX_ENTRIES};
 use crate::policy::ObjectKind;
 
 /// The names in one directory with what each is, sorted by name.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Kinds {
     /// All names, one after the other.
     text: String,
@@ -19,7 +19,7 @@ pub struct Kinds {
 }
 
 /// One name.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Slot {
     /// The first bytes behind what all names begin with, which nearly always
     /// tell two names apart.
@@ -59,6 +59,12 @@ impl Kinds {
     /// would not tell either.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, Option<ObjectKind>)> {
         self.slots.iter().map(|slot| (name(&self.text, slot), slot.kind))
+    }
+
+    /// Forgets what is not to be kept.
+    pub fn retain(&mut self, mut keep: impl FnMut(&str, Option<ObjectKind>) -> bool) {
+        let Self { text, slots, .. } = self;
+        slots.retain(|slot| keep(name(text, slot), slot.kind));
     }
 
     /// How many names are not UTF-8 and so cannot be served.

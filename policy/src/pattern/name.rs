@@ -51,7 +51,7 @@ pub(crate) struct Class {
 
 /// Which bytes a text has, by their lowest six bits: a quick no for nearly all
 /// texts that another one is not in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Letters(u64);
 
 impl Letters {
