@@ -246,6 +246,21 @@ fn the_root_is_never_removed_or_renamed() {
 }
 
 #[test]
+fn a_rename_may_say_that_it_takes_no_name_from_another() {
+    let world = World::new();
+    world.file("a.txt", "a");
+    world.file("b.txt", "b");
+    for to in ["b.txt", "a.txt", "./a.txt"] {
+        let refused = world.fs(&["mv", "--no-clobber", "a.txt", to]);
+        assert!(refused.code == 1 && refused.stderr.contains("already exists"), "{refused:?}");
+    }
+    assert_eq!((world.read("a.txt"), world.read("b.txt")), ("a".into(), "b".into()));
+    world.fs(&["mv", "--no-clobber", "a.txt", "c.txt"]).ok();
+    world.fs(&["mv", "c.txt", "b.txt"]).ok();
+    assert_eq!(world.read("b.txt"), "a");
+}
+
+#[test]
 fn mv_renames_and_keeps_what_it_replaces() {
     let world = World::new();
     world.file("a.txt", "a");
