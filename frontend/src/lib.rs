@@ -16,6 +16,7 @@ pub mod inside;
 mod lane;
 pub mod mcp;
 mod output;
+mod pace;
 mod paths;
 mod question;
 mod strict;

@@ -8,11 +8,12 @@ use std::{
     thread,
 };
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::{
     brake::{self, Brake},
     lock,
+    pace::Pace,
 };
 
 use super::{
@@ -58,7 +59,7 @@ impl Hearing {
 
     /// Reads frames until the stream ends, or this is told.
     pub(super) fn hear(&self, stream: impl Read + AsFd, max_line: usize, each: impl FnMut(Frame)) {
-        frame::read(Until { stream, told: &self.told }, max_line, each);
+        frame::read(Until { stream, told: &self.told, pace: Pace::default() }, max_line, each);
     }
 
     /// Leaves the peer unheard for what its brake says.
@@ -80,6 +81,7 @@ impl Hearing {
 struct Until<'a, S> {
     stream: S,
     told: &'a PipeReader,
+    pace: Pace,
 }
 
 impl<S: Read + AsFd> Read for Until<'_, S> {
@@ -88,7 +90,13 @@ impl<S: Read + AsFd> Read for Until<'_, S> {
             PollFd::from_borrowed_fd(self.told.as_fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(self.stream.as_fd(), PollFlags::IN),
         ];
-        poll(&mut waiting, None)?;
+        let wait = self.pace.wait();
+        let mut ready = 0;
+        while ready == 0 {
+            let at_once = wait.is_awake().then(Timespec::default);
+            ready = poll(&mut waiting, at_once.as_ref())?;
+        }
+        self.pace.heard(&wait);
         let [told, _] = waiting.map(|fd| !fd.revents().is_empty());
         if told {
             return Err(io::ErrorKind::ConnectionAborted.into());

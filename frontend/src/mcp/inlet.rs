@@ -2,6 +2,7 @@
 //! that only reads would have to be woken for each of them.
 
 use std::{
+    convert::Infallible,
     fs::File,
     io::{self, IoSliceMut, Read as _},
     os::fd::{AsFd, AsRawFd, OwnedFd},
@@ -16,6 +17,7 @@ use tokio::io::{
 use crate::{
     brake,
     frame::{CHUNK, Cutter, Frame},
+    pace::{Pace, Wait},
 };
 
 /// Where a client's lines come from.
@@ -36,6 +38,7 @@ pub(super) struct Inlet {
     chunk: Vec<u8>,
     /// What of the chunk was read and not cut yet.
     rest: std::ops::Range<usize>,
+    pace: Pace,
 }
 
 #[derive(Debug)]
@@ -64,6 +67,7 @@ impl Inlet {
             cutter: Some(Cutter::new(max_line)),
             chunk: vec![0; CHUNK],
             rest: 0..0,
+            pace: Pace::default(),
         })
     }
 
@@ -105,12 +109,24 @@ impl Inlet {
                 None => std::future::pending().await,
             }
         };
-        tokio::select! {
+        let wait = self.pace.wait();
+        let count = tokio::select! {
             biased;
             () = stop => Ok(0),
             count = self.stream.read(&mut self.chunk) => count,
-        }
+            never = awake(&wait) => match never {},
+        };
+        self.pace.heard(&wait);
+        count
     }
+}
+
+/// Keeps this thread from going to sleep as long as that is worth it.
+async fn awake(wait: &Wait) -> Infallible {
+    while wait.is_awake() {
+        tokio::task::yield_now().await;
+    }
+    std::future::pending().await
 }
 
 impl Stream {
