@@ -103,6 +103,13 @@ pub(super) fn keep_only(kept: CapabilitySet) -> io::Result<()> {
     )
 }
 
+/// Takes back a capability that was given up, which the kernel must refuse.
+pub(super) fn take_back() -> io::Result<()> {
+    let wanted = CapabilitySet::SETUID;
+    let inheritable = CapabilitySet::empty();
+    set_capabilities(None, CapabilitySets { effective: wanted, permitted: wanted, inheritable })
+}
+
 /// Lets no capability survive the next exec.
 pub(super) fn clear_ambient() -> io::Result<()> {
     clear_ambient_capability_set()

@@ -146,6 +146,11 @@ fn report(
     if !full {
         gaps.push("no namespaces: which files exist can be seen".to_owned());
     }
+    if spec.stays_root() {
+        gaps.push(
+            "the agent stays root, without root's powers: no other user to become here".to_owned(),
+        );
+    }
     if !applied.ioctl {
         gaps.push("Landlock before ABI 5: device ioctls are not restricted".to_owned());
     }

@@ -204,10 +204,15 @@ fn powers(spec: &Enter, list: &mut Attempts<'_>) {
         let mode = FileMode::from_raw_mode(0o4700);
         Ok(rustix::fs::chmod("/portcullis-no-such-place", mode)?)
     });
-    list.add(Must::Fail, false, "become root", || Ok(set_thread_uid(rustix::process::Uid::ROOT)?));
+    if !spec.stays_root() {
+        list.add(Must::Fail, false, "become root", || {
+            Ok(set_thread_uid(rustix::process::Uid::ROOT)?)
+        });
+    }
     list.add(Must::Fail, false, "use a capability", || {
         if capabilities::any()? { Ok(()) } else { Err(Errno::PERM.into()) }
     });
+    list.add(Must::Fail, false, "take a capability back", || Ok(capabilities::take_back()?));
     if spec.mode.is_full() {
         list.add(Must::Fail, true, "have a capability left to regain", || {
             if capabilities::any_in_bounding_set()? { Ok(()) } else { Err(Errno::PERM.into()) }

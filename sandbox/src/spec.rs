@@ -253,6 +253,15 @@ pub(super) struct Enter {
     pub(super) hatch: bool,
 }
 
+impl Enter {
+    /// Whether the agent is root, though without a power of root's: where that
+    /// is the operator's user and no other can be become, as in a container that
+    /// maps one user or has no capabilities.
+    pub(super) fn stays_root(&self) -> bool {
+        self.mode == Mode::Partial { user: None } && self.uid == 0
+    }
+}
+
 /// Something of the operator's that the agent must not reach.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Target {

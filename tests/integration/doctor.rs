@@ -83,6 +83,28 @@ fn without_namespaces_run_refuses_unless_partial_enforcement_is_accepted() {
 }
 
 #[test]
+fn where_root_can_become_nobody_else_enforcement_is_partial_and_says_so() {
+    for without in [Without::OtherUsers, Without::Capabilities] {
+        let world = World::new();
+        let without = |args: &[&str]| world.run_without(without, args);
+        let done = without(&["doctor", "--json", "--allow-partial"]);
+        let cell = says(&done, "self-test", "warning");
+        let stays = "the agent stays root, without root's powers";
+        assert!(cell["facts"]["gaps"].to_string().contains(stays), "{cell}");
+        assert_eq!(done.code, 0);
+        assert_eq!(without(&["doctor"]).code, 1);
+        assert_eq!(without(&RUN).code, 1);
+        let done = without(&["run", "--allow-partial", "--", "/bin/true"]).ok();
+        assert!(done.stderr.contains(stays), "{done:?}");
+        let start = world.records().into_iter().rfind(|it| it["kind"] == "start").unwrap();
+        assert!(start["facts"]["gaps"].to_string().contains(stays), "{start}");
+        let place = world.base().join("demo");
+        let done = without(&["demo", "--keep", place.to_str().unwrap()]).ok();
+        assert!(done.text().contains("enforcement is partial here"), "{done:?}");
+    }
+}
+
+#[test]
 fn a_kernel_without_landlock_is_named() {
     let world = World::new();
     let done = world.run_without(LANDLOCK, &["doctor", "--json"]);

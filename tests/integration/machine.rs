@@ -10,6 +10,11 @@ pub(crate) enum Without {
     /// No user namespace can be made, and the user, who is not root, has no
     /// privileges.
     Namespaces,
+    /// None can be made by root either, who is the only user there is, as in a
+    /// container that maps one.
+    OtherUsers,
+    /// Nor has root any capability.
+    Capabilities,
     /// A kernel without these system calls.
     Calls(&'static str),
 }
@@ -25,12 +30,13 @@ impl World {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/integration/without.py");
         let mut command = match what {
             Without::Namespaces => {
-                let forbid = "echo 0 >/proc/sys/user/max_user_namespaces && \
-                    exec setpriv --inh-caps=-all --ambient-caps=-all \"$@\"";
-                let mut command = Command::new("unshare");
-                command.args(["--user", "--map-user=4321", "--map-group=4321", "--keep-caps"]);
-                command.args(["sh", "-c", forbid, "sh"]);
-                command
+                alone("4321", "exec setpriv --inh-caps=-all --ambient-caps=-all \"$@\"")
+            }
+            Without::OtherUsers => alone("0", "exec \"$@\""),
+            Without::Capabilities => {
+                let none = "exec setpriv --bounding-set=-all --inh-caps=-all --ambient-caps=-all \
+                    \"$@\"";
+                alone("0", none)
             }
             Without::Calls(numbers) => {
                 let mut command = Command::new("python3");
@@ -43,4 +49,14 @@ impl World {
         command.envs(own.get_envs().filter_map(|(name, value)| Some((name, value?))));
         done(command.output().unwrap())
     }
+}
+
+/// A shell in a user namespace with one user, where no further one can be made.
+fn alone(user: &str, script: &str) -> Command {
+    let mut command = Command::new("unshare");
+    command.args(["--user", "--keep-caps"]);
+    command.args([format!("--map-user={user}"), format!("--map-group={user}")]);
+    command.args(["sh", "-c"]);
+    command.arg(format!("echo 0 >/proc/sys/user/max_user_namespaces && {script}")).arg("sh");
+    command
 }
