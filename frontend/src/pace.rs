@@ -60,6 +60,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_peer_that_was_quick_is_waited_for_awake_where_it_has_a_processor() {
+        let mut pace = Pace::default();
+        assert!(!pace.wait().awake);
+        // However late this test runs, not yet over.
+        let begun = Instant::now() + Duration::from_secs(3600);
+        pace.heard(&Wait { begun, awake: false });
+        assert_eq!(pace.wait().awake, *SEVERAL);
+        assert!(Wait { begun, awake: true }.is_awake());
+    }
+
+    #[test]
     fn a_peer_that_was_slow_is_waited_for_asleep() {
         let mut pace = Pace::default();
         assert!(!pace.wait().is_awake());

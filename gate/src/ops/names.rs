@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// The names that an agent may see in a directory.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Names {
     kinds: Kinds,
 }

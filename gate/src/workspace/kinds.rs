@@ -2,6 +2,7 @@
 //! for often, and a directory may have a million.
 
 use std::{
+    fmt,
     ops::ControlFlow,
     os::fd::{AsFd, BorrowedFd},
 };
@@ -10,16 +11,16 @@ use super::{Error, entry, stream_names, walk::MAX_ENTRIES};
 use crate::policy::ObjectKind;
 
 /// The names in one directory with what each is, sorted by name.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Clone, Default)]
 pub struct Kinds {
-    /// All names, one after the other.
+    /// All names that were read, one after the other.
     text: String,
     slots: Vec<Slot>,
     not_utf8: u64,
 }
 
 /// One name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 struct Slot {
     /// The first bytes behind what all names begin with, which nearly always
     /// tell two names apart.
@@ -27,6 +28,22 @@ struct Slot {
     start: usize,
     length: u32,
     kind: Option<ObjectKind>,
+}
+
+// What was not retained counts for nothing, though the text still has it.
+
+impl PartialEq for Kinds {
+    fn eq(&self, other: &Self) -> bool {
+        self.not_utf8 == other.not_utf8 && self.iter().eq(other.iter())
+    }
+}
+
+impl Eq for Kinds {}
+
+impl fmt::Debug for Kinds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.iter()).finish()
+    }
 }
 
 impl Kinds {
@@ -133,6 +150,19 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn what_was_not_kept_counts_for_nothing() {
+        let mut kinds = Kinds::default();
+        for name in ["open", "hidden"] {
+            kinds.push(name, Some(ObjectKind::File));
+        }
+        kinds.retain(|name, _| name == "open");
+        assert_eq!(format!("{kinds:?}"), r#"{"open": Some(File)}"#);
+        let mut alone = Kinds::default();
+        alone.push("open", Some(ObjectKind::File));
+        assert_eq!(kinds, alone);
+    }
 
     proptest! {
         #[test]
