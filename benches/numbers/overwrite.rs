@@ -4,6 +4,7 @@
 
 use std::{
     fs::File,
+    io::Read as _,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
@@ -22,7 +23,10 @@ use crate::{
 /// versions that a policy keeps, so that nothing is pruned.
 const ROUNDS: usize = 9 * FILES;
 /// Bytes of the file system.
-const SIZE: u64 = 512 * 1024 * 1024;
+const SIZE: u64 = 1024 * 1024 * 1024;
+/// A journal as one of 32 to 64 GiB has it. That of so small a one, 16 MiB, is
+/// full soon and stays so: each change waits then until room is made for it.
+const JOURNAL: &str = "size=256";
 
 pub(crate) fn run() -> Outcome<()> {
     on("overwrite", &std::env::temp_dir())?;
@@ -103,9 +107,13 @@ impl Mount {
     pub(crate) fn new(directory: &Path) -> Outcome<Self> {
         let dir = tempfile::tempdir_in(directory)?;
         let (image, at) = (dir.path().join("image"), dir.path().join("mounted"));
-        File::create(&image)?.set_len(SIZE)?;
+        // Written, for a hole would be filled when the journal first comes there.
+        let mut file = File::create(&image)?;
+        std::io::copy(&mut std::io::repeat(0).take(SIZE), &mut file)?;
+        file.sync_all()?;
         std::fs::create_dir(&at)?;
-        run_tool(Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&image))?;
+        let made = ["-q", "-F", "-J", JOURNAL, "-E", "nodiscard,lazy_journal_init=1"];
+        run_tool(Command::new("mkfs.ext4").args(made).arg(&image))?;
         run_tool(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&at))?;
         Ok(Self { at, _dir: dir })
     }
