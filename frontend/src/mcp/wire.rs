@@ -14,7 +14,7 @@ use rmcp::{
     },
     transport::Transport,
 };
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::{json, value::RawValue};
 
 use crate::{
@@ -27,6 +27,7 @@ use crate::{
 
 use super::{
     inlet::{Inlet, Input},
+    line,
     outlet::Outlet,
     shared::Shared,
     under_way::{IN_USE, REPEATED, UnderWay},
@@ -84,7 +85,7 @@ impl Transport<RoleServer> for Wire {
         };
         // What was taken back is not answered.
         if answers.is_none_or(|id| self.under_way.end(id)) {
-            write(&self.shared.outlet, &message);
+            put(&self.shared.outlet, line::of(&message));
         }
         std::future::ready(Ok(()))
     }
@@ -115,12 +116,9 @@ impl Transport<RoleServer> for Wire {
     }
 }
 
-fn write(outlet: &Outlet, message: &impl Serialize) {
-    match serde_json::to_vec(message) {
-        Ok(mut line) => {
-            line.push(b'\n');
-            outlet.send(line);
-        }
+fn put(outlet: &Outlet, line: serde_json::Result<Vec<u8>>) {
+    match line {
+        Ok(line) => outlet.send(line),
         Err(error) => tracing::error!(%error, "a message cannot be written"),
     }
 }
@@ -197,7 +195,7 @@ impl Wire {
             error.insert("data".to_owned(), json!({ "receipt": receipt }));
         }
         let message = json!({ "jsonrpc": "2.0", "id": id, "error": error });
-        write(&self.shared.outlet, &message);
+        put(&self.shared.outlet, line::write(&message, 0));
     }
 
     fn drop(&mut self, why: &str, length: Option<usize>) -> Option<Receipt> {

@@ -25,8 +25,8 @@ struct Slot {
     /// The first bytes behind what all names begin with, which nearly always
     /// tell two names apart.
     key: u64,
-    start: usize,
-    length: u32,
+    start: u32,
+    length: u16,
     kind: Option<ObjectKind>,
 }
 
@@ -55,16 +55,12 @@ impl Kinds {
     /// # Errors
     /// [`Error::TooLarge`] past a million entries, and as the system says.
     pub fn read(dir: impl AsFd) -> Result<Self, Error> {
-        let mut kinds = Self::default();
+        let (mut kinds, mut has_room) = (Self::default(), true);
         kinds.not_utf8 = stream_names(&dir, |name, kind| {
-            kinds.push(name, kind);
-            if kinds.slots.len() > MAX_ENTRIES {
-                ControlFlow::Break(())
-            } else {
-                ControlFlow::Continue(())
-            }
+            has_room = kinds.push(name, kind);
+            if has_room { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
-        if kinds.slots.len() > MAX_ENTRIES {
+        if !has_room {
             return Err(Error::TooLarge);
         }
         kinds.look(dir.as_fd());
@@ -89,11 +85,16 @@ impl Kinds {
         self.not_utf8
     }
 
-    fn push(&mut self, name: &str, kind: Option<ObjectKind>) {
-        // A name has at most 255 bytes.
-        let length = u32::try_from(name.len()).unwrap_or(u32::MAX);
-        self.slots.push(Slot { key: 0, start: self.text.len(), length, kind });
+    /// False when there is no room for one more.
+    fn push(&mut self, name: &str, kind: Option<ObjectKind>) -> bool {
+        let (start, length) = (u32::try_from(self.text.len()), u16::try_from(name.len()));
+        let (Ok(start), Ok(length)) = (start, length) else { return false };
+        if self.slots.len() >= MAX_ENTRIES {
+            return false;
+        }
+        self.slots.push(Slot { key: 0, start, length, kind });
         self.text.push_str(name);
+        true
     }
 
     fn look(&mut self, dir: BorrowedFd<'_>) {
@@ -129,8 +130,8 @@ impl Kinds {
 }
 
 fn name<'t>(text: &'t str, slot: &Slot) -> &'t str {
-    let end = slot.start.saturating_add(slot.length as usize);
-    text.get(slot.start..end).unwrap_or_default()
+    let start = slot.start as usize;
+    text.get(start..start.saturating_add(slot.length.into())).unwrap_or_default()
 }
 
 /// The first bytes as a number of the same order. No name has a NUL, so a name
@@ -155,12 +156,12 @@ mod tests {
     fn what_was_not_kept_counts_for_nothing() {
         let mut kinds = Kinds::default();
         for name in ["open", "hidden"] {
-            kinds.push(name, Some(ObjectKind::File));
+            assert!(kinds.push(name, Some(ObjectKind::File)));
         }
         kinds.retain(|name, _| name == "open");
         assert_eq!(format!("{kinds:?}"), r#"{"open": Some(File)}"#);
         let mut alone = Kinds::default();
-        alone.push("open", Some(ObjectKind::File));
+        assert!(alone.push("open", Some(ObjectKind::File)));
         assert_eq!(kinds, alone);
     }
 
@@ -171,7 +172,7 @@ mod tests {
         ) {
             let mut kinds = Kinds::default();
             for name in &names {
-                kinds.push(name, Some(ObjectKind::File));
+                prop_assert!(kinds.push(name, Some(ObjectKind::File)));
             }
             kinds.sort();
             let mut sorted = names;
