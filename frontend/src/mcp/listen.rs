@@ -30,7 +30,6 @@ use super::{
     resources,
     server::{Server, follow},
     shared::Shared,
-    under_way::UnderWay,
 };
 
 tokio::task_local! {
@@ -77,8 +76,6 @@ pub(super) async fn tell(shared: &Shared, context: &SubscriptionContext) {
 /// A server whose subscriptions begin before they are acknowledged.
 pub(super) struct Listening {
     pub(super) server: Server,
-    /// What the client can take back.
-    pub(super) under_way: Arc<UnderWay>,
 }
 
 impl Service<RoleServer> for Listening {
@@ -87,7 +84,7 @@ impl Service<RoleServer> for Listening {
         request: ClientRequest,
         mut context: RequestContext<RoleServer>,
     ) -> Result<ServerResult, ErrorData> {
-        let Some(taken_back) = self.under_way.token(&context.id) else {
+        let Some(taken_back) = self.server.under_way.token(&context.id) else {
             return self.handle(request, context).await;
         };
         let over = std::mem::replace(&mut context.ct, taken_back.clone());

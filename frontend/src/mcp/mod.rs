@@ -104,13 +104,12 @@ pub fn serve(
     let max_line = config.max_line;
     let server = server::Server::new(Arc::clone(gateway), config, roots, output)?;
     let shared = server.shared();
-    let under_way = Arc::default();
     let wire = {
         let _inside = runtime.enter();
-        wire::Wire::new(&shared, &under_way, input, max_line)?
+        wire::Wire::new(&shared, &server.under_way, input, max_line)?
     };
     let served = runtime.block_on(async {
-        match (listen::Listening { server, under_way }).serve(wire).await {
+        match (listen::Listening { server }).serve(wire).await {
             Ok(running) => running.waiting().await.map(drop).map_err(|error| error.to_string()),
             // A client that goes before it begins is no error.
             Err(rmcp::service::ServerInitializeError::ConnectionClosed(_)) => Ok(()),

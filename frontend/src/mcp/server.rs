@@ -1,8 +1,8 @@
 //! The server as `rmcp` calls it.
 //!
-//! Everything here runs on one thread and never waits for a disk but to record
-//! what was refused; calls of tools are carried out by a few other threads
-//! (`work`).
+//! Everything here runs on one thread, which carries out by itself what is over
+//! soon, while nothing else is under way. Other calls of tools are carried out by
+//! a few other threads (`work`).
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -46,7 +46,8 @@ use super::{
     outlet::Outlet,
     resources,
     shared::Shared,
-    tools::Tool,
+    tools::{Tool, Waits},
+    under_way::UnderWay,
     work::Open,
 };
 
@@ -55,6 +56,8 @@ pub(super) const MOST_CALLS: usize = 1024;
 /// Most bytes of arguments of calls that are not answered yet; a larger call
 /// goes alone.
 const MOST_BYTES: usize = 64 << 20;
+/// Most bytes of arguments of a change that is over soon.
+const MOST_SHORT: usize = 64 << 10;
 /// Methods that are served, if their parameters fit.
 const KNOWN: [&str; 9] = [
     "initialize",
@@ -75,6 +78,8 @@ pub(super) struct Server {
     pub(super) shared: Arc<Shared>,
     pub(super) config: Config,
     pub(super) open: Mutex<HashMap<String, Open>>,
+    /// What the client can take back.
+    pub(super) under_way: Arc<UnderWay>,
     /// What the client subscribed to, or asked for the list of.
     changes: Arc<Changes>,
     introduced: AtomicBool,
@@ -103,11 +108,13 @@ impl Server {
             closed,
             calls: AtomicUsize::default(),
             bytes: AtomicUsize::default(),
+            short: AtomicBool::default(),
         };
         Ok(Self {
             shared: Arc::new(shared),
             config,
             open: Mutex::default(),
+            under_way: Arc::default(),
             changes: Arc::default(),
             introduced: AtomicBool::default(),
         })
@@ -115,6 +122,22 @@ impl Server {
 
     pub(super) fn shared(&self) -> Arc<Shared> {
         Arc::clone(&self.shared)
+    }
+
+    /// Whether a call is over soon, so that what the client says meanwhile can wait.
+    fn is_short(&self, tool: usize, arguments: &Arguments) -> bool {
+        match self.shared.offer.tool(tool).map(Tool::waits) {
+            Some(Waits::Nothing) => true,
+            // Several share their syncs where each has a thread. A guest's may wait
+            // for its host's change of the same file, and that for an editor.
+            Some(Waits::Syncs) => {
+                !self.shared.guest
+                    && arguments.weight() <= MOST_SHORT
+                    && self.shared.syncs_are_short()
+                    && self.under_way.is_one()
+            }
+            Some(Waits::Long) | None => false,
+        }
     }
 
     /// Refuses a call, on record, in the protocol's own way.
@@ -257,8 +280,8 @@ impl ServerHandler for Server {
             let error = self.shared.refuse(kind, arguments.shown_path(), &refusal);
             return Ok(CallToolResponse::Complete(answer::failed(&error, &[])));
         }
-        let quick = self.shared.offer.tool(tool).is_some_and(Tool::is_quick);
-        if calls == 0 && quick && self.config.prompt && !shown.asks {
+        let alone = calls == 0 && self.config.prompt && !shown.asks;
+        if alone && self.is_short(tool, &arguments) {
             // Nobody waits for this thread, and no other has to be woken.
             let asker = Asker::nobody();
             let result = self.shared.run(tool, &arguments, &asker, &Unfollowed);

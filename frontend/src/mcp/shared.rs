@@ -7,7 +7,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use portcullis_audit::Receipt;
@@ -29,7 +29,12 @@ use super::{
     call::Call,
     offer::{Offer, Shown},
     outlet::Outlet,
+    tools::Waits,
 };
+
+/// A change of a file that took no longer is over soon: a client that says
+/// something meanwhile is heard no later than that.
+const SHORT: Duration = Duration::from_millis(5);
 
 /// What the threads share.
 pub(super) struct Shared {
@@ -49,12 +54,20 @@ pub(super) struct Shared {
     pub(super) calls: AtomicUsize,
     /// Bytes of their arguments.
     pub(super) bytes: AtomicUsize,
+    /// Whether the last change of a file was over soon.
+    pub(super) short: AtomicBool,
 }
 
 impl Shared {
     /// What the policy in force makes of the tools.
     pub(super) fn shown(&self) -> Arc<Shown> {
         self.offer.under(&self.gateway.policy())
+    }
+
+    /// Whether the disk is one on which a change of a file is over soon, as far as
+    /// the last one shows.
+    pub(super) fn syncs_are_short(&self) -> bool {
+        self.short.load(Ordering::Relaxed)
     }
 
     /// Records what was no request.
@@ -124,7 +137,11 @@ impl Shared {
             return answer::said("no such tool", &[]);
         };
         let call = self.call(asker, follower);
+        let begun = Instant::now();
         let result = tool.run(&call, arguments);
+        if tool.waits() == Waits::Syncs {
+            self.short.store(begun.elapsed() < SHORT, Ordering::Relaxed);
+        }
         let receipts = call.receipts.into_inner();
         match result {
             Ok(answer) => answer::done(answer, &receipts),

@@ -50,6 +50,11 @@ impl UnderWay {
         lock(&self.0).get(id).cloned()
     }
 
+    /// Whether there is but one.
+    pub(super) fn is_one(&self) -> bool {
+        lock(&self.0).len() == 1
+    }
+
     /// The client takes a request back. Its id is in use until it has come to its
     /// end.
     pub(super) fn cancel(&self, id: &RequestId) {
@@ -72,10 +77,14 @@ mod tests {
     #[test]
     fn an_id_is_free_when_its_request_has_come_to_its_end() {
         let (all, id) = (UnderWay::default(), RequestId::Number(7));
+        assert!(!all.is_one());
         all.begin(&id).unwrap();
+        assert!(all.is_one());
         assert_eq!(all.begin(&id), Err(IN_USE));
         all.begin(&RequestId::String("7".into())).unwrap();
+        assert!(!all.is_one());
         assert!(all.end(&id));
+        assert!(all.is_one());
         all.begin(&id).unwrap();
         let token = all.token(&id).unwrap();
         all.cancel(&id);

@@ -108,6 +108,17 @@ impl Effect {
     }
 }
 
+/// What a call of a tool waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Waits {
+    /// One look at one entry.
+    Nothing,
+    /// The disk, for one change of one file.
+    Syncs,
+    /// Perhaps much.
+    Long,
+}
+
 impl Tool {
     /// The tool as clients see it.
     pub(super) fn shown(&self) -> &model::Tool {
@@ -118,13 +129,16 @@ impl Tool {
         self.kind
     }
 
-    /// Whether it is one operation on one entry, which no person is asked about
-    /// unless the policy asks.
-    pub(super) fn is_quick(&self) -> bool {
-        const QUICK: [&str; 6] =
+    /// What a call waits for, unless the policy has it ask a person.
+    pub(super) fn waits(&self) -> Waits {
+        const LOOKS: [&str; 6] =
             ["read_file", "read_text_file", "stat", "get_file_info", "ls", "list_directory"];
         let name = self.shown.name.rsplit("__").next().unwrap_or_default();
-        QUICK.contains(&name)
+        match self.kind {
+            OperationKind::Write | OperationKind::Append => Waits::Syncs,
+            _ if LOOKS.contains(&name) => Waits::Nothing,
+            _ => Waits::Long,
+        }
     }
 
     /// Carries a call out.
