@@ -139,8 +139,10 @@ impl Shared {
         let call = self.call(asker, follower);
         let begun = Instant::now();
         let result = tool.run(&call, arguments);
-        if tool.waits() == Waits::Syncs {
-            self.short.store(begun.elapsed() < SHORT, Ordering::Relaxed);
+        let is_short = begun.elapsed() < SHORT;
+        // What was refused at once says nothing of the disk.
+        if tool.waits() == Waits::Syncs && (result.is_ok() || !is_short) {
+            self.short.store(is_short, Ordering::Relaxed);
         }
         let receipts = call.receipts.into_inner();
         match result {
