@@ -58,10 +58,16 @@ pub(crate) fn policies(world: &World, count: usize) -> Vec<Value> {
 /// The new policy holds: it comes into force right after its record.
 #[track_caller]
 fn closed(relay: &mut Relay) {
+    comes_to(relay, |answer| answer["error"]["data"]["rule"] == "closed");
+}
+
+/// A read is answered like that before long.
+#[track_caller]
+fn comes_to(relay: &mut Relay, is_so: impl Fn(&Value) -> bool) {
     let give_up = Instant::now() + PATIENCE;
     loop {
         let read = relay.read("a.txt");
-        if relay.ask_one(read)["error"]["data"]["rule"] == "closed" {
+        if is_so(&relay.ask_one(read)) {
             return;
         }
         assert!(Instant::now() < give_up, "the old policy is still in force");

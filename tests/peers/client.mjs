@@ -5,7 +5,8 @@
 // PLAN: {cwd, fs: {readTextFile, writeTextFile}, buffers: {PATH: TEXT},
 //   turns: [{prompt, hold?: {path, until}, cancelAt?}]}
 // `hold` answers for that path only once the agent has said `until`;
-// `cancelAt` cancels the turn when the agent has said that.
+// `cancelAt` cancels the turn when the agent has said that and, with `hold`, was
+//   asked for that path: before, nothing may have begun.
 
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -18,6 +19,8 @@ const EDITOR = acp.methods.client;
 
 const buffers = new Map(Object.entries(plan.buffers ?? {}));
 const report = { turns: [], asked: [], buffers: {} };
+/** What is heard when somebody asks for what is held. */
+const HELD = Symbol("held");
 let hold;
 let said = new Map();
 
@@ -40,7 +43,10 @@ const editor = acp
   .client({ name: "portcullis-test-editor" })
   .onRequest(EDITOR.fs.readTextFile, async ({ params }) => {
     asked(EDITOR.fs.readTextFile, params);
-    if (hold?.path === params.path) await hears(hold.until).promise;
+    if (hold?.path === params.path) {
+      hears(HELD).heard();
+      await hears(hold.until).promise;
+    }
     const content = buffers.get(params.path);
     if (content === undefined) throw acp.RequestError.resourceNotFound(params.path);
     return { content };
@@ -78,6 +84,7 @@ async function turn(session, context, { prompt, hold: held, cancelAt }) {
     if (words === undefined) continue;
     hears(words).heard();
     if (words === cancelAt) {
+      if (held) await hears(HELD).promise;
       const { sessionId } = session;
       await context.notify(acp.methods.agent.session.cancel, { sessionId });
     }
