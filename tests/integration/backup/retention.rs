@@ -1,6 +1,7 @@
 //! What the vault keeps, and what it lets go.
 
 use super::*;
+use crate::random::Random;
 
 const THREE: &str = "[backups]\nkeep = { versions = 3, days = 30, size = \"1MiB\" }\n";
 
@@ -101,15 +102,9 @@ fn a_full_vault_refuses_the_change() {
         "[backups]\nkeep = { versions = 3, days = 30, size = \"10KiB\" }\n",
     ));
     // Of what can be compressed more would fit.
-    let mut state = 0x2545_f491_4f6c_dd1d_u64;
+    let mut random = Random::new(0x2545_f491_4f6c_dd1d);
     let mut noise = || -> String {
-        let mut next = |_| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            char::from(b'!' + u8::try_from((state >> 32) % 94).unwrap())
-        };
-        (0..6000).map(&mut next).collect()
+        (0..6000).map(|_| char::from(b'!' + u8::try_from(random.below(94)).unwrap())).collect()
     };
     world.file("a.txt", noise());
     world.file("b.txt", noise());
