@@ -5,8 +5,8 @@
 //! `wire`, which bounds lines and refuses what two parsers could read
 //! differently. `tools` turns a call into operations, which the gateway decides
 //! about; `answer` renders. Lines are read and protocol is spoken on one thread,
-//! which carries out a short read by itself while nobody else waits; all other
-//! operations run on a few others.
+//! which carries out by itself what is over soon while nobody else waits; all
+//! other operations run on a few others.
 
 use std::{fs::File, io, path::PathBuf, sync::Arc, time::Duration};
 
@@ -38,6 +38,7 @@ mod work;
 
 pub(crate) use elicit::REQUEST;
 pub use inlet::Input;
+pub(crate) use server::announced;
 pub use tools::{Name, NameError, Toolset};
 pub(crate) use under_way::{IN_USE, REPEATED};
 pub(crate) use wire::is_message;

@@ -176,25 +176,29 @@ impl Server {
     }
 }
 
+/// What a server here says that it is and can do.
+pub(crate) fn announced() -> ServerConfig {
+    let capabilities = ServerCapabilities::builder()
+        .enable_tools()
+        .enable_tool_list_changed()
+        .enable_resources()
+        .enable_resources_subscribe()
+        .enable_resources_list_changed()
+        .build();
+    ServerConfig::new(capabilities)
+        .with_server_info(
+            Implementation::new("portcullis", env!("CARGO_PKG_VERSION")).with_title("Portcullis"),
+        )
+        .with_instructions(
+            "Files of one workspace, through a gate: a policy decides about every call, what \
+             is changed is kept in a backup, and everything is recorded. What is denied stays \
+             denied; the result says by which rule.",
+        )
+}
+
 impl ServerHandler for Server {
     fn get_info(&self) -> ServerConfig {
-        let capabilities = ServerCapabilities::builder()
-            .enable_tools()
-            .enable_tool_list_changed()
-            .enable_resources()
-            .enable_resources_subscribe()
-            .enable_resources_list_changed()
-            .build();
-        ServerConfig::new(capabilities)
-            .with_server_info(
-                Implementation::new("portcullis", env!("CARGO_PKG_VERSION"))
-                    .with_title("Portcullis"),
-            )
-            .with_instructions(
-                "Files of one workspace, through a gate: a policy decides about every call, what \
-                 is changed is kept in a backup, and everything is recorded. What is denied stays \
-                 denied; the result says by which rule.",
-            )
+        announced()
     }
 
     async fn initialize(

@@ -14,12 +14,11 @@ use rmcp::{
         CallToolRequestParams, CallToolResponse, CallToolResult, CancelledNotification,
         CancelledNotificationParam, ClientResult, CompleteRequestParams, CompleteResult,
         CustomNotification, CustomRequest, CustomResult, DiscoverResult, GetPromptRequestParams,
-        GetPromptResponse, GetPromptResult, Implementation, InitializeRequestParams,
-        InitializeResult, InputRequiredResult, ListPromptsResult, ListResourceTemplatesResult,
-        ListResourcesResult, ListToolsResult, PaginatedRequestParams, ProtocolVersion,
-        ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, ServerCapabilities,
-        ServerConfig, ServerRequest, SubscribeRequestParams, SubscriptionFilter,
-        UnsubscribeRequestParams,
+        GetPromptResponse, GetPromptResult, InitializeRequestParams, InitializeResult,
+        InputRequiredResult, ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult,
+        ListToolsResult, PaginatedRequestParams, ProtocolVersion, ReadResourceRequestParams,
+        ReadResourceResponse, ReadResourceResult, ServerConfig, ServerRequest,
+        SubscribeRequestParams, SubscriptionFilter, UnsubscribeRequestParams,
     },
     service::{
         NotificationContext, PeerRequestOptions, RequestContext, ServiceError, SubscriptionContext,
@@ -38,7 +37,7 @@ use super::{
     sessions::Opened,
     turns::Turn,
 };
-use crate::lock;
+use crate::{lock, mcp::announced};
 
 /// One session of a client, or one request of a client without sessions.
 pub(super) struct Relay {
@@ -231,15 +230,7 @@ fn unopened(error: OpenError, context: &RequestContext<RoleServer>) -> ErrorData
 impl ServerHandler for Relay {
     fn get_info(&self) -> ServerConfig {
         // What counts is what the worker says when it is asked.
-        let capabilities = ServerCapabilities::builder()
-            .enable_tools()
-            .enable_tool_list_changed()
-            .enable_resources()
-            .enable_resources_subscribe()
-            .enable_resources_list_changed()
-            .build();
-        ServerConfig::new(capabilities)
-            .with_server_info(Implementation::new("portcullis", env!("CARGO_PKG_VERSION")))
+        announced()
     }
 
     async fn initialize(
