@@ -59,12 +59,14 @@ impl Run {
         serde_json::from_str(last["update"]["content"]["text"].as_str().unwrap()).unwrap()
     }
 
-    /// The results of calls to the gate's own server.
+    /// The results of calls to the gate's own server: tools, and methods of the
+    /// protocol.
     fn calls(&mut self, calls: &[(&str, Value)]) -> Vec<Value> {
-        let calls: Vec<_> = calls
-            .iter()
-            .map(|(tool, args)| json!([format!("workspace__ws__{tool}"), args]))
-            .collect();
+        let called = |name: &str| match name.contains('/') {
+            true => name.to_owned(),
+            false => format!("workspace__ws__{name}"),
+        };
+        let calls: Vec<_> = calls.iter().map(|(name, args)| json!([called(name), args])).collect();
         let said = self.order(&json!({"order": "inside", "calls": calls}));
         assert_eq!(said["ok"]["exit"], 0, "{said}");
         said["ok"]["results"].as_array().unwrap().clone()
@@ -189,6 +191,22 @@ fn what_a_rule_asks_about_is_put_to_the_editors_user_and_never_to_the_agent() {
         asked.iter().filter(|asked| asked["method"] == "session/request_permission").collect();
     assert_eq!(asked.len(), 2, "{asked:#?}");
     assert_eq!(asked[0]["params"]["sessionId"], json!(run.session));
+    run.end();
+}
+
+/// It was denied after its time, and nobody had been asked.
+#[test]
+fn a_resource_that_a_rule_asks_about_is_put_to_the_editors_user_too() {
+    let policy = format!(
+        "{POLICY}\n[[rules]]\nid = \"careful\"\neffect = \"ask\"\noperations = [\"read\"]\n\
+         paths = [\"old/**\"]\n"
+    );
+    let editor = Editor { permissions: ["allow_once"].into(), ..Editor::default() };
+    let mut run = Run::start(&policy, &[], editor);
+    let file = run.world.root().canonicalize().unwrap().join("old/b.txt");
+    let uri = format!("file://{}", file.to_str().unwrap());
+    let results = run.calls(&[("resources/read", json!({ "uri": uri }))]);
+    assert_eq!(results[0]["contents"][0]["text"], "two\n", "{results:#?}");
     run.end();
 }
 

@@ -1,5 +1,5 @@
 // An MCP client, as small as it can be: starts a server over stdio, does the
-// calls of a plan, and hangs up.
+// calls of a plan, and hangs up. What has a `/` in its name is a method, no tool.
 
 import { spawn } from "node:child_process";
 import { createInterface } from "node:readline";
@@ -32,7 +32,8 @@ export async function inside({ command, args }, calls) {
   const tools = (await ask("tools/list", {})).result.tools.map((tool) => tool.name);
   const results = [];
   for (const [name, params] of calls) {
-    const { result, error } = await ask("tools/call", { name, arguments: params });
+    const call = name.includes("/") ? [name, params] : ["tools/call", { name, arguments: params }];
+    const { result, error } = await ask(...call);
     results.push(error ? { error } : result);
   }
   server.stdin.end();

@@ -24,6 +24,7 @@ mod changes;
 mod elicit;
 mod follow;
 mod inlet;
+mod kept;
 mod line;
 mod listen;
 mod offer;

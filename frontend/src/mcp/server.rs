@@ -5,11 +5,11 @@
 //! a few other threads (`work`).
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::BTreeMap,
     fs::File,
     io,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
@@ -38,9 +38,10 @@ use crate::{
 use super::{
     Config, answer,
     arguments::Arguments,
-    asking::{self, Asker},
+    asking::Asker,
     call::Call,
     changes::Changes,
+    kept::Kept,
     listen,
     offer::Offer,
     outlet::Outlet,
@@ -48,7 +49,7 @@ use super::{
     shared::Shared,
     tools::{Tool, Waits},
     under_way::UnderWay,
-    work::Open,
+    work::{Reading, Running},
 };
 
 /// Most calls that are not answered yet.
@@ -70,14 +71,15 @@ const KNOWN: [&str; 9] = [
     "tools/call",
     "tools/list",
 ];
-/// The question's name where a call says that it needs input.
-pub(super) const QUESTION: &str = "approval";
 
 /// The server of one client.
 pub(super) struct Server {
     pub(super) shared: Arc<Shared>,
     pub(super) config: Config,
-    pub(super) open: Mutex<HashMap<String, Open>>,
+    /// Calls of tools that wait for the client to come back with an answer.
+    pub(super) calls: Kept<Running>,
+    /// Reads of resources that do.
+    pub(super) reads: Kept<Reading>,
     /// What the client can take back.
     pub(super) under_way: Arc<UnderWay>,
     /// What the client subscribed to, or asked for the list of.
@@ -113,7 +115,8 @@ impl Server {
         Ok(Self {
             shared: Arc::new(shared),
             config,
-            open: Mutex::default(),
+            calls: Kept::default(),
+            reads: Kept::default(),
             under_way: Arc::default(),
             changes: Arc::default(),
             introduced: AtomicBool::default(),
@@ -144,6 +147,12 @@ impl Server {
     pub(super) fn refused(&self, op: &str, refusal: &Refusal, message: String) -> ErrorData {
         let error = self.shared.refuse(op, None, refusal);
         ErrorData::new(ErrorCode::INVALID_PARAMS, message, Some(answer::describe(&error)))
+    }
+
+    /// Refuses the answer to what nobody waits for in that form, on record.
+    fn not_waiting(&self, op: &str) -> ErrorData {
+        let why = "no call with these arguments waits for this `requestState`";
+        self.refused(op, &Refusal::Parameters(why.to_owned()), why.to_owned())
     }
 
     /// Refuses a method that there is not, on record.
@@ -262,17 +271,11 @@ impl ServerHandler for Server {
         };
         let arguments = Arguments::new(request.arguments);
         if let Some(state) = request.request_state {
-            let open = self.lock().remove(&state);
-            let Some(open) = open
-                .filter(|open| open.running.tool == tool && *open.running.arguments == arguments)
-            else {
-                let message = "no call with these arguments waits for this `requestState`";
-                let refusal = Refusal::Parameters(message.to_owned());
-                return Err(self.refused("tools/call", &refusal, message.to_owned()));
-            };
-            let given = request.input_responses.as_ref().and_then(|given| given.get(QUESTION));
-            asking::take_value(&open.ticket, given);
-            return Ok(self.follow(open.running, &context).await);
+            let running = self.calls.take(&state, request.input_responses.as_ref(), |running| {
+                running.tool == tool && *running.arguments == arguments
+            });
+            let running = running.ok_or_else(|| self.not_waiting("tools/call"))?;
+            return Ok(self.follow(running, &context).await);
         }
         let calls = self.shared.calls.load(Ordering::SeqCst);
         let bytes = self.shared.bytes.load(Ordering::SeqCst);
@@ -329,8 +332,15 @@ impl ServerHandler for Server {
         request: ReadResourceRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        let read = move |call: &Call<'_>| resources::read(call, &request.uri);
-        self.about_resources("resources/read", &context, read).await.map(Into::into)
+        let reading = match request.request_state {
+            Some(state) => {
+                let given = request.input_responses.as_ref();
+                let reading = self.reads.take(&state, given, |read| read.uri == request.uri);
+                reading.ok_or_else(|| self.not_waiting("resources/read"))?
+            }
+            None => self.start_reading(request.uri, &context, resources::read)?,
+        };
+        self.follow_reading(reading, &context).await
     }
 
     async fn subscribe(

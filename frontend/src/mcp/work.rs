@@ -1,27 +1,26 @@
-//! Calls while they are carried out by other threads: following one until it is
-//! done, asking the client's user on the way, and keeping those that wait for
-//! the client to come back with an answer.
+//! What is carried out by other threads: following it until it is done, and
+//! asking the client's user on the way.
 
 use std::{
-    collections::{BTreeMap, HashMap},
     io::{self, Write as _},
-    sync::{Arc, MutexGuard, atomic::Ordering},
-    time::{Duration, Instant},
+    sync::{Arc, atomic::Ordering},
 };
 
 use rmcp::{
     ErrorData, RoleServer,
-    model::{CallToolResponse, CallToolResult, ElicitRequest, InputRequest, InputRequiredResult},
+    model::{
+        CallToolResponse, CallToolResult, ElicitRequestParams, ReadResourceResponse,
+        ReadResourceResult,
+    },
     service::RequestContext,
 };
 use tokio::{
     sync::{mpsc, watch},
-    task::JoinHandle,
+    task::{JoinError, JoinHandle},
 };
 
 use crate::{
     gateway::{Refusal, Ticket},
-    lock,
     model::Escaped,
 };
 
@@ -32,18 +31,21 @@ use super::{
     call::Call,
     elicit::elicit,
     follow::{Followed, Progress},
-    server::{MOST_CALLS, QUESTION, Server},
+    server::{MOST_CALLS, Server},
     shared::Shared,
 };
 
-/// Most calls that wait for a client to come back with an answer.
-const MOST_OPEN: usize = 64;
-
-/// A call under way.
+/// A call of a tool under way.
 pub(super) struct Running {
     pub(super) tool: usize,
     pub(super) arguments: Arc<Arguments>,
-    pub(super) work: Work<CallToolResult>,
+    work: Work<CallToolResult>,
+}
+
+/// A read of a resource under way.
+pub(super) struct Reading {
+    pub(super) uri: String,
+    work: Work<Result<ReadResourceResult, ErrorData>>,
 }
 
 /// Something that another thread carries out.
@@ -54,11 +56,20 @@ pub(super) struct Work<T> {
     entries: watch::Receiver<u64>,
 }
 
-/// A call that waits for the client to come back.
-pub(super) struct Open {
-    pub(super) running: Running,
-    pub(super) ticket: Arc<Ticket>,
-    until: Instant,
+impl<T> Work<T> {
+    /// Takes it back, and waits for its end.
+    async fn give_up(self) -> Result<T, JoinError> {
+        self.cancel.cancel();
+        self.done.await
+    }
+}
+
+/// How far something is.
+enum Step<T> {
+    /// It has come to its end.
+    Done(Result<T, JoinError>),
+    /// It goes on when the client comes back with an answer to this.
+    Asks(Arc<Ticket>, ElicitRequestParams),
 }
 
 /// How the client's user can be asked.
@@ -114,31 +125,39 @@ impl Server {
         context: &RequestContext<RoleServer>,
         act: impl FnOnce(&Call<'_>) -> Result<T, ErrorData> + Send + 'static,
     ) -> Result<T, ErrorData> {
+        let mut work = self.begin_about(op, context, act)?;
+        // Only calls of tools and reads can say that they need input.
+        let way = Some(self.way(context)).filter(|way| *way != Way::Result).unwrap_or(Way::None);
+        match self.step(&mut work, way, context).await {
+            Step::Done(done) => ended(done),
+            Step::Asks(..) => ended(work.give_up().await),
+        }
+    }
+
+    /// Starts to read a resource in another thread.
+    pub(super) fn start_reading(
+        &self,
+        uri: String,
+        context: &RequestContext<RoleServer>,
+        read: impl FnOnce(&Call<'_>, &str) -> Result<ReadResourceResult, ErrorData> + Send + 'static,
+    ) -> Result<Reading, ErrorData> {
+        let named = uri.clone();
+        let work = self.begin_about("resources/read", context, move |call| read(call, &named))?;
+        Ok(Reading { uri, work })
+    }
+
+    fn begin_about<T: Send + 'static>(
+        &self,
+        op: &str,
+        context: &RequestContext<RoleServer>,
+        act: impl FnOnce(&Call<'_>) -> Result<T, ErrorData> + Send + 'static,
+    ) -> Result<Work<Result<T, ErrorData>>, ErrorData> {
         self.introduce(context.client_info(), context.protocol_version());
         if self.shared.calls.load(Ordering::SeqCst) >= MOST_CALLS {
             let why = "too many calls are under way".to_owned();
             return Err(self.refused(op, &Refusal::Parameters(why.clone()), why));
         }
-        let mut work =
-            self.begin(0, move |shared, asker, follower| act(&shared.call(asker, follower)));
-        let mut progress = Progress::new(context, work.entries);
-        loop {
-            tokio::select! {
-                biased;
-                done = &mut work.done => return done.unwrap_or_else(|error| {
-                    tracing::error!(%error, "a request came to no end");
-                    Err(ErrorData::internal_error("the gate failed", None))
-                }),
-                Some(ticket) = work.asked.recv() => {
-                    announce(&ticket);
-                    if self.way(context) == Way::Request {
-                        elicit(context, &ticket).await;
-                    }
-                }
-                () = context.ct.cancelled(), if !work.cancel.is_cancelled() => work.cancel.cancel(),
-                entries = progress.made() => progress.tell(context, entries).await,
-            }
-        }
+        Ok(self.begin(0, move |shared, asker, follower| act(&shared.call(asker, follower))))
     }
 
     /// Follows a call until it is done or has to ask through its result.
@@ -147,18 +166,47 @@ impl Server {
         mut running: Running,
         context: &RequestContext<RoleServer>,
     ) -> CallToolResponse {
-        let way = self.way(context);
+        match self.step(&mut running.work, self.way(context), context).await {
+            Step::Done(done) => complete(done),
+            Step::Asks(ticket, form) => match self.calls.keep(running, ticket, form) {
+                Ok(needed) => needed.into(),
+                Err(running) => complete(running.work.give_up().await),
+            },
+        }
+    }
+
+    /// The same of a read of a resource.
+    pub(super) async fn follow_reading(
+        &self,
+        mut reading: Reading,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<ReadResourceResponse, ErrorData> {
+        match self.step(&mut reading.work, self.way(context), context).await {
+            Step::Done(done) => ended(done).map(Into::into),
+            Step::Asks(ticket, form) => match self.reads.keep(reading, ticket, form) {
+                Ok(needed) => Ok(needed.into()),
+                Err(reading) => ended(reading.work.give_up().await).map(Into::into),
+            },
+        }
+    }
+
+    /// Follows something until it is done or has to ask through its result.
+    async fn step<T>(
+        &self,
+        work: &mut Work<T>,
+        way: Way,
+        context: &RequestContext<RoleServer>,
+    ) -> Step<T> {
         let mut _asked = None;
-        let mut progress = Progress::new(context, running.work.entries.clone());
+        let mut progress = Progress::new(context, work.entries.clone());
         loop {
-            let work = &mut running.work;
             let ticket = tokio::select! {
                 biased;
-                done = &mut work.done => return complete(done),
+                done = &mut work.done => return Step::Done(done),
                 Some(ticket) = work.asked.recv() => ticket,
                 () = context.ct.cancelled() => {
                     work.cancel.cancel();
-                    return complete((&mut work.done).await);
+                    return Step::Done((&mut work.done).await);
                 }
                 entries = progress.made() => {
                     progress.tell(context, entries).await;
@@ -170,31 +218,22 @@ impl Server {
                 continue;
             }
             announce(&ticket);
-            // Taken back when the next one comes or the call is over.
+            // Taken back when the next one comes or all is over.
             _asked = self.config.guest.as_ref().and_then(|guest| guest.ask(&ticket));
             match way {
                 Way::None => {}
                 Way::Request => {
                     tokio::select! {
                         biased;
-                        done = &mut work.done => return complete(done),
+                        done = &mut work.done => return Step::Done(done),
                         () = context.ct.cancelled() => work.cancel.cancel(),
                         () = elicit(context, &ticket) => {}
                     }
                 }
                 Way::Result => {
-                    let Some(form) = asking::form(ticket.question()) else { continue };
-                    let request = InputRequest::Elicitation(ElicitRequest::new(form));
-                    let requests = BTreeMap::from([(QUESTION.to_owned(), request)]);
-                    let until = ticket.question().since + ticket.question().timeout;
-                    let open = Open { running, ticket, until };
-                    return match self.keep(open) {
-                        Ok(state) => InputRequiredResult::new(Some(requests), Some(state)).into(),
-                        Err(open) => {
-                            open.running.work.cancel.cancel();
-                            complete(open.running.work.done.await)
-                        }
-                    };
+                    if let Some(form) = asking::form(ticket.question()) {
+                        return Step::Asks(ticket, form);
+                    }
                 }
             }
         }
@@ -214,29 +253,16 @@ impl Server {
             None => Way::None,
         }
     }
-
-    /// Keeps a call until the client comes back with the state that this gives.
-    fn keep(&self, open: Open) -> Result<String, Box<Open>> {
-        let mut bytes = [0_u8; 16];
-        let random = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
-        let mut all = self.lock();
-        let now = Instant::now();
-        // Those to which nobody came back have had their answer from the clock.
-        all.retain(|_, open| open.until + Duration::from_secs(60) > now);
-        if all.len() >= MOST_OPEN || random.ok() != Some(bytes.len()) {
-            return Err(Box::new(open));
-        }
-        let state = format!("{:032x}", u128::from_be_bytes(bytes));
-        all.insert(state.clone(), open);
-        Ok(state)
-    }
-
-    pub(super) fn lock(&self) -> MutexGuard<'_, HashMap<String, Open>> {
-        lock(&self.open)
-    }
 }
 
-fn complete(done: Result<CallToolResult, tokio::task::JoinError>) -> CallToolResponse {
+fn ended<T>(done: Result<Result<T, ErrorData>, JoinError>) -> Result<T, ErrorData> {
+    done.unwrap_or_else(|error| {
+        tracing::error!(%error, "a request came to no end");
+        Err(ErrorData::internal_error("the gate failed", None))
+    })
+}
+
+fn complete(done: Result<CallToolResult, JoinError>) -> CallToolResponse {
     let result = done.unwrap_or_else(|error| {
         tracing::error!(%error, "a call came to no end");
         answer::said("the gate failed", &[])

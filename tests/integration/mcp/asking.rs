@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::rig::Client;
+use super::{resources::uri, rig::Client};
 use crate::common::{ALL, World};
 
 const WRITE: &str = "workspace__ws__write_file";
@@ -227,4 +227,129 @@ fn a_guess_at_what_may_be_read_only_after_a_yes_asks_whether_or_not_it_is_right(
         client.end();
     }
     assert_eq!(world.read("ask/a.txt"), "treasure\n");
+}
+
+/// A world in which each read is asked about, for at most four seconds.
+fn asks_for_reads() -> World {
+    let world = World::with_policy(&format!(
+        "{ALL}[limits]\napprovalTimeout = \"4s\"\n[[rules]]\nid = \"careful\"\n\
+         effect = \"ask\"\noperations = [\"read\"]\npaths = [\"ask/**\"]\n"
+    ));
+    world.file("ask/a.txt", "treasure\n");
+    world
+}
+
+fn post_read(client: &mut Client, world: &World) -> i64 {
+    client.post("resources/read", &json!({ "uri": uri(world, "ask/a.txt") }))
+}
+
+/// While the client's question stood nothing else was listened to: neither a shell's
+/// answer nor the clock, nor that the client took its request back or left.
+#[test]
+fn a_read_of_a_resource_that_asks_ends_as_a_call_of_a_tool_does() {
+    let world = asks_for_reads();
+    let mut client = Client::with(&world, &[], &elicits());
+    let asked = |client: &mut Client| {
+        let id = post_read(client, &world);
+        let question = client.other();
+        assert_eq!(question["method"], "elicitation/create", "{question}");
+        (id, question["id"].clone())
+    };
+    let is_taken_back = |client: &mut Client, question: &Value| {
+        let back = client.other();
+        assert_eq!(back["method"], "notifications/cancelled", "{back}");
+        assert_eq!(back["params"]["requestId"], *question);
+    };
+
+    let (id, question) = asked(&mut client);
+    let listed = world.run(&["approve", "--list", "--json"]).ok().json();
+    world.run(&["approve", listed["waiting"][0]["id"].as_str().unwrap()]).ok();
+    assert_eq!(client.answer(id)["result"]["contents"][0]["text"], "treasure\n");
+    is_taken_back(&mut client, &question);
+
+    let (id, question) = asked(&mut client);
+    assert_eq!(client.answer(id)["error"]["data"]["kind"], "denied");
+    is_taken_back(&mut client, &question);
+
+    let (id, question) = asked(&mut client);
+    let cancel = json!({ "requestId": id });
+    client
+        .send(&json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": cancel }));
+    is_taken_back(&mut client, &question);
+
+    asked(&mut client);
+    client.end();
+    let results: Vec<_> = world.requests().iter().map(|record| record["result"].clone()).collect();
+    assert_eq!(results.iter().filter(|result| *result == "cancelled").count(), 2, "{results:?}");
+}
+
+/// The parameters of a request of the revision without sessions.
+fn stateless(params: Value) -> Value {
+    let mut params = params;
+    params["_meta"] = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": { "name": "test", "version": "1" },
+        "io.modelcontextprotocol/clientCapabilities": { "elicitation": { "form": {} } },
+    });
+    params
+}
+
+/// The state with which a request that needs input is to come again.
+fn state(answer: &Value) -> Value {
+    let result = &answer["result"];
+    assert_eq!(result["resultType"], "input_required", "{answer}");
+    assert_eq!(result["inputRequests"]["approval"]["method"], "elicitation/create", "{answer}");
+    result["requestState"].clone()
+}
+
+/// The request as it comes again with the user's answer.
+fn again(mut params: Value, state: &Value, decision: &str) -> Value {
+    params["requestState"] = state.clone();
+    let answer = json!({ "action": "accept", "content": { "decision": decision } });
+    params["inputResponses"] = json!({ "approval": answer });
+    params
+}
+
+/// It waited for a shell until its time was over.
+#[test]
+fn a_read_of_a_resource_says_that_it_needs_input_where_the_revision_has_no_questions() {
+    let world = asks_for_reads();
+    let mut client = Client::silent(&world, &[]);
+    let read = stateless(json!({ "uri": uri(&world, "ask/a.txt") }));
+    for (decision, good) in [("once", true), ("reject", false)] {
+        let first = client.ask("resources/read", &read);
+        let last = client.ask("resources/read", &again(read.clone(), &state(&first), decision));
+        assert_eq!(last["result"]["contents"][0]["text"] == "treasure\n", good, "{last}");
+        assert_eq!(last["error"]["data"]["kind"] == "denied", !good, "{last}");
+    }
+    let first = client.ask("resources/read", &read);
+    let other = stateless(json!({ "uri": uri(&world, "ask/b.txt") }));
+    let refused = client.ask("resources/read", &again(other, &state(&first), "once"));
+    assert_eq!(refused["error"]["code"], -32602, "{refused}");
+    client.end();
+}
+
+/// The call that waited was forgotten, while a shell could still say yes to it.
+#[test]
+fn an_answer_with_other_arguments_leaves_the_call_that_waits() {
+    let world = world();
+    let mut client = Client::silent(&world, &[]);
+    let call = |content: &str| {
+        let arguments = json!({ "path": "ask/a.txt", "content": content });
+        stateless(json!({ "name": WRITE, "arguments": arguments }))
+    };
+    let first = client.ask("tools/call", &call("new\n"));
+    let state = state(&first);
+    for decision in ["once", "reject"] {
+        let other = client.ask("tools/call", &again(call("other\n"), &state, decision));
+        assert_eq!(other["error"]["code"], -32602, "{other}");
+        assert_eq!(world.read("ask/a.txt"), "old\n");
+    }
+    let last = client.ask("tools/call", &again(call("new\n"), &state, "once"));
+    assert_eq!(last["result"]["isError"], false, "{last}");
+    assert_eq!(world.read("ask/a.txt"), "new\n");
+    // It counts once.
+    let late = client.ask("tools/call", &again(call("new\n"), &state, "once"));
+    assert_eq!(late["error"]["code"], -32602, "{late}");
+    client.end();
 }

@@ -18,7 +18,7 @@ fn world() -> World {
     world
 }
 
-fn uri(world: &World, name: &str) -> String {
+pub(super) fn uri(world: &World, name: &str) -> String {
     format!("file://{}/{name}", world.root().canonicalize().unwrap().to_str().unwrap())
 }
 
