@@ -21,7 +21,10 @@ impl Policy {
 
     fn is_closed(&self, agent: &AgentName, operation: OperationKind, access: Access) -> bool {
         let question = Questions::one(operation, access);
-        let everything = parse("**", Spelling::Folded).unwrap_or_default();
+        let of_files = is_of_files(operation);
+        // No file is the workspace itself.
+        let everything = if of_files { "**/*" } else { "**" };
+        let everything = parse(everything, Spelling::Folded).unwrap_or_default();
         let denied = self.denials.any(|entry, pattern| {
             let rule = self.deny_rules.get(entry as usize);
             rule.is_some_and(|rule| rule.questions.hold(question) && rule.agents.hold(agent))
@@ -42,9 +45,20 @@ impl Policy {
                     .allow_rules
                     .iter()
                     .any(|rule| rule.questions.hold(question) && rule.agents.hold(agent));
-                !granted && !ruled
+                let no_extension = of_files
+                    && (layer.extensions.get(access).as_ref())
+                        .is_some_and(|allowed| allowed.extensions.is_empty());
+                !ruled && (!granted || no_extension)
             })
     }
+}
+
+/// Whether only a file can be what an operation is about.
+fn is_of_files(operation: OperationKind) -> bool {
+    matches!(
+        operation,
+        OperationKind::Read | OperationKind::Write | OperationKind::Append | OperationKind::Edit
+    )
 }
 
 #[cfg(test)]
@@ -82,6 +96,19 @@ mod tests {
             operations = [\"remove\"]\n";
         assert_eq!(closed(&format!("{all}paths = [\"**\"]\n")), ["remove", "rename"]);
         assert_eq!(closed(&format!("{all}paths = [\"src/**\"]\n")), [""; 0]);
+        let files = all.replace("\"remove\"", "\"write\", \"append\", \"list\"");
+        assert_eq!(closed(&format!("{files}paths = [\"**/*\"]\n")), ["write", "append", "edit"]);
         assert_eq!(closed(&format!("{all}agents = [\"b\"]\npaths = [\"**\"]\n")), [""; 0]);
+    }
+
+    /// Tools that write were shown where no file can be written.
+    #[test]
+    fn where_no_extension_is_allowed_no_file_is_written() {
+        let all = "[allowedPaths]\nread = [\"**\"]\nlist = [\"**\"]\nwrite = [\"**\"]\n\
+            remove = [\"**\"]\n[extensions.allow]\nwrite = []\n";
+        assert_eq!(closed(all), ["write", "append", "edit"]);
+        let one = "[[rules]]\nid = \"x\"\neffect = \"allow\"\noperations = [\"append\"]\n\
+            paths = [\"log\"]\n";
+        assert_eq!(closed(&format!("{all}{one}")), ["write", "edit"]);
     }
 }

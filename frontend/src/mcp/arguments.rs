@@ -34,10 +34,11 @@ impl Arguments {
         }
     }
 
-    /// A truth value that is false when left out.
+    /// A truth value that is false when left out. `null` is none: it would turn a
+    /// look at what would change (`dryRun`) into the change.
     pub(super) fn flag(&self, name: &str) -> Result<bool, Trouble> {
         match self.0.get(name) {
-            None | Some(Value::Null) => Ok(false),
+            None => Ok(false),
             Some(Value::Bool(flag)) => Ok(*flag),
             other => Err(wrong(name, "true or false", other)),
         }

@@ -48,7 +48,9 @@ impl Offer {
         let mut last = lock(&self.last);
         let (known, shown) = &mut *last;
         if !std::ptr::eq(known.as_ptr(), Arc::as_ptr(policy)) {
-            let is_shown = |tool: &Tool| !policy.never_allows(&self.agent, tool.kind());
+            let is_shown = |tool: &Tool| {
+                tool.tells_nothing() || !policy.never_allows(&self.agent, tool.kind())
+            };
             let tools = self.tools.iter().map(is_shown).collect();
             *shown = Arc::new(Shown { tools, asks: policy.asks() });
             *known = Arc::downgrade(policy);

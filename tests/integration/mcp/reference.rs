@@ -59,6 +59,38 @@ fn reading_writing_and_lists() {
     client.end();
 }
 
+/// It was denied, or not there, where the workspace itself may not be listed.
+#[test]
+fn every_client_can_ask_for_the_directories() {
+    let list = "[allowedPaths]\nread = [\"**\"]\nlist = [\"src{,/**}\"]\n";
+    let stat =
+        "[[rules]]\nid = \"x\"\neffect = \"deny\"\noperations = [\"stat\"]\npaths = [\"**\"]\n";
+    let none = "[allowedPaths]\nread = [\"src/**\"]\n";
+    for more in [list.to_owned(), format!("{list}{stat}"), none.to_owned()] {
+        let world = World::with_policy(&format!("schema = 1\n{more}"));
+        let root = world.root().canonicalize().unwrap();
+        let mut client = start(&world);
+        assert!(client.names().contains(&"list_allowed_directories".to_owned()), "{more}");
+        let allowed = client.good("list_allowed_directories", &json!({}));
+        assert_eq!(text(&allowed), format!("Allowed directories:\n{}", root.display()));
+        client.end();
+        assert_eq!(world.last()["op"], "mcp.directories");
+    }
+}
+
+/// `null` was taken for `false`, and the edit was made.
+#[test]
+fn a_dry_run_that_is_null_changes_nothing() {
+    let world = World::with_policy(ALL);
+    world.file("a.txt", "old\n");
+    let mut client = start(&world);
+    let edits = json!([{ "oldText": "old", "newText": "new" }]);
+    let edit = json!({ "path": "a.txt", "edits": edits, "dryRun": null });
+    assert_eq!(client.bad("edit_file", &edit)["kind"], "invalidInput");
+    assert_eq!(world.read("a.txt"), "old\n");
+    client.end();
+}
+
 /// A whole file was on record where its last lines went out, or nothing but an error.
 #[test]
 fn a_read_is_on_record_as_what_went_out() {

@@ -129,6 +129,12 @@ impl Tool {
         self.kind
     }
 
+    /// Whether it tells only what every client is told (`resources/templates/list`),
+    /// so that no policy is asked about it.
+    pub(super) fn tells_nothing(&self) -> bool {
+        self.shown.name == reference::DIRECTORIES
+    }
+
     /// What a call waits for, unless the policy has it ask a person.
     pub(super) fn waits(&self) -> Waits {
         const LOOKS: [&str; 6] =

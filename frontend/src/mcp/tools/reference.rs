@@ -5,7 +5,7 @@
 //! times of creation and last access are not told, since the gateway does not
 //! disclose them, and a link is shown as the file that it is.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use rmcp::model::{self, ContentBlock, JsonObject, ResourceContents};
@@ -27,6 +27,8 @@ use super::{
     Effect, Run, Tool, diff, edits, tree,
 };
 
+/// The tool that every client is shown.
+pub(super) const DIRECTORIES: &str = "list_allowed_directories";
 /// Most files that one call reads.
 const MOST_FILES: usize = 1000;
 /// Most edits of one call: each is looked for in the whole content and makes a new one.
@@ -145,7 +147,7 @@ pub(super) fn tools() -> Vec<Tool> {
             "Size, time of last change, type and permissions of a file or directory.",
         ),
         (
-            "list_allowed_directories",
+            DIRECTORIES,
             "List allowed directories",
             Kind::List,
             E::Reads,
@@ -446,9 +448,10 @@ fn file_info(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> 
 }
 
 fn allowed_directories(call: &Call<'_>, _arguments: &Arguments) -> Result<Answer, Trouble> {
-    let root = crate::model::WorkspacePath::root();
     // On record like everything that is told.
-    call.stat(root.clone())?;
+    let noted = call.gateway.note(call.session, "mcp.directories", BTreeMap::new());
+    call.receipts.borrow_mut().push(noted.map_err(Trouble::Gate)?);
+    let root = crate::model::WorkspacePath::root();
     Ok(text(format!("Allowed directories:\n{}", call.roots.absolute(&root))))
 }
 

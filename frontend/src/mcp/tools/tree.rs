@@ -35,6 +35,7 @@ impl Excluded {
         };
         let mut globs = Vec::new();
         for pattern in patterns {
+            let pattern = spelled(pattern)?;
             globs.push(glob(pattern)?);
             if anywhere && !pattern.contains('*') {
                 globs.push(glob(&format!("**/{pattern}"))?);
@@ -49,6 +50,19 @@ impl Excluded {
         let mut above = ends.filter_map(|end| relative.get(..end));
         !self.0.is_empty() && above.any(|path| self.0.iter().any(|glob| glob.matches(path)))
     }
+}
+
+/// A pattern as clients of the reference server spell it. What only that server
+/// understands would find nothing here without a word.
+fn spelled(pattern: &str) -> Result<&str, Trouble> {
+    const EXTENDED: [&str; 6] = ["@(", "+(", "?(", "*(", "!(", "[:"];
+    if pattern.starts_with('!') || EXTENDED.iter().any(|one| pattern.contains(one)) {
+        let why =
+            "a pattern cannot be used: `!`, `@(…)` and the like, and `[:…:]` are not supported";
+        return Err(Trouble::Arguments(why.to_owned()));
+    }
+    let pattern = pattern.strip_prefix("./").unwrap_or(pattern);
+    Ok(pattern.strip_suffix('/').unwrap_or(pattern))
 }
 
 /// A file or directory in a tree; only a directory has children.
@@ -82,7 +96,7 @@ pub(super) fn search(
     pattern: &str,
     excluded: &Excluded,
 ) -> Result<(Vec<WorkspacePath>, Summary), Trouble> {
-    let found = look(call, path, pattern, excluded)?;
+    let found = look(call, path, spelled(pattern)?, excluded)?;
     Ok((found.entries.into_iter().map(|entry| entry.path).collect(), found.summary))
 }
 
@@ -145,7 +159,7 @@ mod tests {
 
     #[test]
     fn what_is_left_out_is_left_out_with_all_in_it() {
-        let excluded = Excluded::parse(&["node_modules", "*.log"], true).unwrap();
+        let excluded = Excluded::parse(&["./node_modules/", "*.log"], true).unwrap();
         for out in ["node_modules", "a/node_modules/b/c", "node_modules/x", "x.log"] {
             assert!(excluded.has(out), "{out}");
         }
@@ -155,6 +169,20 @@ mod tests {
         let plain = Excluded::parse(&["node_modules"], false).unwrap();
         assert!(plain.has("node_modules/a") && !plain.has("a/node_modules"));
         assert!(Excluded::parse(&["["], true).is_err());
+    }
+
+    /// They found nothing, as if nothing were there.
+    #[test]
+    fn patterns_that_mean_something_only_elsewhere_are_refused() {
+        for pattern in ["!*.txt", "@(a|b).txt", "+(a)", "a?(b)", "*(x)", "a!(b)", "[[:alpha:]].txt"]
+        {
+            assert!(matches!(spelled(pattern), Err(Trouble::Arguments(_))), "{pattern}");
+        }
+        for (pattern, meant) in
+            [("./src", "src"), ("dist/", "dist"), ("a!b", "a!b"), ("[!a]", "[!a]")]
+        {
+            assert!(matches!(spelled(pattern), Ok(text) if text == meant), "{pattern}");
+        }
     }
 
     #[test]

@@ -154,7 +154,7 @@ pub(super) fn tools(name: &Name) -> Vec<Tool> {
                     "path": path(),
                     "ignoreCase": flag("Let case make no difference"),
                     "includeGlob": { "type": "string", "description": "Only files that match, by \
-                        name or, with a `/`, by path; a file that `path` names is searched anyhow" },
+                        name or, with a `/`, by path below `path`; a file that `path` names is searched anyhow" },
                     "maxResults": { "type": "integer", "minimum": 1 },
                 }),
                 &["pattern"],
@@ -327,11 +327,16 @@ fn glob(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
 }
 
 fn grep(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
+    let max_results = arguments.count("maxResults")?;
+    if max_results == Some(0) {
+        let why = "`maxResults` must be at least 1";
+        return Err(Trouble::Arguments(why.to_owned()));
+    }
     let query = GrepQuery {
         pattern: arguments.text("pattern")?.to_owned(),
         ignore_case: arguments.flag("ignoreCase")?,
         include: arguments.optional_text("includeGlob")?.map(str::to_owned),
-        max_results: arguments.count("maxResults")?,
+        max_results,
         ..GrepQuery::default()
     };
     let path = call.path(Kind::Grep, arguments.optional_text("path")?.unwrap_or("."))?;
