@@ -13,6 +13,8 @@ use similar::{
     group_diff_ops,
 };
 
+use crate::model::Escaped;
+
 /// How long to look for the shortest one; what is found until then is right,
 /// too, but longer.
 const EFFORT: Duration = Duration::from_millis(300);
@@ -20,7 +22,8 @@ const EFFORT: Duration = Duration::from_millis(300);
 pub const CONTEXT: usize = 3;
 
 /// The diff from `old` to `new`, under these names, with so many lines around
-/// each change; empty when they are equal.
+/// each change; empty when they are equal. Names are escaped: a line of one would
+/// look like a line of the diff.
 pub fn unified_diff(old: &str, new: &str, names: (&str, &str), context: usize) -> String {
     let old: Vec<&str> = old.split_inclusive('\n').collect();
     let new: Vec<&str> = new.split_inclusive('\n').collect();
@@ -30,7 +33,7 @@ pub fn unified_diff(old: &str, new: &str, names: (&str, &str), context: usize) -
         let before = first.old_range().start..last.old_range().end;
         let after = first.new_range().start..last.new_range().end;
         if text.is_empty() {
-            let _ = writeln!(text, "--- {}\n+++ {}", names.0, names.1);
+            let _ = writeln!(text, "--- {}\n+++ {}", name(names.0), name(names.1));
         }
         let _ = writeln!(text, "@@ -{} +{} @@", place(before), place(after));
         for piece in hunk {
@@ -44,6 +47,12 @@ pub fn unified_diff(old: &str, new: &str, names: (&str, &str), context: usize) -
         }
     }
     text
+}
+
+/// A name in one line. What follows a tab is no part of it.
+fn name(text: &str) -> String {
+    let pieces: Vec<_> = text.split('\t').map(|piece| Escaped(piece).to_string()).collect();
+    pieces.join("\t")
 }
 
 /// Lines as the head of a hunk names them: the first one, and how many there are

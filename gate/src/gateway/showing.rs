@@ -189,7 +189,9 @@ impl Turn<'_> {
             }
             O::Rename { to, .. } => format!("renames `{path}` to `{to}`"),
             O::Mkdir { .. } => format!("makes the directory `{path}`"),
-            O::Restore { backup, .. } => format!("puts the backup {backup} at `{path}`"),
+            O::Restore { backup, .. } => {
+                format!("puts the backup {} at `{path}`", Escaped(backup))
+            }
             O::Remove { recursive: true, .. } => format!("removes `{path}` with everything in it"),
             O::Remove { .. } => format!("removes `{path}`"),
             _ => format!("discloses `{path}`"),
@@ -237,7 +239,7 @@ impl Turn<'_> {
                     let is_open = self.may_read(to, &old) && self.may_read(from, new);
                     let shown = (self.shown(new_name, old), self.shown(old_name, new.to_vec()));
                     let text = match shown {
-                        (Some(old), Some(new)) => diff(new_name.as_str(), &old, &new, false),
+                        (Some(old), Some(new)) => diff(new_name, &old, &new, false),
                         _ => SECRET.to_owned(),
                     };
                     Shown { text, is_open }
@@ -298,7 +300,7 @@ impl Turn<'_> {
         let is_removed = new.is_none();
         let new = self.shown(path, new.unwrap_or_default().to_vec());
         let text = match (old, new) {
-            (Some(old), Some(new)) => diff(path.as_str(), &old, &new, is_removed),
+            (Some(old), Some(new)) => diff(path, &old, &new, is_removed),
             _ => SECRET.to_owned(),
         };
         Shown { text, is_open }
@@ -323,7 +325,7 @@ impl Turn<'_> {
 }
 
 /// A unified diff, at most so long.
-fn diff(path: &str, old: &[u8], new: &[u8], removed: bool) -> String {
+fn diff(path: &WorkspacePath, old: &[u8], new: &[u8], removed: bool) -> String {
     if new.len() as u64 > LONGEST {
         return TOO_LARGE.to_owned();
     }
@@ -355,19 +357,32 @@ fn bounded(text: String) -> String {
 mod tests {
     use super::*;
 
+    fn path(text: &str) -> WorkspacePath {
+        WorkspacePath::parse(text).unwrap()
+    }
+
     #[test]
     fn a_diff_says_what_becomes_of_the_file() {
-        let made = diff("a", b"", b"x\n", false);
+        let made = diff(&path("a"), b"", b"x\n", false);
         assert!(made.starts_with("--- /dev/null\n+++ b/a\n") && made.contains("\n+x"), "{made}");
-        let gone = diff("a", b"x\n", b"", true);
+        let gone = diff(&path("a"), b"x\n", b"", true);
         assert!(gone.contains("+++ /dev/null") && gone.contains("\n-x"), "{gone}");
-        assert_eq!(diff("a", b"\xff", b"x", false), "binary content: 1 bytes become 1");
+        assert_eq!(diff(&path("a"), b"\xff", b"x", false), "binary content: 1 bytes become 1");
+    }
+
+    #[test]
+    fn a_name_makes_no_line_of_a_diff() {
+        let hostile = path("a\n+forged \u{1b}[31m");
+        let shown = "a\\n+forged \\u{1b}[31m";
+        assert_eq!(diff(&hostile, b"", b"", true), format!("removes the empty file `{shown}`"));
+        let gone = diff(&hostile, b"x\n", b"", true);
+        assert!(gone.starts_with(&format!("--- a/{shown}\n+++ /dev/null\n@@ ")), "{gone}");
     }
 
     #[test]
     fn a_long_diff_is_cut_at_a_line_and_says_so() {
         let new = "żółć\n".repeat(50_000);
-        let shown = diff("a", b"", new.as_bytes(), false);
+        let shown = diff(&path("a"), b"", new.as_bytes(), false);
         assert!(shown.len() < LONGEST_DIFF + 200, "{}", shown.len());
         assert!(shown.contains("\n(the rest of the change, "), "{shown}");
     }

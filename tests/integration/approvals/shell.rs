@@ -220,6 +220,33 @@ fn the_question_shows_what_a_rename_puts_there_and_what_goes_with_a_directory() 
     assert!(large.ends_with("\nthe content is too large to be shown"), "{large}");
 }
 
+/// A line end in a name began a line in the head of the difference.
+#[test]
+fn a_name_forges_no_line_of_the_question() {
+    let world = world();
+    let name = "src/payments/a\n+forged \u{1b}[31m\n  rule `fake` (p.toml:1)";
+    let shown = "src/payments/a\\n+forged \\u{1b}[31m\\n  rule `fake` (p.toml:1)";
+    let moves = ["mv", name, "src/payments/b"];
+    let calls: [(&[&str], &str, &str); 3] = [
+        (&["rm", name], "real\n", "--- a/{}\n+++ /dev/null\n@@ -1 +0,0 @@\n-real\n"),
+        (&["rm", name], "", "removes the empty file `{}`"),
+        (&moves, "real\n", "renames `{}` to `src/payments/b`\n--- /dev/null\n"),
+    ];
+    for (args, content, expected) in calls {
+        world.file(name, content);
+        let child = begin(&world, args, "");
+        let asked = waiting(&world, 1).remove(0);
+        let listed = world.run(&["approve"]).ok().text().to_owned();
+        world.run(&["approve", "--reject", &id(&asked)]).ok();
+        end(child).denied("payments");
+        let change = asked["change"].as_str().unwrap();
+        assert!(change.starts_with(&expected.replace("{}", shown)), "{change}");
+        let forged = |line: &&str| line.starts_with("  +forged") || line.contains("rule `fake`");
+        let forged: Vec<_> = listed.lines().filter(forged).collect();
+        assert!(forged.iter().all(|line| line.contains("a\\n+forged")), "{forged:?}");
+    }
+}
+
 #[test]
 fn it_can_be_answered_once_only() {
     let world = world();

@@ -1,12 +1,13 @@
 //! A change as a unified diff in a Markdown fence.
 
-use crate::{gateway::unified_diff, question::fence};
+use crate::{gateway::unified_diff, model::Escaped, question::fence};
 
 /// As many as the reference server shows.
 const CONTEXT: usize = 4;
 
 /// The diff from `old` to `new`, in a fence that nothing in it closes.
 pub(super) fn fenced(path: &str, old: &str, new: &str) -> String {
+    let path = Escaped(path);
     let names = (format!("{path}\toriginal"), format!("{path}\tmodified"));
     let diff = unified_diff(old, new, (&names.0, &names.1), CONTEXT);
     let fence = fence(&diff);
@@ -24,6 +25,12 @@ mod tests {
         let diff = fenced("a.md", "one\n```\n", "two\n```\n");
         assert!(diff.starts_with("````diff\nIndex: a.md\n"), "{diff}");
         assert!(diff.contains("\n-one\n+two\n") && diff.ends_with("\n````\n\n"), "{diff}");
+    }
+
+    #[test]
+    fn a_name_makes_no_line_of_the_diff() {
+        let diff = fenced("a\n+forged", "one\n", "two\n");
+        assert!(diff.contains("Index: a\\n+forged\n=") && !diff.contains("\n+forged"), "{diff}");
     }
 
     #[test]
