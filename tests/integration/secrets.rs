@@ -4,6 +4,7 @@
 mod disclosure;
 mod forms;
 mod rulesets;
+mod unseen;
 
 use std::os::unix::fs::{MetadataExt as _, symlink};
 

@@ -255,6 +255,12 @@ impl Decider<'_> {
         lister.name(Access::List, path).is_allow()
     }
 
+    /// Whether the agent may read `path`, without asking anybody.
+    pub(super) fn reads(&self, path: &WorkspacePath) -> bool {
+        let reader = Decider { operation: OperationKind::Read, ..*self };
+        reader.name(Access::Read, path).is_allow()
+    }
+
     fn query<'a>(&'a self, access: Access, path: &'a WorkspacePath) -> Query<'a> {
         Query { agent: self.agent, operation: self.operation, access, path }
     }

@@ -4,7 +4,10 @@ use std::fmt;
 
 use portcullis_audit::Receipt;
 
-use super::asking::Asking;
+use super::{
+    asking::Asking,
+    decide::{HIDDEN, UNSEEN, built_in},
+};
 use crate::{
     backup, ledger,
     model::PathError,
@@ -172,6 +175,7 @@ impl From<ops::Error> for Failure {
         match error {
             ops::Error::Workspace(error) => error.into(),
             ops::Error::Refused(decision) => Self::Denied(Box::new(decision)),
+            ops::Error::Unseen(decision) => Self::Hidden(Box::new(decision), UNSEEN),
             error => Self::Operation(error),
         }
     }
@@ -187,7 +191,7 @@ pub fn never_served(error: &workspace::Error) -> Option<Decision> {
         E::Loop => ("workspace.links", "too many links"),
         _ => return None,
     };
-    Some(super::decide::built_in(rule, reason))
+    Some(built_in(rule, reason))
 }
 
 impl From<workspace::Error> for Failure {
@@ -221,6 +225,7 @@ pub(super) fn render(error: &ops::Error) -> Error {
     let kind = match error {
         E::Workspace(error) => workspace_kind(error),
         E::Refused(decision) => return Error::denied(decision),
+        E::Unseen(_) => return Error::denied(&built_in(HIDDEN, UNSEEN)),
         E::Conflict | E::Growing(_) => ErrorKind::Conflict,
         E::AlreadyExists => ErrorKind::AlreadyExists,
         E::NotEmpty => ErrorKind::NotEmpty,
@@ -278,14 +283,12 @@ pub enum Refusal {
 impl Refusal {
     pub(super) fn render(&self) -> Error {
         match self {
-            Self::Outside => Error::denied(&super::decide::built_in(
-                "workspace.outside",
-                "the path is outside the workspace",
-            )),
-            Self::Path(PathError::Parent) => Error::denied(&super::decide::built_in(
-                "workspace.outside",
-                "the path contains `..`",
-            )),
+            Self::Outside => {
+                Error::denied(&built_in("workspace.outside", "the path is outside the workspace"))
+            }
+            Self::Path(PathError::Parent) => {
+                Error::denied(&built_in("workspace.outside", "the path contains `..`"))
+            }
             Self::Path(error) => Error::new(ErrorKind::InvalidInput, error.to_string()),
             Self::Parameters(message) => Error::new(ErrorKind::InvalidInput, message.clone()),
             Self::Method => Error::new(ErrorKind::InvalidInput, "method not allowed"),

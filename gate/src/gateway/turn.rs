@@ -141,9 +141,11 @@ impl<'a> Turn<'a> {
                 let shown = (!self.reservations.asks().is_empty()).then_some(LONGEST);
                 // Only rules about secrets look at what lies beneath.
                 let is_searched = self.policy.secrets().is_some_and(Secrets::depends_on_path);
+                let sees = |path: &WorkspacePath| decider.lists(path) && decider.reads(path);
                 let sees_all = self.is_operators()
                     || !is_searched
-                    || tree.iter().all(|walked| decider.lists(&walked.path));
+                    || (decider.reads(permit.path())
+                        && tree.iter().all(|walked| sees(&walked.path)));
                 let change = prepare::rename(&context, permit, target, tree, *replace, shown);
                 let change = match change {
                     // Perhaps about the content of what is not shown.
@@ -365,6 +367,13 @@ impl<'a> Turn<'a> {
                 outcome.result = Some(result(committed).to_owned());
                 gate.ledger.complete(&receipt, outcome)?;
                 let backup = saved.first().map(|saved| saved.id.to_string());
+                let bytes = match self.operation {
+                    // Of what is there the agent is not told how long it is.
+                    Operation::Append { content, .. } if !self.may_look(draft) => {
+                        u64::try_from(content.len()).ok()
+                    }
+                    _ => bytes,
+                };
                 keep(&gate.vault, saved);
                 Ok(Reply { receipt, output: Output::Changed(Changed { committed, bytes, backup }) })
             }

@@ -1,7 +1,10 @@
 //! Adding to the end of a file.
 
 use super::{Change, Context, Error, Sealed, content::Current, replace::Replacement};
-use crate::{model::Access, workspace::Permit};
+use crate::{
+    model::{Access, WorkspacePath},
+    workspace::Permit,
+};
 
 /// Reads the old content, and checks the file that would result.
 ///
@@ -12,19 +15,38 @@ pub fn prepare<'a>(
     permit: Permit,
     addition: &[u8],
 ) -> Result<Sealed<Box<dyn Change + 'a>>, Error> {
+    let is_readable = context.may_read(&permit);
+    if !is_readable {
+        // What is wrong with it by itself can be told, whatever is there.
+        context.store_alone(permit.path(), addition)?;
+    }
     let current = Current::look_for_change(context, &permit)?;
     let old = current.bytes(context, &permit, Access::Write)?;
-    context.check(Access::Write, permit.path(), old.as_deref().unwrap_or_default())?;
+    let content = joined(context, permit.path(), old.as_deref(), addition).map_err(|error| {
+        if is_readable {
+            context.for_reader(permit.path(), old.as_deref(), error)
+        } else {
+            error.unseen()
+        }
+    })?;
+    Replacement::seal(*context, permit, current, old.as_deref(), content)
+}
+
+/// What is stored when the addition comes after `old`.
+fn joined(
+    context: &Context<'_>,
+    path: &WorkspacePath,
+    old: Option<&[u8]>,
+    addition: &[u8],
+) -> Result<Vec<u8>, Error> {
+    context.check(Access::Write, path, old.unwrap_or_default())?;
     // Added to what a reader would see: a line of it that holds a placeholder
     // is not to be continued. Where readers are refused instead, `store` looks
     // whether what they may not see would still be found.
-    let mut content = match (&old, context.policy.secrets()) {
-        (Some(old), Some(secrets)) if secrets.redacts() => {
-            context.seen(permit.path(), old.clone())?.bytes
-        }
-        (old, _) => old.clone().unwrap_or_default(),
+    let mut content = match (old, context.policy.secrets()) {
+        (Some(old), Some(secrets)) if secrets.redacts() => context.seen(path, old.to_vec())?.bytes,
+        (old, _) => old.unwrap_or_default().to_vec(),
     };
     content.extend_from_slice(addition);
-    let content = context.store(permit.path(), old.as_deref(), content)?;
-    Replacement::seal(*context, permit, current, old.as_deref(), content)
+    context.store(path, old, content)
 }

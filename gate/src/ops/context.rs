@@ -3,8 +3,8 @@
 use super::{Error, Findings, Known, Source};
 use crate::{
     model::{Access, AgentName, OperationKind, WorkspacePath},
-    policy::{Policy, Query, SecretKey},
-    workspace::Workspace,
+    policy::{ObjectKind, Policy, Query, SecretKey},
+    workspace::{Permit, Workspace},
 };
 
 /// For whom, where and under which policy an operation is prepared.
@@ -49,6 +49,17 @@ pub struct Unfollowed;
 impl Follower for Unfollowed {}
 
 impl Context<'_> {
+    /// Whether the agent may read what the permit is about, by its name and by what it
+    /// is, without asking anybody. Its content may keep it from that all the same.
+    pub(super) fn may_read(&self, permit: &Permit) -> bool {
+        let (access, path) = (Access::Read, permit.path());
+        let query = Query { agent: self.agent, operation: OperationKind::Read, access, path };
+        let object = permit.object();
+        let may_be_opened = object.kind == ObjectKind::Missing
+            || self.policy.evaluate_object(&query, &object).is_allow();
+        may_be_opened && self.policy.evaluate(&query).is_allow()
+    }
+
     /// Asks the policy about size and kind of a whole content.
     ///
     /// # Errors

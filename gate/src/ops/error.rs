@@ -14,6 +14,10 @@ pub enum Error {
     /// The policy denies the content.
     #[error("denied by rule `{}`", .0.rule)]
     Refused(Decision),
+    /// The policy denies it because of a content that the agent may not read, and is
+    /// not to hear of.
+    #[error("denied by rule `{}`", .0.rule)]
+    Unseen(Decision),
     /// Another process changed the object meanwhile; nothing was replaced.
     #[error(
         "another process changed the file at the same time; nothing was lost, read it and try again"
@@ -57,6 +61,16 @@ pub enum Error {
     /// The vault did not do its part.
     #[error("the backup failed: {0}")]
     Backup(#[from] backup::Error),
+}
+
+impl Error {
+    /// The same where it is about what the agent may not see.
+    pub(super) fn unseen(self) -> Self {
+        match self {
+            Self::Refused(decision) => Self::Unseen(decision),
+            error => error,
+        }
+    }
 }
 
 impl From<workspace::WatchError> for Error {

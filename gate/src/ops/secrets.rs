@@ -113,6 +113,39 @@ impl Context<'_> {
         Ok(result)
     }
 
+    /// Judges a text as if nothing else were stored.
+    ///
+    /// # Errors
+    /// As [`store`](Self::store).
+    pub(super) fn store_alone(&self, path: &WorkspacePath, text: &[u8]) -> Result<(), Error> {
+        self.check(Access::Write, path, text)?;
+        let Some(secrets) = self.policy.secrets() else { return Ok(()) };
+        let Judged { findings, verdict } =
+            self.timed(secrets, path, |subject| secrets.store(subject, None, text.to_vec()));
+        verdict.map(drop).map_err(|decision| {
+            // Otherwise they are found again in the whole.
+            self.findings.add(findings);
+            Error::Refused(decision)
+        })
+    }
+
+    /// A refusal that depends on `old`, as whoever may read the path hears of it:
+    /// where the content is kept from readers, they are told no more than these.
+    pub(super) fn for_reader(
+        &self,
+        path: &WorkspacePath,
+        old: Option<&[u8]>,
+        error: Error,
+    ) -> Error {
+        let (Error::Refused(_), Some(old)) = (&error, old) else { return error };
+        if let Err(refused) = self.check(Access::Read, path, old) {
+            return refused;
+        }
+        let Some(secrets) = self.policy.secrets() else { return error };
+        let read = self.timed(secrets, path, |subject| secrets.disclose(subject, old.to_vec()));
+        read.verdict.err().map_or(error, Error::Refused)
+    }
+
     /// Whether storing `text` needs the content that it replaces.
     pub(super) fn needs_original(&self, text: &[u8]) -> bool {
         self.policy.secrets().is_some_and(|secrets| secrets.needs_original(text))

@@ -14,13 +14,19 @@ pub fn prepare<'a>(
 ) -> Result<Sealed<Box<dyn Change + 'a>>, Error> {
     context.check(Access::Write, permit.path(), &content)?;
     let current = Current::look_for_change(context, &permit)?;
-    let old = if context.needs_original(&content) {
-        let old = current.bytes(context, &permit, Access::Read)?;
-        context.check(Access::Read, permit.path(), old.as_deref().unwrap_or_default())?;
-        old
-    } else {
-        None
+    let needs_original = context.needs_original(&content);
+    let old = match needs_original {
+        true => current.bytes(context, &permit, Access::Read)?,
+        false => None,
     };
-    let content = context.store(permit.path(), old.as_deref(), content)?;
+    let judge = || {
+        context.check(Access::Read, permit.path(), old.as_deref().unwrap_or_default())?;
+        context.store(permit.path(), old.as_deref(), content)
+    };
+    let content = match judge() {
+        // Held against what is there, which it tells of.
+        Err(error) if needs_original && !context.may_read(&permit) => Err(error.unseen()),
+        judged => judged,
+    }?;
     Replacement::seal(*context, permit, current, old.as_deref(), content)
 }
