@@ -1,6 +1,7 @@
 //! `effect = "ask"`: requests that wait for a person, and who may answer.
 
 mod binding;
+mod buffers;
 mod editor;
 mod secrets;
 mod shell;

@@ -40,6 +40,9 @@ pub struct Binding {
     pub to: Option<String>,
     /// SHA-256 of what is replaced, removed or disclosed.
     pub before: Option<Hash>,
+    /// SHA-256 of the editor's unsaved text that is replaced, where the disk has
+    /// another one.
+    pub buffer: Option<String>,
     /// SHA-256 of the content that will be there.
     pub after: Option<Hash>,
     /// SHA-256 of what a rename moves, of a directory over all that is in it.
@@ -379,6 +382,7 @@ mod tests {
             path: "a".into(),
             to: None,
             before: None,
+            buffer: None,
             after: None,
             moved: None,
             policy_sha256: "p".into(),

@@ -14,6 +14,7 @@ use super::{
     approvals::{Answer, Approver, Binding, End, Question, Told},
     decide::built_in,
     error::Failure,
+    record,
     showing::Shown,
     turn::Turn,
 };
@@ -74,14 +75,15 @@ impl Turn<'_> {
         let Some(first) = rules.first() else {
             return Ok(());
         };
-        let moved = draft.facts.as_ref().and_then(|facts| facts.get("moved")?.as_str());
+        let fact = |name| draft.facts.as_ref()?.get(name)?.as_str().map(str::to_owned);
         let binding = Binding {
             operation: self.operation.kind(),
             path: draft.resolved.clone().or_else(|| draft.path.clone()).unwrap_or_default(),
             to: draft.to.clone(),
             before: draft.before,
+            buffer: fact(record::BUFFER_BEFORE),
             after: draft.after,
-            moved: moved.map(str::to_owned),
+            moved: fact("moved"),
             policy_sha256: self.policy.sha256().to_owned(),
             rules: rules.iter().map(|rule| rule.rule.clone()).collect(),
         };
@@ -96,7 +98,7 @@ impl Turn<'_> {
                 return Err(Failure::Ask(Box::new(asking)));
             }
         };
-        super::record::decide(draft, first);
+        record::decide(draft, first);
         draft.decision = Some("allow".to_owned());
         draft.facts.get_or_insert_default().insert("approval".to_owned(), seq.into());
         Ok(())
@@ -156,17 +158,14 @@ impl Gateway {
     ) -> Result<Approved, Box<Stopped>> {
         let Asking { binding, rules, change, told } = asking;
         // What was prepared is given up and will be prepared again.
-        (draft.backup, draft.temp) = (None, None);
-        if let Some(facts) = &mut draft.facts {
-            facts.retain(|name, _| !name.starts_with("buffer"));
-        }
+        record::give_up(&mut draft);
         let Some(first) = rules.first().cloned() else {
             return Err(Stopped::because(
                 draft,
                 Failure::Denied(Box::new(built_in("default", "nothing asks"))),
             ));
         };
-        super::record::decide(&mut draft, &first);
+        record::decide(&mut draft, &first);
         let Ok(id) = random_id() else {
             let failure = built_in("approval.id", "no random bytes for a question");
             return Err(Stopped::because(draft, Failure::Denied(Box::new(failure))));

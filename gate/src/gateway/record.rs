@@ -18,6 +18,10 @@ use crate::{
 const MAX_TEXT: usize = 4096;
 /// Most secrets that a record lists one by one.
 const MAX_FINDINGS: usize = 100;
+/// The fact that names the backup of an editor's unsaved text.
+const BUFFER_BACKUP: &str = "bufferBackup";
+/// The fact that has its hash.
+pub(super) const BUFFER_BEFORE: &str = "bufferBefore";
 
 /// The draft of a request before anything was decided.
 pub(super) fn request(session: &Session, policy: &Policy, op: &str, path: Option<&str>) -> Draft {
@@ -116,8 +120,17 @@ pub(super) fn backups(draft: &mut Draft, saved: &[Saved]) {
     draft.backup = Some(first.id.to_string());
     if let Some(buffer) = rest.first() {
         let facts = draft.facts.get_or_insert_with(BTreeMap::new);
-        facts.insert("bufferBackup".to_owned(), buffer.id.to_string().into());
-        facts.insert("bufferBefore".to_owned(), buffer.sha256.to_string().into());
+        facts.insert(BUFFER_BACKUP.to_owned(), buffer.id.to_string().into());
+        facts.insert(BUFFER_BEFORE.to_owned(), buffer.sha256.to_string().into());
+    }
+}
+
+/// Takes out what is there only if the change is made: backups, and the name of
+/// the temporary file. Hashes stay, of what would have been replaced.
+pub(super) fn give_up(draft: &mut Draft) {
+    (draft.backup, draft.temp) = (None, None);
+    if let Some(facts) = &mut draft.facts {
+        facts.remove(BUFFER_BACKUP);
     }
 }
 

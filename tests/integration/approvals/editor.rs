@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::acp_rig::{Rig, failure, notification, result};
 
-const POLICY: &str = r#"schema = 1
+pub(super) const POLICY: &str = r#"schema = 1
 [allowedPaths]
 read = ["**"]
 write = ["**"]
@@ -36,7 +36,7 @@ fn asked(rig: &Rig) -> Value {
     asked
 }
 
-fn choose(asked: &Value, option: &str) -> Value {
+pub(super) fn choose(asked: &Value, option: &str) -> Value {
     let outcome = json!({ "outcome": "selected", "optionId": option });
     result(asked["id"].clone(), json!({ "outcome": outcome }))
 }
