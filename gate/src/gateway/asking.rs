@@ -157,8 +157,6 @@ impl Gateway {
         approver: &dyn Approver,
     ) -> Result<Approved, Box<Stopped>> {
         let Asking { binding, rules, change, told } = asking;
-        // What was prepared is given up and will be prepared again.
-        record::give_up(&mut draft);
         let Some(first) = rules.first().cloned() else {
             return Err(Stopped::because(
                 draft,

@@ -309,7 +309,7 @@ impl Gateway {
         let Refused { index, why, drafts } = refused;
         let (mut why, mut answer) = (Some(why), None);
         for (number, mut draft) in drafts.into_iter().enumerate() {
-            (draft.backup, draft.temp) = (None, None);
+            record::give_up(&mut draft);
             if number == index {
                 if let Some(findings) = findings.get(number) {
                     record::findings(&mut draft, findings.take());

@@ -345,6 +345,7 @@ impl<'a> Turn<'a> {
         record::backups(draft, &saved);
         let heeded = self.heed(draft, || self.describe(&saved, &sealed));
         if let Err(failure) = heeded {
+            record::give_up(draft);
             discard(&gate.vault, saved);
             return Err(failure);
         }

@@ -75,6 +75,21 @@ fn everything_in_a_directory_that_moves_is_bound() {
     assert_eq!(world.read("src/payments/tree/sub/c"), "other");
 }
 
+/// It named a backup, which was thrown away, and a file that was never made.
+#[test]
+fn a_stale_approval_s_denial_names_nothing_that_is_not_there() {
+    let world = world();
+    let child = begin(&world, &["write", "src/payments/card.ts"], "new\n");
+    let asked = waiting(&world, 1).remove(0);
+    world.file("src/payments/card.ts", "somebody's\n");
+    world.run(&["approve", &id(&asked)]).ok();
+    end(child).denied("payments");
+    let denied = world.last();
+    assert_eq!((&denied["kind"], &denied["decision"]), (&"decision".into(), &"deny".into()));
+    assert_eq!(denied["before"].as_str().unwrap().len(), 64, "{denied}");
+    assert!(denied["backup"].is_null() && denied["temp"].is_null(), "{denied}");
+}
+
 #[test]
 fn a_read_is_bound_to_what_was_there() {
     let world = world();
