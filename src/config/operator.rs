@@ -27,6 +27,8 @@ const SECTIONS: [&str; 5] = ["audit", "serve", "telemetry", "workspaces", "agent
 pub struct Operator {
     /// The file, canonical; `None` when there is none and all is as usual.
     pub path: Option<PathBuf>,
+    /// Its name as it was given, absolute: that may lead to another file later.
+    pub named: Option<PathBuf>,
     /// Whether only signed policies are enforced.
     pub require_signature: bool,
     /// Whose signatures count.
@@ -50,6 +52,17 @@ pub enum Error {
         /// Everything that is wrong: file, line, what and what to do.
         Vec<String>,
     ),
+}
+
+/// The file to which a configuration's name leads now.
+///
+/// # Errors
+/// When it leads to none.
+pub fn canonical(named: &Path) -> Result<PathBuf, Error> {
+    named.canonicalize().map_err(|error| Error::Unreadable {
+        path: named.display().to_string(),
+        why: super::why(&error),
+    })
 }
 
 impl Operator {
@@ -77,12 +90,13 @@ impl Operator {
             path: shown.clone(),
             why: super::why(&error),
         };
-        let canonical = path.canonicalize().map_err(unreadable)?;
+        let named = std::path::absolute(&path).map_err(unreadable)?;
+        let canonical = canonical(&path)?;
         let bytes = super::read(&canonical).map_err(unreadable)?;
         let text = String::from_utf8(bytes)
             .map_err(|_| Error::Wrong(vec![format!("{shown}: it is not UTF-8")]))?;
         let operator = Self::parse(&text, &shown).map_err(Error::Wrong)?;
-        Ok(Self { path: Some(canonical), ..operator })
+        Ok(Self { path: Some(canonical), named: Some(named), ..operator })
     }
 
     fn parse(text: &str, file: &str) -> Result<Self, Vec<String>> {

@@ -43,6 +43,7 @@ pub(super) struct Plan {
     pub(super) unserved: BTreeSet<String>,
     /// The policies of `places`.
     pub(super) policies: Policies,
+    /// Canonical, as it was when it was read.
     pub(super) config: Option<PathBuf>,
     pub(super) audit: Audit,
     pub(super) operator: Operator,
@@ -136,8 +137,11 @@ impl Plan {
     /// The same, as the file is now, and nothing of it open yet.
     pub(super) fn again(&self) -> Result<Self, Failure> {
         let mut plan = self.unopened();
-        let Some(path) = self.config.as_deref().filter(|_| !self.adopted) else { return Ok(plan) };
-        let service = load(path)?;
+        let named = self.operator.named.as_deref().filter(|_| !self.adopted);
+        let Some(named) = named else { return Ok(plan) };
+        // Its name may lead to another file now; all of it is read from one.
+        let path = config::operator::canonical(named).map_err(Failure::new)?;
+        let service = load(&path)?;
         if service.workspaces.is_empty() || service.agents.is_empty() {
             return Err(Failure::new("it names no workspace or no agent"));
         }
@@ -154,8 +158,10 @@ impl Plan {
             telemetry: self.service.telemetry.clone(),
             ..service
         };
-        plan.audit = Audit::load(Some(path)).map_err(Failure::new)?;
-        plan.operator = Operator::load(Some(path)).map_err(Failure::new)?;
+        plan.audit = Audit::load(Some(&path)).map_err(Failure::new)?;
+        let operator = Operator::load(Some(&path)).map_err(Failure::new)?;
+        plan.operator = Operator { named: Some(named.to_owned()), ..operator };
+        plan.config = Some(path);
         Ok(plan)
     }
 
@@ -284,6 +290,8 @@ impl Plan {
         let mut files: Vec<_> =
             self.policies.values().flat_map(|policy| policy.gathered.files.clone()).collect();
         files.extend(self.config.clone());
+        // What the name leads to is read again.
+        files.extend(self.operator.named.clone());
         files.extend(self.audit.protected());
         files.extend(self.service.tls.iter().map(|tls| tls.key.clone()));
         files.sort();

@@ -1,11 +1,11 @@
 //! `SIGHUP`: what changes, and who does not notice.
 
-use std::fs;
+use std::{fs, os::unix::fs::symlink};
 
 use rustix::process::Signal;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::rig::{Site, kill, wait};
+use super::rig::{Service, Site, kill, wait};
 use crate::common::ALL;
 
 #[test]
@@ -173,5 +173,52 @@ fn a_front_that_had_no_room_to_hear_whom_it_lets_in_hears_it_later() {
     wait(|| (ask() == 403).then_some(()));
     assert_eq!(service.processes("front-process"), [front]);
     drop(service.session(&token, "shop"));
+    service.stop();
+}
+
+impl Site {
+    /// Puts the configuration in a directory of its own and leads its name there,
+    /// at once, as Kubernetes does with a `ConfigMap`.
+    fn release(&self, version: &str) {
+        let (etc, name) = (self.base().join("etc"), self.config());
+        let _ = fs::remove_file(&name);
+        self.write();
+        let mut text = fs::read_to_string(&name).unwrap();
+        for begin in ["roots/", "states/", "policy.toml"] {
+            let whole = format!("\"{}/{begin}", self.base().display());
+            text = text.replace(&format!("\"{begin}"), &whole);
+        }
+        fs::create_dir_all(etc.join(version)).unwrap();
+        fs::write(etc.join(version).join("portcullis.toml"), text).unwrap();
+        symlink(version, etc.join("next")).unwrap();
+        fs::rename(etc.join("next"), etc.join("data")).unwrap();
+        fs::remove_file(&name).unwrap();
+        symlink("etc/data/portcullis.toml", name).unwrap();
+    }
+}
+
+/// The old one was read again, and said to be in force.
+#[test]
+fn a_configuration_is_read_again_where_its_name_leads_now() {
+    let mut site = Site::new(&["shop"]);
+    let old = site.add_agent("old", "workspaces = [\"shop\"]");
+    site.release("v1");
+    let service = Service::start(&mut site.command(&[]));
+    let mut loses = service.session(&old, "shop");
+    site.agents.retain(|(name, ..)| name != "old");
+    site.release("v2");
+    service.signal(Signal::HUP);
+    let note = site.await_record("serve", |record| record["op"] == "reload");
+    assert_eq!(note["facts"]["agents"], 1, "{note}");
+    assert!(loses.is_over());
+    assert_eq!(service.open(&old, "shop").err(), Some(401));
+    // Nor is the first one missed.
+    fs::remove_dir_all(site.base().join("etc/v1")).unwrap();
+    let new = site.add_agent("new", "workspaces = [\"shop\"]");
+    site.release("v3");
+    service.signal(Signal::HUP);
+    let is_third = |record: &Value| record["op"] == "reload" && record["facts"]["agents"] == 2;
+    site.await_record("serve", is_third);
+    assert_eq!(service.session(&new, "shop").read("file.txt").unwrap(), "of shop\n");
     service.stop();
 }
