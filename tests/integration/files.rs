@@ -49,7 +49,8 @@ impl Rig {
             runtime.block_on(async {
                 let channel = Channel::new(serving, limits);
                 let stream = tokio::net::UnixStream::from_std(theirs).unwrap();
-                channel.serve(Session { door: Door::Files, ..connection() }, stream).await
+                let session = Session { door: Door::Files, ..connection() };
+                channel.serve(session, stream, Arc::default()).await
             })
         });
         Self { stream, root, gateway, served, dir, next: 0, changes: Vec::new() }

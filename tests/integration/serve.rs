@@ -8,6 +8,7 @@ mod login;
 mod mcp;
 mod refused;
 mod reload;
+mod revoked;
 mod rig;
 mod sessions;
 #[cfg(feature = "otlp")]

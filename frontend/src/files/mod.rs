@@ -16,8 +16,9 @@ use std::{
     io,
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
+    time::Duration,
 };
 
 use portcullis_audit::Receipt;
@@ -26,6 +27,7 @@ use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader},
     net::UnixStream,
     sync::{Mutex, OwnedSemaphorePermit, Semaphore},
+    task::JoinHandle,
 };
 
 use crate::{
@@ -48,6 +50,8 @@ use wire::{Malformed, Message};
 
 /// Requests of one client that wait for a person.
 const WAITING: usize = 16;
+/// How long they may take over their answers once nobody is asked any more.
+const ANSWERS: Duration = Duration::from_secs(2);
 
 /// What bounds the channel in this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,6 +89,20 @@ pub enum Error {
         /// Requests that had come and were not begun.
         left: usize,
     },
+    /// It may have the session no more.
+    #[error("the session is closed to the agent, or the workspace to all")]
+    Revoked {
+        /// Requests that had come and were not begun.
+        left: usize,
+    },
+}
+
+/// Why a message was not dealt with as it should be.
+enum Unheard {
+    /// Its answer could not be sent.
+    Deaf(io::Error),
+    /// Whoever said it may not any more.
+    Revoked,
 }
 
 /// The channel over one gateway, for any number of clients.
@@ -105,6 +123,10 @@ struct Client<W> {
     share: Share,
     output: Mutex<W>,
     waiting: AtomicUsize,
+    /// Those that wait, or did.
+    aside: std::sync::Mutex<Vec<JoinHandle<io::Result<()>>>>,
+    /// Nothing more of what it has said is begun.
+    revoked: Arc<AtomicBool>,
 }
 
 impl Channel {
@@ -116,8 +138,9 @@ impl Channel {
     }
 
     /// Serves one client until it closes its side; what it has said by then is
-    /// answered. Of one that takes no answers nothing more is begun, and what it had
-    /// said is counted in a record.
+    /// answered. Of one that takes no answers, or is `revoked`, nothing more is begun,
+    /// and what it had said is counted in a record. Whoever sets `revoked` shuts the
+    /// stream, too.
     ///
     /// # Errors
     /// When the stream breaks, or the client does not keep to the framing.
@@ -125,21 +148,16 @@ impl Channel {
         self: &Arc<Self>,
         session: Session,
         stream: UnixStream,
+        revoked: Arc<AtomicBool>,
     ) -> Result<(), Error> {
         let (input, output) = stream.into_split();
-        let served = self.pump(&session, input, output).await;
+        let served = self.pump(&session, input, output, revoked).await;
         if let Err(error) = &served {
             let mut facts = facts(&error.to_string());
-            if let Error::Deaf { left, .. } = error {
+            if let Error::Deaf { left, .. } | Error::Revoked { left } = error {
                 facts.insert("notBegun".to_owned(), json!(left));
             }
             self.report(&session, facts);
-        }
-        for ticket in self.gateway.approvals().waiting() {
-            // Nobody is there any more to hear the answer.
-            if ticket.question().session == session {
-                ticket.withdraw();
-            }
         }
         self.gateway.end_session(&session);
         served
@@ -150,6 +168,7 @@ impl Channel {
         session: &Session,
         input: impl AsyncRead + Unpin,
         output: impl AsyncWrite + Unpin + Send + 'static,
+        revoked: Arc<AtomicBool>,
     ) -> Result<(), Error> {
         // Small, for there may be thousands; large messages go past it.
         let mut input = BufReader::with_capacity(512, input);
@@ -159,21 +178,33 @@ impl Channel {
             share: self.memory.of(&session.agent),
             output: Mutex::new(output),
             waiting: AtomicUsize::new(0),
+            aside: std::sync::Mutex::default(),
+            revoked,
         });
         let changes = Arc::clone(&client).watch().await;
         let served = async {
             while let Some((bytes, room)) = self.message(&mut input, &client.share).await? {
-                if let Err(why) = client.hear(bytes, room).await {
-                    return Err(Error::Deaf { why, left: left(&mut input).await });
-                }
+                let Err(why) = client.hear(bytes, room).await else { continue };
+                let left = left(&mut input).await;
+                return Err(match why {
+                    Unheard::Deaf(why) => Error::Deaf { why, left },
+                    // That one, too.
+                    Unheard::Revoked => Error::Revoked { left: left.saturating_add(1) },
+                });
             }
             Ok(())
         };
-        let Some(changes) = changes else { return served.await };
+        let Some(changes) = changes else {
+            let served = served.await;
+            client.finish().await;
+            return served;
+        };
         let telling = tokio::spawn(changes::tell(Arc::clone(&client), changes.clone()));
         let served = served.await;
-        telling.abort();
+        // It ends then, and tears no message that others follow.
         self.gateway.unwatch(&changes);
+        client.finish().await;
+        telling.abort();
         served
     }
 
@@ -259,8 +290,26 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Client<W> {
         }
     }
 
+    /// Nobody is asked any more for this client: what waits for an answer is
+    /// cancelled, and says so.
+    async fn finish(&self) {
+        for ticket in self.channel.gateway.approvals().waiting() {
+            if ticket.question().session == self.session {
+                ticket.withdraw();
+            }
+        }
+        let aside = std::mem::take(&mut *lock(&self.aside));
+        let answered = async {
+            for done in aside {
+                // One that is gone hears nothing, and has a record.
+                let _ = done.await;
+            }
+        };
+        let _ = tokio::time::timeout(ANSWERS, answered).await;
+    }
+
     /// Deals with one message; returns when the next one may be heard.
-    async fn hear(self: &Arc<Self>, bytes: Vec<u8>, room: Option<Room>) -> io::Result<()> {
+    async fn hear(self: &Arc<Self>, bytes: Vec<u8>, room: Option<Room>) -> Result<(), Unheard> {
         let (free, freed) = tokio::sync::oneshot::channel();
         // Of what a person must agree to, the content is read afterwards.
         let reads = room.is_none() && wire::is_read(&bytes);
@@ -268,10 +317,13 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Client<W> {
         let Ok(turn) = Arc::clone(&self.channel.turns).acquire_owned().await else {
             return Ok(());
         };
+        if self.revoked.load(Ordering::SeqCst) {
+            return Err(Unheard::Revoked);
+        }
         let place = Place { free: Some(free), turn: Some(turn), reads, room };
         let place = Arc::new(std::sync::Mutex::new(place));
         let client = Arc::clone(self);
-        let done = tokio::spawn(async move {
+        let mut done = tokio::spawn(async move {
             let (worker, taken) = (Arc::clone(&client), Arc::clone(&place));
             let reply = tokio::task::spawn_blocking(move || worker.carry_out(bytes, &taken)).await;
             let reply = reply.map_err(io::Error::other)?;
@@ -281,9 +333,16 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Client<W> {
             client.say(&reply).await
         });
         tokio::select! {
-            said = done => said.map_err(io::Error::other)?,
+            said = &mut done => {
+                said.map_err(io::Error::other).flatten().map_err(Unheard::Deaf)
+            }
             // It waits for a person; its answer comes later.
-            Ok(()) = freed => Ok(()),
+            Ok(()) = freed => {
+                let mut aside = lock(&self.aside);
+                aside.retain(|done| !done.is_finished());
+                aside.push(done);
+                Ok(())
+            }
         }
     }
 

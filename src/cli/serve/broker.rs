@@ -208,13 +208,16 @@ impl Broker {
             found.map(|(name, _)| name.clone()).collect()
         };
         for name in of(self, &|worker| worker.is_idle(idle)) {
-            self.dismiss(&name);
+            self.dismiss(&name, false);
         }
         let mut unoffered = Vec::new();
         for (name, worker) in &mut self.workers {
             if worker.catch_up() {
                 unoffered.push(name.clone());
             }
+        }
+        for worker in &mut self.leaving {
+            worker.catch_up();
         }
         for name in unoffered {
             self.offer_policy(&name);
@@ -267,7 +270,7 @@ impl Broker {
         let _ = self.doorway.channel.send_now(&ToFront::Stop, &[]);
         let names: Vec<_> = self.workers.keys().cloned().collect();
         for name in names {
-            self.dismiss(&name);
+            self.dismiss(&name, true);
         }
         while !self.leaving.is_empty() && Instant::now() < end {
             let patience = end.saturating_duration_since(Instant::now());

@@ -3,7 +3,7 @@
 
 use std::{
     os::{fd::OwnedFd, unix::net},
-    sync::Arc,
+    sync::{Arc, atomic::AtomicBool},
     thread::{self, JoinHandle},
     time::Duration,
 };
@@ -34,6 +34,7 @@ pub(super) struct Files {
 struct Client {
     session: Session,
     stream: net::UnixStream,
+    revoked: Arc<AtomicBool>,
     ended: Box<dyn FnOnce() + Send>,
 }
 
@@ -57,15 +58,17 @@ impl Files {
         Ok(Self { begin: Some(begin), thread: Some(thread) })
     }
 
-    /// Serves one client; `ended` is called when it has ended.
+    /// Serves one client, until it closes its side or is `revoked`; `ended` is
+    /// called when it has ended.
     pub(super) fn serve(
         &self,
         session: Session,
         stream: OwnedFd,
+        revoked: Arc<AtomicBool>,
         ended: impl FnOnce() + Send + 'static,
     ) -> Result<(), Failure> {
-        let client =
-            Client { session, stream: net::UnixStream::from(stream), ended: Box::new(ended) };
+        let (stream, ended) = (net::UnixStream::from(stream), Box::new(ended));
+        let client = Client { session, stream, revoked, ended };
         let begun = self.begin.as_ref().map(|begin| begin.blocking_send(client));
         match begun {
             Some(Ok(())) => Ok(()),
@@ -84,12 +87,12 @@ impl Drop for Files {
 }
 
 async fn serve(channel: Arc<Channel>, mut clients: mpsc::Receiver<Client>) {
-    while let Some(Client { session, stream, ended }) = clients.recv().await {
+    while let Some(Client { session, stream, revoked, ended }) = clients.recv().await {
         let channel = Arc::clone(&channel);
         tokio::spawn(async move {
             let stream = stream.set_nonblocking(true).and_then(|()| UnixStream::from_std(stream));
             let served = match stream {
-                Ok(stream) => channel.serve(session, stream).await,
+                Ok(stream) => channel.serve(session, stream, revoked).await,
                 Err(error) => Err(error.into()),
             };
             if let Err(error) = served {

@@ -169,12 +169,13 @@ impl Broker {
         }
     }
 
-    /// Has the worker of a place stop; the place may have another at once.
-    pub(super) fn dismiss(&mut self, name: &str) {
+    /// Has the worker of a place stop, because the whole `service` does or because
+    /// that place is another now; it may have another worker at once.
+    pub(super) fn dismiss(&mut self, name: &str, service: bool) {
         if let Some(mut worker) = self.workers.remove(name) {
             self.turn_away(&std::mem::take(&mut worker.waiting));
             self.turn_away(&worker.left_standing());
-            worker.stop();
+            worker.stop(service);
             self.leaving.push(worker);
         }
     }

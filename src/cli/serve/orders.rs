@@ -188,7 +188,12 @@ pub(super) enum ToWorker {
     /// There would be another, but it is out of the question.
     NoPolicy { sha256: Option<String>, why: String },
     /// To stop in order.
-    Stop,
+    Stop {
+        /// Because the whole service does: clients are answered what they have
+        /// said. Else the workspace is not to be served any more, or not as it
+        /// was, and nothing more is begun.
+        service: bool,
+    },
 }
 
 /// How a worker starts.

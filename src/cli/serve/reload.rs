@@ -68,7 +68,7 @@ impl Broker {
             .map(|(name, _)| name.clone())
             .collect();
         for name in &changed {
-            self.dismiss(name);
+            self.dismiss(name, false);
         }
         let added = self.plan.places.keys().filter(|name| !old.places.contains_key(*name)).count();
         // An agent with another token is another agent.

@@ -6,7 +6,10 @@ use std::{
     fs::File,
     os::fd::{AsFd as _, OwnedFd},
     process::ExitCode,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -220,6 +223,8 @@ struct Open {
     agent: String,
     door: Door,
     stream: OwnedFd,
+    /// Nothing more of it is begun.
+    revoked: Arc<AtomicBool>,
 }
 
 impl Sessions {
@@ -237,12 +242,26 @@ impl Sessions {
         }
     }
 
-    /// Ends all of them.
-    fn end(&self) {
+    /// The same, and of what was heard nothing more is begun, either: whoever said
+    /// it may not any more.
+    fn revoke(&self, meant: impl Fn(&Open) -> bool) {
+        for open in self.lock().values().filter(|open| meant(open)) {
+            open.revoked.store(true, Ordering::SeqCst);
+        }
+        self.hush(meant);
+    }
+
+    /// Ends all of them: with the whole `service`, or because the workspace is not
+    /// to be served any more as it was.
+    fn end(&self, service: bool) {
         let end = Instant::now() + GRACE;
-        self.hush(|open| open.door != Door::Files);
-        self.wait(Instant::now() + FRONT);
-        self.hush(|_| true);
+        if service {
+            self.hush(|open| open.door != Door::Files);
+            self.wait(Instant::now() + FRONT);
+            self.hush(|_| true);
+        } else {
+            self.revoke(|_| true);
+        }
         self.wait(end);
     }
 
@@ -299,6 +318,7 @@ impl Worker {
             state: &self.state,
             signatures: self.signatures,
         };
+        let mut service = true;
         while let Ok((order, files)) = channel.receive::<ToWorker>() {
             match order {
                 ToWorker::Connection { number, agent, door, peer } => {
@@ -323,7 +343,7 @@ impl Worker {
                     // A broker that is gone is seen above.
                     let _ = channel.send(&message, &[]);
                 }
-                ToWorker::Close { agent } => sessions.hush(|open| open.agent == agent),
+                ToWorker::Close { agent } => sessions.revoke(|open| open.agent == agent),
                 ToWorker::Policy => {
                     if !reloading.reload(files, "signal") {
                         // A broker that is gone is seen above.
@@ -333,11 +353,14 @@ impl Worker {
                 ToWorker::NoPolicy { sha256, why } => {
                     reloading.refuse(sha256.as_deref(), &why, "signal");
                 }
-                ToWorker::Stop => break,
+                ToWorker::Stop { service: whole } => {
+                    service = whole;
+                    break;
+                }
                 ToWorker::Start(_) => {}
             }
         }
-        sessions.end();
+        sessions.end(service);
         drop(channel_files);
         if let Some(spans) = &self.spans {
             spans.finish(&channel);
@@ -383,7 +406,13 @@ impl Worker {
         let facts = [("peer".to_owned(), json!(peer))].into();
         self.gateway.note(&session, "session", facts).or_fail("cannot record the session")?;
         let hold = stream.try_clone().or_fail("cannot hold a session")?;
-        let open = Open { agent: agent.to_owned(), door: session.door, stream: hold };
+        let revoked = Arc::<AtomicBool>::default();
+        let open = Open {
+            agent: agent.to_owned(),
+            door: session.door,
+            stream: hold,
+            revoked: Arc::clone(&revoked),
+        };
         sessions.lock().insert(number, open);
         let (over, all) = (Arc::clone(channel), Arc::clone(sessions));
         let ended = move || {
@@ -393,7 +422,7 @@ impl Worker {
             let _ = over.send(&FromWorker::Ended { number }, &[]);
         };
         if session.door == Door::Files {
-            return files.serve(session, stream, ended).inspect_err(|_| {
+            return files.serve(session, stream, revoked, ended).inspect_err(|_| {
                 sessions.lock().remove(&number);
             });
         }

@@ -93,6 +93,8 @@ struct Owed {
     close: BTreeSet<String>,
     /// Its policy is another, or none.
     policy: bool,
+    /// It stops, with the whole service or without.
+    stop: Option<bool>,
     since: Option<Instant>,
 }
 
@@ -104,12 +106,16 @@ impl Owed {
             let order = ToWorker::Close { agent: agent.clone() };
             matches!(channel.send_now(&order, &[]), Err(ChannelError::Full))
         });
+        self.stop = self.stop.filter(|service| {
+            let order = ToWorker::Stop { service: *service };
+            matches!(channel.send_now(&order, &[]), Err(ChannelError::Full))
+        });
         self.note();
     }
 
     /// Takes note since when there is something.
     fn note(&mut self) {
-        let any = self.policy || !self.close.is_empty();
+        let any = self.policy || self.stop.is_some() || !self.close.is_empty();
         self.since = any.then(|| self.since.unwrap_or_else(Instant::now));
     }
 }
@@ -258,18 +264,20 @@ impl Worker {
             && self.idle_since.elapsed() >= time
     }
 
-    /// Tells it to stop in order.
-    pub(super) fn stop(&mut self) {
+    /// Tells it to stop in order, because the whole `service` does or because its
+    /// workspace is not to be served any more as it was.
+    pub(super) fn stop(&mut self, service: bool) {
         if self.stopping.is_none() {
             self.stopping = Some(Instant::now());
-            // One that is gone has stopped.
-            let _ = self.channel.send_now(&ToWorker::Stop, &[]);
+            self.owed.stop = Some(service);
+            self.owed.pay(&self.channel);
         }
     }
 
     /// When it must be looked at again, if nothing happens before.
     pub(super) fn next(&self, idle: Duration) -> Option<Instant> {
         match self.stopping {
+            Some(_) if self.owed.stop.is_some() => Some(Instant::now() + AGAIN),
             Some(since) => Some(since + STOP),
             None if self.owed.since.is_some() => Some(Instant::now() + AGAIN),
             None if !self.ready => Some(self.since + START),
@@ -390,7 +398,7 @@ mod tests {
         }
         owed.pay(&ours);
         assert!(owed.close.is_empty() && owed.since.is_none());
-        while ours.send_now(&ToWorker::Stop, &[]).is_err() {
+        while ours.send_now(&ToWorker::Stop { service: true }, &[]).is_err() {
             theirs.receive::<ToWorker>().unwrap();
         }
         let mut heard = std::iter::from_fn(|| Some(theirs.receive::<ToWorker>().unwrap().0));

@@ -2,9 +2,11 @@
 
 use std::{io::Write as _, net::Shutdown};
 
-use serde_json::json;
+use rustix::process::Signal;
+use serde_json::{Value, json};
 
 use super::rig::{Service, Site, Socket};
+use crate::common::ALL;
 
 /// More than a worker answers before the next word comes.
 const MANY: usize = 50;
@@ -68,4 +70,54 @@ fn what_was_said_before_the_service_stops_is_answered() {
     assert_eq!(session.rest(), (MANY, Some(1001)));
     stopping.join().unwrap();
     assert_eq!(written(&site), MANY);
+}
+
+/// A session in which a write waits for a person.
+fn asking(site: &Site, service: &Service) -> Socket {
+    let mut session = service.session(site.token("all"), "shop");
+    let write = json!({
+        "channel": "files", "type": "write", "requestId": "asked", "path": "asked.txt",
+        "content": "x",
+    });
+    session.say(write.to_string().as_bytes()).unwrap();
+    site.await_record("shop", |record| record["decision"] == "ask");
+    session
+}
+
+fn shop_that_asks() -> Site {
+    let site = Site::new(&["shop", "docs"]);
+    let asks = "[[rules]]\nid = \"ask\"\neffect = \"ask\"\npaths = [\"asked.txt\"]\n";
+    std::fs::write(site.base().join("policy.toml"), format!("{ALL}{asks}")).unwrap();
+    site
+}
+
+/// Sees to it that the write is answered, and the session over then.
+fn is_answered(session: &mut Socket) {
+    let answer = std::iter::from_fn(|| session.hear()).find(|said| said["requestId"] == "asked");
+    let answer = answer.expect("the request has no answer");
+    assert_ne!(answer["error"], Value::Null, "{answer}");
+    assert!(session.is_over());
+}
+
+/// Only the log told that it was cancelled.
+#[test]
+fn what_waits_for_a_person_is_answered_when_the_service_stops() {
+    let site = shop_that_asks();
+    let service = site.serve();
+    let mut session = asking(&site, &service);
+    let stopping = std::thread::spawn(move || service.stop());
+    is_answered(&mut session);
+    stopping.join().unwrap();
+}
+
+#[test]
+fn what_waits_for_a_person_is_answered_when_its_workspace_goes() {
+    let mut site = shop_that_asks();
+    let service = site.serve();
+    let mut session = asking(&site, &service);
+    site.workspaces.retain(|name| name != "shop");
+    site.write();
+    service.signal(Signal::HUP);
+    is_answered(&mut session);
+    service.stop();
 }

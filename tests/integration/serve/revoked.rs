@@ -1,0 +1,61 @@
+//! `SIGHUP` takes something away: what was asked before and is not begun stays so.
+
+use rustix::process::Signal;
+use serde_json::json;
+
+use super::rig::{Service, Site, kill, wait};
+
+/// Requests that wait for the worker.
+const MANY: usize = 100;
+
+/// Has so many writes wait for the worker of `shop` while `change` comes in force,
+/// and sees to it that no more than those begun are done.
+fn writes_that_wait(site: &mut Site, service: &Service, token: &str, change: impl Fn(&mut Site)) {
+    let mut session = service.session(token, "shop");
+    assert_eq!(session.read("file.txt").unwrap(), "of shop\n");
+    let worker = service.processes("worker-process").pop().unwrap();
+    kill(worker, Signal::STOP);
+    for id in 0..MANY {
+        let path = format!("new/{id}.txt");
+        let write = json!({
+            "channel": "files", "type": "write", "requestId": id, "path": path, "content": "x",
+        });
+        session.say(write.to_string().as_bytes()).unwrap();
+    }
+    change(site);
+    site.write();
+    service.signal(Signal::HUP);
+    site.await_record("serve", |record| record["op"] == "reload");
+    kill(worker, Signal::CONT);
+    let (done, _) = session.rest();
+    let dropped = site.await_record("shop", |record| record["op"] == "files.dropped");
+    let left = usize::try_from(dropped["facts"]["notBegun"].as_u64().unwrap()).unwrap();
+    let new = site.root("shop").join("new");
+    let written = std::fs::read_dir(new).map_or(0, Iterator::count);
+    assert!(left > 0 && written == done && written + left <= MANY, "{written} {done} {dropped}");
+}
+
+/// They were all carried out, for seconds after the word that he was gone.
+#[test]
+fn what_an_agent_that_is_removed_had_asked_before_is_not_begun() {
+    let mut site = Site::new(&["shop"]);
+    let token = site.add_agent("ci", "workspaces = [\"shop\"]");
+    let service = site.serve();
+    writes_that_wait(&mut site, &service, &token, |site| {
+        site.agents.retain(|(name, ..)| name != "ci");
+    });
+    service.stop();
+}
+
+/// Its clients were heard for a second more.
+#[test]
+fn a_workspace_that_is_removed_takes_no_request_any_more() {
+    let mut site = Site::new(&["shop", "docs"]);
+    let service = site.serve();
+    let token = site.token("all").to_owned();
+    writes_that_wait(&mut site, &service, &token, |site| {
+        site.workspaces.retain(|name| name != "shop");
+    });
+    wait(|| site.records("shop").pop().filter(|last| last["kind"] == "stop"));
+    service.stop();
+}
