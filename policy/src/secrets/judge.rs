@@ -239,10 +239,10 @@ impl Secrets {
     /// Looks at all readings of a content.
     fn look(&self, subject: &Subject<'_>, content: &[u8]) -> Result<Vec<Found>, Decision> {
         let mut all = Vec::new();
-        for (reading, text) in readings(content).iter().enumerate() {
+        for (reading, text) in readings(content).enumerate() {
             let hits = self
                 .scanner
-                .scan(subject.path.as_str(), text, subject.overdue)
+                .scan(subject.path.as_str(), &text, subject.overdue)
                 .map_err(|Overdue| self.too_late())?;
             let (mut line, mut counted) = (1, 0);
             for hit in hits {

@@ -7,24 +7,37 @@ use crate::model::is_text;
 /// What is looked at: the bytes themselves and, of what is not text, what they
 /// are as UTF-16 in both byte orders, from the first byte and from the second.
 /// A byte order mark is not believed: whoever gets the bytes can read them in
-/// any way.
-pub(super) fn readings(content: &[u8]) -> Vec<Cow<'_, [u8]>> {
-    let mut readings = vec![Cow::Borrowed(content)];
-    if !is_text(content) {
-        for start in [content, content.get(1..).unwrap_or_default()] {
-            readings.push(decode(start, u16::from_le_bytes));
-            readings.push(decode(start, u16::from_be_bytes));
-        }
-    }
-    readings
+/// any way. Each is made when it is asked for, since it may be half as large again
+/// as the content.
+pub(super) fn readings(content: &[u8]) -> impl Iterator<Item = Cow<'_, [u8]>> {
+    let wide: &[(usize, Order)] = if is_text(content) { &[] } else { &WIDE };
+    let decoded = wide.iter().map(|(start, order)| {
+        Cow::Owned(decode(content.get(*start..).unwrap_or_default(), *order))
+    });
+    std::iter::once(Cow::Borrowed(content)).chain(decoded)
 }
 
-fn decode(content: &[u8], unit: impl Fn([u8; 2]) -> u16) -> Cow<'_, [u8]> {
+/// How two bytes are one unit.
+type Order = fn([u8; 2]) -> u16;
+
+/// From which byte, and in which order.
+const WIDE: [(usize, Order); 4] = [
+    (0, u16::from_le_bytes),
+    (0, u16::from_be_bytes),
+    (1, u16::from_le_bytes),
+    (1, u16::from_be_bytes),
+];
+
+fn decode(content: &[u8], unit: Order) -> Vec<u8> {
     let (pairs, _) = content.as_chunks::<2>();
-    let units = pairs.iter().map(|pair| unit(*pair));
-    let text: String =
-        char::decode_utf16(units).map(|c| c.unwrap_or(char::REPLACEMENT_CHARACTER)).collect();
-    Cow::Owned(text.into_bytes())
+    let text = || {
+        let read = char::decode_utf16(pairs.iter().map(|pair| unit(*pair)));
+        read.map(|c| c.unwrap_or(char::REPLACEMENT_CHARACTER))
+    };
+    // As much as it takes: one that grew would take up to twice that.
+    let mut whole = String::with_capacity(text().map(char::len_utf8).sum());
+    whole.extend(text());
+    whole.into_bytes()
 }
 
 #[cfg(test)]
@@ -37,12 +50,12 @@ mod tests {
         let little: Vec<u8> = units.iter().flat_map(|unit| unit.to_le_bytes()).collect();
         let big: Vec<u8> = units.iter().flat_map(|unit| unit.to_be_bytes()).collect();
         let reads = |content: &[u8], text: &str| {
-            readings(content).iter().any(|reading| String::from_utf8_lossy(reading).contains(text))
+            readings(content).any(|reading| String::from_utf8_lossy(&reading).contains(text))
         };
         assert!(reads(&little, "key=ą😀") && reads(&big, "key=ą😀"));
         assert!(reads(&[&[0xff, 0xfe], &*little].concat(), "key=ą😀"));
         assert!(reads(&[&[0xfe, 0xff], &*big].concat(), "key=ą😀"));
         assert!(reads(&[&[7], &*little, &[0, 0]].concat(), "key="));
-        assert_eq!(readings("plain ą".as_bytes()).len(), 1);
+        assert_eq!(readings("plain ą".as_bytes()).count(), 1);
     }
 }

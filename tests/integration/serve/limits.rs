@@ -245,3 +245,32 @@ fn numbers_tell_rules_and_times_and_no_path() {
         assert!(!page.contains(word), "{word}\n{page}");
     }
 }
+
+/// What it was read as stayed in memory together, which was six times the message.
+#[test]
+fn a_binary_content_that_is_searched_for_secrets_takes_three_times_its_message() {
+    let site = Site::new(&["shop"]);
+    let policy = format!("{ALL}[files]\nbinary = {{ write = \"base64\" }}\n");
+    let policy = policy.replacen("schema = 1", "schema = 1\nextends = [\"baseline\"]", 1);
+    std::fs::write(site.base().join("policy.toml"), policy).unwrap();
+    let service = site.serve();
+    let mut session = service.session(site.token("all"), "shop");
+    let mut write = |blocks: usize| {
+        // Each three bytes are no text, and as UTF-16 longer than as they are.
+        let content = "gNjA".repeat(blocks);
+        let fields = json!({ "path": "new.bin", "content": content, "encoding": "base64" });
+        let reply = session.ask("write", fields).unwrap();
+        assert_eq!(reply["error"], Value::Null, "{reply}");
+    };
+    let peak = || {
+        let worker = service.processes("worker-process").pop().unwrap();
+        let status = std::fs::read_to_string(format!("/proc/{worker}/status")).unwrap();
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        peak.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
+    };
+    write(1 << 16);
+    let before = peak();
+    write(2 << 20);
+    let taken = peak() - before;
+    assert!(taken < 3 * (8 << 20) + (4 << 20), "{taken}");
+}
