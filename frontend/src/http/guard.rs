@@ -16,7 +16,10 @@ use hyper::{
     },
 };
 
-use super::reply::{self, Body};
+use super::{
+    Peer,
+    reply::{self, Body},
+};
 
 /// What a page may send. There is no `mcp-param-*`: those are for parameters that a
 /// tool's schema marks, and ours mark none.
@@ -35,11 +38,15 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Whether a request may go on.
+    /// Whether a request may go on, which came from `peer`.
     ///
     /// # Errors
     /// The reply that refuses it.
-    pub(super) fn check<B>(&self, request: &Request<B>) -> Result<(), Box<Response<Body>>> {
+    pub(super) fn check<B>(
+        &self,
+        peer: &Peer,
+        request: &Request<B>,
+    ) -> Result<(), Box<Response<Body>>> {
         let refuse = |status, why| Err(Box::new(reply::text(status, why)));
         let mut hosts = request.headers().get_all(HOST).into_iter();
         let (host, more) = (hosts.next(), hosts.next());
@@ -48,7 +55,8 @@ impl Guard {
         };
         // A request may name its host in its first line, too.
         let named = request.uri().authority().map(|authority| authority.as_str());
-        if !self.is_ours(host) || !named.is_none_or(|host| self.is_ours(host)) {
+        let is_ours = |host: &str| self.is_ours(host, matches!(peer, Peer::User(_)));
+        if !is_ours(host) || !named.is_none_or(is_ours) {
             return refuse(StatusCode::MISDIRECTED_REQUEST, "this host is not served here");
         }
         if request.headers().contains_key(ORIGIN) && self.origin(request.headers()).is_none() {
@@ -92,7 +100,9 @@ impl Guard {
         headers.append(VARY, HeaderValue::from_static("origin"));
     }
 
-    fn is_ours(&self, host: &str) -> bool {
+    /// Whether a request may name this host; `local` if it came over a socket of
+    /// this machine, to which no browser is led by a name.
+    fn is_ours(&self, host: &str, local: bool) -> bool {
         let name = without_port(host).to_ascii_lowercase();
         let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
         match bare.unwrap_or(&name).parse::<IpAddr>() {
@@ -103,7 +113,7 @@ impl Guard {
                 wild || self.addresses.contains(&address)
             }
             Err(_) => {
-                let here = self.addresses.is_empty()
+                let here = local
                     || self.addresses.iter().any(|at| at.is_loopback() || at.is_unspecified());
                 (here && name == "localhost") || self.hosts.contains(&name)
             }
@@ -123,11 +133,16 @@ mod tests {
     use super::*;
 
     fn status(guard: &Guard, uri: &str, headers: &[(&str, &str)]) -> u16 {
+        from(&Peer::Address("127.0.0.1".parse().unwrap()), guard, uri, headers)
+    }
+
+    fn from(peer: &Peer, guard: &Guard, uri: &str, headers: &[(&str, &str)]) -> u16 {
         let mut request = Request::builder().uri(uri);
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        guard.check(&request.body(()).unwrap()).map_or_else(|reply| reply.status().as_u16(), |()| 0)
+        let checked = guard.check(peer, &request.body(()).unwrap());
+        checked.map_or_else(|reply| reply.status().as_u16(), |()| 0)
     }
 
     #[test]
@@ -156,6 +171,16 @@ mod tests {
         assert_eq!(status(&guard, "http://evil.example/", &[("host", "localhost")]), 421);
     }
 
+    #[test]
+    fn over_a_unix_socket_localhost_is_ours_wherever_else_it_listens() {
+        let addresses = vec!["192.0.2.2".parse().unwrap()];
+        let guard = Guard { addresses, ..Guard::default() };
+        let local = |host| from(&Peer::User(1000), &guard, "/", &[("host", host)]);
+        assert_eq!((local("localhost"), local("evil.example")), (0, 421));
+        // Over TCP a page could have been led here by that name.
+        assert_eq!(status(&guard, "/", &[("host", "localhost")]), 421);
+    }
+
     /// What each request of 2026-07-28 must have was not among them.
     #[test]
     fn a_page_may_send_what_mcp_asks_for_in_every_revision() {
@@ -176,7 +201,8 @@ mod tests {
     #[test]
     fn a_page_needs_a_named_origin() {
         let origins = vec!["https://app.example".to_owned()];
-        let guard = Guard { origins, ..Guard::default() };
+        let addresses = vec!["127.0.0.1".parse().unwrap()];
+        let guard = Guard { origins, addresses, ..Guard::default() };
         let from = |origin| status(&guard, "/", &[("host", "localhost"), ("origin", origin)]);
         assert_eq!(from("https://app.example"), 0);
         for bad in ["null", "https://app.example.evil", "http://app.example", "http://localhost"] {

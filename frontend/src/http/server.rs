@@ -151,7 +151,7 @@ impl Front {
             return reply::text(status, "the head of the request is too large");
         }
         let guard = self.guard();
-        if let Err(refused) = guard.check(&request) {
+        if let Err(refused) = guard.check(&peer, &request) {
             self.board.replied(refused.status());
             return *refused;
         }
