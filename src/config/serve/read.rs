@@ -163,13 +163,25 @@ fn host(text: Text, document: &mut Document) -> String {
 }
 
 fn origin(text: Text, document: &mut Document) -> String {
+    let written = text.get_ref().to_ascii_lowercase();
     let known =
-        ["http://", "https://"].iter().find_map(|scheme| text.get_ref().strip_prefix(scheme));
-    if !known.is_some_and(|rest| !rest.is_empty() && !rest.contains(['/', '*', ' '])) {
-        let help = "write it as browsers do: \"https://app.example.com\", without a path";
-        document.wrong(text.span(), "`serve.origins` needs origins", help);
+        [("http://", ":80"), ("https://", ":443")].into_iter().find_map(|(scheme, port)| {
+            let host = written.strip_prefix(scheme)?;
+            // Browsers leave out the port that goes without saying.
+            Some((scheme, host.strip_suffix(port).unwrap_or(host)))
+        });
+    let good =
+        |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':' | '[' | ']');
+    let is_host = |host: &str| !host.is_empty() && !host.ends_with(':') && host.chars().all(good);
+    match known.filter(|(_, host)| is_host(host)) {
+        Some((scheme, host)) => format!("{scheme}{host}"),
+        None => {
+            let help = "write it as browsers do: \"https://app.example.com\", without a path; a name \
+                        in other letters in its form with `xn--`";
+            document.wrong(text.span(), "`serve.origins` needs origins", help);
+            written
+        }
     }
-    text.into_inner()
 }
 
 fn telemetry(raw: RawTelemetry, document: &mut Document) -> Telemetry {
@@ -370,6 +382,20 @@ mod tests {
         }
     }
 
+    /// It started without a word, and the page was refused.
+    #[test]
+    fn an_origin_is_taken_as_browsers_send_it() {
+        for (written, sent) in [
+            ("https://App.Example.com:443", "https://app.example.com"),
+            ("HTTP://app.example.com:80", "http://app.example.com"),
+            ("https://app.example.com:80", "https://app.example.com:80"),
+            ("http://[::1]:3000", "http://[::1]:3000"),
+        ] {
+            let read = service(&format!("[serve]\norigins = [\"{written}\"]")).unwrap();
+            assert_eq!(read.origins, [sent]);
+        }
+    }
+
     #[test]
     fn everything_that_is_wrong_is_shown_with_its_line_and_what_to_do() {
         let agent = |more: &str| format!("[[agents]]\nname = \"a\"\n{more}");
@@ -380,6 +406,8 @@ mod tests {
             ("[serv]\n".to_owned(), "did you mean `serve`?"),
             ("[serve]\nhosts = [\"http://x\"]".to_owned(), "without scheme and port"),
             ("[serve]\norigins = [\"*\"]".to_owned(), "write it as browsers do"),
+            ("[serve]\norigins = [\"https://ą.example\"]".to_owned(), "write it as browsers do"),
+            ("[serve]\norigins = [\"https://a@b\"]".to_owned(), "write it as browsers do"),
             ("[serve.limits]\nsessions = 0".to_owned(), "`serve.limits.sessions` is out of range"),
             ("[serve.limits]\nwatches = 5000".to_owned(), "`serve.limits.watches` is out of range"),
             ("[serve.limits]\nbytesPerSecond = \"x\"".to_owned(), "is no size"),
