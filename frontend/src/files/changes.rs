@@ -77,8 +77,12 @@ where
     let _ = client.say(&text(&over)).await;
 }
 
-/// The protocol knows no renames: one name goes, another comes.
+/// The protocol knows no renames: one name goes, another comes. Nor does it know
+/// what is never served, which no list shows either.
 fn messages(event: &Event) -> Vec<Vec<u8>> {
+    if event.kind == EntryKind::Other {
+        return Vec::new();
+    }
     let is_directory = event.kind == EntryKind::Directory;
     let file_type = if is_directory { "directory" } else { "file" };
     let message = |event, path: &WorkspacePath| {
