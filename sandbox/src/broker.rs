@@ -152,6 +152,7 @@ impl Cell {
             workspace: self.workspace.clone(),
             state: self.state.clone(),
             operator: self.protected.clone(),
+            others: Vec::new(),
             home: Some(self.home.clone()),
             read: targets(read),
             write: targets(write),

@@ -13,6 +13,9 @@ use std::{
 
 use super::mounts::{self, Mounts, Spot};
 
+/// What a policy file is called.
+const POLICY: &str = "policy file";
+
 /// All paths that matter when an agent is started or a gate opened.
 #[derive(Debug, Clone, Default)]
 pub struct Territory {
@@ -20,8 +23,10 @@ pub struct Territory {
     pub workspace: PathBuf,
     /// The state directory; need not exist yet.
     pub state: PathBuf,
-    /// Policy and configuration files.
+    /// Policy files.
     pub operator: Vec<PathBuf>,
+    /// Other files of the operator's, each with what it is.
+    pub others: Vec<(&'static str, PathBuf)>,
     /// The agent's home directory, if there is an agent; need not exist yet.
     pub home: Option<PathBuf>,
     /// What the agent may read, under canonical names.
@@ -84,8 +89,9 @@ impl Territory {
         let workspace = place("workspace", &self.workspace)?;
         let state = place("state directory", &self.state)?;
         let mut operator = Vec::new();
-        for file in &self.operator {
-            operator.push(place("policy file", file)?);
+        let policies = self.operator.iter().map(|file| (POLICY, file));
+        for (role, file) in policies.chain(self.others.iter().map(|(role, file)| (*role, file))) {
+            operator.push(place(role, file)?);
             // A link to it is as good as the file itself.
             if let (Some(parent), Some(name)) = (file.parent(), file.file_name()) {
                 let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
@@ -93,7 +99,7 @@ impl Territory {
                     && let Ok(spot) = mounts.spot(&parent)
                 {
                     let spots = vec![Spot { path: spot.path.join(name), ..spot }];
-                    operator.push(Place { role: "policy file", path: file.clone(), spots });
+                    operator.push(Place { role, path: file.clone(), spots });
                 }
             }
         }
@@ -117,17 +123,21 @@ impl Territory {
 
         apart(&workspace, &state, "choose a state directory outside the workspace with `--state`")?;
         for file in &operator {
-            apart(
-                &workspace,
-                file,
-                "keep policies outside the workspace, or the agent could change them",
-            )?;
+            let why = match file.role {
+                POLICY => "keep policies outside the workspace, or the agent could change them",
+                _ => "keep it outside the workspace, or the agent could change it",
+            };
+            apart(&workspace, file, why)?;
         }
         for given in &agent {
             apart(given, &workspace, "the agent reaches the workspace only through the gate")?;
             apart(given, &state, "the state directory is the gate's own")?;
             for file in &operator {
-                apart(given, file, "policies are the operator's own")?;
+                let why = match file.role {
+                    POLICY => "policies are the operator's own",
+                    _ => "it is the operator's own",
+                };
+                apart(given, file, why)?;
             }
         }
         Ok(())
@@ -184,6 +194,7 @@ mod tests {
             workspace: base.join("work"),
             state: base.join("state"),
             operator: vec![base.join("policy.toml")],
+            others: vec![("configuration", base.join("portcullis.toml"))],
             home: Some(base.join("home")),
             read: vec![base.join("tools")],
             write: vec![],
@@ -219,6 +230,17 @@ mod tests {
             let got = territory.check();
             assert!(matches!(got, Err(OverlapError::Overlap { .. })), "{territory:?} {got:?}");
         }
+    }
+
+    #[test]
+    fn a_file_that_is_no_policy_is_called_by_its_own_name() {
+        let tmp = tempfile::tempdir().unwrap();
+        let key = tmp.path().join("work/key.pem");
+        let others = vec![("key of the certificate", key.clone())];
+        let bad = Territory { others, ..territory(tmp.path()) };
+        let said = bad.check().unwrap_err().to_string();
+        let named = format!("the key of the certificate `{}` overlap: keep it", key.display());
+        assert!(said.contains(&named), "{said}");
     }
 
     #[test]

@@ -197,17 +197,20 @@ impl Parts {
             .or_fail(format_args!("cannot open the workspace `{}`", common.workspace.display()))?;
         let mut policy_files = loaded.files;
         // The agent must not come near that one either.
-        policy_files.extend(operator.path.clone());
+        let configuration = operator.path.iter().map(|path| ("configuration", path.clone()));
+        let others = configuration.chain(audit.protected_by_name()).collect();
         let state_path = state::directory_of(common.state.as_ref(), &workspace)?;
         // Before it is made, where it should not be.
         Territory {
             workspace: workspace.root().to_owned(),
             state: state_path.clone(),
-            operator: [policy_files.clone(), audit.protected()].concat(),
+            operator: policy_files.clone(),
+            others,
             ..Territory::default()
         }
         .check()
         .map_err(Failure::new)?;
+        policy_files.extend(operator.path.clone());
         let (state_path, state) = state::open(&state_path)?;
         if operator.require_signature {
             newest::check(&state, &loaded.policy)?;

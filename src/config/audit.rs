@@ -311,10 +311,16 @@ impl Audit {
     /// What no agent may reach: this file, and the directories that copies go
     /// to, as far as they are there.
     pub fn protected(&self) -> Vec<PathBuf> {
+        self.protected_by_name().into_iter().map(|(_, path)| path).collect()
+    }
+
+    /// The same, each with what it is.
+    pub fn protected_by_name(&self) -> Vec<(&'static str, PathBuf)> {
         let copies = self.ship.iter().map(|target| PathBuf::from(&target.to));
         let copies = copies.filter(|path| path.is_absolute() && path.exists());
         let files = self.file.iter().filter_map(|file| std::path::absolute(file).ok());
-        files.chain(copies).collect()
+        let files = files.map(|path| ("configuration", path));
+        files.chain(copies.map(|path| ("directory for copies of the log", path))).collect()
     }
 }
 

@@ -190,11 +190,12 @@ impl Plan {
             }
         }
         self.keep_apart(before, &mut faults);
-        let files = self.operators_files();
+        let (policies, others) = (self.policy_files(), self.operators_files());
         let reaches = |place: &Place| {
             let (workspace, state) = (place.root.clone(), place.state.clone());
-            let operator = files.clone();
-            let territory = Territory { workspace, state, operator, ..Territory::default() };
+            let (operator, others) = (policies.clone(), others.clone());
+            let territory =
+                Territory { workspace, state, operator, others, ..Territory::default() };
             territory.check().map_err(Failure::new)?;
             sign::apart(&self.audit.signer, std::slice::from_ref(&place.root))
         };
@@ -285,18 +286,30 @@ impl Plan {
         all_apart(&all).map_err(Failure::new)
     }
 
-    /// What no agent may come near.
-    fn operators_files(&self) -> Vec<PathBuf> {
+    /// What no agent may come near: policies.
+    fn policy_files(&self) -> Vec<PathBuf> {
         let mut files: Vec<_> =
             self.policies.values().flat_map(|policy| policy.gathered.files.clone()).collect();
-        files.extend(self.config.clone());
-        // What the name leads to is read again.
-        files.extend(self.operator.named.clone());
-        files.extend(self.audit.protected());
-        files.extend(self.service.tls.iter().map(|tls| tls.key.clone()));
         files.sort();
         files.dedup();
         files
+    }
+
+    /// And what else, with what each is.
+    fn operators_files(&self) -> Vec<(&'static str, PathBuf)> {
+        // What the name leads to is read again.
+        let configuration = self.config.iter().chain(&self.operator.named).cloned();
+        let tls = self.service.tls.iter().map(|tls| tls.key.clone());
+        let sockets = self.service.listen.iter().filter_map(|listen| match listen {
+            Listen::Unix(path) => Some(path.clone()),
+            Listen::Tcp(_) => None,
+        });
+        configuration
+            .map(|path| ("configuration", path))
+            .chain(self.audit.protected_by_name())
+            .chain(tls.map(|path| ("key of the certificate", path)))
+            .chain(sockets.map(|path| ("service's socket", path)))
+            .collect()
     }
 
     /// What the worker of `own` must not reach; nobody's, for the front.

@@ -237,3 +237,36 @@ fn a_policy_that_a_worker_could_not_take_up_is_offered_again() {
     drop(session);
     service.stop();
 }
+
+/// What the service says that does not start with these arguments.
+fn refusal(site: &Site, args: &[&str]) -> String {
+    site.write();
+    let done = site.command(args).output().unwrap();
+    assert!(!done.status.success());
+    String::from_utf8(done.stderr).unwrap()
+}
+
+/// An agent could rename the directory, and nobody found the service any more.
+#[test]
+fn a_workspace_in_which_the_services_socket_would_lie_is_not_served() {
+    let site = Site::new(&["shop"]);
+    let socket = site.root("shop").join("serve.sock");
+    let said = refusal(&site, &["--listen", &format!("unix:{}", socket.display())]);
+    assert!(said.contains(&format!("the service's socket `{}`", socket.display())), "{said}");
+}
+
+/// Whoever changes the link would be the operator, since it is followed again.
+#[test]
+fn a_workspace_in_which_a_link_to_the_configuration_lies_is_not_served() {
+    let site = Site::new(&["shop"]);
+    site.write();
+    let link = site.root("shop").join("link.toml");
+    std::os::unix::fs::symlink(site.config(), &link).unwrap();
+    let args = ["serve", "--config", link.to_str().unwrap(), "--listen", "127.0.0.1:0"];
+    let mut command = site.world.command(&args);
+    let done = command.env_remove("PORTCULLIS_WORKSPACE").env_remove("PORTCULLIS_STATE");
+    let done = done.output().unwrap();
+    let said = String::from_utf8(done.stderr).unwrap();
+    let named = format!("the configuration `{}` overlap", link.display());
+    assert!(!done.status.success() && said.contains(&named), "{said}");
+}
