@@ -2,9 +2,9 @@
 
 use std::{convert::Infallible, time::Duration};
 
-use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited, combinators::BoxBody};
+use http_body_util::{BodyExt as _, Full, combinators::BoxBody};
 use hyper::{
-    Request, Response, StatusCode,
+    Response, StatusCode,
     body::{Bytes, Incoming},
     header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE},
 };
@@ -59,22 +59,46 @@ pub(super) fn refused(error: &OpenError) -> Response<Body> {
     reply
 }
 
-/// The body of a request, at most `most` bytes within `time`.
+/// The body of a request, at most `most` bytes within `time`. Before more of it is
+/// kept, `holds` says whether there is memory for so many bytes.
 ///
 /// # Errors
 /// The reply that says why not.
 pub(super) async fn body(
-    request: Request<Incoming>,
+    mut body: Incoming,
     most: usize,
     time: Duration,
+    mut holds: impl FnMut(usize) -> bool,
 ) -> Result<Bytes, Box<Response<Body>>> {
-    let read = Limited::new(request.into_body(), most).collect();
-    match tokio::time::timeout(time, read).await {
-        Ok(Ok(body)) => Ok(body.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => {
-            Err(Box::new(text(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large")))
+    let refuse = |status, why| Box::new(text(status, why));
+    let mut bytes = Vec::new();
+    let read = async {
+        while let Some(frame) = body.frame().await {
+            let Ok(frame) = frame else {
+                return Err(refuse(StatusCode::BAD_REQUEST, "the body broke off"));
+            };
+            let Ok(piece) = frame.into_data() else { continue };
+            let length = bytes.len().saturating_add(piece.len());
+            if length > most {
+                return Err(refuse(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large"));
+            }
+            if !holds(length) {
+                return Err(Box::new(full()));
+            }
+            bytes.extend_from_slice(&piece);
         }
-        Ok(Err(_)) => Err(Box::new(text(StatusCode::BAD_REQUEST, "the body broke off"))),
-        Err(_) => Err(Box::new(text(StatusCode::REQUEST_TIMEOUT, "the body took too long"))),
+        Ok(())
+    };
+    match tokio::time::timeout(time, read).await {
+        Ok(read) => read.map(|()| Bytes::from(bytes)),
+        Err(_) => Err(refuse(StatusCode::REQUEST_TIMEOUT, "the body took too long")),
     }
+}
+
+/// To a body for which there is no memory now.
+fn full() -> Response<Body> {
+    let why = "too much is under way; try again later";
+    let mut reply = text(StatusCode::TOO_MANY_REQUESTS, why);
+    reply.headers_mut().insert(RETRY_AFTER, HeaderValue::from(1));
+    reply
 }

@@ -186,10 +186,57 @@ fn a_body_whose_length_is_not_said_counts_in_the_memory_of_the_front() {
          Accept: application/json, text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
     );
     untold.write_all(head.as_bytes()).unwrap();
+    // By what has come of it.
+    untold.write_all(format!("{:x}\r\n{}\r\n", 700_000, " ".repeat(700_000)).as_bytes()).unwrap();
     wait(|| (write() == 429).then_some(()));
     untold.write_all(b"2\r\n{}\r\n0\r\n\r\n").unwrap();
     untold.read_to_string(&mut String::new()).unwrap();
     wait(|| (write() == 200).then_some(()));
+}
+
+/// Every message over 64 KiB of everybody was refused, for as long as a body may
+/// take to arrive.
+#[test]
+fn a_body_that_is_announced_and_does_not_come_takes_memory_from_nobody() {
+    let mut site = Site::new(&["shop", "docs"]);
+    let eve = site.add_agent("eve", "workspaces = [\"docs\"]");
+    site.settings = "limits = { messageSize = \"1MiB\", messageMemory = \"4MiB\" }".to_owned();
+    let service = site.serve();
+    let announce = |sent: usize| {
+        let head = format!(
+            "POST /workspaces/docs/mcp HTTP/1.1\r\nHost: localhost\r\n\
+             Authorization: Bearer {eve}\r\nContent-Type: application/json\r\n\
+             Accept: application/json, text/event-stream\r\nContent-Length: 1048576\r\n\r\n"
+        );
+        let mut stream = service.connect();
+        // One that is refused meanwhile hears no more.
+        let _ = stream.write_all(format!("{head}{}", " ".repeat(sent)).as_bytes());
+        stream
+    };
+    let large = "x".repeat(700_000);
+    let mut session = service.session(site.token("all"), "shop");
+    let mut is_served = || {
+        let written = session.write("new.txt", &large);
+        assert_eq!(written["error"], Value::Null, "{written}");
+        let arguments = json!({ "path": "new.txt", "content": large });
+        let called = service.call(site.token("all"), "shop", "write_file", &arguments);
+        assert_eq!(called["result"]["isError"], false, "{called}");
+    };
+    let _silent: Vec<_> = (0..4).map(|_| announce(0)).collect();
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    is_served();
+    // Nor do those take all of it that come almost whole.
+    let _slow: Vec<_> = (0..6).map(|_| announce(1_000_000)).collect();
+    let refused = wait(|| {
+        let mut reply = [0; 512];
+        let mut stream = announce(1_000_000);
+        stream.set_read_timeout(Some(std::time::Duration::from_millis(200))).unwrap();
+        let read = stream.read(&mut reply).ok().filter(|read| *read > 0)?;
+        Some(String::from_utf8_lossy(&reply[..read]).into_owned())
+    });
+    assert!(refused.contains(" 429 ") && refused.contains("retry-after: 1\r\n"), "{refused}");
+    assert!(refused.contains("too much is under way"), "{refused}");
+    is_served();
 }
 
 #[test]

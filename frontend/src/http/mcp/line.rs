@@ -15,7 +15,7 @@ use tokio::{
 };
 
 use crate::{
-    http::ws::{SMALL, STEP},
+    http::ws::{SMALL, STEP, Taken},
     lock,
 };
 
@@ -108,11 +108,11 @@ impl Room {
 
 /// The memory that a request takes until it is on its way to the worker.
 #[derive(Clone)]
-pub(super) struct Load(Arc<Mutex<Option<OwnedSemaphorePermit>>>);
+pub(super) struct Load(Arc<Mutex<Option<Taken>>>);
 
 impl Load {
-    pub(super) fn new(held: Option<OwnedSemaphorePermit>) -> Self {
-        Self(Arc::new(Mutex::new(held)))
+    pub(super) fn new(held: Taken) -> Self {
+        Self(Arc::new(Mutex::new(Some(held))))
     }
 
     /// Gives it back: who waits for the answer holds nothing that others need.

@@ -39,6 +39,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     ANSWERS, Caller, Front, OpenError, Peer, TokenHash,
     reply::{self, Body},
+    ws::Taken,
 };
 use crate::lock;
 use ids::{Handled, Head, Ids};
@@ -125,16 +126,13 @@ pub(super) async fn handle(
         return reply::text(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large");
     }
     let most = length.unwrap_or(UNTOLD).min(front.sockets().most());
-    let Some(room) = front.sockets().room(most) else {
-        return reply::refused(&OpenError::Busy);
-    };
-    let time = front.limits().body;
-    let request = Request::from_parts(parts.clone(), body);
-    let bytes = match reply::body(request, most, time).await {
+    let (share, mut room) = (front.sockets().share(caller.token), Taken::default());
+    // What was announced and does not come takes nothing from anybody.
+    let holds = |length| share.hold(&mut room, length);
+    let bytes = match reply::body(body, most, front.limits().body, holds).await {
         Ok(bytes) => bytes,
         Err(refused) => return *refused,
     };
-    let room = front.sockets().kept(room, bytes.len());
     let ended = parts.method == Method::DELETE;
     let session = parts.headers.get(SESSION_ID).and_then(|id| id.to_str().ok()).map(str::to_owned);
     if let Some(id) = session.as_deref()

@@ -5,17 +5,18 @@
 //! move what is left of a message at each write. Here a message takes memory as
 //! it arrives and only as long as it is there, and a reply goes out in pieces.
 
-use std::{io, io::Cursor, sync::Arc, time::Duration};
+use std::{io, io::Cursor, time::Duration};
 
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader},
-    sync::{OwnedSemaphorePermit, Semaphore},
     time::Instant,
 };
 use tungstenite::protocol::frame::{
     FrameHeader,
     coding::{CloseCode, Control, Data, OpCode},
 };
+
+use super::{Share, Taken};
 
 /// What of a message is not counted, in bytes.
 pub(in crate::http) const SMALL: usize = 64 * 1024;
@@ -33,7 +34,7 @@ const CONTROL: u64 = 125;
 /// What a client says.
 pub(super) enum Said {
     /// A whole message, and the memory that it takes.
-    Text(String, Option<OwnedSemaphorePermit>),
+    Text(String, Taken),
     Ping(Vec<u8>),
     Pong,
     Close,
@@ -64,7 +65,7 @@ impl From<io::Error> for Fault {
 /// Reads messages.
 pub(super) struct Reader<R> {
     input: BufReader<R>,
-    memory: Arc<Semaphore>,
+    memory: Share,
     /// Largest message, in bytes.
     most: usize,
     /// How long a message may take to arrive, besides a second for each
@@ -79,13 +80,13 @@ pub(super) struct Reader<R> {
 #[derive(Default)]
 struct Gathered {
     bytes: Vec<u8>,
-    held: Option<OwnedSemaphorePermit>,
+    held: Taken,
     /// Since when it takes memory.
     since: Option<Instant>,
 }
 
 impl<R: AsyncRead + Unpin> Reader<R> {
-    pub(super) fn new(input: R, memory: Arc<Semaphore>, most: usize, arrive: Duration) -> Self {
+    pub(super) fn new(input: R, memory: Share, most: usize, arrive: Duration) -> Self {
         let input = BufReader::with_capacity(READ, input);
         Self { input, memory, most, arrive, begun: None, due: None }
     }
@@ -183,18 +184,14 @@ impl<R: AsyncRead + Unpin> Reader<R> {
 
 impl Gathered {
     /// Takes memory for the next step; whether it took any.
-    fn hold(&mut self, memory: &Arc<Semaphore>) -> Result<bool, Fault> {
-        let held = self.held.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
-        if self.bytes.len() < held.saturating_mul(STEP).saturating_add(SMALL) {
+    fn hold(&mut self, memory: &Share) -> Result<bool, Fault> {
+        if self.bytes.len() < self.held.room() {
             return Ok(false);
         }
-        // Not waited for: those that wait for each other would wait for ever.
-        let step = Arc::clone(memory).try_acquire_owned().map_err(|_| Fault::Busy)?;
-        match &mut self.held {
-            Some(held) => held.merge(step),
-            None => self.held = Some(step),
+        match memory.hold(&mut self.held, self.bytes.len().saturating_add(1)) {
+            true => Ok(true),
+            false => Err(Fault::Busy),
         }
-        Ok(true)
     }
 }
 
@@ -290,8 +287,7 @@ mod tests {
 
     fn next(bytes: &[u8], most: usize, memory: usize) -> Result<String, Fault> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        let mut reader =
-            Reader::new(bytes, Arc::new(Semaphore::new(memory)), most, Duration::from_secs(3600));
+        let mut reader = Reader::new(bytes, Share::of(memory), most, Duration::from_secs(3600));
         match runtime.block_on(reader.next())? {
             Said::Text(text, _) => Ok(text),
             Said::Ping(_) => Ok("ping".to_owned()),

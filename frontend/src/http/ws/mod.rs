@@ -22,7 +22,7 @@ use super::{
 };
 use crate::model::Door;
 pub use bounds::Bounds;
-pub(super) use bounds::Sockets;
+pub(super) use bounds::{Share, Sockets, Taken};
 pub(super) use frames::{SMALL, STEP};
 use pump::pump;
 
@@ -47,7 +47,9 @@ pub(super) async fn handle(
         let Ok(upgraded) = upgraded.await else { return };
         let (from_worker, to_worker) = worker.into_split();
         let worker = (from_worker, to_worker);
-        pump(front.sockets(), TokioIo::new(upgraded), worker, || front.stopping()).await;
+        let sockets = front.sockets();
+        let share = sockets.share(caller.token);
+        pump(sockets, share, TokioIo::new(upgraded), worker, || front.stopping()).await;
     });
     reply
 }

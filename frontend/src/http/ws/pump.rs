@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tungstenite::protocol::frame::coding::CloseCode;
 
 use super::{
-    bounds::{Bounds, Sockets},
+    bounds::{Bounds, Share, Sockets},
     frames::{Fault, Reader, Said, Writer, at_rate},
 };
 use crate::{http::ANSWERS, lock};
@@ -42,6 +42,7 @@ enum End {
 /// or broke a rule is answered before the connection ends.
 pub(super) async fn pump<S, F>(
     sockets: &Sockets,
+    memory: Share,
     client: S,
     worker: (impl AsyncRead + Unpin, impl AsyncWrite + Unpin),
     stopping: impl Fn() -> F,
@@ -51,7 +52,7 @@ pub(super) async fn pump<S, F>(
 {
     let (input, output) = tokio::io::split(client);
     let Bounds { message, arrive, .. } = sockets.bounds;
-    let mut reader = Reader::new(input, sockets.memory(), message, arrive);
+    let mut reader = Reader::new(input, memory, message, arrive);
     let writer = tokio::sync::Mutex::new(Writer::new(output));
     let heard = Mutex::new(Instant::now());
     let link = Link { bounds: &sockets.bounds, writer: &writer, heard: &heard };
@@ -316,6 +317,7 @@ mod tests {
     use tokio::io::{DuplexStream, duplex, split};
 
     use super::*;
+    use crate::http::{TokenHash, ws::bounds::steps};
 
     fn bounds(ping: u64, silence: u64, write: u64) -> Sockets {
         let millis = Duration::from_millis;
@@ -331,7 +333,8 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let ((theirs, ours), (worker, front)) = (duplex(256), duplex(256));
-            let pumped = pump(sockets, ours, split(front), std::future::pending);
+            let share = sockets.share(TokenHash::of("one"));
+            let pumped = pump(sockets, share, ours, split(front), std::future::pending);
             tokio::join!(pumped, client(theirs, worker)).1
         })
     }
@@ -402,7 +405,7 @@ mod tests {
         });
         let close = [&[0x88, 30, 0x03, 0xf0][..], b"the message comes too slowly"].concat();
         assert!(heard.ends_with(&close), "{heard:x?}");
-        assert_eq!(sockets.memory().available_permits(), sockets.bounds.steps());
+        assert_eq!(sockets.memory().available_permits(), steps(sockets.bounds.memory));
     }
 
     #[test]
