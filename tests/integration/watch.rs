@@ -1,6 +1,7 @@
 //! Subscriptions to changes: what is told, what is not, and that nothing is
 //! lost without a word.
 
+mod arrivals;
 mod command;
 mod mirror;
 mod sight;

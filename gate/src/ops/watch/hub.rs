@@ -139,7 +139,10 @@ impl Shared {
             let _ = rustix::io::read(&self.bell, &mut [0; 8]);
             let mut state = self.lock();
             state.sweep();
-            state.hear();
+            if !state.hear() {
+                // It goes on at once, if only to see that nothing more waits.
+                self.ring();
+            }
             if state.due(Instant::now()) == Some(Duration::ZERO) {
                 state.look_again();
             }
@@ -260,23 +263,26 @@ impl State {
         Ok(Extent { directories, unreadable: self.unreadable })
     }
 
-    /// Takes what the kernel has to say, some of it at least.
-    fn hear(&mut self) {
+    /// Takes what the kernel has to say, some of it at least; true when that was all.
+    fn hear(&mut self) -> bool {
         for _ in 0..ROUNDS {
             let (notices, drained) = match self.notices() {
                 Ok(read) => read,
                 Err(error) => {
                     tracing::error!(%error, "cannot read what changed");
-                    return self.end_all(&WatchEnd::Failed(error.to_string()));
+                    self.end_all(&WatchEnd::Failed(error.to_string()));
+                    return true;
                 }
             };
             if notices.is_empty() {
+                // What was found has been told by now, and the next of that name is another.
+                self.found = Found::default();
                 // Nothing happened while what came before was dealt with.
                 if !self.missed {
                     self.window.quiet();
                     self.scopes.iter_mut().for_each(|scope| scope.left.clear());
                 }
-                return;
+                return true;
             }
             self.last = Instant::now();
             self.missed = false;
@@ -286,6 +292,7 @@ impl State {
                 self.found.drained();
             }
         }
+        false
     }
 
     /// What the kernel has to say, and whether that was all.

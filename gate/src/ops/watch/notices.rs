@@ -8,6 +8,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::{
+    found::Found,
     hub::{Before, State, entry_kind, rescan},
     scope::Scope,
     subscription::{Event, EventKind},
@@ -116,9 +117,18 @@ impl State {
                         self.forget(id);
                     }
                 }
-                What::Created | What::MovedTo(_) => {
-                    let moved = notice.directory && notice.what != What::Created;
-                    self.changed(&[raw(&notice)], moved);
+                What::Created => {
+                    self.changed(&[raw(&notice)], false);
+                    // What was found and told before was this; no other has the name
+                    // without going first. One that moves there can take its place.
+                    if let Some(place) = self.place(&notice)
+                        && !self.unfind(&place)
+                    {
+                        self.came(&place, notice.directory);
+                    }
+                }
+                What::MovedTo(_) => {
+                    self.changed(&[raw(&notice)], notice.directory);
                     if let Some(place) = self.place(&notice) {
                         self.came(&place, notice.directory);
                     }
@@ -145,6 +155,8 @@ impl State {
             self.doubt(&forgot);
         }
         if lost {
+            // That it went may be among what was lost.
+            self.found = Found::default();
             self.doubt_all();
             self.look_again();
         }
@@ -259,21 +271,17 @@ impl State {
         path.is_some_and(|path| self.kind(&path).is_some())
     }
 
-    /// An entry is new in its directory.
+    /// An entry is new in its directory, or took the place of one that was found there
+    /// and told. A directory is then told anew with all in it.
     fn came(&mut self, place: &Place, directory: bool) {
-        if self.unfind(place) {
-            // It was told when it was found.
-            return;
+        let told = self.unfind(place);
+        if directory {
+            self.tell(place, EventKind::Created, ObjectKind::Directory);
+            return self.look_into(place, None);
         }
-        let kind = match directory {
-            true => ObjectKind::Directory,
-            false => self.other_kind(&place.path),
-        };
-        self.tell(place, EventKind::Created, kind);
-        if !directory {
-            return self.forget_child(place);
-        }
-        self.look_into(place, None);
+        let kind = self.other_kind(&place.path);
+        self.tell(place, if told { EventKind::Modified } else { EventKind::Created }, kind);
+        self.forget_child(place);
     }
 
     /// Whether the entry was a watched directory.
@@ -319,7 +327,8 @@ impl State {
     /// A file, a link or the like has another name.
     fn renamed(&mut self, from: &Place, to: &Place) {
         let kind = self.other_kind(&to.path);
-        let known = self.unfind(to);
+        // What was found at the new name may be what this took the place of.
+        self.unfind(to);
         self.unfind(from);
         self.forget_child(from);
         self.forget_child(to);
@@ -328,12 +337,10 @@ impl State {
                 scope.shows(&self.policy, &scope.entered, place.parent, &place.path, kind)
             };
             let (what, path) = match (shows(from), shows(to)) {
-                (true, true) if !known => {
-                    (EventKind::Renamed { from: from.path.clone() }, &to.path)
-                }
-                (true, _) => (EventKind::Deleted, &from.path),
-                (false, true) if !known => (EventKind::Created, &to.path),
-                _ => continue,
+                (true, true) => (EventKind::Renamed { from: from.path.clone() }, &to.path),
+                (true, false) => (EventKind::Deleted, &from.path),
+                (false, true) => (EventKind::Created, &to.path),
+                (false, false) => continue,
             };
             scope.tell(&Event { what, path: path.clone(), kind: entry_kind(kind) });
         }
