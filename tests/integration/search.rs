@@ -325,6 +325,23 @@ fn a_tree_of_ten_thousand_levels_is_searched_as_far_as_there_are_paths() {
     assert_eq!(found.json()["skipped"], json!({ "tooDeep": 1 }));
 }
 
+/// Lines before a match for which there was no room were given without it.
+#[test]
+fn a_search_that_stops_gives_no_lines_that_stand_near_nothing() {
+    let world = world("");
+    let text: Vec<_> = (1..=200).map(|n| if n % 50 == 0 { "hit\n" } else { "hay\n" }).collect();
+    world.file("a.txt", text.concat());
+    let numbers = |args: &[&str]| -> Vec<u64> {
+        let found = grep(&world, &[&["hit", "a.txt"], args].concat()).ok().json();
+        let lines = found["files"][0]["lines"].as_array().unwrap();
+        lines.iter().map(|line| line["number"].as_u64().unwrap()).collect()
+    };
+    assert_eq!(numbers(&["--max-results", "1", "-B", "2"]), [48, 49, 50]);
+    assert_eq!(numbers(&["--max-results", "1", "-C", "1"]), [49, 50, 51]);
+    assert_eq!(numbers(&["--max-results", "2", "-A", "1"]), [50, 51, 100, 101]);
+    assert_eq!(numbers(&["--max-results", "1", "-B", "60"]).last(), Some(&50));
+}
+
 #[test]
 fn expressions_that_explode_end() {
     let world = world("");

@@ -7,9 +7,7 @@ use std::{
 
 use grep_matcher::Matcher as _;
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
-use grep_searcher::{
-    BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkFinish, SinkMatch,
-};
+use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkMatch};
 use regex_syntax::ast::parse::ParserBuilder;
 
 use super::{super::Error, tally::Tally};
@@ -22,7 +20,7 @@ const LEAD: usize = 200;
 /// What some editors put before a text, and is no part of its first line.
 const MARK: &[u8] = "\u{feff}".as_bytes();
 /// Most lines of context on either side of a match.
-const CONTEXT: u64 = 100;
+const MOST_CONTEXT: u64 = 100;
 /// Longest expression, in bytes. What it means is worked out before the compiled one is
 /// measured, and a class of three bytes such as `\pL` then takes 16 KB.
 const PATTERN: usize = 4 << 10;
@@ -55,6 +53,8 @@ pub struct Line {
 pub(super) struct Tools {
     matcher: RegexMatcher,
     searcher: Searcher,
+    /// Lines that are shown after a match.
+    after: u64,
     /// Memory for the next content.
     room: Vec<u8>,
 }
@@ -94,7 +94,8 @@ fn said(message: &str) -> String {
 
 impl Tools {
     pub(super) fn new(matcher: &RegexMatcher, query: &GrepQuery) -> Self {
-        let lines = |count: u64| usize::try_from(count.min(CONTEXT)).unwrap_or_default();
+        let shown = |count: u64| count.min(MOST_CONTEXT);
+        let lines = |count: u64| usize::try_from(shown(count)).unwrap_or_default();
         let searcher = SearcherBuilder::new()
             .line_number(true)
             .before_context(lines(query.before))
@@ -103,7 +104,8 @@ impl Tools {
             .bom_sniffing(false)
             .build();
         // A copy has caches of its own, which threads then need not share.
-        Self { matcher: matcher.clone(), searcher, room: Vec::new() }
+        let (matcher, after) = (matcher.clone(), shown(query.after));
+        Self { matcher, searcher, after, room: Vec::new() }
     }
 
     /// The lines of `content` that match, with those around them, as far as
@@ -111,7 +113,8 @@ impl Tools {
     pub(super) fn search(&mut self, tally: &Tally<'_>, content: &[u8]) -> (Vec<Line>, u64) {
         let content = content.strip_prefix(MARK).unwrap_or(content);
         let matcher = &self.matcher;
-        let mut lines = Lines { tally, matcher, found: Vec::new(), matches: 0 };
+        let after = self.after;
+        let mut lines = Lines { tally, matcher, after, found: Vec::new(), matches: 0 };
         // It fails only when the time is over; what was found so far counts.
         let _ = match content.len() > PIECE {
             true => {
@@ -121,6 +124,7 @@ impl Tools {
             // One piece, which needs no copy.
             false => self.searcher.search_slice(matcher, content, &mut lines),
         };
+        lines.drop_strays();
         (lines.found, lines.matches)
     }
 
@@ -156,6 +160,7 @@ impl Read for Pieces<'_> {
 struct Lines<'a> {
     tally: &'a Tally<'a>,
     matcher: &'a RegexMatcher,
+    after: u64,
     found: Vec<Line>,
     matches: u64,
 }
@@ -181,6 +186,14 @@ impl Lines<'_> {
             self.matches += u64::from(matches);
         }
         room
+    }
+
+    /// Lines before a match that had no room stand near none that is shown.
+    fn drop_strays(&mut self) {
+        let last = self.found.iter().rfind(|line| line.matches);
+        let near = last.map_or(0, |last| last.number.saturating_add(self.after));
+        let kept = self.found.partition_point(|line| line.number <= near);
+        self.found.truncate(kept);
     }
 
     /// Which piece of a long line is shown: where the match is.
@@ -209,15 +222,6 @@ impl Sink for Lines<'_> {
 
     fn context(&mut self, _: &Searcher, line: &SinkContext<'_>) -> Result<bool, io::Error> {
         Ok(self.take(line.line_number(), line.bytes(), false))
-    }
-
-    fn finish(&mut self, _: &Searcher, _: &SinkFinish) -> Result<(), io::Error> {
-        // Lines before a match that had no room stand near none.
-        let near = self.found.iter().rposition(|line| line.matches);
-        if self.tally.is_stopped() && near.is_none() {
-            self.found.clear();
-        }
-        Ok(())
     }
 }
 
