@@ -322,7 +322,32 @@ fn a_tree_of_ten_thousand_levels_is_searched_as_far_as_there_are_paths() {
     let below = "d/".repeat(1_800);
     let found = glob(&world, &["**/f.txt", &below]).ok();
     assert_eq!(paths(&found).len(), 1, "{:?}", found.json());
-    assert_eq!(found.json()["skipped"], json!({ "tooDeep": 1 }));
+    assert_eq!(found.json()["skipped"], json!({}));
+}
+
+/// No pattern can be matched against its path, and it was counted all the same.
+#[test]
+fn a_denied_name_whose_path_is_too_long_is_not_counted() {
+    use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
+    let world = world("[[rules]]\nid = \"no\"\neffect = \"deny\"\npaths = [\"**/zz*\"]\n");
+    let mut place = openat(CWD, world.root(), OFlags::DIRECTORY, Mode::empty()).unwrap();
+    for _ in 0..16 {
+        mkdirat(&place, "d".repeat(249), 0o700.into()).unwrap();
+        place = openat(&place, "d".repeat(249), OFlags::DIRECTORY, Mode::empty()).unwrap();
+    }
+    let make = |name: &str| {
+        let flags = OFlags::CREATE | OFlags::WRONLY;
+        rustix::io::write(openat(&place, name, flags, 0o600.into()).unwrap(), b"hit").unwrap();
+    };
+    make("a.txt");
+    let answers = || {
+        let found = [grep(&world, &["hit"]).ok(), glob(&world, &["**/*"]).ok()];
+        found.map(|found| (paths(&found), found.json()["skipped"].clone()))
+    };
+    let before = answers();
+    assert_eq!((before[0].0.len(), &before[0].1), (1, &json!({})));
+    make(&format!("zz{}", "k".repeat(150)));
+    assert_eq!(answers(), before);
 }
 
 /// Lines before a match for which there was no room were given without it.

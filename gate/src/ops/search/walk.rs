@@ -247,10 +247,8 @@ impl<'a, V: Visitor> Walk<'a, V> {
         directories: &mut Names,
         files: &mut Vec<WorkspacePath>,
     ) -> bool {
-        let Ok(path) = place.path.join(name) else {
-            self.skip(place, Skipped::TooDeep);
-            return false;
-        };
+        // The policy cannot be asked about so long a path, and a denied name does not count.
+        let Ok(path) = place.path.join(name) else { return false };
         let Some(kind) = kind.or_else(|| self.kind(&path)) else { return false };
         let directory = kind == ObjectKind::Directory;
         let relative = path.as_str().get(self.start..).unwrap_or_default();
