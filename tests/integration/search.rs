@@ -367,6 +367,26 @@ fn a_search_that_stops_gives_no_lines_that_stand_near_nothing() {
     assert_eq!(numbers(&["--max-results", "1", "-B", "60"]).last(), Some(&50));
 }
 
+/// One file with many lines that match took all the room there was.
+#[test]
+fn the_names_of_files_are_found_behind_one_with_many_lines_that_match() {
+    let world = world("");
+    world.file("a.log", "hit\n".repeat(5_000));
+    world.file("b.txt", "hay\n");
+    world.file("z.txt", "hay\nhit\n");
+    let found = world.fs(&["grep", "-l", "hit"]).ok();
+    assert_eq!(found.text(), "a.log\nz.txt\n");
+    assert!(!found.stderr.contains("there is more"), "{}", found.stderr);
+    // The log has what went out: names.
+    let search = world.requests().remove(0);
+    assert_eq!(search["counts"], json!({ "files": 2, "matches": 2, "searched": 3 }));
+    assert_eq!((&search["bytes"], &world.last()["counts"]["matches"]), (&json!(0), &json!(1)));
+    let found = grep(&world, &["-l", "-C", "1", "hit"]).ok();
+    assert_eq!((paths(&found).len(), &found.json()["files"][1]["lines"]), (2, &json!([])));
+    let found = world.fs(&["grep", "-l", "hit", "--max-results", "1"]).ok();
+    assert!(found.text().lines().count() == 1 && found.stderr.contains("there is more"));
+}
+
 #[test]
 fn expressions_that_explode_end() {
     let world = world("");

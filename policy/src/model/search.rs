@@ -29,6 +29,9 @@ pub struct GrepQuery {
     pub before: u64,
     /// Lines to disclose after each match; the gate bounds them.
     pub after: u64,
+    /// Whether only the files are asked for: one match in each is enough, counts as one
+    /// line, and no line is disclosed.
+    pub files_only: bool,
     /// Whether what the workspace's `.gitignore` files ignore is left out.
     pub gitignore: bool,
 }

@@ -71,7 +71,7 @@ pub(super) struct GrepArgs {
     /// Print the names of files only
     #[arg(short = 'l', long)]
     files_with_matches: bool,
-    /// Most matching lines to print, at most 10000 [default: 1000]
+    /// Most matching lines to print, or files with -l, at most 10000 [default: 1000]
     #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..=MOST_LINES))]
     max_results: Option<u64>,
     /// Leave out what the workspace's .gitignore files ignore, and .git
@@ -112,6 +112,7 @@ impl GrepArgs {
             max_results: self.max_results,
             before: self.before_context.or(self.context).unwrap_or(0),
             after: self.after_context.or(self.context).unwrap_or(0),
+            files_only: self.files_with_matches,
             gitignore: self.gitignore,
         }
     }

@@ -43,7 +43,8 @@ pub struct Matches {
 pub struct FileMatches {
     /// The file.
     pub path: WorkspacePath,
-    /// Its lines that match, and those around them as far as asked for.
+    /// Its lines that match, and those around them as far as asked for; none where
+    /// only files were.
     pub lines: Vec<Line>,
     /// Whether secrets in the file were replaced by placeholders; lines are
     /// counted as a reader sees them.

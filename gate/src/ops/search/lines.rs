@@ -55,6 +55,8 @@ pub(super) struct Tools {
     searcher: Searcher,
     /// Lines that are shown after a match.
     after: u64,
+    /// Whether the first match is enough, and no line is shown.
+    files_only: bool,
     /// Memory for the next content.
     room: Vec<u8>,
 }
@@ -94,7 +96,8 @@ fn said(message: &str) -> String {
 
 impl Tools {
     pub(super) fn new(matcher: &RegexMatcher, query: &GrepQuery) -> Self {
-        let shown = |count: u64| count.min(MOST_CONTEXT);
+        let files_only = query.files_only;
+        let shown = |count: u64| if files_only { 0 } else { count.min(MOST_CONTEXT) };
         let lines = |count: u64| usize::try_from(shown(count)).unwrap_or_default();
         let searcher = SearcherBuilder::new()
             .line_number(true)
@@ -105,7 +108,7 @@ impl Tools {
             .build();
         // A copy has caches of its own, which threads then need not share.
         let (matcher, after) = (matcher.clone(), shown(query.after));
-        Self { matcher, searcher, after, room: Vec::new() }
+        Self { matcher, searcher, after, files_only, room: Vec::new() }
     }
 
     /// The lines of `content` that match, with those around them, as far as
@@ -113,8 +116,8 @@ impl Tools {
     pub(super) fn search(&mut self, tally: &Tally<'_>, content: &[u8]) -> (Vec<Line>, u64) {
         let content = content.strip_prefix(MARK).unwrap_or(content);
         let matcher = &self.matcher;
-        let after = self.after;
-        let mut lines = Lines { tally, matcher, after, found: Vec::new(), matches: 0 };
+        let Self { after, files_only, .. } = *self;
+        let mut lines = Lines { tally, matcher, after, files_only, found: Vec::new(), matches: 0 };
         // It fails only when the time is over; what was found so far counts.
         let _ = match content.len() > PIECE {
             true => {
@@ -161,6 +164,7 @@ struct Lines<'a> {
     tally: &'a Tally<'a>,
     matcher: &'a RegexMatcher,
     after: u64,
+    files_only: bool,
     found: Vec<Line>,
     matches: u64,
 }
@@ -217,6 +221,10 @@ impl Sink for Lines<'_> {
     type Error = io::Error;
 
     fn matched(&mut self, _: &Searcher, line: &SinkMatch<'_>) -> Result<bool, io::Error> {
+        if self.files_only {
+            self.matches = u64::from(self.tally.result(0));
+            return Ok(false);
+        }
         Ok(self.take(line.line_number(), line.bytes(), true))
     }
 
