@@ -165,17 +165,18 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     if matches!(args.command, Command::Write { .. } | Command::Append { .. }) {
         check_stdin()?;
     }
+    let range = args.command.range()?;
     let gate = LocalGate::open(&args.common, "cli")?;
     match &args.command {
-        Command::Read { paths, line, limit, base64 } if paths.len() > 1 => {
-            return several::read(gate, paths, range(*line, *limit)?, encoding(*base64), args.json);
+        Command::Read { paths, base64, .. } if paths.len() > 1 => {
+            return several::read(gate, paths, range, encoding(*base64), args.json);
         }
         Command::Batch(_) => return several::batch(gate, args.json),
         _ => {}
     }
-    let result = perform(&gate, &args.command)?;
+    let result = perform(&gate, &args.command, range);
     gate.close()?;
-    match result {
+    match result? {
         Ok(reply) => {
             printed(print(&args, &reply))?;
             Ok(search::exit(&reply.output))
@@ -190,7 +191,11 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
 
 /// Turns the command line into an operation and puts it to the gate. The inner
 /// error is the gate's answer.
-fn perform(gate: &LocalGate, command: &Command) -> Result<Result<Reply, Error>, Failure> {
+fn perform(
+    gate: &LocalGate,
+    command: &Command,
+    range: LineRange,
+) -> Result<Result<Reply, Error>, Failure> {
     let kind = command.kind();
     let mut paths = Vec::new();
     for text in command.paths() {
@@ -206,11 +211,9 @@ fn perform(gate: &LocalGate, command: &Command) -> Result<Result<Reply, Error>, 
     let mut paths = paths.into_iter();
     let mut path = || paths.next().ok_or_else(|| Failure::new("a path is missing"));
     let operation = match command {
-        Command::Read { line, limit, base64, .. } => Operation::Read {
-            path: path()?,
-            range: range(*line, *limit)?,
-            encoding: encoding(*base64),
-        },
+        Command::Read { base64, .. } => {
+            Operation::Read { path: path()?, range, encoding: encoding(*base64) }
+        }
         Command::Batch(_) => return Err(Failure::new("a batch is no single operation")),
         Command::Watch(_) => return Err(Failure::new("a subscription is no single operation")),
         Command::Write { .. } => Operation::Write { path: path()?, content: stdin(gate)? },
@@ -233,10 +236,6 @@ fn perform(gate: &LocalGate, command: &Command) -> Result<Result<Reply, Error>, 
     Ok(gate.handle(&operation))
 }
 
-fn range(line: Option<u64>, limit: Option<u64>) -> Result<LineRange, Failure> {
-    LineRange::new(line, limit).map_err(|error| Failure::new(error).exit(Exit::Usage))
-}
-
 fn encoding(base64: bool) -> Encoding {
     if base64 { Encoding::Base64 } else { Encoding::Text }
 }
@@ -257,6 +256,12 @@ impl Command {
             Self::Rm { .. } => OperationKind::Remove,
             Self::Mv { .. } => OperationKind::Rename,
         }
+    }
+
+    /// The lines that a `read` asks for; of anything else all.
+    fn range(&self) -> Result<LineRange, Failure> {
+        let Self::Read { line, limit, .. } = self else { return Ok(LineRange::default()) };
+        LineRange::new(*line, *limit).map_err(|error| Failure::new(error).exit(Exit::Usage))
     }
 
     fn paths(&self) -> Vec<&str> {

@@ -129,9 +129,12 @@ fn what_is_no_batch_is_refused() {
         "[1]",
         "[{\"op\":\"remove\",\"path\":\"a\"}]",
         "[{\"op\":\"write\",\"path\":\"a\"}]",
+        "[{\"op\":\"write\",\"path\":\"a\",\"base64\":\"*\"}]",
         "[{\"op\":\"write\",\"path\":\"a\",\"content\":\"\",\"mode\":1}]",
     ] {
         assert_eq!(world.run_with_input(&["fs", "batch"], input).code, 2, "{input}");
+        // The gate was open, and is no more.
+        assert_eq!(world.records().last().unwrap()["kind"], "stop", "{input}");
     }
     assert_eq!(batch(&world, &json!([])).code, 0);
     let many: Vec<_> = (0..101).map(|n| write(&format!("f{n}"), "x")).collect();

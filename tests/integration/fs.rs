@@ -38,6 +38,26 @@ fn read_takes_lines_and_base64() {
     assert_eq!((zero.code, zero.stderr.as_str()), (2, "portcullis: `line` counts from 1\n"));
 }
 
+/// The log had gates that never stopped.
+#[test]
+fn a_gate_whose_command_fails_before_anything_is_asked_has_stopped() {
+    let world = World::new();
+    world.file("a.txt", "a");
+    world.fs(&["stat", "a.txt"]).ok();
+    let before = world.records().len();
+    assert_eq!(world.fs(&["read", "a.txt", "--line", "0"]).code, 2);
+    assert_eq!(world.fs(&["read", "a.txt", "a.txt", "--line", "0"]).code, 2);
+    assert_eq!(world.records().len(), before);
+    // A content that cannot be read.
+    for operation in ["write", "append"] {
+        let directory = std::fs::File::open(world.root()).unwrap();
+        let mut command = world.command(&["fs", operation, "b.txt"]);
+        assert_eq!(command.stdin(directory).output().unwrap().status.code(), Some(1));
+        assert_eq!(world.records().last().unwrap()["kind"], "stop");
+    }
+    assert!(!world.path("b.txt").exists());
+}
+
 #[test]
 fn read_of_an_absolute_path_beneath_the_workspace_works() {
     let world = World::new();

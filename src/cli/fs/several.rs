@@ -115,37 +115,11 @@ fn print(reply: &Reply, encoding: Encoding) {
     }
 }
 
-/// Puts the changes on stdin to the gate together.
+/// Puts the changes on stdin to the gate together, and says what became of them.
 pub(super) fn batch(gate: LocalGate, json: bool) -> Result<ExitCode, Failure> {
-    let mut text = String::new();
-    io::stdin()
-        .lock()
-        .take(LONGEST)
-        .read_to_string(&mut text)
-        .or_fail("cannot read the changes from stdin")?;
-    let usage = |error: String| {
-        Failure::new(format_args!("the changes on stdin cannot be understood: {error}"))
-            .help("`portcullis fs batch --help` shows what they look like")
-            .exit(Exit::Usage)
-    };
-    let wanted: Vec<Wanted> =
-        serde_json::from_str(&text).map_err(|error| usage(error.to_string()))?;
-    let mut operations = Vec::new();
-    let mut refused = None;
-    for (index, wanted) in wanted.into_iter().enumerate() {
-        match operation(&gate, wanted).map_err(usage)? {
-            Ok(operation) => operations.push(operation),
-            Err(error) => {
-                refused = Some(BatchError { index, error });
-                break;
-            }
-        }
-    }
-    let answer = match refused {
-        Some(refused) => Err(refused),
-        None => gate.gateway().handle_together(gate.session(), &operations),
-    };
+    let put = put(&gate);
     gate.close()?;
+    let (operations, answer) = put?;
     match answer {
         Ok(replies) if json => {
             let replies: Vec<_> = replies.iter().map(render::reply_json).collect();
@@ -172,6 +146,41 @@ pub(super) fn batch(gate: LocalGate, json: bool) -> Result<ExitCode, Failure> {
             Ok(render::report_error(&format!("change {number} of the batch"), &error, false))
         }
     }
+}
+
+type Together = Result<Vec<Reply>, BatchError>;
+
+/// Reads the changes and puts them to the gate. The inner error is the gate's answer.
+fn put(gate: &LocalGate) -> Result<(Vec<Operation>, Together), Failure> {
+    let mut text = String::new();
+    io::stdin()
+        .lock()
+        .take(LONGEST)
+        .read_to_string(&mut text)
+        .or_fail("cannot read the changes from stdin")?;
+    let usage = |error: String| {
+        Failure::new(format_args!("the changes on stdin cannot be understood: {error}"))
+            .help("`portcullis fs batch --help` shows what they look like")
+            .exit(Exit::Usage)
+    };
+    let wanted: Vec<Wanted> =
+        serde_json::from_str(&text).map_err(|error| usage(error.to_string()))?;
+    let mut operations = Vec::new();
+    let mut refused = None;
+    for (index, wanted) in wanted.into_iter().enumerate() {
+        match operation(gate, wanted).map_err(usage)? {
+            Ok(operation) => operations.push(operation),
+            Err(error) => {
+                refused = Some(BatchError { index, error });
+                break;
+            }
+        }
+    }
+    let answer = match refused {
+        Some(refused) => Err(refused),
+        None => gate.gateway().handle_together(gate.session(), &operations),
+    };
+    Ok((operations, answer))
 }
 
 /// The operation; the inner error is the gate's, the outer says what cannot be

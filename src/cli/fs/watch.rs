@@ -23,6 +23,7 @@ use super::{
     parse,
 };
 use crate::{
+    gateway::Watching,
     model::{IGNORED_DIRECTORIES, WatchQuery},
     ops::{EntryKind, Event, EventKind, Subscription, WatchEnd},
     sandbox::stop_signals,
@@ -81,24 +82,25 @@ pub(super) fn run(common: &Common, args: &WatchArgs, json: bool) -> Result<ExitC
             return Ok(render::report_error(&asked, &error, json));
         }
     };
-    let path = watching.subscription.path().to_string();
-    let begun = match json {
-        true => {
-            say(&json!({ "ok": true, "watching": path, "receipt": watching.receipt }).to_string())
-        }
-        false => {
-            let record = render::receipt_text(&watching.receipt);
-            errln!("portcullis: watching {path}, record {record}");
-            Ok(())
-        }
-    };
-    printed(begun)?;
-    let subscription = watching.subscription;
-    end_on_signal(signals, subscription.clone()).or_fail("cannot start a thread")?;
-    let told = args.tell(&subscription, json);
+    let subscription = watching.subscription.clone();
+    let told = printed(begin(&watching, json)).and_then(|()| {
+        end_on_signal(signals, subscription.clone()).or_fail("cannot start a thread")?;
+        args.tell(&subscription, json)
+    });
     gate.gateway().unwatch(&subscription);
     gate.close()?;
     told
+}
+
+/// Says that it watches from now on.
+fn begin(watching: &Watching, json: bool) -> io::Result<()> {
+    let (path, receipt) = (watching.subscription.path(), &watching.receipt);
+    if json {
+        let path = path.to_string();
+        return say(&json!({ "ok": true, "watching": path, "receipt": receipt }).to_string());
+    }
+    errln!("portcullis: watching {path}, record {}", render::receipt_text(receipt));
+    Ok(())
 }
 
 impl WatchArgs {
