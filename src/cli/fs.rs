@@ -24,7 +24,7 @@ use super::{
     render,
 };
 use crate::{
-    gateway::{Error, Output, Refusal, Reply},
+    gateway::{Error, ErrorKind, Output, Refusal, Reply},
     model::{Encoding, Escaped, LineRange, Operation, OperationKind, WorkspacePath},
 };
 
@@ -184,7 +184,11 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         Err(error) => {
             let paths = args.command.paths().join(" to ");
             let asked = format!("{} {paths}", args.command.kind());
-            Ok(render::report_error(&asked, &error, args.json))
+            let code = render::report_error(&asked, &error, args.json);
+            // 1 says that a search found nothing.
+            let search = matches!(args.command, Command::Glob(_) | Command::Grep(_));
+            let senseless = search && error.kind() == ErrorKind::InvalidInput;
+            Ok(if senseless { Exit::Usage.into() } else { code })
         }
     }
 }

@@ -19,7 +19,8 @@ use crate::{
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Patterns are those of policies: `*` and `?` within a name, `**` for any \
     number of directories,\n`[a-z]`, `{a,b}`. They are relative to PATH; `*.rs` is what lies \
-    directly in it, `**/*.rs` any depth.\nExit code 1: nothing was found.\n\nExamples:\n  \
+    directly in it, `**/*.rs` any depth.\nExit code 1: nothing was found; 2: the pattern \
+    cannot be used.\n\nExamples:\n  \
     portcullis fs glob '**/*.rs'\n  \
     portcullis fs glob '*.{md,txt}' docs --json")]
 pub(super) struct GlobArgs {
@@ -39,7 +40,8 @@ pub(super) struct GlobArgs {
 /// Find lines by a regular expression
 #[derive(Debug, clap::Args)]
 #[command(after_help = "The expression is matched against each line, in the syntax of Rust's \
-    `regex`;\n`$` is before LF and CR LF.\nLinks are not followed. Exit code 1: nothing was found.\n\nExamples:\n  \
+    `regex`;\n`$` is before LF and CR LF.\nLinks are not followed. Exit code 1: nothing was \
+    found; 2: the expression cannot be used.\n\nExamples:\n  \
     portcullis fs grep 'fn main' --include '*.rs'\n  \
     portcullis fs grep -i -C 2 todo src\n  \
     portcullis fs grep -F 'a.b(' -l --json")]
