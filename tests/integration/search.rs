@@ -389,6 +389,19 @@ fn the_names_of_files_are_found_behind_one_with_many_lines_that_match() {
     assert!(found.text().lines().count() == 1 && found.stderr.contains("there is more"));
 }
 
+/// There were fewer, and nobody said so.
+#[test]
+fn more_lines_around_a_match_than_are_given_are_refused() {
+    let world = world("");
+    world.file("k.txt", (1..=1_000).map(|n| format!("{n}\n")).collect::<String>());
+    let most = world.fs(&["grep", "^500$", "k.txt", "-C", "100"]).ok();
+    assert_eq!(most.text().lines().count(), 201);
+    for option in ["-A", "-B", "-C"] {
+        let refused = world.fs(&["grep", "^500$", "k.txt", option, "101"]);
+        assert!(refused.code == 2 && refused.stderr.contains("0..=100"), "{refused:?}");
+    }
+}
+
 #[test]
 fn expressions_that_explode_end() {
     let world = world("");

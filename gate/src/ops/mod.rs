@@ -44,8 +44,8 @@ pub use read::Content;
 pub use recover::{Remains, Resolution, is_undone, settle};
 pub use sealed::{Change, Committed, Facts, Sealed};
 pub use search::{
-    Disclosure, FileMatches, Found, Line, MOST_ENTRIES, MOST_LINES, Matches, Skipped, Start,
-    Stopped, Summary,
+    Disclosure, FileMatches, Found, Line, MOST_CONTEXT, MOST_ENTRIES, MOST_LINES, Matches, Skipped,
+    Start, Stopped, Summary,
 };
 pub use secrets::Findings;
 pub use watch::{Ended, Event, EventKind, Subscription, WatchEnd, Watcher};

@@ -6,13 +6,13 @@ use std::{
     process::ExitCode,
 };
 
-use clap::value_parser;
+use clap::{builder::RangedU64ValueParser, value_parser};
 
 use super::super::failure::Exit;
 use crate::{
     gateway::Output,
     model::{Escaped, GlobQuery, GrepQuery},
-    ops::{EntryKind, Line, MOST_ENTRIES, MOST_LINES, Matches, Stopped, Summary},
+    ops::{EntryKind, Line, MOST_CONTEXT, MOST_ENTRIES, MOST_LINES, Matches, Stopped, Summary},
 };
 
 /// Find entries by their paths
@@ -61,14 +61,14 @@ pub(super) struct GrepArgs {
     /// it is searched anyhow
     #[arg(long, value_name = "PATTERN", visible_alias = "glob")]
     include: Option<String>,
-    /// Print N lines before and after each match
-    #[arg(short = 'C', long, value_name = "N")]
+    /// Print N lines before and after each match, at most 100
+    #[arg(short = 'C', long, value_name = "N", value_parser = context_lines())]
     context: Option<u64>,
-    /// Print N lines before each match
-    #[arg(short = 'B', long, value_name = "N")]
+    /// Print N lines before each match, at most 100
+    #[arg(short = 'B', long, value_name = "N", value_parser = context_lines())]
     before_context: Option<u64>,
-    /// Print N lines after each match
-    #[arg(short = 'A', long, value_name = "N")]
+    /// Print N lines after each match, at most 100
+    #[arg(short = 'A', long, value_name = "N", value_parser = context_lines())]
     after_context: Option<u64>,
     /// Print the names of files only
     #[arg(short = 'l', long)]
@@ -79,6 +79,10 @@ pub(super) struct GrepArgs {
     /// Leave out what the workspace's .gitignore files ignore, and .git
     #[arg(long)]
     gitignore: bool,
+}
+
+fn context_lines() -> RangedU64ValueParser {
+    value_parser!(u64).range(..=MOST_CONTEXT)
 }
 
 impl GlobArgs {

@@ -19,8 +19,8 @@ pub(super) const LONGEST: usize = 2_000;
 const LEAD: usize = 200;
 /// What some editors put before a text, and is no part of its first line.
 const MARK: &[u8] = "\u{feff}".as_bytes();
-/// Most lines of context on either side of a match.
-const MOST_CONTEXT: u64 = 100;
+/// Most lines that a search in content gives on either side of a match.
+pub const MOST_CONTEXT: u64 = 100;
 /// Longest expression, in bytes. What it means is worked out before the compiled one is
 /// measured, and a class of three bytes such as `\pL` then takes 16 KB.
 const PATTERN: usize = 4 << 10;

@@ -17,7 +17,7 @@ mod walk;
 
 pub use glob::{Found, MOST_ENTRIES, prepare as prepare_glob};
 pub use grep::{Disclosure, FileMatches, MOST_LINES, Matches, prepare as prepare_grep};
-pub use lines::Line;
+pub use lines::{Line, MOST_CONTEXT};
 pub use tally::{Skipped, Stopped, Summary};
 
 use std::time::Duration;
