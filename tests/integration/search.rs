@@ -389,6 +389,22 @@ fn the_names_of_files_are_found_behind_one_with_many_lines_that_match() {
     assert!(found.text().lines().count() == 1 && found.stderr.contains("there is more"));
 }
 
+/// The comment went on over what the expression is put into.
+#[test]
+fn an_expression_may_end_with_a_comment() {
+    let world = world("");
+    world.file("p.txt", "a x\nax\n# foo\n");
+    for (pattern, expected) in [
+        ("(?x) a x # foo", "p.txt:2:ax\n"),
+        ("(?x) a\\ x # foo\n", "p.txt:1:a x\n"),
+        ("(?x) a x # )", "p.txt:2:ax\n"),
+        ("# foo", "p.txt:3:# foo\n"),
+        ("(?x) \\#", "p.txt:3:# foo\n"),
+    ] {
+        assert_eq!(world.fs(&["grep", pattern]).ok().text(), expected, "{pattern}");
+    }
+}
+
 /// There were fewer, and nobody said so.
 #[test]
 fn more_lines_around_a_match_than_are_given_are_refused() {

@@ -68,11 +68,15 @@ pub(super) fn compile(query: &GrepQuery) -> Result<RegexMatcher, Error> {
         return Err(wrong(format!("it is longer than {} KiB", PATTERN >> 10)));
     }
     // What comes now puts it in a group, which `a)|(b` would make two of.
-    ParserBuilder::new()
+    let parsed = ParserBuilder::new()
         .nest_limit(NEST)
         .build()
-        .parse(&query.pattern)
+        .parse_with_comments(&query.pattern)
         .map_err(|error| wrong(error.to_string()))?;
+    let end = query.pattern.len();
+    // A comment at its end would be that of the group, too.
+    let commented = parsed.comments.last().is_some_and(|last| last.span.end.offset == end);
+    let pattern = format!("{}{}", query.pattern, if commented { "\n" } else { "" });
     RegexMatcherBuilder::new()
         .case_insensitive(query.ignore_case)
         // `^` and `$` are about lines that end with CR LF, too. What ends with LF is a line
@@ -84,7 +88,7 @@ pub(super) fn compile(query: &GrepQuery) -> Result<RegexMatcher, Error> {
         .size_limit(EXPRESSION)
         .dfa_size_limit(CACHE)
         .nest_limit(NEST)
-        .build(&query.pattern)
+        .build(&pattern)
         .map_err(|error| wrong(error.to_string()))
 }
 
