@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::failure::Exit;
 use crate::{
     gateway::{Error, ErrorKind, Output, Reply},
-    model::{Escaped, has_hidden_characters},
+    model::{Escaped, WorkspacePath, has_hidden_characters},
     ops::{Committed, Entry, EntryKind, FileMatches, Line, Stopped, Summary},
 };
 
@@ -67,6 +67,11 @@ pub(crate) fn styled(line: std::fmt::Arguments<'_>) {
     }
 }
 
+/// A path as programs get it; the workspace itself is `.`, as everywhere else.
+pub(crate) fn path_json(path: &WorkspacePath) -> &str {
+    if path.is_root() { "." } else { path.as_str() }
+}
+
 /// A reply as one JSON object.
 pub(crate) fn reply_json(reply: &Reply) -> Value {
     let mut object = json!({ "ok": true, "receipt": reply.receipt });
@@ -95,7 +100,7 @@ pub(crate) fn reply_json(reply: &Reply) -> Value {
             let files = matches.files.iter().map(file_json).collect::<Vec<_>>();
             summarised(json!({ "files": files }), &matches.summary)
         }
-        Output::Watching(subscription) => json!({ "watching": subscription.path().as_str() }),
+        Output::Watching(subscription) => json!({ "watching": path_json(subscription.path()) }),
         Output::Changed(changed) => json!({
             "result": match changed.committed {
                 Committed::Stored => "ok",
@@ -185,7 +190,7 @@ pub(crate) fn exit(error: &Error) -> ExitCode {
 fn entry_json(entry: &Entry) -> Value {
     json!({
         "name": entry.path.file_name().unwrap_or("."),
-        "path": entry.path.as_str(),
+        "path": path_json(&entry.path),
         "type": entry.kind.as_str(),
         "size": entry.size,
         "modified": modified(entry),

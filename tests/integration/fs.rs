@@ -6,6 +6,8 @@ use std::{
     os::unix::fs::{MetadataExt as _, PermissionsExt as _},
 };
 
+use serde_json::json;
+
 use crate::common::World;
 
 const SHA_OLD: &str = "cba06b5736faf67e54b07b561eae94395e774c517a7d910a54369e1263ccfbd4";
@@ -212,6 +214,14 @@ fn stat_tells_type_size_and_time() {
     assert_eq!(stat["stat"]["size"], 5);
     assert!(stat["stat"]["modified"].as_str().unwrap().ends_with('Z'));
     assert!(world.fs(&["stat", "."]).ok().text().contains("directory"));
+}
+
+/// It was nothing at all, where people read `.`.
+#[test]
+fn the_workspace_itself_has_a_path_for_programs_too() {
+    let world = World::new();
+    let stat = world.fs(&["stat", ".", "--json"]).ok().json();
+    assert_eq!((&stat["stat"]["path"], &stat["stat"]["name"]), (&json!("."), &json!(".")));
 }
 
 #[test]

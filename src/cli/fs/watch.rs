@@ -96,7 +96,7 @@ pub(super) fn run(common: &Common, args: &WatchArgs, json: bool) -> Result<ExitC
 fn begin(watching: &Watching, json: bool) -> io::Result<()> {
     let (path, receipt) = (watching.subscription.path(), &watching.receipt);
     if json {
-        let path = path.to_string();
+        let path = render::path_json(path);
         return say(&json!({ "ok": true, "watching": path, "receipt": receipt }).to_string());
     }
     errln!("portcullis: watching {path}, record {}", render::receipt_text(receipt));
@@ -160,7 +160,7 @@ fn line(event: &Event) -> String {
 fn object(event: &Event) -> Value {
     let mut object = json!({
         "event": event.what.as_str(),
-        "path": event.path.as_str(),
+        "path": render::path_json(&event.path),
         "type": event.kind.as_str(),
     });
     if let (EventKind::Renamed { from }, Value::Object(object)) = (&event.what, &mut object) {
