@@ -7,8 +7,8 @@ use std::{
 };
 
 use portcullis::{
-    gateway::{Answer, Approver, Gateway, Ticket},
-    model::{Encoding, LineRange, Operation, WorkspacePath},
+    gateway::{Answer, Approver, Gateway, Shares, Ticket},
+    model::{Door, Encoding, LineRange, Operation, Session, WorkspacePath},
     ops::Source,
 };
 use serde_json::Value;
@@ -209,4 +209,33 @@ fn a_yes_that_comes_when_the_session_is_closed_is_too_late() {
     assert_eq!(world.read("asked.txt"), "old");
     let record = world.last();
     assert_eq!((&record["decision"], &record["rule"]), (&"deny".into(), &"limits.denials".into()));
+}
+
+/// A worker has room for more sessions than a gate counts that nobody else bounds.
+#[test]
+fn a_worker_serves_every_session_that_was_let_in() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("ws");
+    std::fs::create_dir(&root).unwrap();
+    let policy = format!("{OPEN}[limits]\ndenials = 9\n");
+    let mut gateway = acp_rig::gateway_under(&policy, &root, dir.path());
+    gateway.share(Shares {
+        turns: 1,
+        per_session: 1,
+        requests_per_second: 1_000_000,
+        bytes_per_second: 1_000_000,
+        concurrent: 9,
+        watches: 1,
+    });
+    let stat = Operation::Stat { path: WorkspacePath::root() };
+    for number in 0..4_200 {
+        let session = Session {
+            id: number.to_string(),
+            agent: "a".parse().unwrap(),
+            user: "me".to_owned(),
+            door: Door::Mcp,
+        };
+        let answer = gateway.handle(&session, &stat, Source::Disk);
+        assert!(answer.is_ok(), "{number}: {answer:?}");
+    }
 }

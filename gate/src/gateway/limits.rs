@@ -13,16 +13,25 @@ use std::{
 use super::decide::built_in;
 use crate::policy::{Decision, Limits};
 
-/// Most sessions that are counted; a further one is refused, for to forget
-/// another would open it again. A door says when a session ends.
+/// Most sessions that are counted where nobody else bounds them; a further one is
+/// refused, for to forget another would open it again. A door says when a session ends.
 const MAX_SESSIONS: usize = 4096;
 
 /// Nanoseconds in a second: what one operation costs is a part of it.
 const SECOND: u64 = 1_000_000_000;
 
 /// The meters of all sessions.
-#[derive(Debug, Default)]
-pub(super) struct Meters(Mutex<HashMap<String, Arc<Meter>>>);
+#[derive(Debug)]
+pub(super) struct Meters {
+    all: Mutex<HashMap<String, Arc<Meter>>>,
+    most: usize,
+}
+
+impl Default for Meters {
+    fn default() -> Self {
+        Self { all: Mutex::default(), most: MAX_SESSIONS }
+    }
+}
 
 /// What one session has done.
 #[derive(Debug)]
@@ -53,6 +62,12 @@ pub(super) struct Spent {
 }
 
 impl Meters {
+    /// From now on every session is counted: whoever lets them in bounds their number,
+    /// and what it let in is not to be refused here.
+    pub(super) fn count_all(&mut self) {
+        self.most = usize::MAX;
+    }
+
     /// The session's meter; `None` where nothing is limited.
     ///
     /// # Errors
@@ -65,7 +80,7 @@ impl Meters {
         if !limits.any() {
             return Ok(None);
         }
-        let mut meters = lock(&self.0);
+        let mut meters = lock(&self.all);
         if let Some(meter) = meters.get_mut(session) {
             if meter.limits != *limits {
                 // Another policy came into force: what was done still counts.
@@ -74,7 +89,7 @@ impl Meters {
             }
             return Ok(Some(Arc::clone(meter)));
         }
-        if meters.len() >= MAX_SESSIONS {
+        if meters.len() >= self.most {
             return Err(built_in("limits.sessions", "the gate serves no more sessions"));
         }
         let meter = Arc::new(Meter::new(limits.clone(), Instant::now()));
@@ -84,7 +99,7 @@ impl Meters {
 
     /// Forgets a session that has ended.
     pub(super) fn forget(&self, session: &str) {
-        lock(&self.0).remove(session);
+        lock(&self.all).remove(session);
     }
 }
 

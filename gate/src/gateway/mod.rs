@@ -207,8 +207,9 @@ impl Gateway {
     }
 
     /// From now on requests wait for their turn, and an agent has a bounded
-    /// share of the gate.
+    /// share of the gate. Its sessions are bounded where they are let in.
     pub fn share(&mut self, shares: Shares) {
+        self.meters.count_all();
         self.turns = Some(Turns::new(shares));
     }
 
