@@ -24,9 +24,14 @@ pub struct Query<'a> {
 impl Policy {
     /// Decides by name.
     pub fn evaluate(&self, query: &Query<'_>) -> Decision {
+        self.named(query, None)
+    }
+
+    /// Decides by name, given what has that name, if that is known.
+    fn named(&self, query: &Query<'_>, object: Option<&Object>) -> Decision {
         let spellings = Spellings::of(query.path);
         let subject = Subject::new(query, &spellings);
-        self.answer(self.walk(&NAMES, &subject, None, false, |_, _| {}))
+        self.answer(self.walk(&NAMES, &subject, object, false, |_, _| {}))
     }
 
     /// Decides by what the path was resolved to. Says nothing about the name:
@@ -36,6 +41,19 @@ impl Policy {
         let subject = Subject::new(query, &spellings);
         let outcome = self.walk(&OBJECTS, &subject, Some(object), false, |_, _| {});
         if outcome.finding.is_some() { self.answer(outcome) } else { self.no_objection() }
+    }
+
+    /// Decides about something that lies beneath what was asked for as if it had been
+    /// asked for itself: by its name, and then by what it is.
+    pub fn evaluate_entry(&self, query: &Query<'_>, object: &Object) -> Decision {
+        let spellings = Spellings::of(query.path);
+        let subject = Subject::new(query, &spellings);
+        let decision = self.answer(self.walk(&NAMES, &subject, None, false, |_, _| {}));
+        if decision.is_deny() {
+            return decision;
+        }
+        let outcome = self.walk(&OBJECTS, &subject, Some(object), false, |_, _| {});
+        if outcome.finding.is_some() { decision.and(self.answer(outcome)) } else { decision }
     }
 
     /// Decides by content: for [`Access::Read`] all the bytes of the file of
@@ -50,12 +68,15 @@ impl Policy {
 
     /// Whether renaming would disclose: what may not be read or listed, or only when
     /// a person agrees, may not be renamed to where it may. Allows everything else, so
-    /// this only adds to the decisions on the old and the new name.
+    /// this only adds to the decisions on the old and the new name. Of `object`, which
+    /// moves, only what belongs to a name counts: that it cannot be read for now, under
+    /// either name, excuses nothing.
     pub fn evaluate_move(
         &self,
         agent: &AgentName,
         from: &WorkspacePath,
         to: &WorkspacePath,
+        object: Option<&Object>,
     ) -> Decision {
         let disclosures = [
             (OperationKind::Read, Access::Read, "read"),
@@ -63,7 +84,7 @@ impl Policy {
         ];
         let mut answer = self.no_objection();
         for (operation, access, done) in disclosures {
-            let ask = |path| self.evaluate(&Query { agent, operation, access, path });
+            let ask = |path| self.named(&Query { agent, operation, access, path }, object);
             answer = answer.and(self.opening(ask(from), ask(to), done));
         }
         answer
@@ -113,7 +134,7 @@ impl Policy {
             }
         }
         if let (OperationKind::Rename, Some(to)) = (operation, to) {
-            return add(self.evaluate_move(agent, path, to));
+            return add(self.evaluate_move(agent, path, to, object));
         }
         answer.unwrap_or_else(default_deny)
     }

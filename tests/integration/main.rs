@@ -20,6 +20,7 @@ mod audit_alone;
 mod authoring;
 mod backup;
 mod batch;
+mod beneath;
 mod circumstances;
 mod common;
 mod courier;

@@ -21,7 +21,8 @@ use portcullis_audit::Hash;
 use rustix::fs::{Stat, fgetxattr, fstat};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::Error;
+use super::{Error, NodeKind};
+use crate::policy::Object;
 
 /// What ends an entry.
 const MAGIC: &[u8; 16] = b"PORTCULLIS-VLT1\n";
@@ -46,6 +47,16 @@ pub enum EntryKind {
 }
 
 impl EntryKind {
+    /// What the policy wants to know of what is put back.
+    pub fn object(self) -> Object {
+        match self {
+            Self::File | Self::Buffer => NodeKind::File,
+            Self::Link => NodeKind::Link,
+            Self::Tree => NodeKind::Directory,
+        }
+        .object()
+    }
+
     /// The word in entries and on the command line.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -28,6 +28,7 @@ use super::{
     copy::{Sink, content_hash, size_of},
     format::{Attributes, TreeTrailer, bytes},
 };
+use crate::policy::{Object, ObjectKind};
 
 /// How often, and after what pause, an object that is there cannot be opened: a
 /// tenth of a second in all.
@@ -73,6 +74,18 @@ pub enum NodeKind {
     Directory,
     File,
     Link,
+}
+
+impl NodeKind {
+    /// What the policy wants to know of such an object.
+    pub fn object(self) -> Object {
+        let kind = match self {
+            Self::Directory => ObjectKind::Directory,
+            Self::File => ObjectKind::File,
+            Self::Link => ObjectKind::Symlink,
+        };
+        Object { kind, links: 1, through_symlink: false }
+    }
 }
 
 fn is_zero(number: &u64) -> bool {

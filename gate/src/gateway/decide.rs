@@ -2,9 +2,9 @@
 
 use super::{error::Failure, reservations::Reservations};
 use crate::{
-    backup::{self, EntryKind, Saved, Trail, Vault},
+    backup::{self, EntryKind, NodeKind, Saved, Trail, Vault},
     model::{Access, AgentName, OperationKind, WorkspacePath},
-    policy::{Decision, Effect, Object, ObjectKind, Policy, Query},
+    policy::{Decision, Effect, Object, ObjectKind, Policy, Query, Sight},
     workspace::{Resolved, TempName, Walked, Workspace},
 };
 
@@ -17,6 +17,10 @@ pub(super) fn built_in(rule: &str, reason: &str) -> Decision {
         reason: Some(reason.to_owned()),
         would_deny: false,
     }
+}
+
+fn reserved() -> Decision {
+    built_in("names.reserved", "the name is reserved for the gate")
 }
 
 /// The rule that the agent is told of a denial that is about what it may not see: the
@@ -41,9 +45,17 @@ impl Decider<'_> {
     /// Asks about one name.
     pub(super) fn name(&self, access: Access, path: &WorkspacePath) -> Decision {
         if TempName::is_reserved(path) {
-            return built_in("names.reserved", "the name is reserved for the gate");
+            return reserved();
         }
         self.policy.evaluate(&self.query(access, path))
+    }
+
+    /// Asks about something beneath what was asked for, which is known.
+    fn entry(&self, access: Access, path: &WorkspacePath, object: &Object) -> Decision {
+        if TempName::is_reserved(path) {
+            return reserved();
+        }
+        self.policy.evaluate_entry(&self.query(access, path), object)
     }
 
     /// Asks about one name for every access that the operation needs.
@@ -64,7 +76,8 @@ impl Decider<'_> {
         self.objects(resolved.path(), &resolved.object(), self.operation.accesses())
     }
 
-    /// Asks about a rename's new name, and about what is there or will be.
+    /// Asks about the name that `moving` will have by a rename or a restore, and about
+    /// what is there or will be.
     pub(super) fn target(&self, resolved: &Resolved, moving: &Object) -> Result<Decision, Failure> {
         let allowed = self.all([self.name(Access::Write, resolved.path())].into_iter())?;
         let object = match resolved.object() {
@@ -134,7 +147,9 @@ impl Decider<'_> {
     /// Asks whether everything beneath the directory `root` may be removed.
     pub(super) fn removal(&self, root: &WorkspacePath, tree: &[Walked]) -> Result<(), Failure> {
         tree.iter().try_for_each(|walked| {
-            self.beneath(root, &walked.path, self.name(Access::Remove, &walked.path))
+            let object = walked.stat.object(false);
+            let decision = self.entry(Access::Remove, &walked.path, &object);
+            self.beneath(root, (&walked.path, &object), decision)
         })
     }
 
@@ -148,9 +163,11 @@ impl Decider<'_> {
         while let Some(node) = tree.next_node()? {
             let too_long = |_| Failure::Operation(crate::workspace::Error::TooLong.into());
             let path = trail.path(&node).map_err(too_long)?;
+            let object = node.kind.object();
             // A name reserved for the gate goes with what holds it.
-            let decision = self.policy.evaluate(&self.query(Access::Remove, &path));
-            self.beneath(&entry.path, &path, decision)?;
+            let query = self.query(Access::Remove, &path);
+            let decision = self.policy.evaluate_entry(&query, &object);
+            self.beneath(&entry.path, (&path, &object), decision)?;
         }
         Ok(())
     }
@@ -163,7 +180,8 @@ impl Decider<'_> {
         entry: &backup::Entry,
         to: &WorkspacePath,
     ) -> Result<(), Failure> {
-        let (mut nodes, mut places) = (vec![entry.path.clone()], vec![to.clone()]);
+        let mut nodes = vec![(entry.path.clone(), entry.kind.object())];
+        let mut places = vec![to.clone()];
         if entry.kind == EntryKind::Tree {
             let mut tree = vault.tree(entry)?;
             let (mut old, mut new) = (Trail::new(entry.path.clone()), Trail::new(to.clone()));
@@ -171,15 +189,15 @@ impl Decider<'_> {
             nodes.clear();
             places.clear();
             while let Some(node) = tree.next_node()? {
-                nodes.push(old.path(&node).map_err(too_long)?);
+                nodes.push((old.path(&node).map_err(too_long)?, node.kind.object()));
                 places.push(new.path(&node).map_err(too_long)?);
             }
         }
         let reader = Decider { operation: OperationKind::Read, ..*self };
-        for (old, new) in nodes.iter().zip(&places) {
+        for ((old, object), new) in nodes.iter().zip(&places) {
             // A name reserved for the gate that lay in the tree, planted or
             // left behind, comes back with it; `to` itself was decided on.
-            let decision = self.policy.evaluate(&self.query(Access::Write, new));
+            let decision = self.policy.evaluate_entry(&self.query(Access::Write, new), object);
             self.one(decision)?;
             let hidden = reader.name(Access::Read, old);
             if old == new {
@@ -193,36 +211,40 @@ impl Decider<'_> {
             }
             self.reservations.hear(&hidden);
             // What can be read is left to what may be listed here and not there.
-            self.one(self.policy.evaluate_move(self.agent, old, new))?;
+            self.one(self.policy.evaluate_move(self.agent, old, new, Some(object)))?;
         }
         Ok(())
     }
 
-    /// Asks whether an object and everything beneath it may have its new name,
+    /// Asks whether `object` and everything beneath it may have its new name,
     /// and keeps what cannot be read from being renamed into readability.
     pub(super) fn renaming(
         &self,
         from: &WorkspacePath,
         to: &WorkspacePath,
+        object: &Object,
         tree: &[Walked],
     ) -> Result<(), Failure> {
-        let names = || std::iter::once(from).chain(tree.iter().map(|walked| &walked.path));
+        let beneath = || tree.iter().map(|walked| (&walked.path, walked.stat.object(false)));
+        let entries = || std::iter::once((from, *object)).chain(beneath());
         // Before anything depends on the new name, or the length that one may have would
         // tell how long a name is that may not be seen.
-        for old in names() {
-            self.beneath(from, old, self.name(Access::Remove, old))?;
+        for (old, object) in entries() {
+            self.beneath(from, (old, &object), self.entry(Access::Remove, old, &object))?;
         }
         let is_too_long = |old: &WorkspacePath| old.rebase(from, to).is_none();
-        if names().any(|old| is_too_long(old) && self.sees(from, old)) {
+        if entries().any(|(old, object)| is_too_long(old) && self.sees(from, old, &object)) {
             return Err(Failure::Operation(crate::workspace::Error::TooLong.into()));
         }
-        for old in names() {
+        for (old, object) in entries() {
             let Some(new) = old.rebase(from, to) else {
                 let reason = "the new path of something that is not shown is too long";
                 return Err(Failure::Hidden(Box::new(built_in(HIDDEN, reason)), UNSEEN));
             };
-            self.beneath(from, old, self.name(Access::Write, &new))?;
-            self.beneath(from, old, self.policy.evaluate_move(self.agent, old, &new))?;
+            let moved = Object { links: 1, ..object };
+            self.beneath(from, (old, &object), self.entry(Access::Write, &new, &moved))?;
+            let opened = self.policy.evaluate_move(self.agent, old, &new, Some(&object));
+            self.beneath(from, (old, &object), opened)?;
         }
         Ok(())
     }
@@ -231,28 +253,32 @@ impl Decider<'_> {
     fn beneath(
         &self,
         root: &WorkspacePath,
-        path: &WorkspacePath,
+        (path, object): (&WorkspacePath, &Object),
         decision: Decision,
     ) -> Result<(), Failure> {
-        if decision.is_deny() && !self.sees(root, path) {
+        if decision.is_deny() && !self.sees(root, path, object) {
             return Err(Failure::Hidden(Box::new(decision), UNSEEN));
         }
         self.one(decision)
     }
 
-    /// Whether the agent may see that something is at `path`, given that it knows of
+    /// Whether the agent may see that `object` is at `path`, given that it knows of
     /// `root`: whether it may list it and all directories in between.
-    pub(super) fn sees(&self, root: &WorkspacePath, path: &WorkspacePath) -> bool {
+    fn sees(&self, root: &WorkspacePath, path: &WorkspacePath, object: &Object) -> bool {
+        let directory = NodeKind::Directory.object();
         let above = path.ancestors();
-        let between = above.iter().filter(|above| above.is_within(root) && *above != root);
-        let itself = Some(path).filter(|path| *path != root);
-        self.is_operators || between.chain(itself).all(|path| self.lists(path))
+        let mut between = above.iter().filter(|above| above.is_within(root) && *above != root);
+        self.is_operators
+            || (between.all(|above| self.lists(above, &directory))
+                && (path == root || self.lists(path, object)))
     }
 
-    /// Whether the agent may list `path`, without asking anybody.
-    pub(super) fn lists(&self, path: &WorkspacePath) -> bool {
-        let lister = Decider { operation: OperationKind::List, ..*self };
-        lister.name(Access::List, path).is_allow()
+    /// Whether the agent may list `object` at `path`, without asking anybody.
+    pub(super) fn lists(&self, path: &WorkspacePath, object: &Object) -> bool {
+        let (operation, access) = (OperationKind::List, Access::List);
+        let query = Query { agent: self.agent, operation, access, path };
+        !TempName::is_reserved(path)
+            && matches!(self.policy.sight(&query, object), Sight::Shown { .. })
     }
 
     /// Whether the agent may read `path`, without asking anybody.

@@ -59,7 +59,7 @@ impl<'a> Turn<'a> {
                 "a backup is never restored through a link",
             ))));
         }
-        let decision = decider.resolved(&resolved)?;
+        let decision = decider.target(&resolved, &entry.kind.object())?;
         record::decide(draft, &decision);
         self.count_ancestors(&decider, &resolved, draft)?;
         if resolved.object().kind == ObjectKind::Directory {

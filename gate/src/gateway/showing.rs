@@ -15,7 +15,7 @@ use crate::{
     backup::{self, Saved, Trail},
     model::{Access, Escaped, Operation, OperationKind, WorkspacePath},
     ops::{Change, Sealed},
-    policy::{Decision, ObjectKind, Query, questions},
+    policy::{Decision, Object, ObjectKind, Query, questions},
     workspace::Permit,
 };
 
@@ -228,7 +228,8 @@ impl Turn<'_> {
         let replaced = if saved.is_empty() { "" } else { ", replacing what is there" };
         let Shown { text, is_open } = match (from.object().kind, self.kept(saved)) {
             (ObjectKind::Directory, _) => {
-                self.listed(old_name, sealed.tree().iter().map(|walked| &walked.path).collect())
+                let tree = sealed.tree().iter();
+                self.listed(old_name, tree.map(|w| (&w.path, w.stat.object(false))).collect())
             }
             (ObjectKind::Symlink, _) => {
                 let target = from.link_target().unwrap_or_default();
@@ -254,42 +255,45 @@ impl Turn<'_> {
     fn goes(&self, path: &WorkspacePath, saved: &[Saved]) -> Shown {
         let kept = saved.first().and_then(|saved| self.kept_tree(saved).ok());
         let Shown { text, is_open } = match &kept {
-            Some(paths) => self.listed(path, paths.iter().collect()),
+            Some(kept) => {
+                self.listed(path, kept.iter().map(|(path, what)| (path, *what)).collect())
+            }
             None => Shown::open("what is in it cannot be shown".to_owned()),
         };
         Shown { text: format!("{}\n{text}", self.named(path)), is_open }
     }
 
-    fn kept_tree(&self, saved: &Saved) -> Result<Vec<WorkspacePath>, backup::Error> {
+    fn kept_tree(&self, saved: &Saved) -> Result<Vec<(WorkspacePath, Object)>, backup::Error> {
         let vault = &self.gate.vault;
         let entry = vault.entry(saved)?;
         let (mut tree, mut trail) = (vault.tree(&entry)?, Trail::new(entry.path.clone()));
-        let mut paths = Vec::new();
+        let mut kept = Vec::new();
         while let Some(node) = tree.next_node()? {
             // What has no path was refused before.
-            paths.extend(trail.path(&node).ok().filter(|path| *path != entry.path));
+            let path = trail.path(&node).ok().filter(|path| *path != entry.path);
+            kept.extend(path.map(|path| (path, node.kind.object())));
         }
-        Ok(paths)
+        Ok(kept)
     }
 
     /// The first names beneath a directory, and how many there are.
-    fn listed(&self, root: &WorkspacePath, mut paths: Vec<&WorkspacePath>) -> Shown {
-        if paths.is_empty() {
+    fn listed(&self, root: &WorkspacePath, mut entries: Vec<(&WorkspacePath, Object)>) -> Shown {
+        if entries.is_empty() {
             return Shown::open("with nothing in it".to_owned());
         }
-        paths.sort_unstable();
+        entries.sort_unstable_by_key(|(path, _)| *path);
         let decider = self.decider();
-        let is_open = paths.iter().all(|path| decider.lists(path));
-        let name = |path: &&WorkspacePath| {
+        let is_open = entries.iter().all(|(path, object)| decider.lists(path, object));
+        let name = |(path, _): &(&WorkspacePath, Object)| {
             let beneath = path.rebase(root, &WorkspacePath::root());
             format!("  {}\n", Escaped(beneath.as_ref().unwrap_or(path).as_str()))
         };
-        let names: String = paths.iter().take(MOST_NAMES).map(name).collect();
-        let more = match paths.len().saturating_sub(MOST_NAMES) {
+        let names: String = entries.iter().take(MOST_NAMES).map(name).collect();
+        let more = match entries.len().saturating_sub(MOST_NAMES) {
             0 => String::new(),
             more => format!("(and {more} more)\n"),
         };
-        Shown { text: bounded(format!("objects in it: {}\n{names}{more}", paths.len())), is_open }
+        Shown { text: bounded(format!("objects in it: {}\n{names}{more}", entries.len())), is_open }
     }
 
     /// What becomes of the file that a permit is about; without `new` it goes.

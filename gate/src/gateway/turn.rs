@@ -21,7 +21,7 @@ use crate::{
     model::{Access, Operation, Session, WorkspacePath},
     ops::{self, Change, Committed, Context, Findings, Follower, Sealed, Source, prepare},
     policy::{Object, ObjectKind, Policy, Secrets},
-    workspace::{Follow, Permit, Resolved},
+    workspace::{Follow, Permit, Resolved, Walked},
 };
 
 /// A change that is prepared, and what was kept of what it will replace.
@@ -136,16 +136,18 @@ impl<'a> Turn<'a> {
                     ObjectKind::Directory => self.gate.workspace.walk(permit.path())?,
                     _ => Vec::new(),
                 };
-                decider.renaming(permit.path(), target.path(), &tree)?;
+                decider.renaming(permit.path(), target.path(), &permit.object(), &tree)?;
                 // An approval holds for what moves as it was.
                 let shown = (!self.reservations.asks().is_empty()).then_some(LONGEST);
                 // Only rules about secrets look at what lies beneath.
                 let is_searched = self.policy.secrets().is_some_and(Secrets::depends_on_path);
-                let sees = |path: &WorkspacePath| decider.lists(path) && decider.reads(path);
+                let sees = |walked: &Walked| {
+                    decider.lists(&walked.path, &walked.stat.object(false))
+                        && decider.reads(&walked.path)
+                };
                 let sees_all = self.is_operators()
                     || !is_searched
-                    || (decider.reads(permit.path())
-                        && tree.iter().all(|walked| sees(&walked.path)));
+                    || (decider.reads(permit.path()) && tree.iter().all(sees));
                 let change = prepare::rename(&context, permit, target, tree, *replace, shown);
                 let change = match change {
                     // Perhaps about the content of what is not shown.

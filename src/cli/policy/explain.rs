@@ -19,7 +19,7 @@ use crate::{
     },
     gateway::{Refusal, never_served},
     model::{Access, AgentName, Escaped, OperationKind, WorkspacePath},
-    policy::{Decision, Explanation, Policy, Query, StageReport, questions},
+    policy::{Decision, Explanation, Object, ObjectKind, Policy, Query, StageReport, questions},
     workspace::{Follow, Resolved, Workspace},
 };
 
@@ -140,7 +140,8 @@ fn explained(
         .reduce(stricter)
         .ok_or_else(|| Failure::new("nothing was asked"))?;
     if let Some(to) = to {
-        decision = decision.and(policy.evaluate_move(agent, path, to));
+        let moving = moving(workspace, operation, path);
+        decision = decision.and(policy.evaluate_move(agent, path, to, moving.as_ref()));
     }
     if !decision.is_deny() {
         let beside = Beside { policy, workspace, agent, operation };
@@ -176,11 +177,13 @@ fn answers(
         OperationKind::Remove | OperationKind::Rename => Follow::No,
         _ => Follow::Yes,
     };
+    let moving = moving(workspace, operation, path);
     let (mut answers, mut notes, mut refused) = (Vec::new(), Vec::new(), Vec::new());
     for (access, path) in questions(operation, path, to) {
         let explain = |path: &WorkspacePath, resolved: Option<&Resolved>| {
             let query = Query { agent, operation, access, path };
-            let object = resolved.map(Resolved::object);
+            let moving = moving.filter(|_| access == Access::Write);
+            let object = resolved.map(|resolved| there(resolved, moving));
             let explanation = policy.explain(&query, object.as_ref());
             Answer { access, path: path.clone(), explanation }
         };
@@ -204,6 +207,23 @@ fn answers(
         }
     }
     Asked { answers, notes, refused }
+}
+
+/// What a rename is about.
+fn moving(workspace: &Workspace, operation: OperationKind, path: &WorkspacePath) -> Option<Object> {
+    let resolved =
+        (operation == OperationKind::Rename).then(|| workspace.resolve(path, Follow::No));
+    resolved?.ok().map(|resolved| resolved.object())
+}
+
+/// What is at a path, or will be there: what moves.
+fn there(resolved: &Resolved, moving: Option<Object>) -> Object {
+    match (resolved.object(), moving) {
+        (Object { kind: ObjectKind::Missing, through_symlink, .. }, Some(moving)) => {
+            Object { through_symlink, links: 1, ..moving }
+        }
+        (there, _) => there,
+    }
 }
 
 fn print_report(

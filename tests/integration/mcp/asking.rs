@@ -192,6 +192,37 @@ fn a_client_is_not_shown_in_a_question_what_it_may_not_see() {
     client.end();
 }
 
+/// The question named files that no listing shows.
+#[test]
+fn a_client_is_not_shown_in_a_question_what_an_extension_hides() {
+    let world = World::with_policy(&format!(
+        "{ALL}[extensions]\nallow = {{ list = [\"md\"] }}\n[[rules]]\nid = \"careful\"\n\
+         effect = \"ask\"\noperations = [\"remove\"]\npaths = [\"d/**\", \"open/**\"]\n"
+    ));
+    for file in ["d/a.md", "d/prod-token.key", "d/PASSWORDS", "open/in/a.md"] {
+        world.file(file, "x");
+    }
+    let mut client = Client::with(&world, &[], &elicits());
+    let mut ask = |tool: &str, arguments: Value| {
+        let id = client.post_call(&format!("workspace__ws__{tool}"), &arguments);
+        assert!(client.is_asked_before(id), "{tool}: {arguments}");
+        let question = answer(&mut client, "decline", &json!(null));
+        client.answer(id);
+        question["params"]["message"].as_str().unwrap().to_owned()
+    };
+    for (tool, arguments) in [
+        ("rm", json!({ "path": "d", "recursive": true })),
+        ("rename", json!({ "from": "d", "to": "e" })),
+    ] {
+        let told = ask(tool, arguments);
+        assert!(!told.contains("objects") && !told.contains("PASSWORDS"), "{told}");
+        assert!(!told.contains("token") && !told.contains("a.md"), "{told}");
+    }
+    let told = ask("rm", json!({ "path": "open", "recursive": true }));
+    assert!(told.contains("objects in it: 2\n  in\n  in/a.md\n"), "{told}");
+    client.end();
+}
+
 /// A wrong guess at the old text was answered before anybody was asked.
 #[test]
 fn a_guess_at_what_may_be_read_only_after_a_yes_asks_whether_or_not_it_is_right() {

@@ -40,8 +40,10 @@ impl Beside<'_> {
         for walked in self.workspace.walk(resolved.path())? {
             let new = to.map(|to| walked.path.rebase(resolved.path(), to).ok_or(Error::TooLong));
             let new = new.transpose()?;
-            let (agent, operation) = (self.agent, self.operation);
-            let decision = self.policy.decide(agent, operation, &walked.path, new.as_ref(), None);
+            let (agent, operation, object) =
+                (self.agent, self.operation, walked.stat.object(false));
+            let new = new.as_ref();
+            let decision = self.policy.decide(agent, operation, &walked.path, new, Some(&object));
             keep(&mut found, walked.path, decision);
         }
         Ok(found)
