@@ -127,7 +127,9 @@ impl Policy {
             let query = Query { agent, operation, access, path };
             let mut so_far = add(self.evaluate(&query));
             if let (false, Some(object)) = (so_far.is_deny(), object) {
-                so_far = add(self.evaluate_object(&query, object));
+                let moves = (operation, access) == (OperationKind::Rename, Access::Write);
+                let links = if moves { 1 } else { object.links };
+                so_far = add(self.evaluate_object(&query, &Object { links, ..*object }));
             }
             if so_far.is_deny() {
                 return so_far;

@@ -1,6 +1,8 @@
 //! What goes with a directory that is removed or renamed: each entry is decided on as
 //! if it had been named itself, and what is taken away or renamed opens nothing.
 
+use serde_json::{Value, json};
+
 use crate::common::{ALL, World};
 
 fn entries(world: &World, directory: &str) -> Vec<String> {
@@ -93,4 +95,58 @@ fn what_an_extension_hides_is_not_renamed_into_sight_nor_named() {
     // What can be seen is told.
     world.file("kept/shut/x.md", "x");
     world.fs(&["rm", "-r", "kept"]).denied("kept");
+}
+
+const CLOSED: &str = "schema = 1\n[allowedPaths]\nread = [\"pub/**\"]\nlist = [\"**\"]\n\
+    write = [\"**\"]\nremove = [\"**\"]\n";
+
+/// With the name that keeps it closed gone, a file was read under the other one.
+#[test]
+fn a_file_is_not_opened_by_taking_away_the_name_that_may_not_be_read() {
+    let mut world = World::with_policy(CLOSED);
+    world.file("pub/x", "TREASURE\n");
+    world.file("pub/open", "plain\n");
+    world.file("new", "new\n");
+    for (from, to) in [("pub/x", "drop/in/y"), ("pub/open", "pub/too")] {
+        std::fs::create_dir_all(world.path(to).parent().unwrap()).unwrap();
+        std::fs::hard_link(world.path(from), world.path(to)).unwrap();
+    }
+    let closed = |world: &World| {
+        world.fs(&["rm", "drop/in/y"]).denied("files.hardlinks.read");
+        world.fs(&["rm", "-r", "drop"]).denied("files.hardlinks.read");
+        world.fs(&["mv", "new", "drop/in/y"]).denied("files.hardlinks.read");
+        world.fs(&["mv", "drop/in/y", "pub/y"]).denied("allowedPaths.read");
+        world.fs(&["mv", "drop", "pub/drop"]).denied("allowedPaths.read");
+        world.fs(&["read", "pub/x"]).denied("files.hardlinks.read");
+    };
+    closed(&world);
+    world.write("drop/in/y", "new\n").denied("files.hardlinks.write");
+    let explained = world.run(&["policy", "explain", "remove", "drop"]).ok();
+    let beneath = "beneath it, `drop/in/y` is denied by `files.hardlinks.read`";
+    assert!(explained.text().contains(beneath), "{}", explained.text());
+    // Also where a write may give the file of several names a new one of its own.
+    world.set_policy(&format!("{CLOSED}[files]\nhardlinks = {{ write = \"allow\" }}\n"));
+    closed(&world);
+    world.write("drop/in/y", "new\n").denied("files.hardlinks.read");
+    // Where it cannot be seen, neither is the rule.
+    world.set_policy(&CLOSED.replace("list = [\"**\"]", "list = [\"pub/**\"]"));
+    world.fs(&["rm", "-r", "drop"]).denied("workspace.hidden");
+    // What a person has to be asked about is not opened either.
+    let asks = "[[rules]]\nid = \"person\"\neffect = \"ask\"\noperations = [\"read\"]\n\
+                paths = [\"drop/**\"]\n";
+    world.set_policy(&format!("{ALL}{asks}"));
+    world.fs(&["rm", "drop/in/y"]).denied("files.hardlinks.read");
+    // From one closed name to another, and one of several that may be read, is nothing.
+    world.set_policy(CLOSED);
+    world.fs(&["mv", "drop", "closed"]).ok();
+    world.fs(&["read", "pub/x"]).denied("files.hardlinks.read");
+    world.fs(&["rm", "pub/too"]).ok();
+    assert_eq!(world.fs(&["read", "pub/open"]).ok().text(), "plain\n");
+    // Where files of several names may be read, it could be read before.
+    world.set_policy(&format!("{CLOSED}[files]\nhardlinks = {{ read = \"allow\" }}\n"));
+    world.fs(&["rm", "-r", "closed"]).ok();
+    assert_eq!(world.fs(&["read", "pub/x"]).ok().text(), "TREASURE\n");
+    let records = world.requests();
+    let removed = |record: &&Value| record["op"] == "remove" && record["result"] == "ok";
+    assert_eq!(records.iter().filter(removed).count(), 2, "{}", json!(records));
 }

@@ -64,6 +64,16 @@ pub struct Node {
     /// A link's target.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "bytes")]
     pub target: Option<Vec<u8>>,
+    /// How many names a file had, if more than one.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub names: u64,
+}
+
+impl Node {
+    /// What the policy wants to know of the object that was kept.
+    pub fn object(&self) -> Object {
+        Object { links: self.names.max(1), ..self.kind.object() }
+    }
 }
 
 /// The type of a [`Node`].
@@ -199,6 +209,10 @@ pub(super) fn pack(
             size: stored.map_or(0, |(_, size)| size),
             offset: if stored.is_some() { offset } else { 0 },
             target: found.content.target().map(<[u8]>::to_vec),
+            names: match found.content {
+                Content::File(_) if found.stat.st_nlink > 1 => found.stat.st_nlink,
+                _ => 0,
+            },
         };
         print.add_node(&node);
         let mut line = serde_json::to_vec(&node).map_err(|e| Error::io(ACTION)(e.into()))?;

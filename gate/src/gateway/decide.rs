@@ -163,7 +163,7 @@ impl Decider<'_> {
         while let Some(node) = tree.next_node()? {
             let too_long = |_| Failure::Operation(crate::workspace::Error::TooLong.into());
             let path = trail.path(&node).map_err(too_long)?;
-            let object = node.kind.object();
+            let object = node.object();
             // A name reserved for the gate goes with what holds it.
             let query = self.query(Access::Remove, &path);
             let decision = self.policy.evaluate_entry(&query, &object);

@@ -1,6 +1,6 @@
 //! The stages that need to know what the name stands for.
 
-use super::{Finding, Subject, Verdict};
+use super::{Finding, Query, Subject, Verdict};
 use crate::{
     Policy,
     model::{Access, OperationKind},
@@ -8,7 +8,8 @@ use crate::{
 };
 
 /// What is known of the object that a path was resolved to. For the new name
-/// of a rename it is the object that moves.
+/// of a rename it is what is replaced there, or else what moves, as if that had one
+/// name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Object {
     /// Its type.
@@ -81,18 +82,42 @@ impl Policy {
     /// A second name may lie where the policy forbids it, or outside. A rename
     /// moves one name and discloses nothing.
     pub(super) fn hardlinks(&self, subject: &Subject<'_>, object: Option<&Object>) -> Verdict<'_> {
-        let linked =
-            object.is_some_and(|object| object.kind == ObjectKind::File && object.links > 1);
-        let (rule, setting) = match subject.query.access {
-            Access::Read => ("files.hardlinks.read", self.settings.hardlinks_read),
-            Access::Write if subject.query.operation != OperationKind::Rename => {
-                ("files.hardlinks.write", self.settings.hardlinks_write)
-            }
-            _ => return Verdict::Pass,
-        };
-        if linked && setting.value == Hardlinks::Deny {
-            return Verdict::Deny(Finding::fixed(rule, setting.place, "the file has other names"));
+        if !object.is_some_and(|object| object.kind == ObjectKind::File && object.links > 1) {
+            return Verdict::Pass;
         }
-        Verdict::Pass
+        let is_rename = subject.query.operation == OperationKind::Rename;
+        let (read, write) = (self.settings.hardlinks_read, self.settings.hardlinks_write);
+        let denied =
+            |rule, place| Verdict::Deny(Finding::fixed(rule, place, "the file has other names"));
+        match subject.query.access {
+            Access::Read if read.value == Hardlinks::Deny => {
+                denied("files.hardlinks.read", read.place)
+            }
+            Access::Write if !is_rename && write.value == Hardlinks::Deny => {
+                denied("files.hardlinks.write", write.place)
+            }
+            // What a rename may write to it replaces, and what it removes it names anew.
+            Access::Write => self.name_taken_away(subject),
+            Access::Remove if !is_rename => self.name_taken_away(subject),
+            Access::Read | Access::Remove | Access::List => Verdict::Pass,
+        }
+    }
+
+    /// While a file has several names it is read under none of them, because one may be
+    /// of those that may not be read. Such a one is not taken away, or what is left could
+    /// be read.
+    fn name_taken_away(&self, subject: &Subject<'_>) -> Verdict<'_> {
+        let setting = self.settings.hardlinks_read;
+        let (operation, access) = (OperationKind::Read, Access::Read);
+        let may_be_read =
+            || self.evaluate(&Query { operation, access, ..*subject.query }).is_allow();
+        if setting.value == Hardlinks::Allow || may_be_read() {
+            return Verdict::Pass;
+        }
+        Verdict::Deny(Finding::fixed(
+            "files.hardlinks.read",
+            setting.place,
+            "the file has other names, under which it could then be read",
+        ))
     }
 }
