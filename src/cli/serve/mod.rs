@@ -17,6 +17,7 @@ mod plan;
 mod policies;
 mod questions;
 mod readiness;
+mod ready;
 mod reload;
 
 mod telemetry;
@@ -92,10 +93,17 @@ pub(crate) struct Args {
     /// shell alone
     #[arg(long, value_name = "WHO", default_value = "client", value_parser = ["client", "shell"])]
     ask: String,
+    /// Start nothing: ask the service that listens there whether it is ready, and
+    /// fail unless it is
+    #[arg(long)]
+    ready: bool,
 }
 
 /// Runs the command.
 pub(crate) fn run(args: &Args, given: &ArgMatches) -> Result<ExitCode, Failure> {
+    if args.ready {
+        return ready::ask(args);
+    }
     process::check_children()?;
     close_inherited().or_fail("cannot close inherited files")?;
     let signals = stop_signals().or_fail("cannot watch for signals")?;

@@ -11,7 +11,7 @@ use std::{
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::rig::{Site, kill, status, wait};
+use super::rig::{Service, Site, kill, status, wait};
 
 #[test]
 fn each_process_is_confined_and_holds_nothing_of_the_others() {
@@ -155,6 +155,37 @@ fn it_is_ready_only_while_the_broker_answers_and_every_workspace_is_there() {
     // One that is gone takes the front along: nobody says anything then.
     kill(service.pid(), Signal::KILL);
     wait(|| std::net::TcpStream::connect(("127.0.0.1", service.port)).err());
+}
+
+/// A probe looked at the log, which was there from the last time.
+#[test]
+fn whether_a_service_is_ready_is_asked_of_the_one_that_runs() {
+    let site = Site::new(&["shop"]);
+    let socket = site.base().join("serve.sock");
+    let unix = format!("unix:{}", socket.display());
+    let mut command = site.command(&["--listen", &unix]);
+    site.write();
+    let service = Service::start(&mut command);
+    let tcp = format!("127.0.0.1:{}", service.port);
+    let ask = |at: &str| {
+        let config = site.config();
+        let args = ["serve", "--config", config.to_str().unwrap(), "--ready", "--listen", at];
+        let mut command = site.world.command(&args);
+        let done = command.env_remove("PORTCULLIS_WORKSPACE").env_remove("PORTCULLIS_STATE");
+        let done = done.output().unwrap();
+        (done.status.success(), String::from_utf8(done.stderr).unwrap())
+    };
+    for at in [&tcp, &unix] {
+        let (ready, said) = ask(at);
+        assert!(ready, "{said}");
+    }
+    let (root, aside) = (site.root("shop"), site.base().join("aside"));
+    fs::rename(&root, &aside).unwrap();
+    let (_, said) = wait(|| Some(ask(&tcp)).filter(|(ready, _)| !ready));
+    assert!(said.contains("1 of 1 workspaces cannot be served"), "{said}");
+    fs::rename(&aside, &root).unwrap();
+    service.stop();
+    assert!(!ask(&tcp).0 && !ask(&unix).0);
 }
 
 /// It said that it was ready again as soon as the failure was a moment ago.

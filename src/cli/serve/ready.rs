@@ -1,0 +1,82 @@
+//! `serve --ready`: asks the service that runs whether it is ready, for probes
+//! where no other program is at hand that could.
+
+use std::{
+    io::{self, Read, Write},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream},
+    os::unix::net::UnixStream,
+    process::ExitCode,
+    time::Duration,
+};
+
+use super::{Args, plan::load};
+use crate::{
+    cli::failure::{Context as _, Failure},
+    config::{
+        Operator,
+        serve::{Listen, Service},
+    },
+    model::Escaped,
+};
+
+/// How long each step may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Most that is read of a reply, in bytes.
+const REPLY: u64 = 16 * 1024;
+
+/// Asks; fails unless it is ready.
+pub(super) fn ask(args: &Args) -> Result<ExitCode, Failure> {
+    let at = place(args)?;
+    let reply = match &at {
+        Listen::Tcp(address) => over_tcp(near(*address)),
+        Listen::Unix(path) => UnixStream::connect(path).and_then(|stream| {
+            stream.set_read_timeout(Some(PATIENCE))?;
+            exchange(stream, "localhost")
+        }),
+    };
+    let reply = reply.or_fail(format_args!("cannot ask the service at `{at}`"))?;
+    let (head, body) = reply.split_once("\r\n\r\n").unwrap_or((&reply, ""));
+    if head.starts_with("HTTP/1.1 200 ") {
+        outln!("portcullis: ready");
+        return Ok(ExitCode::SUCCESS);
+    }
+    let said = if body.is_empty() { head } else { body };
+    Err(Failure::new(format_args!("the service is not ready: {}", Escaped(said.trim()))))
+}
+
+/// Where it can be asked: it listens there, and needs no TLS.
+fn place(args: &Args) -> Result<Listen, Failure> {
+    let operator = Operator::load(args.common.config.as_deref()).map_err(Failure::new)?;
+    let service = operator.path.as_deref().map(load).transpose()?;
+    let Service { listen, tls, .. } = service.unwrap_or_default();
+    let listen = if args.listen.is_empty() { listen } else { args.listen.clone() };
+    let plain = |at: &Listen| tls.is_none() || matches!(at, Listen::Unix(_));
+    listen.into_iter().find(plain).ok_or_else(|| {
+        Failure::new("the service speaks TLS wherever it listens")
+            .help("let it listen at a UNIX socket, too")
+    })
+}
+
+/// Where something listens at every address, it does at this machine's own.
+fn near(address: SocketAddr) -> SocketAddr {
+    let own: IpAddr = match address {
+        _ if !address.ip().is_unspecified() => address.ip(),
+        SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+        SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+    };
+    SocketAddr::new(own, address.port())
+}
+
+fn over_tcp(address: SocketAddr) -> io::Result<String> {
+    let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    exchange(stream, &address.to_string())
+}
+
+fn exchange(mut stream: impl Read + Write, host: &str) -> io::Result<String> {
+    let request = format!("GET /readyz HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes())?;
+    let mut reply = Vec::new();
+    stream.take(REPLY).read_to_end(&mut reply)?;
+    Ok(String::from_utf8_lossy(&reply).into_owned())
+}
