@@ -12,6 +12,7 @@ mod consent;
 mod demo;
 mod doctor;
 mod failure;
+mod forward;
 mod fs;
 mod gate;
 mod generate;

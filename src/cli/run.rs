@@ -17,6 +17,7 @@ use etcetera::BaseStrategy as _;
 
 use super::{
     failure::{Context as _, Exit, Failure},
+    forward::{self, Ways},
     gate,
     local::{self, Parts},
     logging,
@@ -67,8 +68,9 @@ pub(crate) struct Args {
     /// over UDP, or `none`; instead of what the policy says
     #[arg(long, value_name = "PORT|dns|none", value_parser = parse_reach)]
     agent_network: Vec<Reach>,
-    /// An ACP method of the agent that reaches the editor besides the usual ones
-    #[arg(long, value_name = "METHOD")]
+    /// An ACP method of the agent that reaches the editor besides the usual ones;
+    /// where the editor acts by it, the agent counts as not confined
+    #[arg(long, value_name = "METHOD", value_parser = forward::parse)]
     forward: Vec<String>,
     /// Do not offer the gate's own MCP server (remove, list, search and so on)
     /// to the agent
@@ -124,18 +126,13 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let pending = cell.launch().map_err(explain)?;
     warn(&pending);
     super::policy::warn_of_observing(&parts.policy);
-    let terminal = parts.policy.agent().terminal;
-    if terminal {
-        errln!(
-            "portcullis: warning: the policy lets the agent run commands through the editor's \
-             terminal, which counts as not confined"
-        );
-    }
+    let ways = ways(&args, &parts);
+    ways.warn();
     if let Some(Err(why)) = &pending.hatch {
         errln!("portcullis: note: the agent is not offered the gate's MCP server: {why}");
     }
     let suspects = pending.suspects.clone();
-    let gate = introduce(gate, &pending, &args, terminal)?;
+    let gate = introduce(gate, &pending, &args, &ways)?;
     let shipping = Shipping::start(&parts.state_path, &parts.audit.ship)?;
     let agent = pending.release().map_err(explain)?;
     let ended = Supervisor::new(agent, gate, signals, watch)?.run();
@@ -152,6 +149,10 @@ fn session(args: &Args) -> Result<Session, Failure> {
     let name = name.as_ref().and_then(|path| path.file_stem()?.to_str());
     let name = name.filter(|name| name.parse::<crate::model::AgentName>().is_ok());
     local::session(&args.common, name.unwrap_or("agent"), Door::Acp)
+}
+
+fn ways<'a>(args: &'a Args, parts: &Parts) -> Ways<'a> {
+    Ways::new(parts.policy.agent().terminal, &args.forward)
 }
 
 fn cell(args: &Args, parts: &Parts, session: &Session) -> Result<Cell, Failure> {
@@ -172,8 +173,7 @@ fn cell(args: &Args, parts: &Parts, session: &Session) -> Result<Cell, Failure> 
     cell.read.extend(named(&args.agent_read)?);
     cell.write.extend(named(&args.agent_write)?);
     cell.network = network(&args.agent_network, cell.network);
-    // A terminal is a way past the cell.
-    cell.hatch = !args.no_mcp && !parts.policy.agent().terminal;
+    cell.hatch = !args.no_mcp && !ways(args, parts).any();
     let writable = cell.write.iter().map(|grant| grant.path.clone());
     let theirs: Vec<_> = writable.chain([cell.workspace.clone(), cell.home.clone()]).collect();
     sign::apart(&parts.audit.signer, &theirs)?;
@@ -360,7 +360,7 @@ fn introduce(
     mut gate: Gate,
     pending: &PendingAgent,
     args: &Args,
-    terminal: bool,
+    ways: &Ways<'_>,
 ) -> Result<Gate, Failure> {
     if let gate::Progress::Confined { dropped_capabilities: true } = gate.next()? {
         errln!(
@@ -369,16 +369,12 @@ fn introduce(
         );
     }
     let mut facts = pending.report.facts();
-    if terminal {
-        // Whatever the kernel enforces, the agent has a way round it.
-        facts.insert("enforcement".to_owned(), Enforcement::None.as_str().into());
-        facts.insert("terminal".to_owned(), true.into());
-    }
+    ways.note(&mut facts);
     let mcp = match &pending.hatch {
         Some(Ok(_)) => "offered".to_owned(),
         Some(Err(why)) => format!("not offered: {why}"),
         None if args.no_mcp => "not offered: `--no-mcp`".to_owned(),
-        None => "not offered: the agent may use a terminal".to_owned(),
+        None => ways.why_alone(),
     };
     facts.insert("mcp".to_owned(), mcp.into());
     let agent = gate::Agent { facts };

@@ -19,17 +19,41 @@ pub(super) struct Allowed {
     terminal: bool,
 }
 
-/// `fs/*` can never be forwarded raw.
+/// A name that cannot be forwarded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` cannot be forwarded: the gate itself serves `fs/*`")]
-pub struct ForwardError(String);
+pub enum ForwardError {
+    /// `fs/*` is never forwarded raw.
+    #[error("`{0}` cannot be forwarded: the gate itself serves `fs/*`")]
+    Served(String),
+    /// It is empty.
+    #[error("a method has a name")]
+    Nameless,
+}
+
+/// Whether `name` may be forwarded at all.
+///
+/// # Errors
+/// Why not.
+pub fn check_forward(name: &str) -> Result<(), ForwardError> {
+    match name {
+        "" => Err(ForwardError::Nameless),
+        _ if name.starts_with("fs/") => Err(ForwardError::Served(name.to_owned())),
+        _ => Ok(()),
+    }
+}
+
+/// Whether the editor may act for the agent by `name`, past the gate: run its
+/// commands, change files, reach servers. Of what is not known that is taken
+/// for granted.
+pub fn acts(name: &str) -> bool {
+    // A question to the user, and what passes anyway.
+    !(name.starts_with("elicitation/") || name == REQUEST || name == NOTIFICATION)
+}
 
 impl Allowed {
     pub(super) fn new(names: &[String], terminal: bool) -> Result<Self, ForwardError> {
-        match names.iter().find(|name| name.starts_with("fs/")) {
-            Some(name) => Err(ForwardError(name.clone())),
-            None => Ok(Self { names: names.iter().cloned().collect(), terminal }),
-        }
+        names.iter().try_for_each(|name| check_forward(name))?;
+        Ok(Self { names: names.iter().cloned().collect(), terminal })
     }
 
     /// Whether a request of the agent reaches the editor.
@@ -71,5 +95,16 @@ mod tests {
         }
         assert!(Allowed::new(&[], true).unwrap().request("terminal/create"));
         assert!(Allowed::new(&["fs/read_text_file".into()], false).is_err());
+        assert!(Allowed::new(&[String::new()], false).is_err());
+    }
+
+    #[test]
+    fn the_editor_acts_by_whatever_is_not_known_to_do_nothing() {
+        for name in ["terminal/create", "terminal-auth", "nes/suggest", "mcp/connect", "_v/x"] {
+            assert!(acts(name), "{name}");
+        }
+        for name in ["elicitation/create", "session/update", "session/request_permission"] {
+            assert!(!acts(name), "{name}");
+        }
     }
 }

@@ -31,7 +31,7 @@ pub use super::{
     frame::line_for,
     output::{Output, write_now},
 };
-pub use allowed::ForwardError;
+pub use allowed::{ForwardError, acts, check_forward};
 use door::Door;
 use hearing::{Hearing, Hearings};
 

@@ -95,6 +95,31 @@ fn unconfined_is_warned_about() {
     assert!(ended.stderr.contains("warning: the agent is not confined"), "{ended:?}");
 }
 
+/// What the editor did for the agent was said to be confined.
+#[test]
+fn a_forwarded_method_by_which_the_editor_acts_counts_as_no_confinement() {
+    let facts = |place: &Place| place.records().remove(0)["facts"].clone();
+    for method in ["terminal/create", "terminal-auth", "nes/suggest", "mcp/connect", "_editor/run"]
+    {
+        let place = Place::new(users()[0]);
+        let ended = place.run(&["--forward", method], &["/bin/true"]);
+        let warning = format!("warning: with `--forward {method}` the editor acts for the agent");
+        assert!(ended.code == 0 && ended.stderr.contains(&warning), "{ended:?}");
+        let facts = facts(&place);
+        assert_eq!(facts["enforcement"], "none", "{facts}");
+        assert_eq!(facts["forward"], serde_json::json!([method]));
+        assert!(facts["mcp"].as_str().unwrap().starts_with("not offered: "), "{facts}");
+        assert_eq!(facts["terminal"] == true, method.starts_with("terminal"), "{facts}");
+    }
+    // A question to the user does nothing.
+    let place = Place::new(users()[0]);
+    let ended = place.run(&["--forward", "elicitation/create"], &["/bin/true"]);
+    assert!(ended.code == 0 && !ended.stderr.contains("warning"), "{ended:?}");
+    let facts = facts(&place);
+    assert_eq!((&facts["enforcement"], &facts["mcp"]), (&"full".into(), &"offered".into()));
+    assert_eq!(facts["forward"], serde_json::json!(["elicitation/create"]));
+}
+
 #[test]
 fn overlapping_places_are_refused_before_anything_starts() {
     let place = Place::new(users()[0]);
