@@ -30,6 +30,15 @@ pub(super) trait Ask: Send + Sync {
     fn ask(&self, host: &str, ticket: &Arc<Ticket>) -> Option<Box<dyn Send>>;
 }
 
+/// What a guest has under way, for the host to take back.
+pub(super) trait Stay: Send + Sync {
+    /// Gives up what waits for a person.
+    fn withdraw(&self);
+
+    /// Nothing more begins, and nobody is asked any more.
+    fn end(&self);
+}
+
 /// All invitations of one gate.
 pub struct Guests {
     /// The program that an agent's MCP client starts, by its path in the cell.
@@ -59,6 +68,10 @@ type Host = Arc<OnceLock<String>>;
 struct Present {
     session: String,
     stream: UnixStream,
+    /// What it does, once it does anything.
+    stay: Option<Arc<dyn Stay>>,
+    /// Whether it was sent away.
+    gone: bool,
 }
 
 /// One that was let in. Dropping it lets it go.
@@ -118,7 +131,15 @@ impl Guests {
     pub(super) fn dismiss(&self, session: &str) {
         let mut state = lock(&self.state);
         state.invited.retain(|_, invited| invited.session.id != session);
-        state.present.values().filter(|present| present.session == session).for_each(Present::end);
+        state.of(session).for_each(Present::end);
+    }
+
+    /// Gives up what the guests of a session have waiting for a person.
+    pub(super) fn withdraw(&self, session: &str) {
+        lock(&self.state)
+            .of(session)
+            .filter_map(|one| one.stay.as_ref())
+            .for_each(|s| s.withdraw());
     }
 
     /// Sends everybody away and lets nobody in any more.
@@ -126,7 +147,7 @@ impl Guests {
         let mut state = lock(&self.state);
         state.closed = true;
         state.invited.clear();
-        state.present.values().for_each(Present::end);
+        state.present.values_mut().for_each(Present::end);
     }
 
     /// Lets one in who knows a word.
@@ -139,7 +160,7 @@ impl Guests {
         }
         let number = state.next;
         state.next = number.wrapping_add(1);
-        state.present.insert(number, Present { session: session.id.clone(), stream });
+        state.present.insert(number, Present::new(&session, stream));
         Some(Guest { guests: Arc::clone(self), number, session, host })
     }
 }
@@ -150,9 +171,24 @@ impl fmt::Debug for Guests {
     }
 }
 
+impl State {
+    fn of<'a>(&'a mut self, session: &'a str) -> impl Iterator<Item = &'a mut Present> {
+        self.present.values_mut().filter(move |present| present.session == session)
+    }
+}
+
 impl Present {
-    /// Whoever reads from it or writes to it meets the end.
-    fn end(&self) {
+    fn new(session: &Session, stream: UnixStream) -> Self {
+        Self { session: session.id.clone(), stream, stay: None, gone: false }
+    }
+
+    /// What it said and is not begun is not; whoever reads from it or writes to it
+    /// meets the end.
+    fn end(&mut self) {
+        self.gone = true;
+        if let Some(stay) = &self.stay {
+            stay.end();
+        }
         let _ = self.stream.shutdown(Shutdown::Both);
     }
 }
@@ -161,6 +197,16 @@ impl Guest {
     /// The session.
     pub(super) fn session(&self) -> &Session {
         &self.session
+    }
+
+    /// Says what the host can take back from now on.
+    pub(super) fn stays(&self, stay: Arc<dyn Stay>) {
+        let mut state = lock(&self.guests.state);
+        let Some(present) = state.present.get_mut(&self.number) else { return };
+        if present.gone {
+            stay.end();
+        }
+        present.stay = Some(stay);
     }
 
     /// Asks the host's person; dropping what this gives takes the question
@@ -178,7 +224,9 @@ impl fmt::Debug for Guest {
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        lock(&self.guests.state).present.remove(&self.number);
+        let gone = lock(&self.guests.state).present.remove(&self.number);
+        // Not while others wait for the lock.
+        drop(gone);
     }
 }
 
@@ -216,6 +264,39 @@ mod tests {
         guests.close();
         assert!(guests.admit(&second, theirs).is_none());
         assert!(guests.invite(&session("3"), None).is_none());
+    }
+
+    #[derive(Default)]
+    struct Counts(Mutex<(u32, u32)>);
+
+    impl Stay for Counts {
+        fn withdraw(&self) {
+            lock(&self.0).0 += 1;
+        }
+
+        fn end(&self) {
+            lock(&self.0).1 += 1;
+        }
+    }
+
+    #[test]
+    fn who_was_sent_away_before_anything_was_begun_begins_nothing() {
+        let guests = Guests::new(Path::new("/p"), Path::new("/s"));
+        let (stream, _other) = UnixStream::pair().unwrap();
+        let admit = |id: &str| {
+            let word = guests.invite(&session(id), None).unwrap();
+            guests.admit(&word, stream.try_clone().unwrap()).unwrap()
+        };
+        let (early, late) = (admit("1"), admit("2"));
+        let stays = [Arc::<Counts>::default(), Arc::<Counts>::default()];
+        early.stays(stays[0].clone());
+        guests.withdraw("1");
+        guests.withdraw("2");
+        guests.dismiss("2");
+        late.stays(stays[1].clone());
+        assert_eq!((*lock(&stays[0].0), *lock(&stays[1].0)), ((1, 0), (0, 1)));
+        guests.close();
+        assert_eq!(*lock(&stays[0].0), (1, 1));
     }
 
     #[test]

@@ -138,7 +138,16 @@ impl Rig {
     /// The same under another policy.
     pub(crate) fn under(policy: &str, change: impl FnOnce(&mut Config)) -> Self {
         let (dir, root) = workspace();
-        let gateway = gateway_under(policy, &root, dir.path());
+        let gateway = Arc::new(gateway_under(policy, &root, dir.path()));
+        Self::over(gateway, (dir, root), change)
+    }
+
+    /// The same over a gateway that others may have, too.
+    pub(crate) fn over(
+        gateway: Arc<Gateway>,
+        (dir, root): (TempDir, PathBuf),
+        change: impl FnOnce(&mut Config),
+    ) -> Self {
         let mut config = Config::new(connection(), root.clone());
         config.grace = Duration::from_secs(2);
         change(&mut config);

@@ -37,6 +37,7 @@ mod faults;
 mod files;
 mod fs;
 mod generate;
+mod guests;
 mod hammer;
 mod inside;
 mod layers;

@@ -328,8 +328,11 @@ impl<'g> Door<'g> {
     }
 
     /// Cancels the requests of a session that no worker has taken, or that
-    /// wait for a person.
+    /// wait for a person, a guest's too.
     pub(super) fn cancel_session(&self, id: &str) {
+        if let (Some(guests), Some(visit)) = (&self.guests, self.sessions.get(id)) {
+            guests.withdraw(&visit.session.id);
+        }
         self.jobs.withdraw(|_, waiting| waiting.acp_id == id);
         for job in self.jobs.cancel(|job| job.visit.acp_id == id) {
             self.cancelled(&job);
@@ -349,8 +352,11 @@ impl<'g> Door<'g> {
         render::coded(&job.id, render::CANCELLED, &error, Some(&job.path))
     }
 
-    /// Takes no more `fs/*` requests and gives up those that wait.
+    /// Takes no more requests, of guests neither, and gives up those that wait.
     pub(super) fn stop_jobs(&self) {
+        if let Some(guests) = &self.guests {
+            guests.close();
+        }
         for job in self.jobs.close() {
             let line = self.cancel_record(&job);
             // The agent may be gone or not reading; the record is what counts.

@@ -78,6 +78,11 @@ impl Tickets {
         waiting.tickets.drain(..).for_each(|ticket| ticket.withdraw());
     }
 
+    /// What waits is given up; the client may ask again.
+    pub(super) fn withdraw(&self) {
+        lock(&self.0).tickets.iter().for_each(|ticket| ticket.withdraw());
+    }
+
     fn wait_for(&self, ticket: &Arc<Ticket>) {
         let mut waiting = lock(&self.0);
         match waiting.left {

@@ -103,9 +103,12 @@ pub fn serve(
         .thread_keep_alive(Duration::from_secs(60))
         .build()?;
     let roots = Roots::new(&config.root, config.alias.as_deref());
-    let max_line = config.max_line;
+    let (max_line, guest) = (config.max_line, config.guest.clone());
     let server = server::Server::new(Arc::clone(gateway), config, roots, output)?;
     let shared = server.shared();
+    if let Some(guest) = guest {
+        guest.stays(server.shared());
+    }
     let wire = {
         let _inside = runtime.enter();
         wire::Wire::new(&shared, &server.under_way, input, max_line)?

@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     gateway::{Gateway, Refusal},
+    guests::Stay,
     model::Session,
     ops::Follower,
     paths::Roots,
@@ -156,5 +157,16 @@ impl Shared {
                 answer::failed(&error, &receipts)
             }
         }
+    }
+}
+
+/// As a guest: what its host ends is over at once.
+impl Stay for Shared {
+    fn withdraw(&self) {
+        self.tickets.withdraw();
+    }
+
+    fn end(&self) {
+        self.close();
     }
 }
