@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::acp_rig::{Rig, connection, failure, gateway, notification, request, result, workspace};
 
 mod buffers;
+mod cancelling;
 mod ends;
 
 fn no_fs() -> Value {

@@ -292,7 +292,7 @@ impl Refusal {
             Self::Path(error) => Error::new(ErrorKind::InvalidInput, error.to_string()),
             Self::Parameters(message) => Error::new(ErrorKind::InvalidInput, message.clone()),
             Self::Method => Error::new(ErrorKind::InvalidInput, "method not allowed"),
-            Self::Cancelled => Error::new(ErrorKind::InvalidInput, "cancelled"),
+            Self::Cancelled => Error::new(ErrorKind::Cancelled, "cancelled"),
         }
     }
 }
