@@ -186,13 +186,19 @@ impl Cell {
         }
         let sees =
             |path: &std::path::Path| read.iter().chain(&write).any(|r| path.starts_with(&r.target));
+        let kept = [&self.workspace, &self.state].into_iter().chain(&self.protected);
+        let kept: Vec<_> =
+            kept.map(|path| mounts::canonical(path).unwrap_or_else(|_| path.clone())).collect();
         let missing: Vec<_> = program.needs.iter().filter(|p| !sees(p)).cloned().collect();
         if self.floor > Enforcement::None && !missing.is_empty() {
-            return Err(LaunchError::Unreachable(hint::directories(&missing)));
+            return Err(LaunchError::Unreachable(hint::directories(&missing, &kept)));
         }
-        let suspects = hint::directories(&hint::named_in(&self.arguments, |path| {
-            sees(path) || path.starts_with(&workspace)
-        }));
+        // What would be refused is not suggested.
+        let overlaps = |path: &std::path::Path| {
+            kept.iter().any(|kept| path.starts_with(kept) || kept.starts_with(path))
+        };
+        let named = hint::named_in(&self.arguments, |path| sees(path) || overlaps(path));
+        let suspects = hint::directories(&named, &kept);
         Ok(Prepared { read, write, workspace, program, suspects })
     }
 

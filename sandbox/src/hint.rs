@@ -159,11 +159,12 @@ pub(super) fn named_in(arguments: &[OsString], sees: impl Fn(&Path) -> bool) -> 
 }
 
 /// The directories that would have to be given so that all of `missing` can
-/// be read: installations rather than single files.
-pub(super) fn directories(missing: &[PathBuf]) -> Vec<PathBuf> {
+/// be read: installations rather than single files, and none in which anything
+/// of `kept` lies, which no agent is given.
+pub(super) fn directories(missing: &[PathBuf], kept: &[PathBuf]) -> Vec<PathBuf> {
     let mut chosen = BTreeSet::new();
     for path in missing {
-        chosen.insert(installation(path));
+        chosen.insert(installation(path, kept));
     }
     let all: Vec<_> = chosen.iter().cloned().collect();
     chosen.retain(|path| !all.iter().any(|other| other != path && path.starts_with(other)));
@@ -171,7 +172,7 @@ pub(super) fn directories(missing: &[PathBuf]) -> Vec<PathBuf> {
 }
 
 /// The installation that `path` belongs to.
-fn installation(path: &Path) -> PathBuf {
+fn installation(path: &Path, kept: &[PathBuf]) -> PathBuf {
     let is_directory =
         rustix::fs::stat(path).is_ok_and(|s| FileType::from_raw_mode(s.st_mode).is_dir());
     if is_directory {
@@ -188,13 +189,14 @@ fn installation(path: &Path) -> PathBuf {
         if above.file_name() == Some(OsStr::new("lib")) { above.parent() } else { Some(above) }
     });
     match root {
-        Some(root) if !too_general(root) => root.to_owned(),
-        _ => path.parent().filter(|parent| !too_general(parent)).unwrap_or(path).to_owned(),
+        Some(root) if !too_general(root, kept) => root.to_owned(),
+        _ => path.parent().filter(|parent| !too_general(parent, kept)).unwrap_or(path).to_owned(),
     }
 }
 
-fn too_general(path: &Path) -> bool {
-    TOO_GENERAL.iter().any(|general| path == Path::new(general))
+fn too_general(path: &Path, kept: &[PathBuf]) -> bool {
+    kept.iter().any(|kept| kept.starts_with(path))
+        || TOO_GENERAL.iter().any(|general| path == Path::new(general))
         || path.parent() == Some(Path::new("/home"))
         || std::env::home_dir().is_some_and(|home| home.starts_with(path))
         || path.file_name() == Some(OsStr::new(".local"))
@@ -233,7 +235,11 @@ mod tests {
 
     #[test]
     fn suggests_installations() {
-        let suggest = |path: &str| directories(&[PathBuf::from(path)]);
+        let kept = [PathBuf::from("/w/repo"), PathBuf::from("/opt/x/state")];
+        let suggest = |path: &str| directories(&[PathBuf::from(path)], &kept);
+        assert_eq!(suggest("/w/agent"), [Path::new("/w/agent")]);
+        assert_eq!(suggest("/w/tools/agent"), [Path::new("/w/tools")]);
+        assert_eq!(suggest("/opt/x/bin/agent"), [Path::new("/opt/x/bin")]);
         assert_eq!(suggest("/opt/agent/bin/agent"), [Path::new("/opt/agent")]);
         assert_eq!(
             suggest("/home/u/.nvm/v20/lib/node_modules/agent/dist/cli.js"),

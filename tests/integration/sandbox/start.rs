@@ -190,6 +190,24 @@ fn an_agent_that_may_not_read_its_own_installation_is_explained() {
     }
 }
 
+/// What was suggested would have given it the workspace, and was refused.
+#[test]
+fn what_is_suggested_for_an_agent_beside_the_workspace_is_taken() {
+    let place = Place::new(users()[0]);
+    let (agent, workspace) = (place.at("work/agent"), place.at("work/repo"));
+    std::fs::create_dir_all(&workspace).unwrap();
+    std::fs::write(&agent, "#!/bin/sh\nexit 7\n").unwrap();
+    set_mode(Path::new(&agent), 0o755);
+    let there = ["--workspace", &workspace];
+    let given = [&there[..], &["--agent-read", &agent]].concat();
+    // Its program, and what its command line names.
+    for command in [&[&agent[..]][..], &["/bin/sh", &agent]] {
+        let ended = place.run(&there, command);
+        assert!(ended.stderr.contains(&format!("`--agent-read {agent}`")), "{ended:?}");
+        assert_eq!(place.run(&given, command).code, 7);
+    }
+}
+
 #[test]
 fn an_agent_that_dies_at_once_is_explained_by_its_command_line() {
     let place = Place::new(users()[0]);
