@@ -199,7 +199,9 @@ impl Cell {
         };
         let named = hint::named_in(&self.arguments, |path| sees(path) || overlaps(path));
         let suspects = hint::directories(&named, &kept);
-        Ok(Prepared { read, write, workspace, program, suspects })
+        let alias = self.alias.iter().flat_map(|alias| layout::links_to(&workspace, alias));
+        let links = program.links.iter().cloned().chain(alias).collect();
+        Ok(Prepared { read, write, workspace, program, links, suspects })
     }
 
     fn attempt(&self, prepared: &Prepared, mode: Mode) -> Result<PendingAgent, Attempt> {
@@ -324,7 +326,7 @@ impl Cell {
             write: &prepared.write,
             home,
             workspace: &prepared.workspace,
-            links: &prepared.program.links,
+            links: &prepared.links,
             files: &files,
             user,
             // Sticky and open to all; there is only one user.
@@ -476,6 +478,8 @@ struct Prepared {
     write: Vec<Resolved>,
     workspace: PathBuf,
     program: Program,
+    /// Links on the way to the program and to the workspace.
+    links: Vec<(PathBuf, PathBuf)>,
     suspects: Vec<PathBuf>,
 }
 

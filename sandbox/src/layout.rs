@@ -151,6 +151,18 @@ pub(super) fn resolve(path: &Path) -> io::Result<Resolved> {
     Ok(Resolved { path: path.to_owned(), target: done, links })
 }
 
+/// The links by which `alias` leads to the workspace. Those in the workspace are
+/// not among them: that is empty in a cell.
+pub(super) fn links_to(workspace: &Path, alias: &Path) -> Vec<(PathBuf, PathBuf)> {
+    match resolve(alias) {
+        Ok(found) if found.target == workspace => {
+            found.links.into_iter().filter(|(link, _)| !link.starts_with(workspace)).collect()
+        }
+        // It leads elsewhere by now.
+        _ => Vec::new(),
+    }
+}
+
 fn parts(path: &Path) -> impl Iterator<Item = OsString> {
     path.components().filter_map(|component| match component {
         Component::Normal(name) => Some(name.to_owned()),
@@ -185,8 +197,8 @@ pub(super) struct Plan<'a> {
     pub(super) write: &'a [Resolved],
     pub(super) home: &'a Path,
     pub(super) workspace: &'a Path,
-    /// Links on the way to the agent's program; they disclose nothing but
-    /// what they say.
+    /// Links on the way to the agent's program and to the workspace; they disclose
+    /// nothing but what they say.
     pub(super) links: &'a [(PathBuf, PathBuf)],
     /// Files of the host that the cell has under names of its own.
     pub(super) files: &'a [(&'a str, &'a Path)],

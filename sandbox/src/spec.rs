@@ -75,6 +75,9 @@ pub struct Cell {
     pub environment: BTreeMap<OsString, OsString>,
     /// The workspace, which the agent must not reach.
     pub workspace: PathBuf,
+    /// Its path as the operator gave it, absolute: the name by which an editor
+    /// may know it.
+    pub alias: Option<PathBuf>,
     /// The state directory, which the agent must not reach.
     pub state: PathBuf,
     /// Policy and other files of the operator, which it must not reach either.

@@ -175,6 +175,7 @@ fn cell(args: &Args, parts: &Parts, session: &Session) -> Result<Cell, Failure> 
     cell.network = network(&args.agent_network, cell.network);
     cell.hatch = !args.no_mcp && !ways(args, parts).any();
     let writable = cell.write.iter().map(|grant| grant.path.clone());
+    cell.alias = Some(alias(args)?);
     let theirs: Vec<_> = writable.chain([cell.workspace.clone(), cell.home.clone()]).collect();
     sign::apart(&parts.audit.signer, &theirs)?;
     Ok(cell)
@@ -187,6 +188,11 @@ pub(super) fn operators_files(
     policy_files: &[PathBuf],
 ) -> Result<Vec<PathBuf>, Failure> {
     let mut files = policy_files.to_vec();
+/// The workspace's path as it was given, absolute.
+fn alias(args: &Args) -> Result<PathBuf, Failure> {
+    std::path::absolute(&args.common.workspace).or_fail("cannot look up the workspace")
+}
+
     if !policy::is_name(reference) {
         files.push(std::path::absolute(reference).or_fail("cannot look up the policy")?);
     }
@@ -245,6 +251,7 @@ pub(super) fn plain_cell(
         write: grants(&agent.write),
         network: match &agent.network {
             policy::Network::None => Network::None,
+        alias: None,
             policy::Network::Connect { ports, dns } => {
                 Network::Connect { ports: ports.clone(), dns: *dns }
             }
@@ -312,8 +319,7 @@ fn start_gate(args: &Args, parts: &Parts, session: &Session) -> Result<Gate, Fai
         .or_fail("cannot start the gate")?;
     let order = gate::Serve {
         workspace: parts.workspace.root().to_owned(),
-        workspace_alias: std::path::absolute(&args.common.workspace)
-            .or_fail("cannot look up the workspace")?,
+        workspace_alias: alias(args)?,
         policy: reference(&args.common.policy)?,
         config: match &args.common.config {
             Some(path) => {

@@ -121,6 +121,32 @@ fn a_forwarded_method_by_which_the_editor_acts_counts_as_no_confinement() {
 }
 
 #[test]
+fn a_workspace_has_in_the_cell_the_name_under_which_it_was_given() {
+    for who in users() {
+        let place = Place::new(who);
+        std::fs::create_dir(place.base().join("ws/p")).unwrap();
+        std::os::unix::fs::symlink("ws", place.base().join("alias")).unwrap();
+        std::os::unix::fs::symlink(place.at("alias"), place.base().join("again")).unwrap();
+        std::os::unix::fs::symlink("..", place.base().join("ws/p/up")).unwrap();
+        if who == As::User {
+            place.give_away();
+        }
+        for (name, real) in [("alias/p", "ws/p"), ("again", "ws"), ("ws/p/up/p", "ws/p")] {
+            let alias = place.at(name);
+            let script = "cd \"$0\" && pwd -P >&2 && ls -A >&2 && ! touch x";
+            let agent = ["/bin/sh", "-c", script, &alias];
+            let ended = place.run(&["--workspace", &alias], &agent);
+            // A link in the workspace is not shown: nothing in it is.
+            let is_shown = name != "ws/p/up/p";
+            assert_eq!(ended.code == 0, is_shown, "{ended:?}");
+            let here = format!("agent: {}\n", place.at(real));
+            assert_eq!(ended.stderr.contains(&here), is_shown, "{ended:?}");
+            assert!(!ended.stderr.contains("agent: p\n"), "{ended:?}");
+        }
+    }
+}
+
+#[test]
 fn overlapping_places_are_refused_before_anything_starts() {
     let place = Place::new(users()[0]);
     let inside = place.at("ws/.state");
