@@ -370,12 +370,15 @@ fn introduce(
 ) -> Result<Gate, Failure> {
     if let gate::Progress::Confined { dropped_capabilities: true } = gate.next()? {
         errln!(
-            "portcullis: note: started as root: agent and gate gave up its powers; \
-             files of other users may be out of reach"
+            "portcullis: note: started as root: {who}; files of other users may be out of reach"
         );
     }
     let mut facts = pending.report.facts();
     ways.note(&mut facts);
+        let who = match pending.report.enforcement {
+            Enforcement::None => "the gate gave up its powers; the agent keeps them",
+            _ => "agent and gate gave up its powers",
+        };
     let mcp = match &pending.hatch {
         Some(Ok(_)) => "offered".to_owned(),
         Some(Err(why)) => format!("not offered: {why}"),

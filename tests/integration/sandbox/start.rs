@@ -95,6 +95,19 @@ fn unconfined_is_warned_about() {
     assert!(ended.stderr.contains("warning: the agent is not confined"), "{ended:?}");
 }
 
+/// It was said of the agent, too.
+#[test]
+fn whoever_keeps_the_powers_of_root_is_not_said_to_have_given_them_up() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new(As::Root);
+    let ended = place.run(&["--unconfined"], &["/bin/true"]);
+    let note = "the gate gave up its powers; the agent keeps them";
+    assert!(ended.stderr.contains(note), "{ended:?}");
+    assert!(place.run(&[], &["/bin/true"]).stderr.contains("agent and gate gave up its powers"));
+}
+
 /// What the editor did for the agent was said to be confined.
 #[test]
 fn a_forwarded_method_by_which_the_editor_acts_counts_as_no_confinement() {
