@@ -62,7 +62,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR")]
     agent_write: Vec<PathBuf>,
     /// An environment variable that the agent gets: ours, or the one given
-    #[arg(long, value_name = "NAME[=VALUE]")]
+    #[arg(long, value_name = "NAME[=VALUE]", value_parser = parse_variable)]
     agent_env: Vec<String>,
     /// A TCP port that the agent may connect to, `dns` to let it look names up
     /// over UDP, or `none`; instead of what the policy says
@@ -105,6 +105,13 @@ fn parse_reach(text: &str) -> Result<Reach, String> {
     }
 }
 
+fn parse_variable(text: &str) -> Result<String, &'static str> {
+    match text.split('=').next() {
+        None | Some("") => Err("a variable has a name"),
+        Some(_) => Ok(text.to_owned()),
+    }
+}
+
 /// Runs the command.
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     process::check_children()?;
@@ -144,15 +151,15 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(code))
 }
 
+fn ways<'a>(args: &'a Args, parts: &Parts) -> Ways<'a> {
+    Ways::new(parts.policy.agent().terminal, &args.forward)
+}
+
 fn session(args: &Args) -> Result<Session, Failure> {
     let name = args.command.first().map(PathBuf::from);
     let name = name.as_ref().and_then(|path| path.file_stem()?.to_str());
     let name = name.filter(|name| name.parse::<crate::model::AgentName>().is_ok());
     local::session(&args.common, name.unwrap_or("agent"), Door::Acp)
-}
-
-fn ways<'a>(args: &'a Args, parts: &Parts) -> Ways<'a> {
-    Ways::new(parts.policy.agent().terminal, &args.forward)
 }
 
 fn cell(args: &Args, parts: &Parts, session: &Session) -> Result<Cell, Failure> {
@@ -168,6 +175,7 @@ fn cell(args: &Args, parts: &Parts, session: &Session) -> Result<Cell, Failure> 
     let mut cell = plain_cell(&Ground::from(parts), program.into(), home, floor);
     cell.protected = operators_files(&args.common.policy, &parts.policy_files)?;
     cell.protected.extend(parts.audit.protected());
+    cell.alias = Some(alias(args)?);
     cell.arguments = arguments.to_vec();
     cell.environment = environment(&parts.policy.agent().env, &args.agent_env);
     cell.read.extend(named(&args.agent_read)?);
@@ -175,10 +183,14 @@ fn cell(args: &Args, parts: &Parts, session: &Session) -> Result<Cell, Failure> 
     cell.network = network(&args.agent_network, cell.network);
     cell.hatch = !args.no_mcp && !ways(args, parts).any();
     let writable = cell.write.iter().map(|grant| grant.path.clone());
-    cell.alias = Some(alias(args)?);
     let theirs: Vec<_> = writable.chain([cell.workspace.clone(), cell.home.clone()]).collect();
     sign::apart(&parts.audit.signer, &theirs)?;
     Ok(cell)
+}
+
+/// The workspace's path as it was given, absolute.
+fn alias(args: &Args) -> Result<PathBuf, Failure> {
+    std::path::absolute(&args.common.workspace).or_fail("cannot look up the workspace")
 }
 
 /// The policy's files, and the name under which it was given: whoever can
@@ -188,11 +200,6 @@ pub(super) fn operators_files(
     policy_files: &[PathBuf],
 ) -> Result<Vec<PathBuf>, Failure> {
     let mut files = policy_files.to_vec();
-/// The workspace's path as it was given, absolute.
-fn alias(args: &Args) -> Result<PathBuf, Failure> {
-    std::path::absolute(&args.common.workspace).or_fail("cannot look up the workspace")
-}
-
     if !policy::is_name(reference) {
         files.push(std::path::absolute(reference).or_fail("cannot look up the policy")?);
     }
@@ -244,6 +251,7 @@ pub(super) fn plain_cell(
         arguments: Vec::new(),
         environment: BTreeMap::new(),
         workspace: ground.workspace.to_owned(),
+        alias: None,
         state: ground.state.to_owned(),
         protected: ground.protected.to_vec(),
         home,
@@ -251,7 +259,6 @@ pub(super) fn plain_cell(
         write: grants(&agent.write),
         network: match &agent.network {
             policy::Network::None => Network::None,
-        alias: None,
             policy::Network::Connect { ports, dns } => {
                 Network::Connect { ports: ports.clone(), dns: *dns }
             }
@@ -369,16 +376,16 @@ fn introduce(
     ways: &Ways<'_>,
 ) -> Result<Gate, Failure> {
     if let gate::Progress::Confined { dropped_capabilities: true } = gate.next()? {
+        let who = match pending.report.enforcement {
+            Enforcement::None => "the gate gave up its powers; the agent keeps them",
+            _ => "agent and gate gave up its powers",
+        };
         errln!(
             "portcullis: note: started as root: {who}; files of other users may be out of reach"
         );
     }
     let mut facts = pending.report.facts();
     ways.note(&mut facts);
-        let who = match pending.report.enforcement {
-            Enforcement::None => "the gate gave up its powers; the agent keeps them",
-            _ => "agent and gate gave up its powers",
-        };
     let mcp = match &pending.hatch {
         Some(Ok(_)) => "offered".to_owned(),
         Some(Err(why)) => format!("not offered: {why}"),

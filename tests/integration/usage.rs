@@ -91,6 +91,22 @@ fn a_filter_that_can_find_nothing_is_refused() {
     world.run(&["audit", "query", "--op", "terminal/create"]).ok();
 }
 
+/// The first began and failed, the others were taken for what they were not.
+#[test]
+fn a_run_that_makes_no_sense_is_not_begun() {
+    let world = World::new();
+    for (option, wrong, why) in [
+        ("--forward", "fs/read_text_file", "the gate itself serves `fs/*`"),
+        ("--forward", "", "a method has a name"),
+        ("--agent-env", "", "a variable has a name"),
+        ("--agent-env", "=x", "a variable has a name"),
+    ] {
+        let done = world.run(&["run", option, wrong, "--", "/bin/true"]);
+        assert!(done.code == 2 && done.stderr.contains(why), "{option} {wrong:?} {done:?}");
+    }
+    assert!(!world.state().exists());
+}
+
 #[test]
 fn an_undo_that_is_all_conflict_says_what_to_do() {
     let world = World::new();
