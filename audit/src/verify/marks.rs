@@ -31,6 +31,9 @@ pub(super) struct Marks {
     /// What should stand in its place where another one is kept.
     pub(super) wrong_roots: BTreeMap<u64, Hash>,
     tree: Frontier,
+    /// The largest size at which a checkpoint, of the log or from outside, was
+    /// right.
+    right: u64,
     /// Files that are there, without a key to check them.
     pub(super) unchecked: bool,
     pub(super) strangers: Vec<String>,
@@ -131,6 +134,7 @@ impl Marks {
             roots,
             wrong_roots: BTreeMap::new(),
             tree: Frontier::new(),
+            right: 0,
             strangers,
             faults,
         };
@@ -225,9 +229,16 @@ impl Marks {
                 let file = Segment::of(size.saturating_sub(1)).to_string();
                 let seq = size.checked_sub(1);
                 self.faults.push(fault(DamageKind::WrongHead, &file, seq, detail));
+            } else {
+                self.right = size;
             }
         }
         Ok(())
+    }
+
+    /// Whether a right checkpoint is of the first `records` records.
+    pub(super) fn bears_out(&self, records: u64) -> bool {
+        records > 0 && self.right == records
     }
 
     fn compare(&mut self, name: &str, checkpoint: &Checkpoint, signed: &Signed, root: Hash) {
@@ -243,6 +254,7 @@ impl Marks {
             );
             self.faults.push(fault(DamageKind::WrongRoot, name, seq, detail));
         } else if size > 0 {
+            self.right = size;
             self.signed.checkpoints += 1;
             self.signed.records = size;
             self.signed.key = Some(signed.by.to_string());

@@ -71,6 +71,11 @@ pub struct Report {
     pub unanswered: Vec<u64>,
     /// How far the chain is whole.
     pub whole: Position,
+    /// How far it is known to be: a link that is broken may be so because the
+    /// record before it was changed. That one is not counted here, unless a
+    /// checkpoint of all records up to it is right.
+    #[serde(skip)]
+    pub sure: Position,
     /// Whether it is whole to the end.
     pub complete: bool,
     /// Records of segments that were pruned: only their roots are there.

@@ -46,6 +46,8 @@ pub(super) struct Run<'a, S> {
     /// A record names a policy by what is no hash.
     odd_policy: bool,
     at: Place,
+    /// Where the chain was whole before its last whole record.
+    before: Position,
     /// A buffer that is done with.
     spare: Vec<u8>,
 }
@@ -120,6 +122,7 @@ impl<'a, S: Source> Run<'a, S> {
             warnings: Vec::new(),
             unanswered: Vec::new(),
             whole: start,
+            sure: start,
             complete: true,
             pruned: 0,
             pruned_by: None,
@@ -149,6 +152,7 @@ impl<'a, S: Source> Run<'a, S> {
             names_key: false,
             odd_policy: false,
             at: Place { segment, last: true, line: 0, offset: 0, before: 0, over: false },
+            before: start,
             spare: Vec::new(),
         }
     }

@@ -32,6 +32,9 @@ pub struct Plan {
     pub damages: Vec<Damage>,
     /// The chain is kept up to here.
     pub keep: Position,
+    /// The record after it does not fit the one that follows: one of the two
+    /// was changed, and nothing says which.
+    pub in_doubt: bool,
     /// The parts of segments that are set aside: name, first byte, length.
     pub aside: Vec<(Segment, u64, u64)>,
     /// Files that are set aside because they do not belong to the log.
@@ -95,7 +98,8 @@ fn plan_locked(state: &Dir, log: &Log) -> Result<Plan, Error> {
     if let Some(damage) = report.damages.iter().find(unreadable) {
         return Err(Error::Unreadable(damage.segment.clone()));
     }
-    let keep = report.whole;
+    let keep = report.sure;
+    let in_doubt = keep != report.whole;
     let mut aside = Vec::new();
     // Of a pruned log without any record nothing is left that could go on.
     if !report.complete || (report.pruned > 0 && keep.records == 0) {
@@ -135,7 +139,18 @@ fn plan_locked(state: &Dir, log: &Log) -> Result<Plan, Error> {
     let unaccounted =
         if accounted || keep.records == 0 { 0 } else { report.pruned / SEGMENT_RECORDS };
     let damages = report.damages;
-    Ok(Plan { damages, keep, aside, strangers, checkpoints, roots, unaccounted, keys, anew })
+    Ok(Plan {
+        damages,
+        keep,
+        in_doubt,
+        aside,
+        strangers,
+        checkpoints,
+        roots,
+        unaccounted,
+        keys,
+        anew,
+    })
 }
 
 /// Whether there are no other checkpoints than those that are set `aside`.

@@ -46,6 +46,12 @@ pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
         outln!("first damage: {}", Escaped(&first.to_string()));
     }
     outln!("kept: the first {} records", plan.keep.records);
+    if plan.in_doubt {
+        outln!(
+            "set aside too: the last record before the broken link; one of the two was changed, \
+             and no checkpoint says which"
+        );
+    }
     for (segment, from, bytes) in &plan.aside {
         outln!("set aside: {bytes} bytes of {segment} from byte {from} on");
     }

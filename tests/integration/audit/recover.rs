@@ -357,3 +357,55 @@ fn a_log_with_many_damaged_checkpoints_keeps_the_good_ones() {
     let now = std::fs::read(world.state().join("audit/checkpoint")).unwrap();
     assert_eq!(origin(&now), origin(&good));
 }
+
+/// Three runs of a gate. The newest checkpoint is of all records; of those before only the
+/// first run's is kept.
+fn three_runs() -> (World, Vec<String>) {
+    let world = World::new();
+    world.file("a", "x");
+    for _ in 0..3 {
+        world.fs(&["read", "a"]).ok();
+    }
+    let text = std::fs::read_to_string(world.state().join("audit/seg-000000.jsonl")).unwrap();
+    (world, text.lines().map(str::to_owned).collect())
+}
+
+fn put(world: &World, lines: &[String]) {
+    let text = lines.iter().map(|line| format!("{line}\n")).collect::<String>();
+    std::fs::write(world.state().join("audit/seg-000000.jsonl"), text).unwrap();
+}
+
+/// It was kept, signed by the next gate, and both verifiers called the log whole.
+#[test]
+fn a_forged_record_before_the_broken_link_that_shows_it_is_not_kept() {
+    let (world, mut lines) = three_runs();
+    let forged = 4;
+    assert!(lines[forged].contains("\"agent\":\"cli\""), "{}", lines[forged]);
+    assert!(!world.state().join(format!("audit/checkpoints/{}", forged + 1)).exists());
+    lines[forged] = lines[forged].replace("\"agent\":\"cli\"", "\"agent\":\"bob\"");
+    put(&world, &lines);
+    let (done, records) = recovered(&world);
+    assert!(done.text().contains("broken-link"), "{done:?}");
+    assert!(done.text().contains(&format!("kept: the first {forged} records\n")), "{done:?}");
+    assert!(done.text().contains("set aside too: the last record before"), "{done:?}");
+    assert!(world.records().iter().all(|record| record["agent"] != "bob"));
+    let said = records.iter().find(|record| record["facts"]["what"] == "damaged").unwrap();
+    let file = world.state().join("audit").join(said["facts"]["file"].as_str().unwrap());
+    assert!(std::fs::read_to_string(file).unwrap().starts_with(&lines[forged]));
+}
+
+#[test]
+fn a_record_before_a_broken_link_is_kept_where_a_checkpoint_bears_it_out() {
+    let (world, mut lines) = three_runs();
+    let signed = (1..lines.len())
+        .find(|size| world.state().join(format!("audit/checkpoints/{size}")).exists())
+        .unwrap();
+    let record: Value = serde_json::from_str(&lines[signed]).unwrap();
+    let prev = record["prev"].as_str().unwrap();
+    lines[signed] = lines[signed].replace(prev, &prev.chars().rev().collect::<String>());
+    put(&world, &lines);
+    let (done, _records) = recovered(&world);
+    assert!(done.text().contains("broken-link"), "{done:?}");
+    assert!(done.text().contains(&format!("kept: the first {signed} records\n")), "{done:?}");
+    assert!(!done.text().contains("set aside too"), "{done:?}");
+}

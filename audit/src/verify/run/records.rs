@@ -109,7 +109,11 @@ impl<S: Source> Run<'_, S> {
                 }
                 None => "`prev` of the first record is not zero".to_owned(),
             };
+            let first = self.report.complete;
             self.broken(DamageKind::BrokenLink, detail);
+            if first && !self.marks.bears_out(seq) {
+                self.report.sure = self.before;
+            }
         }
         if self.report.complete {
             self.reference(digest);
@@ -123,7 +127,9 @@ impl<S: Source> Run<'_, S> {
             self.marks.push(self.source, leaf)?;
             self.take_faults();
             let (segment, offset) = (self.at.segment.0, self.at.offset);
+            self.before = self.report.whole;
             self.report.whole = Position { records: self.expected, segment, offset };
+            self.report.sure = self.report.whole;
         }
         Ok(())
     }
