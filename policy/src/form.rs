@@ -25,8 +25,8 @@ pub(super) const ID: Form = form("^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$");
 pub(super) const RULE_ID: Form = Form {
     pattern: ID.pattern,
     never: Some(concat!(
-        "^(agent|allowedPaths|approval|backups|binary|default|extends|extensions|files",
-        "|limits|mode|names|rules|secrets|tests)(\\.|$)"
+        "^(agent|allowedPaths|approval|backups|batch|binary|default|extends|extensions|files",
+        "|limits|mode|names|rules|search|secrets|serve|tests|workspace)(\\.|$)"
     )),
 };
 /// A pattern of paths.

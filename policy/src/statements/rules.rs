@@ -18,11 +18,12 @@ use crate::{
 };
 
 /// First parts of rule ids that decisions use for what is not in `[[rules]]`.
-pub(crate) const BUILT_IN: [&str; 15] = [
+pub(crate) const BUILT_IN: [&str; 19] = [
     "agent",
     "allowedPaths",
     "approval",
     "backups",
+    "batch",
     "binary",
     "default",
     "extends",
@@ -32,8 +33,11 @@ pub(crate) const BUILT_IN: [&str; 15] = [
     "mode",
     "names",
     "rules",
+    "search",
     "secrets",
+    "serve",
     "tests",
+    "workspace",
 ];
 
 /// Most rules in one file.

@@ -156,6 +156,20 @@ paths = ["a"]
     "##);
 }
 
+/// Records could not tell them from the gate's own, and a denial by `serve.limits.mine`
+/// never counted for `limits.denials`.
+#[test]
+fn a_rule_id_that_the_gate_uses_itself() {
+    for id in ["batch", "search.beneath", "serve.limits.mine", "workspace.hidden"] {
+        let text =
+            format!("schema = 1\n[[rules]]\nid = \"{id}\"\neffect = \"deny\"\npaths = [\"a\"]\n");
+        let said = check(&text);
+        let wanted = format!("error: the rule id `{id}` is that of a built-in rule");
+        assert!(said.contains(&wanted), "{said}");
+        assert!(said.contains("= help: choose another, such as \"my-"), "{said}");
+    }
+}
+
 #[test]
 fn a_rule_without_what_it_needs() {
     let text = r##"schema = 1
