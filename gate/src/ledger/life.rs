@@ -12,11 +12,17 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use rustix::{fs::OFlags, io::Errno};
+use rustix::{
+    fs::{OFlags, RenameFlags},
+    io::Errno,
+};
 
-use super::{Error, disk, disk::Folder};
+use super::{Error, disk, disk::Folder, signing};
 
 const SUFFIX: &str = ".lock";
+
+/// What the file of a gate says that ended in order, see [`leave`].
+const ENDED: &str = "ended";
 
 /// This gate's lifetime.
 pub(super) struct Life {
@@ -68,6 +74,8 @@ pub(super) struct Dead {
     pub(super) boot: String,
     /// The first record that it may have written.
     pub(super) first: u64,
+    /// It ended in order, and a recovery set aside what it said of that.
+    pub(super) ended: bool,
     name: String,
 }
 
@@ -80,6 +88,29 @@ impl Dead {
             Err(errno) => Err(Error::io("remove a dead gate's lock")(errno)),
         }
     }
+}
+
+/// Leaves a file like that of a dead gate for one that ended in order, where a
+/// recovery sets aside how its intents from record `first` on came out. A gate
+/// that died has its own.
+pub(super) fn leave(gates: &Folder, boot: &str, first: u64) -> Result<(), Error> {
+    let name = format!("{boot}{SUFFIX}");
+    if gates.stat(&name).map_err(Error::io("look at a gate's lock"))?.is_some() {
+        return Ok(());
+    }
+    let text = format!("{first}\n{ENDED}\n");
+    signing::write(gates, &name, text.as_bytes(), RenameFlags::NOREPLACE)
+}
+
+/// Whether a gate can have this name: records may hold any text.
+pub(super) fn is_boot(text: &str) -> bool {
+    text.len() == 32 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+/// The first record of the gate that the file is of. Lost with the power, it
+/// could have been any record.
+fn first_of(text: &str) -> u64 {
+    text.lines().next().and_then(|line| line.parse().ok()).unwrap_or(0)
 }
 
 /// The dead gates, and how many are alive. Under the log's lock.
@@ -103,9 +134,8 @@ pub(super) fn census(gates: &Folder, own: Option<&Life>) -> Result<(Vec<Dead>, u
         }
         let mut text = String::new();
         (&file).take(32).read_to_string(&mut text).map_err(Error::std("read a gate's lock"))?;
-        // Lost with the power, it could have been any record.
-        let first = text.trim_end().parse().unwrap_or(0);
-        dead.push(Dead { boot: boot.to_owned(), first, name });
+        let (first, ended) = (first_of(&text), text.lines().nth(1) == Some(ENDED));
+        dead.push(Dead { boot: boot.to_owned(), first, ended, name });
     }
     Ok((dead, alive))
 }
@@ -124,7 +154,7 @@ pub(super) fn first_needed(gates: &Folder) -> Result<Option<u64>, Error> {
         };
         let mut text = String::new();
         (&file).take(32).read_to_string(&mut text).map_err(Error::std("read a gate's lock"))?;
-        let number = text.trim_end().parse().unwrap_or(0);
+        let number = first_of(&text);
         first = Some(first.map_or(number, |known| known.min(number)));
     }
     Ok(first)

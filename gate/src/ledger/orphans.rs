@@ -11,7 +11,7 @@ use rustix::fs::OFlags;
 
 use super::{
     Error, Ledger,
-    disk::{self, Held},
+    disk::{self, Folder, Held},
     life::{self, Dead},
     log,
 };
@@ -168,8 +168,13 @@ fn take_in(
     link: &Link,
 ) -> Result<(), portcullis_audit::LineError> {
     match (link.kind, link.of) {
-        (Kind::Intent, _) if dead.iter().any(|gate| link.boot.as_ref() == Some(&gate.boot)) => {
-            open.insert(link.seq, entry.record()?);
+        (Kind::Intent, _) => {
+            let gate = dead.iter().find(|gate| link.boot.as_ref() == Some(&gate.boot));
+            let Some(gate) = gate else { return Ok(()) };
+            let mut record = entry.record()?;
+            // It finished the batches that they name: there is nothing to take back.
+            record.draft.facts.take_if(|_facts| gate.ended);
+            open.insert(link.seq, record);
         }
         (Kind::Outcome | Kind::Recovered, Some(of)) => {
             open.remove(&of);
@@ -179,8 +184,38 @@ fn take_in(
     Ok(())
 }
 
+/// The gates whose intents no record answers before record `end`, where the log
+/// will end, each with the first of them.
+pub(super) fn unanswered(audit: &Folder, end: u64) -> Result<BTreeMap<String, u64>, Error> {
+    let mut open = BTreeMap::new();
+    let (mut reader, mut next) = (Reader::new(audit, 0), 0);
+    // What comes then may be no line at all.
+    while next < end {
+        let entry = reader.next().map_err(Error::std("read the audit log"))?;
+        let Some(entry) = entry else { break };
+        next = entry.seq().saturating_add(1);
+        let damaged = |error: portcullis_audit::LineError| Error::Damaged {
+            segment: entry.segment,
+            reason: error.to_string(),
+        };
+        let link = Link::parse(&entry.bytes).map_err(damaged)?;
+        match (link.kind, link.of) {
+            (Kind::Intent, _) => drop(open.insert(link.seq, link.boot)),
+            (Kind::Outcome | Kind::Recovered, Some(of)) => drop(open.remove(&of)),
+            _ => {}
+        }
+    }
+    let mut gates = BTreeMap::new();
+    for (seq, boot) in open {
+        if let Some(boot) = boot.filter(|boot| life::is_boot(boot)) {
+            gates.entry(boot).or_insert(seq);
+        }
+    }
+    Ok(gates)
+}
+
 impl Orphans<'_> {
-    /// The intents, oldest first.
+    /// The intents, oldest first; of gates that ended in order without `facts`.
     pub fn intents(&self) -> &[AuditRecord] {
         &self.intents
     }

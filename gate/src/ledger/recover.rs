@@ -21,7 +21,7 @@ use super::{
     disk::{self, Folder, Held},
     keys, life,
     log::{LOCK, Log},
-    pack, quarantine, roots,
+    orphans, pack, quarantine, roots,
     signing::{self, Noted},
 };
 
@@ -233,6 +233,7 @@ pub fn recover(state: &Dir, agreed: &Plan) -> Result<(), Error> {
         set_checkpoints_aside(&log.audit, agreed)?;
     }
     if !agreed.aside.is_empty() {
+        leave_traces(state, &log.audit, agreed.keep.records)?;
         quarantine::keep(&log.audit, "damaged", Rest::new(&log.audit, &agreed.aside))?;
         // From the end on, so that what stands at any moment is again a log
         // with the same damage.
@@ -267,6 +268,16 @@ pub fn recover(state: &Dir, agreed: &Plan) -> Result<(), Error> {
         None if left.is_empty() => Ok(()),
         None => Err(Error::StillDamaged("what was signed last is not known".to_owned())),
     }
+}
+
+/// Sees to it that the next gate settles the intents that are kept and whose
+/// answers are not. Before anything is cut off: afterwards nothing would tell.
+fn leave_traces(state: &Dir, audit: &Folder, records: u64) -> Result<(), Error> {
+    let gates = Folder::open(state, "gates")?;
+    for (boot, first) in orphans::unanswered(audit, records)? {
+        life::leave(&gates, &boot, first)?;
+    }
+    gates.sync().map_err(Error::io("sync the gates' locks"))
 }
 
 /// What is said of the log's public keys when they are put back.

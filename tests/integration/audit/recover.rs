@@ -409,3 +409,44 @@ fn a_record_before_a_broken_link_is_kept_where_a_checkpoint_bears_it_out() {
     assert!(done.text().contains(&format!("kept: the first {signed} records\n")), "{done:?}");
     assert!(!done.text().contains("set aside too"), "{done:?}");
 }
+
+/// Its gate had ended in order and left no trace, so no gate ever looked at it.
+#[test]
+fn an_intent_whose_outcome_a_recovery_set_aside_is_settled_by_the_next_gate() {
+    let world = World::new();
+    world.run_with_input(&["fs", "write", "a"], "x").ok();
+    let text = std::fs::read_to_string(world.state().join("audit/seg-000000.jsonl")).unwrap();
+    let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
+    let outcome = lines.iter().position(|line| line.contains("\"kind\":\"outcome\"")).unwrap();
+    lines[outcome] = "{}".to_owned();
+    put(&world, &lines);
+    let (_done, records) = recovered(&world);
+    let settled = records.iter().find(|record| record.get("of").is_some()).unwrap();
+    assert_eq!((&settled["of"], &settled["result"]), (&(outcome - 1).into(), &"committed".into()));
+    let verified = world.run(&["audit", "verify"]).ok();
+    assert!(!verified.text().contains("unanswered-intent"), "{verified:?}");
+    let left: Vec<_> = std::fs::read_dir(world.state().join("gates")).unwrap().collect();
+    assert!(left.iter().all(|entry| {
+        !entry.as_ref().unwrap().file_name().to_str().unwrap().ends_with(".lock")
+    }));
+}
+
+/// One of its files was changed since: what looks unfinished was finished long ago.
+#[test]
+fn a_finished_batch_whose_outcomes_a_recovery_set_aside_is_not_taken_back() {
+    let world = World::new();
+    let write = |path: &str| serde_json::json!({ "op": "write", "path": path, "content": "new" });
+    let changes = Value::from(vec![write("a"), write("b")]).to_string();
+    world.run_with_input(&["fs", "batch", "--json"], changes).ok();
+    let text = std::fs::read_to_string(world.state().join("audit/seg-000000.jsonl")).unwrap();
+    let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
+    let outcome = lines.iter().position(|line| line.contains("\"kind\":\"outcome\"")).unwrap();
+    lines[outcome] = "{}".to_owned();
+    put(&world, &lines);
+    world.file("b", "changed since");
+    let (_done, records) = recovered(&world);
+    let settled = records.iter().filter(|record| record.get("of").is_some());
+    let results: Vec<_> = settled.map(|record| record["result"].as_str().unwrap()).collect();
+    assert_eq!(results, ["committed", "superseded"]);
+    assert_eq!((world.read("a"), world.read("b")), ("new".to_owned(), "changed since".to_owned()));
+}
