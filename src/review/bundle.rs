@@ -6,6 +6,7 @@
 
 use std::{
     collections::BTreeMap,
+    fmt,
     io::{self, Read},
 };
 
@@ -13,7 +14,10 @@ use portcullis_audit::{
     AuditRecord, Checkpoint, Claim, Hash, Link, MAX_LINE, Note, NoteError, Proof, PublicKey,
     parse_keys,
 };
-use serde::{Deserialize, Serialize};
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{Error as _, MapAccess, Visitor},
+};
 
 /// The names of a bundle's members.
 pub const MANIFEST: &str = "manifest.json";
@@ -41,7 +45,7 @@ pub fn is_member(name: &str) -> bool {
 
 /// The list of a bundle's members.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Manifest {
     /// Version of bundles: 1.
     pub version: u32,
@@ -52,7 +56,51 @@ pub struct Manifest {
     /// The last one.
     pub last: u64,
     /// The other members, each with its SHA-256.
+    #[serde(deserialize_with = "each_once")]
     pub files: BTreeMap<String, Hash>,
+}
+
+impl Manifest {
+    /// Reads the member.
+    ///
+    /// # Errors
+    /// When it is no manifest of this version.
+    pub fn parse(bytes: &[u8]) -> Result<Self, BundleError> {
+        let none = || BundleError::member(MANIFEST, "is no manifest");
+        // An array would be taken for the fields in their order.
+        if !bytes.trim_ascii_start().starts_with(b"{") {
+            return Err(none());
+        }
+        let manifest: Self = serde_json::from_slice(bytes).map_err(|_json| none())?;
+        if manifest.version == 1 {
+            Ok(manifest)
+        } else {
+            Err(BundleError::member(MANIFEST, "is of a later version"))
+        }
+    }
+}
+
+/// A map of which no key stands twice: other readers could take the other one.
+fn each_once<'de, D: Deserializer<'de>>(json: D) -> Result<BTreeMap<String, Hash>, D::Error> {
+    struct Files;
+    impl<'de> Visitor<'de> for Files {
+        type Value = BTreeMap<String, Hash>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("the members")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut from: A) -> Result<Self::Value, A::Error> {
+            let mut files = BTreeMap::new();
+            while let Some((name, hash)) = from.next_entry()? {
+                if files.insert(name, hash).is_some() {
+                    return Err(A::Error::custom("a member stands twice"));
+                }
+            }
+            Ok(files)
+        }
+    }
+    json.deserialize_map(Files)
 }
 
 /// Why a bundle is not what was bundled.

@@ -85,11 +85,7 @@ fn policy_name(hash: Hash) -> String {
 fn check(file: File, trusted: &[PublicKey]) -> Result<(Manifest, Proven), BundleError> {
     let damaged = |error: zip::result::ZipError| io::Error::other(error);
     let mut zip = ZipArchive::new(file).map_err(damaged)?;
-    let manifest: Manifest = serde_json::from_slice(&small(&mut zip, MANIFEST)?)
-        .map_err(|_json| BundleError::member(MANIFEST, "is no manifest"))?;
-    if manifest.version != 1 {
-        return Err(BundleError::member(MANIFEST, "is of a later version"));
-    }
+    let manifest = Manifest::parse(&small(&mut zip, MANIFEST)?)?;
     let names: Result<BTreeSet<String>, _> =
         zip.file_names().map(|name| name.map(|name| name.into_owned())).collect();
     let members = names.map_err(damaged)?;

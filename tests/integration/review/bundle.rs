@@ -209,12 +209,69 @@ fn a_tampered_member_is_found_by_both() {
         }
     }
     // What nobody listed is not evidence.
-    let mut members = good;
-    members.insert("extra.txt".to_owned(), b"x".to_vec());
-    pack(&members, &tampered);
-    assert_eq!(check(&world, &tampered, Some(&key)).code, 5);
+    for name in ["extra.txt", "summary.html", "policies/../x", "policies/x", "empty/x"] {
+        let mut members = good.clone();
+        members.insert(name.to_owned(), b"x".to_vec());
+        both(&members, name);
+    }
     std::fs::write(&tampered, "no archive").unwrap();
     assert_eq!(check(&world, &tampered, Some(&key)).code, 5);
+}
+
+/// `check.py` took them, or ended with a traceback.
+#[test]
+fn a_malformed_manifest_is_refused_by_both() {
+    let world = world();
+    let good = unpack(&bundle(&world, &[]).1);
+    let text = String::from_utf8(good["manifest.json"].clone()).unwrap();
+    let manifest: Value = serde_json::from_str(&text).unwrap();
+    let with = |name: &str, value: Value| {
+        let mut manifest = manifest.clone();
+        manifest[name] = value;
+        manifest.to_string()
+    };
+    let without = |name: &str| {
+        let mut manifest = manifest.clone();
+        manifest.as_object_mut().unwrap().remove(name);
+        manifest.to_string()
+    };
+    let fields = ["version", "made", "first", "last", "files"];
+    let mut cases: Vec<String> = fields.map(without).into();
+    cases.extend([
+        with("version", 2.into()),
+        with("version", true.into()),
+        with("first", (0.0).into()),
+        with("first", false.into()),
+        with("files", Value::Array(Vec::new())),
+        with("more", 1.into()),
+        "[]".to_owned(),
+        Value::Array(fields.map(|name| manifest[name].clone()).into()).to_string(),
+        text.replacen("\"first\": 0", "\"first\": -0", 1),
+        text.replacen("\"first\": 0", "\"first\": NaN", 1),
+        text.replacen("\"first\": 0", "\"first\": 0, \"first\": 0", 1),
+        text.replacen("\"files\": {", "\"files\": {\"checkpoint\": \"x\",", 1),
+        text.replacen("\"made\": \"", "\"made\": \"\\ud800", 1),
+        format!("\u{feff}{text}"),
+        format!("{text}{{}}"),
+        "[".repeat(100_000),
+    ]);
+    let hash = manifest["files"]["checkpoint"].as_str().unwrap();
+    let twice = format!("\"files\": {{\"checkpoint\": \"{hash}\",");
+    cases.push(text.replacen("\"files\": {", &twice, 1));
+    let mut cases: Vec<_> = cases.into_iter().map(String::into_bytes).collect();
+    cases.push(text.encode_utf16().flat_map(u16::to_le_bytes).collect());
+    let file = world.base().join("malformed.zip");
+    for case in cases {
+        let what = String::from_utf8_lossy(&case[..case.len().min(300)]).into_owned();
+        assert_ne!(case, text.as_bytes());
+        let mut members = good.clone();
+        members.insert("manifest.json".to_owned(), case);
+        pack(&members, &file);
+        let rust = check(&world, &file, None);
+        assert_eq!(rust.code, 5, "{what}: {rust:?}");
+        let python = python(&world, &members, None);
+        assert_eq!((python.code, python.stderr.as_str()), (5, ""), "{what}: {python:?}");
+    }
 }
 
 #[test]

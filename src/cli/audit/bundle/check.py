@@ -12,6 +12,7 @@ import os
 import re
 import sys
 
+sys.dont_write_bytecode = True  # nothing is added to what is checked
 import verify
 
 NEEDED = {"records.jsonl", "last.tlog-proof", "key.vkey", "checkpoint"}
@@ -30,17 +31,63 @@ def need(holds, words):
         sys.exit(5)
 
 
+def object_of(pairs):
+    need(len(dict(pairs)) == len(pairs), "manifest.json has a key twice")
+    return dict(pairs)
+
+
+def refuse(_):
+    raise ValueError
+
+
+def read_manifest():
+    try:
+        manifest = json.loads(read("manifest.json").decode(), object_pairs_hook=object_of, parse_constant=refuse,
+                              parse_int=lambda text: refuse(text) if text == "-0" else int(text))
+        need(isinstance(manifest, dict) and set(manifest) == {"version", "made", "first", "last", "files"}
+             and all(verify.NUMBER(manifest[name]) for name in ("version", "first", "last"))
+             and isinstance(manifest["made"], str) and manifest["made"].encode() is not None
+             and isinstance(manifest["files"], dict) and all(map(verify.HASH, manifest["files"].values())),
+             "manifest.json is no manifest")
+    except (OSError, ValueError, RecursionError):
+        need(False, "manifest.json is no manifest")
+    need(manifest["version"] == 1, "manifest.json is of a later version")
+    return manifest
+
+
+def fail(error):
+    raise error
+
+
+def look_around(listed, ignored):
+    """Nothing lies here that is not listed: somebody could take it for evidence."""
+    folders = {os.path.dirname(name) for name in listed} - {""}
+    for place, inner, names in os.walk(HERE, onerror=fail):
+        for name in sorted(inner + names):
+            path = os.path.join(place, name)
+            at = os.path.relpath(path, HERE).replace(os.sep, "/")
+            known = at in folders if name in inner else at in listed
+            known = known and not os.path.islink(path)
+            need(known or (os.path.exists(path) and ignored and os.path.samefile(path, ignored)),
+                 "%r is not in the manifest (unpack the archive into a folder of its own)" % at)
+
+
 def main(options):
     need(options[:1] in ([], ["--key"]) and len(options) in (0, 2), __doc__)
-    manifest = json.loads(read("manifest.json"))
+    try:
+        key = open(options[1], "rb").read() if options else None
+    except OSError as error:
+        sys.exit("check.py: %s" % error)
+    manifest = read_manifest()
     for name in sorted(NEEDED - set(manifest["files"])):
         need(False, "%r is not in the manifest" % name)
+    look_around({"manifest.json", *manifest["files"]}, options[1] if options else None)
     for name, digest in manifest["files"].items():
         policy = re.fullmatch("policies/[0-9a-f]{64}[.]toml", name)
         need(policy or name in MEMBERS, "%r is no member that a bundle has" % name)
         need(os.path.isfile(os.path.join(HERE, *name.split("/"))), "%r is missing" % name)
         need(hashlib.sha256(read(name)).hexdigest() == digest, "%r was changed" % name)
-    key = open(options[1], "rb").read() if options else read("key.vkey")
+    key = read("key.vkey") if key is None else key
     wrong = (verify.Damage, ValueError, IndexError, AttributeError, KeyError)
     try:
         keys = verify.read_keys(key.decode())
@@ -66,6 +113,7 @@ def main(options):
     before = None
     for line in lines:
         try:
+            verify.need(len(line) <= 1 << 20, "long-line")
             record = verify.parse(line)
         except verify.Damage as damage:
             need(False, "record %d: %s" % (seq, damage.args[0]))
@@ -78,7 +126,7 @@ def main(options):
         digest = hashlib.sha256(read(name)).hexdigest()
         need(name == "policies/%s.toml" % digest, "%r is not the policy of its name" % name)
     kept = {name[9:-5] for name in manifest["files"] if name.startswith("policies/")}
-    for missing in sorted(policies - kept - {None}):
+    for missing in sorted(filter(verify.HASH, policies - kept)):
         print("note: the text of policy %s is not here" % missing)
     print("holds: records %d to %d of a log of %d" % (manifest["first"], manifest["last"], proven["size"]))
     if not options:
