@@ -47,7 +47,7 @@ def signed(key, message, signature):
     need((a[0] * b[2] - b[0] * a[2]) % P == 0 and (a[1] * b[2] - b[1] * a[2]) % P == 0)
 def read_keys(text):  # algorithm, key and line, by name and hash
     keys = {}
-    for line in (l.strip() for l in text.split("\n") if l.strip() and l.strip()[0] != "#"):
+    for line in (l for l in (l.strip(" \t\r") for l in text.split("\n")) if l and l[0] != "#"):
         name, key_hash, data = line.split("+", 2); data = unbase64(data); keys[name, bytes.fromhex(key_hash)] = data[0], data[1:], line
         need(len(data) == 33 and data[0] in (1, 4) and sha(name.encode() + b"\n" + data)[:4].hex() == key_hash)
         need(NAME.fullmatch(name)); point(data[1:])
@@ -77,7 +77,7 @@ def parse(line):
     except (ValueError, ArithmeticError, Damage, RecursionError): raise Damage("malformed-record")
     need(len(record) == len(fields), "duplicate-key"); need(not NUMBER(record.get("v")) or record["v"] == 1, "unsupported-version")
     need(all(SHAPES[k](v) for k, v in record.items() if k in SHAPES) and {"v", "seq", "kind", "t", "nonce", "prev"} <= set(record)
-         and TIME.fullmatch(record["t"]) and re.fullmatch("[0-9a-f]{32}", record["nonce"])
+         and all(NUMBER(v) for _, v in dict(fields).get("counts", ())) and TIME.fullmatch(record["t"]) and re.fullmatch("[0-9a-f]{32}", record["nonce"])
          and (record["kind"] != "outcome" or "of" in record), "malformed-record")
     return record
 def grow(tree, root, level):  # adds a whole subtree to a list of them, largest first
@@ -169,7 +169,7 @@ def proof(data, keys, old):
         before = checkpoint(old, keys); need(lines[0] == "old %d" % before[0] and 0 < before[0] <= size)
         need(both(before[0], size, list(map(unbase64, lines[1:])), before[1]) == (before[1], root)); return {"from": before[0], "size": size}
     need(old is None, "no-proof")  # of growth from there
-    need(lines[0] == "c2sp.org/tlog-proof@v1" and lines[1].startswith("extra ") and lines[2].startswith("index "))
+    need(lines[0] == "c2sp.org/tlog-proof@v1" and lines[1].startswith("extra ") and re.fullmatch("index (?:0|[1-9][0-9]{,19})", lines[2]))
     line, index = unbase64(lines[1][6:]), int(lines[2][6:]); need(index < size and parse(line)["seq"] == index)
     need(include(sha(b"\0" + line), index, size, list(map(unbase64, lines[3:]))) == root); return {"seq": index, "size": size, "line": line.decode()}
 def usage(words): print("verify.py: " + words, __doc__, sep="\n", file=sys.stderr); sys.exit(2)

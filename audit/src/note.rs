@@ -145,7 +145,8 @@ impl FromStr for PublicKey {
 ///
 /// When a line is no key, or none is there.
 pub fn parse_keys(text: &str) -> Result<Vec<PublicKey>, NoteError> {
-    let lines = text.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with('#'));
+    let trim = |line| str::trim_matches(line, [' ', '\t', '\r']);
+    let lines = text.split('\n').map(trim).filter(|l| !l.is_empty() && !l.starts_with('#'));
     let keys = lines.map(str::parse).collect::<Result<Vec<_>, _>>()?;
     if keys.is_empty() { Err(NoteError::PublicKey) } else { Ok(keys) }
 }

@@ -130,7 +130,7 @@ head: 5:547216271fc0e1865a7364cb014f00863a5fb960a88dc0e3110ae794061ae796
 signed: nothing; no checkpoint vouches for these records
 # good-limits
 whole: 6 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:05.000000Z
-head: 5:ea910266b555a808682f246f957381d0693680ed4e5ef6d5b0d2acbaa3eba7bf
+head: 5:c9db9a20c7b034dcbb757e9c902d33376e0c52f353b0639585981c48e4b7ba71
 signed: nothing; no checkpoint vouches for these records
 # good-missing-checkpoint
 warning: missing-checkpoint: records name a key for checkpoints, but no right checkpoint is there: a gate died before its first one, or they were removed
@@ -371,6 +371,11 @@ not whole: the chain breaks after 5 records
 # malformed-record-bom
 damaged: malformed-record in seg-000000.jsonl, record 5, line 6
   the line is not exactly one JSON object
+not whole: the chain breaks after 5 records
+  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
+# malformed-record-counts
+damaged: malformed-record in seg-000000.jsonl, record 5, line 6
+  the field `counts` has a wrong type or form
 not whole: the chain breaks after 5 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # malformed-record-crlf

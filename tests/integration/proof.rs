@@ -180,6 +180,27 @@ fn a_log_of_200_000_records_is_proved_record_by_record() {
     assert_eq!(second(&[&["proof"], &args[..]].concat()).code, 5);
 }
 
+/// `verify.py` took whatever Python takes for a number.
+#[test]
+fn an_index_of_a_proof_is_spelled_in_one_way() {
+    let world = World::new();
+    world.file("a", "x");
+    world.fs(&["read", "a"]).ok();
+    let key = audit(&world).join("key.vkey");
+    let proof = world.base().join("proof");
+    let right = world.run(&["audit", "prove", "1"]).ok().text().to_owned();
+    for (index, code) in
+        [("1", 0), ("01", 5), ("+1", 5), ("0_1", 5), ("\u{661}", 5), ("  1", 5), ("1 ", 5)]
+    {
+        let text_of = right.replacen("\nindex 1\n", &format!("\nindex {index}\n"), 1);
+        std::fs::write(&proof, text_of).unwrap();
+        let args = [text(&proof), "--key", text(&key)];
+        let first = world.run(&[&["audit", "check-proof"], &args[..]].concat());
+        let other = second(&[&["proof"], &args[..]].concat());
+        assert_eq!((first.code, other.code), (code, code), "{index:?}: {first:?} {other:?}");
+    }
+}
+
 #[test]
 fn a_record_that_is_not_there_is_not_said_to_need_a_checkpoint() {
     let world = World::new();

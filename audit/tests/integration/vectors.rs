@@ -220,9 +220,11 @@ fn good() -> Vec<Vector> {
         last("\"kind\":\"stop\"", &{
             let deep = format!("{}{}", "[".repeat(125), "]".repeat(125));
             let most = u64::MAX;
+            // The largest double, in full.
+            let largest = format!("{:.0}", f64::MAX);
             format!(
                 "\"kind\":\"stop\",\"bytes\":{most},\"facts\":{{\"a\":{deep},\"[{{\\\"\":\"\\ud83d\\ude00\"}},\
-                 \"new\":[-0,1e308,1e-999,{most}0]"
+                 \"new\":[-0,1e308,1e-999,{most}0,1.797693134862315807e308,{largest}]"
             )
         }),
     ));
@@ -377,6 +379,11 @@ fn lines() -> Vec<Vector> {
         at("malformed-record-two", "two objects on a line", b"{} {}"),
         at("malformed-record-utf8", "bytes that are not UTF-8", b"{\"v\":1,\"path\":\"\xff\"}"),
         at("malformed-record-json", "no JSON", b"{\"v\":1,}"),
+        vector(
+            "malformed-record-counts",
+            "a count below zero, whose key stands once more",
+            last("\"kind\":\"stop\"", "\"kind\":\"stop\",\"counts\":{\"x\":-1,\"x\":1}"),
+        ),
         at("malformed-record-missing", "no field but `v`", b"{\"v\":1}"),
         vector(
             "malformed-record-crlf",
@@ -541,6 +548,11 @@ fn signed() -> Vec<Vector> {
             "bad-checkpoint-key",
             "another public key beside the checkpoints",
             with("key.vkey", format!("{}\n", key(2).public()).into_bytes()),
+        ),
+        vector(
+            "bad-checkpoint-key-control",
+            "a control character before the public key",
+            with("key.vkey", format!("\u{1c}{}\n", key(1).public()).into_bytes()),
         ),
         vector(
             "bad-checkpoint-no-keys",
