@@ -36,7 +36,7 @@ pub use reader::{Entry, Reader};
 pub use record::{AuditRecord, Draft, Kind};
 pub use segment::{MAX_LINE, SEGMENT_RECORDS, Segment, Tail};
 pub use source::{Directory, FileEntry, Source};
-pub use verify::{Position, Progress, Report, SignedPart, Verifier};
+pub use verify::{Position, Progress, Report, SignedPart, Verifier, check_line};
 
 use serde::{Deserialize, Serialize};
 

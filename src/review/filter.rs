@@ -262,8 +262,11 @@ mod tests {
 
     #[test]
     fn every_condition_must_hold() {
-        let line = br#"{"v":1,"seq":3,"kind":"intent","t":"2026-11-21T08:00:00.000000Z","session":"abc","agent":"coder","path":"a","to":"b/c","rule":"secrets.names[0]","before":"00ff"}"#;
-        let row = Row::parse(line).unwrap();
+        let line = format!(
+            r#"{{"v":1,"seq":3,"kind":"intent","t":"2026-11-21T08:00:00.000000Z","session":"abc","agent":"coder","path":"a","to":"b/c","rule":"secrets.names[0]","before":"00ff{:060}","nonce":"{:032}","prev":"{:064}"}}"#,
+            0, 0, 0
+        );
+        let row = Row::parse(line.as_bytes()).unwrap();
         let wants = |change: &dyn Fn(&mut Filter)| {
             let mut filter =
                 Filter { agents: vec!["x".into(), "coder".into()], ..Filter::default() };

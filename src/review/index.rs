@@ -353,8 +353,10 @@ mod tests {
         let line = |seq: u64| {
             let (path, agent) = (seq % 300, seq % 2);
             format!(
-                r#"{{"v":1,"seq":{seq},"kind":"decision","t":"2026-11-21T08:00:{:02}.000000Z","agent":"{agent}","path":"p{path}"}}"#,
-                seq % 60
+                r#"{{"v":1,"seq":{seq},"kind":"decision","t":"2026-11-21T08:00:{:02}.000000Z","agent":"{agent}","path":"p{path}","nonce":"{:032}","prev":"{:064}"}}"#,
+                seq % 60,
+                0,
+                0
             )
         };
         let text: String = (0..SEGMENT_RECORDS).map(|seq| line(seq) + "\n").collect();

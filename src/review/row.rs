@@ -6,7 +6,7 @@
 
 use std::{borrow::Cow, fmt};
 
-use portcullis_audit::VERSION;
+use portcullis_audit::{LineError, check_line};
 use serde::{
     Deserialize, Deserializer,
     de::{Error as _, Visitor},
@@ -21,7 +21,6 @@ use crate::model::is_hidden_character;
 #[serde(default, rename_all = "camelCase")]
 #[expect(missing_docs, reason = "FORMAT.md says what the fields are")]
 pub struct Row<'a> {
-    v: u64,
     pub seq: u64,
     #[serde(borrow)]
     kind: Option<Text<'a>>,
@@ -105,12 +104,12 @@ impl<'a> Row<'a> {
     /// # Errors
     /// When it is no record.
     pub fn parse(line: &'a [u8]) -> Result<Self, RowError> {
-        let row: Self = serde_json::from_slice(line).map_err(|_json| RowError::NotARecord)?;
-        match row.v {
-            VERSION if row.kind.is_some() && row.t.is_some() => Ok(row),
-            VERSION | 0 => Err(RowError::NotARecord),
-            other => Err(RowError::Version(other)),
-        }
+        // A row passes over what it does not know, and much that is no record.
+        check_line(line).map_err(|error| match error {
+            LineError::Version { found } => RowError::Version(found),
+            _ => RowError::NotARecord,
+        })?;
+        serde_json::from_slice(line).map_err(|_json| RowError::NotARecord)
     }
 
     /// What the record says.
@@ -209,8 +208,11 @@ mod tests {
 
     #[test]
     fn borrows_what_needs_no_unescaping() {
-        let line = br#"{"v":1,"seq":3,"kind":"decision","t":"T","path":"a/b","agent":"x\ny","facts":{"a":1},"new":[1],"of":2}"#;
-        let row = Row::parse(line).unwrap();
+        let line = format!(
+            r#"{{"v":1,"seq":3,"kind":"decision","t":"2026-11-21T08:00:00.000000Z","path":"a/b","agent":"x\ny","facts":{{"a":1}},"new":[1],"of":2,"nonce":"{:032}","prev":"{:064}"}}"#,
+            0, 0
+        );
+        let row = Row::parse(line.as_bytes()).unwrap();
         assert_eq!(
             (row.seq, row.kind(), row.path(), row.of),
             (3, "decision", Some("a/b"), Some(2))
@@ -225,6 +227,8 @@ mod tests {
         for wrong in ["", "{}", "[]", r#"{"v":1,"seq":-1}"#, r#"{"v":1,"seq":1,"seq":1}"#] {
             assert_eq!(Row::parse(wrong.as_bytes()).unwrap_err(), RowError::NotARecord, "{wrong}");
         }
+        let line = r#"{"v":0,"seq":1,"kind":"stop","t":"2026-11-21T08:00:00.000000Z"}"#;
+        assert_eq!(Row::parse(line.as_bytes()).unwrap_err(), RowError::Version(0));
         assert_eq!(Row::parse(br#"{"v":2}"#).unwrap_err(), RowError::Version(2));
     }
 

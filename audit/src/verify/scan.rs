@@ -58,7 +58,9 @@ pub(super) fn scan(line: &[u8]) -> Option<Scanned<'_>> {
                 rest.skip(b"\"")?;
                 rest.hex::<64>()?;
             }
-            _ => return None,
+            line::Shape::Numbers => rest.members(false)?,
+            line::Shape::Object => rest.members(true)?,
+            line::Shape::Truth | line::Shape::Array => return None,
         }
         rest.skip(b",\"")?;
         key = rest.text()?;
@@ -125,6 +127,24 @@ impl<'a> Rest<'a> {
         (!wrong).then_some(digits)
     }
 
+    /// An object of numbers and, with `texts`, of texts.
+    fn members(&mut self, texts: bool) -> Option<()> {
+        self.skip(b"{\"")?;
+        loop {
+            self.text()?;
+            self.skip(b":")?;
+            match self.skip(b"\"") {
+                Some(()) if !texts => return None,
+                Some(()) => drop(self.text()?),
+                None => drop(self.number()?),
+            }
+            if self.skip(b"}").is_some() {
+                return Some(());
+            }
+            self.skip(b",\"")?;
+        }
+    }
+
     /// A number without zeros in front, short enough not to overflow.
     fn number(&mut self) -> Option<u64> {
         let end = self.0.iter().position(|byte| !byte.is_ascii_digit())?;
@@ -168,6 +188,8 @@ mod tests {
             policy_sha256: Some("x".to_owned()),
             line: Some(12),
             before: Some(Hash::of(b"x")),
+            counts: Some([("lines".to_owned(), 1), ("matches".to_owned(), 20)].into()),
+            facts: Some([("search".to_owned(), 3.into()), ("t".to_owned(), "u".into())].into()),
             of: Some(3),
             result: Some("ok".to_owned()),
             ..Draft::default()

@@ -246,3 +246,47 @@ fn two_gates_write_while_it_is_searched() {
     });
     assert_eq!(found(&world, &["--kind", "intent", "--path", "f*"]).len(), 16);
 }
+
+/// They were printed as records, and nothing was said.
+#[test]
+fn a_line_that_is_no_record_is_said_by_searches_as_by_the_verifier() {
+    let world = World::new();
+    world.write("a", "1").ok();
+    let segment = world.state().join("audit/seg-000000.jsonl");
+    let whole = std::fs::read_to_string(&segment).unwrap();
+    let lines: Vec<_> = whole.lines().collect();
+    let number = lines.iter().position(|line| line.contains("\"kind\":\"intent\"")).unwrap();
+    let line = lines[number];
+    let record: Value = serde_json::from_str(line).unwrap();
+    let field = |name: &str| record[name].as_str().unwrap().to_owned();
+    let session = field("session");
+    let wrong = [
+        format!("{line} "),
+        format!("{line}\r"),
+        line.replacen('{', "{\"x\":1,\"x\":1,", 1),
+        line.replacen('{', "{\"resolved\":null,", 1),
+        line.replacen(&field("after"), "ab", 1),
+        line.replacen(&format!("\"nonce\":\"{}\",", field("nonce")), "", 1),
+        line.replacen(&field("t"), "2026-02-30T08:00:00.000000Z", 1),
+    ];
+    for wrong in wrong {
+        assert_ne!(wrong, line);
+        std::fs::write(&segment, whole.replacen(line, &wrong, 1)).unwrap();
+        let commands: [&[&str]; 5] = [
+            &["verify"],
+            &["query", "--json"],
+            &["export", "--format", "csv"],
+            &["blame", "a"],
+            &["session", &session],
+        ];
+        for command in commands {
+            let done = world.run(&[&["audit"], command].concat());
+            assert_eq!(done.code, 5, "{command:?} {wrong:?}: {done:?}");
+            if command[0] != "verify" {
+                let said =
+                    format!("line {} of seg-000000.jsonl: the line is no record", number + 1);
+                assert!(done.stderr.contains(&said), "{command:?}: {done:?}");
+            }
+        }
+    }
+}
