@@ -84,6 +84,7 @@ def grow(tree, root, level):  # adds a whole subtree to a list of them, largest 
     while tree and tree[-1][1] == level: root, level = node(tree.pop()[0], root), level + 1
     tree.append((root, level))
 def top(tree): return functools.reduce(lambda right, left: node(left[0], right), tree[-2::-1], tree[-1][0])
+def folder(path): return os.path.isdir(path) and not os.path.islink(path)
 def regular(path): return os.path.isfile(path) and not os.path.islink(path)
 def trusted(file, seq, action):
     try: return action()
@@ -97,7 +98,8 @@ def log(directory, key_text=None, heads={}):  # the number of records, how many 
     names = sorted(os.listdir(directory))
     if not any(n.startswith("seg-") or n in ("checkpoint", "checkpoints", "key.vkey", "roots", "frontier", "quarantine")
                or (n == "lock" and regular(path(n))) for n in names): sys.exit("there is no audit log at %r; did you mean STATE/audit?" % directory)
-    newest, own, heads, segments = small("checkpoint"), small("key.vkey"), dict(heads), []
+    newest = small("checkpoint"); need("checkpoints" not in names or folder(path("checkpoints")), "bad-checkpoint", "checkpoints", None, None)
+    own, heads, segments = small("key.vkey"), dict(heads), []
     kept = os.listdir(path("checkpoints")) if "checkpoints" in names else ()
     kept = {int(n) for n in kept if re.fullmatch("0|[1-9][0-9]{,19}", n) and int(n) < 2**64}
     for name in names:

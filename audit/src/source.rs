@@ -44,7 +44,8 @@ pub trait Source {
     ///
     /// # Errors
     ///
-    /// When it cannot be read.
+    /// When it cannot be read; [`io::ErrorKind::InvalidInput`] where something
+    /// else has its name.
     fn history(&self) -> io::Result<Vec<String>>;
 
     /// Opens the file `name`; those of kept checkpoints are
@@ -56,6 +57,13 @@ pub trait Source {
     /// regular file, [`io::ErrorKind::InvalidData`] where it is no compressed
     /// segment, which reading it says too.
     fn open(&self, name: &str) -> io::Result<Self::File>;
+}
+
+/// What a source says where the name of the kept checkpoints' directory is that
+/// of something else.
+pub fn no_history() -> io::Error {
+    let words = format!("`{HISTORY}` is no directory");
+    io::Error::new(io::ErrorKind::InvalidInput, words)
 }
 
 /// The log in a directory of this machine.
@@ -125,11 +133,14 @@ impl Source for Directory {
     }
 
     fn history(&self) -> io::Result<Vec<String>> {
-        let entries = match fs::read_dir(self.path.join(HISTORY)) {
-            Ok(entries) => entries,
+        let path = self.path.join(HISTORY);
+        match fs::symlink_metadata(&path) {
+            Ok(meta) if meta.is_dir() => {}
+            Ok(_other) => return Err(no_history()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(error),
-        };
+        }
+        let entries = fs::read_dir(path)?;
         entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
     }
 

@@ -89,7 +89,14 @@ impl Marks {
         let newest = small(source, NEWEST, None, &mut faults)?;
         let mut strangers = Vec::new();
         let mut history = Vec::new();
-        for name in source.history()?.into_iter().filter(|name| !name.starts_with('.')) {
+        let names = source.history().or_else(|error| {
+            if error.kind() != io::ErrorKind::InvalidInput {
+                return Err(error);
+            }
+            faults.push(fault(DamageKind::BadCheckpoint, HISTORY, None, error.to_string()));
+            Ok(Vec::new())
+        })?;
+        for name in names.into_iter().filter(|name| !name.starts_with('.')) {
             match name.parse::<u64>() {
                 Ok(size) if size.to_string() == name => history.push(size),
                 _ => strangers.push(format!("{HISTORY}/{name}")),

@@ -82,6 +82,16 @@ pub(super) fn opened(text: &str, keys: &[PublicKey]) -> Result<Checkpoint, Error
     Ok(checkpoint)
 }
 
+/// The names of the kept checkpoints; none where something else than their
+/// directory has its name, which a repair
+/// sets aside.
+pub(super) fn names(audit: &Folder) -> Result<Vec<String>, Error> {
+    match audit.history() {
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(Vec::new()),
+        names => names.map_err(Error::std("read the log's checkpoints")),
+    }
+}
+
 /// The sizes that checkpoints are kept of, smallest first.
 pub(super) fn kept(audit: &Folder) -> Result<Vec<u64>, Error> {
     let names = audit.history().map_err(Error::std("read the log's checkpoints"))?;

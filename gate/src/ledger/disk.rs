@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use portcullis_audit::{FileEntry, HISTORY, LogFile, Source};
+use portcullis_audit::{FileEntry, HISTORY, LogFile, Source, no_history};
 use rustix::{
     fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, Stat},
     io::Errno,
@@ -66,6 +66,15 @@ impl Folder {
             return Err(Errno::INVAL);
         }
         Ok(file.into())
+    }
+
+    /// The text of a link; `None` when `name` is none.
+    pub(super) fn link(&self, name: &str) -> Result<Option<Vec<u8>>, Errno> {
+        match rustix::fs::readlinkat(&self.0, name, Vec::new()) {
+            Ok(text) => Ok(Some(text.into_bytes())),
+            Err(Errno::INVAL) => Ok(None),
+            Err(errno) => Err(errno),
+        }
     }
 
     /// The attributes of `name`; `None` when there is no such name.
@@ -129,8 +138,10 @@ impl Source for Folder {
     }
 
     fn history(&self) -> io::Result<Vec<String>> {
-        if self.stat(HISTORY)?.is_none() {
-            return Ok(Vec::new());
+        match self.stat(HISTORY)? {
+            None => return Ok(Vec::new()),
+            Some(stat) if !is_directory(&stat) => return Err(no_history()),
+            Some(_directory) => {}
         }
         Ok(Self::open(self, HISTORY).map_err(io::Error::other)?.names()?)
     }
@@ -138,6 +149,10 @@ impl Source for Folder {
     fn open(&self, name: &str) -> io::Result<LogFile> {
         LogFile::open(name, |name| Ok(self.file(name, OFlags::RDONLY)?))
     }
+}
+
+fn is_directory(stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::Directory
 }
 
 fn is_regular(stat: &Stat) -> bool {

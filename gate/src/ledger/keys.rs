@@ -19,7 +19,8 @@ pub(super) fn lost(log: &Log) -> Result<Vec<PublicKey>, Error> {
         Err(Error::Note(_)) => (Vec::new(), true),
         Err(error) => return Err(error),
     };
-    let kept = checkpoints::kept(audit)?.into_iter().rev().map(|size| format!("{HISTORY}/{size}"));
+    let kept = checkpoints::names(audit)?.into_iter().filter(|name| name.parse::<u64>().is_ok());
+    let kept = kept.map(|name| format!("{HISTORY}/{name}"));
     let mut notes = Vec::new();
     for name in [NEWEST.to_owned()].into_iter().chain(kept) {
         notes.extend(signing::read(audit, &name)?);

@@ -155,7 +155,8 @@ fn plan_locked(state: &Dir, log: &Log) -> Result<Plan, Error> {
 
 /// Whether there are no other checkpoints than those that are set `aside`.
 fn none_left(audit: &Folder, aside: &[String]) -> Result<bool, Error> {
-    let kept = checkpoints::kept(audit)?.into_iter().map(|size| format!("{HISTORY}/{size}"));
+    let kept = checkpoints::names(audit)?.into_iter().filter(|name| name.parse::<u64>().is_ok());
+    let kept = kept.map(|name| format!("{HISTORY}/{name}"));
     for name in kept.chain([NEWEST.to_owned()]) {
         let stat = audit.stat(&name).map_err(Error::io("look at the log's checkpoints"))?;
         if stat.is_some() && !aside.contains(&name) {
@@ -167,9 +168,11 @@ fn none_left(audit: &Folder, aside: &[String]) -> Result<bool, Error> {
 
 /// Checkpoints of more records than there will be, and those that are damaged.
 fn contradicted(audit: &Folder, records: u64, damages: &[Damage]) -> Result<Vec<String>, Error> {
-    let history = audit.history().map_err(Error::std("read the log's checkpoints"))?;
-    let kept = history.iter().map(|name| format!("{HISTORY}/{name}"));
+    let kept = checkpoints::names(audit)?.into_iter().map(|name| format!("{HISTORY}/{name}"));
     let mut found = Vec::new();
+    if damages.iter().any(|damage| damage.segment == HISTORY) {
+        found.push(HISTORY.to_owned());
+    }
     for name in kept.chain([NEWEST.to_owned()]) {
         let Some(text) = signing::read(audit, &name)? else { continue };
         let damaged = damages.iter().any(|damage| damage.segment == name);
@@ -189,8 +192,13 @@ fn contradicted(audit: &Folder, records: u64, damages: &[Damage]) -> Result<Vec<
 fn set_checkpoints_aside(audit: &Folder, agreed: &Plan) -> Result<(), Error> {
     let open = || Error::io("set a checkpoint aside");
     for name in &agreed.checkpoints {
-        let file = audit.file(name, OFlags::RDONLY).map_err(open())?;
-        quarantine::keep(audit, "checkpoint", file)?;
+        match audit.link(name).map_err(open())? {
+            Some(link) => quarantine::keep(audit, "checkpoint", &*link)?,
+            None => {
+                let file = audit.file(name, OFlags::RDONLY).map_err(open())?;
+                quarantine::keep(audit, "checkpoint", file)?
+            }
+        };
         audit.remove(name).map_err(open())?;
     }
     if audit.stat(FRONTIER).map_err(open())?.is_some() {

@@ -179,3 +179,42 @@ fn a_line_of_a_hundred_megabytes_is_damage_and_nothing_more() {
         }
     }
 }
+
+/// `audit verify` failed without saying of what, `audit recover` too, and of a dangling link
+/// nothing was said at all.
+#[test]
+fn what_is_no_directory_of_checkpoints_is_damage_and_set_aside() {
+    for what in ["a file", "a dangling link", "a link to the directory"] {
+        let world = World::new();
+        world.file("a", "x");
+        world.fs(&["read", "a"]).ok();
+        let kept = world.state().join("audit/checkpoints");
+        std::fs::rename(&kept, world.state().join("elsewhere")).unwrap();
+        let link = |to: &str| std::os::unix::fs::symlink(to, &kept).unwrap();
+        match what {
+            "a file" => std::fs::write(&kept, "text").unwrap(),
+            "a dangling link" => link("nowhere"),
+            _ => link("../elsewhere"),
+        }
+        let verified = world.run(&["audit", "verify"]);
+        assert_eq!(verified.code, 5, "{what}: {verified:?}");
+        assert!(verified.text().contains("bad-checkpoint in checkpoints"), "{verified:?}");
+        let log = world.state().join("audit");
+        let second = crate::proof::second(&["log", log.to_str().unwrap()]);
+        assert_eq!((second.code, &second.json()["segment"]), (5, &"checkpoints".into()), "{what}");
+        world.run(&["audit", "recover", "--yes"]).ok();
+        assert!(!kept.is_symlink() && !kept.is_file(), "{what}");
+        world.run(&["audit", "verify"]).ok();
+        world.fs(&["read", "a"]).ok();
+        assert!(kept.is_dir(), "{what}: gates sign again");
+        let said =
+            world.records().into_iter().find(|record| record["kind"] == "recovered").unwrap();
+        let bytes = std::fs::read(log.join(said["facts"]["file"].as_str().unwrap())).unwrap();
+        let text = match what {
+            "a file" => "text",
+            "a dangling link" => "nowhere",
+            _ => "../elsewhere",
+        };
+        assert_eq!(bytes, text.as_bytes(), "{what}");
+    }
+}
