@@ -86,6 +86,8 @@ def grow(tree, root, level):  # adds a whole subtree to a list of them, largest 
 def top(tree): return functools.reduce(lambda right, left: node(left[0], right), tree[-2::-1], tree[-1][0])
 def folder(path): return os.path.isdir(path) and not os.path.islink(path)
 def regular(path): return os.path.isfile(path) and not os.path.islink(path)
+def segment(name):  # whether it is the name of one
+    return re.fullmatch("seg-[0-9]{6,15}[.]jsonl", name) and name == "seg-%06d.jsonl" % int(name[4:-6]) and int(name[4:-6]) < 2**48
 def trusted(file, seq, action):
     try: return action()
     except (ValueError, IndexError, Damage): raise Damage("bad-checkpoint", file, seq, None)
@@ -103,8 +105,8 @@ def log(directory, key_text=None, heads={}):  # the number of records, how many 
     kept = os.listdir(path("checkpoints")) if "checkpoints" in names else ()
     kept = {int(n) for n in kept if re.fullmatch("0|[1-9][0-9]{,19}", n) and int(n) < 2**64}
     for name in names:
-        right = name[:4] != "seg-" or (re.fullmatch("[0-9]{6,15}", name[4:-6]) and name == "seg-%06d.jsonl" % int(name[4:-6])
-                                       and int(name[4:-6]) < 2**48)
+        if name[-4:] == ".zst" and segment(name[:-4]) and name[:-4] in names and regular(path(name)): continue  # the plain one counts
+        right = name[:4] != "seg-" or segment(name)
         need(right and (name[:4] != "seg-" and name != "lock" or regular(path(name))), "unexpected-file", name, None, None)
         if name[:4] == "seg-": segments.append(int(name[4:-6]))
     own = trusted("key.vkey", None, lambda: need(len(own) <= SMALL) or read_keys(own.decode(errors="replace"))) if own is not None else None

@@ -11,6 +11,26 @@ use crate::{
     courier::{Courier, PATIENCE, receipt},
 };
 
+/// As FORMAT.md says to do for `verify.py`, which called what `zstd -d` leaves there damage.
+#[test]
+fn a_segment_in_both_forms_is_the_plain_one_to_both_verifiers() {
+    let world = World::new();
+    write_log(&world, 140_000, "2026-01-01T00:00:00.000000Z");
+    world.run(&["audit", "checkpoint"]).ok();
+    let plain = audit(&world).join("seg-000000.jsonl");
+    let text_of = std::fs::read(&plain).unwrap();
+    world.run(&["audit", "compress"]).ok();
+    std::fs::write(&plain, text_of).unwrap();
+    assert!(audit(&world).join("seg-000000.jsonl.zst").exists());
+    world.run(&["audit", "verify"]).ok();
+    let other = super::second(&["log", text(&audit(&world))]).ok();
+    assert_eq!(other.json()["records"], json!(140_000));
+    // Any other name of that kind is none.
+    std::fs::write(audit(&world).join("seg-0.jsonl.zst"), "").unwrap();
+    assert_eq!(world.run(&["audit", "verify"]).code, 5);
+    assert_eq!(super::second(&["log", text(&audit(&world))]).code, 5);
+}
+
 #[test]
 fn compressed_segments_are_read_as_before() {
     let world = World::new();
