@@ -170,7 +170,7 @@ def both(old, size, hashes, known):  # RFC 6962, section 2.1.2: the old root and
 def proof(data, keys, old):
     head, note = data.split(b"\n\n", 1); (size, root), lines = checkpoint(note, keys), head.decode().split("\n")
     if lines[0].startswith("old "):
-        before = checkpoint(old, keys); need(lines[0] == "old %d" % before[0] and 0 < before[0] <= size)
+        need(old is not None, "no-proof"); before = checkpoint(old, keys); need(lines[0] == "old %d" % before[0] and 0 < before[0] <= size)
         need(both(before[0], size, list(map(unbase64, lines[1:])), before[1]) == (before[1], root)); return {"from": before[0], "size": size}
     need(old is None, "no-proof")  # of growth from there
     need(lines[0] == "c2sp.org/tlog-proof@v1" and lines[1].startswith("extra ") and re.fullmatch("index (?:0|[1-9][0-9]{,19})", lines[2]))
@@ -195,7 +195,8 @@ def main(what, where, *words):
     for seq, _ in heads: need(sum(seq == other for other, _ in heads) == 1, "wrong-head", "seg-%06d.jsonl" % (seq >> 16), seq, None)
     if what == "log": return log(where, key_texts(of["--key"]), dict(heads))
     old = open(olds[0], "rb").read() if olds else None
-    try: return proof(open(where, "rb").read(), read_keys(key_texts(of["--key"])), old)
+    data = open(where, "rb").read(); old is None and data[:4] == b"old " and usage("a proof of growth needs the older checkpoint (--old)")
+    try: return proof(data, read_keys(key_texts(of["--key"])), old)
     except (ValueError, IndexError, AttributeError): raise Damage("no-proof")
 if __name__ == "__main__":
     if sys.argv[1:2] not in (["log"], ["proof"]) or len(sys.argv) < 3: usage("log or proof, and of what?")

@@ -201,6 +201,24 @@ fn an_index_of_a_proof_is_spelled_in_one_way() {
     }
 }
 
+/// It ended in a traceback.
+#[test]
+fn a_proof_of_growth_without_the_older_checkpoint_is_a_mistake_in_usage() {
+    let world = World::new();
+    world.file("a", "x");
+    world.fs(&["read", "a"]).ok();
+    let key = audit(&world).join("key.vkey");
+    let proof = world.base().join("proof");
+    std::fs::write(&proof, &world.run(&["audit", "prove", "--from", "1"]).ok().stdout).unwrap();
+    let args = [text(&proof), "--key", text(&key)];
+    let first = world.run(&[&["audit", "check-proof"], &args[..]].concat());
+    let other = second(&[&["proof"], &args[..]].concat());
+    for done in [first, other] {
+        assert_eq!(done.code, 2, "{done:?}");
+        assert!(done.stderr.contains("needs the older checkpoint"), "{done:?}");
+    }
+}
+
 #[test]
 fn a_record_that_is_not_there_is_not_said_to_need_a_checkpoint() {
     let world = World::new();
