@@ -7,7 +7,7 @@ use portcullis_audit::Note;
 use super::{Place, heads};
 use crate::{
     cli::{
-        failure::{Context as _, Failure},
+        failure::{Context as _, Exit, Failure},
         render::counted,
         sign::Program,
     },
@@ -64,7 +64,8 @@ pub(super) fn open(state: &cap_std::fs::Dir, audit: &Audit) -> Result<Ledger, Fa
         Some(public) => Signing::by(Box::new(Program { command: audit.signer.clone(), public })),
         None => Signing::own(state).or_fail("cannot open the audit log's key")?,
     };
-    Ledger::open(state)
-        .and_then(|ledger| ledger.signed(signing))
-        .or_fail("cannot open the audit log")
+    let opened = Ledger::open(state).and_then(|ledger| ledger.signed(signing));
+    let damaged = matches!(opened, Err(ledger::Error::Damaged { .. }));
+    let exit = if damaged { Exit::Audit } else { Exit::Failure };
+    opened.or_fail("cannot open the audit log").map_err(|failure| failure.exit(exit))
 }

@@ -218,3 +218,16 @@ fn what_is_no_directory_of_checkpoints_is_damage_and_set_aside() {
         assert_eq!(bytes, text.as_bytes(), "{what}");
     }
 }
+
+/// It was 1, as of a log that cannot be read.
+#[test]
+fn a_checkpoint_of_a_damaged_log_is_refused_with_the_exit_code_of_damage() {
+    let world = World::new();
+    world.write("a.txt", "a").ok();
+    let segment = world.state().join("audit/seg-000000.jsonl");
+    let text = std::fs::read_to_string(&segment).unwrap();
+    std::fs::write(&segment, text.replacen("allow", "allov", 1)).unwrap();
+    assert_eq!(world.write("b.txt", "b").code, 5);
+    let refused = world.run(&["audit", "checkpoint"]);
+    assert_eq!(refused.code, 5, "{refused:?}");
+}
