@@ -16,7 +16,7 @@ use sha2::{Digest as _, Sha256};
 use zip::{CompressionMethod, ZipWriter, write::SimpleFileOptions};
 
 use super::{
-    filter::Moment,
+    filter::{self, Moment},
     heads,
     prove::prove,
     select::{Whole, damaged},
@@ -118,11 +118,8 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
 /// The first and the last record of the period that the checkpoint covers, and
 /// how many it does not.
 fn period(args: &Args, log: &Log, size: u64) -> Result<(u64, u64, u64), Failure> {
-    let filter = Filter {
-        since: args.since.as_ref().map(|since| since.as_str().to_owned()),
-        until: args.until.as_ref().map(|until| until.as_str().to_owned()),
-        ..Filter::default()
-    };
+    let (since, until) = filter::period(args.since.as_ref(), args.until.as_ref())?;
+    let filter = Filter { since, until, ..Filter::default() };
     let add = |sum: &mut (Option<(u64, u64)>, u64), row: &Row<'_>| {
         if row.seq >= size {
             sum.1 += 1;
@@ -143,9 +140,10 @@ fn period(args: &Args, log: &Log, size: u64) -> Result<(u64, u64, u64), Failure>
         .map_err(|error| args.log.unreadable(&error))?;
     // Evidence is never made of a log that is damaged.
     damaged(&scanned)?;
-    let (first, last) = span.ok_or_else(|| {
-        Failure::new("no record of the period is covered by the newest checkpoint")
-            .help("`portcullis audit checkpoint` makes one of all records")
+    let (first, last) = span.ok_or_else(|| match after {
+        0 => Failure::new("the log has no record of the period"),
+        _ => Failure::new("no record of the period is covered by the newest checkpoint")
+            .help("`portcullis audit checkpoint` makes one of all records"),
     })?;
     Ok((first, last, after))
 }

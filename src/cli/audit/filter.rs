@@ -6,7 +6,7 @@
 use std::str::FromStr;
 
 use clap::builder::PossibleValuesParser;
-use jiff::{SignedDuration, Timestamp, civil::Date, tz::TimeZone};
+use jiff::{SignedDuration, Timestamp, civil::Date};
 use portcullis_audit::{AuditRecord, Kind};
 
 use super::{
@@ -14,7 +14,7 @@ use super::{
     path::{self, Named},
 };
 use crate::{
-    cli::failure::Failure,
+    cli::failure::{Exit, Failure},
     model::{Door, OperationKind},
     policy::Effect,
     review::PathFilter,
@@ -121,18 +121,38 @@ impl Moment {
     }
 }
 
+/// The texts of a period's beginning and end.
+///
+/// # Errors
+/// When it has no moment: an answer about nothing reads as if nothing had happened.
+pub(super) fn period(
+    since: Option<&Moment>,
+    until: Option<&Moment>,
+) -> Result<(Option<String>, Option<String>), Failure> {
+    if let (Some(Moment(since)), Some(Moment(until))) = (since, until)
+        && since >= until
+    {
+        return Err(Failure::new(format_args!("no time is from {since} on and before {until}"))
+            .help("--since is the beginning, and --until the first moment that does not count")
+            .exit(Exit::Usage));
+    }
+    let text = |moment: &Moment| moment.0.clone();
+    Ok((since.map(text), until.map(text)))
+}
+
 impl FromStr for Moment {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        // A date is parsed of a time, too, whose hours would be lost.
+        let date = text.parse().ok().filter(|date: &Date| date.to_string() == text);
+        // The last days that there are begin after the last moment that can be computed.
+        if let Some(date) = date.filter(|date| date.year() >= 0) {
+            return Ok(Self(format!("{date}T00:00:00.000000Z")));
+        }
         let moment = text
             .parse::<Timestamp>()
             .ok()
-            .or_else(|| {
-                // A date is parsed of a time, too, whose hours would be lost.
-                let date = text.parse().ok().filter(|date: &Date| date.to_string() == text)?;
-                Some(date.to_zoned(TimeZone::UTC).ok()?.timestamp())
-            })
             .or_else(|| Timestamp::now().checked_sub(ago(text)?).ok());
         let moment = moment.ok_or(
             "expected a date (`2026-11-21`), a time with its zone (`2026-11-21T08:00:00Z`), or how \
@@ -163,6 +183,7 @@ mod tests {
     fn moments() {
         let since = |text: &str| text.parse::<Moment>().map(|since| since.0);
         assert_eq!(since("2026-11-21").unwrap(), "2026-11-21T00:00:00.000000Z");
+        assert_eq!(since("9999-12-31").unwrap(), "9999-12-31T00:00:00.000000Z");
         assert_eq!(since("2026-11-21T08:00:00+02:00").unwrap(), "2026-11-21T06:00:00.000000Z");
         for past in ["90m", "2h 30m", "2d", "1w", "0s"] {
             let moment = since(past).unwrap();

@@ -6,7 +6,7 @@ use std::{fs::File, io::Write as _, path::PathBuf, process::ExitCode};
 use jiff::Timestamp;
 
 use super::{
-    filter::Moment,
+    filter::{Moment, period},
     heads,
     select::{Whole, damaged},
 };
@@ -55,14 +55,15 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
                 .exit(Exit::Usage));
         }
     };
+    let (since, until) = period(args.since.as_ref(), args.until.as_ref())?;
     let directory = args.log.at.directory()?;
     let policies = args.log.at.state()?.join("policies");
     let (log, bar) = args.log.open()?;
     let scope = Scope {
         log: &directory,
         policies: Some(&policies),
-        since: args.since.as_ref().map(|since| since.as_str().to_owned()),
-        until: args.until.as_ref().map(|until| until.as_str().to_owned()),
+        since,
+        until,
         trusted: heads::keys(&args.key)?,
         now: format!("{:.0}", Timestamp::now()),
     };

@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::{
     Place, Where,
-    filter::{Moment, decisions, doors, kinds, parse_op},
+    filter::{Moment, decisions, doors, kinds, parse_op, period},
     path::{self, Named},
     unreadable,
 };
@@ -189,9 +189,10 @@ impl std::str::FromStr for HashPrefix {
 impl Select {
     /// The filter, for the log `at`.
     pub(super) fn filter(&self, at: &Where) -> Result<Filter, Failure> {
+        let (since, until) = period(self.since.as_ref(), self.until.as_ref())?;
         Ok(Filter {
-            since: self.since.as_ref().map(|since| since.as_str().to_owned()),
-            until: self.until.as_ref().map(|until| until.as_str().to_owned()),
+            since,
+            until,
             records: None,
             kinds: self.kind.clone(),
             sessions: self.session.clone(),

@@ -306,3 +306,29 @@ fn secrets_approvals_and_policies_of_real_gates_are_listed() {
         assert!(!text.contains(TOKEN), "{text}");
     }
 }
+
+/// A clean page was written, of no record and no denial.
+#[test]
+fn a_period_that_has_no_moment_is_refused() {
+    let world = World::new();
+    world.fs(&["read", ".env"]).denied("secrets.names[0]");
+    let report = world.base().join("r.html");
+    let bundle = world.base().join("b.zip");
+    let commands: [&[&str]; 4] = [
+        &["report", "-o", report.to_str().unwrap()],
+        &["bundle", "-o", bundle.to_str().unwrap()],
+        &["query"],
+        &["export", "--format", "csv"],
+    ];
+    for command in commands {
+        for until in ["2026-11-01", "2026-12-01"] {
+            let period = ["--since", "2026-12-01", "--until", until];
+            let done = world.run(&[&["audit"], command, &period[..]].concat());
+            assert_eq!(done.code, 2, "{command:?}: {done:?}");
+            assert!(done.stderr.contains("no time is from"), "{done:?}");
+        }
+    }
+    assert!(!report.exists() && !bundle.exists());
+    let far = world.run(&["audit", "query", "--json", "--until", "9999-12-31"]).ok();
+    assert_eq!(far.text().lines().count(), world.records().len());
+}
