@@ -82,6 +82,25 @@ fn who_can_do_what_is_a_tree() {
     assert_eq!(world.run(&["policy", "explain", "--who", "agent", "--can", "fly"]).code, 2);
 }
 
+/// What only observe mode lets through was counted, and nothing said so.
+#[test]
+fn the_tree_takes_no_notice_of_observe_mode() {
+    let world = world();
+    let tree = |mode: &str| {
+        let text = format!(
+            "schema = 1\nname = \"m\"\nmode = \"{mode}\"\n[allowedPaths]\nread = [\"**\"]\n\
+             list = [\"**\"]\nwrite = [\"src/**\"]\n"
+        );
+        policy_file(&world, "mode.toml", &text);
+        let who =
+            ["policy", "explain", "--policy", "mode.toml", "--who", "agent", "--can", "write"];
+        world.run(&who).ok().text().to_owned()
+    };
+    let enforced = tree("enforce");
+    assert!(enforced.starts_with("agent `agent` can write 2 of 6 files"), "{enforced}");
+    assert_eq!(tree("observe"), enforced);
+}
+
 /// What the tree says is what the gate does.
 #[test]
 fn the_tree_is_what_the_gate_does() {

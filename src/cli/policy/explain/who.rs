@@ -56,7 +56,8 @@ struct Node {
 }
 
 pub(super) fn run(args: &Args, agent: &AgentName) -> Result<ExitCode, Failure> {
-    let policy = super::super::load(&args.common.policy)?.policy;
+    // What only observe mode lets through the policy would deny.
+    let policy = super::super::load(&args.common.policy)?.policy.enforcing();
     let workspace = Workspace::open(&args.common.workspace)
         .or_fail(format_args!("cannot open the workspace `{}`", args.common.workspace.display()))?;
     let tree = Tree::of(&workspace).or_fail("cannot look at the workspace")?;
