@@ -19,8 +19,26 @@ pub(super) enum Frame {
     Line(Vec<u8>),
     /// A line that was longer than the limit: its first bytes.
     TooLong { head: Vec<u8> },
+    /// A line that was given up before its end: its first bytes.
+    GivenUp { head: Vec<u8> },
     /// The stream ended in the middle of a line.
     Torn { length: usize },
+}
+
+impl Frame {
+    /// A line that is given up, of which no more than its head is kept.
+    pub(super) fn given_up(mut line: Vec<u8>) -> Self {
+        line.truncate(HEAD);
+        line.shrink_to_fit();
+        Self::GivenUp { head: line }
+    }
+}
+
+/// Throws away what comes up to the end of a line; whether that came.
+fn skip(piece: &mut &[u8]) -> bool {
+    let rest = *piece;
+    let skipped = piece.skip_until(b'\n').unwrap_or_default();
+    skipped.checked_sub(1).and_then(|last| rest.get(last)) == Some(&b'\n')
 }
 
 /// The longest line, in bytes, that `content` bytes of file content can take:
@@ -57,16 +75,24 @@ pub(super) struct Cutter {
     limit: usize,
     /// The line is over the limit: only its head is here.
     is_long: bool,
+    /// The line was given up: nothing is said of its end.
+    is_given_up: bool,
 }
 
 impl Cutter {
     pub(super) fn new(limit: usize) -> Self {
-        Self { line: Vec::new(), limit, is_long: false }
+        Self { line: Vec::new(), limit, is_long: false, is_given_up: false }
     }
 
     /// Takes bytes off `piece` up to where a line ends; nothing when all were
     /// taken and none did.
     pub(super) fn cut(&mut self, piece: &mut &[u8]) -> Option<Frame> {
+        if self.is_given_up {
+            self.is_given_up = !skip(piece);
+        }
+        if self.is_given_up {
+            return None;
+        }
         if !self.is_long {
             let room = self.limit.saturating_add(1).saturating_sub(self.line.len());
             let room = u64::try_from(room).unwrap_or(u64::MAX);
@@ -83,15 +109,30 @@ impl Cutter {
             self.line.truncate(HEAD);
             self.line.shrink_to_fit();
         }
-        let rest = *piece;
-        let skipped = piece.skip_until(b'\n').unwrap_or_default();
-        let is_over = skipped.checked_sub(1).and_then(|last| rest.get(last)) == Some(&b'\n');
-        if is_over { Some(self.too_long()) } else { None }
+        if skip(piece) { Some(self.too_long()) } else { None }
+    }
+
+    /// How much of a line is here that is not whole.
+    pub(super) fn length(&self) -> usize {
+        self.line.len()
+    }
+
+    /// Whether what comes is thrown away.
+    pub(super) fn is_skipping(&self) -> bool {
+        self.is_long || self.is_given_up
+    }
+
+    /// Gives up the line that is not whole.
+    pub(super) fn give_up(&mut self) -> Frame {
+        self.is_given_up = true;
+        self.is_long = false;
+        Frame::given_up(std::mem::take(&mut self.line))
     }
 
     /// What is left when the stream ends.
     pub(super) fn end(mut self) -> Option<Frame> {
         match self.line.len() {
+            _ if self.is_given_up => None,
             _ if self.is_long => Some(self.too_long()),
             0 => None,
             length => Some(Frame::Torn { length }),
@@ -138,6 +179,18 @@ mod tests {
                 Frame::Torn { length: 2 }
             ]
         );
+    }
+
+    #[test]
+    fn of_a_line_that_was_given_up_nothing_more_is_heard() {
+        let mut cutter = Cutter::new(100);
+        assert_eq!(cutter.cut(&mut &b"abc"[..]), None);
+        assert_eq!(cutter.give_up(), Frame::GivenUp { head: b"abc".to_vec() });
+        assert_eq!(cutter.cut(&mut &b"def"[..]), None);
+        let mut piece = &b"g\nnext\n"[..];
+        assert_eq!(cutter.cut(&mut piece), Some(Frame::Line(b"next".to_vec())));
+        cutter.give_up();
+        assert_eq!(cutter.end(), None);
     }
 
     #[test]

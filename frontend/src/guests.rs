@@ -19,6 +19,7 @@ use crate::{
     gateway::Ticket,
     lock,
     model::{Door, Session},
+    stock::Stock,
 };
 
 /// Most guests at once.
@@ -47,6 +48,8 @@ pub struct Guests {
     socket: PathBuf,
     state: Mutex<State>,
     ask: OnceLock<Arc<dyn Ask>>,
+    /// What all of them take together.
+    stock: Arc<Stock>,
 }
 
 #[derive(Default)]
@@ -90,6 +93,7 @@ impl Guests {
             socket: socket.to_owned(),
             state: Mutex::default(),
             ask: OnceLock::new(),
+            stock: Arc::default(),
         })
     }
 
@@ -207,6 +211,11 @@ impl Guest {
             stay.end();
         }
         present.stay = Some(stay);
+    }
+
+    /// The memory that it shares with all other guests.
+    pub(super) fn stock(&self) -> &Arc<Stock> {
+        &self.guests.stock
     }
 
     /// Asks the host's person; dropping what this gives takes the question

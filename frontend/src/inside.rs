@@ -34,6 +34,8 @@ const MOST: usize = 48;
 const PAUSE: Duration = Duration::from_millis(100);
 /// How long nobody else is let in when all places are taken.
 const FULL: Duration = Duration::from_millis(10);
+/// How long the system writes to one that does not read, before it is looked at.
+const LOOK: Duration = Duration::from_secs(1);
 /// How often connections that came to nothing are told of.
 const EVERY: Duration = Duration::from_secs(60);
 
@@ -192,6 +194,8 @@ fn serve(
     let guest = guest.ok_or_else(|| io::Error::other("no invitation, or too many guests"))?;
     let session = guest.session().clone();
     let config = mcp::Config { session, guest: Some(Arc::new(guest)), ..config };
+    // So that one that does not read is looked after.
+    stream.set_write_timeout(Some(LOOK))?;
     let output = File::from(OwnedFd::from(stream.try_clone()?));
     let input = mcp::Input { stream: File::from(OwnedFd::from(stream.try_clone()?)), stop: None };
     let served = mcp::serve(gateway, config, input, output);

@@ -19,6 +19,7 @@ mod output;
 mod pace;
 mod paths;
 mod question;
+mod stock;
 mod strict;
 
 use portcullis_gate::{gateway, ops};

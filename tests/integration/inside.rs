@@ -1,6 +1,8 @@
 //! The gate's own MCP server for the agent in its cell: who gets it, who can
 //! come to it, and that it is one session with what the agent does over ACP.
 
+mod memory;
+
 use std::{
     io::{Read as _, Write as _},
     os::unix::net::{UnixListener, UnixStream},

@@ -38,7 +38,7 @@ impl Door<'_> {
     pub(super) fn hear_agent(&self, frame: Frame) {
         let line = match frame {
             Frame::Line(line) => line,
-            Frame::TooLong { head } => {
+            Frame::TooLong { head } | Frame::GivenUp { head } => {
                 return self.malformed(Peer::Agent, &wire::malformed(Reason::TooLong, &head));
             }
             Frame::Torn { .. } => {

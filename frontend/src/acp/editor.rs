@@ -26,7 +26,7 @@ impl Door<'_> {
     pub(super) fn hear_editor(&self, frame: Frame) {
         let line = match frame {
             Frame::Line(line) => line,
-            Frame::TooLong { head } => {
+            Frame::TooLong { head } | Frame::GivenUp { head } => {
                 return self.malformed(Peer::Editor, &wire::malformed(Reason::TooLong, &head));
             }
             Frame::Torn { .. } => {

@@ -6,6 +6,7 @@ use std::{
     fs::File,
     io::{self, IoSliceMut, Read as _},
     os::fd::{AsFd, AsRawFd, OwnedFd},
+    sync::Arc,
 };
 
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
@@ -18,7 +19,10 @@ use crate::{
     brake,
     frame::{CHUNK, Cutter, Frame},
     pace::{Pace, Wait},
+    stock::{Hold, Stock},
 };
+
+use super::ration::Ration;
 
 /// Where a client's lines come from.
 #[derive(Debug)]
@@ -39,6 +43,10 @@ pub(super) struct Inlet {
     /// What of the chunk was read and not cut yet.
     rest: std::ops::Range<usize>,
     pace: Pace,
+    /// Where what lines take is bounded for several clients together.
+    ration: Option<Ration>,
+    /// A line that came, until there is memory for what it asks for.
+    whole: Option<Vec<u8>>,
 }
 
 #[derive(Debug)]
@@ -51,7 +59,11 @@ enum Stream {
 
 impl Inlet {
     /// To be called where a runtime with I/O is at work.
-    pub(super) fn new(input: Input, max_line: usize) -> io::Result<Self> {
+    pub(super) fn new(
+        input: Input,
+        max_line: usize,
+        stock: Option<&Arc<Stock>>,
+    ) -> io::Result<Self> {
         // epoll refuses what never lets anybody wait.
         let stream = match told(input.stream) {
             Ok(told) => Stream::Told(told),
@@ -68,6 +80,8 @@ impl Inlet {
             chunk: vec![0; CHUNK],
             rest: 0..0,
             pace: Pace::default(),
+            ration: stock.map(|stock| Ration::new(Arc::clone(stock))),
+            whole: None,
         })
     }
 
@@ -78,18 +92,63 @@ impl Inlet {
         // whoever gives up waiting would lose it.
         tokio::task::consume_budget().await;
         loop {
+            if let Some(frame) = self.deliver().await {
+                return Some(frame);
+            }
+            let piece = self.chunk.get(self.rest.clone()).unwrap_or_default();
             let cutter = self.cutter.as_mut()?;
-            let mut piece = self.chunk.get(self.rest.clone()).unwrap_or_default();
+            if let Some(ration) = &mut self.ration
+                && !cutter.is_skipping()
+                && !ration.grow(cutter.length().saturating_add(piece.len())).await
+            {
+                return Some(cutter.give_up());
+            }
+            let mut piece = piece;
             let frame = cutter.cut(&mut piece);
             self.rest.start = self.rest.end - piece.len();
-            if frame.is_some() {
-                return frame;
+            match frame {
+                Some(Frame::Line(line)) => {
+                    self.whole = Some(line);
+                    continue;
+                }
+                Some(frame) => {
+                    self.clear();
+                    return Some(frame);
+                }
+                None if cutter.is_skipping() => self.clear(),
+                None => {}
             }
             // A stream that was reset has ended like any other.
             match self.fill().await {
-                Ok(count) if count > 0 => self.rest = 0..count,
+                Ok(Some(count)) if count > 0 => self.rest = 0..count,
+                Ok(None) => {
+                    self.clear();
+                    return self.cutter.as_mut().map(Cutter::give_up);
+                }
                 _ => return self.cutter.take().and_then(Cutter::end),
             }
+        }
+    }
+
+    /// The line that came, once there is memory for what it asks for.
+    async fn deliver(&mut self) -> Option<Frame> {
+        let length = self.whole.as_ref()?.len();
+        let is_covered = match &mut self.ration {
+            Some(ration) => ration.cover(length).await,
+            None => true,
+        };
+        let line = self.whole.take()?;
+        Some(if is_covered { Frame::Line(line) } else { Frame::given_up(line) })
+    }
+
+    /// What the line takes that came last.
+    pub(super) fn hold(&mut self, line: &[u8]) -> Option<Hold> {
+        self.ration.as_mut()?.take(line.len())
+    }
+
+    fn clear(&mut self) {
+        if let Some(ration) = &mut self.ration {
+            ration.clear();
         }
     }
 
@@ -102,18 +161,26 @@ impl Inlet {
         }
     }
 
-    async fn fill(&mut self) -> io::Result<usize> {
+    /// What came; nothing when the line that is not whole has taken too long.
+    async fn fill(&mut self) -> io::Result<Option<usize>> {
         let stop = async {
             match &self.stop {
                 Some(stop) => drop(stop.readable().await),
                 None => std::future::pending().await,
             }
         };
+        let late = async {
+            match &self.ration {
+                Some(ration) => ration.late().await,
+                None => std::future::pending().await,
+            }
+        };
         let wait = self.pace.wait();
         let count = tokio::select! {
             biased;
-            () = stop => Ok(0),
-            count = self.stream.read(&mut self.chunk) => count,
+            () = stop => Ok(Some(0)),
+            count = self.stream.read(&mut self.chunk) => count.map(Some),
+            () = late => Ok(None),
             never = awake(&wait) => match never {},
         };
         self.pace.heard(&wait);
@@ -193,7 +260,7 @@ mod tests {
     }
 
     async fn all(input: Input) -> Vec<Frame> {
-        let (mut inlet, mut frames) = (Inlet::new(input, 100_000).unwrap(), Vec::new());
+        let (mut inlet, mut frames) = (Inlet::new(input, 100_000, None).unwrap(), Vec::new());
         while let Some(frame) = inlet.next().await {
             frames.push(frame);
         }
@@ -235,7 +302,7 @@ mod tests {
     fn nothing_is_lost_when_nobody_waits_for_a_line_to_its_end() {
         let (reader, mut writer) = io::pipe().unwrap();
         block_on(async {
-            let mut inlet = Inlet::new(input(reader), 100).unwrap();
+            let mut inlet = Inlet::new(input(reader), 100, None).unwrap();
             for piece in ["fi", "rst\nsec", "ond\nthird\n"] {
                 let waited = tokio::time::timeout(Duration::from_millis(1), inlet.next()).await;
                 assert!(waited.is_err());
@@ -262,7 +329,8 @@ mod tests {
         writer.write_all(&[sent.join(&b'\n'), b"\n".to_vec()].concat()).unwrap();
         drop(writer);
         let heard = block_on(async {
-            let (mut inlet, mut heard) = (Inlet::new(input(reader), 100).unwrap(), Vec::new());
+            let (mut inlet, mut heard) =
+                (Inlet::new(input(reader), 100, None).unwrap(), Vec::new());
             let mut others = 0;
             loop {
                 let waited = {
@@ -290,7 +358,7 @@ mod tests {
         let (mut reader, mut writer) = io::pipe().unwrap();
         let input = input(reader.try_clone().unwrap());
         block_on(async {
-            let mut inlet = Inlet::new(input, 100).unwrap();
+            let mut inlet = Inlet::new(input, 100, None).unwrap();
             writer.write_all(b"taken\n").unwrap();
             reader.read_exact(&mut [0; 6]).unwrap();
             let waited = tokio::time::timeout(Duration::from_millis(10), inlet.next()).await;

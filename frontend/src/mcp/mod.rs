@@ -29,6 +29,8 @@ mod line;
 mod listen;
 mod offer;
 mod outlet;
+mod places;
+mod ration;
 mod resources;
 mod server;
 mod shared;

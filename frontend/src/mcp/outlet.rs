@@ -13,22 +13,36 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{lock, output::write_now};
+use rustix::net::{Shutdown, shutdown};
+
+use crate::{
+    lock,
+    output::write_now,
+    stock::{Hold, Stock},
+};
 
 /// What may wait before no more is begun, in bytes.
 const CAPACITY: usize = 4 << 20;
+/// How much is written at once where others may wait.
+const PIECE: usize = 256 << 10;
+/// How long a client may take to take [`ENOUGH`] while others wait for memory.
+const STALL: Duration = Duration::from_secs(10);
+/// In bytes.
+const ENOUGH: usize = 1 << 20;
 
 /// The way out.
 #[derive(Debug)]
 pub(super) struct Outlet {
     output: File,
+    /// The memory of several clients together.
+    stock: Option<Arc<Stock>>,
     state: Mutex<State>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    waiting: VecDeque<Vec<u8>>,
+    waiting: VecDeque<(Vec<u8>, Option<Hold>)>,
     bytes: usize,
     /// The thread has taken a line and not written it yet.
     writing: bool,
@@ -45,10 +59,11 @@ impl Outlet {
     /// any more.
     pub(super) fn start(
         output: File,
+        stock: Option<Arc<Stock>>,
         gone: impl FnOnce() + Send + 'static,
     ) -> io::Result<Arc<Self>> {
         let (state, changed) = (Mutex::default(), Condvar::new());
-        let outlet = Arc::new(Self { output, state, changed });
+        let outlet = Arc::new(Self { output, stock, state, changed });
         let writer = Arc::clone(&outlet);
         thread::Builder::new().name("mcp-out".to_owned()).spawn(move || {
             if writer.run().is_err() {
@@ -73,7 +88,8 @@ impl Outlet {
             }
         }
         state.bytes = state.bytes.saturating_add(line.len());
-        state.waiting.push_back(line);
+        let hold = self.stock.as_ref().map(|stock| stock.told.owe(line.len()));
+        state.waiting.push_back((line, hold));
         self.changed.notify_all();
     }
 
@@ -120,21 +136,55 @@ impl Outlet {
             if state.broken || (state.closed && state.waiting.is_empty()) {
                 return Ok(());
             }
-            let Some(line) = state.waiting.pop_front() else {
+            let Some((line, hold)) = state.waiting.pop_front() else {
                 state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
                 continue;
             };
             state.writing = true;
             drop(state);
-            let written = (&self.output).write_all(&line);
+            let written = self.write(&line);
+            let length = line.len();
+            drop((line, hold));
             state = self.lock();
             state.writing = false;
-            state.bytes = state.bytes.saturating_sub(line.len());
+            state.bytes = state.bytes.saturating_sub(length);
             state.failed |= written.is_err();
             state.broken |= written.is_err();
             self.changed.notify_all();
-            written?;
+            if written.is_err() {
+                state.waiting.clear();
+                drop(state);
+                // Nor is what it sends of use; where it is no socket, that stays open.
+                let _ = shutdown(&self.output, Shutdown::Both);
+                return written;
+            }
         }
+    }
+
+    /// Writes a line, however long the client takes, unless others wait for the memory.
+    fn write(&self, line: &[u8]) -> io::Result<()> {
+        let Some(stock) = &self.stock else { return (&self.output).write_all(line) };
+        let (mut rest, mut taken, mut since) = (line, 0, Instant::now());
+        while !rest.is_empty() {
+            // Who shares its memory has a socket that lets us look now and then.
+            let piece = rest.get(..PIECE).unwrap_or(rest);
+            match (&self.output).write(piece) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => {
+                    rest = rest.get(count..).unwrap_or_default();
+                    taken += count;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+            if taken >= ENOUGH {
+                (taken, since) = (0, Instant::now());
+            } else if since.elapsed() >= STALL && stock.short_for() >= STALL {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+        }
+        Ok(())
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -154,7 +204,7 @@ mod tests {
     #[test]
     fn lines_stay_whole_and_in_order_whatever_the_client_takes_at_once() {
         let (reader, writer) = io::pipe().unwrap();
-        let outlet = Outlet::start(File::from(OwnedFd::from(writer)), || {}).unwrap();
+        let outlet = Outlet::start(File::from(OwnedFd::from(writer)), None, || {}).unwrap();
         let line = |n: usize| format!("{n}{}\n", "x".repeat(n % 7 * 20_000));
         let sender = thread::spawn(move || {
             for n in 0..100 {
@@ -175,7 +225,7 @@ mod tests {
         drop(reader);
         let (say, hear) = std::sync::mpsc::channel();
         let gone = move || say.send(()).unwrap();
-        let outlet = Outlet::start(File::from(OwnedFd::from(writer)), gone).unwrap();
+        let outlet = Outlet::start(File::from(OwnedFd::from(writer)), None, gone).unwrap();
         outlet.send(b"{}\n".to_vec());
         hear.recv().unwrap();
         outlet.wait_room();

@@ -26,6 +26,7 @@ use rmcp::{
     service::{RequestContext, SubscriptionContext},
 };
 use serde_json::json;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -33,6 +34,7 @@ use crate::{
     model::{Escaped, OperationKind},
     ops::Unfollowed,
     paths::Roots,
+    stock::PLACES,
 };
 
 use super::{
@@ -98,9 +100,13 @@ impl Server {
         let offer = Offer::new(&config.toolset, &session.agent);
         let closed = Arc::<AtomicBool>::default();
         let gone = Arc::clone(&closed);
+        let stock = config.guest.as_ref().map(|guest| Arc::clone(guest.stock()));
+        let gone = move || gone.store(true, Ordering::SeqCst);
         let shared = Shared {
             gateway,
-            outlet: Outlet::start(output, move || gone.store(true, Ordering::SeqCst))?,
+            outlet: Outlet::start(output, stock.clone(), gone)?,
+            stock,
+            turns: Arc::new(Semaphore::new(PLACES)),
             session,
             roots,
             offer,
@@ -277,6 +283,11 @@ impl ServerHandler for Server {
             let running = running.ok_or_else(|| self.not_waiting("tools/call"))?;
             return Ok(self.follow(running, &context).await);
         }
+        if let Err(refusal) = self.enter(&context).await {
+            let kind = self.shared.offer.tool(tool).map_or("tool", |tool| tool.kind().as_str());
+            let error = self.shared.refuse(kind, arguments.shown_path(), &refusal);
+            return Ok(CallToolResponse::Complete(answer::failed(&error, &[])));
+        }
         let calls = self.shared.calls.load(Ordering::SeqCst);
         let bytes = self.shared.bytes.load(Ordering::SeqCst);
         if calls >= MOST_CALLS
@@ -338,7 +349,7 @@ impl ServerHandler for Server {
                 let reading = self.reads.take(&state, given, |read| read.uri == request.uri);
                 reading.ok_or_else(|| self.not_waiting("resources/read"))?
             }
-            None => self.start_reading(request.uri, &context, resources::read)?,
+            None => self.start_reading(request.uri, &context, resources::read).await?,
         };
         self.follow_reading(reading, &context).await
     }

@@ -13,6 +13,7 @@ use std::{
 use portcullis_audit::Receipt;
 use rmcp::model::CallToolResult;
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -21,6 +22,7 @@ use crate::{
     model::Session,
     ops::Follower,
     paths::Roots,
+    stock::Stock,
 };
 
 use super::{
@@ -44,6 +46,10 @@ pub(super) struct Shared {
     pub(super) session: Session,
     pub(super) roots: Roots,
     pub(super) offer: Offer,
+    /// The memory of several clients together.
+    pub(super) stock: Option<Arc<Stock>>,
+    /// Those of its calls that may be in line for the places of all.
+    pub(super) turns: Arc<Semaphore>,
     /// Whether the session is another door's.
     pub(super) guest: bool,
     pub(super) tickets: Arc<Tickets>,
@@ -115,7 +121,10 @@ impl Shared {
 
     pub(super) fn call<'a>(&'a self, asker: &'a Asker, follower: &'a dyn Follower) -> Call<'a> {
         // A client that does not read keeps nothing in memory but what has begun.
-        self.outlet.wait_room();
+        // One that shares its memory has made sure before it began.
+        if self.stock.is_none() {
+            self.outlet.wait_room();
+        }
         Call {
             gateway: &self.gateway,
             session: &self.session,

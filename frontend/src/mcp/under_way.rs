@@ -13,7 +13,10 @@ use std::{
 use rmcp::model::RequestId;
 use tokio_util::sync::CancellationToken;
 
-use crate::lock;
+use crate::{
+    lock,
+    stock::{Hold, Place},
+};
 
 /// Most requests that are not answered, of whatever kind.
 const MOST: usize = 4096;
@@ -23,23 +26,43 @@ pub(crate) const IN_USE: &str = "the id is that of a request that is not answere
 /// The notification by which a front says that it refused a request for that.
 pub(crate) const REPEATED: &str = "notifications/portcullis/repeated";
 
-/// Those that are not answered, each with what is cancelled when it is taken back.
+/// Those that are not answered.
 #[derive(Default)]
-pub(super) struct UnderWay(Mutex<HashMap<RequestId, CancellationToken>>);
+pub(super) struct UnderWay(Mutex<HashMap<RequestId, Request>>);
+
+/// One that is not answered.
+struct Request {
+    /// Cancelled when it is taken back.
+    token: CancellationToken,
+    /// The memory that it takes, where that is bounded.
+    _hold: Option<Hold>,
+    /// While it is carried out, where that is.
+    place: Option<Place>,
+}
+
+/// One that has come to its end. What it held is given back when this is dropped.
+pub(super) struct Ended(Option<Request>);
+
+impl Ended {
+    /// Whether the client waits for the answer.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.0.as_ref().is_none_or(|request| !request.token.is_cancelled())
+    }
+}
 
 impl UnderWay {
     /// Takes note of a request.
     ///
     /// # Errors
     /// Why it must not be begun.
-    pub(super) fn begin(&self, id: &RequestId) -> Result<(), &'static str> {
+    pub(super) fn begin(&self, id: &RequestId, hold: Option<Hold>) -> Result<(), &'static str> {
         let mut all = lock(&self.0);
         let many = all.len() >= MOST;
         match all.entry(id.clone()) {
             Entry::Occupied(_) => Err(IN_USE),
             Entry::Vacant(_) if many => Err("too many requests are not answered yet"),
             Entry::Vacant(free) => {
-                free.insert(CancellationToken::new());
+                free.insert(Request { token: CancellationToken::new(), _hold: hold, place: None });
                 Ok(())
             }
         }
@@ -47,7 +70,7 @@ impl UnderWay {
 
     /// What is cancelled when a request is taken back.
     pub(super) fn token(&self, id: &RequestId) -> Option<CancellationToken> {
-        lock(&self.0).get(id).cloned()
+        lock(&self.0).get(id).map(|request| request.token.clone())
     }
 
     /// Whether there is but one.
@@ -64,9 +87,22 @@ impl UnderWay {
         }
     }
 
-    /// A request has come to its end; whether the client waits for the answer.
-    pub(super) fn end(&self, id: &RequestId) -> bool {
-        lock(&self.0).remove(id).is_none_or(|token| !token.is_cancelled())
+    /// A request is carried out now.
+    pub(super) fn take_place(&self, id: &RequestId, place: Place) {
+        if let Some(request) = lock(&self.0).get_mut(id) {
+            request.place = Some(place);
+        }
+    }
+
+    /// A request waits for a person: others have its place.
+    pub(super) fn leave_place(&self, id: &RequestId) {
+        let left = lock(&self.0).get_mut(id).and_then(|request| request.place.take());
+        drop(left);
+    }
+
+    /// A request has come to its end.
+    pub(super) fn end(&self, id: &RequestId) -> Ended {
+        Ended(lock(&self.0).remove(id))
     }
 }
 
@@ -78,28 +114,32 @@ mod tests {
     fn an_id_is_free_when_its_request_has_come_to_its_end() {
         let (all, id) = (UnderWay::default(), RequestId::Number(7));
         assert!(!all.is_one());
-        all.begin(&id).unwrap();
+        all.begin(&id, None).unwrap();
         assert!(all.is_one());
-        assert_eq!(all.begin(&id), Err(IN_USE));
-        all.begin(&RequestId::String("7".into())).unwrap();
+        assert_eq!(all.begin(&id, None), Err(IN_USE));
+        all.begin(&RequestId::String("7".into()), None).unwrap();
         assert!(!all.is_one());
-        assert!(all.end(&id));
+        assert!(all.end(&id).is_wanted());
         assert!(all.is_one());
-        all.begin(&id).unwrap();
+        all.begin(&id, None).unwrap();
         let token = all.token(&id).unwrap();
         all.cancel(&id);
         assert!(token.is_cancelled());
         // It goes on until it notices.
-        assert_eq!(all.begin(&id), Err(IN_USE));
-        assert!(!all.end(&id));
-        all.begin(&id).unwrap();
+        assert_eq!(all.begin(&id, None), Err(IN_USE));
+        assert!(!all.end(&id).is_wanted());
+        all.begin(&id, None).unwrap();
     }
 
     #[test]
     fn there_is_an_end_to_what_a_client_may_have_under_way() {
         let all = UnderWay::default();
-        let count = (0_i64..).take_while(|n| all.begin(&RequestId::Number(*n)).is_ok()).count();
+        let count =
+            (0_i64..).take_while(|n| all.begin(&RequestId::Number(*n), None).is_ok()).count();
         assert_eq!(count, MOST);
-        assert!(all.end(&RequestId::Number(0)) && all.begin(&RequestId::Number(0)).is_ok());
+        assert!(
+            all.end(&RequestId::Number(0)).is_wanted()
+                && all.begin(&RequestId::Number(0), None).is_ok()
+        );
     }
 }

@@ -30,7 +30,7 @@ use super::{
     line,
     outlet::Outlet,
     shared::Shared,
-    under_way::{IN_USE, REPEATED, UnderWay},
+    under_way::{Ended, IN_USE, REPEATED, UnderWay},
 };
 
 /// How long a client that does not take the answers to what it should not have
@@ -60,7 +60,7 @@ impl Wire {
         max_line: usize,
     ) -> io::Result<Self> {
         Ok(Self {
-            inlet: Inlet::new(input, max_line)?,
+            inlet: Inlet::new(input, max_line, shared.stock.as_ref())?,
             shared: Arc::clone(shared),
             under_way: Arc::clone(under_way),
             begun: false,
@@ -84,9 +84,12 @@ impl Transport<RoleServer> for Wire {
             _ => None,
         };
         // What was taken back is not answered.
-        if answers.is_none_or(|id| self.under_way.end(id)) {
+        let ended = answers.map(|id| self.under_way.end(id));
+        if ended.as_ref().is_none_or(Ended::is_wanted) {
             put(&self.shared.outlet, line::of(&message));
         }
+        // The line counts by now.
+        drop(ended);
         std::future::ready(Ok(()))
     }
 
@@ -133,11 +136,18 @@ impl Wire {
                 self.refuse(asker(&head), ErrorCode::INVALID_REQUEST, "the line is too long");
                 return None;
             }
+            Frame::GivenUp { head } => {
+                let why = "there is no memory for the line, or it was not whole in time";
+                self.refuse(asker(&head), ErrorCode::INVALID_REQUEST, why);
+                return None;
+            }
             Frame::Torn { length } => {
                 self.drop("the input ended in the middle of a line", Some(length));
                 return None;
             }
         };
+        // Where it is no request, it is dealt with when this is dropped.
+        let hold = self.inlet.hold(&line);
         let message = match parse(&line) {
             Ok(message) => message,
             Err(Malformed { id, code, why }) => {
@@ -148,7 +158,7 @@ impl Wire {
         match &message {
             JsonRpcMessage::Request(request) => {
                 self.begun = true;
-                if let Err(why) = self.under_way.begin(&request.id) {
+                if let Err(why) = self.under_way.begin(&request.id, hold) {
                     self.refuse(Some(request.id.clone()), ErrorCode::INVALID_REQUEST, why);
                     return None;
                 }

@@ -125,7 +125,7 @@ impl Server {
         context: &RequestContext<RoleServer>,
         act: impl FnOnce(&Call<'_>) -> Result<T, ErrorData> + Send + 'static,
     ) -> Result<T, ErrorData> {
-        let mut work = self.begin_about(op, context, act)?;
+        let mut work = self.begin_about(op, context, act).await?;
         // Only calls of tools and reads can say that they need input.
         let way = Some(self.way(context)).filter(|way| *way != Way::Result).unwrap_or(Way::None);
         match self.step(&mut work, way, context).await {
@@ -135,18 +135,19 @@ impl Server {
     }
 
     /// Starts to read a resource in another thread.
-    pub(super) fn start_reading(
+    pub(super) async fn start_reading(
         &self,
         uri: String,
         context: &RequestContext<RoleServer>,
         read: impl FnOnce(&Call<'_>, &str) -> Result<ReadResourceResult, ErrorData> + Send + 'static,
     ) -> Result<Reading, ErrorData> {
         let named = uri.clone();
-        let work = self.begin_about("resources/read", context, move |call| read(call, &named))?;
+        let work =
+            self.begin_about("resources/read", context, move |call| read(call, &named)).await?;
         Ok(Reading { uri, work })
     }
 
-    fn begin_about<T: Send + 'static>(
+    async fn begin_about<T: Send + 'static>(
         &self,
         op: &str,
         context: &RequestContext<RoleServer>,
@@ -156,6 +157,9 @@ impl Server {
         if self.shared.calls.load(Ordering::SeqCst) >= MOST_CALLS {
             let why = "too many calls are under way".to_owned();
             return Err(self.refused(op, &Refusal::Parameters(why.clone()), why));
+        }
+        if let Err(refusal) = self.enter(context).await {
+            return Err(self.refused(op, &refusal, "too many calls are under way".to_owned()));
         }
         Ok(self.begin(0, move |shared, asker, follower| act(&shared.call(asker, follower))))
     }
@@ -217,7 +221,7 @@ impl Server {
                 ticket.withdraw();
                 continue;
             }
-            announce(&ticket);
+            self.announce(&ticket, context);
             // Taken back when the next one comes or all is over.
             _asked = self.config.guest.as_ref().and_then(|guest| guest.ask(&ticket));
             match way {
@@ -237,6 +241,12 @@ impl Server {
                 }
             }
         }
+    }
+
+    /// Others go on while a person is asked.
+    fn announce(&self, ticket: &Ticket, context: &RequestContext<RoleServer>) {
+        self.under_way.leave_place(&context.id);
+        announce(ticket);
     }
 
     fn way(&self, context: &RequestContext<RoleServer>) -> Way {
