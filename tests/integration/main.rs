@@ -51,6 +51,7 @@ mod many;
 mod mcp;
 mod model;
 mod oracle;
+mod passing;
 mod policy;
 mod printing;
 mod proof;

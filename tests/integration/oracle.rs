@@ -200,7 +200,7 @@ fn a_link_to_a_denied_name_tells_nothing_of_what_is_there() {
 }
 
 /// What is answered, without times and ids.
-fn words(output: &Output) -> String {
+pub(crate) fn words(output: &Output) -> String {
     match output {
         Output::Stat(entry) => format!("Stat {} {:?}", entry.path, entry.size),
         Output::Changed(changed) => format!("Changed {:?}", changed.committed),
@@ -208,7 +208,7 @@ fn words(output: &Output) -> String {
     }
 }
 
-fn operations(path: &WorkspacePath) -> Vec<Operation> {
+pub(crate) fn operations(path: &WorkspacePath) -> Vec<Operation> {
     let path = path.clone();
     let glob = GlobQuery { pattern: "**".to_owned(), ..GlobQuery::default() };
     let grep = GrepQuery { pattern: "e".to_owned(), ..GrepQuery::default() };

@@ -19,6 +19,11 @@ pub(super) fn built_in(rule: &str, reason: &str) -> Decision {
     }
 }
 
+/// Decides about one name, which may be one of the gate's own.
+pub(super) fn named(policy: &Policy, query: &Query<'_>) -> Decision {
+    if TempName::is_reserved(query.path) { reserved() } else { policy.evaluate(query) }
+}
+
 fn reserved() -> Decision {
     built_in("names.reserved", "the name is reserved for the gate")
 }
@@ -44,10 +49,7 @@ pub(super) struct Decider<'a> {
 impl Decider<'_> {
     /// Asks about one name.
     pub(super) fn name(&self, access: Access, path: &WorkspacePath) -> Decision {
-        if TempName::is_reserved(path) {
-            return reserved();
-        }
-        self.policy.evaluate(&self.query(access, path))
+        named(self.policy, &self.query(access, path))
     }
 
     /// Asks about something beneath what was asked for, which is known.

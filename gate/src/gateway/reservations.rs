@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use portcullis_audit::Draft;
 
 use super::record;
-use crate::policy::Decision;
+use crate::{model::WorkspacePath, policy::Decision};
 
 /// Collected while one try at a request puts its questions. Everything that
 /// asks is kept once by rule, so a large tree asks no more than a file.
@@ -17,6 +17,7 @@ pub(super) struct Reservations(RefCell<Kept>);
 struct Kept {
     asks: Vec<Decision>,
     relaxed: Option<Decision>,
+    followed: Vec<WorkspacePath>,
 }
 
 impl Reservations {
@@ -32,6 +33,16 @@ impl Reservations {
         if decision.would_deny && kept.relaxed.is_none() {
             kept.relaxed = Some(decision.clone());
         }
+    }
+
+    /// Takes note of a name to which a link led.
+    pub(super) fn follow(&self, name: &WorkspacePath) {
+        self.0.borrow_mut().followed.push(name.clone());
+    }
+
+    /// The names to which links led.
+    pub(super) fn followed(&self) -> Vec<WorkspacePath> {
+        self.0.borrow().followed.clone()
     }
 
     /// The rules that ask, in the order in which they did.

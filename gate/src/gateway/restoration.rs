@@ -8,7 +8,7 @@ use crate::{
     model::{Access, Encoding, WorkspacePath},
     ops::{Change, Committed, Sealed, prepare},
     policy::ObjectKind,
-    workspace::{Follow, Permit},
+    workspace::{Follow, Met, Permit},
 };
 
 impl<'a> Turn<'a> {
@@ -50,8 +50,8 @@ impl<'a> Turn<'a> {
         record::decide(draft, &decider.names(path)?);
         let entry = self.entry(draft, backup)?;
         decider.restoring(&self.gate.vault, &entry, path)?;
-        let may_ask = &mut |name: &WorkspacePath| decider.names(name).is_ok();
-        let resolved = self.gate.workspace.resolve_heeding(path, Follow::No, may_ask)?;
+        let follows = &mut |met: Met<'_>| decider.follows(&[Access::Write], met);
+        let resolved = self.gate.workspace.resolve_heeding(path, Follow::No, follows)?;
         if resolved.path() != path {
             record::resolve(draft, resolved.path());
             return Err(Failure::Denied(Box::new(decide::built_in(

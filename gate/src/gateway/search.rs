@@ -11,7 +11,7 @@ use crate::{
     model::{Access, GlobQuery, GrepQuery, OperationKind, WorkspacePath},
     ops::{Disclosure, Start, prepare},
     policy::{Decision, Effect, ObjectKind, Policy, Query},
-    workspace::{Follow, Permit, TempName},
+    workspace::{Follow, Met, Permit, TempName},
 };
 
 /// The rule of a search whose start nothing allows.
@@ -85,14 +85,8 @@ impl Turn<'_> {
             return Ok(start);
         }
         record::decide(draft, &asked);
-        let resolved = self.gate.workspace.resolve_heeding(path, Follow::Yes, &mut |name| {
-            // What begins elsewhere begins there whatever lies there.
-            let decision = decider.name(Access::List, name);
-            let may_ask = decision.is_allow();
-            if may_ask {
-                self.reservations.hear(&decision);
-            }
-            may_ask
+        let resolved = self.gate.workspace.resolve_heeding(path, Follow::Yes, &mut |met| {
+            decider.follows(&[Access::List], beginning(met))
         })?;
         let mut decision = asked;
         if resolved.path() != path {
@@ -148,6 +142,15 @@ impl Turn<'_> {
             true => Start::Asked,
             false => Start::Beneath(path.clone()),
         }))
+    }
+}
+
+/// What is met on the way to where a search begins: what begins elsewhere begins there
+/// whatever lies there, and nobody is asked.
+pub fn beginning(met: Met<'_>) -> Met<'_> {
+    match met {
+        Met::Name(name) => Met::Left(name),
+        met => met,
     }
 }
 

@@ -71,13 +71,14 @@ impl Turn<'_> {
         }
     }
 
-    /// Whether the agent may list and read what the request is about without asking
-    /// anybody.
+    /// Whether the agent may list and read what the request is about, and the names that
+    /// links on the way led to, without asking anybody.
     pub(super) fn may_look(&self, draft: &Draft) -> bool {
         let parse = |path: &String| WorkspacePath::parse(path).ok();
         let found = [&draft.path, &draft.resolved, &draft.to].into_iter().flatten().map(parse);
         let kinds = [(OperationKind::Stat, Access::List), (OperationKind::Read, Access::Read)];
-        found.chain(self.new_name().map(|to| Some(to.clone()))).all(|path| {
+        let followed = self.reservations.followed().into_iter().map(Some);
+        found.chain(self.new_name().map(|to| Some(to.clone()))).chain(followed).all(|path| {
             path.is_some_and(|path| {
                 kinds.into_iter().all(|(operation, access)| {
                     self.policy.evaluate(&self.query(operation, access, &path)).is_allow()

@@ -21,7 +21,7 @@ use crate::{
     model::{Access, Operation, Session, WorkspacePath},
     ops::{self, Change, Committed, Context, Findings, Follower, Sealed, Source, prepare},
     policy::{Object, ObjectKind, Policy, Secrets},
-    workspace::{Follow, Permit, Resolved, Walked},
+    workspace::{Follow, Met, Permit, Resolved, Walked},
 };
 
 /// A change that is prepared, and what was kept of what it will replace.
@@ -179,10 +179,14 @@ impl<'a> Turn<'a> {
             Operation::Remove { .. } | Operation::Rename { .. } => Follow::No,
             _ => Follow::Yes,
         };
-        let resolved = self.gate.workspace.resolve_heeding(path, follow, &mut |name| {
-            // Should it fail here, this is how far it came.
-            record::resolve(draft, name);
-            decider.names(name).is_ok()
+        let accesses = decider.operation.accesses();
+        let resolved = self.gate.workspace.resolve_heeding(path, follow, &mut |met| {
+            let follows = decider.follows(accesses, met);
+            if let (true, Met::Name(name) | Met::Left(name)) = (follows, met) {
+                // Should it fail here, this is how far it came.
+                record::resolve(draft, name);
+            }
+            follows
         })?;
         let decision = if resolved.path() == path {
             decider.object(&resolved)?;
@@ -211,9 +215,8 @@ impl<'a> Turn<'a> {
         moving: &Object,
     ) -> Result<Permit, Failure> {
         decider.one(decider.name(Access::Write, to))?;
-        let resolved = self.gate.workspace.resolve_heeding(to, Follow::No, &mut |name| {
-            decider.one(decider.name(Access::Write, name)).is_ok()
-        })?;
+        let follows = &mut |met: Met<'_>| decider.follows(&[Access::Write], met);
+        let resolved = self.gate.workspace.resolve_heeding(to, Follow::No, follows)?;
         let decision = decider.target(&resolved, moving)?;
         self.count_ancestors(decider, &resolved, draft)?;
         Permit::new(resolved, decision).map_err(|denied| Failure::Denied(Box::new(denied)))

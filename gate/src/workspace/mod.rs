@@ -23,7 +23,7 @@ pub use handle::{Identity, Parent, Stat, read_bounded, read_bounded_into};
 pub use kinds::Kinds;
 pub use open::Workspace;
 pub use permit::Permit;
-pub use resolve::{Follow, Resolved};
+pub use resolve::{Follow, Met, Resolved};
 pub use stream::stream_names;
 pub use temp::TempName;
 pub use walk::{Listing, Walked};

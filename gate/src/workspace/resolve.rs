@@ -30,6 +30,17 @@ pub enum Follow {
     No,
 }
 
+/// What is met on the way from a name that was asked for to what it means.
+#[derive(Debug, Clone, Copy)]
+pub enum Met<'a> {
+    /// A name to which a link leads, with all that follows.
+    Name(&'a WorkspacePath),
+    /// The same where a `..` leads out again: what is there alone makes the difference.
+    Left(&'a WorkspacePath),
+    /// A link with something behind it, itself.
+    Link(&'a WorkspacePath),
+}
+
 /// What a path means at this moment. An open handle keeps the object's
 /// identity from being given to another one meanwhile.
 #[derive(Debug)]
@@ -85,13 +96,13 @@ impl Workspace {
         self.resolve_heeding(path, follow, &mut |_| true)
     }
 
-    /// The same for who was allowed to ask about `path`: `may_ask` says of which
-    /// other names that holds, too.
+    /// The same for who was allowed to ask about `path`: `follows` says of what is met on
+    /// the way whether it may be followed.
     ///
     /// A missing object is no error: the answer says where it would be, so
     /// that the policy can be asked before existence is told. For the same reason
-    /// a name to which a link leads is neither followed nor an error, whatever is
-    /// there, where it may not be asked about: it is passed as if it were missing.
+    /// what may not be followed is no error, whatever is there: it is passed as if it
+    /// were missing.
     ///
     /// # Errors
     /// [`Error::Outside`], [`Error::Mount`], [`Error::Loop`] and what the
@@ -100,7 +111,7 @@ impl Workspace {
         &self,
         path: &WorkspacePath,
         follow: Follow,
-        may_ask: &mut dyn FnMut(&WorkspacePath) -> bool,
+        follows: &mut dyn FnMut(Met<'_>) -> bool,
     ) -> Result<Resolved, Error> {
         match self.look(path.as_str()) {
             Ok((stat, handle)) if follow == Follow::No || stat.kind != ObjectKind::Symlink => {
@@ -113,10 +124,10 @@ impl Workspace {
                 let path = path.clone();
                 return Ok(Resolved { path, through_symlink: false, found: None });
             }
-            Ok(_) | Err(Errno::LOOP | Errno::NOTDIR) => {}
-            Err(errno) => return Err(lookup_error("look up the path")(errno)),
+            // What else is wrong may be so of a name that is not told of.
+            Ok(_) | Err(_) => {}
         }
-        self.expand(path, follow, may_ask)
+        self.expand(path, follow, follows)
     }
 
     fn look(&self, path: &str) -> Result<(Stat, OwnedFd), Errno> {
@@ -130,7 +141,7 @@ impl Workspace {
         &self,
         path: &WorkspacePath,
         follow: Follow,
-        may_ask: &mut dyn FnMut(&WorkspacePath) -> bool,
+        follows: &mut dyn FnMut(Met<'_>) -> bool,
     ) -> Result<Resolved, Error> {
         let mut pending: VecDeque<String> = path.components().map(str::to_owned).collect();
         let mut walked: Vec<String> = Vec::new();
@@ -169,8 +180,7 @@ impl Workspace {
                 met => met,
             };
             found = None;
-            // Without a link the name is part of the one that was asked about.
-            if links > 0 && !if_missing(&walked, &pending).is_some_and(|name| may_ask(&name)) {
+            if !may_follow(&walked, &pending, links, follows) {
                 hidden = Some(walked.len());
                 continue;
             }
@@ -193,7 +203,7 @@ impl Workspace {
         // A walk that ended with `..` left the handle of where it came from.
         let found = match found {
             Some(found) => Some(found),
-            None if hidden.is_some() || (links > 0 && !may_ask(&canonical)) => None,
+            None if hidden.is_some() || (links > 0 && !follows(Met::Name(&canonical))) => None,
             None => match self.look(canonical.as_str()) {
                 Ok((stat, _)) if stat.kind == ObjectKind::Symlink && follow == Follow::Yes => {
                     return Err(Error::Moved);
@@ -207,21 +217,39 @@ impl Workspace {
     }
 }
 
+/// Whether the link at `walked`, behind which is `pending`, may be followed.
+fn may_follow(
+    walked: &[String],
+    pending: &VecDeque<String>,
+    links: usize,
+    follows: &mut dyn FnMut(Met<'_>) -> bool,
+) -> bool {
+    let Ok(link) = WorkspacePath::parse(&walked.join("/")) else { return false };
+    // Without a link the name is part of the one that was asked about.
+    let named = links == 0
+        || match if_missing(walked, pending) {
+            Some(names) => {
+                WorkspacePath::parse(&names.join("/")).is_ok_and(|name| follows(Met::Name(&name)))
+            }
+            None => follows(Met::Left(&link)),
+        };
+    let is_last = pending.iter().all(|component| matches!(component.as_str(), "" | "."));
+    named && (is_last || follows(Met::Link(&link)))
+}
+
 /// The name that would be asked about if nothing were at `walked`: with all that
-/// follows. Where that leads out again, what is at `walked` alone makes the difference.
-fn if_missing(walked: &[String], pending: &VecDeque<String>) -> Option<WorkspacePath> {
+/// follows, if that does not lead out again.
+fn if_missing(walked: &[String], pending: &VecDeque<String>) -> Option<Vec<String>> {
     let mut names = walked.to_vec();
     for component in pending {
         match component.as_str() {
             "" | "." => {}
-            ".." if names.len() == walked.len() => {
-                return WorkspacePath::parse(&walked.join("/")).ok();
-            }
+            ".." if names.len() == walked.len() => return None,
             ".." => drop(names.pop()),
             _ => names.push(component.clone()),
         }
     }
-    WorkspacePath::parse(&names.join("/")).ok()
+    Some(names)
 }
 
 /// The target of the link that `handle` (`O_PATH`) names.

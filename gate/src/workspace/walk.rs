@@ -123,7 +123,8 @@ impl Workspace {
             match self.open_at(&ancestor, OFlags::PATH | OFlags::DIRECTORY) {
                 Ok(_) => break,
                 Err(Error::NotFound) => {}
-                Err(error @ Error::NotADirectory) => in_the_way = Some(error),
+                // A link is one that was not followed, or has come since.
+                Err(error @ (Error::NotADirectory | Error::Moved)) => in_the_way = Some(error),
                 Err(error) => return Err(error),
             }
             missing.push(ancestor);

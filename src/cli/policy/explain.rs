@@ -17,7 +17,7 @@ use crate::{
         fs,
         options::Common,
     },
-    gateway::{Refusal, never_served},
+    gateway::{Following, Refusal, never_served},
     model::{Access, AgentName, Escaped, OperationKind, WorkspacePath},
     policy::{Decision, Explanation, Object, ObjectKind, Policy, Query, StageReport, questions},
     workspace::{Follow, Resolved, Workspace},
@@ -187,10 +187,9 @@ fn answers(
             let explanation = policy.explain(&query, object.as_ref());
             Answer { access, path: path.clone(), explanation }
         };
-        let may_ask = &mut |path: &WorkspacePath| {
-            !policy.evaluate(&Query { agent, operation, access, path }).is_deny()
-        };
-        match workspace.resolve_heeding(path, follow, may_ask) {
+        let is_asked = policy.evaluate(&Query { agent, operation, access, path }).is_ask();
+        let mut following = Following { policy, agent, operation, accesses: &[access], is_asked };
+        match workspace.resolve_heeding(path, follow, &mut |met| following.follows(met)) {
             Ok(resolved) if resolved.path() == path => {
                 answers.push(explain(path, Some(&resolved)));
             }

@@ -3,10 +3,10 @@
 
 use super::{Answer, Asked};
 use crate::{
-    gateway::{begun, never_served},
+    gateway::{Following, beginning, begun, never_served},
     model::{Access, AgentName, OperationKind, WorkspacePath},
     policy::{Effect, ObjectKind, Policy, Query},
-    workspace::{Follow, Resolved, Workspace},
+    workspace::{Follow, Met, Resolved, Workspace},
 };
 
 /// What the decision about a directory says nothing of.
@@ -35,10 +35,11 @@ impl Search<'_> {
         if self.begins_elsewhere(&mut asked, path) {
             return asked;
         }
-        let may_ask = &mut |path: &WorkspacePath| {
-            self.policy.evaluate(&self.query(Access::List, path)).is_allow()
-        };
-        let resolved = match self.workspace.resolve_heeding(path, Follow::Yes, may_ask) {
+        let Self { policy, agent, operation, .. } = *self;
+        let accesses = &[Access::List];
+        let mut following = Following { policy, agent, operation, accesses, is_asked: false };
+        let follows = &mut |met: Met<'_>| following.follows(beginning(met));
+        let resolved = match self.workspace.resolve_heeding(path, Follow::Yes, follows) {
             Ok(resolved) => resolved,
             Err(error) => {
                 asked.notes.push(format!("`{path}` would be refused by the workspace: {error}"));
