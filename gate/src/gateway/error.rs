@@ -175,7 +175,7 @@ impl From<ops::Error> for Failure {
         match error {
             ops::Error::Workspace(error) => error.into(),
             ops::Error::Refused(decision) => Self::Denied(Box::new(decision)),
-            ops::Error::Unseen(decision) => Self::Hidden(Box::new(decision), UNSEEN),
+            ops::Error::Unseen(decision) => Self::Hidden(decision, UNSEEN),
             error => Self::Operation(error),
         }
     }

@@ -17,7 +17,7 @@ pub enum Error {
     /// The policy denies it because of a content that the agent may not read, and is
     /// not to hear of.
     #[error("denied by rule `{}`", .0.rule)]
-    Unseen(Decision),
+    Unseen(Box<Decision>),
     /// Another process changed the object meanwhile; nothing was replaced.
     #[error(
         "another process changed the file at the same time; nothing was lost, read it and try again"
@@ -67,7 +67,7 @@ impl Error {
     /// The same where it is about what the agent may not see.
     pub(super) fn unseen(self) -> Self {
         match self {
-            Self::Refused(decision) => Self::Unseen(decision),
+            Self::Refused(decision) => Self::Unseen(Box::new(decision)),
             error => error,
         }
     }

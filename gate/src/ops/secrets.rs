@@ -138,6 +138,10 @@ impl Context<'_> {
         error: Error,
     ) -> Error {
         let (Error::Refused(_), Some(old)) = (&error, old) else { return error };
+        if self.check(Access::Write, path, old).is_err() {
+            // Its size or kind is why, which readers are told, too.
+            return error;
+        }
         if let Err(refused) = self.check(Access::Read, path, old) {
             return refused;
         }
