@@ -333,7 +333,7 @@ fn fifo(path: &Path) {
 fn a_rename_that_was_refused_keeps_no_gate_from_starting() {
     let world = world();
     give_away(&world.file("f", "unreadable"), 0o600);
-    fifo(&world.path("d/fifo"));
+    give_away(&world.file("d/f", "unreadable"), 0o600);
     fs::create_dir(world.path("theirs")).unwrap();
     give_away(&world.path("theirs"), 0o755);
     for name in ["f", "d"] {

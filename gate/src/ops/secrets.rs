@@ -137,9 +137,9 @@ impl Context<'_> {
         old: Option<&[u8]>,
         error: Error,
     ) -> Error {
-        let (Error::Refused(_), Some(old)) = (&error, old) else { return error };
-        if self.check(Access::Write, path, old).is_err() {
-            // Its size or kind is why, which readers are told, too.
+        let (Error::Refused(decision), Some(old)) = (&error, old) else { return error };
+        if !decision.rule.starts_with("secrets.") {
+            // Size or kind is why, which whoever lists or reads it is told, too.
             return error;
         }
         if let Err(refused) = self.check(Access::Read, path, old) {
