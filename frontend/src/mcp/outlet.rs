@@ -23,6 +23,9 @@ use crate::{
 
 /// What may wait before no more is begun, in bytes.
 const CAPACITY: usize = 4 << 20;
+/// What may wait before the client is not heard any more, in bytes: replies to what
+/// is answered at once do not wait for room.
+const UNHEARD: usize = 64 << 20;
 /// How much is written at once where others may wait.
 const PIECE: usize = 256 << 10;
 /// How long a client may take to take [`ENOUGH`] while others wait for memory.
@@ -104,6 +107,12 @@ impl Outlet {
     /// Whether there is some room.
     pub(super) fn has_room(&self) -> bool {
         self.lock().bytes < CAPACITY
+    }
+
+    /// Whether so much waits that nothing more is to be heard.
+    pub(super) fn is_full(&self) -> bool {
+        let state = self.lock();
+        !state.closed && !state.broken && state.bytes >= UNHEARD
     }
 
     /// Lets nothing more in, and waits for what is there to go out, no longer

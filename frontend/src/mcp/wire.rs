@@ -33,8 +33,8 @@ use super::{
     under_way::{Ended, IN_USE, REPEATED, UnderWay},
 };
 
-/// How long a client that does not take the answers to what it should not have
-/// sent is left alone before it is looked at again.
+/// How long a client that does not take its answers is left alone before it is
+/// looked at again.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// The transport that `rmcp` sees.
@@ -96,6 +96,9 @@ impl Transport<RoleServer> for Wire {
     async fn receive(&mut self) -> Option<ClientJsonRpcMessage> {
         loop {
             while self.refused && !self.shared.outlet.has_room() {
+                tokio::time::sleep(PAUSE).await;
+            }
+            while self.shared.outlet.is_full() && !self.inlet.is_over() {
                 tokio::time::sleep(PAUSE).await;
             }
             self.refused = false;

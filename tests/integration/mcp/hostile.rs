@@ -153,6 +153,38 @@ fn a_client_that_sends_rubbish_is_slowed_down_and_all_of_it_is_recorded() {
     assert_eq!(dropped, 5000);
 }
 
+/// Whatever is answered at once was answered without end: 4 GB in twelve seconds.
+#[test]
+fn a_client_that_asks_and_never_reads_is_not_heard_any_more() {
+    let world = world();
+    let mut client = Client::start(&world, &[]);
+    let requests: String = (0..20_000)
+        .map(|id| format!("{{\"jsonrpc\":\"2.0\",\"id\":\"{id}\",\"method\":\"tools/list\"}}\n"))
+        .collect();
+    let mut input = client.input();
+    let sender = std::thread::spawn(move || input.write_all(requests.as_bytes()).unwrap());
+    let memory = |key: &str| {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", client.pid())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix(key)).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap()
+    };
+    // All of it together is 280 MB and more.
+    let mut before = 0;
+    while memory("VmRSS:") > before {
+        before = memory("VmRSS:");
+        std::thread::sleep(Duration::from_secs(1));
+    }
+    assert!(!sender.is_finished());
+    assert!(memory("VmHWM:") < 200 << 10, "{} kB", memory("VmHWM:"));
+    // Who reads again has all of it, and is heard again.
+    let answered: std::collections::HashSet<_> =
+        (0..20_000).map(|_| client.other()["id"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(answered.len(), 20_000);
+    sender.join().unwrap();
+    alive(&mut client);
+    client.end();
+}
+
 #[test]
 fn arguments_of_wrong_types_and_unknown_tools() {
     let world = world();

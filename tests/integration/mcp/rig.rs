@@ -3,6 +3,7 @@
 use std::{
     collections::HashMap,
     io::{BufRead as _, BufReader, Write as _},
+    os::fd::AsFd as _,
     process::{Child, ChildStdin, ChildStdout, Stdio},
 };
 
@@ -54,6 +55,12 @@ impl Client {
         let output = BufReader::new(child.stdout.take().unwrap());
         let (answers, others) = (HashMap::new(), Vec::new());
         Self { child, input, output, answers, others, greeting: Value::Null, next: 0 }
+    }
+
+    /// Another way in, for a thread that may have to wait.
+    pub(super) fn input(&self) -> std::fs::File {
+        let fd = self.input.as_ref().unwrap().as_fd();
+        fd.try_clone_to_owned().unwrap().into()
     }
 
     pub(super) fn raw(&mut self, bytes: &[u8]) {
