@@ -9,17 +9,14 @@ use std::{
 };
 
 use portcullis::{
-    frontend::{
-        guests::Guests,
-        inside::Inside,
-        mcp::{Config, Name, Toolset},
-    },
+    frontend::{guests::Guests, inside::Inside},
     gateway::{Answer, Gateway},
 };
 use serde_json::{Value, json};
 
-use crate::acp_rig::{
-    POLICY, Rig, connection, gateway_under, notification, request, result, workspace,
+use crate::{
+    acp_rig::{POLICY, Rig, gateway_under, notification, request, result, workspace},
+    inside,
 };
 
 /// Where removals below `ask` wait for a person.
@@ -50,16 +47,7 @@ impl Host {
         std::fs::create_dir(root.join("ask")).unwrap();
         let gateway = Arc::new(gateway_under(&policy(), &root, dir.path()));
         let guests = Guests::new(Path::new("/p"), Path::new("/s"));
-        let config = Config {
-            session: connection(),
-            root: root.clone(),
-            alias: None,
-            toolset: Toolset::Workspace(Name::near("ws")),
-            elicit: false,
-            prompt: false,
-            max_line: 1 << 20,
-            guest: None,
-        };
+        let config = inside::config(root.clone());
         let listener = UnixListener::bind(dir.path().join("hatch")).unwrap();
         let (shared, among) = (Arc::clone(&gateway), Arc::clone(&guests));
         let inside = Inside::attend(listener.into(), shared, among, config).unwrap();

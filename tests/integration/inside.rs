@@ -6,7 +6,7 @@ mod memory;
 use std::{
     io::{Read as _, Write as _},
     os::unix::net::{UnixListener, UnixStream},
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::Arc,
 };
@@ -95,6 +95,20 @@ fn gate(world: &World, more: &[&str]) -> Command {
     command.args(more).arg("--").arg(&node).arg(scripts.join("agent.mjs"));
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
+}
+
+/// How guests of the workspace at `root` are served.
+pub(crate) fn config(root: PathBuf) -> Config {
+    Config {
+        session: connection(),
+        root,
+        alias: None,
+        toolset: Toolset::Workspace(Name::near("ws")),
+        elicit: false,
+        prompt: false,
+        max_line: 1 << 20,
+        guest: None,
+    }
 }
 
 fn start(records: &[Value]) -> &Value {
@@ -235,18 +249,8 @@ fn connections_that_come_to_nothing_are_told_of_by_their_number() {
     let gateway = Arc::new(gateway(&root, dir.path()));
     let hatch = dir.path().join("hatch");
     let listener = UnixListener::bind(&hatch).unwrap();
-    let config = Config {
-        session: connection(),
-        root,
-        alias: None,
-        toolset: Toolset::Workspace(Name::near("ws")),
-        elicit: false,
-        prompt: false,
-        max_line: 1 << 20,
-        guest: None,
-    };
     let guests = Guests::new(Path::new("/p"), Path::new("/s"));
-    let inside = Inside::attend(listener.into(), gateway, guests, config).unwrap();
+    let inside = Inside::attend(listener.into(), gateway, guests, config(root)).unwrap();
     let says = [&b""[..], &[b'0'; 33], b"0"];
     for said in says.iter().cycle().take(99) {
         let mut stream = UnixStream::connect(&hatch).unwrap();

@@ -154,11 +154,16 @@ impl Inlet {
 
     /// Whether no more comes than what came.
     pub(super) fn is_over(&self) -> bool {
-        let stop = self.stop.as_ref().map(AsFd::as_fd);
-        match &self.stream {
-            Stream::Told(stream) => brake::is_over(stream.as_fd(), stop),
-            Stream::Ready(_) => true,
-        }
+        matches!(self.stream, Stream::Ready(_)) || self.is_left()
+    }
+
+    /// Whether the client hung up, or nobody is to hear it any more.
+    pub(super) fn is_left(&self) -> bool {
+        let stream = match &self.stream {
+            Stream::Told(stream) => stream.as_fd(),
+            Stream::Ready(stream) => stream.as_fd(),
+        };
+        brake::is_over(stream, self.stop.as_ref().map(AsFd::as_fd))
     }
 
     /// What came; nothing when the line that is not whole has taken too long.

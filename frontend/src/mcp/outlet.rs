@@ -57,6 +57,13 @@ struct State {
     failed: bool,
 }
 
+impl State {
+    /// Whether so much waits to go out, and can.
+    fn holds(&self, bytes: usize) -> bool {
+        !self.closed && !self.broken && self.bytes >= bytes
+    }
+}
+
 impl Outlet {
     /// Starts the thread; `gone` is called when the client does not take lines
     /// any more.
@@ -99,20 +106,19 @@ impl Outlet {
     /// Waits until there is some room, or nothing more goes out.
     pub(super) fn wait_room(&self) {
         let mut state = self.lock();
-        while !state.closed && !state.broken && state.bytes >= CAPACITY {
+        while state.holds(CAPACITY) {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
-    /// Whether there is some room.
+    /// Whether there is some room, or nothing more goes out.
     pub(super) fn has_room(&self) -> bool {
-        self.lock().bytes < CAPACITY
+        !self.lock().holds(CAPACITY)
     }
 
     /// Whether so much waits that nothing more is to be heard.
     pub(super) fn is_full(&self) -> bool {
-        let state = self.lock();
-        !state.closed && !state.broken && state.bytes >= UNHEARD
+        self.lock().holds(UNHEARD)
     }
 
     /// Lets nothing more in, and waits for what is there to go out, no longer
@@ -239,5 +245,22 @@ mod tests {
         hear.recv().unwrap();
         outlet.wait_room();
         outlet.close(Duration::from_secs(60));
+    }
+
+    /// There was never room again, and nothing more of the client was heard, not even
+    /// that it hung up.
+    #[test]
+    fn what_a_client_left_unread_holds_nobody_up_once_it_is_gone() {
+        let (reader, writer) = io::pipe().unwrap();
+        let (say, hear) = std::sync::mpsc::channel();
+        let gone = move || say.send(()).unwrap();
+        let outlet = Outlet::start(File::from(OwnedFd::from(writer)), None, gone).unwrap();
+        for _ in 0..2 {
+            outlet.send(vec![b'x'; UNHEARD]);
+        }
+        assert!(!outlet.has_room() && outlet.is_full());
+        drop(reader);
+        hear.recv().unwrap();
+        assert!(outlet.has_room() && !outlet.is_full());
     }
 }

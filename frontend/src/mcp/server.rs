@@ -283,17 +283,13 @@ impl ServerHandler for Server {
             let running = running.ok_or_else(|| self.not_waiting("tools/call"))?;
             return Ok(self.follow(running, &context).await);
         }
-        if let Err(refusal) = self.enter(&context).await {
-            let kind = self.shared.offer.tool(tool).map_or("tool", |tool| tool.kind().as_str());
-            let error = self.shared.refuse(kind, arguments.shown_path(), &refusal);
-            return Ok(CallToolResponse::Complete(answer::failed(&error, &[])));
-        }
+        let entered = self.enter(&context).await;
         let calls = self.shared.calls.load(Ordering::SeqCst);
         let bytes = self.shared.bytes.load(Ordering::SeqCst);
-        if calls >= MOST_CALLS
-            || (calls > 0 && bytes.saturating_add(arguments.weight()) > MOST_BYTES)
-        {
-            let refusal = Refusal::Parameters("too many calls are under way".to_owned());
+        let many = calls >= MOST_CALLS
+            || (calls > 0 && bytes.saturating_add(arguments.weight()) > MOST_BYTES);
+        let too_many = || Refusal::Parameters("too many calls are under way".to_owned());
+        if let Some(refusal) = entered.err().or_else(|| many.then(too_many)) {
             let kind = self.shared.offer.tool(tool).map_or("tool", |tool| tool.kind().as_str());
             let error = self.shared.refuse(kind, arguments.shown_path(), &refusal);
             return Ok(CallToolResponse::Complete(answer::failed(&error, &[])));

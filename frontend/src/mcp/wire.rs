@@ -95,10 +95,9 @@ impl Transport<RoleServer> for Wire {
 
     async fn receive(&mut self) -> Option<ClientJsonRpcMessage> {
         loop {
-            while self.refused && !self.shared.outlet.has_room() {
-                tokio::time::sleep(PAUSE).await;
-            }
-            while self.shared.outlet.is_full() && !self.inlet.is_over() {
+            let outlet = &self.shared.outlet;
+            let waits = || outlet.is_full() || (self.refused && !outlet.has_room());
+            while waits() && !self.inlet.is_left() {
                 tokio::time::sleep(PAUSE).await;
             }
             self.refused = false;

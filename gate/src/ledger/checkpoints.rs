@@ -82,14 +82,19 @@ pub(super) fn opened(text: &str, keys: &[PublicKey]) -> Result<Checkpoint, Error
     Ok(checkpoint)
 }
 
-/// The names of the kept checkpoints; none where something else than their
-/// directory has its name, which a repair
-/// sets aside.
+/// The names of what is kept with the checkpoints; none where something else than
+/// their directory has its name, which a repair sets aside.
 pub(super) fn names(audit: &Folder) -> Result<Vec<String>, Error> {
     match audit.history() {
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(Vec::new()),
         names => names.map_err(Error::std("read the log's checkpoints")),
     }
+}
+
+/// The same of the kept checkpoints alone, as files of the log.
+pub(super) fn files(audit: &Folder) -> Result<impl Iterator<Item = String>, Error> {
+    let kept = names(audit)?.into_iter().filter(|name| name.parse::<u64>().is_ok());
+    Ok(kept.map(|name| format!("{HISTORY}/{name}")))
 }
 
 /// The sizes that checkpoints are kept of, smallest first.

@@ -1,7 +1,7 @@
 //! The public keys of a log that lost them, or some of them: found again where its
 //! checkpoints bear them out.
 
-use portcullis_audit::{HISTORY, KEY_FACT, KEYS, Kind, Link, NEWEST, PublicKey, Reader};
+use portcullis_audit::{KEY_FACT, KEYS, Kind, Link, NEWEST, PublicKey, Reader};
 use rustix::{
     fs::{OFlags, RenameFlags},
     io::Errno,
@@ -19,10 +19,8 @@ pub(super) fn lost(log: &Log) -> Result<Vec<PublicKey>, Error> {
         Err(Error::Note(_)) => (Vec::new(), true),
         Err(error) => return Err(error),
     };
-    let kept = checkpoints::names(audit)?.into_iter().filter(|name| name.parse::<u64>().is_ok());
-    let kept = kept.map(|name| format!("{HISTORY}/{name}"));
     let mut notes = Vec::new();
-    for name in [NEWEST.to_owned()].into_iter().chain(kept) {
+    for name in [NEWEST.to_owned()].into_iter().chain(checkpoints::files(audit)?) {
         notes.extend(signing::read(audit, &name)?);
     }
     if notes.is_empty() && !is_damaged {

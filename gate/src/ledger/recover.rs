@@ -155,9 +155,7 @@ fn plan_locked(state: &Dir, log: &Log) -> Result<Plan, Error> {
 
 /// Whether there are no other checkpoints than those that are set `aside`.
 fn none_left(audit: &Folder, aside: &[String]) -> Result<bool, Error> {
-    let kept = checkpoints::names(audit)?.into_iter().filter(|name| name.parse::<u64>().is_ok());
-    let kept = kept.map(|name| format!("{HISTORY}/{name}"));
-    for name in kept.chain([NEWEST.to_owned()]) {
+    for name in checkpoints::files(audit)?.chain([NEWEST.to_owned()]) {
         let stat = audit.stat(&name).map_err(Error::io("look at the log's checkpoints"))?;
         if stat.is_some() && !aside.contains(&name) {
             return Ok(false);
