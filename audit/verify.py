@@ -100,26 +100,29 @@ def log(directory, key_text=None, heads={}):  # the number of records, how many 
     names = sorted(os.listdir(directory))
     if not any(n.startswith("seg-") or n in ("checkpoint", "checkpoints", "key.vkey", "roots", "frontier", "quarantine")
                or (n == "lock" and regular(path(n))) for n in names): sys.exit("there is no audit log at %r; did you mean STATE/audit?" % directory)
-    newest = small("checkpoint"); need("checkpoints" not in names or folder(path("checkpoints")), "bad-checkpoint", "checkpoints", None, None)
-    own, heads, segments = small("key.vkey"), dict(heads), []
-    kept = os.listdir(path("checkpoints")) if "checkpoints" in names else ()
-    kept = {int(n) for n in kept if re.fullmatch("0|[1-9][0-9]{,19}", n) and int(n) < 2**64}
+    heads, segments = dict(heads), []
     for name in names:
         if name[-4:] == ".zst" and segment(name[:-4]) and name[:-4] in names and regular(path(name)): continue  # the plain one counts
         right = name[:4] != "seg-" or segment(name)
         need(right and (name[:4] != "seg-" and name != "lock" or regular(path(name))), "unexpected-file", name, None, None)
         if name[:4] == "seg-": segments.append(int(name[4:-6]))
+    own = small("key.vkey")
     own = trusted("key.vkey", None, lambda: need(len(own) <= SMALL) or read_keys(own.decode(errors="replace"))) if own is not None else None
+    kept = os.listdir(path("checkpoints")) if folder(path("checkpoints")) else ()
+    kept = {int(n) for n in kept if re.fullmatch("0|[1-9][0-9]{,19}", n) and int(n) < 2**64}
     keys = read_keys(key_text) if key_text is not None else own; named = [key[2] for key in (keys or {}).values()]
+    need(named or not ("checkpoint" in names or kept), "missing-key", "key.vkey", None, None)
     need(key_text is None or own is None or list(own.values())[0][2] in named, "wrong-key", "key.vkey", None, None)
-    newest = trusted("checkpoint", None, lambda: checkpoint(newest, keys))[0] if newest is not None and keys else -1
+    need("checkpoints" not in names or folder(path("checkpoints")), "bad-checkpoint", "checkpoints", None, None)
+    newest = small("checkpoint")
+    newest = trusted("checkpoint", None, lambda: checkpoint(newest, keys))[0] if newest is not None else -1
     roots = [bytes.fromhex(r) if HASH(r) else None for r in (small("roots", "wrong-root") or b"").decode("latin-1").split("\n")]
     while roots and roots[-1] is None: roots.pop()
     tree, part, opened, gone, seq, prev, first, covered, told = [], [], set(), 0, 0, bytes(32), None, 0, False
+    signing, stopped = set(), False  # gates that named their key; one of them stopped in order, which leaves a checkpoint
     def compare(seq, root):  # what is signed of the first so many records
         for at in ["checkpoints/%d" % seq] * (seq in kept) + ["checkpoint"] * (newest == seq):
             place = at, seq - 1 if seq else None; note = trusted(*place, lambda: small(at))
-            if keys is None: continue
             size, said = trusted(*place, lambda: checkpoint(note, keys))
             need(size == seq, "bad-checkpoint", *place, None); need(said == root, "wrong-root", *place, None); yield seq
     covered = max([covered, *compare(0, sha(b""))]); segments.sort()
@@ -130,6 +133,7 @@ def log(directory, key_text=None, heads={}):  # the number of records, how many 
     for place, number in enumerate(segments, gone):
         name, line, last = "seg-%06d.jsonl" % place, 0, number == segments[-1]
         need(place == number, "missing-segment", name, place << 16, None); file = open(path(name), "rb")
+        need(os.fstat(file.fileno()).st_size <= 65536 * (2**20 + 1), "bad-segment", name, seq, None)
         while data := file.readline(2**20 + 1):
             line += 1; at = name, seq, line; need(line <= 65536, "long-segment", *at)
             need(data[-1:] == b"\n", "long-line" if len(data) > 2**20 else "torn-tail" if last else "unterminated-line", *at)
@@ -141,20 +145,22 @@ def log(directory, key_text=None, heads={}):  # the number of records, how many 
             if kind == "intent": opened.add(seq)
             elif kind in ("outcome", "recovered") and of is not None:
                 need(of in opened, "wrong-reference", *at); opened.remove(of)
-            named_key = facts.get("checkpointKey") if kind == "start" and named else None
-            need(not isinstance(named_key, str) or named_key in named, "wrong-key", "key.vkey", seq, None)
             if kind in ("pruned", "recovered") and NUMBER(count := facts.get("segments")): told |= count > gone or (count == gone and facts.get("head") == first)
             need(heads.pop(seq, leaf.hex()) == leaf.hex(), "wrong-head", *at)
+            if kind == "start" and isinstance(named_key := facts.get("checkpointKey"), str):
+                need(named, "missing-key", "key.vkey", seq, None); need(named_key in named, "wrong-key", "key.vkey", seq, None); signing.add(record.get("boot"))
+            stopped |= kind == "stop" and record.get("boot") in signing
+            if kind == "recovered" and facts.get("what") == "unsigned": signing, stopped = set(), False
             grow(part, leaf, 0); prev, seq = leaf, seq + 1
             if seq % 65536 == 0:
                 need(place >= len(roots) or roots[place] == part[0][0], "wrong-root", "roots", seq - 1, None)
                 grow(tree, part[0][0], 16); part = []
             if seq in kept or seq == newest: covered = max([covered, *compare(seq, top(tree + part))])
-        need(last or line == 65536, "short-segment", name, seq, line)
+        need(last or line == 65536, "short-segment", name, seq, line or None)
     need(not gone or told, "missing-segment", "seg-000000.jsonl", 0, None)
     for size in [h + 1 for h in sorted(heads) if h >= gone << 16] + [n for n in (*sorted(kept), newest) if n > seq]:
         raise Damage("missing-head", "seg-%06d.jsonl" % (seq >> 16), size - 1, None)
-    need(covered or key_text is None or not seq, "missing-checkpoint", "checkpoint", None, None)
+    need(covered or not (stopped or key_text is not None and seq), "missing-checkpoint", "checkpoint", None, None)
     unchecked = {"prunedHeads": sorted(heads)} if heads else {}  # of records that are gone
     return {"records": seq - (gone << 16), "signed": covered, "head": {"seq": seq - 1, "leaf": prev.hex()} if seq else None, **unchecked}
 def include(leaf, index, size, hashes):  # RFC 6962, section 2.1.1

@@ -3,6 +3,8 @@
 # format, lints and dependencies, builds, and runs every test.
 #
 #   tests/run.sh            everything
+#   tests/run.sh full       everything, and the tests that try random cases try a hundred
+#                           times as many, of another seed each time: an hour or two
 #   tests/run.sh setup      only what the tests need
 #   tests/run.sh check      format, lints, dependencies
 #   tests/run.sh test       the tests
@@ -36,7 +38,8 @@ debian() {
 packages() {
     local missing=() pair tool package
     for pair in cc:gcc cc:libc6-dev setpriv:util-linux mount:mount unshare:util-linux \
-        losetup:mount mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs python3:python3; do
+        losetup:mount mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs python3:python3 \
+        podman:podman crun:crun; do
         tool=${pair%%:*} package=${pair##*:}
         command -v "$tool" >/dev/null 2>&1 || missing+=("$package")
     done
@@ -174,7 +177,22 @@ tests() {
     cargo test --locked --test integration -- review::export shipping
 }
 
+# The tests that try random cases, with more of them. A disagreement names its seed.
+campaigns() {
+    peers
+    export PORTCULLIS_TEST_BUDGET=${PORTCULLIS_TEST_BUDGET:-100}
+    export PORTCULLIS_TEST_SEED=${PORTCULLIS_TEST_SEED:-$(date +%s)}
+    say "long campaigns: $PORTCULLIS_TEST_BUDGET times the cases, PORTCULLIS_TEST_SEED=$PORTCULLIS_TEST_SEED"
+    cargo test --features full --locked --test integration -- differential::
+}
+
 case $what in
+    full)
+        setup
+        check
+        tests
+        campaigns
+        ;;
     all)
         # No `&&`: it would switch `set -e` off inside the functions.
         setup
@@ -184,5 +202,5 @@ case $what in
     setup) setup ;;
     check) check ;;
     test) tests ;;
-    *) die "usage: tests/run.sh [setup|check|test]" ;;
+    *) die "usage: tests/run.sh [full|setup|check|test]" ;;
 esac

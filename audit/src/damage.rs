@@ -19,7 +19,8 @@ pub enum DamageKind {
     ShortSegment,
     /// A segment has more records than it may have.
     LongSegment,
-    /// A compressed segment is not one whole frame of its content.
+    /// A compressed segment is not one whole frame of its content, or a segment
+    /// is longer than any can be; nothing of it is read.
     BadSegment,
     /// The log ends within a line.
     TornTail,
@@ -47,7 +48,10 @@ pub enum DamageKind {
     WrongRoot,
     /// The log names another key than the one that is known.
     WrongKey,
-    /// A key was given, and no checkpoint is signed with it.
+    /// Something is signed, and the log's public key is not there.
+    MissingKey,
+    /// No checkpoint is right, though a key was given or a gate that signs stopped
+    /// in order, which leaves one.
     MissingCheckpoint,
     /// The log ends before a record that a receipt or a checkpoint proves.
     MissingHead,
@@ -76,6 +80,7 @@ impl DamageKind {
             Self::BadCheckpoint => "bad-checkpoint",
             Self::WrongRoot => "wrong-root",
             Self::WrongKey => "wrong-key",
+            Self::MissingKey => "missing-key",
             Self::MissingCheckpoint => "missing-checkpoint",
             Self::MissingHead => "missing-head",
             Self::WrongHead => "wrong-head",
@@ -119,7 +124,7 @@ impl fmt::Display for Damage {
     }
 }
 
-/// What a person should look at though the chain is whole. The names are
+/// What a person should look at though the chain is intact. The names are
 /// stable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -135,8 +140,6 @@ pub enum WarningKind {
     UnknownKind,
     /// A file that does not belong to the log.
     UnknownFile,
-    /// Checkpoints, without a key to check them with.
-    UncheckedCheckpoint,
     /// No checkpoint with a right signature, though a key was given or records
     /// name one.
     MissingCheckpoint,
@@ -159,7 +162,6 @@ impl WarningKind {
             Self::UnansweredIntent => "unanswered-intent",
             Self::UnknownKind => "unknown-kind",
             Self::UnknownFile => "unknown-file",
-            Self::UncheckedCheckpoint => "unchecked-checkpoint",
             Self::MissingCheckpoint => "missing-checkpoint",
             Self::PrunedHead => "pruned-head",
             Self::MissingWitness => "missing-witness",

@@ -40,6 +40,24 @@ impl Hash {
         &self.0
     }
 
+    /// The hash with this text. Without a branch for each digit: every line of a log
+    /// has one.
+    pub(crate) fn from_digits(digits: &[u8; 64]) -> Option<Self> {
+        const WRONG: u8 = 0xf0;
+        let nibble = |digit: u8| match digit {
+            b'0'..=b'9' => digit - b'0',
+            b'a'..=b'f' => digit - b'a' + 10,
+            _ => WRONG,
+        };
+        let (mut bytes, mut wrong) = ([0; 32], 0);
+        for (byte, [high, low]) in bytes.iter_mut().zip(digits.as_chunks::<2>().0) {
+            let (high, low) = (nibble(*high), nibble(*low));
+            wrong |= (high | low) & WRONG;
+            *byte = high << 4 | low;
+        }
+        (wrong == 0).then_some(Self(bytes))
+    }
+
     /// The text, in ASCII.
     pub(crate) fn digits(&self) -> [u8; 64] {
         const DIGITS: [u8; 16] = *b"0123456789abcdef";
@@ -74,20 +92,8 @@ impl FromStr for Hash {
     type Err = HashError;
 
     fn from_str(text: &str) -> Result<Self, HashError> {
-        let nibble = |c: u8| match c {
-            b'0'..=b'9' => Ok(c - b'0'),
-            b'a'..=b'f' => Ok(c - b'a' + 10),
-            _ => Err(HashError),
-        };
-        let (pairs, rest) = text.as_bytes().as_chunks::<2>();
-        if pairs.len() != 32 || !rest.is_empty() {
-            return Err(HashError);
-        }
-        let mut bytes = [0; 32];
-        for (byte, [high, low]) in bytes.iter_mut().zip(pairs) {
-            *byte = nibble(*high)? << 4 | nibble(*low)?;
-        }
-        Ok(Self(bytes))
+        let digits = text.as_bytes().try_into().map_err(|_length| HashError)?;
+        Self::from_digits(digits).ok_or(HashError)
     }
 }
 

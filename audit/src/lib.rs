@@ -34,9 +34,10 @@ pub use packed::{LogFile, PACKED, unpacked};
 pub use proof::{Claim, MAX_PROOF, Proof, ProofError};
 pub use reader::{Entry, Reader};
 pub use record::{AuditRecord, Draft, Kind};
-pub use segment::{MAX_LINE, SEGMENT_RECORDS, Segment, Tail};
+pub use segment::{MAX_JUNK, MAX_LINE, MAX_SEGMENT, SEGMENT_RECORDS, Segment, Tail};
 pub use source::{Directory, FileEntry, Source, no_history};
-pub use verify::{Position, Progress, Report, SignedPart, Verifier, check_line};
+pub use time::Time;
+pub use verify::{Position, Progress, Report, SignedPart, Verifier};
 
 use serde::{Deserialize, Serialize};
 
@@ -46,6 +47,10 @@ pub const VERSION: u64 = 1;
 /// The fact of a `start` record that names the key with which checkpoints are
 /// signed.
 pub const KEY_FACT: &str = "checkpointKey";
+
+/// `what` in the facts of a `recovered` record: an operator had the log go on though
+/// no checkpoint of it is left.
+pub const UNSIGNED: &str = "unsigned";
 
 /// Proof that a record is in the log: its place and its leaf hash.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,7 +1,11 @@
-//! What the chain needs to know of a line, and whether it is a record at all.
+//! What the chain needs to know of a line, and whether it is a record at all: the only
+//! place that decides this. Verifier, gate, repair and searches all ask
+//! [`Link::parse`].
 //!
 //! Reads the members it needs and only checks the syntax and type of the rest;
 //! building every field costs several times the hash.
+
+mod plain;
 
 use std::{borrow::Cow, collections::BTreeSet, fmt, str::FromStr};
 
@@ -9,19 +13,21 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::error::Category;
 
-use crate::{Hash, Kind, VERSION, json::Json, time};
+use crate::{Hash, Kind, VERSION, json::Json, time::Time};
 
 /// The members of a record that chain it to others.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Link {
+pub struct Link<'a> {
     /// Place in the chain.
     pub seq: u64,
     /// What the record says.
     pub kind: Kind,
-    /// When, RFC 3339 in UTC with microseconds: texts compare as times do.
-    pub t: String,
+    /// When.
+    pub t: Time,
     /// The gate process's lifetime that wrote it.
-    pub boot: Option<String>,
+    pub boot: Option<Cow<'a, str>>,
+    /// Hash of the policy in force; any text.
+    pub policy: Option<Cow<'a, str>>,
     /// The intent that the record answers.
     pub of: Option<u64>,
     /// Leaf hash of the record before.
@@ -70,13 +76,18 @@ pub enum LineError {
     },
 }
 
-impl Link {
+impl<'a> Link<'a> {
     /// Reads a line without its newline.
     ///
     /// # Errors
     ///
     /// When it is no record of this format, see [`LineError`].
-    pub fn parse(line: &[u8]) -> Result<Self, LineError> {
+    pub fn parse(line: &'a [u8]) -> Result<Self, LineError> {
+        plain::parse(line).map_or_else(|| Self::parse_any(line), Ok)
+    }
+
+    /// The same of a line in any spelling.
+    fn parse_any(line: &'a [u8]) -> Result<Self, LineError> {
         let text = str::from_utf8(line).map_err(|_utf8| LineError::NotUtf8)?;
         if !(text.starts_with('{') && text.ends_with('}')) {
             return Err(LineError::NotObject);
@@ -104,15 +115,16 @@ struct Reading<'de> {
     v: Option<u64>,
     seq: Option<u64>,
     kind: Option<Kind>,
-    t: Option<String>,
-    boot: Option<String>,
+    t: Option<Time>,
+    boot: Option<Cow<'de, str>>,
+    policy: Option<Cow<'de, str>>,
     of: Option<u64>,
     nonce: bool,
     prev: Option<Hash>,
 }
 
 /// The fields in their order, each with what its value is.
-pub(crate) const FIELDS: [(&str, Shape); 33] = [
+const FIELDS: [(&str, Shape); 33] = [
     ("v", Shape::Number),
     ("seq", Shape::Number),
     ("kind", Shape::Text),
@@ -150,7 +162,7 @@ pub(crate) const FIELDS: [(&str, Shape); 33] = [
 
 /// What a field's value is.
 #[derive(Clone, Copy)]
-pub(crate) enum Shape {
+enum Shape {
     Text,
     Number,
     Truth,
@@ -175,14 +187,15 @@ impl<'de> Reading<'de> {
             "seq" => self.seq = Some(map.next_value()?),
             "of" => self.of = Some(map.next_value()?),
             "kind" => self.kind = Some(Kind::from_word(&map.next_value::<Key<'_>>()?.0)),
-            "boot" => self.boot = Some(map.next_value::<Key<'_>>()?.0.into_owned()),
+            "boot" => self.boot = Some(map.next_value::<Key<'de>>()?.0),
+            "policySha256" => self.policy = Some(map.next_value::<Key<'de>>()?.0),
             "prev" => self.prev = Some(map.next_value::<Parsed<Hash>>()?.0),
             "t" => {
                 let text = map.next_value::<Key<'_>>()?.0;
-                if !time::is_time(text.as_bytes()) {
+                let Some(time) = Time::new(text.as_bytes()) else {
                     return Err(self.fail(LineError::Type { field: name }));
-                }
-                self.t = Some(text.into_owned());
+                };
+                self.t = Some(time);
             }
             "nonce" => {
                 let nonce = map.next_value::<Key<'_>>()?.0;
@@ -205,7 +218,7 @@ impl<'de> Reading<'de> {
         Ok(())
     }
 
-    fn finish(self) -> Result<Link, LineError> {
+    fn finish(self) -> Result<Link<'de>, LineError> {
         let missing = |field| LineError::Missing { field };
         match self.v {
             None => return Err(missing("v")),
@@ -224,6 +237,7 @@ impl<'de> Reading<'de> {
             kind,
             t: self.t.ok_or(missing("t"))?,
             boot: self.boot,
+            policy: self.policy,
             of: self.of,
             prev: self.prev.ok_or(missing("prev"))?,
         })

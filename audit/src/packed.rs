@@ -10,7 +10,7 @@ use std::{
 
 use ruzstd::decoding::{FrameDecoder, StreamingDecoder};
 
-use crate::{FileEntry, SEGMENT_RECORDS, Segment};
+use crate::{FileEntry, MAX_SEGMENT, Segment};
 
 /// How the name of a compressed segment goes on.
 pub const PACKED: &str = ".zst";
@@ -51,6 +51,15 @@ fn undecodable(error: &(dyn Error + 'static)) -> io::Error {
         cause = error.source();
     }
     damaged(format_args!("cannot be decoded: {error}"))
+}
+
+/// Refuses a segment that is longer than any can be, before it is read.
+fn bounded(name: &str, length: u64) -> io::Result<()> {
+    if length <= MAX_SEGMENT {
+        return Ok(());
+    }
+    let words = format!("`{name}` has {length} bytes, and a segment at most {MAX_SEGMENT}");
+    Err(io::Error::new(io::ErrorKind::InvalidData, words))
 }
 
 impl Packed {
@@ -104,7 +113,8 @@ impl LogFile {
     /// # Errors
     ///
     /// When neither can be opened; [`io::ErrorKind::InvalidData`] when the
-    /// compressed one is not a frame, which reading it says too.
+    /// compressed one is not a frame, which reading it says too, and when a
+    /// segment is longer than [`MAX_SEGMENT`].
     pub fn open(name: &str, open: impl Fn(&str) -> io::Result<File>) -> io::Result<Self> {
         match open(name) {
             Err(error)
@@ -112,9 +122,17 @@ impl LogFile {
                     && Segment::from_name(name).is_some() =>
             {
                 let Ok(file) = open(&format!("{name}{PACKED}")) else { return Err(error) };
-                Ok(Self(Kind::Packed(Box::new(Packed::open(file)?))))
+                let packed = Packed::open(file)?;
+                bounded(name, packed.size)?;
+                Ok(Self(Kind::Packed(Box::new(packed))))
             }
-            file => Ok(Self(Kind::Plain(file?))),
+            file => {
+                let file = file?;
+                if Segment::from_name(name).is_some() {
+                    bounded(name, file.metadata()?.len())?;
+                }
+                Ok(Self(Kind::Plain(file)))
+            }
         }
     }
 }
@@ -204,7 +222,7 @@ pub fn unpacked(
                     continue;
                 }
                 match content_size(open(&entry.name)?) {
-                    Ok(length) if length <= SEGMENT_RECORDS << 20 => {
+                    Ok(length) if length <= MAX_SEGMENT => {
                         listed.push(FileEntry { name: name.to_owned(), length, ..entry });
                     }
                     _ => listed.push(entry),

@@ -13,6 +13,14 @@ pub const SEGMENT_RECORDS: u64 = 65_536;
 /// Bytes of the longest line, without its newline: 1 MiB.
 pub const MAX_LINE: usize = 1 << 20;
 
+/// Bytes of the longest segment: as many longest lines, each with its newline.
+/// A file can say that it is longer without taking any room; none is read.
+pub const MAX_SEGMENT: u64 = SEGMENT_RECORDS * (MAX_LINE as u64 + 1);
+
+/// Bytes of a segment that are no records, after which the rest of it is not read:
+/// a file can have more of them than anyone could read.
+pub const MAX_JUNK: u64 = 64 << 20;
+
 /// The number of a segment, and through it its file name: `seg-000000.jsonl`,
 /// at least six digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -55,7 +55,7 @@ pub trait Source {
     ///
     /// When it cannot be opened; [`io::ErrorKind::InvalidInput`] where it is no
     /// regular file, [`io::ErrorKind::InvalidData`] where it is no compressed
-    /// segment, which reading it says too.
+    /// segment, which reading it says too, or longer than a segment can be.
     fn open(&self, name: &str) -> io::Result<Self::File>;
 }
 

@@ -1,8 +1,25 @@
 //! The time in records.
 
 /// RFC 3339 in UTC with microseconds, `2026-11-21T08:00:00.000000Z`, of a day that there
-/// was or will be. The system's clock knows no leap seconds.
-pub(crate) fn is_time(text: &[u8]) -> bool {
+/// was or will be: times compare as their texts do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Time([u8; 27]);
+
+impl Time {
+    /// The time with this text.
+    pub(crate) fn new(text: &[u8]) -> Option<Self> {
+        text.try_into().ok().filter(|text: &[u8; 27]| is_time(text)).map(Self)
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        // Only digits and punctuation are in it.
+        str::from_utf8(&self.0).unwrap_or_default()
+    }
+}
+
+/// Whether a text is a time. The system's clock knows no leap seconds.
+fn is_time(text: &[u8]) -> bool {
     const FORM: &[u8; 27] = b"0000-00-00T00:00:00.000000Z";
     let has_form = text.len() == FORM.len()
         && (text.iter().zip(FORM))

@@ -8,7 +8,8 @@
 //!
 //! The subjects: `decision`, `read`, `acp`, `mcp` (beside other servers: `peers`
 //! says how to get them), `overwrite` (needs root, for a loop mount; so do the
-//! overwrites of `mcp`), `durable`, `start`, `memory`, `serve`; only when named `search`
+//! overwrites of `mcp`), `durable`, `start`, `memory`, `serve`; only when named `names`
+//! (needs root, to mount), `search`
 //! (needs `fd` and `rg`), `query` (it writes 6 GB; start and verification of such
 //! a log too), `vault`, `build` (they take minutes) and `watch` (it makes 100,000
 //! directories).
@@ -26,6 +27,7 @@ mod durable;
 mod mcp;
 mod measure;
 mod memory;
+mod names;
 mod overwrite;
 mod peers;
 mod query;
@@ -45,7 +47,7 @@ type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 /// A subject's name, what measures it, and whether it runs unless named.
 type Subject = (&'static str, fn() -> Outcome<()>, bool);
 
-const SUBJECTS: [Subject; 14] = [
+const SUBJECTS: [Subject; 15] = [
     ("decision", decision::run, true),
     ("read", read::run, true),
     ("acp", acp::run, true),
@@ -55,6 +57,7 @@ const SUBJECTS: [Subject; 14] = [
     ("start", start::run, true),
     ("memory", memory::run, true),
     ("serve", serve::run, true),
+    ("names", names::run, false),
     ("search", search::run, false),
     ("query", query::run, false),
     ("vault", vault::run, false),

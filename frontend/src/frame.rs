@@ -5,6 +5,8 @@
 
 use std::io::{BufRead as _, Read};
 
+use crate::buffer;
+
 /// How much of an over-long line is kept.
 const HEAD: usize = 64 * 1024;
 /// Room in a line for everything but content, in bytes.
@@ -21,8 +23,9 @@ pub(super) enum Frame {
     TooLong { head: Vec<u8> },
     /// A line that was given up before its end: its first bytes.
     GivenUp { head: Vec<u8> },
-    /// The stream ended in the middle of a line.
-    Torn { length: usize },
+    /// The stream ended in the middle of a line: its first bytes, and how many
+    /// bytes of it came.
+    Torn { head: Vec<u8>, length: usize },
 }
 
 impl Frame {
@@ -95,9 +98,11 @@ impl Cutter {
         }
         if !self.is_long {
             let room = self.limit.saturating_add(1).saturating_sub(self.line.len());
-            let room = u64::try_from(room).unwrap_or(u64::MAX);
+            if !buffer::grow(&mut self.line, room.min(piece.len()), self.limit.saturating_add(1)) {
+                return Some(self.give_up());
+            }
             // A slice is always read.
-            let _ = piece.by_ref().take(room).read_until(b'\n', &mut self.line);
+            let _ = piece.by_ref().take(room as u64).read_until(b'\n', &mut self.line);
             if self.line.last() == Some(&b'\n') {
                 self.line.pop();
                 return Some(Frame::Line(std::mem::take(&mut self.line)));
@@ -135,7 +140,10 @@ impl Cutter {
             _ if self.is_given_up => None,
             _ if self.is_long => Some(self.too_long()),
             0 => None,
-            length => Some(Frame::Torn { length }),
+            length => {
+                self.line.truncate(HEAD);
+                Some(Frame::Torn { head: self.line, length })
+            }
         }
     }
 
@@ -176,7 +184,7 @@ mod tests {
             [
                 Frame::Line(b"abc".to_vec()),
                 Frame::TooLong { head: b"abcd".to_vec() },
-                Frame::Torn { length: 2 }
+                Frame::Torn { head: b"ab".to_vec(), length: 2 }
             ]
         );
     }

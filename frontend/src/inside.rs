@@ -6,18 +6,21 @@
 
 use std::{
     fs::File,
-    io::{self, Read as _},
+    io::{self, IoSliceMut, Read as _},
+    mem::MaybeUninit,
     net::Shutdown,
-    os::{
-        fd::{AsFd as _, OwnedFd},
-        unix::net::UnixStream,
-    },
+    os::{fd::OwnedFd, unix::net::UnixStream},
     sync::{Arc, Mutex},
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
-use rustix::net::{SocketFlags, accept_with};
+use rustix::{
+    io::Errno,
+    net::{
+        RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, accept_with, recvmsg,
+    },
+};
 
 use crate::{gateway::Gateway, lock, model::Session};
 
@@ -39,49 +42,96 @@ const LOOK: Duration = Duration::from_secs(1);
 /// How often connections that came to nothing are told of.
 const EVERY: Duration = Duration::from_secs(60);
 
+/// Where connections come from.
+#[derive(Debug)]
+pub enum Arrivals {
+    /// A socket that listens.
+    Listener(OwnedFd),
+    /// A process that makes connections and sends each in a message.
+    Relay(OwnedFd),
+}
+
+impl Arrivals {
+    fn try_clone(&self) -> io::Result<Self> {
+        Ok(match self {
+            Self::Listener(socket) => Self::Listener(socket.try_clone()?),
+            Self::Relay(socket) => Self::Relay(socket.try_clone()?),
+        })
+    }
+
+    /// Waits for the next connection.
+    fn next(&self) -> Result<UnixStream, Errno> {
+        match self {
+            Self::Listener(socket) => Ok(accept_with(socket, SocketFlags::CLOEXEC)?.into()),
+            Self::Relay(socket) => receive(socket),
+        }
+    }
+
+    /// Nothing more comes, and whoever waits learns it.
+    fn end(&self) {
+        let (Self::Listener(socket) | Self::Relay(socket)) = self;
+        let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Both);
+    }
+}
+
+fn receive(socket: &OwnedFd) -> Result<UnixStream, Errno> {
+    let mut message = [0; 16];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut message = [IoSliceMut::new(&mut message)];
+    if recvmsg(socket, &mut message, &mut control, RecvFlags::CMSG_CLOEXEC)?.bytes == 0 {
+        return Err(Errno::PIPE);
+    }
+    let connection = control.drain().find_map(|received| match received {
+        RecvAncillaryMessage::ScmRights(mut connections) => connections.next(),
+        _ => None,
+    });
+    // There was no number left for it.
+    Ok(connection.ok_or(Errno::MFILE)?.into())
+}
+
 /// The server. It goes on until it is ended.
 pub struct Inside {
-    listener: OwnedFd,
+    arrivals: Arrivals,
     guests: Arc<Guests>,
     taking: JoinHandle<()>,
 }
 
 impl Inside {
-    /// Listens in a thread of its own. `config` is for every guest but for its
+    /// Takes connections in a thread of its own. `config` is for every guest but for its
     /// session.
     ///
     /// # Errors
     /// When the thread does not start.
     pub fn attend(
-        listener: OwnedFd,
+        arrivals: Arrivals,
         gateway: Arc<Gateway>,
         guests: Arc<Guests>,
         config: mcp::Config,
     ) -> io::Result<Self> {
-        let (theirs, among) = (listener.try_clone()?, Arc::clone(&guests));
+        let (theirs, among) = (arrivals.try_clone()?, Arc::clone(&guests));
         let taking = thread::Builder::new()
             .name("mcp-inside".to_owned())
             .spawn(move || take(&theirs, &gateway, &among, &config))?;
-        Ok(Self { listener, guests, taking })
+        Ok(Self { arrivals, guests, taking })
     }
 
     /// Sends everybody away, and waits until what they began is done.
     pub fn end(self) {
         self.guests.close();
-        // Wakes the thread, whose socket this is.
-        let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
+        self.arrivals.end();
         let _ = self.taking.join();
     }
 }
 
-fn take(listener: &OwnedFd, gateway: &Arc<Gateway>, guests: &Arc<Guests>, config: &mcp::Config) {
+fn take(arrivals: &Arrivals, gateway: &Arc<Gateway>, guests: &Arc<Guests>, config: &mcp::Config) {
     let mut serving: Vec<JoinHandle<()>> = Vec::new();
     let vain = Arc::new(Vain::new(Arc::clone(gateway), config.session.clone()));
     loop {
-        let stream = match accept_with(listener.as_fd(), SocketFlags::CLOEXEC) {
-            Ok(stream) => UnixStream::from(stream),
-            Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNABORTED) => continue,
-            Err(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE) => {
+        let stream = match arrivals.next() {
+            Ok(stream) => stream,
+            Err(Errno::INTR | Errno::CONNABORTED) => continue,
+            Err(Errno::MFILE | Errno::NFILE) => {
                 thread::sleep(Duration::from_millis(100));
                 continue;
             }

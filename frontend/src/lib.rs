@@ -5,6 +5,7 @@
 
 pub mod acp;
 mod brake;
+mod buffer;
 mod count;
 pub mod desk;
 pub mod files;

@@ -206,9 +206,10 @@ fn binary(value: Binary) -> String {
 fn network_words(network: &Network) -> String {
     match network {
         Network::None => "none".to_owned(),
-        Network::Connect { ports, dns } => {
-            let ports: Vec<_> = ports.iter().map(u16::to_string).collect();
-            format!("connect = [{}], dns = {dns}", ports.join(", "))
+        Network::Connect { ports, dns, listen } => {
+            let list =
+                |ports: &[u16]| ports.iter().map(u16::to_string).collect::<Vec<_>>().join(", ");
+            format!("connect = [{}], dns = {dns}, listen = [{}]", list(ports), list(listen))
         }
     }
 }
@@ -217,8 +218,12 @@ fn network_opens(old: &Network, new: &Network) -> bool {
     match (old, new) {
         (_, Network::None) => false,
         (Network::None, Network::Connect { .. }) => true,
-        (Network::Connect { ports, dns }, Network::Connect { ports: new, dns: new_dns }) => {
-            new.iter().any(|port| !ports.contains(port)) || (*new_dns && !*dns)
+        (
+            Network::Connect { ports, dns, listen },
+            Network::Connect { ports: new, dns: new_dns, listen: new_listen },
+        ) => {
+            let adds = |new: &[u16], old: &[u16]| new.iter().any(|port| !old.contains(port));
+            adds(new, ports) || adds(new_listen, listen) || (*new_dns && !*dns)
         }
     }
 }

@@ -21,7 +21,7 @@ impl Glob {
     /// When it is none.
     pub fn parse(text: &str) -> Result<Self, GlobError> {
         let alternatives =
-            parse(text, Mode::Exact).map_err(|error| GlobError(error.to_string()))?;
+            parse(text, Mode::Exact).map_err(|error| GlobError(error.explained()))?;
         Ok(Self { alternatives })
     }
 

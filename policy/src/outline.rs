@@ -12,7 +12,7 @@ use toml::{
 use super::{
     Effect, PolicySource,
     index::Components,
-    pattern::{Mode, Name, Pattern, parse, parse_name},
+    pattern::{Mode, Name, Pattern, PatternError, parse, parse_name},
     questions::Questions,
     spelling::Spellings,
     statements::Agents,
@@ -80,9 +80,14 @@ pub struct PathPattern {
     /// Its place in the file's text, in bytes.
     pub span: Range<usize>,
     mode: Mode,
+    /// As they are written.
+    written: Vec<Pattern>,
+    /// As they are compared.
     alternatives: Vec<Pattern>,
     /// The same, compared as denials compare.
     folded: Vec<Pattern>,
+    /// Whether they are about more than what is written.
+    beneath: bool,
 }
 
 impl PolicySource {
@@ -176,12 +181,13 @@ impl PathPattern {
     }
 
     fn new(text: &str, span: Range<usize>, mode: Mode) -> Result<Self, String> {
-        let alternatives = parse(text, mode).map_err(|error| error.to_string())?;
+        let alternatives = parse(text, mode).map_err(PatternError::explained)?;
         let folded = match mode {
-            Mode::Exact => parse(text, Mode::Folded).map_err(|error| error.to_string())?,
+            Mode::Exact => parse(text, Mode::Folded).map_err(PatternError::explained)?,
             Mode::Folded => alternatives.clone(),
         };
-        Ok(Self { text: text.to_owned(), span, mode, alternatives, folded })
+        let (text, written) = (text.to_owned(), alternatives.clone());
+        Ok(Self { text, span, mode, written, alternatives, folded, beneath: false })
     }
 
     /// Whether it matches `path`.
@@ -229,6 +235,21 @@ impl PathPattern {
         components.filter(|component| !component.is_empty()).map(str::to_owned).collect()
     }
 
+    /// Whether it is about whatever lies beneath what it names, although it does not say so.
+    pub fn is_about_trees(&self) -> bool {
+        self.beneath
+    }
+
+    /// The same, and whatever lies beneath what it names, as rules that restrict read it.
+    fn and_beneath(mut self) -> Self {
+        let beneath =
+            |patterns: Vec<Pattern>| patterns.into_iter().map(Pattern::and_beneath).collect();
+        self.alternatives = beneath(self.alternatives);
+        self.folded = beneath(self.folded);
+        self.beneath = self.alternatives != self.written;
+        self
+    }
+
     /// Whether it holds at any depth: it begins with `**`, if only because
     /// `[secrets]` reads it so.
     pub fn any_depth(&self) -> bool {
@@ -237,17 +258,19 @@ impl PathPattern {
 
     /// The same at any depth, as `[secrets]` reads it.
     pub fn at_any_depth(mut self) -> Self {
-        let deep = |patterns: Vec<Pattern>| patterns.into_iter().map(Pattern::at_any_depth);
-        self.alternatives = deep(self.alternatives).collect();
-        self.folded = deep(self.folded).collect();
+        let deep =
+            |patterns: Vec<Pattern>| patterns.into_iter().map(Pattern::at_any_depth).collect();
+        self.written = deep(self.written);
+        self.alternatives = deep(self.alternatives);
+        self.folded = deep(self.folded);
         self
     }
 
-    /// A path for each alternative that matches it; `any` stands where any
+    /// A path for each alternative that it names; `any` stands where any
     /// name would do.
     pub fn examples(&self, any: &str) -> impl Iterator<Item = WorkspacePath> {
         let examples: Vec<_> =
-            self.alternatives.iter().filter_map(|pattern| pattern.example(any)).collect();
+            self.written.iter().filter_map(|pattern| pattern.example(any)).collect();
         examples.into_iter().filter_map(|text| WorkspacePath::parse(&text).ok())
     }
 
@@ -255,7 +278,7 @@ impl PathPattern {
     /// one character stands.
     pub fn variants(&self, any: &str, letters: &[char]) -> impl Iterator<Item = WorkspacePath> {
         let variants: Vec<_> =
-            self.alternatives.iter().flat_map(|pattern| pattern.variants(any, letters)).collect();
+            self.written.iter().flat_map(|pattern| pattern.variants(any, letters)).collect();
         variants.into_iter().filter_map(|text| WorkspacePath::parse(&text).ok())
     }
 
@@ -338,6 +361,11 @@ fn rule(rule: &DeTable<'_>) -> Option<Statement> {
     let mut statement = blank(id.get_ref().as_str()?.to_owned(), StatementKind::Rule(effect));
     statement.span = id.span();
     statement.patterns = patterns(rule, "paths", mode);
+    let scope = rule.get("scope").and_then(|value| value.get_ref().as_str());
+    if effect != Effect::Allow && scope != Some("entry") {
+        let written = std::mem::take(&mut statement.patterns);
+        statement.patterns = written.into_iter().map(PathPattern::and_beneath).collect();
+    }
     if rule.contains_key("operations") {
         statement.questions = texts(rule, "operations")
             .filter_map(|(word, _)| word.parse().ok())

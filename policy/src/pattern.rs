@@ -3,10 +3,11 @@
 //!
 //! The language is that of the usual globs: `*` and `?` within a component,
 //! `**` as a whole component for any number of them, `[a-z]`, `[!a-z]`,
-//! `{a,b}`, `\` before a character to take it as it is, and `.` alone for the
+//! `{a,b}`, a class of one character to take it as it is, and `.` alone for the
 //! workspace root. Patterns are relative to the workspace root and unanchored forms do not exist. Time to
 //! match is at most pattern length times path length.
 
+mod misleading;
 mod name;
 mod parse;
 mod relate;
@@ -14,7 +15,7 @@ mod relate;
 use super::index::Components;
 
 pub(super) use name::{Letters, Name};
-pub(super) use parse::{parse, parse_name};
+pub(super) use parse::{PatternError, parse, parse_name};
 
 /// How a pattern compares with a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,6 +125,17 @@ impl Pattern {
         }
         let mut segments = vec![Segment::AnyDepth];
         segments.extend(self.segments);
+        Self::new(segments)
+    }
+
+    /// The same, and whatever lies beneath what it matches. Of a folded pattern only:
+    /// in one that allows a last `**` stands for something.
+    pub(super) fn and_beneath(self) -> Self {
+        if self.segments.last() == Some(&Segment::AnyDepth) {
+            return self;
+        }
+        let mut segments = self.segments.into_vec();
+        segments.push(Segment::AnyDepth);
         Self::new(segments)
     }
 

@@ -223,6 +223,7 @@ const AGENT: &[Field] = &[
             &[
                 optional("connect", Shape::List(&Shape::Integer(1, 65_535))),
                 optional("dns", Shape::Boolean),
+                optional("listen", Shape::List(&Shape::Integer(1, 65_535))),
             ],
         ),
     ),
@@ -234,6 +235,7 @@ const RULE: &[Field] = &[
     required("effect", EFFECT),
     optional("operations", Shape::Filled(&Shape::Word(OPERATIONS))),
     required("paths", Shape::Filled(&Shape::Formed(form::PATTERN))),
+    optional("scope", Shape::Word(&["tree", "entry"])),
     optional("agents", Shape::Filled(&Shape::Formed(form::NAME_PATTERN))),
     optional("reason", Shape::Formed(form::REASON)),
 ];

@@ -44,6 +44,8 @@ pub enum Network {
         ports: Vec<u16>,
         /// Whether it may send UDP to look names up.
         dns: bool,
+        /// The ports that it may listen on, ascending, none twice.
+        listen: Vec<u16>,
     },
 }
 
@@ -218,9 +220,13 @@ pub(super) struct Settings {
 impl Network {
     fn and(self, other: &Self) -> Self {
         match (self, other) {
-            (Self::Connect { mut ports, dns }, Self::Connect { ports: others, dns: other }) => {
+            (
+                Self::Connect { mut ports, dns, mut listen },
+                Self::Connect { ports: others, dns: other, listen: heard },
+            ) => {
                 ports.retain(|port| others.contains(port));
-                Self::Connect { ports, dns: dns && *other }
+                listen.retain(|port| heard.contains(port));
+                Self::Connect { ports, dns: dns && *other, listen }
             }
             _ => Self::None,
         }
@@ -279,21 +285,26 @@ mod tests {
         let ours = Stated {
             max_read: said(5),
             versions: Some(3),
-            network: Some(Network::Connect { ports: vec![80, 443], dns: true }),
+            network: Some(Network::Connect {
+                ports: vec![80, 443],
+                dns: true,
+                listen: vec![4096, 8080],
+            }),
             terminal: Some(true),
             ..Stated::default()
         };
         let theirs = Stated {
             max_read: said(4),
             versions: Some(7),
-            network: Some(Network::Connect { ports: vec![443], dns: false }),
+            network: Some(Network::Connect { ports: vec![443], dns: false, listen: vec![8080] }),
             ..Stated::default()
         };
         let merged = ours.and(&theirs).complete();
         assert_eq!(merged.max_read.value, 4);
         assert_eq!(merged.max_write.value, 10 << 20);
         assert_eq!(merged.backups.versions, 7);
-        assert_eq!(merged.agent.network, Network::Connect { ports: vec![443], dns: false });
+        let network = Network::Connect { ports: vec![443], dns: false, listen: vec![8080] };
+        assert_eq!(merged.agent.network, network);
         assert!(merged.agent.terminal);
     }
 }

@@ -350,11 +350,25 @@ fn readable(bytes: Vec<u8>) -> Result<String, String> {
     if bytes.len() > MAX_FILE {
         return Err(format!("the file is larger than {} MiB", MAX_FILE >> 20));
     }
+    if let Some(why) = encoded_otherwise(&bytes) {
+        return Err(why.to_owned());
+    }
     String::from_utf8(bytes).map_err(|error| {
         let good = error.utf8_error().valid_up_to();
         let line = error.as_bytes().iter().take(good).filter(|byte| **byte == b'\n').count() + 1;
         format!("the file is not UTF-8: bad byte in line {line}")
     })
+}
+
+/// Encodings in which editors of other systems save. A byte order mark of UTF-8 is passed
+/// over by the parser.
+fn encoded_otherwise(bytes: &[u8]) -> Option<&'static str> {
+    match bytes {
+        [0xff, 0xfe, ..] | [0xfe, 0xff, ..] | [0, _, ..] | [_, 0, ..] => {
+            Some("the file is UTF-16 or UTF-32; save it as UTF-8")
+        }
+        _ => None,
+    }
 }
 
 #[cfg(test)]

@@ -192,7 +192,7 @@ fn bare(text: &str) -> String {
 }
 
 /// Division, fraction and full-width slashes.
-fn is_separator_look_alike(c: char) -> bool {
+pub(super) fn is_separator_look_alike(c: char) -> bool {
     matches!(c, '\u{2044}' | '\u{2215}' | '\u{29f8}' | '\u{ff0f}')
 }
 

@@ -66,6 +66,14 @@ pub(super) struct Glob {
     pub(super) alternatives: Vec<Pattern>,
 }
 
+impl Glob {
+    /// The same, and whatever lies beneath what it matches.
+    fn and_beneath(self) -> Self {
+        let alternatives = self.alternatives.into_iter().map(Pattern::and_beneath).collect();
+        Self { alternatives, ..self }
+    }
+}
+
 /// Parses a file and adds everything that is wrong with it to `diagnostics`,
 /// together with what was `found` before. Of a file that has no text because it
 /// could not be read nothing more is said.

@@ -22,7 +22,7 @@ pub(super) struct Trap {
 
 impl Trap {
     /// Opens a UNIX socket, an abstract one, and a TCP port that `network`
-    /// does not allow.
+    /// does not name.
     pub(super) fn set(network: &Network) -> io::Result<Self> {
         let mut random = [0; 8];
         getrandom(&mut random[..], GetRandomFlags::empty())?;
@@ -63,7 +63,9 @@ fn port(network: &Network) -> io::Result<TcpListener> {
     for _ in 0..16 {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let port = listener.local_addr()?.port();
-        if !matches!(network, Network::Connect { ports, .. } if ports.contains(&port)) {
+        let named = matches!(network, Network::Connect { ports, listen, .. }
+            if ports.contains(&port) || listen.contains(&port));
+        if !named {
             return Ok(listener);
         }
     }

@@ -22,20 +22,22 @@ use rustix::{
 use super::{
     bait::Trap,
     channel::{Channel, ChannelError},
-    hatch::{self, Hatch},
+    hatch::{self, Hatch, Opened},
     hint::{self, Program, ProgramError},
     home::{self, HomeError},
     landlock, launcher,
-    layout::{self, GrantError, Layout, Plan, Resolved},
+    layout::{self, GrantError, Layout, Plan},
     mounts::{self, Mounts},
-    nesting,
-    overlap::{OverlapError, Territory},
-    requirements, selftest,
+    relay::Relay,
+    requirements,
+    resolve::{Resolved, resolve_missing},
+    selftest,
     spec::{
         self, Cell, Enforcement, Enter, Go, INNER_USER, Init, Launch, Mapped, Mode, Network, News,
         Report, Target,
     },
     stage::Stage,
+    trusted_paths::{Access, AgentPath, TrustError, Trusted, TrustedPath, TrustedPaths},
 };
 
 /// How long the stages may take until the self-test is done.
@@ -44,9 +46,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// An agent cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
-    /// The agent would reach what it must not.
+    /// The agent would reach, or choose, what it must not.
     #[error(transparent)]
-    Overlap(#[from] OverlapError),
+    Trust(#[from] TrustError),
     /// A grant cannot be given.
     #[error(transparent)]
     Grant(#[from] GrantError),
@@ -56,9 +58,17 @@ pub enum LaunchError {
     /// The agent's program lies where the agent may not read.
     #[error("the agent could not be started, for it may not read its own program; {}", hint_text(.0))]
     Unreachable(Vec<PathBuf>),
+    /// A file that the agent may change says that it needs what it may not read.
+    #[error("the agent could not be started: its program needs `{}`, which it may not read; a file says so that the agent may change, so look whether that is right", .0.display())]
+    Doubtful(PathBuf),
     /// The agent's program lies in the workspace.
     #[error("the agent's program `{}` lies in the workspace, which the agent cannot read by itself; install it elsewhere", .0.display())]
     InWorkspace(PathBuf),
+    /// The agent cannot listen on a port without privileges.
+    #[error(
+        "the agent cannot listen on port {0}: it has no privileges, so choose a port from {1} (`net.ipv4.ip_unprivileged_port_start`)"
+    )]
+    PrivilegedPort(u16, u16),
     /// The home directory cannot be made.
     #[error(transparent)]
     Home(#[from] HomeError),
@@ -102,21 +112,25 @@ pub struct PendingAgent {
     /// Directories that the agent may turn out to need, judged by its command
     /// line; for a message when it dies at once.
     pub suspects: Vec<PathBuf>,
-    /// Where whoever connects from the cell is to be heard, and nobody else
-    /// can connect; or why there is none. Nothing where none was asked for.
-    pub hatch: Option<Result<OwnedFd, String>>,
+    /// Where whoever connects from the sandbox is to be heard, and nobody else
+    /// can connect; or why there is nothing. Nothing where none was asked for.
+    pub hatch: Option<Result<Opened, String>>,
     channel: Channel,
     child: Running,
 }
 
 /// An agent that runs. Dropping it kills the whole cell.
 #[derive(Debug)]
-pub struct RunningAgent(Running);
+pub struct RunningAgent {
+    child: Running,
+    /// What its MCP clients are connected by.
+    _relay: Option<Relay>,
+}
 
-/// The cell's first stage, killed when dropped; everything in the cell dies
-/// with it.
+/// The cell's first stage or the relay, killed when dropped; everything in the cell
+/// dies with the first stage.
 #[derive(Debug)]
-struct Running(Child);
+pub(super) struct Running(pub(super) Child);
 
 impl Cell {
     /// Makes the cell, tests it from inside, and holds the agent back.
@@ -137,25 +151,38 @@ impl Cell {
         }
     }
 
-    /// The places that must not overlap while the agent runs.
+    /// What the product trusts, and what the agent gets.
     ///
     /// # Errors
     /// When a grant cannot be given.
-    pub fn territory(&self) -> Result<Territory, LaunchError> {
+    pub fn trusted_paths(&self) -> Result<TrustedPaths, LaunchError> {
         let (read, write) = self.grants()?;
-        Ok(self.territory_of(&read, &write))
+        Ok(self.trusted_paths_with(&read, &write))
     }
 
-    fn territory_of(&self, read: &[Resolved], write: &[Resolved]) -> Territory {
-        let targets = |found: &[Resolved]| found.iter().map(|r| r.target.clone()).collect();
-        Territory {
-            workspace: self.workspace.clone(),
-            state: self.state.clone(),
-            operator: self.protected.clone(),
-            others: Vec::new(),
-            home: Some(self.home.clone()),
-            read: targets(read),
-            write: targets(write),
+    fn trusted_paths_with(&self, read: &[Resolved], write: &[Resolved]) -> TrustedPaths {
+        let state = TrustedPath { role: Trusted::State, path: self.state.clone() };
+        let root = self.workspace.clone();
+        let workspace = AgentPath {
+            access: Access::Workspace,
+            path: self.alias.clone().unwrap_or_else(|| root.clone()),
+            target: Some(root),
+        };
+        let home = AgentPath {
+            access: Access::Home,
+            path: self.home.clone(),
+            target: resolve_missing(&self.home).ok().map(|found| found.target),
+        };
+        let granted = |access, found: &Resolved| AgentPath {
+            access,
+            path: found.path.clone(),
+            target: Some(found.target.clone()),
+        };
+        let read = read.iter().map(|found| granted(Access::Read, found));
+        let write = write.iter().map(|found| granted(Access::Write, found));
+        TrustedPaths {
+            trusted: [state].into_iter().chain(self.trusted.iter().cloned()).collect(),
+            agents: [workspace, home].into_iter().chain(read).chain(write).collect(),
         }
     }
 
@@ -165,20 +192,31 @@ impl Cell {
     }
 
     fn prepare(&self) -> Result<Prepared, LaunchError> {
+        if let Network::Connect { listen, .. } = &self.network {
+            let first = requirements::first_unprivileged_port();
+            if let Some(port) = listen.iter().find(|port| **port < first) {
+                return Err(LaunchError::PrivilegedPort(*port, first));
+            }
+        }
         // Looked up once: what is checked is what is given.
         let (read, write) = self.grants()?;
-        self.territory_of(&read, &write).check()?;
-        nesting::check(&read, &write, &self.home)?;
+        self.trusted_paths_with(&read, &write).check()?;
         let workspace = mounts::existing(&self.workspace)
             .map_err(|e| LaunchError::Io("look up the workspace", e))?;
         let directory =
             std::env::current_dir().map_err(|e| LaunchError::Io("look up this directory", e))?;
         let path = std::env::var_os("PATH");
-        let program = hint::find(&self.program, path.as_deref(), &directory)?;
+        let home = resolve_missing(&self.home).map(|found| found.target);
+        let may_write = |path: &std::path::Path| {
+            let mut places = write.iter().map(|grant| &grant.target).chain(&home);
+            places.any(|place| path.starts_with(place))
+        };
+        let program = hint::find(&self.program, path.as_deref(), &directory, may_write)?;
         if self.floor > Enforcement::None
             && let Some(inside) = program
                 .needs
                 .iter()
+                .chain(&program.doubtful)
                 .chain(program.links.iter().map(|(link, _)| link))
                 .find(|path| path.starts_with(&workspace))
         {
@@ -186,12 +224,20 @@ impl Cell {
         }
         let sees =
             |path: &std::path::Path| read.iter().chain(&write).any(|r| path.starts_with(&r.target));
-        let kept = [&self.workspace, &self.state].into_iter().chain(&self.protected);
-        let kept: Vec<_> =
-            kept.map(|path| mounts::canonical(path).unwrap_or_else(|_| path.clone())).collect();
+        let private = self.trusted.iter().filter(|trusted| trusted.role.is_private());
+        let kept: Vec<_> = [&self.workspace, &self.state]
+            .into_iter()
+            .chain(private.map(|trusted| &trusted.path))
+            .map(|path| resolve_missing(path).map_or_else(|_| path.clone(), |found| found.target))
+            .collect();
         let missing: Vec<_> = program.needs.iter().filter(|p| !sees(p)).cloned().collect();
         if self.floor > Enforcement::None && !missing.is_empty() {
             return Err(LaunchError::Unreachable(hint::directories(&missing, &kept)));
+        }
+        // The agent would choose what the operator is told to give it.
+        let doubtful = program.doubtful.iter().find(|path| !sees(path));
+        if let Some(path) = doubtful.filter(|_| self.floor > Enforcement::None) {
+            return Err(LaunchError::Doubtful(path.clone()));
         }
         // What would be refused is not suggested.
         let overlaps = |path: &std::path::Path| {
@@ -242,7 +288,7 @@ impl Cell {
         let open = hatch.as_ref().and_then(|hatch| hatch.as_ref().ok());
         let init = Init { mode, layout: self.layout(prepared, &home, seen, mode, open)? };
         let mut enter = self.enter(prepared, &home, mode, trap.bait())?;
-        enter.hatch = open.is_some();
+        enter.hatch = open.map(Hatch::entrance);
         let sent = (|| {
             channel.send(&launch, &[])?;
             if let Mode::Mapped { user } = mode
@@ -292,17 +338,14 @@ impl Cell {
         let hatch = hatch.map(|hatch| {
             let hatch = hatch?;
             report.hatch.clone().unwrap_or(Ok(()))?;
-            hatch.seal().map_err(|error| error.to_string())
+            hatch.open()
         });
         Ok(PendingAgent { stdin, stdout, stderr, report, suspects, hatch, channel, child })
     }
 
     fn hatch(&self, prepared: &Prepared, mode: Mode) -> Option<Result<Hatch, String>> {
         let sees = |path: &std::path::Path| hatch::holds(&[&prepared.read, &prepared.write], path);
-        self.hatch.then(|| match mode.is_full() {
-            true => Hatch::make(mode.user(), sees),
-            false => Err("the agent is not fully confined".to_owned()),
-        })
+        self.hatch.then(|| Hatch::make(mode, sees))
     }
 
     fn layout(
@@ -317,10 +360,7 @@ impl Cell {
             return Ok(Layout::default());
         }
         let mounts = Mounts::read().map_err(GrantError::Mounts)?;
-        let files: Vec<_> = hatch
-            .iter()
-            .flat_map(|open| [(hatch::PROGRAM, open.program()), (hatch::SOCKET, open.path())])
-            .collect();
+        let files = hatch.map(Hatch::files).unwrap_or_default();
         let plan = Plan {
             read: &prepared.read,
             write: &prepared.write,
@@ -357,18 +397,22 @@ impl Cell {
         }
         let mut targets = Vec::new();
         let roles = [("workspace", &self.workspace), ("state directory", &self.state)];
-        let files = self.protected.iter().map(|p| ("operator's file", p));
+        let files = self.trusted.iter().filter(|trusted| trusted.role.is_in_use());
+        let files = files.map(|trusted| ("operator's file", &trusted.path));
         for (role, path) in roles.into_iter().chain(files) {
             // What does not exist yet cannot be reached yet.
             let Ok(path) = mounts::existing(path) else { continue };
             let identity =
                 selftest::identity(&path).map_err(|e| LaunchError::Io("look up a directory", e))?;
-            targets.push(Target { role: role.to_owned(), path, identity });
+            let target = Target { role: role.to_owned(), path, identity };
+            if !targets.contains(&target) {
+                targets.push(target);
+            }
         }
         let paths = |found: &[Resolved]| found.iter().map(|r| r.target.clone()).collect();
-        let (ports, udp) = match &self.network {
-            Network::None => (None, false),
-            Network::Connect { ports, dns } => (Some(ports.clone()), *dns),
+        let (ports, udp, listen) = match &self.network {
+            Network::None => (None, false, Vec::new()),
+            Network::Connect { ports, dns, listen } => (Some(ports.clone()), *dns, listen.clone()),
         };
         Ok(Enter {
             mode,
@@ -384,9 +428,10 @@ impl Cell {
             readable: paths(&prepared.read),
             writable: paths(&prepared.write),
             ports,
+            listen,
             udp,
             bait,
-            hatch: false,
+            hatch: None,
         })
     }
 }
@@ -400,7 +445,10 @@ impl PendingAgent {
         self.channel.send(&Go::Execute, &[])?;
         // The channel closes when the program is executed.
         match self.channel.receive_within::<News>(PATIENCE) {
-            Err(ChannelError::Closed) => Ok(RunningAgent(self.child)),
+            Err(ChannelError::Closed) => {
+                let relay = self.hatch.and_then(|hatch| hatch.ok()?.relay);
+                Ok(RunningAgent { child: self.child, _relay: relay })
+            }
             Ok((News::NotExecuted { errno }, _)) => {
                 Err(LaunchError::NotExecuted(io::Error::from_raw_os_error(errno)))
             }
@@ -416,12 +464,12 @@ impl PendingAgent {
 impl RunningAgent {
     /// The process to wait for.
     pub fn pid(&self) -> Option<Pid> {
-        self.0.pid()
+        self.child.pid()
     }
 
     /// Asks the agent to stop: `SIGTERM` to its process group.
     pub fn terminate(&self) {
-        if let Some(pid) = self.0.pid() {
+        if let Some(pid) = self.child.pid() {
             // One that is gone need not be asked.
             let _ = kill_process(pid, Signal::TERM);
         }
@@ -429,7 +477,7 @@ impl RunningAgent {
 
     /// Kills everything in the cell.
     pub fn kill(&mut self) {
-        let _ = self.0.0.kill();
+        let _ = self.child.0.kill();
     }
 
     /// The exit code, when the agent has ended: its own, or 128 and the number
@@ -439,7 +487,7 @@ impl RunningAgent {
     /// When it cannot be asked for.
     pub fn try_wait(&mut self) -> io::Result<Option<u8>> {
         use std::os::unix::process::ExitStatusExt as _;
-        Ok(self.0.0.try_wait()?.map(|status| {
+        Ok(self.child.0.try_wait()?.map(|status| {
             let code = status.code().or(status.signal().map(|n| 128 + n)).unwrap_or(1);
             u8::try_from(code).unwrap_or(1)
         }))

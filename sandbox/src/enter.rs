@@ -13,7 +13,8 @@ use std::{
 };
 
 use rustix::{
-    fs::{Mode as FileMode, OFlags, open},
+    fs::{Access, FileType, Mode as FileMode, OFlags, access, open, stat},
+    io::Errno,
     process::{chdir, setsid},
 };
 
@@ -21,25 +22,20 @@ use super::{
     capabilities,
     channel::{self, Channel},
     hatch,
-    landlock::{self, Applied, Right, Rule},
-    layout::DEVICES,
-    mounts, process,
+    landlock::{self, Applied, Ports, Restriction, Right, Rule},
+    layout::{DEVICES, TERMINAL, TERMINALS},
+    mounts, named_pipes, process,
     seccomp::{self, Purpose},
     selftest::{self, Confinement},
-    spec::{Enforcement, Enter, Go, News, Report, RootReady},
+    spec::{DeniedGrant, Enforcement, Enter, Go, News, Report, RootReady},
     stage::{StageError, failed},
 };
 
-/// Files of the host's `/proc` that a cell without its own may read.
-const PROC_FILES: [&str; 7] = [
-    "/proc/cpuinfo",
-    "/proc/meminfo",
-    "/proc/stat",
-    "/proc/loadavg",
-    "/proc/uptime",
-    "/proc/version",
-    "/proc/filesystems",
-];
+/// The host's `/proc`, which a sandbox without its own may read: many programs do
+/// not start without `/proc/self`, and a Landlock rule cannot name that of processes
+/// to come. Landlock refuses what ptrace(2) guards of processes outside the sandbox:
+/// environment, memory, descriptors, root and current directory.
+const PROC: &str = "/proc";
 
 /// Files of the host's `/etc` that a cell without its own root may read.
 const ETC_FILES: [&str; 12] = [
@@ -93,6 +89,8 @@ fn enter(channel: &Channel, init: Channel, parent: u32) -> Result<io::Error, Sta
             namespaces: Vec::new(),
             uid: spec.uid,
             proc: true,
+            listen: Vec::new(),
+            denied: Vec::new(),
             gaps: vec!["the agent is not confined at all".to_owned()],
             probes: Vec::new(),
             hatch: None,
@@ -118,17 +116,18 @@ fn confine(
     let applied = restrict_files(spec)?;
     let confinement = Confinement {
         udp: spec.udp,
+        udp_ports: applied.udp,
         // Without its own network namespace the cell shares the host's
         // abstract UNIX sockets, unless Landlock confines them.
         unix: spec.mode.is_full() && (spec.ports.is_none() || applied.scopes),
         signals: spec.mode.is_full() || applied.scopes,
-        proc: ready.proc,
+        proc: ready.proc || !spec.mode.is_full(),
     };
     seccomp::restrict(Purpose::Agent {
         udp: confinement.udp,
         unix: confinement.unix,
         internet: spec.ports.is_some() || spec.mode.is_full(),
-        listen: spec.ports.is_none(),
+        listen: spec.private_network() || !spec.listen.is_empty(),
         metadata: !spec.mode.is_full(),
     })?;
     Ok(report(spec, baseline, &applied, &confinement))
@@ -145,6 +144,12 @@ fn report(
     let mut gaps = Vec::new();
     if !full {
         gaps.push("no namespaces: which files exist can be seen".to_owned());
+        gaps.push(
+            "no namespaces: which processes run can be seen, with their arguments, and the host's \
+             network interfaces, routes and connections"
+                .to_owned(),
+        );
+        gaps.push("no namespaces: the agent has no pseudo-terminals".to_owned());
     }
     if spec.stays_root() {
         gaps.push(
@@ -161,10 +166,30 @@ fn report(
         gaps.push("Landlock before ABI 6: UNIX sockets are refused altogether".to_owned());
     }
     if full && !confinement.proc {
-        gaps.push("this container forbids a private /proc: the agent has none".to_owned());
+        gaps.push(
+            "this container forbids a private /proc, so the agent has none, and some programs do not \
+             start: allow it with `--security-opt unmask=ALL` (Podman), `--security-opt \
+             systempaths=unconfined` (Docker) or `procMount: Unmasked` (Kubernetes)"
+                .to_owned(),
+        );
     }
     if spec.udp {
-        gaps.push("UDP is open for name resolution, and with it to any host".to_owned());
+        gaps.push(
+            if applied.udp {
+                "UDP to port 53 of any host is open for name resolution"
+            } else {
+                "Landlock before ABI 10: UDP is open for name resolution, and with it to any port \
+                 of any host"
+            }
+            .to_owned(),
+        );
+    }
+    if !spec.listen.is_empty() {
+        let ports: Vec<_> = spec.listen.iter().map(u16::to_string).collect();
+        gaps.push(format!(
+            "TCP connections are accepted on every interface, at port {} and any that the kernel picks",
+            ports.join(", ")
+        ));
     }
     let mut namespaces = Vec::new();
     if full {
@@ -172,7 +197,7 @@ fn report(
         if !spec.mode.is_root() {
             namespaces.push("user".to_owned());
         }
-        if spec.ports.is_none() {
+        if spec.private_network() {
             namespaces.push("net".to_owned());
         }
     }
@@ -182,10 +207,29 @@ fn report(
         namespaces,
         uid: spec.uid,
         proc: confinement.proc,
+        listen: spec.listen.clone(),
+        denied: denied(spec),
         gaps,
         probes,
-        hatch: spec.hatch.then(hatch::prove),
+        hatch: spec.hatch.as_ref().map(hatch::prove),
     }
+}
+
+/// The grants that this process, which has the agent's user by now, cannot use.
+fn denied(spec: &Enter) -> Vec<DeniedGrant> {
+    let read = spec.readable.iter().map(|path| (path, Access::READ_OK));
+    let write = spec.writable.iter().map(|path| (path, Access::READ_OK | Access::WRITE_OK));
+    read.chain(write)
+        .filter(|(path, wanted)| {
+            let directory = stat(*path).is_ok_and(|s| FileType::from_raw_mode(s.st_mode).is_dir());
+            let search = if directory { Access::EXEC_OK } else { Access::empty() };
+            access(*path, *wanted | search) == Err(Errno::ACCESS)
+        })
+        .map(|(path, wanted)| DeniedGrant {
+            path: path.clone(),
+            write: wanted.contains(Access::WRITE_OK),
+        })
+        .collect()
 }
 
 fn restrict_files(spec: &Enter) -> Result<Applied, StageError> {
@@ -200,7 +244,13 @@ fn restrict_files(spec: &Enter) -> Result<Applied, StageError> {
         .collect();
     let rules: Vec<_> =
         opened.iter().map(|(fd, right)| Rule { place: fd.as_fd(), right: *right }).collect();
-    Ok(landlock::restrict(&rules, spec.ports.as_deref().unwrap_or_default())?)
+    let connect = spec.ports.as_deref().unwrap_or_default();
+    let ports = Ports { connect, bind: &spec.listen, dns: spec.udp };
+    Ok(landlock::restrict(&Restriction {
+        rules: &rules,
+        ports: (!spec.private_network()).then_some(ports),
+        logged: false,
+    })?)
 }
 
 /// What the agent was given, under canonical names, and how it reaches it.
@@ -215,6 +265,11 @@ fn places(spec: &Enter) -> Vec<(PathBuf, Right)> {
     } else {
         places.extend(spec.readable.iter().map(|p| (p.clone(), Right::Read)));
     }
+    if let Some(entrance) = spec.hatch.as_ref().filter(|entrance| entrance.is_relayed) {
+        places.push((entrance.program.clone(), Right::Read));
+        let pipes = named_pipes::paths(&entrance.address);
+        places.extend(pipes.map(|path| (path, Right::Device)));
+    }
     places.extend(spec.writable.iter().map(|p| (p.clone(), Right::Write)));
     places.push((spec.home.clone(), Right::Write));
     places
@@ -223,8 +278,11 @@ fn places(spec: &Enter) -> Vec<(PathBuf, Right)> {
 /// What every agent reaches besides; links there are the system's own.
 fn usual(spec: &Enter) -> Vec<(&'static str, Right)> {
     let mut places: Vec<_> = DEVICES.map(|path| (path, Right::Device)).into();
-    if !spec.mode.is_full() {
-        let files = ETC_FILES.into_iter().chain(PROC_FILES);
+    if spec.mode.is_full() {
+        places.extend([TERMINAL, TERMINALS].map(|path| (path, Right::Terminal)));
+        places.push((hatch::SOCKET, Right::ReadOnlyData));
+    } else {
+        let files = ETC_FILES.into_iter().chain([PROC]);
         places.extend(files.map(|path| (path, Right::ReadOnlyData)));
     }
     places
@@ -271,9 +329,10 @@ mod tests {
             readable: Vec::new(),
             writable: Vec::new(),
             ports: None,
+            listen: Vec::new(),
             udp: false,
             bait: Bait { broker: 1, socket: PathBuf::new(), abstract_name: String::new(), port: 0 },
-            hatch: false,
+            hatch: None,
         }
     }
 

@@ -16,7 +16,7 @@ use rustix::{
 use super::{
     capabilities,
     channel::Channel,
-    landlock::{self, LandlockError, Right, Rule},
+    landlock::{self, LandlockError, Ports, Restriction, Right, Rule},
     process,
     seccomp::{self, Purpose, SeccompError},
 };
@@ -116,6 +116,11 @@ pub fn restrict_front() -> Result<GateReport, GateError> {
     restrict(GateAccess { read_write: &[], read_only: &[] }, Purpose::Front)
 }
 
+/// The same, but it can make sockets that are connected to each other.
+pub(super) fn restrict_relay() -> Result<GateReport, GateError> {
+    restrict(GateAccess { read_write: &[], read_only: &[] }, Purpose::Relay)
+}
+
 fn restrict(access: GateAccess<'_>, purpose: Purpose) -> Result<GateReport, GateError> {
     let step = |what| move |e: rustix::io::Errno| GateError::Step(what, e.into());
     if !Sample::take(access).kept {
@@ -131,14 +136,19 @@ fn restrict(access: GateAccess<'_>, purpose: Purpose) -> Result<GateReport, Gate
         rules.extend(
             access.read_only.iter().map(|fd| Rule { place: *fd, right: Right::ReadOnlyData }),
         );
-        landlock_abi = landlock::restrict(&rules, &[])?.abi;
+        landlock_abi = landlock::restrict(&Restriction {
+            rules: &rules,
+            ports: Some(Ports::default()),
+            logged: true,
+        })?
+        .abi;
     } else if purpose == Purpose::Worker {
         return Err(GateError::NoLandlock);
     }
     seccomp::restrict(purpose)?;
     let sample = Sample::take(access);
     sample.check(landlock_abi)?;
-    if purpose == Purpose::Front && sample.root {
+    if matches!(purpose, Purpose::Front | Purpose::Relay) && sample.root {
         return Err(GateError::SelfTest("the root directory was opened"));
     }
     Ok(GateReport { landlock_abi, dropped_capabilities })

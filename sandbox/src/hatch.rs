@@ -1,9 +1,11 @@
-//! The hatch: a UNIX socket through which a cell, and nobody else, reaches the
-//! gate, and this program beside it, which connects to it.
+//! The hatch: what leads from the sandbox, and from nowhere else, to the gate, and
+//! this program beside it, which connects to it.
 //!
-//! The socket is bound in a directory of the broker's, mounted into the cell,
-//! and loses its name on the host before anybody listens: what has no name
-//! nobody else can connect to. What is said through it is not looked at here.
+//! A sandbox with a root directory of its own has a UNIX socket. It is bound in a
+//! directory of the broker's, mounted into the sandbox, and loses its name on the
+//! host before anybody listens: what has no name nobody else can connect to. Without
+//! namespaces there are named pipes instead. What is said through either is not
+//! looked at here.
 
 use std::{
     io,
@@ -20,57 +22,132 @@ use rustix::{
     rand::{GetRandomFlags, getrandom},
 };
 
-use super::{hint, layout::Resolved, mounts};
+use serde::{Deserialize, Serialize};
 
-/// Where the cell has this program.
-pub const PROGRAM: &str = "/.portcullis/portcullis";
-/// Where the cell has the socket.
-pub const SOCKET: &str = "/.portcullis/gate";
+use super::{
+    hint, mounts,
+    named_pipes::{self, NamedPipes},
+    relay::Relay,
+    resolve::Resolved,
+    spec::Mode as CellMode,
+};
+
+/// Where a sandbox with a root directory of its own has this program.
+const PROGRAM: &str = "/.portcullis/portcullis";
+/// Where it has the socket.
+pub(super) const SOCKET: &str = "/.portcullis/gate";
 
 /// Connections that wait to be taken.
 const BACKLOG: i32 = 64;
 
-/// A socket that nobody listens at yet.
+/// How an MCP client in the sandbox reaches the gate, by the paths there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entrance {
+    /// This program.
+    pub program: PathBuf,
+    /// The socket, or the directory of named pipes.
+    pub address: PathBuf,
+    /// Whether there are named pipes and a relay, not a socket.
+    pub is_relayed: bool,
+}
+
+/// The gate's side of a hatch.
+#[derive(Debug)]
+pub struct Opened {
+    /// Where the gate accepts connections, or receives them from the relay.
+    pub descriptor: OwnedFd,
+    /// What the sandbox has.
+    pub entrance: Entrance,
+    /// To be kept as long as the agent runs.
+    pub(super) relay: Option<Relay>,
+}
+
+/// A hatch that nobody is behind yet.
 #[derive(Debug)]
 pub(super) struct Hatch {
+    program: PathBuf,
+    way: Way,
+}
+
+#[derive(Debug)]
+enum Way {
+    Socket(Socket),
+    Pipes(NamedPipes),
+}
+
+impl Hatch {
+    /// Makes what a sandbox of that mode can have. `sees` tells what the agent may
+    /// read, of what this program needs besides itself.
+    pub(super) fn make(mode: CellMode, sees: impl Fn(&Path) -> bool) -> Result<Self, String> {
+        if !mode.is_confined() {
+            return Err("the agent is not confined".to_owned());
+        }
+        let program = this_program(mode.user(), sees)?;
+        let way = match mode.is_full() {
+            true => Socket::bind().map(Way::Socket),
+            false => NamedPipes::make(mode.user()).map(Way::Pipes),
+        };
+        Ok(Self { program, way: way.map_err(describe)? })
+    }
+
+    /// What the sandbox will have.
+    pub(super) fn entrance(&self) -> Entrance {
+        let (program, address, is_relayed) = match &self.way {
+            Way::Socket(_) => (Path::new(PROGRAM), Path::new(SOCKET), false),
+            Way::Pipes(pipes) => (self.program.as_path(), pipes.path(), true),
+        };
+        Entrance { program: program.to_owned(), address: address.to_owned(), is_relayed }
+    }
+
+    /// What is to be mounted into the sandbox, and where.
+    pub(super) fn files(&self) -> Vec<(&'static str, &Path)> {
+        match &self.way {
+            Way::Socket(socket) => vec![(PROGRAM, &self.program), (SOCKET, &socket.path)],
+            Way::Pipes(_) => Vec::new(),
+        }
+    }
+
+    /// Has the gate reached by it. To be called once the sandbox has its end.
+    pub(super) fn open(self) -> Result<Opened, String> {
+        let entrance = self.entrance();
+        Ok(match self.way {
+            Way::Socket(socket) => {
+                Opened { descriptor: socket.seal().map_err(describe)?, entrance, relay: None }
+            }
+            Way::Pipes(pipes) => {
+                let (relay, descriptor) = Relay::start(pipes)?;
+                Opened { descriptor, entrance, relay: Some(relay) }
+            }
+        })
+    }
+}
+
+/// A socket that nobody listens at yet.
+#[derive(Debug)]
+struct Socket {
     socket: OwnedFd,
     /// The socket's file, to see that no other name is left of it.
     file: OwnedFd,
     directory: PathBuf,
     path: PathBuf,
-    program: PathBuf,
 }
 
-impl Hatch {
-    /// Binds the socket. `sees` tells what the agent may read, of what this
-    /// program needs besides itself.
-    pub(super) fn make(owner: Option<u32>, sees: impl Fn(&Path) -> bool) -> Result<Self, String> {
-        let program = this_program(owner, sees)?;
+impl Socket {
+    fn bind() -> io::Result<Self> {
         let mut random = [0; 8];
-        getrandom(&mut random[..], GetRandomFlags::empty()).map_err(describe)?;
+        getrandom(&mut random[..], GetRandomFlags::empty())?;
         // Short, or it would not fit an address.
-        let directory = mounts::existing(Path::new("/tmp")).map_err(describe)?;
+        let directory = mounts::existing(Path::new("/tmp"))?;
         let directory = directory.join(format!(".portcullis-{:016x}", u64::from_le_bytes(random)));
-        mkdir(&directory, Mode::RWXU).map_err(describe)?;
+        mkdir(&directory, Mode::RWXU)?;
         let path = directory.join("gate");
-        let made = bound(&path);
-        let (socket, file) = made.inspect_err(|_| clear(&path, &directory)).map_err(describe)?;
-        Ok(Self { socket, file, directory, path, program })
-    }
-
-    /// The socket's path on the host, as long as it has one.
-    pub(super) fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// This program's path on the host.
-    pub(super) fn program(&self) -> &Path {
-        &self.program
+        let (socket, file) = bound(&path).inspect_err(|_| clear(&path, &directory))?;
+        Ok(Self { socket, file, directory, path })
     }
 
     /// Takes the socket's name away and listens. To be called once the cell
     /// has it, which keeps it.
-    pub(super) fn seal(self) -> io::Result<OwnedFd> {
+    fn seal(self) -> io::Result<OwnedFd> {
         clear(&self.path, &self.directory);
         if fstat(&self.file)?.st_nlink != 0 {
             return Err(io::Error::other("the socket has another name"));
@@ -80,24 +157,19 @@ impl Hatch {
     }
 }
 
-impl Drop for Hatch {
+impl Drop for Socket {
     fn drop(&mut self) {
         clear(&self.path, &self.directory);
     }
 }
 
-/// In the finished cell: whether both can be used there.
-pub(super) fn prove() -> Result<(), String> {
-    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
-        .map_err(|_| "the cell may not open UNIX sockets on this kernel".to_owned())?;
-    let address = SocketAddrUnix::new(SOCKET).map_err(describe)?;
-    match connect(&socket, &address) {
-        // It is there, and nobody listens yet.
-        Err(rustix::io::Errno::CONNREFUSED) => {}
-        Err(error) => return Err(format!("the cell cannot reach the gate's socket: {error}")),
-        Ok(()) => return Err("somebody listens at the gate's socket too soon".to_owned()),
+/// In the finished sandbox: whether what leads to the gate can be used there.
+pub(super) fn prove(entrance: &Entrance) -> Result<(), String> {
+    match entrance.is_relayed {
+        true => prove_pipes(&entrance.address)?,
+        false => prove_socket(&entrance.address)?,
     }
-    let ran = Command::new(PROGRAM)
+    let ran = Command::new(&entrance.program)
         .arg("--version")
         .env_clear()
         .stdin(Stdio::null())
@@ -108,6 +180,32 @@ pub(super) fn prove() -> Result<(), String> {
     match ran.success() {
         true => Ok(()),
         false => Err(format!("this program does not run in the cell: {ran}")),
+    }
+}
+
+fn prove_pipes(directory: &Path) -> Result<(), String> {
+    let opened = |path: PathBuf, flags| {
+        let flags = flags | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        open(&path, flags, Mode::empty())
+            .map_err(|error| format!("the agent cannot open `{}`: {error}", path.display()))
+    };
+    opened(directory.join(named_pipes::BELL), OFlags::WRONLY)?;
+    for slot in 0..named_pipes::SLOTS {
+        opened(directory.join(named_pipes::input(slot)), OFlags::WRONLY)?;
+        opened(directory.join(named_pipes::output(slot)), OFlags::RDONLY)?;
+    }
+    Ok(())
+}
+
+fn prove_socket(path: &Path) -> Result<(), String> {
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+        .map_err(|_| "the cell may not open UNIX sockets on this kernel".to_owned())?;
+    let address = SocketAddrUnix::new(path).map_err(describe)?;
+    match connect(&socket, &address) {
+        // It is there, and nobody listens yet.
+        Err(rustix::io::Errno::CONNREFUSED) => Ok(()),
+        Err(error) => Err(format!("the cell cannot reach the gate's socket: {error}")),
+        Ok(()) => Err("somebody listens at the gate's socket too soon".to_owned()),
     }
 }
 
@@ -125,7 +223,8 @@ fn this_program(owner: Option<u32>, sees: impl Fn(&Path) -> bool) -> Result<Path
     if owner.is_some() && running.st_mode & 0o005 != 0o005 {
         return Err("other users may not execute this program's file".to_owned());
     }
-    let needs = hint::find(path.as_os_str(), None, Path::new("/")).map_err(|e| e.to_string())?;
+    let needs =
+        hint::find(path.as_os_str(), None, Path::new("/"), |_| false).map_err(|e| e.to_string())?;
     match needs.needs.iter().find(|need| **need != path && !sees(need)) {
         Some(missing) => Err(format!("the agent may not read `{}`", missing.display())),
         None => Ok(path),

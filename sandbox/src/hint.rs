@@ -9,9 +9,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rustix::fs::{Access, FileType, Mode, OFlags, access, open};
+use rustix::fs::{Access, FileType, Mode, OFlags, access, fstat, open};
 
-use super::layout::resolve;
+use super::{process::of_descriptor, resolve::resolve};
 
 /// Directory names that mark the programs of an installation.
 const PROGRAM_DIRECTORIES: [&str; 5] = ["bin", "sbin", "libexec", "shims", "Scripts"];
@@ -28,6 +28,8 @@ pub(super) struct Program {
     pub(super) links: Vec<(PathBuf, PathBuf)>,
     /// The files themselves, and directories that must be there with them.
     pub(super) needs: Vec<PathBuf>,
+    /// The same of what the agent itself may have named.
+    pub(super) doubtful: Vec<PathBuf>,
 }
 
 /// A program cannot be found.
@@ -41,25 +43,30 @@ pub enum ProgramError {
     NotExecutable(PathBuf, io::Error),
 }
 
-/// Finds a program as a shell would, and what it needs.
+/// Finds a program as a shell would, and what it needs. Tells what the agent may
+/// have named, as far as it `may_write` it.
 pub(super) fn find(
     name: &OsStr,
     path: Option<&OsStr>,
     directory: &Path,
+    may_write: impl Fn(&Path) -> bool,
 ) -> Result<Program, ProgramError> {
     let whole = locate(name, path, directory)?;
     let mut program = Program { path: whole.clone(), ..Program::default() };
     // An interpreter may be a script itself; the kernel stops at five.
     let mut next = Some(whole);
+    let mut is_doubtful = false;
     for _ in 0..6 {
         let Some(current) = next.take() else { break };
         let found =
             resolve(&current).map_err(|e| ProgramError::NotExecutable(current.clone(), e))?;
+        is_doubtful |= found.names.iter().any(|name| may_write(name));
+        let needs = if is_doubtful { &mut program.doubtful } else { &mut program.needs };
         let hops = found.links.iter().map(|(link, _)| link.clone());
         for place in hops.chain([current.clone(), found.target.clone()]) {
-            program.needs.extend(virtual_environment(&place));
+            needs.extend(virtual_environment(&place));
         }
-        program.needs.push(found.target.clone());
+        needs.push(found.target.clone());
         program.links.extend(found.links);
         next = interpreter(&found.target, path, directory);
     }
@@ -116,9 +123,14 @@ fn interpreter(program: &Path, path: Option<&OsStr>, directory: &Path) -> Option
 }
 
 fn head(program: &Path) -> io::Result<Vec<u8>> {
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    // To open a pipe or a device can do something, even without reading from it.
+    let place = open(program, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    if !FileType::from_raw_mode(fstat(&place)?.st_mode).is_file() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
     let mut bytes = Vec::new();
-    let file = std::fs::File::from(open(program, flags, Mode::empty())?);
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = std::fs::File::from(open(of_descriptor(&place), flags, Mode::empty())?);
     file.take(16 * 1024).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
@@ -178,20 +190,22 @@ fn installation(path: &Path, kept: &[PathBuf]) -> PathBuf {
     if is_directory {
         return path.to_owned();
     }
-    // `X/lib/node_modules/…`, `X/lib/python3/…`: all of X.
-    let mut named = path.ancestors().filter(|above| {
-        above.file_name().is_some_and(|name| {
-            name == "node_modules" || PROGRAM_DIRECTORIES.iter().any(|p| name == *p)
-        })
+    let is = |above: &Path, name: &str| above.file_name() == Some(OsStr::new(name));
+    // A package needs those beside it: the outermost directory of packages counts,
+    // and with it the prefix where npm puts programs (`X/lib/node_modules`, `X/bin`).
+    let packages = path.ancestors().filter(|above| is(above, "node_modules")).last();
+    let marker = packages.or_else(|| {
+        let mut above = path.ancestors();
+        above.find(|above| PROGRAM_DIRECTORIES.iter().any(|program| is(above, program)))
     });
-    let root = named.next().and_then(|marker| {
+    // `X/lib/node_modules/…`, `X/bin/…`: all of X.
+    let root = marker.and_then(|marker| {
         let above = marker.parent()?;
-        if above.file_name() == Some(OsStr::new("lib")) { above.parent() } else { Some(above) }
+        if is(above, "lib") { above.parent() } else { Some(above) }
     });
-    match root {
-        Some(root) if !too_general(root, kept) => root.to_owned(),
-        _ => path.parent().filter(|parent| !too_general(parent, kept)).unwrap_or(path).to_owned(),
-    }
+    let candidates = [root, packages, path.parent()];
+    let chosen = candidates.into_iter().flatten().find(|root| !too_general(root, kept));
+    chosen.unwrap_or(path).to_owned()
 }
 
 fn too_general(path: &Path, kept: &[PathBuf]) -> bool {
@@ -224,7 +238,7 @@ mod tests {
         write(&venv.join("bin/agent"), &format!("#!{}/bin/python\n", venv.display()));
         std::os::unix::fs::symlink("../venv/bin/agent", base.join("links/agent")).unwrap();
         let path = base.join("links");
-        let program = find(OsStr::new("agent"), Some(path.as_os_str()), &base).unwrap();
+        let program = find(OsStr::new("agent"), Some(path.as_os_str()), &base, |_| false).unwrap();
         assert_eq!(program.path, base.join("links/agent"));
         assert!(program.needs.contains(&venv), "{program:?}");
         assert!(program.needs.contains(&venv.join("bin/agent")));
@@ -245,14 +259,19 @@ mod tests {
             suggest("/home/u/.nvm/v20/lib/node_modules/agent/dist/cli.js"),
             [Path::new("/home/u/.nvm/v20")]
         );
+        let scoped = "node_modules/@scope/agent/bin/agent.js";
+        assert_eq!(suggest(&format!("/opt/npm/{scoped}")), [Path::new("/opt/npm")]);
+        assert_eq!(suggest(&format!("/home/u/{scoped}")), [Path::new("/home/u/node_modules")]);
+        assert_eq!(suggest(&format!("/opt/npm/node_modules/a/{scoped}")), [Path::new("/opt/npm")]);
         assert_eq!(suggest("/home/u/bin/agent"), [Path::new("/home/u/bin")]);
         assert_eq!(suggest("/opt/agent"), [Path::new("/opt/agent")]);
     }
 
     #[test]
     fn what_does_not_exist_is_said() {
-        let find =
-            |name: &str| find(OsStr::new(name), Some(OsStr::new("/usr/bin")), Path::new("/"));
+        let find = |name: &str| {
+            find(OsStr::new(name), Some(OsStr::new("/usr/bin")), Path::new("/"), |_| false)
+        };
         assert!(matches!(find("no-such-agent"), Err(ProgramError::NotInPath(_))));
         assert!(matches!(find("/etc/passwd"), Err(ProgramError::NotExecutable(..))));
         assert!(matches!(find("/usr"), Err(ProgramError::NotExecutable(..))));

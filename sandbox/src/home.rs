@@ -6,9 +6,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rustix::fs::{Gid, Mode, OFlags, Uid, fchmod, fchown, fstat, mkdir, open};
+use rustix::{
+    fs::{AtFlags, Gid, Mode, OFlags, Uid, chmod, chownat, fstat, mkdir, open, unlink},
+    io::Errno,
+};
 
-use super::mounts;
+use super::{mounts, process::of_descriptor};
 
 /// The home directory cannot be made.
 #[derive(Debug, thiserror::Error)]
@@ -28,7 +31,14 @@ pub(super) fn prepare(path: &Path, owner: Option<u32>) -> Result<PathBuf, HomeEr
 /// be granted by it; what is granted is the home directory around it.
 pub(super) fn temporary(home: &Path, owner: Option<u32>) -> Result<PathBuf, HomeError> {
     let path = home.join("tmp");
-    match make(&path, owner) {
+    let made = match make(&path, owner) {
+        // The agent put a file or a link there; what it leads to is not meant.
+        Err(e) if Errno::from_io_error(&e) == Some(Errno::NOTDIR) => {
+            unlink(&path).map_err(io::Error::from).and_then(|()| make(&path, owner))
+        }
+        other => other,
+    };
+    match made {
         Ok(()) => Ok(path),
         Err(e) => Err(HomeError(path, e)),
     }
@@ -42,7 +52,7 @@ fn make(path: &Path, owner: Option<u32>) -> io::Result<()> {
     for directory in above {
         match mkdir(directory, mode) {
             // The umask must not close the way either.
-            Ok(()) => fchmod(itself(directory)?, mode)?,
+            Ok(()) => chmod(of_descriptor(&itself(directory)?), mode)?,
             Err(rustix::io::Errno::EXIST) => {}
             Err(e) if rustix::fs::stat(directory).is_err() => return Err(e.into()),
             Err(_) => {}
@@ -51,19 +61,21 @@ fn make(path: &Path, owner: Option<u32>) -> io::Result<()> {
     let handle = itself(path)?;
     let facts = fstat(&handle)?;
     if facts.st_mode & 0o7777 != 0o700 {
-        fchmod(&handle, Mode::RWXU)?;
+        chmod(of_descriptor(&handle), Mode::RWXU)?;
     }
     if let Some(owner) = owner
         && facts.st_uid != owner
     {
-        fchown(&handle, Some(Uid::from_raw(owner)), Some(Gid::from_raw(owner)))?;
+        let (user, group) = (Uid::from_raw(owner), Gid::from_raw(owner));
+        chownat(&handle, "", Some(user), Some(group), AtFlags::EMPTY_PATH)?;
     }
     Ok(())
 }
 
-/// The directory of that name, not what a link there leads to.
+/// The directory of that name, not what a link there leads to. It need not be
+/// readable: the agent may have taken its own home's mode away.
 fn itself(directory: &Path) -> io::Result<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(open(directory, flags, Mode::empty())?)
 }
 
@@ -81,7 +93,9 @@ mod tests {
         assert_eq!(temporary, home.join("tmp"));
         rustix::fs::rmdir(&temporary).unwrap();
         std::os::unix::fs::symlink(&other, &temporary).unwrap();
-        assert!(super::temporary(&home, None).is_err());
+        assert_eq!(super::temporary(&home, None).unwrap(), temporary);
+        let made = rustix::fs::lstat(&temporary).unwrap().st_mode;
+        assert!(rustix::fs::FileType::from_raw_mode(made).is_dir());
         assert_eq!(rustix::fs::stat(&other).unwrap().st_mode & 0o777, 0o755);
     }
 }

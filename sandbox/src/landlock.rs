@@ -7,9 +7,10 @@ use std::os::fd::BorrowedFd;
 
 use landlock::{
     ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _, LandlockStatus,
-    NetPort, PathBeneath, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, RulesetError,
-    RulesetStatus, Scope, make_bitflags,
+    NetPort, PathBeneath, RestrictSelf, RestrictSelfAttr as _, Ruleset, RulesetAttr as _,
+    RulesetCreatedAttr as _, RulesetError, RulesetStatus, Scope, make_bitflags,
 };
+use rustix::fs::FileType;
 
 /// What a rule allows beneath its directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +26,8 @@ pub(super) enum Right {
     Data,
     /// Read from and write to a device.
     Device,
+    /// Use terminals.
+    Terminal,
 }
 
 /// A directory or file, and what is allowed beneath it.
@@ -34,17 +37,40 @@ pub(super) struct Rule<'a> {
     pub(super) right: Right,
 }
 
+/// What to restrict the calling thread to.
+#[derive(Debug)]
+pub(super) struct Restriction<'a> {
+    /// Nothing but these files.
+    pub(super) rules: &'a [Rule<'a>],
+    /// Nothing but these ports; `None` where a network namespace keeps everything in.
+    pub(super) ports: Option<Ports<'a>>,
+    /// Whether what is refused may stand in the kernel's audit log (ABI 7). An agent
+    /// could fill that by restricting itself further.
+    pub(super) logged: bool,
+}
+
+/// Ports, on any interface and any host.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Ports<'a> {
+    /// TCP ports to connect to.
+    pub(super) connect: &'a [u16],
+    /// TCP ports to bind to.
+    pub(super) bind: &'a [u16],
+    /// UDP to name servers.
+    pub(super) dns: bool,
+}
+
 /// What the kernel enforces now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Applied {
     /// The Landlock ABI of the running kernel, as far as we know it.
     pub(super) abi: u32,
-    /// TCP ports are restricted (ABI 4).
-    pub(super) tcp: bool,
     /// Device ioctls are restricted (ABI 5).
     pub(super) ioctl: bool,
     /// Abstract UNIX sockets and signals are confined to the cell (ABI 6).
     pub(super) scopes: bool,
+    /// UDP ports are restricted (ABI 10).
+    pub(super) udp: bool,
 }
 
 /// Landlock could not be applied.
@@ -65,33 +91,45 @@ pub(super) fn has_scopes() -> bool {
     hard().scope(Scope::from_all(ABI::V6)).is_ok()
 }
 
-/// Restricts the calling thread: nothing but `rules`, and no TCP but
-/// connections to `ports`. The process must have no other thread.
-pub(super) fn restrict(rules: &[Rule<'_>], ports: &[u16]) -> Result<Applied, LandlockError> {
+/// Restricts the calling thread and, since ABI 8, all others; before that the process
+/// must have no other thread.
+pub(super) fn restrict(restriction: &Restriction<'_>) -> Result<Applied, LandlockError> {
     let mut applied =
-        Applied { abi: 0, tcp: restricts_tcp(), ioctl: has_ioctl(), scopes: has_scopes() };
-    let mut ruleset = hard().handle_access(AccessFs::from_all(ABI::V3))?;
-    if applied.tcp {
-        ruleset = ruleset.handle_access(AccessNet::from_all(ABI::V4))?;
-    }
-    if applied.ioctl {
-        ruleset = ruleset.handle_access(AccessFs::IoctlDev)?;
+        Applied { abi: 0, ioctl: has_ioctl(), scopes: has_scopes(), udp: restricts_udp() };
+    let files = files(&applied);
+    let mut ruleset = hard().handle_access(files)?;
+    if restriction.ports.is_some() {
+        if restricts_tcp() {
+            ruleset = ruleset.handle_access(AccessNet::from_all(ABI::V4))?;
+        }
+        if applied.udp {
+            ruleset = ruleset.handle_access(AccessNet::from_all(ABI::V10))?;
+        }
     }
     if applied.scopes {
         ruleset = ruleset.scope(Scope::from_all(ABI::V6))?;
     }
     let mut created = ruleset.create()?;
-    for rule in rules {
-        let directory = rustix::fs::fstat(rule.place)
-            .is_ok_and(|s| rustix::fs::FileType::from_raw_mode(s.st_mode).is_dir());
+    for rule in restriction.rules {
+        let kind = rustix::fs::fstat(rule.place).map(|s| FileType::from_raw_mode(s.st_mode));
         let mut access = rights(rule.right);
-        if !directory {
-            access &= AccessFs::from_file(ABI::V3);
+        if kind != Ok(FileType::Directory) {
+            access &= AccessFs::from_file(ABI::V9);
         }
-        created = created.add_rule(PathBeneath::new(rule.place, access))?;
+        // One that is named itself, not any that lies in a directory.
+        if kind == Ok(FileType::Socket) {
+            access |= AccessFs::ResolveUnix;
+        }
+        created = created.add_rule(PathBeneath::new(rule.place, access & files))?;
     }
-    for port in ports {
-        created = created.add_rule(NetPort::new(*port, AccessNet::ConnectTcp))?;
+    for (port, access) in ports(restriction.ports.unwrap_or_default(), &applied) {
+        created = created.add_rule(NetPort::new(port, access))?;
+    }
+    if !restriction.logged && controls_log() {
+        created = created.log_same_exec(false)?.log_subdomains(false)?;
+    }
+    if restricts_threads() {
+        created = created.all_threads(true)?;
     }
     let status = created.restrict_self()?;
     if let LandlockStatus::Available { effective_abi, kernel_abi } = status.landlock {
@@ -105,12 +143,58 @@ pub(super) fn restrict(rules: &[Rule<'_>], ports: &[u16]) -> Result<Applied, Lan
     Ok(applied)
 }
 
+/// The rights on files that this kernel restricts.
+fn files(applied: &Applied) -> BitFlags<AccessFs> {
+    let mut files = AccessFs::from_all(ABI::V3);
+    if applied.ioctl {
+        files |= AccessFs::IoctlDev;
+    }
+    if restricts_sockets() {
+        files |= AccessFs::ResolveUnix;
+    }
+    files
+}
+
+fn ports(ports: Ports<'_>, applied: &Applied) -> Vec<(u16, AccessNet)> {
+    let with = |access| move |port: &u16| (*port, access);
+    let connect = ports.connect.iter().map(with(AccessNet::ConnectTcp));
+    let bind = ports.bind.iter().map(with(AccessNet::BindTcp));
+    // To send, a socket is bound to a port that the kernel picks, which is number 0.
+    let dns = [(53, AccessNet::ConnectSendUdp), (0, AccessNet::BindUdp)];
+    let dns = dns.into_iter().filter(|_| ports.dns && applied.udp);
+    connect.chain(bind).chain(dns).collect()
+}
+
 fn hard() -> Ruleset {
     Ruleset::default().set_compatibility(CompatLevel::HardRequirement)
 }
 
 fn has_ioctl() -> bool {
     hard().handle_access(AccessFs::IoctlDev).is_ok()
+}
+
+/// Whether the kernel can be told what to log (ABI 7).
+fn controls_log() -> bool {
+    flags().log_subdomains(false).is_ok()
+}
+
+/// Whether all threads can be restricted at once (ABI 8).
+fn restricts_threads() -> bool {
+    flags().all_threads(true).is_ok()
+}
+
+/// Whether connections to UNIX sockets can be restricted by path (ABI 9).
+fn restricts_sockets() -> bool {
+    hard().handle_access(AccessFs::ResolveUnix).is_ok()
+}
+
+/// Whether UDP ports can be restricted (ABI 10).
+fn restricts_udp() -> bool {
+    hard().handle_access(AccessNet::BindUdp).is_ok()
+}
+
+fn flags() -> RestrictSelf {
+    RestrictSelf::default().set_compatibility(CompatLevel::HardRequirement)
 }
 
 fn rights(right: Right) -> BitFlags<AccessFs> {
@@ -123,5 +207,6 @@ fn rights(right: Right) -> BitFlags<AccessFs> {
             all & !make_bitflags!(AccessFs::{Execute | MakeChar | MakeBlock | MakeSock | MakeFifo})
         }
         Right::Device => make_bitflags!(AccessFs::{ReadFile | WriteFile}),
+        Right::Terminal => make_bitflags!(AccessFs::{ReadFile | WriteFile | ReadDir | IoctlDev}),
     }
 }

@@ -21,6 +21,7 @@ use rustix::{
 use super::{
     capabilities,
     channel::Channel,
+    loopback,
     process::{self, Toward},
     spec::{INNER_USER, Launch, Mapped, Mode, News},
     stage::{Stage, StageError, failed},
@@ -112,6 +113,9 @@ fn separate(channel: &Channel, launch: &Launch) -> Result<(), StageError> {
             let (Mapped, _) = channel.receive()?;
         }
         _ => unshare(flags).map_err(|e| namespaces(e.into()))?,
+    }
+    if launch.private_network {
+        loopback::up().map_err(failed("set up the loopback interface"))?;
     }
     Ok(())
 }

@@ -2,16 +2,18 @@
 //! the grants and that the init carries out (`root`).
 
 use std::{
-    collections::{BTreeMap, VecDeque},
-    ffi::OsString,
+    collections::BTreeMap,
     io,
-    os::unix::ffi::OsStringExt as _,
-    path::{Component, Path, PathBuf},
+    path::{Path, PathBuf},
 };
 
 use serde::{Deserialize, Serialize};
 
-use super::{mounts::Mounts, spec::Grant};
+use super::{
+    mounts::Mounts,
+    resolve::{Resolved, resolve},
+    spec::Grant,
+};
 
 /// Files of `/etc` that programs look for, copied when the host has them.
 const COPIED: [&str; 16] = [
@@ -41,8 +43,14 @@ const ETC_DIRECTORIES: [&str; 5] =
 pub(super) const DEVICES: [&str; 5] =
     ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
 
-/// Links in `/dev` that shells expect.
-const DEVICE_LINKS: [(&str, &str); 4] = [
+/// Each process's own controlling terminal. The agent begins without one.
+pub(super) const TERMINAL: &str = "/dev/tty";
+/// Pseudo-terminals.
+pub(super) const TERMINALS: &str = "/dev/pts";
+
+/// Links in `/dev` that programs expect.
+const DEVICE_LINKS: [(&str, &str); 5] = [
+    ("/dev/ptmx", "pts/ptmx"),
     ("/dev/fd", "/proc/self/fd"),
     ("/dev/stdin", "/proc/self/fd/0"),
     ("/dev/stdout", "/proc/self/fd/1"),
@@ -73,6 +81,8 @@ pub(super) enum Node {
     Empty { mode: u16, writable: bool },
     /// The processes of the cell.
     Proc,
+    /// Pseudo-terminals of the cell's own.
+    Terminals,
 }
 
 /// Mount options that a less privileged remount may not take away.
@@ -100,55 +110,9 @@ pub enum GrantError {
     /// The path cannot be looked up.
     #[error("`{path}`, which the agent is to get, cannot be opened: {1}", path = .0.display())]
     Lookup(PathBuf, io::Error),
-    /// The agent could put something else in its place.
-    #[error("`{}` cannot be given to the agent: it, or a link on the way to it, lies in `{}`, which the agent may change, so the agent would choose what it gets; leave one of them out", .0.display(), .1.display())]
-    Nested(PathBuf, PathBuf),
     /// The mounts of this machine cannot be read.
     #[error("cannot read the mounts of this machine: {0}")]
     Mounts(io::Error),
-}
-
-/// A grant whose names have been looked up.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Resolved {
-    /// As it was named.
-    pub(super) path: PathBuf,
-    /// Where it really is.
-    pub(super) target: PathBuf,
-    /// The symbolic links on the way, each with what it says.
-    pub(super) links: Vec<(PathBuf, PathBuf)>,
-}
-
-/// Looks up the names of a path, and remembers the links on the way.
-pub(super) fn resolve(path: &Path) -> io::Result<Resolved> {
-    let mut links = Vec::new();
-    let mut done = PathBuf::from("/");
-    let mut rest: VecDeque<OsString> = parts(path).collect();
-    while let Some(name) = rest.pop_front() {
-        if name == ".." {
-            done.pop();
-            continue;
-        }
-        let here = done.join(&name);
-        let facts = rustix::fs::lstat(&here)?;
-        if !rustix::fs::FileType::from_raw_mode(facts.st_mode).is_symlink() {
-            done = here;
-            continue;
-        }
-        if links.len() >= 40 {
-            return Err(rustix::io::Errno::LOOP.into());
-        }
-        let says = rustix::fs::readlink(&here, Vec::new())?.into_bytes();
-        let says = PathBuf::from(OsString::from_vec(says));
-        if says.is_absolute() {
-            done = PathBuf::from("/");
-        }
-        for part in parts(&says).collect::<Vec<_>>().into_iter().rev() {
-            rest.push_front(part);
-        }
-        links.push((here, says));
-    }
-    Ok(Resolved { path: path.to_owned(), target: done, links })
 }
 
 /// The links by which `alias` leads to the workspace. Those in the workspace are
@@ -161,14 +125,6 @@ pub(super) fn links_to(workspace: &Path, alias: &Path) -> Vec<(PathBuf, PathBuf)
         // It leads elsewhere by now.
         _ => Vec::new(),
     }
-}
-
-fn parts(path: &Path) -> impl Iterator<Item = OsString> {
-    path.components().filter_map(|component| match component {
-        Component::Normal(name) => Some(name.to_owned()),
-        Component::ParentDir => Some("..".into()),
-        _ => None,
-    })
 }
 
 /// Looks up all grants; leaves out those that need not exist and do not.
@@ -225,7 +181,8 @@ impl Layout {
         nodes.insert("/dev".into(), Node::Empty { mode: 0o755, writable: false });
         nodes.insert("/dev/shm".into(), Node::Empty { mode: plan.temporary_mode, writable: true });
         nodes.insert("/proc".into(), Node::Proc);
-        for device in DEVICES {
+        nodes.insert(TERMINALS.into(), Node::Terminals);
+        for device in DEVICES.into_iter().chain([TERMINAL]) {
             nodes.insert(device.into(), Node::Device);
         }
         for (link, says) in DEVICE_LINKS {
@@ -292,7 +249,7 @@ fn without_covered(nodes: BTreeMap<PathBuf, Node>) -> BTreeMap<PathBuf, Node> {
             _ => None,
         });
         let covered = match (above.flatten(), &node) {
-            (None, _) | (Some(_), Node::Empty { .. } | Node::Proc) => false,
+            (None, _) | (Some(_), Node::Empty { .. } | Node::Proc | Node::Terminals) => false,
             (Some(outer), Node::Bind { writable, .. }) => outer == *writable,
             (Some(_), _) => true,
         };

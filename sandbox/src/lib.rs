@@ -24,37 +24,44 @@ mod init;
 mod landlock;
 mod launcher;
 mod layout;
+mod loopback;
 mod mounts;
-mod nesting;
-mod overlap;
+mod named_pipes;
+mod places;
 mod probe;
 mod process;
 mod reach;
+mod relay;
 mod requirements;
+mod resolve;
 mod root;
 mod seccomp;
 mod selftest;
 mod spec;
 mod stage;
 mod syscalls;
+mod trusted_paths;
 
 pub use broker::{LaunchError, PendingAgent, RunningAgent};
 pub use channel::{Channel, ChannelError, stream_pair, take_standard_streams};
 pub use gate::{
     GateAccess, GateError, GateReport, become_gate, restrict_front, restrict_gate, restrict_worker,
 };
-pub use hatch::{PROGRAM as HATCH_PROGRAM, SOCKET as HATCH_SOCKET};
+pub use hatch::{Entrance, Opened};
 pub use hint::ProgramError;
 pub use home::HomeError;
 pub use layout::GrantError;
-pub use overlap::{OverlapError, Territory, all_apart};
+pub use named_pipes::{BELL, END, NONCE, SLOTS, input as pipe_in, output as pipe_out};
 pub use probe::{
     Flaw, landlock_abi, landlock_flaws, namespace_advice, namespaces, system_call_filter,
 };
 pub use process::{
     RELOAD_SIGNAL, STOP_SIGNALS, close_inherited, ignores_children, not_dumpable,
-    outlive_size_limit, stop_signals,
+    outlive_size_limit, own_program, stop_signals,
 };
 pub use reach::{Apart, Outside, TooFar};
-pub use spec::{Cell, Enforcement, Grant, Network, Probe, Report};
+pub use spec::{Cell, DeniedGrant, Enforcement, Grant, Network, Probe, Report};
 pub use stage::{CELL_COMMAND, Stage};
+pub use trusted_paths::{
+    Access, AgentPath, TrustError, Trusted, TrustedPath, TrustedPaths, all_apart,
+};

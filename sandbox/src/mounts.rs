@@ -8,12 +8,12 @@ use std::{
         fd::OwnedFd,
         unix::ffi::{OsStrExt as _, OsStringExt as _},
     },
-    path::{Component, Path, PathBuf},
+    path::{Path, PathBuf},
 };
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags, open, openat2, statx};
 
-use super::process::no_proc;
+use super::process::{no_proc, of_descriptor};
 
 /// One line of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,22 +30,18 @@ pub(super) struct Mount {
 }
 
 /// A place in a filesystem, whatever name leads to it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Spot {
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Location {
     pub(super) device: String,
     pub(super) path: PathBuf,
 }
 
-impl Spot {
-    /// Whether one lies within the other, or both are the same.
-    pub(super) fn overlaps(&self, other: &Self) -> bool {
-        self.device == other.device
-            && (self.path.starts_with(&other.path) || other.path.starts_with(&self.path))
-    }
-
-    /// Whether this one lies within the other and is not the same.
-    pub(super) fn is_beneath(&self, other: &Self) -> bool {
-        self.device == other.device && self.path != other.path && self.path.starts_with(&other.path)
+impl Location {
+    /// This one, then those that it lies in, up to the filesystem's root.
+    pub(super) fn ancestors(&self) -> impl Iterator<Item = Self> {
+        self.path
+            .ancestors()
+            .map(|path| Self { device: self.device.clone(), path: path.to_owned() })
     }
 }
 
@@ -90,28 +86,26 @@ impl Mounts {
     }
 
     /// Where `path`, which is canonical but need not exist, lies.
-    pub(super) fn spot(&self, path: &Path) -> io::Result<Spot> {
+    pub(super) fn locate(&self, path: &Path) -> io::Result<Location> {
+        use io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
         let mut base = path;
         let mount = loop {
             match self.of(base) {
                 Ok(mount) => break mount,
-                Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                Err(e) if matches!(e.kind(), NotFound | NotADirectory | PermissionDenied) => {
                     base = base.parent().ok_or(e)?;
                 }
                 Err(e) => return Err(e),
             }
         };
         let within = path.strip_prefix(&mount.point).map_err(io::Error::other)?;
-        Ok(Spot { device: mount.device.clone(), path: join(&mount.root, within) })
+        Ok(Location { device: mount.device.clone(), path: join(&mount.root, within) })
     }
 
-    /// Where `directory` and everything mounted under it lies.
-    pub(super) fn spots(&self, directory: &Path) -> io::Result<Vec<Spot>> {
-        let mut spots = vec![self.spot(directory)?];
-        spots.extend(
-            self.under(directory).map(|m| Spot { device: m.device.clone(), path: m.root.clone() }),
-        );
-        Ok(spots)
+    /// Where what is mounted under `directory` lies.
+    pub(super) fn locate_under(&self, directory: &Path) -> impl Iterator<Item = Location> {
+        self.under(directory)
+            .map(|mount| Location { device: mount.device.clone(), path: mount.root.clone() })
     }
 }
 
@@ -155,35 +149,10 @@ fn unescape(field: &[u8]) -> PathBuf {
     PathBuf::from(OsString::from_vec(bytes))
 }
 
-/// The canonical form of a path of which only the beginning need exist.
-///
-/// # Errors
-/// When a component cannot be looked at, or what is missing contains `..`.
-pub(super) fn canonical(path: &Path) -> io::Result<PathBuf> {
-    let mut missing = Vec::new();
-    let mut base = std::path::absolute(path)?;
-    loop {
-        match rustix::fs::stat(&base) {
-            Ok(_) => break,
-            // A dangling link must not be taken for a missing directory.
-            Err(rustix::io::Errno::NOENT) if rustix::fs::lstat(&base).is_err() => {}
-            Err(e) => return Err(e.into()),
-        }
-        match base.components().next_back() {
-            Some(Component::Normal(name)) => missing.push(name.to_owned()),
-            _ => return Err(io::ErrorKind::InvalidInput.into()),
-        }
-        base.pop();
-    }
-    let mut whole = existing(&base)?;
-    whole.extend(missing.iter().rev());
-    Ok(whole)
-}
-
 /// The canonical form of a path that exists.
 pub(super) fn existing(path: &Path) -> io::Result<PathBuf> {
     let handle = open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-    let link = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&handle));
+    let link = of_descriptor(&handle);
     let name = rustix::fs::readlink(link, Vec::new()).map_err(no_proc)?;
     let whole = PathBuf::from(OsString::from_vec(name.into_bytes()));
     if !whole.is_absolute() || whole.as_os_str().as_bytes().ends_with(b" (deleted)") {
@@ -220,22 +189,15 @@ mod tests {
     }
 
     #[test]
-    fn finds_the_spot_of_real_and_missing_paths() {
+    fn what_is_missing_lies_where_it_would_be_made() {
         let mounts = Mounts::read().unwrap();
         let tmp = tempfile::tempdir().unwrap();
-        let base = canonical(tmp.path()).unwrap();
-        let spot = mounts.spot(&base).unwrap();
-        let deep = mounts.spot(&base.join("not/there")).unwrap();
-        assert!(spot.overlaps(&deep) && deep.overlaps(&spot));
-        assert!(!spot.overlaps(&mounts.spot(Path::new("/proc")).unwrap()));
-    }
-
-    #[test]
-    fn a_dangling_link_is_not_a_missing_directory() {
-        let tmp = tempfile::tempdir().unwrap();
-        let link = tmp.path().join("link");
-        std::os::unix::fs::symlink("/nowhere/at/all", &link).unwrap();
-        assert!(canonical(&link.join("x")).is_err());
+        let base = existing(tmp.path()).unwrap();
+        let here = mounts.locate(&base).unwrap();
+        let deep = mounts.locate(&base.join("not/there")).unwrap();
+        assert!(deep.ancestors().any(|above| above == here));
+        let proc = mounts.locate(Path::new("/proc")).unwrap();
+        assert!(!here.ancestors().any(|above| above == proc));
     }
 
     #[test]

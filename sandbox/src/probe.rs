@@ -36,7 +36,9 @@ pub fn landlock_abi() -> Result<u32, String> {
     if !files::available() {
         return Err("it has no Landlock of ABI 3 or newer".to_owned());
     }
-    files::restrict(&[], &[]).map(|applied| applied.abi).map_err(|error| error.to_string())
+    let nothing =
+        files::Restriction { rules: &[], ports: Some(files::Ports::default()), logged: false };
+    files::restrict(&nothing).map(|applied| applied.abi).map_err(|error| error.to_string())
 }
 
 /// The known faults that this kernel's Landlock has not been cured of, as far

@@ -1,7 +1,15 @@
 //! What every stage of a cell does with itself and its child: close what was
 //! inherited, die with its parent, pass signals on, reap.
 
-use std::{io, os::fd::AsFd, os::fd::OwnedFd, os::unix::process::parent_id};
+use std::{
+    ffi::OsString,
+    io,
+    os::{
+        fd::{AsFd, AsRawFd as _, OwnedFd},
+        unix::{ffi::OsStringExt as _, process::parent_id},
+    },
+    path::PathBuf,
+};
 
 use nix::sys::{
     signal::{SigSet, Signal as NixSignal},
@@ -9,7 +17,7 @@ use nix::sys::{
 };
 use rustix::{
     event::{PollFd, PollFlags, poll},
-    fs::{Mode, OFlags, open},
+    fs::{Mode, OFlags, open, readlink},
     io::Errno,
     process::{
         DumpableBehavior, Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process,
@@ -17,6 +25,11 @@ use rustix::{
         set_parent_process_death_signal, wait, waitpid,
     },
 };
+
+/// A name of what an open descriptor stands for, which no rename changes.
+pub(super) fn of_descriptor(descriptor: &OwnedFd) -> String {
+    format!("/proc/self/fd/{}", descriptor.as_raw_fd())
+}
 
 /// The signals that a user or an editor sends to stop a program.
 pub const STOP_SIGNALS: [NixSignal; 4] =
@@ -88,6 +101,15 @@ pub(super) fn open_descriptors() -> io::Result<Vec<i32>> {
         }
     }
     Ok(numbers)
+}
+
+/// The file of the program that this process executes.
+///
+/// # Errors
+/// When `/proc` does not tell.
+pub fn own_program() -> io::Result<PathBuf> {
+    let path = readlink("/proc/self/exe", Vec::new()).map_err(no_proc)?;
+    Ok(OsString::from_vec(path.into_bytes()).into())
 }
 
 /// The error of a file in `/proc` that cannot be opened.

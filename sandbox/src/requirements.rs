@@ -31,6 +31,8 @@ pub(super) fn choose(floor: Enforcement) -> Result<Mode, LaunchError> {
         )));
     }
     let needed = CapabilitySet::SYS_ADMIN
+        // For the loopback interface.
+        | CapabilitySet::NET_ADMIN
         | CapabilitySet::SETUID
         | CapabilitySet::SETGID
         | CapabilitySet::SETPCAP
@@ -83,7 +85,10 @@ pub(super) fn switches() -> String {
         .map(|(_, _, advice)| advice)
         .collect();
     if found.is_empty() {
-        "a container may forbid namespaces: allow `unshare` and mounts in it".to_owned()
+        "a container may forbid namespaces: Podman allows them, Docker with `--security-opt \
+         seccomp=unconfined --security-opt apparmor=unconfined`, Kubernetes with `hostUsers: false` \
+         and the seccomp profile `Unconfined` (docs/containers.md)"
+            .to_owned()
     } else {
         found.join("; ")
     }
@@ -101,6 +106,12 @@ fn root_becomes(user: Option<u32>) -> Option<u32> {
         CapabilitySet::SETUID | CapabilitySet::SETGID | CapabilitySet::CHOWN | CapabilitySet::KILL,
     );
     if geteuid() == Uid::ROOT && able { user } else { None }
+}
+
+/// The first port that a process without privileges may listen on.
+pub(super) fn first_unprivileged_port() -> u16 {
+    let setting = read("/proc/sys/net/ipv4/ip_unprivileged_port_start");
+    setting.and_then(|text| text.trim().parse().ok()).unwrap_or(1024)
 }
 
 /// A user that owns nothing, and that this process may become.

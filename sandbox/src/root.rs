@@ -8,7 +8,7 @@
 
 use std::{
     collections::HashMap,
-    ffi::CString,
+    ffi::{CStr, CString},
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
@@ -27,6 +27,10 @@ use super::{
     layout::{Keep, Layout, Node},
     mounts,
 };
+
+/// The options of devpts: an instance that shares no terminal with another one. All
+/// instances share the kernel's `kernel.pty.max`, so the agent gets a part of it.
+const PSEUDO_TERMINALS: &CStr = c"newinstance,ptmxmode=0666,mode=0620,max=256";
 
 /// A step that failed.
 #[derive(Debug, thiserror::Error)]
@@ -160,6 +164,13 @@ impl Builder<'_> {
                 for (point, keep) in mounts {
                     self.remount(point, flags(*writable, *keep))?;
                 }
+            }
+            Node::Terminals => {
+                self.directories(inside)?;
+                // Not `NODEV`: these are devices.
+                let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
+                mount("devpts", self.outside(path), "devpts", flags, Some(PSEUDO_TERMINALS))
+                    .map_err(at("mount pseudo-terminals at", path))?;
             }
             // Made elsewhere.
             Node::Proc => {}

@@ -53,7 +53,8 @@ pub(super) enum Purpose {
         unix: bool,
         /// Internet sockets are allowed.
         internet: bool,
-        /// Listening is allowed: nobody outside can connect.
+        /// Listening is allowed: nobody outside can connect, or Landlock restricts
+        /// the ports.
         listen: bool,
         /// Calls that Landlock does not cover and that reach files by path
         /// are refused: there is no root directory of the cell's own.
@@ -66,6 +67,8 @@ pub(super) enum Purpose {
     Worker,
     /// A process that serves from what it holds: besides, no path at all.
     Front,
+    /// The same with pairs of connected sockets.
+    Relay,
 }
 
 /// A filter could not be made or installed.
@@ -96,6 +99,7 @@ fn programs(purpose: Purpose) -> Result<Vec<BpfProgram>, SeccompError> {
     let mut programs = vec![newest(), compile(of(syscalls::MISSING), libc::ENOSYS)?];
     if matches!(purpose, Purpose::Agent { .. }) {
         programs.push(compile(of(syscalls::MISSING_TO_AGENTS), libc::ENOSYS)?);
+        programs.push(compile(of(syscalls::PIPE_LOCKING), libc::EINVAL)?);
     }
     if matches!(purpose, Purpose::Agent { metadata: true, .. }) {
         programs.push(compile(of(syscalls::EXTENDED_ATTRIBUTES), libc::EOPNOTSUPP)?);
@@ -148,8 +152,9 @@ fn refused(purpose: Purpose) -> Result<Rules, SeccompError> {
     );
     rules.insert(
         libc::SYS_ioctl,
-        // Typing into a terminal.
-        vec![rule([is(1, 0x5412)])?, rule([is(1, 0x541c)])?],
+        // `TIOCSTI` and `TIOCLINUX` type into a terminal; `TIOCSETD` has the kernel load
+        // line disciplines that nobody else uses.
+        vec![rule([is(1, 0x5412)])?, rule([is(1, 0x541c)])?, rule([is(1, 0x5423)])?],
     );
     match purpose {
         Purpose::Agent { udp, unix, internet, listen, metadata } => {
@@ -182,13 +187,13 @@ fn refused(purpose: Purpose) -> Result<Rules, SeccompError> {
                 rules.extend(only_itself()?);
             }
         }
-        Purpose::Gate | Purpose::Worker | Purpose::Front => {
+        Purpose::Gate | Purpose::Worker | Purpose::Front | Purpose::Relay => {
             rules.extend(of(syscalls::GATE));
             // A thread, but no process.
             clone.push(rule([bits(0, libc::CLONE_THREAD, 0)])?);
         }
     }
-    if matches!(purpose, Purpose::Worker | Purpose::Front) {
+    if matches!(purpose, Purpose::Worker | Purpose::Front | Purpose::Relay) {
         rules.extend(of(syscalls::IPC));
         rules.extend(only_itself()?);
         rules.extend(of(syscalls::OTHERS));
@@ -198,8 +203,11 @@ fn refused(purpose: Purpose) -> Result<Rules, SeccompError> {
         rules.insert(libc::SYS_tgkill, vec![rule([not(0, own)])?]);
         rules.insert(libc::SYS_prlimit64, vec![rule([not(0, 0), not(0, own)])?]);
     }
-    if purpose == Purpose::Front {
+    if matches!(purpose, Purpose::Front | Purpose::Relay) {
         rules.extend(of(syscalls::PATHS));
+    }
+    if purpose == Purpose::Relay {
+        rules.insert(libc::SYS_socketpair, pairs(false)?);
     }
     rules.insert(libc::SYS_clone, clone);
     Ok(rules)
@@ -400,6 +408,9 @@ mod tests {
             assert_eq!(!refuses(PARTIAL, libc::SYS_socketpair, &[1, kind | flags]), given);
             assert!(!refuses(FULL, libc::SYS_socketpair, &[1, kind]), "{kind}");
         }
+        assert!(!refuses(Purpose::Relay, libc::SYS_socketpair, &[1, 1]));
+        assert!(refuses(Purpose::Relay, libc::SYS_socketpair, &[1, 2]));
+        assert!(refuses(Purpose::Gate, libc::SYS_socketpair, &[1, 1]));
         for family in [2, 16, 30, 40] {
             assert!(refuses(PARTIAL, libc::SYS_socketpair, &[family, 1]), "{family}");
             assert!(refuses(FULL, libc::SYS_socketpair, &[family, 1]), "{family}");
@@ -416,7 +427,7 @@ mod tests {
 
     #[test]
     fn one_of_several_gates_changes_neither_times_nor_priorities_of_others() {
-        for purpose in [Purpose::Worker, Purpose::Front] {
+        for purpose in [Purpose::Worker, Purpose::Front, Purpose::Relay] {
             assert!(refuses(purpose, libc::SYS_utimensat, &[]));
             assert!(refuses(purpose, libc::SYS_sched_setparam, &[]));
             assert!(refuses(purpose, libc::SYS_shmget, &[]));
@@ -467,7 +478,7 @@ mod tests {
                 assert!(program.len() < 1500, "{}", program.len());
             }
         }
-        for purpose in [Purpose::Gate, Purpose::Worker, Purpose::Front] {
+        for purpose in [Purpose::Gate, Purpose::Worker, Purpose::Front, Purpose::Relay] {
             compile(refused(purpose).unwrap(), libc::EPERM).unwrap();
         }
         compile(of(syscalls::MISSING), libc::ENOSYS).unwrap();

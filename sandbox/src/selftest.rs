@@ -14,14 +14,17 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use nix::sched::{CloneFlags, unshare};
+use nix::{
+    pty::{posix_openpt, ptsname_r, unlockpt},
+    sched::{CloneFlags, unshare},
+};
 use rustix::{
     fs::{AtFlags, CWD, Mode as FileMode, OFlags, StatxFlags, inotify, open, statx},
     io::Errno,
     mount::{UnmountFlags, unmount},
     net::{
-        AddressFamily, Protocol, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with,
-        socketpair,
+        AddressFamily, Protocol, SocketAddrUnix, SocketFlags, SocketType, bind, connect,
+        getsockname, listen, socket_with, socketpair,
     },
     process::{
         Pid, PidfdFlags, PidfdGetfdFlags, Resource, Rlimit, getpid, pidfd_getfd, pidfd_open,
@@ -32,7 +35,9 @@ use rustix::{
 };
 
 use super::{
-    capabilities, process,
+    capabilities,
+    layout::TERMINALS,
+    process,
     spec::{Enter, Probe, Target},
 };
 
@@ -46,6 +51,8 @@ const NO_PROCESS: i32 = 0x7fff_fff0;
 pub(super) struct Confinement {
     /// UDP sockets are allowed.
     pub(super) udp: bool,
+    /// They reach name servers only.
+    pub(super) udp_ports: bool,
     /// UNIX sockets are allowed.
     pub(super) unix: bool,
     /// Processes outside cannot be signalled.
@@ -85,7 +92,8 @@ pub(super) fn before(spec: &Enter) -> Baseline {
     if !spec.mode.is_confined() {
         return Baseline(BTreeMap::new());
     }
-    let everything = Confinement { udp: false, unix: true, signals: true, proc: true };
+    let everything =
+        Confinement { udp: false, udp_ports: true, unix: true, signals: true, proc: true };
     let mut results: BTreeMap<_, _> = attempts(spec, &everything)
         .into_iter()
         .filter(|attempt| attempt.early)
@@ -232,6 +240,13 @@ fn network<'a>(spec: &'a Enter, confinement: &Confinement, list: &mut Attempts<'
             Ok(())
         }
     };
+    if spec.udp && confinement.udp_ports {
+        list.add(Must::Turn, true, "send UDP to a port that is not a name server's", || {
+            let flags = SocketFlags::CLOEXEC;
+            let udp = socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None)?;
+            Ok(connect(udp, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, spec.bait.port))?)
+        });
+    }
     if !confinement.udp {
         list.add(
             Must::Filtered,
@@ -260,10 +275,11 @@ fn network<'a>(spec: &'a Enter, confinement: &Confinement, list: &mut Attempts<'
     });
     let must = if spec.ports.is_some() { Must::Turn } else { Must::Fail };
     list.add(must, true, "connect to a TCP port that is not allowed", || {
-        let tcp = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-        connect(tcp, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, bait.port))?;
-        Ok(())
+        Ok(connect(tcp()?, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, bait.port))?)
     });
+    if spec.ports.is_some() {
+        list.add(Must::Turn, true, "bind to a TCP port that is not allowed", || bound().map(drop));
+    }
     if !confinement.unix {
         // The kernel makes a raw one a datagram one.
         for (name, kind) in [("datagram", SocketType::DGRAM), ("raw", SocketType::RAW)] {
@@ -277,6 +293,16 @@ fn network<'a>(spec: &'a Enter, confinement: &Confinement, list: &mut Attempts<'
 
 fn processes<'a>(spec: &'a Enter, confinement: &Confinement, list: &mut Attempts<'a>) {
     if spec.mode.is_full() {
+        list.add(Must::Fail, true, "see terminals of the host", || {
+            for entry in
+                rustix::fs::Dir::new(open(TERMINALS, OFlags::DIRECTORY, FileMode::empty())?)?
+            {
+                if entry?.file_name().to_bytes().iter().all(u8::is_ascii_digit) {
+                    return Ok(());
+                }
+            }
+            Err(Errno::NOENT.into())
+        });
         // Numbers of the host name nothing here; only the init came before.
         list.add(Must::Fail, false, "see the processes of the host", || {
             if getpid().as_raw_nonzero().get() == 2 { Err(Errno::SRCH.into()) } else { Ok(()) }
@@ -286,6 +312,12 @@ fn processes<'a>(spec: &'a Enter, confinement: &Confinement, list: &mut Attempts
     list.add(Must::Filtered, true, "change the limits of another process", || {
         let none = Rlimit { current: None, maximum: None };
         prlimit(Pid::from_raw(NO_PROCESS), Resource::Core, none).map(drop)?;
+        Ok(())
+    });
+    list.add(Must::Fail, true, "read the environment of the broker", || {
+        let environment = format!("/proc/{}/environ", spec.bait.broker);
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        open(environment, flags, FileMode::empty()).map(drop)?;
         Ok(())
     });
     if confinement.signals {
@@ -314,12 +346,29 @@ fn needs<'a>(spec: &'a Enter, confinement: &Confinement, list: &mut Attempts<'a>
         getrandom(&mut [0_u8; 8][..], GetRandomFlags::empty()).map(drop)?;
         Ok(())
     });
+    if spec.mode.is_full() {
+        list.add(Must::Succeed, false, "open a pseudo-terminal", || {
+            let flags = nix::fcntl::OFlag::O_RDWR | nix::fcntl::OFlag::O_NOCTTY;
+            let terminal = posix_openpt(flags | nix::fcntl::OFlag::O_CLOEXEC)?;
+            unlockpt(&terminal)?;
+            let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+            open(ptsname_r(&terminal)?, flags, FileMode::empty()).map(drop)?;
+            Ok(())
+        });
+    }
+    if spec.private_network() {
+        list.add(Must::Succeed, false, "listen on the loopback interface and connect", || {
+            let (server, address) = bound()?;
+            listen(&server, 1)?;
+            Ok(connect(tcp()?, &address)?)
+        });
+    }
     list.add(Must::Succeed, false, "open a UNIX stream pair", || {
         let flags = SocketFlags::CLOEXEC;
         socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).map(drop)?;
         Ok(())
     });
-    if confinement.proc && spec.mode.is_full() {
+    if confinement.proc {
         list.add(Must::Succeed, false, "read /proc", || {
             open("/proc/self/status", OFlags::RDONLY | OFlags::CLOEXEC, FileMode::empty())
                 .map(drop)?;
@@ -355,6 +404,18 @@ fn create(path: &Path) -> io::Result<()> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     open(path, flags, FileMode::RUSR | FileMode::WUSR).map(drop)?;
     Ok(rustix::fs::unlink(path)?)
+}
+
+fn tcp() -> io::Result<OwnedFd> {
+    Ok(socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?)
+}
+
+/// A socket at a port of 127.0.0.1 that the kernel picks.
+fn bound() -> io::Result<(OwnedFd, SocketAddrV4)> {
+    let socket = tcp()?;
+    bind(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0))?;
+    let address = getsockname(&socket)?.try_into().map_err(|_| Errno::AFNOSUPPORT)?;
+    Ok((socket, address))
 }
 
 fn unix() -> io::Result<OwnedFd> {

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, ffi::OsString, fmt, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::layout::Layout;
+use super::{hatch::Entrance, layout::Layout, trusted_paths::TrustedPath};
 
 /// What the kernel enforces on the agent, as the self-test inside found it.
 #[must_use]
@@ -40,15 +40,17 @@ impl fmt::Display for Enforcement {
 /// What the agent may reach over the network.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Network {
-    /// Nothing: an empty network namespace.
+    /// Nothing but its own programs: a network namespace with a loopback interface.
     None,
-    /// TCP connections to some ports, on any host.
+    /// The host's network: TCP connections to some ports, on any host.
     Connect {
         /// The ports.
         ports: Vec<u16>,
         /// UDP too, so that names resolve; a leak, since UDP is not limited to
         /// name servers.
         dns: bool,
+        /// Ports to listen on, on every interface.
+        listen: Vec<u16>,
     },
 }
 
@@ -80,8 +82,8 @@ pub struct Cell {
     pub alias: Option<PathBuf>,
     /// The state directory, which the agent must not reach.
     pub state: PathBuf,
-    /// Policy and other files of the operator, which it must not reach either.
-    pub protected: Vec<PathBuf>,
+    /// Policy and other files of the operator, which it must not change either.
+    pub trusted: Vec<TrustedPath>,
     /// The agent's own persistent home directory; made when missing.
     pub home: PathBuf,
     /// What it may read and execute.
@@ -93,8 +95,8 @@ pub struct Cell {
     /// The weakest enforcement that the operator accepts.
     /// [`Enforcement::None`] asks for none at all.
     pub floor: Enforcement,
-    /// Whether the cell, if it is a full one, gets a socket that leads to the
-    /// gate, and this program to connect to it with.
+    /// Whether the cell, if it is confined, gets what leads to the gate, and this
+    /// program to connect with.
     pub hatch: bool,
 }
 
@@ -112,6 +114,15 @@ pub struct Probe {
     pub passed: bool,
 }
 
+/// A grant that the file system denies to the agent's user.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeniedGrant {
+    /// The path.
+    pub path: PathBuf,
+    /// Whether it was granted to be changed.
+    pub write: bool,
+}
+
 /// What the self-test inside the cell found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
@@ -125,6 +136,10 @@ pub struct Report {
     pub uid: u32,
     /// Whether the cell has a `/proc`.
     pub proc: bool,
+    /// The ports of the host's network that the agent may listen on.
+    pub listen: Vec<u16>,
+    /// Grants that the agent's user cannot use.
+    pub denied: Vec<DeniedGrant>,
     /// What this kernel cannot enforce, in words.
     pub gaps: Vec<String>,
     /// All that was tried.
@@ -138,7 +153,7 @@ impl Report {
     /// The facts for the `start` record.
     pub fn facts(&self) -> BTreeMap<String, serde_json::Value> {
         let passed = self.probes.iter().filter(|probe| probe.passed).count();
-        BTreeMap::from([
+        let mut facts = BTreeMap::from([
             ("enforcement".to_owned(), self.enforcement.as_str().into()),
             ("landlockAbi".to_owned(), self.landlock_abi.into()),
             ("namespaces".to_owned(), self.namespaces.clone().into()),
@@ -146,7 +161,15 @@ impl Report {
             ("agentProc".to_owned(), self.proc.into()),
             ("gaps".to_owned(), self.gaps.clone().into()),
             ("selfTest".to_owned(), format!("{passed}/{}", self.probes.len()).into()),
-        ])
+        ]);
+        if !self.listen.is_empty() {
+            facts.insert("agentListen".to_owned(), self.listen.clone().into());
+        }
+        if !self.denied.is_empty() {
+            let paths = self.denied.iter().map(|grant| grant.path.to_string_lossy());
+            facts.insert("deniedGrants".to_owned(), paths.collect());
+        }
+        facts
     }
 
     /// The probes that did not end as they must.
@@ -219,7 +242,7 @@ impl Mode {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Launch {
     pub(super) mode: Mode,
-    /// Whether the cell gets an empty network namespace.
+    /// Whether the cell gets a network namespace of its own.
     pub(super) private_network: bool,
 }
 
@@ -248,15 +271,22 @@ pub(super) struct Enter {
     pub(super) temporary: PathBuf,
     pub(super) readable: Vec<PathBuf>,
     pub(super) writable: Vec<PathBuf>,
-    /// `None` for no network at all.
+    /// Ports of the host's network to connect to; `None` where it is not shared.
     pub(super) ports: Option<Vec<u16>>,
+    /// Ports of the host's network to listen on.
+    pub(super) listen: Vec<u16>,
     pub(super) udp: bool,
     pub(super) bait: Bait,
-    /// Whether the cell has a way to the gate.
-    pub(super) hatch: bool,
+    /// What leads to the gate.
+    pub(super) hatch: Option<Entrance>,
 }
 
 impl Enter {
+    /// Whether the cell has a network namespace of its own.
+    pub(super) fn private_network(&self) -> bool {
+        self.mode.is_full() && self.ports.is_none()
+    }
+
     /// Whether the agent is root, though without a power of root's: where that
     /// is the operator's user and no other can be become, as in a container that
     /// maps one user or has no capabilities.
@@ -266,7 +296,7 @@ impl Enter {
 }
 
 /// Something of the operator's that the agent must not reach.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Target {
     /// What it is, in words.
     pub(super) role: String,

@@ -4,8 +4,8 @@
 use std::{io, process::ExitCode};
 
 use super::{
-    channel::ChannelError, enter, init, landlock, launcher, root::RootError, seccomp::SeccompError,
-    spec::News,
+    channel::ChannelError, enter, init, landlock, launcher, relay, root::RootError,
+    seccomp::SeccompError, spec::News,
 };
 
 /// The hidden word on the command line behind which the stages are.
@@ -20,6 +20,8 @@ pub enum Stage {
     Init,
     /// Becomes the agent.
     Enter,
+    /// Beside them: passes on what comes through named pipes.
+    Relay,
 }
 
 impl Stage {
@@ -29,6 +31,7 @@ impl Stage {
             Self::Launch => "launch",
             Self::Init => "init",
             Self::Enter => "enter",
+            Self::Relay => "relay",
         };
         [CELL_COMMAND.to_owned(), word.to_owned(), std::process::id().to_string()]
     }
@@ -39,6 +42,7 @@ impl Stage {
             "launch" => Some(Self::Launch),
             "init" => Some(Self::Init),
             "enter" => Some(Self::Enter),
+            "relay" => Some(Self::Relay),
             _ => None,
         }
     }
@@ -51,6 +55,7 @@ impl Stage {
             Self::Launch => launcher::run(parent),
             Self::Init => init::run(),
             Self::Enter => enter::run(parent),
+            Self::Relay => relay::run(parent),
         };
         match result {
             Ok(code) => ExitCode::from(code),

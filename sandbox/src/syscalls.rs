@@ -16,6 +16,12 @@ pub(super) const MISSING: &[i64] = &[
 /// callers fall back to openat.
 pub(super) const MISSING_TO_AGENTS: &[i64] = &[libc::SYS_openat2];
 
+/// Calls that keep a pipe locked while they wait for something else: whoever reads
+/// from it, writes to it or closes it then cannot be stopped, SIGKILL included. They
+/// are said not to hold for these descriptors, and callers fall back to read and write.
+pub(super) const PIPE_LOCKING: &[i64] =
+    &[libc::SYS_splice, libc::SYS_vmsplice, libc::SYS_tee, libc::SYS_sendfile];
+
 /// Calls that take a file's mode, and which argument it is. Not mkdir, where
 /// the kernel itself takes set-id bits away.
 pub(super) const MODES: &[(i64, u8)] = &[

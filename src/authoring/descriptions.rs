@@ -91,6 +91,7 @@ const DESCRIPTIONS: &[(&str, &str)] = &[
     ("agent.network", "\"none\", or the ports that it may connect to."),
     ("agent.network.connect", "TCP ports that it may connect to."),
     ("agent.network.dns", "Whether it may look names up by UDP."),
+    ("agent.network.listen", "TCP ports that it may listen on, on every interface."),
     ("agent.terminal", "Terminals of the client; an allowed one counts as unconfined."),
     ("rules", "Exceptions and sharper rules. They have no order: a denial always wins."),
     ("rules.id", "Unique; decisions and records name the rule by it."),
@@ -99,6 +100,11 @@ const DESCRIPTIONS: &[(&str, &str)] = &[
     ("rules.paths", "Patterns of the paths that it is about."),
     ("rules.agents", "Patterns of the agents that it is about. Default: all."),
     ("rules.reason", "Shown to the agent."),
+    (
+        "rules.scope",
+        "Whether a rule that denies or asks is about what lies beneath its paths, too: `tree`, \
+         or about the named entries alone: `entry`. Default: `tree`.",
+    ),
     ("tests", "What the policy is expected to do; run at every load."),
     ("tests.operation", "What is asked for."),
     ("tests.path", "The path, relative to the workspace; nothing needs to exist."),

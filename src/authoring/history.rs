@@ -1,5 +1,5 @@
 //! The requests that a log holds, read fast: only the fields that a policy is
-//! asked about. Whether the log is whole is the business of `audit verify`.
+//! asked about. Whether the log is intact is the business of `audit verify`.
 
 use std::{borrow::Cow, io};
 

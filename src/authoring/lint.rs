@@ -5,10 +5,13 @@
 
 mod delayed;
 mod evasion;
+mod forms;
 mod index;
 mod overlap;
 mod regexes;
+mod unguarded;
 mod unused;
+mod wildcards;
 
 use std::ops::Range;
 
@@ -17,6 +20,7 @@ use crate::policy::{OutlineFile, Policy};
 
 /// Every lint: its stable id and why it matters.
 pub const LINTS: &[(&str, &str)] = &[
+    ("class-as-name", "a pattern about names of one character does not hold for the name meant"),
     (
         "covered-pattern",
         "a pattern that another one of the list covers is only noise to a reviewer",
@@ -34,8 +38,17 @@ pub const LINTS: &[(&str, &str)] = &[
         "evadable-extension",
         "an agent that may name files gives one another ending and passes the rule by",
     ),
+    (
+        "mixed-scripts",
+        "a letter that only looks like another one makes a name that nothing has, and so nothing \
+         is protected",
+    ),
     ("no-tests", "without tests nobody notices when a change of the policy opens something"),
     ("redundant-except", "an exception that cuts no secret name suggests that something is open"),
+    (
+        "regex-as-pattern",
+        "a glob that was meant as a regular expression protects or permits something else",
+    ),
     (
         "regex-huge-repetition",
         "a large counted repetition makes the expression slow and heavy to compile",
@@ -49,12 +62,20 @@ pub const LINTS: &[(&str, &str)] = &[
         "a rule that changes nothing suggests a protection or a permission that is not there",
     ),
     (
+        "unguarded-operation",
+        "what a rule guards can be lost or changed by another operation on the same path",
+    ),
+    (
         "unmatched-glob",
         "a pattern that matches nothing is often misspelt, and then protects or permits nothing",
     ),
     ("unreachable-pattern", "what it allows is denied elsewhere, so it permits nothing"),
     ("unreachable-rule", "what it allows is denied elsewhere, so the rule permits nothing"),
     ("untested-rule", "nobody notices when a change of the policy makes the rule do nothing"),
+    (
+        "wildcard-in-test",
+        "nothing is expanded in a test, so it says nothing of what the pattern is about",
+    ),
 ];
 
 /// What is looked at.
@@ -101,6 +122,9 @@ pub fn lint(subject: Subject<'_>) -> Vec<Finding> {
         unused::lint(subject, number, &mut found);
         evasion::lint(subject, number, &mut found);
         regexes::lint(subject, number, &mut found);
+        forms::lint(subject, number, &mut found);
+        unguarded::lint(subject, number, &mut found);
+        wildcards::lint(subject, number, &mut found);
     }
     delayed::lint(subject, &mut found);
     found.sort_by(|a, b| (a.file, a.span.start, a.id).cmp(&(b.file, b.span.start, b.id)));

@@ -46,7 +46,11 @@ pub(super) fn examples(
         for pattern in statement.patterns.iter().filter(|pattern| told.apart(statement, pattern)) {
             for any in &anys {
                 if examples.len() <= MAX_EXAMPLES {
-                    examples.extend(examples_in(pattern, any, &places));
+                    let named = examples_in(pattern, any, &places);
+                    if pattern.is_about_trees() {
+                        examples.extend(named.iter().filter_map(|path| path.join("x").ok()));
+                    }
+                    examples.extend(named);
                 }
             }
         }
@@ -146,5 +150,6 @@ fn words(statement: &Statement) -> Vec<String> {
 /// What a statement says with one of its patterns.
 fn word(statement: &Statement, pattern: &PathPattern) -> String {
     let about: Vec<_> = statement.questions().collect();
-    format!("{:?} {:?} {:?} {about:?}", statement.kind, pattern.text, statement.agent_names)
+    let trees = pattern.is_about_trees();
+    format!("{:?} {:?} {trees} {:?} {about:?}", statement.kind, pattern.text, statement.agent_names)
 }

@@ -2,6 +2,8 @@
 //! names and facts, never content, and follows links no further than the gate
 //! would.
 
+use rustix::fs::OFlags;
+
 use crate::{
     model::WorkspacePath,
     policy::{Object, ObjectKind},
@@ -45,7 +47,9 @@ impl Tree {
         while let Some((path, object)) = open.pop() {
             let listing = match object.kind {
                 ObjectKind::Directory => {
-                    let read = workspace.open_directory(&path).and_then(Listing::read);
+                    let read = workspace
+                        .open_listed(&path, OFlags::RDONLY | OFlags::DIRECTORY)
+                        .and_then(Listing::read);
                     match read {
                         Ok(listing) => listing,
                         Err(error) if path.is_root() => return Err(error),

@@ -97,7 +97,7 @@ fn list(args: &Args, state: &Path) -> Result<ExitCode, Failure> {
         return Err(Failure::new(format_args!("the gate does not listen: {}", Escaped(&why))));
     }
     if args.json {
-        outln!("{}", json!({ "waiting": waiting }));
+        outjson!(json!({ "waiting": waiting }));
     } else if waiting.is_empty() {
         outln!("nothing waits for approval");
     } else {
@@ -121,7 +121,7 @@ fn answer(args: &Args, state: &Path, id: &str, word: Word) -> Result<ExitCode, F
         Some(Reply::Taken(item)) => {
             let verb = if word == Word::Reject { "rejected" } else { "approved" };
             if args.json {
-                outln!("{}", json!({ "ok": true, "result": verb, "request": item }));
+                outjson!(json!({ "ok": true, "result": verb, "request": item }));
             } else {
                 outln!("{verb}: {}", headline(&item));
             }

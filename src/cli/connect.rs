@@ -1,4 +1,5 @@
-//! `portcullis mcp --connect`: stdin and stdout passed on to a gate's socket.
+//! `portcullis mcp --connect`: stdin and stdout passed on to a gate's socket, or to
+//! its named pipes.
 //!
 //! An agent starts this in its cell, as an MCP server. It knows nothing of the
 //! protocol and can do nothing that the agent could not do itself.
@@ -12,33 +13,70 @@ use std::{
     thread,
 };
 
+use rustix::fs::{FileType, stat};
+
 use super::failure::{Context as _, Failure};
+
+mod named_pipes;
 
 /// How much is passed on at once, in bytes.
 const CHUNK: usize = 64 * 1024;
 
 /// Passes on until the gate closes its side.
-pub(super) fn run(socket: &Path, word: &str) -> Result<ExitCode, Failure> {
-    let gate = UnixStream::connect(socket)
-        .or_fail(format_args!("cannot reach the gate at `{}`", socket.display()))
-        .map_err(|failure| {
-            failure.help("`portcullis run` makes this socket, inside the agent's cell")
-        })?;
-    let to_gate = gate.try_clone().or_fail("cannot speak to the gate")?;
-    let word = format!("{word}\n");
+pub(super) fn run(address: &Path, word: &str) -> Result<ExitCode, Failure> {
+    let is_directory = stat(address)
+        .is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::Directory);
+    match is_directory {
+        true => {
+            let (mut to_gate, mut from_gate) = named_pipes::connect(address)?;
+            exchange(word, &mut from_gate, move |said| {
+                // Closed when all is said.
+                said.pass_to(&mut to_gate);
+            })
+        }
+        false => {
+            let gate = socket(address)?;
+            let to_gate = gate.try_clone().or_fail("cannot speak to the gate")?;
+            exchange(word, &mut &gate, move |said| {
+                said.pass_to(&mut &to_gate);
+                let _ = to_gate.shutdown(Shutdown::Write);
+            })
+        }
+    }
+}
+
+fn socket(path: &Path) -> Result<UnixStream, Failure> {
+    let gate = UnixStream::connect(path)
+        .or_fail(format_args!("cannot reach the gate at `{}`", path.display()));
+    gate.map_err(|failure| {
+        failure.help("`portcullis run` makes this socket, inside the agent's cell")
+    })
+}
+
+/// What the gate hears.
+struct Said(String);
+
+impl Said {
+    fn pass_to(self, gate: &mut impl Write) {
+        if gate.write_all(self.0.as_bytes()).is_ok() {
+            // The gate's side says how it ended.
+            let _ = pass(&mut io::stdin().lock(), gate);
+        }
+    }
+}
+
+fn exchange(
+    word: &str,
+    from_gate: &mut impl Read,
+    say: impl FnOnce(Said) + Send + 'static,
+) -> Result<ExitCode, Failure> {
+    let said = Said(format!("{word}\n"));
     // Left behind when the gate closes first.
     thread::Builder::new()
         .name("connect-in".to_owned())
-        .spawn(move || {
-            let mut gate = &to_gate;
-            if gate.write_all(word.as_bytes()).is_ok() {
-                // The gate's side says how it ended.
-                let _ = pass(&mut io::stdin().lock(), &mut gate);
-            }
-            let _ = to_gate.shutdown(Shutdown::Write);
-        })
+        .spawn(move || say(said))
         .or_fail("cannot start a thread")?;
-    match pass(&mut &gate, &mut io::stdout().lock()) {
+    match pass(from_gate, &mut io::stdout().lock()) {
         // It answers whoever it knows.
         Ok(0) | Err(Broken::Reading) => Err(Failure::new("the gate closed the connection")
             .help("the session may be over; the gate's log says more")),

@@ -145,6 +145,7 @@ impl<'a> Demo<'a> {
             config: None,
             policy: self.policy.clone(),
             state: Some(self.place.state()),
+            adopt: None,
             agent: None,
         })?;
         let home = home_below(&self.place.data(), parts.workspace.root(), &agent_name()?);
@@ -263,7 +264,7 @@ impl<'a> Demo<'a> {
         self.show.heading("The audit log");
         if report.is_valid() {
             self.show.say(format_args!(
-                "whole: {} records in one chain, among them the {} that answers named",
+                "intact: {} records in one chain, among them the {} that answers named",
                 report.records,
                 receipts.len(),
             ));
@@ -347,7 +348,7 @@ impl<'a> Demo<'a> {
         show.say(format_args!(". {}", render::for_shell(&self.place.shell_settings())));
         for (command, about) in [
             ("portcullis audit show", "every record, denied ones too"),
-            ("portcullis audit verify", "is it whole? change a byte and see"),
+            ("portcullis audit verify", "is it intact? change a byte and see"),
             ("portcullis backup list", "what was replaced or removed"),
             ("portcullis backup restore old", "undo the removal"),
             ("portcullis fs read .env", "try one yourself"),

@@ -21,7 +21,7 @@ use super::{
     policy::extended_tests,
     process, render,
     run::{self, Ground},
-    state,
+    state, trusted,
 };
 use crate::{
     config::{self, LoadedPolicy, Operator, audit::Audit},
@@ -108,7 +108,8 @@ fn examine(args: &Args) -> Result<Vec<Check>, Failure> {
         older.unwrap_or(policy_check),
     ]);
     if let Some(state) = &state {
-        checks.push(storage::directory(state));
+        let owner = workspace.as_ref().and_then(|here| storage::owner(state, here.root()));
+        checks.push(owner.unwrap_or_else(|| storage::directory(state)));
         checks.push(storage::space(state));
         checks.push(storage::reflink(state));
         checks.push(storage::log(state));
@@ -132,7 +133,14 @@ fn workspace(args: &Args) -> (Option<Workspace>, Check) {
     match Workspace::open(&args.common.workspace) {
         Ok(workspace) => {
             let root = workspace.root().display().to_string();
-            (Some(workspace), Check::new(NAME, Status::Ok, root, "it can be opened"))
+            let found = match workspace.has_aliases() {
+                false => "it can be opened",
+                true => {
+                    "it can be opened; its file system may find entries by other names than their \
+                     own, so each name is looked for in its directory"
+                }
+            };
+            (Some(workspace), Check::new(NAME, Status::Ok, root, found))
         }
         Err(error) => {
             let check = Check::new(NAME, Status::Failed, shown, error.to_string())
@@ -154,7 +162,7 @@ fn policy(args: &Args) -> (Option<LoadedPolicy>, Check) {
         }
     };
     match config::load_trusted(reference, &operator) {
-        Ok(mut loaded) => {
+        Ok(loaded) => {
             let (policy, files) = (&loaded.policy, loaded.files.len());
             let found = format!("{} version {}", policy.name(), policy.version());
             let (own, more) = (policy.own_tests(), extended_tests(policy));
@@ -179,7 +187,6 @@ fn policy(args: &Args) -> (Option<LoadedPolicy>, Check) {
                 )
                 .help("set `mode = \"enforce\"` once the policy has learnt enough"),
             };
-            loaded.files.extend(operator.path);
             (Some(loaded), check.facts(facts))
         }
         Err(error) => {
@@ -207,12 +214,14 @@ fn self_test(
         None => "doctor".parse().map_err(Failure::new)?,
     };
     let home = run::home(workspace.root(), &agent)?;
-    let protected = run::operators_files(&args.common.policy, &policy.files)?;
-    let ground = Ground {
-        policy: &policy.policy,
-        protected: &protected,
-        workspace: workspace.root(),
-        state: &state,
-    };
+    let config = args.common.config.as_deref();
+    let operator = Operator::load(config).map_err(Failure::new)?;
+    // One that cannot be used has a line of its own.
+    let audit = Audit::load(config).unwrap_or_default();
+    let mut trusted = trusted::own(&operator, &audit)?;
+    let files = policy.files.iter().chain(&policy.looked_up);
+    trusted.extend(trusted::policy(&args.common.policy, files, &operator)?);
+    let ground =
+        Ground { policy: &policy.policy, trusted, workspace: workspace.root(), state: &state };
     cell::test(&ground, &home, args.allow_partial)
 }

@@ -26,6 +26,7 @@ use super::{
 use crate::{
     gateway::{Error, ErrorKind, Output, Refusal, Reply},
     model::{Encoding, Escaped, LineRange, Operation, OperationKind, WorkspacePath},
+    review::visible_json,
 };
 
 /// Do one operation on the workspace, decided, backed up and audited
@@ -337,7 +338,7 @@ fn stdin(gate: &LocalGate) -> Result<Vec<u8>, Failure> {
 fn print(args: &Args, reply: &Reply) -> io::Result<()> {
     let mut out = io::stdout().lock();
     if args.json {
-        return writeln!(out, "{}", render::reply_json(reply));
+        return writeln!(out, "{}", visible_json(&render::reply_json(reply).to_string()));
     }
     let record = render::receipt_text(&reply.receipt);
     match &reply.output {

@@ -26,9 +26,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{
+    agent_notices::{self, AgentNotices},
     failure::{Context as _, Failure},
-    housekeeping,
-    local::{self, Parts},
+    local::{self, Housekept, Parts},
     logging, newest,
     options::Common,
     orders::Orders,
@@ -38,11 +38,16 @@ use super::{
 };
 use crate::{
     config::audit::Durability,
-    frontend::{acp, guests::Guests, inside::Inside, mcp},
+    frontend::{
+        acp,
+        guests::Guests,
+        inside::{Arrivals, Inside},
+        mcp,
+    },
     gateway::Gateway,
     ledger::Signing,
-    model::{Access, AgentName, Door, Escaped, Session},
-    sandbox::{GateAccess, HATCH_PROGRAM, HATCH_SOCKET, become_gate, restrict_gate, stop_signals},
+    model::{Access, AgentName, Door, Session},
+    sandbox::{Entrance, GateAccess, become_gate, restrict_gate, stop_signals},
 };
 
 /// The hidden word on the command line that makes this process a gate.
@@ -69,6 +74,8 @@ pub(crate) struct Serve {
     /// The hash of the policy from which the broker made the cell.
     pub(crate) policy_sha256: String,
     pub(crate) state: PathBuf,
+    /// From where the workspace moved, as the operator says.
+    pub(crate) adopt: Option<PathBuf>,
     pub(crate) agent: String,
     pub(crate) log: String,
     pub(crate) source: String,
@@ -79,12 +86,16 @@ pub(crate) struct Serve {
 }
 
 /// What the broker says once the agent waits; the agent's streams are
-/// attached: its standard input, output and error, and the socket to which its
-/// cell leads, if there is one.
+/// attached: its standard input, output and error, and where its MCP clients come
+/// from, if they can.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Agent {
     /// What the self-test in the cell found.
     pub(crate) facts: BTreeMap<String, Value>,
+    /// The paths of the operator's grants, absolute.
+    pub(crate) granted: Vec<PathBuf>,
+    /// What its MCP clients are told, if they can come.
+    pub(crate) entrance: Option<Entrance>,
 }
 
 /// What the gate answers.
@@ -97,6 +108,8 @@ pub(crate) enum Progress {
     },
     /// The start is on record; the agent may run.
     Started,
+    /// The agent's output ended; it was text, and no ACP.
+    NoAcp,
 }
 
 /// What the broker says while the gate serves.
@@ -137,6 +150,7 @@ fn run(parent: u32) -> Result<(), Failure> {
         policy: order.policy.clone(),
         config: order.config.clone(),
         state: Some(order.state.clone()),
+        adopt: order.adopt.clone(),
         agent: Some(order.agent.parse::<AgentName>().or_fail("cannot name the agent")?),
     };
     let parts = Parts::open(&common)?;
@@ -173,23 +187,26 @@ fn run(parent: u32) -> Result<(), Failure> {
     }
     let mut ledger = parts.ledger(signing)?;
     ledger.keep_checkpoints().or_fail("cannot start a thread")?;
-    let (state, compress) = (parts.state, parts.audit.compress);
+    let (state, claim, compress) = (parts.state, parts.claim, parts.audit.compress);
     let prompt = parts.audit.durability != Durability::Synced;
     let gateway =
         local::assemble(parts.workspace, parts.policy, &state, ledger, parts.audit.search)?;
     let gateway = Arc::new(gateway);
-    desk.attend(gateway.approvals()).or_fail("cannot listen for approvals")?;
-    housekeeping::start(&gateway, &state, compress.age())?;
     let (agent, mut streams) = channel.receive::<Agent>().or_fail("the agent did not start")?;
     let hatch = if streams.len() > STREAMS { streams.pop() } else { None };
     let [agent_in, agent_out, agent_err] = take(streams)?;
     facts.extend(agent.facts);
-    gateway.start(&session, facts).or_fail("cannot record the start")?;
-    let inside = match hatch {
-        Some(listener) => {
+    let housekept = Housekept { age: compress.age() };
+    local::begin(&gateway, &session, facts, (&state, &claim), Some(&desk), Some(housekept))?;
+    let inside = match hatch.zip(agent.entrance) {
+        Some((hatch, entrance)) => {
             let config = mcp_config(&gateway, &session, &order);
-            let guests = Guests::new(HATCH_PROGRAM.as_ref(), HATCH_SOCKET.as_ref());
-            let inside = Inside::attend(listener, Arc::clone(&gateway), guests.clone(), config)
+            let guests = Guests::new(&entrance.program, &entrance.address);
+            let arrivals = match entrance.is_relayed {
+                true => Arrivals::Relay(hatch),
+                false => Arrivals::Listener(hatch),
+            };
+            let inside = Inside::attend(arrivals, Arc::clone(&gateway), guests.clone(), config)
                 .or_fail("cannot start a thread")?;
             Some((inside, guests))
         }
@@ -216,11 +233,13 @@ fn run(parent: u32) -> Result<(), Failure> {
             drop(said_all);
         })
         .or_fail("cannot start a thread")?;
+    let notices = Arc::new(AgentNotices::default());
     let streams = Streams {
         editor_in: editor_in.into(),
         editor_out: editor_out.into(),
         agent_in,
         agent_out: agent_out.into(),
+        notices: Arc::clone(&notices),
     };
     let (done, serving) = io::pipe().or_fail("cannot open a pipe")?;
     thread::scope(|scope| {
@@ -228,11 +247,15 @@ fn run(parent: u32) -> Result<(), Failure> {
             .name("gate-orders".to_owned())
             .spawn_scoped(scope, move || orders.follow(&done))
             .or_fail("cannot start a thread")?;
-        let served = serve(&gateway, &session, &order, streams, prompt, guests);
+        let served = serve(&gateway, &session, &order, streams, prompt, guests, &agent.granted);
         // Whoever waits for orders sees it closed.
         drop(serving);
         served
     })?;
+    if notices.is_no_acp() {
+        // A broker that is gone needs no explanation.
+        let _ = channel.send(&Progress::NoAcp, &[]);
+    }
     // What an agent says last must not be lost; one that goes on has its time.
     let _ = wait_for_all.recv_timeout(LAST_WORDS);
     if let Some(inside) = inside {
@@ -247,6 +270,8 @@ struct Streams {
     editor_out: File,
     agent_in: Closable,
     agent_out: File,
+    /// What the agent prints beside ACP.
+    notices: Arc<AgentNotices>,
 }
 
 /// Serves until the agent closes its output, or the editor is gone and the
@@ -258,13 +283,16 @@ fn serve(
     streams: Streams,
     prompt: bool,
     guests: Option<Arc<Guests>>,
+    granted: &[PathBuf],
 ) -> Result<(), Failure> {
     let policy = gateway.policy();
     let config = acp::Config {
         workspace_alias: Some(order.workspace_alias.clone()),
+        granted: granted.to_owned(),
         source: order.source.parse().or_fail("cannot serve")?,
         prompt,
         forward: order.forward.clone(),
+        notices: Some(streams.notices),
         terminal_allowed: policy.agent().terminal,
         max_line: max_line(gateway),
         guests,
@@ -286,12 +314,14 @@ fn mcp_config(gateway: &Gateway, session: &Session, order: &Serve) -> mcp::Confi
         root,
         alias: Some(order.workspace_alias.clone()),
         toolset: mcp::Toolset::Workspace(name),
+        place: mcp::Place::Cell,
         // The client is the agent.
         elicit: false,
         // A policy that is taken up later may ask.
         prompt: false,
         max_line: max_line(gateway),
         guest: None,
+        notify: |line| errln!("{line}"),
     }
 }
 
@@ -382,8 +412,8 @@ fn show_errors(errors: File) {
         match reader.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line) {
             Ok(0) | Err(_) => return,
             Ok(_) => {
-                let text = String::from_utf8_lossy(line.strip_suffix(b"\n").unwrap_or(&line));
-                stderr::say_at_leisure(format_args!("agent: {}\n", Escaped(&text)));
+                let text = line.strip_suffix(b"\n").unwrap_or(&line);
+                stderr::say_at_leisure(format_args!("{}\n", agent_notices::quoted(text)));
             }
         }
     }

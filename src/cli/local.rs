@@ -19,7 +19,8 @@ use super::{
     failure::{Context as _, Exit, Failure},
     housekeeping, logging, newest,
     options::Common,
-    secret_key, state,
+    owner::{self, Claim},
+    secret_key, state, trusted,
 };
 use crate::{
     backup::Vault,
@@ -34,7 +35,7 @@ use crate::{
     model::{AgentName, Door, Operation, Session},
     ops::Source,
     policy::Policy,
-    sandbox::{GateAccess, Territory, restrict_gate},
+    sandbox::{Access, AgentPath, GateAccess, Trusted, TrustedPath, TrustedPaths, restrict_gate},
     workspace::Workspace,
 };
 
@@ -73,6 +74,7 @@ impl LocalGate {
     ) -> Result<Self, Failure> {
         let parts = Parts::open(common)?;
         super::policy::warn_of_observing(&parts.policy);
+        parts.claim.warn(&parts.state_path, parts.workspace.root());
         let session = session(common, default_agent, door)?;
         prepare(&parts)?;
         // The last that needs a socket.
@@ -106,15 +108,11 @@ impl LocalGate {
             ledger.keep_checkpoints().or_fail("cannot start a thread")?;
         }
         let (search, compress) = (parts.audit.search, parts.audit.compress);
-        let state = parts.state;
+        let (state, claim) = (parts.state, parts.claim);
         let gateway = assemble(parts.workspace, parts.policy, &state, ledger, search)?;
-        gateway.start(&session, facts).or_fail("cannot record the start")?;
-        if let Some(desk) = &desk {
-            desk.attend(gateway.approvals()).or_fail("cannot listen for approvals")?;
-        }
-        if door != Door::Cli {
-            housekeeping::start(&gateway, &state, compress.age())?;
-        }
+        // A command ends before housekeeping would begin.
+        let kept = (door != Door::Cli).then(|| Housekept { age: compress.age() });
+        begin(&gateway, &session, facts, (&state, &claim), desk.as_ref(), kept)?;
         Ok(Self { gateway, session, announcer, state: parts.state_path, _desk: desk })
     }
 
@@ -166,14 +164,18 @@ impl LocalGate {
 pub(crate) struct Parts {
     pub(crate) workspace: Workspace,
     pub(crate) policy: Arc<Policy>,
-    /// Policy and configuration files.
-    pub(crate) policy_files: Vec<PathBuf>,
+    /// All that is trusted but the policy's files.
+    pub(crate) trusted: Vec<TrustedPath>,
+    /// The policy's files.
+    pub(crate) policy_files: Vec<TrustedPath>,
     /// The paths by which they were looked up.
     pub(crate) policy_paths: Vec<PathBuf>,
     pub(crate) operator: Operator,
     pub(crate) signed_by: Option<PolicyKey>,
     pub(crate) state_path: PathBuf,
     pub(crate) state: Dir,
+    /// By what right the workspace uses it.
+    pub(crate) claim: Claim,
     pub(crate) audit: Audit,
 }
 
@@ -195,23 +197,27 @@ impl Parts {
     ) -> Result<Self, Failure> {
         let workspace = Workspace::open(&common.workspace)
             .or_fail(format_args!("cannot open the workspace `{}`", common.workspace.display()))?;
-        let mut policy_files = loaded.files;
-        // The agent must not come near that one either.
-        let configuration = operator.path.iter().map(|path| ("configuration", path.clone()));
-        let others = configuration.chain(audit.protected_by_name()).collect();
+        let named =
+            std::path::absolute(&common.workspace).or_fail("cannot look up the workspace")?;
         let state_path = state::directory_of(common.state.as_ref(), &workspace)?;
-        // Before it is made, where it should not be.
-        Territory {
-            workspace: workspace.root().to_owned(),
-            state: state_path.clone(),
-            operator: policy_files.clone(),
-            others,
-            ..Territory::default()
+        let mut trusted = trusted::listed(vec![(Trusted::State, state_path.clone())])?;
+        trusted.extend(trusted::own(&operator, &audit)?);
+        let files = loaded.files.iter().chain(&loaded.looked_up);
+        let policy_files = trusted::policy(&common.policy, files, &operator)?;
+        // Before the state is made, where it should not be.
+        TrustedPaths {
+            trusted: [&trusted[..], &policy_files].concat(),
+            agents: vec![AgentPath {
+                access: Access::Workspace,
+                path: named,
+                target: Some(workspace.root().to_owned()),
+            }],
         }
         .check()
         .map_err(Failure::new)?;
-        policy_files.extend(operator.path.clone());
         let (state_path, state) = state::open(&state_path)?;
+        let adopt = common.adopt.as_deref();
+        let claim = owner::check(&state, &state_path, workspace.root(), adopt)?;
         if operator.require_signature {
             newest::check(&state, &loaded.policy)?;
         }
@@ -221,10 +227,12 @@ impl Parts {
             audit,
             workspace,
             policy: Arc::new(loaded.policy),
+            trusted,
             policy_files,
             policy_paths: loaded.looked_up,
             state_path,
             state,
+            claim,
         })
     }
 
@@ -234,8 +242,7 @@ impl Parts {
         if !self.audit.signer.is_empty() {
             return Ok(None);
         }
-        let signing = Signing::own(&self.state).or_fail("cannot open the audit log's key")?;
-        Ok(Some(self.paced(signing)))
+        Ok(Some(self.paced(own_key(&self.state)?)))
     }
 
     /// The same as often as the configuration says.
@@ -246,15 +253,7 @@ impl Parts {
 
     /// Opens the log.
     pub(crate) fn ledger(&self, signing: Option<Signing>) -> Result<Ledger, Failure> {
-        let signed = |ledger: Ledger| match signing {
-            Some(signing) => ledger.signed(signing),
-            None => Ok(ledger),
-        };
-        let opened = Ledger::open(&self.state).and_then(signed);
-        let damaged = matches!(opened, Err(ledger::Error::Damaged { .. }));
-        let exit = if damaged { Exit::Audit } else { Exit::Failure };
-        let mut ledger =
-            opened.or_fail("cannot open the audit log").map_err(|failure| failure.exit(exit))?;
+        let mut ledger = open_ledger(&self.state, signing)?;
         if self.audit.durability == Durability::Synced {
             ledger.make_all_durable();
         }
@@ -270,10 +269,36 @@ impl Parts {
             ("policyVersion".to_owned(), json!(self.policy.version())),
             ("mode".to_owned(), json!(self.policy.mode().as_str())),
         ]);
+        if self.workspace.has_aliases() {
+            facts.insert("namesChecked".to_owned(), json!(true));
+        }
         let signed_by = self.signed_by.as_ref().map(ToString::to_string);
         facts.extend(signed_by.map(|key| ("policySignedBy".to_owned(), json!(key))));
+        if let Claim::Adopted(old) = &self.claim {
+            facts.insert("adopted".to_owned(), json!(old));
+        }
         facts
     }
+}
+
+/// The log's own key, which signs checkpoints.
+pub(crate) fn own_key(state: &Dir) -> Result<Signing, Failure> {
+    opened(Signing::own(state), "cannot open the audit log's key")
+}
+
+/// Opens the log, as every gate does at its start.
+pub(crate) fn open_ledger(state: &Dir, signing: Option<Signing>) -> Result<Ledger, Failure> {
+    let signed = |ledger: Ledger| match signing {
+        Some(signing) => ledger.signed(signing),
+        None => Ok(ledger),
+    };
+    opened(Ledger::open(state).and_then(signed), "cannot open the audit log")
+}
+
+fn opened<T>(opened: Result<T, ledger::Error>, doing: &str) -> Result<T, Failure> {
+    let damaged = opened.as_ref().is_err_and(ledger::Error::is_damage);
+    let exit = if damaged { Exit::Audit } else { Exit::Failure };
+    opened.or_fail(doing).map_err(|failure| failure.exit(exit))
 }
 
 /// Puts up the desk at which a person answers from a shell.
@@ -299,6 +324,36 @@ pub(crate) fn assemble(
         gateway.summarise_searches();
     }
     Ok(gateway)
+}
+
+/// What housekeeping looks after besides the vault.
+pub(crate) struct Housekept {
+    /// How old segments of the log are when they are compressed.
+    pub(crate) age: Option<Duration>,
+}
+
+/// Records the start durably and whose the state directory is; only then does the gate attend to a desk or keep house.
+/// Nothing may be answered and no agent be released before this returns.
+pub(crate) fn begin(
+    gateway: &Gateway,
+    session: &Session,
+    facts: BTreeMap<String, Value>,
+    (state, claim): (&Dir, &Claim),
+    desk: Option<&Desk>,
+    housekept: Option<Housekept>,
+) -> Result<(), Failure> {
+    gateway.start(session, facts).or_fail("cannot record the start")?;
+    // The log says it first: an adoption is never without a record.
+    claim
+        .note(state, gateway.workspace().root())
+        .or_fail("cannot note whose the state directory is")?;
+    if let Some(desk) = desk {
+        desk.attend(gateway.approvals()).or_fail("cannot listen for approvals")?;
+    }
+    if let Some(Housekept { age }) = housekept {
+        housekeeping::start(gateway, state, age)?;
+    }
+    Ok(())
 }
 
 /// The gateway, once no other thread has it any more: one that ends needs a

@@ -16,13 +16,13 @@ use super::{
     local::{LocalGate, Parts},
     logging,
     options::Common,
-    stderr,
+    process, stderr,
 };
 use crate::{
     config::audit::Durability,
     frontend::{
         acp::line_for,
-        mcp::{self, Input, Name, Toolset},
+        mcp::{self, Input, Name, Place, Toolset},
     },
     model::{Access, Door},
     sandbox::{close_inherited, stop_signals, take_standard_streams},
@@ -57,9 +57,10 @@ pub(crate) struct Args {
     /// shell alone
     #[arg(long, value_name = "WHO", default_value = "client", value_parser = ["client", "shell"])]
     ask: String,
-    /// Serve nothing; pass stdin and stdout on to the gate behind a socket. What
-    /// `portcullis run` tells an agent to start, within its cell
-    #[arg(long, value_name = "SOCKET", requires = "word", conflicts_with_all = ["tools", "name", "ask"])]
+    /// Serve nothing; pass stdin and stdout on to the gate behind a socket or a
+    /// directory of named pipes. What `portcullis run` tells an agent to start, within
+    /// its sandbox
+    #[arg(long, value_name = "PATH", requires = "word", conflicts_with_all = ["tools", "name", "ask"])]
     connect: Option<PathBuf>,
     /// The word by which the gate knows the agent's session
     #[arg(long, value_name = "WORD", requires = "connect")]
@@ -73,6 +74,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     }
     close_inherited().or_fail("cannot close inherited files")?;
     let signals = stop_signals().or_fail("cannot watch for signals")?;
+    process::note_terminal("mcp", "MCP with a client");
     let streams = take_standard_streams().or_fail("cannot take over stdin and stdout")?;
     let _ = args.logging.filter()?;
     let alias =
@@ -113,10 +115,12 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         root,
         alias: Some(alias),
         toolset,
+        place: Place::Host,
         elicit,
         prompt: !durable,
         max_line: line_for(size),
         guest: None,
+        notify: |line| errln!("{line}"),
     };
     let gateway = Arc::new(gateway);
     stderr::go_on_unread();

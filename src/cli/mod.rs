@@ -3,6 +3,8 @@
 #[macro_use]
 mod output;
 
+mod agent_config;
+mod agent_notices;
 mod approve;
 mod audit;
 mod backup;
@@ -23,6 +25,7 @@ mod mcp;
 mod newest;
 mod options;
 mod orders;
+mod owner;
 mod policy;
 mod process;
 mod render;
@@ -35,6 +38,7 @@ mod state;
 mod stderr;
 mod supervise;
 mod token;
+mod trusted;
 mod watch;
 
 use std::{ffi::OsStr, process::ExitCode};
@@ -60,7 +64,7 @@ use clap::{
     portcullis mcp                           the same for an MCP client\n  \
     portcullis serve                         over the network, many workspaces\n  \
     portcullis fs read src/main.rs           one operation through the gate\n  \
-    portcullis audit verify                  is the log whole?")]
+    portcullis audit verify                  is the log intact?")]
 struct Cli {
     #[command(subcommand)]
     command: Command,

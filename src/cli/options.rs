@@ -51,6 +51,14 @@ pub(crate) struct Common {
         env = "PORTCULLIS_STATE"
     )]
     pub(crate) state: Option<PathBuf>,
+    /// The workspace moved here from DIR: take its state directory over
+    #[arg(
+        long,
+        global = true,
+        help_heading = HEADING,
+        value_name = "DIR"
+    )]
+    pub(crate) adopt: Option<PathBuf>,
     /// The name under which policy and log know the agent
     #[arg(
         long,

@@ -81,7 +81,9 @@ impl Orders<'_> {
             }
             match self.channel.receive::<Order>() {
                 Ok((Order::Policy { trigger }, files)) => {
-                    self.reloading().reload(files, &trigger);
+                    if !self.reloading().reload(files, &trigger) && trigger == "signal" {
+                        errln!("portcullis: the policy is the one in force");
+                    }
                 }
                 Ok((Order::NoPolicy { trigger, sha256, why }, _)) => {
                     self.reloading().refuse(sha256.as_deref(), &why, &trigger);
@@ -99,19 +101,20 @@ impl Orders<'_> {
 }
 
 impl Reloading<'_> {
-    /// Takes up the policy whose texts are in the first of `files`; whether it is in
-    /// force.
+    /// Takes up the policy whose texts are in the first of `files`, or records why
+    /// not. Returns false where it is the policy in force already.
     pub(super) fn reload(&self, files: Vec<OwnedFd>, trigger: &str) -> bool {
-        match self.take_up(files, trigger) {
-            Ok(()) => true,
-            Err((sha256, why)) => {
-                self.refuse(sha256.as_deref(), &why, trigger);
-                false
-            }
-        }
+        self.take_up(files, trigger).unwrap_or_else(|(sha256, why)| {
+            self.refuse(sha256.as_deref(), &why, trigger);
+            true
+        })
     }
 
-    fn take_up(&self, files: Vec<OwnedFd>, trigger: &str) -> Result<(), (Option<String>, String)> {
+    fn take_up(
+        &self,
+        files: Vec<OwnedFd>,
+        trigger: &str,
+    ) -> Result<bool, (Option<String>, String)> {
         let gathered = match files.into_iter().next().map(read) {
             Some(Ok(gathered)) => gathered,
             _ => return Err((None, "it did not arrive whole".to_owned())),
@@ -119,10 +122,7 @@ impl Reloading<'_> {
         let source = gathered.source();
         let sha256 = source.sha256();
         if sha256 == self.gateway.policy().sha256() {
-            if trigger == "signal" {
-                errln!("portcullis: the policy is the one in force");
-            }
-            return Ok(());
+            return Ok(false);
         }
         let policy = match compile(&source) {
             Ok(policy) => policy,
@@ -158,7 +158,7 @@ impl Reloading<'_> {
             Ok(None) => {}
             Err(error) => return Err((Some(sha256), error.to_string())),
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Records that another policy is not taken up.

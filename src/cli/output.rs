@@ -30,6 +30,14 @@ macro_rules! out {
     ($($text:tt)*) => { $crate::cli::output::out(format_args!($($text)*)) };
 }
 
+/// Prints a JSON value on a line of standard output, with characters that hide or
+/// steer a terminal written as `\uXXXX`.
+macro_rules! outjson {
+    ($value:expr) => {
+        outln!("{}", $crate::review::visible_json(&$value.to_string()))
+    };
+}
+
 /// Prints a line or more to standard error, if anybody takes it, with what could
 /// steer a terminal escaped.
 macro_rules! errln {

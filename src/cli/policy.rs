@@ -99,7 +99,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         }
         Command::List { json: true } => {
             let policy = |(name, text)| json!({ "name": name, "summary": summary(text) });
-            outln!("{}", json!({ "policies": EMBEDDED.map(policy) }));
+            outjson!(json!({ "policies": EMBEDDED.map(policy) }));
             Ok(ExitCode::SUCCESS)
         }
     }

@@ -2,6 +2,7 @@
 //! command line begins, and starting those of `serve`.
 
 use std::{
+    io::{self, IsTerminal as _},
     os::fd::OwnedFd,
     process::{Command, ExitCode, Stdio},
 };
@@ -54,6 +55,16 @@ pub(crate) fn check_children() -> Result<(), Failure> {
         )
         .help("start it with `env --default-signal=CHLD portcullis …`")),
         false => Ok(()),
+    }
+}
+
+/// Tells a person who started `command` by hand that it waits for a program.
+pub(crate) fn note_terminal(command: &str, partner: &str) {
+    if io::stdin().is_terminal() {
+        errln!(
+            "portcullis: note: standard input is a terminal, but `{command}` speaks {partner}; press \
+             Ctrl-C to leave"
+        );
     }
 }
 

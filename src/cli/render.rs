@@ -168,7 +168,7 @@ pub(crate) fn receipt_text(receipt: &Receipt) -> String {
 /// for it.
 pub(crate) fn report_error(asked: &str, error: &Error, json: bool) -> ExitCode {
     if json {
-        outln!("{}", error_json(error));
+        outjson!(error_json(error));
     } else {
         errln!("portcullis: {}: {}", Escaped(asked), Escaped(&error.to_string()));
         if let Some(receipt) = error.receipt() {

@@ -16,6 +16,7 @@ use std::{
 use etcetera::BaseStrategy as _;
 
 use super::{
+    agent_config,
     failure::{Context as _, Exit, Failure},
     forward::{self, Ways},
     gate,
@@ -32,8 +33,8 @@ use crate::{
     model::{AgentName, Door, Session},
     policy::{self, Policy},
     sandbox::{
-        Cell, Channel, Enforcement, Grant, LaunchError, Network, PendingAgent, not_dumpable,
-        stop_signals, take_standard_streams,
+        Cell, Channel, DeniedGrant, Enforcement, Grant, LaunchError, Network, PendingAgent, Report,
+        TrustedPath, TrustedPaths, not_dumpable, stop_signals, take_standard_streams,
     },
 };
 
@@ -68,6 +69,10 @@ pub(crate) struct Args {
     /// over UDP, or `none`; instead of what the policy says
     #[arg(long, value_name = "PORT|dns|none", value_parser = parse_reach)]
     agent_network: Vec<Reach>,
+    /// A TCP port that the agent may listen on where it shares the host's network,
+    /// on every interface; instead of what the policy says
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    agent_listen: Vec<u16>,
     /// An ACP method of the agent that reaches the editor besides the usual ones;
     /// where the editor acts by it, the agent counts as not confined
     #[arg(long, value_name = "METHOD", value_parser = forward::parse)]
@@ -119,27 +124,34 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     not_dumpable().or_fail("cannot hide this process's memory")?;
     // Said early, with the same words as the gate would use.
     let _ = args.logging.filter()?;
+    process::note_terminal("run", "ACP with an editor");
     let parts = Parts::open(&args.common)?;
+    parts.claim.warn(&parts.state_path, parts.workspace.root());
     let session = session(&args)?;
     let cell = cell(&args, &parts, &session)?;
-    let territory = cell.territory().map_err(explain)?;
+    let paths =
+        TrustedPaths { trusted: parts.trusted.clone(), ..cell.trusted_paths().map_err(explain)? };
     let watch = PolicyWatch::new(
         reference(&args.common.policy)?,
-        territory,
+        paths,
         parts.policy_paths.clone(),
         parts.operator.clone(),
     );
     let gate = start_gate(&args, &parts, &session)?;
     let pending = cell.launch().map_err(explain)?;
     warn(&pending);
+    warn_of_denied(&pending.report);
     super::policy::warn_of_observing(&parts.policy);
     let ways = ways(&args, &parts);
     ways.warn();
+    let configurations = agent_config::among(cell.write.iter().map(|grant| grant.path.clone()));
+    warn_of_configurations(&configurations);
+    let granted = cell.read.iter().chain(&cell.write).map(|grant| grant.path.clone()).collect();
     if let Some(Err(why)) = &pending.hatch {
         errln!("portcullis: note: the agent is not offered the gate's MCP server: {why}");
     }
     let suspects = pending.suspects.clone();
-    let gate = introduce(gate, &pending, &args, &ways)?;
+    let gate = introduce(gate, &pending, &args, &ways, &configurations, granted)?;
     let shipping = Shipping::start(&parts.state_path, &parts.audit.ship)?;
     let agent = pending.release().map_err(explain)?;
     let ended = Supervisor::new(agent, gate, signals, watch)?.run();
@@ -173,37 +185,19 @@ fn cell(args: &Args, parts: &Parts, session: &Session) -> Result<Cell, Failure> 
     };
     let home = home(parts.workspace.root(), &session.agent)?;
     let mut cell = plain_cell(&Ground::from(parts), program.into(), home, floor);
-    cell.protected = operators_files(&args.common.policy, &parts.policy_files)?;
-    cell.protected.extend(parts.audit.protected());
     cell.alias = Some(alias(args)?);
     cell.arguments = arguments.to_vec();
     cell.environment = environment(&parts.policy.agent().env, &args.agent_env);
     cell.read.extend(named(&args.agent_read)?);
     cell.write.extend(named(&args.agent_write)?);
-    cell.network = network(&args.agent_network, cell.network);
+    cell.network = network(&args.agent_network, &args.agent_listen, cell.network)?;
     cell.hatch = !args.no_mcp && !ways(args, parts).any();
-    let writable = cell.write.iter().map(|grant| grant.path.clone());
-    let theirs: Vec<_> = writable.chain([cell.workspace.clone(), cell.home.clone()]).collect();
-    sign::apart(&parts.audit.signer, &theirs)?;
     Ok(cell)
 }
 
 /// The workspace's path as it was given, absolute.
 fn alias(args: &Args) -> Result<PathBuf, Failure> {
     std::path::absolute(&args.common.workspace).or_fail("cannot look up the workspace")
-}
-
-/// The policy's files, and the name under which it was given: whoever can
-/// change a link there chooses the next policy.
-pub(super) fn operators_files(
-    reference: &str,
-    policy_files: &[PathBuf],
-) -> Result<Vec<PathBuf>, Failure> {
-    let mut files = policy_files.to_vec();
-    if !policy::is_name(reference) {
-        files.push(std::path::absolute(reference).or_fail("cannot look up the policy")?);
-    }
-    Ok(files)
 }
 
 /// What the operator names on the command line must be there.
@@ -218,8 +212,8 @@ fn named(paths: &[PathBuf]) -> Result<Vec<Grant>, Failure> {
 /// What a cell is made of besides the agent.
 pub(super) struct Ground<'a> {
     pub(super) policy: &'a Policy,
-    /// The policy's files.
-    pub(super) protected: &'a [PathBuf],
+    /// What the agent must not change.
+    pub(super) trusted: Vec<TrustedPath>,
     pub(super) workspace: &'a Path,
     pub(super) state: &'a Path,
 }
@@ -228,7 +222,7 @@ impl<'a> From<&'a Parts> for Ground<'a> {
     fn from(parts: &'a Parts) -> Self {
         Self {
             policy: &parts.policy,
-            protected: &parts.policy_files,
+            trusted: [&parts.trusted[..], &parts.policy_files].concat(),
             workspace: parts.workspace.root(),
             state: &parts.state_path,
         }
@@ -253,14 +247,14 @@ pub(super) fn plain_cell(
         workspace: ground.workspace.to_owned(),
         alias: None,
         state: ground.state.to_owned(),
-        protected: ground.protected.to_vec(),
+        trusted: ground.trusted.clone(),
         home,
         read: grants(&agent.read),
         write: grants(&agent.write),
         network: match &agent.network {
             policy::Network::None => Network::None,
-            policy::Network::Connect { ports, dns } => {
-                Network::Connect { ports: ports.clone(), dns: *dns }
+            policy::Network::Connect { ports, dns, listen } => {
+                Network::Connect { ports: ports.clone(), dns: *dns, listen: listen.clone() }
             }
         },
         floor,
@@ -286,10 +280,26 @@ fn environment(names: &[String], options: &[String]) -> BTreeMap<OsString, OsStr
     environment
 }
 
-fn network(options: &[Reach], policy: Network) -> Network {
-    if options.is_empty() {
-        return policy;
+fn network(options: &[Reach], listen: &[u16], policy: Network) -> Result<Network, Failure> {
+    let mut network = if options.is_empty() { policy } else { reached(options) };
+    match &mut network {
+        _ if listen.is_empty() => {}
+        Network::Connect { listen: ports, .. } => *ports = listen.to_vec(),
+        Network::None => {
+            return Err(Failure::new(
+                "`--agent-listen` is for an agent that shares the host's network",
+            )
+            .exit(Exit::Usage)
+            .help(
+                "leave it out: in a network of its own the agent may listen on every port of \
+                     127.0.0.1; or share the host's with `--agent-network PORT`",
+            ));
+        }
     }
+    Ok(network)
+}
+
+fn reached(options: &[Reach]) -> Network {
     let ports: Vec<_> = options
         .iter()
         .filter_map(|reach| if let Reach::Port(port) = reach { Some(*port) } else { None })
@@ -298,7 +308,7 @@ fn network(options: &[Reach], policy: Network) -> Network {
     if options.contains(&Reach::None) || (ports.is_empty() && !dns) {
         Network::None
     } else {
-        Network::Connect { ports, dns }
+        Network::Connect { ports, dns, listen: Vec::new() }
     }
 }
 
@@ -336,6 +346,7 @@ fn start_gate(args: &Args, parts: &Parts, session: &Session) -> Result<Gate, Fai
         },
         policy_sha256: parts.policy.sha256().to_owned(),
         state: parts.state_path.clone(),
+        adopt: args.common.adopt.clone(),
         agent: session.agent.to_string(),
         log: args.logging.log.clone(),
         source: args.source.clone(),
@@ -358,13 +369,11 @@ fn start_gate(args: &Args, parts: &Parts, session: &Session) -> Result<Gate, Fai
 
 /// The policy as a process in another directory has to name it.
 fn reference(policy: &str) -> Result<String, Failure> {
-    match rustix::fs::stat(policy) {
-        Ok(_) => Ok(std::path::absolute(policy)
-            .or_fail("cannot look up the policy")?
-            .to_string_lossy()
-            .into_owned()),
-        Err(_) => Ok(policy.to_owned()),
+    if policy::is_name(policy) {
+        return Ok(policy.to_owned());
     }
+    let path = std::path::absolute(policy).or_fail("cannot look up the policy")?;
+    Ok(path.to_string_lossy().into_owned())
 }
 
 /// Hands the waiting agent's streams to the gate, and returns when the start
@@ -374,6 +383,8 @@ fn introduce(
     pending: &PendingAgent,
     args: &Args,
     ways: &Ways<'_>,
+    configurations: &[PathBuf],
+    granted: Vec<PathBuf>,
 ) -> Result<Gate, Failure> {
     if let gate::Progress::Confined { dropped_capabilities: true } = gate.next()? {
         let who = match pending.report.enforcement {
@@ -393,13 +404,23 @@ fn introduce(
         None => ways.why_alone(),
     };
     facts.insert("mcp".to_owned(), mcp.into());
-    let agent = gate::Agent { facts };
+    if !configurations.is_empty() {
+        facts.insert(
+            "agentConfig".to_owned(),
+            configurations.iter().map(|c| c.to_string_lossy()).collect(),
+        );
+    }
+    let opened = pending.hatch.iter().flatten();
+    let entrance = opened.clone().map(|opened| opened.entrance.clone()).next();
+    let agent = gate::Agent { facts, entrance, granted };
     let mut streams = vec![pending.stdin.as_fd(), pending.stdout.as_fd(), pending.stderr.as_fd()];
-    streams.extend(pending.hatch.iter().flatten().map(|hatch| hatch.as_fd()));
+    streams.extend(opened.map(|opened| opened.descriptor.as_fd()));
     gate.channel().send(&agent, &streams).or_fail("cannot hand the agent to the gate")?;
     match gate.next()? {
         gate::Progress::Started => Ok(gate),
-        gate::Progress::Confined { .. } => Err(Failure::new("the gate lost its way")),
+        gate::Progress::Confined { .. } | gate::Progress::NoAcp => {
+            Err(Failure::new("the gate lost its way"))
+        }
     }
 }
 
@@ -415,6 +436,45 @@ fn warn(pending: &PendingAgent) {
             "portcullis: warning: the agent is not confined: it can read and change whatever \
              you can, past policy, backups and log"
         ),
+    }
+    if !report.listen.is_empty() {
+        let ports: Vec<_> = report.listen.iter().map(u16::to_string).collect();
+        errln!(
+            "portcullis: warning: the agent may accept connections from other machines, at port {} \
+             and any that the kernel picks",
+            ports.join(", ")
+        );
+    }
+}
+
+/// Says whose the grants are that the agent's user cannot use, and what helps.
+fn warn_of_denied(report: &Report) {
+    for DeniedGrant { path, write } in &report.denied {
+        let (verb, rights) = if *write { ("change", "rwX") } else { ("read", "rX") };
+        let owner = rustix::fs::stat(path).map_or("?".to_owned(), |s| s.st_uid.to_string());
+        let (shown, agent) = (path.display(), report.uid);
+        errln!(
+            "portcullis: warning: the agent cannot {verb} `{shown}`: it belongs to user {owner}, \
+             and the agent runs as user {agent}"
+        );
+        errln!(
+            "  help: `setfacl -R -m u:{agent}:{rights},d:u:{agent}:{rights} {shown}`, or `chown -R \
+             {agent} {shown}`; or start `portcullis run` as user {owner}"
+        );
+    }
+}
+
+fn warn_of_configurations(grants: &[PathBuf]) {
+    for grant in grants {
+        errln!(
+            "portcullis: warning: `{}`, which the agent may change, holds an agent's own \
+             configuration: a hook that the agent puts there runs outside the sandbox, the next \
+             time that you start it without Portcullis",
+            grant.display()
+        );
+        errln!(
+            "  help: leave the grant out, for the agent has a home of its own; or give it a copy"
+        );
     }
 }
 
@@ -451,13 +511,17 @@ mod tests {
 
     #[test]
     fn the_network_options_replace_the_policys() {
-        let policy = Network::Connect { ports: vec![443], dns: true };
-        assert_eq!(network(&[], policy.clone()), policy);
-        assert_eq!(network(&[Reach::None, Reach::Port(80)], policy.clone()), Network::None);
-        assert_eq!(
-            network(&[Reach::Port(80)], policy),
-            Network::Connect { ports: vec![80], dns: false }
-        );
+        let policy = Network::Connect { ports: vec![443], dns: true, listen: vec![4096] };
+        let given = |options: &[Reach], listen: &[u16]| {
+            network(options, listen, policy.clone()).map_err(|_| ())
+        };
+        let connect = |port, dns, listen| Network::Connect { ports: vec![port], dns, listen };
+        assert_eq!(given(&[], &[]), Ok(policy.clone()));
+        assert_eq!(given(&[], &[80]), Ok(connect(443, true, vec![80])));
+        assert_eq!(given(&[Reach::None, Reach::Port(80)], &[]), Ok(Network::None));
+        assert_eq!(given(&[Reach::Port(80)], &[]), Ok(connect(80, false, Vec::new())));
+        assert_eq!(given(&[Reach::Port(80)], &[80]), Ok(connect(80, false, vec![80])));
+        assert_eq!(given(&[Reach::None], &[80]), Err(()));
         assert_eq!(parse_reach("dns"), Ok(Reach::Dns));
         assert!(parse_reach("0").is_err() && parse_reach("https").is_err());
     }

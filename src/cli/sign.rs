@@ -2,12 +2,10 @@
 //! runs the operator's command. Whatever the gate sends is the text of a
 //! checkpoint of this log, or nothing is run for it. A command that fails,
 //! hangs or answers nonsense costs a checkpoint, never a request.
-#![expect(clippy::disallowed_methods, reason = "where the operator's signer lies")]
 
 use std::{
     io::{self, Read as _, Write as _},
     os::{fd::OwnedFd, unix::process::CommandExt as _},
-    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{Mutex, PoisonError, mpsc},
     thread,
@@ -99,24 +97,6 @@ impl Line {
     }
 }
 
-/// Refuses a command of which a file lies where the agent can change it: in the
-/// workspace, or in a directory of its own.
-pub(crate) fn apart(command: &[String], theirs: &[PathBuf]) -> Result<(), Failure> {
-    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_error| path.to_owned());
-    let theirs: Vec<_> = theirs.iter().map(|path| real(path)).collect();
-    for part in command.iter().map(Path::new).filter(|part| part.is_absolute()) {
-        if let Some(place) = theirs.iter().find(|place| real(part).starts_with(place)) {
-            return Err(Failure::new(format_args!(
-                "the signer's `{}` lies where the agent can write, in `{}`",
-                part.display(),
-                place.display()
-            ))
-            .help("keep it outside the workspace and outside what the agent may change"));
-        }
-    }
-    Ok(())
-}
-
 /// Answers a gate as long as it lives, in a thread of its own.
 pub(crate) fn serve(
     channel: Channel,
@@ -188,6 +168,8 @@ fn sign_with(command: &[String], text: &str) -> Result<String, String> {
         .args(arguments)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
+        // This process's directory may be the workspace.
+        .current_dir("/")
         .process_group(0)
         .spawn()
         .map_err(failed)?;

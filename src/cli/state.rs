@@ -69,6 +69,16 @@ pub(crate) fn slug(root: &Path) -> String {
     if name.is_empty() { hash } else { format!("{name}-{hash}") }
 }
 
+/// The directory's canonical path; where it is still to be made, its absolute one.
+///
+/// # Errors
+/// When the current directory is gone.
+pub(crate) fn place(path: &Path) -> Result<PathBuf, Failure> {
+    path.canonicalize()
+        .or_else(|_| std::path::absolute(path))
+        .or_fail("cannot look up a state directory")
+}
+
 /// Makes the directory when it is missing (mode 0700) and opens it.
 ///
 /// # Errors

@@ -58,6 +58,14 @@ impl Gate {
     }
 }
 
+impl Gate {
+    /// Whether a gate that has ended said that the agent speaks no ACP.
+    fn said_no_acp(&self) -> bool {
+        let said = self.channel.receive_within::<Progress>(Duration::ZERO);
+        matches!(said, Ok((Progress::NoAcp, _)))
+    }
+}
+
 impl Drop for Gate {
     fn drop(&mut self) {
         // Already waited for is fine.
@@ -75,8 +83,8 @@ pub(crate) fn is_reload(signal: &siginfo) -> bool {
 pub(crate) struct Ended {
     /// The agent's exit code, or the gate's when that failed.
     pub(crate) code: u8,
-    /// The agent ended so soon that it probably never worked, and nobody
-    /// asked for it.
+    /// The agent ended so soon that it probably never worked; nobody asked for
+    /// it, and no other reason was given.
     pub(crate) at_once: bool,
 }
 
@@ -156,7 +164,10 @@ impl Supervisor {
                 }
             }
             match (self.agent_code, self.gate_code) {
-                (Some(code), Some(0)) => return Ok(Ended { code, at_once }),
+                (Some(code), Some(0)) => {
+                    let spoke_acp = !self.gate.said_no_acp();
+                    return Ok(Ended { code, at_once: at_once && spoke_acp });
+                }
                 (Some(_), Some(code)) => {
                     errln!("portcullis: the gate failed; the agent was stopped");
                     return Ok(Ended { code, at_once: false });

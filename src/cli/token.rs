@@ -66,7 +66,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
             "workspaces": args.workspace,
             "metrics": args.metrics,
         });
-        outln!("{object}");
+        outjson!(object);
         return Ok(ExitCode::SUCCESS);
     }
     outln!("{token}");

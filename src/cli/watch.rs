@@ -15,10 +15,10 @@ use std::{
 
 use rustix::fs::{MemfdFlags, SealFlags, Stat, fcntl_add_seals, memfd_create, stat};
 
-use super::{gate::Order, run::operators_files, supervise::Gate};
+use super::{gate::Order, supervise::Gate, trusted};
 use crate::{
     config::{Gathered, Operator, signature::signature_path},
-    sandbox::Territory,
+    sandbox::TrustedPaths,
 };
 
 /// How often the files are looked at.
@@ -27,7 +27,8 @@ const INTERVAL: Duration = Duration::from_millis(500);
 /// The policy of a running gate.
 pub(crate) struct PolicyWatch {
     reference: String,
-    territory: Territory,
+    /// What its files must keep out of, and all else that is trusted.
+    trusted: TrustedPaths,
     operator: Operator,
     /// What the policy in force and the last one that was tried were read from.
     paths: Vec<PathBuf>,
@@ -43,11 +44,11 @@ type Look = Option<(u64, u64, i64, (i64, u64), (i64, u64))>;
 
 impl PolicyWatch {
     /// Watches the policy `reference`, which was looked up by `paths`;
-    /// `territory` says what its files must keep out of. The first look offers
+    /// `trusted` is all else that is trusted, with what the agent gets. The first look offers
     /// the policy in any case: it may have changed since it was read.
     pub(crate) fn new(
         reference: String,
-        territory: Territory,
+        trusted: TrustedPaths,
         mut paths: Vec<PathBuf>,
         operator: Operator,
     ) -> Self {
@@ -55,7 +56,7 @@ impl PolicyWatch {
         if operator.require_signature {
             paths.extend(paths.first().map(|policy| signature_path(policy)));
         }
-        Self { reference, territory, operator, paths, read: Vec::new(), last: Vec::new(), next }
+        Self { reference, trusted, operator, paths, read: Vec::new(), last: Vec::new(), next }
     }
 
     /// When to look again; never for a policy that is not in files.
@@ -105,8 +106,9 @@ impl PolicyWatch {
         self.last = self.read.clone();
     }
 
-    /// Reads the policy, and checks that its files are where the agent cannot
-    /// come. The error has the hash, as far as it is known.
+    /// Reads the policy, and checks that all that is trusted lies, as it leads now,
+    /// where the agent may not change it. The error has the hash, as far as it is
+    /// known.
     fn gather(&mut self) -> Result<Gathered, (Option<String>, String)> {
         let gathered = Gathered::load(&self.reference).map_err(|e| (None, e.to_string()))?;
         for path in &gathered.looked_up {
@@ -114,13 +116,12 @@ impl PolicyWatch {
                 self.paths.push(path.clone());
             }
         }
-        let mut files = gathered.files.clone();
-        files.extend(self.operator.path.clone());
-        let checked = operators_files(&self.reference, &files)
+        let checked = trusted::policy_of(&self.reference, &gathered, &self.operator)
             .map_err(|failure| failure.message().to_owned())
-            .and_then(|operator| {
-                let territory = Territory { operator, ..self.territory.clone() };
-                territory.check().map_err(|error| error.to_string())
+            .and_then(|files| {
+                let mut paths = self.trusted.clone();
+                paths.trusted.extend(files);
+                paths.check().map_err(|error| error.to_string())
             })
             .and_then(|()| self.operator.trust(&gathered).map_err(|error| error.to_string()));
         match checked {

@@ -16,6 +16,7 @@ use etcetera::BaseStrategy as _;
 use portcullis_audit::{PublicKey, parse_keys};
 use serde::{Deserialize, Serialize};
 
+use super::operator::file_below;
 use crate::{
     ledger::Signing,
     policy::{Diagnostics, Document},
@@ -52,6 +53,9 @@ pub struct Audit {
     /// The file that it was read from.
     #[serde(skip)]
     pub file: Option<PathBuf>,
+    /// The file that `public_key` was read from.
+    #[serde(skip)]
+    pub key_file: Option<PathBuf>,
 }
 
 /// What a read waits for before its content leaves.
@@ -189,7 +193,7 @@ impl Audit {
         }
         match etcetera::base_strategy::Xdg::new() {
             Ok(dirs) => {
-                let path = dirs.config_dir().join("portcullis/portcullis.toml");
+                let path = file_below(&dirs.config_dir());
                 match path.symlink_metadata() {
                     Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                         Ok(Self::default())
@@ -242,9 +246,11 @@ impl Audit {
             let text = if named.parse::<PublicKey>().is_ok() {
                 named.clone()
             } else {
-                let bytes = super::read(&base.join(named)).map_err(|error| {
+                let file = base.join(named);
+                let bytes = super::read(&file).map_err(|error| {
                     (KEY, format!("cannot read `publicKey` {named:?}: {}", super::why(&error)))
                 })?;
+                self.key_file = Some(file);
                 String::from_utf8_lossy(&bytes).into_owned()
             };
             let keys = parse_keys(&text).map_err(|error| (KEY, format!("`publicKey`: {error}")))?;
@@ -306,21 +312,6 @@ impl Audit {
     /// The time between two checkpoints.
     pub fn interval(&self) -> Duration {
         Duration::from_secs(self.checkpoints.seconds)
-    }
-
-    /// What no agent may reach: this file, and the directories that copies go
-    /// to, as far as they are there.
-    pub fn protected(&self) -> Vec<PathBuf> {
-        self.protected_by_name().into_iter().map(|(_, path)| path).collect()
-    }
-
-    /// The same, each with what it is.
-    pub fn protected_by_name(&self) -> Vec<(&'static str, PathBuf)> {
-        let copies = self.ship.iter().map(|target| PathBuf::from(&target.to));
-        let copies = copies.filter(|path| path.is_absolute() && path.exists());
-        let files = self.file.iter().filter_map(|file| std::path::absolute(file).ok());
-        let files = files.map(|path| ("configuration", path));
-        files.chain(copies.map(|path| ("directory for copies of the log", path))).collect()
     }
 }
 

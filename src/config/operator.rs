@@ -65,6 +65,12 @@ pub fn canonical(named: &Path) -> Result<PathBuf, Error> {
     })
 }
 
+/// The place where the file is looked for that was not named, below
+/// `$XDG_CONFIG_HOME`.
+pub fn file_below(base: &Path) -> PathBuf {
+    base.join("portcullis/portcullis.toml")
+}
+
 impl Operator {
     /// Reads the file that was named, else
     /// `$XDG_CONFIG_HOME/portcullis/portcullis.toml` if there is one.
@@ -75,7 +81,7 @@ impl Operator {
         let path = match (named, etcetera::base_strategy::Xdg::new()) {
             (Some(path), _) => path.to_owned(),
             (None, Ok(dirs)) => {
-                let path = dirs.config_dir().join("portcullis/portcullis.toml");
+                let path = file_below(&dirs.config_dir());
                 let missing = |error: std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
                 if path.symlink_metadata().is_err_and(missing) {
                     return Ok(Self::default());

@@ -44,6 +44,8 @@ pub struct Service {
     pub state: Option<PathBuf>,
     /// How long a worker without sessions is kept.
     pub idle: Duration,
+    /// How long a session over MCP goes on in which nothing is said.
+    pub session_idle: Duration,
     /// What bounds it.
     pub limits: Limits,
     /// Where spans of requests go, if anywhere.
@@ -64,6 +66,7 @@ impl Default for Service {
             origins: Vec::new(),
             state: None,
             idle: Duration::from_secs(300),
+            session_idle: Duration::from_secs(30 * 60),
             limits: Limits::default(),
             telemetry: None,
             workspaces: Vec::new(),
@@ -172,7 +175,8 @@ impl Default for Limits {
             concurrent_requests: 256,
             // Half of what a gate holds: nobody takes all.
             watches: 2_048,
-            sessions: 4_000,
+            // Each is threads in a worker.
+            sessions: 256,
             connections: 8_192,
             failed_logins: 10,
             head_seconds: 10,

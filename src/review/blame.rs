@@ -76,6 +76,8 @@ pub enum State {
     Unknown,
     /// What is there is no regular file.
     NotAFile,
+    /// Nobody looked: the files that the log is about are not there to be looked at.
+    NotLookedAt,
 }
 
 impl State {
@@ -90,6 +92,7 @@ impl State {
             Self::NotRecorded => "notRecorded",
             Self::Unknown => "unknown",
             Self::NotAFile => "notAFile",
+            Self::NotLookedAt => "notLookedAt",
         }
     }
 }
@@ -113,25 +116,23 @@ enum Found {
     Nothing,
     File(Hash),
     Other,
+    NotLookedAt,
 }
 
-/// Tells of the file at `path` in `workspace`.
+/// Tells of the file at `path` in `workspace`, or where that cannot be looked at, of
+/// what the log says alone.
 ///
 /// # Errors
 /// When log, vault or workspace cannot be read.
 pub fn blame(
     log: &Log,
     vault: Option<&Vault>,
-    workspace: &Workspace,
+    workspace: Option<&Workspace>,
     path: &WorkspacePath,
 ) -> Result<Blame, BlameError> {
-    // Another process may do as it likes meanwhile; the answer is of a moment.
-    let resolved = workspace.resolve(path, Follow::Yes)?;
-    let path = resolved.path().clone();
-    let found = match resolved.object().kind {
-        ObjectKind::Missing => Found::Nothing,
-        ObjectKind::File => hash_of(workspace, &path)?,
-        _ => Found::Other,
+    let (path, found) = match workspace {
+        Some(workspace) => look(workspace, path)?,
+        None => (path.clone(), Found::NotLookedAt),
     };
     let renames = Filter { ops: vec!["rename".to_owned()], ..Filter::default() };
     let (renames, mut scanned) = log.changes(&renames)?;
@@ -159,6 +160,19 @@ pub fn blame(
     }
     let state = compare(&mut vaulted, &path, &versions, found)?;
     Ok(Blame { path, versions, state, scanned })
+}
+
+/// The canonical path, and what is there. Another process may do as it likes
+/// meanwhile; the answer is of a moment.
+fn look(workspace: &Workspace, path: &WorkspacePath) -> Result<(WorkspacePath, Found), BlameError> {
+    let resolved = workspace.resolve(path, Follow::Yes)?;
+    let path = resolved.path().clone();
+    let found = match resolved.object().kind {
+        ObjectKind::Missing => Found::Nothing,
+        ObjectKind::File => hash_of(workspace, &path)?,
+        _ => Found::Other,
+    };
+    Ok((path, found))
 }
 
 /// A path as records write it.
@@ -301,6 +315,7 @@ fn compare(
         break;
     }
     Ok(match (found, recorded) {
+        (Found::NotLookedAt, _) => State::NotLookedAt,
         (Found::Nothing, _) if gone => State::Gone,
         (Found::File(_) | Found::Other, _) if gone => State::Back,
         (Found::Nothing, Some(_)) => State::Missing,

@@ -29,6 +29,9 @@ use columns::{Column, Columns};
 const MAGIC: &[u8; 16] = b"PORTCULLIS-IDX1\n";
 /// The most that a header can be.
 const MAX_HEADER: u64 = 1 << 20;
+/// The most that is read of a block at once; a segment whose index needs more is
+/// searched without.
+const MAX_BLOCK: u64 = 256 << 20;
 
 /// What tells a file from what it was before (stat(2)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -135,8 +138,8 @@ impl Index {
 
     fn block(&self, block: Block) -> Option<Vec<u8>> {
         let length = usize::try_from(block.length).ok()?;
-        // No block is larger than what the segment's own lines could fill.
-        if block.length > self.file.metadata().ok()?.len() {
+        // A file may be large without taking any room.
+        if block.length > self.file.metadata().ok()?.len().min(MAX_BLOCK) {
             return None;
         }
         let mut bytes = vec![0; length];

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use portcullis_audit::{Directory, FileEntry, Segment, Source as _};
+use portcullis_audit::{Directory, FileEntry, MAX_SEGMENT, Segment, Source as _};
 
 /// One segment and how much of it there was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +45,9 @@ impl Log {
         };
         for FileEntry { name, length, regular } in log.source.list()? {
             match Segment::from_name(&name) {
+                Some(_) if length > MAX_SEGMENT => log.damages.push(format!(
+                    "{name} has {length} bytes, and a segment at most {MAX_SEGMENT}: it was not read"
+                )),
                 Some(segment) if regular => {
                     log.parts.push(Part { segment, length, sealed: true });
                 }

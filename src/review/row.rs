@@ -6,7 +6,7 @@
 
 use std::{borrow::Cow, fmt};
 
-use portcullis_audit::{LineError, check_line};
+use portcullis_audit::{LineError, Link};
 use serde::{
     Deserialize, Deserializer,
     de::{Error as _, Visitor},
@@ -76,17 +76,6 @@ pub struct Row<'a> {
     result: Option<Text<'a>>,
 }
 
-/// Why a line is not a record that can be searched.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum RowError {
-    /// Not an object with fields of the right types.
-    #[error("the line is no record")]
-    NotARecord,
-    /// A later version of the format.
-    #[error("the record is of format version {0}")]
-    Version(u64),
-}
-
 macro_rules! texts {
     ($($name:ident),*) => {
         $(
@@ -103,13 +92,10 @@ impl<'a> Row<'a> {
     ///
     /// # Errors
     /// When it is no record.
-    pub fn parse(line: &'a [u8]) -> Result<Self, RowError> {
+    pub fn parse(line: &'a [u8]) -> Result<Self, LineError> {
         // A row passes over what it does not know, and much that is no record.
-        check_line(line).map_err(|error| match error {
-            LineError::Version { found } => RowError::Version(found),
-            _ => RowError::NotARecord,
-        })?;
-        serde_json::from_slice(line).map_err(|_json| RowError::NotARecord)
+        Link::parse(line)?;
+        serde_json::from_slice(line).map_err(|error| LineError::Json { column: error.column() })
     }
 
     /// What the record says.
@@ -225,11 +211,11 @@ mod tests {
     #[test]
     fn says_what_is_no_record() {
         for wrong in ["", "{}", "[]", r#"{"v":1,"seq":-1}"#, r#"{"v":1,"seq":1,"seq":1}"#] {
-            assert_eq!(Row::parse(wrong.as_bytes()).unwrap_err(), RowError::NotARecord, "{wrong}");
+            assert!(Row::parse(wrong.as_bytes()).is_err(), "{wrong}");
         }
         let line = r#"{"v":0,"seq":1,"kind":"stop","t":"2026-11-21T08:00:00.000000Z"}"#;
-        assert_eq!(Row::parse(line.as_bytes()).unwrap_err(), RowError::Version(0));
-        assert_eq!(Row::parse(br#"{"v":2}"#).unwrap_err(), RowError::Version(2));
+        assert_eq!(Row::parse(line.as_bytes()).unwrap_err(), LineError::Version { found: 0 });
+        assert_eq!(Row::parse(br#"{"v":2}"#).unwrap_err(), LineError::Version { found: 2 });
     }
 
     #[test]

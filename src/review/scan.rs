@@ -14,7 +14,7 @@ use std::{
     thread,
 };
 
-use portcullis_audit::{MAX_LINE, SEGMENT_RECORDS, Source as _};
+use portcullis_audit::{MAX_JUNK, MAX_LINE, SEGMENT_RECORDS, Source as _};
 
 use super::{
     Filter, Log, Row,
@@ -330,7 +330,8 @@ impl Log {
         for wanted in lines {
             let end = wanted.offset.saturating_add(wanted.length);
             let forward = wanted.offset.checked_sub(at).and_then(|by| i64::try_from(by).ok());
-            let (Some(forward), true) = (forward, end < length) else {
+            let fits = end < length && wanted.length <= MAX_LINE as u64;
+            let (Some(forward), true) = (forward, fits) else {
                 scanned.damage(|| format!("{segment} is not what its index says"));
                 return Ok(());
             };
@@ -355,14 +356,22 @@ impl Log {
 
     /// Calls `each` on every record of a segment and notes what is none. After
     /// one that is not the next in line, that one's number counts: what is lost
-    /// hides nothing of what is there.
+    /// hides nothing of what is there, unless it is more than anyone could read.
     fn lines(&self, part: Part, scanned: &mut Scanned, each: Found<'_>) -> io::Result<()> {
         let Part { segment, length, sealed } = part;
         let file = self.source.open(&segment.to_string())?;
         let mut reader = BufReader::with_capacity(1 << 18, file.take(length));
         let mut line = Vec::with_capacity(1024);
         let (mut seq, mut number, mut told) = (segment.first(), 0_u64, 0_u64);
+        let mut junk = 0_u64;
         loop {
+            if junk > MAX_JUNK {
+                scanned.damage(|| {
+                    format!("{segment} has {junk} bytes that are no records: its rest was not read")
+                });
+                self.tell(told);
+                return Ok(());
+            }
             line.clear();
             let read = (&mut reader).take(MAX_LINE as u64 + 1).read_until(b'\n', &mut line)?;
             if read == 0 {
@@ -376,7 +385,9 @@ impl Log {
             if line.pop_if(|byte| *byte == b'\n').is_none() {
                 if line.len() > MAX_LINE {
                     scanned.damage(|| format!("line {number} of {segment} is too long"));
-                    told += reader.skip_until(b'\n')? as u64;
+                    let rest = (&mut reader).take(MAX_JUNK).skip_until(b'\n')? as u64;
+                    told += rest;
+                    junk += read as u64 + rest;
                     seq = seq.saturating_add(1);
                     continue;
                 }
@@ -396,7 +407,10 @@ impl Log {
                         return Ok(());
                     }
                 }
-                Err(error) => scanned.damage(|| format!("line {number} of {segment}: {error}")),
+                Err(error) => {
+                    junk += read as u64;
+                    scanned.damage(|| format!("line {number} of {segment}: {error}"));
+                }
             }
             seq = seq.saturating_add(1);
         }

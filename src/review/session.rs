@@ -188,6 +188,8 @@ pub enum Patch {
     Large,
     /// Nothing keeps this side any more: `before` or `after`.
     Lost(&'static str),
+    /// No backup has this side, and the files could not be looked at.
+    NotLookedAt(&'static str),
     /// It was no change of one file's content.
     None,
 }
@@ -196,13 +198,13 @@ pub enum Patch {
 /// finds is what was stored, unredacted.
 pub struct Patches<'a> {
     vault: Option<&'a Vault>,
-    workspace: &'a Workspace,
+    workspace: Option<&'a Workspace>,
     entries: BTreeMap<WorkspacePath, Vec<Entry>>,
 }
 
 impl<'a> Patches<'a> {
-    /// Of this vault and this workspace.
-    pub fn new(vault: Option<&'a Vault>, workspace: &'a Workspace) -> Self {
+    /// Of this vault and this workspace, if it can be looked at.
+    pub fn new(vault: Option<&'a Vault>, workspace: Option<&'a Workspace>) -> Self {
         Self { vault, workspace, entries: BTreeMap::new() }
     }
 
@@ -226,11 +228,15 @@ impl<'a> Patches<'a> {
             (Content::Nothing, Content::Nothing) | (Content::Tree, _) | (_, Content::Tree) => {
                 Patch::None
             }
-            (Content::Lost, _) => Patch::Lost("before"),
-            (_, Content::Lost) => Patch::Lost("after"),
+            (Content::Lost, _) => self.lost("before"),
+            (_, Content::Lost) => self.lost("after"),
             (Content::Large, _) | (_, Content::Large) => Patch::Large,
             (before, after) => diff(&change.path, before, after),
         })
+    }
+
+    fn lost(&self, side: &'static str) -> Patch {
+        if self.workspace.is_some() { Patch::Lost(side) } else { Patch::NotLookedAt(side) }
     }
 
     fn find(&mut self, path: &WorkspacePath, hash: Hash) -> Result<Content, backup::Error> {
@@ -262,7 +268,7 @@ impl<'a> Patches<'a> {
     /// What is on the disk, when it has this hash.
     fn on_disk(&self, path: &WorkspacePath, hash: Hash) -> Option<Content> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let file: std::fs::File = self.workspace.open_at(path, flags).ok()?.into();
+        let file: std::fs::File = self.workspace?.open_at(path, flags).ok()?.into();
         let meta = file.metadata().ok().filter(std::fs::Metadata::is_file)?;
         if meta.len() > MOST_BYTES {
             return (backup::content_hash(std::os::fd::AsFd::as_fd(&file), MOST_READ).ok()?

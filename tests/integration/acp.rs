@@ -9,6 +9,7 @@ use crate::acp_rig::{Rig, connection, failure, gateway, notification, request, r
 
 mod buffers;
 mod cancelling;
+mod directories;
 mod ends;
 
 fn no_fs() -> Value {

@@ -1,11 +1,13 @@
 //! `portcullis audit` as a person and a program meet it.
 
+mod agree;
 mod attached;
 mod damage;
 mod receipts;
 mod received;
 mod recover;
 mod show;
+mod sparse;
 
 use std::{
     fmt::Write as _,
@@ -87,7 +89,7 @@ fn verify_answers_programs_as_the_vectors_say() {
 }
 
 #[test]
-fn verify_says_that_a_log_is_whole() {
+fn verify_says_that_a_log_is_intact() {
     let world = World::new();
     let mut text = String::new();
     for name in names("good-") {
@@ -97,75 +99,79 @@ fn verify_says_that_a_log_is_whole() {
     }
     insta::assert_snapshot!(text, @r#"
 # good-all-fields
-whole: 8 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:07.000000Z
+intact: 8 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:07.000000Z
 head: 7:78c31e3d255934e2fc3a5bd85852e2ff1fc4d701116e5f66382e6abbce4eaf2b
 signed: nothing; no checkpoint vouches for these records
 # good-clock-back
 warning: time-went-back: record 6 is of 2026-11-21T07:59:59.999999Z, the one before it of 2026-11-21T08:00:05.000000Z
-whole: 7 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T07:59:59.999999Z
+intact: 7 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T07:59:59.999999Z
 head: 6:fd6dd3fa005addf92bd8034c51759a5b30913f280c7437d6ef8b428da1410958
 signed: nothing; no checkpoint vouches for these records
 # good-cosigned
-whole: 8 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:07.000000Z
+intact: 8 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:07.000000Z
 head: 7:a4e3811bef2f0f9c7a006c5e4a9a629e306d66607d1fd01d508cef6ff8501279
 signed: 2 checkpoints by example.com/log-1, the largest of 7 records
 key: example.com/log-1+8b4c54b3+AYqI4910CfGV/VLbLTy6XXLKZwm/HZQSG/N0iAG0D29c, of the log's own directory (--key takes one from outside)
 # good-empty
-whole: no records yet
+intact: no records yet
 # good-extended
-whole: 8 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:07.000000Z
+intact: 8 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:07.000000Z
 head: 7:a4e3811bef2f0f9c7a006c5e4a9a629e306d66607d1fd01d508cef6ff8501279
 signed: 2 checkpoints by example.com/log-1, the largest of 7 records
 key: example.com/log-1+8b4c54b3+AYqI4910CfGV/VLbLTy6XXLKZwm/HZQSG/N0iAG0D29c, of the log's own directory (--key takes one from outside)
 # good-future
 warning: unknown-kind: record 5 is of a kind that this version does not know
 warning: unknown-file: "notes.txt" does not belong to the log
-warning: unchecked-checkpoint: there are checkpoints, but no public key to check them with
-whole: 6 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:05.000000Z
+intact: 6 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:05.000000Z
 head: 5:169615994f72fa8640d6513e7de1af4ce876829518f8a3ec6c83c663c2e4744f
 signed: nothing; no checkpoint vouches for these records
 # good-last-changed
-whole: 6 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:05.000000Z
+intact: 6 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:05.000000Z
 head: 5:547216271fc0e1865a7364cb014f00863a5fb960a88dc0e3110ae794061ae796
 signed: nothing; no checkpoint vouches for these records
 # good-limits
-whole: 6 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:05.000000Z
+intact: 6 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:05.000000Z
 head: 5:c9db9a20c7b034dcbb757e9c902d33376e0c52f353b0639585981c48e4b7ba71
 signed: nothing; no checkpoint vouches for these records
 # good-missing-checkpoint
 warning: missing-checkpoint: records name a key for checkpoints, but no right checkpoint is there: a gate died before its first one, or they were removed
-whole: 8 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:07.000000Z
+intact: 8 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:07.000000Z
 head: 7:a4e3811bef2f0f9c7a006c5e4a9a629e306d66607d1fd01d508cef6ff8501279
 signed: nothing; no checkpoint vouches for these records
+# good-missing-checkpoint-recovered
+warning: missing-checkpoint: records name a key for checkpoints, but no right checkpoint is there: a gate died before its first one, or they were removed
+intact: 3 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:02.000000Z
+head: 2:91a8c62aaa2f4170518aa5e2b2195bc4296a106f61ee82db1eb8328086947b38
+signed: nothing; no checkpoint vouches for these records
 # good-receipts
-whole: 6 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:05.000000Z
+intact: 6 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:05.000000Z
 head: 5:8d63932fd646d6849d45140615669053fdfe64a106c2b22a6f0f5189448f18d9
 signed: nothing; no checkpoint vouches for these records
 # good-recovered
-whole: 4 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:03.000000Z
+intact: 4 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:03.000000Z
 head: 3:8d0a050eb645c6684eee7815598fc6cf939a4d73f6a322455ae5fa65c7ddf602
 signed: nothing; no checkpoint vouches for these records
 # good-signed
-whole: 8 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:07.000000Z
+intact: 8 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:07.000000Z
 head: 7:a4e3811bef2f0f9c7a006c5e4a9a629e306d66607d1fd01d508cef6ff8501279
 signed: 2 checkpoints by example.com/log-1, the largest of 7 records
 key: example.com/log-1+8b4c54b3+AYqI4910CfGV/VLbLTy6XXLKZwm/HZQSG/N0iAG0D29c, of the log's own directory (--key takes one from outside)
 # good-six
-whole: 6 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:05.000000Z
+intact: 6 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:05.000000Z
 head: 5:8d63932fd646d6849d45140615669053fdfe64a106c2b22a6f0f5189448f18d9
 signed: nothing; no checkpoint vouches for these records
 # good-spelling
-whole: 6 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:05.000000Z
+intact: 6 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:05.000000Z
 head: 5:8cf1e1cc02c374ebd8157e34e12cba59b51c6133cddf01bf2c3a13a72eca9fb0
 signed: nothing; no checkpoint vouches for these records
 # good-two-keys
-whole: 8 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:07.000000Z
+intact: 8 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:07.000000Z
 head: 7:a4e3811bef2f0f9c7a006c5e4a9a629e306d66607d1fd01d508cef6ff8501279
 signed: 2 checkpoints by example.com/log-1, the largest of 7 records
 key: example.com/log-1+8b4c54b3+AYqI4910CfGV/VLbLTy6XXLKZwm/HZQSG/N0iAG0D29c, of the log's own directory (--key takes one from outside)
 # good-unanswered
 warning: unanswered-intent: the intent 6 has no outcome: it is under way or needs recovery
-whole: 7 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:06.000000Z
+intact: 7 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:06.000000Z
 head: 6:89ac74a5ad2b2646a68e05002688a978fb1390b58d910713d14c16f88a404ece
 signed: nothing; no checkpoint vouches for these records
 "#);
@@ -177,24 +183,24 @@ fn verify_names_broken_links() {
 # broken-link-blank
 damaged: broken-link in seg-000000.jsonl, record 2, line 3
   `prev` is not the hash of record 1: one of the two was changed
-not whole: the chain breaks after 2 records
+not intact: the chain breaks after 2 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # broken-link-changed
 damaged: broken-link in seg-000000.jsonl, record 5, line 6
   `prev` is not the hash of record 4: one of the two was changed
-not whole: the chain breaks after 5 records
+not intact: the chain breaks after 5 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # broken-link-first
 damaged: broken-link in seg-000000.jsonl, record 0, line 1
   `prev` of the first record is not zero
 damaged: broken-link in seg-000000.jsonl, record 1, line 2
   `prev` is not the hash of record 0: one of the two was changed
-not whole: the chain breaks after 0 records
+not intact: the chain breaks after 0 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # broken-link-spliced
 damaged: broken-link in seg-000000.jsonl, record 3, line 4
   `prev` is not the hash of record 2: one of the two was changed
-not whole: the chain breaks after 3 records
+not intact: the chain breaks after 3 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 ");
 }
@@ -205,17 +211,17 @@ fn verify_names_wrong_sequences() {
 # wrong-sequence-headless
 damaged: wrong-sequence in seg-000000.jsonl, record 0, line 1
   the line is record 1: records before it are missing
-not whole: the chain breaks after 0 records
+not intact: the chain breaks after 0 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # wrong-sequence-removed
 damaged: wrong-sequence in seg-000000.jsonl, record 4, line 5
   the line is record 5: records before it are missing
-not whole: the chain breaks after 4 records
+not intact: the chain breaks after 4 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # wrong-sequence-repeated
 damaged: wrong-sequence in seg-000000.jsonl, record 2, line 3
   the line is record 1: it was here before, or is out of order
-not whole: the chain breaks after 2 records
+not intact: the chain breaks after 2 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # wrong-sequence-swapped
 damaged: wrong-sequence in seg-000000.jsonl, record 1, line 2
@@ -227,7 +233,7 @@ damaged: wrong-sequence in seg-000000.jsonl, record 4, line 5
 damaged: wrong-sequence in seg-000000.jsonl, record 2, line 6
   the line is record 5: records before it are missing
 warning: time-went-back: record 2 is of 2026-11-21T08:00:02.000000Z, the one before it of 2026-11-21T08:00:04.000000Z (and 1 more)
-not whole: the chain breaks after 1 record
+not intact: the chain breaks after 1 record
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 ");
 }
@@ -238,14 +244,14 @@ fn verify_names_what_a_receipt_shows() {
 # wrong-head-last-changed
 damaged: wrong-head in seg-000000.jsonl, record 5, line 6
   the record's hash is 547216271fc0e1865a7364cb014f00863a5fb960a88dc0e3110ae794061ae796, but the receipt says 8d63932fd646d6849d45140615669053fdfe64a106c2b22a6f0f5189448f18d9
-the links are whole: 6 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:05.000000Z
+the links are intact: 6 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:05.000000Z
 head: 5:547216271fc0e1865a7364cb014f00863a5fb960a88dc0e3110ae794061ae796
 signed: nothing; no checkpoint vouches for these records
   help: the log is not the one that gave the receipt, or was rewritten since: compare it with a copy; a repair cannot bring records back
 # wrong-head-rewritten
 damaged: wrong-head in seg-000000.jsonl, record 3, line 4
   the record's hash is fc89ac4f7291717a8956cd1702af22b0e1efdd55d5206d619c6d9fc02ce4f297, but the receipt says b8a5a2421f1e01ef1ddd26d4892d701c3491a6714ed92148a13fc45a7ffb2e07
-the links are whole: 6 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:05.000000Z
+the links are intact: 6 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:05.000000Z
 head: 5:c24ec8e3b92c40a763315e424d398779045bbc08e04662385f2739e1a1750052
 signed: nothing; no checkpoint vouches for these records
   help: the log is not the one that gave the receipt, or was rewritten since: compare it with a copy; a repair cannot bring records back
@@ -254,7 +260,7 @@ damaged: missing-head in seg-000000.jsonl, record 6
   the log ends after 6 records, but a checkpoint is of 7
 damaged: missing-head in seg-000000.jsonl, record 6
   the log ends after 6 records, but the newest checkpoint is of 7
-the links are whole: 6 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:05.000000Z
+the links are intact: 6 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:05.000000Z
 head: 5:7baeb062966183e51212974e3f9ad5dc8f4399958b3ad5fa2debf621438e5209
 signed: 1 checkpoint by example.com/log-1, the largest of 4 records
 key: example.com/log-1+8b4c54b3+AYqI4910CfGV/VLbLTy6XXLKZwm/HZQSG/N0iAG0D29c, of the log's own directory (--key takes one from outside)
@@ -262,20 +268,10 @@ key: example.com/log-1+8b4c54b3+AYqI4910CfGV/VLbLTy6XXLKZwm/HZQSG/N0iAG0D29c, of
 # missing-head-cut
 damaged: missing-head in seg-000000.jsonl, record 5
   the log ends after 4 records, but a receipt proves record 5
-the links are whole: 4 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:03.000000Z
+the links are intact: 4 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:03.000000Z
 head: 3:b8a5a2421f1e01ef1ddd26d4892d701c3491a6714ed92148a13fc45a7ffb2e07
 signed: nothing; no checkpoint vouches for these records
   help: the log is not the one that gave the receipt, or was rewritten since: compare it with a copy; a repair cannot bring records back
-# missing-head-unchecked
-damaged: missing-head in seg-000000.jsonl, record 8
-  the log ends after 6 records, but a checkpoint is of 9
-damaged: missing-head in seg-000000.jsonl, record 99
-  the log ends after 6 records, but a checkpoint is of 100
-warning: unchecked-checkpoint: there are checkpoints, but no public key to check them with
-the links are whole: 6 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:05.000000Z
-head: 5:8d63932fd646d6849d45140615669053fdfe64a106c2b22a6f0f5189448f18d9
-signed: nothing; no checkpoint vouches for these records
-  help: the log is not the one that was signed, or its end was cut off: compare it with a copy; `portcullis audit recover` sets the signatures aside that it does not bear out, so that gates can start again
 ");
 }
 
@@ -285,17 +281,17 @@ fn verify_names_wrong_references() {
 # wrong-reference-decision
 damaged: wrong-reference in seg-000000.jsonl, record 6, line 7
   record 1 is no earlier intent without an answer
-not whole: the chain breaks after 6 records
+not intact: the chain breaks after 6 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # wrong-reference-later
 damaged: wrong-reference in seg-000000.jsonl, record 6, line 7
   record 7 is no earlier intent without an answer
-not whole: the chain breaks after 6 records
+not intact: the chain breaks after 6 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # wrong-reference-twice
 damaged: wrong-reference in seg-000000.jsonl, record 6, line 7
   record 2 is no earlier intent without an answer
-not whole: the chain breaks after 6 records
+not intact: the chain breaks after 6 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 ");
 }
@@ -306,22 +302,22 @@ fn verify_names_torn_ends() {
 # torn-tail-middle
 damaged: torn-tail in seg-000000.jsonl, record 5, line 6
   the log ends after 81 bytes of a line
-not whole: the chain breaks after 5 records
+not intact: the chain breaks after 5 records
   help: a gate or the machine died while it wrote; the next gate that starts sets the torn line aside and records that
 # torn-tail-newline
 damaged: torn-tail in seg-000000.jsonl, record 5, line 6
   the log ends after 180 bytes of a line
-not whole: the chain breaks after 5 records
+not intact: the chain breaks after 5 records
   help: a gate or the machine died while it wrote; the next gate that starts sets the torn line aside and records that
 # torn-tail-zeros
 damaged: torn-tail in seg-000000.jsonl, record 6, line 7
   the log ends after 64 bytes of a line
-not whole: the chain breaks after 6 records
+not intact: the chain breaks after 6 records
   help: a gate or the machine died while it wrote; the next gate that starts sets the torn line aside and records that
 # unterminated-line
 damaged: unterminated-line in seg-000000.jsonl, record 5, line 6
   the segment ends after 180 bytes of a line
-not whole: the chain breaks after 5 records
+not intact: the chain breaks after 5 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 ");
 }
@@ -335,17 +331,17 @@ damaged: missing-segment in seg-000000.jsonl, record 0
   the segment is missing, but later ones are there
 damaged: wrong-sequence in seg-000001.jsonl, record 65536, line 1
   the line is record 0: it was here before, or is out of order
-not whole: the chain breaks after 0 records
+not intact: the chain breaks after 0 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # short-segment
 damaged: short-segment in seg-000000.jsonl, record 6, line 6
   the segment ends after 6 of 65536 records, but is not the last
-not whole: the chain breaks after 6 records
+not intact: the chain breaks after 6 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # unexpected-file
 damaged: unexpected-file in seg-0.jsonl
   a name like a segment's that no segment has
-the links are whole: 6 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:05.000000Z
+the links are intact: 6 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:05.000000Z
 head: 5:8d63932fd646d6849d45140615669053fdfe64a106c2b22a6f0f5189448f18d9
 signed: nothing; no checkpoint vouches for these records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
@@ -361,169 +357,174 @@ damaged: malformed-record in seg-000000.jsonl, record 3, line 4
   the line is not exactly one JSON object
 damaged: broken-link in seg-000000.jsonl, record 4, line 5
   `prev` is not the hash of record 3: one of the two was changed
-not whole: the chain breaks after 3 records
+not intact: the chain breaks after 3 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # malformed-record-blank
 damaged: malformed-record in seg-000000.jsonl, record 5, line 6
   the line is not exactly one JSON object
-not whole: the chain breaks after 5 records
+not intact: the chain breaks after 5 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # malformed-record-bom
 damaged: malformed-record in seg-000000.jsonl, record 5, line 6
   the line is not exactly one JSON object
-not whole: the chain breaks after 5 records
+not intact: the chain breaks after 5 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # malformed-record-counts
 damaged: malformed-record in seg-000000.jsonl, record 5, line 6
   the field `counts` has a wrong type or form
-not whole: the chain breaks after 5 records
+not intact: the chain breaks after 5 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # malformed-record-crlf
 damaged: malformed-record in seg-000000.jsonl, record 5, line 6
   the line is not exactly one JSON object
-not whole: the chain breaks after 5 records
+not intact: the chain breaks after 5 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # malformed-record-deep
 damaged: malformed-record in seg-000000.jsonl, record 5, line 6
   the line is not valid JSON at byte 168
-not whole: the chain breaks after 5 records
+not intact: the chain breaks after 5 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # malformed-record-empty
 damaged: malformed-record in seg-000000.jsonl, record 3, line 4
   the line is not exactly one JSON object
 damaged: broken-link in seg-000000.jsonl, record 4, line 5
   `prev` is not the hash of record 3: one of the two was changed
-not whole: the chain breaks after 3 records
+not intact: the chain breaks after 3 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # malformed-record-float
 damaged: malformed-record in seg-000000.jsonl, record 5, line 6
   the field `seq` has a wrong type or form
-not whole: the chain breaks after 5 records
+not intact: the chain breaks after 5 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # malformed-record-infinite
 damaged: malformed-record in seg-000000.jsonl, record 5, line 6
   the line is not valid JSON at byte 47
-not whole: the chain breaks after 5 records
+not intact: the chain breaks after 5 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # malformed-record-infinite-integer
 damaged: malformed-record in seg-000000.jsonl, record 5, line 6
   the line is not valid JSON at byte 351
-not whole: the chain breaks after 5 records
+not intact: the chain breaks after 5 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # malformed-record-json
 damaged: malformed-record in seg-000000.jsonl, record 3, line 4
   the line is not valid JSON at byte 8
 damaged: broken-link in seg-000000.jsonl, record 4, line 5
   `prev` is not the hash of record 3: one of the two was changed
-not whole: the chain breaks after 3 records
+not intact: the chain breaks after 3 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # malformed-record-key
 damaged: malformed-record in seg-000000.jsonl, record 0, line 1
   the line is not valid JSON at byte 82
 damaged: broken-link in seg-000000.jsonl, record 1, line 2
   `prev` is not the hash of record 0: one of the two was changed
-not whole: the chain breaks after 0 records
+not intact: the chain breaks after 0 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # malformed-record-large
 damaged: malformed-record in seg-000000.jsonl, record 5, line 6
   the field `bytes` has a wrong type or form
-not whole: the chain breaks after 5 records
+not intact: the chain breaks after 5 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # malformed-record-minus
 damaged: malformed-record in seg-000000.jsonl, record 5, line 6
   the field `bytes` has a wrong type or form
-not whole: the chain breaks after 5 records
+not intact: the chain breaks after 5 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # malformed-record-missing
 damaged: malformed-record in seg-000000.jsonl, record 3, line 4
   the field `nonce` is missing
 damaged: broken-link in seg-000000.jsonl, record 4, line 5
   `prev` is not the hash of record 3: one of the two was changed
-not whole: the chain breaks after 3 records
+not intact: the chain breaks after 3 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # malformed-record-null
 damaged: malformed-record in seg-000000.jsonl, record 5, line 6
   the field `path` has a wrong type or form
-not whole: the chain breaks after 5 records
+not intact: the chain breaks after 5 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # malformed-record-outcome
 damaged: malformed-record in seg-000000.jsonl, record 5, line 6
   the field `of` is missing
-not whole: the chain breaks after 5 records
+not intact: the chain breaks after 5 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # malformed-record-surrogate
 damaged: malformed-record in seg-000000.jsonl, record 5, line 6
   the line is not valid JSON at byte 50
-not whole: the chain breaks after 5 records
+not intact: the chain breaks after 5 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # malformed-record-surrogate-key
 damaged: malformed-record in seg-000000.jsonl, record 5, line 6
   the line is not valid JSON at byte 50
-not whole: the chain breaks after 5 records
+not intact: the chain breaks after 5 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # malformed-record-time
 damaged: malformed-record in seg-000000.jsonl, record 5, line 6
   the field `t` has a wrong type or form
-not whole: the chain breaks after 5 records
+not intact: the chain breaks after 5 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # malformed-record-time-date
 damaged: malformed-record in seg-000000.jsonl, record 5, line 6
   the field `t` has a wrong type or form
-not whole: the chain breaks after 5 records
+not intact: the chain breaks after 5 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # malformed-record-time-leap-day
 damaged: malformed-record in seg-000000.jsonl, record 5, line 6
   the field `t` has a wrong type or form
-not whole: the chain breaks after 5 records
+not intact: the chain breaks after 5 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # malformed-record-time-leap-second
 damaged: malformed-record in seg-000000.jsonl, record 5, line 6
   the field `t` has a wrong type or form
-not whole: the chain breaks after 5 records
+not intact: the chain breaks after 5 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # malformed-record-two
 damaged: malformed-record in seg-000000.jsonl, record 3, line 4
   the line is not valid JSON at byte 4
 damaged: broken-link in seg-000000.jsonl, record 4, line 5
   `prev` is not the hash of record 3: one of the two was changed
-not whole: the chain breaks after 3 records
+not intact: the chain breaks after 3 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # malformed-record-type
 damaged: malformed-record in seg-000000.jsonl, record 5, line 6
   the field `path` has a wrong type or form
-not whole: the chain breaks after 5 records
+not intact: the chain breaks after 5 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # malformed-record-upper
 damaged: malformed-record in seg-000000.jsonl, record 5, line 6
   the field `prev` has a wrong type or form
-not whole: the chain breaks after 5 records
+not intact: the chain breaks after 5 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # malformed-record-utf8
 damaged: malformed-record in seg-000000.jsonl, record 3, line 4
   the line is not UTF-8
 damaged: broken-link in seg-000000.jsonl, record 4, line 5
   `prev` is not the hash of record 3: one of the two was changed
-not whole: the chain breaks after 3 records
+not intact: the chain breaks after 3 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # duplicate-key
 damaged: duplicate-key in seg-000000.jsonl, record 5, line 6
   the key "seq" stands twice in the line
-not whole: the chain breaks after 5 records
+not intact: the chain breaks after 5 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # duplicate-key-escaped
 damaged: duplicate-key in seg-000000.jsonl, record 5, line 6
   the key "seq" stands twice in the line
-not whole: the chain breaks after 5 records
+not intact: the chain breaks after 5 records
+  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
+# duplicate-key-prev
+damaged: duplicate-key in seg-000000.jsonl, record 5, line 6
+  the key "prev" stands twice in the line
+not intact: the chain breaks after 5 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # duplicate-key-unknown
 damaged: duplicate-key in seg-000000.jsonl, record 5, line 6
   the key "new" stands twice in the line
-not whole: the chain breaks after 5 records
+not intact: the chain breaks after 5 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # unsupported-version
 damaged: unsupported-version in seg-000000.jsonl, record 5, line 6
   format version 2 is not supported
-not whole: the chain breaks after 5 records
+not intact: the chain breaks after 5 records
   help: a newer portcullis wrote the log: verify it with that one
 "#);
 }

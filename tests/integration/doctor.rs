@@ -39,7 +39,11 @@ fn here_everything_works_and_nothing_is_left_behind() {
     assert_eq!(test["facts"]["enforcement"], "full");
     let probes = test["facts"]["probes"].as_array().unwrap();
     assert!(probes.len() > 20 && probes.iter().all(|probe| probe["passed"] == true), "{test}");
-    assert!(check(&report, "Landlock")["facts"]["abi"].as_u64().unwrap() >= 3);
+    let landlock = &check(&report, "Landlock")["facts"];
+    let [abi, used] = ["abi", "used"].map(|fact| landlock[fact].as_u64().unwrap());
+    assert!(abi >= 3 && used == abi.min(10), "{landlock}");
+    let missed: Vec<_> = (abi + 1..=10).collect();
+    assert_eq!(landlock["missed"], serde_json::json!(missed), "{landlock}");
     for name in ["kernel", "openat2", "namespaces", "seccomp", "workspace", "policy"] {
         assert_eq!(check(&report, name)["status"], "ok");
     }
@@ -55,7 +59,7 @@ fn people_get_what_it_means_and_what_to_do() {
     let done = world.run(&["doctor"]).ok();
     let text = done.text();
     assert!(text.contains("ok       Landlock"), "{text}");
-    assert!(text.contains("ABI 3, Linux 6.2"), "{text}");
+    assert!(text.contains("ABI 3  Linux 6.2"), "{text}");
     assert!(text.contains("open the workspace"), "every probe is shown: {text}");
     assert!(!text.contains('\u{1b}'), "colours are for terminals");
     let base = world.base().to_str().unwrap();
@@ -77,7 +81,8 @@ fn without_namespaces_run_refuses_unless_partial_enforcement_is_accepted() {
     assert_eq!(without(&RUN).code, 1);
 
     let done = without(&["doctor", "--json", "--allow-partial"]);
-    says(&done, "self-test", "warning");
+    let cell = says(&done, "self-test", "warning");
+    assert_eq!(cell["facts"]["mcp"], "offered", "{cell}");
     assert_eq!(done.code, 0);
     without(&["run", "--allow-partial", "--", "/bin/true"]).ok();
 }

@@ -9,7 +9,10 @@ use std::{
 };
 
 use portcullis::{
-    frontend::{guests::Guests, inside::Inside},
+    frontend::{
+        guests::Guests,
+        inside::{Arrivals, Inside},
+    },
     gateway::{Answer, Gateway},
 };
 use serde_json::{Value, json};
@@ -50,7 +53,8 @@ impl Host {
         let config = inside::config(root.clone());
         let listener = UnixListener::bind(dir.path().join("hatch")).unwrap();
         let (shared, among) = (Arc::clone(&gateway), Arc::clone(&guests));
-        let inside = Inside::attend(listener.into(), shared, among, config).unwrap();
+        let inside =
+            Inside::attend(Arrivals::Listener(listener.into()), shared, among, config).unwrap();
         let rig = Rig::over(Arc::clone(&gateway), (dir, root), |config| {
             config.guests = Some(guests);
         });

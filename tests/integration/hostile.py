@@ -134,6 +134,10 @@ def powers():
     attempt("setns", setns)
     attempt("ptrace", lambda: check(libc.ptrace(16, os.getppid(), 0, 0)))
     attempt("ptrace itself", lambda: check(libc.ptrace(0, 0, 0, 0)))
+    # A socket to which nobody writes into a pipe, which stays locked meanwhile.
+    for name, number in {"splice": 275, "sendfile": 40, "tee": 276, "vmsplice": 278}.items():
+        number = number if X86 else {275: 76, 40: 71, 276: 77, 278: 75}[number]
+        attempt(name, lambda: syscall(number, -1, -1, 0, 0, 0, 0))
     attempt("io_uring", lambda: syscall(425, 4, ctypes.create_string_buffer(256)))
     attempt("clone3", lambda: syscall(435, ctypes.create_string_buffer(88), 88))
     attempt("clone a user namespace", clone, 0x10000000 | 17)
@@ -232,6 +236,60 @@ def listens():
         server.listen()
 
 
+def listening(port, more):
+    """Listens on a port, is connected to by a child, and waits until input ends."""
+    def serves_itself(address, family=socket.AF_INET):
+        with socket.socket(family) as server:
+            server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            server.bind(address)
+            server.listen()
+            child = os.fork()
+            if child == 0:
+                with socket.create_connection(server.getsockname()[:2], timeout=5) as client:
+                    client.sendall(b"x")
+                os._exit(0)
+            with server.accept()[0] as connection:
+                if connection.recv(1) != b"x" or os.waitpid(child, 0)[1] != 0:
+                    raise OSError(errno.EIO, "")
+
+    attempt("the named port", serves_itself, ("127.0.0.1", int(port)))
+    attempt("another port", serves_itself, ("127.0.0.1", int(more)))
+    attempt("a free port", serves_itself, ("127.0.0.1", 0))
+    attempt("every interface", serves_itself, ("0.0.0.0", int(port)))
+    with socket.socket() as server:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        attempt("wait", lambda: (server.bind(("0.0.0.0", int(port))), server.listen()) and None)
+        sys.stdin.read()
+
+
+def terminals(operators):
+    """Pseudo-terminals of the agent's own, and the terminal of whoever started it."""
+    import fcntl
+    import pty
+    import struct
+    import subprocess
+    import termios
+
+    attempt("list", lambda: ",".join(sorted(os.listdir("/dev/pts"))))
+    def opens(path):
+        os.close(os.open(path, os.O_RDWR | os.O_NOCTTY))
+
+    attempt("the operator's terminal", opens, operators)
+    attempt("the controlling terminal", opens, "/dev/tty")
+    first, second = os.openpty()
+    attempt("name", os.ttyname, second)
+    size = struct.pack("HHHH", 12, 34, 0, 0)
+    attempt("set the size", lambda: fcntl.ioctl(first, termios.TIOCSWINSZ, size) and None)
+    attempt("get the size", lambda: str(tuple(os.get_terminal_size(second))))
+    attempt("type into it", lambda: fcntl.ioctl(second, termios.TIOCSTI, b"x"))
+    attempt("use the console", lambda: fcntl.ioctl(second, 0x541C, b"\0"))
+    attempt("change the line discipline", lambda: fcntl.ioctl(second, termios.TIOCSETD, struct.pack("i", 0)))
+    # As a shell is started: a session of its own, with this as its terminal.
+    attempt("a shell", lambda: subprocess.run(
+        [sys.executable, "-c", "import pty; pty.spawn(['/bin/sh', '-c', 'tty; : </dev/tty && echo reached'])"],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE).stdout.decode().replace("\r\n", ","))
+
+
 def memory(file):
     """A program in memory is no way out either."""
     program = os.memfd_create("cat")
@@ -258,6 +316,24 @@ def strangers():
     attempt("own affinity", lambda: os.sched_setaffinity(0, os.sched_getaffinity(0)))
     attempt("own stream pair", socket.socketpair)
     attempt("own packet pair", socket.socketpair, socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+
+def proc():
+    """What /proc tells of a process outside, and of oneself and a child."""
+    import subprocess
+    pid = os.environ["STRANGER"]
+    for name in ["environ", "maps", "mem", "auxv", "stack"]:
+        attempt(name, reads, f"/proc/{pid}/{name}")
+    attempt("map_files", lists, f"/proc/{pid}/map_files")
+    attempt("open fd/0", reads, f"/proc/{pid}/task/{pid}/fd/0")
+    for name in ["root", "cwd", "exe", "fd/0"]:
+        attempt(name, os.readlink, f"/proc/{pid}/{name}")
+    attempt("a file through root", reads, f"/proc/{pid}/root/etc/shadow")
+    attempt("write oom_score_adj", writes, f"/proc/{pid}/oom_score_adj")
+    for name in ["cgroup", "maps", "environ", "mountinfo", "status"]:
+        attempt("own " + name, reads, "/proc/self/" + name)
+    attempt("own fd", lists, "/proc/self/fd")
+    attempt("own child", lambda: subprocess.check_call(["/bin/cat", "/proc/self/cgroup"], stdout=2))
 
 
 def shares():

@@ -120,9 +120,9 @@ fn what_is_at_a_denied_name_is_not_told_by_what_lies_behind_it() {
 #[test]
 fn links_that_an_agent_may_know_are_followed_whatever_else_is_denied_of_them() {
     let kept = "[[rules]]\nid = \"kept\"\neffect = \"deny\"\noperations = [\"write\", \"remove\"]\n\
-                paths = [\"link\"]\n";
+                scope = \"entry\"\npaths = [\"link\"]\n";
     let blind = "[[rules]]\nid = \"blind\"\neffect = \"deny\"\noperations = [\"list\"]\n\
-                 paths = [\"link\"]\n";
+                 scope = \"entry\"\npaths = [\"link\"]\n";
     let narrow = "schema = 1\n[allowedPaths]\nread = [\"link/**\", \"real/**\"]\n\
                   write = [\"link/**\", \"real/**\"]\n";
     let asks = "[[rules]]\nid = \"person\"\neffect = \"ask\"\npaths = [\"other/**\"]\n";

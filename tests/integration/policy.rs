@@ -7,3 +7,4 @@ mod errors;
 mod hostile;
 mod model;
 mod observe;
+mod trees;

@@ -113,6 +113,31 @@ fn a_link_that_leads_elsewhere_is_a_change() {
     relay.end();
 }
 
+/// The agent could exchange the link in the workspace for another one.
+#[test]
+fn a_policy_that_a_changed_link_leads_through_the_workspace_is_not_taken_up() {
+    let mut relay = relay("");
+    let base = relay.world().base().to_owned();
+    std::fs::create_dir(base.join("other")).unwrap();
+    std::fs::write(base.join("other/p.toml"), policy(6, CLOSED)).unwrap();
+    std::os::unix::fs::symlink("../other", base.join("ws/link")).unwrap();
+    std::os::unix::fs::symlink("../ws/link/p.toml", base.join("policy/fresh")).unwrap();
+    std::fs::rename(base.join("policy/fresh"), base.join("policy/policy.toml")).unwrap();
+    assert_eq!(policies(relay.world(), 1)[0]["result"], "refused");
+    // Whatever else is trusted is looked up again, too.
+    std::fs::create_dir(base.join("home")).unwrap_or_default();
+    std::os::unix::fs::symlink("../ws", base.join("home/.config")).unwrap();
+    replace(relay.world(), policy(7, CLOSED));
+    assert_eq!(policies(relay.world(), 2)[1]["result"], "refused");
+    let read = relay.read("a.txt");
+    assert!(relay.ask_one(read).get("result").is_some());
+    std::fs::remove_file(base.join("home/.config")).unwrap();
+    replace(relay.world(), policy(8, CLOSED));
+    assert_eq!(policies(relay.world(), 3)[2]["result"], "ok");
+    closed(&mut relay);
+    relay.end();
+}
+
 #[test]
 fn a_signal_is_no_reason_to_stop() {
     let mut relay = relay("");
@@ -160,19 +185,25 @@ fn whatever_is_wrong_with_it_the_old_one_stays() {
         assert!(record["reason"].as_str().unwrap().contains(why), "{why}: {record}");
         assert_eq!(record["facts"]["refusedSha256"].as_str().unwrap().len(), 64, "{record}");
     }
-    std::fs::remove_file(base.join("policy/policy.toml")).unwrap();
+    // The agent may have the other name.
+    std::fs::write(base.join("policy/draft"), policy(6, CLOSED)).unwrap();
+    std::fs::hard_link(base.join("policy/draft"), base.join("policy/kept")).unwrap();
+    std::fs::rename(base.join("policy/draft"), base.join("policy/policy.toml")).unwrap();
     let record = policies(relay.world(), cases.len() + 1).pop().unwrap();
+    assert!(record["reason"].as_str().unwrap().contains("hard link"), "{record}");
+    std::fs::remove_file(base.join("policy/policy.toml")).unwrap();
+    let record = policies(relay.world(), cases.len() + 2).pop().unwrap();
     assert!(record["reason"].as_str().unwrap().contains("no such file"), "{record}");
     let read = relay.read("a.txt");
     assert!(relay.ask_one(read).get("result").is_some());
     // It goes on watching.
     replace(relay.world(), policy(6, CLOSED));
-    assert_eq!(policies(relay.world(), cases.len() + 2).pop().unwrap()["result"], "ok");
+    assert_eq!(policies(relay.world(), cases.len() + 3).pop().unwrap()["result"], "ok");
     closed(&mut relay);
     let records = relay.end().records();
     let old = &records[0]["policySha256"];
     let refused = records.iter().filter(|record| record["result"] == "refused");
-    assert!(refused.clone().count() == cases.len() + 1);
+    assert!(refused.clone().count() == cases.len() + 2);
     assert!(refused.into_iter().all(|record| record["policySha256"] == *old));
 }
 
@@ -219,7 +250,7 @@ fn what_waits_is_approved_from_a_shell_and_under_one_policy_only() {
         let list = relay.world().run(&["approve", "--json"]).ok().json();
         let id = list["waiting"][0]["id"].as_str().unwrap().to_owned();
         let tool = question["params"]["toolCall"]["toolCallId"].as_str().unwrap();
-        assert_eq!(tool, format!("portcullis-{id}"));
+        assert!(tool.ends_with(&format!("-{id}")), "{tool}");
         relay.world().run(&["approve", &id]).ok();
         // The editor need not answer any more.
         assert_eq!(relay.hear()["method"], "$/cancel_request");

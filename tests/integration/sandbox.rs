@@ -14,8 +14,13 @@ use std::{
 use serde_json::Value;
 use tempfile::TempDir;
 
+mod listening;
+mod output;
+mod pipes;
 mod processes;
 mod start;
+mod terminals;
+mod trusted;
 
 /// An unprivileged user that need not be in `/etc/passwd`.
 const USER: &str = "4321";
@@ -299,6 +304,9 @@ fn an_agent_has_no_powers() {
         assert_eq!(attempts["capabilities"], "0 0 1", "{who:?}");
         for name in ["io_uring", "clone3", "a number from the future"] {
             assert_eq!(attempts[name], "ENOSYS", "{who:?} {name}");
+        }
+        for name in ["splice", "sendfile", "tee", "vmsplice"] {
+            assert_eq!(attempts[name], "EINVAL", "{who:?} {name}");
         }
         for name in [
             "mount",

@@ -391,16 +391,78 @@ fn gitignore_files_count_where_they_may_be_read() {
     world.file("src/.gitignore", "!keep.log\n*.tmp\n");
     world.file("secret/.gitignore", "*\n");
     let expected = ["b.txt", "secret/f.txt", "src/d.txt", "src/keep.log"];
-    assert_eq!(paths(&grep(&world, &["needle", "--gitignore"]).ok()), expected);
-    assert_eq!(paths(&glob(&world, &["**/*.{log,txt,tmp}", "--gitignore"]).ok()), expected);
-    // Those above the start count too.
+    let found = grep(&world, &["needle"]).ok();
     assert_eq!(
-        paths(&grep(&world, &["needle", "src", "--gitignore"]).ok()),
-        ["src/d.txt", "src/keep.log"]
+        (paths(&found).as_slice(), &found.json()["skipped"]),
+        (&expected.map(str::to_owned)[..], &json!({ "denied": 1, "ignored": 3 }))
     );
-    assert_eq!(paths(&grep(&world, &["needle"]).ok()).len(), 8);
+    assert_eq!(world.requests()[0]["counts"]["ignored"], 3);
+    assert_eq!(paths(&glob(&world, &["**/*.{log,txt,tmp}"]).ok()), expected);
+    // Those above the start count too.
+    assert_eq!(paths(&grep(&world, &["needle", "src"]).ok()), ["src/d.txt", "src/keep.log"]);
+    // What is named is searched.
+    assert_eq!(paths(&grep(&world, &["needle", "target"]).ok()), ["target/c.txt"]);
+    assert_eq!(paths(&grep(&world, &["needle", ".git"]).ok()), [".git/config"]);
+    assert_eq!(paths(&grep(&world, &["needle", "a.log"]).ok()), ["a.log"]);
+    assert_eq!(paths(&grep(&world, &["needle", "--no-ignore"]).ok()).len(), 8);
+    assert_eq!(
+        paths(&glob(&world, &["**/c*", "--no-ignore"]).ok()),
+        [".git/config", "target/c.txt"]
+    );
     world.file("src/.gitignore", "x\n".repeat(100_000));
-    assert_eq!(grep(&world, &["needle", "--gitignore"]).ok().json()["skipped"]["gitignore"], 1);
+    assert_eq!(grep(&world, &["needle"]).ok().json()["skipped"]["gitignore"], 1);
+}
+
+/// A search left out what files ignore that no reader gets, or not as they are: an
+/// agent that makes files of any name could find out what they say.
+#[test]
+fn gitignore_files_count_as_their_readers_see_them() {
+    const KEY: &str = "AKIAQ3EGRIBNBTZ5X7LT";
+    let policy = |action: &str| {
+        format!(
+            "{OPEN}[secrets]\nonRead = \"{action}\"\n[[secrets.rules]]\nid = \"aws\"\n\
+             regex = \"AKIA[0-9A-Z]{{16}}\"\nkeywords = [\"AKIA\"]\n"
+        )
+    };
+    let mut world = World::with_policy(&policy("deny"));
+    world.file(KEY, "needle\n");
+    world.file("b.log", "needle\n");
+    world.file(".gitignore", format!("{KEY}\n*.log\n"));
+    let found = grep(&world, &["needle"]).ok();
+    assert_eq!(paths(&found), [KEY, "b.log"]);
+    assert_eq!(found.json()["skipped"]["gitignore"], 1);
+    world.set_policy(&policy("redact"));
+    let found = grep(&world, &["needle"]).ok();
+    assert_eq!(
+        (paths(&found), &found.json()["skipped"]),
+        (vec![KEY.to_owned()], &json!({ "ignored": 1 }))
+    );
+    // Nothing of it goes out, so no record says that a secret was found.
+    assert!(world.requests().iter().all(|record| record.get("findings").is_none()));
+    // Neither do those count that a person would have to be asked about, or that are binary.
+    world.set_policy(&format!(
+        "{OPEN}[[rules]]\nid = \"ask\"\neffect = \"ask\"\noperations = [\"read\"]\n\
+         paths = [\"**/.gitignore\"]\n"
+    ));
+    assert_eq!(paths(&grep(&world, &["needle"]).ok()), [KEY, "b.log"]);
+    world.set_policy(OPEN);
+    world.file(".gitignore", "*.log\n\0");
+    assert_eq!(paths(&grep(&world, &["needle"]).ok()), [KEY, "b.log"]);
+}
+
+/// What is ignored and may not be seen was counted with the rest.
+#[test]
+fn what_is_ignored_and_denied_leaves_no_trace() {
+    let world = world("[[rules]]\nid = \"no\"\neffect = \"deny\"\npaths = [\"secret/**\"]\n");
+    world.file(".gitignore", "*.log\n");
+    world.file("a.log", "needle\n");
+    world.file("secret/b.log", "needle\n");
+    world.file("c.txt", "needle\n");
+    let found = grep(&world, &["needle"]).ok();
+    assert_eq!(
+        (paths(&found), &found.json()["skipped"]),
+        (vec!["c.txt".to_owned()], &json!({ "ignored": 1 }))
+    );
 }
 
 /// Braces were alternatives, a mark at the beginning was part of the first pattern, and
@@ -413,7 +475,7 @@ fn gitignore_files_mean_what_git_takes_them_for() {
     let lines =
         ["\u{feff}first", "{a,b}", "blank\\ ", "c[\\]]d", "d[!x]c", "out/", "!out/in/x", ""];
     world.file(".gitignore", lines.join("\n"));
-    let found = paths(&grep(&world, &["needle", "--gitignore"]).ok());
+    let found = paths(&grep(&world, &["needle"]).ok());
     assert_eq!(found, ["a", "b", "d/c", "kept/x"]);
 }
 

@@ -208,5 +208,20 @@ fn a_signer_that_the_agent_could_change_is_refused() {
     signed.configure(&script);
     let refused = signed.run(&["run", "--", "/bin/true"]);
     assert_eq!(refused.code, 1);
-    assert!(refused.stderr.contains("lies where the agent can write"), "{refused:?}");
+    assert!(refused.stderr.contains(&format!("`{}`", script.display())), "{refused:?}");
+}
+
+/// It ran in the directory of the command, which is the workspace by default.
+#[test]
+fn a_signer_never_runs_a_file_of_the_workspace_by_a_relative_name() {
+    let signed = Signed::new();
+    let mark = signed.world.base().join("mark");
+    signed.world.file("sign.sh", format!("touch '{}'\n", mark.display()));
+    let text =
+        format!("[audit]\nsigner = [\"/bin/sh\", \"sign.sh\"]\npublicKey = {:?}\n", signed.public);
+    std::fs::write(signed.config(), text).unwrap();
+    let mut command = signed.world.command(&["run", "--", "/bin/true"]);
+    command.env("PORTCULLIS_CONFIG", signed.config()).current_dir(signed.world.root());
+    done(command.output().unwrap()).ok();
+    assert!(!mark.exists());
 }

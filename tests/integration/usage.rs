@@ -150,8 +150,8 @@ fn help_keeps_a_command_s_own_options_together_and_examples_whole() {
     let world = World::new();
     let help = world.fs(&["grep", "--help"]).ok();
     let (own, gate) = help.text().split_once("\nGate options:\n").unwrap();
-    assert!(own.contains("--gitignore") && !own.contains("--workspace"), "{own}");
-    assert!(gate.contains("--workspace") && !gate.contains("--gitignore"), "{gate}");
+    assert!(own.contains("--no-ignore") && !own.contains("--workspace"), "{own}");
+    assert!(gate.contains("--workspace") && !gate.contains("--no-ignore"), "{gate}");
     let run = world.run(&["run", "--help"]).ok();
     assert!(run.text().contains("--agent-network 443 \\\n    --agent-network dns -- fast"));
     let listed = world.run(&["policy", "list", "--json"]).ok().json();

@@ -37,5 +37,5 @@ export async function inside({ command, args }, calls) {
     results.push(error ? { error } : result);
   }
   server.stdin.end();
-  return { tools, results, ...(await ended) };
+  return { tools, instructions: hello.result.instructions, results, ...(await ended) };
 }

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::scan::scan;
-use crate::{AuditRecord, Hash, KEY_FACT, Kind, LineError, Link, MAX_LINE, sha};
+use crate::{
+    AuditRecord, Hash, KEY_FACT, Kind, LineError, Link, MAX_LINE, UNSIGNED, sha, time::Time,
+};
 
 /// Whole lines, one after another. One byte of no meaning is in front of them.
 pub(super) struct Lines(pub(super) Vec<u8>);
@@ -15,7 +16,8 @@ pub(super) struct Lines(pub(super) Vec<u8>);
 pub(super) struct Digest {
     pub(super) seq: u64,
     pub(super) kind: Kind,
-    pub(super) t: [u8; 27],
+    /// When; nothing where the line is no record.
+    pub(super) t: Option<Time>,
     pub(super) of: Option<u64>,
     pub(super) leaf: Hash,
     /// Whether `prev` is the leaf of the line before, in the same lines.
@@ -39,7 +41,7 @@ pub(super) struct Digests {
     pub(super) lines: Vec<Digest>,
     /// By the number of the line in these.
     pub(super) errors: BTreeMap<usize, LineError>,
-    pub(super) notices: BTreeMap<usize, Notice>,
+    pub(super) notices: BTreeMap<usize, Vec<Notice>>,
     /// `prev` of the first line.
     pub(super) first_prev: Option<Hash>,
     /// Policies that were in force, with the first record of each in these
@@ -69,19 +71,22 @@ impl Digests {
 
 /// A record that says something of the log itself.
 pub(super) enum Notice {
-    /// Checkpoints are signed with this key.
-    Key(String),
+    /// A gate, with the hash of its `boot`, signs checkpoints with this key.
+    Key(String, Option<Hash>),
+    /// A gate stopped in order.
+    Stop(Option<Hash>),
     /// Segments before number `segments` were removed, or, in a `recovered`
     /// record, are missing; the last record of them had the leaf hash `head`.
     Pruned { segments: u64, head: Option<Hash> },
+    /// An operator had the log go on though no checkpoint of it is left.
+    Unsigned,
 }
 
 /// Looks at every line.
 pub(super) fn digest(Lines(mut bytes): Lines) -> Digests {
     let mut digests =
         Digests { lines: Vec::with_capacity(bytes.len() / 400), ..Digests::default() };
-    let mut policy: Vec<u8> = Vec::new();
-    let mut before = [0; 64];
+    let (mut policy, mut before) = (String::new(), Hash::ZERO);
     let mut start = 1;
     while let Some(rest) = bytes.get(start..)
         && let Some(length) = memchr::memchr(b'\n', rest)
@@ -97,7 +102,7 @@ pub(super) fn digest(Lines(mut bytes): Lines) -> Digests {
         let mut digest = Digest {
             seq: 0,
             kind: Kind::Unknown,
-            t: [b'0'; 27],
+            t: None,
             of: None,
             leaf,
             linked: false,
@@ -106,23 +111,32 @@ pub(super) fn digest(Lines(mut bytes): Lines) -> Digests {
         };
         if length > MAX_LINE {
             digest.state = State::Long;
-        } else if let Some(scanned) = scan(line).filter(|scanned| !notable(scanned.kind)) {
-            (digest.seq, digest.kind) = (scanned.seq, scanned.kind);
-            (digest.t, digest.of) = (scanned.t, scanned.of);
-            digest.linked = number > 0 && scanned.prev == before;
-            if number == 0 {
-                digests.first_prev = str::from_utf8(scanned.prev).ok().and_then(|p| p.parse().ok());
-            }
-            if let Some(found) = scanned.policy
-                && found != policy
-            {
-                policy = found.to_vec();
-                digests.policy(&String::from_utf8_lossy(found), digest.seq);
-            }
         } else {
-            slow(line, number, &mut digest, &mut digests, &before);
+            match read(line) {
+                Err(error) => {
+                    digest.state = State::Bad;
+                    digests.errors.insert(number, error);
+                }
+                Ok((link, notices)) => {
+                    (digest.seq, digest.kind) = (link.seq, link.kind);
+                    (digest.t, digest.of) = (Some(link.t), link.of);
+                    digest.linked = number > 0 && link.prev == before;
+                    if number == 0 {
+                        digests.first_prev = Some(link.prev);
+                    }
+                    if let Some(found) = link.policy
+                        && *found != policy
+                    {
+                        policy = found.into_owned();
+                        digests.policy(&policy, link.seq);
+                    }
+                    if !notices.is_empty() {
+                        digests.notices.insert(number, notices);
+                    }
+                }
+            }
         }
-        before = leaf.digits();
+        before = leaf;
         digests.lines.push(digest);
         start += length + 1;
     }
@@ -130,43 +144,30 @@ pub(super) fn digest(Lines(mut bytes): Lines) -> Digests {
     digests
 }
 
-/// Whether all of the record is wanted.
-fn notable(kind: Kind) -> bool {
-    matches!(kind, Kind::Start | Kind::Pruned | Kind::Recovered)
-}
-
-fn slow(line: &[u8], number: usize, digest: &mut Digest, digests: &mut Digests, before: &[u8; 64]) {
-    // A line of which only a part can be read is none: what it says of the log
-    // itself would be passed over.
-    let read = Link::parse(line).and_then(|link| Ok((link, AuditRecord::parse(line)?)));
-    let (link, record) = match read {
-        Ok(read) => read,
-        Err(error) => {
-            digest.state = State::Bad;
-            digests.errors.insert(number, error);
-            return;
-        }
-    };
-    (digest.seq, digest.kind, digest.of) = (link.seq, link.kind, link.of);
-    digest.t = link.t.as_bytes().first_chunk().copied().unwrap_or(digest.t);
-    digest.linked = number > 0 && link.prev.digits() == *before;
-    if number == 0 {
-        digests.first_prev = Some(link.prev);
+/// Reads a line, and all of a record that may say something of the log itself.
+fn read(line: &[u8]) -> Result<(Link<'_>, Vec<Notice>), LineError> {
+    let link = Link::parse(line)?;
+    let gate = || link.boot.as_ref().map(|boot| Hash::of(boot.as_bytes()));
+    if link.kind == Kind::Stop {
+        let stop = Notice::Stop(gate());
+        return Ok((link, vec![stop]));
     }
-    if let Some(policy) = record.draft.policy_sha256 {
-        digests.policy(&policy, link.seq);
+    if !matches!(link.kind, Kind::Start | Kind::Pruned | Kind::Recovered) {
+        return Ok((link, Vec::new()));
     }
-    let Some(facts) = record.draft.facts.filter(|_| notable(link.kind)) else { return };
-    let notice = match link.kind {
-        Kind::Start => {
-            facts.get(KEY_FACT).and_then(Value::as_str).map(|key| Notice::Key(key.into()))
-        }
-        _ => facts.get("segments").and_then(Value::as_u64).map(|segments| {
-            let head = facts.get("head").and_then(Value::as_str).and_then(|h| h.parse().ok());
-            Notice::Pruned { segments, head }
-        }),
-    };
-    if let Some(notice) = notice {
-        digests.notices.insert(number, notice);
+    // A line of which only a part can be read is none: what it says would be
+    // passed over.
+    let facts = AuditRecord::parse(line)?.draft.facts.unwrap_or_default();
+    let text = |name: &str| facts.get(name).and_then(Value::as_str);
+    let mut notices = Vec::new();
+    if link.kind == Kind::Start {
+        notices.extend(text(KEY_FACT).map(|key| Notice::Key(key.to_owned(), gate())));
+    } else if let Some(segments) = facts.get("segments").and_then(Value::as_u64) {
+        let head = text("head").and_then(|head| head.parse().ok());
+        notices.push(Notice::Pruned { segments, head });
     }
+    if link.kind == Kind::Recovered && text("what") == Some(UNSIGNED) {
+        notices.push(Notice::Unsigned);
+    }
+    Ok((link, notices))
 }

@@ -9,13 +9,10 @@ use std::{
 };
 
 use super::digest::{Digests, Lines, digest};
-use crate::MAX_LINE;
+use crate::{MAX_JUNK, MAX_LINE};
 
 /// Bytes that are read at once.
 pub(super) const PIECE: usize = 512 << 10;
-/// Bytes of a line after which nobody looks for its end any more: a file can
-/// say that it is longer than anyone could read.
-pub(super) const ENDLESS: u64 = 64 << 20;
 /// Pieces that each thread has before it.
 const AHEAD: usize = 2;
 
@@ -66,7 +63,7 @@ pub(super) enum Piece {
     /// Whole lines.
     Lines(Lines),
     /// A line that is too long, and how many bytes it has with its newline. Past
-    /// [`ENDLESS`] nothing comes after it.
+    /// [`MAX_JUNK`] nothing comes after it.
     Long(u64),
     /// Bytes without a newline at the end.
     Rest(u64),
@@ -150,7 +147,7 @@ impl<R: Read> Cutter<R> {
             if let Some(end) = end {
                 self.carry = bytes.get(end + 1..).unwrap_or_default().to_vec();
             }
-            let endless = end.is_none() && length > ENDLESS;
+            let endless = end.is_none() && length > MAX_JUNK;
             if end.is_some() || read == 0 || endless {
                 self.ended |= read == 0 || endless;
                 self.waiting.push_back(Piece::Long(length));

@@ -34,8 +34,8 @@ pub(super) struct Marks {
     /// The largest size at which a checkpoint, of the log or from outside, was
     /// right.
     right: u64,
-    /// Files that are there, without a key to check them.
-    pub(super) unchecked: bool,
+    /// No key was given, and none is in the log's directory.
+    keyless: bool,
     pub(super) strangers: Vec<String>,
     faults: Vec<Damage>,
 }
@@ -85,26 +85,15 @@ impl Marks {
         witnesses: Vec<PublicKey>,
         outside: Vec<Checkpoint>,
     ) -> io::Result<Self> {
-        let mut faults = Vec::new();
-        let newest = small(source, NEWEST, None, &mut faults)?;
-        let mut strangers = Vec::new();
-        let mut history = Vec::new();
-        let names = source.history().or_else(|error| {
-            if error.kind() != io::ErrorKind::InvalidInput {
-                return Err(error);
-            }
-            faults.push(fault(DamageKind::BadCheckpoint, HISTORY, None, error.to_string()));
-            Ok(Vec::new())
-        })?;
-        for name in names.into_iter().filter(|name| !name.starts_with('.')) {
-            match name.parse::<u64>() {
-                Ok(size) if size.to_string() == name => history.push(size),
-                _ => strangers.push(format!("{HISTORY}/{name}")),
-            }
-        }
-        history.sort_unstable_by_key(|size| std::cmp::Reverse(*size));
+        // Read in an order in which no checkpoint is of a key that is not read yet,
+        // and told in that of FORMAT.md.
+        let (mut of_newest, mut of_history, mut faults) = (Vec::new(), Vec::new(), Vec::new());
+        let newest = small(source, NEWEST, None, &mut of_newest)?;
+        let (history, strangers) = kept(source, &mut of_history)?;
         let mut own = Vec::new();
-        if let Some(bytes) = small(source, KEYS, None, &mut faults)? {
+        let published = small(source, KEYS, None, &mut faults)?;
+        let is_missing = published.is_none() && faults.is_empty() && given.is_empty();
+        if let Some(bytes) = published {
             let whole = if bytes.len() > MAX_NOTE { &[] } else { bytes.as_slice() };
             match parse_keys(&String::from_utf8_lossy(whole)) {
                 Ok(keys) => own = keys,
@@ -128,25 +117,37 @@ impl Marks {
         for checkpoint in outside {
             sizes.entry(checkpoint.size).or_default().push(checkpoint);
         }
-        let is_unsigned = newest.is_none() && history.is_empty();
-        let roots = roots(source, &mut faults)?;
         let mut marks = Self {
-            unchecked: keys.is_empty() && faults.is_empty() && !is_unsigned,
+            keyless: is_missing,
             keys: keys.clone(),
             witnesses: witnesses.into_iter().chain(keys).collect(),
             signed,
-            history,
             newest: None,
             outside: sizes,
-            roots,
+            roots: Vec::new(),
             wrong_roots: BTreeMap::new(),
             tree: Frontier::new(),
             right: 0,
             strangers,
             faults,
+            history,
         };
+        if newest.is_some() || !of_newest.is_empty() || !marks.history.is_empty() {
+            marks.need_key(None, "there are checkpoints");
+        }
+        marks.faults.append(&mut of_history);
+        marks.faults.append(&mut of_newest);
         marks.newest = newest.and_then(|bytes| marks.open(NEWEST, None, &bytes));
+        marks.roots = roots(source, &mut marks.faults)?;
         Ok(marks)
+    }
+
+    /// Says once that the public key is missing, where it is.
+    fn need_key(&mut self, seq: Option<u64>, why: &str) {
+        if std::mem::take(&mut self.keyless) {
+            let detail = format!("{why}, but the log's public key is not there to check them with");
+            self.faults.push(fault(DamageKind::MissingKey, KEYS, seq, detail));
+        }
     }
 
     /// What was found since it was last asked.
@@ -156,6 +157,7 @@ impl Marks {
 
     /// Takes a key that a record names.
     pub(super) fn key(&mut self, seq: u64, name: &str) {
+        self.need_key(Some(seq), "records name a key for checkpoints");
         if !self.keys.iter().any(|key| key.to_string() == name) && !self.keys.is_empty() {
             let detail = format!("record {seq} names the key {name}, which is not a key known");
             self.faults.push(fault(DamageKind::WrongKey, KEYS, Some(seq), detail));
@@ -326,6 +328,26 @@ impl Marks {
         }
         outside.into_keys().collect()
     }
+}
+
+/// The sizes of kept checkpoints, largest first, and what else is among them.
+fn kept<S: Source>(source: &S, faults: &mut Vec<Damage>) -> io::Result<(Vec<u64>, Vec<String>)> {
+    let names = source.history().or_else(|error| {
+        if error.kind() != io::ErrorKind::InvalidInput {
+            return Err(error);
+        }
+        faults.push(fault(DamageKind::BadCheckpoint, HISTORY, None, error.to_string()));
+        Ok(Vec::new())
+    })?;
+    let (mut sizes, mut strangers) = (Vec::new(), Vec::new());
+    for name in names.into_iter().filter(|name| !name.starts_with('.')) {
+        match name.parse::<u64>() {
+            Ok(size) if size.to_string() == name => sizes.push(size),
+            _ => strangers.push(format!("{HISTORY}/{name}")),
+        }
+    }
+    sizes.sort_unstable_by_key(|size| std::cmp::Reverse(*size));
+    Ok((sizes, strangers))
 }
 
 /// The lines of the file of segments' roots; what is no root is unknown. Takes

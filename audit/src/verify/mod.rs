@@ -9,7 +9,6 @@ mod digest;
 mod flow;
 mod marks;
 mod run;
-mod scan;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,7 +17,7 @@ use std::{
 
 use serde::Serialize;
 
-use crate::{Checkpoint, Damage, Hash, LineError, Link, PublicKey, Receipt, Source, Warning};
+use crate::{Checkpoint, Damage, Hash, PublicKey, Receipt, Source, Warning};
 use run::Run;
 
 /// How far a verification is.
@@ -30,7 +29,7 @@ pub struct Progress {
     pub total: u64,
 }
 
-/// A place in the log: what is before it is whole.
+/// A place in the log: what is before it is intact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Position {
     /// Records before it.
@@ -52,7 +51,7 @@ pub struct Report {
     pub segments: u64,
     /// Bytes read.
     pub bytes: u64,
-    /// The last record of the log, when the log is whole.
+    /// The last record of the log, when the log is intact.
     pub head: Option<Receipt>,
     /// Time of the first record.
     pub first: Option<String>,
@@ -69,20 +68,23 @@ pub struct Report {
     pub warnings: Vec<Warning>,
     /// Intents without outcome, the first hundred.
     pub unanswered: Vec<u64>,
-    /// How far the chain is whole.
-    pub whole: Position,
+    /// How far the chain is intact.
+    pub intact: Position,
     /// How far it is known to be: a link that is broken may be so because the
     /// record before it was changed. That one is not counted here, unless a
     /// checkpoint of all records up to it is right.
     #[serde(skip)]
     pub sure: Position,
-    /// Whether it is whole to the end.
+    /// Whether it is intact to the end.
     pub complete: bool,
     /// Records of segments that were pruned: only their roots are there.
     pub pruned: u64,
     /// The first record that accounts for those.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pruned_by: Option<u64>,
+    /// Whether no checkpoint is right, though a gate that signs stopped in order.
+    #[serde(skip)]
+    pub unsigned: bool,
     /// The roots of segments of which another one is kept, by their number.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub roots: BTreeMap<u64, Hash>,
@@ -134,19 +136,6 @@ impl Report {
     }
 }
 
-/// Checks that a line without its newline is a record, as [`crate::Link::parse`]
-/// does, and much faster where it is spelled as writers spell it.
-///
-/// # Errors
-///
-/// When it is none, see [`LineError`].
-pub fn check_line(line: &[u8]) -> Result<(), LineError> {
-    match scan::scan(line) {
-        Some(_) => Ok(()),
-        None => Link::parse(line).map(drop),
-    }
-}
-
 /// Verifies a log, see the module.
 pub struct Verifier<'a, S> {
     source: &'a S,
@@ -175,7 +164,7 @@ impl<'a, S: Source> Verifier<'a, S> {
     }
 
     /// Goes on after however many damages until the chain breaks: for a repair,
-    /// which must know how far it is whole.
+    /// which must know how far it is intact.
     #[must_use]
     pub fn thorough(mut self) -> Self {
         self.thorough = true;

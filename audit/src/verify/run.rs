@@ -16,7 +16,7 @@ use super::{
     flow::{self, Cutter, Piece, Workers},
     marks::Marks,
 };
-use crate::{Damage, DamageKind, Hash, Kind, Segment, Source, Warning, WarningKind};
+use crate::{Damage, DamageKind, Hash, Kind, Segment, Source, Warning, WarningKind, time::Time};
 
 /// A verification under way.
 pub(super) struct Run<'a, S> {
@@ -25,7 +25,7 @@ pub(super) struct Run<'a, S> {
     warnings: BTreeMap<WarningKind, Warning>,
     heads: BTreeMap<u64, Vec<Hash>>,
     progress: Option<Box<dyn FnMut(Progress) + 'a>>,
-    /// No number of damages ends it while the chain is whole.
+    /// No number of damages ends it while the chain is intact.
     thorough: bool,
     marks: Marks,
     total: u64,
@@ -34,7 +34,7 @@ pub(super) struct Run<'a, S> {
     /// Its `prev`; unknown after some damages.
     prev: Option<Hash>,
     open: BTreeSet<u64>,
-    last_time: Option<[u8; 27]>,
+    last_time: Option<Time>,
     kinds: [u64; Kind::COUNT],
     /// The segment to come.
     next: Segment,
@@ -43,10 +43,15 @@ pub(super) struct Run<'a, S> {
     pruned: Option<Pruned>,
     /// A record names the key with which checkpoints are signed.
     names_key: bool,
+    /// Gates that named theirs, and of which none stopped in order yet, by the hashes
+    /// of their `boot`.
+    signing: BTreeSet<Option<Hash>>,
+    /// One of them stopped in order, which leaves a checkpoint.
+    stopped: bool,
     /// A record names a policy by what is no hash.
     odd_policy: bool,
     at: Place,
-    /// Where the chain was whole before its last whole record.
+    /// Where the chain was intact before its last record.
     before: Position,
     /// A buffer that is done with.
     spare: Vec<u8>,
@@ -121,11 +126,12 @@ impl<'a, S: Source> Run<'a, S> {
             stopped: false,
             warnings: Vec::new(),
             unanswered: Vec::new(),
-            whole: start,
+            intact: start,
             sure: start,
             complete: true,
             pruned: 0,
             pruned_by: None,
+            unsigned: false,
             roots: BTreeMap::new(),
             signed: SignedPart::default(),
             policies: BTreeMap::new(),
@@ -150,6 +156,8 @@ impl<'a, S: Source> Run<'a, S> {
             next: segment,
             pruned: None,
             names_key: false,
+            signing: BTreeSet::new(),
+            stopped: false,
             odd_policy: false,
             at: Place { segment, last: true, line: 0, offset: 0, before: 0, over: false },
             before: start,
@@ -236,7 +244,7 @@ impl<'a, S: Source> Run<'a, S> {
         });
     }
 
-    /// Damage after which the chain is no longer whole.
+    /// Damage after which the chain is no longer intact.
     fn broken(&mut self, kind: DamageKind, detail: String) {
         let name = self.at.segment.to_string();
         self.damage(kind, &name, Some((self.expected, self.at.line)), detail);

@@ -360,10 +360,30 @@ fn change_or_remove_checkpoints() {
     hidden(&report);
     assert_eq!(report.warnings[0].kind.as_str(), "missing-checkpoint");
     found(&verify_with_key(&files), "missing-checkpoint");
+    // A gate that stopped in order left one.
+    let mut stopped = log();
+    stopped.push(Kind::Stop, Draft::default());
+    stopped.read("later");
+    stopped.files.0.retain(|name, _| !name.starts_with("checkpoint"));
+    found(&verify(&stopped.files), "missing-checkpoint");
+    let recovered = [("what".to_owned(), "unsigned".into())];
+    stopped.push(Kind::Recovered, Draft { facts: Some(recovered.into()), ..Draft::default() });
+    hidden(&verify(&stopped.files));
+    found(&verify_with_key(&stopped.files), "missing-checkpoint");
     found(
         &verify_with_head(&under_checkpoints_of(&log(), &rechained()), &log().head(7, &key(1))),
         "wrong-root",
     );
+}
+
+#[test]
+fn remove_the_public_key() {
+    let mut files = log().files;
+    files.0.remove("key.vkey");
+    found(&verify(&files), "missing-key");
+    hidden(&verify_with_key(&files));
+    files.0.retain(|name, _| !name.starts_with("checkpoint"));
+    found(&verify(&files), "missing-key");
 }
 
 #[test]

@@ -201,7 +201,6 @@ fn good() -> Vec<Vector> {
         {
             let mut files =
                 last("\"kind\":\"stop\"", "\"kind\":\"novel\",\"new\":[{\"a\":1,\"a\":2}]");
-            files.0.insert("checkpoint".to_owned(), b"a signed note\n".to_vec());
             files.0.insert("notes.txt".to_owned(), Vec::new());
             files
         },
@@ -474,6 +473,9 @@ fn lines() -> Vec<Vector> {
             "a key twice that version 1 does not know",
             last("\"seq\":5", "\"seq\":5,\"new\":1,\"new\":2"),
         ),
+        vector("duplicate-key-prev", "`prev` twice, the first before `nonce`", {
+            last("\"nonce\"", &format!("\"prev\":\"{}\",\"nonce\"", Hash::ZERO))
+        }),
         vector("unsupported-version", "a record of version 2", last("\"v\":1", "\"v\":2")),
     ]
 }
@@ -494,6 +496,14 @@ const OTHER_SPELLING: &str =
 fn signed() -> Vec<Vector> {
     let vector = |name, about, files: Memory| Vector { name, about, files, heads: Vec::new() };
     let log = || Log::signed(1, "last");
+    // A gate that signs ran from beginning to end; its checkpoints are gone.
+    let stopped = || {
+        let mut log = Log::default();
+        log.start(&key(1));
+        log.push(Kind::Stop, Draft::default());
+        log.files.0.insert("key.vkey".to_owned(), format!("{}\n", key(1).public()).into_bytes());
+        log
+    };
     let mut rewritten = Log::default();
     rewritten.start(&key(1));
     for path in ["a", "b", "c", "d", "e", "f", "g"] {
@@ -589,13 +599,36 @@ fn signed() -> Vec<Vector> {
             "a line that extends the newest checkpoint, and 100 signatures",
             with("checkpoint", note("more of it\n", 100)),
         ),
-        vector("missing-head-unchecked", "a kept checkpoint of more records, and no public key", {
+        vector("missing-key-checkpoint", "kept checkpoints, and no public key", {
             let mut files = Log::six().files;
             let note = log().head(7, &key(1)).to_string().into_bytes();
             files.0.insert("checkpoints/100".to_owned(), note.clone());
             files.0.insert("checkpoints/9".to_owned(), note);
             files
         }),
+        vector("missing-key-record", "a record names the key, which is gone with all it signed", {
+            of_lines(log().lines())
+        }),
+        vector(
+            "missing-checkpoint-stopped",
+            "a gate that signs stopped in order, and nothing is signed",
+            {
+                let mut log = stopped();
+                log.read("later");
+                log.files
+            },
+        ),
+        vector(
+            "good-missing-checkpoint-recovered",
+            "the same, and an operator had the log go on: a warning",
+            {
+                let mut log = stopped();
+                let facts = [("what".to_owned(), "unsigned".into())];
+                let draft = Draft { facts: Some(facts.into()), ..Draft::default() };
+                log.push(Kind::Recovered, draft);
+                log.files
+            },
+        ),
         vector(
             "wrong-root-behind-empty",
             "the log was written anew under its kept checkpoints, the first of which is of no \

@@ -7,7 +7,7 @@ use portcullis_audit::{
     Reader, Report, SEGMENT_RECORDS, Verifier,
 };
 
-use crate::support::{Log, Memory, of_lines};
+use crate::support::{Log, Memory, key, of_lines};
 
 fn verify(files: &Memory) -> Report {
     Verifier::new(files).run().unwrap()
@@ -44,7 +44,7 @@ fn a_log_goes_on_in_the_next_segment() {
     let total = total as u64;
     assert_eq!(seen.borrow().last(), Some(&Progress { bytes: total, total }));
     let offset = log.files.0["seg-000001.jsonl"].len() as u64;
-    assert_eq!(report.whole, Position { records: 65_538, segment: 1, offset });
+    assert_eq!(report.intact, Position { records: 65_538, segment: 1, offset });
 
     let mut reader = Reader::new(&log.files, 65_534);
     for seq in 65_534..65_538 {
@@ -112,20 +112,21 @@ fn a_line_that_never_ends_is_not_kept_in_memory() {
     );
 }
 
-/// A file that says that it has a terabyte, which it takes hours to read.
+/// A file that says that it has as much as takes an hour to read, or more than any
+/// segment.
 #[test]
 fn a_segment_that_never_ends_is_left() {
-    let sparse = |directory: &Path, name: &str, lines: &[u8]| {
+    let sparse = |directory: &Path, name: &str, lines: &[u8], length: u64| {
         write(&directory.join(name), lines);
         let file = std::fs::OpenOptions::new();
         #[expect(clippy::disallowed_methods, reason = "the test's own file")]
         let file = { file }.write(true).open(directory.join(name)).unwrap();
-        file.set_len(1 << 40).unwrap();
+        file.set_len(length).unwrap();
     };
     let lines = Log::six().files.0.remove("seg-000000.jsonl").unwrap();
     let report = on_disk(|directory| {
-        sparse(directory, "seg-000000.jsonl", &lines);
-        sparse(directory, "seg-000001.jsonl", b"");
+        sparse(directory, "seg-000000.jsonl", &lines, 1 << 35);
+        sparse(directory, "seg-000001.jsonl", b"", 1 << 35);
     });
     assert_eq!(
         report.damages.iter().map(ToString::to_string).collect::<Vec<_>>(),
@@ -134,16 +135,19 @@ fn a_segment_that_never_ends_is_left() {
             "long-line: seg-000001.jsonl line 1 (record 65536): the line is longer than 1048576 bytes",
         ]
     );
-    assert_eq!((report.whole.records, report.whole.offset), (6, lines.len() as u64));
+    assert_eq!((report.intact.records, report.intact.offset), (6, lines.len() as u64));
     assert!(report.bytes < 1 << 30);
 
     // Past the records that it can have.
     let log = long().files.0.into_values().collect::<Vec<_>>().concat();
-    let report = on_disk(|directory| sparse(directory, "seg-000000.jsonl", &log));
-    let kinds: Vec<_> = report.damages.iter().map(|damage| damage.kind).collect();
-    assert_eq!(kinds, [DamageKind::LongSegment]);
-    assert_eq!(report.whole.records, SEGMENT_RECORDS);
-    assert!(report.bytes < 1 << 30);
+    for (length, kind, intact) in
+        [(1 << 35, DamageKind::LongSegment, SEGMENT_RECORDS), (1 << 40, DamageKind::BadSegment, 0)]
+    {
+        let report = on_disk(|directory| sparse(directory, "seg-000000.jsonl", &log, length));
+        let kinds: Vec<_> = report.damages.iter().map(|damage| damage.kind).collect();
+        assert_eq!(kinds, [kind]);
+        assert_eq!(report.intact.records, intact);
+    }
 }
 
 #[test]
@@ -167,7 +171,7 @@ fn a_ruin_does_not_fill_the_report() {
     assert!(report.stopped);
     assert_eq!(report.damages.len(), Report::MOST_DAMAGES);
     assert_eq!(report.damages[0].kind, DamageKind::MalformedRecord);
-    assert_eq!(report.whole.records, 0);
+    assert_eq!(report.intact.records, 0);
 }
 
 #[test]
@@ -216,9 +220,9 @@ fn a_receipt_is_found_wherever_the_log_was_cut() {
         let cut = Memory([("seg-000000.jsonl".to_owned(), bytes[..length].to_vec())].into());
         let report = Verifier::new(&cut).expect(head.seq, head.leaf).run().unwrap();
         assert!(!report.is_valid(), "length {length}");
-        assert!(report.whole.offset <= length as u64);
+        assert!(report.intact.offset <= length as u64);
         let whole = bytes[..length].iter().filter(|byte| **byte == b'\n').count();
-        assert_eq!(report.whole.records, whole as u64);
+        assert_eq!(report.intact.records, whole as u64);
     }
 }
 
@@ -278,7 +282,12 @@ fn what_is_no_file_is_neither_waited_for_nor_followed() {
         ("seg-000001.jsonl", DamageKind::UnexpectedFile),
     ] {
         for make in [&pipe as &dyn Fn(&Path), &link] {
-            let report = on_disk(|directory| make(&directory.join(name)));
+            let report = on_disk(|directory| {
+                if name.starts_with("checkpoint") {
+                    write(&directory.join("key.vkey"), format!("{}\n", key(1).public()).as_bytes());
+                }
+                make(&directory.join(name));
+            });
             let first = report.damages.first().map(|damage| (damage.kind, damage.segment.as_str()));
             assert_eq!(first, Some((kind, name)), "{report:#?}");
             let seq = report.damages.first().and_then(|damage| damage.seq);

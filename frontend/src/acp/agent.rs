@@ -41,12 +41,21 @@ impl Door<'_> {
             Frame::TooLong { head } | Frame::GivenUp { head } => {
                 return self.malformed(Peer::Agent, &wire::malformed(Reason::TooLong, &head));
             }
-            Frame::Torn { .. } => {
+            Frame::Torn { head, .. } => {
+                if wire::is_text(&head) {
+                    self.output.text(&head);
+                }
                 self.dropped(Peer::Agent, &Reason::Torn, None);
                 return;
             }
         };
-        let pass = match wire::parse(&line) {
+        let message = wire::parse(&line);
+        match &message {
+            Ok(_) => self.output.message(),
+            Err(_) if wire::is_text(&line) => self.output.text(&line),
+            Err(_) => {}
+        }
+        let pass = match message {
             Ok(Message::Request { id, method, params }) => self.agent_asks(&id, &method, params),
             Ok(Message::Notification { method, params }) => self.agent_notes(&method, params),
             Ok(Message::Reply { id, outcome }) => self.agent_replies(&line, &id, outcome),
@@ -132,10 +141,13 @@ impl Door<'_> {
         };
         let cleaned = match (&effect, outcome) {
             (Effect::Initialize, Outcome::Result(result)) => {
+                self.output.login_removed(initialize::removed_logins(result, &self.allowed));
                 initialize::result(result, &self.allowed).map(|new| new.map(|new| ("result", new)))
             }
             (_, Outcome::Error(error)) => {
-                initialize::error(error, &self.allowed).map(|new| new.map(|new| ("error", new)))
+                self.output.login_removed(initialize::removed_logins(error, &self.allowed));
+                initialize::error(error, &self.allowed, self.output.removed())
+                    .map(|new| new.map(|new| ("error", new)))
             }
             _ => Ok(None),
         };

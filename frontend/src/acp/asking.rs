@@ -41,7 +41,8 @@ impl Approver for Asker<'_> {
         // The worker's place is free for others while it waits.
         let waiting = Waiting { acp_id: self.visit.acp_id.clone(), ticket: Arc::clone(ticket) };
         self.door.jobs.pause(self.id, waiting);
-        let params = params(&self.visit.acp_id, ticket.question(), &self.door.roots);
+        let (door, question) = (self.door, ticket.question());
+        let params = params(&self.visit.acp_id, question, &door.roots, &door.calls);
         let answered = Arc::clone(ticket);
         let call = self.door.calls.post("session/request_permission", &params, move |answer| {
             take(&answered, answer);
@@ -81,7 +82,7 @@ pub(super) struct Messenger {
 
 impl Ask for Messenger {
     fn ask(&self, host: &str, ticket: &Arc<Ticket>) -> Option<Box<dyn Send>> {
-        let params = params(host, ticket.question(), &self.roots);
+        let params = params(host, ticket.question(), &self.roots, &self.calls);
         let answered = Arc::clone(ticket);
         let call = self.calls.post("session/request_permission", &params, move |answer| {
             take(&answered, answer);
@@ -127,7 +128,7 @@ fn take(ticket: &Ticket, answer: calls::Answer) {
     let _ = ticket.answer(answer, by);
 }
 
-fn params(session: &str, question: &Question, roots: &Roots) -> Value {
+fn params(session: &str, question: &Question, roots: &Roots, calls: &Calls) -> Value {
     let binding = &question.binding;
     let what = what(question);
     let place = crate::model::WorkspacePath::parse(&binding.path);
@@ -136,7 +137,8 @@ fn params(session: &str, question: &Question, roots: &Roots) -> Value {
     json!({
         "sessionId": session,
         "toolCall": {
-            "toolCallId": format!("portcullis-{}", question.id),
+            // Editors merge by it what agents say of tool calls.
+            "toolCallId": calls.unguessable(&question.id),
             "title": format!("Portcullis asks: {what}"),
             "kind": kind(binding.operation),
             "status": "pending",

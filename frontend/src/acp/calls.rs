@@ -73,6 +73,11 @@ impl Calls {
         matches!(id, Id::Text(text) if text.starts_with(&self.prefix))
     }
 
+    /// A name that no agent can guess, made of one that it may know.
+    pub(super) fn unguessable(&self, name: &str) -> String {
+        format!("{}{name}", self.prefix)
+    }
+
     /// Asks the editor and waits.
     pub(super) fn call(&self, method: &str, params: &impl Serialize) -> Result<Answer, CallError> {
         let (sender, receiver) = mpsc::sync_channel(1);

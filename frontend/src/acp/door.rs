@@ -31,6 +31,7 @@ use super::{
     inject,
     jobs::{Job, Jobs},
     lane::Lane,
+    notices::AgentOutput,
     object::Object,
     paths::Roots,
     render,
@@ -54,8 +55,11 @@ pub(super) struct Door<'g> {
     pub(super) source: SourceMode,
     pub(super) prompt: bool,
     pub(super) roots: Roots,
+    /// The operator's grants to the agent.
+    pub(super) granted: Vec<Roots>,
     /// Who is invited to the gate's own MCP server.
     pub(super) guests: Option<Arc<Guests>>,
+    pub(super) output: AgentOutput,
     /// What happened outside every ACP session.
     pub(super) connection: Session,
     pub(super) sessions: Sessions,
@@ -113,7 +117,9 @@ impl<'g> Door<'g> {
             source: config.source,
             prompt: config.prompt,
             roots,
+            granted: config.granted.iter().map(|grant| Roots::new(grant, None)).collect(),
             guests: config.guests.clone(),
+            output: AgentOutput::new(config.notices.clone()),
             connection: config.session.clone(),
             sessions: Sessions::default(),
             jobs: Jobs::new(MOST_JOBS, MOST_JOB_BYTES, WORKERS),

@@ -1,7 +1,7 @@
 //! Editor → agent.
 //!
-//! The editor is the user's: everything strict passes. Its `initialize` is
-//! edited, the gate's own MCP server is added to those of a session, its replies to the gate's own requests are consumed, and replies to
+//! The editor is the user's: everything strict passes, but for sessions with
+//! directories that are not served. Its `initialize` is edited, the gate's own MCP server is added to those of a session, its replies to the gate's own requests are consumed, and replies to
 //! nothing that was asked are dropped. What the editor attaches to a prompt
 //! (files, selections, images) goes to the agent by the user's will and is not
 //! decided here.
@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 
 use super::{
     calls::Answer,
+    directories,
     door::{Door, Pass, Peer},
     frame::Frame,
     id::Id,
@@ -72,6 +73,12 @@ impl Door<'_> {
     fn editor_asks(&self, line: &[u8], id: &Id, method: &str, params: Option<&RawValue>) -> Pass {
         if self.in_use(Peer::Editor, id) {
             self.dropped(Peer::Editor, &"the id of the request is in use", Some(method));
+            return Pass::Stop;
+        }
+        if let Err(refused) = directories::check(method, params, &self.roots, &self.granted) {
+            let receipt = self.dropped(Peer::Editor, &refused, Some(method));
+            let text = refused.to_string();
+            self.send(Peer::Editor, render::error(id, -32602, &text, receipt.as_ref()));
             return Pass::Stop;
         }
         let effect = self.effect(method, params);

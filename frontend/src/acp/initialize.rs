@@ -22,12 +22,19 @@
 
 use serde_json::value::{RawValue, to_raw_value};
 
+use crate::model::Escaped;
+
 use super::{
     SourceMode,
     allowed::Allowed,
     object::{Object, folds_to},
 };
 
+/// The code of an error that asks for a login (ACP v1, `auth_required`).
+const AUTH_REQUIRED: &str = "-32000";
+/// Login methods that are named in messages, and characters of a name.
+const MAX_NAMES: usize = 8;
+const MAX_NAME: usize = 64;
 /// Largest reply to `initialize`, in bytes: cleaning looks at every level.
 const MAX_REPLY: usize = 1024 * 1024;
 
@@ -118,12 +125,59 @@ pub(super) fn result(
     changed(raw, clean(raw, allowed, In::Result).ok_or(ReplyError::Shape)?)
 }
 
-/// Cleans the error of an agent's reply to any request; `None` when nothing
-/// had to go.
+/// Names of the login methods in a reply's result or error that cleaning removes.
+pub(super) fn removed_logins(raw: &RawValue, allowed: &Allowed) -> Vec<String> {
+    let Some(object) = Object::parse(raw.get()) else { return Vec::new() };
+    let data = object.object("data");
+    let lists = [object.get("authMethods"), data.as_ref().and_then(|data| data.get("authMethods"))];
+    lists
+        .into_iter()
+        .flatten()
+        .filter_map(|list| serde_json::from_str::<Vec<&RawValue>>(list.get()).ok())
+        .flatten()
+        .filter(|entry| !harmless(entry, allowed))
+        .filter_map(|entry| {
+            let entry = Object::parse(entry.get())?;
+            let name = entry.get("name").or_else(|| entry.get("id"))?;
+            let name: String = serde_json::from_str(name.get()).ok()?;
+            Some(name.chars().take(MAX_NAME).collect())
+        })
+        .take(MAX_NAMES)
+        .collect()
+}
+
+/// Cleans the error of an agent's reply to any request; `None` when it stays as
+/// it is. Where login methods were `removed` before, an error that asks for a
+/// login says so: the editor has none to offer.
 pub(super) fn error(
     raw: &RawValue,
     allowed: &Allowed,
+    removed: &[String],
 ) -> Result<Option<Box<RawValue>>, ReplyError> {
+    let cleaned = cleaned_error(raw, allowed)?;
+    let explained = explained(cleaned.as_deref().unwrap_or(raw), removed);
+    Ok(explained.or(cleaned))
+}
+
+/// The error with the login methods that were `removed` in its message; `None`
+/// where it asks for no login.
+fn explained(raw: &RawValue, removed: &[String]) -> Option<Box<RawValue>> {
+    let mut error = Object::parse(raw.get())?;
+    if removed.is_empty() || error.get("code")?.get() != AUTH_REQUIRED {
+        return None;
+    }
+    let message: String = serde_json::from_str(error.get("message")?.get()).ok()?;
+    let names: Vec<_> = removed.iter().map(|name| format!("`{}`", Escaped(name))).collect();
+    let text = format!(
+        "{message} (Portcullis removed the login method {}: the editor would run a command for \
+         the agent, outside its sandbox. Give the agent an API key or token with `--agent-env`.)",
+        names.join(", ")
+    );
+    error.set("message", to_raw_value(&text).ok()?);
+    error.to_raw()
+}
+
+fn cleaned_error(raw: &RawValue, allowed: &Allowed) -> Result<Option<Box<RawValue>>, ReplyError> {
     let mentions =
         |object: &Object<'_>| object.members().any(|(key, _)| folds_to(key, "authMethods"));
     let object = Object::parse(raw.get()).ok_or(ReplyError::Shape)?;
@@ -368,20 +422,36 @@ mod tests {
     }
 
     #[test]
+    fn an_error_that_asks_for_a_login_names_the_removed_methods() {
+        let reply = json!({"protocolVersion": 1, "authMethods": [
+            {"id": "a", "name": "A"}, {"id": "c", "name": "C\u{1b}[1m", "type": "terminal"}]});
+        let removed = removed_logins(&to_raw_value(&reply).unwrap(), &none());
+        assert_eq!(removed, ["C\u{1b}[1m"]);
+        let asks = to_raw_value(&json!({"code": -32000, "message": "Authentication required"}));
+        let new = error(&asks.unwrap(), &none(), &removed).unwrap().unwrap();
+        let new: Value = serde_json::from_str(new.get()).unwrap();
+        let message = new["message"].as_str().unwrap();
+        assert!(message.starts_with("Authentication required (Portcullis"), "{message}");
+        assert!(message.contains("--agent-env") && !message.contains('\u{1b}'), "{message}");
+        let other = to_raw_value(&json!({"code": -32603, "message": "m"})).unwrap();
+        assert!(error(&other, &none(), &removed).unwrap().is_none());
+    }
+
+    #[test]
     fn methods_in_an_error_are_cleaned_too() {
         let raw = to_raw_value(&json!({"code": -32000, "message": "m", "data": {
             "authMethods": [{"id": "c", "type": "terminal"}], "other": 1}}))
         .unwrap();
-        let new = error(&raw, &none()).unwrap().unwrap();
+        let new = error(&raw, &none(), &[]).unwrap().unwrap();
         let new: Value = serde_json::from_str(new.get()).unwrap();
         assert_eq!(new["data"], json!({"authMethods": [], "other": 1}));
         // As a reader finds it that does not look at the case.
         let other = to_raw_value(&json!({"code": -32000, "message": "m", "Data": {
             "authMethods": [{"id": "c", "type": "terminal"}]}}))
         .unwrap();
-        let new = error(&other, &none()).unwrap().unwrap();
+        let new = error(&other, &none(), &[]).unwrap().unwrap();
         assert!(!new.get().contains("terminal"), "{new}");
         let plain = to_raw_value(&json!({"code": 1, "message": "m"})).unwrap();
-        assert!(error(&plain, &none()).unwrap().is_none());
+        assert!(error(&plain, &none(), &[]).unwrap().is_none());
     }
 }

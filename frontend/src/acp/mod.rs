@@ -34,12 +34,14 @@ pub use super::{
 pub use allowed::{ForwardError, acts, check_forward};
 use door::Door;
 use hearing::{Hearing, Hearings};
+pub use notices::Notices;
 
 mod agent;
 mod allowed;
 mod asking;
 mod buffers;
 mod calls;
+mod directories;
 mod door;
 mod editor;
 mod hearing;
@@ -47,6 +49,7 @@ mod id;
 mod initialize;
 mod inject;
 mod jobs;
+mod notices;
 mod object;
 mod params;
 mod render;
@@ -72,6 +75,9 @@ pub struct Config {
     pub workspace_root: PathBuf,
     /// The workspace's path as the user gave it, when that is another one.
     pub workspace_alias: Option<PathBuf>,
+    /// Absolute paths that the operator granted to the agent besides, to read or
+    /// to write by itself.
+    pub granted: Vec<PathBuf>,
     /// Where content comes from and goes to.
     pub source: SourceMode,
     /// Whether a read waits for no more than the file, so that it may be
@@ -93,6 +99,8 @@ pub struct Config {
     /// Who is invited to the gate's own MCP server, which agents are told of;
     /// without it they are not.
     pub guests: Option<Arc<Guests>>,
+    /// Messages for the person who started the gateway.
+    pub notices: Option<Arc<dyn Notices>>,
 }
 
 /// Where file content comes from and goes to.
@@ -144,6 +152,7 @@ impl Config {
             session,
             workspace_root,
             workspace_alias: None,
+            granted: Vec::new(),
             source: SourceMode::Auto,
             prompt: true,
             forward: Vec::new(),
@@ -152,6 +161,7 @@ impl Config {
             editor_timeout: Duration::from_secs(30),
             grace: Duration::from_secs(5),
             guests: None,
+            notices: None,
         }
     }
 }
@@ -228,9 +238,12 @@ fn wind_up(door: &Door<'_>, lanes: &Lanes, grace: Duration) -> Ending {
             door.jobs.wait_idle(grace);
             // The sign for the agent to end; what it still says passes.
             lanes.to_agent.close();
-            lanes.ended.pop_within(grace);
+            if lanes.ended.pop_within(grace).is_some() {
+                door.output.ended();
+            }
         }
         Ending::Agent => {
+            door.output.ended();
             door.jobs.wait_idle(grace);
             door.calls.close();
             door.fail_editor_requests(grace);

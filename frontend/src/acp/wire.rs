@@ -92,6 +92,13 @@ pub(super) fn parse(line: &[u8]) -> Result<Message<'_>, Malformed> {
     envelope(line).map_err(|reason| malformed(reason, line))
 }
 
+/// Whether a line is text that a program prints, and no JSON-RPC message, not
+/// even a broken one.
+pub(super) fn is_text(line: &[u8]) -> bool {
+    let glimpse = Glimpse::of(line);
+    !(glimpse.method || glimpse.outcome || glimpse.has_id())
+}
+
 /// The refusal of a line of which `head` is the beginning.
 pub(super) fn malformed(reason: Reason, head: &[u8]) -> Malformed {
     Malformed { reason, addressee: addressee(head) }

@@ -15,7 +15,7 @@ use crate::{lock, model::AgentName};
 const SMALL: usize = 64 * 1024;
 /// What a message takes while it is dealt with, at most, for each of its bytes:
 /// itself, the content in it, and what becomes of that.
-const SHARE: usize = 3;
+pub(super) const SHARE: usize = 3;
 /// The unit in which memory is counted, in bytes.
 const UNIT: usize = 1024;
 /// An agent may have one of so many parts.

@@ -31,6 +31,7 @@ use tokio::{
 };
 
 use crate::{
+    buffer,
     gateway::{Approver, Gateway, Ticket},
     lock,
     model::{Access, Session},
@@ -81,6 +82,9 @@ pub enum Error {
     /// A message is larger than it may be.
     #[error("a message of {0} bytes is too large")]
     TooLarge(usize),
+    /// There is no memory for a message.
+    #[error("there is no memory for a message of {0} bytes")]
+    NoMemory(usize),
     /// It takes no answers any more.
     #[error("the client takes no answers: {why}")]
     Deaf {
@@ -220,6 +224,10 @@ impl Channel {
             return Err(Error::TooLarge(length));
         }
         let room = share.room(length).await;
+        // What it takes while it is dealt with; a small one has that in any case.
+        if room.is_some() && !buffer::is_free(length.saturating_mul(memory::SHARE)) {
+            return Err(Error::NoMemory(length));
+        }
         let mut bytes = vec![0; length];
         input.read_exact(&mut bytes).await?;
         Ok(Some((bytes, room)))

@@ -69,6 +69,7 @@ impl Board {
             state.workers.remove(workspace);
         } else if let Some(worker) = state.workers.get_mut(workspace) {
             worker.runs = false;
+            worker.numbers.sessions = 0;
             (worker.numbers.waiting, worker.numbers.running) = (0, 0);
             if !died {
                 // Its last checkpoint covers everything.
@@ -170,9 +171,10 @@ impl State {
             }
         }
         type Value = fn(&Numbers) -> u64;
-        let values: [(&str, &str, &str, Value); 5] = [
+        let values: [(&str, &str, &str, Value); 6] = [
             ("disclosed_bytes_total", "counter", "Bytes of content disclosed", |n| n.disclosed),
             ("stored_bytes_total", "counter", "Bytes of content stored", |n| n.stored),
+            ("sessions", "gauge", "Sessions that are open", |n| n.sessions),
             ("requests_waiting", "gauge", "Requests that wait for their turn", |n| n.waiting),
             ("requests_running", "gauge", "Requests that are carried out", |n| n.running),
             (

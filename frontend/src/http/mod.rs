@@ -70,6 +70,8 @@ pub struct Limits {
     /// How long the session of MCP clients without sessions goes on when they
     /// ask for nothing.
     pub idle: Duration,
+    /// How long a session over MCP goes on in which nothing is said.
+    pub session_idle: Duration,
     /// Wrong tokens from one address in a minute before it has to wait.
     pub failed_logins: u32,
     /// What bounds messages.
@@ -84,6 +86,7 @@ impl Default for Limits {
             head_bytes: 32 * 1024,
             body: Duration::from_secs(30),
             idle: Duration::from_secs(300),
+            session_idle: Duration::from_secs(30 * 60),
             failed_logins: 10,
             sockets: Bounds::default(),
         }

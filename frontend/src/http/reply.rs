@@ -10,6 +10,7 @@ use hyper::{
 };
 
 use super::OpenError;
+use crate::buffer;
 
 /// A reply's body.
 pub(super) type Body = BoxBody<Bytes, Infallible>;
@@ -82,7 +83,7 @@ pub(super) async fn body(
             if length > most {
                 return Err(refuse(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large"));
             }
-            if !holds(length) {
+            if !holds(length) || !buffer::grow(&mut bytes, piece.len(), most) {
                 return Err(Box::new(full()));
             }
             bytes.extend_from_slice(&piece);

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     gateway::{self, ErrorKind},
-    ops::{Stopped, Summary},
+    ops::{Skipped, Stopped, Summary},
 };
 
 /// The key of the last record's receipt in `_meta`.
@@ -23,12 +23,26 @@ const ERROR: &str = "portcullis/error";
 /// What a call gives when it succeeds.
 pub(super) struct Answer {
     pub(super) content: Vec<ContentBlock>,
-    pub(super) structured: Value,
-    /// What a search passed over and why it ended early.
-    pub(super) search: Option<Value>,
+    structured: Option<Value>,
+    /// What programs are told of it besides, by its key in `_meta`.
+    about: Option<(&'static str, Value)>,
 }
 
 impl Answer {
+    /// Content, and structured content that says the same.
+    pub(super) fn of(content: Vec<ContentBlock>, structured: Value) -> Self {
+        Self { content, structured: Some(structured), about: None }
+    }
+
+    /// Content alone, and in `_meta` what programs are told of it.
+    pub(super) fn unstructured(
+        content: Vec<ContentBlock>,
+        key: &'static str,
+        about: Value,
+    ) -> Self {
+        Self { content, structured: None, about: Some((key, about)) }
+    }
+
     /// The structured content, and the same as text.
     pub(super) fn structured(value: Value) -> Self {
         Self::with_text(value.to_string(), value)
@@ -36,32 +50,70 @@ impl Answer {
 
     /// The structured content with a text of its own.
     pub(super) fn with_text(text: impl Into<String>, structured: Value) -> Self {
-        Self { content: vec![ContentBlock::text(text)], structured, search: None }
+        Self::of(vec![ContentBlock::text(text)], structured)
     }
 
-    /// The same of a search; what it left out is said to models, too.
+    /// Results of which there may be more after `next`, and what models are told besides.
+    pub(super) fn page(
+        results: &str,
+        list: Vec<Value>,
+        next: Option<String>,
+        mut notes: Vec<String>,
+    ) -> Self {
+        let mut page = Map::from_iter([(results.to_owned(), Value::Array(list))]);
+        if let Some(next) = next {
+            notes.insert(0, format!("There is more: call this again with `after`: {next:?}."));
+            page.insert("next".to_owned(), json!(next));
+        }
+        if !notes.is_empty() {
+            page.insert("note".to_owned(), json!(notes.join(" ")));
+        }
+        Self::structured(Value::Object(page))
+    }
+
+    /// The page of a search.
+    pub(super) fn found(matches: Vec<Value>, next: Option<String>, summary: &Summary) -> Self {
+        Self::page("matches", matches, next, notes(summary)).about_search(summary)
+    }
+
+    /// The same of a search whose notes are contents of their own.
     pub(super) fn of_search(mut self, summary: &Summary) -> Self {
+        self.content.extend(notes(summary).into_iter().map(ContentBlock::text));
+        self.about_search(summary)
+    }
+
+    fn about_search(mut self, summary: &Summary) -> Self {
         let skipped: Map<_, _> = summary
             .skipped
             .iter()
             .map(|(why, count)| (why.as_str().to_owned(), json!(count)))
             .collect();
-        let stopped = summary.stopped.map(Stopped::as_str);
-        if let Some(why) = stopped {
-            let note = format!("There may be more: the search was stopped by its limit on {why}.");
-            self.content.push(ContentBlock::text(note));
-        }
-        if !skipped.is_empty() {
-            let all: Vec<_> = skipped.iter().map(|(why, count)| format!("{count} {why}")).collect();
-            self.content.push(ContentBlock::text(format!("Skipped: {}.", all.join(", "))));
-        }
-        self.search = Some(json!({
+        let about = json!({
             "searched": summary.searched,
             "skipped": skipped,
-            "stopped": stopped,
-        }));
+            "stopped": summary.stopped.map(Stopped::as_str),
+        });
+        self.about = Some((SEARCH, about));
         self
     }
+}
+
+/// What models are told of what a search did not find.
+fn notes(summary: &Summary) -> Vec<String> {
+    let stopped = summary.stopped.map(|why| {
+        let why = why.as_str();
+        format!("There may be more: the search was stopped by its limit on {why}; narrow it.")
+    });
+    let all: Vec<_> =
+        summary.skipped.iter().map(|(why, count)| format!("{count} {}", why.as_str())).collect();
+    let skipped = (!all.is_empty()).then(|| {
+        let more = match summary.skipped.contains_key(&Skipped::Ignored) {
+            true => " With `includeIgnored` what is ignored is found too.",
+            false => "",
+        };
+        format!("Skipped: {}.{more}", all.join(", "))
+    });
+    stopped.into_iter().chain(skipped).collect()
 }
 
 /// Why a call gives nothing.
@@ -84,9 +136,9 @@ impl From<gateway::Error> for Trouble {
 /// A success.
 pub(super) fn done(answer: Answer, receipts: &[Receipt]) -> CallToolResult {
     let mut result = CallToolResult::success(answer.content);
-    result.structured_content = Some(answer.structured);
+    result.structured_content = answer.structured;
     let mut meta = meta(receipts, None);
-    meta.0.extend(answer.search.map(|search| (SEARCH.to_owned(), search)));
+    meta.0.extend(answer.about.map(|(key, about)| (key.to_owned(), about)));
     result.with_meta(Some(meta))
 }
 

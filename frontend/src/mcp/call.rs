@@ -107,10 +107,15 @@ impl Call<'_> {
         if bytes < TOGETHER {
             return self.read(path, LineRange::default(), encoding);
         }
+        Err(self.no_room(path))
+    }
+
+    /// Refuses to read one file more for a reply that is full.
+    pub(super) fn no_room(&self, path: &str) -> Trouble {
         let why = "what was asked for before it fills the reply; ask for it in another call";
         let refusal = Refusal::Parameters(why.to_owned());
         let op = OperationKind::Read.as_str();
-        Err(Trouble::Gate(self.gateway.refuse(self.session, op, Some(path), &refusal)))
+        Trouble::Gate(self.gateway.refuse(self.session, op, Some(path), &refusal))
     }
 
     /// The names in a directory.

@@ -277,7 +277,7 @@ mod tests {
         let lines: Vec<_> = (0..200).map(|n| vec![b'a' + n as u8 % 26; n * 400]).collect();
         let mut bytes = lines.join(&b'\n');
         bytes.extend_from_slice(b"\ntorn");
-        let torn = Frame::Torn { length: 4 };
+        let torn = Frame::Torn { head: b"torn".to_vec(), length: 4 };
         (bytes, lines.into_iter().map(Frame::Line).chain([torn]).collect())
     }
 

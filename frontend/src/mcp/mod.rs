@@ -24,6 +24,7 @@ mod changes;
 mod elicit;
 mod follow;
 mod inlet;
+mod instructions;
 mod kept;
 mod line;
 mod listen;
@@ -53,6 +54,17 @@ const WAITING: usize = 16;
 /// How long what is left to be said may take to be read.
 const GRACE: Duration = Duration::from_secs(5);
 
+/// Where a client runs, which decides what it can reach besides the gate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// In a cell, in which there are no files of the workspace.
+    Cell,
+    /// On this machine, perhaps beside the files.
+    Host,
+    /// Perhaps on another machine.
+    Remote,
+}
+
 /// How to serve a client.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -64,6 +76,8 @@ pub struct Config {
     pub alias: Option<PathBuf>,
     /// The tools.
     pub toolset: Toolset,
+    /// Where the client runs.
+    pub place: Place,
     /// Whether the client is asked where a rule asks for a person.
     pub elicit: bool,
     /// Whether a read waits for no more than the file unless a rule asks, so that
@@ -75,6 +89,9 @@ pub struct Config {
     /// Whose guest the client is: its session then belongs to another door, goes
     /// on without it, and questions go to that door's person, not to the client.
     pub guest: Option<Arc<Guest>>,
+    /// Shows a line to the person who started the gateway, and does not wait for
+    /// anybody to read it.
+    pub notify: fn(&str),
 }
 
 /// A client cannot be served.

@@ -6,17 +6,45 @@ use std::{
     sync::{Arc, Mutex, Weak},
 };
 
-use crate::{lock, model::AgentName, policy::Policy};
+use crate::{
+    lock,
+    model::{AgentName, OperationKind},
+    policy::Policy,
+};
 
 use super::tools::{self, Tool, Toolset};
 
 /// All tools of a client.
 pub(super) struct Offer {
     agent: AgentName,
-    tools: Vec<Tool>,
-    by_name: HashMap<String, usize>,
+    tools: Arc<Tools>,
     /// The policy that was asked last, and what it says.
     last: Mutex<(Weak<Policy>, Arc<Shown>)>,
+}
+
+/// The tools of a set. Their schemas take far more memory than all else that a session
+/// has, so they are made once for all sessions that have them.
+struct Tools {
+    all: Vec<Tool>,
+    by_name: HashMap<String, usize>,
+}
+
+static MADE: Mutex<Vec<(Toolset, Weak<Tools>)>> = Mutex::new(Vec::new());
+
+impl Tools {
+    fn of(set: &Toolset) -> Arc<Self> {
+        let mut made = lock(&MADE);
+        let known = made.iter().find(|(of, _)| of == set).and_then(|(_, tools)| tools.upgrade());
+        known.unwrap_or_else(|| {
+            let all = tools::tools(set);
+            let names = all.iter().map(|tool| tool.shown().name.to_string());
+            let by_name = names.zip(0..).collect();
+            let tools = Arc::new(Self { all, by_name });
+            made.retain(|(_, tools)| tools.strong_count() > 0);
+            made.push((set.clone(), Arc::downgrade(&tools)));
+            tools
+        })
+    }
 }
 
 /// What one policy makes of the tools.
@@ -37,10 +65,7 @@ impl Shown {
 
 impl Offer {
     pub(super) fn new(set: &Toolset, agent: &AgentName) -> Self {
-        let tools = tools::tools(set);
-        let names = tools.iter().map(|tool| tool.shown().name.to_string());
-        let by_name = names.zip(0..).collect();
-        Self { agent: agent.clone(), tools, by_name, last: Mutex::default() }
+        Self { agent: agent.clone(), tools: Tools::of(set), last: Mutex::default() }
     }
 
     /// What `policy` makes of the tools.
@@ -51,7 +76,7 @@ impl Offer {
             let is_shown = |tool: &Tool| {
                 tool.tells_nothing() || !policy.never_allows(&self.agent, tool.kind())
             };
-            let tools = self.tools.iter().map(is_shown).collect();
+            let tools = self.tools.all.iter().map(is_shown).collect();
             *shown = Arc::new(Shown { tools, asks: policy.asks() });
             *known = Arc::downgrade(policy);
         }
@@ -60,19 +85,28 @@ impl Offer {
 
     /// Those that are shown.
     pub(super) fn list<'a>(&'a self, shown: &'a Shown) -> impl Iterator<Item = &'a Tool> {
-        let all = self.tools.iter().zip(&shown.tools);
+        let all = self.tools.all.iter().zip(&shown.tools);
         all.filter(|(_, is_shown)| **is_shown).map(|(tool, _)| tool)
+    }
+
+    /// Operations of those that are not shown.
+    pub(super) fn closed(&self, shown: &Shown) -> Vec<OperationKind> {
+        let hidden = |kind: &OperationKind| {
+            let mut tools = self.tools.all.iter().zip(&shown.tools);
+            tools.any(|(tool, is_shown)| tool.kind() == *kind && !is_shown)
+        };
+        OperationKind::ALL.into_iter().filter(hidden).collect()
     }
 
     /// The number of one that is shown.
     pub(super) fn find(&self, name: &str, shown: &Shown) -> Option<usize> {
-        let number = self.by_name.get(name).copied()?;
+        let number = self.tools.by_name.get(name).copied()?;
         shown.tools.get(number).filter(|is_shown| **is_shown).map(|_| number)
     }
 
     /// One by its number.
     pub(super) fn tool(&self, number: usize) -> Option<&Tool> {
-        self.tools.get(number)
+        self.tools.all.get(number)
     }
 }
 
@@ -84,6 +118,17 @@ mod tests {
     fn policy(access: &str) -> Arc<Policy> {
         let text = format!("schema = 1\n[allowedPaths]\n{access} = [\"**\"]\n");
         Arc::new(compile(&PolicySource::from_text("p", &text)).unwrap())
+    }
+
+    #[test]
+    fn sessions_share_the_tools_of_a_set() {
+        let agent = "a".parse().unwrap();
+        let offers = || Offer::new(&Toolset::Workspace(tools::Name::near("shared")), &agent);
+        let (first, second) = (offers(), offers());
+        assert!(Arc::ptr_eq(&first.tools, &second.tools));
+        let made = Arc::downgrade(&first.tools);
+        drop((first, second));
+        assert!(made.upgrade().is_none());
     }
 
     #[test]

@@ -48,7 +48,12 @@ pub(super) fn list(
         }
         after => after.flatten(),
     };
-    let query = GlobQuery { pattern: "**".to_owned(), max_results: Some(MOST), gitignore: false };
+    let query = GlobQuery {
+        pattern: "**".to_owned(),
+        max_results: Some(MOST),
+        ignored: true,
+        ..GlobQuery::default()
+    };
     let found =
         call.glob(WorkspacePath::root(), query).map_err(|trouble| said(call, trouble, None))?;
     let policy = call.gateway.policy();

@@ -43,6 +43,7 @@ use super::{
     asking::Asker,
     call::Call,
     changes::Changes,
+    instructions,
     kept::Kept,
     listen,
     offer::Offer,
@@ -200,20 +201,14 @@ pub(crate) fn announced() -> ServerConfig {
         .enable_resources_subscribe()
         .enable_resources_list_changed()
         .build();
-    ServerConfig::new(capabilities)
-        .with_server_info(
-            Implementation::new("portcullis", env!("CARGO_PKG_VERSION")).with_title("Portcullis"),
-        )
-        .with_instructions(
-            "Files of one workspace, through a gate: a policy decides about every call, what \
-             is changed is kept in a backup, and everything is recorded. What is denied stays \
-             denied; the result says by which rule.",
-        )
+    ServerConfig::new(capabilities).with_server_info(
+        Implementation::new("portcullis", env!("CARGO_PKG_VERSION")).with_title("Portcullis"),
+    )
 }
 
 impl ServerHandler for Server {
     fn get_info(&self) -> ServerConfig {
-        announced()
+        announced().with_instructions(instructions::text(&self.config, &self.shared))
     }
 
     async fn initialize(

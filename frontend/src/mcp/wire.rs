@@ -143,7 +143,7 @@ impl Wire {
                 self.refuse(asker(&head), ErrorCode::INVALID_REQUEST, why);
                 return None;
             }
-            Frame::Torn { length } => {
+            Frame::Torn { length, .. } => {
                 self.drop("the input ended in the middle of a line", Some(length));
                 return None;
             }

@@ -1,10 +1,7 @@
 //! What is carried out by other threads: following it until it is done, and
 //! asking the client's user on the way.
 
-use std::{
-    io::{self, Write as _},
-    sync::{Arc, atomic::Ordering},
-};
+use std::sync::{Arc, atomic::Ordering};
 
 use rmcp::{
     ErrorData, RoleServer,
@@ -20,7 +17,7 @@ use tokio::{
 };
 
 use crate::{
-    gateway::{Refusal, Ticket},
+    gateway::{Question, Refusal, Ticket},
     model::Escaped,
 };
 
@@ -246,7 +243,7 @@ impl Server {
     /// Others go on while a person is asked.
     fn announce(&self, ticket: &Ticket, context: &RequestContext<RoleServer>) {
         self.under_way.leave_place(&context.id);
-        announce(ticket);
+        (self.config.notify)(&announcement(ticket.question()));
     }
 
     fn way(&self, context: &RequestContext<RoleServer>) -> Way {
@@ -280,17 +277,14 @@ fn complete(done: Result<CallToolResult, JoinError>) -> CallToolResponse {
     CallToolResponse::Complete(result)
 }
 
-/// Tells whoever looks at the gate's stderr how to answer.
-fn announce(ticket: &Ticket) {
-    let question = ticket.question();
-    // Nobody may be there to read it, which is no reason to stop.
-    let _ = writeln!(
-        io::stderr(),
+/// How a person answers who looks at the gate's messages.
+fn announcement(question: &Question) -> String {
+    format!(
         "portcullis: waiting up to {} s for approval of {}; in a shell, `portcullis approve {}` \
          or `portcullis approve --reject {}`",
         question.timeout.as_secs(),
         Escaped(&crate::question::what(&question.for_sender())),
         question.id,
         question.id,
-    );
+    )
 }

@@ -330,6 +330,10 @@ impl Body {
     }
 }
 
+/// Bytes of the longest line of a manifest: a path's name, a hash, and access control
+/// lists, of which the kernel has at most 64 KiB each.
+const MAX_NODE: u64 = 1 << 20;
+
 /// The nodes of a kept tree, each directory before what is in it.
 #[derive(Debug)]
 pub struct Tree {
@@ -345,7 +349,10 @@ impl Tree {
     /// [`Error::Damaged`], and as the system says.
     pub fn next_node(&mut self) -> Result<Option<Node>, Error> {
         let mut line = Vec::new();
-        self.lines.read_until(b'\n', &mut line).map_err(|error| read_error(self.id, error))?;
+        (&mut self.lines)
+            .take(MAX_NODE)
+            .read_until(b'\n', &mut line)
+            .map_err(|error| read_error(self.id, error))?;
         if line.is_empty() {
             return Ok(None);
         }

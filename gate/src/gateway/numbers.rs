@@ -33,6 +33,8 @@ pub struct Numbers {
     pub disclosed: u64,
     /// See `disclosed`.
     pub stored: u64,
+    /// Sessions that are open, now; only whoever hands them out knows.
+    pub sessions: u64,
     /// Requests that wait for their turn, now.
     pub waiting: u64,
     /// Requests that are carried out, now.

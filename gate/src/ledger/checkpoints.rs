@@ -1,23 +1,16 @@
 //! The checkpoints that are there, and what else is kept of the tree.
 
-use std::{
-    fs::File,
-    io::{self, Read as _},
-    os::fd::AsFd as _,
-};
+use std::{fs::File, io, os::fd::AsFd as _};
 
 use portcullis_audit::{
-    Checkpoint, HISTORY, Hash, NEWEST, Note, NoteError, PublicKey, ROOT_LINE, ROOTS, Segment,
-    Source as _,
+    Checkpoint, HISTORY, NEWEST, Note, NoteError, PublicKey, Segment, Source as _,
 };
-use rustix::{
-    fs::{OFlags, RenameFlags},
-    io::Errno,
-};
+use rustix::fs::RenameFlags;
 
 use super::{
     Error,
     disk::{Folder, Held},
+    roots,
     signing::{self, Noted},
 };
 
@@ -107,16 +100,7 @@ pub(super) fn kept(audit: &Folder) -> Result<Vec<u64>, Error> {
 
 /// Segments before `first` may be missing where their roots are kept.
 pub(super) fn roots_reach(audit: &Folder, first: Segment) -> Result<bool, Error> {
-    let file = match audit.file(ROOTS, OFlags::RDONLY) {
-        Ok(file) => file,
-        Err(Errno::NOENT) => return Ok(first.0 == 0),
-        Err(errno) => return Err(Error::io("open the segments' roots")(errno)),
-    };
-    // One that is torn is as good as gone, and where it stood nothing follows it.
-    let text = io::read_to_string(file.take(first.0.saturating_mul(ROOT_LINE)));
-    let is_root = |line: &str| line.parse::<Hash>().is_ok();
-    Ok(text
-        .is_ok_and(|text| text.lines().take_while(|line| is_root(line)).count() as u64 >= first.0))
+    Ok(roots::read(audit, first.0)?.len() as u64 >= first.0)
 }
 
 /// Says that a log is shorter than a checkpoint of it.

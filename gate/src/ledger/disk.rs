@@ -55,7 +55,10 @@ impl Folder {
             }
             found => found,
         };
-        folder.map(Self).map_err(Error::io("open a directory of the log"))
+        folder.map(Self).map_err(|errno| match errno {
+            Errno::NOTDIR | Errno::LOOP => Error::Irregular(name.to_owned(), "directory"),
+            errno => Error::io("open a directory of the log")(errno),
+        })
     }
 
     /// Opens the regular file `name`.
@@ -66,6 +69,16 @@ impl Folder {
             return Err(Errno::INVAL);
         }
         Ok(file.into())
+    }
+
+    /// The regular file `name`, to read. What is none is no file of a log.
+    fn regular(&self, name: &str) -> io::Result<File> {
+        self.file(name, OFlags::RDONLY).map_err(|errno| match errno {
+            Errno::LOOP | Errno::ISDIR | Errno::NXIO => {
+                io::Error::new(io::ErrorKind::InvalidInput, format!("`{name}` is no regular file"))
+            }
+            errno => errno.into(),
+        })
     }
 
     /// The text of a link; `None` when `name` is none.
@@ -134,7 +147,7 @@ impl Source for Folder {
                 entries.push(FileEntry { name, length, regular });
             }
         }
-        portcullis_audit::unpacked(entries, |name| Ok(self.file(name, OFlags::RDONLY)?))
+        portcullis_audit::unpacked(entries, |name| self.regular(name))
     }
 
     fn history(&self) -> io::Result<Vec<String>> {
@@ -147,7 +160,7 @@ impl Source for Folder {
     }
 
     fn open(&self, name: &str) -> io::Result<LogFile> {
-        LogFile::open(name, |name| Ok(self.file(name, OFlags::RDONLY)?))
+        LogFile::open(name, |name| self.regular(name))
     }
 }
 

@@ -41,12 +41,15 @@ pub enum Error {
     /// An outcome, or a recovery, of what is no intent that waits for one.
     #[error("record {0} is no intent that waits for an outcome")]
     NoIntent(u64),
-    /// A compressed segment of which nothing can be read.
+    /// A segment of which nothing can be read.
     #[error(
-        "the compressed segment `{0}` cannot be read, and so not be set aside: put it back from a \
-         copy"
+        "the segment `{0}` cannot be read, and so not be set aside: put it back from a copy, or \
+         move it out of the log's directory; see `portcullis audit verify`"
     )]
     Unreadable(String),
+    /// Something else has the name of a file or directory of the log.
+    #[error("`{0}` in the state directory is no {1} of the audit log: move it away, and try again")]
+    Irregular(String, &'static str),
     /// A repair needs the log for itself.
     #[error("{0} gates use the log; stop them first")]
     InUse(usize),
@@ -112,6 +115,21 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether the log is not what gates leave behind: waiting or trying again does not
+    /// help.
+    pub fn is_damage(&self) -> bool {
+        matches!(
+            self,
+            Self::Damaged { .. }
+                | Self::Unreadable(_)
+                | Self::Irregular(..)
+                | Self::Note(_)
+                | Self::Unsigned
+                | Self::PublicKeyGone
+                | Self::StillDamaged(_)
+        )
+    }
+
     /// Whether the log is as it was and takes records again once another process
     /// lets it.
     pub(super) fn passes(&self) -> bool {
@@ -121,6 +139,16 @@ impl Error {
     /// Makes an error of the system's answer to `action`.
     pub(super) fn io(action: &'static str) -> impl FnOnce(Errno) -> Self {
         move |errno| Self::Io { action, errno }
+    }
+
+    /// The same of opening `name`: what is no regular file is no file of the log.
+    pub(super) fn opening(action: &'static str, name: &str) -> impl FnOnce(Errno) -> Self {
+        move |errno| match errno {
+            Errno::INVAL | Errno::LOOP | Errno::ISDIR | Errno::NXIO => {
+                Self::Irregular(name.to_owned(), "regular file")
+            }
+            errno => Self::Io { action, errno },
+        }
     }
 
     /// The same for the standard library's errors.

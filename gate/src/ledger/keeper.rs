@@ -60,7 +60,7 @@ fn keep(maker: &Maker, group: &Group, stop: &AtomicBool) {
             Ok(_made) => {}
             Err(error @ (Error::Damaged { .. } | Error::Tampered { .. })) => group.fail(&error),
             Err(error) => {
-                // The log itself is whole and goes on; the next time may do.
+                // The log itself is intact and goes on; the next time may do.
                 tracing::error!(%error, "no checkpoint of the audit log could be signed");
                 group.log().postpone();
             }

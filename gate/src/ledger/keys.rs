@@ -2,33 +2,36 @@
 //! checkpoints bear them out.
 
 use portcullis_audit::{KEY_FACT, KEYS, Kind, Link, NEWEST, PublicKey, Reader};
-use rustix::{
-    fs::{OFlags, RenameFlags},
-    io::Errno,
-};
+use rustix::fs::RenameFlags;
 
 use super::{Error, checkpoints, disk::Folder, log::Log, quarantine, signing};
 
 /// The keys that belong in `key.vkey`, the one in use first, where that is gone,
 /// holds none or lacks one; nothing where it is as it should be, or nothing was
-/// signed.
+/// signed and no record names a key.
 pub(super) fn lost(log: &Log) -> Result<Vec<PublicKey>, Error> {
     let audit = &*log.audit;
     let (known, is_damaged) = match signing::keys_of(audit) {
         Ok(known) => (known, false),
-        Err(Error::Note(_)) => (Vec::new(), true),
+        Err(Error::Note(_) | Error::Irregular(..)) => (Vec::new(), true),
         Err(error) => return Err(error),
     };
     let mut notes = Vec::new();
     for name in [NEWEST.to_owned()].into_iter().chain(checkpoints::files(audit)?) {
-        notes.extend(signing::read(audit, &name)?);
+        match signing::read(audit, &name) {
+            Err(Error::Irregular(..)) => {}
+            note => notes.extend(note?),
+        }
     }
-    if notes.is_empty() && !is_damaged {
+    if notes.is_empty() && !known.is_empty() {
+        return Ok(Vec::new());
+    }
+    let named = named(audit);
+    if notes.is_empty() && !is_damaged && named.is_empty() {
         return Ok(Vec::new());
     }
     // Where the log's directory has none that is left whole.
     notes.extend(signing::read(&log.keys()?, signing::SIGNED)?);
-    let named = named(audit);
     let own = signing::private(&log.keys()?)?.map(|private| private.public());
     let signed =
         |keys: &[PublicKey]| notes.iter().any(|note| checkpoints::opened(note, keys).is_ok());
@@ -74,11 +77,7 @@ fn named(audit: &Folder) -> Vec<PublicKey> {
 
 /// Puts `keys` into `key.vkey`; what stood there is set aside.
 pub(super) fn put_back(audit: &Folder, keys: &[PublicKey]) -> Result<(), Error> {
-    match audit.file(KEYS, OFlags::RDONLY) {
-        Ok(file) => quarantine::keep(audit, "key", file).map(drop)?,
-        Err(Errno::NOENT) => {}
-        Err(errno) => return Err(Error::io("open the log's public keys")(errno)),
-    }
+    quarantine::take(audit, "key", KEYS)?;
     let text: String = keys.iter().map(|key| format!("{key}\n")).collect();
     signing::write(audit, KEYS, text.as_bytes(), RenameFlags::empty())
 }

@@ -11,7 +11,9 @@ use std::{
     thread::Thread,
 };
 
-use portcullis_audit::{Chain, Draft, Hash, Kind, Link, PACKED, Prepared, Receipt, Segment, Tail};
+use portcullis_audit::{
+    Chain, Draft, Hash, Kind, Link, MAX_SEGMENT, PACKED, Prepared, Receipt, Segment, Tail,
+};
 use rustix::{
     fs::{AtFlags, OFlags},
     io::Errno,
@@ -137,7 +139,7 @@ impl Log {
         let audit_id = audit.id().map_err(Error::io("look at the audit log"))?;
         let lock = audit
             .file("lock", OFlags::RDWR | OFlags::CREATE)
-            .map_err(Error::io("open the log's lock"))?;
+            .map_err(Error::opening("open the log's lock", LOCK))?;
         let stat = rustix::fs::fstat(&lock).map_err(Error::io("look at the log's lock"))?;
         Ok(Self {
             state,
@@ -260,10 +262,9 @@ impl Log {
     /// Makes `segment` the open one, of which nothing is known yet but where
     /// the chain ends before it.
     fn enter(&mut self, segment: Segment, chain: Option<Chain>) -> Result<(), Error> {
-        let file = self
-            .audit
-            .file(&segment.to_string(), SEGMENT)
-            .map_err(Error::io("open the last segment of the audit log"))?;
+        let name = segment.to_string();
+        let open = Error::opening("open the last segment of the audit log", &name);
+        let file = self.audit.file(&name, SEGMENT).map_err(open)?;
         let stat = rustix::fs::fstat(&file).map_err(Error::io("look at the audit log"))?;
         let chain = chain.unwrap_or_default();
         self.end = End { chain, segment, file: Some((Arc::new(file), Id::of(&stat))), length: 0 };
@@ -276,6 +277,9 @@ impl Log {
         let segment = self.end.segment;
         let damaged = |reason: &str| Error::Damaged { segment, reason: reason.to_owned() };
         let length = linked(&self.audit, segment, id)?;
+        if length > MAX_SEGMENT {
+            return Err(damaged("it is longer than a segment can be"));
+        }
         let from = self.end.length;
         let tail =
             Tail::read(&mut &*file, from, length, window).map_err(|error| match error.kind() {

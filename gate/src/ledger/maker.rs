@@ -8,7 +8,7 @@
 //! while it works, so that no request waits for it.
 
 use std::{
-    io::{self, BufRead, BufReader, Read as _, Seek as _, SeekFrom},
+    io::{BufRead, BufReader, Read as _, Seek as _, SeekFrom},
     os::unix::fs::FileExt as _,
     sync::{
         Arc, Mutex, PoisonError,
@@ -29,6 +29,7 @@ use super::{
     Error, Signing, checkpoints,
     disk::{Folder, Held},
     log::{Log, Snapshot},
+    roots,
     signing::{self, Noted},
 };
 
@@ -323,15 +324,9 @@ impl Maker {
         let Some(first) = first.filter(|first| first.0 > 0) else {
             return Ok(Growth::new(Frontier::new(), Some(Hash::ZERO), Segment(0), 0));
         };
-        let read = || Error::std("read the segments' roots");
-        let roots = match self.audit.file(ROOTS, OFlags::RDONLY) {
-            Ok(file) => io::read_to_string(file).map_err(read())?,
-            Err(_missing) => String::new(),
-        };
         let mut tree = Frontier::new();
-        for line in roots.lines().take(usize::try_from(first.0).unwrap_or(usize::MAX)) {
-            let root = line.parse().ok();
-            if !root.is_some_and(|root| tree.push_subtree(SEGMENT_LEVEL, root)) {
+        for root in roots::read(&self.audit, first.0)? {
+            if !tree.push_subtree(SEGMENT_LEVEL, root) {
                 break;
             }
         }

@@ -280,7 +280,7 @@ impl Ledger {
     }
 
     /// Ends this gate's lifetime with a `stop` record on stable storage. Gives
-    /// why no checkpoint could be signed: the log is whole then, and the next
+    /// why no checkpoint could be signed: the log is intact then, and the next
     /// one covers it.
     ///
     /// # Errors

@@ -1,6 +1,7 @@
 //! Intents that dead gates left without an outcome, and questions without an end.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     fs::File,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -52,10 +53,10 @@ impl Questions {
         &mut self,
         dead: &[Dead],
         entry: &Entry,
-        link: &Link,
+        link: &Link<'_>,
     ) -> Result<(), portcullis_audit::LineError> {
         let asks = link.kind == Kind::Decision
-            && dead.iter().any(|gate| link.boot.as_ref() == Some(&gate.boot));
+            && dead.iter().any(|gate| link.boot.as_deref() == Some(&gate.boot));
         // An end may be one that a start before this one recorded.
         if !asks && link.kind != Kind::Approval {
             return Ok(());
@@ -90,7 +91,7 @@ impl Traces {
         &mut self,
         dead: &[Dead],
         entry: &Entry,
-        link: &Link,
+        link: &Link<'_>,
     ) -> Result<(), portcullis_audit::LineError> {
         let text = |value: &serde_json::Value| value.as_str().map(str::to_owned);
         if link.kind == Kind::Recovered && link.of.is_none() {
@@ -101,14 +102,14 @@ impl Traces {
             self.gates.clear();
             return Ok(());
         }
-        let Some(boot) = link.boot.as_ref().filter(|boot| dead.iter().any(|d| d.boot == **boot))
+        let Some(boot) = link.boot.as_deref().filter(|boot| dead.iter().any(|d| d.boot == *boot))
         else {
             return Ok(());
         };
-        let trace = self
-            .gates
-            .entry(boot.clone())
-            .or_insert_with(|| Trace { since: link.t.clone(), backups: BTreeSet::new() });
+        let trace = self.gates.entry(boot.to_owned()).or_insert_with(|| Trace {
+            since: link.t.as_str().to_owned(),
+            backups: BTreeSet::new(),
+        });
         if link.kind == Kind::Intent {
             let draft = entry.record()?.draft;
             trace.backups.extend(draft.backup);
@@ -165,11 +166,11 @@ fn take_in(
     open: &mut BTreeMap<u64, AuditRecord>,
     dead: &[Dead],
     entry: &Entry,
-    link: &Link,
+    link: &Link<'_>,
 ) -> Result<(), portcullis_audit::LineError> {
     match (link.kind, link.of) {
         (Kind::Intent, _) => {
-            let gate = dead.iter().find(|gate| link.boot.as_ref() == Some(&gate.boot));
+            let gate = dead.iter().find(|gate| link.boot.as_deref() == Some(&gate.boot));
             let Some(gate) = gate else { return Ok(()) };
             let mut record = entry.record()?;
             // It finished the batches that they name: there is nothing to take back.
@@ -200,7 +201,7 @@ pub(super) fn unanswered(audit: &Folder, end: u64) -> Result<BTreeMap<String, u6
         };
         let link = Link::parse(&entry.bytes).map_err(damaged)?;
         match (link.kind, link.of) {
-            (Kind::Intent, _) => drop(open.insert(link.seq, link.boot)),
+            (Kind::Intent, _) => drop(open.insert(link.seq, link.boot.map(Cow::into_owned))),
             (Kind::Outcome | Kind::Recovered, Some(of)) => drop(open.remove(&of)),
             _ => {}
         }

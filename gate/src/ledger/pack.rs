@@ -3,15 +3,17 @@
 
 use std::{
     fs::File,
-    io::{self, BufRead, BufReader},
+    io::{self, BufRead as _, BufReader, Read as _},
     time::{Duration, SystemTime},
 };
 
 use cap_std::fs::Dir;
-use portcullis_audit::{Hash, LogFile, PACKED, ROOTS, Segment, Source as _, tree::Frontier};
+use portcullis_audit::{
+    Hash, LogFile, MAX_LINE, MAX_SEGMENT, PACKED, Segment, Source as _, tree::Frontier,
+};
 use rustix::fs::{Mode, OFlags, RenameFlags};
 
-use super::{Error, checkpoints, disk, disk::Folder};
+use super::{Error, checkpoints, disk, disk::Folder, roots};
 
 /// How hard to try: levels beyond cost much and give little on such lines.
 const LEVEL: i32 = 6;
@@ -48,6 +50,10 @@ pub fn pack(state: &Dir, age: Duration) -> Result<(u64, u64), Error> {
         let plain = open(&audit, &segment.to_string())?;
         let meta = plain.metadata().map_err(Error::std("look at the audit log"))?;
         let written = meta.modified().map_err(Error::std("look at the audit log"))?;
+        if meta.len() > MAX_SEGMENT {
+            let reason = "it is longer than a segment can be".to_owned();
+            return Err(Error::Damaged { segment, reason });
+        }
         if SystemTime::now().duration_since(written).is_ok_and(|old| old >= age) {
             let packed = one(&audit, segment, plain, meta.len())?;
             count += 1;
@@ -163,13 +169,17 @@ fn check(audit: &Folder, segment: Segment, temp: &str) -> Result<(), Error> {
     })
     .map_err(read())?;
     let mut tree = Frontier::new();
-    for line in BufReader::with_capacity(1 << 18, file).split(b'\n') {
-        tree.push(Hash::leaf(&line.map_err(read())?));
+    let (mut reader, mut line) = (BufReader::with_capacity(1 << 18, file), Vec::new());
+    loop {
+        line.clear();
+        let next = (&mut reader).take(MAX_LINE as u64 + 1).read_until(b'\n', &mut line);
+        if next.map_err(read())? == 0 {
+            break;
+        }
+        tree.push(Hash::leaf(line.strip_suffix(b"\n").unwrap_or(&line)));
     }
-    let roots = io::read_to_string(audit.open(ROOTS).map_err(read())?).map_err(read())?;
-    let at = usize::try_from(segment.0).unwrap_or(usize::MAX);
-    let kept: Option<Hash> = roots.lines().nth(at).and_then(|root| root.parse().ok());
-    if kept == Some(tree.root()) {
+    let kept = roots::read(audit, segment.next().0)?;
+    if kept.len() as u64 == segment.next().0 && kept.last() == Some(&tree.root()) {
         return Ok(());
     }
     let reason = "a segment does not have the root that is kept".to_owned();

@@ -101,7 +101,7 @@ fn old(
             segment: entry.segment,
             reason: error.to_string(),
         })?;
-        if entry.segment >= end || *link.t >= *before {
+        if entry.segment >= end || link.t.as_str() >= before {
             break;
         }
         match (link.kind, link.of) {

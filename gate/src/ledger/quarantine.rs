@@ -7,11 +7,11 @@
 
 use std::{
     fs::File,
-    io::{Read, Write},
+    io::{self, Read, Write},
 };
 
 use portcullis_audit::{Draft, Hash};
-use rustix::fs::OFlags;
+use rustix::fs::{FileType, OFlags};
 use sha2::{Digest, Sha256};
 
 use super::{Error, disk, disk::Folder};
@@ -48,6 +48,26 @@ pub(super) fn keep(audit: &Folder, kind: &str, bytes: impl Read) -> Result<Pendi
         let _removed = folder.remove(&incoming);
     }
     pending
+}
+
+/// Moves the file `name` of the log to quarantine. Of a link its text is kept, of a
+/// pipe, a socket or a device nothing; a directory stays for an operator to look at.
+pub(super) fn take(audit: &Folder, kind: &str, name: &str) -> Result<(), Error> {
+    let aside = || Error::io("set a file of the log aside");
+    let Some(stat) = audit.stat(name).map_err(aside())? else { return Ok(()) };
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => {
+            keep(audit, kind, audit.file(name, OFlags::RDONLY).map_err(aside())?)?
+        }
+        FileType::Symlink => {
+            keep(audit, kind, &*audit.link(name).map_err(aside())?.unwrap_or_default())?
+        }
+        FileType::Directory => {
+            return Err(Error::Irregular(name.to_owned(), "regular file"));
+        }
+        _ => keep(audit, kind, io::empty())?,
+    };
+    audit.remove(name).map_err(aside())
 }
 
 fn fill(mut file: File, mut bytes: impl Read) -> Result<(Hash, u64), Error> {

@@ -12,7 +12,7 @@ use std::{
 use cap_std::fs::Dir;
 use portcullis_audit::{
     Checkpoint, Damage, DamageKind, Draft, FRONTIER, HISTORY, Hash, Link, LogFile, NEWEST, Note,
-    Position, PublicKey, Reader, SEGMENT_RECORDS, Segment, Source, Verifier,
+    Position, PublicKey, Reader, SEGMENT_RECORDS, Segment, Source, UNSIGNED, Verifier,
 };
 use rustix::fs::{OFlags, RenameFlags};
 
@@ -49,6 +49,8 @@ pub struct Plan {
     pub unaccounted: u64,
     /// The log's public keys, the one in use first, where they are put back.
     pub keys: Vec<PublicKey>,
+    /// No checkpoint is left of a log that was signed: a record says so.
+    pub unsigned: bool,
     /// What is noted beside the key as signed last is set aside, because the log
     /// does not bear it out: gates sign what is there as if it were new.
     pub anew: bool,
@@ -99,7 +101,7 @@ fn plan_locked(state: &Dir, log: &Log) -> Result<Plan, Error> {
         return Err(Error::Unreadable(damage.segment.clone()));
     }
     let keep = report.sure;
-    let in_doubt = keep != report.whole;
+    let in_doubt = keep != report.intact;
     let mut aside = Vec::new();
     // Of a pruned log without any record nothing is left that could go on.
     if !report.complete || (report.pruned > 0 && keep.records == 0) {
@@ -138,7 +140,11 @@ fn plan_locked(state: &Dir, log: &Log) -> Result<Plan, Error> {
     let accounted = report.pruned_by.is_some_and(|record| record < keep.records);
     let unaccounted =
         if accounted || keep.records == 0 { 0 } else { report.pruned / SEGMENT_RECORDS };
-    let damages = report.damages;
+    let unsigned = report.unsigned;
+    let mut damages = report.damages;
+    // Else keys that are put back are what asks for a checkpoint, and the next gate
+    // makes one.
+    damages.retain(|damage| damage.kind != DamageKind::MissingCheckpoint || unsigned);
     Ok(Plan {
         damages,
         keep,
@@ -149,6 +155,7 @@ fn plan_locked(state: &Dir, log: &Log) -> Result<Plan, Error> {
         roots,
         unaccounted,
         keys,
+        unsigned,
         anew,
     })
 }
@@ -172,8 +179,13 @@ fn contradicted(audit: &Folder, records: u64, damages: &[Damage]) -> Result<Vec<
         found.push(HISTORY.to_owned());
     }
     for name in kept.chain([NEWEST.to_owned()]) {
-        let Some(text) = signing::read(audit, &name)? else { continue };
-        let damaged = damages.iter().any(|damage| damage.segment == name);
+        let (damaged, text) = match signing::read(audit, &name) {
+            Err(Error::Irregular(..)) => (true, String::new()),
+            text => match text? {
+                Some(text) => (damages.iter().any(|damage| damage.segment == name), text),
+                None => continue,
+            },
+        };
         // Where the verifier did not come to them, their names say what they are of.
         let said = name.strip_prefix(HISTORY).and_then(|name| name.strip_prefix('/')?.parse().ok());
         let note = Note::parse(text.as_bytes()).and_then(|note| Checkpoint::of(&note));
@@ -190,17 +202,11 @@ fn contradicted(audit: &Folder, records: u64, damages: &[Damage]) -> Result<Vec<
 fn set_checkpoints_aside(audit: &Folder, agreed: &Plan) -> Result<(), Error> {
     let open = || Error::io("set a checkpoint aside");
     for name in &agreed.checkpoints {
-        match audit.link(name).map_err(open())? {
-            Some(link) => quarantine::keep(audit, "checkpoint", &*link)?,
-            None => {
-                let file = audit.file(name, OFlags::RDONLY).map_err(open())?;
-                quarantine::keep(audit, "checkpoint", file)?
-            }
-        };
-        audit.remove(name).map_err(open())?;
+        quarantine::take(audit, "checkpoint", name)?;
     }
     if audit.stat(FRONTIER).map_err(open())?.is_some() {
-        audit.remove(FRONTIER).map_err(open())?;
+        let remove = Error::opening("set a checkpoint aside", FRONTIER);
+        audit.remove(FRONTIER).map_err(remove)?;
     }
     roots::mend(audit, &agreed.roots, agreed.keep.records / SEGMENT_RECORDS)?;
     if agreed.checkpoints.iter().any(|name| name == NEWEST)
@@ -225,12 +231,7 @@ pub fn recover(state: &Dir, agreed: &Plan) -> Result<(), Error> {
         return Err(Error::Changed);
     }
     for name in &agreed.strangers {
-        let file = log.audit.file(name, OFlags::RDONLY).map_err(|errno| Error::Io {
-            action: "open a file that does not belong to the log",
-            errno,
-        })?;
-        quarantine::keep(&log.audit, "stranger", file)?;
-        log.audit.remove(name).map_err(Error::io("remove what was set aside"))?;
+        quarantine::take(&log.audit, "stranger", name)?;
     }
     if !agreed.keys.is_empty() {
         keys::put_back(&log.audit, &agreed.keys)?;
@@ -267,6 +268,9 @@ pub fn recover(state: &Dir, agreed: &Plan) -> Result<(), Error> {
     if let Some(key) = agreed.keys.first() {
         log.recovered(&put_back(key))?;
     }
+    if agreed.unsigned {
+        log.recovered(&unsigned())?;
+    }
     // Nobody is told that gates can start again who did not see it.
     let left = plan_locked(state, &log)?;
     match left.damages.first() {
@@ -290,6 +294,14 @@ fn leave_traces(state: &Dir, audit: &Folder, records: u64) -> Result<(), Error> 
 fn put_back(key: &PublicKey) -> Draft {
     let facts = [("what".to_owned(), "key".into()), ("key".to_owned(), key.to_string().into())];
     let reason = "an operator had the log's public keys, which were gone, put back";
+    Draft { reason: Some(reason.to_owned()), facts: Some(facts.into()), ..Draft::default() }
+}
+
+/// What is said of a log that was signed, and of which no checkpoint is left.
+fn unsigned() -> Draft {
+    let facts = [("what".to_owned(), UNSIGNED.into())];
+    let reason = "an operator had the log go on though gates that sign stopped in order and no \
+                  checkpoint of it is left: nothing shows what was signed";
     Draft { reason: Some(reason.to_owned()), facts: Some(facts.into()), ..Draft::default() }
 }
 

@@ -1,4 +1,4 @@
-//! The file of segments' roots, when a repair puts it right.
+//! The file of segments' roots: reading it, and putting it right in a repair.
 
 use std::{
     collections::BTreeMap,
@@ -19,9 +19,13 @@ pub(super) fn mend(audit: &Folder, right: &BTreeMap<u64, Hash>, count: u64) -> R
     let open = || match audit.file(ROOTS, OFlags::RDONLY) {
         Ok(file) => Ok(Some(file)),
         Err(Errno::NOENT) => Ok(None),
-        Err(errno) => Err(Error::io("open the segments' roots")(errno)),
+        Err(errno) => Err(Error::opening("open the segments' roots", ROOTS)(errno)),
     };
-    let Some(old) = open()? else { return Ok(()) };
+    let old = match open() {
+        Err(Error::Irregular(..)) => return quarantine::take(audit, "roots", ROOTS),
+        old => old?,
+    };
+    let Some(old) = old else { return Ok(()) };
     let length = old.metadata().map_err(Error::std("read the segments' roots"))?.len();
     let (mut new, is_same) =
         lines(old, right, count).map_err(Error::std("read the segments' roots"))?;
@@ -36,6 +40,26 @@ pub(super) fn mend(audit: &Folder, right: &BTreeMap<u64, Hash>, count: u64) -> R
         new.push(b'\n');
     }
     signing::write(audit, ROOTS, &new, RenameFlags::empty())
+}
+
+/// The first roots that are kept, at most `count`, up to a line that is none: one
+/// that is torn is as good as gone, and where it stood nothing follows it.
+pub(super) fn read(audit: &Folder, count: u64) -> Result<Vec<Hash>, Error> {
+    let file = match audit.file(ROOTS, OFlags::RDONLY) {
+        Ok(file) => file,
+        Err(Errno::NOENT) => return Ok(Vec::new()),
+        Err(errno) => return Err(Error::opening("open the segments' roots", ROOTS)(errno)),
+    };
+    let (mut file, mut roots, mut line) = (BufReader::new(file), Vec::new(), Vec::new());
+    while (roots.len() as u64) < count {
+        line.clear();
+        let read = (&mut file).take(ROOT_LINE).read_until(b'\n', &mut line);
+        read.map_err(Error::std("read the segments' roots"))?;
+        let text = str::from_utf8(line.strip_suffix(b"\n").unwrap_or(&line));
+        let Some(root) = text.ok().and_then(|text| text.parse().ok()) else { break };
+        roots.push(root);
+    }
+    Ok(roots)
 }
 
 /// The lines that stay, read as a verifier reads them, and whether all are those

@@ -214,7 +214,10 @@ pub(super) fn read(folder: &Folder, name: &str) -> Result<Option<String>, Error>
     let file = match folder.file(name, OFlags::RDONLY) {
         Ok(file) => file,
         Err(Errno::NOENT) => return Ok(None),
-        Err(errno) => return Err(Error::io("open a file of the log's keys or checkpoints")(errno)),
+        Err(errno) => {
+            let action = "open a file of the log's keys or checkpoints";
+            return Err(Error::opening(action, name)(errno));
+        }
     };
     let mut bytes = Vec::new();
     file.take(MOST)

@@ -29,6 +29,8 @@ impl Current {
         };
         let buffer = match context.source {
             Source::Disk => None,
+            // The editor would look for it by a name that may be another entry's.
+            _ if disk.is_none() && context.workspace.has_aliases() => None,
             Source::Auto(buffers) | Source::Editor(buffers) => match buffers.read(permit.path()) {
                 // Not every editor has a code of its own for what is not there.
                 Err(BufferError::Refused(_)) if disk.is_none() => None,

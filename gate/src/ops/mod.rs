@@ -40,7 +40,7 @@ pub use error::Error;
 pub use known::Known;
 pub use list::{Entries, Entry, EntryKind};
 pub use names::Names;
-pub use read::Content;
+pub use read::{Content, TextPart};
 pub use recover::{Remains, Resolution, is_undone, settle};
 pub use sealed::{Change, Committed, Facts, Sealed};
 pub use search::{

@@ -4,11 +4,11 @@
 use std::os::fd::OwnedFd;
 
 use rustix::{
-    fs::{AtFlags, Mode, OFlags, StatxAttributes, StatxFlags, fsync, mkdirat, statx},
+    fs::{AtFlags, Mode, OFlags, StatxAttributes, StatxFlags, fsync, mkdirat, statx, unlinkat},
     io::Errno,
 };
 
-use super::Error;
+use super::{Error, swap};
 use crate::{
     model::WorkspacePath,
     workspace::{self, Workspace},
@@ -51,12 +51,19 @@ pub(super) fn make(workspace: &Workspace, path: &WorkspacePath) -> Result<OwnedF
     let parent = workspace.open_parent(path)?;
     workspace.confirm(&parent)?;
     match mkdirat(&parent, parent.name(), Mode::from_raw_mode(0o777)) {
+        Ok(()) if !parent.lists(parent.name())? => {
+            // Empty, and by whatever name it is ours.
+            unlinkat(&parent, parent.name(), AtFlags::REMOVEDIR)
+                .map_err(workspace::Error::os("remove the directory"))?;
+            Err(Error::Invalid(swap::ALIAS))
+        }
         Ok(()) => {
             let made = workspace.open_directory(path)?;
             fsync(&made).map_err(workspace::Error::os("sync the directory"))?;
             parent.sync()?;
             Ok(made)
         }
+        Err(Errno::EXIST) if !parent.lists(parent.name())? => Err(Error::Invalid(swap::ALIAS)),
         Err(Errno::EXIST) => {
             let there = parent.open(parent.name(), OFlags::RDONLY | OFlags::DIRECTORY)?;
             Ok(there)

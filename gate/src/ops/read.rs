@@ -4,7 +4,7 @@ use portcullis_audit::Hash;
 
 use super::{Context, Error, Facts, Sealed, content::Current};
 use crate::{
-    model::{Access, Encoding, LineRange, is_text},
+    model::{Access, Encoding, LineRange, Part, is_text},
     workspace::Permit,
 };
 
@@ -21,6 +21,19 @@ pub struct Content {
     /// Hash of the whole file as it is. No agent is told: it would confirm a
     /// guess of what was redacted.
     pub whole: Hash,
+    /// Where the bytes are in a text, if what was asked for was bounded.
+    pub part: Option<TextPart>,
+}
+
+/// A part of a file's text as a reader sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TextPart {
+    /// Where it is.
+    pub at: Part,
+    /// How many lines the text has.
+    pub lines: u64,
+    /// How many bytes it has.
+    pub size: u64,
 }
 
 /// Reads the file whole, checks it whole and keeps the lines asked for.
@@ -44,14 +57,45 @@ pub fn prepare(
     if !text && !range.is_whole() {
         return Err(Error::Invalid("a binary file has no lines; read it whole"));
     }
-    let bytes = if range.is_whole() { view.bytes } else { range.slice(&view.bytes).to_vec() };
+    if !text && range.bound().is_some_and(|bound| view.bytes.len() > bound.binary) {
+        let why = "the file is binary and too large for this reply; read it alone or as a resource";
+        return Err(Error::Invalid(why));
+    }
+    let part = range.bound().filter(|_| text).map(|_| part(range, &view.bytes));
+    // Of a part `bytes` alone does not say which.
+    let numbers: Vec<_> = match &part {
+        Some(part) => went_out(part),
+        None => range.numbers().collect(),
+    };
+    let bytes = match &part {
+        Some(part) if part.at.bytes.len() < view.bytes.len() => {
+            view.bytes.get(part.at.bytes.clone()).unwrap_or_default().to_vec()
+        }
+        None if !range.is_whole() => range.slice(&view.bytes).to_vec(),
+        _ => view.bytes,
+    };
     let facts = Facts {
         bytes: u64::try_from(bytes.len()).ok(),
         before: Some(hash),
         editor: current.buffer.is_some(),
-        // Of a part `bytes` alone does not say which.
-        counts: range.numbers().map(|(name, number)| (name.to_owned(), number)).collect(),
+        counts: numbers.into_iter().map(|(name, number)| (name.to_owned(), number)).collect(),
         ..Facts::default()
     };
-    Ok(Sealed::new(Content { bytes, text, redacted: view.redacted, whole: hash }, facts))
+    Ok(Sealed::new(Content { bytes, text, redacted: view.redacted, whole: hash, part }, facts))
+}
+
+fn part(range: LineRange, text: &[u8]) -> TextPart {
+    let ends = text.iter().filter(|byte| **byte == b'\n').count();
+    let lines = ends + usize::from(text.last().is_some_and(|last| *last != b'\n'));
+    let number = |count| u64::try_from(count).unwrap_or(u64::MAX);
+    TextPart { at: range.part(text), lines: number(lines), size: number(text.len()) }
+}
+
+/// Which lines a part discloses, by the names that records have for them; nothing of all.
+fn went_out(TextPart { at, size, .. }: &TextPart) -> Vec<(&'static str, u64)> {
+    if u64::try_from(at.bytes.len()) == Ok(*size) {
+        return Vec::new();
+    }
+    let column = (at.column > 1).then_some(("column", at.column));
+    [("line", at.line), ("limit", at.lines)].into_iter().chain(column).collect()
 }

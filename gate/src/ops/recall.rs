@@ -35,7 +35,7 @@ pub fn content(
         ..Facts::default()
     };
     Ok(Sealed::new(
-        Content { bytes: view.bytes, text, redacted: view.redacted, whole: hash },
+        Content { bytes: view.bytes, text, redacted: view.redacted, whole: hash, part: None },
         facts,
     ))
 }

@@ -162,7 +162,7 @@ fn check_can_be_emptied(workspace: &Workspace, path: &WorkspacePath) -> Result<(
     let mut room = Room(MAX_ENTRIES);
     let mut pending = vec![path.clone()];
     while let Some(path) = pending.pop() {
-        let directory = match workspace.open_directory(&path) {
+        let directory = match workspace.open_listed(&path, OFlags::RDONLY | OFlags::DIRECTORY) {
             Ok(directory) => directory,
             // Whether anything changed meanwhile is looked at when it goes.
             Err(

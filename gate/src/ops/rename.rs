@@ -123,7 +123,7 @@ fn check_contents(
         check(&from.open_file(context.workspace)?, size, from.path())?;
     }
     for walked in tree.iter().filter(|walked| walked.stat.kind == ObjectKind::File) {
-        let file = context.workspace.open_at(&walked.path, OFlags::RDONLY)?;
+        let file = context.workspace.open_listed(&walked.path, OFlags::RDONLY)?;
         if Stat::of(&file)?.identity != walked.stat.identity {
             return Err(Error::Workspace(workspace::Error::Moved));
         }
@@ -180,13 +180,13 @@ fn tree_hash(context: &Context<'_>, root: &WorkspacePath, tree: &[Walked]) -> Re
         let content = match walked.stat.kind {
             ObjectKind::Symlink => {
                 let flags = OFlags::PATH | OFlags::NOFOLLOW;
-                let link = context.workspace.open_at(&walked.path, flags)?;
+                let link = context.workspace.open_listed(&walked.path, flags)?;
                 let target = rustix::fs::readlinkat(&link, "", Vec::new())
                     .map_err(workspace::Error::os("read the link"))?;
                 Hash::of(target.as_bytes())
             }
             ObjectKind::File => {
-                let file = context.workspace.open_at(&walked.path, OFlags::RDONLY)?;
+                let file = context.workspace.open_listed(&walked.path, OFlags::RDONLY)?;
                 if Stat::of(&file)?.identity != walked.stat.identity {
                     return Err(Error::Workspace(workspace::Error::Moved));
                 }
@@ -292,12 +292,14 @@ impl Rename<'_> {
     fn move_to_free_name(&self, old: &Parent, new: &Parent) -> Result<(), Error> {
         match renameat_with(old, old.name(), new, new.name(), RenameFlags::NOREPLACE) {
             Ok(()) => {}
-            Err(Errno::EXIST | Errno::NOENT) => return Err(Error::Conflict),
+            Err(Errno::EXIST) => return Err(swap::taken(new)),
+            Err(Errno::NOENT) => return Err(Error::Conflict),
             Err(Errno::XDEV) if self.moving.kind == ObjectKind::Directory => {
                 return Err(Error::Invalid(swap::LOWER));
             }
             Err(errno) => return Err(workspace::Error::os("rename")(errno).into()),
         }
+        let is_listed = new.lists(new.name()).unwrap_or(false);
         let same = new.stat(new.name()).is_ok_and(|stat| stat.identity == self.moving.identity);
         let in_place = self.context.workspace.confirm(new).is_ok();
         if same && in_place && self.tree_is_as_decided() {
@@ -305,7 +307,7 @@ impl Rename<'_> {
         }
         renameat_with(new, new.name(), old, old.name(), RenameFlags::NOREPLACE)
             .map_err(workspace::Error::os("rename back"))?;
-        Err(Error::Conflict)
+        Err(if is_listed { Error::Conflict } else { Error::Invalid(swap::ALIAS) })
     }
 
     fn tree_is_as_decided(&self) -> bool {

@@ -60,6 +60,11 @@ impl<'a> Replacement<'a> {
         };
         if !through_editor {
             parents::check_may_rename(context.workspace, permit.path())?;
+        } else if permit.stat().is_none() && context.workspace.has_aliases() {
+            return Err(Error::Invalid(
+                "no editor makes a file on this file system, which may find others by its name: \
+                 start with `--source auto` or `--source disk`",
+            ));
         }
         let facts = Facts {
             bytes: u64::try_from(content.len()).ok(),

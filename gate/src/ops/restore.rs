@@ -205,7 +205,12 @@ impl Restoration<'_> {
             EntryKind::Link => Ok(()),
             EntryKind::Tree => {
                 let mut tree = self.vault.tree(&self.entry)?;
-                unpack::unpack(&mut tree, made, &self.owners)?;
+                unpack::unpack(
+                    &mut tree,
+                    made,
+                    &self.owners,
+                    self.context.workspace.has_aliases(),
+                )?;
                 // One sync for all that may be in it.
                 Ok(syncfs(made).map_err(workspace::Error::os("sync the directory"))?)
             }

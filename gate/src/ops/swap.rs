@@ -35,6 +35,10 @@ pub(super) const PAUSE: Duration = Duration::from_micros(500);
 pub(super) const LOWER: &str = "it is of a lower layer of an overlay file system, whose directories \
                                 cannot be renamed, and so neither moved nor removed as a whole";
 
+/// Why an entry cannot have a name.
+pub(super) const ALIAS: &str = "this file system finds another entry by that name, or would give the \
+                                entry another one: use a name as lists have it";
+
 /// What an object must be for a change to be allowed to displace it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Expected {
@@ -277,10 +281,11 @@ pub(super) fn place(
 ) -> Result<(), Error> {
     match renameat_with(parent, temp.as_str(), parent, parent.name(), RenameFlags::NOREPLACE) {
         Ok(()) => {}
-        Err(Errno::EXIST) => return Err(Error::Conflict),
+        Err(Errno::EXIST) => return Err(taken(parent)),
         Err(errno) => return Err(workspace::Error::os("name the file")(errno).into()),
     }
-    if workspace.confirm(parent).is_ok() {
+    let is_listed = parent.lists(parent.name()).unwrap_or(false);
+    if is_listed && workspace.confirm(parent).is_ok() {
         return Ok(());
     }
     let back = patiently(|| {
@@ -296,5 +301,13 @@ pub(super) fn place(
         Ok(()) | Err(Errno::NOENT) => {}
         Err(errno) => return Err(workspace::Error::os("name the file")(errno).into()),
     }
-    Err(Error::Conflict)
+    Err(if is_listed { Error::Conflict } else { Error::Invalid(ALIAS) })
+}
+
+/// Why an entry cannot have the name that `parent` is for, which something has.
+pub(super) fn taken(parent: &Parent) -> Error {
+    match parent.lists(parent.name()) {
+        Ok(false) => Error::Invalid(ALIAS),
+        _ => Error::Conflict,
+    }
 }

@@ -1,17 +1,22 @@
 //! Writing a kept tree out again, node by node, one descriptor at a time
 //! however deep it is.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::{
+    collections::BTreeSet,
+    ops::ControlFlow,
+    os::fd::{AsFd, OwnedFd},
+};
 
 use rustix::fs::{Mode, OFlags, mkdirat, openat, symlinkat};
 
 use super::{
     Error,
     restore::{apply, write},
+    swap,
 };
 use crate::{
     backup::{self, Attributes, Node, NodeKind, Owners},
-    workspace::{self, Identity, Stat},
+    workspace::{self, Identity, Stat, stream_names},
 };
 
 /// A directory that still gets entries. What it may be in the end, it becomes
@@ -19,22 +24,36 @@ use crate::{
 struct Level {
     identity: Identity,
     attributes: Option<Attributes>,
+    /// The names of what it got, where the file system may have made others of them.
+    names: Option<BTreeSet<String>>,
 }
 
-/// Fills `top`, an empty directory that nobody else knows, with the tree.
+/// Fills `top`, an empty directory that nobody else knows, with the tree. `aliases`: the
+/// file system may give an entry another name than the one that it should have.
 ///
 /// # Errors
-/// When the entry is damaged, and as the system says.
-pub(super) fn unpack(tree: &mut backup::Tree, top: &OwnedFd, owners: &Owners) -> Result<(), Error> {
+/// When the entry is damaged or a name cannot be given, and as the system says.
+pub(super) fn unpack(
+    tree: &mut backup::Tree,
+    top: &OwnedFd,
+    owners: &Owners,
+    aliases: bool,
+) -> Result<(), Error> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut current = openat(top, ".", flags, Mode::empty())
         .map_err(workspace::Error::os("open the directory"))?;
     let root = tree.next_node()?.ok_or(workspace::Error::NotFound)?;
-    let mut levels =
-        vec![Level { identity: Stat::of(&current)?.identity, attributes: root.attributes }];
+    let level = |directory: &OwnedFd, attributes| -> Result<Level, Error> {
+        let identity = Stat::of(directory)?.identity;
+        Ok(Level { identity, attributes, names: aliases.then(BTreeSet::new) })
+    };
+    let mut levels = vec![level(&current, root.attributes)?];
     while let Some(node) = tree.next_node()? {
         while u64::try_from(levels.len()).is_ok_and(|depth| depth > node.depth) {
             current = finish(current, &mut levels, owners)?;
+        }
+        if let Some(Level { names: Some(names), .. }) = levels.last_mut() {
+            names.insert(node.name.clone());
         }
         match node.kind {
             NodeKind::Directory => {
@@ -42,8 +61,7 @@ pub(super) fn unpack(tree: &mut backup::Tree, top: &OwnedFd, owners: &Owners) ->
                     .map_err(workspace::Error::os("make the directory"))?;
                 current = openat(&current, &node.name, flags, Mode::empty())
                     .map_err(workspace::Error::os("open the directory"))?;
-                let identity = Stat::of(&current)?.identity;
-                levels.push(Level { identity, attributes: node.attributes });
+                levels.push(level(&current, node.attributes)?);
             }
             NodeKind::File => file(tree, &current, &node, owners)?,
             NodeKind::Link => {
@@ -88,8 +106,24 @@ fn finish(current: OwnedFd, levels: &mut Vec<Level>, owners: &Owners) -> Result<
             Some(above)
         }
     };
-    if let Some(attributes) = done.and_then(|level| level.attributes) {
+    let Some(Level { attributes, names, .. }) = done else { return Ok(above.unwrap_or(current)) };
+    if let Some(names) = names {
+        check_names(&current, names)?;
+    }
+    if let Some(attributes) = attributes {
         apply(&current, &attributes, owners)?;
     }
     Ok(above.unwrap_or(current))
+}
+
+/// Looks whether all `names` are those of entries.
+fn check_names(directory: impl AsFd, mut names: BTreeSet<String>) -> Result<(), Error> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = openat(directory, ".", flags, Mode::empty())
+        .map_err(workspace::Error::os("open the directory"))?;
+    stream_names(directory, |name, _| {
+        names.remove(name);
+        ControlFlow::Continue(())
+    })?;
+    if names.is_empty() { Ok(()) } else { Err(Error::Invalid(swap::ALIAS)) }
 }

@@ -14,7 +14,7 @@ use rustix::{
     io::{Errno, pread},
 };
 
-use super::{Error, Workspace};
+use super::{Error, TempName, Workspace, names};
 use crate::{
     model::WorkspacePath,
     policy::{Object, ObjectKind},
@@ -149,6 +149,7 @@ pub(super) fn lookup_error(action: &'static str) -> impl FnOnce(Errno) -> Error 
 pub struct Parent {
     dir: OwnedFd,
     path: WorkspacePath,
+    aliases: bool,
 }
 
 impl Parent {
@@ -179,7 +180,25 @@ impl Parent {
     /// # Errors
     /// As the system says; a link where none was is [`Error::Moved`].
     pub fn open(&self, name: &str, flags: OFlags) -> Result<OwnedFd, Error> {
+        // The gate's own names are nobody's aliases.
+        if !TempName::is_reserved_name(name) && !self.lists(name)? {
+            return Err(Error::NotFound);
+        }
         open_beneath(self.dir.as_fd(), name, flags).map_err(lookup_error("open the file"))
+    }
+
+    /// Whether the directory may have the entry `name` under this name: always, but
+    /// where it has it under another one.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn lists(&self, name: &str) -> Result<bool, Error> {
+        match self.aliases {
+            false => Ok(true),
+            true => {
+                names::lists(self.dir.as_fd(), name).map_err(lookup_error("read the directory"))
+            }
+        }
     }
 
     /// Makes the directory's entries durable.
@@ -203,7 +222,24 @@ impl Workspace {
     /// # Errors
     /// [`Error::Moved`] when a link stands in the way now.
     pub fn open_at(&self, path: &WorkspacePath, flags: OFlags) -> Result<OwnedFd, Error> {
+        self.lookup(path.as_str(), flags).map_err(lookup_error("open the file"))
+    }
+
+    /// The same for a path that was made of the names in lists, which need not be
+    /// looked for there again.
+    ///
+    /// # Errors
+    /// As [`Workspace::open_at`].
+    pub fn open_listed(&self, path: &WorkspacePath, flags: OFlags) -> Result<OwnedFd, Error> {
         open_beneath(self.as_fd(), path.as_str(), flags).map_err(lookup_error("open the file"))
+    }
+
+    /// Opens what somebody's path names, as [`open_beneath`].
+    pub(super) fn lookup(&self, path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
+        if self.has_aliases() {
+            names::find_all(self.as_fd(), path)?;
+        }
+        open_beneath(self.as_fd(), path, flags)
     }
 
     /// Opens the directory that holds `path`.
@@ -213,7 +249,7 @@ impl Workspace {
     pub fn open_parent(&self, path: &WorkspacePath) -> Result<Parent, Error> {
         let Some(parent) = path.parent() else { return Err(Error::IsADirectory) };
         let dir = self.open_at(&parent, OFlags::RDONLY | OFlags::DIRECTORY)?;
-        Ok(Parent { dir, path: path.clone() })
+        Ok(Parent { dir, path: path.clone(), aliases: self.has_aliases() })
     }
 
     /// Whether `parent` still is the directory that it was opened as, so that what
@@ -264,7 +300,9 @@ pub fn read_bounded_into(
         }
     }
     content.clear();
-    content.reserve(expected.saturating_add(1));
+    content
+        .try_reserve_exact(expected.saturating_add(1))
+        .map_err(|_| Error::io("read the file")(std::io::ErrorKind::OutOfMemory.into()))?;
     Positioned { file, offset: 0 }
         .take(bound)
         .read_to_end(&mut content)

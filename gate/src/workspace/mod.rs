@@ -4,12 +4,14 @@
 //! Resolves paths beneath the handle ([`resolve`](Workspace::resolve)), opens
 //! what a decision allowed, and walks directories. It decides nothing and
 //! changes nothing; it refuses whatever leaves the root, crosses a mount or
-//! moved between two looks.
+//! moved between two looks, and knows nothing by a name that its directory does not
+//! have for it (`names`).
 
 mod entry;
 mod error;
 mod handle;
 mod kinds;
+mod names;
 mod open;
 mod permit;
 mod resolve;

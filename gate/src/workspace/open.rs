@@ -10,13 +10,14 @@ use std::{
 use cap_std::{ambient_authority, fs::Dir};
 use rustix::{fs::OFlags, io::Errno};
 
-use super::handle::open_beneath;
+use super::{handle::open_beneath, names};
 
 /// The directory that an agent works in.
 #[derive(Debug)]
 pub struct Workspace {
     dir: Dir,
     root: PathBuf,
+    aliases: bool,
 }
 
 impl Workspace {
@@ -33,7 +34,7 @@ impl Workspace {
         }
         let dir = Dir::open_ambient_dir(&root, ambient_authority())?;
         match open_beneath(dir.as_fd(), "", OFlags::PATH | OFlags::DIRECTORY) {
-            Ok(_) => Ok(Self { dir, root }),
+            Ok(_) => Ok(Self { aliases: names::may_have_aliases(dir.as_fd()), dir, root }),
             Err(Errno::NOSYS | Errno::PERM) => Err(io::Error::new(
                 io::ErrorKind::Unsupported,
                 "the system call openat2 is not there (Linux before 5.6), or a filter forbids it \
@@ -45,7 +46,11 @@ impl Workspace {
 
     /// The workspace whose root another process opened and handed over.
     pub fn from_fd(fd: OwnedFd, root: PathBuf) -> Self {
-        Self { dir: Dir::from_std_file(fd.into()), root }
+        Self {
+            aliases: names::may_have_aliases(fd.as_fd()),
+            dir: Dir::from_std_file(fd.into()),
+            root,
+        }
     }
 
     /// The same workspace once more, for a thread of its own.
@@ -53,12 +58,18 @@ impl Workspace {
     /// # Errors
     /// When the handle cannot be copied.
     pub fn try_clone(&self) -> io::Result<Self> {
-        Ok(Self { dir: self.dir.try_clone()?, root: self.root.clone() })
+        Ok(Self { dir: self.dir.try_clone()?, root: self.root.clone(), aliases: self.aliases })
     }
 
     /// The root's canonical path on the host; never shown to an agent.
     pub fn root(&self) -> &Path {
         &self.root
+    }
+
+    /// Whether its file system may find an entry by names that no list has. Each name
+    /// that somebody gives is looked for in its directory then.
+    pub fn has_aliases(&self) -> bool {
+        self.aliases
     }
 
     /// The handle of the root.

@@ -7,11 +7,7 @@ use std::{
 
 use rustix::{fs::OFlags, io::Errno};
 
-use super::{
-    Error, Resolved, Stat, Workspace,
-    handle::{lookup_error, open_beneath},
-    resolve::read_link,
-};
+use super::{Error, Resolved, Stat, Workspace, handle::lookup_error, resolve::read_link};
 use crate::{
     model::WorkspacePath,
     policy::{Decision, Object, ObjectKind},
@@ -108,8 +104,7 @@ impl Permit {
     /// # Errors
     /// [`Error::Moved`] when it is not.
     pub fn confirm(&self, workspace: &Workspace) -> Result<(), Error> {
-        let now =
-            open_beneath(workspace.as_fd(), self.path().as_str(), OFlags::PATH | OFlags::NOFOLLOW);
+        let now = workspace.lookup(self.path().as_str(), OFlags::PATH | OFlags::NOFOLLOW);
         match (now, self.resolved.identity()) {
             (Ok(fd), Some(expected)) if Stat::of(&fd)?.identity == expected => Ok(()),
             (Err(Errno::NOENT), None) => Ok(()),

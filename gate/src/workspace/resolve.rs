@@ -8,15 +8,11 @@ use std::{collections::VecDeque, os::fd::OwnedFd};
 
 use rustix::{fs::OFlags, io::Errno};
 
-use super::{
-    Error, Identity, Stat, Workspace,
-    handle::{lookup_error, open_beneath},
-};
+use super::{Error, Identity, Stat, Workspace, handle::lookup_error};
 use crate::{
     model::WorkspacePath,
     policy::{Object, ObjectKind},
 };
-use std::os::fd::AsFd as _;
 
 /// As many links as Linux follows in one lookup (`path_resolution(7)`).
 const MAX_LINKS: usize = 40;
@@ -131,7 +127,7 @@ impl Workspace {
     }
 
     fn look(&self, path: &str) -> Result<(Stat, OwnedFd), Errno> {
-        let handle = open_beneath(self.as_fd(), path, OFlags::PATH | OFlags::NOFOLLOW)?;
+        let handle = self.lookup(path, OFlags::PATH | OFlags::NOFOLLOW)?;
         let stat = Stat::from_raw(&rustix::fs::fstat(&handle)?);
         Ok((stat, handle))
     }

@@ -72,7 +72,11 @@ impl Workspace {
         let mut walked: Vec<Walked> = Vec::new();
         let mut pending = vec![path.clone()];
         while let Some(directory) = pending.pop() {
-            let fd = self.open_directory(&directory)?;
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+            let fd = match directory == *path {
+                true => self.open_at(&directory, flags)?,
+                false => self.open_listed(&directory, flags)?,
+            };
             let listing = Listing::read(&fd)?;
             if listing.not_utf8 > 0 {
                 return Err(Error::NotUtf8);
@@ -82,7 +86,7 @@ impl Workspace {
                 // A mount point cannot be looked at through NO_XDEV.
                 let stat = match stat {
                     Some(stat) => stat,
-                    None => match self.open_at(&path, OFlags::PATH | OFlags::NOFOLLOW) {
+                    None => match self.open_listed(&path, OFlags::PATH | OFlags::NOFOLLOW) {
                         Err(Error::NotFound) => return Err(Error::Moved),
                         Err(error) => return Err(error),
                         Ok(fd) => Stat::of(fd)?,

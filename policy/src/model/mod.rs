@@ -10,9 +10,11 @@ mod session;
 mod text;
 mod watch;
 
-pub use operation::{Access, Encoding, LineRange, LineRangeError, Operation, OperationKind};
+pub use operation::{
+    Access, Bound, Encoding, LineRange, LineRangeError, Operation, OperationKind, Part,
+};
 pub use path::{PathError, WorkspacePath};
-pub use search::{GlobQuery, GrepQuery};
+pub use search::{GlobQuery, GrepQuery, Page, Position};
 pub use session::{AgentName, AgentNameError, Door, Session};
 pub use text::{Escaped, has_hidden_characters, is_hidden_character, is_text};
 pub use watch::{IGNORED_DIRECTORIES, WatchQuery};

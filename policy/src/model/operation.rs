@@ -1,6 +1,6 @@
 //! What an agent may ask for.
 
-use std::{fmt, num::NonZeroU64, str::FromStr};
+use std::{fmt, num::NonZeroU64, ops::Range, str::FromStr};
 
 use super::{GlobQuery, GrepQuery, WatchQuery, WorkspacePath};
 
@@ -236,8 +236,36 @@ pub enum Encoding {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LineRange {
     line: Option<NonZeroU64>,
+    column: Option<NonZeroU64>,
     limit: Option<u64>,
     last: Option<u64>,
+    bound: Option<Bound>,
+}
+
+/// The most of a file that one reply gives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bound {
+    /// Lines of a text.
+    pub lines: u64,
+    /// Bytes of a text; a line that is longer is given in pieces.
+    pub bytes: usize,
+    /// Bytes of a file that is no text, which is given whole or not at all.
+    pub binary: usize,
+}
+
+/// The part of a text that one reply gives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    /// Where its bytes are in the text.
+    pub bytes: Range<usize>,
+    /// The number of its first line, from 1.
+    pub line: u64,
+    /// The place in that line where it begins, in bytes from 1.
+    pub column: u64,
+    /// How many lines it has. A piece of a line counts as one.
+    pub lines: u64,
+    /// Line and column where the rest of the text begins, if there is any.
+    pub next: Option<(u64, u64)>,
 }
 
 /// Why two numbers are not a [`LineRange`].
@@ -246,6 +274,9 @@ pub enum LineRangeError {
     /// Lines are counted from 1.
     #[error("`line` counts from 1")]
     LineZero,
+    /// Columns are counted from 1.
+    #[error("`column` counts from 1")]
+    ColumnZero,
 }
 
 impl LineRange {
@@ -257,7 +288,23 @@ impl LineRange {
     pub fn new(line: Option<u64>, limit: Option<u64>) -> Result<Self, LineRangeError> {
         let line =
             line.map(|line| NonZeroU64::new(line).ok_or(LineRangeError::LineZero)).transpose()?;
-        Ok(Self { line, limit, last: None })
+        Ok(Self { line, limit, ..Self::default() })
+    }
+
+    /// The same from this byte of the first line on (counted from 1, default the first).
+    ///
+    /// # Errors
+    /// Refuses column 0.
+    pub fn from_column(self, column: Option<u64>) -> Result<Self, LineRangeError> {
+        let column = column
+            .map(|column| NonZeroU64::new(column).ok_or(LineRangeError::ColumnZero))
+            .transpose()?;
+        Ok(Self { column, ..self })
+    }
+
+    /// The same, at most as much as `bound` says.
+    pub fn within(self, bound: Bound) -> Self {
+        Self { bound: Some(bound), ..self }
     }
 
     /// The last lines, so many of them at most. The end of the last line makes no
@@ -266,9 +313,14 @@ impl LineRange {
         Self { last: Some(lines), ..Self::default() }
     }
 
-    /// Whether this is the whole file.
+    /// Whether the whole file is asked for.
     pub fn is_whole(self) -> bool {
-        self == Self::default()
+        Self { bound: None, ..self } == Self::default()
+    }
+
+    /// What bounds it.
+    pub fn bound(self) -> Option<Bound> {
+        self.bound
     }
 
     /// The numbers that it is made of, by the names that records have for them.
@@ -287,15 +339,53 @@ impl LineRange {
         if let Some(last) = self.last {
             return last_lines(content, last);
         }
-        let skip = self.line.map_or(0, |line| line.get() - 1);
-        let skip = usize::try_from(skip).unwrap_or(usize::MAX);
-        let limit =
-            self.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
-        let mut lines = content.split_inclusive(|byte| *byte == b'\n');
-        let start: usize = lines.by_ref().take(skip).map(<[u8]>::len).sum();
-        let length: usize = lines.take(limit).map(<[u8]>::len).sum();
-        content.get(start..start + length).unwrap_or_default()
+        content.get(self.part(content).bytes).unwrap_or_default()
     }
+
+    /// The same with its place in `content`, a text. Not for the last lines.
+    pub fn part(self, content: &[u8]) -> Part {
+        let line = self.line.map_or(1, NonZeroU64::get);
+        let most = |most: Option<u64>| most.map_or(usize::MAX, saturated);
+        let limit = most(self.limit).min(most(self.bound.map(|bound| bound.lines)));
+        let room = self.bound.map_or(usize::MAX, |bound| bound.bytes);
+        let mut lines = content.split_inclusive(|byte| *byte == b'\n');
+        let first: usize = lines.by_ref().take(saturated(line - 1)).map(<[u8]>::len).sum();
+        let mut lines = lines.take(limit).peekable();
+        let skipped = saturated(self.column.map_or(0, |column| column.get() - 1));
+        let skipped = lines.peek().map_or(0, |line| character(line, skipped));
+        let (start, mut end, mut count, mut next) = (first + skipped, first + skipped, 0, None);
+        for text in lines {
+            let text = if count == 0 { text.get(skipped..).unwrap_or_default() } else { text };
+            if text.len() <= room - (end - start) {
+                (end, count) = (end + text.len(), count + 1);
+                continue;
+            }
+            if count == 0 {
+                (end, count) = (start + character(text, room), 1);
+                next = Some((line, number(end - first).saturating_add(1)));
+            }
+            break;
+        }
+        let after = || (line.saturating_add(count), 1);
+        let next = next.or_else(|| (end < content.len()).then(after));
+        let column = number(skipped).saturating_add(1);
+        Part { bytes: start..end, line, column, lines: count, next }
+    }
+}
+
+fn saturated(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+fn number(count: usize) -> u64 {
+    u64::try_from(count).unwrap_or(u64::MAX)
+}
+
+/// The nearest place from `at` backwards where a character of `text` begins, or its end.
+fn character(text: &[u8], at: usize) -> usize {
+    let at = at.min(text.len());
+    let inside = |at: &usize| text.get(*at).is_some_and(|byte| byte & 0xc0 == 0x80);
+    (at.saturating_sub(3)..=at).rev().find(|at| !inside(at)).unwrap_or(at)
 }
 
 fn last_lines(content: &[u8], lines: u64) -> &[u8] {
@@ -333,6 +423,37 @@ mod tests {
         assert_eq!(slice("a\nb", 0), b"");
         assert_eq!(slice("", 3), b"");
         assert_eq!(slice("a\n\n", 1), b"\n");
+    }
+
+    #[test]
+    fn a_bounded_part_says_where_the_rest_begins() {
+        let bound = Bound { lines: 2, bytes: 9, binary: 0 };
+        let part = |text: &str, line, column| {
+            let range = LineRange::new(line, None).unwrap().from_column(column).unwrap();
+            let part = range.within(bound).part(text.as_bytes());
+            (
+                text.get(part.bytes).unwrap().to_owned(),
+                part.line,
+                part.column,
+                part.lines,
+                part.next,
+            )
+        };
+        let said =
+            |text: &str, line, column, lines, next| (text.to_owned(), line, column, lines, next);
+        let text = "a\nb\nżżżżżż\nd";
+        assert_eq!(part(text, None, None), said("a\nb\n", 1, 1, 2, Some((3, 1))));
+        // A line that is too long comes in pieces of whole characters.
+        assert_eq!(part(text, Some(3), None), said("żżżż", 3, 1, 1, Some((3, 9))));
+        assert_eq!(part(text, Some(3), Some(9)), said("żż\nd", 3, 9, 2, None));
+        assert_eq!(part(text, Some(3), Some(10)), said("żż\nd", 3, 9, 2, None));
+        assert_eq!(part(text, Some(2), None), said("b\n", 2, 1, 1, Some((3, 1))));
+        // Past the end of a line or a text there is nothing to piece together.
+        assert_eq!(part(text, Some(4), Some(99)), said("", 4, 2, 1, None));
+        assert_eq!(part(text, Some(u64::MAX), None), said("", u64::MAX, 1, 0, None));
+        assert_eq!(part("", None, None), said("", 1, 1, 0, None));
+        assert_eq!(LineRange::default().from_column(Some(0)), Err(LineRangeError::ColumnZero));
+        assert!(LineRange::default().within(bound).is_whole());
     }
 
     #[test]

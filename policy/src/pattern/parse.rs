@@ -1,7 +1,7 @@
 //! From the text of a pattern to its alternatives.
 
 use super::{
-    Mode, Pattern, Segment,
+    Mode, Pattern, Segment, misleading,
     name::{Class, Name, Token},
 };
 use crate::{
@@ -45,8 +45,42 @@ pub(crate) enum PatternError {
     DeepBraces,
     #[error("the braces expand to more than 256 alternatives")]
     ManyAlternatives,
-    #[error("`\\` must come before the character that it protects, which cannot be `/`")]
-    DanglingEscape,
+    #[error("a `\\` does not separate directories")]
+    Backslash,
+    #[error("a `!` at the start of a name negates nothing")]
+    Negation,
+    #[error("a `~` is not a home directory here")]
+    Home,
+    #[error("there are no drives")]
+    Drive,
+    #[error("`?(…)`, `*(…)`, `+(…)`, `@(…)` and `!(…)` are not known")]
+    ExtendedGlob,
+    #[error("a name begins or ends with a blank")]
+    Blank,
+    #[error("an alternative begins or ends with a blank")]
+    BlankInBraces,
+    #[error("braces with a single alternative")]
+    OneAlternative,
+    #[error("this looks like a regular expression")]
+    Regex,
+    #[error("`|` does not separate alternatives")]
+    Bar,
+    #[error("variables are not expanded")]
+    Variable,
+    #[error("percent-encoding is not decoded")]
+    Encoded,
+    #[error("this looks like an address with a scheme")]
+    Address,
+    #[error("this looks like several patterns in one string")]
+    List,
+    #[error("the pattern has quotes of its own")]
+    Quotes,
+    #[error("a character only looks like one that means something in patterns")]
+    LookAlike,
+    #[error("`[:…:]` is not known")]
+    PosixClass,
+    #[error("`]` has no matching `[`")]
+    UnopenedClass,
     #[error("the pattern holds control, bidirectional or zero-width characters")]
     Hidden,
     #[error("the pattern is longer than 1024 bytes")]
@@ -56,8 +90,10 @@ pub(crate) enum PatternError {
 }
 
 #[derive(Debug, Clone)]
-enum Lexeme {
+pub(super) enum Lexeme {
     Char(char),
+    /// One that was escaped, or stood in a class of its own.
+    Literal(char),
     Star,
     DoubleStar,
     Question,
@@ -66,6 +102,16 @@ enum Lexeme {
     Open,
     Comma,
     Close,
+}
+
+impl Lexeme {
+    /// The character that was written by itself.
+    pub(super) fn bare(&self) -> Option<char> {
+        match self {
+            Self::Char(c) => Some(*c),
+            _ => None,
+        }
+    }
 }
 
 /// Parses a path pattern into its alternatives, at least one.
@@ -82,7 +128,11 @@ pub(crate) fn parse(text: &str, mode: Mode) -> Result<Vec<Pattern>, PatternError
     if has_hidden_characters(text) {
         return Err(PatternError::Hidden);
     }
+    if text.contains("://") {
+        return Err(PatternError::Address);
+    }
     let lexemes = lex(text, mode)?;
+    misleading::braces(&lexemes)?;
     expand(&lexemes)?.into_iter().map(|flat| alternative(&flat, mode)).collect()
 }
 
@@ -110,10 +160,15 @@ fn lex(text: &str, mode: Mode) -> Result<Vec<Lexeme>, PatternError> {
             '*' => Lexeme::Star,
             '?' => Lexeme::Question,
             '/' => Lexeme::Slash,
-            '[' => Lexeme::Class(class(&mut chars, mode)?),
+            '[' => class(&mut chars, mode)?,
+            ']' => return Err(PatternError::UnopenedClass),
             '\\' => match chars.next() {
-                None | Some('/') => return Err(PatternError::DanglingEscape),
-                Some(escaped) => Lexeme::Char(escaped),
+                Some(escaped @ ('[' | ']' | '{' | '}' | ',')) => Lexeme::Literal(escaped),
+                // After a name it could be the separator of another system.
+                Some(escaped @ ('*' | '?')) if !matches!(lexemes.last(), Some(Lexeme::Char(_))) => {
+                    Lexeme::Literal(escaped)
+                }
+                _ => return Err(PatternError::Backslash),
             },
             '{' => {
                 depth += 1;
@@ -136,13 +191,23 @@ fn lex(text: &str, mode: Mode) -> Result<Vec<Lexeme>, PatternError> {
 fn class(
     chars: &mut std::iter::Peekable<std::str::Chars<'_>>,
     mode: Mode,
-) -> Result<Class, PatternError> {
+) -> Result<Lexeme, PatternError> {
+    let mut ahead = chars.clone();
+    // Letters have other cases and forms.
+    if let (Some(alone), Some(']')) = (ahead.next(), ahead.next())
+        && alone.is_ascii()
+        && !(alone.is_ascii_alphabetic() || alone == '/')
+    {
+        *chars = ahead;
+        return Ok(Lexeme::Literal(alone));
+    }
     let negated = chars.next_if(|c| matches!(c, '!' | '^')).is_some();
     let mut ranges = Vec::new();
     loop {
         let first = match chars.next().ok_or(PatternError::UnclosedClass)? {
             ']' if !ranges.is_empty() => break,
             '/' => return Err(PatternError::SlashInClass),
+            '[' if chars.peek() == Some(&':') => return Err(PatternError::PosixClass),
             c => c,
         };
         let mut ahead = chars.clone();
@@ -169,7 +234,7 @@ fn class(
             ranges.push((c, c));
         }
     }
-    Ok(Class { negated, ranges, folded: mode == Mode::Folded })
+    Ok(Lexeme::Class(Class { negated, ranges, folded: mode == Mode::Folded }))
 }
 
 /// All readings of the braces. Nesting is bounded by the lexer, so is the
@@ -225,6 +290,7 @@ fn alternative(lexemes: &[Lexeme], mode: Mode) -> Result<Pattern, PatternError> 
     if matches!(lexemes, [Lexeme::Char('.')]) {
         return Ok(Pattern::new(segments));
     }
+    misleading::reading(lexemes)?;
     for component in lexemes.split(|lexeme| matches!(lexeme, Lexeme::Slash)) {
         match component {
             [] => return Err(PatternError::EmptyComponent),
@@ -233,7 +299,11 @@ fn alternative(lexemes: &[Lexeme], mode: Mode) -> Result<Pattern, PatternError> 
                     segments.push(Segment::AnyDepth);
                 }
             }
-            [Lexeme::Char('.')] | [Lexeme::Char('.'), Lexeme::Char('.')] => {
+            [Lexeme::Char('.') | Lexeme::Literal('.')]
+            | [
+                Lexeme::Char('.') | Lexeme::Literal('.'),
+                Lexeme::Char('.') | Lexeme::Literal('.'),
+            ] => {
                 return Err(PatternError::Dots);
             }
             _ => segments.push(Segment::Name(Name::of(tokens(component)?, mode))),
@@ -251,7 +321,7 @@ fn tokens(component: &[Lexeme]) -> Result<Vec<Token>, PatternError> {
     let mut text = String::new();
     for lexeme in component {
         let token = match lexeme {
-            Lexeme::Char(c) => {
+            Lexeme::Char(c) | Lexeme::Literal(c) => {
                 text.push(*c);
                 continue;
             }
@@ -296,8 +366,9 @@ mod tests {
             ("a}", PatternError::UnopenedBrace),
             (&"{".repeat(9), PatternError::DeepBraces),
             (&"{a,b}".repeat(9), PatternError::ManyAlternatives),
-            ("a\\", PatternError::DanglingEscape),
             ("a\u{200b}", PatternError::Hidden),
+            ("a]", PatternError::UnopenedClass),
+            ("[[:alpha:]]", PatternError::PosixClass),
             (&"a".repeat(5000), PatternError::TooLong),
         ] {
             assert_eq!(parse(text, Mode::Exact), Err(error), "{text}");

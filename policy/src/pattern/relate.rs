@@ -67,8 +67,9 @@ impl Pattern {
         let mut variants = Vec::new();
         for (index, segment) in self.segments.iter().enumerate() {
             let others: Vec<_> = match segment {
-                Segment::AnyDepth => (1..=2)
-                    .map(|more| vec![any.to_owned(); self.least_depth(index) + more])
+                Segment::AnyDepth => (0..=3)
+                    .filter(|depth| *depth != self.least_depth(index))
+                    .map(|depth| vec![any.to_owned(); depth])
                     .collect(),
                 Segment::Name(name) => {
                     name.variants(any, letters).into_iter().map(|name| vec![name]).collect()
@@ -102,6 +103,10 @@ impl Pattern {
 }
 
 fn covers(ours: &[Segment], theirs: &[Segment]) -> bool {
+    // `*` and all that is beneath it is everything but the root.
+    if let [Segment::Name(Name::Any), Segment::AnyDepth] = ours {
+        return theirs.iter().any(|segment| matches!(segment, Segment::Name(_)));
+    }
     match (ours.split_first(), theirs.split_first()) {
         (None, None) => true,
         (Some((Segment::AnyDepth, rest)), None) => covers(rest, theirs),

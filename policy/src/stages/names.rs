@@ -23,7 +23,11 @@ impl Policy {
     }
 
     pub(super) fn denied_extension(&self, subject: &Subject<'_>) -> Verdict<'_> {
-        let mut names = subject.spellings().filter_map(Components::last);
+        if self.denied_extensions.is_empty() {
+            return Verdict::Pass;
+        }
+        // A directory of such a name is denied with all that is in it.
+        let mut names = subject.spellings().flat_map(Components::texts);
         match names.find_map(|name| self.denied_part(name)) {
             Some(place) => Verdict::Deny(Finding::fixed(
                 "extensions.deny",

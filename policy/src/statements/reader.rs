@@ -13,7 +13,7 @@ use crate::{
     diagnostics::{Problem, Source},
     embedded::embedded,
     model::has_hidden_characters,
-    pattern::{Mode, parse},
+    pattern::{Mode, PatternError, parse},
 };
 
 /// Most patterns in one file, alternatives of braces counted one by one.
@@ -68,7 +68,7 @@ impl<'a, 'r> Reader<'a, 'r> {
             }
             Err(error) => {
                 let problem = Problem::new(format!("bad pattern \"{}\"", shortened(text)));
-                self.report(value.span(), problem.label(error.to_string()));
+                self.report(value.span(), explained(problem, error));
                 None
             }
         }
@@ -109,6 +109,12 @@ impl<'a, 'r> Reader<'a, 'r> {
         }
         Some(text.to_owned())
     }
+}
+
+/// A problem with a pattern, and what to write instead.
+pub(super) fn explained(problem: Problem, error: PatternError) -> Problem {
+    let problem = problem.label(error.to_string());
+    if error.help().is_empty() { problem } else { problem.help(error.help()) }
 }
 
 /// The table `key` of `table`, if it is one.

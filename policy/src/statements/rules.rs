@@ -6,7 +6,7 @@ use toml::de::DeTable;
 
 use super::{
     Glob,
-    reader::{Reader, Value, elements, sub},
+    reader::{Reader, Value, elements, explained, sub},
 };
 use crate::{
     Effect,
@@ -121,7 +121,9 @@ impl Reader<'_, '_> {
         });
         let effect = table.get("effect").and_then(|value| effect(value.get_ref().as_str()?));
         let mode = if effect == Some(Effect::Allow) { Mode::Exact } else { Mode::Folded };
-        let globs = elements(table, "paths").filter_map(|value| self.glob(value, mode)).collect();
+        let beneath = self.covers_beneath(table, effect);
+        let globs = elements(table, "paths").filter_map(|value| self.glob(value, mode));
+        let globs = globs.map(|glob| if beneath { glob.and_beneath() } else { glob }).collect();
         if let Some(value) = table.get("paths")
             && value.get_ref().as_array().is_some_and(|list| list.is_empty())
         {
@@ -133,6 +135,20 @@ impl Reader<'_, '_> {
         let (id, span) = id?;
         let line = self.line(&span);
         Some(Rule { id, line, span, effect: effect?, questions: questions?, globs, agents, reason })
+    }
+
+    /// Whether a rule is about what lies beneath its paths, too: unless it says otherwise,
+    /// one that restricts is.
+    fn covers_beneath(&mut self, table: &DeTable<'_>, effect: Option<Effect>) -> bool {
+        let scope = table.get("scope");
+        if let (Some(Effect::Allow), Some(value)) = (effect, scope) {
+            let problem = Problem::new("an `allow` rule has no `scope`")
+                .label("for rules that deny or ask")
+                .help("it allows what its `paths` match; for all that is in a directory add `DIRECTORY/**`");
+            self.report(value.span(), problem);
+        }
+        effect != Some(Effect::Allow)
+            && scope.and_then(|value| value.get_ref().as_str()) != Some("entry")
     }
 
     fn rule_id(&mut self, value: &Value<'_>) -> Option<String> {
@@ -184,7 +200,7 @@ impl Reader<'_, '_> {
                 Err(error) => {
                     let problem =
                         Problem::new(format!("bad agent pattern \"{}\"", shortened(text)));
-                    self.report(value.span(), problem.label(error.to_string()));
+                    self.report(value.span(), explained(problem, error));
                 }
             }
         }

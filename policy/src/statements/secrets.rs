@@ -124,6 +124,14 @@ impl Reader<'_, '_> {
             }
             keywords.push(text.to_owned());
         }
+        let entropy = table.get("entropy");
+        if let Some(value) =
+            entropy.filter(|value| check::number(value.get_ref()).is_some_and(|bits| bits >= 8.0))
+        {
+            let problem = Problem::new("the rule would never find anything")
+                .label("expected less than 8: no content has more bits per byte");
+            self.report(value.span(), problem);
+        }
         let regex_value = table.get("regex")?;
         let text = RuleText {
             id,
@@ -131,7 +139,7 @@ impl Reader<'_, '_> {
             regex: Some(regex_value.get_ref().as_str()?.to_owned()),
             path: None,
             keywords,
-            entropy: table.get("entropy").and_then(|value| check::number(value.get_ref())),
+            entropy: entropy.and_then(|value| check::number(value.get_ref())),
             group: table.get("group").and_then(|value| check::integer(value.get_ref())),
             warn_only: table
                 .get("warnOnly")

@@ -1,6 +1,6 @@
 //! The sections that are not lists of tables.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use toml::de::{DeTable, DeValue};
 
@@ -182,7 +182,8 @@ impl Reader<'_, '_> {
 
     fn extension(&mut self, value: &Value<'_>) -> Option<String> {
         let text = value.get_ref().as_str()?;
-        let good = |c: char| !c.is_control() && !c.is_whitespace() && !"./\\*?[]{}".contains(c);
+        let good =
+            |c: char| !c.is_control() && !c.is_whitespace() && !"./\\*?[]{}()|!,;~".contains(c);
         if !text.is_empty() && text.len() <= 64 && text.chars().all(good) {
             return Some(text.to_owned());
         }
@@ -223,6 +224,12 @@ impl Reader<'_, '_> {
             Some(rest) if rest.split('/').any(|part| matches!(part, "" | "." | "..")) => {
                 "expected a path without `.`, `..`, empty components or a slash at the end"
             }
+            Some(rest)
+                if rest.contains(['*', '?'])
+                    || rest.split('/').any(|part| part == "~" || part.starts_with('$')) =>
+            {
+                "nothing is expanded: expected the path itself"
+            }
             Some(_) if text.contains('\0') || text.len() > 4095 => "this cannot be a path",
             Some(_) => return Some(text.to_owned()),
         };
@@ -234,11 +241,11 @@ impl Reader<'_, '_> {
 
 fn network(value: &DeValue<'_>) -> Network {
     let Some(table) = value.as_table() else { return Network::None };
-    let mut ports: Vec<u16> = elements(table, "connect")
-        .filter_map(|value| check::integer(value.get_ref())?.try_into().ok())
-        .collect();
-    ports.sort_unstable();
-    ports.dedup();
+    let ports = |key| {
+        let stated = elements(table, key);
+        let stated = stated.filter_map(|value| check::integer(value.get_ref())?.try_into().ok());
+        stated.collect::<BTreeSet<u16>>().into_iter().collect()
+    };
     let dns = table.get("dns").and_then(|value| value.get_ref().as_bool()).unwrap_or(false);
-    Network::Connect { ports, dns }
+    Network::Connect { ports: ports("connect"), dns, listen: ports("listen") }
 }

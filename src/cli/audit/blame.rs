@@ -9,12 +9,13 @@ use portcullis_audit::Hash;
 use serde_json::{Value, json};
 
 use super::{
+    files::Files,
     select::{Indexed, damaged, vault},
     unreadable,
 };
 use crate::{
     cli::{
-        failure::{Context as _, Exit, Failure},
+        failure::{Exit, Failure},
         fs,
         output::printed,
     },
@@ -45,17 +46,15 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let workspace = Workspace::open(&args.log.at.place.workspace).or_fail(format_args!(
-        "cannot open the workspace `{}`",
-        args.log.at.place.workspace.display()
-    ))?;
-    let path = fs::parse(workspace.root(), &args.path).map_err(|_| {
+    let (log, bar) = args.log.open()?;
+    let files = args.log.at.files(&log)?;
+    let path = fs::parse(&files.root, &args.path).map_err(|_| {
         Failure::new(format_args!("`{}` is no path in the workspace", Escaped(&args.path)))
             .exit(Exit::Usage)
     })?;
-    let (log, bar) = args.log.open()?;
+    let workspace = files.workspace();
     let vault = vault(&args.log.at.place)?;
-    let found = blame(&log, vault.as_ref(), &workspace, &path).map_err(|error| match error {
+    let found = blame(&log, vault.as_ref(), workspace, &path).map_err(|error| match error {
         BlameError::Log(error) => match args.log.at.directory() {
             Ok(directory) => unreadable(&directory, &error),
             Err(failure) => failure,
@@ -68,7 +67,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let versions = found.versions.get(..shown.min(found.versions.len())).unwrap_or_default();
     let mut out = io::stdout().lock();
     let written = if args.json {
-        writeln!(out, "{}", visible_json(&object(&found, versions).to_string()))
+        writeln!(out, "{}", visible_json(&object(&found, versions, &files).to_string()))
     } else {
         lines(&found, versions).iter().try_for_each(|line| writeln!(out, "{line}"))
     };
@@ -147,16 +146,17 @@ fn state(state: &State) -> String {
         State::Differs { recorded, found } => {
             format!("other bytes than recorded: {found}, not {recorded}")
         }
-        State::Missing => "missing: removed by somebody else than a gate".to_owned(),
+        State::Missing => "missing, and no record says who removed it".to_owned(),
         State::Gone => "gone, as recorded".to_owned(),
-        State::Back => "there again: made by somebody else than a gate".to_owned(),
-        State::NotRecorded => "content that no record tells of".to_owned(),
+        State::Back => "there again, and no record says who made it".to_owned(),
+        State::NotRecorded => "content of which no record says who wrote it".to_owned(),
         State::Unknown => "nothing".to_owned(),
+        State::NotLookedAt => "not looked at".to_owned(),
         State::NotAFile => "not a regular file, so there are no bytes to compare".to_owned(),
     }
 }
 
-fn object(found: &Blame, versions: &[Version]) -> Value {
+fn object(found: &Blame, versions: &[Version], files: &Files) -> Value {
     let (recorded, disk) = match &found.state {
         State::Same(hash) => (Some(*hash), Some(*hash)),
         State::Differs { recorded, found } => (Some(*recorded), Some(*found)),
@@ -165,6 +165,8 @@ fn object(found: &Blame, versions: &[Version]) -> Value {
     json!({
         "path": found.path.as_str(),
         "state": found.state.as_str(),
+        "workspace": files.workspace.as_ref().ok().map(Workspace::root),
+        "notLookedAt": files.workspace.as_ref().err(),
         "recorded": recorded,
         "found": disk,
         "changes": versions.iter().map(change_json).collect::<Vec<_>>(),

@@ -62,7 +62,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
             "holds": true, "first": first, "last": last, "records": records, "size": size,
             "origin": origin, "ownKey": trusted.is_empty(),
         });
-        outln!("{answer}");
+        outjson!(answer);
         return Ok(ExitCode::SUCCESS);
     }
     outln!("holds: records {first} to {last} of the log of {size}");

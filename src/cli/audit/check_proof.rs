@@ -132,7 +132,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
             let names: Vec<_> = signed.witnesses.iter().map(|(key, _)| key.name()).collect();
             members.insert("witnesses".to_owned(), json!(names));
         }
-        outln!("{answer}");
+        outjson!(answer);
     } else {
         outln!("{text}");
         outln!("signed by {}", Escaped(signed.by.name()));

@@ -74,22 +74,19 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         && receipts.long == 0
         && answers.all_found();
     if args.json {
-        outln!(
-            "{}",
-            json!({
-                "valid": whole,
-                "receipts": receipts.of.len(),
-                "found": answers.found,
-                "pruned": answers.pruned,
-                "lost": answers.lost.iter().map(|(receipt, what)| {
-                    json!({ "seq": receipt.seq, "leaf": receipt.leaf, "durable": receipt.durable,
-                        "found": what })
-                }).collect::<Vec<_>>(),
-                "contrary": receipts.contrary,
-                "leftOut": receipts.long,
-                "damages": report.damages,
-            })
-        );
+        outjson!(json!({
+            "valid": whole,
+            "receipts": receipts.of.len(),
+            "found": answers.found,
+            "pruned": answers.pruned,
+            "lost": answers.lost.iter().map(|(receipt, what)| {
+                json!({ "seq": receipt.seq, "leaf": receipt.leaf, "durable": receipt.durable,
+                    "found": what })
+            }).collect::<Vec<_>>(),
+            "contrary": receipts.contrary,
+            "leftOut": receipts.long,
+            "damages": report.damages,
+        }));
     } else {
         for line in lines(&receipts, &report, &answers) {
             outln!("{line}");

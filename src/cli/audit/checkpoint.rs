@@ -7,7 +7,8 @@ use portcullis_audit::Note;
 use super::{Place, heads};
 use crate::{
     cli::{
-        failure::{Context as _, Exit, Failure},
+        failure::{Context as _, Failure},
+        local::{open_ledger, own_key},
         render::counted,
         sign::Program,
     },
@@ -62,10 +63,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
 pub(super) fn open(state: &cap_std::fs::Dir, audit: &Audit) -> Result<Ledger, Failure> {
     let signing = match audit.signer_key() {
         Some(public) => Signing::by(Box::new(Program { command: audit.signer.clone(), public })),
-        None => Signing::own(state).or_fail("cannot open the audit log's key")?,
+        None => own_key(state)?,
     };
-    let opened = Ledger::open(state).and_then(|ledger| ledger.signed(signing));
-    let damaged = matches!(opened, Err(ledger::Error::Damaged { .. }));
-    let exit = if damaged { Exit::Audit } else { Exit::Failure };
-    opened.or_fail("cannot open the audit log").map_err(|failure| failure.exit(exit))
+    open_ledger(state, Some(signing))
 }

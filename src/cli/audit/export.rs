@@ -8,7 +8,10 @@ use std::{
     process::ExitCode,
 };
 
-use super::select::{Select, Whole, damaged};
+use super::{
+    say_unverified,
+    select::{Select, Whole, damaged},
+};
 use crate::{
     cli::failure::{Context as _, Exit, Failure},
     review::{
@@ -62,6 +65,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         }
     }
     let (log, bar) = args.log.open()?;
+    say_unverified();
     let filter = args.select.filter(&args.log.at)?;
     let done = match &args.output {
         Some(path) => {

@@ -9,6 +9,7 @@ mod check_receipts;
 pub(crate) mod checkpoint;
 mod compress;
 mod export;
+mod files;
 pub(super) mod filter;
 mod heads;
 mod key;
@@ -37,7 +38,7 @@ use super::{
     failure::{Exit, Failure},
     logging, state,
 };
-use crate::config::audit::Audit;
+use crate::{config::audit::Audit, workspace::Workspace};
 
 /// Verify, show, search and repair the audit log
 #[derive(Debug, clap::Args)]
@@ -103,9 +104,10 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
 /// `--agent` is a filter of `show` instead.
 #[derive(Debug, Clone, clap::Args)]
 struct Place {
-    /// The directory that the agent works in
-    #[arg(long, value_name = "DIR", default_value = ".", env = "PORTCULLIS_WORKSPACE")]
-    workspace: PathBuf,
+    /// The directory that the agent works in [default: the current one, or where --state
+    /// is given the one to which that belongs]
+    #[arg(long, value_name = "DIR", env = "PORTCULLIS_WORKSPACE")]
+    workspace: Option<PathBuf>,
     /// Where log and backups are kept [default: a directory of the workspace's
     /// own under $XDG_STATE_HOME/portcullis]
     #[arg(long, value_name = "DIR", env = "PORTCULLIS_STATE")]
@@ -120,9 +122,18 @@ struct Place {
 }
 
 impl Place {
+    fn workspace(&self) -> &Path {
+        self.workspace.as_deref().unwrap_or(Path::new("."))
+    }
+
+    /// The directory that is named as the workspace.
+    fn opened(&self) -> io::Result<Workspace> {
+        Workspace::open(self.workspace())
+    }
+
     /// The state directory.
     fn state(&self) -> Result<PathBuf, Failure> {
-        state::directory(self.state.as_ref(), &self.workspace)
+        state::directory(self.state.as_ref(), self.workspace())
     }
 
     /// What the operator configured for the log.
@@ -201,6 +212,11 @@ fn existing(directory: &Path) -> Result<Directory, Failure> {
         Ok(_entries) => format!("did you mean `{}`?", below.display()),
         Err(_none) => "the log is the directory `audit` in a state directory".to_owned(),
     }))
+}
+
+/// Says of what is read from the log that nothing vouches for it.
+pub(super) fn say_unverified() {
+    errln!("note: the log was not verified; `portcullis audit verify` does that");
 }
 
 /// Says that there is no log, or why it cannot be read.

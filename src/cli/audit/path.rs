@@ -8,7 +8,6 @@ use crate::{
     model::Escaped,
     policy::GlobError,
     review::PathFilter,
-    workspace::Workspace,
 };
 
 /// A path or a pattern as it was given: what an absolute one means shows only when
@@ -44,11 +43,14 @@ impl Named {
 /// workspace.
 pub(super) fn filters(named: &[Named], at: &Where) -> Result<Vec<PathFilter>, Failure> {
     let absolute = named.iter().any(|named| named.0.starts_with('/'));
-    let workspace = match absolute && at.dir.is_none() {
-        true => Workspace::open(&at.place.workspace).ok(),
+    let root = match absolute && at.dir.is_none() {
+        true => match at.place.owner()? {
+            Some(owner) => Some(owner),
+            None => at.place.opened().ok().map(|workspace| workspace.root().to_owned()),
+        },
         false => None,
     };
-    let root = workspace.as_ref().map(Workspace::root);
+    let root = root.as_deref();
     let mut filters = Vec::new();
     for one in named {
         filters.extend(one.filters(root).map_err(|error| {

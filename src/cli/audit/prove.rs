@@ -1,7 +1,11 @@
 //! `portcullis audit prove`: proofs that need nothing but the public key to be
 //! checked.
 
-use std::{io, path::Path, process::ExitCode};
+use std::{
+    io::{self, Read as _},
+    path::Path,
+    process::ExitCode,
+};
 
 use portcullis_audit::{
     Checkpoint, Claim, Directory, Hash, Note, Proof, ROOTS, Reader, SEGMENT_RECORDS, Segment,
@@ -11,6 +15,9 @@ use portcullis_audit::{
 
 use super::{Where, heads, unreadable};
 use crate::cli::failure::{Context as _, Exit, Failure};
+
+/// The most that is read of the segments' roots, in bytes: those of a million.
+const MAX_ROOTS: u64 = 64 << 20;
 
 /// Prove that a record is in the log, or that the log only ever grew
 #[derive(Debug, clap::Args)]
@@ -103,8 +110,10 @@ pub(super) fn prove(
     let size = checkpoint.size;
     let mut leaves = Leaves { source, roots: roots(source)?, cached: None };
     let read = |error: io::Error| {
+        let damaged = error.kind() == io::ErrorKind::InvalidData;
         Failure::new(format_args!("cannot make the proof: {error}"))
             .help("`portcullis audit verify` says what is wrong")
+            .exit(if damaged { Exit::Audit } else { Exit::Failure })
     };
     let mut prover = Prover::new(|level, index| leaves.subtree(level, index));
     let (claim, hashes) = match (seq, from) {
@@ -151,7 +160,9 @@ fn out_of_range(what: std::fmt::Arguments<'_>, size: u64) -> Failure {
 
 fn roots(source: &Directory) -> Result<Vec<Hash>, Failure> {
     let text = match source.open(ROOTS) {
-        Ok(file) => io::read_to_string(file).or_fail("cannot read the segments' roots")?,
+        Ok(file) => {
+            io::read_to_string(file.take(MAX_ROOTS)).or_fail("cannot read the segments' roots")?
+        }
         Err(_missing) => String::new(),
     };
     Ok(text.lines().map_while(|line| line.parse().ok()).collect())

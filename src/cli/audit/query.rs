@@ -41,7 +41,7 @@ const TABLE: usize = 500;
     portcullis audit query --since 2026-11-01 --csv > november.csv\n\n\
     An outcome repeats only session, agent, operation and path of its intent: for the rule and the\n\
     decision look at the intent, for the result at the outcome (`of` names the intent).\n\n\
-    Says what the log says; `portcullis audit verify` says whether the log is whole. A long log gets\n\
+    Says what the log says; `portcullis audit verify` says whether the log is intact. A long log gets\n\
     an index beside it (`index` in the state directory), which can be deleted at any time.\n\n\
     Exit codes: 0 searched, 5 something in the log could not be read.")]
 pub(super) struct Args {

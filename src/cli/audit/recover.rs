@@ -1,15 +1,17 @@
 //! `portcullis audit recover`: set a damaged end of the log aside.
 
-use std::process::ExitCode;
+use std::{fmt::Display, process::ExitCode};
 
+use cap_std::fs::Dir;
 use portcullis_audit::Segment;
 
-use super::Place;
+use super::{Place, checkpoint};
 use crate::{
     cli::{
         consent,
         failure::{Exit, Failure},
     },
+    config::audit::Audit,
     ledger,
     model::Escaped,
 };
@@ -33,13 +35,12 @@ pub(super) struct Args {
 
 pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
     let (_, state) = args.place.open()?;
-    let plan = ledger::plan(&state).map_err(|error| {
-        let failure = Failure::new(format_args!("cannot look at the audit log: {error}"));
-        let damaged = matches!(error, ledger::Error::Unreadable(_) | ledger::Error::PublicKeyGone);
-        if damaged { failure.exit(Exit::Audit) } else { failure }
-    })?;
+    let audit = args.place.audit()?;
+    let plan = ledger::plan(&state)
+        .map_err(|error| failed(&error, format_args!("cannot look at the audit log: {error}")))?;
     if plan.is_empty() {
-        outln!("the log is whole: nothing to recover");
+        startable(&state, &audit)?;
+        outln!("the log is intact: nothing to recover");
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(first) = plan.damages.first() {
@@ -76,6 +77,13 @@ pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
             plan.unaccounted
         );
     }
+    if plan.unsigned {
+        outln!(
+            "missing: every checkpoint of a log that was signed; a `recovered` record says so, and \
+             the next gate signs what is there. Compare it with a copy: nothing else shows what \
+             was removed"
+        );
+    }
     if plan.anew {
         outln!(
             "signed anew: the log does not bear out what is noted beside its key as signed last, \
@@ -84,9 +92,9 @@ pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
     }
     consent::require(args.yes, "set this aside?")?;
     ledger::recover(&state, &plan).map_err(|error| {
-        let failure = Failure::new(format_args!("cannot recover the audit log: {error}"));
+        let failure = failed(&error, format_args!("cannot recover the audit log: {error}"));
         match error {
-            ledger::Error::StillDamaged(_) => failure.exit(Exit::Audit).help(
+            ledger::Error::StillDamaged(_) => failure.help(
                 "no gate should use it: `portcullis audit verify` shows what is wrong; run \
                  `portcullis audit recover` again for what only shows now, else put the log back \
                  from a copy",
@@ -94,8 +102,21 @@ pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
             _ => failure,
         }
     })?;
-    outln!(
-        "done: gates can start again; `portcullis audit show --kind recovered` shows the record"
-    );
+    outln!("done: the log is intact");
+    startable(&state, &audit)?;
+    outln!("gates can start again; `portcullis audit show --kind recovered` shows the record");
     Ok(ExitCode::SUCCESS)
+}
+
+/// Takes the log up as a gate does at its start: what a repair calls good, gates start
+/// on.
+fn startable(state: &Dir, audit: &Audit) -> Result<(), Failure> {
+    checkpoint::open(state, audit)?
+        .leave()
+        .map_err(|error| failed(&error, format_args!("a gate cannot use the audit log: {error}")))
+}
+
+fn failed(error: &ledger::Error, words: impl Display) -> Failure {
+    let exit = if error.is_damage() { Exit::Audit } else { Exit::Failure };
+    Failure::new(words).exit(exit)
 }

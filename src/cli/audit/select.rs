@@ -11,7 +11,7 @@ use super::{
     Place, Where,
     filter::{Moment, decisions, doors, kinds, parse_op, period},
     path::{self, Named},
-    unreadable,
+    say_unverified, unreadable,
 };
 use crate::{
     backup::Vault,
@@ -37,11 +37,12 @@ pub(super) struct Indexed {
 }
 
 impl Indexed {
-    /// Opens the log, with its index unless it is a copy: nothing is written
+    /// Opens the log to be read without being verified, with its index unless it is a copy: nothing is written
     /// beside evidence.
     pub(super) fn open(&self) -> Result<(Log, Progress), Failure> {
         let directory = self.at.directory()?;
         let (log, bar) = opened(&directory)?;
+        say_unverified();
         let state = directory.parent().filter(|_| self.at.dir.is_none() && !self.no_index);
         Ok(match state {
             Some(state) => (log.with_index(index(state)), bar),
@@ -98,7 +99,8 @@ pub(super) fn index(state: &Path) -> PathBuf {
 pub(super) struct Progress(ProgressBar);
 
 impl Progress {
-    fn new(total: u64) -> Self {
+    /// For the reading of so many bytes.
+    pub(super) fn new(total: u64) -> Self {
         if total < LARGE || !std::io::stderr().is_terminal() {
             return Self(ProgressBar::hidden());
         }
@@ -110,6 +112,16 @@ impl Progress {
         })
     }
 
+    /// So many more were read.
+    pub(super) fn advance(&self, bytes: u64) {
+        self.0.inc(bytes);
+    }
+
+    /// There is nothing more to read for now.
+    pub(super) fn finish(&self) {
+        self.0.finish_and_clear();
+    }
+
     /// Runs what prints, so that the bar does not stand in its way.
     pub(super) fn aside<T>(&self, print: impl FnOnce() -> T) -> T {
         self.0.suspend(print)
@@ -118,7 +130,7 @@ impl Progress {
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        self.0.finish_and_clear();
+        self.finish();
     }
 }
 

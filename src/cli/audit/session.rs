@@ -16,7 +16,6 @@ use crate::{
     },
     model::Escaped,
     review::{Change, Event, Patch, Patches, Session, SessionError, sessions, visible_json},
-    workspace::Workspace,
 };
 
 /// Show one session as a timeline, with what it changed in the files
@@ -59,15 +58,11 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     })?;
     // A copy of a log has neither backups nor workspace beside it.
     let contents = match (args.no_diff, &args.log.at.dir) {
-        (false, None) => {
-            let place = &args.log.at.place;
-            let workspace =
-                Workspace::open(&place.workspace).or_fail("cannot open the workspace")?;
-            Some((vault(place)?, workspace))
-        }
+        (false, None) => Some((vault(&args.log.at.place)?, args.log.at.files(&log)?)),
         _ => None,
     };
-    let mut patches = contents.as_ref().map(|(vault, disk)| Patches::new(vault.as_ref(), disk));
+    let mut patches =
+        contents.as_ref().map(|(vault, files)| Patches::new(vault.as_ref(), files.workspace()));
     let mut out = io::stdout().lock();
     let mut begun = false;
     for event in &session.events {
@@ -196,6 +191,9 @@ fn people(out: &mut impl Write, event: &Event, patch: &Patch) -> io::Result<()> 
         Patch::Binary => "binary contents differ".to_owned(),
         Patch::Large => "the contents are too large to be compared here".to_owned(),
         Patch::Lost(side) => format!("nothing keeps the content {side} the change any more"),
+        Patch::NotLookedAt(side) => {
+            format!("no backup has the content {side} the change, and the files were not looked at")
+        }
     };
     writeln!(out, "          ({note})")
 }
@@ -234,6 +232,7 @@ fn object(session: &str, event: &Event, patch: &Patch) -> Value {
             Patch::Binary => ("binary", None),
             Patch::Large => ("large", None),
             Patch::Lost(_) => ("lost", None),
+            Patch::NotLookedAt(_) => ("notLookedAt", None),
         };
         fields.insert("content".to_owned(), state.into());
         if let Some(text) = text {

@@ -46,7 +46,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     if args.status {
         for lag in ship::lag(&state, &targets) {
             if args.json {
-                outln!("{}", serde_json::json!(lag));
+                outjson!(serde_json::json!(lag));
                 continue;
             }
             let behind = match lag.seconds {

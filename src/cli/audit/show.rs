@@ -1,10 +1,19 @@
 //! `portcullis audit show`: the records, for people and for programs.
 
-use std::{collections::VecDeque, path::Path, process::ExitCode, thread, time::Duration};
+use std::{
+    collections::VecDeque,
+    io::{self, IsTerminal as _},
+    path::Path,
+    process::ExitCode,
+    thread,
+    time::Duration,
+};
 
-use portcullis_audit::{AuditRecord, Directory, Entry, Kind, Reader, Segment, Source as _};
+use portcullis_audit::{
+    AuditRecord, Directory, Entry, Kind, MAX_JUNK, Reader, Segment, Source as _,
+};
 
-use super::{Where, filter::Filter, unreadable};
+use super::{Where, filter::Filter, say_unverified, select::Progress, unreadable};
 use crate::{
     cli::{
         failure::{Exit, Failure},
@@ -23,7 +32,7 @@ const POLL: Duration = Duration::from_millis(200);
     portcullis audit show --last 20\n  \
     portcullis audit show --decision deny --since 2h\n  \
     portcullis audit show --follow --op write --path src/\n\n\
-    Shows what the log says; `portcullis audit verify` says whether the log is whole.")]
+    Shows what the log says; `portcullis audit verify` says whether the log is intact.")]
 pub(super) struct Args {
     #[command(flatten)]
     log: Where,
@@ -44,16 +53,25 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let directory = args.log.directory()?;
     let source = Directory::new(&directory);
     let paths = args.filter.paths(&args.log)?;
-    let mut show =
-        Show { args, paths, directory: &directory, not_records: 0, out_of_line: 0, next: None };
-    let segments = show.segments(&source)?;
+    let (segments, bytes) = segments(&source, &directory)?;
+    say_unverified();
+    let mut show = Show {
+        args,
+        paths,
+        directory: &directory,
+        bar: Progress::new(bytes),
+        not_records: 0,
+        junk: 0,
+        out_of_line: 0,
+        next: None,
+    };
     let last = args.last.or(args.follow.then_some(10));
     let mut reader = match last {
         Some(last) => show.last(&source, &segments, last)?,
         None => show.all(&source, &segments)?,
     };
     while let Some(reader) = &mut reader {
-        match reader.next().map_err(|error| unreadable(&directory, &error))? {
+        match show.read(reader)? {
             Some(entry) => {
                 if let Some(record) = show.wanted(&entry)
                     && !show.entry(&entry, &record)
@@ -61,7 +79,10 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
                     break;
                 }
             }
-            None if args.follow => thread::sleep(POLL),
+            None if args.follow => {
+                show.bar.finish();
+                thread::sleep(POLL);
+            }
             None => break,
         }
     }
@@ -73,21 +94,43 @@ struct Show<'a> {
     /// Those of the filter.
     paths: Vec<PathFilter>,
     directory: &'a Path,
-    /// Lines that are no records.
+    bar: Progress,
+    /// Lines that are no records, and their bytes since the last one that is.
     not_records: u64,
+    junk: u64,
     /// Records that are not those which come next.
     out_of_line: u64,
     /// Which one comes next, where that is known.
     next: Option<u64>,
 }
 
+/// The log's segments, oldest first, and their bytes.
+fn segments(source: &Directory, directory: &Path) -> Result<(Vec<Segment>, u64), Failure> {
+    let entries = source.list().map_err(|error| unreadable(directory, &error))?;
+    let (mut segments, mut bytes) = (Vec::new(), 0_u64);
+    for entry in entries {
+        if let Some(segment) = Segment::from_name(&entry.name) {
+            segments.push(segment);
+            bytes = bytes.saturating_add(entry.length);
+        }
+    }
+    segments.sort();
+    Ok((segments, bytes))
+}
+
 impl Show<'_> {
-    fn segments(&self, source: &Directory) -> Result<Vec<Segment>, Failure> {
-        let entries = source.list().map_err(|error| unreadable(self.directory, &error))?;
-        let mut segments: Vec<_> =
-            entries.iter().filter_map(|entry| Segment::from_name(&entry.name)).collect();
-        segments.sort();
-        Ok(segments)
+    /// The next line; none after more lines that are no records than anyone could read.
+    fn read(&self, reader: &mut Reader<'_, Directory>) -> Result<Option<Entry>, Failure> {
+        if self.junk > MAX_JUNK {
+            let words = format!("more than {MAX_JUNK} bytes are no records");
+            let error = io::Error::new(io::ErrorKind::InvalidData, words);
+            return Err(unreadable(self.directory, &error));
+        }
+        let entry = reader.next().map_err(|error| unreadable(self.directory, &error))?;
+        if let Some(entry) = &entry {
+            self.bar.advance(entry.bytes.len() as u64 + 1);
+        }
+        Ok(entry)
     }
 
     /// The record, when the filters want it.
@@ -97,6 +140,7 @@ impl Show<'_> {
         let gap = first.is_some() && self.next.is_some_and(|next| Some(next) != first);
         match entry.record() {
             Ok(record) => {
+                self.junk = 0;
                 if gap || expected.is_some_and(|expected| expected != record.seq) {
                     self.out_of_line += 1;
                 }
@@ -105,6 +149,7 @@ impl Show<'_> {
             }
             Err(_damage) => {
                 self.not_records += 1;
+                self.junk += entry.bytes.len() as u64 + 1;
                 self.next = expected.map(|expected| expected.saturating_add(1));
                 None
             }
@@ -141,8 +186,7 @@ impl Show<'_> {
         let Some((last, before)) = segments.split_last() else { return Ok(None) };
         for segment in before {
             let mut reader = Reader::new(source, segment.first());
-            while let Some(entry) =
-                reader.next().map_err(|error| unreadable(self.directory, &error))?
+            while let Some(entry) = self.read(&mut reader)?
                 && entry.segment == *segment
             {
                 if let Some(record) = self.wanted(&entry)
@@ -171,9 +215,7 @@ impl Show<'_> {
             let mut here = VecDeque::new();
             let room = count - found.len();
             let mut reader = Reader::new(source, segment.first());
-            while let Some(entry) =
-                reader.next().map_err(|error| unreadable(self.directory, &error))?
-            {
+            while let Some(entry) = self.read(&mut reader)? {
                 if entry.segment != *segment {
                     break;
                 }
@@ -202,10 +244,13 @@ impl Show<'_> {
 
     /// Prints one; `false` when nobody reads any more.
     fn entry(&self, entry: &Entry, record: &AuditRecord) -> bool {
-        match self.args.json {
+        self.bar.aside(|| match self.args.json {
+            true if io::stdout().is_terminal() => {
+                outjson!(String::from_utf8_lossy(&entry.bytes));
+            }
             true => outln!("{}", String::from_utf8_lossy(&entry.bytes)),
             false => outln!("{}", line(record)),
-        }
+        });
         !output::is_closed()
     }
 }

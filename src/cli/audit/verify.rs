@@ -34,7 +34,7 @@ const NOTHING: &str = "signed: nothing; no checkpoint vouches for these records"
     portcullis audit verify\n  \
     portcullis audit verify --key log.vkey --head checkpoint-of-last-week\n  \
     portcullis audit verify --dir /mnt/copy/audit --json\n\n\
-    Exit codes: 0 the log is whole, 5 it is damaged, 1 it cannot be read.\n\n\
+    Exit codes: 0 the log is intact, 5 it is damaged, 1 it cannot be read.\n\n\
     Only a head that was kept outside the log shows that its end was cut off or that it was \
     written anew\nwith its key: a receipt, or a checkpoint. \
     Give the public key too; the log's directory has one, but\nwhoever wrote the log anew may \
@@ -79,7 +79,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
                 members.insert("attached".to_owned(), json!(found));
             }
         }
-        outln!("{json}");
+        outjson!(json);
     } else {
         let more = attached.iter().flat_map(Attached::lines);
         for line in lines(&report).into_iter().chain(more) {
@@ -87,13 +87,6 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         }
     }
     if valid {
-        let unchecked = |warning: &Warning| warning.kind == WarningKind::UncheckedCheckpoint;
-        if args.log.dir.is_none() && report.warnings.iter().any(unchecked) {
-            errln!(
-                "  help: gates refuse a log that was signed and has no public key any more; \
-                 `portcullis audit recover` puts it back where the log tells which it was"
-            );
-        }
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(help) = help(&report, !args.head.is_empty()) {
@@ -208,13 +201,13 @@ fn lines(report: &Report) -> Vec<String> {
         (counted(report.records, "record"), counted(report.segments, "segment"));
     match &report.head {
         _ if !report.complete => {
-            let whole = counted(report.whole.records, "record");
-            lines.push(format!("not whole: the chain breaks after {whole}"));
+            let intact = counted(report.intact.records, "record");
+            lines.push(format!("not intact: the chain breaks after {intact}"));
         }
-        None => lines.push("whole: no records yet".to_owned()),
+        None => lines.push("intact: no records yet".to_owned()),
         Some(head) => {
             // With damage all the same, such as a receipt of another log.
-            let word = if report.is_valid() { "whole" } else { "the links are whole" };
+            let word = if report.is_valid() { "intact" } else { "the links are intact" };
             lines.push(format!("{word}: {records} in {segments}{span}"));
             lines.push(format!("head: {}:{}", head.seq, head.leaf));
         }
@@ -278,7 +271,8 @@ fn help(report: &Report, given: bool) -> Option<&'static str> {
              line aside and records that"
         }
         DamageKind::BadSegment => {
-            "put the segment back from a copy: nothing can be read of the rest of it"
+            "put the segment back from a copy, or move it out of the log's directory and go on \
+             with `portcullis audit recover`: nothing can be read of the rest of it"
         }
         DamageKind::MissingHead | DamageKind::WrongHead if !given => {
             "the log is not the one that was signed, or its end was cut off: compare it with a \
@@ -288,6 +282,15 @@ fn help(report: &Report, given: bool) -> Option<&'static str> {
         DamageKind::MissingHead | DamageKind::WrongHead => {
             "the log is not the one that gave the receipt, or was rewritten since: compare it with \
              a copy; a repair cannot bring records back"
+        }
+        DamageKind::MissingKey => {
+            "put the file back from a copy, or name the key with --key; `portcullis audit recover` \
+             puts it back where the log tells which it was"
+        }
+        DamageKind::MissingCheckpoint if !report.signed.given => {
+            "compare the log with a copy, or with a receipt or a checkpoint that was kept elsewhere \
+             (--head): nothing here shows that its end was not cut off; where nobody removed \
+             anything, `portcullis audit checkpoint` signs what is there"
         }
         DamageKind::MissingCheckpoint => {
             "somebody else may have written the log: compare it with a copy; where a gate died \

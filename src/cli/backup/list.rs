@@ -17,9 +17,10 @@ use crate::{
         fs,
         options::Common,
         output::printed,
-        state,
+        owner, state,
     },
     model::{Escaped, WorkspacePath},
+    review::visible_json,
     workspace::Workspace,
 };
 
@@ -49,14 +50,18 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let common = &args.common;
     let workspace = Workspace::open(&common.workspace)
         .or_fail(format_args!("cannot open the workspace `{}`", common.workspace.display()))?;
+    let state_path = state::directory_of(common.state.as_ref(), &workspace)?;
+    let opened = state::look(&state_path)?;
+    let owner = opened.map(|state| owner::of(&state, &state_path)).transpose()?.flatten();
+    let root = owner.as_deref().unwrap_or(workspace.root());
     let path = match &args.path {
-        Some(text) => Some(fs::parse(workspace.root(), text).map_err(|_| {
+        Some(text) => Some(fs::parse(root, text).map_err(|_| {
             Failure::new(format_args!("`{}` is no path in the workspace", Escaped(text)))
                 .exit(Exit::Usage)
         })?),
         None => None,
     };
-    let vault = state::vault(&state::directory_of(common.state.as_ref(), &workspace)?)?;
+    let vault = state::vault(&state_path)?;
     let mut listing = entries(vault.as_ref())?;
     let total = vault.as_ref().map(Vault::size).transpose().or_fail(UNREADABLE)?.unwrap_or(0);
     listing.entries.retain(|entry| args.wants(entry, path.as_ref()));
@@ -94,7 +99,7 @@ fn print(args: &Args, listing: &Listing, total: u64) -> io::Result<()> {
             "bytes": bytes(listing),
             "vault": total,
         });
-        return writeln!(out, "{object}");
+        return writeln!(out, "{}", visible_json(&object.to_string()));
     }
     if listing.entries.is_empty() {
         errln!("no backups");

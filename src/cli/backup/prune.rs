@@ -81,7 +81,7 @@ fn print(args: &Args, pruned: Pruned, packed: Option<Packed>) -> Result<(), Fail
                 "busy": packed.busy,
             })),
         });
-        outln!("{object}");
+        outjson!(object);
         return Ok(());
     }
     let (verb, bytes) = (if args.dry_run { "would remove" } else { "removed" }, pruned.bytes);

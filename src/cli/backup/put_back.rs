@@ -268,7 +268,7 @@ fn finish(
             "receipts": performed.map_or(&[][..], |performed| performed.receipts.as_slice()),
             "leftOut": left_out.iter().map(step_json).collect::<Vec<_>>(),
         });
-        outln!("{object}");
+        outjson!(object);
     } else if let Some(performed) = performed {
         for (step, status) in left_out {
             let why = match status {

@@ -126,7 +126,7 @@ fn print(args: &Args, entry: &Entry, to: &WorkspacePath, reply: &Reply) {
             fields.insert("to".to_owned(), json!(to.as_str()));
             fields.insert("dryRun".to_owned(), json!(args.flags.dry_run));
         }
-        outln!("{object}");
+        outjson!(object);
         return;
     }
     if args.flags.dry_run {

@@ -22,6 +22,7 @@ use crate::{
     },
     gateway::{Output, Reply},
     model::{Encoding, Escaped, Operation},
+    review::visible_json,
 };
 
 /// Print a backup, as the policy lets its path be read
@@ -119,7 +120,7 @@ fn print(args: &Args, file: Option<Target>, entry: &Entry, reply: Reply) -> Resu
             object.insert("sha256".to_owned(), json!(entry.sha256));
         }
         let object = json!({ "ok": true, "receipt": reply.receipt, "backup": backup });
-        return printed(writeln!(out, "{object}"));
+        return printed(writeln!(out, "{}", visible_json(&object.to_string())));
     }
     let record = render::receipt_text(&reply.receipt);
     print_content(&mut out, reply.output, file)?;

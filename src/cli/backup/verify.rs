@@ -63,7 +63,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
             "bytes": bytes,
             "damaged": damaged,
         });
-        outln!("{object}");
+        outjson!(object);
     } else {
         for line in &lines {
             errln!("portcullis: backup {line} is damaged");

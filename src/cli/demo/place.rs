@@ -13,10 +13,13 @@ use std::{
 use rustix::fs::{CWD, FileType, Mode, StatVfsMountFlags, mknodat, statvfs};
 
 use super::attempts::{EDITED, UNDONE};
-use crate::cli::{
-    failure::{Context as _, Exit, Failure},
-    render::{for_shell, quoted},
-    state,
+use crate::{
+    cli::{
+        failure::{Context as _, Exit, Failure},
+        render::{for_shell, quoted},
+        state,
+    },
+    sandbox::own_program,
 };
 
 /// The name under which policy and log know the demo's agent.
@@ -108,7 +111,7 @@ impl Place {
     /// The agent's program: a copy of this one that every user can execute,
     /// or this one itself where temporary files cannot be executed.
     pub(super) fn agent_program(&self) -> Result<PathBuf, Failure> {
-        let own = std::env::current_exe().or_fail("cannot find this program")?;
+        let own = own_program().or_fail("cannot find this program")?;
         let no_programs =
             statvfs(&self.root).is_ok_and(|facts| facts.f_flag.contains(StatVfsMountFlags::NOEXEC));
         if no_programs {
@@ -222,7 +225,7 @@ impl Place {
 
     /// Writes what a shell needs for a look around.
     pub(super) fn write_shell_settings(&self, policy: &str) -> Result<(), Failure> {
-        let own = std::env::current_exe().or_fail("cannot find this program")?;
+        let own = own_program().or_fail("cannot find this program")?;
         let text = format!(
             "# For a POSIX shell: `. {file}`\n\
              export PORTCULLIS_WORKSPACE={workspace}\n\

@@ -12,7 +12,7 @@ use crate::{
         failure::Failure,
         run::{Ground, plain_cell},
     },
-    sandbox::{Cell, Enforcement, Grant, LaunchError, Report},
+    sandbox::{Cell, Enforcement, Grant, LaunchError, Report, own_program},
 };
 
 const NAME: &str = "self-test";
@@ -34,19 +34,20 @@ pub(super) fn test(ground: &Ground<'_>, home: &Path, partial: bool) -> Result<Fo
     let (program, grant) = match program {
         Some(program) => (program, None),
         None => {
-            let own = std::env::current_exe().map_err(Failure::new)?;
+            let own = own_program().map_err(Failure::new)?;
             (own.clone(), Some(Grant { path: own, required: true }))
         }
     };
     let mut cell = plain_cell(ground, program, home.to_owned(), Enforcement::Partial);
     cell.read.extend(grant);
+    cell.hatch = true;
     let traces = Traces::before(home);
-    let report = launch(&cell);
+    let launched = launch(&cell);
     traces.remove();
-    Ok(match report {
-        Ok(report) => {
+    Ok(match launched {
+        Ok((report, mcp)) => {
             let full = report.enforcement == Enforcement::Full;
-            Found { check: judge(&report, full, partial), full }
+            Found { check: judge(&report, mcp, full, partial), full }
         }
         Err(error) => {
             let help = match &error {
@@ -62,12 +63,18 @@ pub(super) fn test(ground: &Ground<'_>, home: &Path, partial: bool) -> Result<Fo
     })
 }
 
-/// The cell is gone when this returns.
-fn launch(cell: &Cell) -> Result<Report, LaunchError> {
-    cell.launch().map(|pending| pending.report.clone())
+/// What was found, and whether the agent's MCP client could reach the gate. The cell is
+/// gone when this returns.
+fn launch(cell: &Cell) -> Result<(Report, Result<(), String>), LaunchError> {
+    let pending = cell.launch()?;
+    let mcp = pending
+        .hatch
+        .as_ref()
+        .map_or(Ok(()), |hatch| hatch.as_ref().map(drop).map_err(Clone::clone));
+    Ok((pending.report.clone(), mcp))
 }
 
-fn judge(report: &Report, full: bool, partial: bool) -> Check {
+fn judge(report: &Report, mcp: Result<(), String>, full: bool, partial: bool) -> Check {
     let passed = report.probes.iter().filter(|probe| probe.passed).count();
     let count = report.probes.len();
     let found = format!("{} enforcement, {passed} of {count} probes passed", report.enforcement);
@@ -101,7 +108,15 @@ fn judge(report: &Report, full: bool, partial: bool) -> Check {
         };
         check.detail(status, format!("{}: {after}{before}", probe.name))
     });
+    let (check, mcp) = match mcp {
+        Ok(()) => (check, "offered".to_owned()),
+        Err(why) => {
+            let missing = format!("the agent is not offered the gate's MCP server: {why}");
+            (check.detail(Status::Warning, missing), format!("not offered: {why}"))
+        }
+    };
     check.facts(json!({
+        "mcp": mcp,
         "enforcement": report.enforcement,
         "landlockAbi": report.landlock_abi,
         "namespaces": report.namespaces,

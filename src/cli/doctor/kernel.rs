@@ -15,15 +15,22 @@ use crate::sandbox::{landlock_flaws, namespace_advice};
 
 /// What each Landlock ABI gives here: its number, the kernel it came with, and
 /// what it is used for.
-const ABIS: [(u32, &str, &str); 7] = [
+const ABIS: [(u32, &str, &str); 10] = [
     (1, "5.13", "files open only where rules allow"),
     (2, "5.19", "files move between directories"),
     (3, "6.2", "truncating is writing (`run` needs it)"),
     (4, "6.7", "TCP only to ports of the policy"),
     (5, "6.10", "device ioctls are refused"),
     (6, "6.12", "signals, abstract sockets stay inside"),
-    (7, "6.15", "the kernel logs denials (not used)"),
+    (7, "6.15", "agents cannot fill the kernel's log"),
+    (8, "7.0", "all threads are restricted at once"),
+    (9, "7.1", "UNIX sockets only where named"),
+    (10, "7.2", "UDP only to port 53"),
 ];
+
+/// Up to this one, what is missing weakens `run`; later ones close limits that
+/// SECURITY.md names.
+const COMPLETE: u32 = 6;
 
 /// The switches that forbid user namespaces, and the value that does.
 const SWITCHES: [(&str, &str, &str); 3] = [
@@ -75,23 +82,26 @@ pub(super) fn landlock() -> (Check, u32) {
             return (check, 0);
         }
     };
-    let missing = ABIS.iter().filter(|(number, _, _)| *number > abi && *number <= 6).count();
-    let status = if missing == 0 { Status::Ok } else { Status::Warning };
+    let newest = ABIS.map(|(number, _, _)| number).into_iter().max().unwrap_or(0);
+    let missed: Vec<_> = (abi.saturating_add(1)..=newest).collect();
+    let status = if abi >= COMPLETE { Status::Ok } else { Status::Warning };
     let means = "the kernel keeps agent and gate to the files they were given";
-    let mut check = Check::new(NAME, status, format!("ABI {abi}"), means);
+    let found = match abi {
+        _ if abi > newest => format!("ABI {abi}, of which {newest} is used"),
+        _ if missed.is_empty() => format!("ABI {abi}, all of it used"),
+        _ => format!("ABI {abi}, all of it used; the newest known is {newest}"),
+    };
+    let mut check = Check::new(NAME, status, found, means);
     for (number, kernel, what) in ABIS {
-        let line = format!("ABI {number}, Linux {kernel:<4}  {what}");
-        let status = match number {
-            _ if number <= abi => Status::Ok,
-            7 => continue,
-            _ => Status::Warning,
-        };
+        let line = format!("ABI {number:<2} Linux {kernel:<4}  {what}");
+        let status = if number <= abi { Status::Ok } else { Status::Warning };
         check = check.detail(status, line);
     }
-    if missing > 0 {
+    if abi < COMPLETE {
         check = check.help("what is marked comes with a newer kernel");
     }
-    (check.facts(json!({ "abi": abi })), abi)
+    let facts = json!({ "abi": abi, "used": abi.min(newest), "missed": missed });
+    (check.facts(facts), abi)
 }
 
 /// Faults of this kernel's Landlock.

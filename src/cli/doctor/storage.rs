@@ -1,5 +1,5 @@
 //! The state directory: whose it is, what fits in it, how backups are made
-//! there, and whether the log's end is whole. Leaves nothing behind.
+//! there, and what the log's end is. Leaves nothing behind.
 #![expect(clippy::disallowed_methods, reason = "looks at the state directory by its path")]
 
 use std::{
@@ -16,7 +16,7 @@ use serde_json::json;
 
 use super::check::{Check, Status};
 use crate::{
-    cli::{newest, state},
+    cli::{newest, owner, state},
     config::LoadedPolicy,
     review::open_kept,
 };
@@ -59,6 +59,15 @@ pub(super) fn directory(path: &Path) -> Check {
             .help("name a directory of your own with --state DIR");
     }
     Check::new(NAME, Status::Ok, format!("{shown} (not made yet)"), means)
+}
+
+/// What keeps every gate from using the directory, if it is another workspace's.
+pub(super) fn owner(path: &Path, root: &Path) -> Option<Check> {
+    let state = state::look(path).ok().flatten()?;
+    let failure = owner::check(&state, path, root, None).err()?;
+    let means = "log and backups of one workspace serve no other";
+    let check = Check::new("state directory", Status::Failed, failure.message(), means);
+    Some(check.help(failure.advice().unwrap_or_default()))
 }
 
 /// What keeps a signed policy from coming into force with this directory, if
@@ -147,7 +156,7 @@ fn try_reflink(directory: &Path) -> io::Result<()> {
 /// The end of the log.
 pub(super) fn log(path: &Path) -> Check {
     const NAME: &str = "audit log";
-    let means = "the end is a chain; `portcullis audit verify` checks all of it";
+    let means = "only the end was checked; `portcullis audit verify` verifies all of it";
     match look(path) {
         Ok(Log::None) => Check::new(NAME, Status::Ok, "none yet", "the first start makes it"),
         Ok(Log::Locked) => Check::new(
@@ -157,14 +166,19 @@ pub(super) fn log(path: &Path) -> Check {
             "a gate keeps the log locked longer than an append takes",
         )
         .help("look at the gates that run on this workspace"),
-        Ok(Log::Whole { records, gates }) => {
+        Ok(Log::EndChecked { records, gates }) => {
             let running = match gates {
                 0 => String::new(),
                 1 => ", 1 gate running".to_owned(),
                 more => format!(", {more} gates running"),
             };
-            Check::new(NAME, Status::Ok, format!("whole, {records} records{running}"), means)
-                .facts(json!({ "records": records, "gates": gates }))
+            Check::new(
+                NAME,
+                Status::Ok,
+                format!("the end was checked, {records} records{running}"),
+                means,
+            )
+            .facts(json!({ "records": records, "gates": gates, "checked": "end" }))
         }
         Ok(Log::Torn { bytes }) => Check::new(
             NAME,
@@ -187,7 +201,7 @@ pub(super) fn log(path: &Path) -> Check {
 enum Log {
     None,
     Locked,
-    Whole { records: u64, gates: usize },
+    EndChecked { records: u64, gates: usize },
     Torn { bytes: usize },
     Damaged(String),
 }
@@ -223,7 +237,7 @@ fn look(state: &Path) -> io::Result<Log> {
         Ok(_) if !tail.torn.is_empty() => Ok(Log::Torn { bytes: tail.torn.len() }),
         Ok(records) => {
             let records = records.unwrap_or(last.first());
-            Ok(Log::Whole { records, gates: gates(state)? })
+            Ok(Log::EndChecked { records, gates: gates(state)? })
         }
     }
 }

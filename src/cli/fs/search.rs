@@ -32,9 +32,9 @@ pub(super) struct GlobArgs {
     /// Most entries to print, at most 100000 [default: 10000]
     #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..=MOST_ENTRIES))]
     max_results: Option<u64>,
-    /// Leave out what the workspace's .gitignore files ignore, and .git
+    /// Find what the workspace's .gitignore files ignore too, and .git
     #[arg(long)]
-    gitignore: bool,
+    no_ignore: bool,
 }
 
 /// Find lines by a regular expression
@@ -76,9 +76,9 @@ pub(super) struct GrepArgs {
     /// Most matching lines to print, or files with -l, at most 10000 [default: 1000]
     #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..=MOST_LINES))]
     max_results: Option<u64>,
-    /// Leave out what the workspace's .gitignore files ignore, and .git
+    /// Find what the workspace's .gitignore files ignore too, and .git
     #[arg(long)]
-    gitignore: bool,
+    no_ignore: bool,
 }
 
 fn context_lines() -> RangedU64ValueParser {
@@ -90,7 +90,8 @@ impl GlobArgs {
         GlobQuery {
             pattern: self.pattern.clone(),
             max_results: self.max_results,
-            gitignore: self.gitignore,
+            ignored: self.no_ignore,
+            page: None,
         }
     }
 
@@ -119,7 +120,8 @@ impl GrepArgs {
             before: self.before_context.or(self.context).unwrap_or(0),
             after: self.after_context.or(self.context).unwrap_or(0),
             files_only: self.files_with_matches,
-            gitignore: self.gitignore,
+            ignored: self.no_ignore,
+            page: None,
         }
     }
 

@@ -100,7 +100,7 @@ pub(super) fn read(
     }
     gate.close()?;
     if json {
-        outln!("{}", json!({ "ok": exit.is_none(), "files": answers }));
+        outjson!(json!({ "ok": exit.is_none(), "files": answers }));
     }
     Ok(exit.unwrap_or(ExitCode::SUCCESS))
 }
@@ -123,7 +123,7 @@ pub(super) fn batch(gate: LocalGate, json: bool) -> Result<ExitCode, Failure> {
     match answer {
         Ok(replies) if json => {
             let replies: Vec<_> = replies.iter().map(render::reply_json).collect();
-            outln!("{}", json!({ "ok": true, "replies": replies }));
+            outjson!(json!({ "ok": true, "replies": replies }));
             Ok(ExitCode::SUCCESS)
         }
         Ok(replies) => {
@@ -139,7 +139,7 @@ pub(super) fn batch(gate: LocalGate, json: bool) -> Result<ExitCode, Failure> {
                 if let Value::Object(object) = &mut object {
                     object.insert("index".to_owned(), index.into());
                 }
-                outln!("{object}");
+                outjson!(object);
                 return Ok(render::exit(&error));
             }
             let number = index + 1;

@@ -26,6 +26,7 @@ use crate::{
     gateway::Watching,
     model::{IGNORED_DIRECTORIES, WatchQuery},
     ops::{EntryKind, Event, EventKind, Subscription, WatchEnd},
+    review::visible_json,
     sandbox::stop_signals,
 };
 
@@ -97,7 +98,8 @@ fn begin(watching: &Watching, json: bool) -> io::Result<()> {
     let (path, receipt) = (watching.subscription.path(), &watching.receipt);
     if json {
         let path = render::path_json(path);
-        return say(&json!({ "ok": true, "watching": path, "receipt": receipt }).to_string());
+        let object = json!({ "ok": true, "watching": path, "receipt": receipt });
+        return say(&visible_json(&object.to_string()));
     }
     errln!("portcullis: watching {path}, record {}", render::receipt_text(receipt));
     Ok(())
@@ -121,7 +123,10 @@ impl WatchArgs {
             };
             match subscription.next(wait) {
                 Ok(Some(event)) => {
-                    let line = if json { object(&event).to_string() } else { line(&event) };
+                    let line = match json {
+                        true => visible_json(&object(&event).to_string()).into_owned(),
+                        false => line(&event),
+                    };
                     match say(&line) {
                         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => break,
                         said => printed(said)?,

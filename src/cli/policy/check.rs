@@ -36,7 +36,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     if args.json {
         let policies: Vec<_> =
             results.iter().map(|(file, result)| result_json(file, result)).collect();
-        outln!("{}", json!({ "ok": failed == 0, "policies": policies }));
+        outjson!(json!({ "ok": failed == 0, "policies": policies }));
     } else {
         for (file, result) in &results {
             match result {

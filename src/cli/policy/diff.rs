@@ -9,7 +9,7 @@ use super::{history::LogArgs, progress::Bar};
 use crate::{
     authoring::{Change, Diff, Seen, Side, Tree, diff},
     cli::{
-        audit::unreadable,
+        audit::{say_unverified, unreadable},
         failure::{Context as _, Exit, Failure},
     },
     model::{AgentName, Escaped},
@@ -72,8 +72,11 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         &Bar::default(),
     )
     .map_err(|error| unreadable(path.as_deref().unwrap_or(root), &error))?;
+    if path.is_some() {
+        say_unverified();
+    }
     if args.json {
-        outln!("{}", report_json(&found));
+        outjson!(report_json(&found));
     } else {
         out!("{}", report(args, &found));
     }

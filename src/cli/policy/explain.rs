@@ -107,7 +107,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let (decision, answers, notes) =
         explained(&policy, &workspace, &agent, operation, &path, to.as_ref())?;
     if args.json {
-        outln!("{}", report_json(&policy, &agent, operation, &decision, &answers, &notes));
+        outjson!(report_json(&policy, &agent, operation, &decision, &answers, &notes));
     } else {
         print_report(&policy, &agent, operation, &decision, &answers, &notes);
     }

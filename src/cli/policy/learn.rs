@@ -9,7 +9,7 @@ use super::{history::LogArgs, progress::Bar};
 use crate::{
     authoring::{Learned, Proposal, learn, replay},
     cli::{
-        audit::unreadable,
+        audit::{say_unverified, unreadable},
         failure::{Exit, Failure},
     },
     config,
@@ -56,8 +56,9 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let log = Directory::new(&path);
     let learned = learn(&policy, &outline, &log, args.log.since(), &Bar::default())
         .map_err(|error| unreadable(&path, &error))?;
+    say_unverified();
     if args.json {
-        outln!("{}", report_json(&learned));
+        outjson!(report_json(&learned));
         return Ok(ExitCode::SUCCESS);
     }
     errln!(
@@ -70,7 +71,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         errln!("  {} are allowed by now", learned.allowed);
     }
     for (rule, number) in &learned.kept {
-        errln!("  {number} stay denied by `{}`", Escaped(rule));
+        errln!("  with the proposal, `{}` denies {number}", Escaped(rule));
     }
     let Some(own) = outline.first() else { return Ok(ExitCode::SUCCESS) };
     let proposed = write_in(&own.text, &learned);
@@ -85,7 +86,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         again.changes.iter().filter(|change| change.opens()).map(|change| change.records).sum();
     // Those that are allowed anyhow are told above.
     let allowed = allowed.saturating_sub(learned.allowed);
-    errln!("with the proposal, {allowed} requests that were denied are allowed");
+    errln!("with the proposal, {allowed} more of the recorded requests are allowed");
     said_wider(&learned);
     let name = Escaped(&own.name).to_string();
     let names = (name.as_str(), &*format!("{name} (learned)"));

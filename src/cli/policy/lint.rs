@@ -100,7 +100,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     if args.sarif {
         outln!("{}", sarif::log(&found).or_fail("cannot print SARIF")?);
     } else if args.json {
-        outln!("{}", report_json(&found));
+        outjson!(report_json(&found));
     } else {
         print(&found);
     }

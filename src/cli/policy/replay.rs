@@ -8,7 +8,10 @@ use serde_json::{Value, json};
 use super::{history::LogArgs, progress::Bar};
 use crate::{
     authoring::{Changed, Replay, replay},
-    cli::{audit::unreadable, failure::Failure},
+    cli::{
+        audit::{say_unverified, unreadable},
+        failure::Failure,
+    },
     model::Escaped,
     policy::Policy,
 };
@@ -44,8 +47,9 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let found =
         replay(&policy, &outline, &Directory::new(&path), args.log.since(), &Bar::default())
             .map_err(|error| unreadable(&path, &error))?;
+    say_unverified();
     if args.json {
-        outln!("{}", report_json(&policy, &found));
+        outjson!(report_json(&policy, &found));
     } else {
         out!("{}", report(&policy, &found));
     }

@@ -71,7 +71,7 @@ pub(super) fn keygen(args: &KeygenArgs) -> Result<ExitCode, Failure> {
     })?;
     let public = key.public().to_string();
     if args.json {
-        outln!("{}", json!({ "ok": true, "key": shown.to_string(), "public": public }));
+        outjson!(json!({ "ok": true, "key": shown.to_string(), "public": public }));
     } else {
         errln!("portcullis: wrote the private key `{shown}`; for portcullis.toml:");
         outln!("requireSignature = true\npolicyKeys = [\"{public}\"]");
@@ -100,7 +100,7 @@ pub(super) fn sign(args: &SignArgs) -> Result<ExitCode, Failure> {
             "version": policy.version(),
             "public": key.public().to_string(),
         });
-        outln!("{object}");
+        outjson!(object);
     } else {
         outln!(
             "{}: policy `{}` version {}, sha256 {}, by {}",

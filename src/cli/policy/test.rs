@@ -62,7 +62,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         }
     }
     if args.json {
-        outln!("{}", json!({ "ok": failed == 0, "policies": results }));
+        outjson!(json!({ "ok": failed == 0, "policies": results }));
     }
     match failed {
         0 => Ok(ExitCode::SUCCESS),

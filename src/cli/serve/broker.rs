@@ -259,7 +259,7 @@ impl Broker {
             worker.left_standing().clear();
         }
         self.unsaid.clear();
-        self.doorway.start(&self.plan).map(drop)
+        self.doorway.replace(&self.plan)
     }
 
     /// Stops everything in order.

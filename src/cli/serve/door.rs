@@ -70,7 +70,7 @@ impl Drop for Socket {
 
 impl Doorway {
     /// Opens the sockets and starts a front that has proven that it reaches
-    /// nothing.
+    /// nothing. It takes no connection before [`serve`](Self::serve).
     pub(super) fn open(plan: &Plan, control: PathBuf) -> Result<(Self, Apart), Failure> {
         let sockets =
             plan.service.listen.iter().map(Socket::open).collect::<Result<Vec<_>, Failure>>()?;
@@ -86,10 +86,16 @@ impl Doorway {
         self.sockets.iter().map(|socket| &socket.at)
     }
 
+    /// Has the front take connections; to be called when the start is on record.
+    pub(super) fn serve(&self) -> Result<(), Failure> {
+        self.channel.send(&ToFront::Serve, &[]).or_fail("cannot start the front")
+    }
+
     /// Starts another front in place of one that has ended.
-    pub(super) fn start(&mut self, plan: &Plan) -> Result<Apart, Failure> {
+    pub(super) fn replace(&mut self, plan: &Plan) -> Result<(), Failure> {
         (self.child, self.channel) = front::spawn()?;
-        self.introduce(plan)
+        self.introduce(plan).map(drop)?;
+        self.serve()
     }
 
     /// Takes the certificate as its files are now, for this front and all others;
@@ -115,6 +121,7 @@ impl Doorway {
             head_seconds: limits.head_seconds,
             body_seconds: limits.body_seconds,
             idle_seconds: plan.service.idle.as_secs(),
+            session_idle_seconds: plan.service.session_idle.as_secs(),
             failed_logins: limits.failed_logins,
             message_bytes: limits.message_bytes,
             message_memory: limits.message_memory,

@@ -69,12 +69,6 @@ impl Broker {
                     self.doorway.channel.send_now(&ToFront::Numbers { workspace, numbers }, &[]);
             }
             FromWorker::Spans { spans, lost } => self.export(name, spans, lost),
-            FromWorker::Kept => {
-                // It is offered again at the next opportunity.
-                if let Some(worker) = self.workers.get_mut(name) {
-                    worker.policy_sha256.clear();
-                }
-            }
             FromWorker::Begun { number } => self.begun(name, number, true),
             FromWorker::NotBegun { number } => {
                 self.begun(name, number, false);

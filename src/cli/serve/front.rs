@@ -67,6 +67,11 @@ fn run(parent: u32) -> Result<(), Failure> {
         }
     }
     logging::start_on_stderr(&start.log)?;
+    // Until then connections stand in the kernel's queue.
+    let (ToFront::Serve, _) = channel.receive::<ToFront>().or_fail("the service did not start")?
+    else {
+        return Err(Failure::new("the broker went on with something else"));
+    };
     serve(&start.tcp, sockets, &front, questions, channel)
 }
 
@@ -189,7 +194,7 @@ fn hear(channel: &Channel, waiting: &Waiting, front: &Front) {
                 }
             }
             ToFront::Stop => front.stop(),
-            ToFront::Start(_) => {}
+            ToFront::Start(_) | ToFront::Serve => {}
         }
     }
 }

@@ -7,7 +7,8 @@ use clap::{ArgMatches, parser::ValueSource};
 use crate::cli::failure::{Exit, Failure};
 
 /// Options of the one workspace that is served without a configuration.
-const OPTIONS: [&str; 7] = ["workspace", "policy", "state", "agent", "name", "tools", "ask"];
+const OPTIONS: [&str; 8] =
+    ["workspace", "policy", "state", "adopt", "agent", "name", "tools", "ask"];
 
 /// Refuses those of the command line, and warns of those in the environment, which
 /// may be there for other commands.

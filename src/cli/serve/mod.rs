@@ -137,6 +137,7 @@ pub(crate) fn run(args: &Args, given: &ArgMatches) -> Result<ExitCode, Failure> 
         ("agents", json!(plan.service.agents.len())),
         ("selfTest", json!({ "front": front, "worker": worker })),
     ]))?;
+    doorway.serve()?;
     announce(&plan, &listen, fresh.as_deref());
     door::notify("READY=1");
     Broker::new(plan, journal, shipping, doorway, signals)?.run()?;

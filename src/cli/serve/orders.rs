@@ -20,6 +20,8 @@ use crate::{
 pub(super) enum ToFront {
     /// First of all; the listening sockets are attached in this order.
     Start(Box<FrontStart>),
+    /// To take connections: the service's start is on record.
+    Serve,
     /// The answer to a question; a stream is attached.
     Answer {
         /// The question's number.
@@ -59,6 +61,7 @@ pub(super) struct FrontStart {
     pub(super) head_seconds: u64,
     pub(super) body_seconds: u64,
     pub(super) idle_seconds: u64,
+    pub(super) session_idle_seconds: u64,
     pub(super) failed_logins: u32,
     pub(super) message_bytes: usize,
     pub(super) message_memory: usize,
@@ -77,6 +80,7 @@ impl FrontStart {
             head_bytes: self.head_bytes,
             body: std::time::Duration::from_secs(self.body_seconds),
             idle: std::time::Duration::from_secs(self.idle_seconds),
+            session_idle: std::time::Duration::from_secs(self.session_idle_seconds),
             failed_logins: self.failed_logins,
             sockets: Bounds {
                 message: self.message_bytes,
@@ -242,8 +246,6 @@ pub(super) enum FromWorker {
     NotBegun { number: u64 },
     /// A session has ended; it may have begun just before.
     Ended { number: u64 },
-    /// It has not taken up the policy that it was offered.
-    Kept,
     /// What it has counted.
     Numbers(Numbers),
     /// Spans of requests, and how many more there was no room for.

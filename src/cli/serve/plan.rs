@@ -17,8 +17,9 @@ use super::{
 use crate::{
     cli::{
         failure::{Context as _, Exit, Failure},
+        owner,
         render::colours_on_stderr,
-        sign, state,
+        state, trusted,
     },
     config::{
         self, Gathered, Operator,
@@ -26,7 +27,9 @@ use crate::{
         serve::{Agent, Listen, Service, is_workspace_name},
     },
     frontend::mcp::Name,
-    sandbox::{Outside, Territory, all_apart},
+    sandbox::{
+        Access, AgentPath, Outside, TrustError, Trusted, TrustedPath, TrustedPaths, all_apart,
+    },
     workspace::Workspace,
 };
 
@@ -50,6 +53,8 @@ pub(super) struct Plan {
     pub(super) log: String,
     /// The state directory of the service itself.
     pub(super) state: PathBuf,
+    /// The same as it was given, absolute.
+    named_state: PathBuf,
     /// Whether it is the command line's workspace, and no configuration's.
     adopted: bool,
     /// The configuration as it was at the start.
@@ -77,6 +82,8 @@ pub(super) struct Place {
     pub(super) policy: String,
     /// Canonical.
     pub(super) state: PathBuf,
+    /// As it was given, absolute.
+    pub(super) named_state: PathBuf,
     pub(super) reference: bool,
     pub(super) elicit: bool,
 }
@@ -114,6 +121,8 @@ impl Plan {
             Some(path) => path.clone(),
             None => own_state()?,
         };
+        let named_state =
+            std::path::absolute(&state).or_fail("cannot look up the service's state directory")?;
         let mut plan = Self {
             service,
             places: BTreeMap::new(),
@@ -124,6 +133,7 @@ impl Plan {
             operator,
             log: args.logging.log.clone(),
             state,
+            named_state,
             adopted: fresh.is_some(),
             began,
             later: Vec::new(),
@@ -176,39 +186,88 @@ impl Plan {
     }
 
     /// Opens every workspace with its policy, and checks that none reaches what is
-    /// another's or the operator's. Tells what of them cannot be served; it stays
-    /// as it was `before`.
+    /// another's or the operator's. Reports those that cannot be served; each stays
+    /// as it was `before`. No directory is made for one that fails a check.
     pub(super) fn open(&mut self, before: Option<&Self>) -> Result<Vec<Fault>, Failure> {
-        let (state, _) = state::open(&self.state)?;
-        self.state = state;
+        self.state = state::place(&self.state)?;
         let mut faults = Vec::new();
         for entry in self.service.workspaces.clone() {
-            let opened = self.accept(&entry.policy, before).and_then(|()| Place::open(&entry));
+            let opened = self.accept(&entry.policy, before).and_then(|()| Place::look_up(&entry));
             match opened {
                 Ok(place) => drop(self.places.insert(entry.name, place)),
                 Err(failure) => faults.push(self.leave(entry.name, before, failure)),
             }
         }
-        self.keep_apart(before, &mut faults);
-        let (policies, others) = (self.policy_files(), self.operators_files());
-        let reaches = |place: &Place| {
-            let (workspace, state) = (place.root.clone(), place.state.clone());
-            let (operator, others) = (policies.clone(), others.clone());
-            let territory =
-                Territory { workspace, state, operator, others, ..Territory::default() };
-            territory.check().map_err(Failure::new)?;
-            sign::apart(&self.audit.signer, std::slice::from_ref(&place.root))
-        };
-        let found: Vec<_> = self
-            .places
-            .values()
-            .filter_map(|place| reaches(place).err().map(|failure| (place.name.clone(), failure)))
-            .collect();
-        for (name, failure) in found {
-            // As it was it reaches them, too.
-            faults.push(self.leave(name, None, failure));
+        loop {
+            self.keep_apart(before, &mut faults);
+            while let Err((name, failure)) = self.check_trusted(before)? {
+                // As it was it reaches them, too.
+                faults.push(self.leave(name, None, failure));
+            }
+            // At a start none of them is served then.
+            if before.is_none() && !faults.is_empty() {
+                return Ok(faults);
+            }
+            if self.make_states(before, &mut faults) {
+                break;
+            }
         }
+        let (state, _) = state::open(&self.state)?;
+        self.state = state;
         Ok(faults)
+    }
+
+    /// Makes the state directories that are missing. Without one a workspace stays
+    /// as it was `before`, which must be checked again.
+    fn make_states(&mut self, before: Option<&Self>, faults: &mut Vec<Fault>) -> bool {
+        let mut without = Vec::new();
+        for (name, place) in &mut self.places {
+            if let Err(failure) = place.make_state() {
+                without.push((name.clone(), failure));
+            }
+        }
+        let all_made = without.is_empty();
+        for (name, failure) in without {
+            let place = self.places.get(&name);
+            // As it was it has none either.
+            let before = before.filter(|before| before.places.get(&name) != place);
+            faults.push(self.leave(name, before, failure));
+        }
+        all_made
+    }
+
+    /// Checks that whatever is trusted lies where no agent of any workspace may
+    /// change it. Reports a workspace that is at fault, which must not be served.
+    fn check_trusted(
+        &self,
+        before: Option<&Self>,
+    ) -> Result<Result<(), (String, Failure)>, Failure> {
+        let all = TrustedPaths { trusted: self.trusted()?, agents: agents(self.places.values()) };
+        // Those that were served have been checked: a policy is taken up only if it
+        // lies in none of them.
+        let old: BTreeSet<_> = before.iter().flat_map(|b| b.places.values()).map(ground).collect();
+        let fresh = self.places.values().filter(|place| !old.contains(&ground(place)));
+        let policies = TrustedPaths { trusted: self.trusted_policies()?, agents: agents(fresh) };
+        let Err(error) = all.check().and_then(|()| policies.check_trusted()) else {
+            return Ok(Ok(()));
+        };
+        let named = |path: &Path| {
+            self.places.values().find(|place| {
+                [&place.alias, &place.named_state, &place.state].iter().any(|its| *its == path)
+            })
+        };
+        let at_fault = match &error {
+            TrustError::Redirectable { path, place_path, .. } => named(path).or(named(place_path)),
+            TrustError::Overlap { one_path, other_path, .. } => {
+                named(one_path).or(named(other_path))
+            }
+            TrustError::Lookup { path, .. } => named(path),
+            TrustError::HardLink { .. } | TrustError::Mounts(_) => None,
+        };
+        match at_fault {
+            Some(place) => Ok(Err((place.name.clone(), Failure::new(error)))),
+            None => Err(Failure::new(error)),
+        }
     }
 
     /// Takes a policy up. One that cannot take the place of the one in force
@@ -221,6 +280,15 @@ impl Plan {
         let mut sha256 = None;
         let judged = Gathered::load(reference).map_err(Unfit::from).and_then(|gathered| {
             sha256 = Some(gathered.source().sha256());
+            // Their agents may have written it.
+            let served = agents(before.iter().flat_map(|before| before.places.values()));
+            let lies = trusted::policy_of(reference, &gathered, &self.operator)
+                .map_err(|failure| failure.message().to_owned())
+                .and_then(|trusted| {
+                    let paths = TrustedPaths { trusted, agents: served };
+                    paths.check_trusted().map_err(|error| error.to_string())
+                });
+            lies.map_err(Unfit::Misplaced)?;
             Accepted::judge(gathered, &self.operator, old)
         });
         let accepted = match (judged, old.filter(|old| old.is_trusted(&self.operator))) {
@@ -286,30 +354,41 @@ impl Plan {
         all_apart(&all).map_err(Failure::new)
     }
 
-    /// What no agent may come near: policies.
-    fn policy_files(&self) -> Vec<PathBuf> {
-        let mut files: Vec<_> =
-            self.policies.values().flat_map(|policy| policy.gathered.files.clone()).collect();
-        files.sort();
-        files.dedup();
-        files
+    /// All that the service trusts but the policies.
+    fn trusted(&self) -> Result<Vec<TrustedPath>, Failure> {
+        let mut found =
+            vec![(Trusted::State, self.state.clone()), (Trusted::State, self.named_state.clone())];
+        for place in self.places.values() {
+            found.push((Trusted::State, place.state.clone()));
+            found.push((Trusted::State, place.named_state.clone()));
+        }
+        // What the name leads to is read again.
+        found.extend(self.config.iter().map(|path| (Trusted::Configuration, path.clone())));
+        if let Some(tls) = &self.service.tls {
+            found.push((Trusted::Certificate, tls.certificate.clone()));
+            found.push((Trusted::CertificateKey, tls.key.clone()));
+        }
+        for listen in &self.service.listen {
+            if let Listen::Unix(path) = listen {
+                found.push((Trusted::Socket, path.clone()));
+            }
+        }
+        let mut trusted = trusted::listed(found)?;
+        trusted.extend(trusted::own(&self.operator, &self.audit)?);
+        Ok(trusted)
     }
 
-    /// And what else, with what each is.
-    fn operators_files(&self) -> Vec<(&'static str, PathBuf)> {
-        // What the name leads to is read again.
-        let configuration = self.config.iter().chain(&self.operator.named).cloned();
-        let tls = self.service.tls.iter().map(|tls| tls.key.clone());
-        let sockets = self.service.listen.iter().filter_map(|listen| match listen {
-            Listen::Unix(path) => Some(path.clone()),
-            Listen::Tcp(_) => None,
-        });
-        configuration
-            .map(|path| ("configuration", path))
-            .chain(self.audit.protected_by_name())
-            .chain(tls.map(|path| ("key of the certificate", path)))
-            .chain(sockets.map(|path| ("service's socket", path)))
-            .collect()
+    /// The files of the policies that are in force. What was offered in the place of
+    /// one and refused is checked again before it is taken up.
+    fn trusted_policies(&self) -> Result<Vec<TrustedPath>, Failure> {
+        let used: BTreeSet<_> = self.places.values().map(|place| &place.policy).collect();
+        let mut trusted = Vec::new();
+        for (reference, policy) in self.policies.iter().filter(|(name, _)| used.contains(name)) {
+            if policy.refused.is_none() {
+                trusted.extend(trusted::policy_of(reference, &policy.gathered, &self.operator)?);
+            }
+        }
+        Ok(trusted)
     }
 
     /// What the worker of `own` must not reach; nobody's, for the front.
@@ -321,8 +400,24 @@ impl Plan {
     }
 }
 
+/// Workspaces as what agents get.
+fn agents<'a>(places: impl Iterator<Item = &'a Place>) -> Vec<AgentPath> {
+    let workspace = |place: &Place| AgentPath {
+        access: Access::Workspace,
+        path: place.alias.clone(),
+        target: Some(place.root.clone()),
+    };
+    places.map(workspace).collect()
+}
+
+/// What an agent gets of a workspace.
+fn ground(place: &Place) -> (&Path, &Path) {
+    (&place.root, &place.alias)
+}
+
 impl Place {
-    fn open(entry: &config::serve::Workspace) -> Result<Self, Failure> {
+    /// Opens the workspace; its state directory is not made.
+    fn look_up(entry: &config::serve::Workspace) -> Result<Self, Failure> {
         let shown = entry.root.display();
         let workspace = Workspace::open(&entry.root).or_fail(format_args!(
             "cannot open the root `{shown}` of the workspace `{}`",
@@ -330,16 +425,29 @@ impl Place {
         ))?;
         let root = workspace.root().to_owned();
         let state = state::directory_of(entry.state.as_ref(), &workspace)?;
-        let (state, _) = state::open(&state)?;
+        let named_state =
+            std::path::absolute(&state).or_fail("cannot look up a state directory")?;
         Ok(Self {
             name: entry.name.clone(),
             alias: std::path::absolute(&entry.root).or_fail("cannot look up a workspace")?,
             root,
             policy: entry.policy.clone(),
-            state,
+            state: state::place(&named_state)?,
+            named_state,
             reference: entry.reference,
             elicit: entry.elicit,
         })
+    }
+
+    /// Makes the state directory where it is missing; it must be this workspace's.
+    fn make_state(&mut self) -> Result<(), Failure> {
+        let (state, opened) = state::open(&self.named_state)?;
+        // A log that cannot be read keeps the worker from starting, and not the service.
+        if owner::of(&opened, &state).is_ok() {
+            owner::check(&opened, &state, &self.root, None)?;
+        }
+        self.state = state;
+        Ok(())
     }
 }
 
@@ -351,6 +459,7 @@ fn later(began: &Service, now: &Service) -> Vec<&'static str> {
         ("plaintext", began.plaintext != now.plaintext),
         ("tls", began.tls.is_some() != now.tls.is_some()),
         ("state", began.state != now.state),
+        ("sessionIdleSeconds", began.session_idle != now.session_idle),
         ("telemetry", began.telemetry != now.telemetry),
         ("limits.connections", old.connections != new.connections),
         ("limits.failedLogins", old.failed_logins != new.failed_logins),
@@ -378,6 +487,14 @@ pub(super) fn load(path: &Path) -> Result<Service, Failure> {
 /// The workspace of the command line, for one agent.
 fn adopt(args: &Args, service: &mut Service, token: &str) -> Result<(), Failure> {
     let common = &args.common;
+    if let Some(old) = &common.adopt {
+        return Err(Failure::new("a service takes no state directory over")
+            .help(format_args!(
+                "`portcullis fs stat .` with --workspace, --state and --adopt {} does it once",
+                old.display()
+            ))
+            .exit(Exit::Usage));
+    }
     let root = Workspace::open(&common.workspace)
         .or_fail(format_args!("cannot open the workspace `{}`", common.workspace.display()))?
         .root()

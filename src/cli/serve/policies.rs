@@ -41,6 +41,9 @@ pub(super) enum Unfit {
     /// It cannot take the place of the one in force.
     #[error(transparent)]
     NoSuccessor(#[from] ReloadError),
+    /// An agent may change it, or that cannot be told.
+    #[error("{0}")]
+    Misplaced(String),
 }
 
 impl Unfit {
@@ -49,6 +52,7 @@ impl Unfit {
         match self {
             Self::Unusable(error) => unusable(reference, error),
             Self::NoSuccessor(error) => Failure::new(error),
+            Self::Misplaced(why) => Failure::new(why),
         }
     }
 

@@ -177,7 +177,8 @@ impl Broker {
         }
     }
 
-    /// Hands every worker that runs its policy, if that is another than it has.
+    /// Hands every worker that runs its policy: the worker knows whether that is the
+    /// one in force, or one that it could not take up.
     fn offer_policies(&mut self) {
         let names: Vec<_> = self.workers.keys().cloned().collect();
         for name in names {
@@ -196,15 +197,8 @@ impl Broker {
                 let (sha256, why) = (sha256.clone(), why.clone());
                 worker.channel.send_now(&ToWorker::NoPolicy { sha256, why }, &[])
             }
-            None if policy.sha256 == worker.policy_sha256 => Ok(()),
             None => match packed(&policy.gathered) {
-                Ok(file) => {
-                    let sent = worker.channel.send_now(&ToWorker::Policy, &[file.as_fd()]);
-                    if sent.is_ok() {
-                        worker.policy_sha256.clone_from(&policy.sha256);
-                    }
-                    sent
-                }
+                Ok(file) => worker.channel.send_now(&ToWorker::Policy, &[file.as_fd()]),
                 Err(error) => {
                     errln!("portcullis: warning: cannot hand a policy over: {error}");
                     Ok(())

@@ -26,8 +26,7 @@ use super::{
 use crate::{
     cli::{
         failure::{Context as _, Failure},
-        housekeeping,
-        local::{self, Parts},
+        local::{self, Housekept, Parts},
         logging, newest,
         options::Common,
         orders::{self, Reloading},
@@ -128,6 +127,7 @@ fn open(start: &WorkerStart, files: Vec<OwnedFd>) -> Result<(Option<Worker>, Apa
         policy: gathered.reference().to_owned(),
         config: None,
         state: Some(start.state.clone()),
+        adopt: None,
         agent: Some(NOBODY.parse::<AgentName>().or_fail("cannot name the worker")?),
     };
     // The broker has checked the signature.
@@ -184,7 +184,7 @@ fn open(start: &WorkerStart, files: Vec<OwnedFd>) -> Result<(Option<Worker>, Apa
     let durable = parts.audit.durability == Durability::Synced;
     let mut ledger = parts.ledger(signing)?;
     ledger.keep_checkpoints().or_fail("cannot start a thread")?;
-    let (state, audit) = (parts.state, parts.audit);
+    let (state, claim, audit) = (parts.state, parts.claim, parts.audit);
     let mut gateway = local::assemble(parts.workspace, parts.policy, &state, ledger, audit.search)?;
     gateway.share(Shares {
         turns: TURNS,
@@ -195,9 +195,8 @@ fn open(start: &WorkerStart, files: Vec<OwnedFd>) -> Result<(Option<Worker>, Apa
         watches: start.watches,
     });
     gateway.count();
-    gateway.start(&session, facts).or_fail("cannot record the start")?;
-    desk.attend(gateway.approvals()).or_fail("cannot listen for approvals")?;
-    housekeeping::start(&gateway, &state, audit.compress.age())?;
+    let housekept = Housekept { age: audit.compress.age() };
+    local::begin(&gateway, &session, facts, (&state, &claim), Some(&desk), Some(housekept))?;
     let worker = Worker {
         start: start.clone(),
         gateway: Arc::new(gateway),
@@ -288,12 +287,16 @@ impl Worker {
             spans.send(&channel)?;
         }
         let (gateway, tell) = (Arc::downgrade(&self.gateway), Arc::clone(&channel));
+        let open = Arc::clone(&sessions);
         let report = move || {
             let mut last = Numbers::default();
             loop {
                 thread::sleep(TELL);
                 // Ends with the gate.
-                let Some(now) = gateway.upgrade().map(|gateway| gateway.numbers()) else { return };
+                let Some(mut now) = gateway.upgrade().map(|gateway| gateway.numbers()) else {
+                    return;
+                };
+                now.sessions = u64::try_from(open.lock().len()).unwrap_or(u64::MAX);
                 if now != last && tell.send(&FromWorker::Numbers(now.clone()), &[]).is_err() {
                     return;
                 }
@@ -345,10 +348,7 @@ impl Worker {
                 }
                 ToWorker::Close { agent } => sessions.revoke(|open| open.agent == agent),
                 ToWorker::Policy => {
-                    if !reloading.reload(files, "signal") {
-                        // A broker that is gone is seen above.
-                        let _ = channel.send(&FromWorker::Kept, &[]);
-                    }
+                    reloading.reload(files, "signal");
                 }
                 ToWorker::NoPolicy { sha256, why } => {
                     reloading.refuse(sha256.as_deref(), &why, "signal");
@@ -452,10 +452,12 @@ impl Worker {
                 true => Toolset::Reference,
                 false => Toolset::Workspace(Name::near(&self.start.name)),
             },
+            place: mcp::Place::Remote,
             elicit: self.start.elicit,
             prompt: !self.durable,
             max_line: line_for(size),
             guest: None,
+            notify: |line| errln!("{line}"),
         }
     }
 }

@@ -79,8 +79,6 @@ pub(super) struct Worker {
     idle_since: Instant,
     stopping: Option<Instant>,
     shipping: Option<Shipping>,
-    /// The policy that it was last offered.
-    pub(super) policy_sha256: String,
     /// What it must hear and had no room for yet.
     owed: Owed,
 }
@@ -134,7 +132,6 @@ impl Worker {
     pub(super) fn start(plan: &Plan, place: &Place, outside: Outside) -> Result<Self, Failure> {
         let (child, channel) = worker::spawn()?;
         let (order, policy) = order(plan, place, outside, false)?;
-        let sha256 = plan.policies.get(&place.policy).map(|policy| policy.sha256.clone());
         let signer = plan.audit.signer_key();
         let (asked, asking) = Channel::pair().or_fail("cannot start a worker")?;
         let mut descriptors = vec![policy.as_fd()];
@@ -159,7 +156,6 @@ impl Worker {
             idle_since: now,
             stopping: None,
             shipping: None,
-            policy_sha256: sha256.unwrap_or_default(),
             owed: Owed::default(),
         })
     }
@@ -331,7 +327,6 @@ pub(super) fn trial(plan: &Plan, place: &Place, outside: Outside) -> Result<Apar
         FromWorker::Begun { .. }
         | FromWorker::NotBegun { .. }
         | FromWorker::Ended { .. }
-        | FromWorker::Kept
         | FromWorker::Numbers(_)
         | FromWorker::Spans { .. } => Err(Failure::new("the trial worker lost its way")),
     }

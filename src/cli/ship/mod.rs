@@ -18,6 +18,7 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
+use cap_std::fs::Dir;
 use portcullis_audit::{
     Checkpoint, Directory, FRONTIER, HISTORY, Hash, KEYS, NEWEST, Note, PACKED, ROOTS, Segment,
     Source as _,
@@ -25,7 +26,7 @@ use portcullis_audit::{
 use serde::{Deserialize, Serialize};
 
 use super::failure::{Context as _, Failure};
-use crate::{config::audit::Target, ledger};
+use crate::{config::audit::Target, ledger, review::open_kept_in};
 
 pub(crate) use lag::{Lag, lag};
 
@@ -37,6 +38,8 @@ const BACK_OFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_s
 const LAST: Duration = Duration::from_secs(3);
 /// Bytes of the open segment that are sent at once.
 const PIECE: u64 = 4 << 20;
+/// Bytes of the largest file that is no segment: the roots of a million.
+const MOST_SMALL: u64 = 64 << 20;
 
 /// Where copies go. Everything may be sent again; the last time counts.
 trait Store: Send {
@@ -212,14 +215,21 @@ pub(crate) fn once(state: &Path, targets: &[Target]) -> Vec<(String, Result<u64,
     targets.iter().map(|target| (target.shown(), send(target))).collect()
 }
 
+/// How far it was when that was last noted.
+fn known(state: &Dir, name: &str) -> Option<Progress> {
+    let mut bytes = Vec::new();
+    let file = open_kept_in(state, &format!("{name}.json")).ok()?;
+    file.take(MOST_SMALL).read_to_end(&mut bytes).ok()?;
+    serde_json::from_slice(&bytes).ok()
+}
+
 impl Shipper {
     fn new(state: &Path, target: &Target) -> Result<Self, String> {
         let (_, state_dir) = super::state::open(state).map_err(|f| f.message().to_owned())?;
         state_dir.create_dir_all(FOLDER).map_err(|error| error.to_string())?;
         let name = place(target);
-        let known = state_dir.read_to_string(format!("{name}.json")).unwrap_or_default();
         // What cannot be read is sent again.
-        let progress: Progress = serde_json::from_str(&known).unwrap_or_default();
+        let progress = known(&state_dir, &name).unwrap_or_default();
         Ok(Self {
             log: state.join("audit"),
             state: state_dir,
@@ -276,8 +286,7 @@ impl Shipper {
     fn send_alone(&mut self) -> Result<(), String> {
         let Some(_lock) = self.lock()? else { return Ok(()) };
         // Another process may have gone on meanwhile.
-        let known = self.state.read_to_string(format!("{}.json", self.name));
-        if let Some(known) = known.ok().and_then(|known| serde_json::from_str(&known).ok()) {
+        if let Some(known) = known(&self.state, &self.name) {
             self.progress = Progress { to: self.target.shown(), ..known };
         }
         self.send()
@@ -338,10 +347,14 @@ impl Shipper {
 
     fn small(&self, name: &str) -> Result<Option<Vec<u8>>, String> {
         match Directory::new(&self.log).open(name) {
-            Ok(mut file) => {
+            Ok(file) => {
                 let mut bytes = Vec::new();
-                file.read_to_end(&mut bytes).map_err(|error| error.to_string())?;
-                Ok(Some(bytes))
+                let read = file.take(MOST_SMALL + 1).read_to_end(&mut bytes);
+                read.map_err(|error| error.to_string())?;
+                match bytes.len() as u64 {
+                    0..=MOST_SMALL => Ok(Some(bytes)),
+                    _ => Err(format!("`{name}` is damaged: it has more than {MOST_SMALL} bytes")),
+                }
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error.to_string()),

@@ -23,6 +23,7 @@ const SERVE: &[Field] = &[
     optional("origins", TEXTS),
     optional("state", Shape::Text),
     optional("idleSeconds", Shape::Integer(1, 604_800)),
+    optional("sessionIdleSeconds", Shape::Integer(1, 604_800)),
     optional("limits", Shape::Table(LIMITS)),
 ];
 

@@ -39,6 +39,7 @@ struct Serve {
     origins: Vec<Text>,
     state: Option<String>,
     idle_seconds: Option<u64>,
+    session_idle_seconds: Option<u64>,
     limits: RawLimits,
 }
 
@@ -127,6 +128,10 @@ pub(super) fn parse(text: &str, file: &str, base: &Path) -> Result<Service, Diag
         origins: raw.serve.origins.into_iter().map(|text| origin(text, &mut document)).collect(),
         state: raw.serve.state.map(|path| base.join(path)),
         idle: raw.serve.idle_seconds.map_or(defaults.idle, Duration::from_secs),
+        session_idle: raw
+            .serve
+            .session_idle_seconds
+            .map_or(defaults.session_idle, Duration::from_secs),
         limits: limits(raw.serve.limits, &mut document),
         telemetry: raw.telemetry.map(|raw| telemetry(raw, &mut document)),
         workspaces: workspaces(raw.workspaces, base, &mut document),

@@ -172,7 +172,7 @@ fn status(page: &mut Page, report: &Report) {
     let chain = &report.chain;
     if report.valid {
         page.raw(format_args!(
-            "<p class=\"good\">The log is whole: {} records in {} are one chain.</p>\n",
+            "<p class=\"good\">The log is intact: {} records in {} are one chain.</p>\n",
             chain.records,
             if chain.segments == 1 {
                 "1 segment".to_owned()
@@ -182,9 +182,9 @@ fn status(page: &mut Page, report: &Report) {
         ));
     } else {
         page.raw(format_args!(
-            "<p class=\"bad\">The log is damaged: the chain is whole for the first {} records \
+            "<p class=\"bad\">The log is damaged: the chain is intact for the first {} records \
              only.</p>\n",
-            chain.whole.records
+            chain.intact.records
         ));
     }
     if let Some(head) = &chain.head {

@@ -53,8 +53,10 @@ fn hard_links_to_log_vault_and_policy_are_neither_read_nor_written() {
         let name = format!("hard{number}");
         let before = std::fs::read(file).unwrap();
         std::fs::hard_link(file, world.path(&name)).unwrap();
-        assert_eq!(world.fs(&["read", &name]).code, 3, "{}", file.display());
-        assert_eq!(world.write(&name, "PWNED").code, 3, "{}", file.display());
+        // Under a policy that has another name nothing starts.
+        let code = if file.starts_with(world.base().join("policy")) { 1 } else { 3 };
+        assert_eq!(world.fs(&["read", &name]).code, code, "{}", file.display());
+        assert_eq!(world.write(&name, "PWNED").code, code, "{}", file.display());
         std::fs::remove_file(world.path(&name)).unwrap();
         assert_eq!(std::fs::read(file).unwrap(), before);
     }

@@ -71,7 +71,7 @@ portcullis: nothing was changed: nobody is there to agree
     world.write("c.txt", "c").ok();
     world.run(&["audit", "verify"]).ok();
     let done = world.run(&["audit", "recover"]).ok();
-    assert_eq!(done.text(), "the log is whole: nothing to recover\n");
+    assert_eq!(done.text(), "the log is intact: nothing to recover\n");
 }
 
 #[test]

@@ -60,6 +60,37 @@ path = "generated/x"
 expect = { effect = "deny", rule = "generated" }
 "#;
 
+/// A policy with patterns that look like something else.
+const MISREAD: &str = r#"schema = 1
+[allowedPaths]
+read = ["**"]
+list = ["src"]
+write = ["**"]
+remove = ["**"]
+[[rules]]
+id = "payments"
+effect = "deny"
+operations = ["write"]
+paths = ["payments"]
+reason = "leaves removal open"
+[[rules]]
+id = "route"
+effect = "deny"
+paths = ["app/[id]/page.tsx"]
+[[rules]]
+id = "expression"
+effect = "deny"
+paths = ["private/.*"]
+[[rules]]
+id = "letters"
+effect = "deny"
+paths = ["c\u0430rds"]
+[[tests]]
+operation = "read"
+path = "payments/**"
+expect = { effect = "allow" }
+"#;
+
 fn world() -> World {
     let world = World::new();
     for file in ["src/a.rs", "src/log.txt", "docs/disk.iso", "generated/deep/x"] {
@@ -295,7 +326,8 @@ fn every_lint_finds_something() {
     let opens = "schema = 1\nextends = [\"top.toml\"]\n[[rules]]\nid = \"more\"\neffect = \"allow\"\n\
         operations = [\"write\"]\npaths = [\"docs/**\"]\n";
     policy_file(&world, "opens.toml", opens);
-    let list = found(&world, &["bad.toml", "none.toml", "opens.toml"]);
+    policy_file(&world, "misread.toml", MISREAD);
+    let list = found(&world, &["bad.toml", "none.toml", "opens.toml", "misread.toml"]);
     let mut ids: BTreeSet<_> =
         list.iter().map(|finding| finding["id"].as_str().unwrap().to_owned()).collect();
     // These two look at `[[secrets.rules]]`; their own tests show what they find.
@@ -383,6 +415,58 @@ fn what_does_not_load_is_not_linted() {
     let done = world.run(&["policy", "lint", "p.toml"]);
     assert_eq!(done.code, 4);
     assert!(done.stderr.contains("unknown key `raed`"), "{}", done.stderr);
+}
+
+fn misread(world: &World, policy: &str) -> BTreeSet<(String, u64)> {
+    policy_file(world, "p.toml", policy);
+    let list = found(world, &["p.toml", "--no-tree"]);
+    let beside = ["no-tests", "untested-rule", "delayed-execution", "shadowed-rule"];
+    list.iter()
+        .map(|finding| (finding["id"].as_str().unwrap(), finding["line"].as_u64().unwrap()))
+        .filter(|(id, _)| !beside.contains(id))
+        .map(|(id, line)| (id.to_owned(), line))
+        .collect()
+}
+
+#[test]
+fn patterns_that_are_read_otherwise_than_meant_are_found_without_a_tree() {
+    let world = World::new();
+    let expected = [
+        ("class-as-name", 16),
+        ("mixed-scripts", 24),
+        ("regex-as-pattern", 20),
+        ("unguarded-operation", 8),
+        ("wildcard-in-test", 27),
+    ];
+    let expected = expected.map(|(id, line)| (id.to_owned(), line));
+    assert_eq!(misread(&world, MISREAD), expected.into());
+}
+
+#[test]
+fn what_other_operations_leave_open_is_found_and_what_they_do_not_is_not() {
+    let world = World::new();
+    let policy = |effect: &str, operations: &str, remove: &str| {
+        format!(
+            "schema = 1\n[allowedPaths]\nread = [\"**\"]\nlist = [\"**\"]\nwrite = [\"**\"]\n\
+             remove = {remove}\n[[rules]]\nid = \"a\"\neffect = \"{effect}\"\n\
+             operations = {operations}\npaths = [\"pay\"]\n"
+        )
+    };
+    let hole: BTreeSet<_> = [("unguarded-operation".to_owned(), 8)].into();
+    for effect in ["deny", "ask"] {
+        for open in ["write", "edit", "append", "rename"] {
+            let operations = format!("[\"{open}\"]");
+            let found = misread(&world, &policy(effect, &operations, "[\"**\"]"));
+            assert_eq!(found, hole, "{effect} {open}");
+        }
+        for closed in ["write\", \"remove", "read", "list", "remove", "grep", "mkdir"] {
+            let operations = format!("[\"{closed}\"]");
+            let found = misread(&world, &policy(effect, &operations, "[\"**\"]"));
+            assert_eq!(found, BTreeSet::new(), "{effect} {closed}");
+        }
+        let found = misread(&world, &policy(effect, "[\"write\"]", "[]"));
+        assert_eq!(found, BTreeSet::new(), "{effect}: nothing may be removed");
+    }
 }
 
 /// Exceptions hold at any depth, as the names do that they cut.

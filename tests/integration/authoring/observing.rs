@@ -45,8 +45,8 @@ fn what_it_let_through_is_learned() {
     assert!(diff.contains("+    \"tests/*.rs\", # 3x, 3 paths, record "), "{diff}{}", done.stderr);
     let added = diff.lines().filter(|line| line.starts_with('+'));
     assert!(added.into_iter().all(|line| !line.contains("closed")), "{diff}");
-    assert!(done.stderr.contains("1 stay denied by `closed`"), "{}", done.stderr);
-    assert!(done.stderr.contains("requests that were denied are allowed"), "{}", done.stderr);
+    assert!(done.stderr.contains("`closed` denies 1"), "{}", done.stderr);
+    assert!(done.stderr.contains("with the proposal, 4 more"), "{}", done.stderr);
 }
 
 #[test]

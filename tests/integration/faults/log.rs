@@ -178,10 +178,10 @@ fn a_clock_that_was_set_back_breaks_neither_log_nor_vault() {
     assert_eq!(world.run(&["backup", "show", "a.txt"]).ok().text(), "three");
     world.run(&["backup", "restore", "a.txt"]).ok();
     assert_eq!(world.read("a.txt"), "three");
-    // The verifier says so, and that the chain is whole nevertheless.
+    // The verifier says so, and that the chain is intact nevertheless.
     let verified = world.run(&["audit", "verify"]).ok();
     assert!(verified.text().contains("warning: time-went-back: record 5 is of "), "{verified:?}");
-    assert!(verified.text().contains("whole: "), "{verified:?}");
+    assert!(verified.text().contains("intact: "), "{verified:?}");
 }
 
 #[test]

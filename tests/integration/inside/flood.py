@@ -46,9 +46,10 @@ def unfinished():
         yield b"x" * (1 << 20)
 
 
-def unread():
+def unread(cwd):
     for number in range(10):
-        yield read(number + 2, "big")
+        params = {"uri": f"file://{cwd}/big"}
+        yield line({"id": number + 2, "method": "resources/read", "params": params})
 
 
 def answer(client, number):
@@ -58,9 +59,9 @@ def answer(client, number):
             return message
 
 
-def flood(word, path):
+def flood(word, path, cwd):
     clients = []
-    for pieces in [unfinished] * 6 + [unread] * 3:
+    for pieces in [unfinished] * 6 + [lambda: unread(cwd)] * 3:
         client = begin(word, path)
         clients.append(client)
         threading.Thread(target=send, args=(client, pieces()), daemon=True).start()
@@ -77,12 +78,13 @@ for text in sys.stdin:
     if method == "initialize":
         result = {"protocolVersion": 1, "agentCapabilities": {}}
     elif method == "session/new":
+        cwd = message["params"]["cwd"]
         (server,) = [one for one in message["params"]["mcpServers"] if one["name"] == "portcullis"]
         result = {"sessionId": "s"}
     elif method == "session/prompt":
         args = server["args"]
         word, path = (args[args.index(name) + 1] for name in ("--word", "--connect"))
-        content = {"type": "text", "text": json.dumps(flood(word, path))}
+        content = {"type": "text", "text": json.dumps(flood(word, path, cwd))}
         update = {"sessionUpdate": "agent_message_chunk", "content": content}
         say({"method": "session/update", "params": {"sessionId": "s", "update": update}})
         result = {"stopReason": "end_turn"}

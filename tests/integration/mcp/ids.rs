@@ -70,7 +70,7 @@ fn the_id_of_a_request_that_was_taken_back_is_free_when_it_has_come_to_its_end()
             break answer;
         }
     };
-    assert_eq!(answer["result"]["structuredContent"]["text"], "a\n", "{answer}");
+    assert_eq!(answer["result"]["content"][0]["text"], "a\n", "{answer}");
     assert!(client.others.is_empty(), "{:?}", client.others);
     client.end();
     assert!(!world.path("ask/a.txt").exists());

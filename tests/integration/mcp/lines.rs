@@ -14,7 +14,7 @@ use std::{
 };
 
 use portcullis::{
-    frontend::mcp::{self, Config, Input, Name, Toolset},
+    frontend::mcp::{self, Config, Input, Name, Place, Toolset},
     gateway::{Answer, Gateway},
     model::{Door, Session},
     policy::{PolicySource, compile},
@@ -74,10 +74,12 @@ impl Site {
             root: self.base.path().join("ws"),
             alias: None,
             toolset: Toolset::Workspace(Name::near("ws")),
+            place: Place::Host,
             elicit: false,
             prompt: true,
             max_line: 1 << 20,
             guest: None,
+            notify: |_| {},
         };
         let gateway = Arc::clone(&self.gateway);
         let stream = File::from(OwnedFd::from(theirs.try_clone().unwrap()));

@@ -61,7 +61,7 @@ fn the_python_client_is_served_on_every_revision_and_asked_for_approval() {
         assert_eq!(said["protocol"], revision);
         assert_eq!(said["tools"].as_array().unwrap().len(), 12);
         let results = said["results"].as_array().unwrap();
-        assert_eq!(results[0]["structuredContent"]["text"], "hello\n", "{mode}: {said}");
+        assert_eq!(results[0]["content"][0]["text"], "hello\n", "{mode}: {said}");
         assert_eq!(results[1]["structuredContent"], json!({ "ok": true }), "{mode}");
         assert_eq!(results[2]["isError"], true, "{mode}");
         assert_eq!(results[2]["_meta"]["portcullis/error"]["rule"], "workspace.outside");

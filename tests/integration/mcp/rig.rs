@@ -143,6 +143,16 @@ impl Client {
         result["structuredContent"].clone()
     }
 
+    /// The texts that a call shows, which must succeed and say nothing in another form.
+    #[track_caller]
+    pub(super) fn texts(&mut self, tool: &str, arguments: &Value) -> Vec<String> {
+        let result = self.call(tool, arguments);
+        assert_eq!(result["isError"], false, "{result}");
+        assert!(result.get("structuredContent").is_none(), "{result}");
+        let text = |block: &Value| block["text"].as_str().unwrap().to_owned();
+        result["content"].as_array().unwrap().iter().map(text).collect()
+    }
+
     /// Why a call fails that must fail, with its receipt checked.
     #[track_caller]
     pub(super) fn bad(&mut self, tool: &str, arguments: &Value) -> Value {

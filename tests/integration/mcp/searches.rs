@@ -1,6 +1,6 @@
 //! Searches that take long: how far they are, and giving them up.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::rig::Client;
 use crate::common::{ALL, World};
@@ -82,4 +82,117 @@ fn a_client_that_is_gone_waits_for_no_search() {
     let requests = world.requests();
     let search = requests.iter().find(|record| record["op"] == "grep").unwrap();
     assert_eq!(search["result"], "cancelled", "{search}");
+}
+
+/// All results of a tool, page after page, and how many pages there were.
+fn pages(client: &mut Client, tool: &str, arguments: &Value, results: &str) -> (Vec<Value>, usize) {
+    let (mut all, mut arguments, mut count) = (Vec::new(), arguments.clone(), 0);
+    loop {
+        let result = client.call(&format!("workspace__ws__{tool}"), &arguments);
+        assert_eq!(result["isError"], false, "{result}");
+        let page = &result["structuredContent"];
+        // Clients show models one of the two.
+        let text: Value =
+            serde_json::from_str(result["content"][0]["text"].as_str().unwrap()).unwrap();
+        assert_eq!(text, *page);
+        assert!(result.to_string().len() < 160 << 10, "{}", result.to_string().len());
+        all.extend(page[results].as_array().unwrap().iter().cloned());
+        count += 1;
+        let Some(next) = page.get("next") else { return (all, count) };
+        assert!(page["note"].as_str().unwrap().contains(&next.to_string()), "{page}");
+        arguments["after"] = next.clone();
+    }
+}
+
+/// A search gave a megabyte, and after its limit there was no way to the rest.
+#[test]
+fn results_come_in_pages_that_say_how_to_go_on() {
+    let world = World::with_policy(ALL);
+    for n in 0..1800 {
+        world.file(&format!("d{}/{n:04}.txt", n % 3), "needle\n");
+    }
+    world.file("d1/long.txt", "a needle\nhay\n".repeat(1000));
+    let mut client = Client::start(&world, &[]);
+    let (found, count) =
+        pages(&mut client, "glob", &json!({ "pattern": "*/[0-9]*.txt" }), "matches");
+    let paths: Vec<_> = found.iter().map(|path| path.as_str().unwrap().to_owned()).collect();
+    assert_eq!((paths.len(), paths.is_sorted(), count), (1800, true, 3));
+    let last = world.last();
+    let shown = last["counts"]["entries"].as_u64().unwrap();
+    assert!(last["op"] == "glob" && shown > 0 && shown < 1000, "{last}");
+
+    let before = world.requests().len();
+    let (found, count) = pages(&mut client, "grep", &json!({ "pattern": "needle" }), "matches");
+    assert_eq!(found.len(), 2800);
+    let place =
+        |line: &Value| (line["path"].as_str().unwrap().to_owned(), line["lineNumber"].as_u64());
+    assert!(found.iter().map(place).is_sorted());
+    assert!((9..20).contains(&count), "{count}");
+    // On record is each line once, as it went out.
+    let records = world.requests().split_off(before);
+    let lines: u64 = records.iter().filter_map(|record| record["counts"]["lines"].as_u64()).sum();
+    assert_eq!(lines, 2800);
+    let long = records.iter().filter(|record| record["path"] == "d1/long.txt");
+    let long: Vec<_> = long
+        .map(|record| {
+            (record["counts"]["matches"].as_u64().unwrap(), record["bytes"].as_u64().unwrap())
+        })
+        .collect();
+    assert!(
+        long.len() > 3 && long.iter().all(|(matches, bytes)| *bytes == 8 * matches),
+        "{long:?}"
+    );
+
+    let few = json!({ "pattern": "needle", "path": "d1/long.txt", "maxResults": 2 });
+    let page = client.good("workspace__ws__grep", &few);
+    assert_eq!(
+        (page["matches"].as_array().unwrap().len(), &page["next"]),
+        (2, &json!("d1/long.txt:3"))
+    );
+
+    let (listed, count) = pages(&mut client, "ls", &json!({ "path": "d1" }), "entries");
+    let names: Vec<_> =
+        listed.iter().map(|entry| entry["name"].as_str().unwrap().to_owned()).collect();
+    assert_eq!((names.len(), names.is_sorted(), count), (601, true, 2));
+
+    for (tool, arguments) in [
+        ("glob", json!({ "pattern": "**", "after": "../x" })),
+        ("grep", json!({ "pattern": "x", "after": "a.txt" })),
+        ("grep", json!({ "pattern": "x", "after": "a.txt:x" })),
+        ("grep", json!({ "pattern": "x", "maxResults": 0 })),
+        ("glob", json!({ "pattern": "**", "maxResults": 0 })),
+        ("ls", json!({ "path": ".", "after": 1 })),
+    ] {
+        let error = client.bad(&format!("workspace__ws__{tool}"), &arguments);
+        assert_eq!(error["kind"], "invalidInput", "{tool} {arguments}");
+    }
+    client.end();
+    world.run(&["audit", "verify"]).ok();
+}
+
+/// What a file says that the agent may not see must not come out by where a page ends.
+#[test]
+fn what_may_not_be_seen_moves_no_page() {
+    let pages_of = |hidden: bool| {
+        let rule = "[[rules]]\nid = \"no\"\neffect = \"deny\"\npaths = [\"b/**\"]\n";
+        let world = World::with_policy(&format!("{ALL}{rule}"));
+        for name in ["a/1", "a/2", "c/1"] {
+            world.file(name, "needle\n");
+        }
+        if hidden {
+            (0..50).for_each(|n| drop(world.file(&format!("b/{n}"), "needle\n")));
+        }
+        let mut client = Client::start(&world, &[]);
+        let grep = json!({ "pattern": "needle", "maxResults": 1 });
+        let glob = json!({ "pattern": "*/*", "maxResults": 2 });
+        let told = [("grep", grep), ("glob", glob)].map(|(tool, arguments)| {
+            let first = client.good(&format!("workspace__ws__{tool}"), &arguments);
+            let mut second = arguments.clone();
+            second["after"] = json!(if tool == "grep" { "b/7:9" } else { "b/7" });
+            (first, client.good(&format!("workspace__ws__{tool}"), &second))
+        });
+        client.end();
+        told
+    };
+    assert_eq!(pages_of(false), pages_of(true));
 }

@@ -16,11 +16,15 @@ fn every_tool_does_what_the_module_says() {
     world.file("a.txt", "one\ntwo żółć\n");
     world.file("d/b.txt", "x");
     let mut client = Client::start(&world, &[]);
+    let both = json!({ "paths": ["a.txt", "gone.txt"] });
+    assert_eq!(client.texts(&tool("read_file"), &json!({ "path": "a.txt" })), ["one\ntwo żółć\n"]);
+    let files = client.call(&tool("read_files"), &both);
+    assert_eq!(files["_meta"]["portcullis/files"][0]["size"], 17);
+    assert_eq!(files["_meta"]["portcullis/files"][1]["error"]["kind"], "notFound");
+    let files = client.texts(&tool("read_files"), &both);
+    assert_eq!(files[..2], ["a.txt:", "one\ntwo żółć\n"]);
+    assert!(files.len() == 3 && files[2].starts_with("gone.txt: "), "{files:?}");
     let mut good = |name: &str, arguments: Value| client.good(&tool(name), &arguments);
-
-    let read = good("read_file", json!({ "path": "a.txt" }));
-    let bytes = STANDARD.encode("one\ntwo żółć\n");
-    assert_eq!(read, json!({ "content": bytes, "text": "one\ntwo żółć\n" }));
 
     let ok = json!({ "ok": true });
     assert_eq!(good("write_file", json!({ "path": "new/c.txt", "content": "1\n" })), ok);
@@ -46,9 +50,6 @@ fn every_tool_does_what_the_module_says() {
     assert_eq!(world.read("e/g.txt"), "x");
     assert_eq!(good("rm", json!({ "path": "e", "recursive": true })), ok);
     assert!(!world.path("e").exists());
-    let files = good("read_files", json!({ "paths": ["a.txt", "gone.txt"] }));
-    assert_eq!(files["files"][0]["text"], "one\ntwo żółć\n");
-    assert_eq!(files["files"][1]["error"]["kind"], "notFound");
 
     let found = good("glob", json!({ "pattern": "**/*.txt" }));
     assert_eq!(found, json!({ "matches": ["a.txt", "new/c.txt"] }));
@@ -81,7 +82,7 @@ fn failures_name_kind_rule_reason_and_record() {
     let denied = client.bad(&tool("read_file"), &json!({ "path": "key.txt" }));
     assert_eq!((&denied["kind"], &denied["rule"]), (&json!("denied"), &json!("keys")));
     assert_eq!(denied["reason"], "not for you");
-    let missing = client.bad(&tool("read_file"), &json!({ "path": "keys/none" }));
+    let missing = client.bad(&tool("read_file"), &json!({ "path": "other/none" }));
     assert_eq!(missing["kind"], "notFound");
     let record = world.last();
     assert_eq!(record["seq"], missing["receipt"]["seq"]);
@@ -117,7 +118,9 @@ fn tools_say_what_they_do_and_those_that_the_policy_never_allows_are_not_there()
         assert_eq!(tool["annotations"]["readOnlyHint"], reads, "{name}");
         assert!(tool["annotations"]["destructiveHint"].is_boolean(), "{name}");
         assert!(tool["annotations"]["idempotentHint"].is_boolean(), "{name}");
-        assert_eq!(tool["outputSchema"]["type"], "object", "{name}");
+        // What is a text has no other form.
+        let is_text = ["read_file", "read_files"].contains(&name);
+        assert_eq!(tool["outputSchema"]["type"] == "object", !is_text, "{name}");
     }
     client.end();
 
@@ -131,6 +134,44 @@ fn tools_say_what_they_do_and_those_that_the_policy_never_allows_are_not_there()
     client.end();
     assert_eq!(world.run(&["mcp", "--name", "a b"]).code, 2);
     assert_eq!(world.run(&["mcp", "--tools", "reference", "--name", "a"]).code, 2);
+}
+
+/// They said nothing of where the files are, what is never allowed, how to ask and how
+/// to undo.
+#[test]
+fn the_greeting_says_what_the_agent_has_to_know() {
+    let rules = "[[rules]]\nid = \"careful-rule\"\neffect = \"ask\"\noperations = [\"write\"]\n\
+         paths = [\"ask-here/**\"]\n[[rules]]\nid = \"hidden-rule\"\neffect = \"deny\"\n\
+         paths = [\"hidden-name/**\"]\n";
+    let mut world = World::with_policy(&format!("{ALL}{rules}"));
+    let root = world.root().canonicalize().unwrap();
+    let greet = |world: &World, args: &[&str], capabilities: &Value| {
+        let client = Client::with(world, args, capabilities);
+        let said = client.greeting["instructions"].as_str().unwrap().to_owned();
+        client.end();
+        assert!(said.len() < 2048, "{} {said}", said.len());
+        assert!(said.contains(root.to_str().unwrap()), "{said}");
+        // As much of the policy as the list of tools tells, and no more.
+        assert!(
+            !said.contains("hidden-") && !said.contains("careful-") && !said.contains("ask-here"),
+            "{said}"
+        );
+        said
+    };
+    for tools in ["workspace", "reference"] {
+        let said = greet(&world, &["--tools", tools], &json!({}));
+        assert!(said.contains("approval") && said.contains("120 s"), "{said}");
+        assert!(!said.contains("never allows"), "{said}");
+        let session = world.last()["session"].as_str().unwrap().to_owned();
+        let undo = format!("portcullis backup undo --session {session}");
+        assert!(said.contains(&undo), "{said}");
+    }
+    let asked = greet(&world, &["--ask", "shell"], &json!({}));
+    assert!(asked.contains("the operator answers"), "{asked}");
+    world.set_policy("schema = 1\n[allowedPaths]\nread = [\"**\"]\nlist = [\"**\"]\n");
+    let said = greet(&world, &[], &json!({}));
+    let never = "never allows you to write, append, edit, mkdir, remove or rename";
+    assert!(said.contains(never) && !said.contains("approval"), "{said}");
 }
 
 #[test]
@@ -159,9 +200,33 @@ fn bytes_that_are_no_text_come_where_the_policy_lets_them() {
     client.end();
     world.set_policy(&format!("{ALL}[files]\nbinary = {{ read = \"base64\" }}\n"));
     let mut client = Client::start(&world, &[]);
-    let read = client.good(&tool("read_file"), &json!({ "path": "b.bin" }));
-    assert_eq!(read["content"], STANDARD.encode(b"\x00\xff\x01"));
+    let base64 = STANDARD.encode(b"\x00\xff\x01");
+    let read = client.call(&tool("read_file"), &json!({ "path": "b.bin" }));
+    assert_eq!(read["content"][0]["resource"]["blob"], base64, "{read}");
+    world.file("c.png", b"\x00\xff\x01");
+    let read = client.call(&tool("read_file"), &json!({ "path": "c.png" }));
+    assert_eq!(
+        read["content"],
+        json!([{ "type": "image", "mimeType": "image/png", "data": base64 }])
+    );
+    assert_eq!(read["_meta"]["portcullis/file"], json!({ "size": 3 }));
+    let lines = client.bad(&tool("read_file"), &json!({ "path": "b.bin", "line": 1 }));
+    assert_eq!(lines["kind"], "invalidInput");
+    // Only what a model is shown as such may be large.
+    world.file("b.bin", vec![0; (64 << 10) + 1]);
+    world.file("c.png", vec![0; (64 << 10) + 1]);
+    let large = client.bad(&tool("read_file"), &json!({ "path": "b.bin" }));
+    assert_eq!(large["kind"], "invalidInput");
+    let files = json!({ "paths": ["c.png", "b.bin"] });
+    let files = client.call(&tool("read_files"), &files)["_meta"]["portcullis/files"].clone();
+    assert_eq!(
+        (&files[0]["error"]["kind"], &files[1]["error"]["kind"]),
+        (&large["kind"], &large["kind"])
+    );
+    assert_eq!(client.call(&tool("read_file"), &json!({ "path": "c.png" }))["isError"], false);
     client.end();
+    let failed = world.requests().into_iter().filter(|record| record["result"] == "failed");
+    assert!(failed.into_iter().all(|record| record.get("bytes").is_none()));
 }
 
 #[test]
@@ -174,20 +239,94 @@ fn a_stop_signal_ends_it_in_order() {
     assert_eq!(world.records().last().unwrap()["kind"], "stop");
 }
 
+/// One reply took 170,027 bytes for a file of 72,000: the text, and again as JSON, and
+/// as base64.
+#[test]
+fn a_text_is_given_once_and_in_parts_that_say_how_to_go_on() {
+    let world = World::with_policy(ALL);
+    let line = |number: u64| format!("{number:05} żółć {}\n", "x".repeat(57));
+    let text: String = (1..=1000).map(line).collect();
+    world.file("a.txt", &text);
+    assert_eq!(text.len(), 73_000);
+    let mut client = Client::start(&world, &[]);
+    let read = tool("read_file");
+    let (mut whole, mut next, mut sent) = (String::new(), json!({}), 0);
+    loop {
+        let mut arguments = json!({ "path": "a.txt" });
+        arguments.as_object_mut().unwrap().extend(next.as_object().unwrap().clone());
+        let result = client.call(&read, &arguments);
+        assert!(result.get("structuredContent").is_none(), "{result}");
+        sent += result.to_string().len();
+        let content = result["content"].as_array().unwrap();
+        whole += content[0]["text"].as_str().unwrap();
+        let file = &result["_meta"]["portcullis/file"];
+        assert_eq!((&file["totalLines"], &file["size"]), (&json!(1000), &json!(73_000)));
+        let record = world.last();
+        assert_eq!(record["counts"], json!({ "line": file["line"], "limit": file["lines"] }));
+        assert_eq!(record["bytes"], content[0]["text"].as_str().unwrap().len());
+        match file.get("next") {
+            Some(more) => next = more.clone(),
+            None => break,
+        }
+        let note = content[1]["text"].as_str().unwrap();
+        assert!(note.contains(&format!("`line`: {}", next["line"])), "{note}");
+    }
+    assert_eq!(whole, text);
+    // Every line end is one byte more as JSON, and each part has a receipt.
+    assert!(sent < text.len() * 21 / 20, "{sent}");
+
+    let some = json!({ "path": "a.txt", "line": 999, "limit": 1 });
+    let some = client.texts(&read, &some);
+    assert_eq!((some[0].as_str(), some.len()), (line(999).as_str(), 2));
+    assert_eq!(client.texts(&read, &json!({ "path": "a.txt", "line": 1000 })), [line(1000)]);
+    let past = client.texts(&read, &json!({ "path": "a.txt", "line": 1001 }));
+    assert_eq!(past, ["[There is no line 1001: the file has 1000.]"]);
+    for wrong in [json!({ "line": 0 }), json!({ "limit": 0 }), json!({ "column": 0 })] {
+        let mut arguments = wrong;
+        arguments["path"] = json!("a.txt");
+        assert_eq!(client.bad(&read, &arguments)["kind"], "invalidInput", "{arguments}");
+    }
+    // Lines without number, and lines without end.
+    world.file("many", "\n".repeat(5000));
+    world.file("long", "ż".repeat(50_000));
+    assert_eq!(client.texts(&read, &json!({ "path": "many" }))[0].len(), 2000);
+    let first = client.call(&read, &json!({ "path": "long" }));
+    let next = &first["_meta"]["portcullis/file"]["next"];
+    assert_eq!(*next, json!({ "line": 1, "column": 65_537 }));
+    let rest = json!({ "path": "long", "line": 1, "column": 65_537 });
+    assert_eq!(client.texts(&read, &rest), ["ż".repeat(50_000 - 32_768)]);
+    assert_eq!(world.last()["counts"], json!({ "line": 1, "limit": 1, "column": 65_537 }));
+    world.file("empty", "");
+    assert_eq!(client.texts(&read, &json!({ "path": "empty" })), ["[The file is empty.]"]);
+    // Of what goes out whole no lines are named.
+    world.file("small", "a\nb");
+    assert_eq!(client.texts(&read, &json!({ "path": "small", "line": 1, "limit": 9 })), ["a\nb"]);
+    assert!(world.last().get("counts").is_none());
+    client.end();
+    world.run(&["audit", "verify"]).ok();
+}
+
 /// A hundred files of the largest size took a gigabyte.
 #[test]
 fn a_reply_with_many_files_is_bounded() {
     let world = World::with_policy(ALL);
     let names: Vec<_> = (0..6).map(|n| format!("{n}.txt")).collect();
     for name in &names {
-        world.file(name, "x".repeat(6 << 20));
+        world.file(name, "x\n".repeat(12 << 10));
     }
     let mut client = Client::start(&world, &[]);
-    let files = client.good(&tool("read_files"), &json!({ "paths": names }));
-    let files = files["files"].as_array().unwrap();
-    let read = files.iter().take_while(|file| file["text"].is_string()).count();
-    assert_eq!((files.len(), read), (6, 3));
-    assert!(files[read..].iter().all(|file| file["error"]["kind"] == "invalidInput"));
+    let result = client.call(&tool("read_files"), &json!({ "paths": names }));
+    assert!(result.to_string().len() < 110_000, "{}", result.to_string().len());
+    let files = result["_meta"]["portcullis/files"].as_array().unwrap();
+    let lines: Vec<_> = files.iter().map(|file| file["lines"].as_u64().unwrap_or(0)).collect();
+    // At most so many of each.
+    assert_eq!((lines.len(), &lines[..5]), (6, &[2000; 5][..]));
+    assert_eq!(files[0]["next"], json!({ "line": 2001 }));
+    world.file("0.txt", format!("{}\n", "x".repeat(99)).repeat(655));
+    let result = client.call(&tool("read_files"), &json!({ "paths": names }));
+    let files = result["_meta"]["portcullis/files"].as_array().unwrap();
+    assert_eq!(files[0].get("next"), None);
+    assert!(files[1..].iter().all(|file| file["error"]["kind"] == "invalidInput"), "{files:?}");
     client.end();
 }
 

@@ -1,5 +1,6 @@
 //! What an author sees of each kind of error.
 
+mod misread;
 mod rules;
 mod settings;
 
@@ -338,6 +339,8 @@ maxReadSize = 10
       |
     4 | read = ["/a"]
       |         ^^^^ the pattern starts with `/`; patterns are relative to the workspace root
+      |
+      = help: leave out the `/` at the start: `/src` is `src`
 
     error: `files.maxReadSize` cannot be an integer
      --> policy/policy.toml:6:15

@@ -33,6 +33,7 @@ struct Rule {
     operations: Vec<&'static str>,
     paths: Vec<String>,
     agents: Vec<String>,
+    entry: bool,
 }
 
 thread_local! {
@@ -99,8 +100,13 @@ impl File {
         );
         for (index, rule) in self.rules.iter().enumerate() {
             text += &format!(
-                "[[rules]]\nid = \"r{number}-{index}\"\neffect = \"{}\"\noperations = {:?}\npaths = {}\nagents = {}\n",
+                "[[rules]]\nid = \"r{number}-{index}\"\neffect = \"{}\"\n{}operations = {:?}\npaths = {}\nagents = {}\n",
                 rule.effect,
+                match (rule.effect, rule.entry) {
+                    (Effect::Allow, _) => "",
+                    (_, true) => "scope = \"entry\"\n",
+                    (_, false) => "scope = \"tree\"\n",
+                },
                 rule.operations,
                 list(&rule.paths),
                 list(&rule.agents),
@@ -110,8 +116,9 @@ impl File {
     }
 
     fn denies(&self, agent: &str, operation: OperationKind, access: Access, path: &str) -> bool {
-        let name = path.rsplit('/').next().unwrap().to_lowercase();
-        if name.split('.').skip(1).any(|part| self.denied_extensions.iter().any(|e| e == part)) {
+        let denied = |part| self.denied_extensions.iter().any(|extension| extension == part);
+        let path_lower = path.to_lowercase();
+        if path_lower.split('/').any(|name| name.split('.').skip(1).any(denied)) {
             return true;
         }
         let parts: Vec<_> = path.split('/').collect();
@@ -128,7 +135,7 @@ impl File {
         self.rules.iter().any(|rule| {
             rule.effect == Effect::Deny
                 && rule.asks(agent, operation, access)
-                && rule.paths.iter().any(|pattern| denies(pattern, path))
+                && rule.restricts(path)
         })
     }
 
@@ -137,7 +144,7 @@ impl File {
         self.rules.iter().any(|rule| {
             rule.effect == Effect::Ask
                 && rule.asks(agent, operation, access)
-                && rule.paths.iter().any(|pattern| denies(pattern, path))
+                && rule.restricts(path)
         })
     }
 
@@ -172,6 +179,13 @@ impl Rule {
     fn asks(&self, agent: &str, operation: OperationKind, access: Access) -> bool {
         self.operations.iter().any(|word| covers(word, operation, access))
             && self.agents.iter().any(|pattern| exact(pattern, agent))
+    }
+
+    /// Whether a pattern names the path, or a directory above it where those count.
+    fn restricts(&self, path: &str) -> bool {
+        let above = path.match_indices('/').map(|(end, _)| &path[..end]).chain([""]);
+        let names = |path: &str| self.paths.iter().any(|pattern| denies(pattern, path));
+        names(path) || (!self.entry && above.into_iter().any(names))
     }
 }
 
@@ -292,12 +306,14 @@ fn rule() -> impl Strategy<Value = Rule> {
         prop::collection::vec(prop::sample::select(words), 1..4),
         prop::collection::vec(pattern(), 1..3),
         prop::sample::select(vec!["*", "one", "o*", "two"]),
+        prop::bool::weighted(0.3),
     )
-        .prop_map(|(effect, operations, paths, agent)| Rule {
+        .prop_map(|(effect, operations, paths, agent, entry)| Rule {
             effect,
             operations,
             paths,
             agents: vec![agent.to_owned()],
+            entry,
         })
 }
 

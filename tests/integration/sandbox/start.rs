@@ -1,6 +1,10 @@
 //! What an agent is refused to be started with, and how that is explained and
 //! recorded.
 
+use std::io::{BufRead as _, BufReader, Write as _};
+
+use serde_json::json;
+
 use super::*;
 
 #[test]
@@ -79,6 +83,47 @@ fn partial_confinement_keeps_the_agent_from_the_users_other_processes() {
     assert!(attempts.values().all(|got| got == "ok"), "{attempts:?}");
 }
 
+/// Programs made with Bun ended with SIGABRT.
+#[test]
+fn partial_confinement_left_programs_without_proc_self() {
+    let place = Place::new(As::UserWithoutNamespaces);
+    let attempts = beside_a_stranger(&place, "--allow-partial");
+    for (name, got) in &attempts {
+        assert_eq!(got == "ok", name.starts_with("own "), "{name}: {got}");
+    }
+    let attempts = beside_a_stranger(&place, "--unconfined");
+    for name in ["environ", "maps", "map_files"] {
+        assert_eq!(attempts[name], "ok", "{name}");
+    }
+}
+
+/// The hostile agent looks at another process of its user, which runs in the same
+/// user namespace and outside the sandbox.
+fn beside_a_stranger(place: &Place, option: &str) -> BTreeMap<String, String> {
+    let scripts = tools().join("agent");
+    let script = scripts.join("hostile.py");
+    let [scripts, script] = [&scripts, &script].map(|path| path.to_str().unwrap());
+    let given = [option, "--agent-env", "STRANGER", "--agent-read", scripts];
+    let agent = ["--", "/usr/bin/python3", script, "proc"];
+    let inner = place.command(&[&["run"], &given[..], &agent].concat());
+    let mut words: Vec<_> = std::iter::once(inner.get_program()).chain(inner.get_args()).collect();
+    let start = "sleep 20 </dev/null >/dev/null 2>&1 & export STRANGER=$!; exec \"$@\"";
+    let binary = tools().join("portcullis");
+    let at = words.iter().position(|word| *word == binary.as_os_str()).unwrap();
+    words.splice(at..at, ["/bin/sh", "-c", start, "sh"].map(AsRef::as_ref));
+    let ended = end(Command::new(words[0])
+        .args(&words[1..])
+        .env_clear()
+        .envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap());
+    assert_eq!(ended.code, 0, "{ended:?}");
+    ended.attempts()
+}
+
 #[test]
 fn full_confinement_is_not_weakened_by_allowing_partial() {
     let place = Place::new(users()[0]);
@@ -148,7 +193,9 @@ fn a_workspace_has_in_the_cell_the_name_under_which_it_was_given() {
             let alias = place.at(name);
             let script = "cd \"$0\" && pwd -P >&2 && ls -A >&2 && ! touch x";
             let agent = ["/bin/sh", "-c", script, &alias];
-            let ended = place.run(&["--workspace", &alias], &agent);
+            // One for each workspace.
+            let state = place.at(&format!("state-{}", real.replace('/', "-")));
+            let ended = place.run(&["--workspace", &alias, "--state", &state], &agent);
             // A link in the workspace is not shown: nothing in it is.
             let is_shown = name != "ws/p/up/p";
             assert_eq!(ended.code == 0, is_shown, "{ended:?}");
@@ -186,7 +233,7 @@ fn a_grant_beneath_what_the_agent_may_change_is_refused() {
     let options = ["--agent-write", &cache, "--agent-read", &tools];
     let ended = place.run(&options, &["/bin/cat", &format!("{tools}/f")]);
     assert_eq!(ended.code, 1, "{ended:?}");
-    assert!(ended.stderr.contains("which the agent may change"), "{ended:?}");
+    assert!(ended.stderr.contains(&format!("`{tools}`")), "{ended:?}");
     // What it would have made of that directory.
     std::fs::rename(place.base().join("cache/x"), place.base().join("cache/y")).unwrap();
     std::fs::create_dir(place.base().join("cache/x")).unwrap();
@@ -337,5 +384,155 @@ fn a_policy_named_through_the_workspace_is_refused() {
     std::os::unix::fs::symlink(place.at("policies/policy.toml"), &policy).unwrap();
     let ended = place.run(&["--policy", policy.to_str().unwrap()], &["/bin/true"]);
     assert_eq!(ended.code, 1, "{ended:?}");
-    assert!(ended.stderr.contains("overlap"), "{ended:?}");
+    assert!(ended.stderr.contains(&format!("`{}`", policy.display())), "{ended:?}");
+}
+
+/// The operator granted it, the agent's own tools find it, and yet the session was
+/// refused.
+#[test]
+fn a_further_directory_of_a_session_that_was_granted_is_served() {
+    for who in users() {
+        let place = Place::new(who);
+        for name in ["lib/inner", "other"] {
+            std::fs::create_dir_all(place.base().join(name)).unwrap();
+        }
+        std::fs::write(place.base().join("lib/inner/found"), "").unwrap();
+        let opened = |directory: &str| {
+            // It opens the session only if it finds the file.
+            let reply = json!({"jsonrpc": "2.0", "id": 1, "result": {"sessionId": "s"}});
+            let script = format!("read l; [ -e $0/found ] && echo '{reply}'; cat >/dev/null");
+            let lib = place.at("lib");
+            let options = ["--no-mcp", "--agent-read", &lib];
+            let mut child = place.start(&options, &["/bin/sh", "-c", &script, directory]);
+            let mut editor = child.stdin.take().unwrap();
+            let open = json!({"jsonrpc": "2.0", "id": 1, "method": "session/new", "params": {
+                "cwd": place.at("ws"), "mcpServers": [], "additionalDirectories": [directory]}});
+            writeln!(editor, "{open}").unwrap();
+            let mut reply = String::new();
+            BufReader::new(child.stdout.take().unwrap()).read_line(&mut reply).unwrap();
+            drop(editor);
+            assert_eq!(end(child).code, 0);
+            serde_json::from_str::<Value>(&reply).unwrap()
+        };
+        assert_eq!(opened(&place.at("lib/inner"))["result"]["sessionId"], "s");
+        for refused in [place.at("other"), place.at("lib/../other"), place.at("lib-other")] {
+            assert_eq!(opened(&refused)["error"]["code"], -32602, "{refused}");
+        }
+    }
+}
+
+/// The agent said only "Permission denied".
+#[test]
+fn a_grant_that_the_agents_user_could_not_use_was_not_told_of() {
+    let denied = |place: &Place, options: &[&str]| {
+        let ended = place.run(options, &["/bin/true"]);
+        assert_eq!(ended.code, 0, "{ended:?}");
+        let start = place.records().into_iter().rfind(|record| record["kind"] == "start").unwrap();
+        (start["facts"]["deniedGrants"].clone(), start["facts"]["agentUid"].clone(), ended.stderr)
+    };
+    for who in users() {
+        let place = Place::new(who);
+        for (name, mode) in [("mine", 0o755), ("private", 0o700)] {
+            std::fs::create_dir(place.base().join(name)).unwrap();
+            set_mode(&place.base().join(name), mode);
+        }
+        if who == As::User {
+            place.give_away();
+        }
+        let (mine, private) = (place.at("mine"), place.at("private"));
+        let options = ["--agent-write", &mine, "--agent-read", &private];
+        let (facts, agent, stderr) = denied(&place, &options);
+        if who == As::User {
+            assert_eq!(facts, Value::Null, "{stderr}");
+            continue;
+        }
+        assert_eq!(facts, serde_json::json!([private, mine]), "{stderr}");
+        let agent = agent.to_string();
+        assert!(stderr.contains("user 0") && stderr.contains(&agent), "{stderr}");
+
+        // What is advised helps, and so does a mode that lets everybody in.
+        set_mode(Path::new(&private), 0o755);
+        assert_eq!(denied(&place, &options).0, serde_json::json!([mine]));
+        let helped = Command::new("chown").args(["-R", &agent, &mine]).status().unwrap();
+        assert!(helped.success());
+        assert_eq!(denied(&place, &options).0, Value::Null);
+    }
+}
+
+/// The gate took the entry for the policy, and no agent could be started there.
+#[test]
+fn an_entry_with_the_name_of_an_embedded_policy_stops_no_start() {
+    let place = Place::new(users()[0]);
+    let entry = place.base().join("default");
+    for is_file in [false, true] {
+        if is_file {
+            std::fs::remove_dir(&entry).unwrap();
+            std::fs::write(&entry, "schema = 1\n").unwrap();
+        } else {
+            std::fs::create_dir(&entry).unwrap();
+        }
+        for options in [&[][..], &["--policy", "default"]] {
+            let command = [&["run"], options, &["--", "/bin/sh", "-c", "exit 7"]].concat();
+            let ended = end(place.command(&command).current_dir(place.base()).spawn().unwrap());
+            assert_eq!(ended.code, 7, "{ended:?}");
+        }
+    }
+}
+
+/// The next start opened whatever the agent had named in its own file, and told the
+/// operator to grant it.
+#[test]
+fn what_a_file_of_the_agent_names_is_not_opened_and_not_suggested() {
+    let place = Place::new(users()[0]);
+    let (mine, private) = (place.at("mine"), place.at("private"));
+    for directory in [&mine, &private] {
+        std::fs::create_dir(directory).unwrap();
+    }
+    let options = ["--agent-write", &mine];
+    let agent = place.at("mine/agent");
+    let write = |interpreter: &str| {
+        std::fs::write(&agent, format!("#!{interpreter}\nexit 7\n")).unwrap();
+        set_mode(Path::new(&agent), 0o755);
+    };
+    let tool = place.at("private/tool");
+    std::fs::write(&tool, "#!/bin/sh\n").unwrap();
+    set_mode(Path::new(&tool), 0o755);
+    let pipe = place.at("private/pipe");
+    let fifo = rustix::fs::FileType::Fifo;
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, fifo, rustix::fs::Mode::RWXU, 0).unwrap();
+    let end_of = pipe.clone();
+    // It waits for somebody who opens the other end.
+    let writer = std::thread::spawn(move || std::fs::File::options().write(true).open(end_of));
+    for interpreter in [&tool, &pipe] {
+        write(interpreter);
+        let ended = place.run(&options, &[&agent]);
+        assert_eq!(ended.code, 1, "{ended:?}");
+        assert!(ended.stderr.contains(&format!("`{interpreter}`")), "{ended:?}");
+        assert!(!ended.stderr.contains("--agent-read"), "{ended:?}");
+    }
+    assert!(!writer.is_finished());
+    drop(std::fs::File::open(&pipe).unwrap());
+    writer.join().unwrap().unwrap();
+    write("/bin/sh");
+    assert_eq!(place.run(&options, &[&agent]).code, 7);
+}
+
+/// Its later starts failed.
+#[test]
+fn an_agent_that_closes_its_home_does_not_stop_its_next_start() {
+    let mut cases: Vec<(_, &[&str])> = users().into_iter().map(|who| (who, &[][..])).collect();
+    cases.push((As::UserWithoutNamespaces, &["--allow-partial"]));
+    for (who, options) in cases {
+        let place = Place::new(who);
+        for script in [
+            "chmod 000 $HOME",
+            "rm -rf $HOME/tmp; ln -s / $HOME/tmp",
+            "rm -rf $HOME/tmp; echo > $HOME/tmp",
+        ] {
+            // Not every agent may change modes.
+            place.run(options, &["/bin/sh", "-c", script]);
+            let ended = place.run(options, &["/bin/sh", "-c", "exit 7"]);
+            assert_eq!(ended.code, 7, "{who:?} {script}: {ended:?}");
+        }
+    }
 }

@@ -5,7 +5,7 @@ use std::io::{Read as _, Write as _};
 use rustix::process::{Resource, Rlimit, prlimit};
 use serde_json::{Value, json};
 
-use super::rig::{Site, status, wait};
+use super::rig::{Site, answer, status, wait};
 use crate::common::ALL;
 
 #[test]
@@ -133,16 +133,21 @@ fn a_reply_counts_in_the_memory_of_the_front_until_the_client_has_it() {
     }
     let service = site.serve();
     let token = site.token("all");
-    let read = |name: &str| service.call(token, "shop", "read_file", &json!({ "path": name }));
+    let root = site.root("shop").canonicalize().unwrap();
+    let read = |name: &str| {
+        let uri = format!("file://{}", root.join(name).display());
+        let method = ("resources/read", Some(uri.as_str()));
+        answer(service.post_message(token, "shop", method, &json!({ "uri": uri })))
+    };
     // More than there is, had they not been given back.
     for _ in 0..10 {
         let read = read("fits");
-        assert_eq!(read["result"]["structuredContent"]["text"].as_str().unwrap().len(), 100_000);
+        assert_eq!(read["result"]["contents"][0]["text"].as_str().unwrap().len(), 100_000);
     }
     let refused = read("large");
     let why = refused["error"]["message"].as_str().unwrap();
     assert!(why.contains("too large for what is under way"), "{refused}");
-    assert_eq!(read("fits")["result"]["isError"], false);
+    assert!(read("fits")["result"]["contents"].is_array());
 }
 
 #[test]
@@ -163,7 +168,7 @@ fn a_call_that_the_worker_refuses_as_a_whole_is_answered_and_holds_no_memory() {
     }
     assert_eq!(site.records("shop").iter().filter(|one| one["op"] == "mcp.dropped").count(), 4);
     let read = service.call(token, "shop", "read_file", &json!({ "path": "file.txt" }));
-    assert_eq!(read["result"]["structuredContent"]["text"], "of shop\n", "{read}");
+    assert_eq!(read["result"]["content"][0]["text"], "of shop\n", "{read}");
 }
 
 #[test]

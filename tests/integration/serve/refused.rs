@@ -10,7 +10,7 @@ use crate::common::ALL;
 use crate::disk::Mounted;
 
 /// The policy with a rule that denies the file.
-fn stricter(head: &str) -> String {
+pub(super) fn stricter(head: &str) -> String {
     format!("{head}\n{ALL}[[rules]]\nid = \"no\"\neffect = \"deny\"\npaths = [\"file.txt\"]\n")
 }
 
@@ -21,7 +21,7 @@ impl Site {
 
     /// Has the service read everything again; gives the records of that, once
     /// there are as many that say no.
-    fn reload(&self, service: &Service, denied: usize) -> Vec<Value> {
+    pub(super) fn reload(&self, service: &Service, denied: usize) -> Vec<Value> {
         let said = |site: &Self| -> Vec<Value> {
             let records = site.records("serve").into_iter();
             records.filter(|record| record["op"] == "reload").collect()
@@ -38,7 +38,7 @@ impl Site {
     }
 }
 
-fn reads(service: &Service, site: &Site, workspace: &str) -> String {
+pub(super) fn reads(service: &Service, site: &Site, workspace: &str) -> String {
     service.session(site.token("all"), workspace).read("file.txt").unwrap()
 }
 
@@ -140,10 +140,12 @@ fn a_workspace_whose_change_cannot_be_used_stays_as_it_was_and_the_rest_changes(
     fs::write(&inside, ALL).unwrap();
     let text = good.replace("policy = \"policy.toml\"", "policy = \"roots/shop/policy.toml\"");
     fs::write(site.config(), text).unwrap();
-    let said = site.reload(&service, 1);
-    assert_eq!(said[0]["facts"], json!({ "workspace": "shop", "stays": false }));
-    assert!(session.is_over());
-    assert_eq!(service.open(site.token("all"), "shop").err(), Some(503));
+    let said = site.reload(&service, 3);
+    for (record, workspace) in said.iter().zip(["shop", "docs", "wiki"]) {
+        assert_eq!(record["facts"], json!({ "workspace": workspace, "stays": true }));
+        assert!(record["reason"].as_str().unwrap().contains("overlap"), "{record}");
+    }
+    assert_eq!(session.read("file.txt").unwrap(), "of shop\n");
     assert_eq!(reads(&service, &site, "docs"), "of docs\n");
     drop(session);
     service.stop();
@@ -241,6 +243,11 @@ fn a_policy_that_a_worker_could_not_take_up_is_offered_again() {
 /// What the service says that does not start with these arguments.
 fn refusal(site: &Site, args: &[&str]) -> String {
     site.write();
+    refused(site, args)
+}
+
+/// The same with the configuration as it is.
+pub(super) fn refused(site: &Site, args: &[&str]) -> String {
     let done = site.command(args).output().unwrap();
     assert!(!done.status.success());
     String::from_utf8(done.stderr).unwrap()
@@ -267,6 +274,56 @@ fn a_workspace_in_which_a_link_to_the_configuration_lies_is_not_served() {
     let done = command.env_remove("PORTCULLIS_WORKSPACE").env_remove("PORTCULLIS_STATE");
     let done = done.output().unwrap();
     let said = String::from_utf8(done.stderr).unwrap();
-    let named = format!("the configuration `{}` overlap", link.display());
+    let named = format!("the configuration `{}`", link.display());
     assert!(!done.status.success() && said.contains(&named), "{said}");
+}
+
+/// An agent of one workspace could have led the name elsewhere, to be taken up at
+/// the next reload.
+#[test]
+fn what_is_named_through_another_workspace_is_not_served() {
+    let mut site = Site::new(&["shop"]);
+    let elsewhere = site.base().join("elsewhere");
+    fs::create_dir_all(elsewhere.join("wiki")).unwrap();
+    fs::write(elsewhere.join("policy.toml"), ALL).unwrap();
+    std::os::unix::fs::symlink("../../elsewhere", site.root("shop").join("link")).unwrap();
+    let service = site.serve();
+    site.add_workspace("wiki");
+    site.write();
+    let good = fs::read_to_string(site.config()).unwrap();
+    let (head, wiki) = good.split_once("name = \"wiki\"").unwrap();
+    for (was, is) in [
+        ("root = \"roots/wiki\"", "root = \"roots/shop/link/wiki\""),
+        ("state = \"states/wiki\"", "state = \"roots/shop/link/state\""),
+        ("policy = \"policy.toml\"", "policy = \"roots/shop/link/policy.toml\""),
+    ] {
+        let wiki = wiki.replacen(was, is, 1);
+        fs::write(site.config(), format!("{head}name = \"wiki\"{wiki}")).unwrap();
+        let said = site.reload(&service, 1);
+        assert_eq!(said[0]["facts"], json!({ "workspace": "wiki", "stays": false }), "{was}");
+        assert_eq!(service.open(site.token("all"), "wiki").err(), Some(503));
+        assert_eq!(reads(&service, &site, "shop"), "of shop\n");
+        let start = site.command(&[]).output().unwrap();
+        assert_eq!(start.status.code(), Some(1), "{start:?}");
+    }
+    fs::write(site.config(), &good).unwrap();
+    site.reload(&service, 0);
+    assert_eq!(reads(&service, &site, "wiki"), "of wiki\n");
+    service.stop();
+}
+
+/// The next start, of any command, would have read what the agent made there.
+#[test]
+fn a_workspace_to_which_the_configurations_usual_place_leads_is_not_served() {
+    let site = Site::new(&["docs", "shop"]);
+    let service = site.serve();
+    let home = site.base().join("home");
+    fs::create_dir_all(&home).unwrap();
+    std::os::unix::fs::symlink("../roots/shop", home.join(".config")).unwrap();
+    let said = site.reload(&service, 1);
+    assert_eq!(said[0]["facts"], json!({ "workspace": "shop", "stays": false }));
+    assert_eq!(service.open(site.token("all"), "shop").err(), Some(503));
+    assert_eq!(reads(&service, &site, "docs"), "of docs\n");
+    assert!(refusal(&site, &[]).contains("home/.config/portcullis/portcullis.toml`"));
+    service.stop();
 }

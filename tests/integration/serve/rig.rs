@@ -225,11 +225,7 @@ impl Service {
         tool: &str,
         arguments: &Value,
     ) -> Value {
-        let mut reply = String::new();
-        self.post(token, workspace, tool, arguments).read_to_string(&mut reply).unwrap();
-        let answers = reply.lines().map(|line| line.strip_prefix("data: ").unwrap_or(line));
-        let mut answers = answers.filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        answers.find(|answer| answer["id"] == 1).unwrap_or_else(|| panic!("{reply}"))
+        answer(self.post(token, workspace, tool, arguments))
     }
 
     /// Begins such a call; the answer comes over the connection.
@@ -314,6 +310,15 @@ impl Drop for Service {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// The answer to the message that was sent.
+pub(super) fn answer(mut stream: TcpStream) -> Value {
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).unwrap();
+    let answers = reply.lines().map(|line| line.strip_prefix("data: ").unwrap_or(line));
+    let mut answers = answers.filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    answers.find(|answer| answer["id"] == 1).unwrap_or_else(|| panic!("{reply}"))
 }
 
 pub(super) fn status(reply: &str) -> u16 {

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{
     mcp::listen,
-    rig::{Service, Site, kill, status, wait},
+    rig::{Service, Site, answer, kill, status, wait},
 };
 use crate::common::ALL;
 
@@ -27,6 +27,11 @@ struct Session<'a> {
 
 impl<'a> Session<'a> {
     fn begin(service: &'a Service, token: &str) -> Self {
+        Self::greeted(service, token).0
+    }
+
+    /// The same with what the server said.
+    fn greeted(service: &'a Service, token: &str) -> (Self, Value) {
         let mut session = Self { service, token: token.to_owned(), id: String::new() };
         let info = json!({ "name": "test", "version": "1" });
         let hello =
@@ -34,7 +39,10 @@ impl<'a> Session<'a> {
         let reply = all(session.put("initialize", &hello));
         let id = reply.lines().find_map(|line| line.strip_prefix("mcp-session-id: "));
         session.id = id.unwrap_or_else(|| panic!("{reply}")).trim().to_owned();
-        session
+        let lines = reply.lines().map(|line| line.strip_prefix("data: ").unwrap_or(line));
+        let mut messages = lines.filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let greeting = messages.find(|message| message["id"] == 1);
+        (session, greeting.unwrap_or_else(|| panic!("{reply}")))
     }
 
     fn send(&self, method: &str, body: &str) -> TcpStream {
@@ -103,6 +111,27 @@ fn files(service: &Service) -> usize {
     fs::read_dir(format!("/proc/{front}/fd")).unwrap().count()
 }
 
+/// They came from the front, which knows neither workspace nor policy.
+#[test]
+fn the_greeting_says_what_the_agent_has_to_know() {
+    let site = Site::new(&["shop"]);
+    fs::write(site.base().join("policy.toml"), READ).unwrap();
+    let service = site.serve();
+    let token = site.token("all");
+    let root = site.root("shop").canonicalize().unwrap();
+    let (_session, greeting) = Session::greeted(&service, token);
+    let discovered = service.post_message(token, "shop", ("server/discover", None), &json!({}));
+    for said in [greeting, answer(discovered)] {
+        let told = said["result"]["instructions"].as_str().unwrap_or_else(|| panic!("{said}"));
+        assert!(told.len() < 2048 && told.contains(root.to_str().unwrap()), "{told}");
+        assert!(told.contains("the server's machine"), "{told}");
+        assert!(told.contains("never allows you to write, append"), "{told}");
+        let undo = told.split_once("portcullis backup undo --session ").unwrap().1;
+        let session = undo.split('`').next().unwrap();
+        site.await_record("shop", |record| record["session"] == session);
+    }
+}
+
 #[test]
 fn clients_over_http_hear_of_other_tools() {
     let site = Site::new(&["shop"]);
@@ -130,6 +159,8 @@ fn a_session_whose_worker_is_gone_ends_for_its_client() {
     let site = Site::new(&["shop"]);
     let service = site.serve();
     let token = site.token("all");
+    // A front opens what it listens with once its start is on record.
+    assert_eq!(service.get("/healthz", &[]).0, 200);
     let before = files(&service);
     let session = Session::begin(&service, token);
     let stream = session.stream();
@@ -218,7 +249,7 @@ fn requests_without_a_session_may_have_the_same_id() {
     let first = service.post(token, "shop", "read_file", &json!({ "path": "asked.txt" }));
     let asked = site.await_record("shop", |record| record["decision"] == "ask");
     let read = service.call(token, "shop", "read_file", &json!({ "path": "file.txt" }));
-    assert_eq!(read["result"]["structuredContent"]["text"], "of shop\n", "{read}");
+    assert_eq!(read["result"]["content"][0]["text"], "of shop\n", "{read}");
     let request = asked["facts"]["question"].as_str().unwrap_or_else(|| panic!("{asked}"));
     let state = site.state("shop");
     site.world.run(&["approve", "--state", state.to_str().unwrap(), request]).ok();

@@ -26,21 +26,26 @@ impl<S: Source> Run<'_, S> {
         }
     }
 
-    /// Says that no signature was found right though one is to be expected.
-    /// Whoever gave a key asked for that.
+    /// Says that no signature was found right though one is to be expected: a key
+    /// was given, or a gate that signs stopped in order.
     fn unsigned(&mut self) {
         let (given, checked) = (self.marks.signed.given, self.marks.signed.checkpoints);
+        self.report.unsigned = checked == 0 && self.stopped;
         if checked > 0 || !(given || self.names_key) {
             return;
         }
         let detail = if given {
             "no checkpoint of the log is signed with a key that was given: nothing shows that its \
              owner wrote the log"
+        } else if self.stopped {
+            "records name a key for checkpoints, and a gate that stops in order leaves one, but no \
+             right checkpoint is there: they were removed, or none could ever be signed"
         } else {
             "records name a key for checkpoints, but no right checkpoint is there: a gate died \
              before its first one, or they were removed"
         };
-        if given && self.expected > 0 && self.report.is_valid() {
+        let is_damage = self.stopped || (given && self.expected > 0);
+        if is_damage && self.report.is_valid() {
             self.damage(DamageKind::MissingCheckpoint, NEWEST, None, detail.to_owned());
         } else {
             self.warn(WarningKind::MissingCheckpoint, None, || detail.to_owned());
@@ -51,7 +56,7 @@ impl<S: Source> Run<'_, S> {
         self.report.stopped = self.stopped();
         let counted = Kind::ALL.iter().zip(self.kinds).filter(|(_, count)| *count > 0);
         self.report.kinds = counted.map(|(kind, count)| (kind.as_str(), count)).collect();
-        self.report.last = self.last_time.map(|t| String::from_utf8_lossy(&t).into_owned());
+        self.report.last = self.last_time.map(|t| t.as_str().to_owned());
         if let Some(Pruned { until, .. }) = self.pruned
             && self.report.pruned_by.is_none()
             && !self.report.stopped

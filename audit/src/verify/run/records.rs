@@ -42,10 +42,12 @@ impl<S: Source> Run<'_, S> {
                     pruned.head = digests.first_prev;
                 }
             }
-            if let Some(notice) = digests.notices.remove(&number) {
-                self.notice(digest, notice);
-            }
+            let notices = digests.notices.remove(&number).unwrap_or_default();
+            notices.iter().for_each(|notice| self.notice(digest, notice));
             self.record(digest)?;
+            if self.report.complete {
+                notices.iter().for_each(|notice| self.ended(notice));
+            }
         }
         Ok(())
     }
@@ -65,16 +67,34 @@ impl<S: Source> Run<'_, S> {
         }
     }
 
-    fn notice(&mut self, digest: &Digest, notice: Notice) {
+    /// Notes where a gate that leaves a checkpoint stopped.
+    fn ended(&mut self, notice: &Notice) {
         match notice {
-            Notice::Key(key) => {
+            Notice::Key(_, gate) if !self.stopped => drop(self.signing.insert(*gate)),
+            Notice::Stop(gate) if self.signing.contains(gate) => {
+                self.stopped = true;
+                self.signing.clear();
+            }
+            Notice::Unsigned => {
+                self.stopped = false;
+                self.signing.clear();
+            }
+            _ => {}
+        }
+    }
+
+    fn notice(&mut self, digest: &Digest, notice: &Notice) {
+        match notice {
+            Notice::Stop(_) | Notice::Unsigned => {}
+            Notice::Key(key, _gate) => {
                 self.names_key = true;
-                self.marks.key(digest.seq, &key);
+                self.marks.key(digest.seq, key);
             }
             Notice::Pruned { segments, head } => {
                 // Where a prune was cut short, less is gone than it says.
                 let tells = self.pruned.as_ref().is_some_and(|pruned| {
-                    segments > pruned.until.0 || (segments == pruned.until.0 && head == pruned.head)
+                    *segments > pruned.until.0
+                        || (*segments == pruned.until.0 && *head == pruned.head)
                 });
                 if tells {
                     self.report.pruned_by.get_or_insert(self.expected);
@@ -127,9 +147,9 @@ impl<S: Source> Run<'_, S> {
             self.marks.push(self.source, leaf)?;
             self.take_faults();
             let (segment, offset) = (self.at.segment.0, self.at.offset);
-            self.before = self.report.whole;
-            self.report.whole = Position { records: self.expected, segment, offset };
-            self.report.sure = self.report.whole;
+            self.before = self.report.intact;
+            self.report.intact = Position { records: self.expected, segment, offset };
+            self.report.sure = self.report.intact;
         }
         Ok(())
     }
@@ -168,21 +188,23 @@ impl<S: Source> Run<'_, S> {
         if let Some(count) = self.kinds.get_mut(*kind as usize) {
             *count += 1;
         }
-        let text = |t: &[u8; 27]| String::from_utf8_lossy(t).into_owned();
         if *kind == Kind::Unknown {
             self.warn(WarningKind::UnknownKind, Some(*seq), || {
                 format!("record {seq} is of a kind that this version does not know")
             });
         }
-        if let Some(last) = self.last_time.filter(|last| t < last) {
+        if let (Some(t), Some(last)) = (t, self.last_time)
+            && *t < last
+        {
             self.warn(WarningKind::TimeWentBack, Some(*seq), || {
-                format!("record {seq} is of {}, the one before it of {}", text(t), text(&last))
+                let (t, last) = (t.as_str(), last.as_str());
+                format!("record {seq} is of {t}, the one before it of {last}")
             });
         }
         if self.report.first.is_none() {
-            self.report.first = Some(text(t));
+            self.report.first = t.map(|t| t.as_str().to_owned());
         }
-        self.last_time = Some(*t);
+        self.last_time = *t;
         self.report.head = Some(Receipt { seq: *seq, leaf: digest.leaf, durable: false });
     }
 }

@@ -3,10 +3,10 @@
 
 use std::{collections::BTreeMap, io};
 
-use super::{super::flow, Place, Pruned, Run};
+use super::{Place, Pruned, Run};
 use crate::{
-    DamageKind, FRONTIER, FileEntry, HISTORY, Hash, KEYS, MAX_LINE, NEWEST, ROOTS, SEGMENT_RECORDS,
-    Segment, Source, WarningKind,
+    DamageKind, FRONTIER, FileEntry, HISTORY, Hash, KEYS, MAX_JUNK, MAX_LINE, NEWEST, ROOTS,
+    SEGMENT_RECORDS, Segment, Source, WarningKind,
 };
 
 impl<S: Source> Run<'_, S> {
@@ -48,11 +48,6 @@ impl<S: Source> Run<'_, S> {
         for name in std::mem::take(&mut self.marks.strangers) {
             self.warn(WarningKind::UnknownFile, None, || {
                 format!("{name:?} does not belong to the log")
-            });
-        }
-        if self.marks.unchecked {
-            self.warn(WarningKind::UncheckedCheckpoint, None, || {
-                "there are checkpoints, but no public key to check them with".to_owned()
             });
         }
         self.take_faults();
@@ -128,7 +123,7 @@ impl<S: Source> Run<'_, S> {
             let detail = format!("the line is longer than {MAX_LINE} bytes");
             self.broken(DamageKind::LongLine, detail);
             self.skip(None);
-            self.at.over = length > flow::ENDLESS;
+            self.at.over = length > MAX_JUNK;
         }
     }
 

@@ -15,6 +15,7 @@ use tokio::{
 };
 
 use crate::{
+    buffer,
     http::ws::{SMALL, STEP, Taken},
     lock,
 };
@@ -53,7 +54,9 @@ pub(super) async fn next(
         if length > LONGEST {
             return Ok(None);
         }
-        if !lost && !hold(&mut held, length, memory) {
+        let has_room =
+            lost || (hold(&mut held, length, memory) && buffer::grow(&mut line, taken, LONGEST));
+        if !has_room {
             // Given back at once, for whoever has more luck.
             lost = true;
             held = None;

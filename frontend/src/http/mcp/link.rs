@@ -6,12 +6,12 @@
 use std::{
     collections::{HashMap, VecDeque},
     io,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, OnceLock},
 };
 
 use rmcp::{
     ErrorData, RoleServer,
-    model::{ProgressToken, ServerNotification, SubscriptionFilter},
+    model::{ProgressToken, ProtocolVersion, ServerNotification, SubscriptionFilter},
     service::Peer,
 };
 use serde::de::DeserializeOwned;
@@ -23,13 +23,15 @@ use tokio::{
 };
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-use super::reading::Reading;
+use super::{priming, reading::Reading};
 use crate::lock;
 
 /// A session. Dropping it ends it.
 pub(super) struct Link {
     writer: Arc<tokio::sync::Mutex<OwnedWriteHalf>>,
     state: Arc<Mutex<State>>,
+    /// What client and worker agreed to speak.
+    revision: OnceLock<ProtocolVersion>,
 }
 
 #[derive(Default)]
@@ -121,7 +123,7 @@ impl Link {
         let state = Arc::<Mutex<State>>::default();
         let reading = Reading::new(&state, &writer, memory);
         tokio::spawn(reading.run(reader));
-        Arc::new(Self { writer, state })
+        Arc::new(Self { writer, state, revision: OnceLock::new() })
     }
 
     /// Whether it has ended.
@@ -153,6 +155,16 @@ impl Link {
     /// Whether no request waits for its answer.
     pub(super) fn is_silent(&self) -> bool {
         lock(&self.state).pending.is_empty()
+    }
+
+    /// Client and worker have agreed on a revision; the first one counts.
+    pub(super) fn speaks(&self, revision: ProtocolVersion) {
+        let _ = self.revision.set(revision);
+    }
+
+    /// Whether the client knows events without data.
+    pub(super) fn is_primed(&self) -> bool {
+        self.revision.get().is_none_or(priming::is_known)
     }
 
     /// Who hears from now on what nobody asked for.

@@ -13,6 +13,7 @@ mod line;
 mod link;
 mod listen;
 mod loose;
+mod priming;
 mod reading;
 mod relay;
 mod sessions;
@@ -52,8 +53,6 @@ use turns::{Company, Turns};
 const IDLE: Duration = Duration::from_secs(15 * 60);
 /// How often what is not used any more is looked for, at least.
 const LOOK: Duration = Duration::from_secs(10);
-/// How long a session is kept in which nothing is said.
-const SESSION: Duration = Duration::from_secs(30 * 60);
 /// The header that names a session.
 const SESSION_ID: &str = "mcp-session-id";
 /// Largest body whose length is not said before, in bytes.
@@ -200,11 +199,16 @@ pub(super) async fn handle(
     if let Some(id) = session.as_deref().filter(|_| ended && reply.status().is_success()) {
         shared.sessions.leave(id).await;
     }
+    let link = match session.as_deref() {
+        Some(id) => shared.sessions.link(id),
+        None => opened.get().and_then(Weak::upgrade),
+    };
+    let is_primed = link.is_none_or(|link| link.is_primed());
     let mut reply = reply.map(|body| {
         // Until the last of it is through, or the client is gone.
         let through = move |frame| {
             let _held = (&held, &under_way, &taken);
-            frame
+            if is_primed { frame } else { priming::remove(frame) }
         };
         body.map_frame(through).boxed()
     });
@@ -298,7 +302,7 @@ impl fmt::Debug for Mcp {
 
 fn make(front: &Arc<Front>, caller: &Caller, workspace: String) -> Desk {
     let mut manager = LocalSessionManager::default();
-    manager.session_config.keep_alive = Some(SESSION);
+    manager.session_config.keep_alive = Some(front.limits().session_idle);
     let manager = Arc::new(manager);
     let shared = Arc::new(Shared {
         front: Arc::downgrade(front),

@@ -246,7 +246,9 @@ impl ServerHandler for Relay {
         let _ = extension::<Opened>(&context).map(|opened| opened.set(Arc::downgrade(link)));
         link.belongs_to(context.peer.clone());
         context.peer.set_peer_info(request.clone());
-        self.ask("initialize", request, &context).await
+        let result: InitializeResult = self.ask("initialize", request, &context).await?;
+        link.speaks(result.protocol_version.clone());
+        Ok(result)
     }
 
     async fn ping(&self, context: RequestContext<RoleServer>) -> Result<(), ErrorData> {

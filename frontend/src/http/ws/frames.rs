@@ -17,6 +17,7 @@ use tungstenite::protocol::frame::{
 };
 
 use super::{Share, Taken};
+use crate::buffer;
 
 /// What of a message is not counted, in bytes.
 pub(in crate::http) const SMALL: usize = 64 * 1024;
@@ -155,16 +156,16 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         let length = usize::try_from(length).map_err(|_| Fault::TooLarge)?;
         let end = start.checked_add(length).filter(|end| *end <= self.most);
         let end = end.ok_or(Fault::TooLarge)?;
-        // Room in the address space only, until it is written to.
-        message.bytes.reserve_exact(length);
         while message.bytes.len() < end {
             if message.hold(&self.memory)? {
                 let since = *message.since.get_or_insert_with(Instant::now);
                 self.due = Some(since + self.arrive + at_rate(message.bytes.len()));
             }
-            let left = u64::try_from(end.saturating_sub(message.bytes.len())).unwrap_or(u64::MAX);
-            let step = left.min(STEP as u64);
-            let mut input = (&mut self.input).take(step);
+            let step = end.saturating_sub(message.bytes.len()).min(STEP);
+            if !buffer::grow(&mut message.bytes, step, end) {
+                return Err(Fault::Busy);
+            }
+            let mut input = (&mut self.input).take(step as u64);
             let read = async { Ok(input.read_buf(&mut message.bytes).await?) };
             if in_time(self.due, read).await? == 0 {
                 return Err(Fault::Gone);

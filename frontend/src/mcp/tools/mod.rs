@@ -16,7 +16,10 @@ use super::{
 
 mod diff;
 mod edits;
+mod media;
+mod reading;
 mod reference;
+mod searching;
 mod tree;
 mod workspace;
 
@@ -63,7 +66,10 @@ impl fmt::Display for Name {
     }
 }
 
-pub(super) use reference::mime;
+pub(super) use media::mime;
+
+/// The argument of searches that are to find what `.gitignore` files ignore too.
+const INCLUDE_IGNORED: &str = "includeIgnored";
 
 type Run = fn(&Call<'_>, &Arguments) -> Result<Answer, Trouble>;
 
@@ -204,7 +210,7 @@ mod tests {
                 let shown = tool.shown();
                 assert!(shown.name.len() <= 64, "{}", shown.name);
                 assert_eq!(shown.input_schema.get("type"), Some(&json!("object")));
-                assert!(shown.output_schema.is_some() && shown.description.is_some());
+                assert!(shown.description.is_some(), "{}", shown.name);
                 let reads = shown.annotations.as_ref().unwrap().read_only_hint.unwrap();
                 assert_eq!(reads, !tool.kind().is_mutation(), "{}", shown.name);
             }

@@ -7,8 +7,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
-use rmcp::model::{self, ContentBlock, JsonObject, ResourceContents};
+use rmcp::model::{self, JsonObject};
 use serde_json::{Value, json};
 
 use crate::{
@@ -22,9 +21,8 @@ use super::{
         answer::{Answer, Trouble},
         arguments::Arguments,
         call::Call,
-        resources::uri,
     },
-    Effect, Run, Tool, diff, edits, tree,
+    Effect, INCLUDE_IGNORED, Run, Tool, diff, edits, media, tree,
 };
 
 /// The tool that every client is shown.
@@ -120,7 +118,8 @@ pub(super) fn tools() -> Vec<Tool> {
             Kind::Glob,
             E::Reads,
             directory_tree,
-            "Everything beneath a directory as a JSON tree of name, type and children.",
+            "Everything beneath a directory as a JSON tree of name, type and children. What .gitignore \
+             files ignore, and .git, is left out unless includeIgnored is set.",
         ),
         (
             "move_file",
@@ -136,7 +135,8 @@ pub(super) fn tools() -> Vec<Tool> {
             Kind::Glob,
             E::Reads,
             search_files,
-            "Find files and directories beneath a directory by a glob pattern.",
+            "Find files and directories beneath a directory by a glob pattern. What .gitignore files \
+             ignore, and .git, is left out unless includeIgnored is set.",
         ),
         (
             "get_file_info",
@@ -204,35 +204,9 @@ fn read_media(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble>
     let given = arguments.text("path")?;
     let path = call.path(Kind::Read, given)?;
     let content = call.read(given, LineRange::default(), Encoding::Base64)?;
-    let kind = mime(path.file_name().unwrap_or_default());
-    let data = STANDARD.encode(&content.bytes);
-    let block = match kind.split('/').next() {
-        Some("image") => ContentBlock::image(data, kind),
-        Some("audio") => ContentBlock::audio(data, kind),
-        _ => {
-            let uri = uri(call.roots, &path);
-            ContentBlock::resource(ResourceContents::blob(data, uri).with_mime_type(kind))
-        }
-    };
+    let block = media::block(call.roots, &path, &content.bytes);
     let structured = json!({ "content": [&block] });
-    Ok(Answer { content: vec![block], structured, search: None })
-}
-
-pub(in super::super) fn mime(name: &str) -> &'static str {
-    let extension = name.rsplit_once('.').map(|(_, extension)| extension.to_ascii_lowercase());
-    match extension.as_deref() {
-        Some("png") => "image/png",
-        Some("jpg" | "jpeg") => "image/jpeg",
-        Some("gif") => "image/gif",
-        Some("webp") => "image/webp",
-        Some("bmp") => "image/bmp",
-        Some("svg") => "image/svg+xml",
-        Some("mp3") => "audio/mpeg",
-        Some("wav") => "audio/wav",
-        Some("ogg") => "audio/ogg",
-        Some("flac") => "audio/flac",
-        _ => "application/octet-stream",
-    }
+    Ok(Answer::of(vec![block], structured))
 }
 
 fn read_multiple(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
@@ -405,7 +379,7 @@ fn size(bytes: u64) -> String {
 fn directory_tree(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
     let path = call.path(Kind::Glob, arguments.text("path")?)?;
     let excluded = tree::Excluded::parse(&arguments.texts("excludePatterns")?, true)?;
-    let (tree, summary) = tree::of(call, &path, &excluded)?;
+    let (tree, summary) = tree::of(call, &path, &excluded, arguments.flag(INCLUDE_IGNORED)?)?;
     let tree = serde_json::to_string_pretty(&tree).unwrap_or_default();
     Ok(text(tree).of_search(&summary))
 }
@@ -414,7 +388,8 @@ fn search_files(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Troubl
     let path = call.path(Kind::Glob, arguments.text("path")?)?;
     let pattern = arguments.text("pattern")?;
     let excluded = tree::Excluded::parse(&arguments.texts("excludePatterns")?, false)?;
-    let (found, summary) = tree::search(call, &path, pattern, &excluded)?;
+    let ignored = arguments.flag(INCLUDE_IGNORED)?;
+    let (found, summary) = tree::search(call, &path, pattern, &excluded, ignored)?;
     let found: Vec<_> = found.iter().map(|path| call.roots.absolute(path)).collect();
     let found = if found.is_empty() { "No matches found".to_owned() } else { found.join("\n") };
     Ok(text(found).of_search(&summary))

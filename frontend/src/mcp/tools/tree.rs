@@ -79,8 +79,9 @@ pub(super) fn of(
     call: &Call<'_>,
     path: &WorkspacePath,
     excluded: &Excluded,
+    ignored: bool,
 ) -> Result<(Vec<Node>, Summary), Trouble> {
-    let Found { entries, summary, base } = look(call, path, "**", excluded)?;
+    let Found { entries, summary, base } = look(call, path, "**", excluded, ignored)?;
     let base = base.as_ref().unwrap_or(path);
     let mut top = Branch::default();
     for entry in &entries {
@@ -95,8 +96,9 @@ pub(super) fn search(
     path: &WorkspacePath,
     pattern: &str,
     excluded: &Excluded,
+    ignored: bool,
 ) -> Result<(Vec<WorkspacePath>, Summary), Trouble> {
-    let found = look(call, path, spelled(pattern)?, excluded)?;
+    let found = look(call, path, spelled(pattern)?, excluded, ignored)?;
     Ok((found.entries.into_iter().map(|entry| entry.path).collect(), found.summary))
 }
 
@@ -105,10 +107,12 @@ fn look(
     path: &WorkspacePath,
     pattern: &str,
     excluded: &Excluded,
+    ignored: bool,
 ) -> Result<Found, Trouble> {
     let query = GlobQuery {
         pattern: pattern.to_owned(),
         max_results: Some(MOST_ENTRIES),
+        ignored,
         ..GlobQuery::default()
     };
     let mut found = call.glob(path.clone(), query)?;

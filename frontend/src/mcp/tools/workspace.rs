@@ -1,36 +1,33 @@
 //! The tools of the workspace file system module, and three more: `rename`,
-//! `append_file` and `read_files`. Bytes are base64.
+//! `append_file` and `read_files`.
 
 use std::sync::Arc;
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
 use jiff::Timestamp;
 use rmcp::model;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    model::{
-        Encoding, GlobQuery, GrepQuery, LineRange, Operation, OperationKind as Kind, WorkspacePath,
-    },
-    ops::{Content, Entry, EntryKind},
+    model::{Operation, OperationKind as Kind},
+    ops::{Entry, EntryKind},
 };
 
 use super::{
     super::{
-        answer::{self, Answer, Trouble},
+        answer::{Answer, Trouble},
         arguments::Arguments,
         call::Call,
     },
     Effect, Name, Run, Tool, into_object, object,
+    reading::{MOST_FILES, read_file, read_files},
+    searching::{LINES, RESULTS, glob, grep, ls},
 };
-
-/// Most files of one `read_files`.
-const MOST_FILES: usize = 100;
 
 /// Every tool, the searches among them.
 pub(super) fn tools(name: &Name) -> Vec<Tool> {
     let path = || json!({ "type": "string", "description": "Relative to the workspace" });
     let flag = |what: &str| json!({ "type": "boolean", "default": false, "description": what });
+    let ignored = || flag("Find what .gitignore files ignore too, and .git");
     let text = || json!({ "type": "string" });
     let paths = json!({
         "type": "array",
@@ -38,7 +35,6 @@ pub(super) fn tools(name: &Name) -> Vec<Tool> {
         "minItems": 1,
         "maxItems": MOST_FILES,
     });
-    let bytes = json!({ "type": "string", "contentEncoding": "base64" });
     let kind = json!({ "type": "string", "enum": ["file", "directory", "symlink"] });
     let size = json!({ "type": "integer", "minimum": 0 });
     let entry = object(
@@ -51,18 +47,8 @@ pub(super) fn tools(name: &Name) -> Vec<Tool> {
         &["path", "type", "size"],
     );
     let ok = || object(json!({ "ok": { "const": true } }), &["ok"]);
-    let file = json!({
-        "type": "object",
-        "properties": {
-            "path": text(),
-            "content": bytes,
-            "text": text(),
-            "error": { "type": "object" },
-        },
-        "required": ["path"],
-        "additionalProperties": false,
-    });
     let number = json!({ "type": "integer", "minimum": 1 });
+    let at_least_one = |what: &str| json!({ "type": "integer", "minimum": 1, "description": what });
     let line = object(
         json!({
             "path": text(),
@@ -72,15 +58,26 @@ pub(super) fn tools(name: &Name) -> Vec<Tool> {
         }),
         &["path", "lineNumber", "line"],
     );
+    let after = || json!({ "type": "string", "description": "The `next` of the result before" });
+    let most_results = |default: u64| json!({ "type": "integer", "minimum": 1, "maximum": RESULTS, "default": default });
     let make = Maker { name };
     vec![
         make.tool("read_file", "Read a file", Kind::Read, Effect::Reads, read_file)
             .about(
-                "Read a file: its bytes as base64, and its text. Secrets may be replaced by \
+                "Read a file, a text from `line` on: at most 2,000 lines and 64 KiB. Where there \
+                is more, the end says with which `line` to go on. Secrets may be replaced by \
                 placeholders, which stand for them when written back.",
             )
-            .takes(object(json!({ "path": path() }), &["path"]))
-            .gives(object(json!({ "content": bytes, "text": text() }), &["content", "text"])),
+            .takes(object(
+                json!({
+                    "path": path(),
+                    "line": at_least_one("First line, from 1"),
+                    "limit": at_least_one("Most lines"),
+                    "column": at_least_one("First byte of that line, from 1, where a line is so \
+                        long that it comes in pieces"),
+                }),
+                &["path"],
+            )),
         make.tool("write_file", "Write a file", Kind::Write, Effect::Replaces, write_file)
             .about(
                 "Create a file or replace its whole content; missing directories are made. \
@@ -96,9 +93,12 @@ pub(super) fn tools(name: &Name) -> Vec<Tool> {
             ))
             .gives(ok()),
         make.tool("ls", "List a directory", Kind::List, Effect::Reads, ls)
-            .about("List what is directly in a directory; `.` is the workspace.")
-            .takes(object(json!({ "path": path() }), &["path"]))
-            .gives(object(json!({ "entries": { "type": "array", "items": entry } }), &["entries"])),
+            .about(
+                "List what is directly in a directory; `.` is the workspace. Where there is more, \
+                the result has `next`: pass it as `after`.",
+            )
+            .takes(object(json!({ "path": path(), "after": after() }), &["path"]))
+            .gives(page("entries", entry)),
         make.tool("stat", "Look at a file", Kind::Stat, Effect::Reads, stat_entry)
             .about("Type, size and time of a file or directory.")
             .takes(object(json!({ "path": path() }), &["path"]))
@@ -131,36 +131,58 @@ pub(super) fn tools(name: &Name) -> Vec<Tool> {
             .gives(ok()),
         make.tool("read_files", "Read files", Kind::Read, Effect::Reads, read_files)
             .about(
-                "Read several files at once. A file that cannot be read has an error instead \
-                of its content.",
+                "Read several files at once, 64 KiB of them together. A file that cannot be read \
+                has an error instead of its content.",
             )
-            .takes(object(json!({ "paths": paths }), &["paths"]))
-            .gives(object(json!({ "files": { "type": "array", "items": file } }), &["files"])),
+            .takes(object(json!({ "paths": paths }), &["paths"])),
         make.tool("glob", "Find files by name", Kind::Glob, Effect::Reads, glob)
-            .about("Paths that match a pattern such as `**/*.rs`, relative to the workspace.")
-            .takes(object(json!({ "pattern": text() }), &["pattern"]))
-            .gives(object(
-                json!({ "matches": { "type": "array", "items": { "type": "string" } } }),
-                &["matches"],
-            )),
+            .about(
+                "Paths that match a pattern such as `**/*.rs`, relative to the workspace and in \
+                their order. What .gitignore files ignore, and .git, is left out. Where there are \
+                more, the result has `next`: pass it as `after`.",
+            )
+            .takes(object(
+                json!({
+                    "pattern": text(),
+                    "includeIgnored": ignored(),
+                    "maxResults": most_results(RESULTS),
+                    "after": after(),
+                }),
+                &["pattern"],
+            ))
+            .gives(page("matches", text())),
         make.tool("grep", "Find lines", Kind::Grep, Effect::Reads, grep)
             .about(
                 "Lines that match a regular expression (a literal `.` is `\\.`), in all files \
-                or beneath `path`.",
+                or beneath `path`. What .gitignore files ignore, and .git, is left out unless \
+                `path` names it. Where there are more, the result has `next`: pass it as `after`.",
             )
             .takes(object(
                 json!({
                     "pattern": text(),
                     "path": path(),
                     "ignoreCase": flag("Let case make no difference"),
+                    "includeIgnored": ignored(),
                     "includeGlob": { "type": "string", "description": "Only files that match, by \
                         name or, with a `/`, by path below `path`; a file that `path` names is searched anyhow" },
-                    "maxResults": { "type": "integer", "minimum": 1 },
+                    "maxResults": most_results(LINES),
+                    "after": after(),
                 }),
                 &["pattern"],
             ))
-            .gives(object(json!({ "matches": { "type": "array", "items": line } }), &["matches"])),
+            .gives(page("matches", line)),
     ]
+}
+
+/// What a tool gives of which there may be more.
+fn page(results: &str, of: impl Into<Value>) -> model::JsonObject {
+    let of: Value = of.into();
+    let properties = json!({
+        results: { "type": "array", "items": of },
+        "next": { "type": "string", "description": "There is more after this" },
+        "note": { "type": "string" },
+    });
+    object(properties, &[results])
 }
 
 struct Maker<'n> {
@@ -200,57 +222,6 @@ fn ok() -> Answer {
     Answer::structured(json!({ "ok": true }))
 }
 
-fn read_file(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
-    let content = call.read(arguments.text("path")?, LineRange::default(), Encoding::Base64)?;
-    let text = shown_text(&content);
-    let (bytes, decoded) = decode(content);
-    Ok(Answer::with_text(text, json!({ "content": bytes, "text": decoded })))
-}
-
-/// Base64 and text of a content.
-fn decode(content: Content) -> (String, String) {
-    let bytes = STANDARD.encode(&content.bytes);
-    let text = String::from_utf8(content.bytes)
-        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
-    (bytes, text)
-}
-
-/// What a model is shown of a content.
-fn shown_text(content: &Content) -> String {
-    match str::from_utf8(&content.bytes) {
-        Ok(text) if content.text => text.to_owned(),
-        _ => format!("{} bytes that are no text", content.bytes.len()),
-    }
-}
-
-fn read_files(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
-    let paths = arguments.texts("paths")?;
-    if paths.is_empty() || paths.len() > MOST_FILES {
-        let why = format!("`paths` must have 1 to {MOST_FILES} paths");
-        return Err(Trouble::Arguments(why));
-    }
-    let mut files = Vec::new();
-    let mut shown = Vec::new();
-    let mut bytes = 0;
-    for path in paths {
-        match call.read_also(path, bytes, Encoding::Base64) {
-            Ok(content) => {
-                bytes += content.bytes.len();
-                shown.push(format!("{path}:\n{}", shown_text(&content)));
-                let (bytes, text) = decode(content);
-                files.push(json!({ "path": path, "content": bytes, "text": text }));
-            }
-            Err(Trouble::Gate(error)) if error.receipt().is_some() && !call.is_cancelled() => {
-                call.receipts.borrow_mut().extend(error.receipt().cloned());
-                shown.push(format!("{path}: {error}"));
-                files.push(json!({ "path": path, "error": answer::describe(&error) }));
-            }
-            Err(trouble) => return Err(trouble),
-        }
-    }
-    Ok(Answer::with_text(shown.join("\n---\n"), json!({ "files": files })))
-}
-
 fn write_file(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
     let path = call.path(Kind::Write, arguments.text("path")?)?;
     let content = arguments.text("content")?.as_bytes().to_vec();
@@ -271,27 +242,6 @@ fn edit_file(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> 
     let new = arguments.text("newText")?.to_owned();
     call.put(&Operation::Edit { path, old, new })?;
     Ok(ok())
-}
-
-fn ls(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
-    let path = call.path(Kind::List, arguments.text("path")?)?;
-    let listed = call.list(path)?;
-    let entries: Vec<_> = listed.entries.iter().filter_map(file_entry).collect();
-    Ok(Answer::structured(json!({ "entries": entries })))
-}
-
-/// An entry as the module has it, which knows no FIFOs and devices: those are
-/// not served anyhow.
-fn file_entry(entry: &Entry) -> Option<Value> {
-    if entry.kind == EntryKind::Other {
-        return None;
-    }
-    let mut object = Map::new();
-    object.insert("name".to_owned(), json!(entry.path.file_name().unwrap_or(".")));
-    object.insert("path".to_owned(), json!(entry.path.as_str()));
-    object.insert("type".to_owned(), json!(entry.kind.as_str()));
-    object.extend(entry.size.map(|size| ("size".to_owned(), json!(size))));
-    Some(Value::Object(object))
 }
 
 fn stat_entry(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
@@ -315,46 +265,6 @@ pub(super) fn modified(entry: &Entry) -> Option<String> {
     let time = Timestamp::new(seconds, i32::try_from(nanoseconds).ok()?).ok()?;
     // Milliseconds are what a `Date` has.
     Some(format!("{time:.3}"))
-}
-
-fn glob(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
-    let pattern = arguments.text("pattern")?.to_owned();
-    let query = GlobQuery { pattern, ..GlobQuery::default() };
-    let found = call.glob(WorkspacePath::root(), query)?;
-    let served = found.entries.iter().filter(|entry| entry.kind != EntryKind::Other);
-    let matches: Vec<_> = served.map(|entry| entry.path.as_str()).collect();
-    Ok(Answer::structured(json!({ "matches": matches })).of_search(&found.summary))
-}
-
-fn grep(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
-    let max_results = arguments.count("maxResults")?;
-    if max_results == Some(0) {
-        let why = "`maxResults` must be at least 1";
-        return Err(Trouble::Arguments(why.to_owned()));
-    }
-    let query = GrepQuery {
-        pattern: arguments.text("pattern")?.to_owned(),
-        ignore_case: arguments.flag("ignoreCase")?,
-        include: arguments.optional_text("includeGlob")?.map(str::to_owned),
-        max_results,
-        ..GrepQuery::default()
-    };
-    let path = call.path(Kind::Grep, arguments.optional_text("path")?.unwrap_or("."))?;
-    let found = call.grep(path, query)?;
-    let matches: Vec<_> = found
-        .files
-        .iter()
-        .flat_map(|file| {
-            file.lines.iter().filter(|line| line.matches).map(|line| {
-                let (path, number) = (file.path.as_str(), line.number);
-                match line.cut {
-                    true => json!({ "path": path, "lineNumber": number, "line": line.text, "cut": true }),
-                    false => json!({ "path": path, "lineNumber": number, "line": line.text }),
-                }
-            })
-        })
-        .collect();
-    Ok(Answer::structured(json!({ "matches": matches })).of_search(&found.summary))
 }
 
 fn mkdir(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {

@@ -6,12 +6,14 @@ use rustix::fs::OFlags;
 
 use super::{
     super::{Context, Entry, Error, Sealed},
-    Limits, Start, Summary, pattern,
+    Limits, Start, Summary,
+    page::{Room, position},
+    pattern,
     tally::{Skipped, Tally},
     walk::{Visitor, Walk},
 };
 use crate::{
-    model::{GlobQuery, WorkspacePath},
+    model::{GlobQuery, Page, Position, WorkspacePath},
     policy::{Glob, ObjectKind},
     workspace::{self, Stat},
 };
@@ -37,6 +39,7 @@ struct Finder<'a> {
     context: &'a Context<'a>,
     tally: &'a Tally<'a>,
     pattern: Glob,
+    after: Option<&'a WorkspacePath>,
     found: Mutex<Vec<Entry>>,
 }
 
@@ -50,8 +53,11 @@ pub fn prepare(
     query: &GlobQuery,
 ) -> Result<Sealed<Found>, Error> {
     let pattern = pattern(&query.pattern)?;
-    let tally = Tally::new(Limits::new(query.max_results, DEFAULT, MOST_ENTRIES), context.follower);
-    let finder = Finder { context, tally: &tally, pattern, found: Mutex::default() };
+    let page = query.page.as_deref();
+    let most = if page.is_some() { MOST_ENTRIES } else { DEFAULT };
+    let tally = Tally::new(Limits::new(query.max_results, most, MOST_ENTRIES), context.follower);
+    let after = page.and_then(|page| Some(&page.after.as_ref()?.path));
+    let finder = Finder { context, tally: &tally, pattern, after, found: Mutex::default() };
     let (path, seen) = match start {
         Start::At(permit) => match permit.object().kind {
             ObjectKind::Directory => (Some(permit.path().clone()), true),
@@ -63,7 +69,7 @@ pub fn prepare(
     };
     let base = path.clone();
     match path {
-        Some(path) => Walk::new(context, &tally, &finder, &path, query.gitignore).run(path, seen),
+        Some(path) => Walk::new(context, &tally, &finder, &path, query.ignored).run(path, seen),
         None => tally.skip(Skipped::Ask),
     }
     if tally.is_cancelled() {
@@ -71,10 +77,21 @@ pub fn prepare(
     }
     let mut entries = finder.found.into_inner().unwrap_or_else(PoisonError::into_inner);
     entries.sort_unstable_by(|one, other| one.path.cmp(&other.path));
+    let mut summary = tally.summary();
+    summary.next = page.and_then(|page| cut(&mut entries, page));
     let mut facts = tally.facts();
     let count = u64::try_from(entries.len()).unwrap_or(u64::MAX);
     facts.counts.insert("entries".to_owned(), count);
-    Ok(Sealed::new(Found { entries, summary: tally.summary(), base }, facts))
+    Ok(Sealed::new(Found { entries, summary, base }, facts))
+}
+
+/// Leaves what fits on the page; gives the last of it where there is more.
+fn cut(entries: &mut Vec<Entry>, page: &Page) -> Option<Position> {
+    let mut room = Room::of(page);
+    let fit = entries.iter().take_while(|entry| room.take(entry.path.as_str().len())).count();
+    let more = fit < entries.len();
+    entries.truncate(fit);
+    entries.last().filter(|_| more).map(|last| position(&last.path, 0))
 }
 
 impl Visitor for Finder<'_> {
@@ -91,7 +108,11 @@ impl Visitor for Finder<'_> {
     }
 
     fn meet(&self, (): &mut (), path: WorkspacePath, _: ObjectKind) {
-        let stat = match self.context.workspace.open_at(&path, OFlags::PATH | OFlags::NOFOLLOW) {
+        if self.after.is_some_and(|after| path <= *after) {
+            return;
+        }
+        let stat = match self.context.workspace.open_listed(&path, OFlags::PATH | OFlags::NOFOLLOW)
+        {
             Ok(handle) => Stat::of(handle).ok(),
             Err(workspace::Error::NotFound | workspace::Error::NotADirectory) => {
                 return self.tally.skip(Skipped::Changed);

@@ -13,12 +13,13 @@ use super::{
     super::{Context, Error, Findings, Sealed, Source},
     Limits, Start, Summary,
     lines::{Line, Tools, compile},
+    page::{Room, begins, position},
     pattern,
     tally::{Skipped, Tally},
     walk::{Visitor, Walk},
 };
 use crate::{
-    model::{Access, GrepQuery, WorkspacePath, is_text},
+    model::{Access, GrepQuery, Page, Position, WorkspacePath, is_text},
     policy::{Glob, ObjectKind, Query, SecretFinding, Sight},
     workspace::{self, Stat, read_bounded_into},
 };
@@ -90,11 +91,12 @@ pub fn prepare(
 ) -> Result<(Sealed<Matches>, Vec<Disclosure>), Error> {
     let matcher = compile(query)?;
     let include = query.include.as_deref().map(included).transpose()?;
-    let tally = Tally::new(Limits::new(query.max_results, DEFAULT, MOST_LINES), context.follower);
+    let most = if query.page.is_some() { MOST_LINES } else { DEFAULT };
+    let tally = Tally::new(Limits::new(query.max_results, most, MOST_LINES), context.follower);
     let context = &Context { source: Source::Disk, ..*context };
     let seeker =
         Seeker { context, tally: &tally, query, matcher, include, found: Mutex::default() };
-    let walk = |path: &WorkspacePath| Walk::new(context, &tally, &seeker, path, query.gitignore);
+    let walk = |path: &WorkspacePath| Walk::new(context, &tally, &seeker, path, query.ignored);
     match start {
         Start::At(permit) => match permit.object().kind {
             ObjectKind::Directory => walk(permit.path()).run(permit.path().clone(), true),
@@ -113,13 +115,44 @@ pub fn prepare(
     }
     let mut found = seeker.found.into_inner().unwrap_or_else(PoisonError::into_inner);
     found.sort_unstable_by(|(one, _), (other, _)| one.path.cmp(&other.path));
+    let mut summary = tally.summary();
+    summary.next = query.page.as_deref().and_then(|page| cut(&mut found, page));
     let (files, disclosures): (Vec<_>, Vec<_>) = found.into_iter().unzip();
     let mut facts = tally.facts();
     let files_count = u64::try_from(files.len()).unwrap_or(u64::MAX);
     facts.counts.insert("files".to_owned(), files_count);
     facts.count("matches", disclosures.iter().map(|file| file.matches).sum());
     facts.bytes = Some(disclosures.iter().map(|file| file.bytes).sum());
-    Ok((Sealed::new(Matches { files, summary: tally.summary() }, facts), disclosures))
+    Ok((Sealed::new(Matches { files, summary }, facts), disclosures))
+}
+
+/// Leaves what fits on the page; gives the last of it where there is more.
+fn cut(found: &mut Vec<(FileMatches, Disclosure)>, page: &Page) -> Option<Position> {
+    let mut room = Room::of(page);
+    let mut last = None;
+    for (number, (file, disclosure)) in found.iter_mut().enumerate() {
+        let path = file.path.as_str().len();
+        let fit = file.lines.iter().take_while(|line| room.take(path + line.text.len())).count();
+        let more = fit < file.lines.len();
+        file.lines.truncate(fit);
+        last = file.lines.last().map(|line| position(&file.path, line.number)).or(last);
+        if more {
+            disclosure.count(&file.lines);
+            found.truncate(number + usize::from(fit > 0));
+            return last;
+        }
+    }
+    None
+}
+
+impl Disclosure {
+    /// Counts the lines that are disclosed.
+    fn count(&mut self, lines: &[Line]) {
+        let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+        self.bytes = lines.iter().map(|line| number(line.text.len())).sum();
+        self.lines = number(lines.len());
+        self.matches = number(lines.iter().filter(|line| line.matches).count());
+    }
 }
 
 /// Which files are searched: a pattern without `/` is about names.
@@ -144,8 +177,9 @@ impl Visitor for Seeker<'_> {
     }
 
     fn meet(&self, tools: &mut Tools, path: WorkspacePath, kind: ObjectKind) {
+        let Some(after) = begins(self.query.page.as_deref(), &path) else { return };
         let searched = match kind {
-            ObjectKind::File => self.search(tools, path),
+            ObjectKind::File => self.search(tools, path, after),
             ObjectKind::Symlink => Err(Skipped::Symlink),
             _ => Err(Skipped::Special),
         };
@@ -165,6 +199,7 @@ impl Seeker<'_> {
         &self,
         tools: &mut Tools,
         path: WorkspacePath,
+        after: u64,
     ) -> Result<Option<(FileMatches, Disclosure)>, Skipped> {
         let (policy, most) = (self.context.policy, self.context.policy.max_size(Access::Read));
         let query = Query {
@@ -174,7 +209,7 @@ impl Seeker<'_> {
             path: &path,
         };
         let broken = |error: workspace::Error| Skipped::from(&error);
-        let file = self.context.workspace.open_at(&path, OFlags::RDONLY).map_err(broken)?;
+        let file = self.context.workspace.open_listed(&path, OFlags::RDONLY).map_err(broken)?;
         let stat = Stat::of(&file).map_err(broken)?;
         if stat.kind != ObjectKind::File {
             return Err(Skipped::Changed);
@@ -202,19 +237,22 @@ impl Seeker<'_> {
             _ => Skipped::Denied,
         })?;
         self.tally.searched();
-        let (lines, matches) = tools.search(self.tally, &view.bytes);
+        let (lines, matches) = tools.search(self.tally, &view.bytes, after);
         if matches == 0 {
             tools.keep(view.bytes);
             return Ok(None);
         }
-        let disclosure = Disclosure {
+        let mut disclosure = Disclosure {
             whole: Hash::of(view.whole.as_ref().map_or(&view.bytes, |whole| &whole.0)),
-            bytes: lines.iter().map(|line| u64::try_from(line.text.len()).unwrap_or(0)).sum(),
-            lines: u64::try_from(lines.len()).unwrap_or(u64::MAX),
-            matches,
+            bytes: 0,
+            lines: 0,
+            matches: 0,
             findings: findings.take(),
             path: path.clone(),
         };
+        disclosure.count(&lines);
+        // Of a file alone no line is shown.
+        disclosure.matches = matches;
         Ok(Some((FileMatches { path, lines, redacted: view.redacted }, disclosure)))
     }
 }

@@ -1,8 +1,8 @@
-//! The workspace's `.gitignore` files, where a search is to heed them.
+//! The workspace's `.gitignore` files, which a search heeds unless it is told not to.
 //!
-//! They are read through descriptors and only where the agent may read them:
-//! else what is left out would tell what they say. Files outside the workspace
-//! and `.git/info/exclude` are not looked at.
+//! They are read through descriptors and as the agent may read them: else what is left
+//! out would tell what they say. Files outside the workspace and `.git/info/exclude` are
+//! not looked at.
 
 use std::{
     fs::File,
@@ -18,7 +18,11 @@ use ::ignore::{
 };
 use rustix::fs::OFlags;
 
-use super::{super::Context, dialect::patterns, tally::Skipped};
+use super::{
+    super::{Context, Findings},
+    dialect::patterns,
+    tally::Skipped,
+};
 use crate::{
     model::{Access, OperationKind, WorkspacePath},
     policy::{ObjectKind, Query, Sight},
@@ -47,8 +51,8 @@ pub(super) struct Ignores {
 }
 
 impl Ignores {
-    /// What holds in `directory`, where `above` holds above it. A file that
-    /// cannot be heeded is a reason to count.
+    /// What applies in `directory`, where `above` applies above it. A file that may be
+    /// read and cannot be heeded is a reason to count.
     pub(super) fn within(
         above: Option<&Arc<Self>>,
         context: &Context<'_>,
@@ -61,6 +65,9 @@ impl Ignores {
         if length > LARGEST || spent.0.fetch_add(length, Ordering::Relaxed) > MOST {
             return (inherited, Some(Skipped::Gitignore));
         }
+        let Some(text) = seen(context, directory, text) else {
+            return (inherited, Some(Skipped::Gitignore));
+        };
         // Its paths are given relative to itself.
         let mut builder = GitignoreBuilder::new(".");
         for line in patterns(&String::from_utf8_lossy(&text)) {
@@ -95,10 +102,20 @@ impl Ignores {
     }
 }
 
+/// The file's content as a reader sees it. Nothing of it goes out, so the log has no
+/// findings.
+fn seen(context: &Context<'_>, directory: &WorkspacePath, text: Vec<u8>) -> Option<Vec<u8>> {
+    let path = directory.join(NAME).ok()?;
+    let findings = Findings::default();
+    let context = Context { findings: &findings, ..*context };
+    Some(context.disclose(&path, text).ok()?.bytes)
+}
+
 /// The directory's file, at most one byte more than is heeded.
 fn read(context: &Context<'_>, directory: &WorkspacePath) -> Option<Vec<u8>> {
     let path = directory.join(NAME).ok()?;
-    let file = context.workspace.open_at(&path, OFlags::RDONLY).ok()?;
+    // Found by another name, it would ignore something and disclose nothing.
+    let file = context.workspace.open_listed(&path, OFlags::RDONLY).ok()?;
     let stat = Stat::of(&file).ok()?;
     if stat.kind != ObjectKind::File {
         return None;

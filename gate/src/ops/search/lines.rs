@@ -115,13 +115,19 @@ impl Tools {
         Self { matcher, searcher, after, files_only, room: Vec::new() }
     }
 
-    /// The lines of `content` that match, with those around them, as far as
-    /// the tally has room and time; and how many match.
-    pub(super) fn search(&mut self, tally: &Tally<'_>, content: &[u8]) -> (Vec<Line>, u64) {
+    /// The lines of `content` after the line `begin` that match, with those around
+    /// them, as far as the tally has room and time; and how many match.
+    pub(super) fn search(
+        &mut self,
+        tally: &Tally<'_>,
+        content: &[u8],
+        begin: u64,
+    ) -> (Vec<Line>, u64) {
         let content = content.strip_prefix(MARK).unwrap_or(content);
         let matcher = &self.matcher;
         let Self { after, files_only, .. } = *self;
-        let mut lines = Lines { tally, matcher, after, files_only, found: Vec::new(), matches: 0 };
+        let (found, matches) = (Vec::new(), 0);
+        let mut lines = Lines { tally, matcher, begin, after, files_only, found, matches };
         // It fails only when the time is over; what was found so far counts.
         let _ = match content.len() > PIECE {
             true => {
@@ -167,6 +173,8 @@ impl Read for Pieces<'_> {
 struct Lines<'a> {
     tally: &'a Tally<'a>,
     matcher: &'a RegexMatcher,
+    /// Lines up to this one do not count.
+    begin: u64,
     after: u64,
     files_only: bool,
     found: Vec<Line>,
@@ -175,6 +183,9 @@ struct Lines<'a> {
 
 impl Lines<'_> {
     fn take(&mut self, number: Option<u64>, bytes: &[u8], matches: bool) -> bool {
+        if number.is_some_and(|number| number <= self.begin) {
+            return true;
+        }
         let bytes = bytes.strip_suffix(b"\n").unwrap_or(bytes);
         let bytes = bytes.strip_suffix(b"\r").unwrap_or(bytes);
         let shown = match bytes.len() > LONGEST {
@@ -255,7 +266,8 @@ mod tests {
         content: &[u8],
     ) -> (Vec<Line>, u64, Tally<'static>) {
         let tally = Tally::new(limits, &Unfollowed);
-        let (lines, matches) = Tools::new(&compile(query).unwrap(), query).search(&tally, content);
+        let (lines, matches) =
+            Tools::new(&compile(query).unwrap(), query).search(&tally, content, 0);
         (lines, matches, tally)
     }
 

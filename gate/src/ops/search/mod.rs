@@ -12,6 +12,7 @@ mod grep;
 mod ignore;
 mod lines;
 mod names;
+mod page;
 mod tally;
 mod walk;
 

@@ -10,7 +10,7 @@ use super::{
     super::{Facts, Follower},
     Limits,
 };
-use crate::workspace;
+use crate::{model::Position, workspace};
 
 /// Milliseconds between two words of how far a search is.
 const BETWEEN: u64 = 200;
@@ -44,13 +44,15 @@ pub enum Skipped {
     Changed,
     /// The operating system does not let it be read.
     Unreadable,
-    /// A `.gitignore` that is too large to be heeded.
+    /// A `.gitignore` that cannot be heeded: too large, or content that may not be read.
     Gitignore,
+    /// A `.gitignore` ignores it.
+    Ignored,
 }
 
 impl Skipped {
     /// Every reason.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Ask,
         Self::Denied,
         Self::Secret,
@@ -64,6 +66,7 @@ impl Skipped {
         Self::Changed,
         Self::Unreadable,
         Self::Gitignore,
+        Self::Ignored,
     ];
 
     /// The word in replies and records.
@@ -82,6 +85,7 @@ impl Skipped {
             Self::Changed => "changed",
             Self::Unreadable => "unreadable",
             Self::Gitignore => "gitignore",
+            Self::Ignored => "ignored",
         }
     }
 }
@@ -137,6 +141,8 @@ pub struct Summary {
     pub skipped: BTreeMap<Skipped, u64>,
     /// Why it ended early, if it did; the results are some of those there are.
     pub stopped: Option<Stopped>,
+    /// The last result of the page, if there are more after it.
+    pub next: Option<Position>,
 }
 
 /// The counts of a search under way, shared by its threads.
@@ -297,6 +303,7 @@ impl<'f> Tally<'f> {
                 .filter(|(_, count)| *count > 0)
                 .collect(),
             stopped: stopped.and_then(|place| Stopped::ALL.get(place).copied()),
+            next: None,
         }
     }
 

@@ -56,7 +56,8 @@ pub(super) struct Walk<'a, V> {
     pub(super) context: &'a Context<'a>,
     pub(super) tally: &'a Tally<'a>,
     pub(super) visitor: &'a V,
-    pub(super) gitignore: bool,
+    /// Whether what is ignored is found too.
+    pub(super) ignored: bool,
     /// Length of the start's path with the slash after it.
     start: usize,
     spent: Spent,
@@ -106,13 +107,13 @@ impl<'a, V: Visitor> Walk<'a, V> {
         tally: &'a Tally<'a>,
         visitor: &'a V,
         start: &WorkspacePath,
-        gitignore: bool,
+        ignored: bool,
     ) -> Self {
         Self {
             context,
             tally,
             visitor,
-            gitignore,
+            ignored,
             start: start.as_str().len() + usize::from(!start.is_root()),
             spent: Spent::default(),
             queue: Mutex::default(),
@@ -123,7 +124,7 @@ impl<'a, V: Visitor> Walk<'a, V> {
     /// Walks until nothing is left or the tally says stop. With `seen` the
     /// agent may know that `start` is there.
     pub(super) fn run(&self, start: WorkspacePath, seen: bool) {
-        let ignores = if self.gitignore { self.ignores_above(&start) } else { None };
+        let ignores = if self.ignored { None } else { self.ignores_above(&start) };
         lock(&self.queue).first = Some(Place { path: start, depth: 0, seen, ignores });
         let threads = thread::available_parallelism().map_or(1, usize::from).min(THREADS);
         thread::scope(|scope| {
@@ -186,11 +187,16 @@ impl<'a, V: Visitor> Walk<'a, V> {
         if !self.tally.goes_on() {
             return;
         }
-        let directory = match self.context.workspace.open_directory(&place.path) {
+        let (workspace, flags) = (self.context.workspace, OFlags::RDONLY | OFlags::DIRECTORY);
+        let opened = match place.depth {
+            0 => workspace.open_at(&place.path, flags),
+            _ => workspace.open_listed(&place.path, flags),
+        };
+        let directory = match opened {
             Ok(directory) => directory,
             Err(error) => return self.skip(&place, Skipped::from(&error)),
         };
-        if self.gitignore {
+        if !self.ignored {
             let above = place.ignores.take();
             let (ignores, skipped) =
                 Ignores::within(above.as_ref(), self.context, &place.path, &self.spent);
@@ -257,15 +263,19 @@ impl<'a, V: Visitor> Walk<'a, V> {
         if !wanted && !enter {
             return false;
         }
-        if self.gitignore
-            && (Ignores::is_git(name)
-                || place.ignores.as_ref().is_some_and(|ignores| ignores.ignore(&path, directory)))
-        {
+        if !self.ignored && Ignores::is_git(name) {
             return false;
         }
+        let ignores = place.ignores.as_ref();
+        let ignored = ignores.is_some_and(|ignores| ignores.ignore(&path, directory));
         let object = Object { kind, links: 1, through_symlink: false };
         let Some(sight) = sights.of(name, || Some(&path), &object) else { return false };
         let seen = match sight {
+            Sight::Shown { .. } if ignored => {
+                self.tally.skip(Skipped::Ignored);
+                return false;
+            }
+            _ if ignored => return false,
             Sight::Shown { relaxed } => {
                 if relaxed {
                     self.tally.relaxed();
@@ -306,7 +316,7 @@ impl<'a, V: Visitor> Walk<'a, V> {
 
     /// What an entry is where its directory does not tell.
     fn kind(&self, path: &WorkspacePath) -> Option<ObjectKind> {
-        let fd = self.context.workspace.open_at(path, OFlags::PATH | OFlags::NOFOLLOW).ok()?;
+        let fd = self.context.workspace.open_listed(path, OFlags::PATH | OFlags::NOFOLLOW).ok()?;
         Some(Stat::of(fd).ok()?.kind)
     }
 

@@ -9,9 +9,9 @@ use serde_json::json;
 use super::{Args, explained, print_report, report_json, sentence};
 use crate::{
     cli::{
-        audit::unreadable,
+        audit::{say_unverified, unreadable},
         failure::{Context as _, Failure},
-        state,
+        owner, state,
     },
     model::{AgentName, Escaped, OperationKind, WorkspacePath},
     policy::{Decision, Effect, Place},
@@ -22,6 +22,9 @@ pub(super) fn run(args: &Args, seq: u64) -> Result<ExitCode, Failure> {
     let workspace = Workspace::open(&args.common.workspace)
         .or_fail(format_args!("cannot open the workspace `{}`", args.common.workspace.display()))?;
     let state = state::directory_of(args.common.state.as_ref(), &workspace)?;
+    if let Some(opened) = state::look(&state)? {
+        owner::check(&opened, &state, workspace.root(), None)?;
+    }
     let log = state.join("audit");
     let mut record = find(&log, seq)?;
     // An outcome says how it ended; what was decided stands in the intent.
@@ -94,6 +97,7 @@ fn find(log: &std::path::Path, seq: u64) -> Result<AuditRecord, Failure> {
         Failure::new(format_args!("the log has no record {seq}"))
             .help("`portcullis audit show --last 20` shows the newest")
     })?;
+    say_unverified();
     entry.record().or_fail(format_args!("record {seq} cannot be read"))
 }
 

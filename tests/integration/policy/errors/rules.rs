@@ -14,6 +14,8 @@ read = ["/src/**", "src/", "a**", "{a", "[b-a]"]
       |
     3 | read = ["/src/**", "src/", "a**", "{a", "[b-a]"]
       |         ^^^^^^^^^ the pattern starts with `/`; patterns are relative to the workspace root
+      |
+      = help: leave out the `/` at the start: `/src` is `src`
 
     error: bad pattern "src/"
      --> policy/policy.toml:3:20

@@ -1,24 +1,18 @@
-//! A quick look at a line that is spelled exactly as writers spell it.
+//! A quick reading of a line that is spelled exactly as writers spell it.
 //!
-//! It says only what [`Link::parse`] would say, or nothing: then that one
-//! decides. So nothing is a record, or none, because of this file alone.
+//! It gives what the reading of any spelling gives, or nothing: then that one
+//! decides. A test holds both together.
 
-use crate::{Kind, line, time};
+use std::borrow::Cow;
 
-/// What the chain needs of a line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Scanned<'a> {
-    pub(super) seq: u64,
-    pub(super) kind: Kind,
-    pub(super) t: [u8; 27],
-    pub(super) of: Option<u64>,
-    pub(super) policy: Option<&'a [u8]>,
-    /// 64 lower-case hexadecimal digits.
-    pub(super) prev: &'a [u8],
-}
+use super::{FIELDS, Link, Shape};
+use crate::{Hash, Kind, time::Time};
 
-/// Looks at a line without its newline.
-pub(super) fn scan(line: &[u8]) -> Option<Scanned<'_>> {
+/// The fields that stand between `t` and `nonce`, in the order of the table.
+const BETWEEN: std::ops::Range<usize> = 4..FIELDS.len() - 2;
+
+/// Reads a line without its newline.
+pub(super) fn parse(line: &[u8]) -> Option<Link<'_>> {
     // Visible ASCII without escapes: then a quote ends a text.
     if !is_plain(line) {
         return None;
@@ -28,39 +22,38 @@ pub(super) fn scan(line: &[u8]) -> Option<Scanned<'_>> {
     rest.skip(b",\"kind\":\"")?;
     let kind = Kind::from_word(str::from_utf8(rest.text()?).ok()?);
     rest.skip(b",\"t\":\"")?;
-    let t: [u8; 27] = rest.text()?.try_into().ok()?;
-    if !time::is_time(&t) {
-        return None;
-    }
+    let t = Time::new(rest.text()?)?;
     rest.skip(b",\"")?;
-    let (mut of, mut policy) = (None, None);
-    let mut fields = line::FIELDS.iter().skip(4);
-    // The order of the table, so that none comes twice.
+    let (mut boot, mut policy, mut of) = (None, None, None);
+    // Each is looked for behind the one before, so that none comes twice.
+    let mut fields = FIELDS.get(BETWEEN)?.iter();
     let mut key = rest.text()?;
     while key != b"nonce" {
         let (name, shape) = fields.find(|(name, _)| name.as_bytes() == key)?;
         rest.skip(b":")?;
         match shape {
-            line::Shape::Text => {
+            Shape::Text => {
                 rest.skip(b"\"")?;
                 let text = rest.text()?;
-                if *name == "policySha256" {
-                    policy = Some(text);
+                match *name {
+                    "boot" => boot = Some(Cow::Borrowed(str::from_utf8(text).ok()?)),
+                    "policySha256" => policy = Some(Cow::Borrowed(str::from_utf8(text).ok()?)),
+                    _ => {}
                 }
             }
-            line::Shape::Number => {
+            Shape::Number => {
                 let number = rest.number()?;
                 if *name == "of" {
                     of = Some(number);
                 }
             }
-            line::Shape::Hash => {
+            Shape::Hash => {
                 rest.skip(b"\"")?;
                 rest.hex::<64>()?;
             }
-            line::Shape::Numbers => rest.members(false)?,
-            line::Shape::Object => rest.members(true)?,
-            line::Shape::Truth | line::Shape::Array => return None,
+            Shape::Numbers => rest.members(false)?,
+            Shape::Object => rest.members(true)?,
+            Shape::Truth | Shape::Array => return None,
         }
         rest.skip(b",\"")?;
         key = rest.text()?;
@@ -68,9 +61,9 @@ pub(super) fn scan(line: &[u8]) -> Option<Scanned<'_>> {
     rest.skip(b":\"")?;
     rest.hex::<32>()?;
     rest.skip(b",\"prev\":\"")?;
-    let prev = rest.hex::<64>()?;
-    let whole = rest.0 == b"}" && (kind != Kind::Outcome || of.is_some());
-    whole.then_some(Scanned { seq, kind, t, of, policy, prev })
+    let prev = Hash::from_digits(rest.digits()?)?;
+    let ends = rest.0 == b"}" && (kind != Kind::Outcome || of.is_some());
+    ends.then_some(Link { seq, kind, t, boot, policy, of, prev })
 }
 
 /// Whether every byte is visible ASCII and no backslash. Many at once, without
@@ -116,15 +109,20 @@ impl<'a> Rest<'a> {
         Some(text)
     }
 
-    /// So many hexadecimal digits, and past the quote after them.
-    fn hex<const N: usize>(&mut self) -> Option<&'a [u8]> {
+    /// So many characters, and past the quote after them.
+    fn digits<const N: usize>(&mut self) -> Option<&'a [u8; N]> {
         let (digits, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest.strip_prefix(b"\"")?;
+        Some(digits)
+    }
+
+    /// So many hexadecimal digits, and past the quote after them.
+    fn hex<const N: usize>(&mut self) -> Option<()> {
         // Without a branch for each digit.
-        let wrong = digits.iter().fold(false, |wrong, byte| {
+        let wrong = self.digits::<N>()?.iter().fold(false, |wrong, byte| {
             wrong | !(byte.is_ascii_digit() | matches!(byte, b'a'..=b'f'))
         });
-        self.0 = rest.strip_prefix(b"\"")?;
-        (!wrong).then_some(digits)
+        (!wrong).then_some(())
     }
 
     /// An object of numbers and, with `texts`, of texts.
@@ -158,7 +156,7 @@ impl<'a> Rest<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Chain, Draft, Hash, Link, Prepared};
+    use crate::{Chain, Draft, Prepared};
 
     #[test]
     fn finds_what_a_loop_finds() {
@@ -179,9 +177,7 @@ mod tests {
         }
     }
 
-    /// What is scanned is what is parsed, and most of what writers write is.
-    #[test]
-    fn agrees_with_the_parser_whatever_is_changed() {
+    fn written() -> Vec<u8> {
         let draft = Draft {
             boot: Some("b".to_owned()),
             path: Some("src/main.rs".to_owned()),
@@ -198,39 +194,69 @@ mod tests {
         let record = Prepared::new(Kind::Outcome, &draft, [7; 16]).unwrap();
         Chain::new().append(&record, "2026-11-21T08:00:00.000000Z", &mut line);
         line.pop();
-        assert_eq!(scan(&line).unwrap().policy, Some(b"x".as_slice()));
-        let (mut scanned, mut parsed) = (0, 0);
-        let mut compare = |line: &[u8]| {
-            let link = Link::parse(line).ok();
-            parsed += u32::from(link.is_some());
-            let Some(scan) = scan(line) else { return };
-            scanned += 1;
-            let link = link.unwrap_or_else(|| panic!("{}", String::from_utf8_lossy(line)));
-            assert_eq!((scan.seq, scan.kind, scan.of), (link.seq, link.kind, link.of));
-            assert_eq!(scan.t, link.t.as_bytes());
-            assert_eq!(scan.prev, link.prev.to_string().as_bytes());
+        line
+    }
+
+    /// Both readings of a line; says whether the quick one and whether any took it.
+    fn compare(line: &[u8]) -> (bool, bool) {
+        let (quick, any) = (parse(line), Link::parse_any(line).ok());
+        if quick.is_some() {
+            assert_eq!(quick, any, "{}", String::from_utf8_lossy(line));
+        }
+        (quick.is_some(), any.is_some())
+    }
+
+    /// What is read quickly is what is read, and most of what writers write is.
+    #[test]
+    fn agrees_with_the_parser_whatever_is_changed() {
+        let line = written();
+        assert_eq!(compare(&line), (true, true));
+        let (mut quick, mut any) = (0, 0);
+        let mut count = |line: &[u8]| {
+            let (is_quick, is_any) = compare(line);
+            (quick, any) = (quick + u32::from(is_quick), any + u32::from(is_any));
         };
-        compare(&line);
         for at in 0..line.len() {
             let mut cut = line.clone();
             cut.remove(at);
-            compare(&cut);
+            count(&cut);
             let mut twice = line.clone();
             twice.insert(at, line[at]);
-            compare(&twice);
+            count(&twice);
             for byte in (0..=255_u8).step_by(3).chain(*b"\"\\{}[]:,0-.eE \nf") {
                 let mut other = line.clone();
                 other[at] = byte;
-                compare(&other);
+                count(&other);
             }
         }
         for at in 0..line.len() {
             for length in 1..60.min(line.len() - at) {
                 let mut other = line.clone();
                 other.drain(at..at + length);
-                compare(&other);
+                count(&other);
             }
         }
-        assert!(scanned > 1000 && parsed > scanned / 2, "{scanned} {parsed}");
+        assert!(quick > 1000 && any > quick / 2, "{quick} {any}");
+    }
+
+    /// `prev` before `nonce` and again behind it was taken for a field like others.
+    #[test]
+    fn agrees_with_the_parser_whatever_member_is_put_anywhere() {
+        let line = String::from_utf8(written()).unwrap();
+        let twice = line.replace(",\"nonce\"", &format!(",\"prev\":\"{}\",\"nonce\"", Hash::ZERO));
+        assert_eq!(compare(twice.as_bytes()), (false, false));
+        let starts: Vec<_> = line.match_indices(",\"").map(|(at, _)| at).collect();
+        let values = ["7", "\"x\"", "{\"a\":1}", "true", "[]"];
+        let (nonce, hash) = (format!("\"{}\"", "0".repeat(32)), format!("\"{}\"", Hash::ZERO));
+        for (name, _) in FIELDS.iter().copied().chain([("new", Shape::Text)]) {
+            for value in values.into_iter().chain([nonce.as_str(), hash.as_str()]) {
+                let member = format!(",\"{name}\":{value}");
+                for at in &starts {
+                    let mut other = line.clone();
+                    other.insert_str(*at, &member);
+                    compare(other.as_bytes());
+                }
+            }
+        }
     }
 }

@@ -1,0 +1,187 @@
+//! Reading for models: a text once and in parts of bounded size, base64 only of what
+//! is no text.
+//!
+//! There is no structured content. Many clients put it into the model's context instead
+//! of the content or beside it, and a text is longer as JSON. What programs want to know
+//! of a part is in `_meta`.
+
+use rmcp::model::ContentBlock;
+use serde_json::{Map, Value, json};
+
+use crate::{
+    model::{Bound, Encoding, LineRange, OperationKind as Kind, WorkspacePath},
+    ops::{Content, TextPart},
+};
+
+use super::{
+    super::{
+        answer::{self, Answer, Trouble},
+        arguments::Arguments,
+        call::Call,
+    },
+    media,
+};
+
+/// The key of what is told of a file in `_meta`.
+const FILE: &str = "portcullis/file";
+/// The same of several files.
+const FILES: &str = "portcullis/files";
+/// Most files of one `read_files`.
+pub(super) const MOST_FILES: usize = 100;
+/// Most lines of a text in one answer.
+const LINES: u64 = 2_000;
+/// Most bytes of texts in one answer. A token has three to four, and clients cut off
+/// what has more than 25,000.
+const BYTES: usize = 64 << 10;
+/// Most bytes of a picture or a sound, of which a model is not shown the base64.
+const MEDIA: usize = 3_750 << 10;
+/// A file of which there is room for less is not begun.
+const LEAST: usize = 1 << 10;
+
+pub(super) fn read_file(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
+    let given = arguments.text("path")?;
+    let range = range(arguments)?;
+    let path = call.path(Kind::Read, given)?;
+    let binary = if media::is_shown(&path) { MEDIA } else { BYTES };
+    let bound = Bound { lines: LINES, bytes: BYTES, binary };
+    let content = call.read_at(path.clone(), range.within(bound), Encoding::Base64)?;
+    let facts = facts(&content);
+    Ok(Answer::unstructured(blocks(call, &path, content), FILE, Value::Object(facts)))
+}
+
+/// Which lines are asked for.
+fn range(arguments: &Arguments) -> Result<LineRange, Trouble> {
+    let number = |name| arguments.count(name);
+    let (line, limit, column) = (number("line")?, number("limit")?, number("column")?);
+    if limit == Some(0) {
+        return Err(Trouble::Arguments("`limit` must be at least 1".to_owned()));
+    }
+    LineRange::new(line, limit)
+        .and_then(|range| range.from_column(column))
+        .map_err(|error| Trouble::Arguments(error.to_string()))
+}
+
+pub(super) fn read_files(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
+    let paths = arguments.texts("paths")?;
+    if paths.is_empty() || paths.len() > MOST_FILES {
+        let why = format!("`paths` must have 1 to {MOST_FILES} paths");
+        return Err(Trouble::Arguments(why));
+    }
+    let (mut shown, mut files, mut room) = (Vec::new(), Vec::new(), BYTES);
+    for given in paths {
+        let mut file = Map::from_iter([("path".to_owned(), json!(given))]);
+        match read_also(call, given, room) {
+            Ok((path, content)) => {
+                room = room.saturating_sub(content.bytes.len());
+                file.extend(facts(&content));
+                shown.push(ContentBlock::text(format!("{given}:")));
+                shown.extend(blocks(call, &path, content));
+            }
+            Err(Trouble::Gate(error)) if error.receipt().is_some() && !call.is_cancelled() => {
+                call.receipts.borrow_mut().extend(error.receipt().cloned());
+                shown.push(ContentBlock::text(format!("{given}: {error}")));
+                file.insert("error".to_owned(), answer::describe(&error));
+            }
+            Err(trouble) => return Err(trouble),
+        }
+        files.push(Value::Object(file));
+    }
+    Ok(Answer::unstructured(shown, FILES, Value::Array(files)))
+}
+
+/// One file more, for which there is so much room.
+fn read_also(
+    call: &Call<'_>,
+    given: &str,
+    room: usize,
+) -> Result<(WorkspacePath, Content), Trouble> {
+    if room < LEAST {
+        return Err(call.no_room(given));
+    }
+    let bound = Bound { lines: LINES, bytes: room, binary: room };
+    let path = call.path(Kind::Read, given)?;
+    let range = LineRange::default().within(bound);
+    let content = call.read_at(path.clone(), range, Encoding::Base64)?;
+    Ok((path, content))
+}
+
+/// What programs are told of a file's part.
+fn facts(content: &Content) -> Map<String, Value> {
+    let mut facts = Map::new();
+    match &content.part {
+        Some(TextPart { at, lines, size }) => {
+            facts.insert("line".to_owned(), json!(at.line));
+            facts.insert("lines".to_owned(), json!(at.lines));
+            facts.insert("totalLines".to_owned(), json!(lines));
+            facts.insert("size".to_owned(), json!(size));
+            if at.column > 1 {
+                facts.insert("column".to_owned(), json!(at.column));
+            }
+            if let Some(next) = at.next {
+                facts.insert("next".to_owned(), arguments_for(next));
+            }
+        }
+        None => facts.extend([("size".to_owned(), json!(content.bytes.len()))]),
+    }
+    if content.redacted {
+        facts.insert("redacted".to_owned(), json!(true));
+    }
+    facts
+}
+
+/// The arguments with which a reader goes on.
+fn arguments_for((line, column): (u64, u64)) -> Value {
+    if column > 1 { json!({ "line": line, "column": column }) } else { json!({ "line": line }) }
+}
+
+/// What a model is shown of a file: the text, and a note where that is not all of it.
+fn blocks(call: &Call<'_>, path: &WorkspacePath, content: Content) -> Vec<ContentBlock> {
+    let Some(part) = &content.part else {
+        return vec![media::block(call.roots, path, &content.bytes)];
+    };
+    let note = note(part).map(ContentBlock::text);
+    let text = String::from_utf8(content.bytes)
+        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
+    // Some models take no empty text.
+    let text = (!text.is_empty()).then(|| ContentBlock::text(text));
+    text.into_iter().chain(note).collect()
+}
+
+fn note(TextPart { at, lines, size }: &TextPart) -> Option<String> {
+    if *size == 0 {
+        return Some("[The file is empty.]".to_owned());
+    }
+    if at.lines == 0 {
+        return Some(format!("[There is no line {}: the file has {lines}.]", at.line));
+    }
+    let (line, column) = at.next?;
+    let last = at.line.saturating_add(at.lines - 1);
+    let go_on = match column {
+        1 => format!("Go on with `line`: {line}."),
+        _ => format!("Line {line} goes on: `line`: {line}, `column`: {column}."),
+    };
+    Some(format!("[These are lines {} to {last} of {lines}. {go_on}]", at.line))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn note_of(text: &str, line: Option<u64>, bytes: usize) -> Option<String> {
+        let bound = Bound { lines: 2, bytes, binary: 0 };
+        let at = LineRange::new(line, None).unwrap().within(bound).part(text.as_bytes());
+        note(&TextPart { at, lines: 3, size: u64::try_from(text.len()).unwrap() })
+    }
+
+    #[test]
+    fn a_note_says_how_to_go_on() {
+        let text = "a\nb\nlong\n";
+        let said = |line, bytes| note_of(text, line, bytes).unwrap_or_default();
+        assert_eq!(said(None, 9), "[These are lines 1 to 2 of 3. Go on with `line`: 3.]");
+        let piece = "[These are lines 3 to 3 of 3. Line 3 goes on: `line`: 3, `column`: 4.]";
+        assert_eq!(said(Some(3), 3), piece);
+        assert_eq!(said(Some(2), 99), "");
+        assert_eq!(said(Some(4), 99), "[There is no line 4: the file has 3.]");
+        assert_eq!(note_of("", None, 9).unwrap(), "[The file is empty.]");
+    }
+}

@@ -1,0 +1,127 @@
+//! Lists and searches for models: in pages of bounded size, in the order of paths.
+//!
+//! The result of a page says after what the next one begins, as text and in the
+//! structured content, since clients show models one of the two.
+
+use serde_json::{Map, Value, json};
+
+use crate::{
+    model::{GlobQuery, GrepQuery, OperationKind as Kind, Page, Position as After, WorkspacePath},
+    ops::{Entry, EntryKind},
+};
+
+use super::{
+    super::{
+        answer::{Answer, Trouble},
+        arguments::Arguments,
+        call::Call,
+    },
+    INCLUDE_IGNORED,
+};
+
+/// Most results on a page.
+pub(super) const RESULTS: u64 = 1_000;
+/// Most lines where a search in content does not say.
+pub(super) const LINES: u64 = 250;
+/// Most bytes of the results on a page.
+const BYTES: usize = 32 << 10;
+
+pub(super) fn ls(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
+    let path = call.path(Kind::List, arguments.text("path")?)?;
+    let after = arguments.optional_text("after")?;
+    let listed = call.list(path)?;
+    let name = |entry: &Entry| entry.path.file_name().unwrap_or(".").to_owned();
+    let rest =
+        listed.entries.iter().filter(|entry| after.is_none_or(|after| *name(entry) > *after));
+    let (mut entries, mut room, mut last, mut next) = (Vec::new(), BYTES, None, None);
+    for (entry, shown) in rest.filter_map(|entry| Some((entry, file_entry(entry)?))) {
+        let Some(left) = room.checked_sub(shown.to_string().len()) else {
+            next = last.map(name);
+            break;
+        };
+        (room, last) = (left, Some(entry));
+        entries.push(shown);
+    }
+    Ok(Answer::page("entries", entries, next, Vec::new()))
+}
+
+/// An entry as the module has it, which knows no FIFOs and devices: those are
+/// not served anyhow.
+fn file_entry(entry: &Entry) -> Option<Value> {
+    if entry.kind == EntryKind::Other {
+        return None;
+    }
+    let mut object = Map::new();
+    object.insert("name".to_owned(), json!(entry.path.file_name().unwrap_or(".")));
+    object.insert("path".to_owned(), json!(entry.path.as_str()));
+    object.insert("type".to_owned(), json!(entry.kind.as_str()));
+    object.extend(entry.size.map(|size| ("size".to_owned(), json!(size))));
+    Some(Value::Object(object))
+}
+
+pub(super) fn glob(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
+    let after = arguments.optional_text("after")?.map(|text| position(text, 0)).transpose()?;
+    let query = GlobQuery {
+        pattern: arguments.text("pattern")?.to_owned(),
+        ignored: arguments.flag(INCLUDE_IGNORED)?,
+        page: Some(Box::new(page(arguments, after, RESULTS)?)),
+        ..GlobQuery::default()
+    };
+    let found = call.glob(WorkspacePath::root(), query)?;
+    let served = found.entries.iter().filter(|entry| entry.kind != EntryKind::Other);
+    let matches = served.map(|entry| json!(entry.path.as_str())).collect();
+    let next = found.summary.next.as_ref().map(|next| next.path.as_str().to_owned());
+    Ok(Answer::found(matches, next, &found.summary))
+}
+
+pub(super) fn grep(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
+    let after = arguments.optional_text("after")?.map(line_position).transpose()?;
+    let query = GrepQuery {
+        pattern: arguments.text("pattern")?.to_owned(),
+        ignore_case: arguments.flag("ignoreCase")?,
+        ignored: arguments.flag(INCLUDE_IGNORED)?,
+        include: arguments.optional_text("includeGlob")?.map(str::to_owned),
+        page: Some(Box::new(page(arguments, after, LINES)?)),
+        ..GrepQuery::default()
+    };
+    let path = call.path(Kind::Grep, arguments.optional_text("path")?.unwrap_or("."))?;
+    let found = call.grep(path, query)?;
+    let mut matches = Vec::new();
+    for file in &found.files {
+        for line in file.lines.iter().filter(|line| line.matches) {
+            let (path, number) = (file.path.as_str(), line.number);
+            matches.push(match line.cut {
+                true => {
+                    json!({ "path": path, "lineNumber": number, "line": line.text, "cut": true })
+                }
+                false => json!({ "path": path, "lineNumber": number, "line": line.text }),
+            });
+        }
+    }
+    let next = found.summary.next.as_ref();
+    let next = next.map(|next| format!("{}:{}", next.path.as_str(), next.line));
+    Ok(Answer::found(matches, next, &found.summary))
+}
+
+/// The page that is asked for.
+fn page(arguments: &Arguments, after: Option<After>, default: u64) -> Result<Page, Trouble> {
+    match arguments.count("maxResults")? {
+        Some(0) => Err(Trouble::Arguments("`maxResults` must be at least 1".to_owned())),
+        most => Ok(Page { after, results: most.unwrap_or(default).min(RESULTS), bytes: BYTES }),
+    }
+}
+
+/// The place of a line, as a result names it.
+fn line_position(text: &str) -> Result<After, Trouble> {
+    let (path, line) = text.rsplit_once(':').ok_or_else(wrong)?;
+    position(path, line.parse().map_err(|_| wrong())?)
+}
+
+fn position(path: &str, line: u64) -> Result<After, Trouble> {
+    let path = WorkspacePath::parse(path).map_err(|_| wrong())?;
+    Ok(After { path, line })
+}
+
+fn wrong() -> Trouble {
+    Trouble::Arguments("`after` must be the `next` of a result".to_owned())
+}

@@ -1,0 +1,79 @@
+//! Names by which a file system finds an entry, where those are more than the one in
+//! its directory: `ENV~1` and `.env::$DATA` are `.env` on VFAT, NTFS and SMB shares.
+//!
+//! The policy decides about names, so an entry is served there by the name that its
+//! directory has for it, byte for byte, and by no other.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::{
+    fs::{FsWord, OFlags, RawDir, fstatfs},
+    io::Errno,
+};
+
+use super::handle::open_beneath;
+
+/// Room for what the kernel tells at once, in bytes.
+const ROOM: usize = 32 * 1024;
+
+/// The types (`statfs(2)`) of file systems that find an entry by one name alone. Some
+/// of them ignore its case, as patterns of a policy do.
+const ONE_NAME: [FsWord; 9] = [
+    0xef53,      // ext2, ext3, ext4
+    0x5846_5342, // xfs
+    0x9123_683e, // btrfs
+    0x0102_1994, // tmpfs
+    0x8584_58f6, // ramfs
+    0x794c_7630, // overlay
+    0xf2f5_2010, // f2fs
+    0xca45_1a4e, // bcachefs
+    0x2fc1_2fc1, // zfs
+];
+
+/// Whether entries of the directory behind `dir` may be found by names that it does
+/// not list. All beneath it is the same file system: no lookup crosses a mount.
+pub(super) fn may_have_aliases(dir: BorrowedFd<'_>) -> bool {
+    !fstatfs(dir).is_ok_and(|found| ONE_NAME.contains(&found.f_type))
+}
+
+/// Looks for each component of `path` among the entries of the directory that holds it.
+///
+/// # Errors
+/// [`Errno::NOENT`] for a name that is not among them, before anything is looked up by
+/// it, and as the system says.
+pub(super) fn find_all(root: BorrowedFd<'_>, path: &str) -> Result<(), Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+    let mut directory = open_beneath(root, "", flags)?;
+    let mut names = path.split('/').filter(|name| !name.is_empty()).peekable();
+    while let Some(name) = names.next() {
+        if !is_entry(&directory, name)? {
+            return Err(Errno::NOENT);
+        }
+        if names.peek().is_some() {
+            directory = match open_beneath(directory.as_fd(), name, flags) {
+                // What is no directory has nothing in it; the lookup says so.
+                Err(Errno::NOTDIR | Errno::LOOP) => return Ok(()),
+                opened => opened?,
+            };
+        }
+    }
+    Ok(())
+}
+
+/// Whether `name` is among the entries of the directory behind `dir`, byte for byte.
+pub(super) fn lists(dir: BorrowedFd<'_>, name: &str) -> Result<bool, Errno> {
+    // A handle of its own: others may read from that one.
+    is_entry(open_beneath(dir, "", OFlags::RDONLY | OFlags::DIRECTORY)?, name)
+}
+
+/// The same for a handle that nobody has read from.
+fn is_entry(directory: impl AsFd, name: &str) -> Result<bool, Errno> {
+    let mut room: Vec<u8> = Vec::with_capacity(ROOM);
+    let mut entries = RawDir::new(directory, room.spare_capacity_mut());
+    while let Some(entry) = entries.next() {
+        if entry?.file_name().to_bytes() == name.as_bytes() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}

@@ -1,0 +1,308 @@
+//! Patterns that another language reads otherwise.
+//!
+//! Whoever writes `!private` or `~/.ssh` means something by it. Here these would be
+//! ordinary names that nothing has, and a denial of them would protect nothing. So they
+//! are errors, and a character that is meant stands in a class of its own: `[!]private`.
+
+use super::parse::{Lexeme, PatternError};
+use crate::spelling::is_separator_look_alike;
+
+/// What the braces of a pattern must not look like.
+pub(super) fn braces(lexemes: &[Lexeme]) -> Result<(), PatternError> {
+    // For each open brace, whether it has a comma.
+    let mut open: Vec<bool> = Vec::new();
+    let mut before: Option<&Lexeme> = None;
+    for lexeme in lexemes {
+        match (before, lexeme) {
+            (Some(Lexeme::Char('$')), Lexeme::Open) => return Err(PatternError::Variable),
+            (Some(Lexeme::Open | Lexeme::Comma), Lexeme::Char(c))
+            | (Some(Lexeme::Char(c)), Lexeme::Comma | Lexeme::Close)
+                if c.is_whitespace() && !open.is_empty() =>
+            {
+                return Err(PatternError::BlankInBraces);
+            }
+            _ => {}
+        }
+        match lexeme {
+            Lexeme::Open => open.push(false),
+            Lexeme::Comma => open.iter_mut().rev().take(1).for_each(|comma| *comma = true),
+            Lexeme::Close if open.pop() == Some(false) => return Err(PatternError::OneAlternative),
+            _ => {}
+        }
+        before = Some(lexeme);
+    }
+    Ok(())
+}
+
+/// What one reading of a pattern must not look like.
+pub(super) fn reading(lexemes: &[Lexeme]) -> Result<(), PatternError> {
+    if let (Some(Lexeme::Char(first @ ('"' | '\''))), Some(Lexeme::Char(last))) =
+        (lexemes.first(), lexemes.last())
+        && first == last
+    {
+        return Err(PatternError::Quotes);
+    }
+    if matches!(lexemes.last(), Some(Lexeme::Char('$'))) {
+        return Err(PatternError::Regex);
+    }
+    lexemes.windows(2).try_for_each(pair)?;
+    let components: Vec<_> = lexemes.split(|lexeme| matches!(lexeme, Lexeme::Slash)).collect();
+    for (index, component) in components.iter().enumerate() {
+        let more = index + 1 < components.len();
+        one(component, index == 0, more)?;
+    }
+    lexemes.iter().try_for_each(|lexeme| match lexeme {
+        Lexeme::Char('|') => Err(PatternError::Bar),
+        Lexeme::Char(c) if is_look_alike(*c) => Err(PatternError::LookAlike),
+        _ => Ok(()),
+    })
+}
+
+fn pair(pair: &[Lexeme]) -> Result<(), PatternError> {
+    use Lexeme::{Char, DoubleStar, Question, Star};
+    match pair {
+        [Star | DoubleStar | Question | Char('+' | '@' | '!'), Char('(')] => {
+            Err(PatternError::ExtendedGlob)
+        }
+        [Char('$'), Char('(')] => Err(PatternError::Variable),
+        [Char('('), Question] | [Char('.'), Char('+')] => Err(PatternError::Regex),
+        [Char(','), Char(blank)] if blank.is_whitespace() => Err(PatternError::List),
+        _ => Ok(()),
+    }
+}
+
+/// One component, whether it is the first, and whether another one comes after it.
+fn one(component: &[Lexeme], first: bool, more: bool) -> Result<(), PatternError> {
+    let blank =
+        |lexeme: Option<&Lexeme>| matches!(lexeme, Some(Lexeme::Char(c)) if c.is_whitespace());
+    if blank(component.first()) || blank(component.last()) {
+        return Err(PatternError::Blank);
+    }
+    let text: String = component.iter().map_while(Lexeme::bare).collect();
+    let is_text = text.chars().count() == component.len();
+    let mut letters = text.chars();
+    match (letters.next(), letters.next()) {
+        (Some('!'), _) => return Err(PatternError::Negation),
+        (Some('^'), _) if first => return Err(PatternError::Regex),
+        (Some('~'), _) if first || (is_text && text.len() == 1) => return Err(PatternError::Home),
+        (Some(letter), Some(':')) if first && letter.is_ascii_alphabetic() => {
+            return Err(PatternError::Drive);
+        }
+        (Some('$'), Some(next)) if first && (next.is_ascii_alphabetic() || next == '_') => {
+            return Err(PatternError::Variable);
+        }
+        (Some('$'), Some(_)) if is_text && text.chars().skip(1).all(in_variable) => {
+            return Err(PatternError::Variable);
+        }
+        _ => {}
+    }
+    if more && is_text && text.ends_with(':') {
+        return Err(PatternError::Address);
+    }
+    let text: String = component.iter().map(|lexeme| lexeme.bare().unwrap_or('/')).collect();
+    percent(&text)
+}
+
+fn in_variable(c: char) -> bool {
+    c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_'
+}
+
+/// `%2e` and `%USERPROFILE%`.
+fn percent(text: &str) -> Result<(), PatternError> {
+    let mut parts = text.split('%').skip(1).peekable();
+    while let Some(part) = parts.next() {
+        let encoded = part.get(..2).is_some_and(|two| two.chars().all(|c| c.is_ascii_hexdigit()));
+        if encoded {
+            return Err(PatternError::Encoded);
+        }
+        if parts.peek().is_some() && !part.is_empty() && part.chars().all(in_variable) {
+            return Err(PatternError::Variable);
+        }
+    }
+    Ok(())
+}
+
+/// Characters that look like those of patterns.
+fn is_look_alike(c: char) -> bool {
+    // Star, question mark, full stop and backslash in other widths and forms.
+    is_separator_look_alike(c)
+        || matches!(c, '\u{2217}' | '\u{ff0a}' | '\u{ff1f}' | '\u{ff0e}' | '\u{2024}' | '\u{ff3c}')
+}
+
+impl PatternError {
+    /// What is wrong and what to write instead, in one line.
+    pub(crate) fn explained(self) -> String {
+        match self.help() {
+            "" => self.to_string(),
+            help => format!("{self}; {help}"),
+        }
+    }
+
+    /// What to write instead.
+    pub(crate) fn help(self) -> &'static str {
+        match self {
+            Self::Negation => {
+                "nothing is negated: what an allowance must not cover takes a rule with \
+                 `effect = \"deny\"`; a name that begins with `!` is `[!]name`"
+            }
+            Self::Home => {
+                "patterns are relative to the workspace root, and nothing outside it is served; \
+                 a name that begins with `~` is `[~]name`"
+            }
+            Self::Drive => {
+                "patterns are relative to the workspace root, and nothing outside it is served; \
+                 a `:` in a name is `[:]`"
+            }
+            Self::Backslash => {
+                "between directories write `/`; a character is taken as it is in a class of its \
+                 own: `[*]`, `[\\]`"
+            }
+            Self::ExtendedGlob => {
+                "for alternatives write `{a,b}`; there is nothing for repetition or negation; a \
+                 parenthesis in a name is `[(]`"
+            }
+            Self::Blank => "remove the blank; a name with one there has `[ ]`",
+            Self::BlankInBraces => "write `{a,b}`; a name with a blank there has `[ ]`",
+            Self::OneAlternative => {
+                "write `{a,b}`, or leave the braces out; a brace in a name is `[{]`"
+            }
+            Self::Regex => {
+                "patterns are globs: `*` is any text in a name, `**` any directories, as in \
+                 `src/**/*.env`; a character that is meant stands in a class: `[$]`"
+            }
+            Self::Bar => "for alternatives write `{a,b}`; a `|` in a name is `[|]`",
+            Self::Variable => {
+                "nothing is expanded; patterns are relative to the workspace root; in a name \
+                 write `[$]` or `[%]`"
+            }
+            Self::Encoded => "write the character itself; a `%` in a name is `[%]`",
+            Self::Address => {
+                "patterns are relative to the workspace root: leave out what comes before; a `:` \
+                 in a name is `[:]`"
+            }
+            Self::List => {
+                "write a list of strings: `[\"a/**\", \"b/**\"]`; a `,` in a name is `[,]`"
+            }
+            Self::Quotes => "TOML's own quotes are enough; in a name write `[']` or `[\"]`",
+            Self::LookAlike => {
+                "write the character of the keyboard; the other one is meant in a class of its own"
+            }
+            Self::PosixClass => "write the characters: `[a-zA-Z]`, `[0-9]`",
+            Self::UnopenedClass => "a `]` in a name is `\\]`",
+            Self::Absolute => "leave out the `/` at the start: `/src` is `src`",
+            Self::Dots => "leave out `./`; instead of `a/../b` write `b`",
+            _ => "",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Mode, parse};
+    use super::*;
+
+    #[test]
+    fn what_another_language_reads_otherwise_is_refused() {
+        use PatternError as E;
+        for (texts, error) in [
+            (&["!x", "!x/**", "src/!x", "{a,!b}", "**/!x"][..], E::Negation),
+            (&["~", "~/x", "~root/x", "a/~", "~x"], E::Home),
+            (&["C:/x", "c:x", "C:", "{C:/x,a}"], E::Drive),
+            (
+                &[
+                    "src\\**",
+                    "src\\a",
+                    "a\\",
+                    "a\\/b",
+                    "\\!x",
+                    "\\\\host\\x",
+                    "a\\*.rs",
+                    ".*\\.env",
+                ],
+                E::Backslash,
+            ),
+            (
+                &["@(a|b)", "+(a)", "?(a)", "*(a|b)", "!(a)", "a/@(b)", "x*(y)", "**(a)"],
+                E::ExtendedGlob,
+            ),
+            (&[" a", "a ", "a /b", "a/ b", "\u{a0}a", "{a,b} "], E::Blank),
+            (&["{a, b}", "{a ,b}", "{ a,b}", "*.{js, ts}", "{a,b }"], E::BlankInBraces),
+            (&["{a}", "src/{name}/x", "{}", "{a{b},c}", "{1..3}"], E::OneAlternative),
+            (&["^src/.*$", "^src", "src/.*$", "src/.+", "(?i)a"], E::Regex),
+            (&["a|b", "(a|b)/c"], E::Bar),
+            (
+                &[
+                    "$HOME/x",
+                    "${HOME}/x",
+                    "$x",
+                    "a/$VAR/b",
+                    "$(pwd)/a",
+                    "%USERPROFILE%/x",
+                    "a/%APPDATA%",
+                ],
+                E::Variable,
+            ),
+            (&["a%20b", "%2e%2e/a", "*%2F*"], E::Encoded),
+            (&["file:///x", "https://a/b", "file:/x"], E::Address),
+            (&["src/**/a, docs/b", "a, b"], E::List),
+            (&["'a'", "\"src/**\""], E::Quotes),
+            (&["src\u{2215}a", "a\u{ff0f}b", "\u{ff0a}.rs"], E::LookAlike),
+        ] {
+            for text in texts {
+                for mode in [Mode::Exact, Mode::Folded] {
+                    assert_eq!(parse(text, mode), Err(error), "{text}");
+                }
+                assert_ne!(error.help(), "", "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_character_in_a_class_of_its_own_is_itself() {
+        for (text, path) in [
+            ("[!]x", "!x"),
+            ("[^]a", "^a"),
+            ("[~]/x", "~/x"),
+            ("C[:]/x", "C:/x"),
+            ("src[\\]a", "src\\a"),
+            ("[*]", "*"),
+            ("[]]", "]"),
+            ("[[]id[]]", "[id]"),
+            ("\\[id\\]/\\{x\\}", "[id]/{x}"),
+            ("\\*\\?", "*?"),
+            ("@[(]a[)]", "@(a)"),
+            ("[ ]a[ ]", " a "),
+            ("[$]HOME/a[$]", "$HOME/a$"),
+            ("100[%]20", "100%20"),
+            ("a[|]b", "a|b"),
+            ("Smith[,] John", "Smith, John"),
+            ("['']'", "''"),
+        ] {
+            let matched =
+                parse(text, Mode::Exact).map(|all| all.iter().any(|p| p.matches(path.split('/'))));
+            assert_eq!(matched, Ok(true), "{text}");
+        }
+        for text in [
+            "Login Data",
+            "*,v",
+            "**/~$*",
+            "a/~b",
+            "ab:c",
+            "x (copy).txt",
+            "a+b",
+            "*.c++",
+            "#*#",
+            "[a-z]:x",
+            "src{,/**}",
+            "routes/$id.tsx",
+            "A$B.class",
+            ".*",
+            ".*_history",
+            "100%",
+            "(app)/x",
+            "@scope/x",
+        ] {
+            assert!(parse(text, Mode::Exact).is_ok(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Named pipes that lead from a sandbox without namespaces to the gate. UNIX
+//! sockets are refused there: no Landlock before ABI 9 says to which of the host's
+//! sockets a process may connect.
+//!
+//! A directory holds `bell` and, for each of [`SLOTS`] connections at once, `N.in`
+//! and `N.out`. A client locks `N.out` (flock(2)), opens both, writes `N NONCE` to
+//! the bell, and reads `N.out` up to the line `NONCE`: what comes before it was for a
+//! client that is gone. Then it writes to `N.in` and reads what the gate says, up to
+//! the byte [`END`].
+
+use std::{
+    io::{self, ErrorKind},
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+};
+
+use rustix::{
+    fs::{
+        AtFlags, CWD, Dir, FileType, FlockOperation, Gid, Mode, OFlags, chmodat, chownat, fchmod,
+        fchown, flock, fstat, mkdir, mknodat, open, openat, rmdir, unlinkat,
+    },
+    process::geteuid,
+    rand::{GetRandomFlags, getrandom},
+};
+
+use super::mounts;
+
+/// Most clients at once.
+pub const SLOTS: usize = 16;
+/// Where a client says that it comes.
+pub const BELL: &str = "bell";
+/// Ends what the gate says: no line of JSON holds it.
+pub const END: u8 = 0;
+/// A nonce's length: hexadecimal digits.
+pub const NONCE: usize = 32;
+
+/// What the directory's name begins with.
+const PREFIX: &str = ".portcullis-pipes-";
+/// How often they are made while other processes remove the new directory.
+const ATTEMPTS: usize = 100;
+/// How many names are looked at for those that a killed process left behind.
+const LOOKED_AT: usize = 10_000;
+
+/// The name of the pipe into the gate.
+pub fn input(slot: usize) -> String {
+    format!("{slot}.in")
+}
+
+/// The name of the pipe out of the gate.
+pub fn output(slot: usize) -> String {
+    format!("{slot}.out")
+}
+
+/// The pipes, and our ends of them, none of which blocks. Their names are gone when
+/// this is dropped.
+#[derive(Debug)]
+pub(super) struct NamedPipes {
+    pub(super) directory: Directory,
+    pub(super) bell: OwnedFd,
+    /// To read from, and to write to.
+    pub(super) slots: Vec<(OwnedFd, OwnedFd)>,
+}
+
+/// The directory; it is locked, and removed when dropped.
+#[derive(Debug)]
+pub(super) struct Directory {
+    handle: OwnedFd,
+    path: PathBuf,
+}
+
+impl NamedPipes {
+    /// Makes them, for nobody but this user and the group `owner`.
+    pub(super) fn make(owner: Option<u32>) -> io::Result<Self> {
+        let above = mounts::existing(Path::new("/tmp"))?;
+        remove_abandoned(&above)?;
+        let mut made = Self::make_in(&above, owner);
+        for _ in 1..ATTEMPTS {
+            match &made {
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::WouldBlock) =>
+                {
+                    made = Self::make_in(&above, owner);
+                }
+                _ => break,
+            }
+        }
+        made
+    }
+
+    /// The same, unless another process took the directory for abandoned before it was
+    /// locked.
+    fn make_in(above: &Path, owner: Option<u32>) -> io::Result<Self> {
+        let directory = Directory::make(above, owner)?;
+        let at = &directory.handle;
+        for name in names() {
+            let mode = if owner.is_some() { 0o660 } else { 0o600 };
+            mknodat(at, &name, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
+            // Not as the umask has it.
+            chmodat(at, &name, Mode::from_raw_mode(mode), AtFlags::empty())?;
+            chownat(at, &name, None, owner.map(Gid::from_raw), AtFlags::SYMLINK_NOFOLLOW)?;
+        }
+        let open = |name: &str, flags| {
+            let flags = flags | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            openat(at, name, flags, Mode::empty())
+        };
+        // Both ends, for it never ends.
+        let bell = open(BELL, OFlags::RDWR)?;
+        let mut slots = Vec::new();
+        for slot in 0..SLOTS {
+            // Nobody can open a pipe for writing that nobody reads.
+            let _reader = open(&output(slot), OFlags::RDONLY)?;
+            let writer = open(&output(slot), OFlags::WRONLY)?;
+            slots.push((open(&input(slot), OFlags::RDONLY)?, writer));
+        }
+        Ok(Self { directory, bell, slots })
+    }
+
+    /// The directory's path.
+    pub(super) fn path(&self) -> &Path {
+        &self.directory.path
+    }
+}
+
+/// The paths of all pipes in `directory`.
+pub(super) fn paths(directory: &Path) -> impl Iterator<Item = PathBuf> {
+    names().map(|name| directory.join(name))
+}
+
+fn names() -> impl Iterator<Item = String> {
+    let slots = (0..SLOTS).flat_map(|slot| [input(slot), output(slot)]);
+    std::iter::once(BELL.to_owned()).chain(slots)
+}
+
+impl Directory {
+    fn make(above: &Path, owner: Option<u32>) -> io::Result<Self> {
+        let mut random = [0; 8];
+        getrandom(&mut random[..], GetRandomFlags::empty())?;
+        let path = above.join(format!("{PREFIX}{:016x}", u64::from_le_bytes(random)));
+        mkdir(&path, Mode::RWXU)?;
+        let directory = Self::open(path)?;
+        if let Some(owner) = owner {
+            fchown(&directory.handle, None, Some(Gid::from_raw(owner)))?;
+            fchmod(&directory.handle, Mode::from_raw_mode(0o710))?;
+        }
+        Ok(directory)
+    }
+
+    /// The directory of that name, unless another process has it.
+    fn open(path: PathBuf) -> io::Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let handle = open(&path, flags, Mode::empty())?;
+        if fstat(&handle)?.st_uid != geteuid().as_raw() {
+            return Err(ErrorKind::PermissionDenied.into());
+        }
+        flock(&handle, FlockOperation::NonBlockingLockExclusive)?;
+        Ok(Self { handle, path })
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        // What is gone already need not go.
+        for name in names() {
+            let _ = unlinkat(&self.handle, name, AtFlags::empty());
+        }
+        let _ = rmdir(&self.path);
+    }
+}
+
+/// Removes the directories of processes that were killed: their locks are gone.
+fn remove_abandoned(above: &Path) -> io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let entries = Dir::new(rustix::fs::openat(CWD, above, flags, Mode::empty())?)?;
+    for entry in entries.take(LOOKED_AT) {
+        if let Ok(name) = entry?.file_name().to_str()
+            && name.starts_with(PREFIX)
+        {
+            drop(Directory::open(above.join(name)));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::NamedPipes;
+
+    /// Another start took the new directory for abandoned before it was locked.
+    #[test]
+    fn pipes_are_made_while_others_remove_abandoned_ones() {
+        let make_many = || (0..400).try_for_each(|_| NamedPipes::make(None).map(drop));
+        thread::scope(|scope| {
+            let makers: Vec<_> = (0..4).map(|_| scope.spawn(make_many)).collect();
+            for maker in makers {
+                maker.join().unwrap().unwrap();
+            }
+        });
+    }
+}

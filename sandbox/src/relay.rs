@@ -1,0 +1,481 @@
+//! The relay: a process that passes on what comes through named pipes, to a socket
+//! that it hands to the gate for each connection, and back.
+//!
+//! The gate can make no sockets, and need not look at what an agent writes to pipes.
+//! The relay opens no file, runs nothing, signals nobody, and does not know what it
+//! passes on. It ends with the gate or with the broker.
+
+use std::{
+    io,
+    ops::{ControlFlow, Range},
+    os::{
+        fd::{AsFd as _, OwnedFd},
+        unix::process::CommandExt as _,
+    },
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    io::{Errno, read, write},
+    net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown},
+};
+
+use super::{
+    broker::Running,
+    channel::{Channel, stream_pair},
+    gate::restrict_relay,
+    named_pipes::{Directory, END, NONCE, NamedPipes, SLOTS},
+    process,
+    stage::{Stage, StageError, failed},
+};
+
+/// How long the process may take to start.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How much of a connection is held in each direction, in bytes.
+const HELD: usize = 64 * 1024;
+/// How much is read from the bell at once, in bytes.
+const MESSAGES: usize = 4096;
+/// More than the longest message to the bell, in bytes.
+const LONGEST: usize = 64;
+
+/// The process and what it reads from; both are gone when this is dropped.
+#[derive(Debug)]
+pub(super) struct Relay {
+    _process: Running,
+    _directory: Directory,
+}
+
+impl Relay {
+    /// Starts the process. Gives where the gate receives a socket for each connection.
+    pub(super) fn start(pipes: NamedPipes) -> Result<(Self, OwnedFd), String> {
+        let start = |error: io::Error| format!("cannot start the relay: {error}");
+        let start_channel = |error| format!("cannot start the relay: {error}");
+        let (control, theirs) = Channel::pair().map_err(start_channel)?;
+        let (gate, relayed) = Channel::pair().map_err(start_channel)?;
+        let process = Command::new("/proc/self/exe")
+            .args(Stage::Relay.arguments())
+            .env_clear()
+            .current_dir("/")
+            .process_group(0)
+            .stdin(OwnedFd::from(theirs))
+            .stdout(Stdio::null())
+            .spawn()
+            .map_err(start)?;
+        let process = Running(process);
+        let confined = (|| {
+            control.send(&(), &[relayed.as_fd(), pipes.bell.as_fd()])?;
+            for (input, output) in &pipes.slots {
+                control.send(&(), &[input.as_fd(), output.as_fd()])?;
+            }
+            control.receive_within::<Result<(), String>>(PATIENCE)
+        })();
+        confined.map_err(start_channel)?.0.map_err(|why| start(io::Error::other(why)))?;
+        Ok((Self { _process: process, _directory: pipes.directory }, gate.into()))
+    }
+}
+
+/// Runs the process.
+pub(super) fn run(parent: u32) -> Result<u8, StageError> {
+    process::close_inherited().map_err(failed("close inherited descriptors"))?;
+    let control = Channel::from_stdin()?;
+    process::die_with(parent).map_err(failed("follow the broker"))?;
+    let [gate, bell] = receive(&control)?;
+    let mut slots = Vec::new();
+    for _ in 0..SLOTS {
+        let [input, output] = receive(&control)?;
+        slots.push(Slot { input, output, connection: None });
+    }
+    let confined = restrict_relay().map(drop).map_err(|error| error.to_string());
+    control.send(&confined, &[])?;
+    if confined.is_err() {
+        return Ok(1);
+    }
+    drop(control);
+    let bell = Bell { pipe: bell, said: Vec::new() };
+    Pipes { gate: gate.into(), bell, slots }.relay().map_err(failed("relay"))?;
+    Ok(0)
+}
+
+fn receive(control: &Channel) -> Result<[OwnedFd; 2], StageError> {
+    let ((), descriptors) = control.receive()?;
+    let wrong = |_| failed("receive a pipe")(io::Error::from(io::ErrorKind::InvalidData));
+    descriptors.try_into().map_err(wrong)
+}
+
+struct Pipes {
+    gate: Channel,
+    bell: Bell,
+    slots: Vec<Slot>,
+}
+
+impl Pipes {
+    /// Goes on until the gate takes no more connections.
+    fn relay(mut self) -> io::Result<()> {
+        while self.wait()? {
+            for (slot, nonce) in self.bell.read()? {
+                if let Some(slot) = self.slots.get_mut(slot) {
+                    slot.connect(&nonce, &self.gate)?;
+                }
+            }
+            self.slots.iter_mut().for_each(Slot::pass_on);
+        }
+        Ok(())
+    }
+
+    /// Waits until there is something to do; false when the gate is gone.
+    fn wait(&mut self) -> io::Result<bool> {
+        let mut wanted = vec![
+            PollFd::new(&self.gate, PollFlags::empty()),
+            PollFd::new(&self.bell.pipe, PollFlags::IN),
+        ];
+        wanted.extend(self.slots.iter().flat_map(Slot::wanted));
+        match poll(&mut wanted, None) {
+            Ok(_) => Ok(wanted.first().is_some_and(|gate| gate.revents().is_empty())),
+            Err(Errno::INTR) => Ok(true),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Where clients say that they come: lines, and between them whatever else an agent
+/// writes there.
+struct Bell {
+    pipe: OwnedFd,
+    said: Vec<u8>,
+}
+
+impl Bell {
+    /// Who came, by the slot and the nonce.
+    fn read(&mut self) -> io::Result<Vec<(usize, String)>> {
+        let mut chunk = [0; MESSAGES];
+        let got = match read(&self.pipe, &mut chunk) {
+            Ok(got) => got,
+            Err(Errno::AGAIN | Errno::INTR) => 0,
+            Err(error) => return Err(error.into()),
+        };
+        self.said.extend_from_slice(chunk.get(..got).unwrap_or_default());
+        let mut lines: Vec<_> = self.said.split(|byte| *byte == b'\n').collect();
+        let rest = lines.pop().filter(|rest| rest.len() < LONGEST).unwrap_or_default().to_vec();
+        let came = lines.into_iter().filter_map(message).collect();
+        self.said = rest;
+        Ok(came)
+    }
+}
+
+fn message(line: &[u8]) -> Option<(usize, String)> {
+    let (slot, nonce) = std::str::from_utf8(line).ok()?.split_once(' ')?;
+    let is_nonce = nonce.len() == NONCE && nonce.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_nonce.then_some((slot.parse().ok()?, nonce.to_owned()))
+}
+
+/// Two pipes, and who is connected by them.
+struct Slot {
+    input: OwnedFd,
+    output: OwnedFd,
+    connection: Option<Connection>,
+}
+
+impl Slot {
+    /// Ends what was, and hands the gate a socket for whoever comes.
+    fn connect(&mut self, nonce: &str, gate: &Channel) -> io::Result<()> {
+        self.connection = None;
+        self.drain();
+        let (socket, theirs) = stream_pair()?;
+        gate.send(&(), &[theirs.as_fd()]).map_err(io::Error::other)?;
+        let mut to_client = Held::new();
+        // A line of its own, whatever was left unsaid before.
+        to_client.hold(format!("\n{nonce}\n").as_bytes());
+        let to_gate = Held::new();
+        self.connection =
+            Some(Connection { socket, to_gate, to_client, heard_all: false, said_all: false });
+        Ok(())
+    }
+
+    /// Throws away what nobody took of a client that is gone; one that comes now
+    /// waits for its nonce before it writes.
+    fn drain(&self) {
+        let mut chunk = [0; MESSAGES];
+        // As much as a pipe can hold (pipe(7)); more comes only from others.
+        for _ in 0..(1 << 20) / MESSAGES {
+            if !matches!(read(&self.input, &mut chunk), Ok(1..)) {
+                return;
+            }
+        }
+    }
+
+    /// What to wait for. What has hung up is left out unless it is of use, for it
+    /// would keep us awake.
+    fn wanted(&self) -> impl Iterator<Item = PollFd<'_>> {
+        let wanted = self.connection.as_ref().map(|connection| {
+            let Connection { socket, to_gate, to_client, heard_all, said_all } = connection;
+            let mut of_socket = PollFlags::empty();
+            of_socket.set(PollFlags::IN, to_client.is_empty() && !said_all);
+            of_socket.set(PollFlags::OUT, !to_gate.is_empty());
+            let hears = to_gate.is_empty() && !heard_all;
+            // Always: it says when the client is gone.
+            let of_output = if to_client.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
+            [
+                Some(PollFd::new(&self.output, of_output)),
+                hears.then(|| PollFd::new(&self.input, PollFlags::IN)),
+                (!of_socket.is_empty()).then(|| PollFd::new(socket, of_socket)),
+            ]
+        });
+        wanted.into_iter().flatten().flatten()
+    }
+
+    /// Passes on what can be without waiting.
+    fn pass_on(&mut self) {
+        let Some(connection) = &mut self.connection else { return };
+        if is_left(&self.output) || connection.pass_on(&self.input, &self.output).is_break() {
+            self.connection = None;
+        }
+    }
+}
+
+/// Whether nobody reads from a pipe any more.
+fn is_left(output: &OwnedFd) -> bool {
+    let mut wanted = [PollFd::new(output, PollFlags::empty())];
+    let looked = poll(&mut wanted, Some(&rustix::event::Timespec::default()));
+    looked.is_ok() && wanted.iter().any(|output| output.revents().contains(PollFlags::ERR))
+}
+
+struct Connection {
+    socket: OwnedFd,
+    to_gate: Held,
+    to_client: Held,
+    /// The client says no more.
+    heard_all: bool,
+    /// The gate says no more.
+    said_all: bool,
+}
+
+impl Connection {
+    fn pass_on(&mut self, input: &OwnedFd, output: &OwnedFd) -> ControlFlow<()> {
+        if self.to_gate.is_empty() && !self.heard_all {
+            match self.to_gate.fill(|held| read(input, held)) {
+                Ok(0) => {
+                    self.heard_all = true;
+                    let _ = shutdown(&self.socket, Shutdown::Write);
+                }
+                Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(_) => return ControlFlow::Break(()),
+            }
+        }
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        if self.to_gate.drain(|held| send(&self.socket, held, flags)).is_err() {
+            // The gate hears no more; it may have something to say.
+            self.to_gate = Held::new();
+            self.heard_all = true;
+        }
+        if self.to_client.is_empty() && !self.said_all {
+            let socket = &self.socket;
+            match self.to_client.fill(|held| Ok(recv(socket, held, RecvFlags::DONTWAIT)?.0)) {
+                Ok(1..) | Err(Errno::AGAIN | Errno::INTR) => {}
+                Ok(0) | Err(_) => {
+                    self.said_all = true;
+                    self.to_client.hold(&[END]);
+                }
+            }
+        }
+        match self.to_client.drain(|held| write(output, held)) {
+            Err(_) => ControlFlow::Break(()),
+            Ok(()) if self.said_all && self.to_client.is_empty() => ControlFlow::Break(()),
+            Ok(()) => ControlFlow::Continue(()),
+        }
+    }
+}
+
+/// What was read and not written yet.
+struct Held {
+    bytes: Vec<u8>,
+    range: Range<usize>,
+}
+
+impl Held {
+    fn new() -> Self {
+        Self { bytes: vec![0; HELD], range: 0..0 }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.range.is_empty()
+    }
+
+    /// Holds `words`, when nothing is held.
+    fn hold(&mut self, words: &[u8]) {
+        if let Some(start) = self.bytes.get_mut(..words.len()) {
+            start.copy_from_slice(words);
+            self.range = 0..words.len();
+        }
+    }
+
+    /// Reads once, when nothing is held.
+    fn fill(
+        &mut self,
+        read: impl FnOnce(&mut [u8]) -> Result<usize, Errno>,
+    ) -> Result<usize, Errno> {
+        let got = read(&mut self.bytes)?;
+        self.range = 0..got;
+        Ok(got)
+    }
+
+    /// Writes once, if anything is held.
+    fn drain(&mut self, write: impl FnOnce(&[u8]) -> Result<usize, Errno>) -> Result<(), Errno> {
+        let held = self.bytes.get(self.range.clone()).unwrap_or_default();
+        if held.is_empty() {
+            return Ok(());
+        }
+        match write(held) {
+            Ok(written) => self.range.start += written,
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        fs::File,
+        io::{Read as _, Write as _},
+        path::Path,
+        thread,
+    };
+
+    use rustix::fs::{Mode, OFlags, fcntl_setfl, open};
+
+    use super::*;
+    use crate::named_pipes::{BELL, input, output};
+
+    /// A relay in a thread, and what it has pipes to.
+    struct Rig {
+        pipes: std::path::PathBuf,
+        gate: Channel,
+        _directory: Directory,
+    }
+
+    /// A client of slot 0.
+    struct Client {
+        input: File,
+        output: File,
+    }
+
+    impl Rig {
+        fn new() -> Self {
+            let pipes = NamedPipes::make(None).unwrap();
+            let path = pipes.path().to_owned();
+            let slots = pipes.slots.into_iter();
+            let slots = slots.map(|(input, output)| Slot { input, output, connection: None });
+            let (gate, theirs) = Channel::pair().unwrap();
+            let bell = Bell { pipe: pipes.bell, said: Vec::new() };
+            let relay = Pipes { gate: theirs, bell, slots: slots.collect() };
+            thread::spawn(move || relay.relay().unwrap());
+            Self { pipes: path, gate, _directory: pipes.directory }
+        }
+
+        fn open(&self) -> Client {
+            Client {
+                output: opened(&self.pipes.join(output(0)), OFlags::RDONLY),
+                input: opened(&self.pipes.join(input(0)), OFlags::WRONLY),
+            }
+        }
+
+        /// Rings for slot 0; gives the gate's side.
+        fn ring(&self, nonce: &str) -> File {
+            let mut bell = opened(&self.pipes.join(BELL), OFlags::WRONLY);
+            bell.write_all(format!("\n0 {nonce}\n").as_bytes()).unwrap();
+            let ((), mut sockets) = self.gate.receive().unwrap();
+            sockets.remove(0).into()
+        }
+    }
+
+    fn opened(path: &Path, flags: OFlags) -> File {
+        let flags = flags | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let pipe = open(path, flags, Mode::empty()).unwrap();
+        fcntl_setfl(&pipe, OFlags::empty()).unwrap();
+        pipe.into()
+    }
+
+    fn nonce(digit: u8) -> String {
+        char::from(digit).to_string().repeat(NONCE)
+    }
+
+    fn read_to(file: &mut File, end: &str) -> String {
+        let (mut said, mut byte) = (Vec::new(), [0]);
+        while !said.ends_with(end.as_bytes()) {
+            file.read_exact(&mut byte).unwrap();
+            said.extend(byte);
+        }
+        String::from_utf8(said).unwrap()
+    }
+
+    #[test]
+    fn nothing_of_a_client_that_is_gone_reaches_the_gate_or_follows_the_nonce() {
+        let rig = Rig::new();
+        let mut gone = rig.open();
+        let mut gate = rig.ring(&nonce(b'a'));
+        read_to(&mut gone.output, &nonce(b'a'));
+        gate.write_all(b"half a li").unwrap();
+        read_to(&mut gone.output, "half");
+        gone.input.write_all(b"never heard").unwrap();
+        let mut next = rig.open();
+        drop(gone);
+        next.input.write_all(b"of nobody").unwrap();
+        let mut second = rig.ring(&nonce(b'b'));
+        let before = read_to(&mut next.output, &format!("\n{}\n", nonce(b'b')));
+        assert!(before.starts_with(" a li"), "{before:?}");
+        // The first one was hung up on, and what was in the pipe is nobody's.
+        gate.read_to_end(&mut Vec::new()).unwrap();
+        next.input.write_all(b"hello").unwrap();
+        let mut heard = [0; 5];
+        second.read_exact(&mut heard).unwrap();
+        assert_eq!(heard, *b"hello");
+        second.write_all(b"bye").unwrap();
+        drop(second);
+        assert_eq!(read_to(&mut next.output, "\0"), "bye\0");
+    }
+
+    #[test]
+    fn a_client_that_is_gone_is_hung_up_on_though_another_holds_its_pipe() {
+        let rig = Rig::new();
+        let Client { input, output } = rig.open();
+        let mut gate = rig.ring(&nonce(b'a'));
+        drop(output);
+        assert_eq!(gate.read_to_end(&mut Vec::new()).unwrap(), 0);
+        assert!(gate.write_all(b"x").is_err());
+        drop(input);
+    }
+
+    #[test]
+    fn a_client_that_has_said_all_still_hears() {
+        let rig = Rig::new();
+        let Client { mut input, mut output } = rig.open();
+        let mut gate = rig.ring(&nonce(b'a'));
+        input.write_all(&[b'x'; 200_000]).unwrap();
+        drop(input);
+        let mut heard = Vec::new();
+        gate.read_to_end(&mut heard).unwrap();
+        assert_eq!(heard.len(), 200_000);
+        gate.write_all(b"answer").unwrap();
+        drop(gate);
+        assert!(read_to(&mut output, "\0").ends_with("\nanswer\0"));
+    }
+
+    #[test]
+    fn only_messages_are_taken_for_messages() {
+        let (pipe, mut writer) = std::io::pipe().unwrap();
+        let mut bell = Bell { pipe: pipe.into(), said: Vec::new() };
+        let (a, b) = (nonce(b'a'), nonce(b'b'));
+        writer.write_all(&[b'x'; 3 * MESSAGES]).unwrap();
+        for _ in 0..3 {
+            assert!(bell.read().unwrap().is_empty() && bell.said.len() < LONGEST);
+        }
+        let said = format!("\n3 {a}\n4  {a}\n-1 {a}\n5 {a}0\n6 {}\n\u{e4}\n7 {b}\n8 ", nonce(b'g'));
+        writer.write_all(said.as_bytes()).unwrap();
+        assert_eq!(bell.read().unwrap(), [(3, a), (7, b.clone())]);
+        writer.write_all(format!("{b}\n").as_bytes()).unwrap();
+        assert_eq!(bell.read().unwrap(), [(8, b)]);
+    }
+}

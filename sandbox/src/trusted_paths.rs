@@ -1,0 +1,463 @@
+//! The one decision about every path that the product trusts and every path that
+//! an agent gets: none of them lies in, would be made in, or is named through a
+//! place that an agent may change.
+//!
+//! Compared are names, directories of filesystems (device and root of the mounts
+//! that this process sees) and inodes, so bind mounts, links and other names of a
+//! directory do not hide an overlap. A filesystem that is stacked on another, such
+//! as overlayfs or FUSE, has another device and is not seen through.
+
+use std::{
+    fmt, io,
+    path::{Path, PathBuf},
+};
+
+use rustix::{
+    fs::{self, FileType, access, stat},
+    io::Errno,
+    process::geteuid,
+};
+
+use super::{
+    places::{Index, Place, Surroundings},
+    resolve::{Resolved, resolve_missing},
+};
+
+/// What a trusted path is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trusted {
+    /// The state directory of a workspace or of a service.
+    State,
+    /// The directory in which state directories are made unless told otherwise.
+    StatePlace,
+    /// A policy, or what it extends.
+    Policy,
+    /// The signature of a policy.
+    Signature,
+    /// The configuration, or the place where it is looked for.
+    Configuration,
+    /// A directory to which the log is copied.
+    Copies,
+    /// A file of a public key.
+    PublicKey,
+    /// The signer's program.
+    Signer,
+    /// A file among the signer's arguments: it may be the key.
+    SignerKey,
+    /// The certificate of a service.
+    Certificate,
+    /// Its private key.
+    CertificateKey,
+    /// A socket of a service.
+    Socket,
+    /// The directory of the agents' homes.
+    Homes,
+    /// The program of this process.
+    Program,
+}
+
+impl Trusted {
+    /// Whether an agent must not read it either.
+    pub(super) fn is_private(self) -> bool {
+        use Trusted::{Certificate, Homes, Program, PublicKey, Signer};
+        !matches!(self, PublicKey | Signer | Certificate | Homes | Program)
+    }
+
+    /// Whether it is a secret that this process uses, so that a test can try to
+    /// open it.
+    pub(super) fn is_in_use(self) -> bool {
+        matches!(self, Self::State | Self::Policy | Self::Configuration | Self::Copies)
+    }
+
+    fn advice(self) -> &'static str {
+        match self {
+            Self::State => "choose a state directory elsewhere with `--state`",
+            Self::Program => "install it elsewhere, and start it from there",
+            Self::Policy | Self::Signature => "keep policies elsewhere",
+            Self::StatePlace | Self::Configuration | Self::Homes => {
+                "choose another directory for the agent, or one beneath it without that"
+            }
+            _ => "keep it elsewhere",
+        }
+    }
+}
+
+impl fmt::Display for Trusted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::State => "state directory",
+            Self::StatePlace => "directory of state directories",
+            Self::Policy => "policy file",
+            Self::Signature => "signature of the policy",
+            Self::Configuration => "configuration",
+            Self::Copies => "directory for copies of the log",
+            Self::PublicKey => "signer's public key",
+            Self::Signer => "signer's program",
+            Self::SignerKey => "signer's file",
+            Self::Certificate => "certificate",
+            Self::CertificateKey => "key of the certificate",
+            Self::Socket => "service's socket",
+            Self::Homes => "directory of agents' homes",
+            Self::Program => "program `portcullis`",
+        })
+    }
+}
+
+/// A path that the product trusts, now or at a later start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TrustedPath {
+    /// What for.
+    pub role: Trusted,
+    /// The path as it was named, absolute; need not exist.
+    pub path: PathBuf,
+}
+
+/// What an agent may do with a path that it gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Change it through the gate, and not by itself.
+    Workspace,
+    /// Change it: its home.
+    Home,
+    /// Change it: a grant.
+    Write,
+    /// Read it: a grant.
+    Read,
+}
+
+impl Access {
+    fn is_writable(self) -> bool {
+        self != Self::Read
+    }
+}
+
+impl fmt::Display for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Workspace => "workspace",
+            Self::Home => "agent's home directory",
+            Self::Write => "directory that the agent may write",
+            Self::Read => "directory that the agent may read",
+        })
+    }
+}
+
+/// A path that an agent gets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgentPath {
+    /// What the agent may do there.
+    pub access: Access,
+    /// The path as it was named, absolute.
+    pub path: PathBuf,
+    /// Where it led when it was opened or mounted, canonical: its name may lead
+    /// elsewhere by now.
+    pub target: Option<PathBuf>,
+}
+
+/// All paths that matter together.
+#[derive(Debug, Clone, Default)]
+pub struct TrustedPaths {
+    /// Those that are trusted.
+    pub trusted: Vec<TrustedPath>,
+    /// Those that agents get.
+    pub agents: Vec<AgentPath>,
+}
+
+/// A path lies where it must not, or that cannot be told.
+#[derive(Debug, thiserror::Error)]
+pub enum TrustError {
+    /// One lies within the other.
+    #[error("the {one} `{}` and the {other} `{}` overlap: {advice}", one_path.display(), other_path.display())]
+    Overlap {
+        /// The role of the path that an agent gets.
+        one: String,
+        /// That path.
+        one_path: PathBuf,
+        /// The role of the other.
+        other: String,
+        /// The other.
+        other_path: PathBuf,
+        /// What to do.
+        advice: &'static str,
+    },
+    /// The agent could lead a name elsewhere.
+    #[error("the {role} `{}` is named through `{}`, which lies in the {place} `{}`: the agent may change that, and so choose what the name leads to; name it by a path that leaves that out", path.display(), through.display(), place_path.display())]
+    Redirectable {
+        /// The role of the path.
+        role: String,
+        /// The path.
+        path: PathBuf,
+        /// The name on its way.
+        through: PathBuf,
+        /// The role of the place that the name lies in.
+        place: String,
+        /// That place.
+        place_path: PathBuf,
+    },
+    /// The agent could change it under another name.
+    #[error("the {role} `{}` has another name (a hard link), which may lie in the {place} `{}`, and there the agent may change it; give it one name: `cp {file} {file}.copy && mv {file}.copy {file}`", path.display(), place_path.display(), file = path.display())]
+    HardLink {
+        /// The role of the file.
+        role: String,
+        /// The file.
+        path: PathBuf,
+        /// The role of a place on the same file system.
+        place: String,
+        /// That place.
+        place_path: PathBuf,
+    },
+    /// A path cannot be looked up.
+    #[error("cannot look up the {role} `{}`: {error}", path.display())]
+    Lookup {
+        /// The role.
+        role: String,
+        /// The path.
+        path: PathBuf,
+        /// The error.
+        error: io::Error,
+    },
+    /// The mounts of this machine cannot be read.
+    #[error("cannot read the mounts of this machine: {0}")]
+    Mounts(io::Error),
+}
+
+impl TrustedPaths {
+    /// Checks all of them, as they lead now.
+    ///
+    /// # Errors
+    /// The first path that lies, would be made, or is named where it must not, or
+    /// that cannot be looked up.
+    pub fn check(&self) -> Result<(), TrustError> {
+        self.look_up(|checked| {
+            checked.overlaps()?;
+            checked.hard_links()?;
+            checked.nesting()?;
+            checked.names(&checked.trusted)?;
+            checked.names(&checked.agents)
+        })
+    }
+
+    /// Checks what is trusted, and not how the paths that agents get lie to each other.
+    ///
+    /// # Errors
+    /// As [`Self::check`].
+    pub fn check_trusted(&self) -> Result<(), TrustError> {
+        self.look_up(|checked| {
+            checked.overlaps()?;
+            checked.hard_links()?;
+            checked.names(&checked.trusted)
+        })
+    }
+
+    fn look_up(
+        &self,
+        check: impl FnOnce(&Checked<'_>) -> Result<(), TrustError>,
+    ) -> Result<(), TrustError> {
+        let around = Surroundings::read().map_err(TrustError::Mounts)?;
+        let trusted = self.trusted.iter().map(|t| Entry::new(&around, &t.role, &t.path, None));
+        let trusted = trusted.collect::<Result<Vec<_>, _>>()?;
+        let agents = self
+            .agents
+            .iter()
+            .map(|a| Entry::new(&around, &a.access, &a.path, a.target.as_deref()));
+        let agents = agents.collect::<Result<Vec<_>, _>>()?;
+        let checked = Checked {
+            around: &around,
+            trusted: self.trusted.iter().map(|t| t.role).zip(&trusted).collect(),
+            agents: self.agents.iter().map(|a| a.access).zip(&agents).collect(),
+            trusted_at: Index::of(trusted.iter().map(|entry| &entry.place)),
+            agents_at: Index::of(agents.iter().map(|entry| &entry.place)),
+        };
+        check(&checked)
+    }
+}
+
+/// Checks that none of the paths, each with what it is, lies within another.
+///
+/// # Errors
+/// The first overlap, or a path that cannot be looked up.
+pub fn all_apart(paths: &[(&'static str, PathBuf)]) -> Result<(), TrustError> {
+    let around = Surroundings::read().map_err(TrustError::Mounts)?;
+    let entries = paths.iter().map(|(role, path)| Entry::new(&around, role, path, None));
+    let entries = entries.collect::<Result<Vec<_>, _>>()?;
+    let index = Index::of(entries.iter().map(|entry| &entry.place));
+    for (number, entry) in entries.iter().enumerate() {
+        let other = index.around(&entry.place).find(|found| *found != number);
+        if let Some(other) = other.and_then(|found| entries.get(found)) {
+            return Err(other.overlap(entry, "each needs a directory of its own"));
+        }
+    }
+    Ok(())
+}
+
+/// A path with its role, looked up.
+struct Entry<'a> {
+    role: &'a dyn fmt::Display,
+    path: &'a Path,
+    target: PathBuf,
+    place: Place,
+    names: Vec<PathBuf>,
+}
+
+impl<'a> Entry<'a> {
+    fn new(
+        around: &Surroundings,
+        role: &'a dyn fmt::Display,
+        path: &'a Path,
+        target: Option<&Path>,
+    ) -> Result<Self, TrustError> {
+        let found = resolve_missing(path).and_then(|found| {
+            let targets = [Some(found.target.as_path()), target];
+            let place = around.place(targets.into_iter().flatten())?;
+            Ok((place, found))
+        });
+        match found {
+            Ok((place, Resolved { target, names, .. })) => {
+                Ok(Self { role, path, target, place, names })
+            }
+            Err(error) => {
+                let (role, path) = (role.to_string(), path.to_owned());
+                Err(TrustError::Lookup { role, path, error })
+            }
+        }
+    }
+
+    /// Whether the file has several names, and this user may write it. One that
+    /// belongs to a package is another user's.
+    fn has_other_names(&self) -> Result<bool, TrustError> {
+        match stat(&self.target) {
+            Ok(facts) => Ok(FileType::from_raw_mode(facts.st_mode).is_file()
+                && facts.st_nlink > 1
+                && (facts.st_uid == geteuid().as_raw()
+                    || access(&self.target, fs::Access::WRITE_OK).is_ok())),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS) => Ok(false),
+            Err(error) => Err(self.lookup(error.into())),
+        }
+    }
+
+    fn lookup(&self, error: io::Error) -> TrustError {
+        TrustError::Lookup { role: self.role.to_string(), path: self.path.to_owned(), error }
+    }
+
+    fn overlap(&self, other: &Self, advice: &'static str) -> TrustError {
+        TrustError::Overlap {
+            one: self.role.to_string(),
+            one_path: self.path.to_owned(),
+            other: other.role.to_string(),
+            other_path: other.path.to_owned(),
+            advice,
+        }
+    }
+}
+
+struct Checked<'a> {
+    around: &'a Surroundings,
+    trusted: Vec<(Trusted, &'a Entry<'a>)>,
+    agents: Vec<(Access, &'a Entry<'a>)>,
+    trusted_at: Index,
+    agents_at: Index,
+}
+
+impl Checked<'_> {
+    fn agent(&self, number: usize) -> Option<(Access, &Entry<'_>)> {
+        self.agents.get(number).copied()
+    }
+
+    /// Nothing that is trusted lies in what an agent gets, nor the other way round;
+    /// what is no secret may be read.
+    fn overlaps(&self) -> Result<(), TrustError> {
+        for (role, entry) in &self.trusted {
+            let around = self.agents_at.around(&entry.place);
+            for (access, agent) in around.filter_map(|number| self.agent(number)) {
+                if access.is_writable() || role.is_private() {
+                    return Err(agent.overlap(entry, role.advice()));
+                }
+            }
+        }
+        for (access, agent) in &self.agents {
+            let around = self.trusted_at.around(&agent.place);
+            for (role, entry) in around.filter_map(|number| self.trusted.get(number)) {
+                // A home lies among the homes.
+                let is_own = (*role, *access) == (Trusted::Homes, Access::Home);
+                if !is_own && (access.is_writable() || role.is_private()) {
+                    return Err(agent.overlap(entry, role.advice()));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// No file that is trusted has another name where an agent may change it: the
+    /// agent made one beside its draft, and a person moved the draft.
+    fn hard_links(&self) -> Result<(), TrustError> {
+        for (role, entry) in &self.trusted {
+            // Build tools link a program.
+            if *role == Trusted::Program || !entry.has_other_names()? {
+                continue;
+            }
+            let mut writable = self.agents.iter().filter(|(access, _)| access.is_writable());
+            let beside = writable.find(|(_, agent)| agent.place.shares_device(&entry.place));
+            if let Some((_, place)) = beside {
+                return Err(TrustError::HardLink {
+                    role: entry.role.to_string(),
+                    path: entry.path.to_owned(),
+                    place: place.role.to_string(),
+                    place_path: place.path.to_owned(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// No agent reaches a workspace by itself, and none gets what lies in another
+    /// grant that it may change: it could put a link in its place.
+    fn nesting(&self) -> Result<(), TrustError> {
+        for (number, (access, agent)) in self.agents.iter().enumerate() {
+            let others = |found: &usize| *found != number;
+            let around = self.agents_at.around(&agent.place).filter(others);
+            for (other, entry) in around.filter_map(|number| self.agent(number)) {
+                if *access == Access::Workspace || other == Access::Workspace {
+                    let advice = "an agent reaches a workspace only through the gate; choose \
+                                  directories that lie apart";
+                    return Err(entry.overlap(agent, advice));
+                }
+            }
+            let above = self.agents_at.above(&agent.place).filter(others);
+            for (other, entry) in above.filter_map(|number| self.agent(number)) {
+                if other.is_writable() {
+                    let advice = "the agent could put something else in the place of the inner \
+                                  one; leave one of them out";
+                    return Err(entry.overlap(agent, advice));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// No name on the way to any of them can be led elsewhere by an agent.
+    fn names<Role>(&self, entries: &[(Role, &Entry<'_>)]) -> Result<(), TrustError> {
+        for (_, entry) in entries {
+            for name in &entry.names {
+                let Some(directory) = name.parent() else { continue };
+                let directory = self.around.directory(directory);
+                let directory = directory.map_err(|error| entry.lookup(error))?;
+                let around = self.agents_at.around(&directory);
+                let mut around = around.filter_map(|number| self.agent(number));
+                if let Some((_, place)) = around.find(|(access, _)| access.is_writable()) {
+                    return Err(TrustError::Redirectable {
+                        role: entry.role.to_string(),
+                        path: entry.path.to_owned(),
+                        through: name.clone(),
+                        place: place.role.to_string(),
+                        place_path: place.path.to_owned(),
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[path = "trusted_paths/tests.rs"]
+mod tests;

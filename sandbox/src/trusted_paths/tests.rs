@@ -1,0 +1,160 @@
+use std::os::unix::fs::symlink;
+
+use rustix::fs::{Mode, mkdir};
+
+use super::*;
+use crate::mounts;
+
+fn trusted(role: Trusted, path: PathBuf) -> TrustedPath {
+    TrustedPath { role, path }
+}
+
+fn agent(access: Access, path: PathBuf) -> AgentPath {
+    AgentPath { access, path, target: None }
+}
+
+/// Directories that lie apart, each with a role.
+fn good(base: &Path) -> TrustedPaths {
+    for name in ["work", "work/inner", "state", "home", "tools", "cache", "bin"] {
+        mkdir(base.join(name), Mode::RWXU).unwrap();
+    }
+    TrustedPaths {
+        trusted: vec![
+            trusted(Trusted::State, base.join("state/not/yet")),
+            trusted(Trusted::Policy, base.join("policy.toml")),
+            trusted(Trusted::Homes, base.join("homes")),
+            trusted(Trusted::Program, base.join("bin/portcullis")),
+        ],
+        agents: vec![
+            agent(Access::Workspace, base.join("work")),
+            agent(Access::Home, base.join("homes/work/agent")),
+            agent(Access::Read, base.join("tools")),
+            agent(Access::Read, base.join("bin")),
+            agent(Access::Write, base.join("cache")),
+        ],
+    }
+}
+
+fn with(good: &TrustedPaths, role: Trusted, path: PathBuf) -> TrustedPaths {
+    let mut paths = good.clone();
+    paths.trusted.push(trusted(role, path));
+    paths
+}
+
+fn and(good: &TrustedPaths, access: Access, path: PathBuf) -> TrustedPaths {
+    let mut paths = good.clone();
+    paths.agents.push(agent(access, path));
+    paths
+}
+
+#[track_caller]
+fn overlaps(paths: &TrustedPaths) {
+    let got = paths.check();
+    assert!(matches!(got, Err(TrustError::Overlap { .. })), "{got:?} {paths:?}");
+}
+
+#[track_caller]
+fn is_redirectable(paths: &TrustedPaths) {
+    let got = paths.check();
+    assert!(matches!(got, Err(TrustError::Redirectable { .. })), "{got:?} {paths:?}");
+}
+
+#[test]
+fn paths_that_lie_apart_pass() {
+    let tmp = tempfile::tempdir().unwrap();
+    let base = mounts::existing(tmp.path()).unwrap();
+    let good = good(&base);
+    good.check().unwrap();
+    and(&good, Access::Read, base.join("tools")).check().unwrap();
+    and(&good, Access::Write, base.join("cache")).check().unwrap();
+    and(&good, Access::Write, base.join("work/../tools")).check().unwrap();
+    with(&good, Trusted::Signer, base.join("tools/sign")).check().unwrap();
+}
+
+#[test]
+fn whatever_lies_in_what_an_agent_gets_is_refused() {
+    let tmp = tempfile::tempdir().unwrap();
+    let base = mounts::existing(tmp.path()).unwrap();
+    let good = good(&base);
+    for role in [Trusted::Policy, Trusted::Configuration, Trusted::Program, Trusted::Homes] {
+        for writable in ["work", "work/not/yet", "cache/x", "homes/work/agent/x", "cache"] {
+            overlaps(&with(&good, role, base.join(writable)));
+        }
+    }
+    overlaps(&with(&good, Trusted::CertificateKey, base.join("tools/key.pem")));
+    overlaps(&with(&good, Trusted::State, base.clone()));
+    for access in [Access::Read, Access::Write, Access::Home, Access::Workspace] {
+        for path in ["/", "state", "work", "work/inner", "policy.toml"] {
+            overlaps(&and(&good, access, base.join(path)));
+        }
+    }
+    overlaps(&and(&good, Access::Write, base.join("bin")));
+    overlaps(&and(&good, Access::Workspace, base.join("homes/other")));
+    // What the agent could put a link in the place of.
+    for access in [Access::Read, Access::Write] {
+        overlaps(&and(&good, access, base.join("cache/inner")));
+        overlaps(&and(&good, access, base.join("homes/work/agent/inner")));
+    }
+}
+
+#[test]
+fn links_are_followed_and_must_lie_elsewhere() {
+    let tmp = tempfile::tempdir().unwrap();
+    let base = mounts::existing(tmp.path()).unwrap();
+    let good = good(&base);
+    for (says, name) in [
+        ("work/inner", "into"),
+        ("../tools", "work/link"),
+        ("work/link", "by"),
+        ("tools", "plain"),
+        ("nowhere", "dangling"),
+        ("work/nowhere", "made"),
+    ] {
+        symlink(says, base.join(name)).unwrap();
+    }
+    for (name, bad) in [("into", true), ("made", true), ("plain/x", false), ("dangling/x", false)] {
+        let paths = with(&good, Trusted::PublicKey, base.join(name));
+        assert_eq!(paths.check().is_err(), bad, "{name}");
+    }
+    overlaps(&with(&good, Trusted::Configuration, base.join("made/deep")));
+    for name in ["work/link", "work/link/deep/not/yet", "by/x", "work/inner/../../tools/x"] {
+        is_redirectable(&with(&good, Trusted::PublicKey, base.join(name)));
+        is_redirectable(&and(&good, Access::Read, base.join(name)));
+    }
+    // Where it led when it was mounted counts, too.
+    let mut paths = good.clone();
+    paths.agents.push(AgentPath {
+        access: Access::Write,
+        path: base.join("other"),
+        target: Some(base.join("state")),
+    });
+    overlaps(&paths);
+}
+
+#[test]
+fn a_link_that_hides_the_workspace_while_it_is_looked_up_is_no_way_in() {
+    let tmp = tempfile::tempdir().unwrap();
+    let base = mounts::existing(tmp.path()).unwrap();
+    let good = good(&base);
+    // When the name was looked up, a directory; at this moment, a link.
+    symlink(base.join("tools"), base.join("work/moment")).unwrap();
+    let mut paths = good;
+    paths.agents.push(AgentPath {
+        access: Access::Read,
+        path: base.join("plain"),
+        target: Some(base.join("work/moment")),
+    });
+    overlaps(&paths);
+}
+
+#[test]
+fn what_needs_a_directory_of_its_own_gets_one() {
+    let tmp = tempfile::tempdir().unwrap();
+    let base = mounts::existing(tmp.path()).unwrap();
+    good(&base);
+    let at = |name: &str| ("directory", base.join(name));
+    all_apart(&[at("work"), at("state"), at("not/yet")]).unwrap();
+    for other in ["state", "state/inner", ""] {
+        assert!(all_apart(&[at("work"), at("state"), at(other)]).is_err(), "{other}");
+    }
+}

@@ -1,0 +1,28 @@
+//! `[[tests]]` about paths that look like patterns.
+
+use toml::de::DeTable;
+
+use super::{Finding, Subject};
+
+pub(super) fn lint(subject: Subject<'_>, file: usize, found: &mut Vec<Finding>) {
+    let Some(outline) = subject.outline.get(file) else { return };
+    let (root, _) = DeTable::parse_recoverable(&outline.text);
+    let tests = root.get_ref().get("tests").and_then(|tests| tests.get_ref().as_array());
+    for test in tests.into_iter().flat_map(|tests| tests.iter()) {
+        let Some(table) = test.get_ref().as_table() else { continue };
+        for value in ["path", "to"].into_iter().filter_map(|key| table.get(key)) {
+            let Some(path) = value.get_ref().as_str().filter(|path| path.contains(['*', '?']))
+            else {
+                continue;
+            };
+            found.push(Finding {
+                id: "wildcard-in-test",
+                file,
+                span: value.span(),
+                message: format!("the test is about one entry whose name is `{path}`"),
+                suggestion: "name an entry that the pattern matches, and one that it does not"
+                    .to_owned(),
+            });
+        }
+    }
+}

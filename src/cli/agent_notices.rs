@@ -1,0 +1,64 @@
+//! Messages about the agent's own output, for the person who started `run`.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::{frontend::acp::Notices, model::Escaped};
+
+/// Longest line that is shown, in bytes with its end: a pipe takes so much at once
+/// (`PIPE_BUF`, pipe(7)), so no other process writes between `agent:` and the rest.
+const MAX_LINE: usize = 4096;
+
+/// Writes them to standard error.
+#[derive(Debug, Default)]
+pub(super) struct AgentNotices {
+    no_acp: AtomicBool,
+}
+
+impl AgentNotices {
+    /// Whether the agent ended and had spoken no ACP.
+    pub(super) fn is_no_acp(&self) -> bool {
+        self.no_acp.load(Ordering::Relaxed)
+    }
+}
+
+impl Notices for AgentNotices {
+    fn printed(&self, line: &[u8]) {
+        errln!("{}", quoted(line));
+    }
+
+    fn login_removed(&self, methods: &[String]) {
+        let names: Vec<_> = methods.iter().map(|name| format!("`{}`", Escaped(name))).collect();
+        errln!(
+            "portcullis: warning: the agent's login method {} is not offered to the editor, which \
+             would run a command for the agent outside the sandbox",
+            names.join(", ")
+        );
+        errln!(
+            "  help: give the agent an API key or token with `--agent-env NAME`; or let the editor \
+             run the login with `--forward terminal/create`, which counts as not confined"
+        );
+    }
+
+    fn no_acp(&self) {
+        self.no_acp.store(true, Ordering::Relaxed);
+        errln!("portcullis: the agent printed text and no ACP message, so it was not served");
+        errln!(
+            "  help: start it in its ACP mode (often `--acp` or `acp`; docs/agents.md); an agent \
+             without one can use `portcullis mcp` as its MCP server"
+        );
+    }
+}
+
+/// A line of the agent as it is shown: it cannot steer a terminal, nor pass for a
+/// message of ours.
+pub(super) fn quoted(line: &[u8]) -> String {
+    const MORE: &str = " …";
+    let room = MAX_LINE - "agent: ".len() - MORE.len() - "\n".len();
+    let start = line.get(..MAX_LINE).unwrap_or(line);
+    let text = Escaped(&String::from_utf8_lossy(start)).to_string();
+    if start.len() == line.len() && text.len() <= room {
+        return format!("agent: {text}");
+    }
+    let (shown, _) = text.split_at(text.floor_char_boundary(room));
+    format!("agent: {shown}{MORE}")
+}

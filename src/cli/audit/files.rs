@@ -1,0 +1,82 @@
+//! The files that a log is about: those of the workspace that it names, wherever the
+//! command is run. Compared with the files of another one, the log would accuse people
+//! who did nothing.
+
+use std::path::{Path, PathBuf};
+
+use super::{Place, Where};
+use crate::{
+    cli::{failure::Failure, owner, state},
+    model::Escaped,
+    review::{Log, recorded_workspace},
+    workspace::Workspace,
+};
+
+/// The workspace of a log.
+pub(super) struct Files {
+    /// Its path, where it is known: what absolute paths are beneath.
+    pub(super) root: PathBuf,
+    /// The workspace, or why its files are not looked at.
+    pub(super) workspace: Result<Workspace, String>,
+}
+
+impl Files {
+    /// The workspace, if it can be looked at; else says on stderr that it was not.
+    pub(super) fn workspace(&self) -> Option<&Workspace> {
+        match &self.workspace {
+            Ok(workspace) => Some(workspace),
+            Err(why) => {
+                errln!("portcullis: note: the files were not looked at: {}", Escaped(why));
+                None
+            }
+        }
+    }
+}
+
+impl Place {
+    /// The path of the workspace to which the state directory belongs, if it is known.
+    pub(super) fn owner(&self) -> Result<Option<PathBuf>, Failure> {
+        let path = self.state()?;
+        state::look(&path)?.map_or(Ok(None), |state| owner::of(&state, &path))
+    }
+}
+
+impl Where {
+    /// The files that `log` at this place is about.
+    pub(super) fn files(&self, log: &Log) -> Result<Files, Failure> {
+        let named = self.place.workspace.as_deref().filter(|_| self.dir.is_none());
+        let opened = |path: &Path| {
+            Workspace::open(path)
+                .map_err(|error| format!("cannot open the workspace `{}`: {error}", path.display()))
+        };
+        let root = match &self.dir {
+            None => self.place.owner()?,
+            // A copy says so only by its records.
+            Some(directory) => {
+                recorded_workspace(log).map_err(|error| super::unreadable(directory, &error))?
+            }
+        };
+        let Some(root) = root else {
+            return Ok(match named.map(opened) {
+                Some(Ok(workspace)) => {
+                    Files { root: workspace.root().to_owned(), workspace: Ok(workspace) }
+                }
+                Some(Err(why)) => Files { root: PathBuf::from("/"), workspace: Err(why) },
+                None => {
+                    let why = "no record names the workspace".to_owned();
+                    Files { root: PathBuf::from("/"), workspace: Err(why) }
+                }
+            });
+        };
+        let workspace = match named.map(|named| (named, opened(named))) {
+            None => opened(&root),
+            Some((_, Ok(there))) if there.root() == root => Ok(there),
+            Some((other, _)) => Err(format!(
+                "the log is of the workspace `{}`, not of `{}`",
+                root.display(),
+                other.display()
+            )),
+        };
+        Ok(Files { root, workspace })
+    }
+}

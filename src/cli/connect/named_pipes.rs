@@ -1,0 +1,131 @@
+//! The client's side of the named pipes that lead to a gate (`named_pipes` of the
+//! sandbox).
+
+use std::{
+    fs::File,
+    io::{self, Read},
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fs::{FlockOperation, Mode, OFlags, fcntl_setfl, flock, open},
+    io::Errno,
+    rand::{GetRandomFlags, getrandom},
+};
+
+use crate::{
+    cli::failure::{Context as _, Failure},
+    sandbox::{BELL, END, NONCE, SLOTS, pipe_in, pipe_out},
+};
+
+/// How long the gate may take to answer the bell.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Waits until the gate is connected; gives where it hears, and what it says.
+pub(super) fn connect(directory: &Path) -> Result<(File, FromGate), Failure> {
+    let reach = || format!("cannot reach the gate at `{}`", directory.display());
+    let (slot, output) = free_slot(directory).or_fail(reach())?.ok_or_else(|| {
+        Failure::new(format_args!(
+            "all {SLOTS} connections to the gate are taken: there are no more where the agent is \
+             only partly confined"
+        ))
+        .help("end an MCP client of the agent, or one of its sessions")
+    })?;
+    let input = opened(directory.join(pipe_in(slot)), OFlags::WRONLY).or_fail(reach())?;
+    let bell = opened(directory.join(BELL), OFlags::WRONLY).or_fail(reach())?;
+    let nonce = nonce().or_fail(reach())?;
+    // One write, which pipe(7) keeps whole, on a line of its own.
+    rustix::io::write(&bell, format!("\n{slot} {nonce}\n").as_bytes()).or_fail(reach())?;
+    let rest = after(&output, format!("\n{nonce}\n").as_bytes()).or_fail(reach())?;
+    // They did not block so far, lest nobody be at the other ends.
+    fcntl_setfl(&input, OFlags::empty()).or_fail(reach())?;
+    fcntl_setfl(&output, OFlags::empty()).or_fail(reach())?;
+    Ok((input.into(), FromGate { rest, output: output.into(), ended: false }))
+}
+
+/// A slot that nobody else has, by its pipe out of the gate, which stays locked as long
+/// as it is open.
+fn free_slot(directory: &Path) -> io::Result<Option<(usize, OwnedFd)>> {
+    for slot in 0..SLOTS {
+        let output = opened(directory.join(pipe_out(slot)), OFlags::RDONLY)?;
+        match flock(&output, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(Some((slot, output))),
+            Err(Errno::WOULDBLOCK) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(None)
+}
+
+fn opened(path: PathBuf, flags: OFlags) -> io::Result<OwnedFd> {
+    match open(path, flags | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty()) {
+        Err(Errno::NXIO) => Err(io::Error::new(io::ErrorKind::NotConnected, "nobody is there")),
+        other => Ok(other?),
+    }
+}
+
+fn nonce() -> io::Result<String> {
+    let mut random = [0; NONCE / 2];
+    getrandom(&mut random[..], GetRandomFlags::empty())?;
+    Ok(random.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// Reads up to `mark`; gives what came after it.
+fn after(output: &OwnedFd, mark: &[u8]) -> io::Result<Vec<u8>> {
+    let (end, mut said) = (Instant::now() + PATIENCE, Vec::new());
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        let left = Timespec::try_from(left).map_err(io::Error::other)?;
+        let mut wanted = [PollFd::new(output, PollFlags::IN)];
+        match poll(&mut wanted, Some(&left)) {
+            Ok(0) | Err(Errno::INTR) => continue,
+            Ok(_) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let mut chunk = [0; 4096];
+        let got = match rustix::io::read(output, &mut chunk) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Err(Errno::AGAIN | Errno::INTR) => continue,
+            got => got?,
+        };
+        said.extend_from_slice(chunk.get(..got).unwrap_or_default());
+        if let Some(at) = said.windows(mark.len()).position(|window| window == mark) {
+            return Ok(said.split_off(at + mark.len()));
+        }
+        // The mark may have begun.
+        said.drain(..said.len().saturating_sub(mark.len()));
+    }
+}
+
+/// What the gate says, without the byte that ends it.
+pub(super) struct FromGate {
+    /// What came with the nonce.
+    rest: Vec<u8>,
+    output: File,
+    ended: bool,
+}
+
+impl Read for FromGate {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.ended {
+            return Ok(0);
+        }
+        let got = match self.rest.is_empty() {
+            true => self.output.read(buffer)?,
+            false => {
+                let got = self.rest.as_slice().read(buffer)?;
+                self.rest.drain(..got);
+                got
+            }
+        };
+        let end = buffer.get(..got).and_then(|said| said.iter().position(|byte| *byte == END));
+        self.ended = end.is_some();
+        Ok(end.unwrap_or(got))
+    }
+}

@@ -1,0 +1,160 @@
+//! Whose a state directory is: it belongs to the workspace that its `start` records
+//! name, and serves no other one. With the log of one workspace, `undo` would change
+//! the files of another.
+//!
+//! The file `workspace` in the state directory says it, too: finding the newest
+//! `start` record of a long log takes time, and that record may be pruned.
+
+use std::{
+    io::{self, Read as _, Write as _},
+    path::{Path, PathBuf},
+};
+
+use cap_std::fs::Dir;
+use rustix::fs::RenameFlags;
+
+use super::{
+    audit::unreadable,
+    failure::{Context as _, Failure},
+};
+use crate::review::{Log, open_kept_in, recorded_workspace};
+
+/// The file: the canonical path and nothing else.
+const NAME: &str = "workspace";
+/// Longest path that is read, in bytes.
+const LONGEST: u64 = 1 << 16;
+
+/// What is noted once the `start` record says it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Claim {
+    /// The state directory is this workspace's.
+    Own,
+    /// It is nobody's yet.
+    First,
+    /// It belonged to the workspace at this path, which moved.
+    Adopted(PathBuf),
+}
+
+/// The workspace to which the state directory `state` at `path` belongs; `None` where
+/// no gate has started.
+///
+/// # Errors
+/// When that cannot be found out.
+pub(crate) fn of(state: &Dir, path: &Path) -> Result<Option<PathBuf>, Failure> {
+    if let Some(noted) = read(state).or_fail(format_args!(
+        "cannot read `{}`, which says whose the state directory is",
+        path.join(NAME).display()
+    ))? {
+        return Ok(Some(noted));
+    }
+    let log = path.join("audit");
+    match Log::open(&log).and_then(|log| recorded_workspace(&log)) {
+        // Without a log there is no record; what else has its name keeps every gate from starting.
+        Err(error)
+            if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
+        {
+            Ok(None)
+        }
+        found => found.map_err(|error| unreadable(&log, &error)),
+    }
+}
+
+/// Refuses the state directory of another workspace than that at `root`, unless the
+/// operator says with `adopt` from where it moved.
+///
+/// # Errors
+/// When it belongs to another workspace, and as [`of`].
+pub(crate) fn check(
+    state: &Dir,
+    path: &Path,
+    root: &Path,
+    adopt: Option<&Path>,
+) -> Result<Claim, Failure> {
+    let (shown, here) = (path.display(), root.display());
+    match (of(state, path)?, adopt) {
+        (Some(owner), _) if owner == root => Ok(Claim::Own),
+        (Some(owner), Some(old)) if is_named(&owner, old) => Ok(Claim::Adopted(owner)),
+        (Some(owner), _) => {
+            let owner = owner.display();
+            Err(Failure::new(format_args!(
+                "the state directory `{shown}` belongs to the workspace `{owner}`, not to `{here}`"
+            ))
+            .help(format_args!(
+                "use it with --workspace {owner}, or name another one with --state DIR; if the \
+                 workspace moved from there to `{here}`, say so once with --adopt {owner}"
+            )))
+        }
+        (None, Some(old)) => Err(Failure::new(format_args!(
+            "the state directory `{shown}` belongs to no workspace yet, so also not to `{}`",
+            old.display()
+        ))
+        .help("name the one to adopt with --state DIR, or leave --adopt out")),
+        (None, None) => Ok(Claim::First),
+    }
+}
+
+/// Whether the operator names this workspace, which need not be there any more.
+#[expect(clippy::disallowed_methods, reason = "the directory that the operator names")]
+fn is_named(owner: &Path, named: &Path) -> bool {
+    let absolute = std::path::absolute(named);
+    let is_owner = |path: io::Result<PathBuf>| path.is_ok_and(|path| path == owner);
+    is_owner(absolute) || is_owner(named.canonicalize())
+}
+
+impl Claim {
+    /// Tells the operator of an adoption.
+    pub(crate) fn warn(&self, path: &Path, root: &Path) {
+        if let Self::Adopted(old) = self {
+            errln!(
+                "portcullis: warning: the state directory `{}` of the workspace `{}` belongs to \
+                 `{}` from now on",
+                path.display(),
+                old.display(),
+                root.display()
+            );
+        }
+    }
+
+    /// Notes that the state directory belongs to the workspace at `root`.
+    ///
+    /// # Errors
+    /// As the system says, and when another workspace took it meanwhile.
+    pub(crate) fn note(&self, state: &Dir, root: &Path) -> io::Result<()> {
+        let noted = read(state)?;
+        if noted.as_deref() == Some(root) {
+            return Ok(());
+        }
+        let flags = match self {
+            Self::Adopted(old) if noted.is_none() || noted.as_ref() == Some(old) => {
+                RenameFlags::empty()
+            }
+            _ => RenameFlags::NOREPLACE,
+        };
+        let fresh = format!(".{NAME}.{}", std::process::id());
+        let mut file = state.create(&fresh)?;
+        file.write_all(root.as_os_str().as_encoded_bytes())?;
+        file.sync_all()?;
+        match rustix::fs::renameat_with(state, &fresh, state, NAME, flags) {
+            Ok(()) => super::local::sync(state),
+            Err(errno) => {
+                state.remove_file(&fresh)?;
+                // Another gate of this workspace may have been first.
+                if read(state)?.as_deref() == Some(root) { Ok(()) } else { Err(errno.into()) }
+            }
+        }
+    }
+}
+
+fn read(state: &Dir) -> io::Result<Option<PathBuf>> {
+    let file = match open_kept_in(state, NAME) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        other => other?,
+    };
+    let mut text = String::new();
+    file.take(LONGEST).read_to_string(&mut text)?;
+    let path = PathBuf::from(text);
+    if path.is_absolute() {
+        return Ok(Some(path));
+    }
+    Err(io::Error::new(io::ErrorKind::InvalidData, "it holds no absolute path"))
+}

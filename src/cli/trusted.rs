@@ -1,0 +1,119 @@
+//! The list of all that the product trusts, now or at a later start; the sandbox
+//! decides whether it lies where no agent may change it.
+
+use std::{
+    ffi::OsStr,
+    path::{Path, PathBuf},
+};
+
+use etcetera::BaseStrategy as _;
+use rustix::fs::{FileType, access, stat};
+
+use super::failure::{Context as _, Failure};
+use crate::{
+    config::{Gathered, Operator, audit::Audit, operator, signature::signature_path},
+    policy::is_name,
+    sandbox::{Trusted, TrustedPath, own_program},
+};
+
+/// The program's own places and files, and those of the configuration.
+pub(crate) fn own(operator: &Operator, audit: &Audit) -> Result<Vec<TrustedPath>, Failure> {
+    let mut found = places();
+    found.extend(program()?);
+    let files = operator.path.iter().chain(&operator.named).chain(&audit.file);
+    found.extend(files.map(|path| (Trusted::Configuration, path.clone())));
+    let copies = audit.ship.iter().map(|target| PathBuf::from(&target.to));
+    found.extend(copies.filter(|path| path.is_absolute()).map(|path| (Trusted::Copies, path)));
+    found.extend(audit.key_file.iter().map(|path| (Trusted::PublicKey, path.clone())));
+    let mut signer = audit.signer.iter();
+    let program = signer.next().filter(|program| program.starts_with('/'));
+    found.extend(program.map(|program| (Trusted::Signer, program.into())));
+    found.extend(signer.filter_map(|argument| Some((Trusted::SignerKey, named_in(argument)?))));
+    listed(found)
+}
+
+/// The files of the policy `reference`, and the names by which they were looked
+/// up: what these lead to is the next policy.
+pub(crate) fn policy<'a>(
+    reference: &str,
+    files: impl IntoIterator<Item = &'a PathBuf>,
+    operator: &Operator,
+) -> Result<Vec<TrustedPath>, Failure> {
+    let mut found: Vec<_> = files.into_iter().map(|file| (Trusted::Policy, file.clone())).collect();
+    if !is_name(reference) {
+        let named = PathBuf::from(reference);
+        if operator.require_signature {
+            found.push((Trusted::Signature, signature_path(&named)));
+        }
+        found.push((Trusted::Policy, named));
+    }
+    listed(found)
+}
+
+/// The same of a policy that was read.
+pub(crate) fn policy_of(
+    reference: &str,
+    gathered: &Gathered,
+    operator: &Operator,
+) -> Result<Vec<TrustedPath>, Failure> {
+    policy(reference, gathered.files.iter().chain(&gathered.looked_up), operator)
+}
+
+/// The same paths, absolute, each once.
+pub(crate) fn listed(found: Vec<(Trusted, PathBuf)>) -> Result<Vec<TrustedPath>, Failure> {
+    let mut paths: Vec<TrustedPath> = Vec::new();
+    for (role, path) in found {
+        let path = std::path::absolute(&path)
+            .or_fail(format_args!("cannot look up the {role} `{}`", path.display()))?;
+        let path = TrustedPath { role, path };
+        if !paths.contains(&path) {
+            paths.push(path);
+        }
+    }
+    Ok(paths)
+}
+
+/// Where a start looks for configuration, state and homes that were not named,
+/// with and without the variables that say so: a later start may have others.
+fn places() -> Vec<(Trusted, PathBuf)> {
+    // Without a home there are none.
+    let Ok(dirs) = etcetera::base_strategy::Xdg::new() else { return Vec::new() };
+    let home = dirs.home_dir();
+    let states = [dirs.state_dir(), Some(home.join(".local/state"))].into_iter().flatten();
+    let data = [dirs.data_dir(), home.join(".local/share")].into_iter();
+    let configurations = [dirs.config_dir(), home.join(".config")].into_iter();
+    configurations
+        .map(|base| (Trusted::Configuration, operator::file_below(&base)))
+        .chain(states.map(|base| (Trusted::StatePlace, base.join("portcullis"))))
+        .chain(data.map(|base| (Trusted::Homes, base.join("portcullis/homes"))))
+        .collect()
+}
+
+/// This program, and the name by which it was started.
+fn program() -> Result<Vec<(Trusted, PathBuf)>, Failure> {
+    let own = own_program().or_fail("cannot find this program's own file")?;
+    let named = std::env::args_os().next().and_then(|name| started_as(&name));
+    Ok([Some(own), named].into_iter().flatten().map(|path| (Trusted::Program, path)).collect())
+}
+
+/// The path that a shell finds by this name.
+fn started_as(name: &OsStr) -> Option<PathBuf> {
+    let path = Path::new(name);
+    if name.as_encoded_bytes().contains(&b'/') {
+        return Some(path.to_owned());
+    }
+    let is_program = |path: &PathBuf| {
+        stat(path).is_ok_and(|facts| FileType::from_raw_mode(facts.st_mode).is_file())
+            && access(path, rustix::fs::Access::EXEC_OK).is_ok()
+    };
+    let directories = std::env::var_os("PATH")?;
+    std::env::split_paths(&directories).map(|directory| directory.join(path)).find(is_program)
+}
+
+/// The file that an argument names, if it does: the path from its first `/` on, as
+/// in `-k/PATH`, `--key=x=/PATH` and `file:///PATH`.
+fn named_in(argument: &str) -> Option<PathBuf> {
+    let (_, path) = argument.split_once('/')?;
+    let path = path.trim_start_matches('/');
+    (!path.is_empty()).then(|| Path::new("/").join(path))
+}

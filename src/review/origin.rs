@@ -1,0 +1,32 @@
+//! Where the log is from.
+
+use std::{io, ops::ControlFlow, path::PathBuf};
+
+use portcullis_audit::Segment;
+
+use super::{Filter, Log, Order, report::digest::facts};
+
+/// The workspace that the newest `start` record names; untrusted text. `None` where
+/// no record names one.
+///
+/// # Errors
+/// When the log cannot be read.
+pub fn recorded_workspace(log: &Log) -> io::Result<Option<PathBuf>> {
+    let starts = Filter { kinds: vec!["start".to_owned()], ..Filter::default() };
+    let mut newest = None;
+    let pick = |row: &super::Row<'_>, _line: &[u8]| {
+        let facts = facts(row);
+        let path = PathBuf::from(facts.get("workspace")?.as_str()?);
+        path.is_absolute().then_some((Segment::of(row.seq), path))
+    };
+    // Damage is for those who show records to tell.
+    let _scanned = log.scan(&starts, Order::NewestSegment, pick, |(segment, path)| {
+        // In each segment the newest one is the last.
+        if newest.as_ref().is_some_and(|(newer, _)| *newer != segment) {
+            return ControlFlow::Break(());
+        }
+        newest = Some((segment, path));
+        ControlFlow::Continue(())
+    })?;
+    Ok(newest.map(|(_, path)| path))
+}

@@ -1,0 +1,98 @@
+//! Further directories of a session (`additionalDirectories`).
+
+use serde_json::{Value, json};
+
+use super::{all_fs, no_fs};
+use crate::acp_rig::{Rig, request, result};
+
+const METHODS: [&str; 4] = ["session/new", "session/load", "session/resume", "session/fork"];
+
+fn params(directories: &Value) -> Value {
+    json!({"cwd": "/", "mcpServers": [], "sessionId": "s9", "additionalDirectories": directories})
+}
+
+/// They reached the agent, which found nothing there, and nobody was told.
+#[test]
+fn a_directory_outside_the_workspace_is_refused_by_name_and_recorded() {
+    let mut rig = Rig::ready(no_fs(), |_| {});
+    let beside = format!("{}-evil/x", rig.root.display());
+    let within = rig.path("sub");
+    for method in METHODS {
+        for directories in [
+            json!(["/srv/lib"]),
+            json!([within, "/srv/lib"]),
+            json!([beside]),
+            json!([rig.path("sub/../../x")]),
+        ] {
+            rig.editor.send(&request(7, method, params(&directories)));
+            let refused = rig.editor.hear();
+            assert_eq!(
+                (&refused["id"], &refused["error"]["code"]),
+                (&json!(7), &json!(-32602)),
+                "{refused}"
+            );
+            let last = directories.as_array().unwrap().last().unwrap();
+            let why = refused["error"]["message"].as_str().unwrap();
+            assert!(why.contains(last.as_str().unwrap()), "{why}");
+            assert!(refused["error"]["data"]["receipt"]["leaf"].is_string(), "{refused}");
+        }
+    }
+    rig.agent.hears_nothing();
+    let log = rig.log();
+    let mut records = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let record = records.find(|record| record["op"] == "acp.dropped").unwrap();
+    assert_eq!(record["facts"]["method"], "session/new", "{record}");
+    assert_eq!(record["facts"]["from"], "editor", "{record}");
+    assert!(record["facts"]["reason"].as_str().unwrap().contains("`/srv/lib`"), "{record}");
+    assert_eq!(records.filter(|record| record["op"] == "acp.dropped").count(), 15);
+    // The session that was refused is none.
+    rig.agent.send(&request(8, "fs/read_text_file", json!({"sessionId": "s9", "path": within})));
+    assert!(rig.agent.hear()["error"].is_object());
+}
+
+#[test]
+fn what_is_no_list_of_absolute_paths_is_refused() {
+    let mut rig = Rig::ready(no_fs(), |_| {});
+    for directories in
+        [json!(null), json!("/"), json!({}), json!([7]), json!([null]), json!([""]), json!(["sub"])]
+    {
+        rig.editor.send(&request(7, "session/new", params(&directories)));
+        assert_eq!(rig.editor.hear()["error"]["code"], -32602, "{directories}");
+    }
+    // As a reader finds it that does not look at the case.
+    let other = json!({"cwd": "/", "mcpServers": [], "AdditionalDirectories": ["/srv/lib"]});
+    rig.editor.send(&request(7, "session/new", other));
+    assert_eq!(rig.editor.hear()["error"]["code"], -32602);
+    rig.agent.hears_nothing();
+}
+
+#[test]
+fn directories_of_the_workspace_pass_byte_for_byte() {
+    let mut rig = Rig::ready(all_fs(), |_| {});
+    for (id, directories) in
+        [(5, "[]".to_owned()), (6, format!("[ \"{0}/sub\",\"{0}\"]", rig.root.display()))]
+    {
+        let line = format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"method":"session/new","params":{{"cwd":"/","mcpServers":[], "additionalDirectories": {directories}}}}}"#
+        );
+        rig.editor.say(&line);
+        assert_eq!(rig.agent.line(), line);
+        rig.agent.send(&result(id, json!({"sessionId": format!("s{id}")})));
+        assert_eq!(rig.editor.hear()["result"]["sessionId"], format!("s{id}"));
+    }
+    // A filter opens nothing.
+    let list = json!({"additionalDirectories": ["/srv/lib"]});
+    rig.editor.send(&request(9, "session/list", list.clone()));
+    assert_eq!(rig.agent.hear()["params"], list);
+}
+
+#[test]
+fn what_an_agent_says_of_further_directories_reaches_the_editor() {
+    let mut rig = Rig::new();
+    rig.editor.send(&request(0, "initialize", json!({"protocolVersion": 1})));
+    rig.agent.hear();
+    let capabilities = json!({"sessionCapabilities": {"additionalDirectories": {}}});
+    let reply = json!({"protocolVersion": 1, "agentCapabilities": capabilities});
+    rig.agent.send(&result(0, reply.clone()));
+    assert_eq!(rig.editor.hear()["result"], reply);
+}

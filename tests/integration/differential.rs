@@ -1,0 +1,73 @@
+//! The two verifiers, and gates and repairs, asked about thousands of changed logs.
+//!
+//! Every disagreement is an error of one of them by `audit/FORMAT.md`. One that was found
+//! and mended goes to `tests/corpus/audit`, whose logs are asked about first, as they
+//! are, and then changed like the vectors. `PORTCULLIS_TEST_BUDGET` is how many times as
+//! many cases there are (`tests/run.sh full`), `PORTCULLIS_TEST_SEED` another seed.
+
+mod case;
+mod lines;
+mod second;
+mod states;
+
+use case::{Asked, Log};
+use second::{Second, comparable, first, program};
+
+use crate::random::Random;
+
+/// Cases in every run: a few seconds on one core.
+const CASES: u64 = 2_500;
+/// One in so many is given to the program, too, and not only to its library.
+const SAMPLE: u64 = 50;
+
+/// How many times as much is tried.
+fn budget() -> u64 {
+    std::env::var("PORTCULLIS_TEST_BUDGET").map_or(1, |budget| budget.parse().unwrap())
+}
+
+fn seed() -> u64 {
+    std::env::var("PORTCULLIS_TEST_SEED").map_or(20_261_124, |seed| seed.parse().unwrap())
+}
+
+#[test]
+fn both_verifiers_say_the_same_of_every_log() {
+    let (seeds, place) = (case::seeds(), case::place());
+    let mut second = Second::start();
+    let (mut met, mut disagreements) = ([0; 3], Vec::new());
+    let mut ask = |number: u64, name: &str, log: &Log, asked: &Asked| {
+        let directory = case::path(place.path(), number);
+        std::fs::create_dir(&directory).unwrap();
+        log.write(&directory);
+        let answer = second.answer(&directory, asked);
+        let one = first(&directory, asked);
+        let own =
+            if number.is_multiple_of(SAMPLE) { program(&directory, asked) } else { one.clone() };
+        if comparable(one.clone()) != comparable(answer.clone()) || own != one {
+            let case = format!("case {number}, {name}: {asked:?}");
+            disagreements
+                .push(format!("{case}\n  library {one}\n  program {own}\n  verify.py {answer}"));
+        }
+        let kind = ["intact", "damage", "none"].iter().position(|word| answer.get(word).is_some());
+        met[kind.unwrap()] += 1;
+        std::fs::remove_dir_all(&directory).unwrap();
+    };
+    for (number, (name, log)) in (0..).zip(&seeds) {
+        ask(number, name, log, &Asked::default());
+    }
+    let mut random = Random::new(seed());
+    for number in 0..CASES * budget() {
+        let at = usize::try_from(random.below(seeds.len() as u64)).unwrap();
+        let (name, mut log) = seeds[at].clone();
+        let asked = log.change(&mut random, &seeds);
+        ask(seeds.len() as u64 + number, &name, &log, &asked);
+    }
+    disagreements.truncate(20);
+    assert!(
+        disagreements.is_empty(),
+        "PORTCULLIS_TEST_SEED={}\n{}",
+        seed(),
+        disagreements.join("\n")
+    );
+    let [intact, damaged, none] = met;
+    assert!(intact * 40 > damaged && damaged > intact && none * 20 < damaged, "{met:?}");
+}

@@ -1,0 +1,43 @@
+"""Answers of audit/verify.py to one log after another, in one process: a request a line on
+stdin, {"directory", "key" (text or null), "heads" ({seq: leaf})}, an answer a line on stdout."""
+import importlib.util
+import json
+import sys
+
+sys.dont_write_bytecode = True
+spec = importlib.util.spec_from_file_location("verify", sys.argv[1])
+verify = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(verify)
+
+# Most logs have the signatures of their seed, and one costs more than all else.
+known, signed = {}, verify.signed
+
+
+def remembered(*of):
+    of = tuple(bytes(part) for part in of)
+    if of not in known:
+        try:
+            signed(*of)
+            known[of] = None
+        except (ValueError, IndexError, verify.Damage) as error:
+            known[of] = error
+    if known[of] is not None:
+        raise known[of]
+
+
+verify.signed = remembered
+
+
+def answer(request):
+    heads = {int(seq): leaf for seq, leaf in request["heads"].items()}
+    try:
+        found = verify.log(request["directory"], request["key"], heads)
+        return {"intact": {name: found[name] for name in ("records", "signed", "head")}}
+    except verify.Damage as damage:
+        return {"damage": dict(zip(("kind", "segment", "seq", "line"), damage.args))}
+    except SystemExit:
+        return {"none": True}
+
+
+for line in sys.stdin:
+    print(json.dumps(answer(json.loads(line))), flush=True)

@@ -1,0 +1,299 @@
+//! One log to ask both verifiers about: a seed, changed.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
+
+use portcullis_audit::{Checkpoint, Hash, Note, PrivateKey, PublicKey, tree};
+
+use super::lines;
+use crate::random::Random;
+
+/// The log's only segment in most seeds.
+pub(super) const SEGMENT: &str = "seg-000000.jsonl";
+
+/// What stands in a log's directory under a name.
+#[derive(Debug, Clone)]
+enum Node {
+    File(Vec<u8>),
+    Directory,
+    Link,
+    Pipe,
+}
+
+/// The files of a log by their path in its directory.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Log(BTreeMap<String, Node>);
+
+/// What a verifier is given besides the log.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Asked {
+    pub(super) heads: BTreeMap<u64, Hash>,
+    pub(super) key: Option<PublicKey>,
+}
+
+/// The key of whoever changes logs.
+pub(super) fn key() -> PrivateKey {
+    PrivateKey::from_seed("example.com/other", [7; 32]).unwrap()
+}
+
+/// The seeds: every vector, and what was found before.
+pub(super) fn seeds() -> Vec<(String, Log)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut seeds = Vec::new();
+    for (directory, within) in [("audit/vectors", "log"), ("tests/corpus/audit", "")] {
+        for entry in std::fs::read_dir(root.join(directory)).unwrap() {
+            let path = entry.unwrap().path();
+            let mut log = Log::default();
+            log.read(&path.join(within), "");
+            seeds.push((path.file_name().unwrap().to_str().unwrap().to_owned(), log));
+        }
+    }
+    // Of a directory no order is promised.
+    seeds.sort_by(|(one, _), (other, _)| one.cmp(other));
+    assert!(seeds.len() > 60, "{}", seeds.len());
+    seeds
+}
+
+/// Names that something may get, of the log or nearly so.
+const NAMES: [&str; 16] = [
+    "seg-000001.jsonl",
+    "seg-000002.jsonl",
+    "seg-0000000.jsonl",
+    "seg-1.jsonl",
+    "seg-",
+    "seg-281474976710655.jsonl",
+    "seg-281474976710656.jsonl",
+    "lock",
+    "roots",
+    "frontier",
+    "key.vkey",
+    "checkpoint",
+    "checkpoints",
+    "quarantine",
+    ".hidden",
+    "notes.txt",
+];
+
+/// What notes, keys and roots are made of.
+const BITS: [&[u8]; 18] = [
+    b"\n",
+    b"\n\n",
+    b"\r",
+    b" ",
+    b"\t",
+    b"\0",
+    b"\xff",
+    b"\xc2\xa0",
+    b"\xe2\x80\x94",
+    b"+",
+    b"=",
+    b"\xe2\x80\x94 x AAAAAAA=\n",
+    b"#",
+    b"# c\n",
+    b"\xc2\x85",
+    b"0",
+    b"A",
+    b"-",
+];
+
+impl Log {
+    fn read(&mut self, directory: &Path, prefix: &str) {
+        for entry in std::fs::read_dir(directory).unwrap() {
+            let entry = entry.unwrap();
+            let name = format!("{prefix}{}", entry.file_name().to_str().unwrap());
+            if entry.file_type().unwrap().is_dir() {
+                self.read(&entry.path(), &format!("{name}/"));
+            } else {
+                self.0.insert(name, Node::File(std::fs::read(entry.path()).unwrap()));
+            }
+        }
+    }
+
+    /// Writes it to an empty directory.
+    pub(super) fn write(&self, directory: &Path) {
+        for (name, node) in &self.0 {
+            let path = directory.join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            match node {
+                Node::File(bytes) => std::fs::write(path, bytes).unwrap(),
+                Node::Directory => std::fs::create_dir(path).unwrap(),
+                Node::Link => std::os::unix::fs::symlink(SEGMENT, path).unwrap(),
+                Node::Pipe => rustix::fs::mkfifoat(rustix::fs::CWD, &path, 0o600.into()).unwrap(),
+            }
+        }
+    }
+
+    /// Changes it, and says what else is asked about it.
+    pub(super) fn change(&mut self, random: &mut Random, seeds: &[(String, Self)]) -> Asked {
+        let mut asked = Asked::default();
+        for _ in 0..=random.below(2) {
+            match random.below(20) {
+                0..=11 => self.change_lines(random),
+                12..=15 => self.change_bytes(random),
+                16..=17 => self.exchange(random, seeds),
+                _ => self.place(random),
+            }
+        }
+        if random.below(5) == 0 {
+            self.sign(random);
+        }
+        if random.below(8) == 0 {
+            asked.key = Some(key().public());
+        }
+        if random.below(8) == 0 {
+            let leaves = self.leaves();
+            let seq = random.below(leaves.len() as u64 + 2);
+            let leaf = usize::try_from(seq).ok().and_then(|seq| leaves.get(seq));
+            let leaf = leaf.filter(|_| random.below(2) == 0).copied().unwrap_or(Hash::of(b"x"));
+            asked.heads.insert(seq, leaf);
+        }
+        asked
+    }
+
+    fn leaves(&self) -> Vec<Hash> {
+        let Some(Node::File(bytes)) = self.0.get(SEGMENT) else { return Vec::new() };
+        let whole = bytes.strip_suffix(b"\n").unwrap_or(bytes);
+        whole.split(|byte| *byte == b'\n').map(Hash::leaf).collect()
+    }
+
+    /// Changes lines, mostly so that they are a chain again.
+    fn change_lines(&mut self, random: &mut Random) {
+        let Some(Node::File(bytes)) = self.0.get_mut(SEGMENT) else { return };
+        *bytes = lines::change(bytes, random);
+        // Else what is signed hides what else is wrong.
+        if random.below(3) > 0 {
+            self.0.retain(|name, _| !name.starts_with("checkpoint"));
+        }
+    }
+
+    fn pick(&self, random: &mut Random) -> Option<String> {
+        let names: Vec<_> = self.0.keys().collect();
+        names
+            .get(usize::try_from(random.below(names.len().max(1) as u64)).unwrap())
+            .map(|name| (*name).clone())
+    }
+
+    /// Changes some bytes of any file.
+    fn change_bytes(&mut self, random: &mut Random) {
+        let Some(name) = self.pick(random) else { return };
+        let Some(Node::File(bytes)) = self.0.get_mut(&name) else { return };
+        for _ in 0..=random.below(3) {
+            let at = usize::try_from(random.below(bytes.len() as u64 + 1)).unwrap();
+            let length = [1, 2, 8, 64][usize::try_from(random.below(4)).unwrap()];
+            let end = (at + length).min(bytes.len());
+            match random.below(5) {
+                0 if at < bytes.len() => bytes[at] = u8::try_from(random.below(256)).unwrap(),
+                1 => drop(bytes.drain(at..end)),
+                2 => {
+                    let twice = bytes[at..end].to_vec();
+                    bytes.splice(at..at, twice);
+                }
+                3 => bytes.truncate(at),
+                _ => {
+                    let bit = BITS[usize::try_from(random.below(BITS.len() as u64)).unwrap()];
+                    bytes.splice(at..at, bit.iter().copied());
+                }
+            }
+        }
+    }
+
+    /// Removes, exchanges or takes over files, also another log's.
+    fn exchange(&mut self, random: &mut Random, seeds: &[(String, Self)]) {
+        let (Some(one), Some(other)) = (self.pick(random), self.pick(random)) else { return };
+        match random.below(4) {
+            0 => drop(self.0.remove(&one)),
+            1 => {
+                let (first, second) = (self.0[&one].clone(), self.0[&other].clone());
+                self.0.insert(one, second);
+                self.0.insert(other, first);
+            }
+            2 => {
+                let (_, log) = &seeds[usize::try_from(random.below(seeds.len() as u64)).unwrap()];
+                if let Some(name) = log.pick(random) {
+                    let node = log.0[&name].clone();
+                    self.put(name, node);
+                }
+            }
+            _ => {
+                let node = self.0[&one].clone();
+                self.put(NAMES[usize::try_from(random.below(3)).unwrap()].to_owned(), node);
+            }
+        }
+    }
+
+    /// Puts something where a file of the log is, or might be.
+    fn place(&mut self, random: &mut Random) {
+        let name = match random.below(2) {
+            0 => self.pick(random).unwrap_or_default(),
+            _ => NAMES[usize::try_from(random.below(NAMES.len() as u64)).unwrap()].to_owned(),
+        };
+        let node = match random.below(5) {
+            0 => Node::Directory,
+            1 => Node::Link,
+            2 => Node::Pipe,
+            3 => Node::File(Vec::new()),
+            _ => Node::File(format!("{}\n", Hash::of(b"x")).into_bytes()),
+        };
+        self.put(name, node);
+    }
+
+    fn put(&mut self, name: String, node: Node) {
+        if name.is_empty() {
+            return;
+        }
+        // A directory's place is taken with all in it; nothing lies in a file.
+        let within = format!("{name}/");
+        self.0.retain(|other, _| !other.starts_with(&within));
+        if let Some((directory, _)) = name.split_once('/') {
+            self.0.remove(directory);
+        }
+        self.0.insert(name, node);
+    }
+
+    /// Signs what is there with another key, rightly or nearly so.
+    fn sign(&mut self, random: &mut Random) {
+        let leaves = self.leaves();
+        let note = |random: &mut Random, size: usize| {
+            let root = tree::root_of(&leaves[..size.min(leaves.len())]);
+            let root = if random.below(6) == 0 { Hash::of(b"x") } else { root };
+            let more =
+                ["", "", "", "more\n", "\n", "a\nb\n"][usize::try_from(random.below(6)).unwrap()];
+            let checkpoint =
+                Checkpoint { origin: key().public().name().to_owned(), size: size as u64, root };
+            let text = format!("{checkpoint}{more}");
+            Note::assemble(&text, &key().sign(&text))
+                .map_or_else(|_| text.clone().into_bytes(), |note| note.to_string().into_bytes())
+        };
+        let size =
+            |random: &mut Random| usize::try_from(random.below(leaves.len() as u64 + 2)).unwrap();
+        if random.below(8) > 0 {
+            self.put(
+                "key.vkey".to_owned(),
+                Node::File(format!("{}\n", key().public()).into_bytes()),
+            );
+        }
+        if random.below(4) > 0 {
+            let size = size(random);
+            let note = note(random, size);
+            self.put("checkpoint".to_owned(), Node::File(note));
+        }
+        for _ in 0..random.below(3) {
+            let size = size(random);
+            let name = ["", "", "", "0", "+"][usize::try_from(random.below(5)).unwrap()];
+            let note = note(random, size);
+            self.put(format!("checkpoints/{name}{size}"), Node::File(note));
+        }
+    }
+}
+
+/// A directory for logs, where files cost little.
+pub(super) fn place() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+/// The name of a case's directory.
+pub(super) fn path(place: &Path, number: u64) -> PathBuf {
+    place.join(number.to_string())
+}

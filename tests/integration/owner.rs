@@ -1,0 +1,220 @@
+//! A state directory belongs to the workspace that its `start` records name.
+
+use std::{
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+};
+
+use serde_json::Value;
+
+use crate::common::{Done, World, done};
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// A workspace with a file that was written through the gate, and another one with the
+/// same file, both as the system names them.
+struct Two {
+    world: World,
+    own: PathBuf,
+    other: PathBuf,
+}
+
+fn two() -> Two {
+    let world = World::new();
+    world.file("f.txt", "A1");
+    world.write("f.txt", "A2").ok();
+    let other = world.base().join("other");
+    std::fs::create_dir(&other).unwrap();
+    std::fs::write(other.join("f.txt"), "B1").unwrap();
+    let (own, other) = (world.root().canonicalize().unwrap(), other.canonicalize().unwrap());
+    Two { world, own, other }
+}
+
+impl Two {
+    fn starts(&self) -> Vec<Value> {
+        let mut records = self.world.records();
+        records.retain(|record| record["kind"] == "start");
+        records
+    }
+
+    #[track_caller]
+    fn refused(&self, args: &[&str]) {
+        let before = self.starts().len();
+        let refused = self.world.run(args);
+        assert_eq!(refused.code, 1, "{args:?}: {refused:?}");
+        let all = format!("{}{}", refused.text(), refused.stderr);
+        for path in [&self.own, &self.other] {
+            assert!(all.contains(&format!("`{}`", path.display())), "{args:?}: {refused:?}");
+        }
+        assert_eq!(self.starts().len(), before, "{args:?}");
+    }
+
+    /// `portcullis ARGS…` run in another directory, told where the state is and no more.
+    fn elsewhere(&self, args: &[&str]) -> Done {
+        let mut command = self.world.command(args);
+        command.env_remove("PORTCULLIS_WORKSPACE").current_dir("/");
+        done(command.output().unwrap())
+    }
+}
+
+/// `restore` and `undo` overwrote files of the other workspace.
+#[test]
+fn a_state_directory_serves_one_workspace() {
+    let two = two();
+    let session = two.starts()[0]["session"].as_str().unwrap().to_owned();
+    let there = ["--workspace", text(&two.other)];
+    for args in [
+        &["backup", "restore", "f.txt"][..],
+        &["backup", "undo", "--session", &session, "--overwrite", "--yes"],
+        &["backup", "diff", "f.txt"],
+        &["backup", "show", "f.txt"],
+        &["fs", "read", "f.txt", "--json"],
+        &["fs", "rm", "f.txt"],
+        &["mcp"],
+        &["serve", "--listen", "127.0.0.1:0"],
+        &["policy", "explain", "--record", "1"],
+    ] {
+        two.refused(&[args, &there].concat());
+    }
+    two.refused(&["run", "--workspace", text(&two.other), "--", "/bin/true"]);
+    assert_eq!(std::fs::read_to_string(two.other.join("f.txt")).unwrap(), "B1");
+    let found = two.world.run(&["doctor", "--workspace", text(&two.other), "--json"]);
+    assert_eq!(found.code, 1, "{found:?}");
+    two.world.run(&["backup", "restore", "f.txt"]).ok();
+    assert_eq!(two.world.read("f.txt"), "A1");
+}
+
+/// A state directory of before has only its log to say whose it is.
+#[test]
+fn the_start_records_say_whose_a_state_directory_is() {
+    let two = two();
+    let noted = two.world.state().join("workspace");
+    assert_eq!(std::fs::read_to_string(&noted).unwrap(), text(&two.own));
+    std::fs::remove_file(&noted).unwrap();
+    two.refused(&["fs", "read", "f.txt", "--workspace", text(&two.other)]);
+    assert!(!noted.exists());
+    two.world.fs(&["read", "f.txt"]).ok();
+    assert_eq!(std::fs::read_to_string(&noted).unwrap(), text(&two.own));
+}
+
+#[test]
+fn a_workspace_has_one_identity_by_all_its_names() {
+    let two = two();
+    let link = two.world.base().join("link");
+    symlink(&two.own, &link).unwrap();
+    two.world.fs(&["read", "f.txt", "--workspace", text(&link)]).ok();
+    let dotted = two.own.join("../ws/.");
+    two.world.fs(&["read", "f.txt", "--workspace", text(&dotted)]).ok();
+    symlink(&two.other, two.world.base().join("to-other")).unwrap();
+    let link = two.world.base().join("to-other");
+    two.refused(&["fs", "read", "f.txt", "--workspace", text(&link)]);
+}
+
+#[test]
+fn a_workspace_that_moved_is_adopted_on_record() {
+    let two = two();
+    let moved = two.own.with_file_name("moved");
+    std::fs::rename(&two.own, &moved).unwrap();
+    let read = |more: &[&str]| {
+        two.world.run(&[&["fs", "read", "f.txt", "--workspace", text(&moved)], more].concat())
+    };
+    assert_eq!(read(&[]).code, 1);
+    assert_eq!(read(&["--adopt", text(&two.other)]).code, 1);
+    let adopted = read(&["--adopt", text(&two.own)]).ok();
+    assert!(adopted.stderr.contains(text(&two.own)), "{adopted:?}");
+    let facts = two.starts().pop().unwrap()["facts"].clone();
+    assert_eq!(facts["adopted"], text(&two.own));
+    assert_eq!(facts["workspace"], text(&moved));
+    // Once said, it holds; to say it again changes nothing.
+    read(&[]).ok();
+    assert_eq!(read(&["--adopt", text(&two.own)]).ok().stderr.matches("adopt").count(), 0);
+    assert_eq!(two.starts().pop().unwrap()["facts"]["adopted"], Value::Null);
+    std::fs::rename(&two.other, &two.own).unwrap();
+    let back = two.world.fs(&["read", "f.txt"]);
+    assert_eq!(back.code, 1, "{back:?}");
+    two.world.run(&["audit", "verify"]).ok();
+}
+
+#[test]
+fn an_agent_behind_run_and_mcp_adopts_too() {
+    for args in [
+        &["run", "--unconfined", "--adopt", "OLD", "--", "/bin/true"][..],
+        &["mcp", "--adopt", "OLD"],
+    ] {
+        let two = two();
+        let args: Vec<_> =
+            args.iter().map(|arg| if *arg == "OLD" { text(&two.own) } else { arg }).collect();
+        let mut command = two.world.command(&args);
+        command.env("PORTCULLIS_WORKSPACE", &two.other);
+        done(command.output().unwrap()).ok();
+        assert_eq!(two.starts().pop().unwrap()["facts"]["adopted"], text(&two.own));
+        let noted = std::fs::read_to_string(two.world.state().join("workspace")).unwrap();
+        assert_eq!(noted, text(&two.other));
+    }
+}
+
+#[test]
+fn nothing_is_adopted_that_nobody_had() {
+    let world = World::new();
+    world.file("f.txt", "x");
+    assert_eq!(world.fs(&["read", "f.txt", "--adopt", "/nowhere"]).code, 1);
+    let served = world.run(&["serve", "--adopt", "/nowhere", "--listen", "127.0.0.1:0"]);
+    assert_eq!(served.code, 2, "{served:?}");
+    world.fs(&["read", "f.txt"]).ok();
+}
+
+/// Run in another directory it said that somebody had removed the file.
+#[test]
+fn blame_looks_at_the_workspace_of_the_log() {
+    let two = two();
+    let blame = |more: &[&str]| two.elsewhere(&[&["audit", "blame", "--json"], more].concat());
+    let absolute = two.own.join("f.txt");
+    for path in ["f.txt", text(&absolute)] {
+        let found = blame(&[path]).ok().json();
+        assert_eq!((&found["state"], &found["path"]), (&"same".into(), &"f.txt".into()));
+        assert_eq!(found["workspace"], text(&two.own));
+        assert_eq!(found["notLookedAt"], Value::Null);
+    }
+    // A copy of the log says it, too.
+    let copy = two.world.base().join("copy");
+    std::fs::rename(two.world.state().join("audit"), &copy).unwrap();
+    let found = blame(&["f.txt", "--dir", text(&copy)]).ok().json();
+    assert_eq!((&found["state"], &found["workspace"]), (&"same".into(), &text(&two.own).into()));
+}
+
+#[test]
+fn what_is_not_the_workspace_of_the_log_is_not_looked_at() {
+    let two = two();
+    let check = |more: &[&str]| {
+        let found = two.elsewhere(&[&["audit", "blame", "f.txt", "--json"], more].concat()).ok();
+        assert!(found.stderr.contains("not looked at"), "{found:?}");
+        let found = found.json();
+        assert_eq!(found["state"], "notLookedAt", "{found}");
+        assert!(found["notLookedAt"].as_str().unwrap().contains(text(&two.own)), "{found}");
+        assert_eq!(found["changes"][0]["op"], "write");
+    };
+    check(&["--workspace", text(&two.other)]);
+    let session = two.starts()[0]["session"].as_str().unwrap().to_owned();
+    let content = || {
+        let events = two.elsewhere(&["audit", "session", &session, "--json"]).ok();
+        let events = events.text().lines().map(|line| serde_json::from_str(line).unwrap());
+        let mut contents = events.filter_map(|event: Value| event.get("content").cloned());
+        contents.next().unwrap()
+    };
+    assert_eq!(content(), "text");
+    std::fs::rename(&two.own, two.own.with_file_name("away")).unwrap();
+    check(&[]);
+    assert_eq!(content(), "notLookedAt");
+}
+
+#[test]
+fn absolute_paths_are_those_of_the_workspace_of_the_log() {
+    let two = two();
+    let absolute = two.own.join("f.txt");
+    let query = ["audit", "query", "--json", "--kind", "intent", "--path", text(&absolute)];
+    assert_eq!(two.elsewhere(&query).ok().text().lines().count(), 1);
+    let listed = two.elsewhere(&["backup", "list", "--json", text(&absolute)]).ok();
+    assert!(listed.text().contains("f.txt"), "{listed:?}");
+}

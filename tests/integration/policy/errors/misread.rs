@@ -1,0 +1,171 @@
+//! Patterns that another language reads otherwise protect nothing, so they are errors.
+
+use crate::common::{Done, World};
+
+/// One of each kind, as TOML takes it.
+const PATTERNS: [&str; 40] = [
+    "!private/**",
+    "src/!x",
+    "~",
+    "~/x/**",
+    "C:/x",
+    r"src\**",
+    r"src\sub",
+    r"\\host\share",
+    "@(a|b)",
+    "+(a)",
+    "?(a)",
+    "*(a)",
+    "!(a)",
+    " src/**",
+    "src/** ",
+    "src /**",
+    "{js, ts}",
+    "{js ,ts}",
+    "*.{ js,ts}",
+    "src/{name}",
+    "{}",
+    "./x",
+    "x/../y",
+    "/x",
+    "x/",
+    "x//y",
+    "^src/.*$",
+    r".*\.env",
+    "(?i)x",
+    "a|b",
+    "src%2Fx",
+    "file:///x",
+    "https://x/y",
+    "$HOME/x",
+    "${HOME}/x",
+    "%USERPROFILE%/x",
+    "src/**, docs/**",
+    "'src/**'",
+    "src\u{2215}x",
+    "[[:alpha:]]",
+];
+
+fn check(text: &str) -> Done {
+    let world = World::with_policy(text);
+    world.run(&["policy", "check", "policy/policy.toml", "--json"])
+}
+
+fn quoted(pattern: &str) -> String {
+    serde_json::to_string(pattern).unwrap()
+}
+
+#[test]
+fn what_another_language_reads_otherwise_is_an_error_with_the_fix() {
+    for pattern in PATTERNS {
+        let pattern = quoted(pattern);
+        for text in [
+            format!("schema = 1\n[allowedPaths]\nread = [\n{pattern}]\n"),
+            format!("schema = 1\n[secrets]\nnames = [\n{pattern}]\n"),
+            format!(
+                "schema = 1\n[[rules]]\nid = \"x\"\neffect = \"deny\"\npaths = [\n{pattern}]\n"
+            ),
+        ] {
+            let done = check(&text);
+            assert_eq!(done.code, 4, "{text}");
+            let errors = done.json()["policies"][0]["errors"].clone();
+            let errors = errors.as_array().unwrap();
+            assert_eq!(errors.len(), 1, "{text}");
+            let line = text.lines().position(|line| line.ends_with(']') && line.starts_with('"'));
+            assert_eq!(errors[0]["line"].as_u64(), line.map(|line| line as u64 + 1), "{text}");
+            let advice = format!("{}{}", errors[0]["label"], errors[0]["help"]);
+            assert!(advice.contains("write") || advice.contains('`'), "{advice}");
+        }
+    }
+}
+
+#[test]
+fn agents_are_not_negated_either() {
+    for agents in ["!bot", "a, b", "@(a|b)", " bot"] {
+        let text = format!(
+            "schema = 1\n[[rules]]\nid = \"x\"\neffect = \"deny\"\npaths = [\"a\"]\nagents = [{}]\n",
+            quoted(agents)
+        );
+        assert_eq!(check(&text).code, 4, "{agents}");
+    }
+}
+
+#[test]
+fn an_extension_that_looks_like_several_is_refused() {
+    for extension in ["pem,key", "!pem", "{pem,key}", "(pem|key)", "~pem"] {
+        let text = format!("schema = 1\n[extensions]\ndeny = [{}]\n", quoted(extension));
+        assert_eq!(check(&text).code, 4, "{extension}");
+    }
+}
+
+/// A name with such a character can be denied all the same.
+#[test]
+fn a_character_in_a_class_of_its_own_is_itself() {
+    for (pattern, name) in [
+        ("[!]x", "!x"),
+        ("[~]", "~"),
+        ("C[:]", "C:"),
+        (r"src[\]sub", r"src\sub"),
+        ("@[(]a[)]", "@(a)"),
+        ("[ ]x[ ]", " x "),
+        ("[[]id[]]", "[id]"),
+        (r"\[id\]", "[id]"),
+        ("[*]", "*"),
+        ("[$]HOME", "$HOME"),
+        ("a[|]b", "a|b"),
+        ("100[%]20", "100%20"),
+    ] {
+        let world = World::with_rules(&format!(
+            "[[rules]]\nid = \"named\"\neffect = \"deny\"\npaths = [{}]\n",
+            quoted(pattern)
+        ));
+        world.file(&format!("{name}/s.txt"), "s");
+        world.file("other/s.txt", "s");
+        world.fs(&["read", &format!("{name}/s.txt")]).denied("named");
+        world.fs(&["read", "other/s.txt"]).ok();
+    }
+}
+
+#[test]
+fn a_file_that_is_not_utf_8_is_told_what_it_is() {
+    let utf16 = |mark: &[u8], bytes: fn(u16) -> [u8; 2]| {
+        let text = "schema = 1\n".encode_utf16().flat_map(bytes);
+        mark.iter().copied().chain(text).collect::<Vec<u8>>()
+    };
+    for content in [
+        utf16(&[0xff, 0xfe], u16::to_le_bytes),
+        utf16(&[0xfe, 0xff], u16::to_be_bytes),
+        utf16(&[], u16::to_le_bytes),
+    ] {
+        let world = World::new();
+        std::fs::write(world.base().join("p.toml"), content).unwrap();
+        let done = world.run(&["policy", "check", "p.toml", "--json"]);
+        assert_eq!(done.code, 4);
+        let message = done.json()["policies"][0]["errors"][0]["message"].to_string();
+        assert!(message.contains("UTF-16") && message.contains("UTF-8"), "{message}");
+    }
+    // A mark that the parser passes over changes nothing.
+    let world = World::new();
+    std::fs::write(world.base().join("p.toml"), "\u{feff}schema = 1\n").unwrap();
+    world.run(&["policy", "check", "p.toml"]).ok();
+}
+
+/// They were taken as they stood, so a grant was of nothing and a rule found nothing.
+#[test]
+fn what_is_not_expanded_or_never_found_is_refused() {
+    for path in ["/home/*/bin", "/opt/$NAME/x", "/~/x", "/usr/li?"] {
+        for key in ["read", "write"] {
+            let done = check(&format!("schema = 1\n[agent]\n{key} = [\"{path}\"]\n"));
+            assert_eq!(done.code, 4, "{key} {path}");
+        }
+    }
+    let rule = |entropy: &str| {
+        check(&format!(
+            "schema = 1\n[[secrets.rules]]\nid = \"a\"\nregex = 'a+'\nkeywords = [\"a\"]\n\
+             entropy = {entropy}\n"
+        ))
+    };
+    assert_eq!(rule("900").code, 4);
+    assert_eq!(rule("8").code, 4);
+    rule("7.9").ok();
+}

@@ -1,0 +1,131 @@
+//! Programs in the sandbox that listen on TCP: in a network of their own they may,
+//! in the host's only on ports that the operator names.
+
+use std::{
+    io::{BufRead as _, BufReader},
+    net::TcpStream,
+};
+
+use super::*;
+
+/// Two ports that are free now.
+fn ports() -> [String; 2] {
+    let listeners = [listener(), listener()];
+    listeners.map(|listener| listener.local_addr().unwrap().port().to_string())
+}
+
+/// Runs the agent that listens, has `outside` look at the first port while it does,
+/// and returns how its attempts went.
+fn listening(
+    place: &Place,
+    options: &[&str],
+    [port, more]: &[String; 2],
+    outside: impl FnOnce(bool),
+) -> BTreeMap<String, String> {
+    let scripts = tools().join("agent");
+    let script = scripts.join("hostile.py");
+    let read = ["--agent-read", scripts.to_str().unwrap()];
+    let agent = ["/usr/bin/python3", script.to_str().unwrap(), "listening", port, more];
+    let mut child = place.start(&[&read, options].concat(), &agent);
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+    let mut stderr = String::new();
+    for line in lines.by_ref() {
+        stderr += &format!("{line}\n");
+        if line.contains(r#""wait""#) {
+            break;
+        }
+    }
+    outside(TcpStream::connect(format!("127.0.0.1:{port}")).is_ok());
+    drop(child.stdin.take());
+    lines.for_each(drop);
+    let code = child.wait().unwrap().code().unwrap();
+    let ended = Ended { code, stdout: String::new(), stderr };
+    assert_eq!(ended.code, 0, "{ended:?}");
+    ended.attempts()
+}
+
+fn start_facts(place: &Place) -> Value {
+    let records = place.records();
+    records.iter().rfind(|record| record["kind"] == "start").unwrap()["facts"].clone()
+}
+
+/// OpenCode did not start, and no login could call back.
+#[test]
+fn no_program_in_the_sandbox_could_listen_on_its_loopback_interface() {
+    for who in users() {
+        let place = Place::new(who);
+        let attempts = listening(&place, &[], &ports(), |reached| {
+            assert!(!reached, "{who:?} it can be reached from outside");
+        });
+        assert!(attempts.values().all(|got| got == "ok"), "{who:?} {attempts:?}");
+        assert_eq!(attempts.len(), 5);
+        assert_eq!(start_facts(&place)["agentListen"], Value::Null);
+    }
+}
+
+#[test]
+fn in_the_hosts_network_only_named_ports_are_listened_on() {
+    let named = |place: &Place, options: &[&str]| {
+        let ports = ports();
+        let network = ["--agent-network", &ports[0], "--agent-network", &ports[1]];
+        let listen = ["--agent-listen", &ports[0]];
+
+        let attempts = listening(place, &[options, &network].concat(), &ports, |reached| {
+            assert!(!reached);
+        });
+        for (name, got) in &attempts {
+            assert_eq!(got, "EACCES", "{name}");
+        }
+
+        let given = [options, &network, &listen].concat();
+        let attempts = listening(place, &given, &ports, |reached| assert!(reached));
+        for name in ["the named port", "every interface", "wait"] {
+            assert_eq!(attempts[name], "ok", "{name}");
+        }
+        for name in ["another port", "a free port"] {
+            assert_eq!(attempts[name], "EACCES", "{name}");
+        }
+        let port: u16 = ports[0].parse().unwrap();
+        let facts = start_facts(place);
+        assert_eq!(facts["agentListen"], serde_json::json!([port]));
+        assert!(facts["gaps"].to_string().contains(&ports[0]), "{facts}");
+    };
+    for who in users() {
+        named(&Place::new(who), &[]);
+    }
+    named(&Place::new(As::UserWithoutNamespaces), &["--allow-partial"]);
+}
+
+#[test]
+fn ports_to_listen_on_can_stand_in_the_policy() {
+    let place = Place::new(users()[0]);
+    let ports = ports();
+    let policy = format!(
+        "schema = 1\nname = \"test\"\nversion = 1\n\
+         [agent]\nnetwork = {{ connect = [{}], listen = [{0}] }}\n",
+        ports[0]
+    );
+    std::fs::write(place.base().join("policies/policy.toml"), policy).unwrap();
+    let path = place.at("policies/policy.toml");
+    let attempts = listening(&place, &["--policy", &path], &ports, |reached| assert!(reached));
+    assert_eq!(attempts["the named port"], "ok");
+    assert_eq!(attempts["another port"], "EACCES");
+}
+
+#[test]
+fn ports_that_cannot_be_listened_on_are_errors() {
+    let place = Place::new(users()[0]);
+    for (options, code) in [
+        (&["--agent-listen", "0", "--agent-network", "443"][..], 2),
+        (&["--agent-listen", "70000", "--agent-network", "443"], 2),
+        (&["--agent-listen", "http", "--agent-network", "443"], 2),
+        // The network is its own.
+        (&["--agent-listen", "4096"], 2),
+        (&["--agent-listen", "4096", "--agent-network", "none"], 2),
+        // It has no privileges.
+        (&["--agent-listen", "1", "--agent-network", "443"], 1),
+    ] {
+        let ended = place.run(options, &["/bin/true"]);
+        assert_eq!(ended.code, code, "{options:?} {ended:?}");
+    }
+}

@@ -1,0 +1,92 @@
+//! What an agent prints beside ACP, and login methods that do not reach the
+//! editor: the person who started it learns of both.
+
+use std::io::Write as _;
+
+use serde_json::json;
+
+use super::*;
+
+#[test]
+fn what_an_agent_printed_on_stdout_was_lost() {
+    let place = Place::new(users()[0]);
+    let ended = place.run(&[], &["/bin/sh", "-c", "printf 'please \\033[1mlog in\\nnow'; exit 3"]);
+    assert_eq!(ended.code, 3, "{ended:?}");
+    let shown: Vec<_> = ended.stderr.lines().filter(|line| line.starts_with("agent: ")).collect();
+    assert_eq!(shown, ["agent: please \\u{1b}[1mlog in", "agent: now"], "{ended:?}");
+    // The agent started, so its installation is not what it lacks.
+    assert!(!ended.stderr.contains("--agent-read"), "{ended:?}");
+    assert!(ended.stderr.contains("no ACP message"), "{ended:?}");
+    let dropped = place.records().into_iter().filter(|record| record["op"] == "acp.dropped");
+    assert_eq!(dropped.count(), 2);
+}
+
+#[test]
+fn text_beside_acp_is_shown_and_no_reason_to_doubt_the_agent() {
+    let place = Place::new(users()[0]);
+    let update = json!({"jsonrpc": "2.0", "method": "session/update", "params": {}});
+    let script = format!("echo a banner; echo '{update}'; echo '{{\"level\":\"info\"}}'");
+    let ended = place.run(&[], &["/bin/sh", "-c", &script]);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    assert_eq!(ended.stdout, format!("{update}\n"));
+    let shown: Vec<_> = ended.stderr.lines().filter(|line| line.starts_with("agent: ")).collect();
+    assert_eq!(shown, ["agent: a banner", "agent: {\"level\":\"info\"}"], "{ended:?}");
+    assert!(!ended.stderr.contains("no ACP message"), "{ended:?}");
+}
+
+#[test]
+fn login_methods_vanished_without_a_word() {
+    let place = Place::new(users()[0]);
+    let offer = json!({"jsonrpc": "2.0", "id": 0, "result": {"protocolVersion": 1, "authMethods": [
+        {"id": "c", "name": "Console login", "type": "terminal", "args": ["--login"]}]}});
+    let asks = json!({"jsonrpc": "2.0", "id": 1,
+        "error": {"code": -32000, "message": "Authentication required"}});
+    let script = format!("read l; echo '{offer}'; read l; echo '{asks}'; cat >/dev/null");
+    let mut child = place.start(&["--no-mcp"], &["/bin/sh", "-c", &script]);
+    let initialize = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize",
+        "params": {"protocolVersion": 1}});
+    let open = json!({"jsonrpc": "2.0", "id": 1, "method": "session/new",
+        "params": {"cwd": place.at("ws"), "mcpServers": []}});
+    let mut editor = child.stdin.take().unwrap();
+    write!(editor, "{initialize}\n{open}\n").unwrap();
+    let mut replies =
+        std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
+    let mut reply = || serde_json::from_str::<Value>(&replies.next().unwrap().unwrap()).unwrap();
+    assert_eq!(reply()["result"]["authMethods"], json!([]));
+    let error = reply()["error"].clone();
+    assert_eq!(error["code"], -32000);
+    let message = error["message"].as_str().unwrap();
+    assert!(message.contains("`Console login`") && message.contains("--agent-env"), "{message}");
+    drop(editor);
+    let ended = end(child);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    assert!(ended.stderr.contains("`Console login`"), "{ended:?}");
+}
+
+#[test]
+fn an_agents_own_configuration_was_granted_without_a_warning() {
+    for (grant, warned) in [("home/.claude", true), ("home/.cargo", false)] {
+        let place = Place::new(users()[0]);
+        std::fs::create_dir_all(place.base().join(grant)).unwrap();
+        let path = place.at(grant);
+        let ended = place.run(&["--agent-write", &path], &["/bin/true"]);
+        assert_eq!(ended.code, 0, "{ended:?}");
+        assert_eq!(ended.stderr.contains("hook"), warned, "{ended:?}");
+        let records = place.records();
+        let start = records.iter().find(|record| record["kind"] == "start").unwrap();
+        let noted = if warned { json!([path]) } else { Value::Null };
+        assert_eq!(start["facts"]["agentConfig"], noted, "{start}");
+    }
+}
+
+#[test]
+fn a_scoped_package_is_to_be_given_with_the_packages_beside_it() {
+    let place = Place::new(users()[0]);
+    let script = place.base().join("npm/node_modules/@scope/agent/bin/agent");
+    std::fs::create_dir_all(script.parent().unwrap()).unwrap();
+    std::fs::write(&script, "#!/bin/sh\nexec cat ../../../@scope/agent-linux/agent\n").unwrap();
+    set_mode(&script, 0o755);
+    let ended = place.run(&[], &[script.to_str().unwrap()]);
+    assert_eq!(ended.code, 1, "{ended:?}");
+    assert!(ended.stderr.contains(&format!("`--agent-read {}`", place.at("npm"))), "{ended:?}");
+}

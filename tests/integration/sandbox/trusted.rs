@@ -1,0 +1,363 @@
+//! Places that an agent may change hold nothing that the product trusts, now or
+//! at its next start, and no name on the way to it.
+
+use std::{
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+};
+
+use super::*;
+
+/// A place with directories and links, given to the user that runs.
+fn place(directories: &[&str], links: &[(&str, &str)]) -> Place {
+    let place = Place::new(users()[0]);
+    for name in directories {
+        std::fs::create_dir_all(place.base().join(name)).unwrap();
+    }
+    for (says, name) in links {
+        symlink(says, place.base().join(name)).unwrap();
+    }
+    place
+}
+
+/// A policy that may be enforced.
+fn put_policy(place: &Place, name: &str) {
+    std::fs::create_dir_all(place.base().join(name).parent().unwrap()).unwrap();
+    std::fs::write(place.base().join(name), "schema = 1\nname = \"test\"\nversion = 1\n").unwrap();
+}
+
+/// What `portcullis ARGS…` says, which names `path` and does not start.
+#[track_caller]
+fn refused(command: &mut Command, path: &Path) {
+    let ended = end(command.spawn().unwrap());
+    assert_eq!(ended.code, 1, "{ended:?}");
+    let named = format!("`{}`", path.display());
+    assert!(ended.stderr.contains(&named), "{named}: {ended:?}");
+}
+
+/// The doors: an agent in a cell, one call, an MCP client that is not confined.
+fn doors<'a>(options: &[&'a str]) -> [Vec<&'a str>; 3] {
+    let run = [&["run"], options, &["--", "/bin/true"]].concat();
+    let fs = [&["fs", "ls"], options].concat();
+    [run, fs, [&["mcp"], options].concat()]
+}
+
+#[track_caller]
+fn refused_at_every_door(place: &Place, options: &[&str], path: &str) {
+    for command in doors(options) {
+        refused(&mut place.command(&command), &place.base().join(path));
+    }
+}
+
+#[track_caller]
+fn starts(place: &Place, options: &[&str]) {
+    let ended = place.run(options, &["/bin/true"]);
+    assert_eq!(ended.code, 0, "{options:?}: {ended:?}");
+}
+
+/// An agent made it, and its `signer` ran at the next start.
+#[test]
+fn a_place_where_the_configuration_would_be_looked_for_is_no_agents() {
+    let file = "home/.config/portcullis/portcullis.toml";
+    for workspace in ["home/.config", "home/.config/portcullis", "home"] {
+        let place = place(&[workspace, "other"], &[]);
+        refused_at_every_door(&place, &["--workspace", &place.at(workspace)], file);
+        let (state, given) = (place.at("elsewhere"), place.at(workspace));
+        let ended = place.run(&["--state", &state, "--agent-write", &given], &["/bin/true"]);
+        assert_eq!(ended.code, 1, "{ended:?}");
+        assert!(!place.base().join("elsewhere/audit").exists());
+    }
+    // The directory is a link, as those who keep such files in a repository have it.
+    let place = place(&["dotfiles/config", "home"], &[("../dotfiles/config", "home/.config")]);
+    refused_at_every_door(&place, &["--workspace", &place.at("dotfiles")], file);
+    let place = self::place(&["xdg", "home/work", "home/.config/tool"], &[]);
+    for command in doors(&["--workspace", &place.at("xdg")]) {
+        let mut command = place.command(&command);
+        let file = place.base().join("xdg/portcullis/portcullis.toml");
+        refused(command.env("XDG_CONFIG_HOME", place.base().join("xdg")), &file);
+    }
+    // Where there can be no such directory, nothing is trusted.
+    std::fs::write(place.base().join("empty.toml"), "").unwrap();
+    for home in ["/dev/null", "/nonexistent"] {
+        let config = place.at("empty.toml");
+        let mut list = place.command(&["fs", "ls", "--config", &config]);
+        let listed = list.env("HOME", home).output().unwrap();
+        assert_eq!(listed.status.code(), Some(0), "{listed:?}");
+    }
+    // What lies beside it is not meant.
+    for workspace in ["home/work", "home/.config/tool"] {
+        let state = place.at(&format!("state-{}", workspace.replace('/', "-")));
+        starts(&place, &["--workspace", &place.at(workspace), "--state", &state]);
+    }
+}
+
+/// The same for state and homes: a later start trusts what it finds there.
+#[test]
+fn places_of_other_workspaces_states_and_homes_are_no_agents() {
+    for name in ["home/.local/state", "home/.local/state/portcullis/x-0123456789abcdef/ws"] {
+        let place = place(&[name], &[]);
+        refused_at_every_door(
+            &place,
+            &["--workspace", &place.at(name)],
+            "home/.local/state/portcullis",
+        );
+    }
+    for name in ["home/.local/share", "home/.local/share/portcullis/homes/x-01/agent/ws"] {
+        let place = place(&[name], &[]);
+        refused_at_every_door(
+            &place,
+            &["--workspace", &place.at(name)],
+            "home/.local/share/portcullis/homes",
+        );
+    }
+}
+
+/// The agent exchanged the link for another one of the repository, and the next
+/// start gave it `~/.ssh`.
+#[test]
+fn a_grant_named_through_the_workspace_is_refused() {
+    let links = [
+        ("../tools", "ws/result"),
+        ("ws/result", "outer"),
+        ("tools", "plain"),
+        ("../tools/deep/..", "ws/up"),
+    ];
+    let place = place(&["tools/deep", "ws/sub", "cache"], &links);
+    for name in ["ws/result", "outer", "ws/sub/../../tools", "ws/result/deep", "ws/up"] {
+        for option in ["--agent-read", "--agent-write"] {
+            let ended = place.run(&[option, &place.at(name)], &["/bin/true"]);
+            assert_eq!(ended.code, 1, "{option} {name}: {ended:?}");
+            assert!(ended.stderr.contains(&format!("`{}`", place.at(name))), "{ended:?}");
+        }
+    }
+    starts(&place, &["--agent-read", &place.at("plain"), "--agent-write", &place.at("cache")]);
+    starts(&place, &["--agent-write", &place.at("ws/../plain")]);
+    // A policy's own grants.
+    let text = format!(
+        "schema = 1\nname = \"t\"\nversion = 2\n[agent]\nread = [\"{}\"]\n",
+        place.at("ws/result")
+    );
+    std::fs::write(place.base().join("policies/grants.toml"), text).unwrap();
+    let ended = place.run(&["--policy", &place.at("policies/grants.toml")], &["/bin/true"]);
+    assert_eq!(ended.code, 1, "{ended:?}");
+}
+
+#[test]
+fn a_home_named_through_the_workspace_is_refused() {
+    let place = place(&["data"], &[("../data", "ws/data")]);
+    let mut command = place.command(&["run", "--", "/bin/true"]);
+    command.env("XDG_DATA_HOME", place.base().join("ws/data"));
+    let ended = end(command.spawn().unwrap());
+    assert_eq!(ended.code, 1, "{ended:?}");
+    assert!(!place.base().join("data/portcullis").exists());
+}
+
+/// Only the last name of the path was looked at.
+#[test]
+fn policy_configuration_and_state_named_through_a_directory_link_are_refused() {
+    let place = place(&["real/sub", "ws/deep", "cache"], &[]);
+    put_policy(&place, "real/sub/p.toml");
+    std::fs::write(place.base().join("real/sub/portcullis.toml"), "").unwrap();
+    symlink("../real", place.base().join("ws/link")).unwrap();
+    symlink("../ws/link", place.base().join("cache/outer")).unwrap();
+    for through in ["ws/link", "cache/outer", "ws/deep/../../real"] {
+        let at = |name: &str| place.at(&format!("{through}/{name}"));
+        for (option, name) in [
+            ("--policy", "sub/p.toml"),
+            ("--config", "sub/portcullis.toml"),
+            ("--state", "sub/state/not/yet"),
+        ] {
+            refused_at_every_door(&place, &[option, &at(name)], &format!("{through}/{name}"));
+        }
+        assert!(!place.base().join("real/sub/state").exists());
+    }
+    let real = |name: &str| place.at(&format!("real/{name}"));
+    starts(&place, &["--policy", &real("sub/p.toml"), "--config", &real("sub/portcullis.toml")]);
+    // In a directory that the agent may write it is as bad.
+    symlink("../real", place.base().join("cache/link")).unwrap();
+    let write = ["--agent-write", &place.at("cache")];
+    for (option, name) in [
+        ("--policy", "cache/link/sub/p.toml"),
+        ("--config", "cache/link/sub/portcullis.toml"),
+        ("--state", "cache/link/sub/state"),
+    ] {
+        let named = place.at(name);
+        let options = [&["run", option, &named][..], &write, &["--", "/bin/true"]].concat();
+        refused(&mut place.command(&options), Path::new(&named));
+    }
+}
+
+/// What a policy extends is named by the policy.
+#[test]
+fn a_policy_that_extends_through_the_workspace_is_refused() {
+    let place = place(&["real"], &[("../real", "ws/link")]);
+    put_policy(&place, "real/base.toml");
+    let text = "schema = 1\nname = \"t\"\nversion = 1\nextends = [\"../ws/link/base.toml\"]\n";
+    std::fs::write(place.base().join("policies/policy.toml"), text).unwrap();
+    let policy = place.at("policies/policy.toml");
+    for command in doors(&["--policy", &policy]) {
+        let ended = end(place.command(&command).spawn().unwrap());
+        assert_eq!(ended.code, 1, "{ended:?}");
+        assert!(ended.stderr.contains("ws/link/base.toml`"), "{ended:?}");
+    }
+}
+
+/// The agent chose which directory it got next.
+#[test]
+fn a_workspace_named_through_itself_or_a_grant_is_refused() {
+    let links = [("..", "ws/p/up"), ("../work", "cache/link")];
+    let place = place(&["ws/p", "cache", "work"], &[]);
+    for (says, name) in links {
+        symlink(says, place.base().join(name)).unwrap();
+    }
+    for command in doors(&["--workspace", &place.at("ws/p/up/p")]) {
+        refused(&mut place.command(&command), Path::new(&place.at("ws/p/up/p")));
+    }
+    let workspace = place.at("cache/link");
+    let options = ["--workspace", &workspace, "--agent-write", &place.at("cache")];
+    assert_eq!(place.run(&options, &["/bin/true"]).code, 1);
+    starts(&place, &["--workspace", &workspace]);
+}
+
+/// A copy of the program, which every user may execute.
+fn program(place: &Place, directory: &str) -> PathBuf {
+    let directory = place.base().join(directory);
+    std::fs::create_dir_all(&directory).unwrap();
+    let copy = directory.join("portcullis");
+    // By another process: what another test starts meanwhile would inherit a handle to
+    // write to it, and a file that is open for writing cannot be executed (ETXTBSY).
+    let cp = Command::new("cp").arg(env!("CARGO_BIN_EXE_portcullis")).arg(&copy).status();
+    assert!(cp.unwrap().success());
+    for above in [place.base(), &directory, directory.parent().unwrap()] {
+        set_mode(above, 0o755);
+    }
+    copy
+}
+
+/// The same command as that of a place, by another program.
+fn by(program: &Path, place: &Place, args: &[&str]) -> Command {
+    let inner = place.command(args);
+    let mut command = Command::new(program);
+    command.args(args).env_clear();
+    command.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    command.current_dir("/").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// The agent replaced it, and the operator started what it had put there.
+#[test]
+fn the_products_own_program_lies_where_no_agent_may_change_it() {
+    let place = place(&[], &[]);
+    let inside = program(&place, "ws/bin");
+    for command in doors(&[]) {
+        refused(&mut by(&inside, &place, &command), &inside);
+    }
+    // A link to it is as good.
+    let installed = program(&place, "cargo/bin");
+    std::fs::remove_file(&inside).unwrap();
+    symlink(&installed, &inside).unwrap();
+    for command in doors(&[]) {
+        refused(&mut by(&inside, &place, &command), &inside);
+    }
+    let found = by(Path::new("sh"), &place, &["-c", "exec portcullis fs ls"])
+        .env("PATH", format!("{}:/usr/bin:/bin", inside.parent().unwrap().display()))
+        .output()
+        .unwrap();
+    assert_eq!(found.status.code(), Some(1), "{found:?}");
+    let run = |option: &str, given: &str| {
+        let given = place.at(given);
+        let args = ["run", option, &given, "--", "/bin/true"];
+        end(by(&installed, &place, &args).spawn().unwrap())
+    };
+    for given in ["cargo", "cargo/bin", "cargo/bin/portcullis"] {
+        let ended = run("--agent-write", given);
+        assert_eq!(ended.code, 1, "{ended:?}");
+        let ended = run("--agent-read", given);
+        assert_eq!(ended.code, 0, "{given}: {ended:?}");
+    }
+}
+
+/// Mounts hide where a directory really lies.
+#[test]
+fn a_grant_named_through_a_mount_of_the_workspace_is_refused() {
+    let place = place(&["tools", "mounted"], &[("../tools", "ws/result")]);
+    let grant = place.at("mounted/result");
+    let inner = place.command(&["run", "--agent-read", &grant, "--", "/bin/true"]);
+    let script = "mount --bind \"$0/ws\" \"$0/mounted\" && exec \"$@\"";
+    let ended =
+        wrapped("unshare", &["--mount", "--map-root-user", "sh", "-c", script], &place, &inner);
+    assert_eq!(ended.code, 1, "{ended:?}");
+    assert!(ended.stderr.contains(&format!("`{grant}`")), "{ended:?}");
+}
+
+/// Its key file, whose holder's signatures count, and the directory for copies
+/// were forgotten unless they were there.
+#[test]
+fn files_that_the_configuration_names_lie_where_no_agent_may_change_them() {
+    let place = place(&["tools"], &[]);
+    let key = "example.com/log-1+8b4c54b3+AYqI4910CfGV/VLbLTy6XXLKZwm/HZQSG/N0iAG0D29c";
+    for name in ["ws/log.vkey", "tools/log.vkey"] {
+        std::fs::write(place.base().join(name), key).unwrap();
+    }
+    symlink("/usr/bin/cat", place.base().join("ws/sign")).unwrap();
+    let config = place.at("portcullis.toml");
+    for (text, path) in [
+        ("ship = [{ to = 'BASE/ws/copies' }]".to_owned(), "ws/copies"),
+        ("signer = ['/bin/cat']\npublicKey = 'BASE/ws/log.vkey'".to_owned(), "ws/log.vkey"),
+        (format!("signer = ['BASE/ws/sign']\npublicKey = '{key}'"), "ws/sign"),
+        (format!("signer = ['/bin/cat', 'BASE/ws/none']\npublicKey = '{key}'"), "ws/none"),
+        (format!("signer = ['/bin/cat', '--in=BASE/ws/x']\npublicKey = '{key}'"), "ws/x"),
+        (format!("signer = ['/bin/cat', '-kBASE/ws/x']\npublicKey = '{key}'"), "ws/x"),
+        (format!("signer = ['/bin/cat', '--key=x=BASE/ws/x']\npublicKey = '{key}'"), "ws/x"),
+        (format!("signer = ['/bin/cat', 'file://BASE/ws/x']\npublicKey = '{key}'"), "ws/x"),
+    ] {
+        let text = text.replace("BASE", place.base().to_str().unwrap());
+        std::fs::write(&config, format!("[audit]\n{text}\n")).unwrap();
+        refused_at_every_door(&place, &["--config", &config], path);
+    }
+}
+
+/// Its key could be granted for reading like its program.
+#[test]
+fn of_a_signer_an_agent_may_read_the_program_only() {
+    let place = place(&["tools", "keys"], &[]);
+    let config = place.at("portcullis.toml");
+    let key = "example.com/log-1+8b4c54b3+AYqI4910CfGV/VLbLTy6XXLKZwm/HZQSG/N0iAG0D29c";
+    for argument in ["BASE/keys/log.key", "-kBASE/keys/log.key", "file://BASE/keys/log.key"] {
+        let text = format!("signer = ['BASE/tools/sign', '{argument}']\npublicKey = '{key}'");
+        let text = text.replace("BASE", place.base().to_str().unwrap());
+        std::fs::write(&config, format!("[audit]\n{text}\n")).unwrap();
+        let with = |granted: &str| place.run(&["--config", &config, granted], &["/bin/true"]);
+        let ended = with(&format!("--agent-read={}", place.at("keys")));
+        assert_eq!(ended.code, 1, "{ended:?}");
+        assert!(ended.stderr.contains(&format!("`{}`", place.at("keys/log.key"))), "{ended:?}");
+        let ended = with(&format!("--agent-read={}", place.at("tools")));
+        assert_eq!(ended.code, 0, "{ended:?}");
+    }
+}
+
+/// The agent had made another name of its draft, and changed by it what the operator
+/// had moved and put in force.
+#[test]
+fn a_trusted_file_with_another_name_is_refused_until_it_is_copied() {
+    for who in users() {
+        let place = Place::new(who);
+        std::fs::create_dir(place.base().join("drafts")).unwrap();
+        put_policy(&place, "drafts/proposal.toml");
+        let (drafts, policy) = (place.base().join("drafts"), place.at("policies/p.toml"));
+        std::fs::hard_link(drafts.join("proposal.toml"), drafts.join(".keep")).unwrap();
+        std::fs::rename(drafts.join("proposal.toml"), &policy).unwrap();
+        let given = ["--policy", &policy, "--agent-write", drafts.to_str().unwrap()];
+        if who == users()[0] {
+            refused_at_every_door(&place, &given[..2], "policies/p.toml");
+            let ended = place.run(&given, &["/bin/true"]);
+            assert!(ended.code == 1 && ended.stderr.contains("hard link"), "{ended:?}");
+            std::fs::copy(&policy, format!("{policy}.copy")).unwrap();
+            std::fs::rename(format!("{policy}.copy"), &policy).unwrap();
+            starts(&place, &given);
+        } else {
+            // Of another user, as the files of a package are.
+            starts(&place, &given[..2]);
+        }
+    }
+}
