@@ -227,3 +227,12 @@ impl Drop for Stop<'_> {
         self.0.store(true, std::sync::atomic::Ordering::Relaxed);
     }
 }
+
+/// Copies a program by another process: what another test starts meanwhile would
+/// inherit a descriptor that is open for writing it, and such a file cannot be
+/// executed (ETXTBSY).
+#[track_caller]
+pub(crate) fn copy_program(program: &str, to: &Path) {
+    let status = Command::new("cp").arg(program).arg(to).status().unwrap();
+    assert!(status.success(), "cannot copy {program} to {}", to.display());
+}

@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::common::{Done, World, done};
+use crate::common::{Done, World, copy_program, done};
 
 /// The user of the recipe.
 const USER: &str = "1000:1000";
@@ -25,7 +25,7 @@ fn image(world: &World) -> PathBuf {
     let mut libraries = BTreeSet::new();
     for program in programs {
         let name = Path::new(program).file_name().unwrap();
-        std::fs::copy(program, root.join("bin").join(name)).unwrap();
+        copy_program(program, &root.join("bin").join(name));
         let listed = Command::new("ldd").arg(program).output().unwrap().stdout;
         let listed = String::from_utf8(listed).unwrap();
         libraries
@@ -34,7 +34,7 @@ fn image(world: &World) -> PathBuf {
     for library in libraries {
         let place = root.join(library.strip_prefix("/").unwrap());
         std::fs::create_dir_all(place.parent().unwrap()).unwrap();
-        std::fs::copy(&library, place).unwrap();
+        copy_program(library.to_str().unwrap(), &place);
     }
     root
 }

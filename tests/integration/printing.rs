@@ -3,6 +3,8 @@
 
 use std::{fs::File, io::pipe, process::Stdio};
 
+use serde_json::Value;
+
 use crate::common::{Done, World, done};
 
 /// Commands of every kind that print, each with the exit code that it has where
@@ -95,4 +97,28 @@ fn what_cannot_be_shown_is_not_done() {
     std::fs::write(&segment, &damaged).unwrap();
     refused(&["audit", "recover", "--yes"]);
     assert_eq!(std::fs::read_to_string(&segment).unwrap(), damaged);
+}
+
+#[test]
+fn json_for_a_terminal_escapes_what_hides_or_steers() {
+    let world = World::new();
+    let name = "a\u{202e}txt\u{9b}2J\u{1b}[31m.md";
+    world.write(name, "new\n").denied("names.hidden");
+    world.file("b.md", name);
+    let commands: [(&[&str], &str); 3] = [
+        (&["audit", "query", "--op", "write", "--json"], "/path"),
+        (&["fs", "read", "b.md", "--json"], "/content"),
+        (&["fs", "grep", "a", "--json"], "/files/0/lines/0/text"),
+    ];
+    for (args, pointer) in commands {
+        let printed = world.run(args);
+        let text = printed.text();
+        assert!(text.contains("\\u202e"), "{args:?}: {text}");
+        let raw = text.chars().find(|c| matches!(c, '\u{202e}' | '\u{9b}' | '\u{1b}'));
+        assert_eq!(raw, None, "{args:?}: {text:?}");
+        let first = text.lines().next().unwrap();
+        let value: Value =
+            serde_json::from_str(text).or_else(|_| serde_json::from_str(first)).unwrap();
+        assert_eq!(value.pointer(pointer).and_then(Value::as_str), Some(name), "{args:?}: {text}");
+    }
 }

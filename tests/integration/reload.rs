@@ -263,6 +263,28 @@ fn what_waits_is_approved_from_a_shell_and_under_one_policy_only() {
 }
 
 #[test]
+fn no_agent_can_guess_the_name_of_a_question() {
+    let secrets = [1, 2].map(|_| {
+        let mut relay = relay(ASKS);
+        let write = relay.write("ask/a", "1");
+        relay.say(&[write]);
+        let question = relay.hear();
+        let list = relay.world().run(&["approve", "--json"]).ok().json();
+        let id = list["waiting"][0]["id"].as_str().unwrap();
+        let tool = question["params"]["toolCall"]["toolCallId"].as_str().unwrap();
+        let secret = tool.strip_suffix(id).unwrap().to_owned();
+        relay.world().run(&["approve", id]).ok();
+        assert_eq!(relay.hear()["method"], "$/cancel_request");
+        assert!(relay.heard().remove(0).get("result").is_some());
+        relay.end();
+        secret
+    });
+    // 64 bits at least, and others in each session.
+    assert!(secrets[0].len() > "portcullis-".len() + 16, "{secrets:?}");
+    assert_ne!(secrets[0], secrets[1]);
+}
+
+#[test]
 fn limits_of_a_new_policy_count_what_was_done() {
     let mut relay = relay("[limits]\nbytesWritten = \"1KiB\"\n");
     let write = relay.write("b", &"x".repeat(600));

@@ -14,6 +14,8 @@ use std::{
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::common::copy_program;
+
 mod listening;
 mod output;
 mod pipes;
@@ -41,7 +43,7 @@ fn tools() -> &'static Path {
         .get_or_init(|| {
             let dir = TempDir::new().unwrap();
             set_mode(dir.path(), 0o755);
-            std::fs::copy(env!("CARGO_BIN_EXE_portcullis"), dir.path().join("portcullis")).unwrap();
+            copy_program(env!("CARGO_BIN_EXE_portcullis"), &dir.path().join("portcullis"));
             std::fs::create_dir(dir.path().join("agent")).unwrap();
             let script = dir.path().join("agent/hostile.py");
             std::fs::write(&script, include_str!("hostile.py")).unwrap();

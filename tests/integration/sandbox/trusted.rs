@@ -224,10 +224,7 @@ fn program(place: &Place, directory: &str) -> PathBuf {
     let directory = place.base().join(directory);
     std::fs::create_dir_all(&directory).unwrap();
     let copy = directory.join("portcullis");
-    // By another process: what another test starts meanwhile would inherit a handle to
-    // write to it, and a file that is open for writing cannot be executed (ETXTBSY).
-    let cp = Command::new("cp").arg(env!("CARGO_BIN_EXE_portcullis")).arg(&copy).status();
-    assert!(cp.unwrap().success());
+    copy_program(env!("CARGO_BIN_EXE_portcullis"), &copy);
     for above in [place.base(), &directory, directory.parent().unwrap()] {
         set_mode(above, 0o755);
     }
