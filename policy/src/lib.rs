@@ -56,7 +56,9 @@ pub use glob::{Glob, GlobError};
 pub use limits::{Limit, Limits};
 pub use outline::{OutlineFile, PathPattern, Statement, StatementKind};
 pub use schema::{Field, POLICY as KEYS, Shape, Status, optional, required};
-pub use secrets::{Disclosed, Judged, SecretFinding, SecretKey, Secrets, Subject, Whole};
+pub use secrets::{
+    Disclosed, Judged, SecretFinding, SecretKey, Secrets, Subject, Whole, every_match_has_keyword,
+};
 pub use settings::{AgentAccess, DEFAULT_ENV, DEFAULT_READ, Network, Retention};
 pub use sight::Sight;
 pub use sights::Sights;

@@ -24,7 +24,7 @@ pub use history::{Count, Recorded, read_history};
 pub use init::{FirstPolicy, InitError, first_policy};
 pub use judge::{Deed, judge};
 pub use learn::{Learned, NewExtension, Proposal, learn};
-pub use lint::{Finding, LINTS, Subject, lint};
+pub use lint::{Finding, LINTS, Lint, Subject, lint};
 pub use progress::{Unwatched, Watch, Work};
 pub use replay::{Changed, Replay, replay};
 pub use schema::{SCHEMA_FILE, json_schema};

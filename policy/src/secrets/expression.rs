@@ -174,6 +174,14 @@ fn why(error: &regex_syntax::Error) -> String {
     }
 }
 
+/// Whether every match of `pattern` has one of `keywords`, in any ASCII case.
+/// `false` where that cannot be told, and for what is no expression.
+pub fn every_match_has_keyword(pattern: &str, keywords: &[&str]) -> bool {
+    let keywords: Vec<_> = keywords.iter().map(|keyword| keyword.to_ascii_lowercase()).collect();
+    let syntax = syntax::Config::new().unicode(false).utf8(false);
+    syntax::parse_with(pattern, &syntax).is_ok_and(|hir| Spellings::of(&hir, &keywords).found)
+}
+
 /// What a part of an expression can match, as far as keywords are concerned.
 struct Spellings {
     /// Everything it can match, in lower case; `None` when that is too much.

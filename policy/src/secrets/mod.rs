@@ -25,6 +25,7 @@ mod tests;
 
 use std::collections::BTreeSet;
 
+pub use expression::every_match_has_keyword;
 pub use judge::{Disclosed, Judged, SecretFinding, Subject, Whole};
 pub use key::SecretKey;
 

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use toml::de::{DeTable, DeValue};
+use toml::de::DeTable;
 
 use super::{
     Glob, Lined, List,
@@ -129,10 +129,30 @@ impl Reader<'_, '_> {
                 *paths = Some(list.collect());
             }
         }
-        stated.network = agent.get("network").map(|value| network(value.get_ref()));
+        stated.network = agent.get("network").map(|value| self.network(value));
         stated.terminal = self
             .word(agent, "terminal", &[("allow", true), ("deny", false)])
             .map(|said| said.value);
+    }
+
+    /// `agent.network` as a table shares the host's network, so an empty one is an error.
+    fn network(&mut self, value: &Value<'_>) -> Network {
+        let Some(table) = value.get_ref().as_table() else { return Network::None };
+        let ports = |key| {
+            let stated = elements(table, key);
+            let stated =
+                stated.filter_map(|value| check::integer(value.get_ref())?.try_into().ok());
+            stated.collect::<BTreeSet<u16>>().into_iter().collect()
+        };
+        let dns = table.get("dns").and_then(|value| value.get_ref().as_bool()).unwrap_or(false);
+        let [connect, listen]: [Vec<u16>; 2] = [ports("connect"), ports("listen")];
+        if connect.is_empty() && listen.is_empty() && !dns {
+            let problem = Problem::new("a network that permits nothing")
+                .label("the host's network without any port")
+                .help("write `network = \"none\"` for a network of its own, or name ports in `connect`");
+            self.report(value.span(), problem);
+        }
+        Network::Connect { ports: connect, dns, listen }
     }
 
     pub(super) fn word<T: Copy>(
@@ -237,15 +257,4 @@ impl Reader<'_, '_> {
         self.report(value.span(), problem);
         None
     }
-}
-
-fn network(value: &DeValue<'_>) -> Network {
-    let Some(table) = value.as_table() else { return Network::None };
-    let ports = |key| {
-        let stated = elements(table, key);
-        let stated = stated.filter_map(|value| check::integer(value.get_ref())?.try_into().ok());
-        stated.collect::<BTreeSet<u16>>().into_iter().collect()
-    };
-    let dns = table.get("dns").and_then(|value| value.get_ref().as_bool()).unwrap_or(false);
-    Network::Connect { ports: ports("connect"), dns, listen: ports("listen") }
 }

@@ -1,9 +1,13 @@
 //! The expressions of `[[secrets.rules]]`, read from the file's text: a file
 //! with one that does not compile is refused elsewhere.
 
-use toml::{Spanned, de::DeTable};
+use toml::{
+    Spanned,
+    de::{DeArray, DeTable, DeValue},
+};
 
 use super::{Finding, Subject};
+use crate::policy::every_match_has_keyword;
 
 /// A counted repetition above this is huge.
 const MOST: u64 = 200;
@@ -37,16 +41,34 @@ fn look(text: &str, file: usize, found: &mut Vec<Finding>) {
                     .to_owned(),
             });
         }
+        keywords_elsewhere(id, regex, keywords, file, found);
         repetition(id, regex, file, found);
     }
 }
 
-fn repetition(
+/// Keywords of which a match need not have any.
+fn keywords_elsewhere(
     id: &str,
-    regex: &Spanned<toml::de::DeValue<'_>>,
+    regex: &Spanned<DeValue<'_>>,
+    keywords: Option<&DeArray<'_>>,
     file: usize,
     found: &mut Vec<Finding>,
 ) {
+    let Some((pattern, keywords)) = regex.get_ref().as_str().zip(keywords) else { return };
+    let words: Vec<_> = keywords.iter().filter_map(|word| word.get_ref().as_str()).collect();
+    if words.is_empty() || every_match_has_keyword(pattern, &words) {
+        return;
+    }
+    found.push(Finding {
+        id: "keyword-outside-match",
+        file,
+        span: regex.span(),
+        message: format!("the secret rule `{id}` has matches without any of its `keywords`"),
+        suggestion: "name texts of which one is in every match, or leave `keywords` out".to_owned(),
+    });
+}
+
+fn repetition(id: &str, regex: &Spanned<DeValue<'_>>, file: usize, found: &mut Vec<Finding>) {
     let Some(text) = regex.get_ref().as_str() else { return };
     let Some(most) = largest_repetition(text).filter(|most| *most > MOST) else { return };
     found.push(Finding {
@@ -96,11 +118,15 @@ mod tests {
     #[test]
     fn rules_of_a_policy_are_looked_at() {
         let text = "schema = 1\n[[secrets.rules]]\nid = \"a\"\nregex = 'x{5000}'\n\
-            [[secrets.rules]]\nid = \"b\"\nregex = 'x{5}'\nkeywords = [\"x\"]\n";
+            [[secrets.rules]]\nid = \"b\"\nregex = 'x{5}'\nkeywords = [\"x\"]\n\
+            [[secrets.rules]]\nid = \"c\"\nregex = 'tok_[a-z]{9}'\nkeywords = [\"token\"]\n";
         let mut found = Vec::new();
         look(text, 0, &mut found);
         let ids: Vec<_> = found.iter().map(|finding| finding.id).collect();
-        assert_eq!(ids, ["regex-without-keywords", "regex-huge-repetition"]);
+        assert_eq!(
+            ids,
+            ["regex-without-keywords", "regex-huge-repetition", "keyword-outside-match"]
+        );
         assert!(found[1].message.contains("5000"), "{found:?}");
         assert_eq!(text.get(found[0].span.clone()), Some("'x{5000}'"));
     }

@@ -4,10 +4,14 @@
 use std::collections::HashMap;
 
 use super::{Finding, Subject, index::Entries};
-use crate::policy::StatementKind;
+use crate::{
+    model::Access,
+    policy::{ObjectKind, StatementKind},
+};
 
 pub(super) fn lint(subject: Subject<'_>, file: usize, found: &mut Vec<Finding>) {
     unmatched(subject, file, found);
+    directories(subject, file, found);
     exceptions(subject, file, found);
     untested(subject, file, found);
 }
@@ -34,6 +38,37 @@ fn unmatched(subject: Subject<'_>, file: usize, found: &mut Vec<Finding>) {
                 yet to come"
                 .to_owned(),
         });
+    }
+}
+
+/// Names of directories among what may be read or written: a directory has no content,
+/// and what is beneath it is not covered.
+fn directories(subject: Subject<'_>, file: usize, found: &mut Vec<Finding>) {
+    let Some(tree) = subject.tree else { return };
+    let is_directory = |name: &str| {
+        let entry = tree.entries.iter().find(|entry| entry.path.as_str() == name);
+        entry.is_some_and(|entry| entry.object.kind == ObjectKind::Directory)
+    };
+    for statement in subject.of_file(file) {
+        let StatementKind::AllowedPaths(Access::Read | Access::Write) = statement.kind else {
+            continue;
+        };
+        for pattern in &statement.patterns {
+            let name = &pattern.text;
+            let beneath = format!("{name}/");
+            if statement.patterns.iter().any(|other| other.text.starts_with(&beneath))
+                || !is_directory(name)
+            {
+                continue;
+            }
+            found.push(Finding {
+                id: "entry-without-content",
+                file,
+                span: pattern.span.clone(),
+                message: format!("`{name}` is a directory, and what is beneath it stays closed"),
+                suggestion: format!("write `{name}/**` for what is beneath it"),
+            });
+        }
     }
 }
 

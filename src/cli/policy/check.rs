@@ -1,20 +1,28 @@
-//! `portcullis policy check`: does it load, and do its tests pass?
+//! `portcullis policy check`: does it load, do its tests pass, and does it mean what
+//! it seems to?
 
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
-use super::rendered;
+use super::{
+    lint::{self, Located},
+    rendered,
+};
 use crate::{
     cli::{
         failure::{Exit, Failure},
         render::counted,
     },
-    config::{self, LoadedPolicy},
+    config,
     model::Escaped,
+    policy::{Policy, compile},
 };
 
 /// Check policy files and run their tests; exits with 4 when one fails
+///
+/// Warns, too, where a policy protects less than its text suggests; `policy lint`
+/// finds more.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     portcullis policy check mine.toml\n  \
@@ -31,16 +39,17 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let files = super::policies(&args.files)?;
-    let results: Vec<_> = files.into_iter().map(|file| (file, config::load_policy(file))).collect();
+    let results: Vec<_> = files.into_iter().map(|file| (file, check(file))).collect();
     let failed = results.iter().filter(|(_, result)| result.is_err()).count();
     if args.json {
         let policies: Vec<_> =
             results.iter().map(|(file, result)| result_json(file, result)).collect();
         outjson!(json!({ "ok": failed == 0, "policies": policies }));
     } else {
+        let renderer = lint::renderer();
         for (file, result) in &results {
             match result {
-                Ok(LoadedPolicy { policy, .. }) => {
+                Ok(Checked { policy, warnings }) => {
                     outln!(
                         "{}: ok, policy `{}` version {}, {} passed{}, sha256 {}",
                         Escaped(file),
@@ -51,6 +60,9 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
                         policy.sha256(),
                     );
                     super::warn_of_observing(policy);
+                    for warning in warnings {
+                        err!("{}\n", warning.render(&renderer));
+                    }
                 }
                 Err(error) => err!("{}", rendered(error)),
             }
@@ -70,9 +82,24 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Err(Failure::new(which).exit(Exit::Policy))
 }
 
-fn result_json(file: &str, result: &Result<LoadedPolicy, config::Error>) -> Value {
+/// A policy that loads and whose tests pass.
+struct Checked {
+    policy: Policy,
+    /// Where it protects less than its text suggests.
+    warnings: Vec<Located>,
+}
+
+fn check(file: &str) -> Result<Checked, config::Error> {
+    let source = config::load_source(file)?;
+    let policy = compile(&source)
+        .map_err(|diagnostics| config::Error::Invalid { name: file.to_owned(), diagnostics })?;
+    let warnings = lint::misleading(&policy, &source.outline());
+    Ok(Checked { policy, warnings })
+}
+
+fn result_json(file: &str, result: &Result<Checked, config::Error>) -> Value {
     match result {
-        Ok(LoadedPolicy { policy, .. }) => json!({
+        Ok(Checked { policy, warnings }) => json!({
             "file": file,
             "ok": true,
             "name": policy.name(),
@@ -81,6 +108,7 @@ fn result_json(file: &str, result: &Result<LoadedPolicy, config::Error>) -> Valu
             "tests": policy.tests(),
             "ownTests": policy.own_tests(),
             "sha256": policy.sha256(),
+            "warnings": lint::findings_json(warnings),
         }),
         Err(error) => error_json(file, error),
     }

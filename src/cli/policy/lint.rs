@@ -14,7 +14,7 @@ use crate::{
         render::colours,
     },
     model::Escaped,
-    policy::OutlineFile,
+    policy::{OutlineFile, Policy},
     workspace::Workspace,
 };
 
@@ -54,7 +54,7 @@ pub(super) struct Args {
 }
 
 /// A finding with its file.
-struct Located {
+pub(super) struct Located {
     finding: Finding,
     file: Rc<OutlineFile>,
 }
@@ -83,24 +83,23 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
             tree: tree.as_ref(),
             tests: Some(&tested.report),
         };
-        let files: Vec<_> = tested.outline.iter().cloned().map(Rc::new).collect();
-        for finding in lint(subject) {
+        for located in locate(lint(subject), &tested.outline) {
+            let Located { finding, file } = &located;
             if args.allow.iter().any(|id| id == finding.id) {
                 continue;
             }
             // A file that several of the policies extend is looked at once.
-            let Some(file) = files.get(finding.file) else { continue };
             let same =
                 (file.name.clone(), finding.id, finding.span.clone(), finding.message.clone());
             if told.insert(same) {
-                found.push(Located { finding, file: Rc::clone(file) });
+                found.push(located);
             }
         }
     }
     if args.sarif {
         outln!("{}", sarif::log(&found).or_fail("cannot print SARIF")?);
     } else if args.json {
-        outjson!(report_json(&found));
+        outjson!(json!({ "findings": findings_json(&found) }));
     } else {
         print(&found);
     }
@@ -114,16 +113,36 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// The findings that need neither workspace nor tests and show that the policy
+/// protects less than its text suggests.
+pub(super) fn misleading(policy: &Policy, outline: &[OutlineFile]) -> Vec<Located> {
+    let subject = Subject { policy, outline, tree: None, tests: None };
+    let found = lint(subject).into_iter().filter(Finding::is_misleading);
+    locate(found, outline).collect()
+}
+
+/// Findings with the files that they are in.
+fn locate(
+    findings: impl IntoIterator<Item = Finding>,
+    outline: &[OutlineFile],
+) -> impl Iterator<Item = Located> {
+    let files: Vec<_> = outline.iter().cloned().map(Rc::new).collect();
+    findings.into_iter().filter_map(move |finding| {
+        let file = Rc::clone(files.get(finding.file)?);
+        Some(Located { finding, file })
+    })
+}
+
 fn parse_id(text: &str) -> Result<String, String> {
-    if LINTS.iter().any(|(id, _)| *id == text) {
+    if LINTS.iter().any(|lint| lint.id == text) {
         return Ok(text.to_owned());
     }
-    let ids: Vec<_> = LINTS.iter().map(|(id, _)| *id).collect();
+    let ids: Vec<_> = LINTS.iter().map(|lint| lint.id).collect();
     Err(format!("expected one of {}", ids.join(", ")))
 }
 
 fn print(found: &[Located]) {
-    let renderer = if colours() { Renderer::styled().hyperlink(false) } else { Renderer::plain() };
+    let renderer = renderer();
     for located in found {
         outln!("{}\n", located.render(&renderer));
     }
@@ -132,6 +151,11 @@ fn print(found: &[Located]) {
         1 => outln!("1 warning"),
         n => outln!("{n} warnings"),
     }
+}
+
+/// As the terminal wants it.
+pub(super) fn renderer() -> Renderer {
+    if colours() { Renderer::styled().hyperlink(false) } else { Renderer::plain() }
 }
 
 impl Located {
@@ -143,7 +167,7 @@ impl Located {
         self.file.column(self.finding.span.start)
     }
 
-    fn render(&self, renderer: &Renderer) -> String {
+    pub(super) fn render(&self, renderer: &Renderer) -> String {
         let Finding { id, span, message, suggestion, .. } = &self.finding;
         let (message, suggestion) = (Escaped(message).to_string(), Escaped(suggestion).to_string());
         let name = Escaped(&self.file.name).to_string();
@@ -166,8 +190,9 @@ impl Located {
     }
 }
 
-fn report_json(found: &[Located]) -> Value {
-    let findings: Vec<_> = found
+/// Findings as they are in `--json`.
+pub(super) fn findings_json(found: &[Located]) -> Vec<Value> {
+    found
         .iter()
         .map(|located| {
             json!({
@@ -180,6 +205,5 @@ fn report_json(found: &[Located]) -> Value {
                 "suggestion": located.finding.suggestion,
             })
         })
-        .collect();
-    json!({ "findings": findings })
+        .collect()
 }

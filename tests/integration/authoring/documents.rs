@@ -1,6 +1,6 @@
 //! `docs/authoring.md` is true as far as a test can tell.
 
-use portcullis::authoring::LINTS;
+use portcullis::authoring::{LINTS, Lint};
 
 use super::policy_file;
 use crate::common::World;
@@ -30,7 +30,7 @@ fn the_examples_work_together() {
 #[test]
 fn every_lint_and_every_tool_is_described() {
     let guide = guide();
-    for (id, _) in LINTS {
+    for Lint { id, .. } in LINTS {
         assert!(guide.contains(&format!("`{id}`")), "{id}");
     }
     for tool in ["init", "schema", "lint", "test", "explain", "diff", "replay", "learn"] {

@@ -321,7 +321,7 @@ fn findings_have_id_place_reason_and_suggestion() {
 #[test]
 fn every_lint_finds_something() {
     let world = world();
-    policy_file(&world, "none.toml", "schema = 1\n[allowedPaths]\nread = [\"**\"]\n");
+    policy_file(&world, "none.toml", "schema = 1\n[allowedPaths]\nread = [\"src\"]\n");
     policy_file(&world, "top.toml", "schema = 1\n[allowedPaths]\nwrite = [\"src/**\"]\n");
     let opens = "schema = 1\nextends = [\"top.toml\"]\n[[rules]]\nid = \"more\"\neffect = \"allow\"\n\
         operations = [\"write\"]\npaths = [\"docs/**\"]\n";
@@ -330,9 +330,10 @@ fn every_lint_finds_something() {
     let list = found(&world, &["bad.toml", "none.toml", "opens.toml", "misread.toml"]);
     let mut ids: BTreeSet<_> =
         list.iter().map(|finding| finding["id"].as_str().unwrap().to_owned()).collect();
-    // These two look at `[[secrets.rules]]`; their own tests show what they find.
-    ids.extend(["regex-huge-repetition".to_owned(), "regex-without-keywords".to_owned()]);
-    let known: BTreeSet<_> = LINTS.iter().map(|(id, _)| (*id).to_owned()).collect();
+    // These look at `[[secrets.rules]]`; their own tests show what they find.
+    let rules = ["regex-huge-repetition", "regex-without-keywords", "keyword-outside-match"];
+    ids.extend(rules.map(str::to_owned));
+    let known: BTreeSet<_> = LINTS.iter().map(|lint| lint.id.to_owned()).collect();
     assert_eq!(ids, known);
     let opens: Vec<_> = list.iter().filter(|finding| finding["file"] == "opens.toml").collect();
     assert!(opens.iter().any(|finding| finding["id"] == "unreachable-rule"), "{opens:?}");
@@ -344,7 +345,7 @@ fn warnings_can_be_denied_and_single_lints_left_out() {
     let lint = |args: &[&str]| world.run(&[&["policy", "lint", "bad.toml"], args].concat());
     assert_eq!(lint(&["--deny-warnings"]).code, 4);
     let mut args = vec!["--deny-warnings"];
-    args.extend(LINTS.iter().flat_map(|(id, _)| ["--allow", id]));
+    args.extend(LINTS.iter().flat_map(|lint| ["--allow", lint.id]));
     assert!(lint(&args).ok().text().contains("nothing found"));
     assert_eq!(lint(&["--allow", "nonsense"]).code, 2);
 }
@@ -415,6 +416,72 @@ fn what_does_not_load_is_not_linted() {
     let done = world.run(&["policy", "lint", "p.toml"]);
     assert_eq!(done.code, 4);
     assert!(done.stderr.contains("unknown key `raed`"), "{}", done.stderr);
+}
+
+#[test]
+fn a_check_warns_of_what_misleads_and_of_nothing_else() {
+    let world = World::new();
+    policy_file(&world, "p.toml", MISREAD);
+    let checked = world.run(&["policy", "check", "p.toml", "--json"]).ok().json();
+    let warnings = checked["policies"][0]["warnings"].as_array().unwrap();
+    let ids: BTreeSet<_> = warnings.iter().map(|found| found["id"].as_str().unwrap()).collect();
+    let expected = [
+        "class-as-name",
+        "mixed-scripts",
+        "regex-as-pattern",
+        "unguarded-operation",
+        "wildcard-in-test",
+    ];
+    assert_eq!(ids, expected.into());
+    let printed = world.run(&["policy", "check", "p.toml"]).ok();
+    assert!(printed.text().starts_with("p.toml: ok, "), "{printed:?}");
+    for id in expected {
+        assert!(printed.stderr.contains(&format!("warning[{id}]")), "{printed:?}");
+    }
+    for name in ["default", "baseline", "strict"] {
+        let printed = world.run(&["policy", "check", name]).ok();
+        assert_eq!(printed.stderr, "", "{name}");
+    }
+}
+
+#[test]
+fn directories_among_what_may_be_read_are_found_where_their_content_stays_closed() {
+    let world = World::new();
+    for directory in ["src", "docs", "lib"] {
+        std::fs::create_dir(world.path(directory)).unwrap();
+    }
+    let policy = "schema = 1\n[allowedPaths]\nlist = [\"src\", \"lib\"]\n\
+        read = [\"src\", \"docs\", \"docs/**\", \"lib/**\"]\nwrite = [\"lib\", \"lib/*.rs\"]\n";
+    policy_file(&world, "p.toml", policy);
+    let list = found(&world, &["p.toml"]);
+    let lines: Vec<_> = list
+        .iter()
+        .filter(|finding| finding["id"] == "entry-without-content")
+        .map(|finding| (finding["line"].as_u64(), finding["column"].as_u64()))
+        .collect();
+    assert_eq!(lines, [(Some(4), Some(9))]);
+}
+
+#[test]
+fn keywords_that_a_match_need_not_have_are_found() {
+    let world = World::new();
+    let rule = |id: &str, regex: &str, keyword: &str| {
+        format!("[[secrets.rules]]\nid = \"{id}\"\nregex = '{regex}'\nkeywords = [\"{keyword}\"]\n")
+    };
+    let rules = [
+        rule("good", "tok_[a-z]{9}", "TOK_"),
+        rule("elsewhere", "tok_[a-z]{9}", "token"),
+        rule("one-branch", "(tok|key)_[a-z]{9}", "tok_"),
+        rule("optional", "(tok_)?[a-z]{9}", "tok_"),
+    ];
+    policy_file(&world, "p.toml", &format!("schema = 1\n{}", rules.concat()));
+    let list = found(&world, &["p.toml"]);
+    let lines: Vec<_> = list
+        .iter()
+        .filter(|finding| finding["id"] == "keyword-outside-match")
+        .map(|finding| finding["line"].as_u64().unwrap())
+        .collect();
+    assert_eq!(lines, [8, 12, 16]);
 }
 
 fn misread(world: &World, policy: &str) -> BTreeSet<(String, u64)> {

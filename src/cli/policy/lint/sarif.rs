@@ -10,7 +10,7 @@ use crate::authoring::LINTS;
 pub(super) fn log(found: &[Located]) -> Result<String, serde_json::Error> {
     let rules = LINTS
         .iter()
-        .map(|(id, why)| Rule { id, short_description: Text { text: (*why).to_owned() } })
+        .map(|lint| Rule { id: lint.id, short_description: Text { text: lint.why.to_owned() } })
         .collect();
     let results = found.iter().map(result).collect();
     let driver = Driver { name: "portcullis", version: env!("CARGO_PKG_VERSION"), rules };

@@ -141,3 +141,15 @@ network = "all"
     portcullis: the policy does not load
     "##);
 }
+
+#[test]
+fn a_network_that_permits_nothing_is_not_the_hosts() {
+    for network in ["{}", "{ connect = [] }", "{ listen = [], dns = false }"] {
+        let stderr = check(&format!("schema = 1\n[agent]\nnetwork = {network}\n"));
+        assert!(stderr.contains("policy.toml:3:11"), "{network}: {stderr}");
+    }
+    for network in ["\"none\"", "{ connect = [443] }", "{ dns = true }", "{ listen = [80] }"] {
+        let world = World::with_policy(&format!("schema = 1\n[agent]\nnetwork = {network}\n"));
+        world.run(&["policy", "check", "policy/policy.toml"]).ok();
+    }
+}
