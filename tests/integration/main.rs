@@ -40,6 +40,7 @@ mod faults;
 mod files;
 mod fs;
 mod generate;
+mod golden;
 mod guests;
 mod hammer;
 mod inside;

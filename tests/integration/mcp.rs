@@ -1,6 +1,7 @@
 //! The MCP door: `portcullis mcp` on its stdin and stdout.
 
 mod asking;
+mod golden;
 mod hostile;
 mod ids;
 mod lines;

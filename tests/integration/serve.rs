@@ -1,6 +1,7 @@
 //! `portcullis serve`: its processes, who is let in, and who is kept apart.
 
 mod ends;
+mod golden;
 mod hostile;
 mod life;
 mod limits;
