@@ -19,10 +19,10 @@ pub(super) fn text(what: &str, question: &Question) -> String {
         text.push_str(&format!("It asked for {}.\n\n", line(&question.asked_path)));
     }
     for rule in &question.rules {
-        let place = rule.place.as_ref().map(|place| format!(" ({})", line(&place.to_string())));
-        let reason = rule.reason.as_ref().map(|reason| format!(": {}", line(reason)));
+        let place = rule.place().map(|place| format!(" ({})", line(&place.to_string())));
+        let reason = rule.reason().map(|reason| format!(": {}", line(reason)));
         let (place, reason) = (place.unwrap_or_default(), reason.unwrap_or_default());
-        text.push_str(&format!("Rule `{}`{place}{reason}\n\n", line(&rule.rule)));
+        text.push_str(&format!("Rule `{}`{place}{reason}\n\n", line(rule.rule())));
     }
     // Line ends and tabs are part of what source code looks like.
     let lines = question.change.split('\n').map(|line| {

@@ -1,4 +1,5 @@
-//! What a policy answers.
+//! The decision on one question. Only this crate makes one that allows: elsewhere it can
+//! be read, made stricter, or made as a denial.
 
 use std::fmt;
 
@@ -7,26 +8,66 @@ use std::fmt;
 #[must_use]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
-    /// Allow, ask or deny.
-    pub effect: Effect,
-    /// Stable id of the deciding rule: `allowedPaths.write`,
-    /// `secrets.names[1]`, the `id` of a rule, or `default` when nothing
-    /// allowed it.
-    pub rule: String,
-    /// Where that rule is written; `None` for what is built in.
-    pub place: Option<Place>,
-    /// The author's or the built-in reason, in words that may be shown to the
-    /// agent: no host path, no content.
-    pub reason: Option<String>,
-    /// Only observe mode lets it pass: enforced, the policy would deny it, by
-    /// the rule that is named unless `effect` is ask.
-    pub would_deny: bool,
+    pub(crate) effect: Effect,
+    pub(crate) rule: String,
+    pub(crate) place: Option<Place>,
+    pub(crate) reason: Option<String>,
+    pub(crate) would_deny: bool,
 }
 
 impl Decision {
+    /// The denial by a rule that no policy file holds.
+    pub fn built_in_denial(rule: &str, reason: &str) -> Self {
+        Self {
+            effect: Effect::Deny,
+            rule: rule.to_owned(),
+            place: None,
+            reason: Some(reason.to_owned()),
+            would_deny: false,
+        }
+    }
+
+    /// Allow, ask or deny.
+    pub fn effect(&self) -> Effect {
+        self.effect
+    }
+
+    /// Stable id of the deciding rule: `allowedPaths.write`, `secrets.names[1]`, the
+    /// `id` of a rule, or `default` when nothing allowed it.
+    pub fn rule(&self) -> &str {
+        &self.rule
+    }
+
+    /// The place of that rule in a policy file; `None` for a built-in rule.
+    pub fn place(&self) -> Option<&Place> {
+        self.place.as_ref()
+    }
+
+    /// The author's or the built-in reason, in words that may be shown to the agent: no
+    /// host path, no content.
+    pub fn reason(&self) -> Option<&str> {
+        self.reason.as_deref()
+    }
+
+    /// Whether only observe mode lets it pass: enforced, the policy would deny it, by
+    /// the rule that is named unless the effect is ask.
+    pub fn would_deny(&self) -> bool {
+        self.would_deny
+    }
+
     /// The same with a denial's effect.
     pub fn denying(self) -> Self {
         Self { effect: Effect::Deny, would_deny: false, ..self }
+    }
+
+    /// The same for another reason.
+    pub fn with_reason(self, reason: impl Into<String>) -> Self {
+        Self { reason: Some(reason.into()), ..self }
+    }
+
+    /// The same without the place of its rule.
+    pub fn without_place(self) -> Self {
+        Self { place: None, ..self }
     }
 
     /// The effect if observe mode relaxed nothing.

@@ -90,6 +90,42 @@ impl Policy {
         answer
     }
 
+    /// Decides on a search or a subscription at the path of `query`, which `decision` is
+    /// about: what is beneath it is decided entry by entry, so it may begin at a directory
+    /// that nothing allows, and leaves out what has to be asked about.
+    pub fn search_root(&self, query: &Query<'_>, decision: Decision) -> Decision {
+        match decision.effect {
+            Effect::Ask if query.operation == OperationKind::Watch => {
+                // Nobody can be asked about each change.
+                decision.denying().with_reason("a person would have to be asked about each change")
+            }
+            Effect::Ask => Decision { effect: Effect::Allow, ..decision },
+            Effect::Deny if decision.is_default_deny() && self.may_allow_beneath(query) => {
+                let reason = "nothing allows this directory, but something beneath it";
+                Decision {
+                    effect: Effect::Allow,
+                    rule: "search.beneath".to_owned(),
+                    place: None,
+                    reason: Some(reason.to_owned()),
+                    would_deny: false,
+                }
+            }
+            Effect::Allow | Effect::Deny => decision,
+        }
+    }
+
+    /// The decision that takes back a change of a batch of which another one failed: it
+    /// was allowed, and is not to stay.
+    pub fn batch_rollback(&self) -> Decision {
+        Decision {
+            effect: Effect::Allow,
+            rule: "batch".to_owned(),
+            place: None,
+            reason: Some("another change of the batch could not be made".to_owned()),
+            would_deny: false,
+        }
+    }
+
     /// Whether a move to where `new` holds opens what `old` keeps closed.
     fn opening(&self, old: Decision, new: Decision, done: &str) -> Decision {
         let reason = Some(format!("what may not be {done} may not be renamed to where it may"));

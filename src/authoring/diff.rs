@@ -250,14 +250,14 @@ impl Collected {
                     continue;
                 };
                 asked += 1;
-                if was.effect != now.effect {
+                if was.effect() != now.effect() {
                     changed.push((deed, was, now));
                 }
             }
             for opens in [true, false] {
                 let here: Vec<_> = changed
                     .iter()
-                    .filter(|(_, was, now)| (now.effect < was.effect) == opens)
+                    .filter(|(_, was, now)| (now.effect() < was.effect()) == opens)
                     .collect();
                 let Some((_, was, now)) = here.first() else { continue };
                 self.add(
@@ -291,12 +291,12 @@ impl Collected {
             return;
         }
         let (was, now) = (request.decide(old), request.decide(new));
-        if was.effect == now.effect {
+        if was.effect() == now.effect() {
             return;
         }
         let accesses = request.operation.accesses();
         let change = Change {
-            opens: now.effect < was.effect,
+            opens: now.effect() < was.effect(),
             access: accesses.last().copied().unwrap_or(Access::Read),
             operations: vec![request.operation.as_str()],
             whole: false,
@@ -316,7 +316,7 @@ impl Collected {
             access: change.access,
             path: change.path.clone(),
             to: change.to.clone(),
-            rules: (change.old.rule.clone(), change.new.rule.clone()),
+            rules: (change.old.rule().to_owned(), change.new.rule().to_owned()),
             // An example is asked about as a file and as a directory.
             operations: match change.seen {
                 Seen::Example => Vec::new(),

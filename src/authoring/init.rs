@@ -384,8 +384,8 @@ fn tests(policy: &Policy, questions: Vec<(Deed, WorkspacePath)>) -> String {
             "\n[[tests]]\noperation = \"{operation}\"\npath = {}\n\
              expect = {{ effect = \"{}\", rule = \"{}\" }}\n",
             quoted(shown),
-            decision.effect,
-            decision.rule,
+            decision.effect(),
+            decision.rule(),
         );
     }
     text

@@ -182,7 +182,7 @@ pub(super) fn decide(
 
 /// The stricter of two decisions, of two alike the later one.
 fn stricter(before: Decision, decision: Decision) -> Decision {
-    if before.effect > decision.effect { before } else { decision }
+    if before.effect() > decision.effect() { before } else { decision }
 }
 
 #[cfg(test)]

@@ -149,7 +149,7 @@ pub fn learn(
             };
             let extension = path.file_name().and_then(|name| name.rsplit_once('.'));
             if let (true, Some((_, extension))) =
-                (decision.rule.starts_with("extensions.allow"), extension)
+                (decision.rule().starts_with("extensions.allow"), extension)
             {
                 note(extensions.entry((access, extension.to_owned())).or_default());
             }
@@ -266,7 +266,7 @@ impl<'a> Guard<'a> {
         ]
         .into_iter()
         .find(|decision| !decision.is_allow() && !decision.is_default_deny())
-        .map(|decision| decision.rule)
+        .map(|decision| decision.rule().to_owned())
     }
 
     /// Whether a pattern for what lies in `place` would open something that

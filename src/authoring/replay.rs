@@ -94,15 +94,15 @@ pub fn replay(
     let beside = Beside::new(policy, outline);
     let count = read_history(directory, since, watch, |request| {
         let decision = request.decide(policy);
-        let now = decision.effect.as_str();
+        let now = decision.effect().as_str();
         if request.effect() == now {
             replay.same += 1;
         } else if !request.by_name() || (!decision.is_deny() && beside.denied(request)) {
             let rule = request.rule.clone().into_owned();
             *replay.undecided.entry(rule).or_default() += 1;
         } else {
-            let key = key(request, now, decision.rule);
-            let change = changes.entry(key).or_insert((decision.place, 0, request.seq));
+            let key = key(request, now, decision.rule().to_owned());
+            let change = changes.entry(key).or_insert((decision.place().cloned(), 0, request.seq));
             change.1 += 1;
         }
     })?;
@@ -195,7 +195,7 @@ impl<'a> Beside<'a> {
 }
 
 fn by_its_rule(request: &Recorded<'_>, decision: &Decision) -> bool {
-    decision.is_deny() && decision.rule == request.rule
+    decision.is_deny() && decision.rule() == request.rule
 }
 
 fn key(request: &Recorded<'_>, now: &str, rule: String) -> Key {

@@ -181,9 +181,9 @@ fn names_only(policy: &Policy, test: &Test) -> (Vec<String>, Vec<Ruling>) {
     let decision =
         policy.decide(&step.agent, step.operation, &step.path, step.to.as_ref(), Some(&object));
     let ruling = Ruling {
-        effect: decision.effect.as_str().to_owned(),
-        rule: decision.rule,
-        place: decision.place,
+        effect: decision.effect().as_str().to_owned(),
+        rule: decision.rule().to_owned(),
+        place: decision.place().cloned(),
     };
     (judge(step, &ruling, "").into_iter().collect(), vec![ruling])
 }

@@ -108,7 +108,7 @@ impl Failure {
         if !json || self.beside {
             self.print();
         } else if !self.message.is_empty() {
-            outln!("{}", self.object());
+            outjson!(self.object());
         }
         self.exit.into()
     }

@@ -252,7 +252,7 @@ impl<'a> Look<'a> {
         let ask = |operation, access, path: &WorkspacePath| {
             let query = Query { agent: &self.session.agent, operation, access, path };
             let decision = self.gateway.policy().evaluate(&query);
-            (!decision.is_allow()).then_some(decision.rule)
+            (!decision.is_allow()).then(|| decision.rule().to_owned())
         };
         use OperationKind as O;
         match &step.action {

@@ -25,7 +25,7 @@ struct Desk {
 impl Approver for Desk {
     fn ask(&self, ticket: &Arc<Ticket>) {
         let Question { binding, rules, change, .. } = ticket.question().for_sender();
-        let rules: Vec<_> = rules.iter().map(|rule| &rule.rule).collect();
+        let rules: Vec<_> = rules.iter().map(|rule| rule.rule()).collect();
         let told = format!("{} {:?} {rules:?} {change}", binding.path, binding.to);
         self.told.lock().unwrap().push(told);
         ticket.answer(self.says, "test").unwrap();

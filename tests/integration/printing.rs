@@ -105,8 +105,9 @@ fn json_for_a_terminal_escapes_what_hides_or_steers() {
     let name = "a\u{202e}txt\u{9b}2J\u{1b}[31m.md";
     world.write(name, "new\n").denied("names.hidden");
     world.file("b.md", name);
-    let commands: [(&[&str], &str); 3] = [
+    let commands: [(&[&str], &str); 4] = [
         (&["audit", "query", "--op", "write", "--json"], "/path"),
+        (&["policy", "explain", "--record", "1", "--json"], "/record/path"),
         (&["fs", "read", "b.md", "--json"], "/content"),
         (&["fs", "grep", "a", "--json"], "/files/0/lines/0/text"),
     ];

@@ -10,9 +10,9 @@ use std::{
 
 use portcullis::{
     backup::{Meta, Origin, Vault},
-    model::{Door, Operation, OperationKind, Session, WorkspacePath},
+    model::{Access, Door, Operation, OperationKind, Session, WorkspacePath},
     ops::Source,
-    policy::{Decision, Effect, Retention},
+    policy::{PolicySource, Query, Retention, compile},
     workspace::{Follow, Permit, Workspace},
 };
 use serde_json::json;
@@ -67,9 +67,10 @@ fn save(world: &World, vault: &Vault, name: &str) -> String {
     let path = WorkspacePath::parse(name).unwrap();
     let workspace = Workspace::open(&world.root()).unwrap();
     let resolved = workspace.resolve(&path, Follow::No).unwrap();
-    let (effect, rule) = (Effect::Allow, "test".to_owned());
-    let decision = Decision { effect, rule, place: None, reason: None, would_deny: false };
-    let permit = Permit::new(resolved, decision).unwrap();
+    let policy = compile(&PolicySource::from_text("test.toml", acp_rig::POLICY)).unwrap();
+    let (agent, operation, access) = (&session().agent, OperationKind::Write, Access::Write);
+    let query = Query { agent, operation, access, path: &path };
+    let permit = Permit::new(resolved, policy.evaluate(&query)).unwrap();
     let file = std::fs::File::open(world.path(name)).unwrap();
     let session = &session();
     let operation = OperationKind::Write;

@@ -124,9 +124,9 @@ impl From<&Question> for Item {
     fn from(question: &Question) -> Self {
         let binding = &question.binding;
         let rules = question.rules.iter().map(|rule| ItemRule {
-            id: rule.rule.clone(),
-            place: rule.place.as_ref().map(ToString::to_string),
-            reason: rule.reason.clone(),
+            id: rule.rule().to_owned(),
+            place: rule.place().map(ToString::to_string),
+            reason: rule.reason().map(str::to_owned),
         });
         let left = question.timeout.saturating_sub(question.since.elapsed());
         Self {

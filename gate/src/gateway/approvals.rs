@@ -96,7 +96,7 @@ impl Question {
     #[must_use]
     pub fn for_sender(&self) -> Self {
         let Told { path, to, rules, change } = self.told.clone();
-        let rules = rules.into_iter().map(|rule| Decision { place: None, ..rule }).collect();
+        let rules = rules.into_iter().map(Decision::without_place).collect();
         let binding = Binding { path, to, ..self.binding.clone() };
         Self { binding, rules, change, ..self.clone() }
     }

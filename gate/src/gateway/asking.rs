@@ -12,7 +12,6 @@ use portcullis_audit::{Draft, Kind};
 use super::{
     Error, ErrorKind, Gateway, Stopped,
     approvals::{Answer, Approver, Binding, End, Question, Told},
-    decide::built_in,
     error::Failure,
     record,
     showing::Shown,
@@ -52,10 +51,10 @@ impl Told {
     /// The denial by the first of the rules that ask.
     fn refusal(&self, first: Option<&Decision>, reason: &'static str) -> Failure {
         let Some(first) = first else {
-            return Failure::Denied(Box::new(built_in("default", reason)));
+            return Failure::Denied(Box::new(Decision::built_in_denial("default", reason)));
         };
-        let decision = Decision { reason: Some(reason.to_owned()), ..first.clone().denying() };
-        match self.rules.iter().any(|rule| rule.rule == first.rule) {
+        let decision = first.clone().denying().with_reason(reason);
+        match self.rules.iter().any(|rule| rule.rule() == first.rule()) {
             true => Failure::Denied(Box::new(decision)),
             false => Failure::Hidden(Box::new(decision), reason),
         }
@@ -85,7 +84,7 @@ impl Turn<'_> {
             after: draft.after,
             moved: fact("moved"),
             policy_sha256: self.policy.sha256().to_owned(),
-            rules: rules.iter().map(|rule| rule.rule.clone()).collect(),
+            rules: rules.iter().map(|rule| rule.rule().to_owned()).collect(),
         };
         let seq = match (self.approved, self.gate.approvals.granted(&self.session.id, &binding)) {
             (Some(approved), _) if approved.binding == binding => approved.seq,
@@ -133,7 +132,7 @@ impl Turn<'_> {
 
 fn stale(decision: &Decision) -> Failure {
     let reason = "what would be done now is not what was approved; ask again".to_owned();
-    Failure::Denied(Box::new(Decision { reason: Some(reason), ..decision.clone().denying() }))
+    Failure::Denied(Box::new(decision.clone().denying().with_reason(reason)))
 }
 
 impl Stopped {
@@ -160,12 +159,13 @@ impl Gateway {
         let Some(first) = rules.first().cloned() else {
             return Err(Stopped::because(
                 draft,
-                Failure::Denied(Box::new(built_in("default", "nothing asks"))),
+                Failure::Denied(Box::new(Decision::built_in_denial("default", "nothing asks"))),
             ));
         };
         record::decide(&mut draft, &first);
         let Ok(id) = random_id() else {
-            let failure = built_in("approval.id", "no random bytes for a question");
+            let failure =
+                Decision::built_in_denial("approval.id", "no random bytes for a question");
             return Err(Stopped::because(draft, Failure::Denied(Box::new(failure))));
         };
         draft.facts.get_or_insert_default().insert("question".to_owned(), id.clone().into());

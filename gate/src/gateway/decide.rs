@@ -4,20 +4,9 @@ use super::{error::Failure, reservations::Reservations};
 use crate::{
     backup::{self, EntryKind, NodeKind, Saved, Trail, Vault},
     model::{Access, AgentName, OperationKind, WorkspacePath},
-    policy::{Decision, Effect, Object, ObjectKind, Policy, Query, Sight},
+    policy::{Decision, Object, ObjectKind, Policy, Query, Sight},
     workspace::{Resolved, TempName, Walked, Workspace},
 };
-
-/// A denial that no policy file holds.
-pub(super) fn built_in(rule: &str, reason: &str) -> Decision {
-    Decision {
-        effect: Effect::Deny,
-        rule: rule.to_owned(),
-        place: None,
-        reason: Some(reason.to_owned()),
-        would_deny: false,
-    }
-}
 
 /// Decides about one name, which may be one of the gate's own.
 pub(super) fn named(policy: &Policy, query: &Query<'_>) -> Decision {
@@ -25,7 +14,7 @@ pub(super) fn named(policy: &Policy, query: &Query<'_>) -> Decision {
 }
 
 fn reserved() -> Decision {
-    built_in("names.reserved", "the name is reserved for the gate")
+    Decision::built_in_denial("names.reserved", "the name is reserved for the gate")
 }
 
 /// The rule that the agent is told of a denial that is about what it may not see: the
@@ -206,10 +195,8 @@ impl Decider<'_> {
                 continue;
             }
             if !hidden.is_allow() {
-                return Err(Failure::Denied(Box::new(Decision {
-                    reason: Some("what cannot be read cannot be restored to another place".into()),
-                    ..hidden.denying()
-                })));
+                let reason = "what cannot be read cannot be restored to another place";
+                return Err(Failure::Denied(Box::new(hidden.denying().with_reason(reason))));
             }
             self.reservations.hear(&hidden);
             // What can be read is left to what may be listed here and not there.
@@ -241,7 +228,10 @@ impl Decider<'_> {
         for (old, object) in entries() {
             let Some(new) = old.rebase(from, to) else {
                 let reason = "the new path of something that is not shown is too long";
-                return Err(Failure::Hidden(Box::new(built_in(HIDDEN, reason)), UNSEEN));
+                return Err(Failure::Hidden(
+                    Box::new(Decision::built_in_denial(HIDDEN, reason)),
+                    UNSEEN,
+                ));
             };
             let moved = Object { links: 1, ..object };
             self.beneath(from, (old, &object), self.entry(Access::Write, &new, &moved))?;
@@ -300,7 +290,7 @@ impl Decider<'_> {
 
     /// The last decision, when none of them denies.
     fn all(&self, decisions: impl Iterator<Item = Decision>) -> Result<Decision, Failure> {
-        let mut last = built_in("default", "nothing was asked");
+        let mut last = Decision::built_in_denial("default", "nothing was asked");
         for decision in decisions {
             if decision.is_deny() {
                 return Err(Failure::Denied(Box::new(decision)));

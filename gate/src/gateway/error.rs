@@ -6,7 +6,7 @@ use portcullis_audit::Receipt;
 
 use super::{
     asking::Asking,
-    decide::{HIDDEN, UNSEEN, built_in},
+    decide::{HIDDEN, UNSEEN},
 };
 use crate::{
     backup, ledger,
@@ -119,15 +119,15 @@ impl Error {
     }
 
     pub(super) fn denied(decision: &Decision) -> Self {
-        let message = match &decision.reason {
-            Some(reason) => format!("denied by rule `{}`: {reason}", decision.rule),
-            None => format!("denied by rule `{}`", decision.rule),
+        let message = match &decision.reason() {
+            Some(reason) => format!("denied by rule `{}`: {reason}", decision.rule()),
+            None => format!("denied by rule `{}`", decision.rule()),
         };
         Self(Box::new(Details {
             kind: ErrorKind::Denied,
             message,
-            rule: Some(decision.rule.clone()),
-            reason: decision.reason.clone(),
+            rule: Some(decision.rule().to_owned()),
+            reason: decision.reason().map(str::to_owned),
             receipt: None,
         }))
     }
@@ -191,7 +191,7 @@ pub fn never_served(error: &workspace::Error) -> Option<Decision> {
         E::Loop => ("workspace.links", "too many links"),
         _ => return None,
     };
-    Some(built_in(rule, reason))
+    Some(Decision::built_in_denial(rule, reason))
 }
 
 impl From<workspace::Error> for Failure {
@@ -225,7 +225,7 @@ pub(super) fn render(error: &ops::Error) -> Error {
     let kind = match error {
         E::Workspace(error) => workspace_kind(error),
         E::Refused(decision) => return Error::denied(decision),
-        E::Unseen(_) => return Error::denied(&built_in(HIDDEN, UNSEEN)),
+        E::Unseen(_) => return Error::denied(&Decision::built_in_denial(HIDDEN, UNSEEN)),
         E::Conflict | E::Growing(_) => ErrorKind::Conflict,
         E::AlreadyExists => ErrorKind::AlreadyExists,
         E::NotEmpty => ErrorKind::NotEmpty,
@@ -283,12 +283,14 @@ pub enum Refusal {
 impl Refusal {
     pub(super) fn render(&self) -> Error {
         match self {
-            Self::Outside => {
-                Error::denied(&built_in("workspace.outside", "the path is outside the workspace"))
-            }
-            Self::Path(PathError::Parent) => {
-                Error::denied(&built_in("workspace.outside", "the path contains `..`"))
-            }
+            Self::Outside => Error::denied(&Decision::built_in_denial(
+                "workspace.outside",
+                "the path is outside the workspace",
+            )),
+            Self::Path(PathError::Parent) => Error::denied(&Decision::built_in_denial(
+                "workspace.outside",
+                "the path contains `..`",
+            )),
             Self::Path(error) => Error::new(ErrorKind::InvalidInput, error.to_string()),
             Self::Parameters(message) => Error::new(ErrorKind::InvalidInput, message.clone()),
             Self::Method => Error::new(ErrorKind::InvalidInput, "method not allowed"),

@@ -10,7 +10,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::decide::built_in;
 use crate::policy::{Decision, Limits};
 
 /// Most sessions that are counted where nobody else bounds them; a further one is
@@ -90,7 +89,10 @@ impl Meters {
             return Ok(Some(Arc::clone(meter)));
         }
         if meters.len() >= self.most {
-            return Err(built_in("limits.sessions", "the gate serves no more sessions"));
+            return Err(Decision::built_in_denial(
+                "limits.sessions",
+                "the gate serves no more sessions",
+            ));
         }
         let meter = Arc::new(Meter::new(limits.clone(), Instant::now()));
         meters.insert(session.to_owned(), Arc::clone(&meter));
@@ -231,8 +233,8 @@ mod tests {
         let (meter, _) = meter("bytesWritten = \"10B\"\nfilesRemoved = 2");
         drop(meter.spend(10, 2).unwrap());
         meter.spend(4, 2).unwrap().keep();
-        assert_eq!(meter.spend(7, 0).unwrap_err().rule, "limits.bytesWritten");
-        assert_eq!(meter.spend(0, 1).unwrap_err().rule, "limits.filesRemoved");
+        assert_eq!(meter.spend(7, 0).unwrap_err().rule(), "limits.bytesWritten");
+        assert_eq!(meter.spend(0, 1).unwrap_err().rule(), "limits.filesRemoved");
         meter.spend(6, 0).unwrap().keep();
         meter.spend(0, 0).unwrap().keep();
         assert!(meter.spend(u64::MAX, u64::MAX).is_err());
@@ -246,7 +248,7 @@ mod tests {
         meter.begin(now).unwrap();
         assert!(meter.denied(None));
         let later = now + Duration::from_secs(1_000_000);
-        assert_eq!(meter.begin(later).unwrap_err().rule, "limits.denials");
+        assert_eq!(meter.begin(later).unwrap_err().rule(), "limits.denials");
     }
 
     #[test]
@@ -257,7 +259,7 @@ mod tests {
             assert!(meters.of(&session.to_string(), policy.limits()).unwrap().is_some());
         }
         let refused = meters.of("one more", policy.limits()).unwrap_err();
-        assert_eq!(refused.rule, "limits.sessions");
+        assert_eq!(refused.rule(), "limits.sessions");
         meters.of("0", policy.limits()).unwrap();
         meters.forget("0");
         meters.of("one more", policy.limits()).unwrap();

@@ -57,7 +57,7 @@ use crate::{
         Committed, Content, Entries, Entry, Findings, Follower, Found, Known, Matches, Names,
         Source, Subscription, Unfollowed, Watcher,
     },
-    policy::{Policy, SecretKey},
+    policy::{Decision, Policy, SecretKey},
     workspace::Workspace,
 };
 use asking::Approved;
@@ -447,10 +447,10 @@ impl Gateway {
             Failure::Hidden(decision, reason) => {
                 record::decide(&mut draft, &decision);
                 record::fail(&mut draft, &Error::denied(&decision));
-                Error::denied(&decide::built_in(decide::HIDDEN, reason))
+                Error::denied(&Decision::built_in_denial(decide::HIDDEN, reason))
             }
             // A person is asked once; whoever still asks has gone astray.
-            Failure::Ask(_) => Error::denied(&decide::built_in("default", "asked twice")),
+            Failure::Ask(_) => Error::denied(&Decision::built_in_denial("default", "asked twice")),
             Failure::Rendered(error) => error,
             Failure::Operation(error) => error::render(&error),
             Failure::Ledger(error) => return error.into(),

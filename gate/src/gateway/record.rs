@@ -59,11 +59,11 @@ pub(super) fn shown(path: &WorkspacePath) -> String {
 
 /// Adds what was decided.
 pub(super) fn decide(draft: &mut Draft, decision: &Decision) {
-    draft.decision = Some(decision.effect.as_str().to_owned());
-    draft.rule = Some(decision.rule.clone());
-    draft.policy = decision.place.as_ref().map(|place| place.file.clone());
-    draft.line = decision.place.as_ref().map(|place| place.line);
-    draft.reason.clone_from(&decision.reason);
+    draft.decision = Some(decision.effect().as_str().to_owned());
+    draft.rule = Some(decision.rule().to_owned());
+    draft.policy = decision.place().map(|place| place.file.clone());
+    draft.line = decision.place().map(|place| place.line);
+    draft.reason = decision.reason().map(str::to_owned);
 }
 
 /// Adds the canonical path, when it is another one.

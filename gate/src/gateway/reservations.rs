@@ -23,14 +23,14 @@ struct Kept {
 impl Reservations {
     /// Takes note of an answer that does not deny.
     pub(super) fn hear(&self, decision: &Decision) {
-        if !decision.is_ask() && !decision.would_deny {
+        if !decision.is_ask() && !decision.would_deny() {
             return;
         }
         let mut kept = self.0.borrow_mut();
-        if decision.is_ask() && !kept.asks.iter().any(|known| known.rule == decision.rule) {
+        if decision.is_ask() && !kept.asks.iter().any(|known| known.rule() == decision.rule()) {
             kept.asks.push(decision.clone());
         }
-        if decision.would_deny && kept.relaxed.is_none() {
+        if decision.would_deny() && kept.relaxed.is_none() {
             kept.relaxed = Some(decision.clone());
         }
     }

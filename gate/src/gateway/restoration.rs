@@ -2,12 +2,12 @@
 
 use portcullis_audit::Draft;
 
-use super::{Changed, Output, Reply, decide, error::Failure, record, turn::Turn};
+use super::{Changed, Output, Reply, error::Failure, record, turn::Turn};
 use crate::{
     backup::{self, EntryKind},
     model::{Access, Encoding, WorkspacePath},
     ops::{Change, Committed, Sealed, prepare},
-    policy::ObjectKind,
+    policy::{Decision, ObjectKind},
     workspace::{Follow, Met, Permit},
 };
 
@@ -54,7 +54,7 @@ impl<'a> Turn<'a> {
         let resolved = self.gate.workspace.resolve_heeding(path, Follow::No, follows)?;
         if resolved.path() != path {
             record::resolve(draft, resolved.path());
-            return Err(Failure::Denied(Box::new(decide::built_in(
+            return Err(Failure::Denied(Box::new(Decision::built_in_denial(
                 "restore.links",
                 "a backup is never restored through a link",
             ))));

@@ -8,14 +8,11 @@ use portcullis_audit::Draft;
 
 use super::{Output, Reply, error::Failure, record, turn::Turn};
 use crate::{
-    model::{Access, GlobQuery, GrepQuery, OperationKind, WorkspacePath},
+    model::{Access, GlobQuery, GrepQuery, WorkspacePath},
     ops::{Disclosure, Start, prepare},
-    policy::{Decision, Effect, ObjectKind, Policy, Query},
+    policy::{Decision, ObjectKind, Policy, Query},
     workspace::{Follow, Met, Permit, TempName},
 };
-
-/// The rule of a search whose start nothing allows.
-const BENEATH: &str = "search.beneath";
 
 impl Turn<'_> {
     /// Discloses the entries whose paths match.
@@ -62,7 +59,7 @@ impl Turn<'_> {
             resolved: None,
             bytes: Some(file.bytes),
             before: Some(file.whole),
-            would_deny: decision.would_deny.then_some(true),
+            would_deny: decision.would_deny().then_some(true),
             result: Some("ok".to_owned()),
             ..search.clone()
         };
@@ -157,28 +154,5 @@ pub fn beginning(met: Met<'_>) -> Met<'_> {
 /// What comes of the decision about the name at which a search or a subscription
 /// begins.
 pub fn begun(policy: &Policy, query: &Query<'_>, decision: Decision) -> Decision {
-    match decision.effect {
-        Effect::Ask if query.operation == OperationKind::Watch => {
-            // Nobody can be asked about each change.
-            let reason = "a person would have to be asked about each change";
-            Decision { reason: Some(reason.to_owned()), ..decision.denying() }
-        }
-        // What has to be asked about is left out; the answer says so.
-        Effect::Ask => Decision { effect: Effect::Allow, ..decision },
-        Effect::Deny
-            if decision.is_default_deny()
-                && !TempName::is_reserved(query.path)
-                && policy.may_allow_beneath(query) =>
-        {
-            let reason = "nothing allows this directory, but something beneath it";
-            Decision {
-                effect: Effect::Allow,
-                rule: BENEATH.to_owned(),
-                place: None,
-                reason: Some(reason.to_owned()),
-                would_deny: false,
-            }
-        }
-        Effect::Allow | Effect::Deny => decision,
-    }
+    if TempName::is_reserved(query.path) { decision } else { policy.search_root(query, decision) }
 }

@@ -123,7 +123,7 @@ impl Turn<'_> {
         let mut rules: Vec<Decision> = Vec::new();
         for (access, path) in questions(operation, self.operation.path(), self.new_name()) {
             let decision = self.policy.evaluate(&self.query(operation, access, path));
-            if decision.is_ask() && !rules.iter().any(|known| known.rule == decision.rule) {
+            if decision.is_ask() && !rules.iter().any(|known| known.rule() == decision.rule()) {
                 rules.push(decision);
             }
         }

@@ -12,7 +12,6 @@ use std::{
     time::Instant,
 };
 
-use super::decide::built_in;
 use crate::{model::Session, policy::Decision};
 
 /// What those who share a gate may have of it.
@@ -192,7 +191,7 @@ impl Turns {
 }
 
 fn too_much(limit: &str, reason: &str) -> Decision {
-    built_in(&format!("serve.limits.{limit}"), reason)
+    Decision::built_in_denial(&format!("serve.limits.{limit}"), reason)
 }
 
 impl State {
@@ -384,11 +383,11 @@ mod tests {
         let turns = Turns::new(Shares { concurrent: 1, ..shares(4) });
         let held = turns.enter(&asks).unwrap();
         let refused = turns.enter(&asks).unwrap_err();
-        assert_eq!(refused.rule, "serve.limits.concurrentRequests");
+        assert_eq!(refused.rule(), "serve.limits.concurrentRequests");
         turns.enter(&session("b", "2")).map(drop).unwrap();
         held.charge(1 << 42);
         drop(held);
-        assert_eq!(turns.enter(&asks).unwrap_err().rule, "serve.limits.bytesPerSecond");
+        assert_eq!(turns.enter(&asks).unwrap_err().rule(), "serve.limits.bytesPerSecond");
         let turns = Turns::new(Shares { requests_per_second: 2, ..shares(4) });
         let now = Instant::now();
         let mut state = lock(&turns.state);

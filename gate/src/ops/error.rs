@@ -12,11 +12,11 @@ pub enum Error {
     #[error(transparent)]
     Workspace(#[from] workspace::Error),
     /// The policy denies the content.
-    #[error("denied by rule `{}`", .0.rule)]
+    #[error("denied by rule `{}`", .0.rule())]
     Refused(Decision),
     /// The policy denies it because of a content that the agent may not read, and is
     /// not to hear of.
-    #[error("denied by rule `{}`", .0.rule)]
+    #[error("denied by rule `{}`", .0.rule())]
     Unseen(Box<Decision>),
     /// Another process changed the object meanwhile; nothing was replaced.
     #[error(

@@ -10,7 +10,7 @@ use crate::{
         judge::{Deed, decide},
     },
     model::{Access, WorkspacePath},
-    policy::{Effect, Place, PolicySource, Statement, StatementKind},
+    policy::{Decision, Effect, PolicySource, Statement, StatementKind},
 };
 
 pub(super) fn lint(subject: Subject<'_>, found: &mut Vec<Finding>) {
@@ -32,8 +32,8 @@ pub(super) fn lint(subject: Subject<'_>, found: &mut Vec<Finding>) {
                 .iter()
                 .map(|agent| decide(subject.policy, agent, Deed::Write, &path, None))
                 .find(|decision| decision.is_allow());
-            if let Some(Place { file, line }) = allowed.and_then(|decision| decision.place) {
-                open.entry((file, line)).or_default().push(path);
+            if let Some(place) = allowed.as_ref().and_then(Decision::place) {
+                open.entry((place.file.clone(), place.line)).or_default().push(path);
             }
         }
     }

@@ -29,7 +29,7 @@ pub(super) fn lint(subject: Subject<'_>, file: usize, found: &mut Vec<Finding>) 
                             let query = Query { agent, operation, access, path };
                             subject.policy.evaluate(&query)
                         };
-                        ask(&path).rule == statement.id && ask(&other).is_allow()
+                        ask(&path).rule() == statement.id && ask(&other).is_allow()
                     })
                 });
                 passes.then_some((path, other))

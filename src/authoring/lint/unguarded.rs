@@ -66,7 +66,7 @@ fn open(
         return None;
     };
     let decision = |deed| decide(subject.policy, agent, deed, path, None);
-    if decision(guarded).rule != statement.id {
+    if decision(guarded).rule() != statement.id {
         return None;
     }
     let open: Vec<_> =

@@ -59,8 +59,8 @@ impl Approver for Refuser {
 impl Refuser {
     fn asked(self) -> Option<Ruling> {
         let rule = self.0.into_inner().unwrap_or_else(PoisonError::into_inner)?;
-        let effect = rule.effect.as_str().to_owned();
-        Some(Ruling { effect, rule: rule.rule, place: rule.place })
+        let effect = rule.effect().as_str().to_owned();
+        Some(Ruling { effect, rule: rule.rule().to_owned(), place: rule.place().cloned() })
     }
 }
 

@@ -180,19 +180,19 @@ fn change_line(change: &Change) -> String {
 /// `ci (policy.toml:12)`
 fn rule(decision: &Decision) -> String {
     let asks = if decision.is_ask() { "ask " } else { "" };
-    match &decision.place {
-        Some(place) => format!("{asks}{} ({})", decision.rule, Escaped(&place.to_string())),
-        None => format!("{asks}{}", decision.rule),
+    match &decision.place() {
+        Some(place) => format!("{asks}{} ({})", decision.rule(), Escaped(&place.to_string())),
+        None => format!("{asks}{}", decision.rule()),
     }
 }
 
 fn report_json(found: &Diff) -> Value {
     let decision = |decision: &Decision| {
         json!({
-            "effect": decision.effect.as_str(),
-            "rule": decision.rule,
-            "file": decision.place.as_ref().map(|place| &place.file),
-            "line": decision.place.as_ref().map(|place| place.line),
+            "effect": decision.effect().as_str(),
+            "rule": decision.rule(),
+            "file": decision.place().map(|place| &place.file),
+            "line": decision.place().map(|place| place.line),
         })
     };
     let changes: Vec<_> = found

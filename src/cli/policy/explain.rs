@@ -19,7 +19,10 @@ use crate::{
     },
     gateway::{Following, Refusal, never_served},
     model::{Access, AgentName, Escaped, OperationKind, WorkspacePath},
-    policy::{Decision, Explanation, Object, ObjectKind, Policy, Query, StageReport, questions},
+    policy::{
+        Decision, Effect, Explanation, Object, ObjectKind, Place, Policy, Query, StageReport,
+        questions,
+    },
     workspace::{Follow, Resolved, Workspace},
 };
 
@@ -248,16 +251,21 @@ fn print_report(
 
 /// `denied by `ci` (policy.toml:12): CI changes need a person`
 fn sentence(decision: &Decision) -> String {
-    let verb = match decision.would_deny {
-        true => "observed only: would be denied",
-        false => decision.effect.verb(),
-    };
-    let place = match &decision.place {
-        Some(place) => format!(" ({})", Escaped(&place.to_string())),
-        None => String::new(),
-    };
-    let reason = decision.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
-    format!("{verb} by `{}`{place}{reason}", decision.rule)
+    let (effect, would_deny) = (decision.effect(), decision.would_deny());
+    in_words(effect, would_deny, decision.rule(), decision.place(), decision.reason())
+}
+
+fn in_words(
+    effect: Effect,
+    would_deny: bool,
+    rule: &str,
+    place: Option<&Place>,
+    reason: Option<&str>,
+) -> String {
+    let verb = if would_deny { "observed only: would be denied" } else { effect.verb() };
+    let place = place.map(|place| format!(" ({})", Escaped(&place.to_string())));
+    let reason = reason.map(|reason| format!(": {reason}"));
+    format!("{verb} by `{rule}`{}{}", place.unwrap_or_default(), reason.unwrap_or_default())
 }
 
 fn stage_line(stage: &StageReport) -> String {
@@ -305,12 +313,12 @@ fn report_json(
 
 fn decision_json(decision: &Decision) -> Value {
     json!({
-        "effect": decision.effect.as_str(),
-        "rule": decision.rule,
-        "file": decision.place.as_ref().map(|place| &place.file),
-        "line": decision.place.as_ref().map(|place| place.line),
-        "reason": decision.reason,
-        "wouldDeny": decision.would_deny,
+        "effect": decision.effect().as_str(),
+        "rule": decision.rule(),
+        "file": decision.place().map(|place| &place.file),
+        "line": decision.place().map(|place| place.line),
+        "reason": decision.reason(),
+        "wouldDeny": decision.would_deny(),
     })
 }
 

@@ -15,6 +15,7 @@ use crate::{
     },
     model::Escaped,
     policy::{OutlineFile, Policy},
+    review::visible_json,
     workspace::Workspace,
 };
 
@@ -97,7 +98,8 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         }
     }
     if args.sarif {
-        outln!("{}", sarif::log(&found).or_fail("cannot print SARIF")?);
+        let log = sarif::log(&found).or_fail("cannot print SARIF")?;
+        outln!("{}", visible_json(&log));
     } else if args.json {
         outjson!(json!({ "findings": findings_json(&found) }));
     } else {

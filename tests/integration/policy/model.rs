@@ -401,7 +401,7 @@ proptest! {
                 let query = Query { agent: &name, operation, access, path: &path };
                 let decision = policy.evaluate(&query);
                 prop_assert_eq!(
-                    (decision.effect, decision.would_deny),
+                    (decision.effect(), decision.would_deny()),
                     model(&files, &agent, operation, access, text),
                     "{} {} {:?}\n{:?}\n{}", operation, access, text, decision, files[0].toml(0)
                 );
@@ -430,8 +430,8 @@ proptest! {
                 let query = Query { agent: &name, operation, access, path: &path };
                 let decision =
                     policy.evaluate(&query).and(policy.evaluate_object(&query, &object));
-                let expected = match decision.effect {
-                    Effect::Allow => Sight::Shown { relaxed: decision.would_deny },
+                let expected = match decision.effect() {
+                    Effect::Allow => Sight::Shown { relaxed: decision.would_deny() },
                     Effect::Ask => Sight::Asked,
                     Effect::Deny if decision.is_default_deny() => Sight::Closed,
                     Effect::Deny => Sight::Denied,
@@ -466,8 +466,8 @@ proptest! {
                     let decision = above.evaluate(&query);
                     // An explicit denial or question of the parent holds in any
                     // mode; what it merely does not allow, observing relaxes.
-                    if below.effect >= decision.effect
-                        || (below.would_deny && decision.is_default_deny())
+                    if below.effect() >= decision.effect()
+                        || (below.would_deny() && decision.is_default_deny())
                     {
                         continue;
                     }
@@ -475,7 +475,7 @@ proptest! {
                         .iter()
                         .all(|file| !files[*file].speaks(operation, access));
                     prop_assert!(
-                        unbounded && decision.rule == "default",
+                        unbounded && decision.rule() == "default",
                         "{} {} {:?}: {:?}", operation, access, text, decision
                     );
                 }

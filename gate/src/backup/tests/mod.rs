@@ -20,8 +20,8 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::{
-    model::{Door, OperationKind, Session, WorkspacePath},
-    policy::{Decision, Effect, Retention},
+    model::{Access, Door, OperationKind, Session, WorkspacePath},
+    policy::{PolicySource, Query, Retention, compile},
     workspace::{Follow, Permit, Workspace},
 };
 
@@ -103,12 +103,15 @@ impl House {
     pub(super) fn permit(&self, text: &str) -> Permit {
         let workspace = Workspace::open(&self.ws("")).unwrap();
         let resolved = workspace.resolve(&path(text), Follow::No).unwrap();
-        let (effect, rule) = (Effect::Allow, "test".to_owned());
-        Permit::new(
-            resolved,
-            Decision { effect, rule, place: None, reason: None, would_deny: false },
-        )
-        .unwrap()
+        let policy =
+            PolicySource::from_text("test", "schema = 1\n[allowedPaths]\nwrite = [\"**\"]\n");
+        let query = Query {
+            agent: &self.session.agent,
+            operation: OperationKind::Write,
+            access: Access::Write,
+            path: &path(text),
+        };
+        Permit::new(resolved, compile(&policy).unwrap().evaluate(&query)).unwrap()
     }
 
     pub(super) fn meta(&self) -> Meta<'_> {

@@ -16,7 +16,6 @@ use crate::{
     },
     model::{Door, Operation, Session, WorkspacePath},
     ops::{self, Findings, Resolution, Source, Unfollowed, prepare},
-    policy::{Decision, Effect},
     workspace::{Follow, Permit},
 };
 
@@ -49,13 +48,7 @@ impl Gateway {
             redress: true,
             approved: None,
         };
-        let decision = Decision {
-            effect: Effect::Allow,
-            rule: BATCH.to_owned(),
-            place: None,
-            reason: Some("another change of the batch could not be made".to_owned()),
-            would_deny: false,
-        };
+        let decision = policy.batch_rollback();
         let mut draft = record::operation(session, &policy, &operation);
         record::decide(&mut draft, &decision);
         draft.door = door.map(str::to_owned).or(draft.door);

@@ -233,7 +233,7 @@ impl Seeker<'_> {
         let findings = Findings::default();
         let context = Context { findings: &findings, ..*self.context };
         let view = context.disclose_text(&path, whole).map_err(|error| match error {
-            Error::Refused(decision) if decision.rule.starts_with("secrets.") => Skipped::Secret,
+            Error::Refused(decision) if decision.rule().starts_with("secrets.") => Skipped::Secret,
             _ => Skipped::Denied,
         })?;
         self.tally.searched();

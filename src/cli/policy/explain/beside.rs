@@ -86,8 +86,8 @@ impl Beside<'_> {
 }
 
 fn keep(found: &mut Found, path: WorkspacePath, decision: Decision) {
-    let strictest = found.as_ref().is_none_or(|(_, known)| decision.effect > known.effect);
-    if strictest && (!decision.is_allow() || decision.would_deny) {
+    let strictest = found.as_ref().is_none_or(|(_, known)| decision.effect() > known.effect());
+    if strictest && (!decision.is_allow() || decision.would_deny()) {
         *found = Some((path, decision));
     }
 }

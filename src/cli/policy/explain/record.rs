@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use portcullis_audit::{AuditRecord, Directory, Reader};
 use serde_json::json;
 
-use super::{Args, explained, print_report, report_json, sentence};
+use super::{Args, explained, in_words, print_report, report_json};
 use crate::{
     cli::{
         audit::{say_unverified, unreadable},
@@ -14,7 +14,7 @@ use crate::{
         owner, state,
     },
     model::{AgentName, Escaped, OperationKind, WorkspacePath},
-    policy::{Decision, Effect, Place},
+    policy::{Effect, Place},
     workspace::Workspace,
 };
 
@@ -56,7 +56,7 @@ pub(super) fn run(args: &Args, seq: u64) -> Result<ExitCode, Failure> {
             report.insert("record".to_owned(), json!(record));
             report.insert("samePolicy".to_owned(), json!(same));
         }
-        outln!("{report}");
+        outjson!(report);
         return Ok(ExitCode::SUCCESS);
     }
     outln!(
@@ -68,7 +68,7 @@ pub(super) fn run(args: &Args, seq: u64) -> Result<ExitCode, Failure> {
         asked.agent,
     );
     match recorded(&record) {
-        Some(decision) => outln!("it was {}", sentence(&decision)),
+        Some(sentence) => outln!("it was {sentence}"),
         None => outln!("nothing was decided about it"),
     }
     if record.draft.would_deny == Some(true) {
@@ -121,19 +121,17 @@ impl Asked {
     }
 }
 
-fn recorded(record: &AuditRecord) -> Option<Decision> {
+/// The decision of a record in words.
+fn recorded(record: &AuditRecord) -> Option<String> {
     let draft = &record.draft;
     let effect = match draft.decision.as_deref()? {
         "allow" => Effect::Allow,
         "ask" => Effect::Ask,
         _ => Effect::Deny,
     };
+    let rule = Escaped(draft.rule.as_deref()?).to_string();
     let place = draft.policy.clone().zip(draft.line).map(|(file, line)| Place { file, line });
-    Some(Decision {
-        effect,
-        rule: Escaped(draft.rule.as_deref()?).to_string(),
-        place,
-        reason: draft.reason.as_deref().map(|reason| Escaped(reason).to_string()),
-        would_deny: draft.would_deny.unwrap_or_default(),
-    })
+    let reason = draft.reason.as_deref().map(|reason| Escaped(reason).to_string());
+    let would_deny = draft.would_deny.unwrap_or_default();
+    Some(in_words(effect, would_deny, &rule, place.as_ref(), reason.as_deref()))
 }

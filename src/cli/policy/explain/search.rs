@@ -76,9 +76,9 @@ impl Search<'_> {
         let mut answer = self.answer(Access::List, path, None);
         let query = self.query(Access::List, path);
         let name = self.policy.evaluate(&query);
-        let effect = name.effect;
+        let effect = name.effect();
         answer.explanation.decision = begun(self.policy, &query, name);
-        match (effect, answer.explanation.decision.effect) {
+        match (effect, answer.explanation.decision.effect()) {
             (Effect::Allow, _) => return false,
             (Effect::Ask, Effect::Allow) => asked.notes.push(LEFT_OUT.to_owned()),
             (Effect::Deny, Effect::Allow) => asked.notes.push(ENTRYWISE.to_owned()),
@@ -96,10 +96,12 @@ impl Search<'_> {
         resolved: Option<&Resolved>,
     ) -> bool {
         let mut answer = self.answer(Access::Read, path, resolved);
-        let effect = answer.explanation.decision.effect;
+        let effect = answer.explanation.decision.effect();
         if effect == Effect::Ask {
             asked.notes.push(LEFT_OUT.to_owned());
-            answer.explanation.decision.effect = Effect::Allow;
+            let query = self.query(Access::Read, path);
+            let decision = answer.explanation.decision.clone();
+            answer.explanation.decision = self.policy.search_root(&query, decision);
         }
         asked.answers.push(answer);
         effect == Effect::Allow

@@ -67,7 +67,7 @@ pub(super) fn run(args: &Args, agent: &AgentName) -> Result<ExitCode, Failure> {
     for entry in &tree.entries {
         let ways = args.can.ways().iter();
         let judged = ways.filter_map(|way| judge(&policy, agent, *way, entry));
-        let can = judged.map(|decision| decision.effect).min();
+        let can = judged.map(|decision| decision.effect()).min();
         // A directory is removed with all that is in it, so it counts as what
         // it holds.
         let counts = can.filter(|_| {
@@ -90,7 +90,7 @@ pub(super) fn run(args: &Args, agent: &AgentName) -> Result<ExitCode, Failure> {
             "of": root.asked,
             "notServed": tree.not_served,
         });
-        outln!("{report}");
+        outjson!(report);
         return Ok(ExitCode::SUCCESS);
     }
     print(&policy, agent, deed, &root, tree.not_served);
