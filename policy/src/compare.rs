@@ -262,7 +262,7 @@ mod tests {
         for other in [
             "regex = 'tok_([a-z]{3200})'",
             "regex = 'tok_([a-z]{32})'\nkeywords = [\"token\"]",
-            "regex = 'tok_([a-z]{32})'\nentropy = 7.5",
+            "regex = 'tok_([a-z]{32})'\nentropy = 4.5",
             "regex = 'tok_([a-z]{32})'\ngroup = 0",
             "regex = 'tok_([a-z]{32})'\nwarnOnly = true",
         ] {

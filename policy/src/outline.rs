@@ -136,9 +136,10 @@ impl Statement {
     pub fn asks_all_of(&self, other: &Self) -> bool {
         let agents = match (&self.agents, &other.agents) {
             (Agents::All, _) => true,
-            (Agents::Named(_), Agents::All) => false,
-            (Agents::Named(ours), Agents::Named(theirs)) => {
-                theirs.iter().all(|name| ours.contains(name))
+            (Agents::Named(..), Agents::All) => false,
+            (Agents::Named(ours, mode), Agents::Named(theirs, other)) => {
+                (mode == other || *mode == Mode::Folded)
+                    && theirs.iter().all(|name| ours.contains(name))
             }
         };
         agents && self.questions.hold(other.questions)
@@ -374,10 +375,10 @@ fn rule(rule: &DeTable<'_>) -> Option<Statement> {
     if rule.contains_key("agents") {
         let mut names = Vec::new();
         for (text, _) in texts(rule, "agents") {
-            names.extend(parse_name(&text).unwrap_or_default());
+            names.extend(parse_name(&text, mode).unwrap_or_default());
             statement.agent_names.push(text);
         }
-        statement.agents = Agents::Named(names);
+        statement.agents = Agents::Named(names, mode);
         if statement.agent_names.iter().any(|name| name == "*") {
             statement.agents = Agents::All;
             statement.agent_names.clear();

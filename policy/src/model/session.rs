@@ -19,14 +19,18 @@ impl AgentName {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// Whether a name can have this text in it.
+    pub(crate) fn is_part(text: &str) -> bool {
+        text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '@'))
+    }
 }
 
 impl FromStr for AgentName {
     type Err = AgentNameError;
 
     fn from_str(text: &str) -> Result<Self, AgentNameError> {
-        let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '@');
-        if text.is_empty() || text.len() > 64 || text.starts_with('.') || !text.chars().all(good) {
+        if text.is_empty() || text.len() > 64 || text.starts_with('.') || !Self::is_part(text) {
             return Err(AgentNameError);
         }
         Ok(Self(text.to_owned()))

@@ -79,14 +79,15 @@ impl Letters {
 
 impl Class {
     pub(super) fn holds(&self, c: char) -> bool {
-        let within =
-            |c: char| self.ranges.iter().any(|(first, last)| (*first..=*last).contains(&c));
+        let holds = |c: char| {
+            self.ranges.iter().any(|(first, last)| (*first..=*last).contains(&c)) != self.negated
+        };
         let other_case = || {
             let cases = [single(c.to_uppercase()), single(c.to_lowercase())];
-            cases.into_iter().flatten().any(within)
+            cases.into_iter().flatten().any(holds)
         };
-        let found = within(c) || (self.folded && other_case());
-        found != self.negated
+        // A negated class, too: a denial covers every name that the same pattern allows.
+        holds(c) || (self.folded && other_case())
     }
 }
 
@@ -157,6 +158,21 @@ impl Name {
                 _ => all,
             }),
         }
+    }
+
+    /// The texts that every matching name has.
+    pub(super) fn texts(&self) -> impl Iterator<Item = &str> {
+        let (text, tokens): (Option<&str>, &[Token]) = match self {
+            Self::Any => (None, &[]),
+            Self::Literal(text) | Self::Prefix(text) | Self::Suffix(text) | Self::Infix(text) => {
+                (Some(text), &[])
+            }
+            Self::Tokens(tokens) => (None, tokens),
+        };
+        text.into_iter().chain(tokens.iter().filter_map(|token| match token {
+            Token::Text(text) => Some(&**text),
+            _ => None,
+        }))
     }
 
     /// The one name that matches, when there is but one.

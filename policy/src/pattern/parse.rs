@@ -5,7 +5,7 @@ use super::{
     name::{Class, Name, Token},
 };
 use crate::{
-    model::has_hidden_characters,
+    model::{AgentName, has_hidden_characters},
     spelling::{fold, single},
 };
 
@@ -87,6 +87,8 @@ pub(crate) enum PatternError {
     TooLong,
     #[error("the pattern must be a single name, without `/` or `**`")]
     NotAName,
+    #[error("no agent has such a name")]
+    NotAnAgent,
 }
 
 #[derive(Debug, Clone)]
@@ -136,18 +138,22 @@ pub(crate) fn parse(text: &str, mode: Mode) -> Result<Vec<Pattern>, PatternError
     expand(&lexemes)?.into_iter().map(|flat| alternative(&flat, mode)).collect()
 }
 
-/// Parses a pattern for a single name, such as an agent's.
+/// Parses a pattern for names of agents.
 ///
 /// # Errors
 /// Says what is wrong; the caller knows where.
-pub(crate) fn parse_name(text: &str) -> Result<Vec<Name>, PatternError> {
-    parse(text, Mode::Exact)?
+pub(crate) fn parse_name(text: &str, mode: Mode) -> Result<Vec<Name>, PatternError> {
+    let names: Vec<Name> = parse(text, mode)?
         .into_iter()
         .map(|pattern| match pattern.segments.into_vec().pop() {
             Some(Segment::Name(name)) if !text.contains('/') => Ok(name),
             _ => Err(PatternError::NotAName),
         })
-        .collect()
+        .collect::<Result<_, _>>()?;
+    if !names.iter().flat_map(Name::texts).all(AgentName::is_part) {
+        return Err(PatternError::NotAnAgent);
+    }
+    Ok(names)
 }
 
 fn lex(text: &str, mode: Mode) -> Result<Vec<Lexeme>, PatternError> {
@@ -373,7 +379,9 @@ mod tests {
         ] {
             assert_eq!(parse(text, Mode::Exact), Err(error), "{text}");
         }
-        assert_eq!(parse_name("a/b"), Err(PatternError::NotAName));
-        assert_eq!(parse_name("**"), Err(PatternError::NotAName));
+        assert_eq!(parse_name("a/b", Mode::Exact), Err(PatternError::NotAName));
+        assert_eq!(parse_name("**", Mode::Exact), Err(PatternError::NotAName));
+        assert_eq!(parse_name("Claude Code", Mode::Folded), Err(PatternError::NotAnAgent));
+        assert_eq!(parse_name("a,b*", Mode::Folded), Err(PatternError::NotAnAgent));
     }
 }

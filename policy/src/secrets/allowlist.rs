@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn any_or_all_of_what_is_named_must_be_met() {
-        let regex = |text| vec![Expression::compile(text, &[]).unwrap()];
+        let regex = |text| vec![Expression::compile(text, false, &[]).unwrap()];
         let found =
             Found { path: "a/b.md", secret: b"FooExample", matched: b"k=FooExample", line: b"" };
         let mut list =

@@ -1,13 +1,13 @@
 //! A compiled expression, and where a match can lie when a keyword was seen.
 
-use std::{fmt, sync::OnceLock};
+use std::{collections::BTreeSet, fmt, sync::OnceLock};
 
 use regex_automata::{
     Input, MatchError, Span,
     meta::{self, Regex},
     util::{captures::Captures, iter::Searcher, syntax},
 };
-use regex_syntax::hir::{Class, Hir, HirKind};
+use regex_syntax::hir::{Capture, Class, Hir, HirKind};
 
 use super::{
     scanner::Overdue,
@@ -44,13 +44,18 @@ pub(super) struct Match {
 }
 
 impl Expression {
-    /// Parses `pattern`, to be compiled when it is needed. `keywords` are in
-    /// lower case.
+    /// Parses `pattern`, to be compiled when it is needed. With `multi_line`, `^` and `$`
+    /// match at line ends (LF and CRLF). `keywords` are in lower case.
     ///
     /// # Errors
     /// Says in a few words what is wrong.
-    pub(super) fn parse(pattern: &str, keywords: &[String]) -> Result<Self, String> {
+    pub(super) fn parse(
+        pattern: &str,
+        multi_line: bool,
+        keywords: &[String],
+    ) -> Result<Self, String> {
         let syntax = syntax::Config::new().unicode(false).utf8(false);
+        let syntax = syntax.multi_line(multi_line).crlf(multi_line);
         let hir = syntax::parse_with(pattern, &syntax).map_err(|error| why(&error))?;
         let needs_keyword = !keywords.is_empty() && Spellings::of(&hir, keywords).found;
         let reach = hir.properties().maximum_len().filter(|_| needs_keyword);
@@ -62,8 +67,12 @@ impl Expression {
     ///
     /// # Errors
     /// As [`parse`](Self::parse), and when it would be too large.
-    pub(super) fn compile(pattern: &str, keywords: &[String]) -> Result<Self, String> {
-        let mut expression = Self::parse(pattern, keywords)?;
+    pub(super) fn compile(
+        pattern: &str,
+        multi_line: bool,
+        keywords: &[String],
+    ) -> Result<Self, String> {
+        let mut expression = Self::parse(pattern, multi_line, keywords)?;
         expression.regex = OnceLock::from(Some(build(&expression.hir)?));
         Ok(expression)
     }
@@ -76,6 +85,25 @@ impl Expression {
     /// How many groups there are, the whole match counted as one.
     pub(super) fn groups(&self) -> usize {
         self.hir.properties().explicit_captures_len() + 1
+    }
+
+    /// The most bits per byte that a secret can have, which is `group` of a match as in
+    /// [`matches`](Self::matches): it depends on how many bytes, and how many different
+    /// ones, the expression permits there.
+    pub(super) fn max_entropy(&self, group: Option<usize>) -> f64 {
+        let properties = self.hir.properties();
+        let mut groups = Vec::new();
+        collect_groups(&self.hir, &mut groups);
+        groups.retain(|capture| group.is_none_or(|group| capture.index as usize == group));
+        let always = properties.static_explicit_captures_len()
+            == Some(properties.explicit_captures_len())
+            && groups.iter().any(|group| group.sub.properties().minimum_len() > Some(0));
+        let mut parts: Vec<&Hir> = groups.iter().map(|group| &*group.sub).collect();
+        if !always {
+            // Then the whole match is the secret.
+            parts.push(&self.hir);
+        }
+        parts.into_iter().map(max_entropy).fold(0.0, f64::max)
     }
 
     /// Whether `text` matches anywhere.
@@ -148,6 +176,45 @@ impl Expression {
 impl fmt::Display for Expression {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.hir.fmt(f)
+    }
+}
+
+fn collect_groups<'h>(hir: &'h Hir, groups: &mut Vec<&'h Capture>) {
+    match hir.kind() {
+        HirKind::Empty | HirKind::Look(_) | HirKind::Literal(_) | HirKind::Class(_) => {}
+        HirKind::Repetition(repetition) => collect_groups(&repetition.sub, groups),
+        HirKind::Capture(capture) => {
+            groups.push(capture);
+            collect_groups(&capture.sub, groups);
+        }
+        HirKind::Concat(parts) | HirKind::Alternation(parts) => {
+            parts.iter().for_each(|part| collect_groups(part, groups));
+        }
+    }
+}
+
+/// The most bits per byte of any text that matches `hir`.
+fn max_entropy(hir: &Hir) -> f64 {
+    let mut bytes = BTreeSet::new();
+    collect_bytes(hir, &mut bytes);
+    let length = hir.properties().maximum_len().unwrap_or(usize::MAX);
+    let different = u32::try_from(bytes.len().min(length)).unwrap_or(u32::MAX);
+    f64::from(different.max(1)).log2()
+}
+
+fn collect_bytes(hir: &Hir, bytes: &mut BTreeSet<u8>) {
+    match hir.kind() {
+        HirKind::Empty | HirKind::Look(_) => {}
+        HirKind::Literal(literal) => bytes.extend(&literal.0),
+        HirKind::Class(Class::Bytes(class)) => {
+            bytes.extend(class.ranges().iter().flat_map(|range| range.start()..=range.end()));
+        }
+        HirKind::Class(Class::Unicode(_)) => bytes.extend(0..=u8::MAX),
+        HirKind::Repetition(repetition) => collect_bytes(&repetition.sub, bytes),
+        HirKind::Capture(capture) => collect_bytes(&capture.sub, bytes),
+        HirKind::Concat(parts) | HirKind::Alternation(parts) => {
+            parts.iter().for_each(|part| collect_bytes(part, bytes));
+        }
     }
 }
 
@@ -278,7 +345,7 @@ mod tests {
 
     fn reach(pattern: &str, keywords: &[&str]) -> Option<usize> {
         let keywords: Vec<_> = keywords.iter().map(ToString::to_string).collect();
-        Expression::compile(pattern, &keywords).unwrap().reach
+        Expression::compile(pattern, false, &keywords).unwrap().reach
     }
 
     #[test]
@@ -300,15 +367,35 @@ mod tests {
 
     #[test]
     fn says_what_is_wrong() {
-        let wrong = |pattern| Expression::compile(pattern, &[]).unwrap_err();
+        let wrong = |pattern| Expression::compile(pattern, false, &[]).unwrap_err();
         insta::assert_snapshot!(wrong("a(b"), @"unclosed group, at character 2");
         insta::assert_snapshot!(wrong("(?:a{1000}){1000}{100}"), @"compiled, it would be larger than 10 MiB; repeat less");
         insta::assert_snapshot!(wrong(r"\p{Greek}"), @"Unicode not allowed here, at character 1");
     }
 
     #[test]
+    fn entropy_is_bounded_by_length_and_alphabet_of_the_secret() {
+        let most = |pattern, group| {
+            Expression::compile(pattern, false, &[]).unwrap().max_entropy(group)
+        };
+        for (pattern, group, bits) in [
+            ("[0-9a-f]{32}", None, 4.0),
+            ("key_[0-9a-f]{32}", None, 19_f64.log2()),
+            ("key_([0-9a-f]{32})", None, 4.0),
+            ("key_([0-9a-f]{32})", Some(0), 19_f64.log2()),
+            ("[a-z]{8}", None, 3.0),
+            (".*", None, 255_f64.log2()),
+            // Where the group takes no part, the whole match is the secret.
+            ("abcdefgh(?:(ij))?", None, 10_f64.log2()),
+            ("(?i)k(a)|(b)", Some(1), 2_f64.log2()),
+        ] {
+            assert!((most(pattern, group) - bits).abs() < 1e-9, "{pattern}: {}", most(pattern, group));
+        }
+    }
+
+    #[test]
     fn a_group_is_what_is_secret() {
-        let expression = Expression::compile("k=(a)?(b+)", &[]).unwrap();
+        let expression = Expression::compile("k=(a)?(b+)", false, &[]).unwrap();
         let text = b"k=bb k=abbb";
         let secrets = |group| -> Vec<_> {
             let found = expression.matches(text, 0..text.len(), group, &|| false);

@@ -153,6 +153,8 @@ impl File<'_, '_> {
                 .filter(|group| *group > 0),
             warn_only: false,
             own: false,
+            // As gitleaks reads them.
+            multi_line: false,
         };
         let line = self.source.line(id_value.span().start);
         let place = Place { file: self.source.file.clone(), line };
@@ -208,7 +210,7 @@ impl File<'_, '_> {
         let mut expressions = Vec::new();
         for value in elements(table, key) {
             let Some(text) = value.get_ref().as_str() else { continue };
-            match Expression::compile(&from_go(text), &[]) {
+            match Expression::compile(&from_go(text), false, &[]) {
                 Ok(expression) => expressions.push(expression),
                 Err(why) => {
                     let problem = Problem::new("an expression of an allowlist cannot be used");

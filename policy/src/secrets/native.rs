@@ -16,6 +16,8 @@ pub(crate) struct RuleText {
     pub(crate) warn_only: bool,
     /// It is one of the program's own, whose tests compile it.
     pub(crate) own: bool,
+    /// `^` and `$` match at the beginning and the end of each line, not of the content.
+    pub(crate) multi_line: bool,
 }
 
 /// Which part of a rule cannot be used, and why.
@@ -32,11 +34,11 @@ pub(crate) fn compile(text: RuleText, place: Place) -> Result<Rule, Unusable> {
         text.keywords.iter().map(|keyword| keyword.to_ascii_lowercase()).collect();
     keywords.retain(|keyword| !keyword.is_empty());
     let expression = text.regex.map(|regex| match text.own {
-        true => Expression::parse(&regex, &keywords),
-        false => Expression::compile(&regex, &keywords),
+        true => Expression::parse(&regex, text.multi_line, &keywords),
+        false => Expression::compile(&regex, text.multi_line, &keywords),
     });
     let expression = expression.transpose().map_err(Unusable::Regex)?;
-    let path = text.path.map(|path| Expression::compile(&path, &[]));
+    let path = text.path.map(|path| Expression::compile(&path, false, &[]));
     let path = path.transpose().map_err(Unusable::Path)?;
     let groups = expression.as_ref().map_or(1, Expression::groups);
     let group = text.group.map(|group| usize::try_from(group).unwrap_or(usize::MAX));

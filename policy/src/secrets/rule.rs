@@ -111,6 +111,13 @@ impl Rule {
             && matches!(self.secrets("", text, 0..text.len(), &|| false).next(), Some(Ok(_)))
     }
 
+    /// The most bits per byte that a secret of the rule can have, where that is not more
+    /// than `entropy`: the rule finds nothing then.
+    pub(crate) fn unreached_entropy(&self) -> Option<f64> {
+        let most = self.expression.as_ref()?.max_entropy(self.group);
+        (most <= self.entropy?).then_some(most)
+    }
+
     /// What an author whose sample is not found should look at.
     pub(crate) fn why_not(&self) -> &'static str {
         match (self.keywords.is_empty(), self.entropy) {

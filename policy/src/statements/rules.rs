@@ -61,7 +61,8 @@ pub(crate) struct Rule {
 #[derive(Debug, Clone)]
 pub(crate) enum Agents {
     All,
-    Named(Vec<Name>),
+    /// Those with these names, compared as the mode says.
+    Named(Vec<Name>, Mode),
 }
 
 impl Agents {
@@ -69,7 +70,13 @@ impl Agents {
     pub(crate) fn hold(&self, agent: &AgentName) -> bool {
         match self {
             Self::All => true,
-            Self::Named(names) => names.iter().any(|name| name.matches(agent.as_str())),
+            Self::Named(names, Mode::Exact) => {
+                names.iter().any(|name| name.matches(agent.as_str()))
+            }
+            Self::Named(names, Mode::Folded) => {
+                let agent = agent.as_str().to_ascii_lowercase();
+                names.iter().any(|name| name.matches(&agent))
+            }
         }
     }
 }
@@ -129,7 +136,7 @@ impl Reader<'_, '_> {
         {
             self.report(value.span(), empty("paths"));
         }
-        let agents = self.agents(table);
+        let agents = self.agents(table, mode);
         let reason = table.get("reason").and_then(|value| self.plain_text(value, 500));
         let questions = self.questions(table, effect);
         let (id, span) = id?;
@@ -186,13 +193,13 @@ impl Reader<'_, '_> {
         )
     }
 
-    fn agents(&mut self, table: &DeTable<'_>) -> Agents {
+    fn agents(&mut self, table: &DeTable<'_>, mode: Mode) -> Agents {
         let Some(value) = table.get("agents") else { return Agents::All };
         let mut names = Vec::new();
         let mut all = false;
         for value in elements(table, "agents") {
             let Some(text) = value.get_ref().as_str() else { continue };
-            match parse_name(text) {
+            match parse_name(text, mode) {
                 Ok(parsed) => {
                     all |= parsed.contains(&Name::Any);
                     names.extend(parsed);
@@ -207,7 +214,7 @@ impl Reader<'_, '_> {
         if value.get_ref().as_array().is_some_and(|list| list.is_empty()) {
             self.report(value.span(), empty("agents"));
         }
-        if all { Agents::All } else { Agents::Named(names) }
+        if all { Agents::All } else { Agents::Named(names, mode) }
     }
 
     pub(super) fn tests(&mut self, root: &DeTable<'_>) -> Vec<Test> {

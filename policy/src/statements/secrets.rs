@@ -125,13 +125,6 @@ impl Reader<'_, '_> {
             keywords.push(text.to_owned());
         }
         let entropy = table.get("entropy");
-        if let Some(value) =
-            entropy.filter(|value| check::number(value.get_ref()).is_some_and(|bits| bits >= 8.0))
-        {
-            let problem = Problem::new("the rule would never find anything")
-                .label("expected less than 8: no content has more bits per byte");
-            self.report(value.span(), problem);
-        }
         let regex_value = table.get("regex")?;
         let text = RuleText {
             id,
@@ -146,10 +139,17 @@ impl Reader<'_, '_> {
                 .and_then(|value| value.get_ref().as_bool())
                 .unwrap_or(false),
             own: self.is_embedded(),
+            multi_line: true,
         };
         let place = Place { file: self.file().to_owned(), line };
         match compile_rule(text, place) {
             Ok(rule) => {
+                if let Some((most, value)) = rule.unreached_entropy().zip(entropy) {
+                    let problem = Problem::new("the rule finds nothing").label(format!(
+                        "expected less than {most:.2}: no match has more bits per byte"
+                    ));
+                    self.report(value.span(), problem);
+                }
                 // Those of the program's own are held against them by its tests.
                 if !self.is_embedded() {
                     self.check_samples(table, &rule);
