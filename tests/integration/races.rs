@@ -4,6 +4,7 @@
 //! Reads and writes go through a confined gate that lives as long as the race;
 //! what ACP cannot ask for goes to a gateway in this process.
 
+mod editor;
 mod moving;
 
 use std::{

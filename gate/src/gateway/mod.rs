@@ -54,8 +54,8 @@ use crate::{
     ledger::Ledger,
     model::{Operation, Session},
     ops::{
-        Committed, Content, Entries, Entry, Findings, Follower, Found, Known, Matches, Names,
-        Source, Subscription, Unfollowed, Watcher,
+        Committed, Content, Entries, Entry, Findings, Follower, Found, Known, Matches, NameLocks,
+        Names, Source, Subscription, Unfollowed, Watcher,
     },
     policy::{Decision, Policy, SecretKey},
     workspace::Workspace,
@@ -86,6 +86,7 @@ pub struct Gateway {
     meters: Meters,
     key: SecretKey,
     known: Known,
+    name_locks: NameLocks,
     watcher: Watcher,
     heralds: Heralds,
     /// Whether each file of which a search discloses lines has a record.
@@ -179,6 +180,7 @@ impl Gateway {
     ) -> Result<Self, RecoveryError> {
         let (locks, meters, approvals) = (Locks::default(), Meters::default(), Arc::default());
         let policy = RwLock::new(policy);
+        let name_locks = NameLocks::new(ledger.lock_file("names")?);
         let gateway = Self {
             workspace,
             policy,
@@ -189,6 +191,7 @@ impl Gateway {
             meters,
             key,
             known: Known::default(),
+            name_locks,
             watcher: Watcher::default(),
             heralds: Heralds::default(),
             search_files: true,

@@ -422,6 +422,7 @@ impl<'a> Turn<'a> {
             source: self.source,
             key: &self.gate.key,
             known: &self.gate.known,
+            name_locks: &self.gate.name_locks,
             findings: self.findings,
             follower: self.follower,
         }

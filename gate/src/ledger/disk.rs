@@ -61,6 +61,11 @@ impl Folder {
         })
     }
 
+    /// Another handle of the directory.
+    pub(super) fn try_clone(&self) -> Result<Self, Errno> {
+        rustix::io::fcntl_dupfd_cloexec(&self.0, 0).map(Self)
+    }
+
     /// Opens the regular file `name`.
     pub(super) fn file(&self, name: &str, flags: OFlags) -> Result<File, Errno> {
         let mode = Mode::RUSR | Mode::WUSR;

@@ -113,6 +113,17 @@ fn first_of(text: &str) -> u64 {
     text.lines().next().and_then(|line| line.parse().ok()).unwrap_or(0)
 }
 
+/// The beginning of a lock's text. After a loss of power a file may hold any bytes.
+fn text_of(file: &File) -> Result<String, Error> {
+    let mut text = Vec::new();
+    file.take(32).read_to_end(&mut text).map_err(Error::std("read a gate's lock"))?;
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+pub(super) fn unopened(name: &str, errno: Errno) -> Error {
+    Error::opening("open a gate's lock", &format!("gates/{name}"))(errno)
+}
+
 /// The dead gates, and how many are alive. Under the log's lock.
 pub(super) fn census(gates: &Folder, own: Option<&Life>) -> Result<(Vec<Dead>, usize), Error> {
     let mut dead = Vec::new();
@@ -126,14 +137,13 @@ pub(super) fn census(gates: &Folder, own: Option<&Life>) -> Result<(Vec<Dead>, u
             Ok(file) => file,
             // A gate that stops in order removes its file without the lock.
             Err(Errno::NOENT) => continue,
-            Err(errno) => return Err(Error::io("open a gate's lock")(errno)),
+            Err(errno) => return Err(unopened(&name, errno)),
         };
         if !disk::try_lock(&file)? {
             alive += 1;
             continue;
         }
-        let mut text = String::new();
-        (&file).take(32).read_to_string(&mut text).map_err(Error::std("read a gate's lock"))?;
+        let text = text_of(&file)?;
         let (first, ended) = (first_of(&text), text.lines().nth(1) == Some(ENDED));
         dead.push(Dead { boot: boot.to_owned(), first, ended, name });
     }
@@ -150,11 +160,9 @@ pub(super) fn first_needed(gates: &Folder) -> Result<Option<u64>, Error> {
         let file = match gates.file(&name, OFlags::RDONLY) {
             Ok(file) => file,
             Err(Errno::NOENT) => continue,
-            Err(errno) => return Err(Error::io("open a gate's lock")(errno)),
+            Err(errno) => return Err(unopened(&name, errno)),
         };
-        let mut text = String::new();
-        (&file).take(32).read_to_string(&mut text).map_err(Error::std("read a gate's lock"))?;
-        let number = first_of(&text);
+        let number = first_of(&text_of(&file)?);
         first = Some(first.map_or(number, |known| known.min(number)));
     }
     Ok(first)

@@ -39,6 +39,8 @@ pub use signing::{LAST_SIGNED, Signer, Signing, publish, published};
 use std::{
     collections::BTreeSet,
     fmt,
+    fs::File,
+    io,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -47,6 +49,7 @@ use std::{
 
 use cap_std::fs::Dir;
 use portcullis_audit::{Draft, KEY_FACT, Kind, Prepared, Receipt};
+use rustix::fs::OFlags;
 
 use disk::{Folder, Held};
 use group::Group;
@@ -105,6 +108,24 @@ impl Grant {
     }
 }
 
+/// A file for locks among gateways, made when it is first opened.
+#[derive(Debug)]
+pub(crate) struct LockFile {
+    gates: Folder,
+    name: &'static str,
+}
+
+impl LockFile {
+    /// Opens the file: a new open file description, which has locks of its own.
+    ///
+    /// # Errors
+    ///
+    /// As the system says.
+    pub(crate) fn open(&self) -> io::Result<File> {
+        Ok(self.gates.file(self.name, OFlags::RDWR | OFlags::CREATE)?)
+    }
+}
+
 impl Ledger {
     /// Opens the log in the state directory `state`: makes what is missing,
     /// repairs a torn tail and begins this gate's lifetime. Reads the end of
@@ -134,6 +155,16 @@ impl Ledger {
             observer: None,
             next: AtomicU64::new(0),
         })
+    }
+
+    /// A file of the state directory for locks among gateways.
+    ///
+    /// # Errors
+    ///
+    /// When the directory of locks cannot be used.
+    pub(crate) fn lock_file(&self, name: &'static str) -> Result<LockFile, Error> {
+        let gates = self.life.gates.try_clone().map_err(Error::io("use the directory of locks"))?;
+        Ok(LockFile { gates, name })
     }
 
     /// Has checkpoints signed from now on, at a clean stop and whenever

@@ -132,7 +132,7 @@ impl Ledger {
         self.group.check()?;
         let recovery = (self.life.gates)
             .file("recovery", OFlags::RDWR | OFlags::CREATE)
-            .map_err(Error::io("open the recovery lock"))?;
+            .map_err(|errno| life::unopened("recovery", errno))?;
         disk::wait_lock(&recovery, "gates/recovery")?;
         let (dead, audit) = {
             // The log's guard too: within a process the lock excludes nobody.

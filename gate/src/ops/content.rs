@@ -31,11 +31,23 @@ impl Current {
             Source::Disk => None,
             // The editor would look for it by a name that may be another entry's.
             _ if disk.is_none() && context.workspace.has_aliases() => None,
-            Source::Auto(buffers) | Source::Editor(buffers) => match buffers.read(permit.path()) {
-                // Not every editor has a code of its own for what is not there.
-                Err(BufferError::Refused(_)) if disk.is_none() => None,
-                read => read?,
-            },
+            Source::Auto(buffers) | Source::Editor(buffers) => {
+                let pinned = match context.name_locks.pin(context, permit) {
+                    // A link on the way of which the agent may not know, or an object
+                    // that came since: neither is what was decided on.
+                    Err(Error::Workspace(workspace::Error::Moved)) if disk.is_none() => {
+                        return Ok(Self { disk, buffer: None });
+                    }
+                    pinned => pinned?,
+                };
+                let read = buffers.read(permit.path());
+                drop(pinned);
+                match read {
+                    // Not every editor has a code of its own for what is not there.
+                    Err(BufferError::Refused(_)) if disk.is_none() => None,
+                    read => read?,
+                }
+            }
         };
         Ok(Self { disk, buffer })
     }

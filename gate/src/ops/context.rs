@@ -1,6 +1,6 @@
 //! What every operation is given, and who follows it.
 
-use super::{Error, Findings, Known, Source};
+use super::{Error, Findings, Known, NameLocks, Source};
 use crate::{
     model::{Access, AgentName, OperationKind, WorkspacePath},
     policy::{ObjectKind, Policy, Query, SecretKey},
@@ -24,6 +24,8 @@ pub struct Context<'a> {
     pub key: &'a SecretKey,
     /// Hashes of what was read before.
     pub known: &'a Known,
+    /// Locks between calls of an editor and changes of names.
+    pub name_locks: &'a NameLocks,
     /// Collects the secrets that are found.
     pub findings: &'a Findings,
     /// Who follows a search while it is under way.

@@ -241,6 +241,7 @@ impl Change for Rename<'_> {
         parents::create(workspace, to)?;
         let old = workspace.open_parent(from)?;
         let new = workspace.open_parent(to)?;
+        let _excluded = self.context.name_locks.exclude(&[&old, &new])?;
         workspace.confirm(&old)?;
         workspace.confirm(&new)?;
         match (&self.replaced, temp, saved.first()) {

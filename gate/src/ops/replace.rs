@@ -16,7 +16,7 @@ use rustix::{
 };
 
 use super::{
-    Change, Committed, Context, Error, Facts, Sealed, Source,
+    BufferError, Change, Committed, Context, Error, Facts, Sealed, Source,
     content::Current,
     parents,
     swap::{self, Expected},
@@ -152,7 +152,15 @@ impl<'a> Replacement<'a> {
         let (Source::Auto(buffers) | Source::Editor(buffers)) = self.context.source else {
             return Err(Error::Conflict);
         };
-        buffers.write(self.permit.path(), &self.content)?;
+        let locks = self.context.name_locks;
+        let pinned = locks.pin(&self.context, &self.permit)?;
+        match buffers.write(self.permit.path(), &self.content) {
+            Err(error @ BufferError::Timeout) => {
+                locks.abandon(pinned);
+                return Err(error.into());
+            }
+            written => written?,
+        }
         let shown = self
             .context
             .workspace

@@ -153,6 +153,8 @@ impl Change for Restoration<'_> {
         let path = self.permit.path();
         parents::create(self.context.workspace, path)?;
         let parent = self.context.workspace.open_parent(path)?;
+        let _excluded = self.context.name_locks.exclude(&[&parent])?;
+        self.context.workspace.confirm(&parent)?;
         let made = self.make(&parent, temp)?;
         let placed = self.fill(&made).and_then(|()| self.place(&parent, temp, &made, saved));
         // After a failure the name may hold what another process put there.

@@ -28,6 +28,13 @@ pub struct Identity {
     ino: u64,
 }
 
+impl Identity {
+    /// The inode number.
+    pub(crate) fn ino(self) -> u64 {
+        self.ino
+    }
+}
+
 /// The facts about one object that operations and doors need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stat {
