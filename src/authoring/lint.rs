@@ -48,6 +48,10 @@ pub const LINTS: &[Lint] = &[
         "duplicate-pattern",
         "a pattern that stands twice hides which of the two somebody will change",
     ),
+    misleading(
+        "dot-required",
+        "names without a dot are left open by a pattern that was meant for all names",
+    ),
     other("duplicate-rule", "two rules that say the same drift apart when one of them is changed"),
     other(
         "entry-without-content",
@@ -81,6 +85,10 @@ pub const LINTS: &[Lint] = &[
     other(
         "regex-without-keywords",
         "without a keyword the expression is tried on every content, which is slow",
+    ),
+    misleading(
+        "root-only-name",
+        "a denial without `**/` leaves the same name in every directory open",
     ),
     other(
         "shadowed-rule",

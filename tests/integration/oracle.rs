@@ -1,7 +1,11 @@
 //! No oracle: what is denied answers the same whether or not it is there.
 //! `timing` says the same of the time that it takes.
 
-use std::{os::unix::fs::symlink, path::Path, sync::Mutex};
+use std::{
+    os::unix::{ffi::OsStrExt as _, fs::symlink},
+    path::Path,
+    sync::Mutex,
+};
 
 use portcullis::{
     gateway::{Caller, Nobody, Output},
@@ -501,4 +505,45 @@ fn what_may_not_be_listed_is_neither_moved_nor_restored_to_where_it_may() {
     let restored = world.run(&["backup", "restore", &backup, "--to", "open", "--yes"]);
     assert!(restored.code == 3 && restored.stderr.contains("`logs`"), "{restored:?}");
     world.run(&["backup", "restore", &backup, "--yes"]).ok();
+}
+
+/// The walk before the decision failed by what it met there, and said so.
+#[test]
+fn what_a_hidden_directory_holds_is_not_told_by_how_its_parent_fails_to_move() {
+    let world =
+        World::with_rules("[[rules]]\nid = \"priv\"\neffect = \"deny\"\npaths = [\"d/priv\"]\n");
+    world.file("d/priv/sub/x", "x");
+    let plain = [said(&world, &["rm", "-r", "d"]), said(&world, &["mv", "d", "e"])];
+    let name = std::ffi::OsStr::from_bytes(b"\xff");
+    std::fs::write(world.path("d/priv/sub").join(name), "x").unwrap();
+    let odd = [said(&world, &["rm", "-r", "d"]), said(&world, &["mv", "d", "e"])];
+    assert_eq!(plain, odd);
+    assert!(plain[0].contains("workspace.hidden"), "{plain:?}");
+    // Where the agent may look it hears why.
+    std::fs::create_dir(world.path("open")).unwrap();
+    std::fs::write(world.path("open").join(name), "x").unwrap();
+    assert_eq!(world.fs(&["rm", "-r", "open"]).code, 1);
+}
+
+/// `ls` of a directory of which nothing is shown gave the number of such names.
+#[test]
+fn names_that_are_not_utf8_are_not_counted_where_no_name_is_shown() {
+    let world = World::with_policy(
+        "schema = 1\n[allowedPaths]\nread = [\"**\"]\nlist = [\"d\", \"open{,/**}\"]\n",
+    );
+    for directory in ["d", "open"] {
+        std::fs::create_dir(world.path(directory)).unwrap();
+        for name in [&b"\xff"[..], b"\xfe"] {
+            let path = world.path(directory).join(std::ffi::OsStr::from_bytes(name));
+            std::fs::write(path, "x").unwrap();
+        }
+    }
+    let count = |directory: &str| world.fs(&["ls", directory, "--json"]).json()["notUtf8"].clone();
+    assert_eq!((count("d"), count("open")), (json!(0), json!(2)));
+    let skipped = |directory: &str| {
+        let found = world.fs(&["glob", "**", directory, "--json"]);
+        String::from_utf8_lossy(&found.stdout).into_owned()
+    };
+    assert!(!skipped("d").contains("notUtf8"), "{}", skipped("d"));
+    assert!(skipped("open").contains("notUtf8"), "{}", skipped("open"));
 }

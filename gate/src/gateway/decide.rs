@@ -5,7 +5,7 @@ use crate::{
     backup::{self, EntryKind, NodeKind, Saved, Trail, Vault},
     model::{Access, AgentName, OperationKind, WorkspacePath},
     policy::{Decision, Object, ObjectKind, Policy, Query, Sight},
-    workspace::{Resolved, TempName, Walked, Workspace},
+    workspace::{self, Resolved, TempName, Walked, Workspace},
 };
 
 /// Decides about one name, which may be one of the gate's own.
@@ -263,6 +263,24 @@ impl Decider<'_> {
         self.is_operators
             || (between.all(|above| self.lists(above, &directory))
                 && (path == root || self.lists(path, object)))
+    }
+
+    /// Walks the directory `root`. An error in a directory that the agent may not see
+    /// does not tell what is there.
+    pub(super) fn walk(
+        &self,
+        workspace: &Workspace,
+        root: &WorkspacePath,
+    ) -> Result<Vec<Walked>, Failure> {
+        let mut reached = root.clone();
+        workspace.walk_noting(root, &mut reached).map_err(|error| {
+            let may_know = error == workspace::Error::Moved
+                || self.sees(root, &reached, &NodeKind::Directory.object());
+            if may_know {
+                return error.into();
+            }
+            Failure::Hidden(Box::new(Decision::built_in_denial(HIDDEN, UNSEEN)), UNSEEN)
+        })
     }
 
     /// Whether the agent may list `object` at `path`, without asking anybody.

@@ -120,7 +120,7 @@ impl<'a> Turn<'a> {
                 let permit = permit(draft)?;
                 let files = match permit.object().kind {
                     ObjectKind::Directory if *recursive => {
-                        let tree = self.gate.workspace.walk(permit.path())?;
+                        let tree = decider.walk(&self.gate.workspace, permit.path())?;
                         decider.removal(permit.path(), &tree)?;
                         tree.iter().filter(|w| w.stat.kind != ObjectKind::Directory).count()
                     }
@@ -133,7 +133,7 @@ impl<'a> Turn<'a> {
                 let permit = permit(draft)?;
                 let target = self.rename_target(&decider, draft, to, &permit.object())?;
                 let tree = match permit.object().kind {
-                    ObjectKind::Directory => self.gate.workspace.walk(permit.path())?,
+                    ObjectKind::Directory => decider.walk(&self.gate.workspace, permit.path())?,
                     _ => Vec::new(),
                 };
                 decider.renaming(permit.path(), target.path(), &permit.object(), &tree)?;

@@ -9,6 +9,9 @@ use crate::{
 use rustix::fs::OFlags;
 use std::os::fd::OwnedFd;
 
+/// A name in place of one that is not UTF-8: that of `String::from_utf8_lossy`.
+const UNNAMED: &str = "\u{fffd}";
+
 /// One entry of a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
@@ -98,8 +101,9 @@ pub fn prepare(context: &Context<'_>, permit: &Permit) -> Result<Sealed<Entries>
             entries.push(Entry::new(path, stat.as_ref()));
         }
     }
-    let facts = facts(entries.len(), listing.not_utf8, relaxed);
-    Ok(Sealed::new(Entries { entries, not_utf8: listing.not_utf8 }, facts))
+    let not_utf8 = if tells_of_unnamed(&sights, permit.path()) { listing.not_utf8 } else { 0 };
+    let facts = facts(entries.len(), not_utf8, relaxed);
+    Ok(Sealed::new(Entries { entries, not_utf8 }, facts))
 }
 
 /// Opens the directory that is listed.
@@ -115,6 +119,13 @@ pub(super) fn open(context: &Context<'_>, permit: &Permit) -> Result<OwnedFd, Er
 /// The question about what is in a directory.
 pub(super) fn query<'a>(context: &Context<'a>, path: &'a WorkspacePath) -> Query<'a> {
     Query { agent: context.agent, operation: context.operation, access: Access::List, path }
+}
+
+/// Whether entries of `directory` whose names are not UTF-8 are counted: where an entry
+/// with a name that no pattern is about is shown.
+pub(super) fn tells_of_unnamed(sights: &Sights<'_>, directory: &WorkspacePath) -> bool {
+    let path = directory.join(UNNAMED).ok();
+    visible(sights, UNNAMED, || path.as_ref(), Some(ObjectKind::File), &mut 0)
 }
 
 /// What a record says of a list of so many entries.

@@ -3,7 +3,7 @@
 
 use super::{
     Context, EntryKind, Error, Sealed,
-    list::{facts, open, query, visible},
+    list::{facts, open, query, tells_of_unnamed, visible},
 };
 use crate::{
     model::WorkspacePath,
@@ -41,6 +41,9 @@ pub fn prepare(context: &Context<'_>, permit: &Permit) -> Result<Sealed<Names>, 
         let join = move || permit.path().join_into(name, path).ok().map(move |()| &*path);
         permit.path().has_room_for(name) && visible(&sights, name, join, kind, &mut relaxed)
     });
+    if !tells_of_unnamed(&sights, permit.path()) {
+        kinds.forget_not_utf8();
+    }
     let facts = facts(kinds.iter().len(), kinds.not_utf8(), relaxed);
     Ok(Sealed::new(Names { kinds }, facts))
 }

@@ -86,6 +86,11 @@ impl Kinds {
     }
 
     /// False when there is no room for one more.
+    /// Counts none of them.
+    pub fn forget_not_utf8(&mut self) {
+        self.not_utf8 = 0;
+    }
+
     fn push(&mut self, name: &str, kind: Option<ObjectKind>) -> bool {
         let (start, length) = (u32::try_from(self.text.len()), u16::try_from(name.len()));
         let (Ok(start), Ok(length)) = (start, length) else { return false };

@@ -69,9 +69,22 @@ impl Workspace {
     /// so that nobody could decide on it; [`Error::TooLarge`] past a million
     /// entries; [`Error::Moved`] when the tree changes meanwhile.
     pub fn walk(&self, path: &WorkspacePath) -> Result<Vec<Walked>, Error> {
+        self.walk_noting(path, &mut path.clone())
+    }
+
+    /// As [`Workspace::walk`]; `reached` is set to the directory that was read last.
+    ///
+    /// # Errors
+    /// As [`Workspace::walk`].
+    pub fn walk_noting(
+        &self,
+        path: &WorkspacePath,
+        reached: &mut WorkspacePath,
+    ) -> Result<Vec<Walked>, Error> {
         let mut walked: Vec<Walked> = Vec::new();
         let mut pending = vec![path.clone()];
         while let Some(directory) = pending.pop() {
+            reached.clone_from(&directory);
             let flags = OFlags::RDONLY | OFlags::DIRECTORY;
             let fd = match directory == *path {
                 true => self.open_at(&directory, flags)?,

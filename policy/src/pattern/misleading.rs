@@ -12,9 +12,13 @@ pub(super) fn braces(lexemes: &[Lexeme]) -> Result<(), PatternError> {
     // For each open brace, whether it has a comma.
     let mut open: Vec<bool> = Vec::new();
     let mut before: Option<&Lexeme> = None;
-    for lexeme in lexemes {
+    let mut rest = lexemes.iter();
+    while let Some(lexeme) = rest.next() {
         match (before, lexeme) {
             (Some(Lexeme::Char('$')), Lexeme::Open) => return Err(PatternError::Variable),
+            (Some(Lexeme::Class(_)), Lexeme::Open) if is_count(rest.as_slice()) => {
+                return Err(PatternError::Regex);
+            }
             (Some(Lexeme::Open | Lexeme::Comma), Lexeme::Char(c))
             | (Some(Lexeme::Char(c)), Lexeme::Comma | Lexeme::Close)
                 if c.is_whitespace() && !open.is_empty() =>
@@ -34,9 +38,21 @@ pub(super) fn braces(lexemes: &[Lexeme]) -> Result<(), PatternError> {
     Ok(())
 }
 
+/// Whether braces with this in them are a count of a regular expression: `{1,3}`.
+fn is_count(lexemes: &[Lexeme]) -> bool {
+    let inside = lexemes.iter().take_while(|lexeme| !matches!(lexeme, Lexeme::Close));
+    inside.into_iter().all(|lexeme| match lexeme {
+        Lexeme::Char(c) => c.is_ascii_digit(),
+        lexeme => matches!(lexeme, Lexeme::Comma),
+    })
+}
+
+/// Prefixes by which other languages say what a pattern is.
+const KINDS: [&str; 6] = ["ant:", "glob:", "path:", "re:", "regex:", "regexp:"];
+
 /// What one reading of a pattern must not look like.
 pub(super) fn reading(lexemes: &[Lexeme]) -> Result<(), PatternError> {
-    if let (Some(Lexeme::Char(first @ ('"' | '\''))), Some(Lexeme::Char(last))) =
+    if let (Some(Lexeme::Char(first @ ('"' | '\'' | '`'))), Some(Lexeme::Char(last))) =
         (lexemes.first(), lexemes.last())
         && first == last
     {
@@ -45,14 +61,23 @@ pub(super) fn reading(lexemes: &[Lexeme]) -> Result<(), PatternError> {
     if matches!(lexemes.last(), Some(Lexeme::Char('$'))) {
         return Err(PatternError::Regex);
     }
+    let start: String = lexemes.iter().map_while(Lexeme::bare).collect();
+    if KINDS.iter().any(|kind| start.starts_with(kind)) {
+        return Err(PatternError::Address);
+    }
     lexemes.windows(2).try_for_each(pair)?;
     let components: Vec<_> = lexemes.split(|lexeme| matches!(lexeme, Lexeme::Slash)).collect();
     for (index, component) in components.iter().enumerate() {
         let more = index + 1 < components.len();
         one(component, index == 0, more)?;
     }
-    lexemes.iter().try_for_each(|lexeme| match lexeme {
+    // But for `,v`, the suffix of RCS.
+    let rcs = matches!(lexemes, [.., Lexeme::Char(','), Lexeme::Char('v')]);
+    let lexemes = if rcs { lexemes.get(..lexemes.len() - 2) } else { Some(lexemes) };
+    lexemes.unwrap_or_default().iter().try_for_each(|lexeme| match lexeme {
         Lexeme::Char('|') => Err(PatternError::Bar),
+        Lexeme::Char(',' | ';') => Err(PatternError::List),
+        Lexeme::Char('<' | '>') => Err(PatternError::Placeholder),
         Lexeme::Char(c) if is_look_alike(*c) => Err(PatternError::LookAlike),
         _ => Ok(()),
     })
@@ -83,6 +108,8 @@ fn one(component: &[Lexeme], first: bool, more: bool) -> Result<(), PatternError
     let mut letters = text.chars();
     match (letters.next(), letters.next()) {
         (Some('!'), _) => return Err(PatternError::Negation),
+        (Some('#'), _) if first && is_text => return Err(PatternError::Comment),
+        (Some('.'), Some('.')) if is_text && text == "..." => return Err(PatternError::Ellipsis),
         (Some('^'), _) if first => return Err(PatternError::Regex),
         (Some('~'), _) if first || (is_text && text.len() == 1) => return Err(PatternError::Home),
         (Some(letter), Some(':')) if first && letter.is_ascii_alphabetic() => {
@@ -177,13 +204,16 @@ impl PatternError {
             }
             Self::Encoded => "write the character itself; a `%` in a name is `[%]`",
             Self::Address => {
-                "patterns are relative to the workspace root: leave out what comes before; a `:` \
-                 in a name is `[:]`"
+                "there is one kind of pattern, relative to the workspace root: leave out what \
+                 comes before; a `:` in a name is `[:]`"
             }
             Self::List => {
-                "write a list of strings: `[\"a/**\", \"b/**\"]`; a `,` in a name is `[,]`"
+                "write a list of strings: `[\"a/**\", \"b/**\"]`; a `,` in a name is `[,]`, a `;` is `[;]`"
             }
             Self::Quotes => "TOML's own quotes are enough; in a name write `[']` or `[\"]`",
+            Self::Comment => "a comment stands outside the string; a name with `#` has `[#]`",
+            Self::Placeholder => "write the name that is meant; `<` in a name is `[<]`",
+            Self::Ellipsis => "for any directories write `**`",
             Self::LookAlike => {
                 "write the character of the keyboard; the other one is meant in a class of its own"
             }
@@ -228,7 +258,13 @@ mod tests {
             (&[" a", "a ", "a /b", "a/ b", "\u{a0}a", "{a,b} "], E::Blank),
             (&["{a, b}", "{a ,b}", "{ a,b}", "*.{js, ts}", "{a,b }"], E::BlankInBraces),
             (&["{a}", "src/{name}/x", "{}", "{a{b},c}", "{1..3}"], E::OneAlternative),
-            (&["^src/.*$", "^src", "src/.*$", "src/.+", "(?i)a"], E::Regex),
+            (&["^src/.*$", "^src", "src/.*$", "src/.+", "(?i)a", "a[0-9]{1,3}"], E::Regex),
+            (&["regex:a", "glob:a/**", "re:x"], E::Address),
+            (&["a,b", "*.a,*.b", "a;b"], E::List),
+            (&["#a", "#a/b"], E::Comment),
+            (&["<a>", "a/<b>"], E::Placeholder),
+            (&["a/...", "..."], E::Ellipsis),
+            (&["`a`"], E::Quotes),
             (&["a|b", "(a|b)/c"], E::Bar),
             (
                 &[

@@ -75,6 +75,12 @@ pub(crate) enum PatternError {
     List,
     #[error("the pattern has quotes of its own")]
     Quotes,
+    #[error("`#` begins no comment within a string")]
+    Comment,
+    #[error("a placeholder stands for itself")]
+    Placeholder,
+    #[error("`...` stands for no directories")]
+    Ellipsis,
     #[error("a character only looks like one that means something in patterns")]
     LookAlike,
     #[error("`[:…:]` is not known")]
@@ -382,6 +388,6 @@ mod tests {
         assert_eq!(parse_name("a/b", Mode::Exact), Err(PatternError::NotAName));
         assert_eq!(parse_name("**", Mode::Exact), Err(PatternError::NotAName));
         assert_eq!(parse_name("Claude Code", Mode::Folded), Err(PatternError::NotAnAgent));
-        assert_eq!(parse_name("a,b*", Mode::Folded), Err(PatternError::NotAnAgent));
+        assert_eq!(parse_name("a+b*", Mode::Folded), Err(PatternError::NotAnAgent));
     }
 }

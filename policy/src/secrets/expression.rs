@@ -375,9 +375,8 @@ mod tests {
 
     #[test]
     fn entropy_is_bounded_by_length_and_alphabet_of_the_secret() {
-        let most = |pattern, group| {
-            Expression::compile(pattern, false, &[]).unwrap().max_entropy(group)
-        };
+        let most =
+            |pattern, group| Expression::compile(pattern, false, &[]).unwrap().max_entropy(group);
         for (pattern, group, bits) in [
             ("[0-9a-f]{32}", None, 4.0),
             ("key_[0-9a-f]{32}", None, 19_f64.log2()),
@@ -389,7 +388,11 @@ mod tests {
             ("abcdefgh(?:(ij))?", None, 10_f64.log2()),
             ("(?i)k(a)|(b)", Some(1), 2_f64.log2()),
         ] {
-            assert!((most(pattern, group) - bits).abs() < 1e-9, "{pattern}: {}", most(pattern, group));
+            assert!(
+                (most(pattern, group) - bits).abs() < 1e-9,
+                "{pattern}: {}",
+                most(pattern, group)
+            );
         }
     }
 

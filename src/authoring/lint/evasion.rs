@@ -59,10 +59,13 @@ fn questions(
     statement.questions()
 }
 
-/// The extension of a pattern that is about nothing else: `**/*.pem`.
+/// The extension of a pattern that is about nothing else: `**/*.pem`, `{*.pem,*.key}`.
 fn extension(pattern: &str) -> Option<&str> {
     let name = pattern.rsplit('/').next()?;
-    let extension = name.strip_prefix("*.")?;
-    let plain = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '{' | '}' | ',');
-    (!extension.is_empty() && extension.chars().all(plain)).then_some(extension)
+    let extension = name.trim_start_matches('{').strip_prefix("*.")?;
+    let plain = |c: char| {
+        c.is_alphanumeric() || matches!(c, '_' | '-' | '{' | '}' | ',' | '*' | '.' | '[' | ']')
+    };
+    (!extension.is_empty() && extension.chars().all(plain) && !extension.ends_with('*'))
+        .then_some(extension)
 }

@@ -1,7 +1,10 @@
 //! Patterns that are good, but mean something else than they look like.
 
 use super::{Finding, Subject};
-use crate::authoring::literal::escaped;
+use crate::{
+    authoring::literal::escaped,
+    policy::{Effect, StatementKind},
+};
 
 /// Cyrillic and Greek letters that look like those of ASCII.
 const LOOK_ALIKES: &str = "аеорсухіјѕһԁԛԝӏАВЕКМНОРСТУХІЈЅοανρυΑΒΕΖΗΙΚΜΝΟΡΤΥΧ";
@@ -10,7 +13,13 @@ pub(super) fn lint(subject: Subject<'_>, file: usize, found: &mut Vec<Finding>) 
     for statement in subject.of_file(file) {
         for pattern in &statement.patterns {
             let text = &pattern.text;
-            let misread = class(text).or_else(|| regex(text)).or_else(|| look_alike(text));
+            let restricts =
+                matches!(statement.kind, StatementKind::Rule(Effect::Deny | Effect::Ask));
+            let misread = class(text)
+                .or_else(|| regex(text))
+                .or_else(|| look_alike(text))
+                .or_else(|| restricts.then(|| root_only(text))?)
+                .or_else(|| restricts.then(|| dot_required(text))?);
             let Some((id, message, suggestion)) = misread else { continue };
             found.push(Finding { id, file, span: pattern.span.clone(), message, suggestion });
         }
@@ -69,6 +78,29 @@ fn regex(text: &str) -> Option<Misread> {
         format!("the `+` after `{}` in `{text}` repeats nothing", repeated.trim_end_matches('+')),
         "write `*` for any text in a name; a `+` that is meant stands in a class: `[+]`".to_owned(),
     ))
+}
+
+/// `.env` and `*.pem`, which files of ignored names have at any depth.
+fn root_only(text: &str) -> Option<Misread> {
+    let anywhere = !text.contains('/') && (text.starts_with("*.") || text.starts_with('.'));
+    (anywhere && text.len() > 2).then(|| {
+        (
+            "root-only-name",
+            format!("`{text}` is about the workspace root alone, not about directories in it"),
+            format!("write `**/{text}` for any depth"),
+        )
+    })
+}
+
+/// `*.*`, which stands for all names elsewhere.
+fn dot_required(text: &str) -> Option<Misread> {
+    text.split('/').any(|name| name == "*.*").then(|| {
+        (
+            "dot-required",
+            format!("`*.*` in `{text}` is about names with a dot in them"),
+            format!("write `{}` for all names", text.replace("*.*", "*")),
+        )
+    })
 }
 
 /// A name in ASCII with a letter of another script that looks the same.

@@ -301,8 +301,8 @@ fn no_new_access_is_an_exit_code() {
         (denies("a*"), denies("a?"), 4),
         (denies("a*"), denies("a*x*"), 4),
         (denies("a?"), denies("a*"), 0),
-        (agents("*"), agents("[!c]*"), 4),
-        (agents("[!c]*"), agents("*"), 0),
+        (agents("*"), agents("[!cC]*"), 4),
+        (agents("[!cC]*"), agents("*"), 0),
         // Settings.
         (closed.to_owned(), format!("{closed}[files]\nmaxReadSize = \"1GiB\"\n"), 4),
         (closed.to_owned(), format!("{closed}[files]\nmaxReadSize = \"1KiB\"\n"), 0),

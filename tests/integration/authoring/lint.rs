@@ -89,6 +89,14 @@ paths = ["c\u0430rds"]
 operation = "read"
 path = "payments/**"
 expect = { effect = "allow" }
+[[rules]]
+id = "anywhere"
+effect = "deny"
+paths = [".env"]
+[[rules]]
+id = "all-names"
+effect = "deny"
+paths = ["x/*.*"]
 "#;
 
 fn world() -> World {
@@ -427,8 +435,10 @@ fn a_check_warns_of_what_misleads_and_of_nothing_else() {
     let ids: BTreeSet<_> = warnings.iter().map(|found| found["id"].as_str().unwrap()).collect();
     let expected = [
         "class-as-name",
+        "dot-required",
         "mixed-scripts",
         "regex-as-pattern",
+        "root-only-name",
         "unguarded-operation",
         "wildcard-in-test",
     ];
@@ -500,8 +510,10 @@ fn patterns_that_are_read_otherwise_than_meant_are_found_without_a_tree() {
     let world = World::new();
     let expected = [
         ("class-as-name", 16),
+        ("dot-required", 36),
         ("mixed-scripts", 24),
         ("regex-as-pattern", 20),
+        ("root-only-name", 32),
         ("unguarded-operation", 8),
         ("wildcard-in-test", 27),
     ];

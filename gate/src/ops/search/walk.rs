@@ -14,7 +14,7 @@ use std::{
 use rustix::fs::OFlags;
 
 use super::{
-    super::Context,
+    super::{Context, list::tells_of_unnamed},
     ignore::{Ignores, Spent},
     names::Names,
     tally::{Skipped, Tally},
@@ -232,7 +232,10 @@ impl<'a, V: Visitor> Walk<'a, V> {
         });
         self.tally.looked(shown % NAMES);
         match read {
-            Ok(not_utf8) => (0..not_utf8).for_each(|_| self.skip(&place, Skipped::NotUtf8)),
+            Ok(not_utf8) if not_utf8 > 0 && tells_of_unnamed(&sights, &place.path) => {
+                (0..not_utf8).for_each(|_| self.skip(&place, Skipped::NotUtf8));
+            }
+            Ok(_) => {}
             Err(error) => self.skip(&place, Skipped::from(&error)),
         }
         if directories.len() > 0 {

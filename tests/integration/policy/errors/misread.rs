@@ -3,7 +3,13 @@
 use crate::common::{Done, World};
 
 /// One of each kind, as TOML takes it.
-const PATTERNS: [&str; 40] = [
+const PATTERNS: [&str; 46] = [
+    "private,src",
+    "a;b",
+    "#private",
+    "regex:x",
+    "<private>",
+    "private/...",
     "!private/**",
     "src/!x",
     "~",
@@ -161,11 +167,54 @@ fn what_is_not_expanded_or_never_found_is_refused() {
     }
     let rule = |entropy: &str| {
         check(&format!(
-            "schema = 1\n[[secrets.rules]]\nid = \"a\"\nregex = 'a+'\nkeywords = [\"a\"]\n\
+            "schema = 1\n[[secrets.rules]]\nid = \"a\"\nregex = 'a.+'\nkeywords = [\"a\"]\n\
              entropy = {entropy}\n"
         ))
     };
     assert_eq!(rule("900").code, 4);
     assert_eq!(rule("8").code, 4);
     rule("7.9").ok();
+    // Entropies that no match has.
+    for (regex, entropy) in [("key_([0-9a-f]{32})", "4"), ("[A-Za-z0-9]{8}", "3")] {
+        let text = format!(
+            "schema = 1\n[[secrets.rules]]\nid = \"a\"\nregex = '{regex}'\nentropy = {entropy}\n"
+        );
+        assert_eq!(check(&text).code, 4, "{regex}");
+    }
+    for agent in ["Claude Code", "a+b", "cli;x"] {
+        let text = format!(
+            "schema = 1\n[[rules]]\nid = \"a\"\neffect = \"deny\"\nagents = [\"{agent}\"]\n"
+        );
+        assert_eq!(check(&text).code, 4, "{agent}");
+    }
+}
+
+/// The sample alone is the whole content, and a line of a file is not.
+#[test]
+fn an_anchored_secret_rule_finds_a_line_of_a_file() {
+    let world = World::with_rules(
+        "[secrets]\nonRead = \"deny\"\n[[secrets.rules]]\nid = \"pw\"\n\
+         regex = '^PASSWORD=([0-9A-Za-z]{12})$'\nkeywords = [\"password\"]\n\
+         match = [\"PASSWORD=hQ2vTz8LmN4r\"]\n",
+    );
+    for (name, content) in
+        [("lf", "a\nPASSWORD=hQ2vTz8LmN4r\nb\n"), ("crlf", "a\r\nPASSWORD=hQ2vTz8LmN4r\r\nb\r\n")]
+    {
+        world.file(name, content);
+        world.fs(&["read", name]).denied("secrets.rules.pw");
+    }
+}
+
+/// Denials ignore the case of paths, and did not that of agents or of negated classes.
+#[test]
+fn a_denial_holds_whatever_the_case_of_agent_and_name() {
+    let world = World::with_rules(
+        "[[rules]]\nid = \"by-agent\"\neffect = \"deny\"\npaths = [\"a\"]\nagents = [\"Claude*\"]\n\
+         [[rules]]\nid = \"class\"\neffect = \"deny\"\npaths = [\"data/[!a-z]*\"]\n",
+    );
+    world.file("a", "a");
+    world.file("data/Secret", "s");
+    world.fs(&["read", "a", "--agent", "claude-code"]).denied("by-agent");
+    world.fs(&["read", "a", "--agent", "codex"]).ok();
+    world.fs(&["read", "data/Secret"]).denied("class");
 }
