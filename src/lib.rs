@@ -8,6 +8,9 @@
 #[cfg(not(target_os = "linux"))]
 compile_error!("Portcullis needs Linux: Landlock, openat2 and namespaces enforce what it promises");
 
+#[macro_use]
+mod app;
+
 pub mod authoring;
 pub mod cli;
 pub mod config;

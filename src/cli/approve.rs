@@ -12,13 +12,13 @@ use rustix::{
 };
 use serde_json::json;
 
-use super::{
-    failure::{Context as _, Exit, Failure},
-    options::Common,
-    render::for_shell,
-    state,
-};
+use super::render::for_shell;
 use crate::{
+    app::{
+        failure::{Context as _, Exit, Failure},
+        options::Common,
+        state_directory,
+    },
     frontend::desk::{self, Item, Reply, Wish, Word},
     gateway::{Approver, Ticket},
     model::Escaped,
@@ -57,7 +57,7 @@ pub(crate) struct Args {
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let state = state::directory(args.common.state.as_ref(), &args.common.workspace)?;
+    let state = state_directory::directory(args.common.state.as_ref(), &args.common.workspace)?;
     match (&args.id, &args.reject) {
         (Some(id), _) if args.session => answer(args, &state, id, Word::Session),
         (Some(id), _) => answer(args, &state, id, Word::Once),

@@ -15,13 +15,9 @@ use std::process::ExitCode;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{
-    failure::{Context as _, Failure},
-    fs,
-    local::LocalGate,
-    render,
-};
+use super::{fs, local::LocalGate, render};
 use crate::{
+    app::failure::{Context as _, Failure},
     backup::{self, Entry, Listing, Vault},
     gateway::{Error, Refusal},
     model::WorkspacePath,

@@ -15,7 +15,7 @@ use std::{
 
 use rustix::fs::{FileType, stat};
 
-use super::failure::{Context as _, Failure};
+use crate::app::failure::{Context as _, Failure};
 
 mod named_pipes;
 

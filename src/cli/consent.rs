@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal as _, Write as _};
 
-use super::{
+use crate::app::{
     failure::{Context as _, Failure},
     output,
 };

@@ -31,13 +31,17 @@ use self::{
     show::{Show, line_json},
 };
 use super::{
-    failure::{Context as _, Exit, Failure},
     local::Parts,
-    options::Common,
-    process, render,
+    render,
     run::{Ground, home_below, plain_cell},
 };
 use crate::{
+    app::{
+        failure::{Context as _, Exit, Failure},
+        options::Common,
+        output::styled,
+        process,
+    },
     model::{AgentName, Escaped},
     sandbox::{Enforcement, Grant, LaunchError},
 };
@@ -323,7 +327,7 @@ impl<'a> Demo<'a> {
                 "undo": undo,
                 "alarms": self.alarms,
             });
-            render::styled(format_args!("{object}"));
+            styled(format_args!("{object}"));
         }
         self.show_where();
         for alarm in &self.alarms {

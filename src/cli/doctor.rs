@@ -16,14 +16,16 @@ use serde_json::json;
 
 use self::check::{Check, Status};
 use super::{
-    failure::{Exit, Failure},
-    options::Common,
     policy::extended_tests,
-    process, render,
     run::{self, Ground},
-    state, trusted,
 };
 use crate::{
+    app::{
+        failure::{Exit, Failure},
+        options::Common,
+        output::styled,
+        process, state_directory, trusted_paths,
+    },
     config::{self, LoadedPolicy, Operator, audit::Audit},
     model::AgentName,
     policy::Mode,
@@ -66,7 +68,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
             "runRefuses": refuses,
             "checks": checks.iter().map(Check::json).collect::<Vec<_>>(),
         });
-        render::styled(format_args!("{object}"));
+        styled(format_args!("{object}"));
     } else {
         checks.iter().for_each(Check::print);
         let last = match worst {
@@ -74,7 +76,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
             Status::Warning => "`portcullis run` works here; see the warnings",
             Status::Failed => "`portcullis run` would refuse here; see what failed",
         };
-        render::styled(format_args!("\n{last}"));
+        styled(format_args!("\n{last}"));
     }
     Ok(if refuses { Exit::Failure.into() } else { ExitCode::SUCCESS })
 }
@@ -85,7 +87,7 @@ fn examine(args: &Args) -> Result<Vec<Check>, Failure> {
     let (policy, policy_check) = policy(args);
     let state = match (&args.common.state, &workspace) {
         (Some(state), _) => Some(state.clone()),
-        (None, Some(workspace)) => Some(state::default_directory(workspace.root())?),
+        (None, Some(workspace)) => Some(state_directory::default_directory(workspace.root())?),
         (None, None) => None,
     };
     let older = state.as_ref().zip(policy.as_ref()).and_then(|(s, p)| storage::newest(s, p));
@@ -218,9 +220,9 @@ fn self_test(
     let operator = Operator::load(config).map_err(Failure::new)?;
     // One that cannot be used has a line of its own.
     let audit = Audit::load(config).unwrap_or_default();
-    let mut trusted = trusted::own(&operator, &audit)?;
+    let mut trusted = trusted_paths::own(&operator, &audit)?;
     let files = policy.files.iter().chain(&policy.looked_up);
-    trusted.extend(trusted::policy(&args.common.policy, files, &operator)?);
+    trusted.extend(trusted_paths::policy(&args.common.policy, files, &operator)?);
     let ground =
         Ground { policy: &policy.policy, trusted, workspace: workspace.root(), state: &state };
     cell::test(&ground, &home, args.allow_partial)

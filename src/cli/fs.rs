@@ -16,14 +16,13 @@ use rustix::{
     stdio::stdin as stdin_fd,
 };
 
-use super::{
-    failure::{Context as _, Exit, Failure},
-    local::LocalGate,
-    options::Common,
-    output::printed,
-    render,
-};
+use super::{local::LocalGate, render};
 use crate::{
+    app::{
+        failure::{Context as _, Exit, Failure},
+        options::Common,
+        output::printed,
+    },
     gateway::{Error, ErrorKind, Output, Refusal, Reply},
     model::{Encoding, Escaped, LineRange, Operation, OperationKind, WorkspacePath},
     review::visible_json,

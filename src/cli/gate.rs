@@ -27,16 +27,18 @@ use serde_json::{Value, json};
 
 use super::{
     agent_notices::{self, AgentNotices},
-    failure::{Context as _, Failure},
     local::{self, Housekept, Parts},
-    logging, newest,
-    options::Common,
     orders::Orders,
-    process,
-    sign::Remote,
-    stderr,
 };
 use crate::{
+    app::{
+        failure::{Context as _, Failure},
+        logging,
+        options::Common,
+        policy_rollback, process,
+        signer::Remote,
+        stderr,
+    },
     config::audit::Durability,
     frontend::{
         acp,
@@ -183,7 +185,8 @@ fn run(parent: u32) -> Result<(), Failure> {
 
     let signatures = parts.operator.require_signature;
     if signatures {
-        newest::note(&parts.state, &parts.policy).or_fail("cannot note the policy's version")?;
+        policy_rollback::note(&parts.state, &parts.policy)
+            .or_fail("cannot note the policy's version")?;
     }
     let mut ledger = parts.ledger(signing)?;
     ledger.keep_checkpoints().or_fail("cannot start a thread")?;

@@ -18,8 +18,8 @@ use clap_mangen::{
     roff::{Roff, roman},
 };
 
-use super::{
-    Cli,
+use super::Cli;
+use crate::app::{
     failure::{Context as _, Failure},
     output,
 };

@@ -11,18 +11,18 @@ use std::{
 };
 
 use cap_std::fs::Dir;
-use rustix::fs::{Mode, OFlags, fsync, openat};
 use serde_json::{Value, json};
 
-use super::{
-    approve::Announcer,
-    failure::{Context as _, Exit, Failure},
-    housekeeping, logging, newest,
-    options::Common,
-    owner::{self, Claim},
-    secret_key, state, trusted,
-};
+use super::approve::Announcer;
 use crate::{
+    app::{
+        failure::{Context as _, Exit, Failure},
+        housekeeping, logging,
+        options::Common,
+        policy_rollback, secret_key, state_directory,
+        state_owner::{self, Claim},
+        trusted_paths,
+    },
     backup::Vault,
     config::{
         LoadedPolicy, Operator,
@@ -96,7 +96,7 @@ impl LocalGate {
             );
         }
         if parts.operator.require_signature {
-            newest::note(&parts.state, &parts.policy)
+            policy_rollback::note(&parts.state, &parts.policy)
                 .or_fail("cannot note the policy's version")?;
         }
         let mut facts = parts.facts();
@@ -199,11 +199,11 @@ impl Parts {
             .or_fail(format_args!("cannot open the workspace `{}`", common.workspace.display()))?;
         let named =
             std::path::absolute(&common.workspace).or_fail("cannot look up the workspace")?;
-        let state_path = state::directory_of(common.state.as_ref(), &workspace)?;
-        let mut trusted = trusted::listed(vec![(Trusted::State, state_path.clone())])?;
-        trusted.extend(trusted::own(&operator, &audit)?);
+        let state_path = state_directory::directory_of(common.state.as_ref(), &workspace)?;
+        let mut trusted = trusted_paths::listed(vec![(Trusted::State, state_path.clone())])?;
+        trusted.extend(trusted_paths::own(&operator, &audit)?);
         let files = loaded.files.iter().chain(&loaded.looked_up);
-        let policy_files = trusted::policy(&common.policy, files, &operator)?;
+        let policy_files = trusted_paths::policy(&common.policy, files, &operator)?;
         // Before the state is made, where it should not be.
         TrustedPaths {
             trusted: [&trusted[..], &policy_files].concat(),
@@ -215,11 +215,11 @@ impl Parts {
         }
         .check()
         .map_err(Failure::new)?;
-        let (state_path, state) = state::open(&state_path)?;
+        let (state_path, state) = state_directory::open(&state_path)?;
         let adopt = common.adopt.as_deref();
-        let claim = owner::check(&state, &state_path, workspace.root(), adopt)?;
+        let claim = state_owner::check(&state, &state_path, workspace.root(), adopt)?;
         if operator.require_signature {
-            newest::check(&state, &loaded.policy)?;
+            policy_rollback::check(&state, &loaded.policy)?;
         }
         Ok(Self {
             operator,
@@ -390,15 +390,9 @@ pub(crate) fn keep_policy(state: &Dir, policy: &Policy, unique: &str) -> io::Res
             ignore_missing(folder.remove_file(&temp))?;
         }
         kept?;
-        sync(&folder)?;
+        state_directory::sync(&folder)?;
     }
     Ok(())
-}
-
-/// Syncs a folder; a `Dir` itself is a mere place and cannot be synced.
-pub(crate) fn sync(folder: &Dir) -> io::Result<()> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    Ok(fsync(openat(folder, ".", flags, Mode::empty())?)?)
 }
 
 fn write_synced(folder: &Dir, name: &str, text: &str) -> io::Result<()> {

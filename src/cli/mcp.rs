@@ -12,13 +12,15 @@ use serde_json::json;
 
 use super::{
     connect,
-    failure::{Context as _, Exit, Failure},
     local::{LocalGate, Parts},
-    logging,
-    options::Common,
-    process, stderr,
 };
 use crate::{
+    app::{
+        failure::{Context as _, Exit, Failure},
+        logging,
+        options::Common,
+        process, stderr,
+    },
     config::audit::Durability,
     frontend::{
         acp::line_for,

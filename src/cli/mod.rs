@@ -1,8 +1,5 @@
 //! The command line: one file per command, rendering and exit codes.
 
-#[macro_use]
-mod output;
-
 mod agent_config;
 mod agent_notices;
 mod approve;
@@ -13,40 +10,30 @@ mod connect;
 mod consent;
 mod demo;
 mod doctor;
-mod failure;
 mod forward;
 mod fs;
 mod gate;
 mod generate;
-mod housekeeping;
 mod local;
-mod logging;
 mod mcp;
-mod newest;
-mod options;
 mod orders;
-mod owner;
 mod policy;
-mod process;
 mod render;
 mod run;
-mod secret_key;
 mod serve;
 mod ship;
-mod sign;
-mod state;
-mod stderr;
 mod supervise;
 mod token;
-mod trusted;
 mod watch;
 
 use std::{ffi::OsStr, process::ExitCode};
 
 use rustix::fs::Mode;
 
-use self::failure::Failure;
-use crate::sandbox::outlive_size_limit;
+use crate::{
+    app::{failure::Failure, output},
+    sandbox::outlive_size_limit,
+};
 
 use clap::{
     ArgMatches, CommandFactory as _, FromArgMatches as _, builder::Resettable, error::ErrorKind,

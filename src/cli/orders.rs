@@ -14,11 +14,12 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use super::{
     gate::{Closable, Order},
-    local, newest,
+    local,
     policy::warn_of_observing,
     supervise::is_reload,
 };
 use crate::{
+    app::policy_rollback,
     config::Gathered,
     gateway::Gateway,
     model::{Escaped, Session},
@@ -132,7 +133,7 @@ impl Reloading<'_> {
             }
         };
         if self.signatures
-            && let Err(failure) = newest::check(self.state, &policy)
+            && let Err(failure) = policy_rollback::check(self.state, &policy)
         {
             return Err((Some(sha256), failure.message().to_owned()));
         }
@@ -150,7 +151,7 @@ impl Reloading<'_> {
                 let policy = self.gateway.policy();
                 warn_of_observing(&policy);
                 if self.signatures
-                    && let Err(error) = newest::note(self.state, &policy)
+                    && let Err(error) = policy_rollback::note(self.state, &policy)
                 {
                     tracing::error!(%error, "cannot note the version of a signed policy");
                 }

@@ -17,12 +17,11 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use super::{
-    failure::{Exit, Failure},
-    output::lines,
-    render::colours_on_stderr,
-};
 use crate::{
+    app::{
+        failure::{Exit, Failure},
+        output::{colours_on_stderr, lines},
+    },
     config::{self, LoadedPolicy, Operator},
     policy::{EMBEDDED, Mode, OutlineFile, Policy, compile, embedded, unknown_name},
 };

@@ -1,18 +1,16 @@
 //! Replies of the gate, for people and for programs.
 
 use std::{
-    borrow::Cow, collections::BTreeMap, io, os::unix::ffi::OsStrExt as _, path::Path,
-    process::ExitCode,
+    borrow::Cow, collections::BTreeMap, os::unix::ffi::OsStrExt as _, path::Path, process::ExitCode,
 };
 
-use anstream::{AutoStream, ColorChoice, adapter::strip_str};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use jiff::Timestamp;
 use portcullis_audit::Receipt;
 use serde_json::{Value, json};
 
-use super::failure::Exit;
 use crate::{
+    app::failure::Exit,
     gateway::{Error, ErrorKind, Output, Reply},
     model::{Escaped, WorkspacePath, has_hidden_characters},
     ops::{Committed, Entry, EntryKind, FileMatches, Line, Stopped, Summary},
@@ -44,27 +42,6 @@ pub(crate) fn for_shell(path: &Path) -> String {
         }
     }
     text + "'"
-}
-
-/// Whether colours go to stdout: to a terminal that has them, or where the
-/// environment says so.
-pub(crate) fn colours() -> bool {
-    AutoStream::choice(&io::stdout()) != ColorChoice::Never
-}
-
-/// The same of stderr.
-pub(crate) fn colours_on_stderr() -> bool {
-    AutoStream::choice(&io::stderr()) != ColorChoice::Never
-}
-
-/// Prints a line with its colours, or without where they are not wanted.
-pub(crate) fn styled(line: std::fmt::Arguments<'_>) {
-    let text = line.to_string();
-    if colours() {
-        outln!("{text}");
-    } else {
-        outln!("{}", strip_str(&text));
-    }
 }
 
 /// A path as programs get it; the workspace itself is `.`, as everywhere else.

@@ -17,19 +17,20 @@ use etcetera::BaseStrategy as _;
 
 use super::{
     agent_config,
-    failure::{Context as _, Exit, Failure},
     forward::{self, Ways},
     gate,
     local::{self, Parts},
-    logging,
-    options::Common,
-    process,
     ship::Shipping,
-    sign, state,
     supervise::{Ended, Gate, Supervisor},
     watch::PolicyWatch,
 };
 use crate::{
+    app::{
+        failure::{Context as _, Exit, Failure},
+        logging,
+        options::Common,
+        process, signer, state_directory,
+    },
     model::{AgentName, Door, Session},
     policy::{self, Policy},
     sandbox::{
@@ -321,7 +322,7 @@ pub(super) fn home(workspace: &Path, agent: &AgentName) -> Result<PathBuf, Failu
 
 /// The same where `data` stands for `$XDG_DATA_HOME`.
 pub(super) fn home_below(data: &Path, workspace: &Path, agent: &AgentName) -> PathBuf {
-    data.join("portcullis/homes").join(state::slug(workspace)).join(agent.as_str())
+    data.join("portcullis/homes").join(state_directory::slug(workspace)).join(agent.as_str())
 }
 
 fn start_gate(args: &Args, parts: &Parts, session: &Session) -> Result<Gate, Failure> {
@@ -362,7 +363,7 @@ fn start_gate(args: &Args, parts: &Parts, session: &Session) -> Result<Gate, Fai
     }
     gate.channel().send(&order, &streams).or_fail("cannot start the gate")?;
     if let Some(public) = signer {
-        sign::serve(asked, parts.audit.signer.clone(), &public)?;
+        signer::serve(asked, parts.audit.signer.clone(), &public)?;
     }
     Ok(gate)
 }

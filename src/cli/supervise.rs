@@ -16,12 +16,16 @@ use rustix::{
 };
 
 use super::{
-    failure::{Context as _, Exit, Failure},
     gate::{Order, Progress},
-    stderr,
     watch::PolicyWatch,
 };
-use crate::sandbox::{Channel, RELOAD_SIGNAL, RunningAgent};
+use crate::{
+    app::{
+        failure::{Context as _, Exit, Failure},
+        stderr,
+    },
+    sandbox::{Channel, RELOAD_SIGNAL, RunningAgent},
+};
 
 /// How long each step of stopping waits for its effect.
 const GRACE: Duration = Duration::from_secs(2);

@@ -4,8 +4,9 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use super::{failure::Failure, serve::token};
+use super::serve::token;
 use crate::{
+    app::failure::Failure,
     config::serve::{is_workspace_name, show_hash},
     model::AgentName,
 };

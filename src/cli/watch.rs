@@ -15,8 +15,9 @@ use std::{
 
 use rustix::fs::{MemfdFlags, SealFlags, Stat, fcntl_add_seals, memfd_create, stat};
 
-use super::{gate::Order, supervise::Gate, trusted};
+use super::{gate::Order, supervise::Gate};
 use crate::{
+    app::trusted_paths,
     config::{Gathered, Operator, signature::signature_path},
     sandbox::TrustedPaths,
 };
@@ -116,7 +117,7 @@ impl PolicyWatch {
                 self.paths.push(path.clone());
             }
         }
-        let checked = trusted::policy_of(&self.reference, &gathered, &self.operator)
+        let checked = trusted_paths::policy_of(&self.reference, &gathered, &self.operator)
             .map_err(|failure| failure.message().to_owned())
             .and_then(|files| {
                 let mut paths = self.trusted.clone();

@@ -10,9 +10,9 @@ use portcullis_audit::{AuditRecord, Directory, Hash, Reader, Report, Segment, So
 use serde::Serialize;
 
 use crate::{
-    cli::{
+    app::{
         failure::{Context as _, Failure},
-        state,
+        state_directory,
     },
     model::Escaped,
     review::{MOST_POLICY, is_foreign, read_kept},
@@ -99,7 +99,7 @@ pub(super) fn backups(
 ) -> Result<(), Failure> {
     let (mut kept, mut damaged) = (HashMap::new(), HashSet::new());
     let mut whole = 0;
-    if let Some(vault) = state::vault(state)? {
+    if let Some(vault) = state_directory::vault(state)? {
         let listing = vault.entries().or_fail("cannot list the backups")?;
         for id in &listing.damaged {
             found.faults.push(format!("the backup {id} cannot be read"));

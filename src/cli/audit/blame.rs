@@ -11,14 +11,14 @@ use serde_json::{Value, json};
 use super::{
     files::Files,
     select::{Indexed, damaged, vault},
-    unreadable,
 };
 use crate::{
-    cli::{
+    app::{
+        audit_log::unreadable,
         failure::{Exit, Failure},
-        fs,
         output::printed,
     },
+    cli::fs,
     model::Escaped,
     review::{Blame, BlameError, Change, State, Version, blame, visible_json},
     workspace::Workspace,

@@ -22,7 +22,7 @@ use super::{
     select::{Whole, damaged},
 };
 use crate::{
-    cli::failure::{Context as _, Exit, Failure},
+    app::failure::{Context as _, Exit, Failure},
     review::{
         Filter, Log, MOST_POLICY, Order, Row,
         bundle::{

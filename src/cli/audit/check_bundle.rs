@@ -16,7 +16,7 @@ use zip::ZipArchive;
 
 use super::heads;
 use crate::{
-    cli::failure::{Context as _, Exit, Failure},
+    app::failure::{Context as _, Exit, Failure},
     model::Escaped,
     review::bundle::{
         BUNDLED_CHECKPOINT, BUNDLED_KEYS, BundleError, MANIFEST, Manifest, NEEDED, PROOF, Proven,

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::heads;
 use crate::{
-    cli::failure::{Context as _, Exit, Failure},
+    app::failure::{Context as _, Exit, Failure},
     model::Escaped,
 };
 

@@ -12,12 +12,13 @@ use std::{
 use portcullis_audit::{DamageKind, Hash, Receipt, Report, Verifier};
 use serde_json::{Value, json};
 
-use super::{Where, existing, unreadable};
+use super::{Where, existing};
 use crate::{
-    cli::{
+    app::{
+        audit_log::unreadable,
         failure::{Context as _, Exit, Failure},
-        render::counted,
     },
+    cli::render::counted,
     model::Escaped,
 };
 

@@ -6,11 +6,13 @@ use portcullis_audit::Note;
 
 use super::{Place, heads};
 use crate::{
-    cli::{
+    app::{
         failure::{Context as _, Failure},
+        signer::Program,
+    },
+    cli::{
         local::{open_ledger, own_key},
         render::counted,
-        sign::Program,
     },
     config::audit::Audit,
     ledger::{self, Ledger, Signing},

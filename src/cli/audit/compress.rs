@@ -4,7 +4,7 @@ use std::{process::ExitCode, time::Duration};
 
 use super::Place;
 use crate::{
-    cli::failure::{Context as _, Failure},
+    app::failure::{Context as _, Failure},
     ledger,
 };
 

@@ -13,7 +13,7 @@ use super::{
     select::{Select, Whole, damaged},
 };
 use crate::{
-    cli::failure::{Context as _, Exit, Failure},
+    app::failure::{Context as _, Exit, Failure},
     review::{
         Filter, Log,
         export::{self, Exported},

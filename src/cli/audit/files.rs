@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::{Place, Where};
 use crate::{
-    cli::{failure::Failure, owner, state},
+    app::{failure::Failure, state_directory, state_owner},
     model::Escaped,
     review::{Log, recorded_workspace},
     workspace::Workspace,
@@ -37,7 +37,7 @@ impl Place {
     /// The path of the workspace to which the state directory belongs, if it is known.
     pub(super) fn owner(&self) -> Result<Option<PathBuf>, Failure> {
         let path = self.state()?;
-        state::look(&path)?.map_or(Ok(None), |state| owner::of(&state, &path))
+        state_directory::look(&path)?.map_or(Ok(None), |state| state_owner::of(&state, &path))
     }
 }
 
@@ -52,9 +52,8 @@ impl Where {
         let root = match &self.dir {
             None => self.place.owner()?,
             // A copy says so only by its records.
-            Some(directory) => {
-                recorded_workspace(log).map_err(|error| super::unreadable(directory, &error))?
-            }
+            Some(directory) => recorded_workspace(log)
+                .map_err(|error| crate::app::audit_log::unreadable(directory, &error))?,
         };
         let Some(root) = root else {
             return Ok(match named.map(opened) {

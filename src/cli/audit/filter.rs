@@ -14,7 +14,7 @@ use super::{
     path::{self, Named},
 };
 use crate::{
-    cli::failure::{Exit, Failure},
+    app::failure::{Exit, Failure},
     model::{Door, OperationKind},
     policy::Effect,
     review::PathFilter,

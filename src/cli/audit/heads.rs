@@ -11,7 +11,7 @@ use portcullis_audit::{
 };
 
 use crate::{
-    cli::failure::{Context as _, Exit, Failure},
+    app::failure::{Context as _, Exit, Failure},
     ledger::LAST_SIGNED,
     review::read_kept,
 };

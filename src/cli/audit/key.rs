@@ -6,7 +6,7 @@ use portcullis_audit::PublicKey;
 
 use super::Place;
 use crate::{
-    cli::failure::{Context as _, Failure},
+    app::failure::{Context as _, Failure},
     ledger::{self, Signing},
 };
 

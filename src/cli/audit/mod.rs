@@ -34,11 +34,11 @@ use std::{
 use cap_std::fs::Dir;
 use portcullis_audit::{Directory, FRONTIER, FileEntry, HISTORY, KEYS, NEWEST, ROOTS, Source as _};
 
-use super::{
-    failure::{Exit, Failure},
-    logging, state,
+use crate::{
+    app::{audit_log::unreadable, failure::Failure, logging, state_directory},
+    config::audit::Audit,
+    workspace::Workspace,
 };
-use crate::{config::audit::Audit, workspace::Workspace};
 
 /// Verify, show, search and repair the audit log
 #[derive(Debug, clap::Args)]
@@ -133,7 +133,7 @@ impl Place {
 
     /// The state directory.
     fn state(&self) -> Result<PathBuf, Failure> {
-        state::directory(self.state.as_ref(), self.workspace())
+        state_directory::directory(self.state.as_ref(), self.workspace())
     }
 
     /// What the operator configured for the log.
@@ -144,13 +144,14 @@ impl Place {
     /// Opens the state directory, whose log must be there: a command that has
     /// the wrong place says so, and makes nothing.
     fn open(&self) -> Result<(PathBuf, Dir), Failure> {
-        state::open(&self.with_log()?)
+        state_directory::open(&self.with_log()?)
     }
 
     /// The same to look at it, which a directory of another user allows, too.
     fn look(&self) -> Result<Dir, Failure> {
         let path = self.with_log()?;
-        state::look(&path)?.ok_or_else(|| unreadable(&path, &io::ErrorKind::NotFound.into()))
+        state_directory::look(&path)?
+            .ok_or_else(|| unreadable(&path, &io::ErrorKind::NotFound.into()))
     }
 
     /// The state directory, in which there is a log.
@@ -217,26 +218,4 @@ fn existing(directory: &Path) -> Result<Directory, Failure> {
 /// Says of what is read from the log that nothing vouches for it.
 pub(super) fn say_unverified() {
     errln!("note: the log was not verified; `portcullis audit verify` does that");
-}
-
-/// Says that there is no log, or why it cannot be read.
-pub(super) fn unreadable(directory: &Path, error: &io::Error) -> Failure {
-    let shown = directory.display();
-    match error.kind() {
-        io::ErrorKind::NotFound => Failure::new(format_args!("there is no audit log at `{shown}`"))
-            .help(
-                "name the workspace with --workspace DIR, or the state directory with --state DIR",
-            ),
-        io::ErrorKind::PermissionDenied => {
-            Failure::new(format_args!("cannot read the audit log at `{shown}`: {error}"))
-                .help("run the command as the user whose gate writes the log")
-        }
-        // A line that no record can be, a compressed segment that is none.
-        io::ErrorKind::InvalidData => {
-            Failure::new(format_args!("the audit log at `{shown}` is damaged: {error}"))
-                .help("`portcullis audit verify` says what is wrong")
-                .exit(Exit::Audit)
-        }
-        _ => Failure::new(format_args!("cannot read the audit log at `{shown}`: {error}")),
-    }
 }

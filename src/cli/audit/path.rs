@@ -4,7 +4,7 @@ use std::{path::Path, str::FromStr};
 
 use super::Where;
 use crate::{
-    cli::failure::{Exit, Failure},
+    app::failure::{Exit, Failure},
     model::Escaped,
     policy::GlobError,
     review::PathFilter,

@@ -13,8 +13,11 @@ use portcullis_audit::{
     tree::{Frontier, Prover, SEGMENT_LEVEL},
 };
 
-use super::{Where, heads, unreadable};
-use crate::cli::failure::{Context as _, Exit, Failure};
+use super::{Where, heads};
+use crate::app::{
+    audit_log::unreadable,
+    failure::{Context as _, Exit, Failure},
+};
 
 /// The most that is read of the segments' roots, in bytes: those of a million.
 const MAX_ROOTS: u64 = 64 << 20;

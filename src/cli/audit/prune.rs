@@ -6,10 +6,8 @@ use portcullis_audit::Segment;
 
 use super::{Place, checkpoint, filter::Moment, select};
 use crate::{
-    cli::{
-        consent,
-        failure::{Context as _, Exit, Failure},
-    },
+    app::failure::{Context as _, Exit, Failure},
+    cli::consent,
     ledger::{Pruning, prunable},
     model::Escaped,
     review::forget_index,

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use super::select::{Indexed, Progress, Select, damaged};
 use crate::{
-    cli::{failure::Failure, output::printed},
+    app::{failure::Failure, output::printed},
     model::Escaped,
     review::{Field, Order, Row, Stats, cell, export::csv_line, header, visible_json},
 };

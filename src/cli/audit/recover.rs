@@ -7,10 +7,8 @@ use portcullis_audit::Segment;
 
 use super::{Place, checkpoint};
 use crate::{
-    cli::{
-        consent,
-        failure::{Exit, Failure},
-    },
+    app::failure::{Exit, Failure},
+    cli::consent,
     config::audit::Audit,
     ledger,
     model::Escaped,

@@ -11,7 +11,7 @@ use super::{
     select::{Whole, damaged},
 };
 use crate::{
-    cli::failure::{Context as _, Exit, Failure},
+    app::failure::{Context as _, Exit, Failure},
     review::{
         report::{Report, Scope, page},
         visible_json,

@@ -11,14 +11,15 @@ use super::{
     Place, Where,
     filter::{Moment, decisions, doors, kinds, parse_op, period},
     path::{self, Named},
-    say_unverified, unreadable,
+    say_unverified,
 };
 use crate::{
-    backup::Vault,
-    cli::{
+    app::{
+        audit_log::unreadable,
         failure::{Exit, Failure},
-        state,
+        state_directory,
     },
+    backup::Vault,
     model::Escaped,
     review::{Filter, Log, Scanned},
 };
@@ -223,7 +224,7 @@ impl Select {
 
 /// What the vault keeps, to be read; `None` when there is none.
 pub(super) fn vault(place: &Place) -> Result<Option<Vault>, Failure> {
-    state::vault(&place.state()?)
+    state_directory::vault(&place.state()?)
 }
 
 /// Fails with exit code 5 when a scan met damage; what it found was printed.

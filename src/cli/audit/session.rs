@@ -9,10 +9,9 @@ use serde_json::{Value, json};
 
 use super::select::{Indexed, damaged, vault};
 use crate::{
-    cli::{
+    app::{
         failure::{Context as _, Failure},
-        output::printed,
-        render::colours,
+        output::{colours, printed},
     },
     model::Escaped,
     review::{Change, Event, Patch, Patches, Session, SessionError, sessions, visible_json},

@@ -4,10 +4,8 @@ use std::process::ExitCode;
 
 use super::Place;
 use crate::{
-    cli::{
-        failure::{Exit, Failure},
-        ship,
-    },
+    app::failure::{Exit, Failure},
+    cli::ship,
     model::Escaped,
 };
 

@@ -13,9 +13,10 @@ use portcullis_audit::{
     AuditRecord, Directory, Entry, Kind, MAX_JUNK, Reader, Segment, Source as _,
 };
 
-use super::{Where, filter::Filter, say_unverified, select::Progress, unreadable};
+use super::{Where, filter::Filter, say_unverified, select::Progress};
 use crate::{
-    cli::{
+    app::{
+        audit_log::unreadable,
         failure::{Exit, Failure},
         output,
     },

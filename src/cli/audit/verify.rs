@@ -12,13 +12,13 @@ use super::{
     attachments::{self, Attached},
     existing,
     heads::{self, Head, OTHER_KEY, keys},
-    unreadable,
 };
 use crate::{
-    cli::{
+    app::{
+        audit_log::unreadable,
         failure::{Context as _, Exit, Failure},
-        render::counted,
     },
+    cli::render::counted,
     model::Escaped,
 };
 

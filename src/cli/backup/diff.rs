@@ -14,14 +14,13 @@ use serde_json::{Value, json};
 
 use super::{finish, named};
 use crate::{
-    backup::{Entry, EntryKind, NodeKind, Trail},
-    cli::{
+    app::{
         failure::Failure,
-        local::LocalGate,
         options::Common,
-        output::printed,
-        render::{self, colours},
+        output::{colours, printed},
     },
+    backup::{Entry, EntryKind, NodeKind, Trail},
+    cli::{local::LocalGate, render},
     gateway::{CONTEXT, Error, ErrorKind, Output, Refusal, unified_diff},
     model::{Encoding, Escaped, LineRange, Operation, WorkspacePath},
     ops,

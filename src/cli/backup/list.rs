@@ -11,14 +11,14 @@ use serde_json::json;
 
 use super::{UNREADABLE, entries, entry_json, time};
 use crate::{
-    backup::{Entry, EntryKind, Listing, Vault},
-    cli::{
+    app::{
         failure::{Context as _, Exit, Failure},
-        fs,
         options::Common,
         output::printed,
-        owner, state,
+        state_directory, state_owner,
     },
+    backup::{Entry, EntryKind, Listing, Vault},
+    cli::fs,
     model::{Escaped, WorkspacePath},
     review::visible_json,
     workspace::Workspace,
@@ -50,9 +50,9 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let common = &args.common;
     let workspace = Workspace::open(&common.workspace)
         .or_fail(format_args!("cannot open the workspace `{}`", common.workspace.display()))?;
-    let state_path = state::directory_of(common.state.as_ref(), &workspace)?;
-    let opened = state::look(&state_path)?;
-    let owner = opened.map(|state| owner::of(&state, &state_path)).transpose()?.flatten();
+    let state_path = state_directory::directory_of(common.state.as_ref(), &workspace)?;
+    let opened = state_directory::look(&state_path)?;
+    let owner = opened.map(|state| state_owner::of(&state, &state_path)).transpose()?.flatten();
     let root = owner.as_deref().unwrap_or(workspace.root());
     let path = match &args.path {
         Some(text) => Some(fs::parse(root, text).map_err(|_| {
@@ -61,7 +61,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         })?),
         None => None,
     };
-    let vault = state::vault(&state_path)?;
+    let vault = state_directory::vault(&state_path)?;
     let mut listing = entries(vault.as_ref())?;
     let total = vault.as_ref().map(Vault::size).transpose().or_fail(UNREADABLE)?.unwrap_or(0);
     listing.entries.retain(|entry| args.wants(entry, path.as_ref()));

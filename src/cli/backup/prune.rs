@@ -8,12 +8,12 @@ use serde_json::json;
 
 use super::finish;
 use crate::{
-    backup::{Packed, Pruned},
-    cli::{
+    app::{
         failure::{Context as _, Failure},
-        local::LocalGate,
         options::Common,
     },
+    backup::{Packed, Pruned},
+    cli::local::LocalGate,
 };
 
 /// Remove what the policy's `backups.keep` lets go, and pack the rest

@@ -8,12 +8,14 @@ use portcullis_audit::Directory;
 use serde_json::{Value, json};
 
 use crate::{
+    app::{
+        failure::{Exit, Failure},
+        options::Common,
+    },
     cli::{
         consent::{self, Word},
-        failure::{Exit, Failure},
         fs,
         local::LocalGate,
-        options::Common,
         render,
     },
     model::{Escaped, Session, WorkspacePath},

@@ -10,15 +10,12 @@ use super::{
     put_back::{self, Flags},
 };
 use crate::{
-    backup::Entry,
-    cli::{
-        audit::filter::Moment,
+    app::{
         failure::{Exit, Failure},
-        fs,
-        local::LocalGate,
         options::Common,
-        render,
     },
+    backup::Entry,
+    cli::{audit::filter::Moment, fs, local::LocalGate, render},
     gateway::{Error, Output, Reply},
     model::{Escaped, Operation, WorkspacePath},
     undo::Select,

@@ -12,14 +12,13 @@ use serde_json::json;
 
 use super::{entry_json, finish, named};
 use crate::{
-    backup::Entry,
-    cli::{
+    app::{
         failure::{Context as _, Failure},
-        local::LocalGate,
         options::Common,
         output::printed,
-        render,
     },
+    backup::Entry,
+    cli::{local::LocalGate, render},
     gateway::{Output, Reply},
     model::{Encoding, Escaped, Operation},
     review::visible_json,

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use super::put_back::{self, Flags};
 use crate::{
-    cli::{failure::Failure, options::Common},
+    app::{failure::Failure, options::Common},
     undo::Select,
 };
 

@@ -15,12 +15,12 @@ use serde_json::json;
 
 use super::{UNREADABLE, entries};
 use crate::{
-    backup::{self, Entry, Vault},
-    cli::{
+    app::{
         failure::{Context as _, Exit, Failure},
         options::Common,
-        state,
+        state_directory,
     },
+    backup::{self, Entry, Vault},
 };
 
 /// The most threads that read and hash.
@@ -43,7 +43,10 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let common = &args.common;
-    let vault = state::vault(&state::directory(common.state.as_ref(), &common.workspace)?)?;
+    let vault = state_directory::vault(&state_directory::directory(
+        common.state.as_ref(),
+        &common.workspace,
+    )?)?;
     let listing = entries(vault.as_ref())?;
     let bytes = listing.entries.iter().map(|entry| entry.bytes).fold(0, u64::saturating_add);
     let mut damaged: Vec<String> = listing.damaged.iter().map(ToString::to_string).collect();

@@ -17,7 +17,7 @@ use rustix::{
 };
 
 use crate::{
-    cli::failure::{Context as _, Failure},
+    app::failure::{Context as _, Failure},
     sandbox::{BELL, END, NONCE, SLOTS, pipe_in, pipe_out},
 };
 

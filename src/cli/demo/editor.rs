@@ -19,7 +19,7 @@ use super::{
     agent, at,
     place::{AGENT, Place},
 };
-use crate::cli::failure::{Context as _, Failure};
+use crate::app::failure::{Context as _, Failure};
 
 /// Longer than anything here takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);

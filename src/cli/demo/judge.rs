@@ -11,7 +11,7 @@ use super::{
     attempts::{Action, Attempt, Must},
     place::Place,
 };
-use crate::cli::failure::{Context as _, Failure};
+use crate::app::failure::{Context as _, Failure};
 
 /// How an attempt ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -14,11 +14,11 @@ use rustix::fs::{CWD, FileType, Mode, StatVfsMountFlags, mknodat, statvfs};
 
 use super::attempts::{EDITED, UNDONE};
 use crate::{
-    cli::{
+    app::{
         failure::{Context as _, Exit, Failure},
-        render::{for_shell, quoted},
-        state,
+        state_directory,
     },
+    cli::render::{for_shell, quoted},
     sandbox::own_program,
 };
 
@@ -142,7 +142,8 @@ impl Place {
             directory(&self.root.join(name))?;
             mode(&self.root.join(name), 0o711)?;
         }
-        let homes = self.data().join("portcullis/homes").join(state::slug(&self.workspace()));
+        let homes =
+            self.data().join("portcullis/homes").join(state_directory::slug(&self.workspace()));
         directory(&homes)?;
         mode(&homes, 0o711)?;
         std::fs::write(self.policy(), POLICY)?;

@@ -7,7 +7,7 @@ use anstyle::{AnsiColor, Style};
 use serde_json::{Value, json};
 
 use super::judge::{End, Line};
-use crate::{cli::render::styled, model::Escaped};
+use crate::{app::output::styled, model::Escaped};
 
 const BOLD: Style = Style::new().bold();
 const DIM: Style = Style::new().dimmed();

@@ -8,10 +8,8 @@ use serde_json::json;
 
 use super::check::{Check, Status};
 use crate::{
-    cli::{
-        failure::Failure,
-        run::{Ground, plain_cell},
-    },
+    app::failure::Failure,
+    cli::run::{Ground, plain_cell},
     sandbox::{Cell, Enforcement, Grant, LaunchError, Report, own_program},
 };
 

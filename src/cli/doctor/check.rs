@@ -3,7 +3,7 @@
 use anstyle::{AnsiColor, Style};
 use serde_json::{Value, json};
 
-use crate::{cli::render::styled, model::Escaped};
+use crate::{app::output::styled, model::Escaped};
 
 /// How a check ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -16,7 +16,7 @@ use serde_json::json;
 
 use super::check::{Check, Status};
 use crate::{
-    cli::{newest, owner, state},
+    app::{policy_rollback, state_directory, state_owner},
     config::LoadedPolicy,
     review::open_kept,
 };
@@ -34,7 +34,7 @@ pub(super) fn directory(path: &Path) -> Check {
     let shown = path.display().to_string();
     let means = "log and backups lie there; nobody else may get in";
     if std::fs::symlink_metadata(path).is_ok_and(|_| true) {
-        return match state::open(path) {
+        return match state_directory::open(path) {
             Ok(_) => match rustix::fs::access(path, rustix::fs::Access::WRITE_OK) {
                 Ok(()) => Check::new(NAME, Status::Ok, shown, means),
                 Err(error) => {
@@ -63,8 +63,8 @@ pub(super) fn directory(path: &Path) -> Check {
 
 /// What keeps every gate from using the directory, if it is another workspace's.
 pub(super) fn owner(path: &Path, root: &Path) -> Option<Check> {
-    let state = state::look(path).ok().flatten()?;
-    let failure = owner::check(&state, path, root, None).err()?;
+    let state = state_directory::look(path).ok().flatten()?;
+    let failure = state_owner::check(&state, path, root, None).err()?;
     let means = "log and backups of one workspace serve no other";
     let check = Check::new("state directory", Status::Failed, failure.message(), means);
     Some(check.help(failure.advice().unwrap_or_default()))
@@ -74,8 +74,8 @@ pub(super) fn owner(path: &Path, root: &Path) -> Option<Check> {
 /// anything does: one that was in force is newer.
 pub(super) fn newest(path: &Path, loaded: &LoadedPolicy) -> Option<Check> {
     let there = loaded.signed_by.is_some() && path.exists();
-    let (_, state) = there.then(|| state::open(path).ok()).flatten()?;
-    let failure = newest::check(&state, &loaded.policy).err()?;
+    let (_, state) = there.then(|| state_directory::open(path).ok()).flatten()?;
+    let failure = policy_rollback::check(&state, &loaded.policy).err()?;
     let means = "an older signed policy, or another of its version, never comes back";
     let check = Check::new("policy", Status::Failed, failure.message(), means);
     Some(match failure.advice() {

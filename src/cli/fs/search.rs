@@ -8,8 +8,8 @@ use std::{
 
 use clap::{builder::RangedU64ValueParser, value_parser};
 
-use super::super::failure::Exit;
 use crate::{
+    app::failure::Exit,
     gateway::Output,
     model::{Escaped, GlobQuery, GrepQuery},
     ops::{EntryKind, Line, MOST_CONTEXT, MOST_ENTRIES, MOST_LINES, Matches, Stopped, Summary},

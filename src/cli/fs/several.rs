@@ -10,14 +10,14 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    super::{
-        failure::{Context as _, Exit, Failure},
-        local::LocalGate,
-        output, render,
-    },
+    super::{local::LocalGate, render},
     parse,
 };
 use crate::{
+    app::{
+        failure::{Context as _, Exit, Failure},
+        output,
+    },
     gateway::{BatchError, Error, Output, Reply},
     model::{Encoding, LineRange, Operation, OperationKind, WorkspacePath},
     ops::Source,

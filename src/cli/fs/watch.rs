@@ -13,16 +13,15 @@ use rustix::event::{PollFd, PollFlags, poll};
 use serde_json::{Value, json};
 
 use super::{
-    super::{
-        failure::{Context as _, Exit, Failure},
-        local::LocalGate,
-        options::Common,
-        output::printed,
-        render,
-    },
+    super::{local::LocalGate, render},
     parse,
 };
 use crate::{
+    app::{
+        failure::{Context as _, Exit, Failure},
+        options::Common,
+        output::printed,
+    },
     gateway::Watching,
     model::{IGNORED_DIRECTORIES, WatchQuery},
     ops::{EntryKind, Event, EventKind, Subscription, WatchEnd},

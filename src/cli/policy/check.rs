@@ -10,10 +10,8 @@ use super::{
     rendered,
 };
 use crate::{
-    cli::{
-        failure::{Exit, Failure},
-        render::counted,
-    },
+    app::failure::{Exit, Failure},
+    cli::render::counted,
     config,
     model::Escaped,
     policy::{Policy, compile},

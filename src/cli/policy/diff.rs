@@ -7,11 +7,12 @@ use serde_json::{Value, json};
 
 use super::{history::LogArgs, progress::Bar};
 use crate::{
-    authoring::{Change, Diff, Seen, Side, Tree, diff},
-    cli::{
-        audit::{say_unverified, unreadable},
+    app::{
+        audit_log::unreadable,
         failure::{Context as _, Exit, Failure},
     },
+    authoring::{Change, Diff, Seen, Side, Tree, diff},
+    cli::audit::say_unverified,
     model::{AgentName, Escaped},
     policy::{Decision, SettingChange},
     workspace::Workspace,

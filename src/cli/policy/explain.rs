@@ -12,11 +12,11 @@ use search::{Search, is_entrywise};
 use serde_json::{Value, json};
 
 use crate::{
-    cli::{
+    app::{
         failure::{Context as _, Exit, Failure},
-        fs,
         options::Common,
     },
+    cli::fs,
     gateway::{Following, Refusal, never_served},
     model::{Access, AgentName, Escaped, OperationKind, WorkspacePath},
     policy::{

@@ -2,7 +2,10 @@
 
 use std::path::PathBuf;
 
-use crate::cli::{audit::filter::Moment, failure::Failure, state};
+use crate::{
+    app::{failure::Failure, state_directory},
+    cli::audit::filter::Moment,
+};
 
 /// Which log.
 #[derive(Debug, Clone, clap::Args)]
@@ -30,7 +33,8 @@ pub(super) struct LogArgs {
 impl LogArgs {
     /// The log's directory.
     pub(super) fn directory(&self) -> Result<PathBuf, Failure> {
-        Ok(state::directory(self.place.state.as_ref(), &self.place.workspace)?.join("audit"))
+        Ok(state_directory::directory(self.place.state.as_ref(), &self.place.workspace)?
+            .join("audit"))
     }
 
     /// The earliest time, in the form of a record's.

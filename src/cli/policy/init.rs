@@ -9,11 +9,9 @@ use std::{
 };
 
 use crate::{
+    app::failure::{Context as _, Failure},
     authoring::{SCHEMA_FILE, Tree, first_policy, json_schema},
-    cli::{
-        failure::{Context as _, Failure},
-        render::for_shell,
-    },
+    cli::render::for_shell,
     workspace::Workspace,
 };
 

@@ -7,11 +7,12 @@ use serde_json::{Value, json};
 
 use super::{history::LogArgs, progress::Bar};
 use crate::{
-    authoring::{Learned, Proposal, learn, replay},
-    cli::{
-        audit::{say_unverified, unreadable},
+    app::{
+        audit_log::unreadable,
         failure::{Exit, Failure},
     },
+    authoring::{Learned, Proposal, learn, replay},
+    cli::audit::say_unverified,
     config,
     gateway::{CONTEXT, unified_diff},
     model::{Access, Escaped},

@@ -8,11 +8,11 @@ use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
 use serde_json::{Value, json};
 
 use crate::{
-    authoring::{Finding, LINTS, Subject, Tree, lint},
-    cli::{
+    app::{
         failure::{Context as _, Exit, Failure},
-        render::colours,
+        output::colours,
     },
+    authoring::{Finding, LINTS, Subject, Tree, lint},
     model::Escaped,
     policy::{OutlineFile, Policy},
     review::visible_json,

@@ -7,11 +7,9 @@ use serde_json::{Value, json};
 
 use super::{history::LogArgs, progress::Bar};
 use crate::{
+    app::{audit_log::unreadable, failure::Failure},
     authoring::{Changed, Replay, replay},
-    cli::{
-        audit::{say_unverified, unreadable},
-        failure::Failure,
-    },
+    cli::audit::say_unverified,
     model::Escaped,
     policy::Policy,
 };

@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use crate::{
+    app::failure::{Context as _, Failure},
     authoring::json_schema,
-    cli::failure::{Context as _, Failure},
 };
 
 /// Print the JSON Schema of policy files, for editors

@@ -10,7 +10,7 @@ use std::{
 use serde_json::json;
 
 use crate::{
-    cli::failure::{Context as _, Exit, Failure},
+    app::failure::{Context as _, Exit, Failure},
     config::{
         Operator,
         signature::{SigningKey, signature_path},

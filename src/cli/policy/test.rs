@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use super::{check::error_json, rendered};
 use crate::{
+    app::failure::{Context as _, Exit, Failure},
     authoring::{Stage, TestReport, TestText, run_tests},
-    cli::failure::{Context as _, Exit, Failure},
     config,
     model::Escaped,
     policy::{OutlineFile, Policy, compile},

@@ -22,12 +22,11 @@ use super::{
     workers::Worker,
 };
 use crate::{
-    cli::{
+    app::{
         failure::{Context as _, Failure},
-        ship::Shipping,
         stderr,
-        supervise::is_reload,
     },
+    cli::{ship::Shipping, supervise::is_reload},
     sandbox::ChannelError,
 };
 

@@ -23,7 +23,7 @@ use super::{
     plan::Plan,
 };
 use crate::{
-    cli::{
+    app::{
         failure::{Context as _, Failure},
         process::Child,
     },

@@ -11,7 +11,7 @@ use std::{
 use tokio::{net::UnixStream, sync::mpsc};
 
 use crate::{
-    cli::failure::{Context as _, Failure},
+    app::failure::{Context as _, Failure},
     frontend::files::{Channel, Limits},
     gateway::Gateway,
     model::Session,

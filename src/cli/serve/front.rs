@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::orders::{Found, FromFront, FrontStart, Spoken, ToFront, Wanted};
 use crate::{
-    cli::{
+    app::{
         failure::{Context as _, Failure},
         logging, process,
     },

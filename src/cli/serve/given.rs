@@ -4,7 +4,7 @@
 
 use clap::{ArgMatches, parser::ValueSource};
 
-use crate::cli::failure::{Exit, Failure};
+use crate::app::failure::{Exit, Failure};
 
 /// Options of the one workspace that is served without a configuration.
 const OPTIONS: [&str; 8] =

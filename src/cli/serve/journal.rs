@@ -14,10 +14,11 @@ use portcullis_audit::{Draft, Kind};
 use serde_json::{Value, json};
 
 use crate::{
-    cli::{
+    app::{
         failure::{Context as _, Failure},
-        local, state,
+        state_directory,
     },
+    cli::local,
     ledger::{self, Ledger, Signing},
     model::Door,
 };
@@ -87,7 +88,7 @@ impl Count {
 impl Journal {
     /// Opens the log in the directory `path`, which is made when it is missing.
     pub(super) fn open(path: &Path) -> Result<Self, Failure> {
-        let (_, state) = state::open(path)?;
+        let (_, state) = state_directory::open(path)?;
         let signing = Signing::own(&state).or_fail("cannot open the service's key")?;
         let ledger = Ledger::open(&state).and_then(|ledger| ledger.signed(signing));
         let ledger = ledger.or_fail("cannot open the service's log")?;

@@ -31,14 +31,14 @@ use clap::ArgMatches;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::json;
 
-use super::{
-    failure::{Context as _, Failure},
-    logging,
-    options::Common,
-    process,
-    ship::{self, Shipping},
-};
+use super::ship::{self, Shipping};
 use crate::{
+    app::{
+        failure::{Context as _, Failure},
+        logging,
+        options::Common,
+        process,
+    },
     config::serve::Listen,
     frontend::mcp::Name,
     model::Escaped,

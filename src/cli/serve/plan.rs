@@ -15,11 +15,10 @@ use super::{
     token,
 };
 use crate::{
-    cli::{
+    app::{
         failure::{Context as _, Exit, Failure},
-        owner,
-        render::colours_on_stderr,
-        state, trusted,
+        output::colours_on_stderr,
+        state_directory, state_owner, trusted_paths,
     },
     config::{
         self, Gathered, Operator,
@@ -189,7 +188,7 @@ impl Plan {
     /// another's or the operator's. Reports those that cannot be served; each stays
     /// as it was `before`. No directory is made for one that fails a check.
     pub(super) fn open(&mut self, before: Option<&Self>) -> Result<Vec<Fault>, Failure> {
-        self.state = state::place(&self.state)?;
+        self.state = state_directory::place(&self.state)?;
         let mut faults = Vec::new();
         for entry in self.service.workspaces.clone() {
             let opened = self.accept(&entry.policy, before).and_then(|()| Place::look_up(&entry));
@@ -212,7 +211,7 @@ impl Plan {
                 break;
             }
         }
-        let (state, _) = state::open(&self.state)?;
+        let (state, _) = state_directory::open(&self.state)?;
         self.state = state;
         Ok(faults)
     }
@@ -282,7 +281,7 @@ impl Plan {
             sha256 = Some(gathered.source().sha256());
             // Their agents may have written it.
             let served = agents(before.iter().flat_map(|before| before.places.values()));
-            let lies = trusted::policy_of(reference, &gathered, &self.operator)
+            let lies = trusted_paths::policy_of(reference, &gathered, &self.operator)
                 .map_err(|failure| failure.message().to_owned())
                 .and_then(|trusted| {
                     let paths = TrustedPaths { trusted, agents: served };
@@ -373,8 +372,8 @@ impl Plan {
                 found.push((Trusted::Socket, path.clone()));
             }
         }
-        let mut trusted = trusted::listed(found)?;
-        trusted.extend(trusted::own(&self.operator, &self.audit)?);
+        let mut trusted = trusted_paths::listed(found)?;
+        trusted.extend(trusted_paths::own(&self.operator, &self.audit)?);
         Ok(trusted)
     }
 
@@ -385,7 +384,11 @@ impl Plan {
         let mut trusted = Vec::new();
         for (reference, policy) in self.policies.iter().filter(|(name, _)| used.contains(name)) {
             if policy.refused.is_none() {
-                trusted.extend(trusted::policy_of(reference, &policy.gathered, &self.operator)?);
+                trusted.extend(trusted_paths::policy_of(
+                    reference,
+                    &policy.gathered,
+                    &self.operator,
+                )?);
             }
         }
         Ok(trusted)
@@ -424,7 +427,7 @@ impl Place {
             entry.name
         ))?;
         let root = workspace.root().to_owned();
-        let state = state::directory_of(entry.state.as_ref(), &workspace)?;
+        let state = state_directory::directory_of(entry.state.as_ref(), &workspace)?;
         let named_state =
             std::path::absolute(&state).or_fail("cannot look up a state directory")?;
         Ok(Self {
@@ -432,7 +435,7 @@ impl Place {
             alias: std::path::absolute(&entry.root).or_fail("cannot look up a workspace")?,
             root,
             policy: entry.policy.clone(),
-            state: state::place(&named_state)?,
+            state: state_directory::place(&named_state)?,
             named_state,
             reference: entry.reference,
             elicit: entry.elicit,
@@ -441,10 +444,10 @@ impl Place {
 
     /// Makes the state directory where it is missing; it must be this workspace's.
     fn make_state(&mut self) -> Result<(), Failure> {
-        let (state, opened) = state::open(&self.named_state)?;
+        let (state, opened) = state_directory::open(&self.named_state)?;
         // A log that cannot be read keeps the worker from starting, and not the service.
-        if owner::of(&opened, &state).is_ok() {
-            owner::check(&opened, &state, &self.root, None)?;
+        if state_owner::of(&opened, &state).is_ok() {
+            state_owner::check(&opened, &state, &self.root, None)?;
         }
         self.state = state;
         Ok(())

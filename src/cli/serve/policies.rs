@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    cli::{failure::Failure, orders::first, policy::unusable},
+    app::failure::Failure,
+    cli::{orders::first, policy::unusable},
     config::{self, Gathered, LoadedPolicy, Operator, signature::PolicyKey},
     gateway::{Gateway, ReloadError},
 };

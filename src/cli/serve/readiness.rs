@@ -19,7 +19,7 @@ use std::{
 use rustix::fs::{FileType, stat};
 
 use super::plan::{Place, Plan};
-use crate::cli::failure::{Context as _, Failure};
+use crate::app::failure::{Context as _, Failure};
 
 /// A look that takes longer found something that hangs.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -11,7 +11,7 @@ use std::{
 
 use super::{Args, plan::load};
 use crate::{
-    cli::failure::{Context as _, Failure},
+    app::failure::{Context as _, Failure},
     config::{
         Operator,
         serve::{Listen, Service},

@@ -12,7 +12,8 @@ use super::{
     policies::{Accepted, Refused},
 };
 use crate::{
-    cli::{failure::Failure, render::counted, watch::packed},
+    app::failure::Failure,
+    cli::{render::counted, watch::packed},
     model::Escaped,
     sandbox::ChannelError,
 };

@@ -8,7 +8,7 @@
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 
 use crate::{
-    cli::failure::{Context as _, Failure},
+    app::failure::{Context as _, Failure},
     config::serve::TOKEN_PREFIX,
     frontend::http::TokenHash,
 };

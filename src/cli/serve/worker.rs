@@ -24,15 +24,17 @@ use super::{
     telemetry::Spans,
 };
 use crate::{
-    cli::{
+    app::{
         failure::{Context as _, Failure},
-        local::{self, Housekept, Parts},
-        logging, newest,
+        logging,
         options::Common,
+        policy_rollback, process,
+        signer::Remote,
+    },
+    cli::{
+        local::{self, Housekept, Parts},
         orders::{self, Reloading},
         policy::{unusable, warn_of_observing},
-        process,
-        sign::Remote,
     },
     config::{Operator, audit::Durability},
     frontend::{
@@ -179,7 +181,8 @@ fn open(start: &WorkerStart, files: Vec<OwnedFd>) -> Result<(Option<Worker>, Apa
     facts.insert("enforcement".to_owned(), json!("none"));
     let signatures = parts.operator.require_signature;
     if signatures {
-        newest::note(&parts.state, &parts.policy).or_fail("cannot note the policy's version")?;
+        policy_rollback::note(&parts.state, &parts.policy)
+            .or_fail("cannot note the policy's version")?;
     }
     let durable = parts.audit.durability == Durability::Synced;
     let mut ledger = parts.ledger(signing)?;

@@ -14,11 +14,13 @@ use super::{
     worker,
 };
 use crate::{
-    cli::{
+    app::{
         failure::{Context as _, Failure},
         process::Child,
+        signer,
+    },
+    cli::{
         ship::{self, Shipping},
-        sign,
         watch::packed,
     },
     config::serve::Agent,
@@ -140,7 +142,7 @@ impl Worker {
             .send(&ToWorker::Start(Box::new(order)), &descriptors)
             .or_fail("cannot start a worker")?;
         if let Some(public) = signer {
-            sign::serve(asked, plan.audit.signer.clone(), &public)?;
+            signer::serve(asked, plan.audit.signer.clone(), &public)?;
         }
         let now = Instant::now();
         Ok(Self {

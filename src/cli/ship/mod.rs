@@ -25,8 +25,12 @@ use portcullis_audit::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::failure::{Context as _, Failure};
-use crate::{config::audit::Target, ledger, review::open_kept_in};
+use crate::{
+    app::failure::{Context as _, Failure},
+    config::audit::Target,
+    ledger,
+    review::open_kept_in,
+};
 
 pub(crate) use lag::{Lag, lag};
 
@@ -225,7 +229,8 @@ fn known(state: &Dir, name: &str) -> Option<Progress> {
 
 impl Shipper {
     fn new(state: &Path, target: &Target) -> Result<Self, String> {
-        let (_, state_dir) = super::state::open(state).map_err(|f| f.message().to_owned())?;
+        let (_, state_dir) =
+            crate::app::state_directory::open(state).map_err(|f| f.message().to_owned())?;
         state_dir.create_dir_all(FOLDER).map_err(|error| error.to_string())?;
         let name = place(target);
         // What cannot be read is sent again.

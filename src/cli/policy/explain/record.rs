@@ -8,11 +8,12 @@ use serde_json::json;
 
 use super::{Args, explained, in_words, print_report, report_json};
 use crate::{
-    cli::{
-        audit::{say_unverified, unreadable},
+    app::{
+        audit_log::unreadable,
         failure::{Context as _, Failure},
-        owner, state,
+        state_directory, state_owner,
     },
+    cli::audit::say_unverified,
     model::{AgentName, Escaped, OperationKind, WorkspacePath},
     policy::{Effect, Place},
     workspace::Workspace,
@@ -21,9 +22,9 @@ use crate::{
 pub(super) fn run(args: &Args, seq: u64) -> Result<ExitCode, Failure> {
     let workspace = Workspace::open(&args.common.workspace)
         .or_fail(format_args!("cannot open the workspace `{}`", args.common.workspace.display()))?;
-    let state = state::directory_of(args.common.state.as_ref(), &workspace)?;
-    if let Some(opened) = state::look(&state)? {
-        owner::check(&opened, &state, workspace.root(), None)?;
+    let state = state_directory::directory_of(args.common.state.as_ref(), &workspace)?;
+    if let Some(opened) = state_directory::look(&state)? {
+        state_owner::check(&opened, &state, workspace.root(), None)?;
     }
     let log = state.join("audit");
     let mut record = find(&log, seq)?;

@@ -7,8 +7,8 @@ use serde_json::json;
 
 use super::Args;
 use crate::{
+    app::failure::{Context as _, Failure},
     authoring::{Deed, Tree, judge},
-    cli::failure::{Context as _, Failure},
     model::{AgentName, Escaped},
     policy::{Effect, ObjectKind, Policy},
     workspace::Workspace,

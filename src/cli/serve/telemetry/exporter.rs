@@ -28,10 +28,8 @@ use opentelemetry_sdk::{
 };
 
 use crate::{
-    cli::{
-        failure::{Context as _, Failure},
-        serve::orders::Span,
-    },
+    app::failure::{Context as _, Failure},
+    cli::serve::orders::Span,
     config::serve::Telemetry,
     frontend::http::Exported,
     model::Escaped,

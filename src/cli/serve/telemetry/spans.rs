@@ -24,10 +24,8 @@ use tracing_subscriber::{
 };
 
 use crate::{
-    cli::{
-        failure::{Context as _, Failure},
-        serve::orders::{FromWorker, Span},
-    },
+    app::failure::{Context as _, Failure},
+    cli::serve::orders::{FromWorker, Span},
     gateway::SPANS,
     sandbox::Channel,
 };

@@ -8,10 +8,8 @@ use std::{
 use tracing_subscriber::{Layer, Registry};
 
 use crate::{
-    cli::{failure::Failure, serve::orders::Span},
-    config::serve::Telemetry,
-    frontend::http::Exported,
-    sandbox::Channel,
+    app::failure::Failure, cli::serve::orders::Span, config::serve::Telemetry,
+    frontend::http::Exported, sandbox::Channel,
 };
 
 fn missing() -> Failure {

@@ -63,7 +63,7 @@ pub(crate) fn note(state: &Dir, policy: &Policy) -> io::Result<()> {
     file.write_all(&serde_json::to_vec(&newest)?)?;
     file.sync_all()?;
     folder.rename(&fresh, &folder, &name)?;
-    super::local::sync(&folder)
+    crate::app::state_directory::sync(&folder)
 }
 
 fn read(state: &Dir, policy: &Policy) -> io::Result<Option<Newest>> {

@@ -12,6 +12,8 @@ use std::{
     sync::OnceLock,
 };
 
+use anstream::{AutoStream, ColorChoice, adapter::strip_str};
+
 use super::failure::Failure;
 use crate::model::Escaped;
 
@@ -21,13 +23,13 @@ static CLOSED: OnceLock<io::Error> = OnceLock::new();
 /// Prints a line to standard output; nothing once that takes nothing any more.
 macro_rules! outln {
     ($($text:tt)*) => {
-        $crate::cli::output::out(format_args!("{}\n", format_args!($($text)*)))
+        $crate::app::output::out(format_args!("{}\n", format_args!($($text)*)))
     };
 }
 
 /// The same without an end of line.
 macro_rules! out {
-    ($($text:tt)*) => { $crate::cli::output::out(format_args!($($text)*)) };
+    ($($text:tt)*) => { $crate::app::output::out(format_args!($($text)*)) };
 }
 
 /// Prints a JSON value on a line of standard output, with characters that hide or
@@ -42,13 +44,13 @@ macro_rules! outjson {
 /// steer a terminal escaped.
 macro_rules! errln {
     ($($text:tt)*) => {
-        $crate::cli::stderr::say(format_args!("{}\n", $crate::cli::output::lines(&format!($($text)*))))
+        $crate::app::stderr::say(format_args!("{}\n", $crate::app::output::lines(&format!($($text)*))))
     };
 }
 
 /// The same as it is, and without an end of line.
 macro_rules! err {
-    ($($text:tt)*) => { $crate::cli::stderr::say(format_args!($($text)*)) };
+    ($($text:tt)*) => { $crate::app::stderr::say(format_args!($($text)*)) };
 }
 
 /// Writes content to standard output, as it is.
@@ -102,6 +104,27 @@ pub(crate) fn conclude(code: ExitCode) -> ExitCode {
             Failure::new(format_args!("cannot print: {error}")).report(false)
         }
         _ => code,
+    }
+}
+
+/// Whether colours go to stdout: to a terminal that has them, or where the
+/// environment says so.
+pub(crate) fn colours() -> bool {
+    AutoStream::choice(&io::stdout()) != ColorChoice::Never
+}
+
+/// The same of stderr.
+pub(crate) fn colours_on_stderr() -> bool {
+    AutoStream::choice(&io::stderr()) != ColorChoice::Never
+}
+
+/// Prints a line with its colours, or without where they are not wanted.
+pub(crate) fn styled(line: std::fmt::Arguments<'_>) {
+    let text = line.to_string();
+    if colours() {
+        outln!("{text}");
+    } else {
+        outln!("{}", strip_str(&text));
     }
 }
 

@@ -13,11 +13,11 @@ use std::{
 use cap_std::fs::Dir;
 use rustix::fs::RenameFlags;
 
-use super::{
-    audit::unreadable,
-    failure::{Context as _, Failure},
+use super::failure::{Context as _, Failure};
+use crate::{
+    app::audit_log::unreadable,
+    review::{Log, open_kept_in, recorded_workspace},
 };
-use crate::review::{Log, open_kept_in, recorded_workspace};
 
 /// The file: the canonical path and nothing else.
 const NAME: &str = "workspace";
@@ -135,7 +135,7 @@ impl Claim {
         file.write_all(root.as_os_str().as_encoded_bytes())?;
         file.sync_all()?;
         match rustix::fs::renameat_with(state, &fresh, state, NAME, flags) {
-            Ok(()) => super::local::sync(state),
+            Ok(()) => crate::app::state_directory::sync(state),
             Err(errno) => {
                 state.remove_file(&fresh)?;
                 // Another gate of this workspace may have been first.

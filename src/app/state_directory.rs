@@ -10,7 +10,10 @@ use std::{
 
 use cap_std::fs::Dir;
 use etcetera::BaseStrategy as _;
-use rustix::{fs::OFlags, io::Errno};
+use rustix::{
+    fs::{Mode, OFlags, fsync, openat},
+    io::Errno,
+};
 use sha2::{Digest as _, Sha256};
 
 use super::failure::{Context as _, Failure};
@@ -146,6 +149,12 @@ pub(crate) fn vault(path: &Path) -> Result<Option<Vault>, Failure> {
     let state = look(path)?;
     let vault = state.as_ref().map(Vault::look).transpose().or_fail("cannot open the backups")?;
     Ok(vault.flatten())
+}
+
+/// Syncs a folder; a `Dir` itself is a mere place and cannot be synced.
+pub(crate) fn sync(folder: &Dir) -> io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(fsync(openat(folder, ".", flags, Mode::empty())?)?)
 }
 
 #[cfg(test)]

@@ -16,9 +16,9 @@ use tracing_subscriber::{
 
 use super::{
     failure::{Context as _, Exit, Failure},
-    render::colours_on_stderr,
     stderr::Stderr,
 };
+use crate::app::output::colours_on_stderr;
 
 /// How many daily files are kept.
 const FILES: usize = 7;

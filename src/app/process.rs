@@ -8,7 +8,7 @@ use std::{
 };
 
 use crate::{
-    cli::{
+    app::{
         failure::{Context as _, Failure},
         stderr,
     },

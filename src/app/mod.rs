@@ -1,0 +1,20 @@
+//! The parts that commands share: state directory, policy loading, the processes that serve, messages.
+//!
+//! A command imports from here, never from another command.
+
+#[macro_use]
+pub(crate) mod output;
+
+pub(crate) mod audit_log;
+pub(crate) mod failure;
+pub(crate) mod housekeeping;
+pub(crate) mod logging;
+pub(crate) mod options;
+pub(crate) mod policy_rollback;
+pub(crate) mod process;
+pub(crate) mod secret_key;
+pub(crate) mod signer;
+pub(crate) mod state_directory;
+pub(crate) mod state_owner;
+pub(crate) mod stderr;
+pub(crate) mod trusted_paths;
