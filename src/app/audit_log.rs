@@ -25,3 +25,8 @@ pub(crate) fn unreadable(directory: &Path, error: &io::Error) -> Failure {
         _ => Failure::new(format_args!("cannot read the audit log at `{shown}`: {error}")),
     }
 }
+
+/// Says of what is read from the log that nothing vouches for it.
+pub(crate) fn say_unverified() {
+    errln!("note: the log was not verified; `portcullis audit verify` does that");
+}

@@ -5,16 +5,25 @@
 #[macro_use]
 pub(crate) mod output;
 
+pub(crate) mod agent_sandbox;
 pub(crate) mod audit_log;
 pub(crate) mod failure;
 pub(crate) mod housekeeping;
 pub(crate) mod logging;
 pub(crate) mod options;
+pub(crate) mod path_argument;
+pub(crate) mod policy_loading;
+pub(crate) mod policy_reload;
 pub(crate) mod policy_rollback;
+pub(crate) mod policy_texts;
+pub(crate) mod policy_transfer;
 pub(crate) mod process;
 pub(crate) mod secret_key;
+pub(crate) mod session;
+pub(crate) mod ship;
 pub(crate) mod signer;
 pub(crate) mod state_directory;
 pub(crate) mod state_owner;
 pub(crate) mod stderr;
+pub(crate) mod token;
 pub(crate) mod trusted_paths;

@@ -12,7 +12,7 @@ use crate::{
         failure::{Context as _, Failure},
         stderr,
     },
-    sandbox::{Channel, ignores_children},
+    sandbox::{Channel, RELOAD_SIGNAL, ignores_children},
 };
 
 /// A process that is killed when this is dropped.
@@ -97,4 +97,9 @@ pub(crate) fn run_if(
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(false),
     })
+}
+
+/// Whether a signal asks for the policy to be looked at again.
+pub(crate) fn is_reload(signal: &nix::sys::signalfd::siginfo) -> bool {
+    i32::try_from(signal.ssi_signo) == Ok(RELOAD_SIGNAL as i32)
 }

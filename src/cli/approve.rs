@@ -1,10 +1,6 @@
 //! `portcullis approve`: answering what waits for a person, from a shell.
 
-use std::{
-    os::fd::AsFd as _,
-    path::{Path, PathBuf},
-    process::ExitCode,
-};
+use std::{os::fd::AsFd as _, path::Path, process::ExitCode};
 
 use rustix::{
     fs::{Mode, OFlags, open},
@@ -12,7 +8,7 @@ use rustix::{
 };
 use serde_json::json;
 
-use super::render::for_shell;
+use super::announcer::headline;
 use crate::{
     app::{
         failure::{Context as _, Exit, Failure},
@@ -20,7 +16,6 @@ use crate::{
         state_directory,
     },
     frontend::desk::{self, Item, Reply, Wish, Word},
-    gateway::{Approver, Ticket},
     model::Escaped,
 };
 
@@ -141,20 +136,6 @@ fn answer(args: &Args, state: &Path, id: &str, word: Word) -> Result<ExitCode, F
     }
 }
 
-fn headline(item: &Item) -> String {
-    let to = item.to.as_ref().map(|to| format!(" to `{}`", Escaped(to))).unwrap_or_default();
-    let asked = match item.asked_path == item.path {
-        true => String::new(),
-        false => format!(" (asked for as `{}`)", Escaped(&item.asked_path)),
-    };
-    format!(
-        "{} `{}`{to}{asked} by agent `{}`",
-        Escaped(&item.operation),
-        Escaped(&item.path),
-        Escaped(&item.agent)
-    )
-}
-
 fn print(item: &Item) {
     outln!("{}  {}, {} s left", Escaped(&item.id), headline(item), item.seconds_left);
     for rule in &item.rules {
@@ -168,31 +149,4 @@ fn print(item: &Item) {
         let pieces: Vec<_> = line.split('\t').map(|piece| Escaped(piece).to_string()).collect();
         outln!("  {}", pieces.join("\t"));
     }
-}
-
-/// Tells on stderr that a request of this very command waits, and how to
-/// answer it from another shell.
-pub(crate) struct Announcer {
-    /// The state directory in which the desk is.
-    pub(crate) state: PathBuf,
-}
-
-impl Approver for Announcer {
-    fn ask(&self, ticket: &std::sync::Arc<Ticket>) {
-        let item = Item::from(ticket.question());
-        let state = for_shell(&self.state);
-        errln!(
-            "portcullis: waiting up to {} s for approval of {}",
-            item.seconds_left,
-            headline(&item)
-        );
-        for rule in &item.rules {
-            let reason = rule.reason.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
-            errln!("  rule `{}`{}", Escaped(&rule.id), Escaped(&reason));
-        }
-        errln!("  help: in another shell, `portcullis approve {} --state {state}`", item.id);
-        errln!("        or `portcullis approve --reject {} --state {state}`", item.id);
-    }
-
-    fn over(&self, _ticket: &Ticket) {}
 }

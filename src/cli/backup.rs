@@ -15,9 +15,12 @@ use std::process::ExitCode;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{fs, local::LocalGate, render};
+use super::{local::LocalGate, render};
 use crate::{
-    app::failure::{Context as _, Failure},
+    app::{
+        failure::{Context as _, Failure},
+        path_argument,
+    },
     backup::{self, Entry, Listing, Vault},
     gateway::{Error, Refusal},
     model::WorkspacePath,
@@ -79,7 +82,7 @@ fn entries(vault: Option<&Vault>) -> Result<Listing, Failure> {
 fn named(gate: &LocalGate, op: &str, text: &str) -> Result<Entry, Error> {
     let refuse = |refusal| gate.gateway().refuse(gate.session(), op, Some(text), &refusal);
     let root = gate.gateway().workspace().root();
-    let path = fs::parse(root, text).ok();
+    let path = path_argument::parse(root, text).ok();
     look(gate.gateway().vault(), text, path.as_ref())
         .map_err(|error| refuse(Refusal::Parameters(error.to_string())))
 }

@@ -30,13 +30,10 @@ use self::{
     place::{AGENT, Place},
     show::{Show, line_json},
 };
-use super::{
-    local::Parts,
-    render,
-    run::{Ground, home_below, plain_cell},
-};
+use super::{local::Parts, render};
 use crate::{
     app::{
+        agent_sandbox::{Ground, home_below, plain_cell},
         failure::{Context as _, Exit, Failure},
         options::Common,
         output::styled,

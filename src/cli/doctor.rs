@@ -15,15 +15,13 @@ use std::{path::PathBuf, process::ExitCode};
 use serde_json::json;
 
 use self::check::{Check, Status};
-use super::{
-    policy::extended_tests,
-    run::{self, Ground},
-};
 use crate::{
     app::{
+        agent_sandbox::{self, Ground},
         failure::{Exit, Failure},
         options::Common,
         output::styled,
+        policy_loading::extended_tests,
         process, state_directory, trusted_paths,
     },
     config::{self, LoadedPolicy, Operator, audit::Audit},
@@ -215,7 +213,7 @@ fn self_test(
         Some(agent) => agent.clone(),
         None => "doctor".parse().map_err(Failure::new)?,
     };
-    let home = run::home(workspace.root(), &agent)?;
+    let home = agent_sandbox::home(workspace.root(), &agent)?;
     let config = args.common.config.as_deref();
     let operator = Operator::load(config).map_err(Failure::new)?;
     // One that cannot be used has a line of its own.

@@ -6,7 +6,6 @@ mod watch;
 
 use std::{
     io::{self, IsTerminal as _, Read as _, Write as _},
-    path::Path,
     process::ExitCode,
 };
 
@@ -22,9 +21,10 @@ use crate::{
         failure::{Context as _, Exit, Failure},
         options::Common,
         output::printed,
+        path_argument::parse,
     },
-    gateway::{Error, ErrorKind, Output, Refusal, Reply},
-    model::{Encoding, Escaped, LineRange, Operation, OperationKind, WorkspacePath},
+    gateway::{Error, ErrorKind, Output, Reply},
+    model::{Encoding, Escaped, LineRange, Operation, OperationKind},
     review::visible_json,
 };
 
@@ -285,20 +285,6 @@ impl Command {
             Self::Mv { from, to, .. } => vec![from, to],
         }
     }
-}
-
-/// A path of the command line: relative to the workspace, or absolute beneath
-/// its root.
-pub(crate) fn parse(root: &Path, text: &str) -> Result<WorkspacePath, Refusal> {
-    let relative = match text.strip_prefix('/') {
-        None => text,
-        Some(_) => root
-            .to_str()
-            .and_then(|root| text.strip_prefix(root))
-            .and_then(|rest| if rest.is_empty() { Some(rest) } else { rest.strip_prefix('/') })
-            .ok_or(Refusal::Outside)?,
-    };
-    WorkspacePath::parse(relative).map_err(Refusal::Path)
 }
 
 /// Refuses a standard input that was closed: nothing was given, not even nothing. The

@@ -1,25 +1,23 @@
 //! A gate in this process, for commands that a person gives.
 
 use std::{
-    collections::BTreeMap,
-    io::{self, Write as _},
-    os::fd::AsFd as _,
-    path::PathBuf,
-    sync::Arc,
-    thread,
-    time::Duration,
+    collections::BTreeMap, os::fd::AsFd as _, path::PathBuf, sync::Arc, thread, time::Duration,
 };
 
 use cap_std::fs::Dir;
 use serde_json::{Value, json};
 
-use super::approve::Announcer;
+use super::announcer::Announcer;
 use crate::{
     app::{
         failure::{Context as _, Exit, Failure},
         housekeeping, logging,
         options::Common,
-        policy_rollback, secret_key, state_directory,
+        policy_rollback,
+        policy_texts::keep_policy,
+        secret_key,
+        session::session,
+        state_directory,
         state_owner::{self, Claim},
         trusted_paths,
     },
@@ -32,17 +30,12 @@ use crate::{
     frontend::desk::Desk,
     gateway::{self, Gateway, Reply},
     ledger::{self, Ledger, Signing},
-    model::{AgentName, Door, Operation, Session},
+    model::{Door, Operation, Session},
     ops::Source,
     policy::Policy,
     sandbox::{Access, AgentPath, GateAccess, Trusted, TrustedPath, TrustedPaths, restrict_gate},
     workspace::Workspace,
 };
-
-/// The directory of policies that were in force, in the state directory.
-const POLICIES: &str = "policies";
-/// How the name of a policy ends that is not kept yet.
-const UNFINISHED: &str = ".tmp";
 
 /// A gate that serves the commands of this process.
 pub(crate) struct LocalGate {
@@ -73,7 +66,7 @@ impl LocalGate {
         more: BTreeMap<String, Value>,
     ) -> Result<Self, Failure> {
         let parts = Parts::open(common)?;
-        super::policy::warn_of_observing(&parts.policy);
+        crate::app::policy_loading::warn_of_observing(&parts.policy);
         parts.claim.warn(&parts.state_path, parts.workspace.root());
         let session = session(common, default_agent, door)?;
         prepare(&parts)?;
@@ -184,7 +177,7 @@ impl Parts {
     pub(crate) fn open(common: &Common) -> Result<Self, Failure> {
         let config = common.config.as_deref();
         let operator = Operator::load(config).map_err(Failure::new)?;
-        let policy = super::policy::load_trusted(&common.policy, &operator)?;
+        let policy = crate::app::policy_loading::load_trusted(&common.policy, &operator)?;
         Self::open_under(common, operator, Audit::load(config).map_err(Failure::new)?, policy)
     }
 
@@ -367,74 +360,4 @@ pub(crate) fn alone(mut gateway: Arc<Gateway>) -> Result<Gateway, Failure> {
         thread::sleep(Duration::from_millis(5));
     }
     Err(Failure::new("a thread still serves"))
-}
-
-/// Keeps the text of the policy in force, so that a reviewer can look up the
-/// hash that records name. `unique` is nobody else's.
-pub(crate) fn keep_policy(state: &Dir, policy: &Policy, unique: &str) -> io::Result<()> {
-    state.create_dir_all(POLICIES)?;
-    let folder = state.open_dir(POLICIES)?;
-    for entry in folder.entries()? {
-        let name = entry?.file_name();
-        // Of a gate that died; one that lives makes another.
-        if name.as_encoded_bytes().ends_with(UNFINISHED.as_bytes()) {
-            ignore_missing(folder.remove_file(&name))?;
-        }
-    }
-    let name = format!("{}.toml", policy.sha256());
-    while !folder.exists(&name) {
-        let temp = format!("{name}.{unique}{UNFINISHED}");
-        let kept = write_synced(&folder, &temp, policy.bundle())
-            .and_then(|()| ignore_missing(folder.rename(&temp, &folder, &name)));
-        if kept.is_err() {
-            ignore_missing(folder.remove_file(&temp))?;
-        }
-        kept?;
-        state_directory::sync(&folder)?;
-    }
-    Ok(())
-}
-
-fn write_synced(folder: &Dir, name: &str, text: &str) -> io::Result<()> {
-    let mut file = folder.create(name)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()
-}
-
-fn ignore_missing(result: io::Result<()>) -> io::Result<()> {
-    match result {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        other => other,
-    }
-}
-
-/// The session of this process.
-pub(crate) fn session(
-    common: &Common,
-    default_agent: &str,
-    door: Door,
-) -> Result<Session, Failure> {
-    let agent: AgentName = match &common.agent {
-        Some(agent) => agent.clone(),
-        None => default_agent.parse().or_fail("cannot name the agent")?,
-    };
-    Ok(Session { id: random_id()?, agent, user: user(), door })
-}
-
-/// 128 random bits, 32 hex digits.
-pub(crate) fn random_id() -> Result<String, Failure> {
-    let mut bytes = [0_u8; 16];
-    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
-        .or_fail("cannot get random bytes")?;
-    Ok(format!("{:032x}", u128::from_be_bytes(bytes)))
-}
-
-/// The name of the user that runs this process, or the number when it has no
-/// name.
-pub(crate) fn user() -> String {
-    let uid = nix::unistd::getuid();
-    match nix::unistd::User::from_uid(uid) {
-        Ok(Some(user)) => user.name,
-        _ => uid.to_string(),
-    }
 }

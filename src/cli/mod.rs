@@ -1,7 +1,6 @@
 //! The command line: one file per command, rendering and exit codes.
 
-mod agent_config;
-mod agent_notices;
+mod announcer;
 mod approve;
 mod audit;
 mod backup;
@@ -10,21 +9,15 @@ mod connect;
 mod consent;
 mod demo;
 mod doctor;
-mod forward;
 mod fs;
-mod gate;
 mod generate;
 mod local;
 mod mcp;
-mod orders;
 mod policy;
 mod render;
 mod run;
 mod serve;
-mod ship;
-mod supervise;
 mod token;
-mod watch;
 
 use std::{ffi::OsStr, process::ExitCode};
 
@@ -82,7 +75,7 @@ pub fn main() -> ExitCode {
         return Failure::new(format_args!("cannot block a signal: {error}")).report(false);
     }
     let hidden = cell::run_if_stage()
-        .or_else(gate::run_if_gate)
+        .or_else(run::run_if_gate)
         .or_else(serve::run_if_front)
         .or_else(serve::run_if_worker)
         .or_else(demo::run_if_agent)

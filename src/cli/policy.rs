@@ -20,10 +20,10 @@ use serde_json::json;
 use crate::{
     app::{
         failure::{Exit, Failure},
-        output::{colours_on_stderr, lines},
+        policy_loading::unusable,
     },
-    config::{self, LoadedPolicy, Operator},
-    policy::{EMBEDDED, Mode, OutlineFile, Policy, compile, embedded, unknown_name},
+    config::{self},
+    policy::{EMBEDDED, OutlineFile, Policy, compile, embedded, unknown_name},
 };
 
 /// Write, check, test, explain, compare and show policies
@@ -104,17 +104,6 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Loads the policy that the command line names, for its author; a failure has
-/// what is wrong with it, with its source lines.
-pub(crate) fn load(reference: &str) -> Result<LoadedPolicy, Failure> {
-    config::load_policy(reference).map_err(|error| unusable(reference, &error))
-}
-
-/// The same for a policy that is to be enforced.
-pub(crate) fn load_trusted(reference: &str, operator: &Operator) -> Result<LoadedPolicy, Failure> {
-    config::load_trusted(reference, operator).map_err(|error| unusable(reference, &error))
-}
-
 /// Loads the policy that the command line names, with what its files say.
 fn load_with_outline(reference: &str) -> Result<(Policy, Vec<OutlineFile>), Failure> {
     let loaded = config::load_source(reference).and_then(|source| {
@@ -127,14 +116,6 @@ fn load_with_outline(reference: &str) -> Result<(Policy, Vec<OutlineFile>), Fail
     loaded.map_err(|error| unusable(reference, &error))
 }
 
-/// The failure when a policy does not load; for a program, its object says what
-/// that of `policy check` does.
-pub(crate) fn unusable(reference: &str, error: &config::Error) -> Failure {
-    Failure::new(format_args!("the policy `{reference}` cannot be used"))
-        .exit(Exit::Policy)
-        .details(rendered(error), "policies", json!([check::error_json(reference, error)]))
-}
-
 /// The policies among the files named: a shell's `*.toml` names files of tests,
 /// too, which go with the policy that they are beside.
 fn policies(files: &[String]) -> Result<Vec<&String>, Failure> {
@@ -145,38 +126,6 @@ fn policies(files: &[String]) -> Result<Vec<&String>, Failure> {
             .exit(Exit::Usage));
     }
     Ok(policies)
-}
-
-/// Says so when the policy only observes.
-pub(crate) fn warn_of_observing(policy: &Policy) {
-    if policy.mode() == Mode::Observe {
-        errln!(
-            "portcullis: warning: the policy `{}` observes: what nothing allows passes and is \
-             recorded as `wouldDeny`; denials, questions, types and content are enforced",
-            policy.name()
-        );
-    }
-}
-
-/// What is said after the number of a policy's own tests.
-pub(crate) fn extended_tests(policy: &Policy) -> String {
-    match policy.tests().saturating_sub(policy.own_tests()) {
-        0 => String::new(),
-        more => format!(", and {more} of what it extends"),
-    }
-}
-
-/// An error as a person reads it, in colours when stderr is a terminal.
-fn rendered(error: &config::Error) -> String {
-    match error {
-        config::Error::Invalid { diagnostics, .. } => diagnostics.render(colours_on_stderr()),
-        config::Error::Unreadable { .. } => format!(
-            "error: {}\n  = help: `portcullis policy init -o FILE` drafts a policy, \
-             `portcullis policy list` names those that come with the program\n",
-            lines(&error.to_string())
-        ),
-        other => format!("error: {}\n", lines(&other.to_string())),
-    }
 }
 
 /// The first sentence of a policy's first comment.

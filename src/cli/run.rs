@@ -5,37 +5,47 @@
 //! the others, passes signals on, waits, and gives the exit code. It reads
 //! nothing that the agent wrote.
 
+mod agent_config;
+mod agent_notices;
+mod forward;
+mod gateway_process;
+mod orders;
+mod policy_watch;
+mod protocol;
+mod supervisor;
+
 use std::{
     collections::BTreeMap,
     ffi::OsString,
     os::fd::AsFd as _,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Command, ExitCode, Stdio},
 };
 
-use etcetera::BaseStrategy as _;
+pub(crate) use gateway_process::run_if_gate;
 
-use super::{
-    agent_config,
-    forward::{self, Ways},
-    gate,
-    local::{self, Parts},
-    ship::Shipping,
-    supervise::{Ended, Gate, Supervisor},
-    watch::PolicyWatch,
+use self::{
+    forward::Ways,
+    policy_watch::PolicyWatch,
+    protocol::Progress,
+    supervisor::{Ended, Gate, Supervisor},
 };
+use super::local::Parts;
 use crate::{
     app::{
+        agent_sandbox::{Ground, home, plain_cell},
         failure::{Context as _, Exit, Failure},
         logging,
         options::Common,
-        process, signer, state_directory,
+        process, session,
+        ship::Shipping,
+        signer,
     },
-    model::{AgentName, Door, Session},
-    policy::{self, Policy},
+    model::{Door, Session},
+    policy::{self},
     sandbox::{
         Cell, Channel, DeniedGrant, Enforcement, Grant, LaunchError, Network, PendingAgent, Report,
-        TrustedPath, TrustedPaths, not_dumpable, stop_signals, take_standard_streams,
+        TrustedPaths, not_dumpable, stop_signals, take_standard_streams,
     },
 };
 
@@ -142,7 +152,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let pending = cell.launch().map_err(explain)?;
     warn(&pending);
     warn_of_denied(&pending.report);
-    super::policy::warn_of_observing(&parts.policy);
+    crate::app::policy_loading::warn_of_observing(&parts.policy);
     let ways = ways(&args, &parts);
     ways.warn();
     let configurations = agent_config::among(cell.write.iter().map(|grant| grant.path.clone()));
@@ -172,7 +182,7 @@ fn session(args: &Args) -> Result<Session, Failure> {
     let name = args.command.first().map(PathBuf::from);
     let name = name.as_ref().and_then(|path| path.file_stem()?.to_str());
     let name = name.filter(|name| name.parse::<crate::model::AgentName>().is_ok());
-    local::session(&args.common, name.unwrap_or("agent"), Door::Acp)
+    session::session(&args.common, name.unwrap_or("agent"), Door::Acp)
 }
 
 fn cell(args: &Args, parts: &Parts, session: &Session) -> Result<Cell, Failure> {
@@ -210,15 +220,6 @@ fn named(paths: &[PathBuf]) -> Result<Vec<Grant>, Failure> {
     paths.iter().map(grant).collect()
 }
 
-/// What a cell is made of besides the agent.
-pub(super) struct Ground<'a> {
-    pub(super) policy: &'a Policy,
-    /// What the agent must not change.
-    pub(super) trusted: Vec<TrustedPath>,
-    pub(super) workspace: &'a Path,
-    pub(super) state: &'a Path,
-}
-
 impl<'a> From<&'a Parts> for Ground<'a> {
     fn from(parts: &'a Parts) -> Self {
         Self {
@@ -227,39 +228,6 @@ impl<'a> From<&'a Parts> for Ground<'a> {
             workspace: parts.workspace.root(),
             state: &parts.state_path,
         }
-    }
-}
-
-/// The cell that the policy alone gives a program, without environment.
-pub(super) fn plain_cell(
-    ground: &Ground<'_>,
-    program: PathBuf,
-    home: PathBuf,
-    floor: Enforcement,
-) -> Cell {
-    let agent = ground.policy.agent();
-    let grants = |paths: &[String]| {
-        paths.iter().map(|path| Grant { path: path.into(), required: false }).collect()
-    };
-    Cell {
-        program: program.into(),
-        arguments: Vec::new(),
-        environment: BTreeMap::new(),
-        workspace: ground.workspace.to_owned(),
-        alias: None,
-        state: ground.state.to_owned(),
-        trusted: ground.trusted.clone(),
-        home,
-        read: grants(&agent.read),
-        write: grants(&agent.write),
-        network: match &agent.network {
-            policy::Network::None => Network::None,
-            policy::Network::Connect { ports, dns, listen } => {
-                Network::Connect { ports: ports.clone(), dns: *dns, listen: listen.clone() }
-            }
-        },
-        floor,
-        hatch: false,
     }
 }
 
@@ -313,29 +281,17 @@ fn reached(options: &[Reach]) -> Network {
     }
 }
 
-/// The agent's home directory: `$XDG_DATA_HOME/portcullis/homes/WORKSPACE/AGENT`.
-pub(super) fn home(workspace: &Path, agent: &AgentName) -> Result<PathBuf, Failure> {
-    let directories = etcetera::base_strategy::Xdg::new()
-        .or_fail("cannot find a place for the agent's home directory")?;
-    Ok(home_below(&directories.data_dir(), workspace, agent))
-}
-
-/// The same where `data` stands for `$XDG_DATA_HOME`.
-pub(super) fn home_below(data: &Path, workspace: &Path, agent: &AgentName) -> PathBuf {
-    data.join("portcullis/homes").join(state_directory::slug(workspace)).join(agent.as_str())
-}
-
 fn start_gate(args: &Args, parts: &Parts, session: &Session) -> Result<Gate, Failure> {
     let (channel, theirs) = Channel::pair().or_fail("cannot start the gate")?;
     let [editor_in, editor_out] =
         take_standard_streams().or_fail("cannot take over stdin and stdout")?;
     let child = Command::new("/proc/self/exe")
-        .args([gate::COMMAND.to_owned(), std::process::id().to_string()])
+        .args([gateway_process::COMMAND.to_owned(), std::process::id().to_string()])
         .stdin(std::os::fd::OwnedFd::from(theirs))
         .stdout(Stdio::null())
         .spawn()
         .or_fail("cannot start the gate")?;
-    let order = gate::Serve {
+    let order = protocol::Serve {
         workspace: parts.workspace.root().to_owned(),
         workspace_alias: alias(args)?,
         policy: reference(&args.common.policy)?,
@@ -387,7 +343,7 @@ fn introduce(
     configurations: &[PathBuf],
     granted: Vec<PathBuf>,
 ) -> Result<Gate, Failure> {
-    if let gate::Progress::Confined { dropped_capabilities: true } = gate.next()? {
+    if let Progress::Confined { dropped_capabilities: true } = gate.next()? {
         let who = match pending.report.enforcement {
             Enforcement::None => "the gate gave up its powers; the agent keeps them",
             _ => "agent and gate gave up its powers",
@@ -413,15 +369,13 @@ fn introduce(
     }
     let opened = pending.hatch.iter().flatten();
     let entrance = opened.clone().map(|opened| opened.entrance.clone()).next();
-    let agent = gate::Agent { facts, entrance, granted };
+    let agent = protocol::Agent { facts, entrance, granted };
     let mut streams = vec![pending.stdin.as_fd(), pending.stdout.as_fd(), pending.stderr.as_fd()];
     streams.extend(opened.map(|opened| opened.descriptor.as_fd()));
     gate.channel().send(&agent, &streams).or_fail("cannot hand the agent to the gate")?;
     match gate.next()? {
-        gate::Progress::Started => Ok(gate),
-        gate::Progress::Confined { .. } | gate::Progress::NoAcp => {
-            Err(Failure::new("the gate lost its way"))
-        }
+        Progress::Started => Ok(gate),
+        Progress::Confined { .. } | Progress::NoAcp => Err(Failure::new("the gate lost its way")),
     }
 }
 

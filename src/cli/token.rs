@@ -4,9 +4,8 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use super::serve::token;
 use crate::{
-    app::failure::Failure,
+    app::{failure::Failure, token},
     config::serve::{is_workspace_name, show_hash},
     model::AgentName,
 };

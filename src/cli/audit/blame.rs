@@ -17,8 +17,8 @@ use crate::{
         audit_log::unreadable,
         failure::{Exit, Failure},
         output::printed,
+        path_argument,
     },
-    cli::fs,
     model::Escaped,
     review::{Blame, BlameError, Change, State, Version, blame, visible_json},
     workspace::Workspace,
@@ -48,7 +48,7 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let (log, bar) = args.log.open()?;
     let files = args.log.at.files(&log)?;
-    let path = fs::parse(&files.root, &args.path).map_err(|_| {
+    let path = path_argument::parse(&files.root, &args.path).map_err(|_| {
         Failure::new(format_args!("`{}` is no path in the workspace", Escaped(&args.path)))
             .exit(Exit::Usage)
     })?;

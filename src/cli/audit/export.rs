@@ -8,12 +8,12 @@ use std::{
     process::ExitCode,
 };
 
-use super::{
-    say_unverified,
-    select::{Select, Whole, damaged},
-};
+use super::select::{Select, Whole, damaged};
 use crate::{
-    app::failure::{Context as _, Exit, Failure},
+    app::{
+        audit_log::say_unverified,
+        failure::{Context as _, Exit, Failure},
+    },
     review::{
         Filter, Log,
         export::{self, Exported},

@@ -214,8 +214,3 @@ fn existing(directory: &Path) -> Result<Directory, Failure> {
         Err(_none) => "the log is the directory `audit` in a state directory".to_owned(),
     }))
 }
-
-/// Says of what is read from the log that nothing vouches for it.
-pub(super) fn say_unverified() {
-    errln!("note: the log was not verified; `portcullis audit verify` does that");
-}

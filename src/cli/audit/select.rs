@@ -11,11 +11,10 @@ use super::{
     Place, Where,
     filter::{Moment, decisions, doors, kinds, parse_op, period},
     path::{self, Named},
-    say_unverified,
 };
 use crate::{
     app::{
-        audit_log::unreadable,
+        audit_log::{say_unverified, unreadable},
         failure::{Exit, Failure},
         state_directory,
     },

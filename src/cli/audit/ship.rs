@@ -4,8 +4,10 @@ use std::process::ExitCode;
 
 use super::Place;
 use crate::{
-    app::failure::{Exit, Failure},
-    cli::ship,
+    app::{
+        failure::{Exit, Failure},
+        ship,
+    },
     model::Escaped,
 };
 

@@ -13,10 +13,10 @@ use portcullis_audit::{
     AuditRecord, Directory, Entry, Kind, MAX_JUNK, Reader, Segment, Source as _,
 };
 
-use super::{Where, filter::Filter, say_unverified, select::Progress};
+use super::{Where, filter::Filter, select::Progress};
 use crate::{
     app::{
-        audit_log::unreadable,
+        audit_log::{say_unverified, unreadable},
         failure::{Exit, Failure},
         output,
     },

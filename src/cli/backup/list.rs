@@ -15,10 +15,9 @@ use crate::{
         failure::{Context as _, Exit, Failure},
         options::Common,
         output::printed,
-        state_directory, state_owner,
+        path_argument, state_directory, state_owner,
     },
     backup::{Entry, EntryKind, Listing, Vault},
-    cli::fs,
     model::{Escaped, WorkspacePath},
     review::visible_json,
     workspace::Workspace,
@@ -55,7 +54,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let owner = opened.map(|state| state_owner::of(&state, &state_path)).transpose()?.flatten();
     let root = owner.as_deref().unwrap_or(workspace.root());
     let path = match &args.path {
-        Some(text) => Some(fs::parse(root, text).map_err(|_| {
+        Some(text) => Some(path_argument::parse(root, text).map_err(|_| {
             Failure::new(format_args!("`{}` is no path in the workspace", Escaped(text)))
                 .exit(Exit::Usage)
         })?),

@@ -11,10 +11,10 @@ use crate::{
     app::{
         failure::{Exit, Failure},
         options::Common,
+        path_argument,
     },
     cli::{
         consent::{self, Word},
-        fs,
         local::LocalGate,
         render,
     },
@@ -64,7 +64,9 @@ pub(super) fn run(
     flags: &Flags,
 ) -> Result<ExitCode, Failure> {
     let gate = LocalGate::open(common, "cli")?;
-    let answer = match path.map(|text| (text, fs::parse(gate.gateway().workspace().root(), text))) {
+    let answer = match path
+        .map(|text| (text, path_argument::parse(gate.gateway().workspace().root(), text)))
+    {
         Some((text, Err(refusal))) => {
             let session = gate.session();
             let error = gate.gateway().refuse(session, "restore", Some(text), &refusal);

@@ -13,9 +13,10 @@ use crate::{
     app::{
         failure::{Exit, Failure},
         options::Common,
+        path_argument,
     },
     backup::Entry,
-    cli::{audit::filter::Moment, fs, local::LocalGate, render},
+    cli::{audit::filter::Moment, local::LocalGate, render},
     gateway::{Error, Output, Reply},
     model::{Escaped, Operation, WorkspacePath},
     undo::Select,
@@ -100,12 +101,13 @@ fn perform(
     backup: &str,
 ) -> Result<(Entry, WorkspacePath, Reply), Error> {
     let entry = named(gate, "restore", backup)?;
-    let to = match &args.to {
-        None => entry.path.clone(),
-        Some(text) => fs::parse(gate.gateway().workspace().root(), text).map_err(|refusal| {
-            gate.gateway().refuse(gate.session(), "restore", Some(text), &refusal)
-        })?,
-    };
+    let to =
+        match &args.to {
+            None => entry.path.clone(),
+            Some(text) => path_argument::parse(gate.gateway().workspace().root(), text).map_err(
+                |refusal| gate.gateway().refuse(gate.session(), "restore", Some(text), &refusal),
+            )?,
+        };
     let operation = Operation::Restore {
         path: to.clone(),
         backup: entry.id.to_string(),

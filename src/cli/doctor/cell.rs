@@ -8,8 +8,10 @@ use serde_json::json;
 
 use super::check::{Check, Status};
 use crate::{
-    app::failure::Failure,
-    cli::run::{Ground, plain_cell},
+    app::{
+        agent_sandbox::{Ground, plain_cell},
+        failure::Failure,
+    },
     sandbox::{Cell, Enforcement, Grant, LaunchError, Report, own_program},
 };
 

@@ -5,8 +5,10 @@ use std::path::Path;
 use serde_json::json;
 
 use super::check::{Check, Status};
-use crate::cli::ship::{Lag, lag};
-use crate::config::audit::Target;
+use crate::{
+    app::ship::{Lag, lag},
+    config::audit::Target,
+};
 
 /// A gate that runs makes a checkpoint, and its broker sends it, within this
 /// many seconds as a rule.

@@ -9,14 +9,12 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{
-    super::{local::LocalGate, render},
-    parse,
-};
+use super::super::{local::LocalGate, render};
 use crate::{
     app::{
         failure::{Context as _, Exit, Failure},
         output,
+        path_argument::parse,
     },
     gateway::{BatchError, Error, Output, Reply},
     model::{Encoding, LineRange, Operation, OperationKind, WorkspacePath},

@@ -12,15 +12,13 @@ use nix::sys::signalfd::SignalFd;
 use rustix::event::{PollFd, PollFlags, poll};
 use serde_json::{Value, json};
 
-use super::{
-    super::{local::LocalGate, render},
-    parse,
-};
+use super::super::{local::LocalGate, render};
 use crate::{
     app::{
         failure::{Context as _, Exit, Failure},
         options::Common,
         output::printed,
+        path_argument::parse,
     },
     gateway::Watching,
     model::{IGNORED_DIRECTORIES, WatchQuery},

@@ -5,12 +5,12 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
-use super::{
-    lint::{self, Located},
-    rendered,
-};
+use super::lint::{self, Located};
 use crate::{
-    app::failure::{Exit, Failure},
+    app::{
+        failure::{Exit, Failure},
+        policy_loading::{error_json, rendered},
+    },
     cli::render::counted,
     config,
     model::Escaped,
@@ -54,10 +54,10 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
                         policy.name(),
                         policy.version(),
                         counted(policy.own_tests() as u64, "test"),
-                        super::extended_tests(policy),
+                        crate::app::policy_loading::extended_tests(policy),
                         policy.sha256(),
                     );
-                    super::warn_of_observing(policy);
+                    crate::app::policy_loading::warn_of_observing(policy);
                     for warning in warnings {
                         err!("{}\n", warning.render(&renderer));
                     }
@@ -109,23 +109,5 @@ fn result_json(file: &str, result: &Result<Checked, config::Error>) -> Value {
             "warnings": lint::findings_json(warnings),
         }),
         Err(error) => error_json(file, error),
-    }
-}
-
-/// What is wrong with a policy.
-pub(super) fn error_json(file: &str, error: &config::Error) -> Value {
-    match error {
-        config::Error::Invalid { diagnostics, .. } => json!({
-            "file": file,
-            "ok": false,
-            "errors": diagnostics.iter().collect::<Vec<_>>(),
-            "omitted": diagnostics.omitted(),
-        }),
-        other => json!({
-            "file": file,
-            "ok": false,
-            "errors": [{ "file": file, "message": other.to_string() }],
-            "omitted": 0,
-        }),
     }
 }

@@ -8,11 +8,10 @@ use serde_json::{Value, json};
 use super::{history::LogArgs, progress::Bar};
 use crate::{
     app::{
-        audit_log::unreadable,
+        audit_log::{say_unverified, unreadable},
         failure::{Context as _, Exit, Failure},
     },
     authoring::{Change, Diff, Seen, Side, Tree, diff},
-    cli::audit::say_unverified,
     model::{AgentName, Escaped},
     policy::{Decision, SettingChange},
     workspace::Workspace,

@@ -15,8 +15,8 @@ use crate::{
     app::{
         failure::{Context as _, Exit, Failure},
         options::Common,
+        path_argument,
     },
-    cli::fs,
     gateway::{Following, Refusal, never_served},
     model::{Access, AgentName, Escaped, OperationKind, WorkspacePath},
     policy::{
@@ -102,7 +102,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         }
         (None, _) => None,
     };
-    let policy = super::load(&args.common.policy)?.policy;
+    let policy = crate::app::policy_loading::load(&args.common.policy)?.policy;
     let agent = match &args.common.agent {
         Some(agent) => agent.clone(),
         None => "agent".parse().or_fail("cannot name the agent")?,
@@ -328,7 +328,7 @@ fn parse_operation(text: &str) -> Result<OperationKind, String> {
 }
 
 fn parse_path(workspace: &Workspace, text: &str) -> Result<WorkspacePath, Failure> {
-    fs::parse(workspace.root(), text).map_err(|refusal| {
+    path_argument::parse(workspace.root(), text).map_err(|refusal| {
         let why = match refusal {
             Refusal::Path(error) => error.to_string(),
             _ => "it lies outside the workspace".to_owned(),

@@ -8,11 +8,10 @@ use serde_json::{Value, json};
 use super::{history::LogArgs, progress::Bar};
 use crate::{
     app::{
-        audit_log::unreadable,
+        audit_log::{say_unverified, unreadable},
         failure::{Exit, Failure},
     },
     authoring::{Learned, Proposal, learn, replay},
-    cli::audit::say_unverified,
     config,
     gateway::{CONTEXT, unified_diff},
     model::{Access, Escaped},
@@ -45,11 +44,14 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     // What is proposed is a change of a file.
     let source = config::Gathered::load(&args.policy)
-        .map_err(|error| super::unusable(&args.policy, &error))?
+        .map_err(|error| crate::app::policy_loading::unusable(&args.policy, &error))?
         .source();
     let policy = compile(&source).map_err(|diagnostics| {
         let name = args.policy.clone();
-        super::unusable(&args.policy, &config::Error::Invalid { name, diagnostics })
+        crate::app::policy_loading::unusable(
+            &args.policy,
+            &config::Error::Invalid { name, diagnostics },
+        )
     })?;
     let policy = policy.enforcing();
     let outline = source.outline();

@@ -7,9 +7,11 @@ use serde_json::{Value, json};
 
 use super::{history::LogArgs, progress::Bar};
 use crate::{
-    app::{audit_log::unreadable, failure::Failure},
+    app::{
+        audit_log::{say_unverified, unreadable},
+        failure::Failure,
+    },
     authoring::{Changed, Replay, replay},
-    cli::audit::say_unverified,
     model::Escaped,
     policy::Policy,
 };

@@ -6,9 +6,11 @@ use std::{path::PathBuf, process::ExitCode, sync::Arc};
 use cap_std::{ambient_authority, fs::Dir};
 use serde_json::{Value, json};
 
-use super::{check::error_json, rendered};
 use crate::{
-    app::failure::{Context as _, Exit, Failure},
+    app::{
+        failure::{Context as _, Exit, Failure},
+        policy_loading::{error_json, rendered},
+    },
     authoring::{Stage, TestReport, TestText, run_tests},
     config,
     model::Escaped,
@@ -209,7 +211,7 @@ pub(super) struct Scratch {
 impl Scratch {
     pub(super) fn new() -> Result<Self, Failure> {
         use std::os::unix::fs::DirBuilderExt as _;
-        let name = format!("portcullis-test-{}", crate::cli::local::random_id()?);
+        let name = format!("portcullis-test-{}", crate::app::session::random_id()?);
         let path = std::env::temp_dir().join(name);
         std::fs::DirBuilder::new()
             .mode(0o700)

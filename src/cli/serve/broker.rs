@@ -24,9 +24,10 @@ use super::{
 use crate::{
     app::{
         failure::{Context as _, Failure},
+        process::is_reload,
+        ship::Shipping,
         stderr,
     },
-    cli::{ship::Shipping, supervise::is_reload},
     sandbox::ChannelError,
 };
 

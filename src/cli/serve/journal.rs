@@ -16,9 +16,9 @@ use serde_json::{Value, json};
 use crate::{
     app::{
         failure::{Context as _, Failure},
+        session::{random_id, user},
         state_directory,
     },
-    cli::local,
     ledger::{self, Ledger, Signing},
     model::Door,
 };
@@ -92,7 +92,7 @@ impl Journal {
         let signing = Signing::own(&state).or_fail("cannot open the service's key")?;
         let ledger = Ledger::open(&state).and_then(|ledger| ledger.signed(signing));
         let ledger = ledger.or_fail("cannot open the service's log")?;
-        let (session, user) = (local::random_id()?, local::user());
+        let (session, user) = (random_id()?, user());
         Ok(Self {
             ledger,
             user,

@@ -21,7 +21,6 @@ mod ready;
 mod reload;
 
 mod telemetry;
-pub(crate) mod token;
 mod worker;
 mod workers;
 
@@ -31,13 +30,13 @@ use clap::ArgMatches;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::json;
 
-use super::ship::{self, Shipping};
 use crate::{
     app::{
         failure::{Context as _, Failure},
         logging,
         options::Common,
         process,
+        ship::{self, Shipping},
     },
     config::serve::Listen,
     frontend::mcp::Name,

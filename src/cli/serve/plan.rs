@@ -12,13 +12,12 @@ use etcetera::BaseStrategy as _;
 use super::{
     Args, given,
     policies::{Accepted, Policies, Unfit},
-    token,
 };
 use crate::{
     app::{
         failure::{Context as _, Exit, Failure},
         output::colours_on_stderr,
-        state_directory, state_owner, trusted_paths,
+        state_directory, state_owner, token, trusted_paths,
     },
     config::{
         self, Gathered, Operator,

@@ -4,8 +4,7 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    app::failure::Failure,
-    cli::{orders::first, policy::unusable},
+    app::{failure::Failure, policy_loading::unusable, policy_reload::first},
     config::{self, Gathered, LoadedPolicy, Operator, signature::PolicyKey},
     gateway::{Gateway, ReloadError},
 };

@@ -12,8 +12,8 @@ use super::{
     policies::{Accepted, Refused},
 };
 use crate::{
-    app::failure::Failure,
-    cli::{render::counted, watch::packed},
+    app::{failure::Failure, policy_transfer::packed},
+    cli::render::counted,
     model::Escaped,
     sandbox::ChannelError,
 };

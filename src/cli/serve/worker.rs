@@ -28,14 +28,13 @@ use crate::{
         failure::{Context as _, Failure},
         logging,
         options::Common,
-        policy_rollback, process,
+        policy_loading::{unusable, warn_of_observing},
+        policy_reload::Reloading,
+        policy_rollback, policy_transfer, process,
+        session::{random_id, session},
         signer::Remote,
     },
-    cli::{
-        local::{self, Housekept, Parts},
-        orders::{self, Reloading},
-        policy::{unusable, warn_of_observing},
-    },
+    cli::local::{self, Housekept, Parts},
     config::{Operator, audit::Durability},
     frontend::{
         acp::line_for,
@@ -123,7 +122,7 @@ struct Worker {
 fn open(start: &WorkerStart, files: Vec<OwnedFd>) -> Result<(Option<Worker>, Apart), Failure> {
     let mut files = files.into_iter();
     let texts = files.next().ok_or_else(|| Failure::new("no policy came with the order"))?;
-    let gathered = orders::read(texts).or_fail("cannot read the policy")?;
+    let gathered = policy_transfer::read(texts).or_fail("cannot read the policy")?;
     let common = Common {
         workspace: start.root.clone(),
         policy: gathered.reference().to_owned(),
@@ -157,7 +156,7 @@ fn open(start: &WorkerStart, files: Vec<OwnedFd>) -> Result<(Option<Worker>, Apa
         return Ok((None, apart));
     }
     warn_of_observing(&parts.policy);
-    let session = local::session(&common, NOBODY, Door::Serve)?;
+    let session = session(&common, NOBODY, Door::Serve)?;
     parts.state.create_dir_all("logs").or_fail("cannot make the directory for logs")?;
     let spans = start.spans.map(Spans::of).transpose()?;
     let options = logging::Options { log: start.log.clone() };
@@ -404,7 +403,7 @@ impl Worker {
             Spoken::Mcp => Door::Mcp,
             Spoken::Files => Door::Files,
         };
-        let id = local::random_id()?;
+        let id = random_id()?;
         let session = Session { id, agent: name, user: self.session.user.clone(), door };
         let facts = [("peer".to_owned(), json!(peer))].into();
         self.gateway.note(&session, "session", facts).or_fail("cannot record the session")?;

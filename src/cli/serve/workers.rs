@@ -16,12 +16,10 @@ use super::{
 use crate::{
     app::{
         failure::{Context as _, Failure},
+        policy_transfer::packed,
         process::Child,
-        signer,
-    },
-    cli::{
         ship::{self, Shipping},
-        watch::packed,
+        signer,
     },
     config::serve::Agent,
     sandbox::{Apart, Channel, ChannelError, Outside, stream_pair},

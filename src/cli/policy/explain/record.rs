@@ -9,11 +9,10 @@ use serde_json::json;
 use super::{Args, explained, in_words, print_report, report_json};
 use crate::{
     app::{
-        audit_log::unreadable,
+        audit_log::{say_unverified, unreadable},
         failure::{Context as _, Failure},
         state_directory, state_owner,
     },
-    cli::audit::say_unverified,
     model::{AgentName, Escaped, OperationKind, WorkspacePath},
     policy::{Effect, Place},
     workspace::Workspace,
@@ -40,7 +39,7 @@ pub(super) fn run(args: &Args, seq: u64) -> Result<ExitCode, Failure> {
         ))
         .help("`portcullis audit show` shows which records are")
     })?;
-    let policy = super::super::load(&args.common.policy)?.policy;
+    let policy = crate::app::policy_loading::load(&args.common.policy)?.policy;
     let (now, answers, notes) = explained(
         &policy,
         &workspace,

@@ -57,7 +57,7 @@ struct Node {
 
 pub(super) fn run(args: &Args, agent: &AgentName) -> Result<ExitCode, Failure> {
     // What only observe mode lets through the policy would deny.
-    let policy = super::super::load(&args.common.policy)?.policy.enforcing();
+    let policy = crate::app::policy_loading::load(&args.common.policy)?.policy.enforcing();
     let workspace = Workspace::open(&args.common.workspace)
         .or_fail(format_args!("cannot open the workspace `{}`", args.common.workspace.display()))?;
     let tree = Tree::of(&workspace).or_fail("cannot look at the workspace")?;

@@ -6,18 +6,16 @@
 //! two looks in a row see the same, so that a file is not read half written.
 
 use std::{
-    fs::File,
-    io::{self, Write as _},
-    os::fd::{AsFd as _, OwnedFd},
+    os::fd::AsFd as _,
     path::PathBuf,
     time::{Duration, Instant},
 };
 
-use rustix::fs::{MemfdFlags, SealFlags, Stat, fcntl_add_seals, memfd_create, stat};
+use rustix::fs::{Stat, stat};
 
-use super::{gate::Order, supervise::Gate};
+use super::{protocol::Order, supervisor::Gate};
 use crate::{
-    app::trusted_paths,
+    app::{policy_transfer::packed, trusted_paths},
     config::{Gathered, Operator, signature::signature_path},
     sandbox::TrustedPaths,
 };
@@ -141,15 +139,4 @@ fn identity(stat: &Stat) -> (u64, u64, i64, (i64, u64), (i64, u64)) {
     let (changed, touched) =
         ((stat.st_mtime, stat.st_mtime_nsec), (stat.st_ctime, stat.st_ctime_nsec));
     (stat.st_dev, stat.st_ino, stat.st_size, changed, touched)
-}
-
-/// The texts in a file that nobody can change any more.
-pub(super) fn packed(gathered: &Gathered) -> io::Result<OwnedFd> {
-    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    let mut file = File::from(memfd_create("policy", flags)?);
-    serde_json::to_writer(io::BufWriter::new(&file), gathered)?;
-    file.flush()?;
-    let seals = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
-    fcntl_add_seals(&file, seals)?;
-    Ok(file.into())
 }

@@ -9,22 +9,23 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nix::sys::signalfd::{SignalFd, siginfo};
+use nix::sys::signalfd::SignalFd;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open},
 };
 
 use super::{
-    gate::{Order, Progress},
-    watch::PolicyWatch,
+    policy_watch::PolicyWatch,
+    protocol::{Order, Progress},
 };
 use crate::{
     app::{
         failure::{Context as _, Exit, Failure},
+        process::is_reload,
         stderr,
     },
-    sandbox::{Channel, RELOAD_SIGNAL, RunningAgent},
+    sandbox::{Channel, RunningAgent},
 };
 
 /// How long each step of stopping waits for its effect.
@@ -76,11 +77,6 @@ impl Drop for Gate {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-/// Whether a signal asks for the policy to be looked at again.
-pub(crate) fn is_reload(signal: &siginfo) -> bool {
-    i32::try_from(signal.ssi_signo) == Ok(RELOAD_SIGNAL as i32)
 }
 
 /// How it all ended.

@@ -1,0 +1,72 @@
+//! The sandbox that a policy gives an agent.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
+
+use etcetera::BaseStrategy as _;
+
+use super::{
+    failure::{Context as _, Failure},
+    state_directory,
+};
+use crate::{
+    model::AgentName,
+    policy::{self, Policy},
+    sandbox::{Cell, Enforcement, Grant, Network, TrustedPath},
+};
+
+/// What a cell is made of besides the agent.
+pub(crate) struct Ground<'a> {
+    pub(crate) policy: &'a Policy,
+    /// What the agent must not change.
+    pub(crate) trusted: Vec<TrustedPath>,
+    pub(crate) workspace: &'a Path,
+    pub(crate) state: &'a Path,
+}
+
+/// The cell that the policy alone gives a program, without environment.
+pub(crate) fn plain_cell(
+    ground: &Ground<'_>,
+    program: PathBuf,
+    home: PathBuf,
+    floor: Enforcement,
+) -> Cell {
+    let agent = ground.policy.agent();
+    let grants = |paths: &[String]| {
+        paths.iter().map(|path| Grant { path: path.into(), required: false }).collect()
+    };
+    Cell {
+        program: program.into(),
+        arguments: Vec::new(),
+        environment: BTreeMap::new(),
+        workspace: ground.workspace.to_owned(),
+        alias: None,
+        state: ground.state.to_owned(),
+        trusted: ground.trusted.clone(),
+        home,
+        read: grants(&agent.read),
+        write: grants(&agent.write),
+        network: match &agent.network {
+            policy::Network::None => Network::None,
+            policy::Network::Connect { ports, dns, listen } => {
+                Network::Connect { ports: ports.clone(), dns: *dns, listen: listen.clone() }
+            }
+        },
+        floor,
+        hatch: false,
+    }
+}
+
+/// The agent's home directory: `$XDG_DATA_HOME/portcullis/homes/WORKSPACE/AGENT`.
+pub(crate) fn home(workspace: &Path, agent: &AgentName) -> Result<PathBuf, Failure> {
+    let directories = etcetera::base_strategy::Xdg::new()
+        .or_fail("cannot find a place for the agent's home directory")?;
+    Ok(home_below(&directories.data_dir(), workspace, agent))
+}
+
+/// The same where `data` stands for `$XDG_DATA_HOME`.
+pub(crate) fn home_below(data: &Path, workspace: &Path, agent: &AgentName) -> PathBuf {
+    data.join("portcullis/homes").join(state_directory::slug(workspace)).join(agent.as_str())
+}

@@ -1,0 +1,112 @@
+//! A policy that takes the place of the one in force, in the process that serves. The process cannot open policy
+//! files: it is given their texts, and compiles and tests them aside.
+
+use std::os::fd::OwnedFd;
+
+use cap_std::fs::Dir;
+
+use super::{
+    policy_loading::warn_of_observing, policy_rollback, policy_texts::keep_policy,
+    policy_transfer::read,
+};
+use crate::{
+    gateway::Gateway,
+    model::{Escaped, Session},
+    policy::{Diagnostics, compile},
+};
+
+/// A gate that takes other policies up.
+pub(crate) struct Reloading<'a> {
+    pub(crate) gateway: &'a Gateway,
+    pub(crate) session: &'a Session,
+    pub(crate) state: &'a Dir,
+    /// Whether policies are signed; the broker has checked that.
+    pub(crate) signatures: bool,
+}
+
+impl Reloading<'_> {
+    /// Takes up the policy whose texts are in the first of `files`, or records why
+    /// not. Returns false where it is the policy in force already.
+    pub(crate) fn reload(&self, files: Vec<OwnedFd>, trigger: &str) -> bool {
+        self.take_up(files, trigger).unwrap_or_else(|(sha256, why)| {
+            self.refuse(sha256.as_deref(), &why, trigger);
+            true
+        })
+    }
+
+    fn take_up(
+        &self,
+        files: Vec<OwnedFd>,
+        trigger: &str,
+    ) -> Result<bool, (Option<String>, String)> {
+        let gathered = match files.into_iter().next().map(read) {
+            Some(Ok(gathered)) => gathered,
+            _ => return Err((None, "it did not arrive whole".to_owned())),
+        };
+        let source = gathered.source();
+        let sha256 = source.sha256();
+        if sha256 == self.gateway.policy().sha256() {
+            return Ok(false);
+        }
+        let policy = match compile(&source) {
+            Ok(policy) => policy,
+            Err(diagnostics) => {
+                err!("{}", diagnostics.render(false));
+                return Err((Some(sha256), first(&diagnostics)));
+            }
+        };
+        if self.signatures
+            && let Err(failure) = policy_rollback::check(self.state, &policy)
+        {
+            return Err((Some(sha256), failure.message().to_owned()));
+        }
+        if let Err(error) = keep_policy(self.state, &policy, self.gateway.boot()) {
+            return Err((Some(sha256), format!("cannot keep its text: {error}")));
+        }
+        let (name, version) = (policy.name().to_owned(), policy.version());
+        match self.gateway.reload(self.session, policy, trigger) {
+            Ok(Some(receipt)) => {
+                errln!(
+                    "portcullis: policy `{}` version {version} is in force, record {}",
+                    Escaped(&name),
+                    receipt.seq
+                );
+                let policy = self.gateway.policy();
+                warn_of_observing(&policy);
+                if self.signatures
+                    && let Err(error) = policy_rollback::note(self.state, &policy)
+                {
+                    tracing::error!(%error, "cannot note the version of a signed policy");
+                }
+            }
+            Ok(None) => {}
+            Err(error) => return Err((Some(sha256), error.to_string())),
+        }
+        Ok(true)
+    }
+
+    /// Records that another policy is not taken up.
+    pub(crate) fn refuse(&self, sha256: Option<&str>, why: &str, trigger: &str) {
+        let policy = self.gateway.policy();
+        errln!(
+            "portcullis: warning: the changed policy is not taken up: {}; version {} stays in \
+             force",
+            Escaped(why),
+            policy.version()
+        );
+        if let Err(error) = self.gateway.refuse_policy(self.session, sha256, why, trigger) {
+            // Without its log the gateway refuses every file by itself.
+            tracing::error!(%error, "cannot record");
+        }
+    }
+}
+
+/// What is wrong, in one line for the record.
+pub(crate) fn first(diagnostics: &Diagnostics) -> String {
+    let more = diagnostics.iter().count().saturating_sub(1).saturating_add(diagnostics.omitted());
+    let Some(one) = diagnostics.iter().next() else { return "it does not load".to_owned() };
+    let place = if one.line > 0 { format!(" ({}:{})", one.file, one.line) } else { String::new() };
+    let rest = if more > 0 { format!(", and {more} more errors") } else { String::new() };
+    let label = one.label.as_ref().map(|label| format!(": {label}")).unwrap_or_default();
+    format!("it does not load: {}{label}{place}{rest}", one.message)
+}

@@ -1,0 +1,38 @@
+//! The session of a process.
+
+use super::{
+    failure::{Context as _, Failure},
+    options::Common,
+};
+use crate::model::{AgentName, Door, Session};
+
+/// The session of this process.
+pub(crate) fn session(
+    common: &Common,
+    default_agent: &str,
+    door: Door,
+) -> Result<Session, Failure> {
+    let agent: AgentName = match &common.agent {
+        Some(agent) => agent.clone(),
+        None => default_agent.parse().or_fail("cannot name the agent")?,
+    };
+    Ok(Session { id: random_id()?, agent, user: user(), door })
+}
+
+/// 128 random bits, 32 hex digits.
+pub(crate) fn random_id() -> Result<String, Failure> {
+    let mut bytes = [0_u8; 16];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
+        .or_fail("cannot get random bytes")?;
+    Ok(format!("{:032x}", u128::from_be_bytes(bytes)))
+}
+
+/// The name of the user that runs this process, or the number when it has no
+/// name.
+pub(crate) fn user() -> String {
+    let uid = nix::unistd::getuid();
+    match nix::unistd::User::from_uid(uid) {
+        Ok(Some(user)) => user.name,
+        _ => uid.to_string(),
+    }
+}

@@ -1,0 +1,51 @@
+//! Tells a person at the terminal that a request of this command waits for approval.
+
+use std::path::PathBuf;
+
+use super::render::for_shell;
+use crate::{
+    frontend::desk::Item,
+    gateway::{Approver, Ticket},
+    model::Escaped,
+};
+
+/// Tells on stderr that a request of this very command waits, and how to
+/// answer it from another shell.
+pub(crate) struct Announcer {
+    /// The state directory in which the desk is.
+    pub(crate) state: PathBuf,
+}
+
+impl Approver for Announcer {
+    fn ask(&self, ticket: &std::sync::Arc<Ticket>) {
+        let item = Item::from(ticket.question());
+        let state = for_shell(&self.state);
+        errln!(
+            "portcullis: waiting up to {} s for approval of {}",
+            item.seconds_left,
+            headline(&item)
+        );
+        for rule in &item.rules {
+            let reason = rule.reason.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+            errln!("  rule `{}`{}", Escaped(&rule.id), Escaped(&reason));
+        }
+        errln!("  help: in another shell, `portcullis approve {} --state {state}`", item.id);
+        errln!("        or `portcullis approve --reject {} --state {state}`", item.id);
+    }
+
+    fn over(&self, _ticket: &Ticket) {}
+}
+
+pub(crate) fn headline(item: &Item) -> String {
+    let to = item.to.as_ref().map(|to| format!(" to `{}`", Escaped(to))).unwrap_or_default();
+    let asked = match item.asked_path == item.path {
+        true => String::new(),
+        false => format!(" (asked for as `{}`)", Escaped(&item.asked_path)),
+    };
+    format!(
+        "{} `{}`{to}{asked} by agent `{}`",
+        Escaped(&item.operation),
+        Escaped(&item.path),
+        Escaped(&item.agent)
+    )
+}

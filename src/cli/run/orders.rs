@@ -1,0 +1,78 @@
+//! What the broker orders while the gate serves: to stop, or to take another
+//! policy up. The gate cannot open policy files; it is given their texts, and
+//! compiles and tests them aside.
+
+use std::{io::PipeReader, os::fd::AsFd as _};
+
+use cap_std::fs::Dir;
+use nix::sys::signalfd::SignalFd;
+use rustix::event::{PollFd, PollFlags, poll};
+
+use super::{gateway_process::Closable, protocol::Order};
+use crate::{
+    app::{policy_reload::Reloading, process::is_reload},
+    gateway::Gateway,
+    model::Session,
+    sandbox::Channel,
+};
+
+/// Who orders, and what the orders are about.
+pub(super) struct Orders<'a> {
+    pub(super) channel: &'a Channel,
+    pub(super) signals: &'a SignalFd,
+    pub(super) gateway: &'a Gateway,
+    pub(super) session: &'a Session,
+    pub(super) state: &'a Dir,
+    /// Whether policies are signed; the broker has checked that.
+    pub(super) signatures: bool,
+    pub(super) agent_in: Closable,
+}
+
+impl Orders<'_> {
+    /// Follows orders until the gate is to stop, which closes the agent's
+    /// input, or until `done` is closed.
+    pub(super) fn follow(&self, done: &PipeReader) {
+        loop {
+            let mut waiting = [
+                PollFd::from_borrowed_fd(done.as_fd(), PollFlags::IN),
+                PollFd::from_borrowed_fd(self.signals.as_fd(), PollFlags::IN),
+                PollFd::from_borrowed_fd(self.channel.as_fd(), PollFlags::IN),
+            ];
+            match poll(&mut waiting, None) {
+                Ok(_) => {}
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(_) => return self.agent_in.close(),
+            }
+            let [ended, signalled, ordered] = waiting.map(|fd| !fd.revents().is_empty());
+            if ended {
+                return;
+            }
+            while signalled && let Ok(Some(signal)) = self.signals.read_signal() {
+                // Whoever hangs up means the broker, which looks at the policy.
+                if !is_reload(&signal) {
+                    return self.agent_in.close();
+                }
+            }
+            if !ordered {
+                continue;
+            }
+            match self.channel.receive::<Order>() {
+                Ok((Order::Policy { trigger }, files)) => {
+                    if !self.reloading().reload(files, &trigger) && trigger == "signal" {
+                        errln!("portcullis: the policy is the one in force");
+                    }
+                }
+                Ok((Order::NoPolicy { trigger, sha256, why }, _)) => {
+                    self.reloading().refuse(sha256.as_deref(), &why, &trigger);
+                }
+                // A broker that is gone, or speaks in tongues, ends it.
+                Ok((Order::Stop, _)) | Err(_) => return self.agent_in.close(),
+            }
+        }
+    }
+
+    fn reloading(&self) -> Reloading<'_> {
+        let Self { gateway, session, state, signatures, .. } = *self;
+        Reloading { gateway, session, state, signatures }
+    }
+}
