@@ -20,12 +20,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
 use crate::policy::{
-    Diagnostics, Loaded, Loader, MAX_FILE, Policy, PolicySource, compile, embedded, is_name,
+    Diagnostics, Loaded, Loader, MAX_FILE, OutlineFile, Policy, PolicySource, compile, is_name,
     unknown_name,
 };
 
@@ -72,41 +71,19 @@ pub struct LoadedPolicy {
     pub policy: Policy,
     /// Whose signature was checked, where one is required.
     pub signed_by: Option<PolicyKey>,
-    /// The canonical paths of the files it is made of; none for an embedded
-    /// one.
-    pub files: Vec<PathBuf>,
-    /// The paths by which they were looked up.
-    pub looked_up: Vec<PathBuf>,
+    /// The texts from which it was compiled.
+    pub texts: PolicyTexts,
 }
 
-/// Loads and compiles the policy `reference` for its author: the name of an
-/// embedded one, a file, which needs a `/` or ends in `.toml`, a pipe, or `-` for
-/// standard input.
+/// Loads and compiles the policy `reference` that is to be enforced, with a
+/// signature, if the operator requires one.
 ///
 /// # Errors
-/// When there is no such policy or it does not compile.
-pub fn load_policy(reference: &str) -> Result<LoadedPolicy, Error> {
-    Gathered::draft(reference)?.compile(None)
-}
-
-/// The same for a policy that is to be enforced: no pipe, and with a signature,
-/// if the operator requires one.
-///
-/// # Errors
-/// As [`load_policy`], and when it is not signed as it must be.
+/// When there is no such policy, it does not compile, or is not signed as it must be.
 pub fn load_trusted(reference: &str, operator: &Operator) -> Result<LoadedPolicy, Error> {
-    let gathered = Gathered::load(reference)?;
-    let signed_by = operator.trust(&gathered)?;
-    gathered.compile(signed_by)
-}
-
-/// Loads the texts of the policy `reference` with all that it extends, for its
-/// author as [`load_policy`].
-///
-/// # Errors
-/// When there is no such policy, or its own file cannot be read.
-pub fn load_source(reference: &str) -> Result<PolicySource, Error> {
-    Ok(Gathered::draft(reference)?.source())
+    let texts = PolicyTexts::load(reference)?;
+    let signed_by = operator.trust(&texts)?;
+    Ok(LoadedPolicy { policy: texts.compile()?, signed_by, texts })
 }
 
 /// The policy `reference` as it would be if its own file had this text.
@@ -114,130 +91,115 @@ pub fn load_source(reference: &str) -> Result<PolicySource, Error> {
 /// # Errors
 /// When the file that it is does not exist.
 pub fn with_text(reference: &str, text: &str) -> Result<PolicySource, Error> {
-    let mut gathered = Gathered::new(reference);
+    let mut opened = Opened::default();
     let bytes = text.as_bytes().to_vec();
     let entry = if is_name(reference) {
         Loaded { id: reference.to_owned(), name: reference.to_owned(), bytes }
     } else {
-        let entry = gathered
-            .open(Path::new(reference), reference)
-            .map_err(|why| Error::Unreadable { path: reference.to_owned(), why })?;
-        Loaded { bytes, ..entry }
+        Loaded { bytes, ..opened.entry(reference)? }
     };
-    Ok(PolicySource::load(entry, &mut gathered))
+    Ok(PolicySource::load(entry, &mut opened))
 }
 
 /// The texts of a policy and of all that it extends, read but not judged, so
 /// that another process can judge them.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Gathered {
+pub struct PolicyTexts {
     reference: String,
-    /// The file itself; `None` for an embedded policy.
-    entry: Option<Text>,
-    /// What each `extends` led to.
-    extended: Vec<(String, String, Result<Text, String>)>,
-    /// The canonical paths of the files.
+    source: PolicySource,
+    /// The canonical paths of the files; none for an embedded policy.
     pub files: Vec<PathBuf>,
     /// The paths by which they were looked up: whatever becomes of these makes
     /// another policy.
     pub looked_up: Vec<PathBuf>,
 }
 
-/// [`Loaded`] on its way between processes.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-struct Text {
-    id: String,
-    name: String,
-    base64: String,
-}
-
-impl Gathered {
-    fn new(reference: &str) -> Self {
-        Self {
-            reference: reference.to_owned(),
-            entry: None,
-            extended: Vec::new(),
-            files: Vec::new(),
-            looked_up: Vec::new(),
-        }
-    }
-
-    /// Reads the policy `reference`, which may come from a pipe, and what it
-    /// extends.
+impl PolicyTexts {
+    /// Reads the policy `reference` and what it extends, for its author: the name of an
+    /// embedded one, a file, which needs a `/` or ends in `.toml`, a pipe, or `-` for
+    /// standard input.
     ///
     /// # Errors
     /// As [`load`](Self::load).
-    fn draft(reference: &str) -> Result<Self, Error> {
+    pub fn draft(reference: &str) -> Result<Self, Error> {
         let unreadable = |why| Error::Unreadable { path: reference.to_owned(), why };
         match piped::entry(reference).map_err(unreadable)? {
-            Some(entry) => Ok(Self::new(reference).with_entry(entry)),
+            Some(entry) => Ok(Self::new(reference, entry, Opened::default())),
             None => Self::load(reference),
         }
     }
 
-    /// Reads the policy `reference` and what it extends. It is to be read again
-    /// when it changes, so it cannot come from a pipe.
+    /// Reads the policy `reference` and what it extends. It is to be enforced, and read
+    /// again when it changes, so it cannot come from a pipe.
     ///
     /// # Errors
     /// When the policy itself cannot be read. What it extends and cannot be
     /// read is a fault of the policy and shows when it is compiled.
     pub fn load(reference: &str) -> Result<Self, Error> {
-        let mut gathered = Self::new(reference);
+        let not_found = |why| Error::NotFound { name: reference.to_owned(), why };
         if reference == piped::STDIN {
-            let why = piped::NOT_HERE.to_owned();
-            return Err(Error::NotFound { name: reference.to_owned(), why });
+            return Err(not_found(piped::NOT_HERE.to_owned()));
         }
         if is_name(reference) {
-            return match embedded(reference) {
-                Some(_) => Ok(gathered),
-                None => Err(Error::NotFound {
-                    name: reference.to_owned(),
-                    why: unknown_name(reference),
-                }),
-            };
+            let source = PolicySource::embedded(reference)
+                .ok_or_else(|| not_found(unknown_name(reference)))?;
+            let (files, looked_up) = (Vec::new(), Vec::new());
+            return Ok(Self { reference: reference.to_owned(), source, files, looked_up });
         }
-        let entry = gathered
-            .open(Path::new(reference), reference)
-            .map_err(|why| Error::Unreadable { path: reference.to_owned(), why })?;
-        Ok(gathered.with_entry(entry))
+        let mut opened = Opened::default();
+        let entry = opened.entry(reference)?;
+        Ok(Self::new(reference, entry, opened))
     }
 
-    fn with_entry(mut self, entry: Loaded) -> Self {
-        self.entry = Some(Text::from(&entry));
-        // Only to find out what is needed.
-        let _ = PolicySource::load(entry, &mut self);
-        self
+    fn new(reference: &str, entry: Loaded, mut opened: Opened) -> Self {
+        let source = PolicySource::load(entry, &mut opened);
+        let Opened { files, looked_up } = opened;
+        Self { reference: reference.to_owned(), source, files, looked_up }
     }
 
-    /// What was asked for.
+    /// The policy's name or path, as it was given.
     pub fn reference(&self) -> &str {
         &self.reference
     }
 
     /// The path of the policy itself, as it was looked up; `None` for an
     /// embedded one.
-    pub fn entry_path(&self) -> Option<PathBuf> {
-        self.entry.as_ref().and(self.looked_up.first().cloned())
+    pub fn entry_path(&self) -> Option<&Path> {
+        self.looked_up.first().map(PathBuf::as_path)
     }
 
-    /// The texts, to be compiled.
-    pub fn source(&self) -> PolicySource {
-        match &self.entry {
-            Some(entry) => PolicySource::load(entry.clone().into(), &mut Replay(self)),
-            // It was there when it was gathered, and is built in.
-            None => PolicySource::embedded(&self.reference)
-                .unwrap_or_else(|| PolicySource::from_text(&self.reference, "")),
-        }
+    /// SHA-256 of the texts.
+    pub fn sha256(&self) -> String {
+        self.source.sha256()
     }
 
-    /// The policy; `signed_by` is whose signature was checked.
+    /// The statements of the files, as written.
+    pub fn outline(&self) -> Vec<OutlineFile> {
+        self.source.outline()
+    }
+
+    /// The policy.
     ///
     /// # Errors
     /// When it does not compile.
-    pub fn compile(self, signed_by: Option<PolicyKey>) -> Result<LoadedPolicy, Error> {
-        let policy = compile(&self.source())
-            .map_err(|diagnostics| Error::Invalid { name: self.reference.clone(), diagnostics })?;
-        Ok(LoadedPolicy { policy, signed_by, files: self.files, looked_up: self.looked_up })
+    pub fn compile(&self) -> Result<Policy, Error> {
+        compile(&self.source)
+            .map_err(|diagnostics| Error::Invalid { name: self.reference.clone(), diagnostics })
+    }
+}
+
+/// The files of a policy that were opened so far.
+#[derive(Default)]
+struct Opened {
+    files: Vec<PathBuf>,
+    looked_up: Vec<PathBuf>,
+}
+
+impl Opened {
+    /// The policy's own file.
+    fn entry(&mut self, reference: &str) -> Result<Loaded, Error> {
+        let unreadable = |why| Error::Unreadable { path: reference.to_owned(), why };
+        self.open(Path::new(reference), reference).map_err(unreadable)
     }
 
     fn open(&mut self, path: &Path, name: &str) -> Result<Loaded, String> {
@@ -261,44 +223,13 @@ impl Gathered {
     }
 }
 
-impl Loader for Gathered {
+impl Loader for Opened {
     fn load(&mut self, from: &str, reference: &str) -> Result<Loaded, String> {
         let directory = Path::new(from).parent().filter(|directory| directory.is_absolute());
-        let loaded = match directory {
+        match directory {
             Some(directory) => self.open(&directory.join(reference), reference),
             None => Err("an embedded policy extends embedded ones only".to_owned()),
-        };
-        let text = loaded.as_ref().map(Text::from).map_err(Clone::clone);
-        self.extended.push((from.to_owned(), reference.to_owned(), text));
-        loaded
-    }
-}
-
-/// Gives what was gathered.
-struct Replay<'a>(&'a Gathered);
-
-impl Loader for Replay<'_> {
-    fn load(&mut self, from: &str, reference: &str) -> Result<Loaded, String> {
-        let known = |(by, what, _): &&(String, String, _)| by == from && what == reference;
-        match self.0.extended.iter().find(known) {
-            Some((_, _, text)) => text.clone().map(Loaded::from),
-            None => Err("it was not read with the policy".to_owned()),
         }
-    }
-}
-
-impl From<&Loaded> for Text {
-    fn from(loaded: &Loaded) -> Self {
-        let (id, name) = (loaded.id.clone(), loaded.name.clone());
-        Self { id, name, base64: STANDARD.encode(&loaded.bytes) }
-    }
-}
-
-impl From<Text> for Loaded {
-    fn from(text: Text) -> Self {
-        // A byte that is no UTF-8 makes a text that is refused.
-        let bytes = STANDARD.decode(&text.base64).unwrap_or_else(|_| vec![0xff]);
-        Self { id: text.id, name: text.name, bytes }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::{fmt, ops::Range};
 
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::model::Escaped;
 
@@ -130,12 +130,25 @@ impl Diagnostic {
 }
 
 /// The text of one file, for turning byte positions into lines.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(from = "(String, String)", into = "(String, String)")]
 pub(super) struct Source {
     /// The file as the operator named it.
     pub(super) file: String,
     pub(super) text: String,
     line_starts: Vec<usize>,
+}
+
+impl From<(String, String)> for Source {
+    fn from((file, text): (String, String)) -> Self {
+        Self::new(file, text)
+    }
+}
+
+impl From<Source> for (String, String) {
+    fn from(source: Source) -> Self {
+        (source.file, source.text)
+    }
 }
 
 impl Source {

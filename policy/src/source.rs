@@ -6,6 +6,7 @@
 
 use std::ops::Range;
 
+use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use toml::de::DeTable;
 
@@ -24,7 +25,7 @@ const MAX_DEPTH: usize = 8;
 const MAX_FILES: usize = 32;
 
 /// A policy file and all that it extends, as texts with names.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PolicySource {
     files: Vec<SourceFile>,
 }
@@ -59,7 +60,7 @@ impl Loader for NoFiles {
     }
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct SourceFile {
     id: String,
     source: Source,
@@ -70,14 +71,14 @@ struct SourceFile {
 }
 
 /// A file of rules that `[secrets] rulesets` names.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct Ruleset {
     span: Range<usize>,
     file: String,
     loaded: Result<Source, String>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct Extended {
     span: Range<usize>,
     reference: String,

@@ -7,14 +7,16 @@ use super::{
     output::{colours_on_stderr, lines},
 };
 use crate::{
-    config::{self, LoadedPolicy, Operator},
+    config::{self, LoadedPolicy, Operator, PolicyTexts},
     policy::{Mode, Policy},
 };
 
 /// Loads the policy that the command line names, for its author; a failure has
 /// what is wrong with it, with its source lines.
-pub(crate) fn load(reference: &str) -> Result<LoadedPolicy, Failure> {
-    config::load_policy(reference).map_err(|error| unusable(reference, &error))
+pub(crate) fn load(reference: &str) -> Result<Policy, Failure> {
+    PolicyTexts::draft(reference)
+        .and_then(|texts| texts.compile())
+        .map_err(|error| unusable(reference, &error))
 }
 
 /// The same for a policy that is to be enforced.

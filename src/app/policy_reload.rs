@@ -10,9 +10,9 @@ use super::{
     policy_transfer::read,
 };
 use crate::{
+    config,
     gateway::Gateway,
     model::{Escaped, Session},
-    policy::{Diagnostics, compile},
 };
 
 /// A gate that takes other policies up.
@@ -39,20 +39,20 @@ impl Reloading<'_> {
         files: Vec<OwnedFd>,
         trigger: &str,
     ) -> Result<bool, (Option<String>, String)> {
-        let gathered = match files.into_iter().next().map(read) {
-            Some(Ok(gathered)) => gathered,
-            _ => return Err((None, "it did not arrive whole".to_owned())),
+        let Some(Ok(texts)) = files.into_iter().next().map(read) else {
+            return Err((None, "it did not arrive whole".to_owned()));
         };
-        let source = gathered.source();
-        let sha256 = source.sha256();
+        let sha256 = texts.sha256();
         if sha256 == self.gateway.policy().sha256() {
             return Ok(false);
         }
-        let policy = match compile(&source) {
+        let policy = match texts.compile() {
             Ok(policy) => policy,
-            Err(diagnostics) => {
-                err!("{}", diagnostics.render(false));
-                return Err((Some(sha256), first(&diagnostics)));
+            Err(error) => {
+                if let config::Error::Invalid { diagnostics, .. } = &error {
+                    err!("{}", diagnostics.render(false));
+                }
+                return Err((Some(sha256), in_one_line(&error)));
             }
         };
         if self.signatures
@@ -101,8 +101,9 @@ impl Reloading<'_> {
     }
 }
 
-/// What is wrong, in one line for the record.
-pub(crate) fn first(diagnostics: &Diagnostics) -> String {
+/// The reason why a policy cannot be used, in one line for the record.
+pub(crate) fn in_one_line(error: &config::Error) -> String {
+    let config::Error::Invalid { diagnostics, .. } = error else { return error.to_string() };
     let more = diagnostics.iter().count().saturating_sub(1).saturating_add(diagnostics.omitted());
     let Some(one) = diagnostics.iter().next() else { return "it does not load".to_owned() };
     let place = if one.line > 0 { format!(" ({}:{})", one.file, one.line) } else { String::new() };

@@ -8,7 +8,10 @@ use cap_std::fs::Dir;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::failure::{Context as _, Exit, Failure};
+use super::{
+    failure::{Context as _, Exit, Failure},
+    state_directory,
+};
 use crate::{policy::Policy, review::open_kept_in};
 
 /// Where it is noted.
@@ -63,7 +66,7 @@ pub(crate) fn note(state: &Dir, policy: &Policy) -> io::Result<()> {
     file.write_all(&serde_json::to_vec(&newest)?)?;
     file.sync_all()?;
     folder.rename(&fresh, &folder, &name)?;
-    crate::app::state_directory::sync(&folder)
+    state_directory::sync(&folder)
 }
 
 fn read(state: &Dir, policy: &Policy) -> io::Result<Option<Newest>> {

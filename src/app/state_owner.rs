@@ -13,7 +13,10 @@ use std::{
 use cap_std::fs::Dir;
 use rustix::fs::RenameFlags;
 
-use super::failure::{Context as _, Failure};
+use super::{
+    failure::{Context as _, Failure},
+    state_directory,
+};
 use crate::{
     app::audit_log::unreadable,
     review::{Log, open_kept_in, recorded_workspace},
@@ -135,7 +138,7 @@ impl Claim {
         file.write_all(root.as_os_str().as_encoded_bytes())?;
         file.sync_all()?;
         match rustix::fs::renameat_with(state, &fresh, state, NAME, flags) {
-            Ok(()) => crate::app::state_directory::sync(state),
+            Ok(()) => state_directory::sync(state),
             Err(errno) => {
                 state.remove_file(&fresh)?;
                 // Another gate of this workspace may have been first.

@@ -11,7 +11,7 @@ use rustix::fs::{FileType, access, stat};
 
 use super::failure::{Context as _, Failure};
 use crate::{
-    config::{Gathered, Operator, audit::Audit, operator, signature::signature_path},
+    config::{Operator, PolicyTexts, audit::Audit, operator, signature::signature_path},
     policy::is_name,
     sandbox::{Trusted, TrustedPath, own_program},
 };
@@ -32,31 +32,21 @@ pub(crate) fn own(operator: &Operator, audit: &Audit) -> Result<Vec<TrustedPath>
     listed(found)
 }
 
-/// The files of the policy `reference`, and the names by which they were looked
-/// up: what these lead to is the next policy.
-pub(crate) fn policy<'a>(
-    reference: &str,
-    files: impl IntoIterator<Item = &'a PathBuf>,
+/// The files of a policy, and the names by which they were looked up: what these lead to is the next policy.
+pub(crate) fn policy(
+    texts: &PolicyTexts,
     operator: &Operator,
 ) -> Result<Vec<TrustedPath>, Failure> {
-    let mut found: Vec<_> = files.into_iter().map(|file| (Trusted::Policy, file.clone())).collect();
-    if !is_name(reference) {
-        let named = PathBuf::from(reference);
+    let files = texts.files.iter().chain(&texts.looked_up);
+    let mut found: Vec<_> = files.map(|file| (Trusted::Policy, file.clone())).collect();
+    if !is_name(texts.reference()) {
+        let named = PathBuf::from(texts.reference());
         if operator.require_signature {
             found.push((Trusted::Signature, signature_path(&named)));
         }
         found.push((Trusted::Policy, named));
     }
     listed(found)
-}
-
-/// The same of a policy that was read.
-pub(crate) fn policy_of(
-    reference: &str,
-    gathered: &Gathered,
-    operator: &Operator,
-) -> Result<Vec<TrustedPath>, Failure> {
-    policy(reference, gathered.files.iter().chain(&gathered.looked_up), operator)
 }
 
 /// The same paths, absolute, each once.

@@ -163,7 +163,7 @@ fn policy(args: &Args) -> (Option<LoadedPolicy>, Check) {
     };
     match config::load_trusted(reference, &operator) {
         Ok(loaded) => {
-            let (policy, files) = (&loaded.policy, loaded.files.len());
+            let (policy, files) = (&loaded.policy, loaded.texts.files.len());
             let found = format!("{} version {}", policy.name(), policy.version());
             let (own, more) = (policy.own_tests(), extended_tests(policy));
             let means = match files {
@@ -219,8 +219,7 @@ fn self_test(
     // One that cannot be used has a line of its own.
     let audit = Audit::load(config).unwrap_or_default();
     let mut trusted = trusted_paths::own(&operator, &audit)?;
-    let files = policy.files.iter().chain(&policy.looked_up);
-    trusted.extend(trusted_paths::policy(&args.common.policy, files, &operator)?);
+    trusted.extend(trusted_paths::policy(&policy.texts, &operator)?);
     let ground =
         Ground { policy: &policy.policy, trusted, workspace: workspace.root(), state: &state };
     cell::test(&ground, &home, args.allow_partial)

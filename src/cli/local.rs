@@ -195,8 +195,7 @@ impl Parts {
         let state_path = state_directory::directory_of(common.state.as_ref(), &workspace)?;
         let mut trusted = trusted_paths::listed(vec![(Trusted::State, state_path.clone())])?;
         trusted.extend(trusted_paths::own(&operator, &audit)?);
-        let files = loaded.files.iter().chain(&loaded.looked_up);
-        let policy_files = trusted_paths::policy(&common.policy, files, &operator)?;
+        let policy_files = trusted_paths::policy(&loaded.texts, &operator)?;
         // Before the state is made, where it should not be.
         TrustedPaths {
             trusted: [&trusted[..], &policy_files].concat(),
@@ -222,7 +221,7 @@ impl Parts {
             policy: Arc::new(loaded.policy),
             trusted,
             policy_files,
-            policy_paths: loaded.looked_up,
+            policy_paths: loaded.texts.looked_up,
             state_path,
             state,
             claim,

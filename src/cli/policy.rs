@@ -22,8 +22,8 @@ use crate::{
         failure::{Exit, Failure},
         policy_loading::unusable,
     },
-    config::{self},
-    policy::{EMBEDDED, OutlineFile, Policy, compile, embedded, unknown_name},
+    config::PolicyTexts,
+    policy::{EMBEDDED, OutlineFile, Policy, embedded, unknown_name},
 };
 
 /// Write, check, test, explain, compare and show policies
@@ -106,14 +106,9 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
 
 /// Loads the policy that the command line names, with what its files say.
 fn load_with_outline(reference: &str) -> Result<(Policy, Vec<OutlineFile>), Failure> {
-    let loaded = config::load_source(reference).and_then(|source| {
-        let policy = compile(&source).map_err(|diagnostics| config::Error::Invalid {
-            name: reference.to_owned(),
-            diagnostics,
-        })?;
-        Ok((policy, source.outline()))
-    });
-    loaded.map_err(|error| unusable(reference, &error))
+    PolicyTexts::draft(reference)
+        .and_then(|texts| Ok((texts.compile()?, texts.outline())))
+        .map_err(|error| unusable(reference, &error))
 }
 
 /// The policies among the files named: a shell's `*.toml` names files of tests,

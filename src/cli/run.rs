@@ -37,12 +37,13 @@ use crate::{
         failure::{Context as _, Exit, Failure},
         logging,
         options::Common,
+        policy_loading::warn_of_observing,
         process, session,
         ship::Shipping,
         signer,
     },
     model::{Door, Session},
-    policy::{self},
+    policy,
     sandbox::{
         Cell, Channel, DeniedGrant, Enforcement, Grant, LaunchError, Network, PendingAgent, Report,
         TrustedPaths, not_dumpable, stop_signals, take_standard_streams,
@@ -152,7 +153,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let pending = cell.launch().map_err(explain)?;
     warn(&pending);
     warn_of_denied(&pending.report);
-    crate::app::policy_loading::warn_of_observing(&parts.policy);
+    warn_of_observing(&parts.policy);
     let ways = ways(&args, &parts);
     ways.warn();
     let configurations = agent_config::among(cell.write.iter().map(|grant| grant.path.clone()));

@@ -25,7 +25,7 @@ use std::{
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use ed25519_dalek::{Signature, Signer as _, VerifyingKey};
 
-use super::{Gathered, Operator};
+use super::{Operator, PolicyTexts};
 
 /// What is signed begins with this line.
 const CONTEXT: &str = "portcullis policy signature v1\n";
@@ -185,21 +185,21 @@ impl Operator {
     ///
     /// # Errors
     /// When the policy must not be enforced.
-    pub fn trust(&self, gathered: &Gathered) -> Result<Option<PolicyKey>, TrustError> {
+    pub fn trust(&self, texts: &PolicyTexts) -> Result<Option<PolicyKey>, TrustError> {
         if !self.require_signature {
             return Ok(None);
         }
-        let Some(policy) = gathered.entry_path() else {
-            return Err(TrustError::Embedded(gathered.reference().to_owned()));
+        let Some(policy) = texts.entry_path() else {
+            return Err(TrustError::Embedded(texts.reference().to_owned()));
         };
-        let path = signature_path(&policy);
+        let path = signature_path(policy);
         let shown = path.display().to_string();
         let bytes = super::read(&path).map_err(|error| TrustError::Unsigned {
             path: shown.clone(),
             why: super::why(&error),
         })?;
         let text = str::from_utf8(&bytes).map_err(|_| TrustError::Malformed(shown.clone()))?;
-        let sha256 = gathered.source().sha256();
+        let sha256 = texts.sha256();
         self.check(text, &sha256, shown).map(Some)
     }
 

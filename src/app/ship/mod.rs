@@ -26,7 +26,10 @@ use portcullis_audit::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    app::failure::{Context as _, Failure},
+    app::{
+        failure::{Context as _, Failure},
+        state_directory,
+    },
     config::audit::Target,
     ledger,
     review::open_kept_in,
@@ -229,8 +232,7 @@ fn known(state: &Dir, name: &str) -> Option<Progress> {
 
 impl Shipper {
     fn new(state: &Path, target: &Target) -> Result<Self, String> {
-        let (_, state_dir) =
-            crate::app::state_directory::open(state).map_err(|f| f.message().to_owned())?;
+        let (_, state_dir) = state_directory::open(state).map_err(|f| f.message().to_owned())?;
         state_dir.create_dir_all(FOLDER).map_err(|error| error.to_string())?;
         let name = place(target);
         // What cannot be read is sent again.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::{Place, Where};
 use crate::{
-    app::{failure::Failure, state_directory, state_owner},
+    app::{audit_log::unreadable, failure::Failure, state_directory, state_owner},
     model::Escaped,
     review::{Log, recorded_workspace},
     workspace::Workspace,
@@ -52,8 +52,9 @@ impl Where {
         let root = match &self.dir {
             None => self.place.owner()?,
             // A copy says so only by its records.
-            Some(directory) => recorded_workspace(log)
-                .map_err(|error| crate::app::audit_log::unreadable(directory, &error))?,
+            Some(directory) => {
+                recorded_workspace(log).map_err(|error| unreadable(directory, &error))?
+            }
         };
         let Some(root) = root else {
             return Ok(match named.map(opened) {

@@ -9,12 +9,12 @@ use super::lint::{self, Located};
 use crate::{
     app::{
         failure::{Exit, Failure},
-        policy_loading::{error_json, rendered},
+        policy_loading::{error_json, extended_tests, rendered, warn_of_observing},
     },
     cli::render::counted,
-    config,
+    config::{self, PolicyTexts},
     model::Escaped,
-    policy::{Policy, compile},
+    policy::Policy,
 };
 
 /// Check policy files and run their tests; exits with 4 when one fails
@@ -54,10 +54,10 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
                         policy.name(),
                         policy.version(),
                         counted(policy.own_tests() as u64, "test"),
-                        crate::app::policy_loading::extended_tests(policy),
+                        extended_tests(policy),
                         policy.sha256(),
                     );
-                    crate::app::policy_loading::warn_of_observing(policy);
+                    warn_of_observing(policy);
                     for warning in warnings {
                         err!("{}\n", warning.render(&renderer));
                     }
@@ -88,10 +88,9 @@ struct Checked {
 }
 
 fn check(file: &str) -> Result<Checked, config::Error> {
-    let source = config::load_source(file)?;
-    let policy = compile(&source)
-        .map_err(|diagnostics| config::Error::Invalid { name: file.to_owned(), diagnostics })?;
-    let warnings = lint::misleading(&policy, &source.outline());
+    let texts = PolicyTexts::draft(file)?;
+    let policy = texts.compile()?;
+    let warnings = lint::misleading(&policy, &texts.outline());
     Ok(Checked { policy, warnings })
 }
 

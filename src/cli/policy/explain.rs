@@ -16,6 +16,7 @@ use crate::{
         failure::{Context as _, Exit, Failure},
         options::Common,
         path_argument,
+        policy_loading::load,
     },
     gateway::{Following, Refusal, never_served},
     model::{Access, AgentName, Escaped, OperationKind, WorkspacePath},
@@ -102,7 +103,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         }
         (None, _) => None,
     };
-    let policy = crate::app::policy_loading::load(&args.common.policy)?.policy;
+    let policy = load(&args.common.policy)?;
     let agent = match &args.common.agent {
         Some(agent) => agent.clone(),
         None => "agent".parse().or_fail("cannot name the agent")?,

@@ -10,9 +10,10 @@ use crate::{
     app::{
         audit_log::{say_unverified, unreadable},
         failure::{Exit, Failure},
+        policy_loading::unusable,
     },
     authoring::{Learned, Proposal, learn, replay},
-    config,
+    config::{self, PolicyTexts},
     gateway::{CONTEXT, unified_diff},
     model::{Access, Escaped},
     policy::{Policy, PolicySource, compile},
@@ -43,18 +44,10 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     // What is proposed is a change of a file.
-    let source = config::Gathered::load(&args.policy)
-        .map_err(|error| crate::app::policy_loading::unusable(&args.policy, &error))?
-        .source();
-    let policy = compile(&source).map_err(|diagnostics| {
-        let name = args.policy.clone();
-        crate::app::policy_loading::unusable(
-            &args.policy,
-            &config::Error::Invalid { name, diagnostics },
-        )
-    })?;
-    let policy = policy.enforcing();
-    let outline = source.outline();
+    let texts = PolicyTexts::load(&args.policy);
+    let texts = texts.map_err(|error| unusable(&args.policy, &error))?;
+    let policy = texts.compile().map_err(|error| unusable(&args.policy, &error))?.enforcing();
+    let outline = texts.outline();
     let path = args.log.directory()?;
     let log = Directory::new(&path);
     let learned = learn(&policy, &outline, &log, args.log.since(), &Bar::default())

@@ -10,7 +10,10 @@ use std::{
 use serde_json::json;
 
 use crate::{
-    app::failure::{Context as _, Exit, Failure},
+    app::{
+        failure::{Context as _, Exit, Failure},
+        policy_loading::load_trusted,
+    },
     config::{
         Operator,
         signature::{SigningKey, signature_path},
@@ -88,8 +91,7 @@ pub(super) fn sign(args: &SignArgs) -> Result<ExitCode, Failure> {
     let key = SigningKey::read(&args.key)
         .or_fail(format_args!("cannot read the key `{}`", args.key.display()))
         .map_err(|failure| failure.help("`portcullis policy keygen -o FILE` makes one"))?;
-    let policy =
-        crate::app::policy_loading::load_trusted(&args.policy, &Operator::default())?.policy;
+    let policy = load_trusted(&args.policy, &Operator::default())?.policy;
     let path = signature_path(Path::new(&args.policy));
     write(&path, &key.sign(policy.sha256()))
         .or_fail(format_args!("cannot write the signature `{}`", path.display()))?;

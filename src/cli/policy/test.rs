@@ -10,11 +10,12 @@ use crate::{
     app::{
         failure::{Context as _, Exit, Failure},
         policy_loading::{error_json, rendered},
+        session::random_id,
     },
     authoring::{Stage, TestReport, TestText, run_tests},
-    config,
+    config::{self, PolicyTexts},
     model::Escaped,
-    policy::{OutlineFile, Policy, compile},
+    policy::{OutlineFile, Policy},
 };
 
 /// Run the tests of policies and show which rules no test makes decide
@@ -101,11 +102,10 @@ impl Problem {
 
 /// Loads a policy and runs its tests; `number` is nobody else's in `scratch`.
 pub(super) fn test(file: &str, scratch: &Scratch, number: usize) -> Result<Tested, Problem> {
-    let invalid = |diagnostics| config::Error::Invalid { name: file.to_owned(), diagnostics };
     let unusable = |error: config::Error| Problem::load(file, &error);
-    let source = config::load_source(file).map_err(unusable)?;
-    let policy = compile(&source).map_err(invalid).map_err(unusable)?;
-    let outline = source.outline();
+    let loaded = PolicyTexts::draft(file).map_err(unusable)?;
+    let policy = loaded.compile().map_err(unusable)?;
+    let outline = loaded.outline();
     let beside = config::tests_beside(file).map_err(unusable)?;
     let own =
         outline.first().map(|own| TestText { name: &own.name, text: &own.text, policy: true });
@@ -211,7 +211,7 @@ pub(super) struct Scratch {
 impl Scratch {
     pub(super) fn new() -> Result<Self, Failure> {
         use std::os::unix::fs::DirBuilderExt as _;
-        let name = format!("portcullis-test-{}", crate::app::session::random_id()?);
+        let name = format!("portcullis-test-{}", random_id()?);
         let path = std::env::temp_dir().join(name);
         std::fs::DirBuilder::new()
             .mode(0o700)

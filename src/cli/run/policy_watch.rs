@@ -16,7 +16,7 @@ use rustix::fs::{Stat, stat};
 use super::{protocol::Order, supervisor::Gate};
 use crate::{
     app::{policy_transfer::packed, trusted_paths},
-    config::{Gathered, Operator, signature::signature_path},
+    config::{Operator, PolicyTexts, signature::signature_path},
     sandbox::TrustedPaths,
 };
 
@@ -87,7 +87,7 @@ impl PolicyWatch {
         let offered = self.gather();
         let order = |sha256, why| Order::NoPolicy { trigger: trigger.to_owned(), sha256, why };
         let sent = match offered {
-            Ok(gathered) => match packed(&gathered) {
+            Ok(texts) => match packed(&texts) {
                 Ok(file) => {
                     let trigger = trigger.to_owned();
                     gate.channel().send(&Order::Policy { trigger }, &[file.as_fd()])
@@ -108,24 +108,24 @@ impl PolicyWatch {
     /// Reads the policy, and checks that all that is trusted lies, as it leads now,
     /// where the agent may not change it. The error has the hash, as far as it is
     /// known.
-    fn gather(&mut self) -> Result<Gathered, (Option<String>, String)> {
-        let gathered = Gathered::load(&self.reference).map_err(|e| (None, e.to_string()))?;
-        for path in &gathered.looked_up {
+    fn gather(&mut self) -> Result<PolicyTexts, (Option<String>, String)> {
+        let texts = PolicyTexts::load(&self.reference).map_err(|e| (None, e.to_string()))?;
+        for path in &texts.looked_up {
             if !self.paths.contains(path) {
                 self.paths.push(path.clone());
             }
         }
-        let checked = trusted_paths::policy_of(&self.reference, &gathered, &self.operator)
+        let checked = trusted_paths::policy(&texts, &self.operator)
             .map_err(|failure| failure.message().to_owned())
             .and_then(|files| {
                 let mut paths = self.trusted.clone();
                 paths.trusted.extend(files);
                 paths.check().map_err(|error| error.to_string())
             })
-            .and_then(|()| self.operator.trust(&gathered).map_err(|error| error.to_string()));
+            .and_then(|()| self.operator.trust(&texts).map_err(|error| error.to_string()));
         match checked {
-            Ok(_) => Ok(gathered),
-            Err(why) => Err((Some(gathered.source().sha256()), why)),
+            Ok(_) => Ok(texts),
+            Err(why) => Err((Some(texts.sha256()), why)),
         }
     }
 }

@@ -20,7 +20,7 @@ use crate::{
         state_directory, state_owner, token, trusted_paths,
     },
     config::{
-        self, Gathered, Operator,
+        self, Operator, PolicyTexts,
         audit::Audit,
         serve::{Agent, Listen, Service, is_workspace_name},
     },
@@ -276,18 +276,18 @@ impl Plan {
         }
         let old = before.and_then(|before| before.policies.get(reference));
         let mut sha256 = None;
-        let judged = Gathered::load(reference).map_err(Unfit::from).and_then(|gathered| {
-            sha256 = Some(gathered.source().sha256());
+        let judged = PolicyTexts::load(reference).map_err(Unfit::from).and_then(|texts| {
+            sha256 = Some(texts.sha256());
             // Their agents may have written it.
             let served = agents(before.iter().flat_map(|before| before.places.values()));
-            let lies = trusted_paths::policy_of(reference, &gathered, &self.operator)
+            let lies = trusted_paths::policy(&texts, &self.operator)
                 .map_err(|failure| failure.message().to_owned())
                 .and_then(|trusted| {
                     let paths = TrustedPaths { trusted, agents: served };
                     paths.check_trusted().map_err(|error| error.to_string())
                 });
             lies.map_err(Unfit::Misplaced)?;
-            Accepted::judge(gathered, &self.operator, old)
+            Accepted::judge(texts, &self.operator, old)
         });
         let accepted = match (judged, old.filter(|old| old.is_trusted(&self.operator))) {
             (Ok(new), _) => new,
@@ -381,13 +381,9 @@ impl Plan {
     fn trusted_policies(&self) -> Result<Vec<TrustedPath>, Failure> {
         let used: BTreeSet<_> = self.places.values().map(|place| &place.policy).collect();
         let mut trusted = Vec::new();
-        for (reference, policy) in self.policies.iter().filter(|(name, _)| used.contains(name)) {
+        for (_, policy) in self.policies.iter().filter(|(name, _)| used.contains(name)) {
             if policy.refused.is_none() {
-                trusted.extend(trusted_paths::policy_of(
-                    reference,
-                    &policy.gathered,
-                    &self.operator,
-                )?);
+                trusted.extend(trusted_paths::policy(&policy.texts, &self.operator)?);
             }
         }
         Ok(trusted)

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    app::{failure::Failure, policy_loading::unusable, policy_reload::first},
-    config::{self, Gathered, LoadedPolicy, Operator, signature::PolicyKey},
+    app::{failure::Failure, policy_loading::unusable, policy_reload::in_one_line},
+    config::{self, Operator, PolicyTexts, signature::PolicyKey},
     gateway::{Gateway, ReloadError},
 };
 
@@ -15,7 +15,7 @@ pub(super) type Policies = BTreeMap<String, Accepted>;
 /// A policy that was taken up.
 #[derive(Clone)]
 pub(super) struct Accepted {
-    pub(super) gathered: Gathered,
+    pub(super) texts: PolicyTexts,
     pub(super) sha256: String,
     pub(super) version: u64,
     /// Whose signature was checked, where one is required.
@@ -59,7 +59,7 @@ impl Unfit {
     /// For the record.
     pub(super) fn refused(&self, sha256: Option<String>) -> Refused {
         let why = match self {
-            Self::Unusable(config::Error::Invalid { diagnostics, .. }) => first(diagnostics),
+            Self::Unusable(error) => in_one_line(error),
             other => other.to_string(),
         };
         Refused { sha256, why }
@@ -70,18 +70,18 @@ impl Accepted {
     /// The policy whose texts these are, if it may be enforced, in the place of
     /// `old`.
     pub(super) fn judge(
-        gathered: Gathered,
+        texts: PolicyTexts,
         operator: &Operator,
         old: Option<&Self>,
     ) -> Result<Self, Unfit> {
-        let signed_by = operator.trust(&gathered).map_err(config::Error::from)?;
-        let LoadedPolicy { policy, signed_by, .. } = gathered.clone().compile(signed_by)?;
+        let signed_by = operator.trust(&texts).map_err(config::Error::from)?;
+        let policy = texts.compile()?;
         if let Some(old) = old.filter(|old| old.sha256 != policy.sha256()) {
             // The worker that runs holds it against the same rule.
-            Gateway::check_reload(&old.gathered.clone().compile(None)?.policy, &policy)?;
+            Gateway::check_reload(&old.texts.compile()?, &policy)?;
         }
         let (sha256, version) = (policy.sha256().to_owned(), policy.version());
-        Ok(Self { gathered, sha256, version, signed_by, refused: None })
+        Ok(Self { texts, sha256, version, signed_by, refused: None })
     }
 
     /// Whether it was signed as the operator wants it now.

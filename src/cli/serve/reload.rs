@@ -198,7 +198,7 @@ impl Broker {
                 let (sha256, why) = (sha256.clone(), why.clone());
                 worker.channel.send_now(&ToWorker::NoPolicy { sha256, why }, &[])
             }
-            None => match packed(&policy.gathered) {
+            None => match packed(&policy.texts) {
                 Ok(file) => worker.channel.send_now(&ToWorker::Policy, &[file.as_fd()]),
                 Err(error) => {
                     errln!("portcullis: warning: cannot hand a policy over: {error}");

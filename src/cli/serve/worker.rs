@@ -35,7 +35,7 @@ use crate::{
         signer::Remote,
     },
     cli::local::{self, Housekept, Parts},
-    config::{Operator, audit::Durability},
+    config::{LoadedPolicy, Operator, audit::Durability},
     frontend::{
         acp::line_for,
         desk::Desk,
@@ -122,10 +122,10 @@ struct Worker {
 fn open(start: &WorkerStart, files: Vec<OwnedFd>) -> Result<(Option<Worker>, Apart), Failure> {
     let mut files = files.into_iter();
     let texts = files.next().ok_or_else(|| Failure::new("no policy came with the order"))?;
-    let gathered = policy_transfer::read(texts).or_fail("cannot read the policy")?;
+    let texts = policy_transfer::read(texts).or_fail("cannot read the policy")?;
     let common = Common {
         workspace: start.root.clone(),
-        policy: gathered.reference().to_owned(),
+        policy: texts.reference().to_owned(),
         config: None,
         state: Some(start.state.clone()),
         adopt: None,
@@ -134,7 +134,8 @@ fn open(start: &WorkerStart, files: Vec<OwnedFd>) -> Result<(Option<Worker>, Apa
     // The broker has checked the signature.
     let signed_by = start.signed_by.as_deref().map(str::parse).transpose();
     let signed_by = signed_by.or_fail("cannot read whose signature the policy has")?;
-    let policy = gathered.compile(signed_by).map_err(|error| unusable(&common.policy, &error))?;
+    let policy = texts.compile().map_err(|error| unusable(&common.policy, &error))?;
+    let policy = LoadedPolicy { policy, signed_by, texts };
     let operator = Operator {
         path: start.config.clone(),
         require_signature: start.signatures,

@@ -348,7 +348,7 @@ fn order(
 ) -> Result<(WorkerStart, OwnedFd), Failure> {
     let policy = plan.policies.get(&place.policy);
     let policy = policy.ok_or_else(|| Failure::new("its policy is not known"))?;
-    let texts = packed(&policy.gathered).or_fail("cannot hand a policy over")?;
+    let texts = packed(&policy.texts).or_fail("cannot hand a policy over")?;
     let limits = &plan.service.limits;
     let order = WorkerStart {
         trial,

@@ -11,6 +11,7 @@ use crate::{
     app::{
         audit_log::{say_unverified, unreadable},
         failure::{Context as _, Failure},
+        policy_loading::load,
         state_directory, state_owner,
     },
     model::{AgentName, Escaped, OperationKind, WorkspacePath},
@@ -39,7 +40,7 @@ pub(super) fn run(args: &Args, seq: u64) -> Result<ExitCode, Failure> {
         ))
         .help("`portcullis audit show` shows which records are")
     })?;
-    let policy = crate::app::policy_loading::load(&args.common.policy)?.policy;
+    let policy = load(&args.common.policy)?;
     let (now, answers, notes) = explained(
         &policy,
         &workspace,

@@ -7,7 +7,10 @@ use serde_json::json;
 
 use super::Args;
 use crate::{
-    app::failure::{Context as _, Failure},
+    app::{
+        failure::{Context as _, Failure},
+        policy_loading::load,
+    },
     authoring::{Deed, Tree, judge},
     model::{AgentName, Escaped},
     policy::{Effect, ObjectKind, Policy},
@@ -57,7 +60,7 @@ struct Node {
 
 pub(super) fn run(args: &Args, agent: &AgentName) -> Result<ExitCode, Failure> {
     // What only observe mode lets through the policy would deny.
-    let policy = crate::app::policy_loading::load(&args.common.policy)?.policy.enforcing();
+    let policy = load(&args.common.policy)?.enforcing();
     let workspace = Workspace::open(&args.common.workspace)
         .or_fail(format_args!("cannot open the workspace `{}`", args.common.workspace.display()))?;
     let tree = Tree::of(&workspace).or_fail("cannot look at the workspace")?;
