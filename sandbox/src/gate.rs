@@ -21,16 +21,6 @@ use super::{
     seccomp::{self, Purpose, SeccompError},
 };
 
-/// What the gate keeps.
-#[derive(Debug, Clone, Copy)]
-pub struct GateAccess<'a> {
-    /// Directories to read and change: workspace and state directory. They get
-    /// the same rights, or renames between them would fail with `EXDEV`.
-    pub read_write: &'a [BorrowedFd<'a>],
-    /// Directories to read: where policies lie.
-    pub read_only: &'a [BorrowedFd<'a>],
-}
-
 /// What the kernel enforces on the gate now.
 #[must_use]
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,7 +74,8 @@ pub fn become_gate(parent: u32) -> Result<Channel, GateError> {
 }
 
 /// Confines this process, which must have no other thread yet, for good, and
-/// tests that it worked.
+/// tests that it worked. It keeps `directories`, workspace and state directory, to read and change. They get
+/// the same rights, or renames between them would fail with `EXDEV`.
 ///
 /// On a kernel without Landlock of ABI 3 or newer files stay unrestricted and
 /// the report says so: the gate itself is trusted code, its confinement a
@@ -92,8 +83,8 @@ pub fn become_gate(parent: u32) -> Result<Channel, GateError> {
 ///
 /// # Errors
 /// When a restriction cannot be put in force, or does not hold.
-pub fn restrict_gate(access: GateAccess<'_>) -> Result<GateReport, GateError> {
-    restrict(access, Purpose::Gate)
+pub fn restrict_gate(directories: &[BorrowedFd<'_>]) -> Result<GateReport, GateError> {
+    restrict(directories, Purpose::Gate)
 }
 
 /// The same for one of several gates of a service, which must be kept apart
@@ -102,8 +93,8 @@ pub fn restrict_gate(access: GateAccess<'_>) -> Result<GateReport, GateError> {
 ///
 /// # Errors
 /// As [`restrict_gate`].
-pub fn restrict_worker(access: GateAccess<'_>) -> Result<GateReport, GateError> {
-    restrict(access, Purpose::Worker)
+pub fn restrict_worker(directories: &[BorrowedFd<'_>]) -> Result<GateReport, GateError> {
+    restrict(directories, Purpose::Worker)
 }
 
 /// Confines this process, which must have no other thread yet, to what it
@@ -113,17 +104,17 @@ pub fn restrict_worker(access: GateAccess<'_>) -> Result<GateReport, GateError> 
 /// # Errors
 /// When a restriction cannot be put in force, or does not hold.
 pub fn restrict_front() -> Result<GateReport, GateError> {
-    restrict(GateAccess { read_write: &[], read_only: &[] }, Purpose::Front)
+    restrict(&[], Purpose::Front)
 }
 
 /// The same, but it can make sockets that are connected to each other.
 pub(super) fn restrict_relay() -> Result<GateReport, GateError> {
-    restrict(GateAccess { read_write: &[], read_only: &[] }, Purpose::Relay)
+    restrict(&[], Purpose::Relay)
 }
 
-fn restrict(access: GateAccess<'_>, purpose: Purpose) -> Result<GateReport, GateError> {
+fn restrict(directories: &[BorrowedFd<'_>], purpose: Purpose) -> Result<GateReport, GateError> {
     let step = |what| move |e: rustix::io::Errno| GateError::Step(what, e.into());
-    if !Sample::take(access).kept {
+    if !Sample::take(directories).kept {
         return Err(GateError::SelfTest("a directory that it needs cannot be opened"));
     }
     let dropped_capabilities = capabilities::any().map_err(step("look at capabilities"))?;
@@ -131,11 +122,8 @@ fn restrict(access: GateAccess<'_>, purpose: Purpose) -> Result<GateReport, Gate
     process::not_dumpable().map_err(|e| GateError::Step("hide the gate's memory", e))?;
     let mut landlock_abi = 0;
     if landlock::available() {
-        let mut rules: Vec<_> =
-            access.read_write.iter().map(|fd| Rule { place: *fd, right: Right::Data }).collect();
-        rules.extend(
-            access.read_only.iter().map(|fd| Rule { place: *fd, right: Right::ReadOnlyData }),
-        );
+        let rules: Vec<_> =
+            directories.iter().map(|fd| Rule { place: *fd, right: Right::Data }).collect();
         landlock_abi = landlock::restrict(&Restriction {
             rules: &rules,
             ports: Some(Ports::default()),
@@ -146,7 +134,7 @@ fn restrict(access: GateAccess<'_>, purpose: Purpose) -> Result<GateReport, Gate
         return Err(GateError::NoLandlock);
     }
     seccomp::restrict(purpose)?;
-    let sample = Sample::take(access);
+    let sample = Sample::take(directories);
     sample.check(landlock_abi)?;
     if matches!(purpose, Purpose::Front | Purpose::Relay) && sample.root {
         return Err(GateError::SelfTest("the root directory was opened"));
@@ -165,13 +153,10 @@ struct Sample {
 }
 
 impl Sample {
-    fn take(access: GateAccess<'_>) -> Self {
+    fn take(directories: &[BorrowedFd<'_>]) -> Self {
         let directory = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let kept = access
-            .read_write
-            .iter()
-            .chain(access.read_only)
-            .all(|fd| openat(fd.as_fd(), ".", directory, Mode::empty()).is_ok());
+        let kept =
+            directories.iter().all(|fd| openat(fd.as_fd(), ".", directory, Mode::empty()).is_ok());
         let flags = SocketFlags::CLOEXEC;
         Self {
             root: open("/", directory, Mode::empty()).is_ok() && rustix::fs::stat("/").is_ok(),

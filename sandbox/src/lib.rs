@@ -45,7 +45,7 @@ mod trusted_paths;
 pub use broker::{LaunchError, PendingAgent, RunningAgent};
 pub use channel::{Channel, ChannelError, stream_pair, take_standard_streams};
 pub use gate::{
-    GateAccess, GateError, GateReport, become_gate, restrict_front, restrict_gate, restrict_worker,
+    GateError, GateReport, become_gate, restrict_front, restrict_gate, restrict_worker,
 };
 pub use hatch::{Entrance, Opened};
 pub use hint::ProgramError;

@@ -9,6 +9,7 @@ use etcetera::BaseStrategy as _;
 
 use super::{
     failure::{Context as _, Failure},
+    opened::Opened,
     state_directory,
 };
 use crate::{
@@ -24,6 +25,17 @@ pub(crate) struct Ground<'a> {
     pub(crate) trusted: Vec<TrustedPath>,
     pub(crate) workspace: &'a Path,
     pub(crate) state: &'a Path,
+}
+
+impl<'a> From<&'a Opened> for Ground<'a> {
+    fn from(opened: &'a Opened) -> Self {
+        Self {
+            policy: &opened.policy,
+            trusted: [&opened.trusted[..], &opened.policy_files].concat(),
+            workspace: opened.workspace.root(),
+            state: &opened.state_path,
+        }
+    }
 }
 
 /// The cell that the policy alone gives a program, without environment.

@@ -1,8 +1,38 @@
-//! Errors of commands that read an audit log.
+//! Opening an audit log, and errors of commands that read one.
 
-use std::{io, path::Path};
+use std::{fmt, io, path::Path};
 
-use super::failure::{Exit, Failure};
+use cap_std::fs::Dir;
+
+use super::failure::{Context as _, Exit, Failure};
+use crate::ledger::{self, Ledger, Signing};
+
+/// The name of a workspace's log in messages.
+pub(crate) const AUDIT_LOG: &str = "the audit log";
+
+/// The log's own key, which signs checkpoints.
+pub(crate) fn own_key(state: &Dir, log: &str) -> Result<Signing, Failure> {
+    opened(Signing::own(state), format_args!("cannot open the key of {log}"))
+}
+
+/// Opens the log in the state directory, whose checkpoints `signing` signs.
+pub(crate) fn open_ledger(
+    state: &Dir,
+    signing: Option<Signing>,
+    log: &str,
+) -> Result<Ledger, Failure> {
+    let signed = |ledger: Ledger| match signing {
+        Some(signing) => ledger.signed(signing),
+        None => Ok(ledger),
+    };
+    opened(Ledger::open(state).and_then(signed), format_args!("cannot open {log}"))
+}
+
+fn opened<T>(opened: Result<T, ledger::Error>, doing: fmt::Arguments<'_>) -> Result<T, Failure> {
+    let damaged = opened.as_ref().is_err_and(ledger::Error::is_damage);
+    let exit = if damaged { Exit::Audit } else { Exit::Failure };
+    opened.or_fail(doing).map_err(|failure| failure.exit(exit))
+}
 
 /// Says that there is no log, or why it cannot be read.
 pub(crate) fn unreadable(directory: &Path, error: &io::Error) -> Failure {

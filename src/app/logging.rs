@@ -3,7 +3,7 @@
 //!
 //! These are for operators, not for proof: the audit log is.
 
-use std::{os::unix::fs::DirBuilderExt as _, path::Path};
+use std::path::Path;
 
 use tracing::level_filters::LevelFilter;
 use tracing_appender::rolling::{RollingFileAppender, Rotation};
@@ -90,7 +90,6 @@ pub(crate) fn start_with(
     let directory = state.join("logs");
     std::fs::DirBuilder::new()
         .recursive(true)
-        .mode(0o700)
         .create(&directory)
         .or_fail("cannot make the directory of the log files")?;
     let files = RollingFileAppender::builder()

@@ -7,9 +7,12 @@ pub(crate) mod output;
 
 pub(crate) mod agent_sandbox;
 pub(crate) mod audit_log;
+pub(crate) mod bootstrap;
 pub(crate) mod failure;
 pub(crate) mod housekeeping;
+pub(crate) mod launch;
 pub(crate) mod logging;
+pub(crate) mod opened;
 pub(crate) mod options;
 pub(crate) mod path_argument;
 pub(crate) mod policy_loading;

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use crate::model::AgentName;
 
+use super::failure::{Context as _, Failure};
+
 /// Where help shows them, apart from a command's own, among which global
 /// options would be scattered.
 const HEADING: &str = "Gate options";
@@ -68,4 +70,14 @@ pub(crate) struct Common {
         env = "PORTCULLIS_AGENT"
     )]
     pub(crate) agent: Option<AgentName>,
+}
+
+impl Common {
+    /// The agent's name, which is `default` where none was given.
+    pub(crate) fn agent(&self, default: &str) -> Result<AgentName, Failure> {
+        match &self.agent {
+            Some(agent) => Ok(agent.clone()),
+            None => default.parse().or_fail("cannot name the agent"),
+        }
+    }
 }

@@ -1,21 +1,10 @@
 //! The session of a process.
 
-use super::{
-    failure::{Context as _, Failure},
-    options::Common,
-};
+use super::failure::{Context as _, Failure};
 use crate::model::{AgentName, Door, Session};
 
-/// The session of this process.
-pub(crate) fn session(
-    common: &Common,
-    default_agent: &str,
-    door: Door,
-) -> Result<Session, Failure> {
-    let agent: AgentName = match &common.agent {
-        Some(agent) => agent.clone(),
-        None => default_agent.parse().or_fail("cannot name the agent")?,
-    };
+/// A session of `agent` in this process.
+pub(crate) fn session(agent: AgentName, door: Door) -> Result<Session, Failure> {
     Ok(Session { id: random_id()?, agent, user: user(), door })
 }
 

@@ -30,11 +30,12 @@ use self::{
     place::{AGENT, Place},
     show::{Show, line_json},
 };
-use super::{local::Parts, render};
+use super::render;
 use crate::{
     app::{
         agent_sandbox::{Ground, home_below, plain_cell},
         failure::{Context as _, Exit, Failure},
+        opened::Opened,
         options::Common,
         output::styled,
         process,
@@ -141,7 +142,7 @@ impl<'a> Demo<'a> {
 
     /// What this machine can enforce, found out as `run` does.
     fn enforcement(&self) -> Result<Enforcement, Failure> {
-        let parts = Parts::open(&Common {
+        let opened = Opened::open(&Common {
             workspace: self.place.workspace(),
             config: None,
             policy: self.policy.clone(),
@@ -149,9 +150,9 @@ impl<'a> Demo<'a> {
             adopt: None,
             agent: None,
         })?;
-        let home = home_below(&self.place.data(), parts.workspace.root(), &agent_name()?);
+        let home = home_below(&self.place.data(), opened.workspace.root(), &agent_name()?);
         let mut cell =
-            plain_cell(&Ground::from(&parts), self.program.clone(), home, Enforcement::Partial);
+            plain_cell(&Ground::from(&opened), self.program.clone(), home, Enforcement::Partial);
         cell.read.push(Grant { path: self.program.clone(), required: true });
         match cell.launch() {
             Ok(pending) => Ok(pending.report.enforcement),

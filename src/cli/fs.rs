@@ -166,7 +166,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         check_stdin()?;
     }
     let range = args.command.range()?;
-    let gate = LocalGate::open(&args.common, "cli")?;
+    let gate = LocalGate::open(&args.common)?;
     match &args.command {
         Command::Read { paths, base64, .. } if paths.len() > 1 => {
             return several::read(gate, paths, range, encoding(*base64), args.json);

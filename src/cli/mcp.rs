@@ -5,23 +5,24 @@
 //! process confines itself before it reads a byte of the client's.
 
 use std::{
-    collections::BTreeMap, fs::File, os::fd::AsFd as _, path::PathBuf, process::ExitCode, sync::Arc,
+    collections::BTreeMap, fs::File, os::fd::AsFd as _, path::PathBuf, process::ExitCode,
+    time::Duration,
 };
 
 use serde_json::json;
 
-use super::{
-    connect,
-    local::{LocalGate, Parts},
-};
+use super::connect;
 use crate::{
     app::{
+        bootstrap::Profile,
         failure::{Context as _, Exit, Failure},
         logging,
+        opened::Opened,
         options::Common,
-        process, stderr,
+        process,
+        session::session,
+        stderr,
     },
-    config::audit::Durability,
     frontend::{
         acp::line_for,
         mcp::{self, Input, Name, Place, Toolset},
@@ -29,6 +30,9 @@ use crate::{
     model::{Access, Door},
     sandbox::{close_inherited, stop_signals, take_standard_streams},
 };
+
+/// How long the last threads may take when the client is gone.
+const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Serve the workspace to an MCP client on stdin and stdout
 ///
@@ -93,14 +97,14 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         // Nothing confines the client.
         ("enforcement".to_owned(), json!("none")),
     ]);
-    let mut durable = false;
-    let log = |parts: &Parts| {
-        durable = parts.audit.durability == Durability::Synced;
-        parts.state.create_dir_all("logs").or_fail("cannot make the directory for logs")?;
-        logging::start(&args.logging, &parts.state_path)
-    };
-    let gate = LocalGate::open_at(&args.common, "mcp-client", Door::Mcp, log, facts)?;
-    let (gateway, session, desk) = gate.into_parts();
+    let opened = Opened::open(&args.common)?;
+    opened.warn();
+    let session = session(args.common.agent("mcp-client")?, Door::Mcp)?;
+    logging::start(&args.logging, &opened.state_path)?;
+    let confined = opened.confine(Profile { long_lived: true, ..Profile::default() })?;
+    confined.warn();
+    let started = confined.recover()?.start(session, facts)?;
+    let gateway = &started.gateway;
     let root = gateway.workspace().root().to_owned();
     let toolset = match (reference, &args.name) {
         (true, _) => Toolset::Reference,
@@ -113,28 +117,23 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let policy = gateway.policy();
     let size = policy.max_size(Access::Read).max(policy.max_size(Access::Write));
     let config = mcp::Config {
-        session: session.clone(),
+        session: started.session.clone(),
         root,
         alias: Some(alias),
         toolset,
         place: Place::Host,
         elicit,
-        prompt: !durable,
+        prompt: !started.durable,
         max_line: line_for(size),
         guest: None,
         notify: |line| errln!("{line}"),
     };
-    let gateway = Arc::new(gateway);
     stderr::go_on_unread();
     let [stream, output] = streams.map(File::from);
     let stop = signals.as_fd().try_clone_to_owned().or_fail("cannot watch for signals")?;
     let stop = Some(stop);
-    let served = mcp::serve(&gateway, config, Input { stream, stop }, output);
-    drop(desk);
-    let Some(gateway) = Arc::into_inner(gateway) else {
-        return Err(Failure::new("a thread still serves"));
-    };
-    gateway.stop(&session).or_fail("cannot record the stop")?;
+    let served = mcp::serve(gateway, config, Input { stream, stop }, output);
+    started.stop(STOP_TIMEOUT)?;
     served.or_fail("cannot serve")?;
     Ok(ExitCode::SUCCESS)
 }

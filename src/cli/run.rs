@@ -30,20 +30,21 @@ use self::{
     protocol::Progress,
     supervisor::{Ended, Gate, Supervisor},
 };
-use super::local::Parts;
 use crate::{
     app::{
         agent_sandbox::{Ground, home, plain_cell},
         failure::{Context as _, Exit, Failure},
+        launch::Launch,
         logging,
+        opened::Opened,
         options::Common,
         policy_loading::warn_of_observing,
+        policy_transfer::packed,
         process, session,
         ship::Shipping,
         signer,
     },
     model::{Door, Session},
-    policy,
     sandbox::{
         Cell, Channel, DeniedGrant, Enforcement, Grant, LaunchError, Network, PendingAgent, Report,
         TrustedPaths, not_dumpable, stop_signals, take_standard_streams,
@@ -137,24 +138,19 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     // Said early, with the same words as the gate would use.
     let _ = args.logging.filter()?;
     process::note_terminal("run", "ACP with an editor");
-    let parts = Parts::open(&args.common)?;
-    parts.claim.warn(&parts.state_path, parts.workspace.root());
+    let opened = Opened::open(&args.common)?;
+    opened.claim.warn(&opened.state_path, opened.workspace.root());
     let session = session(&args)?;
-    let cell = cell(&args, &parts, &session)?;
+    let cell = cell(&args, &opened, &session)?;
     let paths =
-        TrustedPaths { trusted: parts.trusted.clone(), ..cell.trusted_paths().map_err(explain)? };
-    let watch = PolicyWatch::new(
-        reference(&args.common.policy)?,
-        paths,
-        parts.policy_paths.clone(),
-        parts.operator.clone(),
-    );
-    let gate = start_gate(&args, &parts, &session)?;
+        TrustedPaths { trusted: opened.trusted.clone(), ..cell.trusted_paths().map_err(explain)? };
+    let watch = PolicyWatch::new(&opened.texts, paths, opened.operator.clone());
+    let gate = start_gate(&args, &opened, &session)?;
     let pending = cell.launch().map_err(explain)?;
     warn(&pending);
     warn_of_denied(&pending.report);
-    warn_of_observing(&parts.policy);
-    let ways = ways(&args, &parts);
+    warn_of_observing(&opened.policy);
+    let ways = ways(&args, &opened);
     ways.warn();
     let configurations = agent_config::among(cell.write.iter().map(|grant| grant.path.clone()));
     warn_of_configurations(&configurations);
@@ -164,7 +160,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     }
     let suspects = pending.suspects.clone();
     let gate = introduce(gate, &pending, &args, &ways, &configurations, granted)?;
-    let shipping = Shipping::start(&parts.state_path, &parts.audit.ship)?;
+    let shipping = Shipping::start(&opened.state_path, &opened.audit.ship)?;
     let agent = pending.release().map_err(explain)?;
     let ended = Supervisor::new(agent, gate, signals, watch)?.run();
     shipping.finish();
@@ -175,18 +171,18 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(code))
 }
 
-fn ways<'a>(args: &'a Args, parts: &Parts) -> Ways<'a> {
-    Ways::new(parts.policy.agent().terminal, &args.forward)
+fn ways<'a>(args: &'a Args, opened: &Opened) -> Ways<'a> {
+    Ways::new(opened.policy.agent().terminal, &args.forward)
 }
 
 fn session(args: &Args) -> Result<Session, Failure> {
     let name = args.command.first().map(PathBuf::from);
     let name = name.as_ref().and_then(|path| path.file_stem()?.to_str());
     let name = name.filter(|name| name.parse::<crate::model::AgentName>().is_ok());
-    session::session(&args.common, name.unwrap_or("agent"), Door::Acp)
+    session::session(args.common.agent(name.unwrap_or("agent"))?, Door::Acp)
 }
 
-fn cell(args: &Args, parts: &Parts, session: &Session) -> Result<Cell, Failure> {
+fn cell(args: &Args, opened: &Opened, session: &Session) -> Result<Cell, Failure> {
     let Some((program, arguments)) = args.command.split_first() else {
         return Err(Failure::new("no agent was named").exit(Exit::Usage));
     };
@@ -195,15 +191,15 @@ fn cell(args: &Args, parts: &Parts, session: &Session) -> Result<Cell, Failure> 
         (_, true) => Enforcement::Partial,
         _ => Enforcement::Full,
     };
-    let home = home(parts.workspace.root(), &session.agent)?;
-    let mut cell = plain_cell(&Ground::from(parts), program.into(), home, floor);
+    let home = home(opened.workspace.root(), &session.agent)?;
+    let mut cell = plain_cell(&Ground::from(opened), program.into(), home, floor);
     cell.alias = Some(alias(args)?);
     cell.arguments = arguments.to_vec();
-    cell.environment = environment(&parts.policy.agent().env, &args.agent_env);
+    cell.environment = environment(&opened.policy.agent().env, &args.agent_env);
     cell.read.extend(named(&args.agent_read)?);
     cell.write.extend(named(&args.agent_write)?);
     cell.network = network(&args.agent_network, &args.agent_listen, cell.network)?;
-    cell.hatch = !args.no_mcp && !ways(args, parts).any();
+    cell.hatch = !args.no_mcp && !ways(args, opened).any();
     Ok(cell)
 }
 
@@ -219,17 +215,6 @@ fn named(paths: &[PathBuf]) -> Result<Vec<Grant>, Failure> {
         Ok(Grant { path, required: true })
     };
     paths.iter().map(grant).collect()
-}
-
-impl<'a> From<&'a Parts> for Ground<'a> {
-    fn from(parts: &'a Parts) -> Self {
-        Self {
-            policy: &parts.policy,
-            trusted: [&parts.trusted[..], &parts.policy_files].concat(),
-            workspace: parts.workspace.root(),
-            state: &parts.state_path,
-        }
-    }
 }
 
 /// Only what is named, from the policy or the command line; a value on the
@@ -282,7 +267,7 @@ fn reached(options: &[Reach]) -> Network {
     }
 }
 
-fn start_gate(args: &Args, parts: &Parts, session: &Session) -> Result<Gate, Failure> {
+fn start_gate(args: &Args, opened: &Opened, session: &Session) -> Result<Gate, Failure> {
     let (channel, theirs) = Channel::pair().or_fail("cannot start the gate")?;
     let [editor_in, editor_out] =
         take_standard_streams().or_fail("cannot take over stdin and stdout")?;
@@ -293,45 +278,35 @@ fn start_gate(args: &Args, parts: &Parts, session: &Session) -> Result<Gate, Fai
         .spawn()
         .or_fail("cannot start the gate")?;
     let order = protocol::Serve {
-        workspace: parts.workspace.root().to_owned(),
-        workspace_alias: alias(args)?,
-        policy: reference(&args.common.policy)?,
-        config: match &args.common.config {
-            Some(path) => {
-                Some(std::path::absolute(path).or_fail("cannot look up the configuration")?)
-            }
-            None => None,
+        launch: Launch {
+            workspace: opened.workspace.root().to_owned(),
+            state: opened.state_path.clone(),
+            adopt: args.common.adopt.clone(),
+            config: opened.operator.path.clone(),
+            signatures: opened.operator.require_signature,
+            signed_by: opened.signed_by.as_ref().map(ToString::to_string),
+            audit: opened.audit.without_credentials(),
+            log: args.logging.log.clone(),
         },
-        policy_sha256: parts.policy.sha256().to_owned(),
-        state: parts.state_path.clone(),
-        adopt: args.common.adopt.clone(),
+        workspace_alias: alias(args)?,
         agent: session.agent.to_string(),
-        log: args.logging.log.clone(),
         source: args.source.clone(),
         forward: args.forward.clone(),
-        signer: parts.audit.public_key.clone(),
     };
+    let texts = packed(&opened.texts).or_fail("cannot hand the policy over")?;
     let gate = Gate::new(child, channel);
-    let mut streams = vec![editor_in.as_fd(), editor_out.as_fd()];
-    let signer = parts.audit.signer_key();
+    let mut files = vec![texts.as_fd()];
+    let signer = opened.audit.signer_key();
     let (asked, asking) = Channel::pair().or_fail("cannot start the gate")?;
     if signer.is_some() {
-        streams.push(asking.as_fd());
+        files.push(asking.as_fd());
     }
-    gate.channel().send(&order, &streams).or_fail("cannot start the gate")?;
+    files.extend([editor_in.as_fd(), editor_out.as_fd()]);
+    gate.channel().send(&order, &files).or_fail("cannot start the gate")?;
     if let Some(public) = signer {
-        signer::serve(asked, parts.audit.signer.clone(), &public)?;
+        signer::serve(asked, opened.audit.signer.clone(), &public)?;
     }
     Ok(gate)
-}
-
-/// The policy as a process in another directory has to name it.
-fn reference(policy: &str) -> Result<String, Failure> {
-    if policy::is_name(policy) {
-        return Ok(policy.to_owned());
-    }
-    let path = std::path::absolute(policy).or_fail("cannot look up the policy")?;
-    Ok(path.to_string_lossy().into_owned())
 }
 
 /// Hands the waiting agent's streams to the gate, and returns when the start

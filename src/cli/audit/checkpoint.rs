@@ -7,13 +7,11 @@ use portcullis_audit::Note;
 use super::{Place, heads};
 use crate::{
     app::{
+        audit_log::{AUDIT_LOG, open_ledger, own_key},
         failure::{Context as _, Failure},
         signer::Program,
     },
-    cli::{
-        local::{open_ledger, own_key},
-        render::counted,
-    },
+    cli::render::counted,
     config::audit::Audit,
     ledger::{self, Ledger, Signing},
 };
@@ -65,7 +63,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
 pub(super) fn open(state: &cap_std::fs::Dir, audit: &Audit) -> Result<Ledger, Failure> {
     let signing = match audit.signer_key() {
         Some(public) => Signing::by(Box::new(Program { command: audit.signer.clone(), public })),
-        None => own_key(state)?,
+        None => own_key(state, AUDIT_LOG)?,
     };
-    open_ledger(state, Some(signing))
+    open_ledger(state, Some(signing), AUDIT_LOG)
 }

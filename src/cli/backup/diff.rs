@@ -54,7 +54,7 @@ enum Found {
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let gate = LocalGate::open(&args.common, "cli")?;
+    let gate = LocalGate::open(&args.common)?;
     let receipts = RefCell::new(Vec::new());
     let answer = named(&gate, "read", &args.backup).and_then(|entry| {
         let side = Side { gate: &gate, receipts: &receipts };

@@ -37,7 +37,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let gate = LocalGate::open(&args.common, "cli")?;
+    let gate = LocalGate::open(&args.common)?;
     let vault = gate.gateway().vault();
     let failed = "cannot prune the backups";
     if args.dry_run {

@@ -63,7 +63,7 @@ pub(super) fn run(
     path: Option<&str>,
     flags: &Flags,
 ) -> Result<ExitCode, Failure> {
-    let gate = LocalGate::open(common, "cli")?;
+    let gate = LocalGate::open(common)?;
     let answer = match path
         .map(|text| (text, path_argument::parse(gate.gateway().workspace().root(), text)))
     {

@@ -87,7 +87,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
 }
 
 fn one(args: &Args, backup: &str) -> Result<ExitCode, Failure> {
-    let gate = LocalGate::open(&args.common, "cli")?;
+    let gate = LocalGate::open(&args.common)?;
     let answer = perform(&gate, args, backup);
     finish(gate, answer, args.flags.json, |(entry, to, reply)| {
         print(args, &entry, &to, &reply);

@@ -46,7 +46,7 @@ pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
     // Before the process confines itself, and emptied only when it is needed.
     let file = args.output.as_ref();
     let file = file.map(|path| Target::open(path, &args.common.workspace)).transpose()?;
-    let gate = LocalGate::open(&args.common, "cli")?;
+    let gate = LocalGate::open(&args.common)?;
     let answer = named(&gate, "read", &args.backup).and_then(|entry| {
         let operation = Operation::Recall {
             path: entry.path.clone(),

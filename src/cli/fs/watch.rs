@@ -63,7 +63,7 @@ pub(super) struct WatchArgs {
 pub(super) fn run(common: &Common, args: &WatchArgs, json: bool) -> Result<ExitCode, Failure> {
     // Blocked before there are threads.
     let signals = stop_signals().or_fail("cannot watch for signals")?;
-    let gate = LocalGate::open(common, "cli")?;
+    let gate = LocalGate::open(common)?;
     let asked = format!("watch {}", args.path);
     let root = gate.gateway().workspace().root();
     let watched = match parse(root, &args.path) {

@@ -9,7 +9,7 @@
 use std::{
     fs::File,
     io::{self, BufRead as _, BufReader, Read, Write},
-    os::fd::{AsFd as _, OwnedFd},
+    os::fd::OwnedFd,
     path::PathBuf,
     process::ExitCode,
     sync::{
@@ -21,8 +21,6 @@ use std::{
     time::Duration,
 };
 
-use serde_json::json;
-
 use super::{
     agent_notices::{self, AgentNotices},
     orders::Orders,
@@ -30,16 +28,12 @@ use super::{
 };
 use crate::{
     app::{
+        bootstrap::{Profile, Started},
         failure::{Context as _, Failure},
-        logging,
-        options::Common,
-        policy_rollback, process,
+        logging, process,
         session::session,
-        signer::Remote,
         stderr,
     },
-    cli::local::{self, Housekept, Parts},
-    config::audit::Durability,
     frontend::{
         acp,
         guests::Guests,
@@ -47,9 +41,8 @@ use crate::{
         mcp,
     },
     gateway::Gateway,
-    ledger::Signing,
-    model::{Access, AgentName, Door, Session},
-    sandbox::{GateAccess, become_gate, restrict_gate, stop_signals},
+    model::{Access, Door, Session},
+    sandbox::{become_gate, stop_signals},
 };
 
 /// The hidden word on the command line that makes this process a gate.
@@ -60,6 +53,9 @@ const LONGEST_LINE: u64 = 8 * 1024;
 
 /// The agent's standard streams.
 const STREAMS: usize = 3;
+
+/// How long the last threads may take when nothing is served any more.
+const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long the gate waits for the end of the agent's stderr.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -72,72 +68,37 @@ pub(crate) fn run_if_gate() -> Option<ExitCode> {
 fn run(parent: u32) -> Result<(), Failure> {
     let channel = become_gate(parent).or_fail("cannot start the gate")?;
     let signals = stop_signals().or_fail("cannot watch for signals")?;
-    let (order, mut streams) = channel.receive::<Serve>().or_fail("cannot start the gate")?;
-    let broker = if order.signer.is_some() { streams.pop() } else { None };
-    let [editor_in, editor_out] = take(streams)?;
-    let common = Common {
-        workspace: order.workspace.clone(),
-        policy: order.policy.clone(),
-        config: order.config.clone(),
-        state: Some(order.state.clone()),
-        adopt: order.adopt.clone(),
-        agent: Some(order.agent.parse::<AgentName>().or_fail("cannot name the agent")?),
-    };
-    let parts = Parts::open(&common)?;
-    if parts.policy.sha256() != order.policy_sha256 {
-        return Err(Failure::new("the policy changed while the agent was being started")
-            .help("start it again"));
-    }
-    let session = session(&common, "agent", Door::Acp)?;
-    parts.state.create_dir_all("logs").or_fail("cannot make the directory for logs")?;
-    logging::start(&logging::Options { log: order.log.clone() }, &order.state)?;
+    let (order, files) = channel.receive::<Serve>().or_fail("cannot start the gate")?;
+    let mut files = files.into_iter();
+    let mut opened = order.launch.open(&mut files)?;
+    opened.sign_through(&mut files)?;
+    let [editor_in, editor_out] = take(files.collect())?;
+    let agent = order.agent.parse().or_fail("cannot name the agent")?;
+    let session = session(agent, Door::Acp)?;
+    let options = logging::Options { log: order.launch.log.clone() };
+    logging::start(&options, &opened.state_path)?;
+    let profile = Profile { long_lived: true, reloads: true, ..Profile::default() };
+    let confined = opened.confine(profile)?;
+    let dropped_capabilities = confined.report().dropped_capabilities;
+    channel
+        .send(&Progress::Confined { dropped_capabilities }, &[])
+        .or_fail("cannot answer the broker")?;
 
-    // The last that needs a socket. A policy that is loaded later may ask.
-    let desk = local::open_desk(&parts.state)?;
-    let signing = match (&order.signer, broker) {
-        (Some(key), Some(broker)) => {
-            let public = key.parse().or_fail("cannot use the signer's key")?;
-            Some(parts.paced(Signing::by(Box::new(Remote::new(broker, public)))))
-        }
-        _ => parts.signing()?,
-    };
-    let report = restrict_gate(GateAccess {
-        read_write: &[parts.workspace.dir().as_fd(), parts.state.as_fd()],
-        read_only: &[],
-    })
-    .or_fail("cannot confine the gate")?;
-    let mut facts = parts.facts();
-    facts.insert("gateLandlockAbi".to_owned(), json!(report.landlock_abi));
-    let confined = Progress::Confined { dropped_capabilities: report.dropped_capabilities };
-    channel.send(&confined, &[]).or_fail("cannot answer the broker")?;
-
-    let signatures = parts.operator.require_signature;
-    if signatures {
-        policy_rollback::note(&parts.state, &parts.policy)
-            .or_fail("cannot note the policy's version")?;
-    }
-    let mut ledger = parts.ledger(signing)?;
-    ledger.keep_checkpoints().or_fail("cannot start a thread")?;
-    let (state, claim, compress) = (parts.state, parts.claim, parts.audit.compress);
-    let prompt = parts.audit.durability != Durability::Synced;
-    let gateway =
-        local::assemble(parts.workspace, parts.policy, &state, ledger, parts.audit.search)?;
-    let gateway = Arc::new(gateway);
+    let recovered = confined.recover()?;
     let (agent, mut streams) = channel.receive::<Agent>().or_fail("the agent did not start")?;
     let hatch = if streams.len() > STREAMS { streams.pop() } else { None };
     let [agent_in, agent_out, agent_err] = take(streams)?;
-    facts.extend(agent.facts);
-    let housekept = Housekept { age: compress.age() };
-    local::begin(&gateway, &session, facts, (&state, &claim), Some(&desk), Some(housekept))?;
+    let started = recovered.start(session, agent.facts)?;
+    let (gateway, session) = (&started.gateway, &started.session);
     let inside = match hatch.zip(agent.entrance) {
         Some((hatch, entrance)) => {
-            let config = mcp_config(&gateway, &session, &order);
+            let config = mcp_config(gateway, session, &order);
             let guests = Guests::new(&entrance.program, &entrance.address);
             let arrivals = match entrance.is_relayed {
                 true => Arrivals::Relay(hatch),
                 false => Arrivals::Listener(hatch),
             };
-            let inside = Inside::attend(arrivals, Arc::clone(&gateway), guests.clone(), config)
+            let inside = Inside::attend(arrivals, Arc::clone(gateway), guests.clone(), config)
                 .or_fail("cannot start a thread")?;
             Some((inside, guests))
         }
@@ -150,10 +111,7 @@ fn run(parent: u32) -> Result<(), Failure> {
     let orders = Orders {
         channel: &channel,
         signals: &signals,
-        gateway: &gateway,
-        session: &session,
-        state: &state,
-        signatures,
+        reloading: started.reloading(),
         agent_in: agent_in.clone(),
     };
     let (said_all, wait_for_all) = mpsc::channel::<()>();
@@ -178,7 +136,7 @@ fn run(parent: u32) -> Result<(), Failure> {
             .name("gate-orders".to_owned())
             .spawn_scoped(scope, move || orders.follow(&done))
             .or_fail("cannot start a thread")?;
-        let served = serve(&gateway, &session, &order, streams, prompt, guests, &agent.granted);
+        let served = serve(&started, &order, streams, guests, &agent.granted);
         // Whoever waits for orders sees it closed.
         drop(serving);
         served
@@ -192,7 +150,7 @@ fn run(parent: u32) -> Result<(), Failure> {
     if let Some(inside) = inside {
         inside.end();
     }
-    local::alone(gateway)?.stop(&session).map(drop).or_fail("cannot record the stop")
+    started.stop(STOP_TIMEOUT).map(drop)
 }
 
 /// What is connected to whom.
@@ -208,26 +166,25 @@ struct Streams {
 /// Serves until the agent closes its output, or the editor is gone and the
 /// agent has had its time.
 fn serve(
-    gateway: &Gateway,
-    session: &Session,
+    started: &Started,
     order: &Serve,
     streams: Streams,
-    prompt: bool,
     guests: Option<Arc<Guests>>,
     granted: &[PathBuf],
 ) -> Result<(), Failure> {
+    let gateway = &started.gateway;
     let policy = gateway.policy();
     let config = acp::Config {
         workspace_alias: Some(order.workspace_alias.clone()),
         granted: granted.to_owned(),
         source: order.source.parse().or_fail("cannot serve")?,
-        prompt,
+        prompt: !started.durable,
         forward: order.forward.clone(),
         notices: Some(streams.notices),
         terminal_allowed: policy.agent().terminal,
         max_line: max_line(gateway),
         guests,
-        ..acp::Config::new(session.clone(), order.workspace.clone())
+        ..acp::Config::new(started.session.clone(), order.launch.workspace.clone())
     };
     let editor = (streams.editor_in, streams.editor_out);
     let agent = (streams.agent_out, ClosedWhenDropped(streams.agent_in));

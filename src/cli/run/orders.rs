@@ -4,15 +4,12 @@
 
 use std::{io::PipeReader, os::fd::AsFd as _};
 
-use cap_std::fs::Dir;
 use nix::sys::signalfd::SignalFd;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use super::{gateway_process::Closable, protocol::Order};
 use crate::{
     app::{policy_reload::Reloading, process::is_reload},
-    gateway::Gateway,
-    model::Session,
     sandbox::Channel,
 };
 
@@ -20,11 +17,7 @@ use crate::{
 pub(super) struct Orders<'a> {
     pub(super) channel: &'a Channel,
     pub(super) signals: &'a SignalFd,
-    pub(super) gateway: &'a Gateway,
-    pub(super) session: &'a Session,
-    pub(super) state: &'a Dir,
-    /// Whether policies are signed; the broker has checked that.
-    pub(super) signatures: bool,
+    pub(super) reloading: Reloading<'a>,
     pub(super) agent_in: Closable,
 }
 
@@ -58,21 +51,16 @@ impl Orders<'_> {
             }
             match self.channel.receive::<Order>() {
                 Ok((Order::Policy { trigger }, files)) => {
-                    if !self.reloading().reload(files, &trigger) && trigger == "signal" {
+                    if !self.reloading.reload(files, &trigger) && trigger == "signal" {
                         errln!("portcullis: the policy is the one in force");
                     }
                 }
                 Ok((Order::NoPolicy { trigger, sha256, why }, _)) => {
-                    self.reloading().refuse(sha256.as_deref(), &why, &trigger);
+                    self.reloading.refuse(sha256.as_deref(), &why, &trigger);
                 }
                 // A broker that is gone, or speaks in tongues, ends it.
                 Ok((Order::Stop, _)) | Err(_) => return self.agent_in.close(),
             }
         }
-    }
-
-    fn reloading(&self) -> Reloading<'_> {
-        let Self { gateway, session, state, signatures, .. } = *self;
-        Reloading { gateway, session, state, signatures }
     }
 }

@@ -42,15 +42,11 @@ pub(crate) struct PolicyWatch {
 type Look = Option<(u64, u64, i64, (i64, u64), (i64, u64))>;
 
 impl PolicyWatch {
-    /// Watches the policy `reference`, which was looked up by `paths`;
+    /// Watches the policy with these `texts`;
     /// `trusted` is all else that is trusted, with what the agent gets. The first look offers
     /// the policy in any case: it may have changed since it was read.
-    pub(crate) fn new(
-        reference: String,
-        trusted: TrustedPaths,
-        mut paths: Vec<PathBuf>,
-        operator: Operator,
-    ) -> Self {
+    pub(crate) fn new(texts: &PolicyTexts, trusted: TrustedPaths, operator: Operator) -> Self {
+        let (reference, mut paths) = (texts.reference().to_owned(), texts.looked_up.clone());
         let next = Instant::now() + INTERVAL;
         if operator.require_signature {
             paths.extend(paths.first().map(|policy| signature_path(policy)));

@@ -5,29 +5,17 @@ use std::{collections::BTreeMap, path::PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::sandbox::Entrance;
+use crate::{app::launch::Launch, sandbox::Entrance};
 
-/// What the broker asks for first; the editor's output and input are attached.
+/// The first message of the broker. After the files of the order, the editor's output and input are attached.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Serve {
-    pub(crate) workspace: PathBuf,
+    pub(crate) launch: Launch,
     /// The workspace's path as it was given, absolute.
     pub(crate) workspace_alias: PathBuf,
-    pub(crate) policy: String,
-    /// The operator's configuration, as it was given.
-    pub(crate) config: Option<PathBuf>,
-    /// The hash of the policy from which the broker made the cell.
-    pub(crate) policy_sha256: String,
-    pub(crate) state: PathBuf,
-    /// From where the workspace moved, as the operator says.
-    pub(crate) adopt: Option<PathBuf>,
     pub(crate) agent: String,
-    pub(crate) log: String,
     pub(crate) source: String,
     pub(crate) forward: Vec<String>,
-    /// The public key of whoever signs checkpoints at the other end of the
-    /// third descriptor.
-    pub(crate) signer: Option<String>,
 }
 
 /// What the broker says once the agent waits; the agent's streams are
@@ -62,7 +50,7 @@ pub(crate) enum Progress {
 pub(crate) enum Order {
     /// To stop in order.
     Stop,
-    /// To take another policy up: the texts ([`Gathered`] as JSON) are in the
+    /// To take another policy up: the texts ([`PolicyTexts`](crate::config::PolicyTexts) as JSON) are in the
     /// attached file.
     Policy {
         /// What made the broker look.

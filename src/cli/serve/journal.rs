@@ -15,14 +15,17 @@ use serde_json::{Value, json};
 
 use crate::{
     app::{
+        audit_log::{open_ledger, own_key},
         failure::{Context as _, Failure},
         session::{random_id, user},
         state_directory,
     },
-    ledger::{self, Ledger, Signing},
+    ledger::{self, Ledger},
     model::Door,
 };
 
+/// The log's name in messages.
+const LOG: &str = "the service's log";
 /// How long records may wait for a checkpoint.
 const CHECKPOINT: Duration = Duration::from_secs(60);
 /// Where copies of it go beneath a target: no workspace can be called so.
@@ -89,9 +92,7 @@ impl Journal {
     /// Opens the log in the directory `path`, which is made when it is missing.
     pub(super) fn open(path: &Path) -> Result<Self, Failure> {
         let (_, state) = state_directory::open(path)?;
-        let signing = Signing::own(&state).or_fail("cannot open the service's key")?;
-        let ledger = Ledger::open(&state).and_then(|ledger| ledger.signed(signing));
-        let ledger = ledger.or_fail("cannot open the service's log")?;
+        let ledger = open_ledger(&state, Some(own_key(&state, LOG)?), LOG)?;
         let (session, user) = (random_id()?, user());
         Ok(Self {
             ledger,

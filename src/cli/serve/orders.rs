@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    config::audit::Audit,
+    app::launch::Launch,
     frontend::http::{Bounds, Exported, Guard, Limits},
     gateway::Numbers,
     sandbox::{Apart, Outside},
@@ -180,8 +180,7 @@ pub(super) enum Spoken {
 /// To a worker.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum ToWorker {
-    /// First of all. The policy's texts are attached, and the other end for
-    /// signatures, if there is a signer.
+    /// First of all. The files of the order are attached.
     Start(Box<WorkerStart>),
     /// A session; its stream is attached.
     Connection { number: u64, agent: String, door: Spoken, peer: String },
@@ -206,23 +205,14 @@ pub(super) struct WorkerStart {
     /// Only to test the separation.
     pub(super) trial: bool,
     pub(super) name: String,
-    pub(super) root: PathBuf,
+    pub(super) launch: Launch,
     pub(super) alias: PathBuf,
-    pub(super) state: PathBuf,
-    /// The operator's configuration.
-    pub(super) config: Option<PathBuf>,
-    /// Whether policies must be signed; the broker checks that.
-    pub(super) signatures: bool,
-    /// Whose signature the policy has.
-    pub(super) signed_by: Option<String>,
-    pub(super) audit: Audit,
     /// Whether the tools are those of the reference server.
     pub(super) reference: bool,
     /// Whether clients may answer for their users.
     pub(super) elicit: bool,
     /// What it must not reach.
     pub(super) outside: Outside,
-    pub(super) log: String,
     pub(super) requests_per_second: u64,
     pub(super) bytes_per_second: u64,
     pub(super) concurrent_requests: usize,

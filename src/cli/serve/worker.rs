@@ -4,7 +4,7 @@
 use std::{
     collections::HashMap,
     fs::File,
-    os::fd::{AsFd as _, OwnedFd},
+    os::fd::OwnedFd,
     process::ExitCode,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
@@ -14,7 +14,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use cap_std::fs::Dir;
 use rustix::net::{Shutdown, shutdown};
 use serde_json::json;
 
@@ -25,27 +24,21 @@ use super::{
 };
 use crate::{
     app::{
+        bootstrap::{Profile, Started},
         failure::{Context as _, Failure},
         logging,
-        options::Common,
-        policy_loading::{unusable, warn_of_observing},
-        policy_reload::Reloading,
-        policy_rollback, policy_transfer, process,
+        policy_loading::warn_of_observing,
+        process,
         session::{random_id, session},
-        signer::Remote,
     },
-    cli::local::{self, Housekept, Parts},
-    config::{LoadedPolicy, Operator, audit::Durability},
     frontend::{
         acp::line_for,
-        desk::Desk,
         files,
         mcp::{self, Name, Toolset},
     },
     gateway::{Gateway, Numbers, Shares},
-    ledger::Signing,
     model::{Access, AgentName, Door, Session},
-    sandbox::{Apart, Channel, GateAccess, become_gate, restrict_worker, stop_signals},
+    sandbox::{Apart, Channel, become_gate, stop_signals},
 };
 
 /// The hidden word on the command line that makes this process a worker.
@@ -108,109 +101,46 @@ fn run(parent: u32) -> Result<(), Failure> {
 /// One that serves.
 struct Worker {
     start: WorkerStart,
-    gateway: Arc<Gateway>,
-    session: Session,
-    state: Dir,
-    signatures: bool,
-    durable: bool,
+    started: Started,
     spans: Option<Arc<Spans>>,
-    _desk: Desk,
 }
 
 /// Opens everything, confines this process and records the start. For a trial
 /// it stops before it has made anything.
 fn open(start: &WorkerStart, files: Vec<OwnedFd>) -> Result<(Option<Worker>, Apart), Failure> {
     let mut files = files.into_iter();
-    let texts = files.next().ok_or_else(|| Failure::new("no policy came with the order"))?;
-    let texts = policy_transfer::read(texts).or_fail("cannot read the policy")?;
-    let common = Common {
-        workspace: start.root.clone(),
-        policy: texts.reference().to_owned(),
-        config: None,
-        state: Some(start.state.clone()),
-        adopt: None,
-        agent: Some(NOBODY.parse::<AgentName>().or_fail("cannot name the worker")?),
-    };
-    // The broker has checked the signature.
-    let signed_by = start.signed_by.as_deref().map(str::parse).transpose();
-    let signed_by = signed_by.or_fail("cannot read whose signature the policy has")?;
-    let policy = texts.compile().map_err(|error| unusable(&common.policy, &error))?;
-    let policy = LoadedPolicy { policy, signed_by, texts };
-    let operator = Operator {
-        path: start.config.clone(),
-        require_signature: start.signatures,
-        ..Operator::default()
-    };
-    let parts = Parts::open_under(&common, operator, start.audit.clone(), policy)?;
-    let confine = |parts: &Parts| {
-        let looked = start.outside.before().map_err(Failure::new)?;
-        let report = restrict_worker(GateAccess {
-            read_write: &[parts.workspace.dir().as_fd(), parts.state.as_fd()],
-            read_only: &[],
-        })
-        .or_fail("cannot confine the worker")?;
-        let apart = looked.after().map_err(Failure::new)?;
-        Ok::<_, Failure>((report, apart))
-    };
+    let mut opened = start.launch.open(&mut files)?;
     if start.trial {
-        let (_, apart) = confine(&parts)?;
-        return Ok((None, apart));
+        return Ok((None, opened.try_confinement(&start.outside)?));
     }
-    warn_of_observing(&parts.policy);
-    let session = session(&common, NOBODY, Door::Serve)?;
-    parts.state.create_dir_all("logs").or_fail("cannot make the directory for logs")?;
+    opened.sign_through(&mut files)?;
+    warn_of_observing(&opened.policy);
+    let session = session(NOBODY.parse().or_fail("cannot name the worker")?, Door::Serve)?;
     let spans = start.spans.map(Spans::of).transpose()?;
-    let options = logging::Options { log: start.log.clone() };
-    logging::start_with(&options, &parts.state_path, spans.as_ref().map(Spans::layer))?;
-    // The last that needs a socket. A policy that is loaded later may ask.
-    let desk = local::open_desk(&parts.state)?;
-    let signing = match start.audit.signer_key() {
-        Some(public) => {
-            let signer =
-                files.next().ok_or_else(|| Failure::new("no signer came with the order"))?;
-            Some(parts.paced(Signing::by(Box::new(Remote::new(signer, public)))))
-        }
-        None => parts.signing()?,
+    let options = logging::Options { log: start.launch.log.clone() };
+    logging::start_with(&options, &opened.state_path, spans.as_ref().map(Spans::layer))?;
+    let profile = Profile {
+        long_lived: true,
+        reloads: true,
+        shares: Some(Shares {
+            turns: TURNS,
+            per_session: TURNS_OF_ONE,
+            requests_per_second: start.requests_per_second,
+            bytes_per_second: start.bytes_per_second,
+            concurrent: start.concurrent_requests,
+            watches: start.watches,
+        }),
     };
-    let (report, apart) = confine(&parts)?;
-    let mut facts = parts.facts();
-    facts.insert("gateLandlockAbi".to_owned(), json!(report.landlock_abi));
-    facts.insert("name".to_owned(), json!(start.name));
-    facts.insert("outOfReach".to_owned(), json!(apart.tried));
-    // Nothing confines the clients.
-    facts.insert("enforcement".to_owned(), json!("none"));
-    let signatures = parts.operator.require_signature;
-    if signatures {
-        policy_rollback::note(&parts.state, &parts.policy)
-            .or_fail("cannot note the policy's version")?;
-    }
-    let durable = parts.audit.durability == Durability::Synced;
-    let mut ledger = parts.ledger(signing)?;
-    ledger.keep_checkpoints().or_fail("cannot start a thread")?;
-    let (state, claim, audit) = (parts.state, parts.claim, parts.audit);
-    let mut gateway = local::assemble(parts.workspace, parts.policy, &state, ledger, audit.search)?;
-    gateway.share(Shares {
-        turns: TURNS,
-        per_session: TURNS_OF_ONE,
-        requests_per_second: start.requests_per_second,
-        bytes_per_second: start.bytes_per_second,
-        concurrent: start.concurrent_requests,
-        watches: start.watches,
-    });
-    gateway.count();
-    let housekept = Housekept { age: audit.compress.age() };
-    local::begin(&gateway, &session, facts, (&state, &claim), Some(&desk), Some(housekept))?;
-    let worker = Worker {
-        start: start.clone(),
-        gateway: Arc::new(gateway),
-        session,
-        state,
-        signatures,
-        durable,
-        spans,
-        _desk: desk,
-    };
-    Ok((Some(worker), apart))
+    let (confined, apart) = opened.confine_worker(profile, &start.outside)?;
+    let facts = [
+        ("name", json!(start.name)),
+        ("outOfReach", json!(apart.tried)),
+        // Nothing confines the clients.
+        ("enforcement", json!("none")),
+    ];
+    let facts = facts.map(|(name, fact)| (name.to_owned(), fact)).into();
+    let started = confined.recover()?.start(session, facts)?;
+    Ok((Some(Worker { start: start.clone(), started, spans }), apart))
 }
 
 /// The sessions under way, so that they can be ended.
@@ -289,7 +219,7 @@ impl Worker {
         if let Some(spans) = &self.spans {
             spans.send(&channel)?;
         }
-        let (gateway, tell) = (Arc::downgrade(&self.gateway), Arc::clone(&channel));
+        let (gateway, tell) = (Arc::downgrade(&self.started.gateway), Arc::clone(&channel));
         let open = Arc::clone(&sessions);
         let report = move || {
             let mut last = Numbers::default();
@@ -311,19 +241,14 @@ impl Worker {
             .spawn(report)
             .or_fail("cannot start a thread")?;
         let channel_files = Files::start(
-            Arc::clone(&self.gateway),
+            Arc::clone(&self.started.gateway),
             files::Limits {
                 message: self.start.message_bytes,
                 memory: self.start.message_memory,
                 ..files::Limits::default()
             },
         )?;
-        let reloading = Reloading {
-            gateway: &self.gateway,
-            session: &self.session,
-            state: &self.state,
-            signatures: self.signatures,
-        };
+        let reloading = self.started.reloading();
         let mut service = true;
         while let Ok((order, files)) = channel.receive::<ToWorker>() {
             match order {
@@ -368,23 +293,8 @@ impl Worker {
         if let Some(spans) = &self.spans {
             spans.finish(&channel);
         }
-        let end = Instant::now() + LAST;
-        let mut gateway = self.gateway;
-        loop {
-            // Threads that only counted, or read a last line, let go at once.
-            gateway = match Arc::try_unwrap(gateway) {
-                Ok(gateway) => {
-                    let stopped = gateway.stop(&self.session);
-                    return stopped.map(drop).or_fail("cannot record the stop");
-                }
-                // The next start settles what it left half done.
-                Err(_) if Instant::now() >= end => {
-                    return Err(Failure::new("a session did not end in time"));
-                }
-                Err(shared) => shared,
-            };
-            thread::sleep(Duration::from_millis(2));
-        }
+        // Threads that only counted, or read a last line, let go at once.
+        self.started.stop(LAST).map(drop)
     }
 
     #[expect(clippy::too_many_arguments, reason = "the fields of one order")]
@@ -405,9 +315,12 @@ impl Worker {
             Spoken::Files => Door::Files,
         };
         let id = random_id()?;
-        let session = Session { id, agent: name, user: self.session.user.clone(), door };
+        let session = Session { id, agent: name, user: self.started.session.user.clone(), door };
         let facts = [("peer".to_owned(), json!(peer))].into();
-        self.gateway.note(&session, "session", facts).or_fail("cannot record the session")?;
+        self.started
+            .gateway
+            .note(&session, "session", facts)
+            .or_fail("cannot record the session")?;
         let hold = stream.try_clone().or_fail("cannot hold a session")?;
         let revoked = Arc::<AtomicBool>::default();
         let open = Open {
@@ -429,7 +342,7 @@ impl Worker {
                 sessions.lock().remove(&number);
             });
         }
-        let (gateway, config) = (Arc::clone(&self.gateway), self.mcp(session));
+        let (gateway, config) = (Arc::clone(&self.started.gateway), self.mcp(session));
         let run = move || {
             if let Err(error) = serve_lines(&gateway, config, stream) {
                 tracing::info!(%error, "a session ended early");
@@ -445,11 +358,11 @@ impl Worker {
     }
 
     fn mcp(&self, session: Session) -> mcp::Config {
-        let policy = self.gateway.policy();
+        let policy = self.started.gateway.policy();
         let size = policy.max_size(Access::Read).max(policy.max_size(Access::Write));
         mcp::Config {
             session,
-            root: self.gateway.workspace().root().to_owned(),
+            root: self.started.gateway.workspace().root().to_owned(),
             alias: Some(self.start.alias.clone()),
             toolset: match self.start.reference {
                 true => Toolset::Reference,
@@ -457,7 +370,7 @@ impl Worker {
             },
             place: mcp::Place::Remote,
             elicit: self.start.elicit,
-            prompt: !self.durable,
+            prompt: !self.started.durable,
             max_line: line_for(size),
             guest: None,
             notify: |line| errln!("{line}"),

@@ -1,0 +1,251 @@
+//! The start of a process that serves: it confines itself, settles what an earlier process left, records the start,
+//! and only then serves.
+//!
+//! Each step consumes the one before it: [`Opened`], [`Confined`], [`Recovered`], [`Started`]. The first thread belongs to
+//! the log, which only a confined process opens, and the gateway is private until the start is on record. So
+//! every command has the same order, and another one does not compile.
+
+use std::{
+    collections::BTreeMap,
+    os::fd::{AsFd as _, BorrowedFd},
+    path::PathBuf,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use cap_std::fs::Dir;
+use serde_json::{Value, json};
+
+use super::{
+    audit_log::{AUDIT_LOG, open_ledger, own_key},
+    failure::{Context as _, Failure},
+    housekeeping,
+    opened::Opened,
+    policy_reload::Reloading,
+    policy_rollback,
+    policy_texts::keep_policy,
+    secret_key,
+    state_owner::Claim,
+};
+use crate::{
+    backup::Vault,
+    config::audit::{Durability, SearchRecords},
+    frontend::desk::Desk,
+    gateway::{Gateway, Shares},
+    ledger::{self, Signing},
+    model::Session,
+    sandbox::{Apart, GateReport, Outside, restrict_gate, restrict_worker},
+};
+
+/// The differences between processes that serve. The default is a command, which ends with its own requests.
+#[derive(Default)]
+pub(crate) struct Profile {
+    /// It serves for long, so threads sign checkpoints, pack backups and compress the log.
+    pub(crate) long_lived: bool,
+    /// Its policy may be replaced by one that asks.
+    pub(crate) reloads: bool,
+    /// The shares of its sessions, whose requests it counts.
+    pub(crate) shares: Option<Shares>,
+}
+
+impl Opened {
+    /// Confines this process to its workspace and its state directory, for good.
+    pub(crate) fn confine(self, profile: Profile) -> Result<Confined, Failure> {
+        let desk = self.open_desk(&profile)?;
+        let report = restrict_gate(&self.directories()).or_fail("cannot confine the gate")?;
+        Ok(Confined { opened: self, profile, desk, report })
+    }
+
+    /// The same for a worker, which proves that it does not reach what is `outside`.
+    pub(crate) fn confine_worker(
+        self,
+        profile: Profile,
+        outside: &Outside,
+    ) -> Result<(Confined, Apart), Failure> {
+        let desk = self.open_desk(&profile)?;
+        let (report, apart) = self.restrict(outside)?;
+        Ok((Confined { opened: self, profile, desk, report }, apart))
+    }
+
+    /// Proves the same, and gives up what was opened. Nothing is made.
+    pub(crate) fn try_confinement(self, outside: &Outside) -> Result<Apart, Failure> {
+        self.restrict(outside).map(|(_, apart)| apart)
+    }
+
+    fn restrict(&self, outside: &Outside) -> Result<(GateReport, Apart), Failure> {
+        let looked = outside.before().map_err(Failure::new)?;
+        let report = restrict_worker(&self.directories()).or_fail("cannot confine the worker")?;
+        Ok((report, looked.after().map_err(Failure::new)?))
+    }
+
+    fn directories(&self) -> [BorrowedFd<'_>; 2] {
+        [self.workspace.dir().as_fd(), self.state.as_fd()]
+    }
+
+    /// Opens the approval socket, if a policy may ask: a confined process can open none.
+    fn open_desk(&self, profile: &Profile) -> Result<Option<Desk>, Failure> {
+        let desk = (profile.reloads || self.policy.asks()).then(|| Desk::open(self.state.as_fd()));
+        desk.transpose().or_fail("cannot listen for approvals")
+    }
+}
+
+/// A confined process that has no thread yet.
+pub(crate) struct Confined {
+    opened: Opened,
+    profile: Profile,
+    desk: Option<Desk>,
+    report: GateReport,
+}
+
+impl Confined {
+    /// The restrictions that the kernel enforces.
+    pub(crate) fn report(&self) -> &GateReport {
+        &self.report
+    }
+
+    /// Warns where the kernel does not restrict the files of this process.
+    pub(crate) fn warn(&self) {
+        if self.report.landlock_abi == 0 {
+            errln!(
+                "portcullis: warning: this kernel has no Landlock of ABI 3 or newer, so the gate's \
+                 own file access is not restricted; policy, backups and log work as ever"
+            );
+        }
+    }
+
+    /// Opens log and backups, and settles what an earlier process left unfinished.
+    pub(crate) fn recover(self) -> Result<Recovered, Failure> {
+        let mut facts = self.opened.facts();
+        facts.insert("gateLandlockAbi".to_owned(), json!(self.report.landlock_abi));
+        let Opened { workspace, policy, operator, audit, state_path, state, claim, signer, .. } =
+            self.opened;
+        if operator.require_signature {
+            policy_rollback::note(&state, &policy).or_fail("cannot note the policy's version")?;
+        }
+        let signing = match signer {
+            Some(broker) => Some(Signing::by(Box::new(broker))),
+            // Only a broker can run the operator's command.
+            None if audit.signer_key().is_some() => None,
+            None => Some(own_key(&state, AUDIT_LOG)?),
+        };
+        let (records, interval) = (audit.checkpoints.records, audit.interval());
+        let signing = signing.map(|signing| Signing { records, interval, ..signing });
+        let mut ledger = open_ledger(&state, signing, AUDIT_LOG)?;
+        let durable = audit.durability == Durability::Synced;
+        if durable {
+            ledger.make_all_durable();
+        }
+        if self.profile.long_lived {
+            ledger.keep_checkpoints().or_fail("cannot start a thread")?;
+        }
+        let backups = Vault::open(&state, *policy.backups()).or_fail("cannot open the backups")?;
+        let backups = backups.of_gate(ledger.boot());
+        keep_policy(&state, &policy, ledger.boot()).or_fail("cannot keep the policy's text")?;
+        let key = secret_key::open(&state)?;
+        let mut gateway =
+            Gateway::open(workspace, policy, ledger, backups, key).or_fail("cannot recover")?;
+        if audit.search == SearchRecords::Summary {
+            gateway.summarise_searches();
+        }
+        if let Some(shares) = self.profile.shares {
+            gateway.share(shares);
+            gateway.count();
+        }
+        Ok(Recovered {
+            gateway,
+            desk: self.desk,
+            state,
+            state_path,
+            claim,
+            facts,
+            long_lived: self.profile.long_lived,
+            segment_age: audit.compress.age(),
+            signatures: operator.require_signature,
+            durable,
+        })
+    }
+}
+
+/// A process that could serve, and has not recorded that it starts.
+pub(crate) struct Recovered {
+    gateway: Gateway,
+    desk: Option<Desk>,
+    state: Dir,
+    state_path: PathBuf,
+    claim: Claim,
+    facts: BTreeMap<String, Value>,
+    long_lived: bool,
+    /// How old segments of the log are when they are compressed.
+    segment_age: Option<Duration>,
+    signatures: bool,
+    durable: bool,
+}
+
+impl Recovered {
+    /// Records the start durably, with the `facts` that are the command's own; only then does the process answer
+    /// approvals or keep house.
+    pub(crate) fn start(
+        self,
+        session: Session,
+        facts: BTreeMap<String, Value>,
+    ) -> Result<Started, Failure> {
+        let Self { gateway, desk, state, state_path, signatures, durable, .. } = self;
+        let facts = self.facts.into_iter().chain(facts).collect();
+        gateway.start(&session, facts).or_fail("cannot record the start")?;
+        // The log says it first: an adoption is never without a record.
+        self.claim
+            .note(&state, gateway.workspace().root())
+            .or_fail("cannot note whose the state directory is")?;
+        if let Some(desk) = &desk {
+            desk.attend(gateway.approvals()).or_fail("cannot listen for approvals")?;
+        }
+        if self.long_lived {
+            housekeeping::start(&gateway, &state, self.segment_age)?;
+        }
+        let gateway = Arc::new(gateway);
+        Ok(Started { gateway, session, state, state_path, signatures, durable, desk })
+    }
+}
+
+/// A process that serves.
+pub(crate) struct Started {
+    pub(crate) gateway: Arc<Gateway>,
+    pub(crate) session: Session,
+    state: Dir,
+    pub(crate) state_path: PathBuf,
+    /// Whether policies must be signed.
+    signatures: bool,
+    /// Whether every record is synced before its reply.
+    pub(crate) durable: bool,
+    /// Where a person answers, as long as the process serves.
+    desk: Option<Desk>,
+}
+
+impl Started {
+    /// The replacement of its policy.
+    pub(crate) fn reloading(&self) -> Reloading<'_> {
+        let Self { gateway, session, state, signatures, .. } = self;
+        Reloading { gateway, session, state, signatures: *signatures }
+    }
+
+    /// Records the stop, once no other thread has the gateway any more: each has `timeout` for its last step. Returns why
+    /// no last checkpoint was signed.
+    pub(crate) fn stop(self, timeout: Duration) -> Result<Option<ledger::Error>, Failure> {
+        drop(self.desk);
+        let (mut gateway, end) = (self.gateway, Instant::now() + timeout);
+        loop {
+            gateway = match Arc::try_unwrap(gateway) {
+                Ok(gateway) => {
+                    return gateway.stop(&self.session).or_fail("cannot record the stop");
+                }
+                // The next start settles what it left half done.
+                Err(_) if Instant::now() >= end => {
+                    return Err(Failure::new("a thread still serves"));
+                }
+                Err(shared) => shared,
+            };
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+}

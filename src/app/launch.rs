@@ -1,0 +1,58 @@
+//! The order by which a broker starts a process that serves. That process opens neither policy nor configuration.
+
+use std::{os::fd::OwnedFd, path::PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    failure::{Context as _, Failure},
+    opened::{Locations, Opened},
+    policy_loading::unusable,
+    policy_transfer,
+};
+use crate::config::{LoadedPolicy, Operator, audit::Audit};
+
+/// The order. The policy's texts are attached first, then the channel to the signer, if there is one.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Launch {
+    pub(crate) workspace: PathBuf,
+    pub(crate) state: PathBuf,
+    /// From where the workspace moved, as the operator says.
+    pub(crate) adopt: Option<PathBuf>,
+    /// The operator's configuration.
+    pub(crate) config: Option<PathBuf>,
+    /// Whether policies must be signed; the broker checks that.
+    pub(crate) signatures: bool,
+    /// Whose signature the policy has.
+    pub(crate) signed_by: Option<String>,
+    pub(crate) audit: Audit,
+    /// How much is logged.
+    pub(crate) log: String,
+}
+
+impl Launch {
+    /// Opens what the order names, under the policy whose texts come first among `files`.
+    pub(crate) fn open(
+        &self,
+        files: &mut impl Iterator<Item = OwnedFd>,
+    ) -> Result<Opened, Failure> {
+        let texts = files.next().ok_or_else(|| Failure::new("no policy came with the order"))?;
+        let texts = policy_transfer::read(texts).or_fail("cannot read the policy")?;
+        // The broker has checked the signature.
+        let signed_by = self.signed_by.as_deref().map(str::parse).transpose();
+        let signed_by = signed_by.or_fail("cannot read whose signature the policy has")?;
+        let policy = texts.compile().map_err(|error| unusable(texts.reference(), &error))?;
+        let operator = Operator {
+            path: self.config.clone(),
+            require_signature: self.signatures,
+            ..Operator::default()
+        };
+        let locations = Locations {
+            workspace: &self.workspace,
+            state: Some(&self.state),
+            adopt: self.adopt.as_deref(),
+        };
+        let policy = LoadedPolicy { policy, signed_by, texts };
+        Opened::open_under(&locations, operator, self.audit.clone(), policy)
+    }
+}

@@ -1,0 +1,160 @@
+//! The files that a process needs, opened by name before it confines itself.
+
+use std::{
+    collections::BTreeMap,
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use cap_std::fs::Dir;
+use serde_json::{Value, json};
+
+use super::{
+    failure::{Context as _, Failure},
+    options::Common,
+    policy_loading::{load_trusted, warn_of_observing},
+    policy_rollback,
+    signer::Remote,
+    state_directory,
+    state_owner::{self, Claim},
+    trusted_paths,
+};
+use crate::{
+    config::{LoadedPolicy, Operator, PolicyTexts, audit::Audit, signature::PolicyKey},
+    policy::Policy,
+    sandbox::{Access, AgentPath, Trusted, TrustedPath, TrustedPaths},
+    workspace::Workspace,
+};
+
+/// Workspace, policy, configuration and state directory, checked against each other.
+pub(crate) struct Opened {
+    pub(crate) workspace: Workspace,
+    pub(crate) policy: Arc<Policy>,
+    pub(crate) signed_by: Option<PolicyKey>,
+    pub(crate) texts: PolicyTexts,
+    pub(crate) operator: Operator,
+    pub(crate) audit: Audit,
+    /// All trusted paths but the policy's files.
+    pub(crate) trusted: Vec<TrustedPath>,
+    /// The policy's files.
+    pub(crate) policy_files: Vec<TrustedPath>,
+    pub(crate) state_path: PathBuf,
+    pub(crate) state: Dir,
+    /// By what right the workspace uses the state directory.
+    pub(crate) claim: Claim,
+    /// The broker that signs checkpoints.
+    pub(super) signer: Option<Remote>,
+}
+
+/// Where workspace and state directory are.
+pub(crate) struct Locations<'a> {
+    pub(crate) workspace: &'a Path,
+    pub(crate) state: Option<&'a PathBuf>,
+    /// From where the workspace moved.
+    pub(crate) adopt: Option<&'a Path>,
+}
+
+impl Opened {
+    /// Opens what the options of a command name.
+    pub(crate) fn open(common: &Common) -> Result<Self, Failure> {
+        let config = common.config.as_deref();
+        let operator = Operator::load(config).map_err(Failure::new)?;
+        let policy = load_trusted(&common.policy, &operator)?;
+        let audit = Audit::load(config).map_err(Failure::new)?;
+        let locations = Locations {
+            workspace: &common.workspace,
+            state: common.state.as_ref(),
+            adopt: common.adopt.as_deref(),
+        };
+        Self::open_under(&locations, operator, audit, policy)
+    }
+
+    /// The same under a configuration and a policy that were loaded before.
+    pub(crate) fn open_under(
+        locations: &Locations<'_>,
+        operator: Operator,
+        audit: Audit,
+        LoadedPolicy { policy, signed_by, texts }: LoadedPolicy,
+    ) -> Result<Self, Failure> {
+        let shown = locations.workspace.display();
+        let workspace = Workspace::open(locations.workspace)
+            .or_fail(format_args!("cannot open the workspace `{shown}`"))?;
+        let named =
+            std::path::absolute(locations.workspace).or_fail("cannot look up the workspace")?;
+        let state_path = state_directory::directory_of(locations.state, &workspace)?;
+        let mut trusted = trusted_paths::listed(vec![(Trusted::State, state_path.clone())])?;
+        trusted.extend(trusted_paths::own(&operator, &audit)?);
+        let policy_files = trusted_paths::policy(&texts, &operator)?;
+        // Before the state is made, where it should not be.
+        TrustedPaths {
+            trusted: [&trusted[..], &policy_files].concat(),
+            agents: vec![AgentPath {
+                access: Access::Workspace,
+                path: named,
+                target: Some(workspace.root().to_owned()),
+            }],
+        }
+        .check()
+        .map_err(Failure::new)?;
+        let (state_path, state) = state_directory::open(&state_path)?;
+        let claim = state_owner::check(&state, &state_path, workspace.root(), locations.adopt)?;
+        if operator.require_signature {
+            policy_rollback::check(&state, &policy)?;
+        }
+        Ok(Self {
+            workspace,
+            policy: Arc::new(policy),
+            signed_by,
+            texts,
+            operator,
+            audit,
+            trusted,
+            policy_files,
+            state_path,
+            state,
+            claim,
+            signer: None,
+        })
+    }
+
+    /// Takes the channel to the broker from `files`, if the operator configured a command that signs checkpoints:
+    /// only a broker can run it.
+    pub(crate) fn sign_through(
+        &mut self,
+        files: &mut impl Iterator<Item = OwnedFd>,
+    ) -> Result<(), Failure> {
+        if let Some(public) = self.audit.signer_key() {
+            let channel = files.next();
+            let channel = channel.ok_or_else(|| Failure::new("no signer came with the order"))?;
+            self.signer = Some(Remote::new(channel, public));
+        }
+        Ok(())
+    }
+
+    /// Warns of a policy that only observes, and of an adopted state directory.
+    pub(crate) fn warn(&self) {
+        warn_of_observing(&self.policy);
+        self.claim.warn(&self.state_path, self.workspace.root());
+    }
+
+    /// The facts of the `start` record.
+    pub(super) fn facts(&self) -> BTreeMap<String, Value> {
+        let mut facts = BTreeMap::from([
+            ("version".to_owned(), json!(env!("CARGO_PKG_VERSION"))),
+            ("workspace".to_owned(), json!(self.workspace.root())),
+            ("policyName".to_owned(), json!(self.policy.name())),
+            ("policyVersion".to_owned(), json!(self.policy.version())),
+            ("mode".to_owned(), json!(self.policy.mode().as_str())),
+        ]);
+        if self.workspace.has_aliases() {
+            facts.insert("namesChecked".to_owned(), json!(true));
+        }
+        let signed_by = self.signed_by.as_ref().map(ToString::to_string);
+        facts.extend(signed_by.map(|key| ("policySignedBy".to_owned(), json!(key))));
+        if let Claim::Adopted(old) = &self.claim {
+            facts.insert("adopted".to_owned(), json!(old));
+        }
+        facts
+    }
+}
