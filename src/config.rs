@@ -8,27 +8,22 @@
 
 pub mod audit;
 mod beside;
+mod file;
 pub mod operator;
 mod piped;
 pub mod serve;
 pub mod signature;
 
-use std::{
-    fs::File,
-    io::{self, Read as _},
-    os::unix::fs::OpenOptionsExt as _,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
-use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
 use crate::policy::{
-    Diagnostics, Loaded, Loader, MAX_FILE, OutlineFile, Policy, PolicySource, compile, is_name,
-    unknown_name,
+    Diagnostics, Loaded, Loader, OutlineFile, Policy, PolicySource, compile, is_name, unknown_name,
 };
 
 pub use beside::{TestFile, tests_beside};
+use file::{read, why};
 pub use operator::Operator;
 use signature::{PolicyKey, TrustError};
 
@@ -230,25 +225,5 @@ impl Loader for Opened {
             Some(directory) => self.open(&directory.join(reference), reference),
             None => Err("an embedded policy extends embedded ones only".to_owned()),
         }
-    }
-}
-
-fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = File::options().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
-    if !file.metadata()?.is_file() {
-        return Err(io::Error::other("not a regular file"));
-    }
-    let mut bytes = Vec::new();
-    file.take(MAX_FILE as u64 + 1).read_to_end(&mut bytes)?;
-    Ok(bytes)
-}
-
-/// The system's words without the number.
-fn why(error: &io::Error) -> String {
-    match error.kind() {
-        io::ErrorKind::NotFound => "no such file".to_owned(),
-        io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
-        _ => error.to_string(),
     }
 }

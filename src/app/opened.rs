@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::{
     failure::{Context as _, Failure},
-    options::Common,
+    options::{Common, open_workspace},
     policy_loading::{load_trusted, warn_of_observing},
     policy_rollback,
     signer::Remote,
@@ -77,9 +77,8 @@ impl Opened {
         audit: Audit,
         LoadedPolicy { policy, signed_by, texts }: LoadedPolicy,
     ) -> Result<Self, Failure> {
-        let shown = locations.workspace.display();
-        let workspace = Workspace::open(locations.workspace)
-            .or_fail(format_args!("cannot open the workspace `{shown}`"))?;
+        let _shown = locations.workspace.display();
+        let workspace = open_workspace(locations.workspace)?;
         let named =
             std::path::absolute(locations.workspace).or_fail("cannot look up the workspace")?;
         let state_path = state_directory::directory_of(locations.state, &workspace)?;

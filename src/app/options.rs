@@ -1,8 +1,8 @@
 //! The options that every command takes.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use crate::model::AgentName;
+use crate::{model::AgentName, workspace::Workspace};
 
 use super::failure::{Context as _, Failure};
 
@@ -80,4 +80,10 @@ impl Common {
             None => default.parse().or_fail("cannot name the agent"),
         }
     }
+}
+
+/// Opens the directory that an option names as the workspace.
+pub(crate) fn open_workspace(path: &Path) -> Result<Workspace, Failure> {
+    let shown = path.display();
+    Workspace::open(path).or_fail(format_args!("cannot open the workspace `{shown}`"))
 }

@@ -16,7 +16,10 @@ use rustix::{
 };
 use sha2::{Digest as _, Sha256};
 
-use super::failure::{Context as _, Failure};
+use super::{
+    failure::{Context as _, Failure},
+    options::open_workspace,
+};
 use crate::{backup::Vault, workspace::Workspace};
 
 /// Where the state of the workspace at `root` is kept unless told otherwise:
@@ -42,9 +45,8 @@ pub(crate) fn directory(named: Option<&PathBuf>, workspace: &Path) -> Result<Pat
     if let Some(named) = named {
         return Ok(named.clone());
     }
-    let shown = workspace.display();
-    let workspace =
-        Workspace::open(workspace).or_fail(format_args!("cannot open the workspace `{shown}`"))?;
+    let _shown = workspace.display();
+    let workspace = open_workspace(workspace)?;
     directory_of(None, &workspace)
 }
 

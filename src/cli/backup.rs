@@ -2,6 +2,7 @@
 //! back.
 
 mod diff;
+mod entries;
 mod list;
 mod prune;
 mod put_back;
@@ -12,22 +13,7 @@ mod verify;
 
 use std::process::ExitCode;
 
-use jiff::Timestamp;
-use serde_json::{Value, json};
-
-use super::{local::LocalGate, render};
-use crate::{
-    app::{
-        failure::{Context as _, Failure},
-        path_argument,
-    },
-    backup::{self, Entry, Listing, Vault},
-    gateway::{Error, Refusal},
-    model::WorkspacePath,
-};
-
-/// What fails where backups cannot be read.
-const UNREADABLE: &str = "cannot read the backups";
+use crate::app::failure::Failure;
 
 /// List, show, compare and restore backups, and undo what was done
 ///
@@ -69,69 +55,6 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         Command::Undo(args) => undo::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Prune(args) => prune::run(&args),
-    }
-}
-
-/// What the vault keeps; nothing where there is none.
-fn entries(vault: Option<&Vault>) -> Result<Listing, Failure> {
-    vault.map(Vault::entries).transpose().or_fail(UNREADABLE).map(Option::unwrap_or_default)
-}
-
-/// The backup that the command line names. What does not exist is recorded as
-/// the refusal of `op`.
-fn named(gate: &LocalGate, op: &str, text: &str) -> Result<Entry, Error> {
-    let refuse = |refusal| gate.gateway().refuse(gate.session(), op, Some(text), &refusal);
-    let root = gate.gateway().workspace().root();
-    let path = path_argument::parse(root, text).ok();
-    look(gate.gateway().vault(), text, path.as_ref())
-        .map_err(|error| refuse(Refusal::Parameters(error.to_string())))
-}
-
-/// A path that has backups comes before the beginning of an id.
-fn look(vault: &Vault, text: &str, path: Option<&WorkspacePath>) -> Result<Entry, backup::Error> {
-    if text.parse::<backup::BackupId>().is_err()
-        && let Some(path) = path
-        && let Some(newest) = vault.entries_of(path)?.entries.pop()
-    {
-        return Ok(newest);
-    }
-    vault.find(text)
-}
-
-/// When the backup was made: RFC 3339 in UTC, to the second.
-fn time(entry: &Entry) -> String {
-    Timestamp::from_second(entry.id.time().as_second()).unwrap_or_default().to_string()
-}
-
-/// A backup as a JSON object; its content's hash only where that is disclosed.
-fn entry_json(entry: &Entry) -> Value {
-    let attributes = entry.attributes.as_ref();
-    json!({
-        "id": entry.id.to_string(),
-        "time": entry.id.time().to_string(),
-        "path": entry.path.as_str(),
-        "type": entry.kind.as_str(),
-        "operation": entry.operation.as_str(),
-        "bytes": entry.bytes,
-        "stored": entry.stored,
-        "nodes": entry.nodes,
-        "mode": attributes.map(|attributes| format!("{:04o}", attributes.mode)),
-        "session": entry.session,
-        "agent": entry.agent,
-    })
-}
-
-/// Closes the gate and says what it answered.
-fn finish<T>(
-    gate: LocalGate,
-    answer: Result<T, Error>,
-    json: bool,
-    print: impl FnOnce(T) -> Result<(), Failure>,
-) -> Result<ExitCode, Failure> {
-    gate.close()?;
-    match answer {
-        Ok(answer) => print(answer).map(|()| ExitCode::SUCCESS),
-        Err(error) => Ok(render::report_error("backup", &error, json)),
     }
 }
 

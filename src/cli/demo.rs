@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 use self::{
     attempts::{ATTEMPTS, Action, UNDONE},
     editor::{Editor, portcullis},
-    judge::{Judge, Line},
+    judge::{Judge, Line, at},
     place::{AGENT, Place},
     show::{Show, line_json},
 };
@@ -368,12 +368,6 @@ impl<'a> Demo<'a> {
 /// A path as a person sees it.
 fn shown(path: &Path) -> String {
     Escaped(&path.display().to_string()).to_string()
-}
-
-/// What is at a place in JSON; null when there is nothing.
-fn at<'a>(value: &'a Value, pointer: &str) -> &'a Value {
-    static NULL: Value = Value::Null;
-    value.pointer(pointer).unwrap_or(&NULL)
 }
 
 fn agent_name() -> Result<AgentName, Failure> {

@@ -25,7 +25,6 @@ use crate::{
         process, state_directory, trusted_paths,
     },
     config::{self, LoadedPolicy, Operator, audit::Audit},
-    model::AgentName,
     policy::Mode,
     workspace::Workspace,
 };
@@ -209,10 +208,7 @@ fn self_test(
     policy: &LoadedPolicy,
     state: PathBuf,
 ) -> Result<cell::Found, Failure> {
-    let agent: AgentName = match &args.common.agent {
-        Some(agent) => agent.clone(),
-        None => "doctor".parse().map_err(Failure::new)?,
-    };
+    let agent = args.common.agent("doctor")?;
     let home = agent_sandbox::home(workspace.root(), &agent)?;
     let config = args.common.config.as_deref();
     let operator = Operator::load(config).map_err(Failure::new)?;

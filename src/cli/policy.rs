@@ -3,6 +3,7 @@
 mod check;
 mod diff;
 mod explain;
+mod files;
 mod history;
 mod init;
 mod learn;
@@ -18,12 +19,8 @@ use std::process::ExitCode;
 use serde_json::json;
 
 use crate::{
-    app::{
-        failure::{Exit, Failure},
-        policy_loading::unusable,
-    },
-    config::PolicyTexts,
-    policy::{EMBEDDED, OutlineFile, Policy, embedded, unknown_name},
+    app::failure::Failure,
+    policy::{EMBEDDED, embedded, unknown_name},
 };
 
 /// Write, check, test, explain, compare and show policies
@@ -102,25 +99,6 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
             Ok(ExitCode::SUCCESS)
         }
     }
-}
-
-/// Loads the policy that the command line names, with what its files say.
-fn load_with_outline(reference: &str) -> Result<(Policy, Vec<OutlineFile>), Failure> {
-    PolicyTexts::draft(reference)
-        .and_then(|texts| Ok((texts.compile()?, texts.outline())))
-        .map_err(|error| unusable(reference, &error))
-}
-
-/// The policies among the files named: a shell's `*.toml` names files of tests,
-/// too, which go with the policy that they are beside.
-fn policies(files: &[String]) -> Result<Vec<&String>, Failure> {
-    let policies: Vec<_> = files.iter().filter(|file| !file.ends_with(".test.toml")).collect();
-    if policies.is_empty() {
-        return Err(Failure::new("only files of tests are named, and no policy")
-            .help("name the policy; the tests beside it go with it")
-            .exit(Exit::Usage));
-    }
-    Ok(policies)
 }
 
 /// The first sentence of a policy's first comment.

@@ -16,7 +16,10 @@ use etcetera::BaseStrategy as _;
 use portcullis_audit::{PublicKey, parse_keys};
 use serde::{Deserialize, Serialize};
 
-use super::operator::file_below;
+use super::{
+    file::{read, why},
+    operator::file_below,
+};
 use crate::{
     ledger::Signing,
     policy::{Diagnostics, Document},
@@ -207,8 +210,8 @@ impl Audit {
 
     fn read(path: &Path) -> Result<Self, Error> {
         let shown = path.display().to_string();
-        let text = super::read(path)
-            .map_err(|error| Error::Unreadable { path: shown.clone(), why: super::why(&error) })?;
+        let text = read(path)
+            .map_err(|error| Error::Unreadable { path: shown.clone(), why: why(&error) })?;
         let text = String::from_utf8(text).map_err(|_utf8| Error::NotUtf8(shown.clone()))?;
         let base = path.parent().unwrap_or(Path::new("/"));
         let audit = Self::parse(&text, &shown, base)
@@ -247,8 +250,8 @@ impl Audit {
                 named.clone()
             } else {
                 let file = base.join(named);
-                let bytes = super::read(&file).map_err(|error| {
-                    (KEY, format!("cannot read `publicKey` {named:?}: {}", super::why(&error)))
+                let bytes = read(&file).map_err(|error| {
+                    (KEY, format!("cannot read `publicKey` {named:?}: {}", why(&error)))
                 })?;
                 self.key_file = Some(file);
                 String::from_utf8_lossy(&bytes).into_owned()

@@ -3,7 +3,11 @@
 
 use std::path::Path;
 
-use super::{Error, piped::is_pipe, read, why};
+use super::{
+    Error,
+    file::{read, why},
+    piped::is_pipe,
+};
 use crate::{
     model::Escaped,
     policy::{MAX_FILE, is_name},

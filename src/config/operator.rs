@@ -14,7 +14,10 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-use super::signature::PolicyKey;
+use super::{
+    file::{read, why},
+    signature::PolicyKey,
+};
 
 /// The keys that this module reads. Sections that other modules read are named
 /// in [`SECTIONS`].
@@ -59,10 +62,9 @@ pub enum Error {
 /// # Errors
 /// When it leads to none.
 pub fn canonical(named: &Path) -> Result<PathBuf, Error> {
-    named.canonicalize().map_err(|error| Error::Unreadable {
-        path: named.display().to_string(),
-        why: super::why(&error),
-    })
+    named
+        .canonicalize()
+        .map_err(|error| Error::Unreadable { path: named.display().to_string(), why: why(&error) })
 }
 
 /// The place where the file is looked for that was not named, below
@@ -92,13 +94,11 @@ impl Operator {
             (None, Err(_)) => return Ok(Self::default()),
         };
         let shown = path.display().to_string();
-        let unreadable = |error: std::io::Error| Error::Unreadable {
-            path: shown.clone(),
-            why: super::why(&error),
-        };
+        let unreadable =
+            |error: std::io::Error| Error::Unreadable { path: shown.clone(), why: why(&error) };
         let named = std::path::absolute(&path).map_err(unreadable)?;
         let canonical = canonical(&path)?;
-        let bytes = super::read(&canonical).map_err(unreadable)?;
+        let bytes = read(&canonical).map_err(unreadable)?;
         let text = String::from_utf8(bytes)
             .map_err(|_| Error::Wrong(vec![format!("{shown}: it is not UTF-8")]))?;
         let operator = Self::parse(&text, &shown).map_err(Error::Wrong)?;

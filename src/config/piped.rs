@@ -9,7 +9,7 @@ use std::{
     path::Path,
 };
 
-use super::why;
+use super::file::why;
 use crate::policy::{Loaded, MAX_FILE};
 
 /// What stands for standard input.

@@ -24,6 +24,8 @@ use crate::{
 
 pub use fields::FIELDS;
 
+use super::file::{read, why};
+
 /// What a token begins with, so that one is recognised where it does not belong.
 pub const TOKEN_PREFIX: &str = "pcl_";
 
@@ -279,12 +281,12 @@ impl Service {
     pub fn load(path: &Path) -> Result<Self, Error> {
         let shown = path.display().to_string();
         let unreadable = |why: String| Error::Unreadable { path: shown.clone(), why };
-        let bytes = super::read(path).map_err(|error| unreadable(super::why(&error)))?;
+        let bytes = read(path).map_err(|error| unreadable(why(&error)))?;
         if bytes.len() > MAX_FILE {
             return Err(unreadable(format!("larger than {} MiB", MAX_FILE >> 20)));
         }
         let text = String::from_utf8(bytes).map_err(|_| unreadable("not UTF-8".to_owned()))?;
-        let path = path.canonicalize().map_err(|error| unreadable(super::why(&error)))?;
+        let path = path.canonicalize().map_err(|error| unreadable(why(&error)))?;
         let base = path.parent().unwrap_or(Path::new("/"));
         read::parse(&text, &shown, base)
             .map_err(|diagnostics| Error::Wrong { path: shown.clone(), diagnostics })

@@ -25,7 +25,10 @@ use std::{
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use ed25519_dalek::{Signature, Signer as _, VerifyingKey};
 
-use super::{Operator, PolicyTexts};
+use super::{
+    Operator, PolicyTexts,
+    file::{read, why},
+};
 
 /// What is signed begins with this line.
 const CONTEXT: &str = "portcullis policy signature v1\n";
@@ -53,7 +56,7 @@ pub enum KeyError {
     #[error("it is no key of `portcullis policy keygen`")]
     Private,
     /// The system refused.
-    #[error("{}", super::why(.0))]
+    #[error("{}", why(.0))]
     Io(#[from] io::Error),
 }
 
@@ -109,7 +112,7 @@ impl SigningKey {
     /// # Errors
     /// When there is none.
     pub fn read(path: &Path) -> Result<Self, KeyError> {
-        let bytes = super::read(path)?;
+        let bytes = read(path)?;
         let text = str::from_utf8(&bytes).map_err(|_| KeyError::Private)?;
         let seed = text.trim_end().strip_prefix(PRIVATE).ok_or(KeyError::Private)?;
         let seed = STANDARD.decode(seed).ok().and_then(|seed| seed.try_into().ok());
@@ -194,10 +197,8 @@ impl Operator {
         };
         let path = signature_path(policy);
         let shown = path.display().to_string();
-        let bytes = super::read(&path).map_err(|error| TrustError::Unsigned {
-            path: shown.clone(),
-            why: super::why(&error),
-        })?;
+        let bytes = read(&path)
+            .map_err(|error| TrustError::Unsigned { path: shown.clone(), why: why(&error) })?;
         let text = str::from_utf8(&bytes).map_err(|_| TrustError::Malformed(shown.clone()))?;
         let sha256 = texts.sha256();
         self.check(text, &sha256, shown).map(Some)

@@ -11,7 +11,7 @@ use std::{
 
 use portcullis_audit::HISTORY;
 
-use super::Store;
+use super::target::Store;
 
 pub(super) struct Copy {
     path: PathBuf,

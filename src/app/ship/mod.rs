@@ -9,6 +9,7 @@ mod directory;
 mod lag;
 #[cfg(feature = "full")]
 mod store;
+mod target;
 
 use std::{
     io::{Read as _, Seek as _, SeekFrom},
@@ -35,6 +36,8 @@ use crate::{
     review::open_kept_in,
 };
 
+use target::Store;
+
 pub(crate) use lag::{Lag, lag};
 
 /// How often the log is looked at.
@@ -47,18 +50,6 @@ const LAST: Duration = Duration::from_secs(3);
 const PIECE: u64 = 4 << 20;
 /// Bytes of the largest file that is no segment: the roots of a million.
 const MOST_SMALL: u64 = 64 << 20;
-
-/// Where copies go. Everything may be sent again; the last time counts.
-trait Store: Send {
-    /// Keeps the file `name` as a whole.
-    fn put(&mut self, name: &str, bytes: Vec<u8>) -> Result<(), String>;
-
-    /// Keeps a piece of the open segment.
-    fn piece(&mut self, segment: &str, offset: u64, bytes: Vec<u8>) -> Result<(), String>;
-
-    /// Forgets the pieces of a segment, which is there as a whole now.
-    fn sealed(&mut self, segment: &str) -> Result<(), String>;
-}
 
 fn open(target: &Target) -> Result<Box<dyn Store>, String> {
     if target.to.starts_with('/') {

@@ -12,7 +12,7 @@ use object_store::{
 };
 use tokio::runtime::{Builder, Runtime};
 
-use super::Store;
+use super::target::Store;
 use crate::config::audit::Target;
 
 /// How long a connection, and a whole request, may take.

@@ -16,13 +16,15 @@ use sha2::{Digest as _, Sha256};
 use zip::{CompressionMethod, ZipWriter, write::SimpleFileOptions};
 
 use super::{
-    filter::{self, Moment},
     heads,
     prove::prove,
     select::{Whole, damaged},
 };
 use crate::{
-    app::failure::{Context as _, Exit, Failure},
+    app::{
+        failure::{Context as _, Exit, Failure},
+        moment::{self, Moment},
+    },
     review::{
         Filter, Log, MOST_POLICY, Order, Row,
         bundle::{
@@ -118,7 +120,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
 /// The first and the last record of the period that the checkpoint covers, and
 /// how many it does not.
 fn period(args: &Args, log: &Log, size: u64) -> Result<(u64, u64, u64), Failure> {
-    let (since, until) = filter::period(args.since.as_ref(), args.until.as_ref())?;
+    let (since, until) = moment::period(args.since.as_ref(), args.until.as_ref())?;
     let filter = Filter { since, until, ..Filter::default() };
     let add = |sum: &mut (Option<(u64, u64)>, u64), row: &Row<'_>| {
         if row.seq >= size {

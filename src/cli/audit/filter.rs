@@ -3,10 +3,7 @@
 //! A word that no record of this version has is refused: it would find nothing,
 //! which reads as if nothing had happened.
 
-use std::str::FromStr;
-
 use clap::builder::PossibleValuesParser;
-use jiff::{SignedDuration, Timestamp, civil::Date};
 use portcullis_audit::{AuditRecord, Kind};
 
 use super::{
@@ -14,7 +11,7 @@ use super::{
     path::{self, Named},
 };
 use crate::{
-    app::failure::{Exit, Failure},
+    app::{failure::Failure, moment::Moment},
     model::{Door, OperationKind},
     policy::Effect,
     review::PathFilter,
@@ -66,7 +63,7 @@ impl Filter {
             wanted.is_empty() || wanted.iter().any(|wanted| Some(wanted.as_str()) == value)
         };
         let paths = [&draft.path, &draft.resolved, &draft.to];
-        self.since.as_ref().is_none_or(|since| record.t >= since.0)
+        self.since.as_ref().is_none_or(|since| record.t.as_str() >= since.as_str())
             && self.session.as_ref().is_none_or(|wanted| {
                 draft.session.as_ref().is_some_and(|session| session.starts_with(wanted))
             })
@@ -110,118 +107,9 @@ pub(super) fn parse_op(text: &str) -> Result<String, String> {
     ))
 }
 
-/// A moment in the form of a record's `t`, with which it compares as text.
-#[derive(Debug, Clone)]
-pub(crate) struct Moment(String);
-
-impl Moment {
-    /// The text.
-    pub(crate) fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-/// The texts of a period's beginning and end.
-///
-/// # Errors
-/// When it has no moment: an answer about nothing reads as if nothing had happened.
-pub(super) fn period(
-    since: Option<&Moment>,
-    until: Option<&Moment>,
-) -> Result<(Option<String>, Option<String>), Failure> {
-    if let (Some(Moment(since)), Some(Moment(until))) = (since, until)
-        && since >= until
-    {
-        return Err(Failure::new(format_args!("no time is from {since} on and before {until}"))
-            .help("--since is the beginning, and --until the first moment that does not count")
-            .exit(Exit::Usage));
-    }
-    let text = |moment: &Moment| moment.0.clone();
-    Ok((since.map(text), until.map(text)))
-}
-
-impl FromStr for Moment {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        // A date is parsed of a time, too, whose hours would be lost.
-        let date = text.parse().ok().filter(|date: &Date| date.to_string() == text);
-        // The last days that there are begin after the last moment that can be computed.
-        if let Some(date) = date.filter(|date| date.year() >= 0) {
-            return Ok(Self(format!("{date}T00:00:00.000000Z")));
-        }
-        let moment = text
-            .parse::<Timestamp>()
-            .ok()
-            .or_else(|| Timestamp::now().checked_sub(ago(text)?).ok());
-        let moment = moment.ok_or(
-            "expected a date (`2026-11-21`), a time with its zone (`2026-11-21T08:00:00Z`), or how \
-             long ago (`90m`, `2d`)",
-        )?;
-        Ok(Self(format!("{moment:.6}")))
-    }
-}
-
-/// `90m`, `2h30m` and, since days of a log need no calendar, `2d` and `1w`; nothing
-/// that is of the future or may be a time of the day.
-fn ago(text: &str) -> Option<SignedDuration> {
-    let days = |suffix, each: i64| {
-        let number: i64 = text.strip_suffix(suffix)?.parse().ok()?;
-        SignedDuration::try_from_hours(number.checked_mul(each)?)
-    };
-    days('d', 24)
-        .or_else(|| days('w', 7 * 24))
-        .or_else(|| text.parse().ok())
-        .filter(|ago| !ago.is_negative() && !text.contains(':'))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn moments() {
-        let since = |text: &str| text.parse::<Moment>().map(|since| since.0);
-        assert_eq!(since("2026-11-21").unwrap(), "2026-11-21T00:00:00.000000Z");
-        assert_eq!(since("9999-12-31").unwrap(), "9999-12-31T00:00:00.000000Z");
-        assert_eq!(since("2026-11-21T08:00:00+02:00").unwrap(), "2026-11-21T06:00:00.000000Z");
-        for past in ["90m", "2h 30m", "2d", "1w", "0s"] {
-            let moment = since(past).unwrap();
-            assert!(moment <= format!("{:.6}", Timestamp::now()), "{past}");
-        }
-        for wrong in ["", "yesterday", "2026-13-01", "-", "99999999999999999999d"] {
-            assert!(since(wrong).is_err(), "{wrong}");
-        }
-    }
-
-    /// Its time was dropped, and the date taken at midnight.
-    #[test]
-    fn a_time_without_a_zone_is_not_cut_to_its_date() {
-        let since = |text: &str| text.parse::<Moment>().map(|since| since.0);
-        for wrong in [
-            "2026-11-23T06:00",
-            "2026-11-23T06:00:00",
-            "2026-11-23 06:00:00",
-            "2026-11-23T06:00:00[Europe/Berlin]",
-            "2026-11-23[Europe/Berlin]",
-            "2026-11-23T06",
-            "20261123T060000",
-            "2026-11-23-05",
-        ] {
-            assert!(since(wrong).is_err(), "{wrong}: {:?}", since(wrong));
-        }
-        for right in ["2026-11-23T06:00Z", "2026-11-23 07:00:00+01:00[Europe/Berlin]"] {
-            assert_eq!(since(right).as_deref(), Ok("2026-11-23T06:00:00.000000Z"), "{right}");
-        }
-    }
-
-    /// A sign or the word `ago` led into the future, and a time of day was taken for hours.
-    #[test]
-    fn how_long_ago_is_neither_in_the_future_nor_a_time_of_day() {
-        for wrong in ["2h ago", "-2h", "-2d", "06:00:00", "-PT2H"] {
-            assert!(wrong.parse::<Moment>().is_err(), "{wrong}");
-        }
-    }
 
     #[test]
     fn operations_are_known_events_or_a_client_s_own_methods() {

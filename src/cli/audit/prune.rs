@@ -4,9 +4,12 @@ use std::process::ExitCode;
 
 use portcullis_audit::Segment;
 
-use super::{Place, checkpoint, filter::Moment, select};
+use super::{Place, checkpoint, select};
 use crate::{
-    app::failure::{Context as _, Exit, Failure},
+    app::{
+        failure::{Context as _, Exit, Failure},
+        moment::Moment,
+    },
     cli::consent,
     ledger::{Pruning, prunable},
     model::Escaped,

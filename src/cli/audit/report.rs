@@ -6,12 +6,14 @@ use std::{fs::File, io::Write as _, path::PathBuf, process::ExitCode};
 use jiff::Timestamp;
 
 use super::{
-    filter::{Moment, period},
     heads,
     select::{Whole, damaged},
 };
 use crate::{
-    app::failure::{Context as _, Exit, Failure},
+    app::{
+        failure::{Context as _, Exit, Failure},
+        moment::{Moment, period},
+    },
     review::{
         report::{Report, Scope, page},
         visible_json,

@@ -9,13 +9,14 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::{
     Place, Where,
-    filter::{Moment, decisions, doors, kinds, parse_op, period},
+    filter::{decisions, doors, kinds, parse_op},
     path::{self, Named},
 };
 use crate::{
     app::{
         audit_log::{say_unverified, unreadable},
         failure::{Exit, Failure},
+        moment::{Moment, period},
         state_directory,
     },
     backup::Vault,

@@ -12,7 +12,7 @@ use std::{
 use portcullis_audit::Receipt;
 use serde_json::{Value, json};
 
-use super::{finish, named};
+use super::entries::{finish, named};
 use crate::{
     app::{
         failure::Failure,

@@ -9,18 +9,17 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use indicatif::HumanBytes;
 use serde_json::json;
 
-use super::{UNREADABLE, entries, entry_json, time};
+use super::entries::{UNREADABLE, entries, entry_json, time};
 use crate::{
     app::{
         failure::{Context as _, Exit, Failure},
-        options::Common,
+        options::{Common, open_workspace},
         output::printed,
         path_argument, state_directory, state_owner,
     },
     backup::{Entry, EntryKind, Listing, Vault},
     model::{Escaped, WorkspacePath},
     review::visible_json,
-    workspace::Workspace,
 };
 
 /// List backups, the newest first
@@ -47,8 +46,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let common = &args.common;
-    let workspace = Workspace::open(&common.workspace)
-        .or_fail(format_args!("cannot open the workspace `{}`", common.workspace.display()))?;
+    let workspace = open_workspace(&common.workspace)?;
     let state_path = state_directory::directory_of(common.state.as_ref(), &workspace)?;
     let opened = state_directory::look(&state_path)?;
     let owner = opened.map(|state| state_owner::of(&state, &state_path)).transpose()?.flatten();

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, ops::ControlFlow, process::ExitCode};
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use serde_json::json;
 
-use super::finish;
+use super::entries::finish;
 use crate::{
     app::{
         failure::{Context as _, Failure},

@@ -6,17 +6,18 @@ use std::process::ExitCode;
 use serde_json::json;
 
 use super::{
-    entry_json, finish, named,
+    entries::{entry_json, finish, named},
     put_back::{self, Flags},
 };
 use crate::{
     app::{
         failure::{Exit, Failure},
+        moment::Moment,
         options::Common,
         path_argument,
     },
     backup::Entry,
-    cli::{audit::filter::Moment, local::LocalGate, render},
+    cli::{local::LocalGate, render},
     gateway::{Error, Output, Reply},
     model::{Escaped, Operation, WorkspacePath},
     undo::Select,

@@ -10,7 +10,7 @@ use std::{
 
 use serde_json::json;
 
-use super::{entry_json, finish, named};
+use super::entries::{entry_json, finish, named};
 use crate::{
     app::{
         failure::{Context as _, Failure},

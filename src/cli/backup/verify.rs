@@ -13,7 +13,7 @@ use std::{
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use serde_json::json;
 
-use super::{UNREADABLE, entries};
+use super::entries::{UNREADABLE, entries};
 use crate::{
     app::{
         failure::{Context as _, Exit, Failure},

@@ -16,7 +16,8 @@ use std::{
 use serde_json::{Value, json};
 
 use super::{
-    agent, at,
+    agent,
+    judge::at,
     place::{AGENT, Place},
 };
 use crate::app::failure::{Context as _, Failure};

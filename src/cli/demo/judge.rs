@@ -7,7 +7,6 @@ use portcullis_audit::{AuditRecord, Directory, Hash, Kind, Reader, Receipt};
 use serde_json::Value;
 
 use super::{
-    at,
     attempts::{Action, Attempt, Must},
     place::Place,
 };
@@ -231,4 +230,10 @@ fn kernel_words(stderr: &str) -> String {
 fn reason(answer: &Value) -> String {
     let message = at(answer, "/error/message").as_str();
     format!("failed: {}", message.unwrap_or("without a reason"))
+}
+
+/// What is at a place in JSON; null when there is nothing.
+pub(super) fn at<'a>(value: &'a Value, pointer: &str) -> &'a Value {
+    static NULL: Value = Value::Null;
+    value.pointer(pointer).unwrap_or(&NULL)
 }

@@ -5,7 +5,10 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
-use super::lint::{self, Located};
+use super::{
+    files::policies,
+    lint::{self, Located},
+};
 use crate::{
     app::{
         failure::{Exit, Failure},
@@ -36,7 +39,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let files = super::policies(&args.files)?;
+    let files = policies(&args.files)?;
     let results: Vec<_> = files.into_iter().map(|file| (file, check(file))).collect();
     let failed = results.iter().filter(|(_, result)| result.is_err()).count();
     if args.json {

@@ -5,16 +5,16 @@ use std::{fmt::Write as _, process::ExitCode};
 use portcullis_audit::Directory;
 use serde_json::{Value, json};
 
-use super::{history::LogArgs, progress::Bar};
+use super::{files::load_with_outline, history::LogArgs, progress::Bar};
 use crate::{
     app::{
         audit_log::{say_unverified, unreadable},
         failure::{Context as _, Exit, Failure},
+        options::open_workspace,
     },
     authoring::{Change, Diff, Seen, Side, Tree, diff},
     model::{AgentName, Escaped},
     policy::{Decision, SettingChange},
-    workspace::Workspace,
 };
 
 /// Show what becomes allowed or denied when a policy takes the place of another
@@ -53,13 +53,12 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let (old, old_outline) = super::load_with_outline(&args.old)?;
-    let (new, new_outline) = super::load_with_outline(&args.new)?;
+    let (old, old_outline) = load_with_outline(&args.old)?;
+    let (new, new_outline) = load_with_outline(&args.new)?;
     let (old_mode, new_mode) = (old.mode(), new.mode());
     let (old, new) = (old.enforcing(), new.enforcing());
     let root = args.history.workspace();
-    let workspace = Workspace::open(root)
-        .or_fail(format_args!("cannot open the workspace `{}`", root.display()))?;
+    let workspace = open_workspace(root)?;
     let tree = Tree::of(&workspace).or_fail("cannot look at the workspace")?;
     let path = args.log.then(|| args.history.directory()).transpose()?;
     let directory = path.as_ref().map(Directory::new);

@@ -2,10 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::{
-    app::{failure::Failure, state_directory},
-    cli::audit::filter::Moment,
-};
+use crate::app::{failure::Failure, moment::Moment, state_directory};
 
 /// Which log.
 #[derive(Debug, Clone, clap::Args)]

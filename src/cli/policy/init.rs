@@ -9,10 +9,12 @@ use std::{
 };
 
 use crate::{
-    app::failure::{Context as _, Failure},
+    app::{
+        failure::{Context as _, Failure},
+        options::open_workspace,
+    },
     authoring::{SCHEMA_FILE, Tree, first_policy, json_schema},
     cli::render::for_shell,
-    workspace::Workspace,
 };
 
 /// Make a commented policy for a workspace, with tests
@@ -38,9 +40,8 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let shown = args.workspace.display();
-    let workspace = Workspace::open(&args.workspace)
-        .or_fail(format_args!("cannot open the workspace `{shown}`"))?;
+    let _shown = args.workspace.display();
+    let workspace = open_workspace(&args.workspace)?;
     let tree = Tree::of(&workspace).or_fail("cannot look at the workspace")?;
     let stem = args.output.as_deref().unwrap_or(workspace.root()).file_stem();
     let name = stem.map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();

@@ -10,14 +10,16 @@ use serde_json::{Value, json};
 use crate::{
     app::{
         failure::{Context as _, Exit, Failure},
+        options::open_workspace,
         output::colours,
     },
     authoring::{Finding, LINTS, Subject, Tree, lint},
     model::Escaped,
     policy::{OutlineFile, Policy},
     review::visible_json,
-    workspace::Workspace,
 };
+
+use super::files::policies;
 
 /// Look for what a policy's author can hardly have meant
 ///
@@ -64,15 +66,14 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let tree = if args.no_tree {
         None
     } else {
-        let shown = args.workspace.display();
-        let workspace = Workspace::open(&args.workspace)
-            .or_fail(format_args!("cannot open the workspace `{shown}`"))?;
+        let _shown = args.workspace.display();
+        let workspace = open_workspace(&args.workspace)?;
         Some(Tree::of(&workspace).or_fail("cannot look at the workspace")?)
     };
     let scratch = super::test::Scratch::new()?;
     let mut found: Vec<Located> = Vec::new();
     let mut told = HashSet::new();
-    for (number, file) in super::policies(&args.files)?.into_iter().enumerate() {
+    for (number, file) in policies(&args.files)?.into_iter().enumerate() {
         let tested = super::test::test(file, &scratch, number).map_err(|problem| {
             Failure::new(format_args!("the policy `{file}` cannot be looked at"))
                 .exit(Exit::Policy)

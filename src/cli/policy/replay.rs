@@ -5,7 +5,7 @@ use std::{fmt::Write as _, process::ExitCode};
 use portcullis_audit::Directory;
 use serde_json::{Value, json};
 
-use super::{history::LogArgs, progress::Bar};
+use super::{files::load_with_outline, history::LogArgs, progress::Bar};
 use crate::{
     app::{
         audit_log::{say_unverified, unreadable},
@@ -41,7 +41,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let (policy, outline) = super::load_with_outline(&args.new)?;
+    let (policy, outline) = load_with_outline(&args.new)?;
     let policy = policy.enforcing();
     let path = args.log.directory()?;
     let found =

@@ -18,6 +18,8 @@ use crate::{
     policy::{OutlineFile, Policy},
 };
 
+use super::files::policies;
+
 /// Run the tests of policies and show which rules no test makes decide
 ///
 /// Runs the `[[tests]]` of each policy and those in the files `*.test.toml`
@@ -44,7 +46,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let scratch = Scratch::new()?;
     let mut failed = 0;
     let mut results = Vec::new();
-    for (number, file) in super::policies(&args.files)?.into_iter().enumerate() {
+    for (number, file) in policies(&args.files)?.into_iter().enumerate() {
         match test(file, &scratch, number) {
             Ok(Tested { report, .. }) => {
                 failed += usize::from(report.failed() > 0);

@@ -5,6 +5,7 @@
 //! use, which reaches that one alone; each is this binary again, confined
 //! before it has a thread. A self-test proves that before anybody is let in.
 
+mod args;
 mod broker;
 mod door;
 mod files;
@@ -33,13 +34,10 @@ use serde_json::json;
 use crate::{
     app::{
         failure::{Context as _, Failure},
-        logging,
-        options::Common,
         process,
         ship::{self, Shipping},
     },
     config::serve::Listen,
-    frontend::mcp::Name,
     model::Escaped,
     sandbox::{close_inherited, not_dumpable, stop_signals},
 };
@@ -48,55 +46,13 @@ use door::Doorway;
 use journal::Journal;
 use plan::Plan;
 
+pub(crate) use args::Args;
 pub(crate) use front::run_if_front;
 pub(crate) use worker::run_if_worker;
 
 /// Open files that a service wants at most: each session needs two in the front, and
 /// up to six in its worker.
 const FILES: u64 = 65_536;
-
-/// Serve workspaces to agents over HTTP
-///
-/// Without a configuration that names workspaces it serves the current
-/// directory on this machine, and prints a token for one agent. Each workspace
-/// has a process of its own that reaches nothing else.
-#[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  \
-    portcullis serve\n  \
-    portcullis serve --workspace ~/project --policy mine.toml --listen 127.0.0.1:9000\n  \
-    portcullis serve --config /etc/portcullis/portcullis.toml\n\n\
-    SIGHUP reads the configuration and the policies again. SIGTERM stops within 10 seconds.\n\
-    docs/serve.md tells the rest.")]
-pub(crate) struct Args {
-    #[command(flatten)]
-    common: Common,
-    #[command(flatten)]
-    logging: logging::Options,
-    /// Where to listen, instead of what the configuration says [default:
-    /// 127.0.0.1:8750]
-    #[arg(long, value_name = "ADDRESS:PORT|unix:PATH")]
-    listen: Vec<Listen>,
-    /// Let other machines connect without TLS: something else must encrypt
-    #[arg(long)]
-    plaintext: bool,
-    /// The workspace's name in addresses and names of tools [default: that of
-    /// its directory]
-    #[arg(long, value_name = "NAME")]
-    name: Option<Name>,
-    /// Which tools MCP clients get: `workspace__NAME__read_file` and so on, or
-    /// those of the reference filesystem server
-    #[arg(long, value_name = "SET", default_value = "workspace",
-        value_parser = ["workspace", "reference"])]
-    tools: String,
-    /// Whom a rule's question reaches: the client's user and a shell, or a
-    /// shell alone
-    #[arg(long, value_name = "WHO", default_value = "client", value_parser = ["client", "shell"])]
-    ask: String,
-    /// Start nothing: ask the service that listens there whether it is ready, and
-    /// fail unless it is
-    #[arg(long)]
-    ready: bool,
-}
 
 /// Runs the command.
 pub(crate) fn run(args: &Args, given: &ArgMatches) -> Result<ExitCode, Failure> {

@@ -10,12 +10,14 @@ use clap::ArgMatches;
 use etcetera::BaseStrategy as _;
 
 use super::{
-    Args, given,
+    args::Args,
+    given,
     policies::{Accepted, Policies, Unfit},
 };
 use crate::{
     app::{
         failure::{Context as _, Exit, Failure},
+        options::open_workspace,
         output::colours_on_stderr,
         state_directory, state_owner, token, trusted_paths,
     },
@@ -493,10 +495,7 @@ fn adopt(args: &Args, service: &mut Service, token: &str) -> Result<(), Failure>
             ))
             .exit(Exit::Usage));
     }
-    let root = Workspace::open(&common.workspace)
-        .or_fail(format_args!("cannot open the workspace `{}`", common.workspace.display()))?
-        .root()
-        .to_owned();
+    let root = open_workspace(&common.workspace)?.root().to_owned();
     let name = match &args.name {
         Some(name) => name.to_string(),
         None => Name::near(&root.file_name().unwrap_or_default().to_string_lossy()).to_string(),
@@ -514,10 +513,7 @@ fn adopt(args: &Args, service: &mut Service, token: &str) -> Result<(), Failure>
         reference: args.tools == "reference",
         elicit: args.ask == "client",
     });
-    let agent = match &common.agent {
-        Some(agent) => agent.clone(),
-        None => "client".parse().or_fail("cannot name the agent")?,
-    };
+    let agent = common.agent("client")?;
     service.agents.push(Agent {
         name: agent,
         token: token::hash(token),

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Args, plan::load};
+use super::{args::Args, plan::load};
 use crate::{
     app::failure::{Context as _, Failure},
     config::{

@@ -6,23 +6,22 @@ use std::process::ExitCode;
 use portcullis_audit::{AuditRecord, Directory, Reader};
 use serde_json::json;
 
-use super::{Args, explained, in_words, print_report, report_json};
+use super::answer::{explained, in_words, print_report, report_json};
 use crate::{
     app::{
         audit_log::{say_unverified, unreadable},
         failure::{Context as _, Failure},
+        options::{Common, open_workspace},
         policy_loading::load,
         state_directory, state_owner,
     },
     model::{AgentName, Escaped, OperationKind, WorkspacePath},
     policy::{Effect, Place},
-    workspace::Workspace,
 };
 
-pub(super) fn run(args: &Args, seq: u64) -> Result<ExitCode, Failure> {
-    let workspace = Workspace::open(&args.common.workspace)
-        .or_fail(format_args!("cannot open the workspace `{}`", args.common.workspace.display()))?;
-    let state = state_directory::directory_of(args.common.state.as_ref(), &workspace)?;
+pub(super) fn run(common: &Common, seq: u64, json: bool) -> Result<ExitCode, Failure> {
+    let workspace = open_workspace(&common.workspace)?;
+    let state = state_directory::directory_of(common.state.as_ref(), &workspace)?;
     if let Some(opened) = state_directory::look(&state)? {
         state_owner::check(&opened, &state, workspace.root(), None)?;
     }
@@ -40,7 +39,7 @@ pub(super) fn run(args: &Args, seq: u64) -> Result<ExitCode, Failure> {
         ))
         .help("`portcullis audit show` shows which records are")
     })?;
-    let policy = load(&args.common.policy)?;
+    let policy = load(&common.policy)?;
     let (now, answers, notes) = explained(
         &policy,
         &workspace,
@@ -50,7 +49,7 @@ pub(super) fn run(args: &Args, seq: u64) -> Result<ExitCode, Failure> {
         asked.to.as_ref(),
     )?;
     let same = record.draft.policy_sha256.as_deref() == Some(policy.sha256());
-    if args.json {
+    if json {
         let mut report =
             report_json(&policy, &asked.agent, asked.operation, &now, &answers, &notes);
         if let Some(report) = report.as_object_mut() {

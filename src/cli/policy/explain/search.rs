@@ -1,7 +1,7 @@
 //! Where a search or a subscription begins: what the gate decides once, before it
 //! decides on each entry.
 
-use super::{Answer, Asked};
+use super::answer::{Answer, Asked};
 use crate::{
     gateway::{Following, beginning, begun, never_served},
     model::{Access, AgentName, OperationKind, WorkspacePath},

@@ -5,16 +5,15 @@ use std::{collections::BTreeMap, process::ExitCode, str::FromStr};
 
 use serde_json::json;
 
-use super::Args;
 use crate::{
     app::{
         failure::{Context as _, Failure},
+        options::{Common, open_workspace},
         policy_loading::load,
     },
     authoring::{Deed, Tree, judge},
     model::{AgentName, Escaped},
     policy::{Effect, ObjectKind, Policy},
-    workspace::Workspace,
 };
 
 /// What an agent is asked about.
@@ -58,17 +57,21 @@ struct Node {
     asks: usize,
 }
 
-pub(super) fn run(args: &Args, agent: &AgentName) -> Result<ExitCode, Failure> {
+pub(super) fn run(
+    common: &Common,
+    agent: &AgentName,
+    can: Can,
+    json: bool,
+) -> Result<ExitCode, Failure> {
     // What only observe mode lets through the policy would deny.
-    let policy = load(&args.common.policy)?.enforcing();
-    let workspace = Workspace::open(&args.common.workspace)
-        .or_fail(format_args!("cannot open the workspace `{}`", args.common.workspace.display()))?;
+    let policy = load(&common.policy)?.enforcing();
+    let workspace = open_workspace(&common.workspace)?;
     let tree = Tree::of(&workspace).or_fail("cannot look at the workspace")?;
-    let Can(deed) = args.can;
+    let Can(deed) = can;
     let mut root = Node::default();
     let (mut paths, mut asks) = (Vec::new(), Vec::new());
     for entry in &tree.entries {
-        let ways = args.can.ways().iter();
+        let ways = can.ways().iter();
         let judged = ways.filter_map(|way| judge(&policy, agent, *way, entry));
         let can = judged.map(|decision| decision.effect()).min();
         // A directory is removed with all that is in it, so it counts as what
@@ -83,7 +86,7 @@ pub(super) fn run(args: &Args, agent: &AgentName) -> Result<ExitCode, Failure> {
             _ => {}
         }
     }
-    if args.json {
+    if json {
         let report = json!({
             "agent": agent.as_str(),
             "can": deed.as_str(),

@@ -1,0 +1,243 @@
+//! The decision about an operation, with all that is asked for it, and how it is shown.
+
+use serde_json::{Value, json};
+
+use super::{
+    beside::Beside,
+    search::{Search, is_entrywise},
+};
+use crate::{
+    app::failure::Failure,
+    gateway::{Following, never_served},
+    model::{Access, AgentName, Escaped, OperationKind, WorkspacePath},
+    policy::{
+        Decision, Effect, Explanation, Object, ObjectKind, Place, Policy, Query, StageReport,
+        questions,
+    },
+    workspace::{Follow, Resolved, Workspace},
+};
+
+/// One question with its answer.
+pub(super) struct Answer {
+    pub(super) access: Access,
+    pub(super) path: WorkspacePath,
+    pub(super) explanation: Explanation,
+}
+
+/// What was asked about the names and what lies there.
+#[derive(Default)]
+pub(super) struct Asked {
+    pub(super) answers: Vec<Answer>,
+    pub(super) notes: Vec<String>,
+    /// What the workspace itself refuses.
+    pub(super) refused: Vec<Decision>,
+}
+
+/// The decision about an operation, with all that was asked for it.
+pub(super) fn explained(
+    policy: &Policy,
+    workspace: &Workspace,
+    agent: &AgentName,
+    operation: OperationKind,
+    path: &WorkspacePath,
+    to: Option<&WorkspacePath>,
+) -> Result<(Decision, Vec<Answer>, Vec<String>), Failure> {
+    let entrywise = is_entrywise(operation);
+    let Asked { answers, mut notes, refused } = match entrywise {
+        true => Search { policy, workspace, agent, operation }.asked(path),
+        false => answers(policy, workspace, agent, operation, path, to),
+    };
+    // The record of a search names the first denial, but the last allowance.
+    let stricter: fn(Decision, Decision) -> Decision = match entrywise {
+        true => |before, after| if before.is_deny() { before } else { after.and(before) },
+        false => Decision::and,
+    };
+    let mut decision = answers
+        .iter()
+        .map(|answer| answer.explanation.decision.clone())
+        .chain(refused)
+        .reduce(stricter)
+        .ok_or_else(|| Failure::new("nothing was asked"))?;
+    if let Some(to) = to {
+        let moving = moving(workspace, operation, path);
+        decision = decision.and(policy.evaluate_move(agent, path, to, moving.as_ref()));
+    }
+    if !decision.is_deny() {
+        let beside = Beside { policy, workspace, agent, operation };
+        let places = [
+            ("beneath it,", beside.beneath(path, to)),
+            ("on the way, the directory", beside.on_the_way(path, to)),
+        ];
+        for (place, found) in places {
+            match found {
+                Ok(Some((path, found))) => {
+                    notes.push(format!("{place} `{path}` is {}", sentence(&found)));
+                    decision = decision.and(found);
+                }
+                Ok(None) => {}
+                Err(error) => notes.push(format!("{place} nothing can be decided: {error}")),
+            }
+        }
+    }
+    Ok((decision, answers, notes))
+}
+
+/// Asks what the gate asks: about the names as given, then about the canonical
+/// ones with their objects.
+pub(super) fn answers(
+    policy: &Policy,
+    workspace: &Workspace,
+    agent: &AgentName,
+    operation: OperationKind,
+    path: &WorkspacePath,
+    to: Option<&WorkspacePath>,
+) -> Asked {
+    let follow = match operation {
+        OperationKind::Remove | OperationKind::Rename => Follow::No,
+        _ => Follow::Yes,
+    };
+    let moving = moving(workspace, operation, path);
+    let (mut answers, mut notes, mut refused) = (Vec::new(), Vec::new(), Vec::new());
+    for (access, path) in questions(operation, path, to) {
+        let explain = |path: &WorkspacePath, resolved: Option<&Resolved>| {
+            let query = Query { agent, operation, access, path };
+            let moving = moving.filter(|_| access == Access::Write);
+            let object = resolved.map(|resolved| there(resolved, moving));
+            let explanation = policy.explain(&query, object.as_ref());
+            Answer { access, path: path.clone(), explanation }
+        };
+        let is_asked = policy.evaluate(&Query { agent, operation, access, path }).is_ask();
+        let mut following = Following { policy, agent, operation, accesses: &[access], is_asked };
+        match workspace.resolve_heeding(path, follow, &mut |met| following.follows(met)) {
+            Ok(resolved) if resolved.path() == path => {
+                answers.push(explain(path, Some(&resolved)));
+            }
+            Ok(resolved) => {
+                notes.push(format!("`{path}` leads to `{}`", resolved.path()));
+                answers.push(explain(path, None));
+                answers.push(explain(resolved.path(), Some(&resolved)));
+            }
+            Err(error) => {
+                notes.push(format!("`{path}` would be refused by the workspace: {error}"));
+                answers.push(explain(path, None));
+                refused.extend(never_served(&error));
+            }
+        }
+    }
+    Asked { answers, notes, refused }
+}
+
+/// What a rename is about.
+pub(super) fn moving(
+    workspace: &Workspace,
+    operation: OperationKind,
+    path: &WorkspacePath,
+) -> Option<Object> {
+    let resolved =
+        (operation == OperationKind::Rename).then(|| workspace.resolve(path, Follow::No));
+    resolved?.ok().map(|resolved| resolved.object())
+}
+
+/// What is at a path, or will be there: what moves.
+pub(super) fn there(resolved: &Resolved, moving: Option<Object>) -> Object {
+    match (resolved.object(), moving) {
+        (Object { kind: ObjectKind::Missing, through_symlink, .. }, Some(moving)) => {
+            Object { through_symlink, links: 1, ..moving }
+        }
+        (there, _) => there,
+    }
+}
+
+pub(super) fn print_report(
+    policy: &Policy,
+    agent: &AgentName,
+    operation: OperationKind,
+    decision: &Decision,
+    answers: &[Answer],
+    notes: &[String],
+) {
+    outln!("{}", sentence(decision));
+    outln!("policy `{}` version {}, agent `{agent}`", policy.name(), policy.version());
+    for note in notes {
+        outln!("note: {note}");
+    }
+    for answer in answers {
+        outln!("\n{operation}: {} {}", answer.access, answer.path);
+        for stage in &answer.explanation.stages {
+            outln!("{}", stage_line(stage));
+        }
+    }
+}
+
+/// `denied by `ci` (policy.toml:12): CI changes need a person`
+pub(super) fn sentence(decision: &Decision) -> String {
+    let (effect, would_deny) = (decision.effect(), decision.would_deny());
+    in_words(effect, would_deny, decision.rule(), decision.place(), decision.reason())
+}
+
+pub(super) fn in_words(
+    effect: Effect,
+    would_deny: bool,
+    rule: &str,
+    place: Option<&Place>,
+    reason: Option<&str>,
+) -> String {
+    let verb = if would_deny { "observed only: would be denied" } else { effect.verb() };
+    let place = place.map(|place| format!(" ({})", Escaped(&place.to_string())));
+    let reason = reason.map(|reason| format!(": {reason}"));
+    format!("{verb} by `{rule}`{}{}", place.unwrap_or_default(), reason.unwrap_or_default())
+}
+
+pub(super) fn stage_line(stage: &StageReport) -> String {
+    let rest: Vec<_> = [&stage.rule, &stage.place, &stage.note]
+        .into_iter()
+        .flatten()
+        .map(|text| Escaped(text).to_string())
+        .collect();
+    let line = format!("  {:5} {:21} {}", stage.verdict.as_str(), stage.stage, rest.join("  "));
+    line.trim_end().to_owned()
+}
+
+pub(super) fn report_json(
+    policy: &Policy,
+    agent: &AgentName,
+    operation: OperationKind,
+    decision: &Decision,
+    answers: &[Answer],
+    notes: &[String],
+) -> Value {
+    let questions: Vec<_> = answers
+        .iter()
+        .map(|answer| {
+            json!({
+                "access": answer.access.as_str(),
+                "path": answer.path.to_string(),
+                "decision": decision_json(&answer.explanation.decision),
+                "stages": answer.explanation.stages,
+            })
+        })
+        .collect();
+    json!({
+        "operation": operation.as_str(),
+        "agent": agent.as_str(),
+        "policy": {
+            "name": policy.name(),
+            "version": policy.version(),
+            "sha256": policy.sha256(),
+        },
+        "decision": decision_json(decision),
+        "questions": questions,
+        "notes": notes,
+    })
+}
+
+pub(super) fn decision_json(decision: &Decision) -> Value {
+    json!({
+        "effect": decision.effect().as_str(),
+        "rule": decision.rule(),
+        "file": decision.place().map(|place| &place.file),
+        "line": decision.place().map(|place| place.line),
+        "reason": decision.reason(),
+        "wouldDeny": decision.would_deny(),
+    })
+}

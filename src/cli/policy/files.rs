@@ -1,0 +1,29 @@
+//! The policies that a command line names.
+
+use crate::{
+    app::{
+        failure::{Exit, Failure},
+        policy_loading::unusable,
+    },
+    config::PolicyTexts,
+    policy::{OutlineFile, Policy},
+};
+
+/// Loads the policy that the command line names, with what its files say.
+pub(super) fn load_with_outline(reference: &str) -> Result<(Policy, Vec<OutlineFile>), Failure> {
+    PolicyTexts::draft(reference)
+        .and_then(|texts| Ok((texts.compile()?, texts.outline())))
+        .map_err(|error| unusable(reference, &error))
+}
+
+/// The policies among the files named: a shell's `*.toml` names files of tests,
+/// too, which go with the policy that they are beside.
+pub(super) fn policies(files: &[String]) -> Result<Vec<&String>, Failure> {
+    let policies: Vec<_> = files.iter().filter(|file| !file.ends_with(".test.toml")).collect();
+    if policies.is_empty() {
+        return Err(Failure::new("only files of tests are named, and no policy")
+            .help("name the policy; the tests beside it go with it")
+            .exit(Exit::Usage));
+    }
+    Ok(policies)
+}

@@ -1,0 +1,50 @@
+//! The options of `portcullis serve`.
+
+use crate::{
+    app::{logging, options::Common},
+    config::serve::Listen,
+    frontend::mcp::Name,
+};
+
+/// Serve workspaces to agents over HTTP
+///
+/// Without a configuration that names workspaces it serves the current
+/// directory on this machine, and prints a token for one agent. Each workspace
+/// has a process of its own that reaches nothing else.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    portcullis serve\n  \
+    portcullis serve --workspace ~/project --policy mine.toml --listen 127.0.0.1:9000\n  \
+    portcullis serve --config /etc/portcullis/portcullis.toml\n\n\
+    SIGHUP reads the configuration and the policies again. SIGTERM stops within 10 seconds.\n\
+    docs/serve.md tells the rest.")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    pub(super) common: Common,
+    #[command(flatten)]
+    pub(super) logging: logging::Options,
+    /// Where to listen, instead of what the configuration says [default:
+    /// 127.0.0.1:8750]
+    #[arg(long, value_name = "ADDRESS:PORT|unix:PATH")]
+    pub(super) listen: Vec<Listen>,
+    /// Let other machines connect without TLS: something else must encrypt
+    #[arg(long)]
+    pub(super) plaintext: bool,
+    /// The workspace's name in addresses and names of tools [default: that of
+    /// its directory]
+    #[arg(long, value_name = "NAME")]
+    pub(super) name: Option<Name>,
+    /// Which tools MCP clients get: `workspace__NAME__read_file` and so on, or
+    /// those of the reference filesystem server
+    #[arg(long, value_name = "SET", default_value = "workspace",
+        value_parser = ["workspace", "reference"])]
+    pub(super) tools: String,
+    /// Whom a rule's question reaches: the client's user and a shell, or a
+    /// shell alone
+    #[arg(long, value_name = "WHO", default_value = "client", value_parser = ["client", "shell"])]
+    pub(super) ask: String,
+    /// Start nothing: ask the service that listens there whether it is ready, and
+    /// fail unless it is
+    #[arg(long)]
+    pub(super) ready: bool,
+}
