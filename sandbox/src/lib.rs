@@ -56,8 +56,8 @@ pub use probe::{
     Flaw, landlock_abi, landlock_flaws, namespace_advice, namespaces, system_call_filter,
 };
 pub use process::{
-    RELOAD_SIGNAL, STOP_SIGNALS, close_inherited, ignores_children, not_dumpable,
-    outlive_size_limit, own_program, stop_signals,
+    RELOAD_SIGNAL, close_inherited, ignores_children, not_dumpable, outlive_size_limit,
+    own_program, stop_signals,
 };
 pub use reach::{Apart, Outside, TooFar};
 pub use spec::{Cell, DeniedGrant, Enforcement, Grant, Network, Probe, Report};

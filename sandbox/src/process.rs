@@ -32,7 +32,7 @@ pub(super) fn of_descriptor(descriptor: &OwnedFd) -> String {
 }
 
 /// The signals that a user or an editor sends to stop a program.
-pub const STOP_SIGNALS: [NixSignal; 4] =
+const STOP_SIGNALS: [NixSignal; 4] =
     [NixSignal::SIGTERM, NixSignal::SIGINT, NixSignal::SIGHUP, NixSignal::SIGQUIT];
 
 /// Among them the one that a gate and its broker take for the wish to look at

@@ -31,10 +31,10 @@ use super::{
 use crate::{
     backup::Vault,
     config::audit::{Durability, SearchRecords},
-    frontend::desk::Desk,
+    frontend::{acp::line_for, desk::Desk},
     gateway::{Gateway, Shares},
     ledger::{self, Signing},
-    model::Session,
+    model::{Access, Session},
     sandbox::{Apart, GateReport, Outside, restrict_gate, restrict_worker},
 };
 
@@ -227,6 +227,12 @@ impl Started {
     pub(crate) fn reloading(&self) -> Reloading<'_> {
         let Self { gateway, session, state, signatures, .. } = self;
         Reloading { gateway, session, state, signatures: *signatures }
+    }
+
+    /// The longest line of a request or a reply, in bytes, under the policy in force.
+    pub(crate) fn max_line(&self) -> usize {
+        let policy = self.gateway.policy();
+        line_for(policy.max_size(Access::Read).max(policy.max_size(Access::Write)))
     }
 
     /// Records the stop, once no other thread has the gateway any more: each has `timeout` for its last step. Returns why

@@ -11,9 +11,11 @@ use std::{
 };
 
 use cap_std::fs::{Dir, OpenOptions, OpenOptionsExt as _};
-use rustix::fs::{Mode, OFlags, fsync, openat};
 
-use super::failure::{Context as _, Failure};
+use super::{
+    failure::{Context as _, Failure},
+    state_directory,
+};
 use crate::{policy::SecretKey, review::open_kept_in};
 
 const NAME: &str = "secrets.key";
@@ -72,10 +74,7 @@ fn make(state: &Dir) -> io::Result<()> {
     });
     state.remove_file(&temp)?;
     placed?;
-    // A `Dir` itself is a mere place and cannot be synced.
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    fsync(openat(state, ".", flags, Mode::empty())?)?;
-    Ok(())
+    state_directory::sync(state)
 }
 
 #[cfg(test)]

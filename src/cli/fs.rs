@@ -25,7 +25,6 @@ use crate::{
     },
     gateway::{Error, ErrorKind, Output, Reply},
     model::{Encoding, Escaped, LineRange, Operation, OperationKind},
-    review::visible_json,
 };
 
 /// Do one operation on the workspace, decided, backed up and audited
@@ -321,10 +320,11 @@ fn stdin(gate: &LocalGate) -> Result<Vec<u8>, Failure> {
 }
 
 fn print(args: &Args, reply: &Reply) -> io::Result<()> {
-    let mut out = io::stdout().lock();
     if args.json {
-        return writeln!(out, "{}", visible_json(&render::reply_json(reply).to_string()));
+        outjson!(render::reply_json(reply));
+        return Ok(());
     }
+    let mut out = io::stdout().lock();
     let record = render::receipt_text(&reply.receipt);
     match &reply.output {
         Output::Content(content) => match &args.command {

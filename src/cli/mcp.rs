@@ -23,11 +23,8 @@ use crate::{
         session::session,
         stderr,
     },
-    frontend::{
-        acp::line_for,
-        mcp::{self, Input, Name, Place, Toolset},
-    },
-    model::{Access, Door},
+    frontend::mcp::{self, Input, Name, Place, Toolset},
+    model::Door,
     sandbox::{close_inherited, stop_signals, take_standard_streams},
 };
 
@@ -114,8 +111,6 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
             Toolset::Workspace(Name::near(&name))
         }
     };
-    let policy = gateway.policy();
-    let size = policy.max_size(Access::Read).max(policy.max_size(Access::Write));
     let config = mcp::Config {
         session: started.session.clone(),
         root,
@@ -124,7 +119,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         place: Place::Host,
         elicit,
         prompt: !started.durable,
-        max_line: line_for(size),
+        max_line: started.max_line(),
         guest: None,
         notify: |line| errln!("{line}"),
     };

@@ -24,6 +24,9 @@ const LAYERS: &[&[&str]] = &[
     &["cli"],
 ];
 
+/// Modules of `cli` that are no commands.
+const HELPERS: [&str; 6] = ["announcer", "cell", "connect", "consent", "local", "render"];
+
 /// Crates whose modules a library re-exports; everything else names these.
 const OTHERS: [&str; 4] =
     ["portcullis_policy", "portcullis_gate", "portcullis_frontend", "portcullis_sandbox"];
@@ -58,9 +61,14 @@ fn height(module: &str) -> Option<usize> {
 /// The modules of this crate that a source file names, as `crate::NAME` or in
 /// a group `crate::{NAME::…, NAME::…}`.
 fn imports(source: &str) -> BTreeSet<String> {
+    named_after("crate::", source)
+}
+
+/// The names that follow `prefix`, alone or in a group.
+fn named_after(prefix: &str, source: &str) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
-    for (at, _) in source.match_indices("crate::") {
-        let rest = &source[at + "crate::".len()..];
+    for (at, _) in source.match_indices(prefix) {
+        let rest = &source[at + prefix.len()..];
         match rest.strip_prefix('{') {
             None => {
                 names.insert(
@@ -131,6 +139,28 @@ fn imports_go_one_way() {
         if names.iter().any(|name| name != "model") {
             wrong.push(format!("{} imports {names:?}", file.display()));
         }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn commands_import_no_other_command() {
+    let src = root().join("src/cli");
+    let mut wrong = Vec::new();
+    for file in found(&src, 20) {
+        let inside = file.strip_prefix(&src).unwrap();
+        let command = inside.iter().next().unwrap().to_str().unwrap().trim_end_matches(".rs");
+        if command == "mod" {
+            continue;
+        }
+        let text = std::fs::read_to_string(&file).unwrap();
+        let mut names = named_after("cli::", &text);
+        if inside.iter().count() == 1 {
+            names.extend(named_after("use super::", &text));
+        }
+        names.retain(|name| name != command && !HELPERS.contains(&name.as_str()));
+        names.retain(|name| src.join(format!("{name}.rs")).exists() || src.join(name).is_dir());
+        wrong.extend(names.into_iter().map(|name| format!("{} imports {name}", inside.display())));
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
 }

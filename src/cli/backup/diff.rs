@@ -24,7 +24,6 @@ use crate::{
     gateway::{CONTEXT, Error, ErrorKind, Output, Refusal, unified_diff},
     model::{Encoding, Escaped, LineRange, Operation, WorkspacePath},
     ops,
-    review::visible_json,
 };
 
 /// Compare a backup with what is there now
@@ -186,10 +185,11 @@ fn is_absent(error: &Error) -> bool {
 }
 
 fn print(args: &Args, entry: &Entry, found: &Found, receipts: &[Receipt]) -> io::Result<()> {
-    let mut out = io::stdout().lock();
     if args.json {
-        return writeln!(out, "{}", visible_json(&found_json(entry, found, receipts).to_string()));
+        outjson!(found_json(entry, found, receipts));
+        return Ok(());
     }
+    let mut out = io::stdout().lock();
     match found {
         Found::Contents(before, now) => {
             let terminal = out.is_terminal();

@@ -1,9 +1,6 @@
 //! `portcullis backup list`: the vault's entries. Reads no content.
 
-use std::{
-    io::{self, Write as _},
-    process::ExitCode,
-};
+use std::process::ExitCode;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use indicatif::HumanBytes;
@@ -14,12 +11,10 @@ use crate::{
     app::{
         failure::{Context as _, Exit, Failure},
         options::{Common, open_workspace},
-        output::printed,
         path_argument, state_directory, state_owner,
     },
     backup::{Entry, EntryKind, Listing, Vault},
     model::{Escaped, WorkspacePath},
-    review::visible_json,
 };
 
 /// List backups, the newest first
@@ -63,7 +58,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let total = vault.as_ref().map(Vault::size).transpose().or_fail(UNREADABLE)?.unwrap_or(0);
     listing.entries.retain(|entry| args.wants(entry, path.as_ref()));
     listing.entries.reverse();
-    printed(print(args, &listing, total))?;
+    print(args, &listing, total);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -84,24 +79,23 @@ fn bytes(listing: &Listing) -> u64 {
     listing.entries.iter().map(|entry| entry.bytes).fold(0, u64::saturating_add)
 }
 
-fn print(args: &Args, listing: &Listing, total: u64) -> io::Result<()> {
-    let mut out = io::stdout().lock();
+fn print(args: &Args, listing: &Listing, total: u64) {
     if args.json {
         let entries: Vec<_> = listing.entries.iter().map(entry_json).collect();
         let damaged: Vec<_> = listing.damaged.iter().map(ToString::to_string).collect();
-        let object = json!({
+        outjson!(json!({
             "ok": true,
             "backups": entries,
             "damaged": damaged,
             "bytes": bytes(listing),
             "vault": total,
-        });
-        return writeln!(out, "{}", visible_json(&object.to_string()));
+        }));
+        return;
     }
     if listing.entries.is_empty() {
         errln!("no backups");
     } else {
-        writeln!(out, "{}", table(&listing.entries))?;
+        outln!("{}", table(&listing.entries));
         let count = listing.entries.len();
         errln!(
             "{count} {} of {}; the vault takes {} for all that it keeps",
@@ -113,7 +107,6 @@ fn print(args: &Args, listing: &Listing, total: u64) -> io::Result<()> {
     for id in &listing.damaged {
         errln!("portcullis: backup {id} is damaged");
     }
-    Ok(())
 }
 
 fn table(entries: &[Entry]) -> String {

@@ -21,7 +21,6 @@ use crate::{
     cli::{local::LocalGate, render},
     gateway::{Output, Reply},
     model::{Encoding, Escaped, Operation},
-    review::visible_json,
 };
 
 /// Print a backup, as the policy lets its path be read
@@ -110,7 +109,6 @@ impl Drop for Target {
 }
 
 fn print(args: &Args, file: Option<Target>, entry: &Entry, reply: Reply) -> Result<(), Failure> {
-    let mut out = io::stdout().lock();
     if args.json {
         let mut backup = entry_json(entry);
         // The hash would confirm a guess of what was redacted.
@@ -118,9 +116,10 @@ fn print(args: &Args, file: Option<Target>, entry: &Entry, reply: Reply) -> Resu
         if let (Some(object), false) = (backup.as_object_mut(), redacted) {
             object.insert("sha256".to_owned(), json!(entry.sha256));
         }
-        let object = json!({ "ok": true, "receipt": reply.receipt, "backup": backup });
-        return printed(writeln!(out, "{}", visible_json(&object.to_string())));
+        outjson!(json!({ "ok": true, "receipt": reply.receipt, "backup": backup }));
+        return Ok(());
     }
+    let mut out = io::stdout().lock();
     let record = render::receipt_text(&reply.receipt);
     print_content(&mut out, reply.output, file)?;
     // Not where a pipe would take it for content.

@@ -40,8 +40,7 @@ use crate::{
         inside::{Arrivals, Inside},
         mcp,
     },
-    gateway::Gateway,
-    model::{Access, Door, Session},
+    model::Door,
     sandbox::{become_gate, stop_signals},
 };
 
@@ -89,17 +88,17 @@ fn run(parent: u32) -> Result<(), Failure> {
     let hatch = if streams.len() > STREAMS { streams.pop() } else { None };
     let [agent_in, agent_out, agent_err] = take(streams)?;
     let started = recovered.start(session, agent.facts)?;
-    let (gateway, session) = (&started.gateway, &started.session);
     let inside = match hatch.zip(agent.entrance) {
         Some((hatch, entrance)) => {
-            let config = mcp_config(gateway, session, &order);
+            let config = mcp_config(&started, &order);
             let guests = Guests::new(&entrance.program, &entrance.address);
             let arrivals = match entrance.is_relayed {
                 true => Arrivals::Relay(hatch),
                 false => Arrivals::Listener(hatch),
             };
-            let inside = Inside::attend(arrivals, Arc::clone(gateway), guests.clone(), config)
-                .or_fail("cannot start a thread")?;
+            let inside =
+                Inside::attend(arrivals, Arc::clone(&started.gateway), guests.clone(), config)
+                    .or_fail("cannot start a thread")?;
             Some((inside, guests))
         }
         None => None,
@@ -182,7 +181,7 @@ fn serve(
         forward: order.forward.clone(),
         notices: Some(streams.notices),
         terminal_allowed: policy.agent().terminal,
-        max_line: max_line(gateway),
+        max_line: started.max_line(),
         guests,
         ..acp::Config::new(started.session.clone(), order.launch.workspace.clone())
     };
@@ -194,11 +193,11 @@ fn serve(
 }
 
 /// How the agent is served that comes through the hatch.
-fn mcp_config(gateway: &Gateway, session: &Session, order: &Serve) -> mcp::Config {
-    let root = gateway.workspace().root().to_owned();
+fn mcp_config(started: &Started, order: &Serve) -> mcp::Config {
+    let root = started.gateway.workspace().root().to_owned();
     let name = mcp::Name::near(&root.file_name().unwrap_or_default().to_string_lossy());
     mcp::Config {
-        session: session.clone(),
+        session: started.session.clone(),
         root,
         alias: Some(order.workspace_alias.clone()),
         toolset: mcp::Toolset::Workspace(name),
@@ -207,15 +206,10 @@ fn mcp_config(gateway: &Gateway, session: &Session, order: &Serve) -> mcp::Confi
         elicit: false,
         // A policy that is taken up later may ask.
         prompt: false,
-        max_line: max_line(gateway),
+        max_line: started.max_line(),
         guest: None,
         notify: |line| errln!("{line}"),
     }
-}
-
-fn max_line(gateway: &Gateway) -> usize {
-    let policy = gateway.policy();
-    acp::line_for(policy.max_size(Access::Read).max(policy.max_size(Access::Write)))
 }
 
 /// A writer that another thread can close.

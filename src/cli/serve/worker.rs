@@ -32,12 +32,11 @@ use crate::{
         session::{random_id, session},
     },
     frontend::{
-        acp::line_for,
         files,
         mcp::{self, Name, Toolset},
     },
     gateway::{Gateway, Numbers, Shares},
-    model::{Access, AgentName, Door, Session},
+    model::{AgentName, Door, Session},
     sandbox::{Apart, Channel, become_gate, stop_signals},
 };
 
@@ -358,8 +357,6 @@ impl Worker {
     }
 
     fn mcp(&self, session: Session) -> mcp::Config {
-        let policy = self.started.gateway.policy();
-        let size = policy.max_size(Access::Read).max(policy.max_size(Access::Write));
         mcp::Config {
             session,
             root: self.started.gateway.workspace().root().to_owned(),
@@ -371,7 +368,7 @@ impl Worker {
             place: mcp::Place::Remote,
             elicit: self.start.elicit,
             prompt: !self.started.durable,
-            max_line: line_for(size),
+            max_line: self.started.max_line(),
             guest: None,
             notify: |line| errln!("{line}"),
         }
