@@ -114,6 +114,11 @@ pub(super) fn restrict_relay() -> Result<GateReport, GateError> {
 
 fn restrict(directories: &[BorrowedFd<'_>], purpose: Purpose) -> Result<GateReport, GateError> {
     let step = |what| move |e: rustix::io::Errno| GateError::Step(what, e.into());
+    // Restrictions are a thread's, and would not be those of another one. The directory has a link for each thread
+    // besides its own two.
+    if rustix::fs::stat("/proc/self/task").is_ok_and(|threads| threads.st_nlink > 3) {
+        return Err(GateError::SelfTest("the process has another thread"));
+    }
     if !Sample::take(directories).kept {
         return Err(GateError::SelfTest("a directory that it needs cannot be opened"));
     }
