@@ -19,6 +19,7 @@ use std::{
 };
 
 use portcullis_audit::Hash;
+use portcullis_rpc::{random_hex, strict_json};
 use rustix::{
     io::Errno,
     net::{SocketFlags, accept_with, sockopt},
@@ -200,14 +201,8 @@ fn say(socket: &mut File, message: &impl Serialize) -> io::Result<()> {
 fn read_line<T: DeserializeOwned>(socket: &File, most: u64) -> io::Result<T> {
     let mut line = Vec::new();
     BufReader::new(socket.take(most)).read_until(b'\n', &mut line)?;
-    Ok(serde_json::from_slice(&line)?)
-}
-
-fn random_hex<const N: usize>() -> io::Result<String> {
-    let mut bytes = [0_u8; N];
-    let got = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
-    if got != N {
-        return Err(io::Error::other("no random bytes from the kernel"));
-    }
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    // A peer that ended in the middle of its line is gone.
+    let line = line.strip_suffix(b"\n").ok_or(io::ErrorKind::UnexpectedEof)?;
+    let text = strict_json::check_line(line).map_err(io::Error::other)?;
+    Ok(serde_json::from_str(text)?)
 }

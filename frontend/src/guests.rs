@@ -15,6 +15,8 @@ use std::{
     sync::{Arc, Mutex, OnceLock},
 };
 
+use portcullis_rpc::random_hex;
+
 use crate::{
     gateway::Ticket,
     lock,
@@ -110,7 +112,7 @@ impl Guests {
     /// Invites guests into a session and gives the word; `host` is the name
     /// that the session has for the one that is asked about it, if it has one.
     pub(super) fn invite(&self, session: &Session, host: Option<&str>) -> Option<String> {
-        let word = super::random_hex()?;
+        let word = random_hex::<16>().ok()?;
         let name = Host::default();
         host.map(|host| name.set(host.to_owned()));
         let session = Session { door: Door::Mcp, ..session.clone() };

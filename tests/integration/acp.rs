@@ -214,7 +214,7 @@ fn lines_that_are_not_strict_are_dropped_and_whoever_waits_is_told() {
             -32600,
         ),
         (b"{\"jsonrpc\":\"2.0\",\"id\":99999999999999999999,\"method\":\"x\"}", -32600),
-        (b"{\"jsonrpc\":\"2.0\",\"id\":1,\"id\":2,\"method\":\"x\"}", -32600),
+        (b"{\"jsonrpc\":\"2.0\",\"id\":1,\"id\":2,\"method\":\"x\"}", -32700),
         (deep.as_bytes(), -32700),
     ];
     for (line, code) in unknown {
@@ -232,7 +232,7 @@ fn lines_that_are_not_strict_are_dropped_and_whoever_waits_is_told() {
         (
             20,
             r#""method":"fs/read_text_file","params":{"sessionId":"s1","path":"/etc/passwd","path":"PATH"}"#,
-            -32600,
+            -32700,
         ),
         (21, r#""method":"session/request_permission","result":{}"#, -32600),
         (

@@ -173,6 +173,13 @@ fn the_import_reader_sees_groups_and_single_names() {
 }
 
 #[test]
+fn rpc_imports_no_other_crate() {
+    let manifest = std::fs::read_to_string(root().join("crates/rpc/Cargo.toml")).unwrap();
+    let (_, dependencies) = manifest.split_once("[dependencies]").unwrap();
+    assert!(!dependencies.contains("portcullis-"), "{dependencies}");
+}
+
+#[test]
 fn model_and_policy_do_no_io_and_read_no_clock() {
     for file in found(&root().join("policy/src"), 20) {
         let text = std::fs::read_to_string(&file).unwrap();

@@ -7,6 +7,9 @@
 
 use std::sync::{Arc, Mutex};
 
+use portcullis_rpc::{
+    Frame, Id, InvalidMessage, Message, MessageError, Object, Outcome, is_text, response,
+};
 use serde_json::value::RawValue;
 
 use crate::{
@@ -21,16 +24,12 @@ use super::{
     asking::Asker,
     buffers::EditorBuffers,
     door::{Door, Pass, Peer},
-    frame::Frame,
-    id::Id,
     initialize,
     jobs::{Job, Refused},
-    object::Object,
     params::{self, Method, Params, What},
     paths::NotInside,
     render,
     sessions::Effect,
-    wire::{self, Message, Outcome, Reason},
 };
 
 impl Door<'_> {
@@ -39,20 +38,21 @@ impl Door<'_> {
         let line = match frame {
             Frame::Line(line) => line,
             Frame::TooLong { head } | Frame::GivenUp { head } => {
-                return self.malformed(Peer::Agent, &wire::malformed(Reason::TooLong, &head));
+                return self
+                    .malformed(Peer::Agent, &InvalidMessage::new(MessageError::TooLong, &head));
             }
-            Frame::Torn { head, .. } => {
-                if wire::is_text(&head) {
+            Frame::Incomplete { head, .. } => {
+                if is_text(&head) {
                     self.output.text(&head);
                 }
-                self.dropped(Peer::Agent, &Reason::Torn, None);
+                self.dropped(Peer::Agent, &MessageError::Incomplete, None);
                 return;
             }
         };
-        let message = wire::parse(&line);
+        let message = Message::parse_line(&line);
         match &message {
             Ok(_) => self.output.message(),
-            Err(_) if wire::is_text(&line) => self.output.text(&line),
+            Err(_) if is_text(&line) => self.output.text(&line),
             Err(_) => {}
         }
         let pass = match message {
@@ -79,7 +79,8 @@ impl Door<'_> {
         if self.calls.owns(id) {
             let receipt =
                 self.dropped(Peer::Agent, &"the id is one of the gate's own", Some(method));
-            let line = render::error(id, -32600, "`id` is reserved", receipt.as_ref());
+            let line =
+                render::error(id, response::INVALID_REQUEST, "`id` is reserved", receipt.as_ref());
             self.send(Peer::Agent, line);
             return Pass::Stop;
         }
@@ -95,7 +96,7 @@ impl Door<'_> {
         if !self.note_agent_asked(id) {
             let text = "too many unanswered requests";
             let receipt = self.dropped(Peer::Agent, &text, Some(method));
-            self.send(Peer::Agent, render::error(id, render::INTERNAL, text, receipt.as_ref()));
+            self.send(Peer::Agent, render::error(id, response::INTERNAL, text, receipt.as_ref()));
             return Pass::Stop;
         }
         Pass::Forward
@@ -162,14 +163,14 @@ impl Door<'_> {
                 let receipt = self.dropped(Peer::Agent, &what, None);
                 Pass::Rebuilt(rebuilt(line, key, new).unwrap_or_else(|| {
                     let text = "the reply cannot be passed on";
-                    render::error(id, render::INTERNAL, text, receipt.as_ref())
+                    render::error(id, response::INTERNAL, text, receipt.as_ref())
                 }))
             }
             Err(error) => {
                 self.settle(effect, None);
                 let receipt = self.dropped(Peer::Agent, &error, None);
                 let text = error.to_string();
-                Pass::Rebuilt(render::error(id, render::INTERNAL, &text, receipt.as_ref()))
+                Pass::Rebuilt(render::error(id, response::INTERNAL, &text, receipt.as_ref()))
             }
         }
     }
@@ -219,7 +220,10 @@ impl Door<'_> {
     fn repeated(&self, id: &Id, method: Option<&str>) {
         let text = "the id of the request is in use";
         let receipt = self.dropped(Peer::Agent, &text, method);
-        self.send(Peer::Agent, render::error(id, -32600, text, receipt.as_ref()));
+        self.send(
+            Peer::Agent,
+            render::error(id, response::INVALID_REQUEST, text, receipt.as_ref()),
+        );
     }
 
     /// One worker: serves `fs/*` requests until there are no more.

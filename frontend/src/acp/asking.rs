@@ -7,6 +7,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use portcullis_rpc::Id;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -18,9 +19,7 @@ use crate::{
     question::{text, what},
 };
 
-use super::{
-    calls, calls::Calls, door::Door, id::Id, jobs::Waiting, paths::Roots, sessions::Visit,
-};
+use super::{calls, calls::Calls, door::Door, jobs::Waiting, paths::Roots, sessions::Visit};
 
 /// The gate's own option ids.
 const OPTIONS: [(&str, Answer); 3] =

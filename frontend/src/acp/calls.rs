@@ -13,10 +13,11 @@ use std::{
     time::Duration,
 };
 
+use portcullis_rpc::Id;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::{id::Id, lane::Lane, render};
+use super::{lane::Lane, render};
 use crate::lock;
 
 /// The editor's answer.

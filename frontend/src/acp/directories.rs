@@ -6,14 +6,12 @@
 //! agent that was told of it would find nothing there, and nobody would know why.
 //! That is decided by name alone, as what a link leads to is when it is used.
 
+use portcullis_rpc::{Object, folds_to};
 use serde_json::value::RawValue;
 
 use crate::model::Escaped;
 
-use super::{
-    object::{Object, folds_to},
-    paths::{NotInside, Roots},
-};
+use super::paths::{NotInside, Roots};
 
 /// The requests that have it. In `session/list` it is a filter.
 const METHODS: [&str; 4] = ["session/fork", "session/load", "session/new", "session/resume"];

@@ -10,6 +10,7 @@ use std::{
 };
 
 use portcullis_audit::Receipt;
+use portcullis_rpc::{Addressee, Id, InvalidMessage, Object, Outcome, random_hex, response};
 use serde_json::{Value, value::RawValue};
 
 use crate::{
@@ -17,7 +18,6 @@ use crate::{
     guests::Guests,
     lock,
     model::Session,
-    random_hex,
 };
 
 use super::{
@@ -26,17 +26,14 @@ use super::{
     asking::Messenger,
     calls::{Answer, Calls},
     hearing::{Hearing, Hearings},
-    id::Id,
     initialize::Offers,
     inject,
     jobs::{Job, Jobs},
     lane::Lane,
     notices::AgentOutput,
-    object::Object,
     paths::Roots,
     render,
     sessions::{Effect, Sessions, Visit},
-    wire::{Addressee, Malformed, Outcome},
 };
 
 /// Most `fs/*` requests that wait: an agent may ask for much before it reads.
@@ -102,7 +99,7 @@ impl<'g> Door<'g> {
         lanes: &Lanes,
         heard: &'g Hearings,
     ) -> Result<Self, Error> {
-        let secret = random_hex().ok_or(Error::Random)?;
+        let secret = random_hex::<16>().map_err(Error::Start)?;
         let roots =
             Roots::new(&config.workspace_root, config.workspace_alias.as_deref().map(Path::new));
         let (to_editor, to_agent) = (Arc::clone(&lanes.to_editor), Arc::clone(&lanes.to_agent));
@@ -189,16 +186,16 @@ impl<'g> Door<'g> {
 
     /// Deals with a line that is not strict: records it, and answers whoever
     /// waits because of it.
-    pub(super) fn malformed(&self, from: Peer, line: &Malformed) {
-        let receipt = self.dropped(from, &line.reason, None);
+    pub(super) fn malformed(&self, from: Peer, line: &InvalidMessage) {
+        let receipt = self.dropped(from, &line.error, None);
         match &line.addressee {
             // An answer under an id in use would end the wrong waiting.
             Some(Addressee::Sender(id)) if !id.as_ref().is_some_and(|id| self.in_use(from, id)) => {
-                let (code, text) = (line.reason.code(), line.reason.to_string());
+                let (code, text) = (line.error.code(), line.error.to_string());
                 self.send(from, render::error(id.as_ref(), code, &text, receipt.as_ref()));
             }
             Some(Addressee::Asker(id)) => {
-                let text = format!("the reply cannot be read: {}", line.reason);
+                let text = format!("the reply cannot be read: {}", line.error);
                 self.fail(from.other(), id, &text, receipt.as_ref());
             }
             Some(Addressee::Sender(_)) | None => {}
@@ -219,7 +216,7 @@ impl<'g> Door<'g> {
             }
         };
         if known {
-            self.send(asker, render::error(id, render::INTERNAL, message, of));
+            self.send(asker, render::error(id, response::INTERNAL, message, of));
         }
     }
 
@@ -279,7 +276,7 @@ impl<'g> Door<'g> {
     /// that it will be, so that its guests may come before its name is known.
     pub(super) fn expect_session(&self) -> Option<Session> {
         self.guests.as_ref()?;
-        Some(Session { id: random_hex()?, ..self.connection.clone() })
+        Some(Session { id: random_hex::<16>().ok()?, ..self.connection.clone() })
     }
 
     /// The line with the gate's own MCP server; as it came where that cannot
@@ -325,7 +322,7 @@ impl<'g> Door<'g> {
 
     /// The same as the session `coming`, if that is known already.
     fn open_session_as(&self, id: &str, coming: Option<Session>) -> bool {
-        let fresh = || Some(Session { id: random_hex()?, ..self.connection.clone() });
+        let fresh = || Some(Session { id: random_hex::<16>().ok()?, ..self.connection.clone() });
         let make = || coming.or_else(fresh);
         let Some(visit) = self.sessions.open(id, make) else { return false };
         let facts = BTreeMap::from([("acpSession".to_owned(), short(id).into())]);
@@ -385,7 +382,7 @@ impl<'g> Door<'g> {
         let receipt = self.unanswered(asked.len());
         for id in asked.into_keys() {
             let line =
-                render::error(&id, render::INTERNAL, "the agent has ended", receipt.as_ref());
+                render::error(&id, response::INTERNAL, "the agent has ended", receipt.as_ref());
             if self.to_editor.push_line_within(line, timeout).is_err() {
                 return;
             }

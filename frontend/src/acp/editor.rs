@@ -6,19 +6,15 @@
 //! (files, selections, images) goes to the agent by the user's will and is not
 //! decided here.
 
+use portcullis_rpc::{Frame, Id, InvalidMessage, Message, MessageError, Object, Outcome, response};
 use serde_json::value::RawValue;
 
 use super::{
     calls::Answer,
     directories,
     door::{Door, Pass, Peer},
-    frame::Frame,
-    id::Id,
-    initialize,
-    object::Object,
-    render,
+    initialize, render,
     sessions::Effect,
-    wire::{self, Message, Outcome, Reason},
 };
 use crate::lock;
 
@@ -28,15 +24,16 @@ impl Door<'_> {
         let line = match frame {
             Frame::Line(line) => line,
             Frame::TooLong { head } | Frame::GivenUp { head } => {
-                return self.malformed(Peer::Editor, &wire::malformed(Reason::TooLong, &head));
+                return self
+                    .malformed(Peer::Editor, &InvalidMessage::new(MessageError::TooLong, &head));
             }
-            Frame::Torn { .. } => {
-                self.dropped(Peer::Editor, &Reason::Torn, None);
+            Frame::Incomplete { .. } => {
+                self.dropped(Peer::Editor, &MessageError::Incomplete, None);
                 return;
             }
         };
         let mut asked = None;
-        let pass = match wire::parse(&line) {
+        let pass = match Message::parse_line(&line) {
             Ok(Message::Request { id, method, params }) => {
                 let pass = self.editor_asks(&line, &id, &method, params);
                 asked = Some(id);
@@ -66,7 +63,7 @@ impl Door<'_> {
         {
             self.settle(effect, None);
             let (text, receipt) = ("the agent has ended", self.unanswered(1));
-            self.send(Peer::Editor, render::error(&id, render::INTERNAL, text, receipt.as_ref()));
+            self.send(Peer::Editor, render::error(&id, response::INTERNAL, text, receipt.as_ref()));
         }
     }
 
@@ -78,7 +75,10 @@ impl Door<'_> {
         if let Err(refused) = directories::check(method, params, &self.roots, &self.granted) {
             let receipt = self.dropped(Peer::Editor, &refused, Some(method));
             let text = refused.to_string();
-            self.send(Peer::Editor, render::error(id, -32602, &text, receipt.as_ref()));
+            self.send(
+                Peer::Editor,
+                render::error(id, response::INVALID_PARAMS, &text, receipt.as_ref()),
+            );
             return Pass::Stop;
         }
         let effect = self.effect(method, params);
@@ -86,7 +86,7 @@ impl Door<'_> {
             self.settle(effect, None);
             let text = "too many unanswered requests";
             let receipt = self.dropped(Peer::Editor, &text, Some(method));
-            self.send(Peer::Editor, render::error(id, render::INTERNAL, text, receipt.as_ref()));
+            self.send(Peer::Editor, render::error(id, response::INTERNAL, text, receipt.as_ref()));
             return Pass::Stop;
         }
         if effect != Effect::Initialize {
@@ -102,7 +102,10 @@ impl Door<'_> {
         lock(&self.editor_asked).remove(id);
         let receipt = self.dropped(Peer::Editor, &"`initialize` without parameters", Some(method));
         let text = "`params` must be an object";
-        self.send(Peer::Editor, render::error(id, -32602, text, receipt.as_ref()));
+        self.send(
+            Peer::Editor,
+            render::error(id, response::INVALID_PARAMS, text, receipt.as_ref()),
+        );
         Pass::Stop
     }
 

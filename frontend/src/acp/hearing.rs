@@ -8,6 +8,7 @@ use std::{
     thread,
 };
 
+use portcullis_rpc::{Frame, framing};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::{
@@ -16,10 +17,7 @@ use crate::{
     pace::Pace,
 };
 
-use super::{
-    frame::{self, Frame},
-    write_now,
-};
+use super::write_now;
 
 /// What both peers are heard by.
 pub(super) struct Hearings {
@@ -59,7 +57,7 @@ impl Hearing {
 
     /// Reads frames until the stream ends, or this is told.
     pub(super) fn hear(&self, stream: impl Read + AsFd, max_line: usize, each: impl FnMut(Frame)) {
-        frame::read(Until { stream, told: &self.told, pace: Pace::default() }, max_line, each);
+        framing::read(Until { stream, told: &self.told, pace: Pace::default() }, max_line, each);
     }
 
     /// Leaves the peer unheard for what its brake says.

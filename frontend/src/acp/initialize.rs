@@ -20,15 +20,12 @@
 //! Older clients also read `authMethods` from an error reply
 //! (`auth_required`): the same cleaning is applied there.
 
+use portcullis_rpc::{Object, folds_to};
 use serde_json::value::{RawValue, to_raw_value};
 
 use crate::model::Escaped;
 
-use super::{
-    SourceMode,
-    allowed::Allowed,
-    object::{Object, folds_to},
-};
+use super::{SourceMode, allowed::Allowed};
 
 /// The code of an error that asks for a login (ACP v1, `auth_required`).
 const AUTH_REQUIRED: &str = "-32000";

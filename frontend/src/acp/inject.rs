@@ -7,11 +7,10 @@
 
 use std::collections::HashSet;
 
+use portcullis_rpc::Object;
 use serde_json::{json, value::RawValue};
 
 use crate::guests::Guests;
-
-use super::object::Object;
 
 /// The parameter.
 const LIST: &str = "mcpServers";

@@ -12,13 +12,15 @@ use std::{
     time::{Duration, Instant},
 };
 
+use portcullis_rpc::Id;
+
 use crate::{
     gateway::Ticket,
     lock,
     model::{Operation, WorkspacePath},
 };
 
-use super::{id::Id, lane::Bell, sessions::Visit};
+use super::{lane::Bell, sessions::Visit};
 
 /// One request that passed the door and not yet the gateway.
 #[derive(Debug)]

@@ -7,7 +7,7 @@
 //! served by the gateway and never forwarded raw. What the editor attaches to
 //! a prompt does not pass the gate.
 //!
-//! `frame` and `wire` read, `agent` and `editor` handle, `render` writes. One
+//! `portcullis-rpc` reads, `agent` and `editor` handle, `render` writes. One
 //! thread for each peer hears and judges its lines. A few serve `fs/*`, so that a
 //! slow editor stalls only the request that waits for it; a read that waits for
 //! no more than the file is served by the thread that heard it while no other
@@ -26,15 +26,13 @@ use std::{
 
 use crate::{gateway::Gateway, lock, model::Session};
 
-use super::{frame, guests::Guests, lane, lane::Lane, paths, strict};
-pub use super::{
-    frame::line_for,
-    output::{Output, write_now},
-};
+pub use super::output::{Output, write_now};
+use super::{guests::Guests, lane, lane::Lane, paths};
 pub use allowed::{ForwardError, acts, check_forward};
 use door::Door;
 use hearing::{Hearing, Hearings};
 pub use notices::Notices;
+pub use portcullis_rpc::framing::line_for;
 
 mod agent;
 mod allowed;
@@ -45,16 +43,13 @@ mod directories;
 mod door;
 mod editor;
 mod hearing;
-mod id;
 mod initialize;
 mod inject;
 mod jobs;
 mod notices;
-mod object;
 mod params;
 mod render;
 mod sessions;
-mod wire;
 
 /// How many `fs/*` requests are served side by side.
 const WORKERS: usize = 8;
@@ -136,10 +131,7 @@ pub enum Error {
     /// A method was named that never passes.
     #[error(transparent)]
     Forward(#[from] ForwardError),
-    /// The kernel gave no random bytes.
-    #[error("no random bytes from the kernel")]
-    Random,
-    /// A thread did not start, or there is no pipe left.
+    /// A thread did not start, or there is no pipe or no random number left.
     #[error("it cannot be begun: {0}")]
     Start(#[from] io::Error),
 }

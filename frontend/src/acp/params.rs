@@ -4,12 +4,11 @@
 //! `fs/write_text_file {sessionId, path, content}` (ACP v1). Fields that the
 //! gate does not know are ignored, for nothing of the request is forwarded.
 
+use portcullis_rpc::Object;
 use serde::de::DeserializeOwned;
 use serde_json::{Number, value::RawValue};
 
 use crate::{count::count, model::LineRange};
-
-use super::object::Object;
 
 /// A well-formed request.
 #[derive(Debug, PartialEq, Eq)]

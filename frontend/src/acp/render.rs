@@ -4,50 +4,25 @@
 //! from the range that JSON-RPC leaves to implementations.
 
 use portcullis_audit::Receipt;
+use portcullis_rpc::{
+    Id,
+    response::{self, ErrorObject, INTERNAL, INVALID_PARAMS},
+};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::gateway::{self, ErrorKind, Output, Reply};
 
-use super::id::Id;
-
 /// The request was cancelled.
 pub(super) const CANCELLED: i64 = -32800;
 /// No such method here.
 pub(super) const METHOD: i64 = -32601;
-/// Something else went wrong.
-pub(super) const INTERNAL: i64 = -32603;
 
 const DENIED: i64 = -32001;
 const NOT_FOUND: i64 = -32002;
-const PARAMS: i64 = -32602;
 
 /// The key of the receipt in `_meta`.
 const RECEIPT: &str = "portcullis/receipt";
-
-#[derive(Serialize)]
-struct Response<'a, T> {
-    jsonrpc: &'static str,
-    /// `null` where it is not known.
-    id: Option<&'a Id>,
-    #[serde(flatten)]
-    outcome: Outcome<T>,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "lowercase")]
-enum Outcome<T> {
-    Result(T),
-    Error(ErrorObject),
-}
-
-#[derive(Serialize)]
-struct ErrorObject {
-    code: i64,
-    message: String,
-    #[serde(skip_serializing_if = "Value::is_null")]
-    data: Value,
-}
 
 #[derive(Serialize)]
 struct FileResult {
@@ -55,15 +30,6 @@ struct FileResult {
     content: Option<String>,
     #[serde(rename = "_meta")]
     meta: Map<String, Value>,
-}
-
-#[derive(Serialize)]
-struct Call<'a, P> {
-    jsonrpc: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    id: Option<&'a Id>,
-    method: &'a str,
-    params: P,
 }
 
 /// The answer to a request that the gateway served.
@@ -80,7 +46,7 @@ pub(super) fn reply(id: &Id, reply: Reply) -> Vec<u8> {
         },
         _ => None,
     };
-    result(id, FileResult { content, meta })
+    response::result(id, FileResult { content, meta })
 }
 
 /// The answer to a request that the gateway refused; `path` as the agent
@@ -89,7 +55,7 @@ pub(super) fn refusal(id: &Id, error: &gateway::Error, path: Option<&str>) -> Ve
     let code = match error.kind() {
         ErrorKind::Denied => DENIED,
         ErrorKind::NotFound => NOT_FOUND,
-        ErrorKind::InvalidInput => PARAMS,
+        ErrorKind::InvalidInput => INVALID_PARAMS,
         ErrorKind::Cancelled => CANCELLED,
         _ => INTERNAL,
     };
@@ -115,7 +81,7 @@ pub(super) fn coded(id: &Id, code: i64, error: &gateway::Error, path: Option<&st
     if let Some(of) = error.receipt() {
         data.insert("receipt".into(), receipt(of));
     }
-    respond(Some(id), ErrorObject { code, message: error.to_string(), data: data.into() })
+    response::error(Some(id), ErrorObject { code, message: error.to_string(), data: data.into() })
 }
 
 /// An error that the door itself found, with the receipt of its record. There
@@ -127,34 +93,19 @@ pub(super) fn error<'a>(
     of: Option<&Receipt>,
 ) -> Vec<u8> {
     let data = of.map_or(Value::Null, |of| json!({ "receipt": receipt(of) }));
-    respond(id.into(), ErrorObject { code, message: message.to_owned(), data })
+    response::error(id.into(), ErrorObject { code, message: message.to_owned(), data })
 }
 
 /// A request of the gate's own.
 pub(super) fn request(id: &Id, method: &str, params: &impl Serialize) -> Vec<u8> {
-    line(&Call { jsonrpc: "2.0", id: Some(id), method, params })
+    response::request(id, method, params)
 }
 
 /// The notice that the gate no longer waits for `id`.
 pub(super) fn cancel(id: &Id) -> Vec<u8> {
-    let params = json!({ "requestId": id });
-    line(&Call { jsonrpc: "2.0", id: None, method: "$/cancel_request", params })
-}
-
-fn result(id: &Id, result: impl Serialize) -> Vec<u8> {
-    line(&Response { jsonrpc: "2.0", id: Some(id), outcome: Outcome::Result(result) })
-}
-
-fn respond(id: Option<&Id>, error: ErrorObject) -> Vec<u8> {
-    line(&Response::<()> { jsonrpc: "2.0", id, outcome: Outcome::Error(error) })
+    response::notification("$/cancel_request", json!({ "requestId": id }))
 }
 
 fn receipt(receipt: &Receipt) -> Value {
     json!({ "seq": receipt.seq, "leaf": receipt.leaf.to_string(), "durable": receipt.durable })
-}
-
-/// Texts, numbers and maps with text keys, which is all there is here, always
-/// serialize; an empty line would be ignored by the peer.
-fn line(message: &impl Serialize) -> Vec<u8> {
-    serde_json::to_vec(message).unwrap_or_default()
 }

@@ -4,10 +4,9 @@
 
 use std::borrow::Cow;
 
+use portcullis_rpc::{PartialEnvelope, strict_json};
 use serde::Deserialize;
 use serde_json::value::RawValue;
-
-use crate::{glimpse::Glimpse, strict};
 
 /// The channel that is served.
 pub(super) const CHANNEL: &str = "files";
@@ -77,11 +76,11 @@ struct Raw<'a> {
 pub(super) fn parse(bytes: &[u8]) -> Result<Message<'_>, Malformed> {
     let bad = |head: &Head, why: &str| Malformed { head: head.clone(), why: why.to_owned() };
     let mut head = Head::default();
-    let text = strict::check(bytes).map_err(|loose| {
-        bad(&seen(bytes), &loose.to_string().replace("the line", "the message"))
+    let text = strict_json::check_line(bytes).map_err(|error| {
+        bad(&seen(bytes), &error.to_string().replace("the line", "the message"))
     })?;
     let none = || bad(&head, "the message is not a JSON object");
-    if !strict::is_object(text) {
+    if !strict_json::is_object(text) {
         return Err(none());
     }
     let raw: Raw<'_> = serde_json::from_str(text).map_err(|_| none())?;
@@ -122,13 +121,13 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Message<'_>, Malformed> {
 /// What can be seen of a message that is not strict, so that its sender need not
 /// wait for ever.
 fn seen(bytes: &[u8]) -> Head {
-    let glimpse = Glimpse::by("requestId", bytes);
+    let envelope = PartialEnvelope::read_with("requestId", bytes);
     // What is said back is strict.
-    let strict = |raw: &&RawValue| strict::check(raw.get().as_bytes()).is_ok();
+    let strict = |raw: &&RawValue| strict_json::check_line(raw.get().as_bytes()).is_ok();
     Head {
         channel: None,
-        kind: glimpse.kind.and_then(name),
-        id: glimpse.id().filter(strict).and_then(id),
+        kind: envelope.kind.and_then(name),
+        id: envelope.id().filter(strict).and_then(id),
     }
 }
 

@@ -9,6 +9,7 @@ use std::{
     sync::Arc,
 };
 
+use portcullis_rpc::framing::{CHUNK, Frame, Framer};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use tokio::io::{
     Interest,
@@ -17,7 +18,6 @@ use tokio::io::{
 
 use crate::{
     brake,
-    frame::{CHUNK, Cutter, Frame},
     pace::{Pace, Wait},
     stock::{Hold, Stock},
 };
@@ -38,7 +38,7 @@ pub struct Input {
 pub(super) struct Inlet {
     stream: Stream,
     stop: Option<AsyncFd<OwnedFd>>,
-    cutter: Option<Cutter>,
+    framer: Option<Framer>,
     chunk: Vec<u8>,
     /// What of the chunk was read and not cut yet.
     rest: std::ops::Range<usize>,
@@ -76,7 +76,7 @@ impl Inlet {
         Ok(Self {
             stream,
             stop: stop.transpose()?,
-            cutter: Some(Cutter::new(max_line)),
+            framer: Some(Framer::new(max_line)),
             chunk: vec![0; CHUNK],
             rest: 0..0,
             pace: Pace::default(),
@@ -96,15 +96,15 @@ impl Inlet {
                 return Some(frame);
             }
             let piece = self.chunk.get(self.rest.clone()).unwrap_or_default();
-            let cutter = self.cutter.as_mut()?;
+            let framer = self.framer.as_mut()?;
             if let Some(ration) = &mut self.ration
-                && !cutter.is_skipping()
-                && !ration.grow(cutter.length().saturating_add(piece.len())).await
+                && !framer.is_skipping()
+                && !ration.grow(framer.length().saturating_add(piece.len())).await
             {
-                return Some(cutter.give_up());
+                return Some(framer.give_up());
             }
             let mut piece = piece;
-            let frame = cutter.cut(&mut piece);
+            let frame = framer.next_frame(&mut piece);
             self.rest.start = self.rest.end - piece.len();
             match frame {
                 Some(Frame::Line(line)) => {
@@ -115,7 +115,7 @@ impl Inlet {
                     self.clear();
                     return Some(frame);
                 }
-                None if cutter.is_skipping() => self.clear(),
+                None if framer.is_skipping() => self.clear(),
                 None => {}
             }
             // A stream that was reset has ended like any other.
@@ -123,9 +123,9 @@ impl Inlet {
                 Ok(Some(count)) if count > 0 => self.rest = 0..count,
                 Ok(None) => {
                     self.clear();
-                    return self.cutter.as_mut().map(Cutter::give_up);
+                    return self.framer.as_mut().map(Framer::give_up);
                 }
-                _ => return self.cutter.take().and_then(Cutter::end),
+                _ => return self.framer.take().and_then(Framer::end),
             }
         }
     }
@@ -277,7 +277,7 @@ mod tests {
         let lines: Vec<_> = (0..200).map(|n| vec![b'a' + n as u8 % 26; n * 400]).collect();
         let mut bytes = lines.join(&b'\n');
         bytes.extend_from_slice(b"\ntorn");
-        let torn = Frame::Torn { head: b"torn".to_vec(), length: 4 };
+        let torn = Frame::Incomplete { head: b"torn".to_vec(), length: 4 };
         (bytes, lines.into_iter().map(Frame::Line).chain([torn]).collect())
     }
 

@@ -8,6 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use portcullis_rpc::random_hex;
 use rmcp::model::{
     ElicitRequest, ElicitRequestParams, InputRequest, InputRequiredResult, InputResponses,
 };
@@ -49,16 +50,13 @@ impl<R> Kept<R> {
         ticket: Arc<Ticket>,
         form: ElicitRequestParams,
     ) -> Result<InputRequiredResult, Box<R>> {
-        let mut bytes = [0_u8; 16];
-        let random = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
         let mut all = lock(&self.0);
         let now = Instant::now();
         // Those to which nobody came back have had their answer from the clock.
         all.retain(|_, open| open.until > now);
-        if all.len() >= MOST || random.ok() != Some(bytes.len()) {
+        let Some(state) = random_hex::<16>().ok().filter(|_| all.len() < MOST) else {
             return Err(Box::new(request));
-        }
-        let state = format!("{:032x}", u128::from_be_bytes(bytes));
+        };
         let until = ticket.question().since + ticket.question().timeout + AFTER;
         all.insert(state.clone(), Open { request, ticket, until });
         let asked = InputRequest::Elicitation(ElicitRequest::new(form));

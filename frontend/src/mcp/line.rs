@@ -27,7 +27,7 @@ pub(super) fn of(message: &ServerJsonRpcMessage) -> serde_json::Result<Vec<u8>> 
 }
 
 /// The line of anything, with its `\n`; `room` is how long it may well become.
-pub(super) fn write(message: &impl Serialize, room: usize) -> serde_json::Result<Vec<u8>> {
+fn write(message: &impl Serialize, room: usize) -> serde_json::Result<Vec<u8>> {
     let mut line = Vec::with_capacity(room);
     serde_json::to_writer(&mut line, message)?;
     line.push(b'\n');

@@ -3,27 +3,24 @@
 //! `rmcp` gets messages that were parsed here: a line is bounded, and refused
 //! whole when it is no strict JSON or no message.
 
-use std::{borrow::Cow, collections::BTreeMap, convert::Infallible, io, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, convert::Infallible, io, sync::Arc, time::Duration};
 
 use portcullis_audit::Receipt;
+use portcullis_rpc::{
+    Frame, Id, InvalidMessage, Message, MessageError,
+    response::{self, ErrorObject, INVALID_PARAMS, INVALID_REQUEST},
+};
 use rmcp::{
     RoleServer,
     model::{
         CallToolRequest, CallToolRequestParams, ClientJsonRpcMessage, ClientNotification,
-        ClientRequest, ErrorCode, JsonRpcMessage, RequestId, ServerJsonRpcMessage,
+        ClientRequest, JsonRpcMessage, RequestId, ServerJsonRpcMessage,
     },
     transport::Transport,
 };
-use serde::Deserialize;
-use serde_json::{json, value::RawValue};
+use serde_json::{Value, json, value::RawValue};
 
-use crate::{
-    brake::Brake,
-    frame::Frame,
-    glimpse::Glimpse,
-    model::Escaped,
-    strict::{self, Loose},
-};
+use crate::{brake::Brake, model::Escaped};
 
 use super::{
     inlet::{Inlet, Input},
@@ -135,16 +132,17 @@ impl Wire {
             Frame::Line(line) if line.iter().all(u8::is_ascii_whitespace) => return None,
             Frame::Line(line) => line,
             Frame::TooLong { head } => {
-                self.refuse(asker(&head), ErrorCode::INVALID_REQUEST, "the line is too long");
+                self.refuse(InvalidMessage::new(MessageError::TooLong, &head).into());
                 return None;
             }
             Frame::GivenUp { head } => {
-                let why = "there is no memory for the line, or it was not whole in time";
-                self.refuse(asker(&head), ErrorCode::INVALID_REQUEST, why);
+                let invalid = InvalidMessage::new(MessageError::TooLong, &head);
+                let why = "there is no memory for the line, or it was not complete in time";
+                self.refuse(Malformed { why: why.to_owned(), ..invalid.into() });
                 return None;
             }
-            Frame::Torn { length, .. } => {
-                self.drop("the input ended in the middle of a line", Some(length));
+            Frame::Incomplete { length, .. } => {
+                self.drop(&MessageError::Incomplete.to_string(), Some(length));
                 return None;
             }
         };
@@ -152,8 +150,8 @@ impl Wire {
         let hold = self.inlet.hold(&line);
         let message = match parse(&line) {
             Ok(message) => message,
-            Err(Malformed { id, code, why }) => {
-                self.refuse(id, code, &why);
+            Err(malformed) => {
+                self.refuse(malformed);
                 return None;
             }
         };
@@ -161,7 +159,8 @@ impl Wire {
             JsonRpcMessage::Request(request) => {
                 self.begun = true;
                 if let Err(why) = self.under_way.begin(&request.id, hold) {
-                    self.refuse(Some(request.id.clone()), ErrorCode::INVALID_REQUEST, why);
+                    let (id, why) = (Some(request.id.clone()), why.to_owned());
+                    self.refuse(Malformed { id, code: INVALID_REQUEST, why });
                     return None;
                 }
             }
@@ -197,17 +196,16 @@ impl Wire {
         self.drop(&why, None);
     }
 
-    /// Answers what cannot be understood, and records that.
-    fn refuse(&mut self, id: Option<RequestId>, code: ErrorCode, why: &str) {
+    /// Answers a line that is no message, and records it.
+    fn refuse(&mut self, Malformed { id, code, why }: Malformed) {
         self.refused = true;
-        let receipt = self.drop(why, None);
-        // Where no id is known, JSON-RPC has `null`, which `rmcp` leaves out.
-        let mut error = json!({ "code": code, "message": why });
-        if let (Some(error), Some(receipt)) = (error.as_object_mut(), receipt) {
-            error.insert("data".to_owned(), json!({ "receipt": receipt }));
-        }
-        let message = json!({ "jsonrpc": "2.0", "id": id, "error": error });
-        put(&self.shared.outlet, line::write(&message, 0));
+        let data = match self.drop(&why, None) {
+            Some(receipt) => json!({ "receipt": receipt }),
+            None => Value::Null,
+        };
+        let mut line = response::error(id, ErrorObject { code, message: why, data });
+        line.push(b'\n');
+        self.shared.outlet.send(line);
     }
 
     fn drop(&mut self, why: &str, length: Option<usize>) -> Option<Receipt> {
@@ -218,87 +216,70 @@ impl Wire {
     }
 }
 
-/// A line that is no message, and how to say so.
+/// A line that is no message of MCP.
 #[derive(Debug)]
 struct Malformed {
     id: Option<RequestId>,
-    code: ErrorCode,
+    code: i64,
     why: String,
 }
 
-/// Who waits for an answer to a line that is refused, from as much of it as can
-/// be read; `None` when that is not certain, or nobody does.
-fn asker(head: &[u8]) -> Option<RequestId> {
-    let glimpse = Glimpse::of(head);
-    let id = glimpse.id().filter(|_| glimpse.method && !glimpse.outcome)?;
-    serde_json::from_str(id.get()).ok()
+impl From<InvalidMessage> for Malformed {
+    fn from(invalid: InvalidMessage) -> Self {
+        let id = invalid.request_id().cloned().map(request_id);
+        Self { id, code: invalid.error.code(), why: invalid.error.to_string() }
+    }
 }
 
-#[derive(Deserialize)]
-struct Envelope<'a> {
-    #[serde(borrow)]
-    jsonrpc: Option<Cow<'a, str>>,
-    id: Option<RequestId>,
-    #[serde(borrow)]
-    method: Option<Cow<'a, str>>,
-    #[serde(borrow)]
-    params: Option<&'a RawValue>,
+fn request_id(id: Id) -> RequestId {
+    match id {
+        Id::Number(number) => RequestId::Number(number),
+        Id::Text(text) => RequestId::String(text.into()),
+    }
 }
 
-/// Whether what came as a whole is one message.
+/// True if an HTTP body is one message.
 pub(crate) fn is_message(body: &[u8]) -> bool {
-    strict::check_body(body).is_ok_and(|text| understand(text).is_ok())
-}
-
-fn bad(id: Option<RequestId>, code: ErrorCode, why: String) -> Malformed {
-    Malformed { id, code, why }
+    Message::parse_body(body).is_ok_and(|message| understand(message, body).is_ok())
 }
 
 fn parse(line: &[u8]) -> Result<ClientJsonRpcMessage, Malformed> {
-    let loose = |loose: Loose| bad(asker(line), ErrorCode::PARSE_ERROR, loose.to_string());
-    strict::check(line).map_err(loose).and_then(understand)
+    understand(Message::parse_line(line)?, line)
 }
 
-/// Reads strict JSON.
-fn understand(text: &str) -> Result<ClientJsonRpcMessage, Malformed> {
-    let none =
-        || bad(None, ErrorCode::INVALID_REQUEST, "the line is not one JSON-RPC message".to_owned());
-    if !strict::is_object(text) {
-        return Err(none());
-    }
-    let envelope: Envelope<'_> = serde_json::from_str(text).map_err(|_| none())?;
-    if envelope.jsonrpc.as_deref() != Some("2.0") {
-        let why = "`jsonrpc` is not \"2.0\"".to_owned();
-        return Err(bad(envelope.id, ErrorCode::INVALID_REQUEST, why));
-    }
-    if envelope.params.is_some_and(|params| !strict::is_object(params.get())) {
-        let why = "the parameters are no object".to_owned();
-        return Err(bad(envelope.method.and(envelope.id), ErrorCode::INVALID_PARAMS, why));
-    }
-    // By far the most frequent; what follows would try it as every kind.
-    if let (Some("tools/call"), Some(id), Some(params)) =
-        (envelope.method.as_deref(), &envelope.id, envelope.params)
-    {
-        let mut params: CallToolRequestParams =
-            serde_json::from_str(params.get()).map_err(|error| {
-                let why = format!("the parameters of `tools/call` are wrong: {error}");
-                bad(Some(id.clone()), ErrorCode::INVALID_PARAMS, why)
-            })?;
-        let meta = params.meta.take();
-        let mut request = CallToolRequest::new(params);
-        if let Some(meta) = meta {
-            request.extensions.insert(meta);
+/// Makes the message of MCP that `text` is.
+fn understand(message: Message<'_>, text: &[u8]) -> Result<ClientJsonRpcMessage, Malformed> {
+    let (id, method) = match message {
+        // By far the most frequent; `rmcp` would try it as every kind of request.
+        Message::Request { id, method, params: Some(params) } if method == "tools/call" => {
+            return call(request_id(id), params);
         }
-        return Ok(JsonRpcMessage::request(ClientRequest::CallToolRequest(request), id.clone()));
+        Message::Request { id, .. } => (Some(request_id(id)), true),
+        Message::Notification { .. } => (None, true),
+        Message::Reply { .. } => (None, false),
+    };
+    let (code, why) = match method {
+        true => (INVALID_PARAMS, "the parameters do not fit the method"),
+        false => (INVALID_REQUEST, "the line is not one message of MCP"),
+    };
+    serde_json::from_slice(text).map_err(|_| Malformed { id, code, why: why.to_owned() })
+}
+
+fn call(id: RequestId, params: &RawValue) -> Result<ClientJsonRpcMessage, Malformed> {
+    let params = serde_json::from_str::<CallToolRequestParams>(params.get());
+    let mut params = match params {
+        Ok(params) => params,
+        Err(error) => {
+            let why = format!("the parameters of `tools/call` are wrong: {error}");
+            return Err(Malformed { id: Some(id), code: INVALID_PARAMS, why });
+        }
+    };
+    let meta = params.meta.take();
+    let mut request = CallToolRequest::new(params);
+    if let Some(meta) = meta {
+        request.extensions.insert(meta);
     }
-    serde_json::from_str(text).map_err(|_| {
-        let (code, what) = match &envelope.method {
-            Some(_) => (ErrorCode::INVALID_PARAMS, "the parameters do not fit the method"),
-            None => (ErrorCode::INVALID_REQUEST, "the line is not one JSON-RPC message"),
-        };
-        // Only a request is answered by its id.
-        bad(envelope.method.and(envelope.id), code, what.to_owned())
-    })
+    Ok(JsonRpcMessage::request(ClientRequest::CallToolRequest(request), id))
 }
 
 #[cfg(test)]
@@ -328,7 +309,7 @@ mod tests {
     fn what_is_no_message_is_refused_with_the_id_where_there_is_one() {
         let code = |line: &str| {
             let malformed = parse(line.as_bytes()).unwrap_err();
-            (malformed.code.0, malformed.id.is_some())
+            (malformed.code, malformed.id.is_some())
         };
         assert_eq!(code("{"), (-32700, false));
         assert_eq!(code("[]"), (-32600, false));
@@ -345,7 +326,7 @@ mod tests {
     fn an_array_of_what_a_call_consists_of_is_no_call() {
         let refused = |line: &str| {
             let malformed = parse(line.as_bytes()).unwrap_err();
-            (malformed.code.0, json!(malformed.id))
+            (malformed.code, json!(malformed.id))
         };
         let call = r#" ["2.0",7,"tools/call",{"name":"t","arguments":{}}]"#;
         assert_eq!(refused(call), (-32600, json!(null)));
@@ -360,7 +341,8 @@ mod tests {
 
     #[test]
     fn a_call_that_is_too_long_or_has_too_many_keys_is_answered_by_its_id() {
-        let id = |head: &str| asker(head.as_bytes()).map(|id| json!(id));
+        let too_long = |head: &str| InvalidMessage::new(MessageError::TooLong, head.as_bytes());
+        let id = |head: &str| too_long(head).request_id().map(|id| json!(id));
         let call = r#"{"id":7,"jsonrpc":"2.0","method":"tools/call","params":{"content":"xx"#;
         assert_eq!(id(call), Some(json!(7)));
         assert_eq!(id(&call.replace('7', "\"a\"")), Some(json!("a")));
@@ -371,6 +353,6 @@ mod tests {
         let keys: Vec<_> = (0..300_000).map(|n| format!("\"{n}\":0")).collect();
         let call = format!(r#"{{"id":7,"method":"tools/call","params":{{{}}}}}"#, keys.join(","));
         let malformed = parse(call.as_bytes()).unwrap_err();
-        assert_eq!((malformed.code.0, json!(malformed.id)), (-32700, json!(7)));
+        assert_eq!((malformed.code, json!(malformed.id)), (-32700, json!(7)));
     }
 }

@@ -1,43 +1,53 @@
-//! Cutting a byte stream into lines, in bounded memory.
+//! Framing: a byte stream becomes lines, in bounded memory.
 //!
-//! Knows nothing of JSON. A line over the limit is thrown away while it
-//! streams by; only its head is kept, in which the request's id may be found.
+//! Knows nothing of JSON. A line over the limit is discarded while it arrives;
+//! only its first bytes stay, which may have the id of a request.
 
 use std::io::{BufRead as _, Read};
 
 use crate::buffer;
 
-/// How much of an over-long line is kept.
-const HEAD: usize = 64 * 1024;
+/// Bytes that stay of a line over the limit.
+const MAX_HEAD: usize = 64 * 1024;
 /// Room in a line for everything but content, in bytes.
 const ENVELOPE: usize = 1024 * 1024;
-/// How much is read at once.
-pub(super) const CHUNK: usize = 64 * 1024;
+/// Bytes of one read.
+pub const CHUNK: usize = 64 * 1024;
 
-/// What came between two line ends.
+/// The input between two line ends.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Frame {
+pub enum Frame {
     /// A line without its `\n`.
     Line(Vec<u8>),
-    /// A line that was longer than the limit: its first bytes.
-    TooLong { head: Vec<u8> },
-    /// A line that was given up before its end: its first bytes.
-    GivenUp { head: Vec<u8> },
-    /// The stream ended in the middle of a line: its first bytes, and how many
-    /// bytes of it came.
-    Torn { head: Vec<u8>, length: usize },
+    /// A line over the limit.
+    TooLong {
+        /// Its first bytes.
+        head: Vec<u8>,
+    },
+    /// A line that was given up before its end.
+    GivenUp {
+        /// Its first bytes.
+        head: Vec<u8>,
+    },
+    /// The stream ended in the middle of a line.
+    Incomplete {
+        /// Its first bytes.
+        head: Vec<u8>,
+        /// How many bytes of it arrived.
+        length: usize,
+    },
 }
 
 impl Frame {
-    /// A line that is given up, of which no more than its head is kept.
-    pub(super) fn given_up(mut line: Vec<u8>) -> Self {
-        line.truncate(HEAD);
+    /// A line that is given up: only its first bytes stay.
+    pub fn given_up(mut line: Vec<u8>) -> Self {
+        line.truncate(MAX_HEAD);
         line.shrink_to_fit();
         Self::GivenUp { head: line }
     }
 }
 
-/// Throws away what comes up to the end of a line; whether that came.
+/// Discards bytes up to the end of a line; true if that arrived.
 fn skip(piece: &mut &[u8]) -> bool {
     let rest = *piece;
     let skipped = piece.skip_until(b'\n').unwrap_or_default();
@@ -51,10 +61,10 @@ pub fn line_for(content: u64) -> usize {
     content.saturating_mul(6).saturating_add(ENVELOPE)
 }
 
-/// Reads frames from `input` until it ends or fails. No line longer than `limit`
-/// bytes is ever held.
-pub(super) fn read(mut input: impl Read, limit: usize, mut deliver: impl FnMut(Frame)) {
-    let mut cutter = Cutter::new(limit);
+/// Reads frames from `input` until it ends or fails. Memory never has a line
+/// longer than `limit` bytes.
+pub fn read(mut input: impl Read, limit: usize, mut deliver: impl FnMut(Frame)) {
+    let mut framer = Framer::new(limit);
     let mut chunk = vec![0; CHUNK];
     loop {
         let mut piece = match input.read(&mut chunk) {
@@ -64,32 +74,33 @@ pub(super) fn read(mut input: impl Read, limit: usize, mut deliver: impl FnMut(F
             // A reset pipe is an end like any other; nobody began that line.
             Err(_) => return,
         };
-        while let Some(frame) = cutter.cut(&mut piece) {
+        while let Some(frame) = framer.next_frame(&mut piece) {
             deliver(frame);
         }
     }
-    cutter.end().map(deliver);
+    framer.end().map(deliver);
 }
 
-/// Cuts lines from pieces of a stream.
+/// Makes frames of the pieces of a stream.
 #[derive(Debug)]
-pub(super) struct Cutter {
+pub struct Framer {
     line: Vec<u8>,
     limit: usize,
-    /// The line is over the limit: only its head is here.
+    /// The line is over the limit: only its first bytes are here.
     is_long: bool,
-    /// The line was given up: nothing is said of its end.
+    /// The line was given up: its end makes no frame.
     is_given_up: bool,
 }
 
-impl Cutter {
-    pub(super) fn new(limit: usize) -> Self {
+impl Framer {
+    /// A framer for lines of at most `limit` bytes.
+    pub fn new(limit: usize) -> Self {
         Self { line: Vec::new(), limit, is_long: false, is_given_up: false }
     }
 
-    /// Takes bytes off `piece` up to where a line ends; nothing when all were
-    /// taken and none did.
-    pub(super) fn cut(&mut self, piece: &mut &[u8]) -> Option<Frame> {
+    /// Takes bytes off `piece` up to the end of a line; `None` when all are taken
+    /// and no line ended.
+    pub fn next_frame(&mut self, piece: &mut &[u8]) -> Option<Frame> {
         if self.is_given_up {
             self.is_given_up = !skip(piece);
         }
@@ -111,38 +122,38 @@ impl Cutter {
                 return None;
             }
             self.is_long = true;
-            self.line.truncate(HEAD);
+            self.line.truncate(MAX_HEAD);
             self.line.shrink_to_fit();
         }
         if skip(piece) { Some(self.too_long()) } else { None }
     }
 
-    /// How much of a line is here that is not whole.
-    pub(super) fn length(&self) -> usize {
+    /// Bytes of the incomplete line.
+    pub fn length(&self) -> usize {
         self.line.len()
     }
 
-    /// Whether what comes is thrown away.
-    pub(super) fn is_skipping(&self) -> bool {
+    /// True while input is discarded.
+    pub fn is_skipping(&self) -> bool {
         self.is_long || self.is_given_up
     }
 
-    /// Gives up the line that is not whole.
-    pub(super) fn give_up(&mut self) -> Frame {
+    /// Gives up the incomplete line.
+    pub fn give_up(&mut self) -> Frame {
         self.is_given_up = true;
         self.is_long = false;
         Frame::given_up(std::mem::take(&mut self.line))
     }
 
-    /// What is left when the stream ends.
-    pub(super) fn end(mut self) -> Option<Frame> {
+    /// The incomplete line when the stream ends.
+    pub fn end(mut self) -> Option<Frame> {
         match self.line.len() {
             _ if self.is_given_up => None,
             _ if self.is_long => Some(self.too_long()),
             0 => None,
             length => {
-                self.line.truncate(HEAD);
-                Some(Frame::Torn { head: self.line, length })
+                self.line.truncate(MAX_HEAD);
+                Some(Frame::Incomplete { head: self.line, length })
             }
         }
     }
@@ -184,21 +195,21 @@ mod tests {
             [
                 Frame::Line(b"abc".to_vec()),
                 Frame::TooLong { head: b"abcd".to_vec() },
-                Frame::Torn { head: b"ab".to_vec(), length: 2 }
+                Frame::Incomplete { head: b"ab".to_vec(), length: 2 }
             ]
         );
     }
 
     #[test]
-    fn of_a_line_that_was_given_up_nothing_more_is_heard() {
-        let mut cutter = Cutter::new(100);
-        assert_eq!(cutter.cut(&mut &b"abc"[..]), None);
-        assert_eq!(cutter.give_up(), Frame::GivenUp { head: b"abc".to_vec() });
-        assert_eq!(cutter.cut(&mut &b"def"[..]), None);
+    fn the_rest_of_a_line_that_was_given_up_is_discarded() {
+        let mut framer = Framer::new(100);
+        assert_eq!(framer.next_frame(&mut &b"abc"[..]), None);
+        assert_eq!(framer.give_up(), Frame::GivenUp { head: b"abc".to_vec() });
+        assert_eq!(framer.next_frame(&mut &b"def"[..]), None);
         let mut piece = &b"g\nnext\n"[..];
-        assert_eq!(cutter.cut(&mut piece), Some(Frame::Line(b"next".to_vec())));
-        cutter.give_up();
-        assert_eq!(cutter.end(), None);
+        assert_eq!(framer.next_frame(&mut piece), Some(Frame::Line(b"next".to_vec())));
+        framer.give_up();
+        assert_eq!(framer.end(), None);
     }
 
     #[test]
@@ -206,7 +217,7 @@ mod tests {
         let endless = std::io::repeat(b'x').take(1 << 30).chain(&b"\nnext\n"[..]);
         let frames = frames(endless, 1 << 20);
         assert_eq!(frames.len(), 2);
-        assert!(matches!(&frames[0], Frame::TooLong { head } if head.capacity() <= HEAD));
+        assert!(matches!(&frames[0], Frame::TooLong { head } if head.capacity() <= MAX_HEAD));
         assert_eq!(frames[1], Frame::Line(b"next".to_vec()));
     }
 

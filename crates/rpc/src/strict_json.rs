@@ -1,10 +1,10 @@
-//! Strict JSON: what every parser on either side reads the same way.
+//! Strict JSON: the part of JSON that every parser reads the same way.
 //!
-//! Two programs that read one line differently are how a forbidden method
-//! slips past a filter. So a line is refused, whole, when it is not UTF-8,
-//! repeats a key in any object at any depth, holds a lone surrogate or a
-//! number out of range, nests deeper than 127 levels, or has carriage returns
-//! that some reader takes for line ends. Gives no value: [`super::wire`] reads.
+//! A forbidden method passes a filter when two programs read one line
+//! differently. So a line is refused when it is not UTF-8, repeats a key in any
+//! object at any depth, has a lone surrogate or a number out of range, nests
+//! deeper than 127 levels, or has carriage returns that some readers take for
+//! line ends. The check returns the text; [`Message`](super::Message) reads it.
 
 use std::{borrow::Cow, cell::Cell, collections::HashSet, fmt};
 
@@ -21,63 +21,78 @@ const MAX_KEYS: usize = 262_144;
 /// from a tool in what an agent tells its client are still far from as many.
 const MAX_ELEMENTS: usize = 1 << 20;
 
-/// Why a line is not strict JSON.
+/// The reason why a text is not strict JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Loose {
+pub enum JsonError {
+    /// Not UTF-8.
     #[error("the line is not UTF-8")]
     Utf8,
+    /// A byte order mark.
     #[error("the line starts with a byte order mark")]
     ByteOrderMark,
+    /// A carriage return that is no line end.
     #[error("the line contains a bare carriage return")]
     CarriageReturn,
+    /// Not JSON.
     #[error("the line is not JSON")]
     Syntax,
+    /// JSON that many parsers do not take.
     #[error("the line has half of a surrogate pair, a number out of range or too many levels")]
     Value,
+    /// A repeated key, or too many keys.
     #[error("the line repeats a key or has too many of them")]
     Keys,
+    /// Too many array elements.
     #[error("the line has too many array elements")]
     Elements,
 }
 
-/// Checks one line and gives it as text.
-pub(super) fn check(line: &[u8]) -> Result<&str, Loose> {
+/// Checks one line and returns its text.
+///
+/// # Errors
+/// When it is not strict JSON.
+pub fn check_line(line: &[u8]) -> Result<&str, JsonError> {
     // `\r\n` is a line end to everybody.
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     if line.contains(&b'\r') {
-        // What is no text at all is told first.
-        return Err(std::str::from_utf8(line).map_or(Loose::Utf8, |_| Loose::CarriageReturn));
+        // An error in the encoding comes first.
+        return Err(
+            std::str::from_utf8(line).map_or(JsonError::Utf8, |_| JsonError::CarriageReturn)
+        );
     }
-    check_body(line)
+    check_text(line)
 }
 
-/// The same of what came as a whole, in which lines end as they like.
-pub(super) fn check_body(body: &[u8]) -> Result<&str, Loose> {
-    let text = std::str::from_utf8(body).map_err(|_| Loose::Utf8)?;
+/// Checks a whole document, which may have line ends of any kind.
+///
+/// # Errors
+/// When it is not strict JSON.
+pub fn check_text(body: &[u8]) -> Result<&str, JsonError> {
+    let text = std::str::from_utf8(body).map_err(|_| JsonError::Utf8)?;
     if text.starts_with('\u{feff}') {
-        return Err(Loose::ByteOrderMark);
+        return Err(JsonError::ByteOrderMark);
     }
     let mut reader = serde_json::Deserializer::from_str(text);
     let (keys, elements) = (Cell::new(0), Cell::new(0));
     let walk = Walk { keys: &keys, elements: &elements };
     walk.deserialize(&mut reader).map_err(|error| match error.classify() {
-        Category::Data if elements.get() > MAX_ELEMENTS => Loose::Elements,
-        Category::Data => Loose::Keys,
+        Category::Data if elements.get() > MAX_ELEMENTS => JsonError::Elements,
+        Category::Data => JsonError::Keys,
         Category::Syntax | Category::Eof | Category::Io => not_read(text),
     })?;
-    reader.end().map_err(|_| Loose::Syntax)?;
+    reader.end().map_err(|_| JsonError::Syntax)?;
     Ok(text)
 }
 
-/// Why a text was not read: the grammar allows more than any reader takes.
-fn not_read(text: &str) -> Loose {
+/// The reason why a text was not read: the grammar allows more than parsers take.
+fn not_read(text: &str) -> JsonError {
     let grammar = serde_json::from_str::<IgnoredAny>(text);
-    grammar.map_or(Loose::Syntax, |_| Loose::Value)
+    grammar.map_or(JsonError::Syntax, |_| JsonError::Value)
 }
 
-/// Whether a text that is JSON is an object: what reads the fields of one reads
-/// an array as well, by position.
-pub(super) fn is_object(text: &str) -> bool {
+/// True if a JSON text is an object. Readers of fields also take an array, by
+/// position.
+pub fn is_object(text: &str) -> bool {
     text.trim_start().starts_with('{')
 }
 
@@ -184,69 +199,69 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refuses_what_two_parsers_could_read_differently() {
+    fn refuses_lines_that_two_parsers_may_read_differently() {
         let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
-        let cases: [(&[u8], Loose); 17] = [
-            (b"\xff{}", Loose::Utf8),
-            (b"{\"a\":\"\xed\xa0\x80\"}", Loose::Utf8),
-            (b"\xef\xbb\xbf{}", Loose::ByteOrderMark),
-            (b"{\"a\":1,\r\"b\":2}", Loose::CarriageReturn),
-            (b"{}\r\r", Loose::CarriageReturn),
-            (b"", Loose::Syntax),
-            (b"{\"a\":NaN}", Loose::Syntax),
-            (b"{\"a\":Infinity}", Loose::Syntax),
-            (b"{\"a\":1e999}", Loose::Value),
-            (b"{\"a\":01}", Loose::Syntax),
-            (b"{\"a\":\"\\ud800\"}", Loose::Value),
-            (b"{\"a\":1}{\"b\":2}", Loose::Syntax),
-            (b"{\"a\":1,}", Loose::Syntax),
-            (b"{'a':1}", Loose::Syntax),
-            (deep.as_bytes(), Loose::Value),
-            (b"{\"a\":1,\"\\u0061\":2}", Loose::Keys),
-            (b"{\"x\":[{\"y\":{\"a\":1,\"b\":0,\"a\":2}}]}", Loose::Keys),
+        let cases: [(&[u8], JsonError); 17] = [
+            (b"\xff{}", JsonError::Utf8),
+            (b"{\"a\":\"\xed\xa0\x80\"}", JsonError::Utf8),
+            (b"\xef\xbb\xbf{}", JsonError::ByteOrderMark),
+            (b"{\"a\":1,\r\"b\":2}", JsonError::CarriageReturn),
+            (b"{}\r\r", JsonError::CarriageReturn),
+            (b"", JsonError::Syntax),
+            (b"{\"a\":NaN}", JsonError::Syntax),
+            (b"{\"a\":Infinity}", JsonError::Syntax),
+            (b"{\"a\":1e999}", JsonError::Value),
+            (b"{\"a\":01}", JsonError::Syntax),
+            (b"{\"a\":\"\\ud800\"}", JsonError::Value),
+            (b"{\"a\":1}{\"b\":2}", JsonError::Syntax),
+            (b"{\"a\":1,}", JsonError::Syntax),
+            (b"{'a':1}", JsonError::Syntax),
+            (deep.as_bytes(), JsonError::Value),
+            (b"{\"a\":1,\"\\u0061\":2}", JsonError::Keys),
+            (b"{\"x\":[{\"y\":{\"a\":1,\"b\":0,\"a\":2}}]}", JsonError::Keys),
         ];
         for (line, expected) in cases {
-            assert_eq!(check(line), Err(expected), "{}", String::from_utf8_lossy(line));
+            assert_eq!(check_line(line), Err(expected), "{}", String::from_utf8_lossy(line));
         }
     }
 
     #[test]
     fn a_line_of_keys_only_stays_within_the_bound() {
         let keys: Vec<_> = (0..=MAX_KEYS).map(|n| format!("\"{n}\":0")).collect();
-        assert_eq!(check(format!("{{{}}}", keys.join(",")).as_bytes()), Err(Loose::Keys));
+        assert_eq!(check_line(format!("{{{}}}", keys.join(",")).as_bytes()), Err(JsonError::Keys));
     }
 
     #[test]
     fn a_line_of_elements_only_stays_within_the_bound() {
         let most = format!("[{}0]", "0,".repeat(MAX_ELEMENTS - 1));
-        assert_eq!(check(most.as_bytes()), Ok(most.as_str()));
+        assert_eq!(check_line(most.as_bytes()), Ok(most.as_str()));
         for line in [
             format!("{{\"path\":[{}0]}}", "0,".repeat(MAX_ELEMENTS)),
             format!("[{}[]]", "[[],0],".repeat(MAX_ELEMENTS / 2)),
         ] {
-            assert_eq!(check(line.as_bytes()), Err(Loose::Elements));
+            assert_eq!(check_line(line.as_bytes()), Err(JsonError::Elements));
         }
     }
 
     #[test]
-    fn accepts_what_is_plain() {
+    fn accepts_plain_json() {
         for line in ["{}", " {\"a\": [1, -2.5e3, null, true, \"\\ud83d\\ude00\"]} ", "{}\r"] {
-            assert!(check(line.as_bytes()).is_ok(), "{line}");
+            assert!(check_line(line.as_bytes()).is_ok(), "{line}");
         }
     }
 
     proptest! {
         #[test]
-        fn whatever_serde_writes_is_strict(keys in prop::collection::hash_set(any::<String>(), 0..8)) {
+        fn serde_writes_strict_json(keys in prop::collection::hash_set(any::<String>(), 0..8)) {
             let object: serde_json::Map<_, _> =
                 keys.into_iter().map(|k| (k.clone(), serde_json::Value::from(k))).collect();
             let line = serde_json::to_vec(&serde_json::json!({"o": object})).unwrap();
-            prop_assert!(check(&line).is_ok());
+            prop_assert!(check_line(&line).is_ok());
         }
 
         #[test]
         fn never_panics(line in prop::collection::vec(any::<u8>(), 0..200)) {
-            let _ = check(&line);
+            let _ = check_line(&line);
         }
     }
 }

@@ -1,5 +1,5 @@
-//! What can be seen of a line or message that is refused: whoever waits because of
-//! it should be told.
+//! The envelope of a line or message that is refused: its sender, or the one that
+//! waits for it, gets an error.
 
 use std::{borrow::Cow, fmt};
 
@@ -8,58 +8,58 @@ use serde_json::value::RawValue;
 
 /// The envelope of a message, as far as it can be read.
 #[derive(Debug)]
-pub(super) struct Glimpse<'a> {
-    /// Under which key the id stands.
+pub struct PartialEnvelope<'a> {
+    /// The key of the id.
     key: &'static str,
     id: Option<&'a RawValue>,
     ambiguous: bool,
-    /// Whether it could be read to its end.
-    pub(super) whole: bool,
+    /// It could be read to its end.
+    pub is_complete: bool,
     /// The first `type`.
-    pub(super) kind: Option<&'a RawValue>,
-    /// It looks like a request.
-    pub(super) method: bool,
-    /// It looks like a reply.
-    pub(super) outcome: bool,
+    pub kind: Option<&'a RawValue>,
+    /// It has a `method`, as requests have.
+    pub has_method: bool,
+    /// It has a `result` or an `error`, as replies have.
+    pub has_outcome: bool,
 }
 
-impl<'a> Glimpse<'a> {
-    /// Reads a line of JSON-RPC of which `head` is the beginning.
-    pub(super) fn of(head: &'a [u8]) -> Self {
-        Self::by("id", head)
+impl<'a> PartialEnvelope<'a> {
+    /// Reads the first bytes of a JSON-RPC line.
+    pub fn read(head: &'a [u8]) -> Self {
+        Self::read_with("id", head)
     }
 
-    /// The same of a message that has its id under `key`.
-    pub(super) fn by(key: &'static str, head: &'a [u8]) -> Self {
-        let mut glimpse = Self {
+    /// Reads the first bytes of a message that has its id under `key`.
+    pub fn read_with(key: &'static str, head: &'a [u8]) -> Self {
+        let mut envelope = Self {
             key,
             id: None,
             ambiguous: false,
-            whole: false,
+            is_complete: false,
             kind: None,
-            method: false,
-            outcome: false,
+            has_method: false,
+            has_outcome: false,
         };
-        // The error at the place where the line breaks off or goes wrong is
-        // expected; what was seen until then counts.
+        // An error where the line breaks off or goes wrong is expected; the
+        // members before it count.
         let mut reader = serde_json::Deserializer::from_slice(head);
-        let read = reader.deserialize_map(&mut glimpse).and_then(|()| reader.end());
-        glimpse.whole = read.is_ok();
-        glimpse
+        let read = reader.deserialize_map(&mut envelope).and_then(|()| reader.end());
+        envelope.is_complete = read.is_ok();
+        envelope
     }
 
-    /// Whether there is an id of whatever kind.
-    pub(super) fn has_id(&self) -> bool {
+    /// True if there is an id of any kind.
+    pub fn has_id(&self) -> bool {
         self.id.is_some()
     }
 
-    /// The id, if there is certainly no other one before the line goes wrong.
-    pub(super) fn id(&self) -> Option<&'a RawValue> {
+    /// The id, if there is no other one before the line goes wrong.
+    pub fn id(&self) -> Option<&'a RawValue> {
         self.id.filter(|_| !self.ambiguous)
     }
 }
 
-impl<'de> Visitor<'de> for &mut Glimpse<'de> {
+impl<'de> Visitor<'de> for &mut PartialEnvelope<'de> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -82,8 +82,8 @@ impl<'de> Visitor<'de> for &mut Glimpse<'de> {
                     self.kind = Some(members.next_value()?);
                     continue;
                 }
-                Some("method") => self.method = true,
-                Some("result" | "error") => self.outcome = true,
+                Some("method") => self.has_method = true,
+                Some("result" | "error") => self.has_outcome = true,
                 Some(_) => {}
                 None => return Ok(()),
             }
@@ -97,8 +97,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_id_is_found_unless_another_may_be_meant() {
-        let id = |head: &str| Glimpse::of(head.as_bytes()).id().map(|id| id.get().to_owned());
+    fn an_id_counts_unless_there_may_be_another() {
+        let id =
+            |head: &str| PartialEnvelope::read(head.as_bytes()).id().map(|id| id.get().to_owned());
         assert_eq!(id(r#"{"id":12,"method":"x","params":{"content":"xx"#), Some("12".to_owned()));
         assert_eq!(id(r#"{"params":{"a":1,"a":2},"id":"a","x":NaN}"#), Some("\"a\"".to_owned()));
         assert_eq!(id(r#"{"method":"x","id":12"#), None);

@@ -1,5 +1,5 @@
-//! Buffers for what peers send: they grow as it arrives, and where there is no
-//! memory for more, whoever sent it is refused, not the process ended.
+//! Buffers for input from peers. They grow as it arrives; where the system has no
+//! memory for more, the sender is refused and the process goes on.
 
 use std::hint::black_box;
 
@@ -10,8 +10,8 @@ const SMALL: usize = 16 << 10;
 /// which glibc changes how it allocates by what is freed (mallopt(3)).
 const RESERVE: usize = 64 << 20;
 
-/// Whether there is memory for so many bytes, and for everything else.
-pub(crate) fn is_free(bytes: usize) -> bool {
+/// Reports if the system has memory for so many bytes and for everything else.
+pub fn is_free(bytes: usize) -> bool {
     let mut probe = Vec::<u8>::new();
     let is_free = probe.try_reserve_exact(bytes.saturating_add(RESERVE)).is_ok();
     // Or it would be optimised away.
@@ -19,14 +19,14 @@ pub(crate) fn is_free(bytes: usize) -> bool {
     is_free
 }
 
-/// Makes room for `more` bytes in a buffer that never has more than `most`; false
-/// where there is no memory. It grows by no more than it holds, so that what is
-/// announced takes nothing.
-pub(crate) fn grow(buffer: &mut Vec<u8>, more: usize, most: usize) -> bool {
+/// Makes room for `more` bytes in a buffer of at most `max` bytes; false where the
+/// system has no memory. The buffer at most doubles, so that an announced length
+/// takes nothing.
+pub fn grow(buffer: &mut Vec<u8>, more: usize, max: usize) -> bool {
     if buffer.capacity().saturating_sub(buffer.len()) >= more {
         return true;
     }
-    let left = most.saturating_sub(buffer.len());
+    let left = max.saturating_sub(buffer.len());
     let more = more.max(buffer.len().min(left));
     let is_large = buffer.len().saturating_add(more) > SMALL;
     (!is_large || is_free(more)) && buffer.try_reserve_exact(more).is_ok()
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_buffer_grows_by_what_it_holds_and_never_beyond_what_it_may() {
+    fn a_buffer_at_most_doubles_and_never_passes_its_maximum() {
         let mut buffer = Vec::new();
         assert!(grow(&mut buffer, 10, 1 << 40));
         assert!(buffer.capacity() < 1024);
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn what_there_is_not_is_refused() {
+    fn more_memory_than_the_system_has_is_refused() {
         assert!(!is_free(usize::MAX) && !is_free(1 << 60));
         assert!(!grow(&mut vec![0; 10], 1 << 60, usize::MAX));
     }

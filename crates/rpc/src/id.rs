@@ -1,6 +1,6 @@
 //! Request ids.
 //!
-//! The schema (ACP v1, `RequestId`) allows null, 64-bit integers and strings.
+//! The schemas (ACP v1 and MCP, `RequestId`) allow null, 64-bit integers and strings.
 //! Null cannot be told from "no usable id", and a fraction or a larger number
 //! is read differently by different parsers, so those are refused.
 
@@ -11,8 +11,10 @@ use serde_json::value::RawValue;
 
 /// The id of a request. A number and a string of the same digits differ.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) enum Id {
+pub enum Id {
+    /// A 64-bit integer.
     Number(i64),
+    /// A string.
     Text(String),
 }
 
@@ -21,7 +23,7 @@ impl Id {
     const MAX_TEXT: usize = 1024;
 
     /// Reads an id from its JSON text; `None` when it is not usable.
-    pub(super) fn parse(raw: &RawValue) -> Option<Self> {
+    pub fn parse(raw: &RawValue) -> Option<Self> {
         let text = raw.get();
         if text.starts_with('"') {
             let text: String = serde_json::from_str(text).ok()?;

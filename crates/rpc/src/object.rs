@@ -1,7 +1,7 @@
 //! A JSON object whose members keep their order and their exact text.
 //!
-//! What is not edited comes out byte for byte, so numbers, unknown fields and
-//! nested texts survive the rebuilding of a line.
+//! Members that are not edited stay byte for byte, so numbers, unknown fields and
+//! nested texts survive when a line is rebuilt.
 
 use std::{borrow::Cow, fmt};
 
@@ -13,23 +13,23 @@ use serde_json::value::{RawValue, to_raw_value};
 
 /// An object of raw members.
 #[derive(Debug)]
-pub(super) struct Object<'a> {
+pub struct Object<'a> {
     members: Vec<(String, Cow<'a, RawValue>)>,
 }
 
 impl<'a> Object<'a> {
     /// Reads an object; `None` when `text` is another kind of value.
-    pub(super) fn parse(text: &'a str) -> Option<Self> {
+    pub fn parse(text: &'a str) -> Option<Self> {
         serde_json::from_str(text).ok()
     }
 
     /// The text of the member `key`.
-    pub(super) fn get(&self, key: &str) -> Option<&RawValue> {
+    pub fn get(&self, key: &str) -> Option<&RawValue> {
         self.members.iter().find(|(name, _)| name == key).map(|(_, value)| &**value)
     }
 
     /// The text of the member `key` as it was read; `None` when it was replaced.
-    pub(super) fn borrowed(&self, key: &str) -> Option<&'a RawValue> {
+    pub fn borrowed(&self, key: &str) -> Option<&'a RawValue> {
         match self.members.iter().find(|(name, _)| name == key)? {
             (_, Cow::Borrowed(value)) => Some(value),
             (_, Cow::Owned(_)) => None,
@@ -37,25 +37,25 @@ impl<'a> Object<'a> {
     }
 
     /// The member `key` as an object of its own.
-    pub(super) fn object(&self, key: &str) -> Option<Object<'_>> {
+    pub fn object(&self, key: &str) -> Option<Object<'_>> {
         Object::parse(self.get(key)?.get())
     }
 
     /// Replaces the member `key` in its place, or adds it at the end.
-    pub(super) fn set(&mut self, key: &str, value: Box<RawValue>) {
+    pub fn set(&mut self, key: &str, value: Box<RawValue>) {
         match self.members.iter_mut().find(|(name, _)| name == key) {
             Some((_, old)) => *old = Cow::Owned(value),
             None => self.members.push((key.to_owned(), Cow::Owned(value))),
         }
     }
 
-    /// Keeps the members that `keep` wants.
-    pub(super) fn retain(&mut self, mut keep: impl FnMut(&str, &RawValue) -> bool) {
+    /// Keeps the members for which `keep` is true.
+    pub fn retain(&mut self, mut keep: impl FnMut(&str, &RawValue) -> bool) {
         self.members.retain(|(key, value)| keep(key, value));
     }
 
     /// Replaces every value; `None` when `change` gives none.
-    pub(super) fn change_values(
+    pub fn change_values(
         &mut self,
         mut change: impl FnMut(&str, &RawValue) -> Option<Box<RawValue>>,
     ) -> Option<()> {
@@ -66,19 +66,19 @@ impl<'a> Object<'a> {
     }
 
     /// The members in order.
-    pub(super) fn members(&self) -> impl Iterator<Item = (&str, &RawValue)> {
+    pub fn members(&self) -> impl Iterator<Item = (&str, &RawValue)> {
         self.members.iter().map(|(key, value)| (key.as_str(), &**value))
     }
 
     /// The object's text.
-    pub(super) fn to_raw(&self) -> Option<Box<RawValue>> {
+    pub fn to_raw(&self) -> Option<Box<RawValue>> {
         to_raw_value(self).ok()
     }
 }
 
-/// Whether a reader that ignores case could take `key` for `name` (which is
+/// True if a reader that ignores case could take `key` for `name` (which is
 /// ASCII): some JSON libraries match keys so, with Unicode folding.
-pub(super) fn folds_to(key: &str, name: &str) -> bool {
+pub fn folds_to(key: &str, name: &str) -> bool {
     let fold = |c: char| c.to_uppercase().flat_map(char::to_lowercase);
     key.chars().flat_map(fold).eq(name.chars().flat_map(fold))
 }
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_edited_keeps_its_order_and_text() {
+    fn members_that_are_not_edited_keep_their_order_and_text() {
         let mut object = Object::parse(r#"{"z":1.50,"b":{"x" :1e2},"a":"\u0041"}"#).unwrap();
         object.set("b", to_raw_value(&7).unwrap());
         object.set("new", to_raw_value(&true).unwrap());

@@ -1,0 +1,28 @@
+//! Parts that all protocols share: framing, strict JSON, JSON-RPC messages,
+//! and bounds on queues, rates and memory.
+//!
+//! Knows nothing of files, policies or any one protocol, and imports no other
+//! crate of the workspace.
+
+pub mod buffer;
+mod envelope;
+pub mod framing;
+mod id;
+mod message;
+mod object;
+mod random;
+pub mod response;
+pub mod strict_json;
+
+pub use envelope::PartialEnvelope;
+pub use framing::Frame;
+pub use id::Id;
+pub use message::{Addressee, InvalidMessage, Message, MessageError, Outcome, is_text};
+pub use object::{Object, folds_to};
+pub use random::random_hex;
+pub use strict_json::JsonError;
+
+/// Locks. A panic elsewhere leaves plain data behind the lock, which stays usable.
+pub fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}

@@ -1,0 +1,76 @@
+//! JSON-RPC messages that the gateway itself writes, as lines without `\n`.
+
+use serde::Serialize;
+use serde_json::Value;
+
+/// Not JSON, or JSON that parsers read differently.
+pub const PARSE_ERROR: i64 = -32700;
+/// Not one JSON-RPC message.
+pub const INVALID_REQUEST: i64 = -32600;
+/// The parameters do not fit the method.
+pub const INVALID_PARAMS: i64 = -32602;
+/// Something else went wrong.
+pub const INTERNAL: i64 = -32603;
+
+/// The error of a reply.
+#[derive(Debug, Serialize)]
+pub struct ErrorObject {
+    /// What kind of error it is.
+    pub code: i64,
+    /// A sentence about it.
+    pub message: String,
+    /// More of it; left out where it is null.
+    #[serde(skip_serializing_if = "Value::is_null")]
+    pub data: Value,
+}
+
+#[derive(Serialize)]
+struct Response<I, T> {
+    jsonrpc: &'static str,
+    /// `null` where it is not known.
+    id: Option<I>,
+    #[serde(flatten)]
+    outcome: Outcome<T>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Outcome<T> {
+    Result(T),
+    Error(ErrorObject),
+}
+
+#[derive(Serialize)]
+struct Call<'a, I, P> {
+    jsonrpc: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<I>,
+    method: &'a str,
+    params: P,
+}
+
+/// A reply with a result.
+pub fn result(id: impl Serialize, result: impl Serialize) -> Vec<u8> {
+    line(&Response { jsonrpc: "2.0", id: Some(id), outcome: Outcome::Result(result) })
+}
+
+/// A reply with an error; JSON-RPC has `null` for an id that is not known.
+pub fn error(id: Option<impl Serialize>, error: ErrorObject) -> Vec<u8> {
+    line(&Response::<_, ()> { jsonrpc: "2.0", id, outcome: Outcome::Error(error) })
+}
+
+/// A request.
+pub fn request(id: impl Serialize, method: &str, params: impl Serialize) -> Vec<u8> {
+    line(&Call { jsonrpc: "2.0", id: Some(id), method, params })
+}
+
+/// A notification.
+pub fn notification(method: &str, params: impl Serialize) -> Vec<u8> {
+    line(&Call { jsonrpc: "2.0", id: None::<()>, method, params })
+}
+
+/// Texts, numbers and maps with text keys, which is all that replies consist of,
+/// always serialize; a peer would ignore an empty line.
+fn line(message: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(message).unwrap_or_default()
+}
