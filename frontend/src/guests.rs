@@ -20,8 +20,8 @@ use portcullis_rpc::random_hex;
 use crate::{
     gateway::Ticket,
     lock,
+    mcp::ClientMemory,
     model::{Door, Session},
-    stock::Stock,
 };
 
 /// Most guests at once.
@@ -51,7 +51,7 @@ pub struct Guests {
     state: Mutex<State>,
     ask: OnceLock<Arc<dyn Ask>>,
     /// What all of them take together.
-    stock: Arc<Stock>,
+    memory: Arc<ClientMemory>,
 }
 
 #[derive(Default)]
@@ -95,7 +95,7 @@ impl Guests {
             socket: socket.to_owned(),
             state: Mutex::default(),
             ask: OnceLock::new(),
-            stock: Arc::default(),
+            memory: Arc::default(),
         })
     }
 
@@ -216,8 +216,8 @@ impl Guest {
     }
 
     /// The memory that it shares with all other guests.
-    pub(super) fn stock(&self) -> &Arc<Stock> {
-        &self.guests.stock
+    pub(super) fn memory(&self) -> &Arc<ClientMemory> {
+        &self.guests.memory
     }
 
     /// Asks the host's person; dropping what this gives takes the question

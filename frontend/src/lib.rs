@@ -4,20 +4,18 @@
 //! decides nothing about files and never opens one.
 
 pub mod acp;
-mod brake;
 mod count;
 pub mod desk;
 pub mod files;
 pub mod guests;
+mod hangup;
 pub mod http;
 pub mod inside;
-mod lane;
 pub mod mcp;
 mod output;
 mod pace;
 mod paths;
 mod question;
-mod stock;
 
 use portcullis_gate::{gateway, ops};
 use portcullis_policy::{self as policy, model};

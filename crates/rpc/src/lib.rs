@@ -8,18 +8,24 @@ pub mod buffer;
 mod envelope;
 pub mod framing;
 mod id;
+mod memory_budget;
 mod message;
 mod object;
+mod queue;
 mod random;
+mod rate_limiter;
 pub mod response;
 pub mod strict_json;
 
 pub use envelope::PartialEnvelope;
 pub use framing::Frame;
 pub use id::Id;
+pub use memory_budget::{MemoryBudget, MemoryShares, Reservation};
 pub use message::{Addressee, InvalidMessage, Message, MessageError, Outcome, is_text};
 pub use object::{Object, folds_to};
+pub use queue::{BoundedQueue, Notify, Rejected};
 pub use random::random_hex;
+pub use rate_limiter::RateLimiter;
 pub use strict_json::JsonError;
 
 /// Locks. A panic elsewhere leaves plain data behind the lock, which stays usable.

@@ -13,11 +13,11 @@ use std::{
     time::Duration,
 };
 
-use portcullis_rpc::Id;
+use portcullis_rpc::{BoundedQueue, Id};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::{lane::Lane, render};
+use super::render;
 use crate::lock;
 
 /// The editor's answer.
@@ -48,7 +48,7 @@ enum Waiter {
 
 /// Requests to the editor under way.
 pub(super) struct Calls {
-    editor: Arc<Lane<Vec<u8>>>,
+    editor: Arc<BoundedQueue<Vec<u8>>>,
     prefix: String,
     next: AtomicU64,
     waiting: Mutex<HashMap<String, Waiter>>,
@@ -58,7 +58,7 @@ pub(super) struct Calls {
 
 impl Calls {
     /// `secret` makes the ids unguessable.
-    pub(super) fn new(editor: Arc<Lane<Vec<u8>>>, secret: &str, timeout: Duration) -> Self {
+    pub(super) fn new(editor: Arc<BoundedQueue<Vec<u8>>>, secret: &str, timeout: Duration) -> Self {
         Self {
             editor,
             prefix: format!("portcullis-{secret}-"),
@@ -161,15 +161,15 @@ mod tests {
 
     use super::*;
 
-    fn calls(timeout: u64) -> (Arc<Lane<Vec<u8>>>, Calls) {
-        let lane = Arc::new(Lane::new(1000));
-        let calls = Calls::new(Arc::clone(&lane), "5eed", Duration::from_millis(timeout));
-        (lane, calls)
+    fn calls(timeout: u64) -> (Arc<BoundedQueue<Vec<u8>>>, Calls) {
+        let queue = Arc::new(BoundedQueue::new(1000));
+        let calls = Calls::new(Arc::clone(&queue), "5eed", Duration::from_millis(timeout));
+        (queue, calls)
     }
 
     #[test]
     fn an_answer_reaches_the_one_that_asked_and_only_once() {
-        let (_lane, calls) = calls(5000);
+        let (_queue, calls) = calls(5000);
         let id = Id::Text("portcullis-5eed-0".into());
         assert!(calls.owns(&id) && !calls.owns(&Id::Text("portcullis-0".into())));
         thread::scope(|scope| {
@@ -184,16 +184,16 @@ mod tests {
 
     #[test]
     fn a_silent_editor_is_given_up_on_and_told_so() {
-        let (lane, calls) = calls(20);
+        let (queue, calls) = calls(20);
         assert_eq!(calls.call("m", &()).unwrap_err(), CallError::Timeout);
-        let _request = lane.pop();
-        let cancel = String::from_utf8(lane.pop().unwrap()).unwrap();
+        let _request = queue.pop();
+        let cancel = String::from_utf8(queue.pop().unwrap()).unwrap();
         assert!(cancel.contains("$/cancel_request"), "{cancel}");
     }
 
     #[test]
     fn closing_ends_the_waiting() {
-        let (_lane, calls) = calls(60_000);
+        let (_queue, calls) = calls(60_000);
         thread::scope(|scope| {
             let asked = scope.spawn(|| calls.call("m", &()));
             thread::sleep(Duration::from_millis(20));

@@ -10,7 +10,9 @@ use std::{
 };
 
 use portcullis_audit::Receipt;
-use portcullis_rpc::{Addressee, Id, InvalidMessage, Object, Outcome, random_hex, response};
+use portcullis_rpc::{
+    Addressee, BoundedQueue, Id, InvalidMessage, Object, Outcome, random_hex, response,
+};
 use serde_json::{Value, value::RawValue};
 
 use crate::{
@@ -21,17 +23,16 @@ use crate::{
 };
 
 use super::{
-    Config, Error, Lanes, SourceMode, WORKERS,
+    Config, Error, Queues, SourceMode, WORKERS,
     allowed::Allowed,
     asking::Messenger,
     calls::{Answer, Calls},
-    hearing::{Hearing, Hearings},
     initialize::Offers,
     inject,
     jobs::{Job, Jobs},
-    lane::Lane,
     notices::AgentOutput,
     paths::Roots,
+    peer_reader::{PeerReader, PeerReaders},
     render,
     sessions::{Effect, Sessions, Visit},
 };
@@ -62,9 +63,9 @@ pub(super) struct Door<'g> {
     pub(super) sessions: Sessions,
     pub(super) jobs: Jobs,
     pub(super) calls: Arc<Calls>,
-    pub(super) to_editor: Arc<Lane<Vec<u8>>>,
-    pub(super) to_agent: Arc<Lane<Vec<u8>>>,
-    heard: &'g Hearings,
+    pub(super) to_editor: Arc<BoundedQueue<Vec<u8>>>,
+    pub(super) to_agent: Arc<BoundedQueue<Vec<u8>>>,
+    readers: &'g PeerReaders,
     /// How long a peer may read nothing when the other is gone.
     grace: Duration,
     /// Requests of the editor that the agent has not answered.
@@ -96,13 +97,13 @@ impl<'g> Door<'g> {
     pub(super) fn new(
         gateway: &'g Gateway,
         config: &Config,
-        lanes: &Lanes,
-        heard: &'g Hearings,
+        queues: &Queues,
+        readers: &'g PeerReaders,
     ) -> Result<Self, Error> {
         let secret = random_hex::<16>().map_err(Error::Start)?;
         let roots =
             Roots::new(&config.workspace_root, config.workspace_alias.as_deref().map(Path::new));
-        let (to_editor, to_agent) = (Arc::clone(&lanes.to_editor), Arc::clone(&lanes.to_agent));
+        let (to_editor, to_agent) = (Arc::clone(&queues.to_editor), Arc::clone(&queues.to_agent));
         let calls = Arc::new(Calls::new(Arc::clone(&to_editor), &secret, config.editor_timeout));
         if let Some(guests) = &config.guests {
             let (calls, roots) = (Arc::clone(&calls), roots.clone());
@@ -123,7 +124,7 @@ impl<'g> Door<'g> {
             calls,
             to_editor,
             to_agent,
-            heard,
+            readers,
             grace: config.grace,
             editor_asked: Mutex::default(),
             agent_asked: Mutex::default(),
@@ -131,18 +132,18 @@ impl<'g> Door<'g> {
         })
     }
 
-    /// The way to a peer.
-    pub(super) fn lane(&self, to: Peer) -> &Lane<Vec<u8>> {
+    /// The lines to a peer.
+    pub(super) fn queue(&self, to: Peer) -> &BoundedQueue<Vec<u8>> {
         match to {
             Peer::Agent => &self.to_agent,
             Peer::Editor => &self.to_editor,
         }
     }
 
-    fn hearing(&self, from: Peer) -> &Hearing {
+    fn reader(&self, from: Peer) -> &PeerReader {
         match from {
-            Peer::Agent => &self.heard.agent,
-            Peer::Editor => &self.heard.editor,
+            Peer::Agent => &self.readers.agent,
+            Peer::Editor => &self.readers.editor,
         }
     }
 
@@ -151,17 +152,17 @@ impl<'g> Door<'g> {
     pub(super) fn send(&self, to: Peer, line: Vec<u8>) -> bool {
         let mut alone = None;
         let hopeless = || {
-            if !self.hearing(to.other()).is_over() {
+            if !self.reader(to.other()).is_over() {
                 return false;
             }
             let given_up = alone.get_or_insert_with(Instant::now).elapsed() >= self.grace;
             if given_up {
-                self.lane(to).discard();
+                self.queue(to).discard();
                 self.calls.close();
             }
             given_up
         };
-        self.lane(to).push_line(line, hopeless).is_ok()
+        self.queue(to).push_line(line, hopeless).is_ok()
     }
 
     /// Records that something of a peer was dropped, and lets one wait that sends
@@ -180,7 +181,7 @@ impl<'g> Door<'g> {
             facts.insert("method".to_owned(), short(method).into());
         }
         let receipt = recorded(self.gateway.report(&self.connection, "acp.dropped", facts));
-        self.hearing(from).brake();
+        self.reader(from).pause_after_malformed();
         receipt
     }
 

@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use portcullis_rpc::Id;
+use portcullis_rpc::{Id, Notify};
 
 use crate::{
     gateway::Ticket,
@@ -20,7 +20,7 @@ use crate::{
     model::{Operation, WorkspacePath},
 };
 
-use super::{lane::Bell, sessions::Visit};
+use super::sessions::Visit;
 
 /// One request that passed the door and not yet the gateway.
 #[derive(Debug)]
@@ -52,9 +52,9 @@ pub(super) struct Waiting {
 pub(super) struct Jobs {
     state: Mutex<State>,
     /// A worker may find something to do.
-    work: Bell,
+    work: Notify,
     /// There may be room, or less to wait for.
-    progress: Bell,
+    progress: Notify,
     most: usize,
     most_bytes: usize,
     most_running: usize,
@@ -95,7 +95,7 @@ impl Jobs {
     /// `most_running` are served side by side, not counting those that wait
     /// for a person.
     pub(super) fn new(most: usize, most_bytes: usize, most_running: usize) -> Self {
-        let (work, progress) = (Bell::default(), Bell::default());
+        let (work, progress) = (Notify::default(), Notify::default());
         Self { state: Mutex::default(), work, progress, most, most_bytes, most_running }
     }
 
@@ -106,7 +106,7 @@ impl Jobs {
             waiting.ticket.withdraw();
         }
         state.paused.insert(id.clone(), waiting);
-        self.work.ring();
+        self.work.notify_all();
     }
 
     /// It goes on.
@@ -149,7 +149,7 @@ impl Jobs {
         state.bytes = state.bytes.saturating_add(weight);
         state.waiting.push_back(job);
         // Workers that are busy look again when they are done.
-        self.work.ring_one();
+        self.work.notify_one();
         Ok(())
     }
 
@@ -159,9 +159,9 @@ impl Jobs {
         loop {
             if let Some(job) = state.next(self.most_running) {
                 state.running.insert(job.id.clone(), job.operation.path().clone());
-                self.progress.ring();
+                self.progress.notify_all();
                 if !state.waiting.is_empty() {
-                    self.work.ring_one();
+                    self.work.notify_one();
                 }
                 return Some(job);
             }
@@ -179,10 +179,10 @@ impl Jobs {
         state.running.remove(id);
         state.paused.remove(id);
         state.answering += 1;
-        self.progress.ring();
+        self.progress.notify_all();
         // Place and path are free: a job that waited for them can be taken.
         if !state.waiting.is_empty() {
-            self.work.ring();
+            self.work.notify_all();
         }
     }
 
@@ -201,7 +201,7 @@ impl Jobs {
     pub(super) fn answered(&self) {
         let mut state = self.lock();
         state.answering = state.answering.saturating_sub(1);
-        self.progress.ring();
+        self.progress.notify_all();
     }
 
     /// Whether a job of this id waits or runs.
@@ -216,7 +216,7 @@ impl Jobs {
             std::mem::take(&mut state.waiting).into_iter().partition(which);
         state.waiting = kept;
         state.bytes = state.waiting.iter().map(Job::weight).sum();
-        self.progress.ring();
+        self.progress.notify_all();
         gone.into()
     }
 
@@ -224,7 +224,7 @@ impl Jobs {
     pub(super) fn close(&self) -> Vec<Job> {
         let mut state = self.lock();
         state.closed = true;
-        self.work.ring();
+        self.work.notify_all();
         drop(state);
         self.withdraw(|_, _| true);
         self.cancel(|_| true)

@@ -27,11 +27,13 @@ use std::{
 use crate::{gateway::Gateway, lock, model::Session};
 
 pub use super::output::{Output, write_now};
-use super::{guests::Guests, lane, lane::Lane, paths};
+use portcullis_rpc::BoundedQueue;
+
+use super::{guests::Guests, paths};
 pub use allowed::{ForwardError, acts, check_forward};
 use door::Door;
-use hearing::{Hearing, Hearings};
 pub use notices::Notices;
+use peer_reader::{PeerReader, PeerReaders};
 pub use portcullis_rpc::framing::line_for;
 
 mod agent;
@@ -42,12 +44,12 @@ mod calls;
 mod directories;
 mod door;
 mod editor;
-mod hearing;
 mod initialize;
 mod inject;
 mod jobs;
 mod notices;
 mod params;
+mod peer_reader;
 mod render;
 mod sessions;
 
@@ -184,44 +186,47 @@ pub fn serve(
     editor: (impl Read + AsFd + Send, impl Output),
     agent: (impl Read + AsFd + Send, impl Output),
 ) -> Result<Ending, Error> {
-    let lanes = Lanes::new();
-    let heard = Hearings { editor: Hearing::new(&editor.0)?, agent: Hearing::new(&agent.0)? };
-    let door = Door::new(gateway, config, &lanes, &heard)?;
+    let queues = Queues::new();
+    let (editor_reader, agent_reader) = (PeerReader::new(&editor.0)?, PeerReader::new(&agent.0)?);
+    let readers = PeerReaders { editor: editor_reader, agent: agent_reader };
+    let door = Door::new(gateway, config, &queues, &readers)?;
     let served = thread::scope(|scope| {
         let started = (|| {
             // An editor that does not read any more is gone, whatever it says.
-            let gone = heard.editor.trigger()?;
-            write(&lanes.to_editor, editor.1, "acp-editor-out", move || Hearing::pull(gone))?;
-            write(&lanes.to_agent, agent.1, "acp-agent-out", || {})?;
+            let gone = readers.editor.stopper()?;
+            write(&queues.to_editor, editor.1, "acp-editor-out", move || {
+                PeerReader::stop_by(gone)
+            })?;
+            write(&queues.to_agent, agent.1, "acp-agent-out", || {})?;
             for _ in 0..WORKERS + WAITING {
                 thread::Builder::new()
                     .name("acp-fs".to_owned())
                     .spawn_scoped(scope, || door.work())?;
             }
             thread::Builder::new().name("acp-editor".to_owned()).spawn_scoped(scope, || {
-                heard.editor.hear(editor.0, config.max_line, |frame| door.hear_editor(frame));
-                let _ = lanes.ended.push(Ending::Editor, 1);
+                readers.editor.read(editor.0, config.max_line, |frame| door.hear_editor(frame));
+                let _ = queues.ended.push(Ending::Editor, 1);
             })?;
             thread::Builder::new().name("acp-agent".to_owned()).spawn_scoped(scope, || {
-                heard.agent.hear(agent.0, config.max_line, |frame| door.hear_agent(frame));
-                let _ = lanes.ended.push(Ending::Agent, 1);
+                readers.agent.read(agent.0, config.max_line, |frame| door.hear_agent(frame));
+                let _ = queues.ended.push(Ending::Agent, 1);
             })?;
             Ok(())
         })();
-        let ending = started.map(|()| wind_up(&door, &lanes, config.grace));
+        let ending = started.map(|()| wind_up(&door, &queues, config.grace));
         door.stop_jobs();
         door.calls.close();
-        lanes.discard();
-        heard.editor.end();
-        heard.agent.end();
+        queues.discard();
+        readers.editor.stop();
+        readers.agent.stop();
         ending
     });
     served.map_err(Error::Start)
 }
 
 /// Waits for an end and brings the rest to one.
-fn wind_up(door: &Door<'_>, lanes: &Lanes, grace: Duration) -> Ending {
-    let first = lanes.ended.pop().unwrap_or(Ending::Editor);
+fn wind_up(door: &Door<'_>, queues: &Queues, grace: Duration) -> Ending {
+    let first = queues.ended.pop().unwrap_or(Ending::Editor);
     // What has not begun does not begin; what has, finishes.
     door.stop_jobs();
     match first {
@@ -229,8 +234,8 @@ fn wind_up(door: &Door<'_>, lanes: &Lanes, grace: Duration) -> Ending {
             door.calls.close();
             door.jobs.wait_idle(grace);
             // The sign for the agent to end; what it still says passes.
-            lanes.to_agent.close();
-            if lanes.ended.pop_within(grace).is_some() {
+            queues.to_agent.close();
+            if queues.ended.pop_within(grace).is_some() {
                 door.output.ended();
             }
         }
@@ -241,24 +246,24 @@ fn wind_up(door: &Door<'_>, lanes: &Lanes, grace: Duration) -> Ending {
             door.fail_editor_requests(grace);
         }
     }
-    lanes.to_editor.close();
-    lanes.to_editor.wait_finished(grace);
+    queues.to_editor.close();
+    queues.to_editor.wait_finished(grace);
     first
 }
 
 /// The queues between the threads of one connection.
-struct Lanes {
-    to_editor: Arc<Lane<Vec<u8>>>,
-    to_agent: Arc<Lane<Vec<u8>>>,
-    ended: Lane<Ending>,
+struct Queues {
+    to_editor: Arc<BoundedQueue<Vec<u8>>>,
+    to_agent: Arc<BoundedQueue<Vec<u8>>>,
+    ended: BoundedQueue<Ending>,
 }
 
-impl Lanes {
+impl Queues {
     fn new() -> Self {
         Self {
-            to_editor: Arc::new(Lane::new(OUTBOUND)),
-            to_agent: Arc::new(Lane::new(OUTBOUND)),
-            ended: Lane::new(2),
+            to_editor: Arc::new(BoundedQueue::new(OUTBOUND)),
+            to_agent: Arc::new(BoundedQueue::new(OUTBOUND)),
+            ended: BoundedQueue::new(2),
         }
     }
 
@@ -269,7 +274,7 @@ impl Lanes {
 }
 
 fn write(
-    lane: &Arc<Lane<Vec<u8>>>,
+    queue: &Arc<BoundedQueue<Vec<u8>>>,
     stream: impl Output,
     name: &str,
     broken: impl FnOnce() + Send + 'static,
@@ -277,21 +282,21 @@ fn write(
     let stream = Arc::new(Mutex::new(stream));
     let at_once = Arc::clone(&stream);
     // What goes wrong here the thread meets again, and knows what to do.
-    lane.shorten(move |mut line| {
+    queue.set_shortcut(move |mut line| {
         let written = lock(&at_once).write_now(&line).unwrap_or_default();
         line.drain(..written.min(line.len()));
         if line.is_empty() { None } else { Some(line) }
     });
-    let lane = Arc::clone(lane);
+    let queue = Arc::clone(queue);
     let run = move || {
-        while let Some(line) = lane.pop() {
+        while let Some(line) = queue.pop() {
             let mut stream = lock(&stream);
             if stream.write_all(&line).and_then(|()| stream.flush()).is_err() {
                 broken();
                 break;
             }
         }
-        lane.finish();
+        queue.finish();
         drop(stream);
     };
     thread::Builder::new().name(name.to_owned()).spawn(run).map(drop)

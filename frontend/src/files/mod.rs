@@ -22,6 +22,7 @@ use std::{
 };
 
 use portcullis_audit::Receipt;
+use portcullis_rpc::{MemoryBudget, MemoryShares, Reservation};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader},
@@ -34,17 +35,15 @@ use crate::{
     buffer,
     gateway::{Approver, Gateway, Ticket},
     lock,
-    model::{Access, Session},
+    model::{Access, AgentName, Session},
     ops::{Source, Subscription},
 };
 
 mod changes;
-mod memory;
 mod reply;
 mod request;
 mod wire;
 
-use memory::{Memory, Room, Share};
 use reply::Reply;
 use request::Wanted;
 use wire::{Malformed, Message};
@@ -53,6 +52,13 @@ use wire::{Malformed, Message};
 const WAITING: usize = 16;
 /// How long they may take over their answers once nobody is asked any more.
 const ANSWERS: Duration = Duration::from_secs(2);
+/// Messages of up to so many bytes are not counted.
+const MAX_UNCOUNTED: usize = 64 * 1024;
+/// How often a byte of a message is in memory at most: in the message, in its content,
+/// and in the reply.
+const COPIES: usize = 3;
+/// Shares of the memory; the clients of one agent have one of them.
+const SHARES: usize = 4;
 
 /// What bounds the channel in this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,7 +120,7 @@ enum Unheard {
 pub struct Channel {
     gateway: Arc<Gateway>,
     limits: Limits,
-    memory: Memory,
+    memory: MemoryShares<AgentName>,
     /// First come, first served: a client that sends much waits behind those
     /// that send little, for it has one place in the queue, too.
     turns: Arc<Semaphore>,
@@ -124,7 +130,7 @@ pub struct Channel {
 struct Client<W> {
     channel: Arc<Channel>,
     session: Session,
-    share: Share,
+    share: MemoryBudget,
     output: Mutex<W>,
     waiting: AtomicUsize,
     /// Those that wait, or did.
@@ -136,7 +142,7 @@ struct Client<W> {
 impl Channel {
     /// A channel without clients yet.
     pub fn new(gateway: Arc<Gateway>, limits: Limits) -> Arc<Self> {
-        let memory = Memory::new(limits.memory);
+        let memory = MemoryShares::new(MemoryBudget::new(limits.memory), limits.memory / SHARES);
         let turns = Arc::new(Semaphore::new(limits.requests.max(1)));
         Arc::new(Self { gateway, limits, memory, turns })
     }
@@ -179,7 +185,7 @@ impl Channel {
         let client = Arc::new(Client {
             channel: Arc::clone(self),
             session: session.clone(),
-            share: self.memory.of(&session.agent),
+            share: self.memory.share(session.agent.clone()),
             output: Mutex::new(output),
             waiting: AtomicUsize::new(0),
             aside: std::sync::Mutex::default(),
@@ -187,8 +193,8 @@ impl Channel {
         });
         let changes = Arc::clone(&client).watch().await;
         let served = async {
-            while let Some((bytes, room)) = self.message(&mut input, &client.share).await? {
-                let Err(why) = client.hear(bytes, room).await else { continue };
+            while let Some((bytes, memory)) = self.message(&mut input, &client.share).await? {
+                let Err(why) = client.hear(bytes, memory).await else { continue };
                 let left = left(&mut input).await;
                 return Err(match why {
                     Unheard::Deaf(why) => Error::Deaf { why, left },
@@ -216,21 +222,21 @@ impl Channel {
     async fn message(
         &self,
         input: &mut (impl AsyncRead + Unpin),
-        share: &Share,
-    ) -> Result<Option<(Vec<u8>, Option<Room>)>, Error> {
+        share: &MemoryBudget,
+    ) -> Result<Option<(Vec<u8>, Option<Reservation>)>, Error> {
         let Some(length) = length(input).await? else { return Ok(None) };
         let length = usize::try_from(length).unwrap_or(usize::MAX);
         if length > self.limits.message {
             return Err(Error::TooLarge(length));
         }
-        let room = share.room(length).await;
-        // What it takes while it is dealt with; a small one has that in any case.
-        if room.is_some() && !buffer::is_free(length.saturating_mul(memory::SHARE)) {
+        let memory = reserve(share, length).await;
+        // A small message finds memory in any case.
+        if memory.is_some() && !buffer::is_free(length.saturating_mul(COPIES)) {
             return Err(Error::NoMemory(length));
         }
         let mut bytes = vec![0; length];
         input.read_exact(&mut bytes).await?;
-        Ok(Some((bytes, room)))
+        Ok(Some((bytes, memory)))
     }
 
     /// Records what was no request.
@@ -241,10 +247,18 @@ impl Channel {
     }
 
     /// Waits until a content may be read that nobody knows the size of yet.
-    async fn room_to_read(&self, share: &Share) -> Option<Room> {
+    async fn memory_to_read(&self, share: &MemoryBudget) -> Option<Reservation> {
         let most = self.gateway.policy().max_size(Access::Read);
-        share.room(usize::try_from(most).unwrap_or(usize::MAX)).await
+        reserve(share, usize::try_from(most).unwrap_or(usize::MAX)).await
     }
+}
+
+/// Waits for the memory of a message of `length` bytes; a small one is not counted.
+async fn reserve(share: &MemoryBudget, length: usize) -> Option<Reservation> {
+    if length <= MAX_UNCOUNTED {
+        return None;
+    }
+    Some(share.reserve(length.saturating_mul(COPIES)).await)
 }
 
 /// Why something is dropped.
@@ -317,18 +331,22 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Client<W> {
     }
 
     /// Deals with one message; returns when the next one may be heard.
-    async fn hear(self: &Arc<Self>, bytes: Vec<u8>, room: Option<Room>) -> Result<(), Unheard> {
+    async fn hear(
+        self: &Arc<Self>,
+        bytes: Vec<u8>,
+        memory: Option<Reservation>,
+    ) -> Result<(), Unheard> {
         let (free, freed) = tokio::sync::oneshot::channel();
         // Of what a person must agree to, the content is read afterwards.
-        let reads = room.is_none() && wire::is_read(&bytes);
-        let room = if reads { self.channel.room_to_read(&self.share).await } else { room };
+        let reads = memory.is_none() && wire::is_read(&bytes);
+        let memory = if reads { self.channel.memory_to_read(&self.share).await } else { memory };
         let Ok(turn) = Arc::clone(&self.channel.turns).acquire_owned().await else {
             return Ok(());
         };
         if self.revoked.load(Ordering::SeqCst) {
             return Err(Unheard::Revoked);
         }
-        let place = Place { free: Some(free), turn: Some(turn), reads, room };
+        let place = Place { free: Some(free), turn: Some(turn), reads, memory };
         let place = Arc::new(std::sync::Mutex::new(place));
         let client = Arc::clone(self);
         let mut done = tokio::spawn(async move {
@@ -336,8 +354,8 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Client<W> {
             let reply = tokio::task::spawn_blocking(move || worker.carry_out(bytes, &taken)).await;
             let reply = reply.map_err(io::Error::other)?;
             // A client that does not read holds no more than its reply.
-            let room = lock(&place).room.take();
-            let _room = room.and_then(|room| room.kept(reply.len()));
+            let mut memory = lock(&place).memory.take();
+            memory.iter_mut().for_each(|memory| memory.shrink(reply.len()));
             client.say(&reply).await
         });
         tokio::select! {
@@ -408,9 +426,9 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Client<W> {
 struct Place {
     free: Option<tokio::sync::oneshot::Sender<()>>,
     turn: Option<OwnedSemaphorePermit>,
-    /// The room is for a content that will be read.
+    /// The memory is for a content that will be read.
     reads: bool,
-    room: Option<Room>,
+    memory: Option<Reservation>,
 }
 
 /// A request that may have to wait for a person: it steps aside then.
@@ -418,7 +436,7 @@ struct Aside<'a> {
     place: &'a std::sync::Mutex<Place>,
     waiting: &'a AtomicUsize,
     channel: &'a Channel,
-    share: &'a Share,
+    share: &'a MemoryBudget,
 }
 
 impl Approver for Aside<'_> {
@@ -431,7 +449,7 @@ impl Approver for Aside<'_> {
         let mut place = lock(self.place);
         place.turn.take();
         if place.reads {
-            place.room = None;
+            place.memory = None;
         }
         if let Some(free) = place.free.take() {
             let _ = free.send(());
@@ -440,14 +458,44 @@ impl Approver for Aside<'_> {
 
     fn over(&self, _ticket: &Ticket) {
         self.waiting.fetch_sub(1, Ordering::SeqCst);
-        let needs_room = {
+        let needs_memory = {
             let place = lock(self.place);
-            place.reads && place.room.is_none()
+            place.reads && place.memory.is_none()
         };
-        if needs_room {
-            let room = self.channel.room_to_read(self.share);
-            let room = tokio::runtime::Handle::current().block_on(room);
-            lock(self.place).room = room;
+        if needs_memory {
+            let memory = self.channel.memory_to_read(self.share);
+            let memory = tokio::runtime::Handle::current().block_on(memory);
+            lock(self.place).memory = memory;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agent_that_takes_no_reply_keeps_only_itself_waiting() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let memory = MemoryShares::new(MemoryBudget::new(512 << 20), (512 << 20) / SHARES);
+            let now = async |agent: &str, length| {
+                let share = memory.share(agent.parse::<AgentName>().unwrap());
+                tokio::time::timeout(Duration::ZERO, reserve(&share, length)).await.ok()
+            };
+            let mut held = Vec::new();
+            // Each of these reads 10 MiB, and its reply is not taken.
+            while let Some(Some(mut reserved)) = now("a", 10 << 20).await {
+                reserved.shrink(10 << 20);
+                held.push(reserved);
+                assert!(held.len() < 100);
+            }
+            assert!(matches!(now("a", MAX_UNCOUNTED).await, Some(None)));
+            for _ in 0..4 {
+                assert!(matches!(now("b", 10 << 20).await, Some(Some(_))));
+            }
+            drop(held);
+            assert!(matches!(now("a", 10 << 20).await, Some(Some(_))));
+        });
     }
 }

@@ -180,7 +180,7 @@ impl Changes {
     pub(super) async fn tell(&self, shared: &Shared, sink: &Sink) {
         loop {
             self.bell.notified().await;
-            while !shared.outlet.has_room() {
+            while !shared.writer.has_room() {
                 sleep(PAUSE).await;
             }
             sink.tell(self.news(shared)).await;

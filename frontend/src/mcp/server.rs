@@ -34,7 +34,6 @@ use crate::{
     model::{Escaped, OperationKind},
     ops::Unfollowed,
     paths::Roots,
-    stock::PLACES,
 };
 
 use super::{
@@ -46,13 +45,14 @@ use super::{
     instructions,
     kept::Kept,
     listen,
+    memory::MAX_CALLS,
     offer::Offer,
-    outlet::Outlet,
     resources,
     shared::Shared,
     tools::{Tool, Waits},
     under_way::UnderWay,
     work::{Reading, Running},
+    writer::LineWriter,
 };
 
 /// Most calls that are not answered yet.
@@ -101,13 +101,13 @@ impl Server {
         let offer = Offer::new(&config.toolset, &session.agent);
         let closed = Arc::<AtomicBool>::default();
         let gone = Arc::clone(&closed);
-        let stock = config.guest.as_ref().map(|guest| Arc::clone(guest.stock()));
+        let memory = config.guest.as_ref().map(|guest| Arc::clone(guest.memory()));
         let gone = move || gone.store(true, Ordering::SeqCst);
         let shared = Shared {
             gateway,
-            outlet: Outlet::start(output, stock.clone(), gone)?,
-            stock,
-            turns: Arc::new(Semaphore::new(PLACES)),
+            writer: LineWriter::start(output, memory.clone(), gone)?,
+            memory,
+            calls_in_line: Arc::new(Semaphore::new(MAX_CALLS)),
             session,
             roots,
             offer,
@@ -278,7 +278,7 @@ impl ServerHandler for Server {
             let running = running.ok_or_else(|| self.not_waiting("tools/call"))?;
             return Ok(self.follow(running, &context).await);
         }
-        let entered = self.enter(&context).await;
+        let entered = self.begin_call(&context).await;
         let calls = self.shared.calls.load(Ordering::SeqCst);
         let bytes = self.shared.bytes.load(Ordering::SeqCst);
         let many = calls >= MOST_CALLS

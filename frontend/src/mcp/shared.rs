@@ -22,7 +22,6 @@ use crate::{
     model::Session,
     ops::Follower,
     paths::Roots,
-    stock::Stock,
 };
 
 use super::{
@@ -30,9 +29,10 @@ use super::{
     arguments::Arguments,
     asking::{Asker, Tickets},
     call::Call,
+    memory::ClientMemory,
     offer::{Offer, Shown},
-    outlet::Outlet,
     tools::Waits,
+    writer::LineWriter,
 };
 
 /// A change of a file that took no longer is over soon: a client that says
@@ -42,14 +42,14 @@ const SHORT: Duration = Duration::from_millis(5);
 /// What the threads share.
 pub(super) struct Shared {
     pub(super) gateway: Arc<Gateway>,
-    pub(super) outlet: Arc<Outlet>,
+    pub(super) writer: Arc<LineWriter>,
     pub(super) session: Session,
     pub(super) roots: Roots,
     pub(super) offer: Offer,
     /// The memory of several clients together.
-    pub(super) stock: Option<Arc<Stock>>,
-    /// Those of its calls that may be in line for the places of all.
-    pub(super) turns: Arc<Semaphore>,
+    pub(super) memory: Option<Arc<ClientMemory>>,
+    /// Bounds the client's calls that wait in line for the slots of all clients.
+    pub(super) calls_in_line: Arc<Semaphore>,
     /// Whether the session is another door's.
     pub(super) guest: bool,
     pub(super) tickets: Arc<Tickets>,
@@ -100,8 +100,8 @@ impl Shared {
 
     /// Lets what is left go out, and forgets what the session did.
     pub(super) fn end(&self, grace: Duration) {
-        self.outlet.close(grace);
-        if self.outlet.failed() {
+        self.writer.close(grace);
+        if self.writer.failed() {
             let why = json!("the client did not take all answers");
             self.report("mcp.dropped", BTreeMap::from([("why".to_owned(), why)]));
         }
@@ -122,8 +122,8 @@ impl Shared {
     pub(super) fn call<'a>(&'a self, asker: &'a Asker, follower: &'a dyn Follower) -> Call<'a> {
         // A client that does not read keeps nothing in memory but what has begun.
         // One that shares its memory has made sure before it began.
-        if self.stock.is_none() {
-            self.outlet.wait_room();
+        if self.memory.is_none() {
+            self.writer.wait_for_room();
         }
         Call {
             gateway: &self.gateway,

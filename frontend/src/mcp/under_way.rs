@@ -10,13 +10,12 @@ use std::{
     sync::Mutex,
 };
 
+use portcullis_rpc::Reservation;
 use rmcp::model::RequestId;
 use tokio_util::sync::CancellationToken;
 
-use crate::{
-    lock,
-    stock::{Hold, Place},
-};
+use super::memory::CallSlot;
+use crate::lock;
 
 /// Most requests that are not answered, of whatever kind.
 const MOST: usize = 4096;
@@ -34,10 +33,10 @@ pub(super) struct UnderWay(Mutex<HashMap<RequestId, Request>>);
 struct Request {
     /// Cancelled when it is taken back.
     token: CancellationToken,
-    /// The memory that it takes, where that is bounded.
-    _hold: Option<Hold>,
-    /// While it is carried out, where that is.
-    place: Option<Place>,
+    /// Its memory, where that is bounded.
+    _reserved: Option<Reservation>,
+    /// While it is carried out, where memory is bounded.
+    slot: Option<CallSlot>,
 }
 
 /// One that has come to its end. What it held is given back when this is dropped.
@@ -55,14 +54,22 @@ impl UnderWay {
     ///
     /// # Errors
     /// Why it must not be begun.
-    pub(super) fn begin(&self, id: &RequestId, hold: Option<Hold>) -> Result<(), &'static str> {
+    pub(super) fn begin(
+        &self,
+        id: &RequestId,
+        reserved: Option<Reservation>,
+    ) -> Result<(), &'static str> {
         let mut all = lock(&self.0);
         let many = all.len() >= MOST;
         match all.entry(id.clone()) {
             Entry::Occupied(_) => Err(IN_USE),
             Entry::Vacant(_) if many => Err("too many requests are not answered yet"),
             Entry::Vacant(free) => {
-                free.insert(Request { token: CancellationToken::new(), _hold: hold, place: None });
+                free.insert(Request {
+                    token: CancellationToken::new(),
+                    _reserved: reserved,
+                    slot: None,
+                });
                 Ok(())
             }
         }
@@ -88,15 +95,15 @@ impl UnderWay {
     }
 
     /// A request is carried out now.
-    pub(super) fn take_place(&self, id: &RequestId, place: Place) {
+    pub(super) fn take_slot(&self, id: &RequestId, slot: CallSlot) {
         if let Some(request) = lock(&self.0).get_mut(id) {
-            request.place = Some(place);
+            request.slot = Some(slot);
         }
     }
 
-    /// A request waits for a person: others have its place.
-    pub(super) fn leave_place(&self, id: &RequestId) {
-        let left = lock(&self.0).get_mut(id).and_then(|request| request.place.take());
+    /// A request waits for a person: others have its slot.
+    pub(super) fn leave_slot(&self, id: &RequestId) {
+        let left = lock(&self.0).get_mut(id).and_then(|request| request.slot.take());
         drop(left);
     }
 

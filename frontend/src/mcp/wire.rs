@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, convert::Infallible, io, sync::Arc, time::Durat
 
 use portcullis_audit::Receipt;
 use portcullis_rpc::{
-    Frame, Id, InvalidMessage, Message, MessageError,
+    Frame, Id, InvalidMessage, Message, MessageError, RateLimiter,
     response::{self, ErrorObject, INVALID_PARAMS, INVALID_REQUEST},
 };
 use rmcp::{
@@ -20,14 +20,14 @@ use rmcp::{
 };
 use serde_json::{Value, json, value::RawValue};
 
-use crate::{brake::Brake, model::Escaped};
+use crate::{hangup::malformed_limiter, model::Escaped};
 
 use super::{
-    inlet::{Inlet, Input},
     line,
-    outlet::Outlet,
+    reader::{Input, LineReader},
     shared::Shared,
     under_way::{Ended, IN_USE, REPEATED, UnderWay},
+    writer::LineWriter,
 };
 
 /// How long a client that does not take its answers is left alone before it is
@@ -36,14 +36,14 @@ const PAUSE: Duration = Duration::from_millis(10);
 
 /// The transport that `rmcp` sees.
 pub(super) struct Wire {
-    inlet: Inlet,
+    reader: LineReader,
     shared: Arc<Shared>,
     under_way: Arc<UnderWay>,
     /// Whether a request has come, before which `rmcp` bears nothing else.
     begun: bool,
     /// Whether the last line was answered here.
     refused: bool,
-    brake: Brake,
+    malformed: RateLimiter,
     /// How long the client is not to be heard.
     pause: Duration,
 }
@@ -57,12 +57,12 @@ impl Wire {
         max_line: usize,
     ) -> io::Result<Self> {
         Ok(Self {
-            inlet: Inlet::new(input, max_line, shared.stock.as_ref())?,
+            reader: LineReader::new(input, max_line, shared.memory.as_ref())?,
             shared: Arc::clone(shared),
             under_way: Arc::clone(under_way),
             begun: false,
             refused: false,
-            brake: Brake::new(),
+            malformed: malformed_limiter(),
             pause: Duration::ZERO,
         })
     }
@@ -83,7 +83,7 @@ impl Transport<RoleServer> for Wire {
         // What was taken back is not answered.
         let ended = answers.map(|id| self.under_way.end(id));
         if ended.as_ref().is_none_or(Ended::is_wanted) {
-            put(&self.shared.outlet, line::of(&message));
+            put(&self.shared.writer, line::of(&message));
         }
         // The line counts by now.
         drop(ended);
@@ -92,18 +92,18 @@ impl Transport<RoleServer> for Wire {
 
     async fn receive(&mut self) -> Option<ClientJsonRpcMessage> {
         loop {
-            let outlet = &self.shared.outlet;
-            let waits = || outlet.is_full() || (self.refused && !outlet.has_room());
-            while waits() && !self.inlet.is_left() {
+            let writer = &self.shared.writer;
+            let waits = || writer.is_full() || (self.refused && !writer.has_room());
+            while waits() && !self.reader.is_left() {
                 tokio::time::sleep(PAUSE).await;
             }
             self.refused = false;
             let pause = std::mem::take(&mut self.pause);
             // What is left in the stream of one that is gone is bounded.
-            if !pause.is_zero() && !self.inlet.is_over() {
+            if !pause.is_zero() && !self.reader.is_over() {
                 tokio::time::sleep(pause).await;
             }
-            let Some(frame) = self.inlet.next().await else {
+            let Some(frame) = self.reader.next().await else {
                 self.shared.leave();
                 return None;
             };
@@ -118,9 +118,9 @@ impl Transport<RoleServer> for Wire {
     }
 }
 
-fn put(outlet: &Outlet, line: serde_json::Result<Vec<u8>>) {
+fn put(writer: &LineWriter, line: serde_json::Result<Vec<u8>>) {
     match line {
-        Ok(line) => outlet.send(line),
+        Ok(line) => writer.send(line),
         Err(error) => tracing::error!(%error, "a message cannot be written"),
     }
 }
@@ -147,7 +147,7 @@ impl Wire {
             }
         };
         // Where it is no request, it is dealt with when this is dropped.
-        let hold = self.inlet.hold(&line);
+        let memory = self.reader.take_memory(&line);
         let message = match parse(&line) {
             Ok(message) => message,
             Err(malformed) => {
@@ -158,7 +158,7 @@ impl Wire {
         match &message {
             JsonRpcMessage::Request(request) => {
                 self.begun = true;
-                if let Err(why) = self.under_way.begin(&request.id, hold) {
+                if let Err(why) = self.under_way.begin(&request.id, memory) {
                     let (id, why) = (Some(request.id.clone()), why.to_owned());
                     self.refuse(Malformed { id, code: INVALID_REQUEST, why });
                     return None;
@@ -205,13 +205,13 @@ impl Wire {
         };
         let mut line = response::error(id, ErrorObject { code, message: why, data });
         line.push(b'\n');
-        self.shared.outlet.send(line);
+        self.shared.writer.send(line);
     }
 
     fn drop(&mut self, why: &str, length: Option<usize>) -> Option<Receipt> {
         let mut facts = BTreeMap::from([("why".to_owned(), json!(why))]);
         facts.extend(length.map(|length| ("bytes".to_owned(), json!(length))));
-        self.pause = self.brake.press();
+        self.pause = self.malformed.charge();
         self.shared.report("mcp.dropped", facts)
     }
 }

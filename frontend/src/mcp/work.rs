@@ -155,7 +155,7 @@ impl Server {
             let why = "too many calls are under way".to_owned();
             return Err(self.refused(op, &Refusal::Parameters(why.clone()), why));
         }
-        if let Err(refusal) = self.enter(context).await {
+        if let Err(refusal) = self.begin_call(context).await {
             return Err(self.refused(op, &refusal, "too many calls are under way".to_owned()));
         }
         Ok(self.begin(0, move |shared, asker, follower| act(&shared.call(asker, follower))))
@@ -242,7 +242,7 @@ impl Server {
 
     /// Others go on while a person is asked.
     fn announce(&self, ticket: &Ticket, context: &RequestContext<RoleServer>) {
-        self.under_way.leave_place(&context.id);
+        self.under_way.leave_slot(&context.id);
         (self.config.notify)(&announcement(ticket.question()));
     }
 

@@ -2,45 +2,38 @@
 //!
 //! A reply is as large as a content, so it counts as every large message does,
 //! from its first bytes until the client has it. A line for which there is no
-//! room is passed over; whoever waits for it is told.
+//! memory is skipped, and its request gets an error.
 
 use std::{
     io,
     sync::{Arc, Mutex},
 };
 
-use tokio::{
-    io::{AsyncBufRead, AsyncBufReadExt as _},
-    sync::{OwnedSemaphorePermit, Semaphore},
-};
+use portcullis_rpc::{MemoryBudget, Reservation};
+use tokio::io::{AsyncBufRead, AsyncBufReadExt as _};
 
-use crate::{
-    buffer,
-    http::ws::{SMALL, STEP, Taken},
-    lock,
-};
+use crate::{buffer, http::ws::SMALL, lock};
 
 /// Longest line, in bytes: a content in base64 and as a text, and both of them
 /// again for models.
-const LONGEST: usize = 1 << 30;
-/// How often a line is in memory while it is passed on: itself, and what becomes
-/// of it.
-const SHARE: usize = 2;
+const MAX_LINE: usize = 1 << 30;
+/// How often a line is in memory while it is forwarded: as a line, and as the reply.
+const COPIES: usize = 2;
 
-/// What came.
+/// A line of a worker.
 pub(super) enum Line {
-    /// A whole line with its end, and the memory that it takes.
-    Whole(Vec<u8>, Option<OwnedSemaphorePermit>),
-    /// The beginning of one that found no room.
-    Lost(Vec<u8>),
+    /// A line with its end, and its memory.
+    Whole(Vec<u8>, Reservation),
+    /// The beginning of a line for which there was no memory.
+    Skipped(Vec<u8>),
 }
 
 /// The next line; nothing at the end, or when a line is longer than any.
 pub(super) async fn next(
     reader: &mut (impl AsyncBufRead + Unpin),
-    memory: &Arc<Semaphore>,
+    memory: &MemoryBudget,
 ) -> io::Result<Option<Line>> {
-    let (mut line, mut held, mut lost) = (Vec::new(), None, false);
+    let (mut line, mut held, mut lost) = (Vec::new(), memory.empty(), false);
     let mut length = 0_usize;
     loop {
         let some = reader.fill_buf().await?;
@@ -51,15 +44,15 @@ pub(super) async fn next(
         let piece = some.get(..end.unwrap_or(some.len())).unwrap_or(some);
         let taken = piece.len();
         length = length.saturating_add(taken);
-        if length > LONGEST {
+        if length > MAX_LINE {
             return Ok(None);
         }
         let has_room =
-            lost || (hold(&mut held, length, memory) && buffer::grow(&mut line, taken, LONGEST));
+            lost || (cover(&mut held, length) && buffer::grow(&mut line, taken, MAX_LINE));
         if !has_room {
-            // Given back at once, for whoever has more luck.
+            // Returned at once, for other lines.
             lost = true;
-            held = None;
+            held = memory.empty();
             line.truncate(SMALL);
             line.shrink_to_fit();
         }
@@ -68,27 +61,16 @@ pub(super) async fn next(
         }
         reader.consume(taken);
         if end.is_some() {
-            let whole = if lost { Line::Lost(line) } else { Line::Whole(line, held) };
+            let whole = if lost { Line::Skipped(line) } else { Line::Whole(line, held) };
             return Ok(Some(whole));
         }
     }
 }
 
-/// Takes memory for a line of `length` bytes so far. Not waited for: those that
-/// wait for each other would wait for ever.
-fn hold(held: &mut Option<OwnedSemaphorePermit>, length: usize, memory: &Arc<Semaphore>) -> bool {
-    let steps = match length > SMALL {
-        true => length.saturating_mul(SHARE).div_ceil(STEP),
-        false => 0,
-    };
-    let has = held.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
-    let Ok(more @ 1..) = u32::try_from(steps.saturating_sub(has)) else { return true };
-    let Ok(more) = Arc::clone(memory).try_acquire_many_owned(more) else { return false };
-    match held {
-        Some(held) => held.merge(more),
-        None => *held = Some(more),
-    }
-    true
+/// Reserves memory for a line of which `length` bytes are there; false where there is
+/// none. Nobody waits for it: lines that wait for each other would wait for ever.
+fn cover(held: &mut Reservation, length: usize) -> bool {
+    length <= SMALL || held.try_grow(length.saturating_mul(COPIES))
 }
 
 /// The id of a line that was lost, as far as its beginning tells: a worker
@@ -99,26 +81,26 @@ pub(super) fn id(begin: &[u8]) -> Option<u64> {
     std::str::from_utf8(rest.get(..end)?).ok()?.parse().ok()
 }
 
-/// The memory that replies to one HTTP request take until the client has them.
+/// The memory of the replies to one HTTP request, until the client has them.
 #[derive(Clone, Default)]
-pub(super) struct Room(Arc<Mutex<Vec<OwnedSemaphorePermit>>>);
+pub(super) struct ReplyMemory(Arc<Mutex<Vec<Reservation>>>);
 
-impl Room {
-    pub(super) fn keep(&self, held: Option<OwnedSemaphorePermit>) {
+impl ReplyMemory {
+    pub(super) fn keep(&self, held: Option<Reservation>) {
         lock(&self.0).extend(held);
     }
 }
 
-/// The memory that a request takes until it is on its way to the worker.
+/// The memory of a request, until it is on its way to the worker.
 #[derive(Clone)]
-pub(super) struct Load(Arc<Mutex<Option<Taken>>>);
+pub(super) struct RequestMemory(Arc<Mutex<Option<Reservation>>>);
 
-impl Load {
-    pub(super) fn new(held: Taken) -> Self {
+impl RequestMemory {
+    pub(super) fn new(held: Reservation) -> Self {
         Self(Arc::new(Mutex::new(Some(held))))
     }
 
-    /// Gives it back: who waits for the answer holds nothing that others need.
+    /// Returns it: a request that waits for its reply takes nothing from others.
     pub(super) fn free(&self) {
         lock(&self.0).take();
     }
@@ -129,24 +111,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_takes_memory_until_it_is_dropped_and_one_without_room_is_passed_over() {
+    fn a_line_has_memory_until_it_is_dropped_and_one_without_is_skipped() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
-            let memory = Arc::new(Semaphore::new(8));
+            let memory = MemoryBudget::new(500_000);
             let reply = |id: u32, size: usize| {
                 format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":\"{}\"}}\n", "x".repeat(size))
             };
             let all = [reply(1, 10), reply(2, 200_000), reply(3, 300_000), reply(4, 10)].concat();
             let mut reader = tokio::io::BufReader::with_capacity(4096, all.as_bytes());
             let mut next = async || next(&mut reader, &memory).await.unwrap();
-            assert!(matches!(next().await, Some(Line::Whole(line, None)) if line.len() < 100));
+            assert!(matches!(next().await, Some(Line::Whole(line, held)) if line.len() < 100 && held.bytes() == 0));
             let Some(Line::Whole(line, held)) = next().await else { panic!() };
-            assert_eq!((line.last(), memory.available_permits()), (Some(&b'\n'), 1));
-            let Some(Line::Lost(begin)) = next().await else { panic!() };
-            assert_eq!((id(&begin), memory.available_permits()), (Some(3), 1));
+            assert_eq!((line.last(), memory.free()), (Some(&b'\n'), 500_000 - 2 * line.len()));
+            let Some(Line::Skipped(begin)) = next().await else { panic!() };
+            assert_eq!((id(&begin), memory.free()), (Some(3), 500_000 - 2 * line.len()));
             assert!(matches!(next().await, Some(Line::Whole(..))));
             drop(held);
-            assert_eq!(memory.available_permits(), 8);
+            assert_eq!(memory.free(), 500_000);
             assert!(next().await.is_none());
         });
     }

@@ -9,6 +9,7 @@ use std::{
     sync::{Arc, Mutex, OnceLock},
 };
 
+use portcullis_rpc::{MemoryBudget, Reservation};
 use rmcp::{
     ErrorData, RoleServer,
     model::{ProgressToken, ProtocolVersion, ServerNotification, SubscriptionFilter},
@@ -19,7 +20,7 @@ use serde_json::{Map, Value, json, value::RawValue};
 use tokio::{
     io::AsyncWriteExt as _,
     net::{UnixStream, unix::OwnedWriteHalf},
-    sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot},
+    sync::{Notify, mpsc, oneshot},
 };
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
@@ -100,7 +101,7 @@ pub(super) struct Question {
 /// An answer, and the memory that it takes.
 pub(super) struct Answer {
     pub(super) value: Box<RawValue>,
-    pub(super) held: Option<OwnedSemaphorePermit>,
+    pub(super) held: Option<Reservation>,
 }
 
 /// A request under way. Dropping it tells the worker that nobody waits.
@@ -117,7 +118,7 @@ pub(super) struct Asked {
 
 impl Link {
     /// Begins to read.
-    pub(super) fn start(stream: UnixStream, memory: Arc<Semaphore>) -> Arc<Self> {
+    pub(super) fn start(stream: UnixStream, memory: MemoryBudget) -> Arc<Self> {
         let (reader, writer) = stream.into_split();
         let writer = Arc::new(tokio::sync::Mutex::new(writer));
         let state = Arc::<Mutex<State>>::default();
@@ -318,7 +319,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let (ours, theirs) = UnixStream::pair().unwrap();
-            let link = Link::start(ours, Arc::new(Semaphore::new(8)));
+            let link = Link::start(ours, MemoryBudget::new(1 << 20));
             let mut asked = link.ask("tools/call", None, None, None).await.unwrap();
             let (reader, mut writer) = theirs.into_split();
             let mut lines = BufReader::new(reader).lines();
@@ -338,7 +339,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let (ours, mut theirs) = UnixStream::pair().unwrap();
-            let link = Link::start(ours, Arc::new(Semaphore::new(8)));
+            let link = Link::start(ours, MemoryBudget::new(1 << 20));
             let mut asked = link.ask("tools/call", None, None, None).await.unwrap();
             for number in 0..100 {
                 let question = json!({
@@ -361,7 +362,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let (ours, mut theirs) = UnixStream::pair().unwrap();
-            let link = Link::start(ours, Arc::new(Semaphore::new(8)));
+            let link = Link::start(ours, MemoryBudget::new(1 << 20));
             let mut older = link.ask("tools/call", None, None, None).await.unwrap();
             let mut newer = link.ask("tools/call", None, None, None).await.unwrap();
             for asked in [&mut older, &mut newer] {

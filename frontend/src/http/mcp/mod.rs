@@ -40,7 +40,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     ANSWERS, Caller, Front, OpenError, Peer, TokenHash,
     reply::{self, Body},
-    ws::Taken,
+    ws,
 };
 use crate::lock;
 use ids::{Handled, Head, Ids};
@@ -125,9 +125,9 @@ pub(super) async fn handle(
         return reply::text(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large");
     }
     let most = length.unwrap_or(UNTOLD).min(front.sockets().most());
-    let (share, mut room) = (front.sockets().share(caller.token), Taken::default());
+    let mut memory = front.sockets().share(caller.token).empty();
     // What was announced and does not come takes nothing from anybody.
-    let holds = |length| share.hold(&mut room, length);
+    let holds = |length| ws::cover(&mut memory, length);
     let bytes = match reply::body(body, most, front.limits().body, holds).await {
         Ok(bytes) => bytes,
         Err(refused) => return *refused,
@@ -173,8 +173,8 @@ pub(super) async fn handle(
     };
     // What was subscribed to is told until the client goes.
     let under_way = under_way.filter(|_| begun.is_none());
-    let held = line::Room::default();
-    let load = line::Load::new(room);
+    let held = line::ReplyMemory::default();
+    let load = line::RequestMemory::new(memory);
     let (refusal, opened) = (Refusal::default(), Opened::default());
     let mut request = Request::from_parts(parts, Full::<Bytes>::new(bytes));
     request.extensions_mut().insert(held.clone());
@@ -349,7 +349,7 @@ impl Shared {
 
     /// The same for messages.
     async fn open(&self, peer: &Peer) -> Result<Arc<link::Link>, OpenError> {
-        Ok(link::Link::start(self.session(peer).await?, self.front()?.sockets().memory()))
+        Ok(link::Link::start(self.session(peer).await?, self.front()?.sockets().memory().clone()))
     }
 
     /// The session of whoever has none.

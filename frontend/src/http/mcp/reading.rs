@@ -8,6 +8,7 @@ use std::{
     sync::{Arc, Mutex, Weak},
 };
 
+use portcullis_rpc::{MemoryBudget, Reservation};
 use rmcp::{
     ErrorData, RoleServer,
     model::{
@@ -21,7 +22,7 @@ use serde_json::{Value, json, value::RawValue};
 use tokio::{
     io::BufReader,
     net::unix::{OwnedReadHalf, OwnedWriteHalf},
-    sync::{OwnedSemaphorePermit, Semaphore, oneshot},
+    sync::oneshot,
 };
 
 use super::{
@@ -49,14 +50,14 @@ struct Message<'a> {
 pub(super) struct Reading {
     state: Arc<Mutex<State>>,
     writer: Weak<tokio::sync::Mutex<OwnedWriteHalf>>,
-    memory: Arc<Semaphore>,
+    memory: MemoryBudget,
 }
 
 impl Reading {
     pub(super) fn new(
         state: &Arc<Mutex<State>>,
         writer: &Arc<tokio::sync::Mutex<OwnedWriteHalf>>,
-        memory: Arc<Semaphore>,
+        memory: MemoryBudget,
     ) -> Self {
         Self { state: Arc::clone(state), writer: Arc::downgrade(writer), memory }
     }
@@ -71,7 +72,7 @@ impl Reading {
                         break;
                     }
                 }
-                Ok(Some(Line::Lost(begin))) => {
+                Ok(Some(Line::Skipped(begin))) => {
                     let Some(id) = line::id(&begin) else { break };
                     let Some(pending) = lock(&self.state).pending.remove(&id) else { continue };
                     let _ = pending.answer.send(Err(busy()));
@@ -89,7 +90,7 @@ impl Reading {
 
     /// Deals with one line. What does not say whose it is ends the session: who
     /// waits for it would wait for ever.
-    async fn hear(&self, bytes: &[u8], held: Option<OwnedSemaphorePermit>) -> ControlFlow<()> {
+    async fn hear(&self, bytes: &[u8], held: Reservation) -> ControlFlow<()> {
         let Ok(message) = serde_json::from_slice::<Message<'_>>(bytes) else {
             tracing::error!("a worker's line cannot be read");
             return ControlFlow::Break(());
@@ -105,7 +106,9 @@ impl Reading {
                 // Nobody waits for it any more.
                 let Some(pending) = pending else { return ControlFlow::Continue(()) };
                 let answer = match (message.result, message.error) {
-                    (Some(result), None) => Ok(Answer { value: result.to_owned(), held }),
+                    (Some(result), None) => {
+                        Ok(Answer { value: result.to_owned(), held: Some(held) })
+                    }
                     (_, Some(error)) => Err(error),
                     (None, None) => Err(over()),
                 };

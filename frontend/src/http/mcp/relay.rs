@@ -31,7 +31,7 @@ use tokio::sync::OnceCell;
 use super::{
     super::{self as http, OpenError},
     Refusal, Shared,
-    line::{Load, Room},
+    line::{ReplyMemory, RequestMemory},
     link::{self, Answer, Link, Question},
     listen::{self, Begun},
     sessions::Opened,
@@ -76,8 +76,8 @@ impl Relay {
         let Value::Object(meta) = meta else { return Err(unreadable("no object")) };
         let mut answered = self.follow(&link, method, params, meta, context).await;
         // It counts until the client has it.
-        if let (Ok(answer), Some(room)) = (&mut answered, extension::<Room>(context)) {
-            room.keep(answer.held.take());
+        if let (Ok(answer), Some(memory)) = (&mut answered, extension::<ReplyMemory>(context)) {
+            memory.keep(answer.held.take());
         }
         answered
     }
@@ -92,7 +92,7 @@ impl Relay {
     ) -> Result<Answer, ErrorData> {
         let asked = link.ask(method, Some(params), Some(meta), Some(context.peer.clone())).await;
         extension::<Turn>(context).inspect(Turn::sent);
-        extension::<Load>(context).inspect(Load::free);
+        extension::<RequestMemory>(context).inspect(RequestMemory::free);
         let mut asked = asked?;
         loop {
             let question = tokio::select! {

@@ -1,19 +1,15 @@
-//! What bounds the sockets, and the memory that all of them share.
+//! The bounds of the sockets, and the memory that all of them share.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, Weak},
-    time::Duration,
-};
+use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use portcullis_rpc::{MemoryBudget, MemoryShares, Reservation};
 
 use super::{SMALL, STEP};
-use crate::{http::TokenHash, lock};
+use crate::http::TokenHash;
 
-/// What comes with one token may have one of so many parts of the memory, and as
-/// much as the largest message takes in any case.
-const PARTS: usize = 2;
+/// Shares of the memory: the messages of one token have one, and in any case as much
+/// as the largest message takes.
+const SHARES: usize = 2;
 
 /// What bounds the sockets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,39 +44,24 @@ impl Default for Bounds {
     }
 }
 
-/// What the sockets of one front share.
+/// The bounds and the memory of all sockets of one front.
 #[derive(Debug)]
 pub(in crate::http) struct Sockets {
     pub(super) bounds: Bounds,
-    memory: Arc<Semaphore>,
-    tokens: Mutex<HashMap<TokenHash, Weak<Semaphore>>>,
-}
-
-/// Memory for what comes with one token.
-#[derive(Debug, Clone)]
-pub(in crate::http) struct Share {
-    own: Arc<Semaphore>,
-    all: Arc<Semaphore>,
-}
-
-/// What one message has of it.
-#[derive(Debug, Default)]
-pub(in crate::http) struct Taken {
-    own: Option<OwnedSemaphorePermit>,
-    all: Option<OwnedSemaphorePermit>,
+    memory: MemoryShares<TokenHash>,
 }
 
 impl Sockets {
     pub(in crate::http) fn new(bounds: Bounds) -> Self {
-        let memory = Arc::new(Semaphore::new(steps(bounds.memory)));
-        let sockets = Self { bounds, memory, tokens: Mutex::default() };
         debug_assert!(bounds.memory >= bounds.message, "room for one message");
-        sockets
+        let each = (bounds.memory / SHARES).max(bounds.message);
+        let memory = MemoryShares::new(MemoryBudget::new(bounds.memory), each);
+        Self { bounds, memory }
     }
 
-    /// The memory that large messages share, counted in steps.
-    pub(in crate::http) fn memory(&self) -> Arc<Semaphore> {
-        Arc::clone(&self.memory)
+    /// The memory for large messages.
+    pub(in crate::http) fn memory(&self) -> &MemoryBudget {
+        self.memory.all()
     }
 
     /// Largest message, in bytes.
@@ -88,63 +69,16 @@ impl Sockets {
         self.bounds.message
     }
 
-    /// The share of whoever has this token, however many connections that are.
-    pub(in crate::http) fn share(&self, token: TokenHash) -> Share {
-        let mut tokens = lock(&self.tokens);
-        let own = tokens.get(&token).and_then(Weak::upgrade).unwrap_or_else(|| {
-            tokens.retain(|_, own| own.strong_count() > 0);
-            let most = (self.bounds.memory / PARTS).max(self.bounds.message);
-            let own = Arc::new(Semaphore::new(steps(most)));
-            tokens.insert(token, Arc::downgrade(&own));
-            own
-        });
-        Share { own, all: self.memory() }
+    /// The share of one token, for all its connections.
+    pub(in crate::http) fn share(&self, token: TokenHash) -> MemoryBudget {
+        self.memory.share(token)
     }
 }
 
-/// In how many steps so much memory is taken.
-pub(super) fn steps(bytes: usize) -> usize {
-    (bytes / STEP).clamp(1, Semaphore::MAX_PERMITS)
-}
-
-impl Share {
-    /// Takes memory so that `taken` has room for a message of which `length` bytes
-    /// are there; whether there was enough. Not waited for: those that wait for
-    /// each other would wait for ever.
-    pub(in crate::http) fn hold(&self, taken: &mut Taken, length: usize) -> bool {
-        while taken.room() < length {
-            // In this order: what one token may not have keeps nothing from others.
-            let Ok(own) = Arc::clone(&self.own).try_acquire_owned() else { return false };
-            let Ok(all) = Arc::clone(&self.all).try_acquire_owned() else { return false };
-            merge(&mut taken.own, own);
-            merge(&mut taken.all, all);
-        }
-        true
-    }
-}
-
-impl Taken {
-    /// How many bytes of a message there may be.
-    pub(super) fn room(&self) -> usize {
-        let steps = self.all.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
-        steps.saturating_mul(STEP).saturating_add(SMALL)
-    }
-}
-
-fn merge(whole: &mut Option<OwnedSemaphorePermit>, more: OwnedSemaphorePermit) {
-    match whole {
-        Some(whole) => whole.merge(more),
-        None => *whole = Some(more),
-    }
-}
-
-#[cfg(test)]
-impl Share {
-    /// One of so many steps, all of which it may have.
-    pub(super) fn of(steps: usize) -> Self {
-        let all = Arc::new(Semaphore::new(steps));
-        Self { own: Arc::clone(&all), all }
-    }
+/// Reserves memory for a message of which `length` bytes are there; false where there
+/// is none. Nobody waits for it: messages that wait for each other would wait for ever.
+pub(in crate::http) fn cover(reservation: &mut Reservation, length: usize) -> bool {
+    reservation.try_grow(length.saturating_sub(SMALL).next_multiple_of(STEP))
 }
 
 #[cfg(test)]
@@ -157,8 +91,8 @@ mod tests {
         let sockets = Sockets::new(bounds);
         let (one, other) = (TokenHash::of("one"), TokenHash::of("other"));
         let message = |token: TokenHash| {
-            let mut taken = Taken::default();
-            sockets.share(token).hold(&mut taken, 1 << 20).then_some(taken)
+            let mut reservation = sockets.share(token).empty();
+            cover(&mut reservation, 1 << 20).then_some(reservation)
         };
         let held: Vec<_> = std::iter::from_fn(|| message(one)).collect();
         assert_eq!(held.len(), 4);
@@ -166,13 +100,13 @@ mod tests {
         assert_eq!(others.len(), 3);
         drop((held, others));
         assert!(message(one).is_some());
-        assert_eq!(sockets.memory().available_permits(), steps(8 << 20));
+        assert_eq!(sockets.memory().free(), 8 << 20);
     }
 
     #[test]
     fn the_largest_message_has_room_where_there_is_no_more_memory() {
         let bounds = Bounds { message: 1 << 20, memory: 1 << 20, ..Bounds::default() };
         let share = Sockets::new(bounds).share(TokenHash::of("one"));
-        assert!(share.hold(&mut Taken::default(), 1 << 20));
+        assert!(cover(&mut share.empty(), 1 << 20));
     }
 }

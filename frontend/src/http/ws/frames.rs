@@ -7,6 +7,7 @@
 
 use std::{io, io::Cursor, time::Duration};
 
+use portcullis_rpc::{MemoryBudget, Reservation};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader},
     time::Instant,
@@ -16,7 +17,7 @@ use tungstenite::protocol::frame::{
     coding::{CloseCode, Control, Data, OpCode},
 };
 
-use super::{Share, Taken};
+use super::cover;
 use crate::buffer;
 
 /// What of a message is not counted, in bytes.
@@ -35,7 +36,7 @@ const CONTROL: u64 = 125;
 /// What a client says.
 pub(super) enum Said {
     /// A whole message, and the memory that it takes.
-    Text(String, Taken),
+    Text(String, Reservation),
     Ping(Vec<u8>),
     Pong,
     Close,
@@ -66,7 +67,7 @@ impl From<io::Error> for Fault {
 /// Reads messages.
 pub(super) struct Reader<R> {
     input: BufReader<R>,
-    memory: Share,
+    memory: MemoryBudget,
     /// Largest message, in bytes.
     most: usize,
     /// How long a message may take to arrive, besides a second for each
@@ -78,16 +79,15 @@ pub(super) struct Reader<R> {
     due: Option<Instant>,
 }
 
-#[derive(Default)]
 struct Gathered {
     bytes: Vec<u8>,
-    held: Taken,
+    reserved: Reservation,
     /// Since when it takes memory.
     since: Option<Instant>,
 }
 
 impl<R: AsyncRead + Unpin> Reader<R> {
-    pub(super) fn new(input: R, memory: Share, most: usize, arrive: Duration) -> Self {
+    pub(super) fn new(input: R, memory: MemoryBudget, most: usize, arrive: Duration) -> Self {
         let input = BufReader::with_capacity(READ, input);
         Self { input, memory, most, arrive, begun: None, due: None }
     }
@@ -105,7 +105,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
                     if !header.is_final || length > CONTROL {
                         return Err(Fault::Protocol);
                     }
-                    let mut payload = Gathered::default();
+                    let mut payload = Gathered::new(&self.memory);
                     in_time(self.due, self.payload(&mut payload, length, mask)).await?;
                     match control {
                         Control::Ping => return Ok(Said::Ping(payload.bytes)),
@@ -116,7 +116,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
                 }
                 OpCode::Data(data) => {
                     let mut message = match (data, self.begun.take()) {
-                        (Data::Text, None) => Gathered::default(),
+                        (Data::Text, None) => Gathered::new(&self.memory),
                         (Data::Continue, Some(begun)) => begun,
                         (Data::Binary, None) => return Err(Fault::NotText),
                         _ => return Err(Fault::Protocol),
@@ -125,7 +125,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
                     if header.is_final {
                         self.due = None;
                         let text = String::from_utf8(message.bytes).map_err(|_| Fault::NotUtf8)?;
-                        return Ok(Said::Text(text, message.held));
+                        return Ok(Said::Text(text, message.reserved));
                     }
                     self.begun = Some(message);
                 }
@@ -157,7 +157,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         let end = start.checked_add(length).filter(|end| *end <= self.most);
         let end = end.ok_or(Fault::TooLarge)?;
         while message.bytes.len() < end {
-            if message.hold(&self.memory)? {
+            if message.grow()? {
                 let since = *message.since.get_or_insert_with(Instant::now);
                 self.due = Some(since + self.arrive + at_rate(message.bytes.len()));
             }
@@ -184,13 +184,15 @@ impl<R: AsyncRead + Unpin> Reader<R> {
 }
 
 impl Gathered {
-    /// Takes memory for the next step; whether it took any.
-    fn hold(&mut self, memory: &Share) -> Result<bool, Fault> {
-        if self.bytes.len() < self.held.room() {
-            return Ok(false);
-        }
-        match memory.hold(&mut self.held, self.bytes.len().saturating_add(1)) {
-            true => Ok(true),
+    fn new(memory: &MemoryBudget) -> Self {
+        Self { bytes: Vec::new(), reserved: memory.empty(), since: None }
+    }
+
+    /// Reserves memory for the next step; false where it has that already.
+    fn grow(&mut self) -> Result<bool, Fault> {
+        let before = self.reserved.bytes();
+        match cover(&mut self.reserved, self.bytes.len().saturating_add(1)) {
+            true => Ok(self.reserved.bytes() > before),
             false => Err(Fault::Busy),
         }
     }
@@ -288,7 +290,8 @@ mod tests {
 
     fn next(bytes: &[u8], most: usize, memory: usize) -> Result<String, Fault> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        let mut reader = Reader::new(bytes, Share::of(memory), most, Duration::from_secs(3600));
+        let mut reader =
+            Reader::new(bytes, MemoryBudget::new(memory * STEP), most, Duration::from_secs(3600));
         match runtime.block_on(reader.next())? {
             Said::Text(text, _) => Ok(text),
             Said::Ping(_) => Ok("ping".to_owned()),

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::model::Door;
 pub use bounds::Bounds;
-pub(super) use bounds::{Share, Sockets, Taken};
+pub(super) use bounds::{Sockets, cover};
 pub(super) use frames::{SMALL, STEP};
 use pump::pump;
 

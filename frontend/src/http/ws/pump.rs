@@ -7,11 +7,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+use portcullis_rpc::MemoryBudget;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tungstenite::protocol::frame::coding::CloseCode;
 
 use super::{
-    bounds::{Bounds, Share, Sockets},
+    bounds::{Bounds, Sockets},
     frames::{Fault, Reader, Said, Writer, at_rate},
 };
 use crate::{http::ANSWERS, lock};
@@ -42,7 +43,7 @@ enum End {
 /// or broke a rule is answered before the connection ends.
 pub(super) async fn pump<S, F>(
     sockets: &Sockets,
-    memory: Share,
+    memory: MemoryBudget,
     client: S,
     worker: (impl AsyncRead + Unpin, impl AsyncWrite + Unpin),
     stopping: impl Fn() -> F,
@@ -143,8 +144,8 @@ impl<W: AsyncWrite + Unpin> Link<'_, W> {
             };
             *lock(self.heard) = Instant::now();
             // What it holds is given back once it is through.
-            let (text, _held) = match said {
-                Said::Text(text, held) => (text, held),
+            let (text, _reserved) = match said {
+                Said::Text(text, reserved) => (text, reserved),
                 Said::Ping(payload) => match self.in_time(Piece::Pong(&payload)).await {
                     Ok(()) => continue,
                     Err(end) => return end,
@@ -317,7 +318,7 @@ mod tests {
     use tokio::io::{DuplexStream, duplex, split};
 
     use super::*;
-    use crate::http::{TokenHash, ws::bounds::steps};
+    use crate::http::TokenHash;
 
     fn bounds(ping: u64, silence: u64, write: u64) -> Sockets {
         let millis = Duration::from_millis;
@@ -405,7 +406,7 @@ mod tests {
         });
         let close = [&[0x88, 30, 0x03, 0xf0][..], b"the message comes too slowly"].concat();
         assert!(heard.ends_with(&close), "{heard:x?}");
-        assert_eq!(sockets.memory().available_permits(), steps(sockets.bounds.memory));
+        assert_eq!(sockets.memory().free(), sockets.bounds.memory);
     }
 
     #[test]

@@ -9,20 +9,21 @@ use std::{
     sync::Arc,
 };
 
-use portcullis_rpc::framing::{CHUNK, Frame, Framer};
+use portcullis_rpc::{
+    Reservation,
+    framing::{CHUNK, Frame, Framer},
+};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use tokio::io::{
     Interest,
     unix::{AsyncFd, AsyncFdRegisterError},
 };
 
+use super::memory::{ClientMemory, LineMemory};
 use crate::{
-    brake,
+    hangup,
     pace::{Pace, Wait},
-    stock::{Hold, Stock},
 };
-
-use super::ration::Ration;
 
 /// Where a client's lines come from.
 #[derive(Debug)]
@@ -33,9 +34,9 @@ pub struct Input {
     pub stop: Option<OwnedFd>,
 }
 
-/// The way in.
+/// Reads lines.
 #[derive(Debug)]
-pub(super) struct Inlet {
+pub(super) struct LineReader {
     stream: Stream,
     stop: Option<AsyncFd<OwnedFd>>,
     framer: Option<Framer>,
@@ -44,7 +45,7 @@ pub(super) struct Inlet {
     rest: std::ops::Range<usize>,
     pace: Pace,
     /// Where what lines take is bounded for several clients together.
-    ration: Option<Ration>,
+    memory: Option<LineMemory>,
     /// A line that came, until there is memory for what it asks for.
     whole: Option<Vec<u8>>,
 }
@@ -57,12 +58,12 @@ enum Stream {
     Ready(File),
 }
 
-impl Inlet {
+impl LineReader {
     /// To be called where a runtime with I/O is at work.
     pub(super) fn new(
         input: Input,
         max_line: usize,
-        stock: Option<&Arc<Stock>>,
+        memory: Option<&Arc<ClientMemory>>,
     ) -> io::Result<Self> {
         // epoll refuses what never lets anybody wait.
         let stream = match told(input.stream) {
@@ -80,7 +81,7 @@ impl Inlet {
             chunk: vec![0; CHUNK],
             rest: 0..0,
             pace: Pace::default(),
-            ration: stock.map(|stock| Ration::new(Arc::clone(stock))),
+            memory: memory.map(|memory| LineMemory::new(Arc::clone(memory))),
             whole: None,
         })
     }
@@ -97,9 +98,9 @@ impl Inlet {
             }
             let piece = self.chunk.get(self.rest.clone()).unwrap_or_default();
             let framer = self.framer.as_mut()?;
-            if let Some(ration) = &mut self.ration
+            if let Some(memory) = &mut self.memory
                 && !framer.is_skipping()
-                && !ration.grow(framer.length().saturating_add(piece.len())).await
+                && !memory.grow(framer.length().saturating_add(piece.len())).await
             {
                 return Some(framer.give_up());
             }
@@ -133,22 +134,22 @@ impl Inlet {
     /// The line that came, once there is memory for what it asks for.
     async fn deliver(&mut self) -> Option<Frame> {
         let length = self.whole.as_ref()?.len();
-        let is_covered = match &mut self.ration {
-            Some(ration) => ration.cover(length).await,
+        let is_covered = match &mut self.memory {
+            Some(memory) => memory.cover(length).await,
             None => true,
         };
         let line = self.whole.take()?;
         Some(if is_covered { Frame::Line(line) } else { Frame::given_up(line) })
     }
 
-    /// What the line takes that came last.
-    pub(super) fn hold(&mut self, line: &[u8]) -> Option<Hold> {
-        self.ration.as_mut()?.take(line.len())
+    /// The memory of the line that was read last.
+    pub(super) fn take_memory(&mut self, line: &[u8]) -> Option<Reservation> {
+        self.memory.as_mut()?.take(line.len())
     }
 
     fn clear(&mut self) {
-        if let Some(ration) = &mut self.ration {
-            ration.clear();
+        if let Some(memory) = &mut self.memory {
+            memory.clear();
         }
     }
 
@@ -163,7 +164,7 @@ impl Inlet {
             Stream::Told(stream) => stream.as_fd(),
             Stream::Ready(stream) => stream.as_fd(),
         };
-        brake::is_over(stream, self.stop.as_ref().map(AsFd::as_fd))
+        hangup::is_over(stream, self.stop.as_ref().map(AsFd::as_fd))
     }
 
     /// What came; nothing when the line that is not whole has taken too long.
@@ -175,8 +176,8 @@ impl Inlet {
             }
         };
         let late = async {
-            match &self.ration {
-                Some(ration) => ration.late().await,
+            match &self.memory {
+                Some(memory) => memory.late().await,
                 None => std::future::pending().await,
             }
         };
@@ -265,11 +266,11 @@ mod tests {
     }
 
     async fn all(input: Input) -> Vec<Frame> {
-        let (mut inlet, mut frames) = (Inlet::new(input, 100_000, None).unwrap(), Vec::new());
-        while let Some(frame) = inlet.next().await {
+        let (mut reader, mut frames) = (LineReader::new(input, 100_000, None).unwrap(), Vec::new());
+        while let Some(frame) = reader.next().await {
             frames.push(frame);
         }
-        assert!(inlet.next().await.is_none());
+        assert!(reader.next().await.is_none());
         frames
     }
 
@@ -307,20 +308,20 @@ mod tests {
     fn nothing_is_lost_when_nobody_waits_for_a_line_to_its_end() {
         let (reader, mut writer) = io::pipe().unwrap();
         block_on(async {
-            let mut inlet = Inlet::new(input(reader), 100, None).unwrap();
+            let mut reader = LineReader::new(input(reader), 100, None).unwrap();
             for piece in ["fi", "rst\nsec", "ond\nthird\n"] {
-                let waited = tokio::time::timeout(Duration::from_millis(1), inlet.next()).await;
+                let waited = tokio::time::timeout(Duration::from_millis(1), reader.next()).await;
                 assert!(waited.is_err());
                 writer.write_all(piece.as_bytes()).unwrap();
                 if piece.contains("third") {
                     break;
                 }
                 if piece.contains('\n') {
-                    assert_eq!(inlet.next().await, Some(Frame::Line(b"first".to_vec())));
+                    assert_eq!(reader.next().await, Some(Frame::Line(b"first".to_vec())));
                 }
             }
             for line in [&b"second"[..], b"third"] {
-                assert_eq!(inlet.next().await, Some(Frame::Line(line.to_vec())));
+                assert_eq!(reader.next().await, Some(Frame::Line(line.to_vec())));
             }
         });
     }
@@ -334,12 +335,12 @@ mod tests {
         writer.write_all(&[sent.join(&b'\n'), b"\n".to_vec()].concat()).unwrap();
         drop(writer);
         let heard = block_on(async {
-            let (mut inlet, mut heard) =
-                (Inlet::new(input(reader), 100, None).unwrap(), Vec::new());
+            let (mut reader, mut heard) =
+                (LineReader::new(input(reader), 100, None).unwrap(), Vec::new());
             let mut others = 0;
             loop {
                 let waited = {
-                    let mut next = pin!(inlet.next());
+                    let mut next = pin!(reader.next());
                     poll_fn(|context| Poll::Ready(next.as_mut().poll(context))).await
                 };
                 match waited {
@@ -360,13 +361,13 @@ mod tests {
 
     #[test]
     fn who_reads_the_other_copy_of_the_stream_makes_nobody_wait() {
-        let (mut reader, mut writer) = io::pipe().unwrap();
-        let input = input(reader.try_clone().unwrap());
+        let (mut other, mut writer) = io::pipe().unwrap();
+        let input = input(other.try_clone().unwrap());
         block_on(async {
-            let mut inlet = Inlet::new(input, 100, None).unwrap();
+            let mut reader = LineReader::new(input, 100, None).unwrap();
             writer.write_all(b"taken\n").unwrap();
-            reader.read_exact(&mut [0; 6]).unwrap();
-            let waited = tokio::time::timeout(Duration::from_millis(10), inlet.next()).await;
+            other.read_exact(&mut [0; 6]).unwrap();
+            let waited = tokio::time::timeout(Duration::from_millis(10), reader.next()).await;
             assert!(waited.is_err());
         });
     }

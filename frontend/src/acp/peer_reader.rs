@@ -1,0 +1,105 @@
+//! Reads a peer until it ends or a shutdown pipe says so, and sees that it hung up
+//! while its lines wait.
+
+use std::{
+    io::{self, PipeReader, PipeWriter, Read},
+    os::fd::{AsFd, OwnedFd},
+    sync::Mutex,
+    thread,
+};
+
+use portcullis_rpc::{Frame, RateLimiter, framing};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::{
+    hangup::{self, malformed_limiter},
+    lock,
+    pace::Pace,
+};
+
+use super::write_now;
+
+/// The readers of both peers.
+pub(super) struct PeerReaders {
+    pub(super) editor: PeerReader,
+    pub(super) agent: PeerReader,
+}
+
+/// Reads a peer, and can be stopped while that sends nothing.
+pub(super) struct PeerReader {
+    /// Readable, or at its end, once reading is to stop.
+    stop: PipeReader,
+    stopper: Mutex<Option<PipeWriter>>,
+    /// The stream that is read; here it is only polled.
+    stream: OwnedFd,
+    malformed: RateLimiter,
+}
+
+impl PeerReader {
+    pub(super) fn new(stream: &impl AsFd) -> io::Result<Self> {
+        let (stop, stopper) = io::pipe()?;
+        let (stream, stopper) = (stream.as_fd().try_clone_to_owned()?, Mutex::new(Some(stopper)));
+        Ok(Self { stop, stopper, stream, malformed: malformed_limiter() })
+    }
+
+    /// Another end of the shutdown pipe, for [`Self::stop_by`].
+    pub(super) fn stopper(&self) -> io::Result<Option<PipeWriter>> {
+        lock(&self.stopper).as_ref().map(PipeWriter::try_clone).transpose()
+    }
+
+    pub(super) fn stop_by(stopper: Option<PipeWriter>) {
+        stopper.map(|stopper| write_now(stopper, b"x"));
+    }
+
+    pub(super) fn stop(&self) {
+        Self::stop_by(lock(&self.stopper).take());
+    }
+
+    /// Reads frames until the stream ends or reading is stopped.
+    pub(super) fn read(&self, stream: impl Read + AsFd, max_line: usize, each: impl FnMut(Frame)) {
+        let stream = Stoppable { stream, stop: &self.stop, pace: Pace::default() };
+        framing::read(stream, max_line, each);
+    }
+
+    /// Counts a malformed message, and pauses reading where there are too many.
+    pub(super) fn pause_after_malformed(&self) {
+        let pause = self.malformed.charge();
+        // The rest in the stream of a peer that is gone is bounded.
+        if !pause.is_zero() && !self.is_over() {
+            thread::sleep(pause);
+        }
+    }
+
+    /// True if the peer sends no more than it has sent, read or not.
+    pub(super) fn is_over(&self) -> bool {
+        hangup::is_over(self.stream.as_fd(), Some(self.stop.as_fd()))
+    }
+}
+
+/// A stream that fails once reading is to stop.
+struct Stoppable<'a, S> {
+    stream: S,
+    stop: &'a PipeReader,
+    pace: Pace,
+}
+
+impl<S: Read + AsFd> Read for Stoppable<'_, S> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut waiting = [
+            PollFd::from_borrowed_fd(self.stop.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.stream.as_fd(), PollFlags::IN),
+        ];
+        let wait = self.pace.wait();
+        let mut ready = 0;
+        while ready == 0 {
+            let at_once = wait.is_awake().then(Timespec::default);
+            ready = poll(&mut waiting, at_once.as_ref())?;
+        }
+        self.pace.heard(&wait);
+        let [stopped, _] = waiting.map(|fd| !fd.revents().is_empty());
+        if stopped {
+            return Err(io::ErrorKind::ConnectionAborted.into());
+        }
+        self.stream.read(buffer)
+    }
+}

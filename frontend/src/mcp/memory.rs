@@ -1,0 +1,229 @@
+//! The memory that all attached clients of one gateway share.
+//!
+//! They belong to one agent, which may open many connections and leave lines
+//! incomplete, calls waiting and replies unread on each. Requests and replies have
+//! budgets of their own: a client that waits for a reply has its request in memory,
+//! and must not wait for that.
+
+use std::{pin::Pin, sync::Arc, time::Duration};
+
+use portcullis_rpc::{MemoryBudget, Reservation};
+use rmcp::{RoleServer, service::RequestContext};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::{Instant, sleep, timeout},
+};
+
+use super::server::Server;
+use crate::gateway::Refusal;
+
+/// Bytes of incomplete lines and of requests without a reply.
+const MAX_REQUESTS: usize = 192 << 20;
+/// Bytes of unread replies, before no more calls begin.
+const MAX_REPLIES: usize = 64 << 20;
+/// Calls that are carried out at once: the reply of each may be large.
+pub(super) const MAX_CALLS: usize = 4;
+/// Bytes that a call finds free for its reply when it begins.
+const REPLY: usize = 1 << 20;
+/// How long a client waits for memory.
+const RESERVE_TIMEOUT: Duration = Duration::from_secs(30);
+/// How often a call looks if its client has read earlier replies.
+const WRITE_POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// The longest part of a line that is not counted before the line is complete.
+const MAX_UNCOUNTED: usize = 64 << 10;
+/// Bytes by which the reservation for a line grows.
+const STEP: usize = 1 << 20;
+/// Bytes that a request takes besides its text.
+const REQUEST: usize = 8 << 10;
+/// How often a text is in memory: as a line, and as its value.
+const COPIES: usize = 2;
+/// How long a line may take to be complete while others wait for memory.
+const LINE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often a slow line looks if others wait.
+const LINE_POLL_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The memory of all attached clients.
+#[derive(Debug)]
+pub(crate) struct ClientMemory {
+    requests: MemoryBudget,
+    pub(super) replies: MemoryBudget,
+    calls: Arc<Semaphore>,
+}
+
+/// The slot and the memory of a call, from its begin until its reply is written.
+#[derive(Debug)]
+pub(crate) struct CallSlot {
+    _slot: OwnedSemaphorePermit,
+    _reply: Reservation,
+    _client: OwnedSemaphorePermit,
+}
+
+impl Default for ClientMemory {
+    fn default() -> Self {
+        Self {
+            requests: MemoryBudget::new(MAX_REQUESTS),
+            replies: MemoryBudget::new(MAX_REPLIES),
+            calls: Arc::new(Semaphore::new(MAX_CALLS)),
+        }
+    }
+}
+
+impl ClientMemory {
+    /// Waits for a call's slot, and for memory for its reply; nothing when there is
+    /// none for too long.
+    async fn begin_call(&self) -> Option<(OwnedSemaphorePermit, Reservation)> {
+        let slot = Arc::clone(&self.calls).acquire_owned().await.ok()?;
+        let reply = timeout(RESERVE_TIMEOUT, self.replies.reserve(REPLY)).await.ok()?;
+        Some((slot, reply))
+    }
+
+    /// How long a client has been waiting for memory.
+    pub(super) fn waiting_for(&self) -> Duration {
+        self.requests.waiting_for().max(self.replies.waiting_for())
+    }
+}
+
+impl Server {
+    /// Waits until the client has read earlier replies, for the call's slot and for
+    /// memory for its reply. The call has them until it has a reply, or asks a person.
+    ///
+    /// # Errors
+    /// When it is cancelled before, or finds no memory in time.
+    pub(super) async fn begin_call(
+        &self,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<(), Refusal> {
+        let Some(memory) = &self.shared.memory else { return Ok(()) };
+        let writer = &self.shared.writer;
+        let begun = async {
+            // However many calls one client makes, few of them wait in line before others.
+            let client = Arc::clone(&self.shared.calls_in_line).acquire_owned().await.ok()?;
+            loop {
+                while !writer.has_room() {
+                    sleep(WRITE_POLL_INTERVAL).await;
+                }
+                let (slot, reply) = memory.begin_call().await?;
+                if writer.has_room() {
+                    return Some(CallSlot { _slot: slot, _reply: reply, _client: client });
+                }
+            }
+        };
+        let slot = tokio::select! {
+            biased;
+            () = context.ct.cancelled() => return Err(Refusal::Cancelled),
+            slot = begun => slot,
+        };
+        let Some(slot) = slot else {
+            return Err(Refusal::Parameters("too many replies wait to be read".to_owned()));
+        };
+        self.under_way.take_slot(&context.id, slot);
+        Ok(())
+    }
+}
+
+type Reserving = Pin<Box<dyn Future<Output = Option<Reservation>> + Send + Sync>>;
+
+/// The memory of one client's line.
+pub(super) struct LineMemory {
+    memory: Arc<ClientMemory>,
+    reserved: Option<Reservation>,
+    /// The reservation that is waited for. It stays here, so that a reader that is
+    /// dropped and polled again does not lose its place in line.
+    reserving: Option<Reserving>,
+    /// When the line began to take memory.
+    since: Instant,
+}
+
+impl LineMemory {
+    pub(super) fn new(memory: Arc<ClientMemory>) -> Self {
+        Self { memory, reserved: None, reserving: None, since: Instant::now() }
+    }
+
+    /// Reserves memory for the incomplete line; false when there is none.
+    pub(super) async fn grow(&mut self, length: usize) -> bool {
+        length <= MAX_UNCOUNTED || self.cover(length.next_multiple_of(STEP)).await
+    }
+
+    /// Reserves memory for a line; false when there is none.
+    pub(super) async fn cover(&mut self, length: usize) -> bool {
+        let reserved = self.reserved.as_ref().map_or(0, Reservation::bytes);
+        let more = cost(length).saturating_sub(reserved);
+        if more == 0 {
+            return true;
+        }
+        let reserving = self.reserving.get_or_insert_with(|| {
+            let budget = self.memory.requests.clone();
+            Box::pin(async move { timeout(RESERVE_TIMEOUT, budget.reserve(more)).await.ok() })
+        });
+        let more = reserving.await;
+        self.reserving = None;
+        match (&mut self.reserved, more) {
+            (Some(reserved), Some(more)) => reserved.merge(more),
+            (None, Some(more)) => {
+                self.reserved = Some(more);
+                self.since = Instant::now();
+            }
+            (_, None) => {
+                self.reserved = None;
+                return false;
+            }
+        }
+        true
+    }
+
+    /// The memory of the complete line.
+    pub(super) fn take(&mut self, length: usize) -> Option<Reservation> {
+        let mut reserved = self.reserved.take()?;
+        reserved.shrink(cost(length));
+        Some(reserved)
+    }
+
+    /// Returns all memory.
+    pub(super) fn clear(&mut self) {
+        self.reserved = None;
+    }
+
+    /// Ends when a line that takes memory is incomplete for too long, and others wait.
+    pub(super) async fn late(&self) {
+        if self.reserved.is_none() {
+            return std::future::pending().await;
+        }
+        while self.since.elapsed() < LINE_TIMEOUT || self.memory.waiting_for() < LINE_TIMEOUT {
+            sleep(LINE_POLL_INTERVAL).await;
+        }
+    }
+}
+
+impl std::fmt::Debug for LineMemory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LineMemory").field("reserved", &self.reserved).finish_non_exhaustive()
+    }
+}
+
+fn cost(length: usize) -> usize {
+    length.saturating_mul(COPIES).saturating_add(REQUEST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_has_a_slot_and_memory_until_its_reply_is_written() {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.enable_all().start_paused(true).build().unwrap().block_on(async {
+            let memory = ClientMemory::default();
+            let mut calls = Vec::new();
+            for _ in 0..MAX_CALLS {
+                calls.push(memory.begin_call().await.unwrap());
+            }
+            let next = timeout(Duration::from_secs(90), memory.begin_call());
+            assert!(next.await.is_err());
+            calls.pop();
+            let unread = memory.replies.overdraw(MAX_REPLIES);
+            assert!(memory.begin_call().await.is_none());
+            drop(unread);
+            assert!(memory.begin_call().await.is_some());
+        });
+    }
+}
