@@ -3,7 +3,7 @@
 
 use std::io::Write as _;
 
-use crate::{Draft, Hash, Kind, Link, MAX_LINE, Receipt, VERSION};
+use crate::{Draft, Hash, Kind, MAX_LINE, Receipt, RecordView, VERSION};
 
 /// The end of a log: the place and the `prev` of the record to come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,8 +97,8 @@ impl Chain {
     ///
     /// When `line` is no record.
     pub fn after(line: &[u8]) -> Result<Self, crate::LineError> {
-        let link = Link::parse(line)?;
-        let next = link.seq.checked_add(1).ok_or(crate::LineError::Type { field: "seq" })?;
+        let record = RecordView::parse(line)?;
+        let next = record.seq.checked_add(1).ok_or(crate::LineError::Type { field: "seq" })?;
         Ok(Self { next, prev: Hash::leaf(line) })
     }
 

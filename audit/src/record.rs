@@ -4,13 +4,13 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::Serialize;
 use serde_json::Value;
 
-use crate::{Hash, LineError, Link, json::Json};
+use crate::{Hash, LineError, RecordView};
 
 /// What a record says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Kind {
@@ -36,7 +36,6 @@ pub enum Kind {
     /// A gate stopped in order.
     Stop,
     /// A kind that this version does not know.
-    #[serde(other)]
     Unknown,
 }
 
@@ -102,111 +101,99 @@ impl fmt::Display for Kind {
 
 /// The content of a record before the chain gives it its place; every field is
 /// left out of the line when it does not apply.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Draft {
     /// Random identifier of the gate process's lifetime, 32 hex digits.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub boot: Option<String>,
     /// The session that asked.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
     /// The agent's name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
     /// The operating system user on whose behalf the gate runs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
     /// The door: `cli` or `acp`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub door: Option<String>,
     /// The operation: `read`, `write`, ….
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub op: Option<String>,
     /// The path as it was asked for, relative to the workspace root.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     /// The canonical path, when links made it another one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub resolved: Option<String>,
     /// The new path of a rename.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
     /// The name, beside the object, under which a change is prepared.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub temp: Option<String>,
     /// `allow`, `deny` or `ask`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub decision: Option<String>,
     /// In observe mode: this would have been denied.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub would_deny: Option<bool>,
     /// The deciding rule's id.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
     /// The policy file that holds the rule.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
     /// SHA-256 of the policy in force, with all that it extends.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub policy_sha256: Option<String>,
     /// The rule's line in that file, counted from 1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<u64>,
     /// Why, in words.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Bytes disclosed or stored.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
     /// SHA-256 of the content before.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub before: Option<Hash>,
     /// SHA-256 of the content after.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<Hash>,
     /// The vault entry that keeps what was replaced.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub backup: Option<String>,
     /// Where content came from or went to when that was not the disk:
     /// `editor`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
     /// Secrets found: rule id, line and salted hash of each.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "values")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub findings: Option<Vec<Value>>,
     /// Named numbers, such as how many entries a list disclosed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub counts: Option<BTreeMap<String, u64>>,
     /// Named facts that no other field has, such as the enforcement of a
     /// `start` record.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "members")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub facts: Option<BTreeMap<String, Value>>,
     /// The sequence number of the intent that this record answers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub of: Option<u64>,
     /// How it ended: `ok` or the kind of error.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub result: Option<String>,
 }
 
-fn values<'de, D: Deserializer<'de>>(json: D) -> Result<Option<Vec<Value>>, D::Error> {
-    let list = Option::<Vec<Json>>::deserialize(json)?;
-    Ok(list.map(|list| list.into_iter().map(|Json(value)| value).collect()))
-}
-
-fn members<'de, D: Deserializer<'de>>(
-    json: D,
-) -> Result<Option<BTreeMap<String, Value>>, D::Error> {
-    let object = Option::<BTreeMap<String, Json>>::deserialize(json)?;
-    Ok(object.map(|object| object.into_iter().map(|(key, Json(value))| (key, value)).collect()))
-}
-
 /// One record of the log.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct AuditRecord {
     /// Version of the format: 1.
-    pub v: u32,
+    pub v: u64,
     /// Place in the chain, counted from 0.
     pub seq: u64,
     /// What the record says.
@@ -230,7 +217,6 @@ impl AuditRecord {
     ///
     /// When the line is no record, see [`LineError`].
     pub fn parse(line: &[u8]) -> Result<Self, LineError> {
-        Link::parse(line)?;
-        serde_json::from_slice(line).map_err(|error| LineError::Json { column: error.column() })
+        RecordView::parse(line).map(RecordView::into_record)
     }
 }

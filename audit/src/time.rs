@@ -2,7 +2,7 @@
 
 /// RFC 3339 in UTC with microseconds, `2026-11-21T08:00:00.000000Z`, of a day that there
 /// was or will be: times compare as their texts do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Time([u8; 27]);
 
 impl Time {

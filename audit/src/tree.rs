@@ -5,7 +5,7 @@
 //! Pure: hashes of subtrees come from the caller, who may have them in a file
 //! or make them of the log.
 
-use crate::{Hash, SEGMENT_RECORDS, sha};
+use crate::{Hash, SEGMENT_RECORDS};
 
 /// Levels of the tree below the root of a whole segment.
 pub const SEGMENT_LEVEL: u32 = SEGMENT_RECORDS.trailing_zeros();
@@ -18,7 +18,7 @@ impl Hash {
         let (first, second) = rest.split_at_mut(32);
         first.copy_from_slice(left.as_bytes());
         second.copy_from_slice(right.as_bytes());
-        sha::digest(&bytes)
+        Hash::of(&bytes)
     }
 }
 

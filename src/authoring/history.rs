@@ -1,10 +1,8 @@
-//! The requests that a log holds, read fast: only the fields that a policy is
-//! asked about. Whether the log is intact is the business of `audit verify`.
+//! The requests that a log holds. Whether the log is intact is the business of `audit verify`.
 
-use std::{borrow::Cow, io};
+use std::io;
 
-use portcullis_audit::{Directory, Reader, Segment, Source as _};
-use serde::Deserialize;
+use portcullis_audit::{Directory, Kind, Reader, RecordView, Segment, Source as _};
 
 use super::progress::{Watch, Work};
 use crate::{
@@ -31,13 +29,13 @@ pub struct Recorded<'a> {
     /// The canonical path, where links made it another one.
     pub resolved: Option<WorkspacePath>,
     /// What was decided: `allow`, `deny` or `ask`.
-    pub decision: Cow<'a, str>,
+    pub decision: &'a str,
     /// Whether it was let through only because the policy observed.
     pub would_deny: bool,
     /// The rule that decided.
-    pub rule: Cow<'a, str>,
+    pub rule: &'a str,
     /// The hash of the policy that was in force.
-    pub policy: Option<Cow<'a, str>>,
+    pub policy: Option<&'a str>,
 }
 
 /// What was read.
@@ -51,35 +49,6 @@ pub struct Count {
     pub malformed: u64,
     /// Lines that are no records.
     pub damaged: u64,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Line<'a> {
-    seq: u64,
-    #[serde(borrow)]
-    kind: Cow<'a, str>,
-    #[serde(borrow)]
-    t: Cow<'a, str>,
-    #[serde(borrow)]
-    agent: Option<Cow<'a, str>>,
-    #[serde(borrow)]
-    op: Option<Cow<'a, str>>,
-    #[serde(borrow)]
-    path: Option<Cow<'a, str>>,
-    #[serde(borrow)]
-    to: Option<Cow<'a, str>>,
-    #[serde(borrow)]
-    resolved: Option<Cow<'a, str>>,
-    #[serde(borrow)]
-    decision: Option<Cow<'a, str>>,
-    #[serde(borrow)]
-    rule: Option<Cow<'a, str>>,
-    would_deny: Option<bool>,
-    #[serde(borrow)]
-    policy_sha256: Option<Cow<'a, str>>,
-    #[serde(borrow)]
-    before: Option<Cow<'a, str>>,
 }
 
 /// Reads the log in `directory` from its first record, or from the time
@@ -117,19 +86,20 @@ fn read_line(
     count: &mut Count,
     visit: &mut impl FnMut(&Recorded<'_>),
 ) {
-    let Ok(line) = serde_json::from_slice::<Line<'_>>(bytes) else {
+    let Ok(record) = RecordView::parse(bytes) else {
         count.damaged += 1;
         return;
     };
-    if since.is_some_and(|since| line.t.as_ref() < since) {
+    if since.is_some_and(|since| record.t.as_str() < since) {
         return;
     }
     count.records += 1;
     // An outcome repeats what its intent said.
-    if !matches!(line.kind.as_ref(), "decision" | "intent") {
+    if !matches!(record.kind, Kind::Decision | Kind::Intent) {
         return;
     }
-    let (Some(agent), Some(op), Some(decision)) = (line.agent, line.op, line.decision) else {
+    let (Some(agent), Some(op), Some(decision)) = (record.agent(), record.op(), record.decision())
+    else {
         return;
     };
     let (Ok(agent), Ok(operation)) = (agent.parse(), op.parse()) else {
@@ -141,34 +111,33 @@ fn read_line(
     // subscription is decided change by change.
     let entrywise =
         matches!(operation, OperationKind::Glob | OperationKind::Grep | OperationKind::Watch);
-    if entrywise && line.before.is_none() {
+    if entrywise && record.before.is_none() {
         return;
     }
-    let parse =
-        |path: Option<Cow<'_, str>>| path.map(|path| WorkspacePath::parse(&path)).transpose();
+    let parse = |path: Option<&str>| path.map(WorkspacePath::parse).transpose();
     let (Ok(Some(path)), Ok(to), Ok(resolved)) =
-        (parse(line.path), parse(line.to), parse(line.resolved))
+        (parse(record.path()), parse(record.to()), parse(record.resolved()))
     else {
         count.malformed += 1;
         return;
     };
     // What is refused without a rule was never decided, such as a bad argument.
-    if decision == "deny" && line.rule.is_none() {
+    if decision == "deny" && record.rule().is_none() {
         count.malformed += 1;
         return;
     }
     count.requests += 1;
     visit(&Recorded {
-        seq: line.seq,
+        seq: record.seq,
         agent,
         operation,
         path,
         to,
         resolved,
         decision,
-        would_deny: line.would_deny.unwrap_or(false),
-        rule: line.rule.unwrap_or_default(),
-        policy: line.policy_sha256,
+        would_deny: record.would_deny.unwrap_or(false),
+        rule: record.rule().unwrap_or_default(),
+        policy: record.policy_sha256(),
     });
 }
 
@@ -188,7 +157,7 @@ impl Recorded<'_> {
     /// What the policy of then said: what observe mode let through, it would
     /// have denied.
     pub fn effect(&self) -> &str {
-        if self.would_deny { "deny" } else { &self.decision }
+        if self.would_deny { "deny" } else { self.decision }
     }
 
     /// Whether names alone were enough for the recorded decision. A denial for
@@ -198,7 +167,7 @@ impl Recorded<'_> {
             // Also when observe mode let it through: only default-deny gives way.
             return true;
         }
-        let rule = self.rule.as_ref();
+        let rule = self.rule;
         let start = rule.split('.').next().unwrap_or_default();
         match start {
             "files" | "limits" | "approval" | "approvals" => false,

@@ -165,7 +165,7 @@ pub fn learn(
         if is_allowed && !beside.denied(request) {
             learned.allowed += 1;
         } else {
-            let rule = request.rule.clone().into_owned();
+            let rule = request.rule.to_owned();
             *learned.kept.entry(rule).or_default() += 1;
         }
     })?;

@@ -98,7 +98,7 @@ pub fn replay(
         if request.effect() == now {
             replay.same += 1;
         } else if !request.by_name() || (!decision.is_deny() && beside.denied(request)) {
-            let rule = request.rule.clone().into_owned();
+            let rule = request.rule.to_owned();
             *replay.undecided.entry(rule).or_default() += 1;
         } else {
             let key = key(request, now, decision.rule().to_owned());
@@ -158,7 +158,7 @@ impl<'a> Beside<'a> {
             return false;
         }
         // The same policy did not deny the path then either.
-        request.policy.as_deref() == Some(self.policy.sha256())
+        request.policy == Some(self.policy.sha256())
             || self.on_the_way(request)
             || self.beneath(request)
     }
@@ -205,7 +205,7 @@ fn key(request: &Recorded<'_>, now: &str, rule: String) -> Key {
         request.path.to_string(),
         request.to.as_ref().map(ToString::to_string),
         request.effect().to_owned(),
-        request.rule.clone().into_owned(),
+        request.rule.to_owned(),
         now.to_owned(),
         rule,
     )

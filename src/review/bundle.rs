@@ -11,8 +11,7 @@ use std::{
 };
 
 use portcullis_audit::{
-    AuditRecord, Checkpoint, Claim, Hash, Link, MAX_LINE, Note, NoteError, Proof, PublicKey,
-    parse_keys,
+    Checkpoint, Claim, Hash, MAX_LINE, Note, NoteError, Proof, PublicKey, RecordView, parse_keys,
 };
 use serde::{
     Deserialize, Deserializer, Serialize,
@@ -138,18 +137,18 @@ impl Links {
     ///
     /// # Errors
     /// Why it does not follow the one before.
-    pub fn follow(&mut self, line: &[u8]) -> Result<u64, String> {
-        let link = Link::parse(line).map_err(|error| error.to_string())?;
+    pub fn follow<'a>(&mut self, line: &'a [u8]) -> Result<RecordView<'a>, String> {
+        let record = RecordView::parse(line).map_err(|error| error.to_string())?;
         if let Some((seq, leaf)) = self.last {
-            if seq.checked_add(1) != Some(link.seq) {
-                return Err(format!("has record {} after record {seq}", link.seq));
+            if seq.checked_add(1) != Some(record.seq) {
+                return Err(format!("has record {} after record {seq}", record.seq));
             }
-            if link.prev != leaf {
-                return Err(format!("is broken between records {seq} and {}", link.seq));
+            if record.prev != leaf {
+                return Err(format!("is broken between records {seq} and {}", record.seq));
             }
         }
-        self.last = Some((link.seq, Hash::leaf(line)));
-        Ok(link.seq)
+        self.last = Some((record.seq, Hash::leaf(line)));
+        Ok(record)
     }
 }
 
@@ -219,13 +218,13 @@ pub fn prove(
         if line.pop_if(|byte| *byte == b'\n').is_none() {
             return Err(wrong("ends within a line, or a line is too long".to_owned()));
         }
-        let seq = links.follow(&line).map_err(wrong)?;
-        if count == 0 && seq != manifest.first {
-            return Err(wrong(format!("begins with record {seq}, not {}", manifest.first)));
+        let record = links.follow(&line).map_err(wrong)?;
+        if count == 0 && record.seq != manifest.first {
+            let (found, first) = (record.seq, manifest.first);
+            return Err(wrong(format!("begins with record {found}, not {first}")));
         }
         count += 1;
-        let record = AuditRecord::parse(&line).map_err(|error| wrong(error.to_string()))?;
-        if let Some(hash) = record.draft.policy_sha256.and_then(|hash| hash.parse::<Hash>().ok()) {
+        if let Some(hash) = record.policy_sha256().and_then(|hash| hash.parse::<Hash>().ok()) {
             policies.insert(hash, ());
         }
     }

@@ -1,16 +1,11 @@
 //! Changes of the workspace as the log tells them: an intent with what became
 //! of it.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    io,
-    ops::ControlFlow,
-};
+use std::{collections::HashMap, io, ops::ControlFlow};
 
-use portcullis_audit::Hash;
-use serde_json::Value;
+use portcullis_audit::{Hash, RecordView};
 
-use super::{Filter, Log, Order, Row, Scanned};
+use super::{Filter, Log, Order, Scanned};
 use crate::model::WorkspacePath;
 
 /// One change. All texts are untrusted.
@@ -81,35 +76,31 @@ impl Change {
 
     /// The change that an intent tells of; `None` when it is none that could be
     /// understood.
-    pub(super) fn of(row: &Row<'_>) -> Option<Self> {
+    pub(super) fn of(record: &RecordView<'_>) -> Option<Self> {
         let owned = |text: Option<&str>| text.map(str::to_owned);
-        let hash = |text: Option<&str>| text.and_then(|text| text.parse().ok());
-        let facts: Option<BTreeMap<String, Value>> =
-            row.facts.and_then(|facts| serde_json::from_str(facts.get()).ok());
-        let fact = |name: &str| Some(facts.as_ref()?.get(name)?.as_str()?.to_owned());
         Some(Self {
-            seq: row.seq,
-            t: row.t().to_owned(),
-            session: row.session().unwrap_or_default().to_owned(),
-            agent: row.agent().unwrap_or_default().to_owned(),
-            user: owned(row.user()),
-            door: owned(row.door()),
-            op: row.op()?.to_owned(),
-            path: path(row.object()?)?,
-            to: match row.to() {
+            seq: record.seq,
+            t: record.t.as_str().to_owned(),
+            session: record.session().unwrap_or_default().to_owned(),
+            agent: record.agent().unwrap_or_default().to_owned(),
+            user: owned(record.user()),
+            door: owned(record.door()),
+            op: record.op()?.to_owned(),
+            path: path(record.canonical_path()?)?,
+            to: match record.to() {
                 Some(to) => Some(path(to)?),
                 None => None,
             },
-            rule: owned(row.rule()),
-            policy: owned(row.policy()),
-            line: row.line,
-            policy_sha256: owned(row.policy_sha256()),
-            bytes: row.bytes,
-            before: hash(row.before()),
-            after: hash(row.after()),
-            backup: owned(row.backup()),
-            restored: fact("fromBackup"),
-            editor: row.source() == Some("editor"),
+            rule: owned(record.rule()),
+            policy: owned(record.policy()),
+            line: record.line,
+            policy_sha256: owned(record.policy_sha256()),
+            bytes: record.bytes,
+            before: record.before,
+            after: record.after,
+            backup: owned(record.backup()),
+            restored: owned(record.fact("fromBackup")),
+            editor: record.source() == Some("editor"),
             answer: None,
             result: None,
         })
@@ -158,8 +149,8 @@ impl Log {
                 ..Filter::default()
             };
             let mut left = missing.len();
-            let pick = |row: &Row<'_>, line: &[u8]| {
-                row.of.filter(|of| missing.contains(of)).and_then(|_| piece(row, line))
+            let pick = |record: &RecordView<'_>, line: &[u8]| {
+                record.of.filter(|of| missing.contains(of)).and_then(|_| piece(record, line))
             };
             self.scan(&rest, Order::Oldest, pick, |piece| {
                 if let Piece::Answer { of, seq, result } = piece {
@@ -174,12 +165,12 @@ impl Log {
     }
 }
 
-fn piece(row: &Row<'_>, _line: &[u8]) -> Option<Piece> {
-    match (row.kind(), row.of) {
-        ("intent", _) => Change::of(row).map(Box::new).map(Piece::Intent),
+fn piece(record: &RecordView<'_>, _line: &[u8]) -> Option<Piece> {
+    match (record.kind_name(), record.of) {
+        ("intent", _) => Change::of(record).map(Box::new).map(Piece::Intent),
         (_, Some(of)) => {
-            let result = row.result().unwrap_or_default().to_owned();
-            Some(Piece::Answer { of, seq: row.seq, result })
+            let result = record.result().unwrap_or_default().to_owned();
+            Some(Piece::Answer { of, seq: record.seq, result })
         }
         _ => None,
     }

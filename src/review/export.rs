@@ -13,7 +13,9 @@ use std::{
     ops::ControlFlow,
 };
 
-use super::{Field, Filter, Log, Order, Row, Scanned, cell, header};
+use portcullis_audit::RecordView;
+
+use super::{Field, Filter, Log, Order, Scanned, cell, header};
 
 /// What an export wrote, and what it could not read.
 #[derive(Debug)]
@@ -32,19 +34,19 @@ pub fn csv(log: &Log, filter: &Filter, out: &mut impl Write) -> io::Result<Expor
     let mut writer = Writer { out, rows: 0, error: None };
     let _ = writer.line(&header(Field::ALL));
     writer.rows = 0;
-    let pick = |row: &Row<'_>, _line: &[u8]| Some(csv_line(Field::ALL, row));
+    let pick = |record: &RecordView<'_>, _line: &[u8]| Some(csv_line(Field::ALL, record));
     let scanned = log.scan(filter, Order::Oldest, pick, |line| writer.line(&line))?;
     writer.finish(scanned)
 }
 
 /// A record as a line of CSV.
-pub fn csv_line(columns: &[Field], row: &Row<'_>) -> String {
+pub fn csv_line(columns: &[Field], record: &RecordView<'_>) -> String {
     let mut line = String::with_capacity(512);
     for (at, column) in columns.iter().enumerate() {
         if at > 0 {
             line.push(',');
         }
-        if let Some(value) = column.of(row) {
+        if let Some(value) = column.of(record) {
             line.push_str(&cell(&value));
         }
     }

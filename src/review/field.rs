@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, fmt, str::FromStr};
 
-use super::Row;
+use portcullis_audit::{Hash, RecordView};
 
 macro_rules! fields {
     ($($variant:ident $name:literal $doc:literal,)*) => {
@@ -59,38 +59,41 @@ fields! {
 
 impl Field {
     /// The field's value in a record.
-    pub fn of<'r>(self, row: &'r Row<'_>) -> Option<Cow<'r, str>> {
+    pub fn of<'r>(self, record: &'r RecordView<'_>) -> Option<Cow<'r, str>> {
         let text = |text: Option<&'r str>| text.map(Cow::Borrowed);
         let number = |number: Option<u64>| number.map(|number| Cow::Owned(number.to_string()));
+        let hash = |hash: Option<Hash>| hash.map(|hash| Cow::Owned(hash.to_string()));
         match self {
-            Self::Seq => number(Some(row.seq)),
-            Self::Kind => text(Some(row.kind())),
-            Self::Time => text(Some(row.t())),
-            Self::Day => text(row.t().get(..10)),
-            Self::Hour => text(row.t().get(..13)),
-            Self::Boot => text(row.boot()),
-            Self::Session => text(row.session()),
-            Self::Agent => text(row.agent()),
-            Self::User => text(row.user()),
-            Self::Door => text(row.door()),
-            Self::Op => text(row.op()),
-            Self::Path => text(row.path()),
-            Self::Resolved => text(row.resolved()),
-            Self::To => text(row.to()),
-            Self::Decision => text(row.decision()),
-            Self::WouldDeny => text(row.would_deny.map(|yes| if yes { "true" } else { "false" })),
-            Self::Rule => text(row.rule()),
-            Self::Policy => text(row.policy()),
-            Self::PolicySha256 => text(row.policy_sha256()),
-            Self::Line => number(row.line),
-            Self::Reason => text(row.reason()),
-            Self::Bytes => number(row.bytes),
-            Self::Before => text(row.before()),
-            Self::After => text(row.after()),
-            Self::Backup => text(row.backup()),
-            Self::Source => text(row.source()),
-            Self::Of => number(row.of),
-            Self::Result => text(row.result()),
+            Self::Seq => number(Some(record.seq)),
+            Self::Kind => text(Some(record.kind_name())),
+            Self::Time => text(Some(record.t.as_str())),
+            Self::Day => text(record.t.as_str().get(..10)),
+            Self::Hour => text(record.t.as_str().get(..13)),
+            Self::Boot => text(record.boot()),
+            Self::Session => text(record.session()),
+            Self::Agent => text(record.agent()),
+            Self::User => text(record.user()),
+            Self::Door => text(record.door()),
+            Self::Op => text(record.op()),
+            Self::Path => text(record.path()),
+            Self::Resolved => text(record.resolved()),
+            Self::To => text(record.to()),
+            Self::Decision => text(record.decision()),
+            Self::WouldDeny => {
+                text(record.would_deny.map(|yes| if yes { "true" } else { "false" }))
+            }
+            Self::Rule => text(record.rule()),
+            Self::Policy => text(record.policy()),
+            Self::PolicySha256 => text(record.policy_sha256()),
+            Self::Line => number(record.line),
+            Self::Reason => text(record.reason()),
+            Self::Bytes => number(record.bytes),
+            Self::Before => hash(record.before),
+            Self::After => hash(record.after),
+            Self::Backup => text(record.backup()),
+            Self::Source => text(record.source()),
+            Self::Of => number(record.of),
+            Self::Result => text(record.result()),
         }
     }
 }

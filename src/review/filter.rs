@@ -1,8 +1,10 @@
 //! Which records are wanted.
 
-use std::{ops::RangeInclusive, str::FromStr};
+use std::{borrow::Cow, ops::RangeInclusive, str::FromStr};
 
-use super::{Field, Row};
+use portcullis_audit::{Hash, RecordView};
+
+use super::Field;
 use crate::{
     model::has_hidden_characters,
     policy::{Glob, GlobError},
@@ -94,14 +96,14 @@ impl Filter {
     }
 
     /// Whether the record is wanted.
-    pub fn matches(&self, row: &Row<'_>) -> bool {
-        let t = row.t();
+    pub fn matches(&self, record: &RecordView<'_>) -> bool {
+        let t = record.t.as_str();
         self.since.as_deref().is_none_or(|since| t >= since)
             && self.until.as_deref().is_none_or(|until| t < until)
-            && self.records.as_ref().is_none_or(|range| range.contains(&row.seq))
+            && self.records.as_ref().is_none_or(|range| range.contains(&record.seq))
             && (Test::ALL.iter()).all(|test| {
                 !test.is_asked(self)
-                    || test.values(row).into_iter().flatten().any(|text| test.holds(self, text))
+                    || test.values(record).into_iter().flatten().any(|text| test.holds(self, &text))
             })
     }
 }
@@ -163,20 +165,23 @@ impl Test {
     }
 
     /// The record's values that it is about.
-    pub(super) fn values<'r>(self, row: &'r Row<'_>) -> [Option<&'r str>; 3] {
-        let one = |text| [text, None, None];
+    pub(super) fn values<'r>(self, record: &'r RecordView<'_>) -> [Option<Cow<'r, str>>; 3] {
+        let one = |text: Option<&'r str>| [text.map(Cow::Borrowed), None, None];
+        let hash = |hash: Option<Hash>| hash.map(|hash| Cow::Owned(hash.to_string()));
         match self {
-            Self::Kind => one(Some(row.kind())),
-            Self::Session => one(row.session()),
-            Self::Agent => one(row.agent()),
-            Self::User => one(row.user()),
-            Self::Door => one(row.door()),
-            Self::Op => one(row.op()),
-            Self::Path => [row.path(), row.resolved(), row.to()],
-            Self::Decision => one(row.decision()),
-            Self::Rule => one(row.rule()),
-            Self::Result => one(row.result()),
-            Self::Hash => [row.before(), row.after(), None],
+            Self::Kind => one(Some(record.kind_name())),
+            Self::Session => one(record.session()),
+            Self::Agent => one(record.agent()),
+            Self::User => one(record.user()),
+            Self::Door => one(record.door()),
+            Self::Op => one(record.op()),
+            Self::Path => {
+                [record.path(), record.resolved(), record.to()].map(|path| path.map(Cow::Borrowed))
+            }
+            Self::Decision => one(record.decision()),
+            Self::Rule => one(record.rule()),
+            Self::Result => one(record.result()),
+            Self::Hash => [hash(record.before), hash(record.after), None],
         }
     }
 
@@ -266,12 +271,12 @@ mod tests {
             r#"{{"v":1,"seq":3,"kind":"intent","t":"2026-11-21T08:00:00.000000Z","session":"abc","agent":"coder","path":"a","to":"b/c","rule":"secrets.names[0]","before":"00ff{:060}","nonce":"{:032}","prev":"{:064}"}}"#,
             0, 0, 0
         );
-        let row = Row::parse(line.as_bytes()).unwrap();
+        let record = RecordView::parse(line.as_bytes()).unwrap();
         let wants = |change: &dyn Fn(&mut Filter)| {
             let mut filter =
                 Filter { agents: vec!["x".into(), "coder".into()], ..Filter::default() };
             change(&mut filter);
-            filter.matches(&row)
+            filter.matches(&record)
         };
         assert!(wants(&|_| {}));
         assert!(wants(&|f| f.since = Some("2026-11-21".into())));

@@ -20,10 +20,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use portcullis_audit::{Hash, PACKED, SEGMENT_RECORDS, Segment};
+use portcullis_audit::{Hash, PACKED, RecordView, SEGMENT_RECORDS, Segment};
 use serde::{Deserialize, Serialize};
 
-use super::{Filter, Row, filter::Test, open_kept};
+use super::{Filter, filter::Test, open_kept};
 use columns::{Column, Columns};
 
 const MAGIC: &[u8; 16] = b"PORTCULLIS-IDX1\n";
@@ -211,8 +211,8 @@ impl Builder {
     }
 
     /// Adds the next line.
-    pub(super) fn add(&mut self, row: &Row<'_>, line: &[u8]) {
-        let t = row.t();
+    pub(super) fn add(&mut self, record: &RecordView<'_>, line: &[u8]) {
+        let t = record.t.as_str();
         match &mut self.times {
             None => self.times = Some((t.to_owned(), t.to_owned())),
             Some((earliest, _)) if t < earliest.as_str() => t.clone_into(earliest),
@@ -222,7 +222,7 @@ impl Builder {
         // A line is at most 1 MiB.
         let length = u32::try_from(line.len() + 1).unwrap_or(u32::MAX);
         self.lengths.extend_from_slice(&length.to_le_bytes());
-        self.columns.add(row);
+        self.columns.add(record);
     }
 
     /// Writes the index, whole or not at all, when the segment is still what it
@@ -367,7 +367,7 @@ mod tests {
         let mut builder = Builder::new(path.clone()).unwrap();
         for seq in 0..SEGMENT_RECORDS {
             let line = line(seq);
-            builder.add(&Row::parse(line.as_bytes()).unwrap(), line.as_bytes());
+            builder.add(&RecordView::parse(line.as_bytes()).unwrap(), line.as_bytes());
         }
         let index = directory.path().join("index");
         builder.save(&index, Segment(0)).unwrap();

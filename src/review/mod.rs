@@ -18,10 +18,10 @@ mod kept;
 mod log;
 mod origin;
 pub mod report;
-mod row;
 mod scan;
 mod session;
 mod stats;
+mod visible;
 
 /// Largest file of the workspace that is read to be compared, in bytes: a sparse one
 /// may have any length.
@@ -36,7 +36,7 @@ pub use index::forget_index;
 pub use kept::{MOST_POLICY, is_foreign, open_kept, open_kept_in, read_kept};
 pub use log::Log;
 pub use origin::recorded_workspace;
-pub use row::{Row, visible_json};
 pub use scan::{Order, Scanned};
 pub use session::{Event, Patch, Patches, Session, SessionError, sessions};
 pub use stats::{Group, Stats};
+pub use visible::visible_json;

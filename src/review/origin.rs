@@ -2,9 +2,9 @@
 
 use std::{io, ops::ControlFlow, path::PathBuf};
 
-use portcullis_audit::Segment;
+use portcullis_audit::{RecordView, Segment};
 
-use super::{Filter, Log, Order, report::digest::facts};
+use super::{Filter, Log, Order};
 
 /// The workspace that the newest `start` record names; untrusted text. `None` where
 /// no record names one.
@@ -14,10 +14,9 @@ use super::{Filter, Log, Order, report::digest::facts};
 pub fn recorded_workspace(log: &Log) -> io::Result<Option<PathBuf>> {
     let starts = Filter { kinds: vec!["start".to_owned()], ..Filter::default() };
     let mut newest = None;
-    let pick = |row: &super::Row<'_>, _line: &[u8]| {
-        let facts = facts(row);
-        let path = PathBuf::from(facts.get("workspace")?.as_str()?);
-        path.is_absolute().then_some((Segment::of(row.seq), path))
+    let pick = |record: &RecordView<'_>, _line: &[u8]| {
+        let path = PathBuf::from(record.fact("workspace")?);
+        path.is_absolute().then_some((Segment::of(record.seq), path))
     };
     // Damage is for those who show records to tell.
     let _scanned = log.scan(&starts, Order::NewestSegment, pick, |(segment, path)| {

@@ -14,10 +14,10 @@ use std::{
     thread,
 };
 
-use portcullis_audit::{MAX_JUNK, MAX_LINE, SEGMENT_RECORDS, Source as _};
+use portcullis_audit::{MAX_JUNK, MAX_LINE, RecordView, SEGMENT_RECORDS, Source as _};
 
 use super::{
-    Filter, Log, Row,
+    Filter, Log,
     index::{Builder, Identity, Index, Line, forget_index, segment_file},
     log::Part,
 };
@@ -73,7 +73,7 @@ impl Scanned {
 
 /// What is done with a record and its line. Not generic: what reads a segment
 /// is there once, and not once for each question.
-type Found<'f> = &'f mut dyn FnMut(&Row<'_>, &[u8]) -> ControlFlow<()>;
+type Found<'f> = &'f mut dyn FnMut(&RecordView<'_>, &[u8]) -> ControlFlow<()>;
 
 /// Where a thread puts what it finds.
 struct Sink<'s, T> {
@@ -125,11 +125,11 @@ impl Log {
         &self,
         filter: &Filter,
         order: Order,
-        pick: impl Fn(&Row<'_>, &[u8]) -> Option<T> + Sync,
+        pick: impl Fn(&RecordView<'_>, &[u8]) -> Option<T> + Sync,
         mut each: impl FnMut(T) -> ControlFlow<()>,
     ) -> io::Result<Scanned> {
         let work = |part: Part, sink: &mut Sink<'_, T>| {
-            self.read(part, filter, &mut |row, line| match pick(row, line) {
+            self.read(part, filter, &mut |record, line| match pick(record, line) {
                 Some(item) => sink.put(item),
                 None => ControlFlow::Continue(()),
             })
@@ -145,13 +145,13 @@ impl Log {
     pub fn fold<A: Default + Send>(
         &self,
         filter: &Filter,
-        add: impl Fn(&mut A, &Row<'_>) + Sync,
+        add: impl Fn(&mut A, &RecordView<'_>) + Sync,
         mut merge: impl FnMut(A),
     ) -> io::Result<Scanned> {
         let work = |part: Part, sink: &mut Sink<'_, A>| {
             let mut sum = A::default();
-            let found = self.read(part, filter, &mut |row, _line| {
-                add(&mut sum, row);
+            let found = self.read(part, filter, &mut |record, _line| {
+                add(&mut sum, record);
                 ControlFlow::Continue(())
             });
             let _ = sink.put(sum);
@@ -268,8 +268,8 @@ impl Log {
             }
         }
         let Some(directory) = self.index_for(part, filter) else {
-            self.lines(part, &mut scanned, &mut |row, line| {
-                if filter.matches(row) { found(row, line) } else { ControlFlow::Continue(()) }
+            self.lines(part, &mut scanned, &mut |record, line| {
+                if filter.matches(record) { found(record, line) } else { ControlFlow::Continue(()) }
             })?;
             return Ok(scanned);
         };
@@ -282,12 +282,15 @@ impl Log {
             return Ok(scanned);
         }
         let mut builder = Some(Builder::new(path)?);
-        self.lines(part, &mut scanned, &mut |row, line| {
+        self.lines(part, &mut scanned, &mut |record, line| {
             if let Some(builder) = &mut builder {
-                builder.add(row, line);
+                builder.add(record, line);
             }
-            let go_on =
-                if filter.matches(row) { found(row, line) } else { ControlFlow::Continue(()) };
+            let go_on = if filter.matches(record) {
+                found(record, line)
+            } else {
+                ControlFlow::Continue(())
+            };
             if go_on.is_break() {
                 builder = None;
             }
@@ -339,10 +342,10 @@ impl Log {
             line.resize(usize::try_from(wanted.length).unwrap_or(0), 0);
             file.read_exact(&mut line)?;
             at = end;
-            match Row::parse(&line) {
-                Ok(row) if row.seq == segment.first().saturating_add(wanted.number) => {
+            match RecordView::parse(&line) {
+                Ok(record) if record.seq == segment.first().saturating_add(wanted.number) => {
                     scanned.records += 1;
-                    if filter.matches(&row) && found(&row, &line).is_break() {
+                    if filter.matches(&record) && found(&record, &line).is_break() {
                         return Ok(());
                     }
                 }
@@ -394,16 +397,19 @@ impl Log {
                 scanned.damage(|| format!("{segment} ends within its line {number}"));
                 break;
             }
-            match Row::parse(&line) {
-                Ok(row) => {
-                    if row.seq != seq {
+            match RecordView::parse(&line) {
+                Ok(record) => {
+                    if record.seq != seq {
                         scanned.damage(|| {
-                            format!("line {number} of {segment} is record {}, not {seq}", row.seq)
+                            format!(
+                                "line {number} of {segment} is record {}, not {seq}",
+                                record.seq
+                            )
                         });
-                        seq = row.seq;
+                        seq = record.seq;
                     }
                     scanned.records += 1;
-                    if each(&row, &line).is_break() {
+                    if each(&record, &line).is_break() {
                         return Ok(());
                     }
                 }

@@ -6,13 +6,10 @@ use std::{
     ops::ControlFlow,
 };
 
-use portcullis_audit::Hash;
+use portcullis_audit::{Hash, Kind, RecordView};
 use rustix::fs::OFlags;
 
-use super::{
-    Change, Filter, Log, MOST_READ, Order, Row, Scanned,
-    report::digest::{facts, findings},
-};
+use super::{Change, Filter, Log, MOST_READ, Order, Scanned, report::digest::findings};
 use crate::{
     backup::{self, Entry, EntryKind, Vault},
     gateway::{CONTEXT, unified_diff},
@@ -75,22 +72,22 @@ pub struct Other {
 }
 
 impl Other {
-    fn of(row: &Row<'_>) -> Self {
+    fn of(record: &RecordView<'_>) -> Self {
         let owned = |text: Option<&str>| text.map(str::to_owned);
         Self {
-            seq: row.seq,
-            t: row.t().to_owned(),
-            kind: row.kind().to_owned(),
-            op: owned(row.op()),
-            path: owned(row.path()),
-            to: owned(row.to()),
-            decision: owned(row.decision()),
-            rule: owned(row.rule()),
-            reason: owned(row.reason()),
-            result: owned(row.result()),
-            bytes: row.bytes,
-            findings: findings(row),
-            facts: facts(row),
+            seq: record.seq,
+            t: record.t.as_str().to_owned(),
+            kind: record.kind_name().to_owned(),
+            op: owned(record.op()),
+            path: owned(record.path()),
+            to: owned(record.to()),
+            decision: owned(record.decision()),
+            rule: owned(record.rule()),
+            reason: owned(record.reason()),
+            result: owned(record.result()),
+            bytes: record.bytes,
+            findings: findings(record),
+            facts: record.facts.clone().unwrap_or_default(),
         }
     }
 }
@@ -121,18 +118,18 @@ impl Session {
     /// When there is none, or more than one, or the log cannot be read.
     pub fn find(log: &Log, prefix: &str) -> Result<Self, SessionError> {
         let filter = Filter { sessions: vec![prefix.to_owned()], ..Filter::default() };
-        let pick = |row: &Row<'_>, _line: &[u8]| {
-            let id = row.session()?.to_owned();
-            Some(match (row.kind(), row.of) {
-                ("outcome" | "recovered", Some(of)) => {
-                    let result = row.result().unwrap_or_default().to_owned();
-                    Piece::Answer { of, seq: row.seq, result }
+        let pick = |record: &RecordView<'_>, _line: &[u8]| {
+            let id = record.session()?.to_owned();
+            Some(match (record.kind, record.of) {
+                (Kind::Outcome | Kind::Recovered, Some(of)) => {
+                    let result = record.result().unwrap_or_default().to_owned();
+                    Piece::Answer { of, seq: record.seq, result }
                 }
-                ("intent", _) => match Change::of(row) {
+                (Kind::Intent, _) => match Change::of(record) {
                     Some(change) => Piece::Event(id, Event::Change(Box::new(change))),
-                    None => Piece::Event(id, Event::Other(Box::new(Other::of(row)))),
+                    None => Piece::Event(id, Event::Other(Box::new(Other::of(record)))),
                 },
-                _ => Piece::Event(id, Event::Other(Box::new(Other::of(row)))),
+                _ => Piece::Event(id, Event::Other(Box::new(Other::of(record)))),
             })
         };
         let (mut events, mut answers) = (Vec::new(), BTreeMap::new());

@@ -2,7 +2,9 @@
 
 use std::{collections::HashMap, io};
 
-use super::{Field, Filter, Log, Row, Scanned};
+use portcullis_audit::RecordView;
+
+use super::{Field, Filter, Log, Scanned};
 
 /// How many records have the same values.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,13 +47,14 @@ impl Stats {
     /// # Errors
     /// When the log cannot be read.
     pub fn of(log: &Log, filter: &Filter, fields: &[Field]) -> io::Result<Self> {
-        let add = |sums: &mut Sums, row: &Row<'_>| {
-            let values = fields.iter().map(|field| field.of(row).map(std::borrow::Cow::into_owned));
+        let add = |sums: &mut Sums, record: &RecordView<'_>| {
+            let values =
+                fields.iter().map(|field| field.of(record).map(std::borrow::Cow::into_owned));
             sums.0.entry(values.collect()).or_default().add(
                 1,
-                row.bytes.unwrap_or(0),
-                row.t(),
-                row.t(),
+                record.bytes.unwrap_or(0),
+                record.t.as_str(),
+                record.t.as_str(),
             );
         };
         let mut all = Sums::default();

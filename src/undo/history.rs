@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use portcullis_audit::{AuditRecord, Hash, Kind, Link, Reader, Segment, Source};
+use portcullis_audit::{Hash, Kind, Reader, RecordView, Segment, Source};
 
 use super::Error;
 use crate::{
@@ -59,30 +59,27 @@ pub struct Change {
 }
 
 impl Change {
-    fn read(record: &AuditRecord) -> Option<Self> {
-        let draft = &record.draft;
-        let parse = |text: &String| WorkspacePath::parse(text).ok();
+    fn read(record: &RecordView<'_>) -> Option<Self> {
+        let parse = |text: &str| WorkspacePath::parse(text).ok();
         let id = |text: &str| text.parse::<BackupId>().ok();
-        let source = draft.facts.as_ref().and_then(|facts| facts.get("fromBackup"));
-        let undoes = draft.facts.as_ref().and_then(|facts| facts.get(UNDOES));
-        let undoes = undoes.and_then(|undoes| undoes.as_array()).map(Vec::as_slice);
-        let directories = draft.counts.as_ref().and_then(|counts| counts.get("directories"));
+        let undoes = record.facts.as_ref().and_then(|facts| facts.get(UNDOES)?.as_array());
+        let directories = record.counts.as_ref().and_then(|counts| counts.get("directories"));
         Some(Self {
             seq: record.seq,
-            t: record.t.clone(),
-            session: draft.session.clone().unwrap_or_default(),
-            agent: draft.agent.clone().unwrap_or_default(),
-            operation: draft.op.as_ref()?.parse().ok()?,
-            path: parse(draft.resolved.as_ref().or(draft.path.as_ref())?)?,
-            to: match &draft.to {
+            t: record.t.as_str().to_owned(),
+            session: record.session().unwrap_or_default().to_owned(),
+            agent: record.agent().unwrap_or_default().to_owned(),
+            operation: record.op()?.parse().ok()?,
+            path: parse(record.canonical_path()?)?,
+            to: match record.to() {
                 Some(to) => Some(parse(to)?),
                 None => None,
             },
-            after: draft.after,
-            backup: draft.backup.as_deref().and_then(id),
-            source: source.and_then(|source| source.as_str()).and_then(id),
+            after: record.after,
+            backup: record.backup().and_then(id),
+            source: record.fact("fromBackup").and_then(id),
             directories: usize::try_from(directories.copied().unwrap_or(0)).unwrap_or(usize::MAX),
-            undoes: undoes.unwrap_or_default().iter().filter_map(|seq| seq.as_u64()).collect(),
+            undoes: undoes.into_iter().flatten().filter_map(|seq| seq.as_u64()).collect(),
         })
     }
 
@@ -147,8 +144,8 @@ impl History {
         let Some(entry) = Reader::new(source, seq).next()? else {
             return Err(Error::NoRecord(seq));
         };
-        let link = Link::parse(&entry.bytes).map_err(|_| damaged(&entry))?;
-        Ok(link.of.unwrap_or(seq))
+        let record = RecordView::parse(&entry.bytes).map_err(|_| damaged(&entry))?;
+        Ok(record.of.unwrap_or(seq))
     }
 }
 
@@ -164,10 +161,9 @@ impl Reading<'_> {
     fn take_in<S: Source>(&mut self, source: &S) -> Result<(), Error> {
         let mut reader = Reader::new(source, self.start);
         while let Some(entry) = reader.next()? {
-            let link = Link::parse(&entry.bytes).map_err(|_| damaged(&entry))?;
-            match (link.kind, link.of) {
+            let record = RecordView::parse(&entry.bytes).map_err(|_| damaged(&entry))?;
+            match (record.kind, record.of) {
                 (Kind::Intent, _) => {
-                    let record = entry.record().map_err(|_| damaged(&entry))?;
                     let Some(change) = Change::read(&record) else { return Err(damaged(&entry)) };
                     self.begun |= match self.select {
                         Select::Later(moment) => change.t > *moment,
@@ -178,11 +174,8 @@ impl Reading<'_> {
                         self.changes.insert(change.seq, change);
                     }
                 }
-                (Kind::Outcome | Kind::Recovered, Some(of)) if self.changes.contains_key(&of) => {
-                    let record = entry.record().map_err(|_| damaged(&entry))?;
-                    if !was_made(record.draft.result.as_deref()) {
-                        self.changes.remove(&of);
-                    }
+                (Kind::Outcome | Kind::Recovered, Some(of)) if !was_made(record.result()) => {
+                    self.changes.remove(&of);
                 }
                 _ => {}
             }

@@ -3,11 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
-
-use crate::{
-    AuditRecord, Hash, KEY_FACT, Kind, LineError, Link, MAX_LINE, UNSIGNED, sha, time::Time,
-};
+use crate::{Hash, KEY_FACT, Kind, LineError, MAX_LINE, RecordView, UNSIGNED, time::Time};
 
 /// Whole lines, one after another. One byte of no meaning is in front of them.
 pub(super) struct Lines(pub(super) Vec<u8>);
@@ -97,7 +93,7 @@ pub(super) fn digest(Lines(mut bytes): Lines) -> Digests {
         if let Some(front) = bytes.get_mut(start - 1) {
             *front = 0;
         }
-        let leaf = sha::digest(bytes.get(start - 1..start + length).unwrap_or_default());
+        let leaf = Hash::of(bytes.get(start - 1..start + length).unwrap_or_default());
         let line = bytes.get(start..start + length).unwrap_or_default();
         let mut digest = Digest {
             seq: 0,
@@ -112,24 +108,25 @@ pub(super) fn digest(Lines(mut bytes): Lines) -> Digests {
         if length > MAX_LINE {
             digest.state = State::Long;
         } else {
-            match read(line) {
+            match RecordView::parse(line) {
                 Err(error) => {
                     digest.state = State::Bad;
                     digests.errors.insert(number, error);
                 }
-                Ok((link, notices)) => {
-                    (digest.seq, digest.kind) = (link.seq, link.kind);
-                    (digest.t, digest.of) = (Some(link.t), link.of);
-                    digest.linked = number > 0 && link.prev == before;
+                Ok(record) => {
+                    (digest.seq, digest.kind) = (record.seq, record.kind);
+                    (digest.t, digest.of) = (Some(record.t), record.of);
+                    digest.linked = number > 0 && record.prev == before;
                     if number == 0 {
-                        digests.first_prev = Some(link.prev);
+                        digests.first_prev = Some(record.prev);
                     }
-                    if let Some(found) = link.policy
-                        && *found != policy
+                    if let Some(found) = record.policy_sha256()
+                        && found != policy
                     {
-                        policy = found.into_owned();
-                        digests.policy(&policy, link.seq);
+                        found.clone_into(&mut policy);
+                        digests.policy(&policy, record.seq);
                     }
+                    let notices = notices(&record);
                     if !notices.is_empty() {
                         digests.notices.insert(number, notices);
                     }
@@ -144,30 +141,24 @@ pub(super) fn digest(Lines(mut bytes): Lines) -> Digests {
     digests
 }
 
-/// Reads a line, and all of a record that may say something of the log itself.
-fn read(line: &[u8]) -> Result<(Link<'_>, Vec<Notice>), LineError> {
-    let link = Link::parse(line)?;
-    let gate = || link.boot.as_ref().map(|boot| Hash::of(boot.as_bytes()));
-    if link.kind == Kind::Stop {
-        let stop = Notice::Stop(gate());
-        return Ok((link, vec![stop]));
-    }
-    if !matches!(link.kind, Kind::Start | Kind::Pruned | Kind::Recovered) {
-        return Ok((link, Vec::new()));
-    }
-    // A line of which only a part can be read is none: what it says would be
-    // passed over.
-    let facts = AuditRecord::parse(line)?.draft.facts.unwrap_or_default();
-    let text = |name: &str| facts.get(name).and_then(Value::as_str);
+/// What a record says of the log itself.
+fn notices(record: &RecordView<'_>) -> Vec<Notice> {
+    let gate = || record.boot().map(|boot| Hash::of(boot.as_bytes()));
     let mut notices = Vec::new();
-    if link.kind == Kind::Start {
-        notices.extend(text(KEY_FACT).map(|key| Notice::Key(key.to_owned(), gate())));
-    } else if let Some(segments) = facts.get("segments").and_then(Value::as_u64) {
-        let head = text("head").and_then(|head| head.parse().ok());
-        notices.push(Notice::Pruned { segments, head });
+    match record.kind {
+        Kind::Stop => notices.push(Notice::Stop(gate())),
+        Kind::Start => {
+            notices.extend(record.fact(KEY_FACT).map(|key| Notice::Key(key.to_owned(), gate())));
+        }
+        Kind::Pruned | Kind::Recovered => {
+            let segments = record.facts.as_ref().and_then(|facts| facts.get("segments")?.as_u64());
+            let head = || record.fact("head").and_then(|head| head.parse().ok());
+            notices.extend(segments.map(|segments| Notice::Pruned { segments, head: head() }));
+            if record.kind == Kind::Recovered && record.fact("what") == Some(UNSIGNED) {
+                notices.push(Notice::Unsigned);
+            }
+        }
+        _ => {}
     }
-    if link.kind == Kind::Recovered && text("what") == Some(UNSIGNED) {
-        notices.push(Notice::Unsigned);
-    }
-    Ok((link, notices))
+    notices
 }

@@ -1,7 +1,7 @@
 //! The public keys of a log that lost them, or some of them: found again where its
 //! checkpoints bear them out.
 
-use portcullis_audit::{KEY_FACT, KEYS, Kind, Link, NEWEST, PublicKey, Reader};
+use portcullis_audit::{KEY_FACT, KEYS, Kind, NEWEST, PublicKey, Reader, RecordView};
 use rustix::fs::RenameFlags;
 
 use super::{Error, checkpoints, disk::Folder, log::Log, quarantine, signing};
@@ -61,7 +61,7 @@ fn named(audit: &Folder) -> Vec<PublicKey> {
     let mut keys = Vec::new();
     let mut reader = Reader::new(audit, 0);
     while let Ok(Some(entry)) = reader.next() {
-        if !Link::parse(&entry.bytes).is_ok_and(|link| link.kind == Kind::Start) {
+        if !RecordView::parse(&entry.bytes).is_ok_and(|record| record.kind == Kind::Start) {
             continue;
         }
         let facts = entry.record().ok().and_then(|record| record.draft.facts);

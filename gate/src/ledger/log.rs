@@ -12,7 +12,7 @@ use std::{
 };
 
 use portcullis_audit::{
-    Chain, Draft, Hash, Kind, Link, MAX_SEGMENT, PACKED, Prepared, Receipt, Segment, Tail,
+    Chain, Draft, Hash, Kind, MAX_SEGMENT, PACKED, Prepared, Receipt, RecordView, Segment, Tail,
 };
 use rustix::{
     fs::{AtFlags, OFlags},
@@ -522,13 +522,13 @@ fn follow(known: Option<Chain>, lines: &[u8]) -> Result<(Chain, Vec<Hash>), Stri
     let mut leaves = Vec::new();
     let mut end = known.map(|chain| (chain.next(), chain.prev()));
     for line in lines.split(|byte| *byte == b'\n') {
-        let link = Link::parse(line).map_err(|error| error.to_string())?;
+        let record = RecordView::parse(line).map_err(|error| error.to_string())?;
         if let Some((seq, prev)) = end
-            && (link.seq, link.prev) != (seq, prev)
+            && (record.seq, record.prev) != (seq, prev)
         {
             return Err(format!("record {seq} does not follow on the one before"));
         }
-        let next = link.seq.checked_add(1).ok_or("a sequence number is too large")?;
+        let next = record.seq.checked_add(1).ok_or("a sequence number is too large")?;
         let leaf = Hash::leaf(line);
         leaves.push(leaf);
         end = Some((next, leaf));

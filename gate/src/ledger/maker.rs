@@ -18,7 +18,7 @@ use std::{
 };
 
 use portcullis_audit::{
-    Checkpoint, FRONTIER, HISTORY, Hash, Link, MAX_LINE, NEWEST, Note, ROOT_LINE, ROOTS,
+    Checkpoint, FRONTIER, HISTORY, Hash, MAX_LINE, NEWEST, Note, ROOT_LINE, ROOTS, RecordView,
     SEGMENT_RECORDS, Segment, Source as _,
     tree::{Frontier, SEGMENT_LEVEL},
 };
@@ -368,7 +368,7 @@ impl Maker {
             if line.pop_if(|byte| *byte == b'\n').is_none() {
                 return Err(damaged("it ends before its last record".to_owned()));
             }
-            let link = Link::parse(&line).map_err(|error| damaged(error.to_string()))?;
+            let link = RecordView::parse(&line).map_err(|error| damaged(error.to_string()))?;
             let seq = growth.tree.size();
             if link.seq != seq || growth.leaf.is_some_and(|leaf| link.prev != leaf) {
                 return Err(damaged(format!("record {seq} does not follow on the one before")));

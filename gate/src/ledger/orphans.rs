@@ -1,13 +1,12 @@
 //! Intents that dead gates left without an outcome, and questions without an end.
 
 use std::{
-    borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     fs::File,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use portcullis_audit::{AuditRecord, Draft, Entry, Kind, Link, Reader, Receipt};
+use portcullis_audit::{AuditRecord, Draft, Kind, Reader, Receipt, RecordView};
 use rustix::fs::OFlags;
 
 use super::{
@@ -49,33 +48,20 @@ const QUESTION: &str = "question";
 struct Questions(BTreeMap<(Option<String>, String), AuditRecord>);
 
 impl Questions {
-    fn take_in(
-        &mut self,
-        dead: &[Dead],
-        entry: &Entry,
-        link: &Link<'_>,
-    ) -> Result<(), portcullis_audit::LineError> {
-        let asks = link.kind == Kind::Decision
-            && dead.iter().any(|gate| link.boot.as_deref() == Some(&gate.boot));
+    fn take_in(&mut self, dead: &[Dead], record: &RecordView<'_>) {
+        let asks = record.kind == Kind::Decision
+            && dead.iter().any(|gate| record.boot() == Some(&gate.boot));
         // An end may be one that a start before this one recorded.
-        if !asks && link.kind != Kind::Approval {
-            return Ok(());
+        if !asks && record.kind != Kind::Approval {
+            return;
         }
-        // Most records are about no question, and need not be read for that.
-        let name = QUESTION.as_bytes();
-        if !entry.bytes.windows(name.len()).any(|part| part == name) {
-            return Ok(());
-        }
-        let record = entry.record()?;
-        let question = record.draft.facts.as_ref().and_then(|facts| facts.get(QUESTION)?.as_str());
-        let Some(question) = question else { return Ok(()) };
-        let key = (record.draft.session.clone(), question.to_owned());
-        match record.draft.decision.as_deref() {
-            _ if link.kind == Kind::Approval => drop(self.0.remove(&key)),
-            Some("ask") => drop(self.0.insert(key, record)),
+        let Some(question) = record.fact(QUESTION) else { return };
+        let key = (record.session().map(str::to_owned), question.to_owned());
+        match record.decision() {
+            _ if record.kind == Kind::Approval => drop(self.0.remove(&key)),
+            Some("ask") => drop(self.0.insert(key, record.clone().into_record())),
             _ => {}
         }
-        Ok(())
     }
 }
 
@@ -87,36 +73,25 @@ struct Traces {
 }
 
 impl Traces {
-    fn take_in(
-        &mut self,
-        dead: &[Dead],
-        entry: &Entry,
-        link: &Link<'_>,
-    ) -> Result<(), portcullis_audit::LineError> {
-        let text = |value: &serde_json::Value| value.as_str().map(str::to_owned);
-        if link.kind == Kind::Recovered && link.of.is_none() {
-            let facts = entry.record()?.draft.facts.unwrap_or_default();
-            self.cut |= facts.get("what").and_then(text).as_deref() != Some("torn");
+    fn take_in(&mut self, dead: &[Dead], record: &RecordView<'_>) {
+        if record.kind == Kind::Recovered && record.of.is_none() {
+            self.cut |= record.fact("what") != Some("torn");
         }
         if self.cut {
             self.gates.clear();
-            return Ok(());
+            return;
         }
-        let Some(boot) = link.boot.as_deref().filter(|boot| dead.iter().any(|d| d.boot == *boot))
-        else {
-            return Ok(());
+        let Some(boot) = record.boot().filter(|boot| dead.iter().any(|d| d.boot == *boot)) else {
+            return;
         };
         let trace = self.gates.entry(boot.to_owned()).or_insert_with(|| Trace {
-            since: link.t.as_str().to_owned(),
+            since: record.t.as_str().to_owned(),
             backups: BTreeSet::new(),
         });
-        if link.kind == Kind::Intent {
-            let draft = entry.record()?.draft;
-            trace.backups.extend(draft.backup);
-            let facts = draft.facts.unwrap_or_default();
-            trace.backups.extend(facts.get("bufferBackup").and_then(text));
+        if record.kind == Kind::Intent {
+            let backups = [record.backup(), record.fact("bufferBackup")];
+            trace.backups.extend(backups.into_iter().flatten().map(str::to_owned));
         }
-        Ok(())
     }
 }
 
@@ -150,10 +125,10 @@ impl Ledger {
                     segment: entry.segment,
                     reason: error.to_string(),
                 };
-                let link = Link::parse(&entry.bytes).map_err(damaged)?;
-                take_in(&mut open, &dead, &entry, &link).map_err(damaged)?;
-                questions.take_in(&dead, &entry, &link).map_err(damaged)?;
-                traces.take_in(&dead, &entry, &link).map_err(damaged)?;
+                let record = RecordView::parse(&entry.bytes).map_err(damaged)?;
+                take_in(&mut open, &dead, &record);
+                questions.take_in(&dead, &record);
+                traces.take_in(&dead, &record);
             }
         }
         let left = Mutex::new(open.keys().copied().collect());
@@ -162,27 +137,21 @@ impl Ledger {
     }
 }
 
-fn take_in(
-    open: &mut BTreeMap<u64, AuditRecord>,
-    dead: &[Dead],
-    entry: &Entry,
-    link: &Link<'_>,
-) -> Result<(), portcullis_audit::LineError> {
-    match (link.kind, link.of) {
+fn take_in(open: &mut BTreeMap<u64, AuditRecord>, dead: &[Dead], record: &RecordView<'_>) {
+    match (record.kind, record.of) {
         (Kind::Intent, _) => {
-            let gate = dead.iter().find(|gate| link.boot.as_deref() == Some(&gate.boot));
-            let Some(gate) = gate else { return Ok(()) };
-            let mut record = entry.record()?;
+            let gate = dead.iter().find(|gate| record.boot() == Some(&gate.boot));
+            let Some(gate) = gate else { return };
+            let mut intent = record.clone().into_record();
             // It finished the batches that they name: there is nothing to take back.
-            record.draft.facts.take_if(|_facts| gate.ended);
-            open.insert(link.seq, record);
+            intent.draft.facts.take_if(|_facts| gate.ended);
+            open.insert(record.seq, intent);
         }
         (Kind::Outcome | Kind::Recovered, Some(of)) => {
             open.remove(&of);
         }
         _ => {}
     }
-    Ok(())
 }
 
 /// The gates whose intents no record answers before record `end`, where the log
@@ -199,9 +168,9 @@ pub(super) fn unanswered(audit: &Folder, end: u64) -> Result<BTreeMap<String, u6
             segment: entry.segment,
             reason: error.to_string(),
         };
-        let link = Link::parse(&entry.bytes).map_err(damaged)?;
-        match (link.kind, link.of) {
-            (Kind::Intent, _) => drop(open.insert(link.seq, link.boot.map(Cow::into_owned))),
+        let record = RecordView::parse(&entry.bytes).map_err(damaged)?;
+        match (record.kind, record.of) {
+            (Kind::Intent, _) => drop(open.insert(record.seq, record.boot().map(str::to_owned))),
             (Kind::Outcome | Kind::Recovered, Some(of)) => drop(open.remove(&of)),
             _ => {}
         }

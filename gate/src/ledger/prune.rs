@@ -3,8 +3,8 @@
 
 use cap_std::fs::Dir;
 use portcullis_audit::{
-    Draft, HISTORY, Hash, Kind, Link, PACKED, ROOTS, Reader, Report, SEGMENT_RECORDS, Segment,
-    Source as _, Verifier,
+    Draft, HISTORY, Hash, Kind, PACKED, ROOTS, Reader, RecordView, Report, SEGMENT_RECORDS,
+    Segment, Source as _, Verifier,
 };
 use rustix::fs::OFlags;
 
@@ -97,16 +97,16 @@ fn old(
     let mut until = None;
     let mut reader = Reader::new(audit, first.first());
     while let Some(entry) = reader.next().map_err(Error::std("read the audit log"))? {
-        let link = Link::parse(&entry.bytes).map_err(|error| Error::Damaged {
+        let record = RecordView::parse(&entry.bytes).map_err(|error| Error::Damaged {
             segment: entry.segment,
             reason: error.to_string(),
         })?;
-        if entry.segment >= end || link.t.as_str() >= before {
+        if entry.segment >= end || record.t.as_str() >= before {
             break;
         }
-        match (link.kind, link.of) {
+        match (record.kind, record.of) {
             (Kind::Intent, _) => {
-                open.insert(link.seq);
+                open.insert(record.seq);
             }
             (Kind::Outcome | Kind::Recovered, Some(of)) => {
                 open.remove(&of);
@@ -114,7 +114,7 @@ fn old(
             _ => {}
         }
         let next = entry.segment.next();
-        if link.seq.checked_add(1) == Some(next.first()) && open.is_empty() {
+        if record.seq.checked_add(1) == Some(next.first()) && open.is_empty() {
             until = Some((next, Hash::leaf(&entry.bytes)));
         }
     }

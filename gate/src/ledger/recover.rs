@@ -11,8 +11,8 @@ use std::{
 
 use cap_std::fs::Dir;
 use portcullis_audit::{
-    Checkpoint, Damage, DamageKind, Draft, FRONTIER, HISTORY, Hash, Link, LogFile, NEWEST, Note,
-    Position, PublicKey, Reader, SEGMENT_RECORDS, Segment, Source, UNSIGNED, Verifier,
+    Checkpoint, Damage, DamageKind, Draft, FRONTIER, HISTORY, Hash, LogFile, NEWEST, Note,
+    Position, PublicKey, Reader, RecordView, SEGMENT_RECORDS, Segment, Source, UNSIGNED, Verifier,
 };
 use rustix::fs::{OFlags, RenameFlags};
 
@@ -312,12 +312,12 @@ fn unaccounted(audit: &Folder, segments: u64) -> Result<Draft, Error> {
     let segment = Segment(segments);
     let damaged = |reason: String| Error::Damaged { segment, reason };
     let first = first.ok_or_else(|| damaged("it holds no record".to_owned()))?;
-    let link = Link::parse(&first.bytes).map_err(|error| damaged(error.to_string()))?;
+    let record = RecordView::parse(&first.bytes).map_err(|error| damaged(error.to_string()))?;
     let facts = [
         ("what".to_owned(), "unaccounted".into()),
         ("segments".to_owned(), segments.into()),
         ("records".to_owned(), segment.first().into()),
-        ("head".to_owned(), link.prev.to_string().into()),
+        ("head".to_owned(), record.prev.to_string().into()),
     ];
     let reason = "an operator had the log go on though records before its first one are missing \
                   and no record says any more who had them removed";

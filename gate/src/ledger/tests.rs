@@ -4,7 +4,9 @@
 use std::{collections::BTreeMap, fs, path::PathBuf};
 
 use cap_std::fs::Dir;
-use portcullis_audit::{Chain, Directory, Draft, Kind, Link, Prepared, Report, Segment, Verifier};
+use portcullis_audit::{
+    Chain, Directory, Draft, Kind, Prepared, RecordView, Report, Segment, Verifier,
+};
 use tempfile::TempDir;
 
 use super::*;
@@ -98,7 +100,7 @@ impl State {
         let mut prev = portcullis_audit::Hash::ZERO.to_string();
         let mut forged = String::new();
         for line in text.lines() {
-            let old = Link::parse(line.as_bytes()).unwrap().prev.to_string();
+            let old = RecordView::parse(line.as_bytes()).unwrap().prev.to_string();
             let line = line.replace("\"allow\"", "\"deny\"").replace(&old, &prev);
             prev = portcullis_audit::Hash::leaf(line.as_bytes()).to_string();
             forged += &format!("{line}\n");

@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-use portcullis_audit::{AuditRecord, Directory, Hash, Reader, Report, Segment, Source as _};
+use portcullis_audit::{Directory, Hash, Reader, RecordView, Report, Segment, Source as _};
 use serde::Serialize;
 
 use crate::{
@@ -117,9 +117,9 @@ pub(super) fn backups(
     }
     let mut gone = 0;
     let named = each_record(log, report, |record| {
-        let (Some(id), Some(before)) = (record.draft.backup, record.draft.before) else { return };
-        match kept.get(&id) {
-            None if damaged.contains(&id) => {}
+        let (Some(id), Some(before)) = (record.backup(), record.before) else { return };
+        match kept.get(id) {
+            None if damaged.contains(id) => {}
             None => gone += 1,
             Some(hash) if *hash == before => {}
             Some(hash) => found.faults.push(format!(
@@ -135,18 +135,17 @@ pub(super) fn backups(
     Ok(())
 }
 
-/// Gives every record to `take` that may name a backup. What cannot be parsed is
+/// Gives every record to `take`. What cannot be parsed is
 /// damage of the log, which was found before.
 fn each_record(
     log: &Directory,
     report: &Report,
-    mut take: impl FnMut(AuditRecord),
+    mut take: impl FnMut(&RecordView<'_>),
 ) -> io::Result<()> {
     let mut reader = Reader::new(log, Segment::of(report.pruned).first());
     while let Some(entry) = reader.next()? {
-        let wanted = entry.bytes.windows(9).any(|text| text == b"\"backup\":");
-        if let Some(record) = wanted.then(|| entry.record().ok()).flatten() {
-            take(record);
+        if let Ok(record) = RecordView::parse(&entry.bytes) {
+            take(&record);
         }
     }
     log.list().map(drop)

@@ -11,7 +11,7 @@ use std::{
 };
 
 use jiff::Timestamp;
-use portcullis_audit::{Directory, Hash};
+use portcullis_audit::{Directory, Hash, RecordView};
 use sha2::{Digest as _, Sha256};
 use zip::{CompressionMethod, ZipWriter, write::SimpleFileOptions};
 
@@ -26,7 +26,7 @@ use crate::{
         moment::{self, Moment},
     },
     review::{
-        Filter, Log, MOST_POLICY, Order, Row,
+        Filter, Log, MOST_POLICY, Order,
         bundle::{
             BUNDLED_CHECKPOINT, BUNDLED_KEYS, COMPANIONS, Links, MANIFEST, Manifest, PROOF, RECORDS,
         },
@@ -122,13 +122,13 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
 fn period(args: &Args, log: &Log, size: u64) -> Result<(u64, u64, u64), Failure> {
     let (since, until) = moment::period(args.since.as_ref(), args.until.as_ref())?;
     let filter = Filter { since, until, ..Filter::default() };
-    let add = |sum: &mut (Option<(u64, u64)>, u64), row: &Row<'_>| {
-        if row.seq >= size {
+    let add = |sum: &mut (Option<(u64, u64)>, u64), record: &RecordView<'_>| {
+        if record.seq >= size {
             sum.1 += 1;
             return;
         }
-        let (first, last) = sum.0.unwrap_or((row.seq, row.seq));
-        sum.0 = Some((first.min(row.seq), last.max(row.seq)));
+        let (first, last) = sum.0.unwrap_or((record.seq, record.seq));
+        sum.0 = Some((first.min(record.seq), last.max(record.seq)));
     };
     let (mut span, mut after): (Option<(u64, u64)>, u64) = (None, 0);
     let scanned = log
@@ -179,8 +179,8 @@ impl Archive {
         let (mut links, mut hasher, mut policies) =
             (Links::default(), Sha256::new(), BTreeSet::new());
         let mut wrong = None;
-        let pick = |row: &Row<'_>, line: &[u8]| {
-            let policy = row.policy_sha256().and_then(|hash| hash.parse::<Hash>().ok());
+        let pick = |record: &RecordView<'_>, line: &[u8]| {
+            let policy = record.policy_sha256().and_then(|hash| hash.parse::<Hash>().ok());
             Some((line.to_vec(), policy))
         };
         let zip = &mut self.zip;

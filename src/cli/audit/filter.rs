@@ -4,7 +4,7 @@
 //! which reads as if nothing had happened.
 
 use clap::builder::PossibleValuesParser;
-use portcullis_audit::{AuditRecord, Kind};
+use portcullis_audit::Kind;
 
 use super::{
     Where,
@@ -14,7 +14,7 @@ use crate::{
     app::{failure::Failure, moment::Moment},
     model::{Door, OperationKind},
     policy::Effect,
-    review::PathFilter,
+    review,
 };
 
 /// What records without an operation are about; names with a `.` are not listed.
@@ -48,31 +48,18 @@ pub(super) struct Filter {
 }
 
 impl Filter {
-    /// The paths that are meant, in the log `at`.
-    pub(super) fn paths(&self, at: &Where) -> Result<Vec<PathFilter>, Failure> {
-        path::filters(&self.path, at)
-    }
-
-    /// Whether all filters match; `wanted` are the [`paths`](Self::paths).
-    pub(super) fn matches(&self, record: &AuditRecord, wanted: &[PathFilter]) -> bool {
-        let draft = &record.draft;
-        let is = |wanted: &Option<String>, value: &Option<String>| {
-            wanted.as_ref().is_none_or(|wanted| value.as_ref() == Some(wanted))
-        };
-        let one_of = |wanted: &[String], value: Option<&str>| {
-            wanted.is_empty() || wanted.iter().any(|wanted| Some(wanted.as_str()) == value)
-        };
-        let paths = [&draft.path, &draft.resolved, &draft.to];
-        self.since.as_ref().is_none_or(|since| record.t.as_str() >= since.as_str())
-            && self.session.as_ref().is_none_or(|wanted| {
-                draft.session.as_ref().is_some_and(|session| session.starts_with(wanted))
-            })
-            && is(&self.agent, &draft.agent)
-            && is(&self.decision, &draft.decision)
-            && one_of(&self.op, draft.op.as_deref())
-            && one_of(&self.kind, Some(record.kind.as_str()))
-            && (wanted.is_empty()
-                || paths.into_iter().flatten().any(|p| wanted.iter().any(|f| f.matches(p))))
+    /// Which records of the log `at` are wanted.
+    pub(super) fn records(&self, at: &Where) -> Result<review::Filter, Failure> {
+        Ok(review::Filter {
+            since: self.since.as_ref().map(|since| since.as_str().to_owned()),
+            sessions: self.session.iter().cloned().collect(),
+            agents: self.agent.iter().cloned().collect(),
+            ops: self.op.clone(),
+            paths: path::filters(&self.path, at)?,
+            decisions: self.decision.iter().cloned().collect(),
+            kinds: self.kind.clone(),
+            ..review::Filter::default()
+        })
     }
 }
 

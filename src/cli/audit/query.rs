@@ -7,13 +7,14 @@ use std::{
 };
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use portcullis_audit::RecordView;
 use serde_json::{Map, Value};
 
 use super::select::{Indexed, Progress, Select, damaged};
 use crate::{
     app::{failure::Failure, output::printed},
     model::Escaped,
-    review::{Field, Order, Row, Stats, cell, export::csv_line, header, visible_json},
+    review::{Field, Order, Stats, cell, export::csv_line, header, visible_json},
 };
 
 /// What a table shows unless told otherwise.
@@ -80,13 +81,13 @@ fn records(args: &Args) -> Result<ExitCode, Failure> {
         [] => &COLUMNS,
         columns => columns,
     };
-    let pick = |row: &Row<'_>, line: &[u8]| {
+    let pick = |record: &RecordView<'_>, line: &[u8]| {
         Some(if args.json {
             vec![visible_json(&String::from_utf8_lossy(line)).into_owned()]
         } else if args.csv {
-            vec![csv_line(columns, row)]
+            vec![csv_line(columns, record)]
         } else {
-            columns.iter().map(|column| shown(*column, row)).collect()
+            columns.iter().map(|column| shown(*column, record)).collect()
         })
     };
     let mut out = Out::new(args, columns, &bar);
@@ -95,7 +96,9 @@ fn records(args: &Args) -> Result<ExitCode, Failure> {
         let mut newest = Vec::new();
         // Segments come the newest first, so their records are put together in
         // the order of the log afterwards.
-        let pick = |row: &Row<'_>, line: &[u8]| pick(row, line).map(|item| (row.seq, item));
+        let pick = |record: &RecordView<'_>, line: &[u8]| {
+            pick(record, line).map(|item| (record.seq, item))
+        };
         let scanned = log.scan(&filter, Order::NewestSegment, pick, |item| {
             let segment = |seq: u64| seq / portcullis_audit::SEGMENT_RECORDS;
             let newer = newest.last().is_some_and(|(seq, _)| segment(*seq) > segment(item.0));
@@ -131,8 +134,8 @@ fn records(args: &Args) -> Result<ExitCode, Failure> {
 }
 
 /// A value in a table.
-fn shown(field: Field, row: &Row<'_>) -> String {
-    let value = field.of(row).unwrap_or_default();
+fn shown(field: Field, record: &RecordView<'_>) -> String {
+    let value = field.of(record).unwrap_or_default();
     match field {
         // Microseconds only help programs.
         Field::Time => value.get(..19).unwrap_or(&value).replace('T', " "),

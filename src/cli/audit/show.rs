@@ -10,7 +10,7 @@ use std::{
 };
 
 use portcullis_audit::{
-    AuditRecord, Directory, Entry, Kind, MAX_JUNK, Reader, Segment, Source as _,
+    Directory, Entry, Kind, MAX_JUNK, Reader, RecordView, Segment, Source as _,
 };
 
 use super::{Where, filter::Filter, select::Progress};
@@ -21,7 +21,7 @@ use crate::{
         output,
     },
     model::Escaped,
-    review::PathFilter,
+    review,
 };
 
 /// How often a followed log is looked at.
@@ -53,12 +53,12 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let directory = args.log.directory()?;
     let source = Directory::new(&directory);
-    let paths = args.filter.paths(&args.log)?;
+    let filter = args.filter.records(&args.log)?;
     let (segments, bytes) = segments(&source, &directory)?;
     say_unverified();
     let mut show = Show {
         args,
-        paths,
+        filter,
         directory: &directory,
         bar: Progress::new(bytes),
         not_records: 0,
@@ -74,9 +74,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     while let Some(reader) = &mut reader {
         match show.read(reader)? {
             Some(entry) => {
-                if let Some(record) = show.wanted(&entry)
-                    && !show.entry(&entry, &record)
-                {
+                if show.wanted(&entry) && !show.entry(&entry) {
                     break;
                 }
             }
@@ -92,8 +90,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
 
 struct Show<'a> {
     args: &'a Args,
-    /// Those of the filter.
-    paths: Vec<PathFilter>,
+    filter: review::Filter,
     directory: &'a Path,
     bar: Progress,
     /// Lines that are no records, and their bytes since the last one that is.
@@ -134,25 +131,25 @@ impl Show<'_> {
         Ok(entry)
     }
 
-    /// The record, when the filters want it.
-    fn wanted(&mut self, entry: &Entry) -> Option<AuditRecord> {
+    /// Whether it is a record that the filters want.
+    fn wanted(&mut self, entry: &Entry) -> bool {
         let first = (entry.line == 1).then(|| entry.segment.first());
         let expected = first.or(self.next);
         let gap = first.is_some() && self.next.is_some_and(|next| Some(next) != first);
-        match entry.record() {
+        match RecordView::parse(&entry.bytes) {
             Ok(record) => {
                 self.junk = 0;
                 if gap || expected.is_some_and(|expected| expected != record.seq) {
                     self.out_of_line += 1;
                 }
                 self.next = Some(record.seq.saturating_add(1));
-                self.args.filter.matches(&record, &self.paths).then_some(record)
+                self.filter.matches(&record)
             }
             Err(_damage) => {
                 self.not_records += 1;
                 self.junk += entry.bytes.len() as u64 + 1;
                 self.next = expected.map(|expected| expected.saturating_add(1));
-                None
+                false
             }
         }
     }
@@ -190,9 +187,7 @@ impl Show<'_> {
             while let Some(entry) = self.read(&mut reader)?
                 && entry.segment == *segment
             {
-                if let Some(record) = self.wanted(&entry)
-                    && !self.entry(&entry, &record)
-                {
+                if self.wanted(&entry) && !self.entry(&entry) {
                     return Ok(None);
                 }
             }
@@ -208,7 +203,7 @@ impl Show<'_> {
         segments: &[Segment],
         count: usize,
     ) -> Result<Option<Reader<'s, Directory>>, Failure> {
-        let mut found: VecDeque<(Entry, AuditRecord)> = VecDeque::new();
+        let mut found: VecDeque<Entry> = VecDeque::new();
         let mut end = segments.last().map_or(0, |last| last.first());
         for segment in segments.iter().rev() {
             // The one after it was read before it.
@@ -221,8 +216,8 @@ impl Show<'_> {
                     break;
                 }
                 end = end.max(entry.seq().saturating_add(1));
-                if let Some(record) = self.wanted(&entry) {
-                    here.push_back((entry, record));
+                if self.wanted(&entry) {
+                    here.push_back(entry);
                     if here.len() > room {
                         here.pop_front();
                     }
@@ -235,8 +230,8 @@ impl Show<'_> {
             }
         }
         self.next = None;
-        for (entry, record) in found {
-            if !self.entry(&entry, &record) {
+        for entry in found {
+            if !self.entry(&entry) {
                 return Ok(None);
             }
         }
@@ -244,13 +239,17 @@ impl Show<'_> {
     }
 
     /// Prints one; `false` when nobody reads any more.
-    fn entry(&self, entry: &Entry, record: &AuditRecord) -> bool {
+    fn entry(&self, entry: &Entry) -> bool {
         self.bar.aside(|| match self.args.json {
             true if io::stdout().is_terminal() => {
                 outjson!(String::from_utf8_lossy(&entry.bytes));
             }
             true => outln!("{}", String::from_utf8_lossy(&entry.bytes)),
-            false => outln!("{}", line(record)),
+            false => {
+                if let Ok(record) = RecordView::parse(&entry.bytes) {
+                    outln!("{}", line(&record));
+                }
+            }
         });
         !output::is_closed()
     }
@@ -258,39 +257,37 @@ impl Show<'_> {
 
 /// One record for people: what everybody looks for at a fixed place, the rest
 /// behind it.
-fn line(record: &AuditRecord) -> String {
-    let draft = &record.draft;
-    let dash = "-".to_owned();
-    let text = |text: &Option<String>| text.as_deref().map_or_else(|| dash.clone(), escaped);
+fn line(record: &RecordView<'_>) -> String {
+    let text = |text: Option<&str>| text.map_or_else(|| "-".to_owned(), escaped);
     let verdict = match record.kind {
-        Kind::Outcome | Kind::Recovered => text(&draft.result),
-        _ => text(&draft.decision),
+        Kind::Outcome | Kind::Recovered => text(record.result()),
+        _ => text(record.decision()),
     };
     // Microseconds only help programs.
-    let time = record.t.get(..19).unwrap_or(&record.t).replace('T', " ");
+    let time = record.t.as_str().get(..19).unwrap_or_default().replace('T', " ");
     let mut line = format!(
         "{:>6}  {time}  {:<9}  {verdict:<5}  {:<7}  {:<12}  {}",
         record.seq,
         record.kind,
-        text(&draft.op),
-        text(&draft.agent),
-        text(&draft.path),
+        text(record.op()),
+        text(record.agent()),
+        text(record.path()),
     );
-    let mut more = |name: &str, value: &Option<String>| {
+    let mut more = |name: &str, value: Option<&str>| {
         if let Some(value) = value {
             line += &format!("  {name}={}", escaped(value));
         }
     };
-    more("to", &draft.to);
-    more("resolved", &draft.resolved);
-    more("rule", &draft.rule);
+    more("to", record.to());
+    more("resolved", record.resolved());
+    more("rule", record.rule());
     if record.kind != Kind::Outcome && record.kind != Kind::Recovered {
-        more("result", &draft.result);
+        more("result", record.result());
     }
-    more("reason", &draft.reason);
-    more("of", &draft.of.map(|of| of.to_string()));
-    more("bytes", &draft.bytes.map(|bytes| bytes.to_string()));
-    more("backup", &draft.backup);
+    more("reason", record.reason());
+    more("of", record.of.map(|of| of.to_string()).as_deref());
+    more("bytes", record.bytes.map(|bytes| bytes.to_string()).as_deref());
+    more("backup", record.backup());
     line.trim_end().to_owned()
 }
 
@@ -302,7 +299,7 @@ fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use portcullis_audit::{Draft, Hash};
+    use portcullis_audit::{AuditRecord, Draft, Hash};
 
     use super::*;
 
@@ -324,9 +321,11 @@ mod tests {
             kind: Kind::Decision,
             t: "2026-11-21T08:00:00.123456Z".to_owned(),
             draft,
-            nonce: String::new(),
+            nonce: "0".repeat(32),
             prev: Hash::ZERO,
         };
+        let text = serde_json::to_vec(&record).unwrap();
+        let record = RecordView::parse(&text).unwrap();
         insta::assert_snapshot!(line(&record), @r#"     7  2026-11-21 08:00:00  decision   deny   rename   coder         "a\n\u{1b}[2J\u{202e}b c"  to=d  rule=ci  reason="CI changes need a person""#);
     }
 }

@@ -10,7 +10,7 @@ use std::{
 };
 
 use indicatif::HumanBytes;
-use portcullis_audit::{Hash, Link, Segment, Tail};
+use portcullis_audit::{Hash, RecordView, Segment, Tail};
 use rustix::fs::{CWD, Mode, OFlags, ioctl_ficlone, openat, statvfs};
 use serde_json::json;
 
@@ -261,13 +261,13 @@ fn follow(lines: &[u8]) -> Result<Option<u64>, String> {
     let mut end: Option<(u64, Hash)> = None;
     for line in lines.split_inclusive(|byte| *byte == b'\n') {
         let line = line.strip_suffix(b"\n").unwrap_or(line);
-        let link = Link::parse(line).map_err(|error| error.to_string())?;
+        let record = RecordView::parse(line).map_err(|error| error.to_string())?;
         if let Some((seq, prev)) = end
-            && (link.seq, link.prev) != (seq, prev)
+            && (record.seq, record.prev) != (seq, prev)
         {
             return Err(format!("record {seq} does not follow on the one before"));
         }
-        end = Some((link.seq.saturating_add(1), Hash::leaf(line)));
+        end = Some((record.seq.saturating_add(1), Hash::leaf(line)));
     }
     Ok(end.map(|(seq, _)| seq))
 }

@@ -11,11 +11,11 @@ use std::{
 };
 
 use jiff::Timestamp;
-use portcullis_audit::Hash;
+use portcullis_audit::{Hash, RecordView};
 use serde_json::{Map, Value, json};
 
 use super::{Exported, Writer, untimed};
-use crate::review::{Filter, Log, Order, Row, Scanned, visible_json};
+use crate::review::{Filter, Log, Order, Scanned, visible_json};
 
 /// The version of the schema.
 pub const SCHEMA: &str = "1.8.0";
@@ -50,22 +50,24 @@ pub fn events(
 ) -> io::Result<Exported> {
     let mut writer = Writer { out, rows: 0, error: None };
     let mut waiting: HashMap<u64, Box<Map<String, Value>>> = HashMap::new();
-    let pick = |row: &Row<'_>, line: &[u8]| match (row.kind(), row.of) {
+    let pick = |record: &RecordView<'_>, line: &[u8]| match (record.kind_name(), record.of) {
         ("outcome" | "recovered", Some(of)) => Some(Piece::Answer {
             of,
-            seq: row.seq,
-            result: row.result().unwrap_or_default().to_owned(),
-            reason: row.reason().map(str::to_owned),
+            seq: record.seq,
+            result: record.result().unwrap_or_default().to_owned(),
+            reason: record.reason().map(str::to_owned),
         }),
-        ("decision" | "intent", _) if filter.matches(row) => {
-            let path = row.object()?;
-            let Ok(time) = row.t().parse() else { return Some(Piece::Untimed(row.seq)) };
-            let mut event = event(row, line, device, path, time);
-            if row.kind() == "intent" {
-                return Some(Piece::Waiting(row.seq, Box::new(event)));
+        ("decision" | "intent", _) if filter.matches(record) => {
+            let path = record.canonical_path()?;
+            let Ok(time) = record.t.as_str().parse() else {
+                return Some(Piece::Untimed(record.seq));
+            };
+            let mut event = event(record, line, device, path, time);
+            if record.kind_name() == "intent" {
+                return Some(Piece::Waiting(record.seq, Box::new(event)));
             }
-            let result = row.result().unwrap_or_default();
-            finish(&mut event, Some((result, row.reason())), None);
+            let result = record.result().unwrap_or_default();
+            finish(&mut event, Some((result, record.reason())), None);
             Some(Piece::Event(text(event)))
         }
         _ => None,
@@ -120,13 +122,13 @@ impl Activity {
     const GET_ATTRIBUTES: Self = Self(8, "Get Attributes");
     const OTHER: Self = Self(99, "Other");
 
-    fn of(row: &Row<'_>) -> Self {
-        match row.op().unwrap_or_default() {
+    fn of(record: &RecordView<'_>) -> Self {
+        match record.op().unwrap_or_default() {
             "read" | "list" | "glob" | "grep" | "watch" => Self::READ,
             "stat" => Self::GET_ATTRIBUTES,
             "mkdir" => Self::CREATE,
-            "write" | "append" | "edit" | "restore" => match row.before() {
-                None if row.kind() == "intent" => Self::CREATE,
+            "write" | "append" | "edit" | "restore" => match record.before {
+                None if record.kind_name() == "intent" => Self::CREATE,
                 _ => Self::UPDATE,
             },
             "remove" => Self::DELETE,
@@ -138,30 +140,31 @@ impl Activity {
 
 /// The event without its status.
 fn event(
-    row: &Row<'_>,
+    record: &RecordView<'_>,
     line: &[u8],
     device: &str,
     path: &str,
     time: Timestamp,
 ) -> Map<String, Value> {
-    let Activity(id, caption) = Activity::of(row);
-    let op = row.op().unwrap_or_default();
-    let denied = row.decision() == Some("deny");
+    let Activity(id, caption) = Activity::of(record);
+    let op = record.op().unwrap_or_default();
+    let denied = record.decision() == Some("deny");
     let folder = matches!(op, "list" | "mkdir" | "glob" | "grep");
     // A denial tells nothing of the object, not even whether it is there.
-    let kind = match (denied, folder, row.before().is_some() || row.after().is_some()) {
+    let kind = match (denied, folder, record.before.is_some() || record.after.is_some()) {
         (false, true, _) => 2,
         (false, false, true) => 1,
         _ => 0,
     };
     let (severity, severity_id) = if denied { ("Medium", 3) } else { ("Informational", 1) };
-    let (action, action_id, disposition, disposition_id) = match (row.decision(), row.would_deny) {
-        (Some("deny"), _) => ("Denied", 2, "Blocked", 2),
-        (Some("allow"), Some(true)) => ("Observed", 3, "Logged", 17),
-        (Some("allow"), _) => ("Allowed", 1, "Allowed", 1),
-        _ => ("Unknown", 0, "Unknown", 0),
-    };
-    let message = match row.rule() {
+    let (action, action_id, disposition, disposition_id) =
+        match (record.decision(), record.would_deny) {
+            (Some("deny"), _) => ("Denied", 2, "Blocked", 2),
+            (Some("allow"), Some(true)) => ("Observed", 3, "Logged", 17),
+            (Some("allow"), _) => ("Allowed", 1, "Allowed", 1),
+            _ => ("Unknown", 0, "Unknown", 0),
+        };
+    let message = match record.rule() {
         Some(rule) => format!("{op} of {path}: {action} by {rule}"),
         None => format!("{op} of {path}"),
     };
@@ -193,39 +196,40 @@ fn event(
             },
             "log_name": "audit",
             "log_version": "1",
-            "original_time": row.t(),
-            "sequence": row.seq,
+            "original_time": record.t.as_str(),
+            "sequence": record.seq,
             "uid": Hash::leaf(line),
         },
-        "actor": { "app_name": row.agent().unwrap_or("unknown") },
+        "actor": { "app_name": record.agent().unwrap_or("unknown") },
         "device": { "type_id": 0, "type": "Unknown", "hostname": device },
-        "file": file(path, kind, row.before()),
+        "file": file(path, kind, record.before),
     }));
     if let Some(actor) = event.get_mut("actor").and_then(Value::as_object_mut) {
-        if let Some(user) = row.user() {
+        if let Some(user) = record.user() {
             actor.insert("user".to_owned(), json!({ "name": user }));
         }
-        if let Some(session) = row.session() {
+        if let Some(session) = record.session() {
             actor.insert("session".to_owned(), json!({ "uid": session }));
         }
     }
-    let (to, after) = (row.to(), row.after());
+    let (to, after) = (record.to(), record.after);
     if !denied && (to.is_some() || after.is_some()) {
-        let result = file(to.unwrap_or(path), kind, after.filter(|_| row.kind() == "intent"));
+        let result =
+            file(to.unwrap_or(path), kind, after.filter(|_| record.kind_name() == "intent"));
         event.insert("file_result".to_owned(), result);
     }
-    if let Some(policy) = row.policy_sha256() {
+    if let Some(policy) = record.policy_sha256() {
         let mut policy = object(json!({ "uid": policy, "is_applied": true }));
-        if let Some(name) = row.policy() {
+        if let Some(name) = record.policy() {
             policy.insert("name".to_owned(), name.into());
         }
         event.insert("policy".to_owned(), Value::Object(policy));
     }
-    if let (Some(decision), Some(rule)) = (row.decision(), row.rule()) {
+    if let (Some(decision), Some(rule)) = (record.decision(), record.rule()) {
         let one = json!({ "decision": decision, "policy": { "name": rule, "type": "rule" } });
         event.insert("authorizations".to_owned(), json!([one]));
     }
-    event.insert("unmapped".to_owned(), Value::Object(unmapped(row)));
+    event.insert("unmapped".to_owned(), Value::Object(unmapped(record)));
     event
 }
 
@@ -236,7 +240,7 @@ fn object(value: Value) -> Map<String, Value> {
     }
 }
 
-fn file(path: &str, kind: u32, hash: Option<&str>) -> Value {
+fn file(path: &str, kind: u32, hash: Option<Hash>) -> Value {
     let trimmed = path.trim_end_matches('/');
     let (parent, name) = trimmed.rsplit_once('/').unwrap_or((".", trimmed));
     let caption = match kind {
@@ -259,25 +263,22 @@ fn file(path: &str, kind: u32, hash: Option<&str>) -> Value {
 }
 
 /// What the schema has no attribute for, under the log's own names.
-fn unmapped(row: &Row<'_>) -> Map<String, Value> {
-    let parsed = |raw: Option<&serde_json::value::RawValue>| {
-        raw.and_then(|raw| serde_json::from_str::<Value>(raw.get()).ok())
-    };
+fn unmapped(record: &RecordView<'_>) -> Map<String, Value> {
     let mut rest = object(json!({
-        "kind": row.kind(),
-        "boot": row.boot(),
-        "door": row.door(),
-        "op": row.op(),
-        "requested": row.resolved().and(row.path()),
-        "line": row.line,
-        "reason": row.reason(),
-        "bytes": row.bytes,
-        "backup": row.backup(),
-        "source": row.source(),
-        "wouldDeny": row.would_deny,
-        "findings": parsed(row.findings),
-        "counts": parsed(row.counts),
-        "facts": parsed(row.facts),
+        "kind": record.kind_name(),
+        "boot": record.boot(),
+        "door": record.door(),
+        "op": record.op(),
+        "requested": record.resolved().and(record.path()),
+        "line": record.line,
+        "reason": record.reason(),
+        "bytes": record.bytes,
+        "backup": record.backup(),
+        "source": record.source(),
+        "wouldDeny": record.would_deny,
+        "findings": record.findings,
+        "counts": record.counts,
+        "facts": record.facts,
     }));
     rest.retain(|_, value| !value.is_null());
     rest

@@ -1,4 +1,4 @@
-//! Records as a Parquet file: one row a record, one row group for each 65,536.
+//! Records as a Parquet file: one record a record, one record group for each 65,536.
 //!
 //! Columns are those of the log under its names; `docs/audit.md` lists them.
 
@@ -21,9 +21,12 @@ use parquet::{
 };
 
 use super::{Exported, untimed};
-use crate::review::{Field, Filter, Log, Order, Row, Scanned};
+use portcullis_audit::RecordView;
+use serde_json::json;
 
-/// Rows of a row group.
+use crate::review::{Field, Filter, Log, Order, Scanned};
+
+/// Rows of a record group.
 const GROUP: usize = 65_536;
 
 /// The log's objects, which are JSON texts here.
@@ -36,14 +39,14 @@ enum Values {
     Truth(Vec<bool>),
 }
 
-/// One column: its values, and for each row whether it has one.
+/// One column: its values, and for each record whether it has one.
 struct Column {
     name: &'static str,
     values: Values,
     present: Vec<i16>,
 }
 
-/// A row on its way from the thread that read it.
+/// A record on its way from the thread that read it.
 struct Cells(Vec<Option<Cell>>);
 
 enum Cell {
@@ -79,9 +82,9 @@ pub fn parquet(log: &Log, filter: &Filter, out: &mut (impl Write + Send)) -> io:
     let mut scanned = log.scan(
         filter,
         Order::Oldest,
-        |row, _line| {
-            let time = row.t().parse().ok();
-            Some((cells(row, time), time.is_none().then_some(row.seq)))
+        |record, _line| {
+            let time = record.t.as_str().parse().ok();
+            Some((cells(record, time), time.is_none().then_some(record.seq)))
         },
         |(cells, without_time)| {
             if let Some(seq) = without_time {
@@ -169,22 +172,26 @@ fn columns() -> Vec<Column> {
     columns
 }
 
-fn cells(row: &Row<'_>, time: Option<Timestamp>) -> Cells {
+fn cells(record: &RecordView<'_>, time: Option<Timestamp>) -> Cells {
     // Parquet's unsigned numbers are stored in the bits of signed ones.
     let number = |number: u64| Some(Cell::Number(number.cast_signed()));
     let mut cells: Vec<_> = fields()
         .map(|field| match field {
-            Field::Seq => number(row.seq),
-            Field::Line => row.line.and_then(number),
-            Field::Bytes => row.bytes.and_then(number),
-            Field::Of => row.of.and_then(number),
-            Field::WouldDeny => row.would_deny.map(Cell::Truth),
+            Field::Seq => number(record.seq),
+            Field::Line => record.line.and_then(number),
+            Field::Bytes => record.bytes.and_then(number),
+            Field::Of => record.of.and_then(number),
+            Field::WouldDeny => record.would_deny.map(Cell::Truth),
             Field::Time => time.map(|time| Cell::Number(time.as_microsecond())),
-            field => field.of(row).map(|text| Cell::Text(text.into_owned())),
+            field => field.of(record).map(|text| Cell::Text(text.into_owned())),
         })
         .collect();
-    let json = [row.findings, row.counts, row.facts];
-    cells.extend(json.map(|raw| raw.map(|raw| Cell::Text(raw.get().to_owned()))));
+    let json = [
+        record.findings.as_ref().map(|list| json!(list)),
+        record.counts.as_ref().map(|counts| json!(counts)),
+        record.facts.as_ref().map(|facts| json!(facts)),
+    ];
+    cells.extend(json.map(|value| value.map(|value| Cell::Text(value.to_string()))));
     Cells(cells)
 }
 

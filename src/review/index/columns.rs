@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
-use crate::review::{Field, Row, filter::Test};
+use portcullis_audit::RecordView;
+
+use crate::review::{Field, filter::Test};
 
 /// The fields that filters ask for.
 const FIELDS: [Field; 14] = [
@@ -47,9 +49,9 @@ impl Columns {
         Self(FIELDS.map(gathered).into())
     }
 
-    pub(super) fn add(&mut self, row: &Row<'_>) {
+    pub(super) fn add(&mut self, record: &RecordView<'_>) {
         for column in &mut self.0 {
-            let code = match column.field.of(row) {
+            let code = match column.field.of(record) {
                 Some(text) => column.code(Test::shortened(column.field, &text)),
                 None => 0,
             };

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use portcullis_audit::RecordView;
 use serde_json::Value;
 
 use super::{
@@ -11,7 +12,7 @@ use super::{
         PolicyChange, SetAside,
     },
 };
-use crate::review::{Change, Row};
+use crate::review::Change;
 
 /// With more hours than this, activity is shown by the day.
 const MOST_HOURS: usize = 72;
@@ -78,47 +79,51 @@ pub(super) struct Digest {
 
 impl Digest {
     /// Adds a record.
-    pub(super) fn add(&mut self, row: &Row<'_>) {
+    pub(super) fn add(&mut self, record: &RecordView<'_>) {
         self.records += 1;
-        let t = row.t();
+        let t = record.t.as_str();
         if self.first.is_none() {
             self.first = Some(t.to_owned());
         }
         self.last = Some(t.to_owned());
-        count(&mut self.kinds, row.kind());
-        self.policy(row);
-        match row.kind() {
-            "decision" | "intent" => self.request(row),
-            "outcome" => self.answer(row),
-            "recovered" if row.of.is_some() => self.answer(row),
+        count(&mut self.kinds, record.kind_name());
+        self.policy(record);
+        match record.kind_name() {
+            "decision" | "intent" => self.request(record),
+            "outcome" => self.answer(record),
+            "recovered" if record.of.is_some() => self.answer(record),
             "recovered" => {
-                self.set_aside.push(SetAside { seq: row.seq, t: t.to_owned(), facts: facts(row) });
+                self.set_aside.push(SetAside {
+                    seq: record.seq,
+                    t: t.to_owned(),
+                    facts: record.facts.clone().unwrap_or_default(),
+                });
             }
             "approval" => self.approvals.push(|| Approval {
-                seq: row.seq,
+                seq: record.seq,
                 t: t.to_owned(),
-                agent: owned(row.agent()),
-                op: owned(row.op()),
-                path: owned(row.path()),
-                decision: owned(row.decision()),
-                result: owned(row.result()),
-                reason: owned(row.reason()),
-                facts: facts(row),
+                agent: owned(record.agent()),
+                op: owned(record.op()),
+                path: owned(record.path()),
+                decision: owned(record.decision()),
+                result: owned(record.result()),
+                reason: owned(record.reason()),
+                facts: record.facts.clone().unwrap_or_default(),
             }),
-            "start" => self.start(row),
-            "policy" => self.policy_change(row),
+            "start" => self.start(record),
+            "policy" => self.policy_change(record),
             "stop" => {
-                self.stopped.insert(row.boot().unwrap_or_default().to_owned());
+                self.stopped.insert(record.boot().unwrap_or_default().to_owned());
             }
             _ => {}
         }
     }
 
-    fn policy(&mut self, row: &Row<'_>) {
-        let Some(sha256) = row.policy_sha256() else { return };
+    fn policy(&mut self, record: &RecordView<'_>) {
+        let Some(sha256) = record.policy_sha256() else { return };
         if let Some(policy) = self.policies.get_mut(sha256) {
             policy.records += 1;
-            row.t().clone_into(&mut policy.last);
+            record.t.as_str().clone_into(&mut policy.last);
             return;
         }
         let policy = PolicyInForce {
@@ -126,58 +131,62 @@ impl Digest {
             name: None,
             version: None,
             records: 1,
-            first: row.t().to_owned(),
-            last: row.t().to_owned(),
+            first: record.t.as_str().to_owned(),
+            last: record.t.as_str().to_owned(),
             text: None,
             text_is_genuine: false,
         };
         self.policies.insert(sha256.to_owned(), policy);
     }
 
-    fn policy_change(&mut self, row: &Row<'_>) {
-        let facts = facts(row);
-        let taken = row.result() == Some("ok");
-        if taken && let Some(policy) = row.policy_sha256().and_then(|h| self.policies.get_mut(h)) {
+    fn policy_change(&mut self, record: &RecordView<'_>) {
+        let facts = record.facts.clone().unwrap_or_default();
+        let taken = record.result() == Some("ok");
+        if taken && let Some(policy) = record.policy_sha256().and_then(|h| self.policies.get_mut(h))
+        {
             policy.name = facts.get("name").and_then(Value::as_str).map(str::to_owned);
             policy.version = facts.get("version").and_then(Value::as_u64);
         }
         let refused = facts.get("refusedSha256").and_then(Value::as_str).map(str::to_owned);
         self.policy_changes.push(|| PolicyChange {
-            seq: row.seq,
-            t: row.t().to_owned(),
-            agent: owned(row.agent()),
-            result: owned(row.result()),
-            reason: owned(row.reason()),
-            sha256: if taken { owned(row.policy_sha256()) } else { refused },
+            seq: record.seq,
+            t: record.t.as_str().to_owned(),
+            agent: owned(record.agent()),
+            result: owned(record.result()),
+            reason: owned(record.reason()),
+            sha256: if taken { owned(record.policy_sha256()) } else { refused },
             facts,
         });
     }
 
-    fn start(&mut self, row: &Row<'_>) {
-        let facts = facts(row);
-        let text = |name: &str| facts.get(name).and_then(Value::as_str).map(str::to_owned);
+    fn start(&mut self, record: &RecordView<'_>) {
+        let text = |name: &str| owned(record.fact(name));
         self.workspaces.extend(text("workspace"));
-        if let Some(policy) = row.policy_sha256().and_then(|sha256| self.policies.get_mut(sha256)) {
+        if let Some(policy) =
+            record.policy_sha256().and_then(|sha256| self.policies.get_mut(sha256))
+        {
             policy.name = text("policyName").or(policy.name.take());
-            policy.version = facts.get("policyVersion").and_then(Value::as_u64).or(policy.version);
+            let version =
+                record.facts.as_ref().and_then(|facts| facts.get("policyVersion")?.as_u64());
+            policy.version = version.or(policy.version);
         }
         self.gates.push(|| GateStart {
-            seq: row.seq,
-            t: row.t().to_owned(),
-            agent: owned(row.agent()),
+            seq: record.seq,
+            t: record.t.as_str().to_owned(),
+            agent: owned(record.agent()),
             enforcement: text("enforcement"),
             stopped: false,
-            boot: row.boot().unwrap_or_default().to_owned(),
+            boot: record.boot().unwrap_or_default().to_owned(),
         });
     }
 
     /// A request was decided.
-    fn request(&mut self, row: &Row<'_>) {
-        let denied = row.decision() == Some("deny");
+    fn request(&mut self, record: &RecordView<'_>) {
+        let denied = record.decision() == Some("deny");
         // A question is neither: what came of it has a record of its own.
-        let decision = row.decision().filter(|decision| *decision != "ask");
-        let agent = self.agent(row);
-        let bytes = row.bytes.unwrap_or(0);
+        let decision = record.decision().filter(|decision| *decision != "ask");
+        let agent = self.agent(record);
+        let bytes = record.bytes.unwrap_or(0);
         if decision.is_some() {
             if denied {
                 agent.denied += 1;
@@ -185,24 +194,27 @@ impl Digest {
                 agent.allowed += 1;
             }
         }
-        if row.kind() == "decision" && row.result() == Some("ok") && row.op() == Some("read") {
+        if record.kind_name() == "decision"
+            && record.result() == Some("ok")
+            && record.op() == Some("read")
+        {
             agent.bytes_read = agent.bytes_read.saturating_add(bytes);
         }
-        if let (Some("ask"), Some(rule)) = (row.decision(), row.rule()) {
-            self.rule(row, rule, "ask");
+        if let (Some("ask"), Some(rule)) = (record.decision(), record.rule()) {
+            self.rule(record, rule, "ask");
         }
         if let Some(decision) = decision {
-            let hour = row.t().get(..13).unwrap_or_default();
+            let hour = record.t.as_str().get(..13).unwrap_or_default();
             let counts = self.hours.entry(hour.to_owned()).or_default();
             if denied {
                 counts.1 += 1;
             } else {
                 counts.0 += 1;
             }
-            if let Some(rule) = row.rule() {
-                self.rule(row, rule, decision);
+            if let Some(rule) = record.rule() {
+                self.rule(record, rule, decision);
             }
-            let op = row.op().unwrap_or_default();
+            let op = record.op().unwrap_or_default();
             let operation = self
                 .operations
                 .entry(op.to_owned())
@@ -215,56 +227,56 @@ impl Digest {
         }
         if denied {
             self.denied.push(|| Denied {
-                seq: row.seq,
-                t: row.t().to_owned(),
-                agent: owned(row.agent()),
-                op: owned(row.op()),
-                path: owned(row.path()),
-                to: owned(row.to()),
-                rule: owned(row.rule()),
-                reason: owned(row.reason()),
+                seq: record.seq,
+                t: record.t.as_str().to_owned(),
+                agent: owned(record.agent()),
+                op: owned(record.op()),
+                path: owned(record.path()),
+                to: owned(record.to()),
+                rule: owned(record.rule()),
+                reason: owned(record.reason()),
             });
         }
-        let rules = findings(row);
+        let rules = findings(record);
         if !rules.is_empty() {
             self.secrets.push(|| Finding {
-                seq: row.seq,
-                t: row.t().to_owned(),
-                agent: owned(row.agent()),
-                op: owned(row.op()),
-                path: owned(row.path()),
-                decision: owned(row.decision()),
+                seq: record.seq,
+                t: record.t.as_str().to_owned(),
+                agent: owned(record.agent()),
+                op: owned(record.op()),
+                path: owned(record.path()),
+                decision: owned(record.decision()),
                 rules,
             });
         }
-        if row.kind() == "intent"
-            && let Some(change) = Change::of(row)
+        if record.kind_name() == "intent"
+            && let Some(change) = Change::of(record)
         {
-            self.open.insert(row.seq, change);
+            self.open.insert(record.seq, change);
         }
     }
 
-    fn rule(&mut self, row: &Row<'_>, rule: &str, decision: &str) {
+    fn rule(&mut self, record: &RecordView<'_>, rule: &str, decision: &str) {
         self.rules
             .entry((rule.to_owned(), decision.to_owned()))
             .or_insert_with(|| Decided {
                 rule: rule.to_owned(),
                 decision: decision.to_owned(),
-                policy: owned(row.policy()),
+                policy: owned(record.policy()),
                 records: 0,
             })
             .records += 1;
     }
 
-    fn agent(&mut self, row: &Row<'_>) -> &mut Agent {
-        let name = row.agent().unwrap_or_default();
+    fn agent(&mut self, record: &RecordView<'_>) -> &mut Agent {
+        let name = record.agent().unwrap_or_default();
         let agent = self.agents.entry(name.to_owned()).or_insert_with(|| Agent {
             name: name.to_owned(),
-            first: row.t().to_owned(),
+            first: record.t.as_str().to_owned(),
             ..Agent::default()
         });
-        row.t().clone_into(&mut agent.last);
-        if let Some(session) = row.session()
+        record.t.as_str().clone_into(&mut agent.last);
+        if let Some(session) = record.session()
             && !agent.ids.contains(session)
         {
             agent.ids.insert(session.to_owned());
@@ -274,8 +286,8 @@ impl Digest {
     }
 
     /// A change has its answer.
-    fn answer(&mut self, row: &Row<'_>) {
-        let (Some(of), result) = (row.of, row.result().unwrap_or_default().to_owned()) else {
+    fn answer(&mut self, record: &RecordView<'_>) {
+        let (Some(of), result) = (record.of, record.result().unwrap_or_default().to_owned()) else {
             return;
         };
         match self.open.remove(&of) {
@@ -429,17 +441,10 @@ fn count(counts: &mut BTreeMap<String, u64>, name: &str) {
     }
 }
 
-/// What a record says besides.
-pub(in crate::review) fn facts(row: &Row<'_>) -> BTreeMap<String, Value> {
-    row.facts.and_then(|facts| serde_json::from_str(facts.get()).ok()).unwrap_or_default()
-}
-
 /// The rules of the secrets that were found, each with how often.
-pub(in crate::review) fn findings(row: &Row<'_>) -> BTreeMap<String, u64> {
-    let found: Vec<Value> =
-        row.findings.and_then(|found| serde_json::from_str(found.get()).ok()).unwrap_or_default();
+pub(in crate::review) fn findings(record: &RecordView<'_>) -> BTreeMap<String, u64> {
     let mut rules = BTreeMap::new();
-    for one in found {
+    for one in record.findings.iter().flatten() {
         let name = one.get("rule").or_else(|| one.get("id")).and_then(Value::as_str);
         count(&mut rules, name.unwrap_or("?"));
     }
