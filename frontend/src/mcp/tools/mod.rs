@@ -1,10 +1,11 @@
 //! The tools: what they are called, what they take and give, and which
 //! operation each needs.
 
-use std::{fmt, str::FromStr, sync::Arc};
+use std::{collections::HashMap, fmt, str::FromStr, sync::Arc};
 
 use rmcp::model::{self, JsonObject, ToolAnnotations};
-use serde_json::{Value, json};
+use serde::Deserialize;
+use serde_json::Value;
 
 use crate::model::OperationKind;
 
@@ -73,14 +74,27 @@ const INCLUDE_IGNORED: &str = "includeIgnored";
 
 type Run = fn(&Call<'_>, &Arguments) -> Result<Answer, Trouble>;
 
+/// A row of a table of tools: name, operation without which the tool is of no use, effect,
+/// wait, and implementation.
+type Row = (&'static str, OperationKind, Effect, Waits, Run);
+
 /// One tool.
 pub(super) struct Tool {
     shown: model::Tool,
-    /// The operation without which it is of no use.
     kind: OperationKind,
+    waits: Waits,
     run: Run,
-    /// The arguments that there are, where others are refused.
-    known: Option<Arc<JsonObject>>,
+    refuses_unknown: bool,
+}
+
+/// The part of a tool that clients are shown.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Shown {
+    title: String,
+    description: String,
+    input_schema: JsonObject,
+    output_schema: Option<JsonObject>,
 }
 
 /// What a tool does to the workspace.
@@ -143,19 +157,13 @@ impl Tool {
 
     /// What a call waits for, unless the policy has it ask a person.
     pub(super) fn waits(&self) -> Waits {
-        const LOOKS: [&str; 6] =
-            ["read_file", "read_text_file", "stat", "get_file_info", "ls", "list_directory"];
-        let name = self.shown.name.rsplit("__").next().unwrap_or_default();
-        match self.kind {
-            OperationKind::Write | OperationKind::Append => Waits::Syncs,
-            _ if LOOKS.contains(&name) => Waits::Nothing,
-            _ => Waits::Long,
-        }
+        self.waits
     }
 
     /// Carries a call out.
     pub(super) fn run(&self, call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
-        if let Some(known) = &self.known {
+        let known = self.shown.input_schema.get("properties").and_then(Value::as_object);
+        if let Some(known) = known.filter(|_| self.refuses_unknown) {
             arguments.only(known)?;
         }
         (self.run)(call, arguments)
@@ -170,26 +178,26 @@ pub(super) fn tools(set: &Toolset) -> Vec<Tool> {
     }
 }
 
-/// The schema of an object with these properties and no others.
-fn object(properties: Value, required: &[&str]) -> JsonObject {
-    let schema = json!({
-        "type": "object",
-        "properties": properties,
-        "required": required,
-        "additionalProperties": false,
-    });
-    into_object(schema)
-}
-
-fn into_object(value: Value) -> JsonObject {
-    match value {
-        Value::Object(object) => object,
-        _ => JsonObject::new(),
-    }
+/// Makes the tools of a table; `shown` is JSON, and `name` makes a tool's name of that in
+/// the table.
+fn load(shown: &str, rows: &[Row], name: impl Fn(&str) -> String) -> Vec<Tool> {
+    // A test loads both tables.
+    let mut shown: HashMap<String, Shown> = serde_json::from_str(shown).unwrap_or_default();
+    let tool = |(key, kind, effect, waits, run): &Row| {
+        let Shown { title, description, input_schema, output_schema } = shown.remove(*key)?;
+        let mut tool = model::Tool::new(name(key), description, Arc::new(input_schema))
+            .with_annotations(effect.annotations(&title))
+            .with_title(title);
+        tool.output_schema = output_schema.map(Arc::new);
+        Some(Tool { shown: tool, kind: *kind, waits: *waits, run: *run, refuses_unknown: false })
+    };
+    rows.iter().filter_map(tool).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -205,8 +213,10 @@ mod tests {
 
     #[test]
     fn every_tool_says_what_it_takes_gives_and_does() {
-        for set in [Toolset::Workspace(Name::near("w")), Toolset::Reference] {
-            for tool in tools(&set) {
+        for (set, count) in [(Toolset::Workspace(Name::near("w")), 12), (Toolset::Reference, 14)] {
+            let tools = tools(&set);
+            assert_eq!(tools.len(), count);
+            for tool in tools {
                 let shown = tool.shown();
                 assert!(shown.name.len() <= 64, "{}", shown.name);
                 assert_eq!(shown.input_schema.get("type"), Some(&json!("object")));

@@ -5,10 +5,9 @@
 //! times of creation and last access are not told, since the gateway does not
 //! disclose them, and a link is shown as the file that it is.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
-use rmcp::model::{self, JsonObject};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::{
     gateway::{self, ErrorKind},
@@ -22,7 +21,7 @@ use super::{
         arguments::Arguments,
         call::Call,
     },
-    Effect, INCLUDE_IGNORED, Run, Tool, diff, edits, media, tree,
+    Effect, INCLUDE_IGNORED, Row, Tool, Waits, diff, edits, media, tree,
 };
 
 /// The tool that every client is shown.
@@ -33,142 +32,29 @@ const MOST_FILES: usize = 1000;
 const MOST_EDITS: usize = 256;
 /// How often an edit is made anew when others of the same file come before it.
 const MOST_TRIES: usize = 100;
-/// The schemas, by the tool's name.
-const SCHEMAS: &str = include_str!("reference.json");
+/// Titles, descriptions and schemas, by the tool's name.
+const SHOWN: &str = include_str!("reference.json");
 
-/// Every tool.
+/// Every tool. What clients are shown of them is in [`SHOWN`].
+const TOOLS: [Row; 14] = [
+    ("read_file", Kind::Read, Effect::Reads, Waits::Nothing, read_text),
+    ("read_text_file", Kind::Read, Effect::Reads, Waits::Nothing, read_text),
+    ("read_media_file", Kind::Read, Effect::Reads, Waits::Long, read_media),
+    ("read_multiple_files", Kind::Read, Effect::Reads, Waits::Long, read_multiple),
+    ("write_file", Kind::Write, Effect::Replaces, Waits::Syncs, write),
+    ("edit_file", Kind::Edit, Effect::ReplacesAgain, Waits::Long, edit),
+    ("create_directory", Kind::Mkdir, Effect::Adds, Waits::Long, create_directory),
+    ("list_directory", Kind::List, Effect::Reads, Waits::Nothing, list_directory),
+    ("list_directory_with_sizes", Kind::List, Effect::Reads, Waits::Long, list_sizes),
+    ("directory_tree", Kind::Glob, Effect::Reads, Waits::Long, directory_tree),
+    ("move_file", Kind::Rename, Effect::ReplacesAgain, Waits::Long, move_file),
+    ("search_files", Kind::Glob, Effect::Reads, Waits::Long, search_files),
+    ("get_file_info", Kind::Stat, Effect::Reads, Waits::Nothing, file_info),
+    (DIRECTORIES, Kind::List, Effect::Reads, Waits::Long, allowed_directories),
+];
+
 pub(super) fn tools() -> Vec<Tool> {
-    use Effect as E;
-    let list: [(&str, &str, Kind, E, Run, &str); 14] = [
-        (
-            "read_file",
-            "Read file (deprecated)",
-            Kind::Read,
-            E::Reads,
-            read_text,
-            "Read a text file. Deprecated: use read_text_file.",
-        ),
-        (
-            "read_text_file",
-            "Read text file",
-            Kind::Read,
-            E::Reads,
-            read_text,
-            "Read a text file, or only its first (head) or last (tail) lines.",
-        ),
-        (
-            "read_media_file",
-            "Read media file",
-            Kind::Read,
-            E::Reads,
-            read_media,
-            "Read an image, a sound or another file as base64 with its MIME type.",
-        ),
-        (
-            "read_multiple_files",
-            "Read multiple files",
-            Kind::Read,
-            E::Reads,
-            read_multiple,
-            "Read several text files; one that cannot be read does not stop the others.",
-        ),
-        (
-            "write_file",
-            "Write file",
-            Kind::Write,
-            E::Replaces,
-            write,
-            "Create a file or replace its whole content. The old content is kept in a backup.",
-        ),
-        (
-            "edit_file",
-            "Edit file",
-            Kind::Edit,
-            E::ReplacesAgain,
-            edit,
-            "Replace pieces of a text file and show the diff; with dryRun only show it.",
-        ),
-        (
-            "create_directory",
-            "Create directory",
-            Kind::Mkdir,
-            E::Adds,
-            create_directory,
-            "Make a directory and its missing parents; one that is there is no error.",
-        ),
-        (
-            "list_directory",
-            "List directory",
-            Kind::List,
-            E::Reads,
-            list_directory,
-            "List what is directly in a directory, marked [FILE] or [DIR].",
-        ),
-        (
-            "list_directory_with_sizes",
-            "List directory with sizes",
-            Kind::List,
-            E::Reads,
-            list_sizes,
-            "The same with sizes, sorted by name or size.",
-        ),
-        (
-            "directory_tree",
-            "Directory tree",
-            Kind::Glob,
-            E::Reads,
-            directory_tree,
-            "Everything beneath a directory as a JSON tree of name, type and children. What .gitignore \
-             files ignore, and .git, is left out unless includeIgnored is set.",
-        ),
-        (
-            "move_file",
-            "Move file",
-            Kind::Rename,
-            E::ReplacesAgain,
-            move_file,
-            "Move or rename a file or directory; fails when the destination exists.",
-        ),
-        (
-            "search_files",
-            "Search files",
-            Kind::Glob,
-            E::Reads,
-            search_files,
-            "Find files and directories beneath a directory by a glob pattern. What .gitignore files \
-             ignore, and .git, is left out unless includeIgnored is set.",
-        ),
-        (
-            "get_file_info",
-            "Get file info",
-            Kind::Stat,
-            E::Reads,
-            file_info,
-            "Size, time of last change, type and permissions of a file or directory.",
-        ),
-        (
-            DIRECTORIES,
-            "List allowed directories",
-            Kind::List,
-            E::Reads,
-            allowed_directories,
-            "The directory that this server serves.",
-        ),
-    ];
-    let schemas: Value = serde_json::from_str(SCHEMAS).unwrap_or_default();
-    list.into_iter()
-        .map(|(name, title, kind, effect, run, about)| {
-            let schema = |which: &str| -> Arc<JsonObject> {
-                let schema = schemas.get(name).and_then(|both| both.get(which)?.as_object());
-                Arc::new(schema.cloned().unwrap_or_default())
-            };
-            let shown = model::Tool::new(name, about, schema("inputSchema"))
-                .with_title(title)
-                .with_raw_output_schema(schema("outputSchema"))
-                .with_annotations(effect.annotations(title));
-            Tool { shown, kind, run, known: None }
-        })
-        .collect()
+    super::load(SHOWN, &TOOLS, str::to_owned)
 }
 
 /// A text, which is the structured content, too.
