@@ -367,6 +367,15 @@ impl Checked<'_> {
     /// what is no secret may be read.
     fn overlaps(&self) -> Result<(), TrustError> {
         for (role, entry) in &self.trusted {
+            // The agents may change their homes.
+            let mut above = self.trusted_at.above(&entry.place);
+            let homes = above.find_map(|number| match self.trusted.get(number) {
+                Some((Trusted::Homes, homes)) if *role != Trusted::Homes => Some(homes),
+                _ => None,
+            });
+            if let Some(homes) = homes {
+                return Err(homes.overlap(entry, role.advice()));
+            }
             let around = self.agents_at.around(&entry.place);
             for (access, agent) in around.filter_map(|number| self.agent(number)) {
                 if access.is_writable() || role.is_private() {

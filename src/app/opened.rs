@@ -58,6 +58,15 @@ pub(crate) struct Locations<'a> {
 impl Opened {
     /// Opens what the options of a command name.
     pub(crate) fn open(common: &Common) -> Result<Self, Failure> {
+        Self::open_with(common, |_, _| Ok(Vec::new()))
+    }
+
+    /// The same where an agent gets other paths than the policy grants, which are looked
+    /// up from the workspace's root and the policy.
+    pub(crate) fn open_with(
+        common: &Common,
+        more: impl FnOnce(&Path, &Policy) -> Result<Vec<AgentPath>, Failure>,
+    ) -> Result<Self, Failure> {
         let config = common.config.as_deref();
         let operator = Operator::load(config).map_err(Failure::new)?;
         let policy = load_trusted(&common.policy, &operator)?;
@@ -67,7 +76,7 @@ impl Opened {
             state: common.state.as_ref(),
             adopt: common.adopt.as_deref(),
         };
-        Self::open_under(&locations, operator, audit, policy)
+        Self::open_checked(&locations, operator, audit, policy, more)
     }
 
     /// The same under a configuration and a policy that were loaded before.
@@ -75,7 +84,17 @@ impl Opened {
         locations: &Locations<'_>,
         operator: Operator,
         audit: Audit,
+        policy: LoadedPolicy,
+    ) -> Result<Self, Failure> {
+        Self::open_checked(locations, operator, audit, policy, |_, _| Ok(Vec::new()))
+    }
+
+    fn open_checked(
+        locations: &Locations<'_>,
+        operator: Operator,
+        audit: Audit,
         LoadedPolicy { policy, signed_by, texts }: LoadedPolicy,
+        more: impl FnOnce(&Path, &Policy) -> Result<Vec<AgentPath>, Failure>,
     ) -> Result<Self, Failure> {
         let _shown = locations.workspace.display();
         let workspace = open_workspace(locations.workspace)?;
@@ -85,17 +104,22 @@ impl Opened {
         let mut trusted = trusted_paths::listed(vec![(Trusted::State, state_path.clone())])?;
         trusted.extend(trusted_paths::own(&operator, &audit)?);
         let policy_files = trusted_paths::policy(&texts, &operator)?;
+        let root = workspace.root();
+        let mut agents = vec![AgentPath {
+            access: Access::Workspace,
+            path: named,
+            target: Some(root.to_owned()),
+        }];
+        agents.extend(policy.agent().write.iter().map(|path| AgentPath {
+            access: Access::Write,
+            path: path.into(),
+            target: None,
+        }));
+        agents.extend(more(root, &policy)?);
         // Before the state is made, where it should not be.
-        TrustedPaths {
-            trusted: [&trusted[..], &policy_files].concat(),
-            agents: vec![AgentPath {
-                access: Access::Workspace,
-                path: named,
-                target: Some(workspace.root().to_owned()),
-            }],
-        }
-        .check()
-        .map_err(Failure::new)?;
+        TrustedPaths { trusted: [&trusted[..], &policy_files].concat(), agents }
+            .check()
+            .map_err(Failure::new)?;
         let (state_path, state) = state_directory::open(&state_path)?;
         let claim = state_owner::check(&state, &state_path, workspace.root(), locations.adopt)?;
         if operator.require_signature {

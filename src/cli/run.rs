@@ -18,7 +18,7 @@ use std::{
     collections::BTreeMap,
     ffi::OsString,
     os::fd::AsFd as _,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Command, ExitCode, Stdio},
 };
 
@@ -45,9 +45,10 @@ use crate::{
         signer,
     },
     model::{Door, Session},
+    policy::Policy,
     sandbox::{
-        Cell, Channel, DeniedGrant, Enforcement, Grant, LaunchError, Network, PendingAgent, Report,
-        TrustedPaths, not_dumpable, stop_signals, take_standard_streams,
+        self, AgentPath, Cell, Channel, DeniedGrant, Enforcement, Grant, LaunchError, Network,
+        PendingAgent, Report, TrustedPaths, not_dumpable, stop_signals, take_standard_streams,
     },
 };
 
@@ -138,7 +139,8 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     // Said early, with the same words as the gate would use.
     let _ = args.logging.filter()?;
     process::note_terminal("run", "ACP with an editor");
-    let opened = Opened::open(&args.common)?;
+    // The sandbox compares the same paths again, when it looks up what it mounts.
+    let opened = Opened::open_with(&args.common, |root, policy| agent_paths(&args, root, policy))?;
     opened.claim.warn(&opened.state_path, opened.workspace.root());
     let session = session(&args)?;
     let cell = cell(&args, &opened, &session)?;
@@ -206,6 +208,21 @@ fn cell(args: &Args, opened: &Opened, session: &Session) -> Result<Cell, Failure
 /// The workspace's path as it was given, absolute.
 fn alias(args: &Args) -> Result<PathBuf, Failure> {
     std::path::absolute(&args.common.workspace).or_fail("cannot look up the workspace")
+}
+
+/// The agent's home and the paths that the agent gets besides those that the policy lets
+/// it write.
+fn agent_paths(args: &Args, root: &Path, policy: &Policy) -> Result<Vec<AgentPath>, Failure> {
+    let path = |access, path| AgentPath { access, path, target: None };
+    let mut paths = vec![path(sandbox::Access::Home, home(root, &session(args)?.agent)?)];
+    paths.extend(policy.agent().read.iter().map(|read| path(sandbox::Access::Read, read.into())));
+    let named = |access, given: &[PathBuf]| {
+        let named = named(given)?.into_iter();
+        Ok::<_, Failure>(named.map(move |grant| path(access, grant.path)).collect::<Vec<_>>())
+    };
+    paths.extend(named(sandbox::Access::Read, &args.agent_read)?);
+    paths.extend(named(sandbox::Access::Write, &args.agent_write)?);
+    Ok(paths)
 }
 
 /// What the operator names on the command line must be there.

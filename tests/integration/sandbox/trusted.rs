@@ -358,3 +358,31 @@ fn a_trusted_file_with_another_name_is_refused_until_it_is_copied() {
         }
     }
 }
+
+/// `run` looked at workspace and state first, and made what it then refused; as root
+/// at a place of the agent's choice.
+#[test]
+fn a_start_that_is_refused_for_a_grant_has_made_nothing() {
+    let place = place(&["cache", "victim"], &[("../victim", "cache/link")]);
+    let grant = place.at("cache");
+    for state in ["cache/state", "cache/link/state"] {
+        let (state_option, command) = (place.at(state), "/bin/true");
+        let args = ["run", "--state", &state_option, "--agent-write", &grant, "--", command];
+        refused(&mut place.command(&args), &place.base().join(state));
+        assert!(!place.base().join(state).exists(), "{state}");
+    }
+    assert_eq!(std::fs::read_dir(place.base().join("victim")).unwrap().count(), 0);
+}
+
+/// Only `run` looked at what the policy lets an agent write.
+#[test]
+fn a_state_directory_in_a_grant_of_the_policy_or_among_homes_is_refused_by_every_command() {
+    let place = place(&["cache", "home/.local/share/portcullis/homes/ws/agent"], &[]);
+    let policy = format!("schema = 1\n[agent]\nwrite = [\"{}\"]\n", place.at("cache"));
+    std::fs::write(place.base().join("policy.toml"), policy).unwrap();
+    let policy = place.at("policy.toml");
+    let state = place.at("cache/state");
+    refused_at_every_door(&place, &["--policy", &policy, "--state", &state], "cache/state");
+    let home = "home/.local/share/portcullis/homes/ws/agent/state";
+    refused_at_every_door(&place, &["--state", &place.at(home)], home);
+}
