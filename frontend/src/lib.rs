@@ -4,18 +4,18 @@
 //! decides nothing about files and never opens one.
 
 pub mod acp;
+pub mod approval_socket;
 mod count;
-pub mod desk;
 pub mod files;
-pub mod guests;
 mod hangup;
 pub mod http;
-pub mod inside;
 pub mod mcp;
+pub mod mcp_attach;
 mod output;
 mod pace;
 mod paths;
 mod question;
+pub mod sandbox_socket;
 
 use portcullis_gate::{gateway, ops};
 use portcullis_policy::{self as policy, model};

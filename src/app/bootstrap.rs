@@ -31,7 +31,7 @@ use super::{
 use crate::{
     backup::Vault,
     config::audit::{Durability, SearchRecords},
-    frontend::{acp::line_for, desk::Desk},
+    frontend::{acp::line_for, approval_socket::ApprovalSocket},
     gateway::{Gateway, Shares},
     ledger::{self, Signing},
     model::{Access, Session},
@@ -52,9 +52,9 @@ pub(crate) struct Profile {
 impl Opened {
     /// Confines this process to its workspace and its state directory, for good.
     pub(crate) fn confine(self, profile: Profile) -> Result<Confined, Failure> {
-        let desk = self.open_desk(&profile)?;
+        let approvals = self.open_approval_socket(&profile)?;
         let report = restrict_gate(&self.directories()).or_fail("cannot confine the gate")?;
-        Ok(Confined { opened: self, profile, desk, report })
+        Ok(Confined { opened: self, profile, approvals, report })
     }
 
     /// The same for a worker, which proves that it does not reach what is `outside`.
@@ -63,9 +63,9 @@ impl Opened {
         profile: Profile,
         outside: &Outside,
     ) -> Result<(Confined, Apart), Failure> {
-        let desk = self.open_desk(&profile)?;
+        let approvals = self.open_approval_socket(&profile)?;
         let (report, apart) = self.restrict(outside)?;
-        Ok((Confined { opened: self, profile, desk, report }, apart))
+        Ok((Confined { opened: self, profile, approvals, report }, apart))
     }
 
     /// Proves the same, and gives up what was opened. Nothing is made.
@@ -84,9 +84,10 @@ impl Opened {
     }
 
     /// Opens the approval socket, if a policy may ask: a confined process can open none.
-    fn open_desk(&self, profile: &Profile) -> Result<Option<Desk>, Failure> {
-        let desk = (profile.reloads || self.policy.asks()).then(|| Desk::open(self.state.as_fd()));
-        desk.transpose().or_fail("cannot listen for approvals")
+    fn open_approval_socket(&self, profile: &Profile) -> Result<Option<ApprovalSocket>, Failure> {
+        let approvals = (profile.reloads || self.policy.asks())
+            .then(|| ApprovalSocket::open(self.state.as_fd()));
+        approvals.transpose().or_fail("cannot listen for approvals")
     }
 }
 
@@ -94,7 +95,7 @@ impl Opened {
 pub(crate) struct Confined {
     opened: Opened,
     profile: Profile,
-    desk: Option<Desk>,
+    approvals: Option<ApprovalSocket>,
     report: GateReport,
 }
 
@@ -154,7 +155,7 @@ impl Confined {
         }
         Ok(Recovered {
             gateway,
-            desk: self.desk,
+            approvals: self.approvals,
             state,
             state_path,
             claim,
@@ -170,7 +171,7 @@ impl Confined {
 /// A process that could serve, and has not recorded that it starts.
 pub(crate) struct Recovered {
     gateway: Gateway,
-    desk: Option<Desk>,
+    approvals: Option<ApprovalSocket>,
     state: Dir,
     state_path: PathBuf,
     claim: Claim,
@@ -190,21 +191,21 @@ impl Recovered {
         session: Session,
         facts: BTreeMap<String, Value>,
     ) -> Result<Started, Failure> {
-        let Self { gateway, desk, state, state_path, signatures, durable, .. } = self;
+        let Self { gateway, approvals, state, state_path, signatures, durable, .. } = self;
         let facts = self.facts.into_iter().chain(facts).collect();
         gateway.start(&session, facts).or_fail("cannot record the start")?;
         // The log says it first: an adoption is never without a record.
         self.claim
             .note(&state, gateway.workspace().root())
             .or_fail("cannot note whose the state directory is")?;
-        if let Some(desk) = &desk {
-            desk.attend(gateway.approvals()).or_fail("cannot listen for approvals")?;
+        if let Some(approvals) = &approvals {
+            approvals.listen(gateway.approvals()).or_fail("cannot listen for approvals")?;
         }
         if self.long_lived {
             housekeeping::start(&gateway, &state, self.segment_age)?;
         }
         let gateway = Arc::new(gateway);
-        Ok(Started { gateway, session, state, state_path, signatures, durable, desk })
+        Ok(Started { gateway, session, state, state_path, signatures, durable, approvals })
     }
 }
 
@@ -219,7 +220,7 @@ pub(crate) struct Started {
     /// Whether every record is synced before its reply.
     pub(crate) durable: bool,
     /// Where a person answers, as long as the process serves.
-    desk: Option<Desk>,
+    approvals: Option<ApprovalSocket>,
 }
 
 impl Started {
@@ -238,7 +239,7 @@ impl Started {
     /// Records the stop, once no other thread has the gateway any more: each has `timeout` for its last step. Returns why
     /// no last checkpoint was signed.
     pub(crate) fn stop(self, timeout: Duration) -> Result<Option<ledger::Error>, Failure> {
-        drop(self.desk);
+        drop(self.approvals);
         let (mut gateway, end) = (self.gateway, Instant::now() + timeout);
         loop {
             gateway = match Arc::try_unwrap(gateway) {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::render::for_shell;
 use crate::{
-    frontend::desk::Item,
+    frontend::approval_socket::Item,
     gateway::{Approver, Ticket},
     model::Escaped,
 };
@@ -12,7 +12,7 @@ use crate::{
 /// Tells on stderr that a request of this very command waits, and how to
 /// answer it from another shell.
 pub(crate) struct Announcer {
-    /// The state directory in which the desk is.
+    /// The state directory of the gateway.
     pub(crate) state: PathBuf,
 }
 

@@ -15,7 +15,7 @@ use crate::{
         options::Common,
         state_directory,
     },
-    frontend::desk::{self, Item, Reply, Wish, Word},
+    frontend::approval_socket::{self, Choice, Item, Reply, Request},
     model::Escaped,
 };
 
@@ -54,17 +54,19 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let state = state_directory::directory(args.common.state.as_ref(), &args.common.workspace)?;
     match (&args.id, &args.reject) {
-        (Some(id), _) if args.session => answer(args, &state, id, Word::Session),
-        (Some(id), _) => answer(args, &state, id, Word::Once),
-        (None, Some(id)) => answer(args, &state, id, Word::Reject),
+        (Some(id), _) if args.session => answer(args, &state, id, Choice::Session),
+        (Some(id), _) => answer(args, &state, id, Choice::Once),
+        (None, Some(id)) => answer(args, &state, id, Choice::Reject),
         (None, None) => list(args, &state),
     }
 }
 
-fn visit(state: &Path, wish: &Wish, go_on: impl FnMut(Reply) -> bool) -> Result<(), Failure> {
+fn send(state: &Path, request: &Request, go_on: impl FnMut(Reply) -> bool) -> Result<(), Failure> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     match open(state, flags, Mode::empty()) {
-        Ok(state) => desk::visit(state.as_fd(), wish, go_on).or_fail("cannot ask the gate"),
+        Ok(state) => {
+            approval_socket::send(state.as_fd(), request, go_on).or_fail("cannot ask the gate")
+        }
         Err(Errno::NOENT) => {
             errln!(
                 "portcullis: note: no gate has ever run with the state directory `{}`; --workspace \
@@ -80,7 +82,7 @@ fn visit(state: &Path, wish: &Wish, go_on: impl FnMut(Reply) -> bool) -> Result<
 
 fn list(args: &Args, state: &Path) -> Result<ExitCode, Failure> {
     let (mut waiting, mut refused) = (Vec::new(), None);
-    visit(state, &Wish::List, |reply| {
+    send(state, &Request::List, |reply| {
         match reply {
             Reply::Waiting(items) => waiting.extend(items),
             Reply::Refused(why) => refused = Some(why),
@@ -102,10 +104,10 @@ fn list(args: &Args, state: &Path) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn answer(args: &Args, state: &Path, id: &str, word: Word) -> Result<ExitCode, Failure> {
+fn answer(args: &Args, state: &Path, id: &str, choice: Choice) -> Result<ExitCode, Failure> {
     let mut answered = None;
-    let wish = Wish::Answer { id: id.to_owned(), answer: word };
-    visit(state, &wish, |reply| {
+    let request = Request::Answer { id: id.to_owned(), answer: choice };
+    send(state, &request, |reply| {
         let known = !matches!(reply, Reply::Unknown);
         if known {
             answered = Some(reply);
@@ -114,7 +116,7 @@ fn answer(args: &Args, state: &Path, id: &str, word: Word) -> Result<ExitCode, F
     })?;
     match answered {
         Some(Reply::Taken(item)) => {
-            let verb = if word == Word::Reject { "rejected" } else { "approved" };
+            let verb = if choice == Choice::Reject { "rejected" } else { "approved" };
             if args.json {
                 outjson!(json!({ "ok": true, "result": verb, "request": item }));
             } else {

@@ -120,7 +120,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         elicit,
         prompt: !started.durable,
         max_line: started.max_line(),
-        guest: None,
+        attached: None,
         notify: |line| errln!("{line}"),
     };
     stderr::go_on_unread();

@@ -10,8 +10,8 @@ use std::{
 
 use portcullis::{
     frontend::{
-        guests::Guests,
-        inside::{Arrivals, Inside},
+        mcp_attach::AttachTokens,
+        sandbox_socket::{Connections, SandboxSocket},
     },
     gateway::{Answer, Gateway},
 };
@@ -34,7 +34,7 @@ fn policy() -> String {
 struct Host {
     rig: Rig,
     gateway: Arc<Gateway>,
-    inside: Option<Inside>,
+    inside: Option<SandboxSocket>,
     sessions: i64,
 }
 
@@ -49,14 +49,15 @@ impl Host {
         let (dir, root) = workspace();
         std::fs::create_dir(root.join("ask")).unwrap();
         let gateway = Arc::new(gateway_under(&policy(), &root, dir.path()));
-        let guests = Guests::new(Path::new("/p"), Path::new("/s"));
+        let guests = AttachTokens::new(Path::new("/p"), Path::new("/s"));
         let config = inside::config(root.clone());
         let listener = UnixListener::bind(dir.path().join("hatch")).unwrap();
         let (shared, among) = (Arc::clone(&gateway), Arc::clone(&guests));
         let inside =
-            Inside::attend(Arrivals::Listener(listener.into()), shared, among, config).unwrap();
+            SandboxSocket::start(Connections::Listener(listener.into()), shared, among, config)
+                .unwrap();
         let rig = Rig::over(Arc::clone(&gateway), (dir, root), |config| {
-            config.guests = Some(guests);
+            config.attach = Some(guests);
         });
         Self { rig: rig.made_ready(json!({})), gateway, inside: Some(inside), sessions: 1 }
     }
@@ -96,7 +97,7 @@ impl Host {
     /// Waits until all that guests began is done.
     fn end(&mut self) {
         if let Some(inside) = self.inside.take() {
-            inside.end();
+            inside.stop();
         }
     }
 

@@ -14,9 +14,9 @@ use std::{
 };
 
 use portcullis::frontend::{
-    guests::Guests,
-    inside::{Arrivals, Inside},
     mcp::{Config, Name, Place, Toolset},
+    mcp_attach::AttachTokens,
+    sandbox_socket::{Connections, SandboxSocket},
 };
 use serde_json::{Value, json};
 
@@ -110,7 +110,7 @@ pub(crate) fn config(root: PathBuf) -> Config {
         elicit: false,
         prompt: false,
         max_line: 1 << 20,
-        guest: None,
+        attached: None,
         notify: |_| {},
     }
 }
@@ -275,9 +275,10 @@ fn connections_that_come_to_nothing_are_told_of_by_their_number() {
     let gateway = Arc::new(gateway(&root, dir.path()));
     let hatch = dir.path().join("hatch");
     let listener = UnixListener::bind(&hatch).unwrap();
-    let guests = Guests::new(Path::new("/p"), Path::new("/s"));
+    let guests = AttachTokens::new(Path::new("/p"), Path::new("/s"));
     let inside =
-        Inside::attend(Arrivals::Listener(listener.into()), gateway, guests, config(root)).unwrap();
+        SandboxSocket::start(Connections::Listener(listener.into()), gateway, guests, config(root))
+            .unwrap();
     let says = [&b""[..], &[b'0'; 33], b"0"];
     for said in says.iter().cycle().take(99) {
         let mut stream = UnixStream::connect(&hatch).unwrap();
@@ -286,7 +287,7 @@ fn connections_that_come_to_nothing_are_told_of_by_their_number() {
         let _ = stream.shutdown(std::net::Shutdown::Write);
         let _ = stream.read_to_end(&mut Vec::new());
     }
-    inside.end();
+    inside.stop();
     let log = dir.path().join("state/audit/seg-000000.jsonl");
     let log = std::fs::read_to_string(log).unwrap();
     let records = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());

@@ -109,7 +109,7 @@ fn signal(child: &Child, signal: Signal) {
     kill_process(Pid::from_child(child), signal).unwrap();
 }
 
-/// A visitor at the desk of a gate that waits for its agent: the broker, stopped, does
+/// A client at the approval socket of a gate that waits for its agent: the broker, stopped, does
 /// not hand one over.
 fn before_the_agent(world: &World) -> (Killed, UnixStream) {
     for tried in 0..TRIES {
@@ -134,7 +134,7 @@ fn before_the_agent(world: &World) -> (Killed, UnixStream) {
     panic!("the start was always recorded before the broker could be stopped");
 }
 
-/// The desk for approvals was attended before the start was on record.
+/// The approval socket listened before the start was on record.
 #[test]
 fn nobody_is_at_the_desk_of_run_before_the_start_is_on_record() {
     let world = World::with_policy(ALL);
@@ -143,7 +143,7 @@ fn nobody_is_at_the_desk_of_run_before_the_start_is_on_record() {
     let before = starts(&world.state());
     signal(&run.0, Signal::CONT);
     let said = rest(&mut visitor);
-    assert!(String::from_utf8(said).unwrap().contains("refused"), "the desk is attended");
+    assert!(String::from_utf8(said).unwrap().contains("refused"), "the approval socket listens");
     assert_eq!(starts(&world.state()), before + 1);
     drop(run.0.stdin.take());
     assert!(run.0.wait().unwrap().success());
@@ -159,7 +159,7 @@ fn an_agent_is_not_released_when_its_start_cannot_be_recorded() {
     let before = starts(&world.state());
     disk.fill(0);
     signal(&run.0, Signal::CONT);
-    assert_eq!(rest(&mut visitor), b"", "nobody was at the desk");
+    assert_eq!(rest(&mut visitor), b"", "the approval socket did not listen");
     drop(run.0.stdin.take());
     let (mut output, mut errors) = (Vec::new(), String::new());
     run.0.stdout.take().unwrap().read_to_end(&mut output).unwrap();

@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 
 use crate::{
     gateway::{Answer, Approver, Question, Ticket},
-    guests::Ask,
     lock,
+    mcp_attach::AskUser,
     model::OperationKind,
     question::{text, what},
 };
@@ -73,15 +73,15 @@ enum Outcome {
     Cancelled,
 }
 
-/// Asks the editor's user for guests of an ACP session.
+/// Asks the editor's user for attached clients of an ACP session.
 pub(super) struct Messenger {
     pub(super) calls: Arc<Calls>,
     pub(super) roots: Roots,
 }
 
-impl Ask for Messenger {
-    fn ask(&self, host: &str, ticket: &Arc<Ticket>) -> Option<Box<dyn Send>> {
-        let params = params(host, ticket.question(), &self.roots, &self.calls);
+impl AskUser for Messenger {
+    fn ask(&self, acp_id: &str, ticket: &Arc<Ticket>) -> Option<Box<dyn Send>> {
+        let params = params(acp_id, ticket.question(), &self.roots, &self.calls);
         let answered = Arc::clone(ticket);
         let call = self.calls.post("session/request_permission", &params, move |answer| {
             take(&answered, answer);

@@ -17,8 +17,8 @@ use serde_json::{Value, value::RawValue};
 
 use crate::{
     gateway::{self, Gateway, Refusal},
-    guests::Guests,
     lock,
+    mcp_attach::AttachTokens,
     model::Session,
 };
 
@@ -55,8 +55,8 @@ pub(super) struct Door<'g> {
     pub(super) roots: Roots,
     /// The operator's grants to the agent.
     pub(super) granted: Vec<Roots>,
-    /// Who is invited to the gate's own MCP server.
-    pub(super) guests: Option<Arc<Guests>>,
+    /// Tokens for the gateway's own MCP server.
+    pub(super) attach: Option<Arc<AttachTokens>>,
     pub(super) output: AgentOutput,
     /// What happened outside every ACP session.
     pub(super) connection: Session,
@@ -105,9 +105,9 @@ impl<'g> Door<'g> {
             Roots::new(&config.workspace_root, config.workspace_alias.as_deref().map(Path::new));
         let (to_editor, to_agent) = (Arc::clone(&queues.to_editor), Arc::clone(&queues.to_agent));
         let calls = Arc::new(Calls::new(Arc::clone(&to_editor), &secret, config.editor_timeout));
-        if let Some(guests) = &config.guests {
+        if let Some(tokens) = &config.attach {
             let (calls, roots) = (Arc::clone(&calls), roots.clone());
-            guests.asked_by(Arc::new(Messenger { calls, roots }));
+            tokens.set_ask_user(Arc::new(Messenger { calls, roots }));
         }
         Ok(Self {
             gateway,
@@ -116,7 +116,7 @@ impl<'g> Door<'g> {
             prompt: config.prompt,
             roots,
             granted: config.granted.iter().map(|grant| Roots::new(grant, None)).collect(),
-            guests: config.guests.clone(),
+            attach: config.attach.clone(),
             output: AgentOutput::new(config.notices.clone()),
             connection: config.session.clone(),
             sessions: Sessions::default(),
@@ -265,35 +265,35 @@ impl<'g> Door<'g> {
         }
     }
 
-    /// Ends a session, and with it its guests.
+    /// Ends a session, and disconnects its attached clients.
     fn send_off(&self, session: &Session) {
-        if let Some(guests) = &self.guests {
-            guests.dismiss(&session.id);
+        if let Some(tokens) = &self.attach {
+            tokens.end_session(&session.id);
         }
         self.gateway.end_session(session);
     }
 
     /// The editor's request for a new session is about to pass: the session
-    /// that it will be, so that its guests may come before its name is known.
+    /// that it will be, so that its clients may attach before its name is known.
     pub(super) fn expect_session(&self) -> Option<Session> {
-        self.guests.as_ref()?;
+        self.attach.as_ref()?;
         Some(Session { id: random_hex::<16>().ok()?, ..self.connection.clone() })
     }
 
     /// The line with the gate's own MCP server; as it came where that cannot
     /// be.
     pub(super) fn inject(&self, line: &[u8], effect: &Effect) -> Pass {
-        let Some(guests) = &self.guests else { return Pass::Forward };
-        let word = match effect {
-            Effect::Opens(Some(coming)) => guests.invite(coming, None),
+        let Some(tokens) = &self.attach else { return Pass::Forward };
+        let token = match effect {
+            Effect::Opens(Some(coming)) => tokens.issue(coming, None),
             Effect::Continues { id, .. } => {
                 let visit = self.sessions.get(id);
-                visit.and_then(|visit| guests.invite(&visit.session, Some(id)))
+                visit.and_then(|visit| tokens.issue(&visit.session, Some(id)))
             }
             _ => None,
         };
         let line = std::str::from_utf8(line).ok();
-        let added = line.zip(word).and_then(|(line, word)| inject::add(line, guests, &word));
+        let added = line.zip(token).and_then(|(line, token)| inject::add(line, tokens, &token));
         added.map_or(Pass::Forward, |line| Pass::Rebuilt(line.into_bytes()))
     }
 
@@ -305,8 +305,8 @@ impl<'g> Door<'g> {
                 if !self.open_session_as(&id, coming.clone()) {
                     // A name that is known is no new session.
                     coming.iter().for_each(|coming| self.send_off(coming));
-                } else if let (Some(guests), Some(coming)) = (&self.guests, &coming) {
-                    guests.name(&coming.id, &id);
+                } else if let (Some(tokens), Some(coming)) = (&self.attach, &coming) {
+                    tokens.set_acp_id(&coming.id, &id);
                 }
             }
             None => {
@@ -332,10 +332,10 @@ impl<'g> Door<'g> {
     }
 
     /// Cancels the requests of a session that no worker has taken, or that
-    /// wait for a person, a guest's too.
+    /// wait for a person, those of attached clients too.
     pub(super) fn cancel_session(&self, id: &str) {
-        if let (Some(guests), Some(visit)) = (&self.guests, self.sessions.get(id)) {
-            guests.withdraw(&visit.session.id);
+        if let (Some(tokens), Some(visit)) = (&self.attach, self.sessions.get(id)) {
+            tokens.withdraw(&visit.session.id);
         }
         self.jobs.withdraw(|_, waiting| waiting.acp_id == id);
         for job in self.jobs.cancel(|job| job.visit.acp_id == id) {
@@ -356,10 +356,10 @@ impl<'g> Door<'g> {
         render::coded(&job.id, render::CANCELLED, &error, Some(&job.path))
     }
 
-    /// Takes no more requests, of guests neither, and gives up those that wait.
+    /// Takes no more requests, of attached clients neither, and gives up those that wait.
     pub(super) fn stop_jobs(&self) {
-        if let Some(guests) = &self.guests {
-            guests.close();
+        if let Some(tokens) = &self.attach {
+            tokens.close();
         }
         for job in self.jobs.close() {
             let line = self.cancel_record(&job);

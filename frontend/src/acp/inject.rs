@@ -10,34 +10,34 @@ use std::collections::HashSet;
 use portcullis_rpc::Object;
 use serde_json::{json, value::RawValue};
 
-use crate::guests::Guests;
+use crate::mcp_attach::AttachTokens;
 
 /// The parameter.
 const LIST: &str = "mcpServers";
 /// The server's name, unless the editor has one of that name.
 const NAME: &str = "portcullis";
 
-/// The line with the gate's own server, which says `word`; `None` when the
+/// The line with the gate's own server, with its `token`; `None` when the
 /// line has no place for it.
-pub(super) fn add(line: &str, guests: &Guests, word: &str) -> Option<String> {
+pub(super) fn add(line: &str, tokens: &AttachTokens, token: &str) -> Option<String> {
     let message = Object::parse(line)?;
     let params = message.borrowed("params")?;
     let members = Object::parse(params.get())?;
     match members.borrowed(LIST).map(|list| (list, list.get())) {
         Some((list, text)) if text.starts_with('[') => {
             let there: Vec<&RawValue> = serde_json::from_str(text).ok()?;
-            let entry = entry(&there, guests, word);
+            let entry = entry(&there, tokens, token);
             let end = offset(line, list)?.checked_add(text.len())?.checked_sub(1)?;
             let comma = if there.is_empty() { "" } else { "," };
             splice(line, end, 0, &format!("{comma}{entry}"))
         }
         Some((list, text @ "null")) => {
-            let entry = entry(&[], guests, word);
+            let entry = entry(&[], tokens, token);
             splice(line, offset(line, list)?, text.len(), &format!("[{entry}]"))
         }
         Some(_) => None,
         None => {
-            let entry = entry(&[], guests, word);
+            let entry = entry(&[], tokens, token);
             let comma = if members.members().next().is_some() { "," } else { "" };
             let start = offset(line, params)?.checked_add(1)?;
             splice(line, start, 0, &format!("\"{LIST}\":[{entry}]{comma}"))
@@ -46,7 +46,7 @@ pub(super) fn add(line: &str, guests: &Guests, word: &str) -> Option<String> {
 }
 
 /// `McpServerStdio` of the schema.
-fn entry(there: &[&RawValue], guests: &Guests, word: &str) -> String {
+fn entry(there: &[&RawValue], tokens: &AttachTokens, token: &str) -> String {
     let names: HashSet<String> = there
         .iter()
         .filter_map(|server| {
@@ -59,11 +59,11 @@ fn entry(there: &[&RawValue], guests: &Guests, word: &str) -> String {
         name = format!("{NAME}-{number}");
         number = number.saturating_add(1);
     }
-    let (program, socket) = guests.command();
+    let (program, socket) = tokens.command();
     json!({
         "name": name,
         "command": program,
-        "args": ["mcp", "--connect", socket, "--word", word],
+        "args": ["mcp", "--connect", socket, "--token", token],
         "env": [],
     })
     .to_string()
@@ -88,11 +88,11 @@ mod tests {
     use super::*;
 
     fn added(line: &str) -> Option<String> {
-        let guests = Guests::new(Path::new("/p"), Path::new("/s"));
-        add(line, &guests, "w")
+        let tokens = AttachTokens::new(Path::new("/p"), Path::new("/s"));
+        add(line, &tokens, "w")
     }
 
-    const ENTRY: &str = r#"{"args":["mcp","--connect","/s","--word","w"],"command":"/p","env":[],"name":"portcullis"}"#;
+    const ENTRY: &str = r#"{"args":["mcp","--connect","/s","--token","w"],"command":"/p","env":[],"name":"portcullis"}"#;
 
     #[test]
     fn only_the_list_grows_and_everything_else_stays_byte_for_byte() {

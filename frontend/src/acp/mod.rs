@@ -29,7 +29,7 @@ use crate::{gateway::Gateway, lock, model::Session};
 pub use super::output::{Output, write_now};
 use portcullis_rpc::BoundedQueue;
 
-use super::{guests::Guests, paths};
+use super::{mcp_attach::AttachTokens, paths};
 pub use allowed::{ForwardError, acts, check_forward};
 use door::Door;
 pub use notices::Notices;
@@ -93,9 +93,9 @@ pub struct Config {
     /// How long work under way, and the agent, may take to end once a side has
     /// closed.
     pub grace: Duration,
-    /// Who is invited to the gate's own MCP server, which agents are told of;
+    /// Tokens for the gateway's own MCP server, which agents are told of;
     /// without it they are not.
-    pub guests: Option<Arc<Guests>>,
+    pub attach: Option<Arc<AttachTokens>>,
     /// Messages for the person who started the gateway.
     pub notices: Option<Arc<dyn Notices>>,
 }
@@ -154,7 +154,7 @@ impl Config {
             max_line: line_for(10 * 1024 * 1024),
             editor_timeout: Duration::from_secs(30),
             grace: Duration::from_secs(5),
-            guests: None,
+            attach: None,
             notices: None,
         }
     }

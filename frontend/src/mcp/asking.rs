@@ -60,7 +60,7 @@ impl Approver for Asker {
 }
 
 /// The questions of one client that wait. Another client may have the same
-/// session, as guests of one agent do; these are not its own.
+/// session, as attached clients of one agent do; these are not its own.
 #[derive(Default)]
 pub(super) struct Tickets(Mutex<Waiting>);
 

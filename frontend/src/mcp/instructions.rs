@@ -36,7 +36,7 @@ pub(super) fn text(config: &Config, shared: &Shared) -> String {
         true => {
             let seconds = policy.approval_timeout().as_secs();
             let who = match config {
-                Config { guest: Some(_), .. } => "the user of the editor",
+                Config { attached: Some(_), .. } => "the user of the editor",
                 Config { elicit: true, .. } => "your user, if your client can ask",
                 Config { .. } => "the operator",
             };

@@ -14,7 +14,7 @@ use rmcp::ServiceExt as _;
 
 use crate::{gateway::Gateway, model::Session};
 
-use super::{guests::Guest, paths::Roots};
+use super::{mcp_attach::AttachedClient, paths::Roots};
 
 mod answer;
 mod arguments;
@@ -86,9 +86,9 @@ pub struct Config {
     pub prompt: bool,
     /// Longest line in bytes.
     pub max_line: usize,
-    /// Whose guest the client is: its session then belongs to another door, goes
+    /// The client is attached: its session then belongs to another transport, goes
     /// on without it, and questions go to that door's person, not to the client.
-    pub guest: Option<Arc<Guest>>,
+    pub attached: Option<Arc<AttachedClient>>,
     /// Shows a line to the person who started the gateway, and does not wait for
     /// anybody to read it.
     pub notify: fn(&str),
@@ -122,11 +122,11 @@ pub fn serve(
         .thread_keep_alive(Duration::from_secs(60))
         .build()?;
     let roots = Roots::new(&config.root, config.alias.as_deref());
-    let (max_line, guest) = (config.max_line, config.guest.clone());
+    let (max_line, attached) = (config.max_line, config.attached.clone());
     let server = server::Server::new(Arc::clone(gateway), config, roots, output)?;
     let shared = server.shared();
-    if let Some(guest) = guest {
-        guest.stays(server.shared());
+    if let Some(client) = attached {
+        client.set_control(server.shared());
     }
     let wire = {
         let _inside = runtime.enter();

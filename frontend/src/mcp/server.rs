@@ -101,7 +101,7 @@ impl Server {
         let offer = Offer::new(&config.toolset, &session.agent);
         let closed = Arc::<AtomicBool>::default();
         let gone = Arc::clone(&closed);
-        let memory = config.guest.as_ref().map(|guest| Arc::clone(guest.memory()));
+        let memory = config.attached.as_ref().map(|client| Arc::clone(client.memory()));
         let gone = move || gone.store(true, Ordering::SeqCst);
         let shared = Shared {
             gateway,
@@ -111,7 +111,7 @@ impl Server {
             session,
             roots,
             offer,
-            guest: config.guest.is_some(),
+            attached: config.attached.is_some(),
             tickets: Arc::default(),
             left: CancellationToken::new(),
             closed,
@@ -138,10 +138,10 @@ impl Server {
     fn is_short(&self, tool: usize, arguments: &Arguments) -> bool {
         match self.shared.offer.tool(tool).map(Tool::waits) {
             Some(Waits::Nothing) => true,
-            // Several share their syncs where each has a thread. A guest's may wait
-            // for its host's change of the same file, and that for an editor.
+            // Several share their syncs where each has a thread. An attached
+            // client's may wait for a change of the same file over ACP, and that for an editor.
             Some(Waits::Syncs) => {
-                !self.shared.guest
+                !self.shared.attached
                     && arguments.weight() <= MOST_SHORT
                     && self.shared.syncs_are_short()
                     && self.under_way.is_one()

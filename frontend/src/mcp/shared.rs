@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     gateway::{Gateway, Refusal},
-    guests::Stay,
+    mcp_attach::Control,
     model::Session,
     ops::Follower,
     paths::Roots,
@@ -50,8 +50,8 @@ pub(super) struct Shared {
     pub(super) memory: Option<Arc<ClientMemory>>,
     /// Bounds the client's calls that wait in line for the slots of all clients.
     pub(super) calls_in_line: Arc<Semaphore>,
-    /// Whether the session is another door's.
-    pub(super) guest: bool,
+    /// The session is that of another transport.
+    pub(super) attached: bool,
     pub(super) tickets: Arc<Tickets>,
     /// Cancelled when the client says no more.
     pub(super) left: CancellationToken,
@@ -105,7 +105,7 @@ impl Shared {
             let why = json!("the client did not take all answers");
             self.report("mcp.dropped", BTreeMap::from([("why".to_owned(), why)]));
         }
-        if !self.guest {
+        if !self.attached {
             self.gateway.end_session(&self.session);
         }
     }
@@ -169,8 +169,8 @@ impl Shared {
     }
 }
 
-/// As a guest: what its host ends is over at once.
-impl Stay for Shared {
+/// As an attached client: its session ends it at once.
+impl Control for Shared {
     fn withdraw(&self) {
         self.tickets.withdraw();
     }

@@ -220,7 +220,7 @@ impl Server {
             }
             self.announce(&ticket, context);
             // Taken back when the next one comes or all is over.
-            _asked = self.config.guest.as_ref().and_then(|guest| guest.ask(&ticket));
+            _asked = self.config.attached.as_ref().and_then(|client| client.ask(&ticket));
             match way {
                 Way::None => {}
                 Way::Request => {
@@ -251,7 +251,7 @@ impl Server {
         let elicits = capabilities.and_then(|capabilities| capabilities.elicitation);
         // A client that does not say which form it takes takes forms.
         let elicits = elicits.is_some_and(|how| how.form.is_some() || how.url.is_none());
-        if !elicits || !self.config.elicit || self.config.guest.is_some() {
+        if !elicits || !self.config.elicit || self.config.attached.is_some() {
             return Way::None;
         }
         match context.protocol_version() {

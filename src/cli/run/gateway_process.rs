@@ -35,10 +35,9 @@ use crate::{
         stderr,
     },
     frontend::{
-        acp,
-        guests::Guests,
-        inside::{Arrivals, Inside},
-        mcp,
+        acp, mcp,
+        mcp_attach::AttachTokens,
+        sandbox_socket::{Connections, SandboxSocket},
     },
     model::Door,
     sandbox::{become_gate, stop_signals},
@@ -88,22 +87,22 @@ fn run(parent: u32) -> Result<(), Failure> {
     let hatch = if streams.len() > STREAMS { streams.pop() } else { None };
     let [agent_in, agent_out, agent_err] = take(streams)?;
     let started = recovered.start(session, agent.facts)?;
-    let inside = match hatch.zip(agent.entrance) {
+    let attached = match hatch.zip(agent.entrance) {
         Some((hatch, entrance)) => {
             let config = mcp_config(&started, &order);
-            let guests = Guests::new(&entrance.program, &entrance.address);
-            let arrivals = match entrance.is_relayed {
-                true => Arrivals::Relay(hatch),
-                false => Arrivals::Listener(hatch),
+            let tokens = AttachTokens::new(&entrance.program, &entrance.address);
+            let connections = match entrance.is_relayed {
+                true => Connections::Relay(hatch),
+                false => Connections::Listener(hatch),
             };
-            let inside =
-                Inside::attend(arrivals, Arc::clone(&started.gateway), guests.clone(), config)
-                    .or_fail("cannot start a thread")?;
-            Some((inside, guests))
+            let gateway = Arc::clone(&started.gateway);
+            let socket = SandboxSocket::start(connections, gateway, tokens.clone(), config)
+                .or_fail("cannot start a thread")?;
+            Some((socket, tokens))
         }
         None => None,
     };
-    let (inside, guests) = inside.unzip();
+    let (socket, tokens) = attached.unzip();
     channel.send(&Progress::Started, &[]).or_fail("cannot answer the broker")?;
 
     let agent_in = Closable::new(agent_in.into());
@@ -135,7 +134,7 @@ fn run(parent: u32) -> Result<(), Failure> {
             .name("gate-orders".to_owned())
             .spawn_scoped(scope, move || orders.follow(&done))
             .or_fail("cannot start a thread")?;
-        let served = serve(&started, &order, streams, guests, &agent.granted);
+        let served = serve(&started, &order, streams, tokens, &agent.granted);
         // Whoever waits for orders sees it closed.
         drop(serving);
         served
@@ -146,8 +145,8 @@ fn run(parent: u32) -> Result<(), Failure> {
     }
     // What an agent says last must not be lost; one that goes on has its time.
     let _ = wait_for_all.recv_timeout(LAST_WORDS);
-    if let Some(inside) = inside {
-        inside.end();
+    if let Some(socket) = socket {
+        socket.stop();
     }
     started.stop(STOP_TIMEOUT).map(drop)
 }
@@ -168,7 +167,7 @@ fn serve(
     started: &Started,
     order: &Serve,
     streams: Streams,
-    guests: Option<Arc<Guests>>,
+    attach: Option<Arc<AttachTokens>>,
     granted: &[PathBuf],
 ) -> Result<(), Failure> {
     let gateway = &started.gateway;
@@ -182,7 +181,7 @@ fn serve(
         notices: Some(streams.notices),
         terminal_allowed: policy.agent().terminal,
         max_line: started.max_line(),
-        guests,
+        attach,
         ..acp::Config::new(started.session.clone(), order.launch.workspace.clone())
     };
     let editor = (streams.editor_in, streams.editor_out);
@@ -207,7 +206,7 @@ fn mcp_config(started: &Started, order: &Serve) -> mcp::Config {
         // A policy that is taken up later may ask.
         prompt: false,
         max_line: started.max_line(),
-        guest: None,
+        attached: None,
         notify: |line| errln!("{line}"),
     }
 }

@@ -369,7 +369,7 @@ impl Worker {
             elicit: self.start.elicit,
             prompt: !self.started.durable,
             max_line: self.started.max_line(),
-            guest: None,
+            attached: None,
             notify: |line| errln!("{line}"),
         }
     }

@@ -78,7 +78,7 @@ impl Site {
             elicit: false,
             prompt: true,
             max_line: 1 << 20,
-            guest: None,
+            attached: None,
             notify: |_| {},
         };
         let gateway = Arc::clone(&self.gateway);

@@ -67,12 +67,12 @@ type Service = StreamableHttpService<Relay, LocalSessionManager>;
 /// All that speak MCP at one front.
 #[derive(Default)]
 pub(super) struct Mcp {
-    desks: Mutex<HashMap<(TokenHash, String), Desk>>,
+    endpoints: Mutex<HashMap<(TokenHash, String), Endpoint>>,
     company: Arc<Company>,
 }
 
-/// What serves one token at one workspace.
-struct Desk {
+/// Serves one token at one workspace.
+struct Endpoint {
     service: Service,
     shared: Arc<Shared>,
     used: Instant,
@@ -252,24 +252,24 @@ async fn service(
 
 impl Mcp {
     fn known(&self, caller: &Caller, workspace: &str) -> Option<Served> {
-        let mut desks = lock(&self.desks);
-        let desk = desks.get_mut(&(caller.token, workspace.to_owned()))?;
-        desk.used = Instant::now();
-        Some(desk.served())
+        let mut endpoints = lock(&self.endpoints);
+        let endpoint = endpoints.get_mut(&(caller.token, workspace.to_owned()))?;
+        endpoint.used = Instant::now();
+        Some(endpoint.served())
     }
 
     fn get(&self, front: &Arc<Front>, caller: &Caller, workspace: String) -> Option<Served> {
-        let mut desks = lock(&self.desks);
-        if let Some(desk) = desks.get_mut(&(caller.token, workspace.clone())) {
-            desk.used = Instant::now();
-            return Some(desk.served());
+        let mut endpoints = lock(&self.endpoints);
+        if let Some(endpoint) = endpoints.get_mut(&(caller.token, workspace.clone())) {
+            endpoint.used = Instant::now();
+            return Some(endpoint.served());
         }
-        if desks.len() >= MOST {
+        if endpoints.len() >= MOST {
             return None;
         }
-        let desk = make(front, caller, workspace.clone());
-        let served = desk.served();
-        desks.insert((caller.token, workspace), desk);
+        let endpoint = make(front, caller, workspace.clone());
+        let served = endpoint.served();
+        endpoints.insert((caller.token, workspace), endpoint);
         Some(served)
     }
 
@@ -278,13 +278,14 @@ impl Mcp {
     pub(super) async fn tidy(&self, idle: Duration) {
         loop {
             tokio::time::sleep((idle / 2).min(LOOK)).await;
-            // What a desk served is over, or goes on without it.
-            lock(&self.desks).retain(|_, desk| !desk.shared.rest(idle) || !desk.is_idle());
+            // Requests that an endpoint served are over, or continue without it.
+            lock(&self.endpoints)
+                .retain(|_, endpoint| !endpoint.shared.rest(idle) || !endpoint.is_idle());
         }
     }
 }
 
-impl Desk {
+impl Endpoint {
     fn served(&self) -> Served {
         (self.service.clone(), Arc::clone(&self.shared))
     }
@@ -300,7 +301,7 @@ impl fmt::Debug for Mcp {
     }
 }
 
-fn make(front: &Arc<Front>, caller: &Caller, workspace: String) -> Desk {
+fn make(front: &Arc<Front>, caller: &Caller, workspace: String) -> Endpoint {
     let mut manager = LocalSessionManager::default();
     manager.session_config.keep_alive = Some(front.limits().session_idle);
     let manager = Arc::new(manager);
@@ -332,7 +333,7 @@ fn make(front: &Arc<Front>, caller: &Caller, workspace: String) -> Desk {
     let relayed = Arc::clone(&shared);
     let factory = move || Ok(Relay::new(Arc::clone(&relayed)));
     let service = StreamableHttpService::new(factory, manager, config);
-    Desk { service, shared, used: Instant::now() }
+    Endpoint { service, shared, used: Instant::now() }
 }
 
 impl Shared {

@@ -1,5 +1,5 @@
-//! Where desks are: `approvals/ID.sock` and `approvals/ID.nonce` in the state
-//! directory, which nobody but the operator may enter.
+//! The directory of approval sockets: `approvals/ID.sock` and `approvals/ID.nonce` in
+//! the state directory, which nobody but the operator may enter.
 
 use std::{
     fs::File,
@@ -10,25 +10,23 @@ use std::{
 use rustix::{
     fs::{AtFlags, Mode, OFlags, chmodat, mkdirat, openat, renameat, unlinkat},
     io::Errno,
-    net::{
-        AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
-    },
+    net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with},
 };
 
-const FOLDER: &str = "approvals";
+const DIRECTORY: &str = "approvals";
 const SOCKET: &str = ".sock";
 const NONCE: &str = ".nonce";
-/// Most that may wait to be heard.
+/// Connections that may wait.
 const BACKLOG: i32 = 16;
 
-/// The folder of all desks of one state directory.
+/// The directory of all approval sockets of one state directory.
 #[derive(Debug)]
-pub(super) struct Folder(OwnedFd);
+pub(super) struct Directory(OwnedFd);
 
-impl Folder {
+impl Directory {
     /// Opens it, and makes it when it is missing.
     pub(super) fn make(state: BorrowedFd<'_>) -> io::Result<Self> {
-        match mkdirat(state, FOLDER, Mode::RWXU) {
+        match mkdirat(state, DIRECTORY, Mode::RWXU) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(error) => return Err(error.into()),
         }
@@ -38,11 +36,10 @@ impl Folder {
     /// Opens it.
     pub(super) fn open(state: BorrowedFd<'_>) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        Ok(Self(openat(state, FOLDER, flags, Mode::empty())?))
+        Ok(Self(openat(state, DIRECTORY, flags, Mode::empty())?))
     }
 
-    /// The names of the desks that are there, whether or not anybody is at
-    /// them.
+    /// The names of all sockets, also of gateways that ended.
     pub(super) fn names(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in rustix::fs::Dir::read_from(&self.0)? {
@@ -54,9 +51,9 @@ impl Folder {
         Ok(names)
     }
 
-    /// Puts up a socket and its nonce. The socket takes its name only when it
-    /// listens, so that one which refuses is nobody's any more.
-    pub(super) fn put_up(&self, name: &str, nonce: &str) -> io::Result<OwnedFd> {
+    /// Creates a socket and its nonce. The socket takes its name only when it
+    /// listens, so that one which refuses belongs to no gateway any more.
+    pub(super) fn create(&self, name: &str, nonce: &str) -> io::Result<OwnedFd> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let file = openat(&self.0, format!("{name}{NONCE}"), flags, Mode::RUSR | Mode::WUSR)?;
         File::from(file).write_all(nonce.as_bytes())?;
@@ -69,20 +66,20 @@ impl Folder {
         Ok(socket)
     }
 
-    /// Takes a desk away.
-    pub(super) fn take_down(&self, name: &str) {
+    /// Removes a socket and its nonce.
+    pub(super) fn remove(&self, name: &str) {
         for ending in [SOCKET, NONCE] {
             match unlinkat(&self.0, format!("{name}{ending}"), AtFlags::empty()) {
                 Ok(()) | Err(Errno::NOENT) => {}
-                Err(error) => tracing::warn!(%error, "a desk for approvals could not be removed"),
+                Err(error) => tracing::warn!(%error, "an approval socket cannot be removed"),
             }
         }
     }
 
-    /// Goes to a desk; `None` when nobody is at it any more.
-    pub(super) fn go_to(&self, name: &str) -> io::Result<Option<(OwnedFd, String)>> {
+    /// Connects to a socket; `None` when its gateway has ended.
+    pub(super) fn connect(&self, name: &str) -> io::Result<Option<(OwnedFd, String)>> {
         let socket = stream()?;
-        match connect(&socket, &self.address(&format!("{name}{SOCKET}"))?) {
+        match rustix::net::connect(&socket, &self.address(&format!("{name}{SOCKET}"))?) {
             Ok(()) => {}
             Err(Errno::CONNREFUSED | Errno::NOENT) => return Ok(None),
             Err(error) => return Err(error.into()),
@@ -97,10 +94,10 @@ impl Folder {
         Ok(Some((socket, nonce)))
     }
 
-    /// By the folder's descriptor, for a socket's path has little room.
+    /// By the directory's descriptor, since a socket's path has little room.
     fn address(&self, name: &str) -> io::Result<SocketAddrUnix> {
-        let folder = self.0.as_fd().as_raw_fd();
-        Ok(SocketAddrUnix::new(format!("/proc/self/fd/{folder}/{name}"))?)
+        let directory = self.0.as_fd().as_raw_fd();
+        Ok(SocketAddrUnix::new(format!("/proc/self/fd/{directory}/{name}"))?)
     }
 }
 

@@ -1,39 +1,39 @@
-//! What `portcullis approve` and a gate say to each other: one line of JSON
-//! there, one back.
+//! Messages between `portcullis approve` and a gateway: one line of JSON there, one
+//! back.
 
 use serde::{Deserialize, Serialize};
 
 use crate::gateway::{Answer, AnswerError, Question};
 
-/// What a person at a shell wants.
+/// A line to the gateway.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Request {
-    /// The secret of the gate's file, which shows that whoever asks can read
-    /// the state directory.
+pub(super) struct Message {
+    /// The secret of the nonce file, which shows that the sender can read the state
+    /// directory.
     pub(super) nonce: String,
-    pub(super) wish: Wish,
+    pub(super) request: Request,
 }
 
-/// A wish.
+/// A request of a person at a shell.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub enum Wish {
-    /// To see what waits.
+pub enum Request {
+    /// List the requests that wait for approval.
     List,
-    /// To answer one of them.
+    /// Answer one of them.
     Answer {
-        /// Which.
+        /// Its id.
         id: String,
-        /// How.
-        answer: Word,
+        /// The answer.
+        answer: Choice,
     },
 }
 
 /// [`Answer`] on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Word {
+pub enum Choice {
     /// This once.
     Once,
     /// For the rest of the session.
@@ -42,21 +42,21 @@ pub enum Word {
     Reject,
 }
 
-impl From<Word> for Answer {
-    fn from(word: Word) -> Self {
-        match word {
-            Word::Once => Self::Once,
-            Word::Session => Self::Session,
-            Word::Reject => Self::Reject,
+impl From<Choice> for Answer {
+    fn from(choice: Choice) -> Self {
+        match choice {
+            Choice::Once => Self::Once,
+            Choice::Session => Self::Session,
+            Choice::Reject => Self::Reject,
         }
     }
 }
 
-/// What the gate says.
+/// The reply of a gateway.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Reply {
-    /// What waits, the oldest first.
+    /// The requests that wait, the oldest first.
     Waiting(Vec<Item>),
     /// The answer counts.
     Taken(Box<Item>),
@@ -64,7 +64,7 @@ pub enum Reply {
     Unknown,
     /// The answer came too late; the text says what became of the request.
     Over(String),
-    /// The gate does not listen to whoever asked.
+    /// The gateway refuses the sender.
     Refused(String),
 }
 
