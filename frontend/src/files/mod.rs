@@ -4,9 +4,8 @@
 //! Between that process and this one a message is its length (four bytes, big
 //! endian) and as many bytes of UTF-8. `wire` reads messages, `request` makes
 //! operations of them, which the gateway decides about, `reply` renders, and
-//! `changes` tells what changes. One
-//! request of a client is carried out at a time, in the order in which they
-//! came; one that waits for a person lets the next ones go on.
+//! `changes` tells what changes. Requests of a client are carried out one after the
+//! other; one that waits for a person lets the next ones go on.
 //!
 //! Memory is bounded for all clients together, and for each agent: a large
 //! message is read only once there is room for it.
