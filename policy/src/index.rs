@@ -186,6 +186,12 @@ impl PatternSet {
             .map(|(entry, pattern)| (*entry, pattern))
     }
 
+    /// The patterns of an entry.
+    pub(super) fn of(&self, entry: u32) -> impl Iterator<Item = &Pattern> {
+        let is_its = move |(of, _): &&(u32, Pattern)| *of == entry;
+        self.patterns.iter().filter(is_its).map(|(_, pattern)| pattern)
+    }
+
     /// Whether there are no patterns.
     pub(super) fn is_empty(&self) -> bool {
         self.patterns.is_empty()

@@ -139,6 +139,11 @@ impl Pattern {
         Self::new(segments)
     }
 
+    /// The components.
+    pub(super) fn segments(&self) -> &[Segment] {
+        &self.segments
+    }
+
     /// The components that are no `**`.
     pub(super) fn names(&self) -> impl Iterator<Item = &Name> {
         self.segments.iter().filter_map(|segment| match segment {

@@ -1,13 +1,24 @@
 //! The instructions that a client gets for its model: where the files are, what is
 //! denied, how to ask, how to undo.
 //!
-//! Of the policy they say no more than the list of tools does: which operations it never
-//! allows this agent, and that some wait for a person. Patterns and rules would tell of
-//! files that the agent may not know of.
+//! What is denied is told in the policy's words, as far as there is room: clients cut off
+//! long instructions. A rule that closes lists is told by its reason alone, for its names
+//! could tell of files that the agent may not know of.
 
-use crate::model::{OperationKind, WorkspacePath};
+use crate::{
+    model::{Escaped, OperationKind, WorkspacePath},
+    policy::{Denials, DeniedByRule},
+};
 
 use super::{Config, Place, shared::Shared};
+
+/// Most bytes of all that the model is told, if the workspace's path leaves room for them.
+const MOST: usize = 2_000;
+/// Most bytes of names of secrets, and of extensions.
+const MOST_NAMES: usize = 200;
+/// Most names of one rule, and characters of its reason.
+const NAMES_OF_RULE: usize = 2;
+const MOST_REASON: usize = 100;
 
 /// What the model is told under the policy in force.
 pub(super) fn text(config: &Config, shared: &Shared) -> String {
@@ -48,17 +59,84 @@ pub(super) fn text(config: &Config, shared: &Shared) -> String {
         }
         false => String::new(),
     };
-    format!(
+    let before = format!(
         "The files of the workspace {root}, through a gate. Paths are relative to it, or absolute \
          beneath it. {surroundings}\n\
-         A policy decides about every call. {denied}A call that is denied says by which rule and \
-         why. Do not look for another way to do it: tell your user what you need.\n\
+         A policy decides about every call. {denied}"
+    );
+    let after = format!(
+        "A call that is denied says by which rule and why. Do not look for another way to do it: \
+         tell your user what you need.\n\
          {asked}\
          What you replace or remove is kept in a backup first. You have no tool to undo; your \
          user has: `portcullis backup undo --session {session}` takes back what this session \
          changed, and asks before. Every call is recorded.",
         session = shared.session.id,
-    )
+    );
+    let room = MOST.saturating_sub(before.len() + after.len());
+    before + &named(&policy.denials(&shared.session.agent), room) + &after
+}
+
+/// Denials in words, in so many bytes at most.
+fn named(denials: &Denials, room: usize) -> String {
+    let Denials { secrets, extensions, rules } = denials;
+    let extensions: Vec<_> = extensions.iter().map(|extension| format!("*.{extension}")).collect();
+    let closed = [("Names of secrets", secrets), ("Extensions", &extensions)];
+    let closed = closed.into_iter().filter(|(_, names)| !names.is_empty()).map(|(what, names)| {
+        let names = names.iter().map(|name| code(name));
+        format!("{what} are closed: {}. ", listed(names, ", ", "…", MOST_NAMES))
+    });
+    let rules = rules.iter().filter_map(in_words);
+    listed(closed.chain(rules), "", "More is denied. ", room)
+}
+
+/// One rule in words; `None` where the agent may not know of it.
+fn in_words(rule: &DeniedByRule) -> Option<String> {
+    let reason = rule.reason.as_deref().map(|reason| {
+        let short: String = reason.chars().take(MOST_REASON).collect();
+        Escaped(&short).to_string()
+    });
+    let names: Vec<_> = rule.names.iter().take(NAMES_OF_RULE).map(|name| code(name)).collect();
+    let more = if rule.names.len() > NAMES_OF_RULE { " and the like" } else { "" };
+    let because = |reason| format!(": {reason}");
+    match (names.as_slice(), reason) {
+        ([], None) => None,
+        ([], Some(reason)) => Some(format!("Some files are hidden: {reason}. ")),
+        (names, reason) => Some(format!(
+            "You may not {} {}{more}{}. ",
+            verb(&rule.operations),
+            names.join(", "),
+            reason.map(because).unwrap_or_default()
+        )),
+    }
+}
+
+/// What a rule denies, as few words as say it.
+fn verb(operations: &[OperationKind]) -> String {
+    use OperationKind as Kind;
+    let chief = [Kind::Read, Kind::Write, Kind::Remove];
+    let (chief, _): (Vec<_>, Vec<_>) =
+        chief.into_iter().partition(|kind| operations.contains(kind));
+    closed(if chief.is_empty() { operations } else { &chief }).unwrap_or_default()
+}
+
+fn code(name: &str) -> String {
+    format!("`{}`", Escaped(name))
+}
+
+/// As many of the texts as there is room for, with `more` where some are missing.
+fn listed(texts: impl Iterator<Item = String>, between: &str, more: &str, room: usize) -> String {
+    let mut list = String::new();
+    for text in texts {
+        if list.len() + text.len() + 2 * between.len() + more.len() > room {
+            return if list.is_empty() { list } else { list + between + more };
+        }
+        if !list.is_empty() {
+            list += between;
+        }
+        list += &text;
+    }
+    list
 }
 
 /// Words for operations that are never allowed.
@@ -74,6 +152,50 @@ fn closed(kinds: &[OperationKind]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::{PolicySource, compile};
+
+    fn told(text: &str, room: usize) -> String {
+        let policy = compile(&PolicySource::from_text("p", text)).unwrap();
+        named(&policy.denials(&"a".parse().unwrap()), room)
+    }
+
+    /// They said of a policy only that it decides.
+    #[test]
+    fn denials_are_told_in_the_words_of_the_policy() {
+        let told = told(
+            "schema = 1\nextensions = { deny = [\"exe\"] }\nsecrets = { names = [\".env\"] }\n\
+             [[rules]]\nid = \"git\"\neffect = \"deny\"\noperations = [\"write\", \"remove\"]\n\
+             paths = [\"**/.git/**\", \"**/.hg\", \"**/.svn\"]\nreason = \"Git runs this\"\n\
+             [[rules]]\nid = \"new\"\neffect = \"deny\"\noperations = [\"mkdir\"]\npaths = [\"new\"]\n\
+             [[rules]]\nid = \"known\"\neffect = \"deny\"\npaths = [\"one\"]\nreason = \"a\\nb\"\n\
+             [[rules]]\nid = \"unknown\"\neffect = \"deny\"\npaths = [\"other\"]\n",
+            1000,
+        );
+        assert_eq!(
+            told,
+            "Names of secrets are closed: `.env`. Extensions are closed: `*.exe`. You may not write \
+             or remove `.git`, `.hg` and the like: Git runs this. You may not mkdir `new`. Some \
+             files are hidden: a\\nb. "
+        );
+    }
+
+    #[test]
+    fn denials_take_no_more_room_than_there_is() {
+        let rule = |n| {
+            format!(
+                "[[rules]]\nid = \"r{n}\"\neffect = \"deny\"\noperations = [\"write\"]\npaths = [\"p{n}\"]\n"
+            )
+        };
+        let names: Vec<_> = (0..40).map(|n| format!("\"secret-name-{n}\"")).collect();
+        let rules: String = (0..40).map(rule).collect();
+        let text = format!("schema = 1\nsecrets = {{ names = [{}] }}\n{rules}", names.join(", "));
+        for room in [0, 10, 100, 300, 500, 10_000] {
+            let told = told(&text, room);
+            assert!(told.len() <= room, "{room} {told}");
+            assert_eq!(told.is_empty(), room < 300, "{room} {told}");
+            assert_eq!(told.ends_with("More is denied. "), (300..10_000).contains(&room), "{told}");
+        }
+    }
 
     #[test]
     fn operations_are_listed_as_a_sentence_has_them() {

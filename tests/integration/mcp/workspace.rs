@@ -136,13 +136,14 @@ fn tools_say_what_they_do_and_those_that_the_policy_never_allows_are_not_there()
     assert_eq!(world.run(&["mcp", "--tools", "reference", "--name", "a"]).code, 2);
 }
 
-/// They said nothing of where the files are, what is never allowed, how to ask and how
-/// to undo.
+/// They said nothing of where the files are, what is denied, how to ask and how to undo.
 #[test]
 fn the_greeting_says_what_the_agent_has_to_know() {
     let rules = "[[rules]]\nid = \"careful-rule\"\neffect = \"ask\"\noperations = [\"write\"]\n\
          paths = [\"ask-here/**\"]\n[[rules]]\nid = \"hidden-rule\"\neffect = \"deny\"\n\
-         paths = [\"hidden-name/**\"]\n";
+         paths = [\"hidden-name/**\"]\n[[rules]]\nid = \"open\"\neffect = \"deny\"\n\
+         operations = [\"write\"]\npaths = [\"**/.git/**\"]\nreason = \"Git runs this\"\n\
+         [secrets]\nnames = [\".env\"]\n";
     let mut world = World::with_policy(&format!("{ALL}{rules}"));
     let root = world.root().canonicalize().unwrap();
     let greet = |world: &World, args: &[&str], capabilities: &Value| {
@@ -151,7 +152,7 @@ fn the_greeting_says_what_the_agent_has_to_know() {
         client.end();
         assert!(said.len() < 2048, "{} {said}", said.len());
         assert!(said.contains(root.to_str().unwrap()), "{said}");
-        // As much of the policy as the list of tools tells, and no more.
+        // Nothing that the agent may not know of.
         assert!(
             !said.contains("hidden-") && !said.contains("careful-") && !said.contains("ask-here"),
             "{said}"
@@ -162,9 +163,20 @@ fn the_greeting_says_what_the_agent_has_to_know() {
         let said = greet(&world, &["--tools", tools], &json!({}));
         assert!(said.contains("approval") && said.contains("120 s"), "{said}");
         assert!(!said.contains("never allows"), "{said}");
+        for denied in ["`.env`", "`.git`", "Git runs this"] {
+            assert!(said.contains(denied), "{denied}: {said}");
+        }
         let session = world.last()["session"].as_str().unwrap().to_owned();
         let undo = format!("portcullis backup undo --session {session}");
         assert!(said.contains(&undo), "{said}");
+    }
+    for (policy, denied) in [
+        ("default", &["`.env`", "`*.pem`", "`.git`", "Git runs"][..]),
+        ("coding-agent", &["`.env`", "`*.exe`", "`node_modules`", "`.git`"]),
+    ] {
+        let said = greet(&world, &["--policy", policy], &json!({}));
+        let missing: Vec<_> = denied.iter().filter(|name| !said.contains(**name)).collect();
+        assert!(missing.is_empty(), "{policy} {missing:?}: {said}");
     }
     let asked = greet(&world, &["--ask", "shell"], &json!({}));
     assert!(asked.contains("the operator answers"), "{asked}");

@@ -1,0 +1,155 @@
+//! What a policy denies an agent, in the words of the policy: for doors that tell an
+//! agent beforehand. Decisions never depend on anything here.
+
+use super::{
+    Mode, Policy,
+    compile::Rule,
+    evaluate::questions,
+    index::PatternSet,
+    pattern::{Name, Pattern, Segment},
+    questions::Questions,
+};
+use crate::model::{AgentName, OperationKind, WorkspacePath};
+
+/// Most names of secrets, and most rules: more than there is room for where they are told.
+const MOST: usize = 64;
+
+/// What a policy denies an agent. Names are patterns, with the case that patterns are
+/// compared in.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Denials {
+    /// Of each of `[secrets] names` a name.
+    pub secrets: Vec<String>,
+    /// Extensions that no file may have, in their order.
+    pub extensions: Vec<String>,
+    /// The rules that deny, in the order in which the files extend each other.
+    pub rules: Vec<DeniedByRule>,
+}
+
+/// What one rule denies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeniedByRule {
+    /// The operations.
+    pub operations: Vec<OperationKind>,
+    /// What it is about. Nothing where it closes lists too: the agent may not know what
+    /// is there, and its names could say so.
+    pub names: Vec<String>,
+    /// Why, as the agent is told when it is denied.
+    pub reason: Option<String>,
+}
+
+impl Policy {
+    /// What this policy denies `agent`, nothing where it only observes. Lists of what is
+    /// allowed are no part of it.
+    pub fn denials(&self, agent: &AgentName) -> Denials {
+        if self.mode == Mode::Observe {
+            return Denials::default();
+        }
+        let mut extensions: Vec<_> = self.denied_extensions.keys().cloned().collect();
+        extensions.sort_unstable();
+        let secrets = (0..).take(self.secret_places.len().min(MOST));
+        Denials {
+            secrets: secrets.filter_map(|entry| names(&self.secrets, entry).next()).collect(),
+            extensions,
+            rules: (0..)
+                .zip(&self.deny_rules)
+                .filter(|(_, rule)| rule.agents.hold(agent))
+                .take(MOST)
+                .map(|(entry, rule)| {
+                    let operations = operations(rule);
+                    let is_hidden = operations.contains(&OperationKind::List);
+                    let names = names(&self.denials, entry).filter(|_| !is_hidden).collect();
+                    DeniedByRule { operations, names, reason: rule.reason.clone() }
+                })
+                .collect(),
+        }
+    }
+}
+
+/// The operations that a rule has to do with.
+fn operations(rule: &Rule) -> Vec<OperationKind> {
+    let root = WorkspacePath::root();
+    let is_asked = |operation: &OperationKind| {
+        let mut asked = questions(*operation, &root, Some(&root)).into_iter();
+        asked.any(|(access, _)| rule.questions.hold(Questions::one(*operation, access)))
+    };
+    OperationKind::ALL.into_iter().filter(is_asked).collect()
+}
+
+/// What the patterns of an entry are about, as far as it can be written shortly.
+fn names(set: &PatternSet, entry: u32) -> impl Iterator<Item = String> {
+    set.of(entry).filter_map(spelled)
+}
+
+/// A pattern without the `**` at its ends.
+fn spelled(pattern: &Pattern) -> Option<String> {
+    let segments = pattern.segments();
+    let is_deep = |segment: &&Segment| **segment == Segment::AnyDepth;
+    let skipped = segments.iter().take_while(is_deep).count();
+    let ending = segments.iter().rev().take_while(is_deep).count();
+    let middle = segments.get(skipped..segments.len().saturating_sub(ending))?;
+    let names: Option<Vec<_>> = middle
+        .iter()
+        .map(|segment| match segment {
+            Segment::AnyDepth => Some("**".to_owned()),
+            Segment::Name(Name::Any) => Some("*".to_owned()),
+            Segment::Name(Name::Literal(text)) => Some(text.to_string()),
+            Segment::Name(Name::Prefix(text)) => Some(format!("{text}*")),
+            Segment::Name(Name::Suffix(text)) => Some(format!("*{text}")),
+            Segment::Name(Name::Infix(text)) => Some(format!("*{text}*")),
+            Segment::Name(Name::Tokens(_)) => None,
+        })
+        .collect();
+    match names?.join("/") {
+        everything if everything.is_empty() => Some("**".to_owned()),
+        text => Some(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{PolicySource, compile};
+
+    fn denials(text: &str) -> Denials {
+        let policy = compile(&PolicySource::from_text("p", text)).unwrap();
+        policy.denials(&"a".parse().unwrap())
+    }
+
+    #[test]
+    fn names_and_reasons_are_the_policys() {
+        let told = denials(
+            "schema = 1\nextensions = { deny = [\"exe\", \"dll\"] }\n\
+             secrets = { names = [\"{.env,.env.*}\", \"[ab]?\", \"*.pem\"] }\n\
+             [[rules]]\nid = \"git\"\neffect = \"deny\"\noperations = [\"write\"]\n\
+             paths = [\"**/.git/**\", \"a/**/*b\", \"**\"]\nreason = \"why\"\n\
+             [[rules]]\nid = \"other\"\neffect = \"deny\"\nagents = [\"b\"]\npaths = [\"x\"]\n\
+             [[rules]]\nid = \"asks\"\neffect = \"ask\"\npaths = [\"x\"]\n",
+        );
+        assert_eq!(told.secrets, [".env", "*.pem"]);
+        assert_eq!(told.extensions, ["dll", "exe"]);
+        let [rule] = &told.rules[..] else { panic!("{told:?}") };
+        assert_eq!(rule.names, [".git", "a/**/*b", "**"]);
+        assert_eq!(rule.reason.as_deref(), Some("why"));
+        assert!(rule.operations.contains(&OperationKind::Edit));
+        assert!(!rule.operations.contains(&OperationKind::Read));
+    }
+
+    #[test]
+    fn a_rule_that_closes_lists_has_no_names() {
+        for operations in ["", "operations = [\"list\"]\n", "operations = [\"read\", \"list\"]\n"] {
+            let rule = format!(
+                "schema = 1\n[[rules]]\nid = \"x\"\neffect = \"deny\"\n{operations}\
+                 paths = [\"private\"]\nreason = \"why\"\n"
+            );
+            let told = denials(&rule);
+            assert!(told.rules[0].names.is_empty(), "{told:?}");
+        }
+    }
+
+    #[test]
+    fn a_policy_that_observes_denies_nothing() {
+        let text = "schema = 1\nmode = \"observe\"\nsecrets = { names = [\"x\"] }\n";
+        assert_eq!(denials(text), Denials::default());
+    }
+}
