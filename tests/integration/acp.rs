@@ -422,7 +422,7 @@ fn sessions_are_known_from_load_and_gone_after_close() {
     let read = |session: &str, path: String| {
         request(50, "fs/read_text_file", json!({"sessionId": session, "path": path}))
     };
-    rig.editor.send(&request(2, "session/load", json!({"sessionId": "old", "cwd": "/"})));
+    rig.editor.send(&request(2, "session/load", json!({"sessionId": "old", "cwd": rig.root})));
     rig.agent.hear();
     // While the agent replays.
     rig.agent.send(&read("old", rig.path("a.txt")));

@@ -186,7 +186,8 @@ impl Rig {
     }
 
     pub(crate) fn open_session(&mut self, id: i64, session: &str) {
-        self.editor.send(&request(id, "session/new", json!({"cwd": "/", "mcpServers": []})));
+        let params = json!({"cwd": self.root, "mcpServers": []});
+        self.editor.send(&request(id, "session/new", params));
         self.agent.hear();
         self.agent.send(&result(id, json!({"sessionId": session})));
         self.editor.hear();

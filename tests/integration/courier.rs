@@ -86,7 +86,8 @@ impl Courier {
             assert!(!courier.wait().success());
             return Err(courier.complaints.take().unwrap().join().unwrap());
         }
-        let session = courier.call("session/new", json!({"cwd": "/", "mcpServers": []})).unwrap();
+        let params = json!({"cwd": courier.root, "mcpServers": []});
+        let session = courier.call("session/new", params).unwrap();
         assert_eq!(session["sessionId"], "s1");
         Ok(courier)
     }

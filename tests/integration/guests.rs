@@ -66,7 +66,7 @@ impl Host {
     fn invite(&mut self) -> (String, Guest) {
         self.sessions += 1;
         let (id, session) = (self.sessions, format!("s{}", self.sessions));
-        let params = json!({"cwd": "/", "mcpServers": []});
+        let params = json!({"cwd": self.rig.root, "mcpServers": []});
         self.rig.editor.send(&request(id, "session/new", params));
         let asked = self.rig.agent.hear();
         let word = asked["params"]["mcpServers"][0]["args"][4].as_str().unwrap().to_owned();

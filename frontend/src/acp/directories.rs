@@ -1,21 +1,23 @@
-//! Further directories of a session: `additionalDirectories` of `session/new`,
+//! The directories of a session: `cwd` and `additionalDirectories` of `session/new`,
 //! `session/load`, `session/resume` and `session/fork` (ACP v1).
 //!
 //! Directories in the workspace pass, and those that the operator granted to the
-//! agent, whose own tools find them. Any other refuses the whole request, for an
-//! agent that was told of it would find nothing there, and nobody would know why.
-//! That is decided by name alone, as what a link leads to is when it is used.
+//! agent, whose own tools find them. Any other refuses the whole request: the agent
+//! would find nothing there, or the editor would show another directory than the one
+//! that is served, and nobody would know why. That is decided by name alone, as what a
+//! link leads to is when it is used.
 
 use portcullis_rpc::{Object, folds_to};
 use serde_json::value::RawValue;
 
-use crate::model::Escaped;
+use crate::model::{Escaped, WorkspacePath};
 
 use super::paths::{NotInside, Roots};
 
 /// The requests that have it. In `session/list` it is a filter.
 const METHODS: [&str; 4] = ["session/fork", "session/load", "session/new", "session/resume"];
-/// The parameter.
+/// The parameters.
+const CWD: &str = "cwd";
 const LIST: &str = "additionalDirectories";
 /// Longest path that is named, in characters: no other can be a directory's.
 const LONGEST: usize = 4096;
@@ -23,6 +25,15 @@ const LONGEST: usize = 4096;
 /// Why a session is not opened.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refused {
+    #[error("`{CWD}` is not an absolute path")]
+    NoPath,
+    #[error(
+        "the working directory `{}` lies neither in the workspace `{workspace}` nor in what the \
+         agent was granted: open the workspace in the editor, start `portcullis run` with the \
+         other directory as `--workspace`, or grant it with `--agent-read` or `--agent-write`",
+        Escaped(.directory)
+    )]
+    Elsewhere { directory: String, workspace: String },
     #[error("`{LIST}` is not a list of absolute paths")]
     Malformed,
     #[error(
@@ -48,18 +59,37 @@ pub(super) fn check(
         return Ok(());
     }
     let Some(params) = params.and_then(|params| Object::parse(params.get())) else { return Ok(()) };
-    for (_, list) in params.members().filter(|(key, _)| folds_to(key, LIST)) {
+    let named = |name| params.members().filter(move |(key, _)| folds_to(key, name));
+    let serves = |directory: &str| match workspace.relative(directory) {
+        Err(NotInside::Relative) => None,
+        found => {
+            let within = |grant: &Roots| grant.relative(directory).is_ok();
+            Some(found.is_ok() || granted.iter().any(within))
+        }
+    };
+    if params.get(CWD).is_none() {
+        return Err(Refused::NoPath);
+    }
+    for (_, directory) in named(CWD) {
+        let directory: String =
+            serde_json::from_str(directory.get()).map_err(|_| Refused::NoPath)?;
+        if !serves(&directory).ok_or(Refused::NoPath)? {
+            let root = workspace.absolute(&WorkspacePath::root());
+            let workspace = Escaped(&root).to_string();
+            return Err(Refused::Elsewhere { directory: short(&directory), workspace });
+        }
+    }
+    for (_, list) in named(LIST) {
         let list: Vec<String> = serde_json::from_str(list.get()).map_err(|_| Refused::Malformed)?;
         for directory in list {
-            match workspace.relative(&directory) {
-                Ok(_) => {}
-                Err(NotInside::Relative) => return Err(Refused::Malformed),
-                Err(_) if granted.iter().any(|grant| grant.relative(&directory).is_ok()) => {}
-                Err(NotInside::Outside | NotInside::Path(_)) => {
-                    return Err(Refused::Outside(directory.chars().take(LONGEST).collect()));
-                }
+            if !serves(&directory).ok_or(Refused::Malformed)? {
+                return Err(Refused::Outside(short(&directory)));
             }
         }
     }
     Ok(())
+}
+
+fn short(directory: &str) -> String {
+    directory.chars().take(LONGEST).collect()
 }

@@ -1,8 +1,9 @@
 //! Editor → agent.
 //!
 //! The editor is the user's: everything strict passes, but for sessions with
-//! directories that are not served. Its `initialize` is edited, the gate's own MCP server is added to those of a session, its replies to the gate's own requests are consumed, and replies to
-//! nothing that was asked are dropped. What the editor attaches to a prompt
+//! directories that are not served. Its `initialize` is edited, the gate's own MCP
+//! server is added to those of a session, its replies to the gate's own requests are
+//! consumed, and replies to nothing that was asked are dropped. What the editor attaches to a prompt
 //! (files, selections, images) goes to the agent by the user's will and is not
 //! decided here.
 

@@ -1,4 +1,4 @@
-//! Further directories of a session (`additionalDirectories`).
+//! The directories of a session: `cwd` and `additionalDirectories`.
 
 use serde_json::{Value, json};
 
@@ -7,8 +7,8 @@ use crate::acp_rig::{Rig, request, result};
 
 const METHODS: [&str; 4] = ["session/new", "session/load", "session/resume", "session/fork"];
 
-fn params(directories: &Value) -> Value {
-    json!({"cwd": "/", "mcpServers": [], "sessionId": "s9", "additionalDirectories": directories})
+fn params(rig: &Rig, directories: &Value) -> Value {
+    json!({"cwd": rig.root, "mcpServers": [], "sessionId": "s9", "additionalDirectories": directories})
 }
 
 /// They reached the agent, which found nothing there, and nobody was told.
@@ -24,7 +24,7 @@ fn a_directory_outside_the_workspace_is_refused_by_name_and_recorded() {
             json!([beside]),
             json!([rig.path("sub/../../x")]),
         ] {
-            rig.editor.send(&request(7, method, params(&directories)));
+            rig.editor.send(&request(7, method, params(&rig, &directories)));
             let refused = rig.editor.hear();
             assert_eq!(
                 (&refused["id"], &refused["error"]["code"]),
@@ -50,17 +50,57 @@ fn a_directory_outside_the_workspace_is_refused_by_name_and_recorded() {
     assert!(rig.agent.hear()["error"].is_object());
 }
 
+/// The session worked on the workspace while the editor showed another directory.
+#[test]
+fn a_working_directory_outside_the_workspace_passed_without_a_word() {
+    let mut rig = Rig::ready(no_fs(), |config| config.granted = vec!["/srv/lib".into()]);
+    let beside = format!("{}-evil", rig.root.display());
+    let mut refused = 0;
+    for method in METHODS {
+        for cwd in ["/", "/srv", &beside, &rig.path("sub/../..")] {
+            rig.editor.send(&request(7, method, json!({"cwd": cwd, "sessionId": "s9"})));
+            let error = rig.editor.hear()["error"].clone();
+            assert_eq!(error["code"], -32602, "{method} {cwd}: {error}");
+            assert!(error["data"]["receipt"]["leaf"].is_string(), "{error}");
+            let why = error["message"].as_str().unwrap();
+            assert!(why.contains(&format!("`{cwd}`")) && why.contains("`--workspace`"), "{why}");
+            refused += 1;
+        }
+        for params in [
+            json!({}),
+            json!({"cwd": null}),
+            json!({"cwd": ""}),
+            json!({"cwd": "sub"}),
+            json!({"cwd": rig.root, "CWD": "/"}),
+        ] {
+            rig.editor.send(&request(7, method, params.clone()));
+            assert_eq!(rig.editor.hear()["error"]["code"], -32602, "{method} {params}");
+            refused += 1;
+        }
+    }
+    rig.agent.hears_nothing();
+    let dropped = |line: &&str| line.contains("\"acp.dropped\"");
+    assert_eq!(rig.log().lines().filter(dropped).count(), refused);
+    for (id, cwd) in [(20, rig.path("sub")), (21, "/srv/lib/x".to_owned())] {
+        rig.editor.send(&request(id, "session/new", json!({"cwd": cwd, "mcpServers": []})));
+        assert_eq!(rig.agent.hear()["params"]["cwd"], cwd);
+    }
+    // A filter opens nothing.
+    rig.editor.send(&request(22, "session/list", json!({"cwd": "/"})));
+    assert_eq!(rig.agent.hear()["method"], "session/list");
+}
+
 #[test]
 fn what_is_no_list_of_absolute_paths_is_refused() {
     let mut rig = Rig::ready(no_fs(), |_| {});
     for directories in
         [json!(null), json!("/"), json!({}), json!([7]), json!([null]), json!([""]), json!(["sub"])]
     {
-        rig.editor.send(&request(7, "session/new", params(&directories)));
+        rig.editor.send(&request(7, "session/new", params(&rig, &directories)));
         assert_eq!(rig.editor.hear()["error"]["code"], -32602, "{directories}");
     }
     // As a reader finds it that does not look at the case.
-    let other = json!({"cwd": "/", "mcpServers": [], "AdditionalDirectories": ["/srv/lib"]});
+    let other = json!({"cwd": rig.root, "mcpServers": [], "AdditionalDirectories": ["/srv/lib"]});
     rig.editor.send(&request(7, "session/new", other));
     assert_eq!(rig.editor.hear()["error"]["code"], -32602);
     rig.agent.hears_nothing();
@@ -69,11 +109,10 @@ fn what_is_no_list_of_absolute_paths_is_refused() {
 #[test]
 fn directories_of_the_workspace_pass_byte_for_byte() {
     let mut rig = Rig::ready(all_fs(), |_| {});
-    for (id, directories) in
-        [(5, "[]".to_owned()), (6, format!("[ \"{0}/sub\",\"{0}\"]", rig.root.display()))]
-    {
+    let root = rig.root.display().to_string();
+    for (id, directories) in [(5, "[]".to_owned()), (6, format!("[ \"{root}/sub\",\"{root}\"]"))] {
         let line = format!(
-            r#"{{"jsonrpc":"2.0","id":{id},"method":"session/new","params":{{"cwd":"/","mcpServers":[], "additionalDirectories": {directories}}}}}"#
+            r#"{{"jsonrpc":"2.0","id":{id},"method":"session/new","params":{{"cwd":"{root}","mcpServers":[], "additionalDirectories": {directories}}}}}"#
         );
         rig.editor.say(&line);
         assert_eq!(rig.agent.line(), line);
