@@ -22,6 +22,10 @@ use crate::{
     model::{Door, Session},
 };
 
+/// The variable in which an MCP client gets its token: other processes can see command
+/// lines where an agent is confined in part.
+pub const ATTACH_TOKEN: &str = "PORTCULLIS_ATTACH_TOKEN";
+
 /// Most clients at once.
 const MAX_CLIENTS: usize = 32;
 

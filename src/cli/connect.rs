@@ -15,7 +15,10 @@ use std::{
 
 use rustix::fs::{FileType, stat};
 
-use crate::app::failure::{Context as _, Failure};
+use crate::{
+    app::failure::{Context as _, Exit, Failure},
+    frontend::mcp_attach::ATTACH_TOKEN,
+};
 
 mod named_pipes;
 
@@ -23,13 +26,18 @@ mod named_pipes;
 const CHUNK: usize = 64 * 1024;
 
 /// Passes on until the gate closes its side.
-pub(super) fn run(address: &Path, word: &str) -> Result<ExitCode, Failure> {
+pub(super) fn run(address: &Path) -> Result<ExitCode, Failure> {
+    let token = std::env::var(ATTACH_TOKEN).map_err(|_| {
+        let why = format!("`--connect` needs the token of a session in `{ATTACH_TOKEN}`");
+        Failure::new(why).exit(Exit::Usage)
+    })?;
+    let token = token.as_str();
     let is_directory = stat(address)
         .is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::Directory);
     match is_directory {
         true => {
             let (mut to_gate, mut from_gate) = named_pipes::connect(address)?;
-            exchange(word, &mut from_gate, move |said| {
+            exchange(token, &mut from_gate, move |said| {
                 // Closed when all is said.
                 said.pass_to(&mut to_gate);
             })
@@ -37,7 +45,7 @@ pub(super) fn run(address: &Path, word: &str) -> Result<ExitCode, Failure> {
         false => {
             let gate = socket(address)?;
             let to_gate = gate.try_clone().or_fail("cannot speak to the gate")?;
-            exchange(word, &mut &gate, move |said| {
+            exchange(token, &mut &gate, move |said| {
                 said.pass_to(&mut &to_gate);
                 let _ = to_gate.shutdown(Shutdown::Write);
             })

@@ -63,17 +63,14 @@ pub(crate) struct Args {
     /// Serve nothing; pass stdin and stdout on to the gate behind a socket or a
     /// directory of named pipes. What `portcullis run` tells an agent to start, within
     /// its sandbox
-    #[arg(long, value_name = "PATH", requires = "word", conflicts_with_all = ["tools", "name", "ask"])]
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["tools", "name", "ask"])]
     connect: Option<PathBuf>,
-    /// The word by which the gate knows the agent's session
-    #[arg(long, value_name = "WORD", requires = "connect")]
-    word: Option<String>,
 }
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    if let (Some(socket), Some(word)) = (&args.connect, &args.word) {
-        return connect::run(socket, word);
+    if let Some(address) = &args.connect {
+        return connect::run(address);
     }
     close_inherited().or_fail("cannot close inherited files")?;
     let signals = stop_signals().or_fail("cannot watch for signals")?;

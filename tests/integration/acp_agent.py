@@ -18,6 +18,7 @@ class Server:
     def __init__(self, server):
         self.process = subprocess.Popen(
             [server["command"], *server["args"]],
+            env={**os.environ, **{one["name"]: one["value"] for one in server["env"]}},
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )
         self.number = random.randrange(1 << 40)

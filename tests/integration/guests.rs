@@ -69,7 +69,7 @@ impl Host {
         let params = json!({"cwd": self.rig.root, "mcpServers": []});
         self.rig.editor.send(&request(id, "session/new", params));
         let asked = self.rig.agent.hear();
-        let word = asked["params"]["mcpServers"][0]["args"][4].as_str().unwrap().to_owned();
+        let word = asked["params"]["mcpServers"][0]["env"][0]["value"].as_str().unwrap().to_owned();
         self.rig.agent.send(&result(id, json!({ "sessionId": session })));
         self.editor_hears(|heard| heard["id"] == id);
         let hatch = self.rig.root.parent().unwrap().join("hatch");

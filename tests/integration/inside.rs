@@ -130,8 +130,8 @@ fn an_acp_agent_removes_lists_and_searches_in_one_session_with_its_reads() {
     let servers = run.order(&json!({"order": "servers"}));
     let server = &servers["ok"][0];
     assert_eq!(server["name"], "portcullis");
-    let args = json!(["mcp", "--connect", "/.portcullis/gate", "--word", server["args"][4]]);
-    assert_eq!(server["args"], args);
+    assert_eq!(server["args"], json!(["mcp", "--connect", "/.portcullis/gate"]));
+    assert_eq!(server["env"][0]["name"], "PORTCULLIS_ATTACH_TOKEN");
 
     let results = run.calls(&[
         ("ls", json!({"path": "."})),
@@ -256,10 +256,9 @@ fn a_resource_that_a_rule_asks_about_is_put_to_the_editors_user_too() {
 fn whoever_has_no_word_or_an_old_one_is_not_served() {
     let mut run = Run::start(POLICY, &[], Editor::default());
     let servers = run.order(&json!({"order": "servers"}));
-    let word = servers["ok"][0]["args"][4].as_str().unwrap().to_owned();
+    let word = servers["ok"][0]["env"][0]["value"].as_str().unwrap().to_owned();
     for wrong in ["0".repeat(32), "x".to_owned(), word.to_uppercase().replace('A', "B") + "\n"] {
-        let args = ["mcp", "--connect", "/.portcullis/gate", "--word", &wrong];
-        let said = run.order(&json!({"order": "inside", "calls": [], "args": args}));
+        let said = run.order(&json!({"order": "inside", "calls": [], "word": wrong}));
         assert_eq!(said["ok"]["hello"]["exit"], 1, "{said}");
     }
     let (records, said) = run.end();

@@ -144,10 +144,11 @@ const ORDERS = {
     return servers.get(turn.sessionId);
   },
 
-  /** Calls tools of the gate's own server; `args` instead of its own. */
-  async inside(turn, { calls, args }) {
+  /** Calls tools of the gate's own server; `word` instead of its own. */
+  async inside(turn, { calls, word }) {
     const own = servers.get(turn.sessionId).find(({ name }) => name === "portcullis");
-    return inside({ ...own, ...(args && { args }) }, calls);
+    const env = own.env.map((one) => (word === undefined ? one : { ...one, value: word }));
+    return inside({ ...own, env }, calls);
   },
 
   runtime(_turn, { path, port }) {

@@ -4,8 +4,10 @@
 import { spawn } from "node:child_process";
 import { createInterface } from "node:readline";
 
-export async function inside({ command, args }, calls) {
-  const server = spawn(command, args, { stdio: ["pipe", "pipe", "inherit"] });
+export async function inside({ command, args, env }, calls) {
+  const own = Object.fromEntries(env.map(({ name, value }) => [name, value]));
+  const options = { stdio: ["pipe", "pipe", "inherit"], env: { ...process.env, ...own } };
+  const server = spawn(command, args, options);
   const waiting = new Map();
   const lines = createInterface({ input: server.stdout });
   lines.on("line", (line) => {

@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use portcullis_rpc::Object;
 use serde_json::{json, value::RawValue};
 
-use crate::mcp_attach::AttachTokens;
+use crate::mcp_attach::{ATTACH_TOKEN, AttachTokens};
 
 /// The parameter.
 const LIST: &str = "mcpServers";
@@ -63,8 +63,8 @@ fn entry(there: &[&RawValue], tokens: &AttachTokens, token: &str) -> String {
     json!({
         "name": name,
         "command": program,
-        "args": ["mcp", "--connect", socket, "--token", token],
-        "env": [],
+        "args": ["mcp", "--connect", socket],
+        "env": [{"name": ATTACH_TOKEN, "value": token}],
     })
     .to_string()
 }
@@ -92,7 +92,7 @@ mod tests {
         add(line, &tokens, "w")
     }
 
-    const ENTRY: &str = r#"{"args":["mcp","--connect","/s","--token","w"],"command":"/p","env":[],"name":"portcullis"}"#;
+    const ENTRY: &str = r#"{"args":["mcp","--connect","/s"],"command":"/p","env":[{"name":"PORTCULLIS_ATTACH_TOKEN","value":"w"}],"name":"portcullis"}"#;
 
     #[test]
     fn only_the_list_grows_and_everything_else_stays_byte_for_byte() {

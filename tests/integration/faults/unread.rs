@@ -107,13 +107,13 @@ for line in sys.stdin:
     if asked.get("method") == "initialize":
         say(sys.stdout, {"id": asked["id"], "result": {"protocolVersion": 1}})
     elif asked.get("method") == "session/new":
-        arguments = asked["params"]["mcpServers"][-1]["args"]
+        own = asked["params"]["mcpServers"][-1]
         say(sys.stdout, {"id": asked["id"], "result": {"sessionId": "s"}})
         threading.Thread(target=flood, daemon=True).start()
         time.sleep(2)
         server = socket.socket(socket.AF_UNIX)
-        server.connect(arguments[arguments.index("--connect") + 1])
-        server.sendall(arguments[arguments.index("--word") + 1].encode() + b"\n")
+        server.connect(own["args"][2])
+        server.sendall(own["env"][0]["value"].encode() + b"\n")
         server = server.makefile("rw")
         say(server, {"id": 1, "method": "initialize", "params": {"protocolVersion": "2025-06-18",
             "capabilities": {}, "clientInfo": {"name": "agent", "version": "0"}}})

@@ -82,8 +82,7 @@ for text in sys.stdin:
         (server,) = [one for one in message["params"]["mcpServers"] if one["name"] == "portcullis"]
         result = {"sessionId": "s"}
     elif method == "session/prompt":
-        args = server["args"]
-        word, path = (args[args.index(name) + 1] for name in ("--word", "--connect"))
+        word, path = server["env"][0]["value"], server["args"][2]
         content = {"type": "text", "text": json.dumps(flood(word, path, cwd))}
         update = {"sessionUpdate": "agent_message_chunk", "content": content}
         say({"method": "session/update", "params": {"sessionId": "s", "update": update}})
