@@ -151,6 +151,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let pending = cell.launch().map_err(explain)?;
     warn(&pending);
     warn_of_denied(&pending.report);
+    let is_denied = !pending.report.denied.is_empty();
     warn_of_observing(&opened.policy);
     let ways = ways(&args, &opened);
     ways.warn();
@@ -168,7 +169,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     shipping.finish();
     let Ended { code, at_once } = ended?;
     if at_once && code != 0 {
-        explain_early_end(code, &args, &suspects);
+        explain_early_end(code, &args, &suspects, is_denied);
     }
     Ok(ExitCode::from(code))
 }
@@ -405,9 +406,14 @@ fn warn_of_denied(report: &Report) {
             "portcullis: warning: the agent cannot {verb} `{shown}`: it belongs to user {owner}, \
              and the agent runs as user {agent}"
         );
+        let own = rustix::process::geteuid().as_raw().to_string();
+        let instead = match owner == own {
+            true => String::new(),
+            false => format!("; or start `portcullis run` as user {owner}"),
+        };
         errln!(
             "  help: `setfacl -R -m u:{agent}:{rights},d:u:{agent}:{rights} {shown}`, or `chown -R \
-             {agent} {shown}`; or start `portcullis run` as user {owner}"
+             {agent} {shown}`{instead}; what lies in it was not looked at"
         );
     }
 }
@@ -435,10 +441,12 @@ fn explain(error: LaunchError) -> Failure {
     }
 }
 
-fn explain_early_end(code: u8, args: &Args, suspects: &[PathBuf]) {
+fn explain_early_end(code: u8, args: &Args, suspects: &[PathBuf], is_denied: bool) {
     let program = args.command.first().map(|p| p.to_string_lossy()).unwrap_or_default();
     errln!("portcullis: the agent `{program}` ended at once, with exit code {code}");
-    if suspects.is_empty() {
+    if is_denied {
+        errln!("  help: it cannot use what it was given, as a warning above says");
+    } else if suspects.is_empty() {
         errln!(
             "  help: if it misses a file of its own installation, give it that directory with \
              --agent-read DIR"
