@@ -70,6 +70,22 @@ pub(super) const EXTENDED_ATTRIBUTES: &[i64] = &[
     469,
 ];
 
+/// Requests of ioctl(2) that an agent without a root directory of its own may make,
+/// each from one to another, in order: of terminals, descriptors and sockets, and such
+/// as tell of a file or copy it.
+pub(super) const REQUESTS: &[(u32, u32)] = &[
+    (0x5400, 0x54ff),           // terminals, FIONREAD, FIONBIO, FIOCLEX
+    (0x8900, 0x89ff),           // sockets
+    (0x4004_9409, 0x4004_9409), // FICLONE
+    (0x4020_940d, 0x4020_940d), // FICLONERANGE
+    (0x402c_542b, 0x402c_542d), // TCSETS2, TCSETSW2, TCSETSF2
+    (0x8004_6601, 0x8004_6601), // FS_IOC32_GETFLAGS
+    (0x8008_6601, 0x8008_6601), // FS_IOC_GETFLAGS
+    (0x801c_581f, 0x801c_581f), // FS_IOC_FSGETXATTR
+    (0x802c_542a, 0x802c_542a), // TCGETS2
+    (0xc020_660b, 0xc020_660b), // FS_IOC_FIEMAP
+];
+
 /// Calls that nobody behind a gate has any business with.
 pub(super) const REFUSED: &[i64] = &[
     // Mounts and roots.

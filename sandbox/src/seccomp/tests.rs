@@ -1,0 +1,196 @@
+use super::*;
+
+const FULL: Purpose =
+    Purpose::Agent { udp: false, unix: true, internet: true, listen: true, metadata: false };
+const PARTIAL: Purpose =
+    Purpose::Agent { udp: false, unix: false, internet: true, listen: false, metadata: true };
+
+/// Whether the filter for `purpose` refuses a call: the program is carried
+/// out as the kernel would (Documentation/networking/filter.rst).
+fn refuses(purpose: Purpose, call: i64, arguments: &[u64]) -> bool {
+    let mut data = [0; 64];
+    data[..4].copy_from_slice(&i32::try_from(call).unwrap().to_le_bytes());
+    let arch: u32 = if cfg!(target_arch = "x86_64") { 0xc000_003e } else { 0xc000_00b7 };
+    data[4..8].copy_from_slice(&arch.to_le_bytes());
+    for (at, argument) in arguments.iter().enumerate() {
+        data[16 + at * 8..][..8].copy_from_slice(&argument.to_le_bytes());
+    }
+    programs(purpose).unwrap().iter().any(|program| {
+        let (mut at, mut word) = (0, 0_u32);
+        loop {
+            let step = &program[at];
+            at += 1;
+            let jump = match step.code {
+                0x20 => {
+                    let bytes = data[step.k as usize..][..4].try_into().unwrap();
+                    word = u32::from_le_bytes(bytes);
+                    continue;
+                }
+                0x54 => {
+                    word &= step.k;
+                    continue;
+                }
+                0x05 => {
+                    at += step.k as usize;
+                    continue;
+                }
+                0x06 => return step.k != u32::from(SeccompAction::Allow),
+                0x15 => word == step.k,
+                0x25 => word > step.k,
+                0x35 => word >= step.k,
+                code => panic!("{code:#x}"),
+            };
+            at += usize::from(if jump { step.jt } else { step.jf });
+        }
+    })
+}
+
+#[test]
+fn partly_confined_no_other_process_gets_other_limits_or_priorities() {
+    let others = 4321;
+    for call in [
+        libc::SYS_prlimit64,
+        libc::SYS_sched_setaffinity,
+        libc::SYS_sched_setscheduler,
+        libc::SYS_sched_setattr,
+        libc::SYS_sched_setparam,
+    ] {
+        assert!(refuses(PARTIAL, call, &[others]), "{call}");
+        assert!(!refuses(PARTIAL, call, &[0]), "{call}");
+        assert!(!refuses(FULL, call, &[others]), "{call}");
+    }
+    for (call, process, user) in [(libc::SYS_setpriority, 0, 2), (libc::SYS_ioprio_set, 1, 3)] {
+        assert!(refuses(PARTIAL, call, &[process, others]), "{call}");
+        assert!(refuses(PARTIAL, call, &[user, 0]), "{call}");
+        assert!(!refuses(PARTIAL, call, &[process, 0]), "{call}");
+    }
+}
+
+#[test]
+fn no_socket_of_a_pair_can_send_to_sockets_of_the_host() {
+    let flags = u64::from(libc::SOCK_CLOEXEC.cast_unsigned());
+    for kind in 0..16 {
+        let given = matches!(kind, 1 | 5);
+        assert_eq!(!refuses(PARTIAL, libc::SYS_socketpair, &[1, kind]), given, "{kind}");
+        assert_eq!(!refuses(PARTIAL, libc::SYS_socketpair, &[1, kind | flags]), given);
+        assert!(!refuses(FULL, libc::SYS_socketpair, &[1, kind]), "{kind}");
+    }
+    assert!(!refuses(Purpose::Relay, libc::SYS_socketpair, &[1, 1]));
+    assert!(refuses(Purpose::Relay, libc::SYS_socketpair, &[1, 2]));
+    assert!(refuses(Purpose::Gate, libc::SYS_socketpair, &[1, 1]));
+    for family in [2, 16, 30, 40] {
+        assert!(refuses(PARTIAL, libc::SYS_socketpair, &[family, 1]), "{family}");
+        assert!(refuses(FULL, libc::SYS_socketpair, &[family, 1]), "{family}");
+    }
+}
+
+/// Through a descriptor open for reading, an agent changed flags of what it may only
+/// read, and kept others from opening it.
+#[test]
+fn a_descriptor_for_reading_changed_flags_and_held_leases() {
+    let changing = [
+        0x4008_6602_u64, // FS_IOC_SETFLAGS
+        0x4004_6602,     // the same of 32 bits
+        0x401c_5820,     // FS_IOC_FSSETXATTR
+        0x4080_6685,     // FS_IOC_ENABLE_VERITY
+        0x800c_6613,     // FS_IOC_SET_ENCRYPTION_POLICY
+        0x4008_7602,     // FS_IOC_SETVERSION
+        0x4004_7211,     // FAT_IOCTL_SET_ATTRIBUTES
+        0x5000_940e,     // BTRFS_IOC_SUBVOL_CREATE
+        0xc004_5877,     // FIFREEZE
+        0,
+        u64::from(u32::MAX),
+    ];
+    for request in changing {
+        assert!(refuses(PARTIAL, libc::SYS_ioctl, &[3, request]), "{request:#x}");
+        // Read-only mounts hold there.
+        assert!(!refuses(FULL, libc::SYS_ioctl, &[3, request]), "{request:#x}");
+    }
+    let used = [
+        0x5401_u64,  // TCGETS
+        0x5413,      // TIOCGWINSZ
+        0x541b,      // FIONREAD
+        0x5421,      // FIONBIO
+        0x5451,      // FIOCLEX
+        0x8910,      // SIOCGIFNAME
+        0x802c_542a, // TCGETS2
+        0x4004_9409, // FICLONE
+        0x4020_940d, // FICLONERANGE
+        0x8008_6601, // FS_IOC_GETFLAGS
+        0x801c_581f, // FS_IOC_FSGETXATTR
+        0xc020_660b, // FS_IOC_FIEMAP
+    ];
+    for request in used {
+        assert!(!refuses(PARTIAL, libc::SYS_ioctl, &[3, request]), "{request:#x}");
+    }
+    assert!(refuses(PARTIAL, libc::SYS_ioctl, &[3, 0x5412]), "TIOCSTI");
+    for purpose in [PARTIAL, FULL] {
+        assert!(refuses(purpose, libc::SYS_fcntl, &[3, 1024, 0]), "F_SETLEASE");
+        for command in [0, 1, 2, 3, 4, 5, 6, 7, 1030, 1031] {
+            assert!(!refuses(purpose, libc::SYS_fcntl, &[3, command]), "{command}");
+        }
+    }
+}
+
+#[test]
+fn memory_and_queues_of_other_processes_are_out_of_reach() {
+    for call in [libc::SYS_shmget, libc::SYS_msgsnd, libc::SYS_semop, libc::SYS_mq_open] {
+        assert!(refuses(PARTIAL, call, &[]), "{call}");
+        assert!(!refuses(FULL, call, &[]), "{call}");
+    }
+}
+
+#[test]
+fn one_of_several_gates_changes_neither_times_nor_priorities_of_others() {
+    for purpose in [Purpose::Worker, Purpose::Front, Purpose::Relay] {
+        assert!(refuses(purpose, libc::SYS_utimensat, &[]));
+        assert!(refuses(purpose, libc::SYS_sched_setparam, &[]));
+        assert!(refuses(purpose, libc::SYS_shmget, &[]));
+        for (call, process) in [(libc::SYS_setpriority, 0), (libc::SYS_ioprio_set, 1)] {
+            assert!(refuses(purpose, call, &[process, 4321]));
+            assert!(!refuses(purpose, call, &[process, 0]));
+        }
+        let own = u64::from(std::process::id());
+        assert!(!refuses(purpose, libc::SYS_prlimit64, &[own]));
+        assert!(refuses(purpose, libc::SYS_prlimit64, &[own + 1]));
+    }
+}
+
+#[test]
+fn an_agent_makes_no_program_that_runs_as_its_owner() {
+    let (create, unnamed, truncate) =
+        (libc::O_CREAT as u64, libc::O_TMPFILE as u64, libc::O_TRUNC as u64);
+    for bit in [0o4000, 0o2000] {
+        assert!(refuses(FULL, libc::SYS_fchmod, &[3, 0o755 | bit]));
+        assert!(refuses(FULL, libc::SYS_fchmodat, &[3, 1, 0o755 | bit]));
+        assert!(refuses(FULL, 452, &[3, 1, 0o755 | bit]));
+        assert!(refuses(FULL, libc::SYS_mknodat, &[3, 1, 0o100_755 | bit]));
+        assert!(refuses(FULL, libc::SYS_openat, &[3, 1, create | 1, 0o755 | bit]));
+        assert!(refuses(FULL, libc::SYS_openat, &[3, 1, unnamed | 1, 0o755 | bit]));
+        // Without those flags nobody looks at the mode, whatever is in it.
+        assert!(!refuses(FULL, libc::SYS_openat, &[3, 1, truncate, 0o755 | bit]));
+    }
+    assert!(!refuses(FULL, libc::SYS_fchmod, &[3, 0o1777]));
+    assert!(!refuses(FULL, libc::SYS_fchmodat, &[3, 1, 0o755]));
+    assert!(!refuses(FULL, libc::SYS_openat, &[3, 1, create | truncate, 0o666]));
+    assert!(refuses(FULL, libc::SYS_openat2, &[]));
+    assert!(refuses(PARTIAL, libc::SYS_fchmod, &[3, 0o755]));
+    assert!(!refuses(Purpose::Worker, libc::SYS_openat2, &[]));
+}
+
+#[test]
+fn every_filter_compiles_and_fits() {
+    for udp in [true, false] {
+        for metadata in [true, false] {
+            let purpose =
+                Purpose::Agent { udp, unix: !metadata, internet: true, listen: false, metadata };
+            let program = compile(refused(purpose).unwrap(), libc::EPERM).unwrap();
+            assert!(program.len() < 1500, "{}", program.len());
+        }
+    }
+    for purpose in [Purpose::Gate, Purpose::Worker, Purpose::Front, Purpose::Relay] {
+        compile(refused(purpose).unwrap(), libc::EPERM).unwrap();
+    }
+    compile(of(syscalls::MISSING), libc::ENOSYS).unwrap();
+    compile(other_requests().unwrap(), libc::ENOTTY).unwrap();
+}
