@@ -2,6 +2,7 @@
 //! inherited, die with its parent, pass signals on, reap.
 
 use std::{
+    collections::HashSet,
     ffi::OsString,
     io,
     os::{
@@ -9,6 +10,7 @@ use std::{
         unix::{ffi::OsStringExt as _, process::parent_id},
     },
     path::PathBuf,
+    time::Duration,
 };
 
 use nix::sys::{
@@ -20,11 +22,15 @@ use rustix::{
     fs::{Mode, OFlags, open, readlink},
     io::Errno,
     process::{
-        DumpableBehavior, Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process,
-        kill_process_group, set_child_subreaper, set_dumpable_behavior,
-        set_parent_process_death_signal, wait, waitpid,
+        DumpableBehavior, Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, getpid,
+        kill_process, kill_process_group, set_child_subreaper, set_dumpable_behavior,
+        set_parent_process_death_signal, wait, waitid,
     },
 };
+
+/// How many processes have ended and were not waited for, at most: they take numbers
+/// that others need.
+const MOST_ENDED: usize = 4096;
 
 /// A name of what an open descriptor stands for, which no rename changes.
 pub(super) fn of_descriptor(descriptor: &OwnedFd) -> String {
@@ -248,23 +254,44 @@ fn exit_code(status: WaitStatus) -> u8 {
 
 /// Kills every process that descends from this one, which must be a
 /// subreaper. For cells without a PID namespace, where the kernel does not do
-/// it.
+/// it. Returns when none is left, however long they fork.
 pub(super) fn kill_descendants() -> io::Result<()> {
-    // A process that forks faster than this loop finds its children keeps
-    // losing its parents; 100 rounds are far more than any honest program
-    // needs.
-    for _ in 0..100 {
-        let children = children()?;
-        if children.is_empty() {
+    let mut killed = HashSet::new();
+    loop {
+        // Their children are ours from then on, so nothing lives that is not listed.
+        let all_ended = killed.iter().all(|child| has_ended(*child));
+        let mut fresh = false;
+        for child in children()? {
+            if killed.insert(child) {
+                fresh = true;
+                let _ = kill_process(child, Signal::KILL);
+            }
+        }
+        // Whoever has ended and was not waited for counts against the limit of
+        // processes, so that the others cannot fork, and nobody else gets its number.
+        if killed.len() < MOST_ENDED {
+            if fresh {
+                continue;
+            }
+            if !all_ended {
+                std::thread::sleep(Duration::from_millis(1));
+                continue;
+            }
+        }
+        while let Some((ended, _)) = reap()? {
+            killed.remove(&ended);
+        }
+        if killed.is_empty() && children()?.is_empty() {
             return Ok(());
         }
-        for child in children {
-            let _ = kill_process(child, Signal::KILL);
-            // Its own children become ours when it ends.
-            let _ = waitpid(Some(child), WaitOptions::empty());
-        }
     }
-    Err(io::Error::other("processes of the agent keep coming"))
+}
+
+/// Whether a child has ended; it can still be waited for.
+fn has_ended(child: Pid) -> bool {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+    // One that is not there has ended, too.
+    !matches!(waitid(WaitId::Pid(child), options), Ok(None))
 }
 
 fn children() -> io::Result<Vec<Pid>> {
