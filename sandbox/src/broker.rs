@@ -23,7 +23,7 @@ use super::{
     bait::Trap,
     channel::{Channel, ChannelError},
     hatch::{self, Hatch, Opened},
-    hint::{self, Program, ProgramError},
+    hint::{self, Program, ProgramError, Reach},
     home::{self, HomeError},
     landlock, launcher,
     layout::{self, GrantError, Layout, Plan},
@@ -58,9 +58,6 @@ pub enum LaunchError {
     /// The agent's program lies where the agent may not read.
     #[error("the agent could not be started, for it may not read its own program; {}", hint_text(.0))]
     Unreachable(Vec<PathBuf>),
-    /// A file that the agent may change says that it needs what it may not read.
-    #[error("the agent could not be started: its program needs `{}`, which it may not read; a file says so that the agent may change, so look whether that is right", .0.display())]
-    Doubtful(PathBuf),
     /// The agent's program lies in the workspace.
     #[error("the agent's program `{}` lies in the workspace, which the agent cannot read by itself; install it elsewhere", .0.display())]
     InWorkspace(PathBuf),
@@ -180,8 +177,11 @@ impl Cell {
         };
         let read = read.iter().map(|found| granted(Access::Read, found));
         let write = write.iter().map(|found| granted(Access::Write, found));
+        // Also before it is made: another agent's may be there already.
+        let place = std::path::Path::new(hatch::PLACE).join(hatch::PREFIX);
+        let hatch = TrustedPath { role: Trusted::Hatch, path: place };
         TrustedPaths {
-            trusted: [state].into_iter().chain(self.trusted.iter().cloned()).collect(),
+            trusted: [state, hatch].into_iter().chain(self.trusted.iter().cloned()).collect(),
             agents: [workspace, home].into_iter().chain(read).chain(write).collect(),
         }
     }
@@ -206,12 +206,8 @@ impl Cell {
         let directory =
             std::env::current_dir().map_err(|e| LaunchError::Io("look up this directory", e))?;
         let path = std::env::var_os("PATH");
-        let home = resolve_missing(&self.home).map(|found| found.target);
-        let may_write = |path: &std::path::Path| {
-            let mut places = write.iter().map(|grant| &grant.target).chain(&home);
-            places.any(|place| path.starts_with(place))
-        };
-        let program = hint::find(&self.program, path.as_deref(), &directory, may_write)?;
+        let reach = self.reach(&read, &write);
+        let program = hint::find(&self.program, path.as_deref(), &directory, &reach)?;
         if self.floor > Enforcement::None
             && let Some(inside) = program
                 .needs
@@ -222,32 +218,44 @@ impl Cell {
         {
             return Err(LaunchError::InWorkspace(inside.clone()));
         }
-        let sees =
-            |path: &std::path::Path| read.iter().chain(&write).any(|r| path.starts_with(&r.target));
         let private = self.trusted.iter().filter(|trusted| trusted.role.is_private());
         let kept: Vec<_> = [&self.workspace, &self.state]
             .into_iter()
             .chain(private.map(|trusted| &trusted.path))
             .map(|path| resolve_missing(path).map_or_else(|_| path.clone(), |found| found.target))
             .collect();
-        let missing: Vec<_> = program.needs.iter().filter(|p| !sees(p)).cloned().collect();
+        let missing: Vec<_> = program.needs.iter().filter(|p| !reach.sees(p)).cloned().collect();
         if self.floor > Enforcement::None && !missing.is_empty() {
             return Err(LaunchError::Unreachable(hint::directories(&missing, &kept)));
         }
         // The agent would choose what the operator is told to give it.
-        let doubtful = program.doubtful.iter().find(|path| !sees(path));
-        if let Some(path) = doubtful.filter(|_| self.floor > Enforcement::None) {
-            return Err(LaunchError::Doubtful(path.clone()));
+        if let Some(path) = program.doubtful.iter().find(|path| !reach.sees(path)) {
+            return Err(ProgramError::Doubtful(path.clone()).into());
         }
         // What would be refused is not suggested.
         let overlaps = |path: &std::path::Path| {
             kept.iter().any(|kept| path.starts_with(kept) || kept.starts_with(path))
         };
-        let named = hint::named_in(&self.arguments, |path| sees(path) || overlaps(path));
+        let named = hint::named_in(&self.arguments, |path| reach.sees(path) || overlaps(path));
         let suspects = hint::directories(&named, &kept);
         let alias = self.alias.iter().flat_map(|alias| layout::links_to(&workspace, alias));
         let links = program.links.iter().cloned().chain(alias).collect();
         Ok(Prepared { read, write, workspace, program, links, suspects })
+    }
+
+    /// What the agent may change and sees. One that is not confined does both
+    /// everywhere, so nothing is kept from it.
+    fn reach(&self, read: &[Resolved], write: &[Resolved]) -> Reach {
+        if self.floor == Enforcement::None {
+            return Reach::default();
+        }
+        let given = || read.iter().chain(write);
+        let home = resolve_missing(&self.home).map(|found| found.target);
+        Reach {
+            writes: write.iter().map(|grant| grant.target.clone()).chain(home).collect(),
+            sees: given().map(|grant| grant.target.clone()).collect(),
+            links: given().flat_map(|g| g.links.iter().map(|(link, _)| link.clone())).collect(),
+        }
     }
 
     fn attempt(&self, prepared: &Prepared, mode: Mode) -> Result<PendingAgent, Attempt> {

@@ -23,7 +23,7 @@ use super::{
     channel::{self, Channel},
     hatch,
     landlock::{self, Applied, Ports, Restriction, Right, Rule},
-    layout::{DEVICES, TERMINAL, TERMINALS},
+    layout::{self, DEVICES, TERMINAL, TERMINALS},
     mounts, named_pipes, process,
     seccomp::{self, Purpose},
     selftest::{self, Confinement},
@@ -149,7 +149,11 @@ fn report(
              network interfaces, routes and connections"
                 .to_owned(),
         );
-        gaps.push("no namespaces: the agent has no pseudo-terminals".to_owned());
+        gaps.push(
+            "no namespaces: the agent has no pseudo-terminals, and cannot set times and modes of \
+             files, its own among them"
+                .to_owned(),
+        );
     }
     if spec.stays_root() {
         gaps.push(
@@ -263,7 +267,14 @@ fn places(spec: &Enter) -> Vec<(PathBuf, Right)> {
         // the agent can make it a link to anything.
         places.push((spec.temporary.clone(), Right::Write));
     } else {
-        places.extend(spec.readable.iter().map(|p| (p.clone(), Right::Read)));
+        let keys = layout::with_keys();
+        for (directory, keys) in &keys {
+            let shown = layout::without_keys(directory, keys);
+            places.extend(shown.into_iter().map(|path| (path, Right::ReadOnlyData)));
+        }
+        let with_keys = |path: &PathBuf| keys.iter().any(|(directory, _)| directory == path);
+        let readable = spec.readable.iter().filter(|path| !with_keys(path));
+        places.extend(readable.map(|path| (path.clone(), Right::Read)));
     }
     if let Some(entrance) = spec.hatch.as_ref().filter(|entrance| entrance.is_relayed) {
         places.push((entrance.program.clone(), Right::Read));
@@ -282,7 +293,12 @@ fn usual(spec: &Enter) -> Vec<(&'static str, Right)> {
         places.extend([TERMINAL, TERMINALS].map(|path| (path, Right::Terminal)));
         places.push((hatch::SOCKET, Right::ReadOnlyData));
     } else {
-        let files = ETC_FILES.into_iter().chain([PROC]);
+        let keys = layout::with_keys();
+        let with_keys = |path: &str| {
+            let found = mounts::existing(Path::new(path));
+            found.is_ok_and(|found| keys.iter().any(|(directory, _)| *directory == found))
+        };
+        let files = ETC_FILES.into_iter().filter(|path| !with_keys(path)).chain([PROC]);
         places.extend(files.map(|path| (path, Right::ReadOnlyData)));
     }
     places

@@ -37,6 +37,11 @@ const PROGRAM: &str = "/.portcullis/portcullis";
 /// Where it has the socket.
 pub(super) const SOCKET: &str = "/.portcullis/gate";
 
+/// The directory in which hatches of all agents are made, and what their names begin
+/// with. Short, or a socket's would not fit an address.
+pub(super) const PLACE: &str = "/tmp";
+pub(super) const PREFIX: &str = ".portcullis-";
+
 /// Connections that wait to be taken.
 const BACKLOG: i32 = 64;
 
@@ -136,9 +141,8 @@ impl Socket {
     fn bind() -> io::Result<Self> {
         let mut random = [0; 8];
         getrandom(&mut random[..], GetRandomFlags::empty())?;
-        // Short, or it would not fit an address.
-        let directory = mounts::existing(Path::new("/tmp"))?;
-        let directory = directory.join(format!(".portcullis-{:016x}", u64::from_le_bytes(random)));
+        let directory = mounts::existing(Path::new(PLACE))?;
+        let directory = directory.join(format!("{PREFIX}{:016x}", u64::from_le_bytes(random)));
         mkdir(&directory, Mode::RWXU)?;
         let path = directory.join("gate");
         let (socket, file) = bound(&path).inspect_err(|_| clear(&path, &directory))?;
@@ -223,8 +227,9 @@ fn this_program(owner: Option<u32>, sees: impl Fn(&Path) -> bool) -> Result<Path
     if owner.is_some() && running.st_mode & 0o005 != 0o005 {
         return Err("other users may not execute this program's file".to_owned());
     }
-    let needs =
-        hint::find(path.as_os_str(), None, Path::new("/"), |_| false).map_err(|e| e.to_string())?;
+    let anywhere = hint::Reach::default();
+    let needs = hint::find(path.as_os_str(), None, Path::new("/"), &anywhere);
+    let needs = needs.map_err(|e| e.to_string())?;
     match needs.needs.iter().find(|need| **need != path && !sees(need)) {
         Some(missing) => Err(format!("the agent may not read `{}`", missing.display())),
         None => Ok(path),

@@ -11,7 +11,10 @@ use std::{
 
 use rustix::fs::{Access, FileType, Mode, OFlags, access, fstat, open};
 
-use super::{process::of_descriptor, resolve::resolve};
+use super::{
+    process::of_descriptor,
+    resolve::{Resolved, resolve, resolve_seen},
+};
 
 /// Directory names that mark the programs of an installation.
 const PROGRAM_DIRECTORIES: [&str; 5] = ["bin", "sbin", "libexec", "shims", "Scripts"];
@@ -24,7 +27,8 @@ const TOO_GENERAL: [&str; 6] = ["/", "/home", "/root", "/opt", "/var", "/srv"];
 pub(super) struct Program {
     /// The program as an absolute path, links not followed.
     pub(super) path: PathBuf,
-    /// Links on the way to it and to its interpreters.
+    /// Links on the way to it and to its interpreters, without those that the agent may
+    /// have named: it has these, or may not see them.
     pub(super) links: Vec<(PathBuf, PathBuf)>,
     /// The files themselves, and directories that must be there with them.
     pub(super) needs: Vec<PathBuf>,
@@ -41,52 +45,126 @@ pub enum ProgramError {
     /// No such file, or not executable.
     #[error("`{path}` cannot be executed: {1}", path = .0.display())]
     NotExecutable(PathBuf, io::Error),
+    /// A file that the agent may change says that it needs what it may not see.
+    #[error("the agent could not be started: its program needs `{}`, which it may not read; a file says so that the agent may change, so look whether that is right", .0.display())]
+    Doubtful(PathBuf),
+}
+
+/// What an agent may change, and what it sees.
+#[derive(Debug, Default)]
+pub(super) struct Reach {
+    /// Places that it may change.
+    pub(super) writes: Vec<PathBuf>,
+    /// Places that it was given, these among them.
+    pub(super) sees: Vec<PathBuf>,
+    /// Links by which these were named.
+    pub(super) links: Vec<PathBuf>,
+}
+
+impl Reach {
+    /// Whether the agent was given `path`.
+    pub(super) fn sees(&self, path: &Path) -> bool {
+        self.sees.iter().any(|place| path.starts_with(place))
+    }
+
+    /// Whether the agent finds that name in a root directory of its own.
+    fn knows(&self, name: &Path) -> bool {
+        self.sees(name) || self.sees.iter().chain(&self.links).any(|place| place.starts_with(name))
+    }
+
+    /// Resolves a path. From the first name on that the agent may have chosen, nothing is
+    /// looked up that it does not see: what comes of it would tell what is there.
+    fn resolve(&self, path: &Path, is_doubtful: &mut bool) -> Result<Resolved, ProgramError> {
+        let mut hidden = None;
+        let found = resolve_seen(path, |name| {
+            *is_doubtful |= self.writes.iter().any(|place| name.starts_with(place));
+            if *is_doubtful && !self.knows(name) {
+                hidden = Some(name.to_owned());
+                return Err(io::ErrorKind::PermissionDenied.into());
+            }
+            Ok(())
+        });
+        match hidden {
+            Some(name) => Err(ProgramError::Doubtful(name)),
+            None => found.map_err(|e| ProgramError::NotExecutable(path.to_owned(), e)),
+        }
+    }
 }
 
 /// Finds a program as a shell would, and what it needs. Tells what the agent may
-/// have named, as far as it `may_write` it.
+/// have named.
 pub(super) fn find(
     name: &OsStr,
     path: Option<&OsStr>,
     directory: &Path,
-    may_write: impl Fn(&Path) -> bool,
+    reach: &Reach,
 ) -> Result<Program, ProgramError> {
-    let whole = locate(name, path, directory)?;
+    let search = Search { path, directory, reach };
+    let whole = search.locate(name, false)?;
     let mut program = Program { path: whole.clone(), ..Program::default() };
     // An interpreter may be a script itself; the kernel stops at five.
     let mut next = Some(whole);
     let mut is_doubtful = false;
     for _ in 0..6 {
         let Some(current) = next.take() else { break };
-        let found =
-            resolve(&current).map_err(|e| ProgramError::NotExecutable(current.clone(), e))?;
-        is_doubtful |= found.names.iter().any(|name| may_write(name));
+        let found = reach.resolve(&current, &mut is_doubtful)?;
         let needs = if is_doubtful { &mut program.doubtful } else { &mut program.needs };
         let hops = found.links.iter().map(|(link, _)| link.clone());
         for place in hops.chain([current.clone(), found.target.clone()]) {
-            needs.extend(virtual_environment(&place));
+            let root = place.ancestors().nth(2).filter(|root| !is_doubtful || reach.sees(root));
+            needs.extend(root.and_then(virtual_environment));
         }
         needs.push(found.target.clone());
-        program.links.extend(found.links);
-        next = interpreter(&found.target, path, directory);
+        if !is_doubtful {
+            program.links.extend(found.links);
+        }
+        next = search.interpreter(&found.target, is_doubtful);
     }
     Ok(program)
 }
 
-/// Looks `name` up in `path`, or, with a slash in it, from `directory`.
-fn locate(name: &OsStr, path: Option<&OsStr>, directory: &Path) -> Result<PathBuf, ProgramError> {
-    if name.as_bytes().contains(&b'/') {
-        let whole = directory.join(name);
-        return match executable(&whole) {
-            Ok(()) => Ok(whole),
-            Err(e) => Err(ProgramError::NotExecutable(whole, e)),
+/// Where programs are looked up.
+struct Search<'a> {
+    path: Option<&'a OsStr>,
+    directory: &'a Path,
+    reach: &'a Reach,
+}
+
+impl Search<'_> {
+    /// Looks `name` up in the path, or, with a slash in it, from the directory.
+    fn locate(&self, name: &OsStr, is_doubtful: bool) -> Result<PathBuf, ProgramError> {
+        let there = |whole: &Path| {
+            let found = self.reach.resolve(whole, &mut { is_doubtful })?;
+            executable(&found.target).map_err(|e| ProgramError::NotExecutable(whole.to_owned(), e))
         };
+        if name.as_bytes().contains(&b'/') {
+            let whole = self.directory.join(name);
+            return there(&whole).map(|()| whole);
+        }
+        std::env::split_paths(self.path.unwrap_or(OsStr::new("/usr/bin:/bin")))
+            .filter(|directory| directory.is_absolute())
+            .map(|directory| directory.join(name))
+            .find(|candidate| there(candidate).is_ok())
+            .ok_or_else(|| ProgramError::NotInPath(name.into()))
     }
-    std::env::split_paths(path.unwrap_or(OsStr::new("/usr/bin:/bin")))
-        .filter(|directory| directory.is_absolute())
-        .map(|directory| directory.join(name))
-        .find(|candidate| executable(candidate).is_ok())
-        .ok_or_else(|| ProgramError::NotInPath(name.into()))
+
+    /// The program that runs `program`: of a script, what its first line says; of
+    /// an ELF file, its dynamic linker.
+    fn interpreter(&self, program: &Path, is_doubtful: bool) -> Option<PathBuf> {
+        let head = head(program).ok()?;
+        if let Some(line) = head.strip_prefix(b"#!") {
+            let line = line.split(|b| *b == b'\n').next()?;
+            let mut words =
+                line.split(|b| matches!(b, b' ' | b'\t' | b'\r')).filter(|word| !word.is_empty());
+            let first = PathBuf::from(OsStr::from_bytes(words.next()?));
+            if first.file_name() != Some(OsStr::new("env")) {
+                return Some(first);
+            }
+            let word = words.find(|word| !word.starts_with(b"-") && !word.contains(&b'='))?;
+            return self.locate(OsStr::from_bytes(word), is_doubtful).ok();
+        }
+        dynamic_linker(&head)
+    }
 }
 
 fn executable(path: &Path) -> io::Result<()> {
@@ -96,30 +174,11 @@ fn executable(path: &Path) -> io::Result<()> {
     Ok(access(path, Access::EXEC_OK)?)
 }
 
-/// The root of the Python virtual environment that `program` lies in: without
-/// it the program starts, and finds none of its modules.
-fn virtual_environment(program: &Path) -> Option<PathBuf> {
-    let root = program.parent()?.parent()?;
+/// `root`, if it is that of a Python virtual environment: without it the program starts,
+/// and finds none of its modules.
+fn virtual_environment(root: &Path) -> Option<PathBuf> {
     let marker = root.join("pyvenv.cfg");
     rustix::fs::stat(marker).is_ok().then(|| resolve(root).map(|r| r.target).ok()).flatten()
-}
-
-/// The program that runs `program`: of a script, what its first line says; of
-/// an ELF file, its dynamic linker.
-fn interpreter(program: &Path, path: Option<&OsStr>, directory: &Path) -> Option<PathBuf> {
-    let head = head(program).ok()?;
-    if let Some(line) = head.strip_prefix(b"#!") {
-        let line = line.split(|b| *b == b'\n').next()?;
-        let mut words =
-            line.split(|b| matches!(b, b' ' | b'\t' | b'\r')).filter(|word| !word.is_empty());
-        let first = PathBuf::from(OsStr::from_bytes(words.next()?));
-        if first.file_name() != Some(OsStr::new("env")) {
-            return Some(first);
-        }
-        let word = words.find(|word| !word.starts_with(b"-") && !word.contains(&b'='))?;
-        return locate(OsStr::from_bytes(word), path, directory).ok();
-    }
-    dynamic_linker(&head)
 }
 
 fn head(program: &Path) -> io::Result<Vec<u8>> {
@@ -238,7 +297,8 @@ mod tests {
         write(&venv.join("bin/agent"), &format!("#!{}/bin/python\n", venv.display()));
         std::os::unix::fs::symlink("../venv/bin/agent", base.join("links/agent")).unwrap();
         let path = base.join("links");
-        let program = find(OsStr::new("agent"), Some(path.as_os_str()), &base, |_| false).unwrap();
+        let program =
+            find(OsStr::new("agent"), Some(path.as_os_str()), &base, &Reach::default()).unwrap();
         assert_eq!(program.path, base.join("links/agent"));
         assert!(program.needs.contains(&venv), "{program:?}");
         assert!(program.needs.contains(&venv.join("bin/agent")));
@@ -270,7 +330,8 @@ mod tests {
     #[test]
     fn what_does_not_exist_is_said() {
         let find = |name: &str| {
-            find(OsStr::new(name), Some(OsStr::new("/usr/bin")), Path::new("/"), |_| false)
+            let path = Some(OsStr::new("/usr/bin"));
+            find(OsStr::new(name), path, Path::new("/"), &Reach::default())
         };
         assert!(matches!(find("no-such-agent"), Err(ProgramError::NotInPath(_))));
         assert!(matches!(find("/etc/passwd"), Err(ProgramError::NotExecutable(..))));

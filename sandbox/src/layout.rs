@@ -3,10 +3,12 @@
 
 use std::{
     collections::BTreeMap,
+    ffi::OsStr,
     io,
     path::{Path, PathBuf},
 };
 
+use rustix::fs::{Dir, FileType, Mode, OFlags, open};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -38,6 +40,9 @@ const COPIED: [&str; 16] = [
 /// Directories of `/etc` that programs look for; read-only.
 const ETC_DIRECTORIES: [&str; 5] =
     ["/etc/ssl", "/etc/ca-certificates", "/etc/pki", "/etc/alternatives", "/etc/crypto-policies"];
+
+/// What directories of private keys are named in these.
+const KEYS: &str = "private";
 
 /// Devices without side effects.
 pub(super) const DEVICES: [&str; 5] =
@@ -139,12 +144,60 @@ pub(super) fn resolve_grants(grants: &[Grant]) -> Result<Vec<Resolved>, GrantErr
             Err(e) if e.kind() == io::ErrorKind::NotFound && !grant.required => continue,
             Err(e) => return Err(GrantError::Lookup(grant.path.clone(), e)),
         };
-        if ["/proc", "/dev", "/sys"].iter().any(|own| resolved.target.starts_with(own)) {
+        if is_reserved(&resolved.target) {
             return Err(GrantError::Reserved(grant.path.clone()));
         }
         found.push(resolved);
     }
     Ok(found)
+}
+
+/// The directories of `/etc` that hold private keys beside what programs look for, and
+/// where: such as `/etc/ssl` and `/etc/ssl/private`. No agent gets those keys, unless
+/// they are named themselves: its user may be in their group, or root.
+pub(super) fn with_keys() -> Vec<(PathBuf, Vec<PathBuf>)> {
+    let found = ETC_DIRECTORIES.iter().filter_map(|directory| resolve(Path::new(directory)).ok());
+    let keys = |directory: PathBuf| {
+        let mut above = children(&directory);
+        above.push(directory.clone());
+        let keys = above.iter().map(|above| above.join(KEYS)).filter(|keys| is_directory(keys));
+        (directory, keys.collect())
+    };
+    found
+        .map(|found| keys(found.target))
+        .filter(|(_, keys): &(_, Vec<_>)| !keys.is_empty())
+        .collect()
+}
+
+/// What lies in `directory` but its keys: nothing can be left out of what a rule of
+/// Landlock allows.
+pub(super) fn without_keys(directory: &Path, keys: &[PathBuf]) -> Vec<PathBuf> {
+    let mut shown = Vec::new();
+    for path in children(directory).into_iter().filter(|path| !keys.contains(path)) {
+        match keys.iter().any(|keys| keys.starts_with(&path)) {
+            true => shown.extend(without_keys(&path, keys)),
+            false => shown.push(path),
+        }
+    }
+    shown
+}
+
+fn children(directory: &Path) -> Vec<PathBuf> {
+    use std::os::unix::ffi::OsStrExt as _;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let Ok(handle) = open(directory, flags, Mode::empty()) else { return Vec::new() };
+    let names = Dir::new(handle).into_iter().flatten().flatten();
+    let names = names.map(|entry| OsStr::from_bytes(entry.file_name().to_bytes()).to_owned());
+    names.filter(|name| name != "." && name != "..").map(|name| directory.join(name)).collect()
+}
+
+fn is_directory(path: &Path) -> bool {
+    rustix::fs::lstat(path).is_ok_and(|facts| FileType::from_raw_mode(facts.st_mode).is_dir())
+}
+
+/// Whether the cell has something of its own there, or nothing.
+fn is_reserved(path: &Path) -> bool {
+    ["/proc", "/dev", "/sys"].iter().any(|own| path.starts_with(own))
 }
 
 /// What a cell is laid out from.
@@ -188,14 +241,15 @@ impl Layout {
         for (link, says) in DEVICE_LINKS {
             nodes.insert(link.into(), Node::Link(says.into()));
         }
-        for (link, says) in plan.links {
-            nodes.entry(link.clone()).or_insert_with(|| Node::Link(says.clone()));
-        }
+        link(&mut nodes, plan.links);
         for resolved in plan.read {
             bind(&mut nodes, resolved, false, mounts)?;
         }
         for resolved in plan.write {
             bind(&mut nodes, resolved, true, mounts)?;
+        }
+        for keys in with_keys().into_iter().flat_map(|(_, keys)| keys) {
+            nodes.entry(keys).or_insert(Node::Empty { mode: 0o555, writable: false });
         }
         // Also where a policy names the host's file of that name.
         for (path, text) in generated(plan.user) {
@@ -213,18 +267,23 @@ impl Layout {
     }
 }
 
+/// Makes links again.
+fn link(nodes: &mut BTreeMap<PathBuf, Node>, links: &[(PathBuf, PathBuf)]) {
+    for (link, says) in links.iter().filter(|(link, _)| !is_reserved(link)) {
+        nodes.entry(link.clone()).or_insert_with(|| Node::Link(says.clone()));
+    }
+}
+
 fn bind(
     nodes: &mut BTreeMap<PathBuf, Node>,
     resolved: &Resolved,
     writable: bool,
     mounts: &Mounts,
 ) -> Result<(), GrantError> {
-    for (link, says) in &resolved.links {
-        nodes.entry(link.clone()).or_insert_with(|| Node::Link(says.clone()));
-    }
+    link(nodes, &resolved.links);
     let path = &resolved.target;
     let facts = rustix::fs::lstat(path).map_err(|e| GrantError::Lookup(path.clone(), e.into()))?;
-    let directory = rustix::fs::FileType::from_raw_mode(facts.st_mode).is_dir();
+    let directory = FileType::from_raw_mode(facts.st_mode).is_dir();
     let own = mounts.of(path).map_err(GrantError::Mounts)?;
     let mut inner = vec![(path.clone(), keep(&own.options))];
     inner.extend(mounts.under(path).map(|m| (m.point.clone(), keep(&m.options))));
@@ -279,7 +338,7 @@ fn generated((uid, gid): (u32, u32)) -> [(&'static str, String); 3] {
 
 fn is_small_file(path: &Path) -> bool {
     rustix::fs::stat(path).is_ok_and(|facts| {
-        rustix::fs::FileType::from_raw_mode(facts.st_mode).is_file() && facts.st_size < 1 << 20
+        FileType::from_raw_mode(facts.st_mode).is_file() && facts.st_size < 1 << 20
     })
 }
 
@@ -326,6 +385,37 @@ mod tests {
         let layout = layout(&[link.to_str().unwrap()], &[]);
         assert_eq!(layout.nodes.get(&link), Some(&Node::Link("real".into())));
         assert!(matches!(layout.nodes.get(&real), Some(Node::Bind { writable: false, .. })));
+    }
+
+    /// A link to be made there was taken for namespaces that are forbidden.
+    #[test]
+    fn no_link_is_made_where_the_cell_has_something_of_its_own() {
+        let link = "/proc/self/root/usr";
+        let layout = layout(&[link], &[]);
+        assert!(layout.nodes.contains_key(Path::new("/usr")));
+        let within = |path: &Path| path.starts_with("/proc") && path != Path::new("/proc");
+        assert!(!layout.nodes.keys().any(|path| within(path)), "{layout:?}");
+    }
+
+    #[test]
+    fn private_keys_are_left_out_beside_certificates() {
+        let tmp = tempfile::tempdir().unwrap();
+        let base = crate::mounts::existing(tmp.path()).unwrap();
+        for name in ["certs", "private", "tls", "tls/private", "tls/certs"] {
+            rustix::fs::mkdir(base.join(name), Mode::RWXU).unwrap();
+        }
+        let keys = ["private", "tls/private"].map(|name| base.join(name));
+        let mut shown = without_keys(&base, &keys);
+        shown.sort();
+        assert_eq!(shown, ["certs", "tls/certs"].map(|name| base.join(name)));
+        for (directory, keys) in with_keys() {
+            assert!(keys.iter().all(|keys| keys.starts_with(&directory)), "{keys:?}");
+            let layout = layout(&["/etc"], &[]);
+            for keys in &keys {
+                let node = layout.nodes.get(keys);
+                assert!(matches!(node, Some(Node::Empty { writable: false, .. })), "{node:?}");
+            }
+        }
     }
 
     #[test]

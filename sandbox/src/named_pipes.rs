@@ -23,7 +23,7 @@ use rustix::{
     rand::{GetRandomFlags, getrandom},
 };
 
-use super::mounts;
+use super::{hatch::PLACE, mounts};
 
 /// Most clients at once.
 pub const SLOTS: usize = 16;
@@ -71,7 +71,7 @@ pub(super) struct Directory {
 impl NamedPipes {
     /// Makes them, for nobody but this user and the group `owner`.
     pub(super) fn make(owner: Option<u32>) -> io::Result<Self> {
-        let above = mounts::existing(Path::new("/tmp"))?;
+        let above = mounts::existing(Path::new(PLACE))?;
         remove_abandoned(&above)?;
         let mut made = Self::make_in(&above, owner);
         for _ in 1..ATTEMPTS {

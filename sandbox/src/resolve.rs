@@ -33,7 +33,19 @@ pub(super) struct Resolved {
 /// # Errors
 /// When a name on the way cannot be looked up.
 pub(super) fn resolve(path: &Path) -> io::Result<Resolved> {
-    walk(path, |_| false)
+    walk(path, |_| false, |_| Ok(()))
+}
+
+/// The same for a path of which `look` says before each name is looked up whether it
+/// may be.
+///
+/// # Errors
+/// As [`resolve`], and as `look` says.
+pub(super) fn resolve_seen(
+    path: &Path,
+    look: impl FnMut(&Path) -> io::Result<()>,
+) -> io::Result<Resolved> {
+    walk(path, |_| false, look)
 }
 
 /// Resolves an absolute path of which only the beginning need exist: to where it
@@ -44,10 +56,15 @@ pub(super) fn resolve(path: &Path) -> io::Result<Resolved> {
 /// When another name on the way cannot be looked up.
 pub(super) fn resolve_missing(path: &Path) -> io::Result<Resolved> {
     use rustix::io::Errno;
-    walk(path, |error| matches!(error, Errno::NOENT | Errno::NOTDIR | Errno::ACCESS))
+    let may_be = |error| matches!(error, Errno::NOENT | Errno::NOTDIR | Errno::ACCESS);
+    walk(path, may_be, |_| Ok(()))
 }
 
-fn walk(path: &Path, may_be: impl Fn(rustix::io::Errno) -> bool) -> io::Result<Resolved> {
+fn walk(
+    path: &Path,
+    may_be: impl Fn(rustix::io::Errno) -> bool,
+    mut look: impl FnMut(&Path) -> io::Result<()>,
+) -> io::Result<Resolved> {
     let mut found = Resolved { path: path.to_owned(), ..Resolved::default() };
     let mut done = PathBuf::from("/");
     let mut rest: VecDeque<OsString> = parts(path).collect();
@@ -57,6 +74,7 @@ fn walk(path: &Path, may_be: impl Fn(rustix::io::Errno) -> bool) -> io::Result<R
             continue;
         }
         let here = done.join(&name);
+        look(&here)?;
         found.names.push(here.clone());
         let is_link = match lstat(&here) {
             Ok(facts) => FileType::from_raw_mode(facts.st_mode).is_symlink(),

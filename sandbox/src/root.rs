@@ -16,6 +16,7 @@ use std::{
 
 use rustix::{
     fs::{CWD, Mode, OFlags, mkdirat, open, openat, symlinkat},
+    io::Errno,
     mount::{
         MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, mount,
         mount_change, mount_remount, move_mount, open_tree, unmount,
@@ -39,10 +40,29 @@ pub(super) struct RootError {
     step: &'static str,
     path: PathBuf,
     error: io::Error,
+    /// Whether the machine allows no mounts. Nothing that an agent can do may count as
+    /// that: it would weaken its own confinement.
+    pub(super) no_mounts: bool,
 }
 
+/// For a step that depends on what is at `path`, which an agent may have changed.
 fn at<E: Into<io::Error>>(step: &'static str, path: &Path) -> impl FnOnce(E) -> RootError {
-    move |error| RootError { step, path: path.to_owned(), error: error.into() }
+    move |error| RootError { step, path: path.to_owned(), error: error.into(), no_mounts: false }
+}
+
+/// For a mount: the machine may allow none.
+fn mounting<E: Into<io::Error>>(step: &'static str, path: &Path) -> impl FnOnce(E) -> RootError {
+    move |error| {
+        let error = at(step, path)(error);
+        let errno = Errno::from_io_error(&error.error);
+        let no_mounts = matches!(errno, Some(Errno::PERM | Errno::ACCESS | Errno::NOSYS));
+        RootError { no_mounts, ..error }
+    }
+}
+
+/// For a mount that depends on the machine alone.
+fn machine<E: Into<io::Error>>(step: &'static str, path: &Path) -> impl FnOnce(E) -> RootError {
+    move |error| RootError { no_mounts: true, ..at(step, path)(error) }
 }
 
 /// Builds the root directory and moves this process, and every process that
@@ -52,11 +72,11 @@ fn at<E: Into<io::Error>>(step: &'static str, path: &Path) -> impl FnOnce(E) -> 
 pub(super) fn enter(layout: &Layout) -> Result<bool, RootError> {
     let top = Path::new("/");
     mount_change(top, MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
-        .map_err(at("make private the mounts beneath", top))?;
+        .map_err(machine("make private the mounts beneath", top))?;
     let mut sources = Sources::open(layout)?;
     let base = base();
     mount("tmpfs", base, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, tmpfs(0o755).as_deref())
-        .map_err(at("mount the new root directory at", base))?;
+        .map_err(machine("mount the new root directory at", base))?;
     let root = open(base, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
         .map_err(at("open", base))?;
     let builder = Builder { base, root };
@@ -75,8 +95,8 @@ pub(super) fn enter(layout: &Layout) -> Result<bool, RootError> {
     }
     builder.remount(top, MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV)?;
     chdir(base).map_err(at("enter", base))?;
-    pivot_root(".", ".").map_err(at("make the root directory of", base))?;
-    unmount(".", UnmountFlags::DETACH).map_err(at("leave the root directory for", base))?;
+    pivot_root(".", ".").map_err(machine("make the root directory of", base))?;
+    unmount(".", UnmountFlags::DETACH).map_err(machine("leave the root directory for", base))?;
     chdir(top).map_err(at("enter", top))?;
     Ok(proc)
 }
@@ -93,7 +113,7 @@ impl Sources {
         for (path, node) in &layout.nodes {
             match node {
                 Node::Device => {
-                    let tree = open_tree(CWD, path, COPY).map_err(at("take", path))?;
+                    let tree = open_tree(CWD, path, COPY).map_err(mounting("take", path))?;
                     sources.trees.insert(path.clone(), tree);
                 }
                 Node::Bind { .. } => {
@@ -124,7 +144,7 @@ const COPY: OpenTreeFlags = OpenTreeFlags::OPEN_TREE_CLONE
 /// would be somebody else's choice.
 fn tree(path: &Path) -> Result<OwnedFd, RootError> {
     let handle = mounts::without_links(path).map_err(at("take", path))?;
-    open_tree(handle, "", COPY | OpenTreeFlags::AT_EMPTY_PATH).map_err(at("take", path))
+    open_tree(handle, "", COPY | OpenTreeFlags::AT_EMPTY_PATH).map_err(mounting("take", path))
 }
 
 struct Builder<'a> {
@@ -152,7 +172,7 @@ impl Builder<'_> {
                 self.directories(inside)?;
                 let flags = MountFlags::NOSUID | MountFlags::NODEV;
                 mount("tmpfs", self.outside(path), "tmpfs", flags, tmpfs(*mode).as_deref())
-                    .map_err(at("mount an empty directory at", path))?;
+                    .map_err(mounting("mount an empty directory at", path))?;
             }
             Node::Device => self.place(path, sources, false)?,
             Node::From { keep, .. } => {
@@ -170,7 +190,7 @@ impl Builder<'_> {
                 // Not `NODEV`: these are devices.
                 let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
                 mount("devpts", self.outside(path), "devpts", flags, Some(PSEUDO_TERMINALS))
-                    .map_err(at("mount pseudo-terminals at", path))?;
+                    .map_err(machine("mount pseudo-terminals at", path))?;
             }
             // Made elsewhere.
             Node::Proc => {}
@@ -189,7 +209,7 @@ impl Builder<'_> {
             return Err(at("find", path)(io::Error::from(io::ErrorKind::NotFound)));
         };
         let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
-        move_mount(tree, "", &self.root, inside(path), flags).map_err(at("place", path))
+        move_mount(tree, "", &self.root, inside(path), flags).map_err(mounting("place", path))
     }
 
     /// A private `/proc`; `false` when the kernel does not allow one here.
@@ -198,14 +218,14 @@ impl Builder<'_> {
         let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
         match mount("proc", self.outside(path), "proc", flags, None) {
             Ok(()) => Ok(true),
-            Err(rustix::io::Errno::PERM) => Ok(false),
-            Err(e) => Err(at("mount", path)(e)),
+            Err(Errno::PERM) => Ok(false),
+            Err(e) => Err(machine("mount", path)(e)),
         }
     }
 
     fn remount(&self, path: &Path, flags: MountFlags) -> Result<(), RootError> {
         mount_remount(self.outside(path), flags | MountFlags::BIND, "")
-            .map_err(at("restrict the mount", path))
+            .map_err(mounting("restrict the mount", path))
     }
 
     fn directories(&self, inside: &Path) -> Result<(), RootError> {
@@ -213,9 +233,9 @@ impl Builder<'_> {
         for part in inside.components() {
             made.push(part);
             match mkdirat(&self.root, &made, Mode::from_raw_mode(0o755)) {
-                Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+                Ok(()) | Err(Errno::EXIST) => {}
                 // A read-only bind above has it already, or cannot get it.
-                Err(rustix::io::Errno::ROFS) => {}
+                Err(Errno::ROFS) => {}
                 Err(e) => return Err(at("make the directory", &made)(e)),
             }
         }

@@ -289,9 +289,10 @@ impl Enter {
 
     /// Whether the agent is root, though without a power of root's: where that
     /// is the operator's user and no other can be become, as in a container that
-    /// maps one user or has no capabilities.
+    /// maps one user or has no capabilities. In a sandbox of its own it does not take
+    /// itself for root, and files take it for root all the same.
     pub(super) fn stays_root(&self) -> bool {
-        self.mode == Mode::Partial { user: None } && self.uid == 0
+        matches!(self.mode, Mode::User | Mode::Partial { user: None }) && self.uid == 0
     }
 }
 

@@ -86,7 +86,8 @@ pub(super) enum StageError {
 
 impl From<RootError> for StageError {
     fn from(error: RootError) -> Self {
-        Self::Namespaces("build the cell's root directory", error.to_string())
+        let as_what = if error.no_mounts { Self::Namespaces } else { Self::Step };
+        as_what("build the cell's root directory", error.to_string())
     }
 }
 

@@ -54,6 +54,8 @@ pub enum Trusted {
     Homes,
     /// The program of this process.
     Program,
+    /// What leads from sandboxes to their gates.
+    Hatch,
 }
 
 impl Trusted {
@@ -74,7 +76,7 @@ impl Trusted {
             Self::State => "choose a state directory elsewhere with `--state`",
             Self::Program => "install it elsewhere, and start it from there",
             Self::Policy | Self::Signature => "keep policies elsewhere",
-            Self::StatePlace | Self::Configuration | Self::Homes => {
+            Self::StatePlace | Self::Configuration | Self::Homes | Self::Hatch => {
                 "choose another directory for the agent, or one beneath it without that"
             }
             _ => "keep it elsewhere",
@@ -99,6 +101,7 @@ impl fmt::Display for Trusted {
             Self::Socket => "service's socket",
             Self::Homes => "directory of agents' homes",
             Self::Program => "program `portcullis`",
+            Self::Hatch => "place of what leads to the gates of agents",
         })
     }
 }

@@ -366,6 +366,45 @@ def owners(directory):
     attempt("mkdir", os.mkdir, directory + "/inner", 0o6755)
 
 
+def flags(file):
+    """Flags of a file that is open for reading, and what keeps others from it."""
+    import fcntl
+    import struct
+
+    def ioctl(opened, request, argument):
+        fcntl.ioctl(opened, request, argument)
+
+    with open(file) as opened:
+        attempt("flags", lambda: ioctl(opened, 0x40086602, struct.pack("l", 0x80)))
+        attempt("more flags", lambda: ioctl(opened, 0x401C5820, struct.pack("IIIII8x", 0x40, 0, 0, 0, 0)))
+        attempt("lease", lambda: fcntl.fcntl(opened, fcntl.F_SETLEASE, fcntl.F_RDLCK) and None)
+
+
+def forks(stop, most, _mark):
+    """Processes that make two and end, within a limit, until there is a file."""
+    import resource
+    import time
+
+    resource.setrlimit(resource.RLIMIT_NPROC, (int(most),) * 2)
+
+    def fork():
+        while not os.path.exists(stop):
+            try:
+                return os.fork()
+            except BlockingIOError:
+                time.sleep(0.0002)
+        os._exit(0)
+
+    if os.fork() == 0:
+        for stream in range(3):
+            os.close(stream)
+        while True:
+            if fork() and fork():
+                os._exit(0)
+    time.sleep(1)
+    sys.exit(3)
+
+
 def works():
     """What an agent needs."""
     home, temporary = os.environ["HOME"], os.environ["TMPDIR"]

@@ -16,6 +16,8 @@ use tempfile::TempDir;
 
 use crate::common::copy_program;
 
+mod interpreters;
+mod keys;
 mod listening;
 mod output;
 mod pipes;
@@ -99,7 +101,10 @@ impl Ended {
 
 impl Place {
     fn new(who: As) -> Self {
-        let dir = TempDir::new().unwrap();
+        Self::in_directory(TempDir::new().unwrap(), who)
+    }
+
+    fn in_directory(dir: TempDir, who: As) -> Self {
         let base = dir.path();
         for name in ["ws", "policies"] {
             std::fs::create_dir(base.join(name)).unwrap();
@@ -117,6 +122,12 @@ impl Place {
             place.give_away();
         }
         place
+    }
+
+    fn give_away_if_root(&self) {
+        if is_root() {
+            self.give_away();
+        }
     }
 
     /// Everything belongs to the user that runs.

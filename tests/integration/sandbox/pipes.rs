@@ -112,6 +112,32 @@ fn an_agent_in_part_confined_has_the_gates_mcp_server() {
     assert!(!pipes.exists());
 }
 
+/// Other agents without namespaces see command lines.
+#[test]
+fn the_word_of_a_session_stood_on_a_command_line() {
+    let mut run = Run::start(&["--allow-partial"], 1);
+    let servers = run.order(&json!({"order": "servers"}));
+    let word = servers[0]["env"][0]["value"].as_str().unwrap();
+    assert_eq!(word.len(), 32, "{servers}");
+    assert!(!servers[0]["args"].to_string().contains(word), "{servers}");
+    run.end();
+}
+
+/// An agent that was given `/tmp` had other agents' pipes with it.
+#[test]
+fn the_directory_of_all_pipes_was_given_to_an_agent() {
+    for option in ["--agent-read", "--agent-write"] {
+        let outside = TempDir::new_in("/var/tmp").unwrap();
+        let place = Place::in_directory(outside, As::UserWithoutNamespaces);
+        let ended = place.run(&["--allow-partial", option, "/tmp"], &["/bin/true"]);
+        assert_eq!(ended.code, 1, "{option} {ended:?}");
+        let given = TempDir::new().unwrap();
+        let beneath = given.path().to_str().unwrap();
+        let ended = place.run(&["--allow-partial", option, beneath], &["/bin/true"]);
+        assert_eq!(ended.code, 0, "{option} {ended:?}");
+    }
+}
+
 #[test]
 fn clients_of_two_sessions_are_served_beside_each_other() {
     let mut run = Run::start(&["--allow-partial"], 2);

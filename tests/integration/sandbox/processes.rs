@@ -110,6 +110,25 @@ fn no_process_survives_the_death_of_any_of_ours() {
     }
 }
 
+/// They forked faster than they were killed one by one, and lived on after `run`.
+#[test]
+fn an_agent_that_forks_without_end_outlived_its_run() {
+    let place = Place::new(As::UserWithoutNamespaces);
+    let mark = (600_000 + std::process::id() % 100_000).to_string();
+    std::fs::create_dir(place.base().join("flags")).unwrap();
+    place.give_away_if_root();
+    let (flags, stop) = (place.at("flags"), place.at("flags/stop"));
+    let scripts = tools().join("agent");
+    let script = scripts.join("hostile.py");
+    let options =
+        ["--allow-partial", "--agent-read", &flags, "--agent-read", scripts.to_str().unwrap()];
+    let agent = ["/usr/bin/python3", script.to_str().unwrap(), "forks", &stop, "200", &mark];
+    let ended = place.run(&options, &agent);
+    let left = marked(&mark);
+    std::fs::write(&stop, "").unwrap();
+    assert_eq!((ended.code, left), (3, Vec::new()), "{ended:?}");
+}
+
 #[test]
 fn a_signal_to_the_broker_stops_everything_in_order() {
     use rustix::process::Signal;

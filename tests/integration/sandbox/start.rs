@@ -71,6 +71,28 @@ fn partial_confinement_still_keeps_the_agent_from_content() {
     none_worked(&place.hostile(&["--allow-partial"], &["network", &port(&one), &port(&other)]));
 }
 
+/// A descriptor for reading was enough to set them, and to keep others from writing.
+#[test]
+fn an_agent_changed_flags_of_what_it_may_only_read() {
+    let mut cases: Vec<(As, &[&str])> = users().into_iter().map(|who| (who, &[][..])).collect();
+    cases.push((As::UserWithoutNamespaces, &["--allow-partial"]));
+    for (who, options) in cases {
+        let place = Place::new(who);
+        std::fs::create_dir(place.base().join("given")).unwrap();
+        std::fs::write(place.base().join("given/f"), "f").unwrap();
+        place.give_away_if_root();
+        let (given, file) = (place.at("given"), place.at("given/f"));
+        let options = [options, &["--agent-read", &given]].concat();
+        let attempts = place.hostile(&options, &["flags", &file]);
+        assert_eq!(attempts.len(), 3, "{attempts:?}");
+        none_worked(&attempts);
+        if who != As::Root {
+            let attempts = place.hostile(&["--unconfined"], &["flags", &file]);
+            assert_eq!(attempts["lease"], "ok", "{attempts:?}");
+        }
+    }
+}
+
 #[test]
 fn partial_confinement_keeps_the_agent_from_the_users_other_processes() {
     let place = Place::new(As::UserWithoutNamespaces);
@@ -449,6 +471,13 @@ fn a_grant_that_the_agents_user_could_not_use_was_not_told_of() {
         assert_eq!(facts, serde_json::json!([private, mine]), "{stderr}");
         let agent = agent.to_string();
         assert!(stderr.contains("user 0") && stderr.contains(&agent), "{stderr}");
+        // Root was advised to start it as root.
+        assert!(!stderr.contains("as user 0"), "{stderr}");
+        // An agent that failed at that was said to miss a file of its own.
+        let script = "touch \"$0/new\" || exit 1";
+        let ended = place.run(&options, &["/bin/sh", "-c", script, &mine]);
+        assert_eq!(ended.code, 1, "{ended:?}");
+        assert!(!ended.stderr.contains("--agent-read"), "{ended:?}");
 
         // What is advised helps, and so does a mode that lets everybody in.
         set_mode(Path::new(&private), 0o755);

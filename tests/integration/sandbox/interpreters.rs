@@ -1,0 +1,123 @@
+//! An agent that may change its own program says in its first line what it needs.
+
+use super::*;
+
+const NEVER: &str = "the agent ran";
+
+/// A place whose `tools` the agent may change, and whose log has a start already.
+fn place(who: As) -> Place {
+    let place = Place::new(who);
+    for name in ["tools", "own", "private-4711"] {
+        std::fs::create_dir(place.base().join(name)).unwrap();
+    }
+    std::os::unix::fs::symlink("private-4711", place.base().join("current")).unwrap();
+    std::fs::create_dir(place.base().join("ws/there")).unwrap();
+    if is_root() && who != As::Root {
+        place.give_away();
+    }
+    set_mode(&place.base().join("tools"), 0o777);
+    assert_eq!(start(&place, "/bin/true").code, 0);
+    place
+}
+
+fn start(place: &Place, agent: &str) -> Ended {
+    let (tools, own) = (place.at("tools"), place.at("own"));
+    let options = ["--allow-partial", "--agent-write", &tools, "--agent-read", &own];
+    let mut command = place.command(&[&["run"], &options[..], &["--", agent]].concat());
+    command.env("PATH", format!("{tools}:/usr/bin:/bin"));
+    end(command.spawn().unwrap())
+}
+
+fn script(path: &Path, text: &str) {
+    std::fs::write(path, text).unwrap();
+    set_mode(path, 0o755);
+}
+
+/// A link in `/proc` was to be made in the sandbox. That failed, which counted as
+/// namespaces that the machine forbids.
+#[test]
+fn a_first_line_made_the_next_start_partial() {
+    for who in users() {
+        let place = place(who);
+        let (agent, own) = (place.base().join("tools/agent"), place.base().join("own/agent"));
+        script(&own, "#!/usr/bin/env tool\n");
+        let plain = "#!/proc/self/root/usr/bin/env sh\n".to_owned();
+        let named = format!("#!{} /proc/self/root/usr/bin/env\n", place.at("tools/env"));
+        script(&place.base().join("tools/env"), "#!/bin/sh\n");
+        for line in [plain, named] {
+            script(&agent, &line);
+            start(&place, agent.to_str().unwrap());
+            script(&place.base().join("tools/tool"), &line);
+            start(&place, own.to_str().unwrap());
+        }
+        let records = place.records();
+        let starts = records.iter().filter(|record| record["kind"] == "start");
+        let enforcement: Vec<_> = starts.map(|start| &start["facts"]["enforcement"]).collect();
+        assert!(!enforcement.is_empty());
+        assert!(enforcement.iter().all(|word| *word == "full"), "{who:?} {enforcement:?}");
+    }
+}
+
+/// A link on the way to what the agent named was made again in its sandbox, with what
+/// it says.
+#[test]
+fn a_first_line_showed_what_links_of_the_host_say() {
+    for who in users() {
+        let place = place(who);
+        let up = "../".repeat(12);
+        let looks = format!("#!/bin/sh\nreadlink {} >&2\nexit 0\n", place.at("current"));
+        script(&place.base().join("tools/env"), &looks);
+        let agent = place.base().join("tools/agent");
+        for name in ["current", "ws/there", "ws/missing"] {
+            let line = format!("#!{} {}/{up}usr/bin/true\n", place.at("tools/env"), place.at(name));
+            script(&agent, &line);
+            let ended = start(&place, agent.to_str().unwrap());
+            assert_eq!(ended.code, 0, "{who:?} {name} {ended:?}");
+            assert!(!ended.stderr.contains("private-4711"), "{who:?} {name} {ended:?}");
+        }
+    }
+}
+
+/// A first line told whether a directory is there, by how the start failed.
+#[test]
+fn a_first_line_told_what_is_there() {
+    for who in users() {
+        let place = place(who);
+        let up = "../".repeat(12);
+        let agent = place.base().join("tools/agent");
+        let told = |name: &str| {
+            script(&agent, &format!("#!{}/{up}bin/echo {NEVER}\n", place.at(name)));
+            let ended = start(&place, agent.to_str().unwrap());
+            assert_eq!(ended.code, 1, "{who:?} {name} {ended:?}");
+            ended.stderr.replace(name, "NAME")
+        };
+        assert_eq!(told("ws/there"), told("ws/missing"), "{who:?}");
+        // By a link that the agent makes in the place of its program, too.
+        let linked = |name: &str| {
+            std::fs::remove_file(&agent).unwrap();
+            let target = format!("{}/{up}bin/true", place.at(name));
+            std::os::unix::fs::symlink(target, &agent).unwrap();
+            let ended = start(&place, agent.to_str().unwrap());
+            assert_eq!(ended.code, 1, "{who:?} {name} {ended:?}");
+            ended.stderr.replace(name, "NAME")
+        };
+        assert_eq!(linked("ws/there"), linked("ws/missing"), "{who:?}");
+    }
+}
+
+/// What a self-updating agent may have as its program still starts.
+#[test]
+fn an_agent_that_may_change_its_program_starts() {
+    for who in users() {
+        let place = place(who);
+        let agent = place.base().join("tools/agent");
+        for line in ["#!/bin/sh\nexit 7\n", "#!/usr/bin/env sh\nexit 7\n"] {
+            std::fs::create_dir_all(place.base().join("tools/lib")).unwrap();
+            script(&place.base().join("tools/lib/agent"), line);
+            let _ = std::fs::remove_file(&agent);
+            std::os::unix::fs::symlink("lib/agent", &agent).unwrap();
+            let ended = start(&place, agent.to_str().unwrap());
+            assert_eq!(ended.code, 7, "{who:?} {line} {ended:?}");
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Keys of the machine beside the certificates that every agent gets.
+
+use super::*;
+
+/// `portcullis run` as root of a user namespace with one user, as in many containers,
+/// where `/etc/ssl` is a directory of our own.
+fn run(place: &Place, before: &str, options: &[&str]) -> Ended {
+    let look = "cat /etc/ssl/certs/a.pem /etc/ssl/private/machine.key /etc/ssl/other/b.pem >&2; \
+        touch /etc/ssl/private/new && echo made >&2; exit 0";
+    let inner = place.command(&[&["run"], options, &["--", "/bin/sh", "-c", look]].concat());
+    let script = format!("mount --bind \"$0/ssl\" /etc/ssl && {{ {before}; }} && exec \"$@\"");
+    let ended = wrapped("unshare", &["-Urm", "sh", "-c", &script], place, &inner);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    ended
+}
+
+/// A user that is root for the kernel, or in the keys' group, read them.
+#[test]
+fn an_agent_that_was_roots_own_user_read_the_machines_private_keys() {
+    if !is_root() {
+        return;
+    }
+    let without = "echo 0 >/proc/sys/user/max_user_namespaces";
+    for (before, options) in [("true", &[][..]), (without, &["--allow-partial"])] {
+        let place = Place::new(As::Root);
+        for name in ["ssl", "ssl/certs", "ssl/private", "ssl/other"] {
+            std::fs::create_dir(place.base().join(name)).unwrap();
+        }
+        for (name, text) in [
+            ("certs/a.pem", "CERTIFICATE"),
+            ("private/machine.key", "SECRET"),
+            ("other/b.pem", "OTHER"),
+        ] {
+            std::fs::write(place.base().join("ssl").join(name), text.to_owned() + "\n").unwrap();
+        }
+        set_mode(&place.base().join("ssl/private/machine.key"), 0o600);
+        let ended = run(&place, before, options);
+        assert!(ended.stderr.contains("agent: CERTIFICATE"), "{ended:?}");
+        assert!(ended.stderr.contains("agent: OTHER"), "{ended:?}");
+        assert!(!ended.stderr.contains("SECRET"), "{ended:?}");
+        assert!(!place.base().join("ssl/private/new").exists());
+        let start = place.records().into_iter().find(|it| it["kind"] == "start").unwrap();
+        let gaps = start["facts"]["gaps"].to_string();
+        // Only where it was partial did the record say so.
+        assert!(gaps.contains("stays root"), "{gaps}");
+
+        // Who names them means them.
+        let named = [options, &["--agent-read", "/etc/ssl/private"]].concat();
+        let ended = run(&place, before, &named);
+        assert!(ended.stderr.contains("agent: SECRET"), "{ended:?}");
+    }
+}
