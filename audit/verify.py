@@ -48,7 +48,8 @@ def signed(key, message, signature):
 def read_keys(text):  # algorithm, key and line, by name and hash
     keys = {}
     for line in (l for l in (l.strip(" \t\r") for l in text.split("\n")) if l and l[0] != "#"):
-        name, key_hash, data = line.split("+", 2); data = unbase64(data); keys[name, bytes.fromhex(key_hash)] = data[0], data[1:], line
+        name, key_hash, data = line.split("+", 2); data = unbase64(data); one = keys.setdefault((name, bytes.fromhex(key_hash)), (data[0], data[1:], line))
+        need(one[:2] == (data[0], data[1:]))  # two keys of one name and hash: no signature says by which it is
         need(len(data) == 33 and data[0] in (1, 4) and sha(name.encode() + b"\n" + data)[:4].hex() == key_hash)
         need(NAME.fullmatch(name)); point(data[1:])
     need(keys); return keys

@@ -1,6 +1,9 @@
 //! Checkpoints: what a log's key signs (C2SP `tlog-checkpoint`).
 
-use std::fmt;
+use std::{
+    fmt,
+    io::{self, BufRead, Read as _},
+};
 
 use crate::{Hash, Note, NoteError, base64};
 
@@ -17,6 +20,20 @@ pub const ROOTS: &str = "roots";
 pub const ROOT_LINE: u64 = 65;
 /// The file of the newest checkpoint's frontier.
 pub const FRONTIER: &str = "frontier";
+
+/// Reads a line of the file of segments' roots into `line`: of one that is
+/// longer than a root's only the beginning. Gives the bytes of the whole line.
+///
+/// # Errors
+///
+/// As the system says.
+pub fn read_root_line(file: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<u64> {
+    let read = file.take(ROOT_LINE).read_until(b'\n', line)? as u64;
+    if read < ROOT_LINE || line.ends_with(b"\n") {
+        return Ok(read);
+    }
+    Ok(read + file.skip_until(b'\n')? as u64)
+}
 
 /// A tree head: so many records, with this root.
 #[derive(Debug, Clone, PartialEq, Eq)]

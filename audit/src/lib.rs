@@ -24,11 +24,13 @@ pub mod tree;
 mod verify;
 
 pub use chain::{Chain, ChainError, Prepared};
-pub use checkpoint::{Checkpoint, FRONTIER, HISTORY, KEYS, NEWEST, ROOT_LINE, ROOTS};
+pub use checkpoint::{
+    Checkpoint, FRONTIER, HISTORY, KEYS, NEWEST, ROOT_LINE, ROOTS, read_root_line,
+};
 pub use damage::{Damage, DamageKind, Warning, WarningKind};
 pub use hash::{Hash, HashError};
 pub use line::{LineError, RecordView};
-pub use note::{MAX_NOTE, Note, NoteError, PrivateKey, PublicKey, Signed, parse_keys};
+pub use note::{MAX_NOTE, Note, NoteError, PrivateKey, PublicKey, Signed, distinct, parse_keys};
 pub use packed::{LogFile, PACKED, unpacked};
 pub use proof::{Claim, MAX_PROOF, Proof, ProofError};
 pub use reader::{Entry, Reader};

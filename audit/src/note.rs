@@ -1,7 +1,7 @@
 //! Signed notes and their keys, as C2SP `signed-note` and `tlog-cosignature`
 //! have them: a text, a blank line, signature lines.
 
-use std::{fmt, str::FromStr};
+use std::{collections::HashMap, fmt, str::FromStr};
 
 use ed25519_dalek::{Signature as Ed25519, Signer as _, SigningKey, VerifyingKey};
 use sha2::{Digest, Sha256};
@@ -37,6 +37,9 @@ pub enum NoteError {
     /// A key's name has a blank or a plus in it, or is empty.
     #[error("a key's name must be a text without blanks and `+`")]
     Name,
+    /// No signature line says by which of two keys it is.
+    #[error("two different keys have one name and one hash")]
+    Ambiguous,
     /// No signature is by a key that is known.
     #[error("no signature is by a known key")]
     Unsigned,
@@ -143,12 +146,27 @@ impl FromStr for PublicKey {
 ///
 /// # Errors
 ///
-/// When a line is no key, or none is there.
+/// When a line is no key, none is there, or two of them are [`NoteError::Ambiguous`].
 pub fn parse_keys(text: &str) -> Result<Vec<PublicKey>, NoteError> {
     let trim = |line| str::trim_matches(line, [' ', '\t', '\r']);
     let lines = text.split('\n').map(trim).filter(|l| !l.is_empty() && !l.starts_with('#'));
     let keys = lines.map(str::parse).collect::<Result<Vec<_>, _>>()?;
-    if keys.is_empty() { Err(NoteError::PublicKey) } else { Ok(keys) }
+    if keys.is_empty() { Err(NoteError::PublicKey) } else { distinct(&keys).map(|()| keys) }
+}
+
+/// Checks that a signature line names at most one of `keys`.
+///
+/// # Errors
+///
+/// [`NoteError::Ambiguous`]: four bytes of hash are few enough to find a second key.
+pub fn distinct(keys: &[PublicKey]) -> Result<(), NoteError> {
+    let mut known = HashMap::new();
+    for key in keys {
+        if *known.entry((key.name(), key.id())).or_insert(key) != key {
+            return Err(NoteError::Ambiguous);
+        }
+    }
+    Ok(())
 }
 
 /// A private key: `PRIVATE+KEY+NAME+HASH+BASE64`, as Go's `note` package keeps
@@ -419,6 +437,22 @@ mod tests {
         assert_eq!(alone.merge(&note), Ok((note.clone(), 1)));
         assert_eq!(note.merge(&alone), Ok((note.clone(), 0)));
         assert_eq!(note.merge(&other), Err(NoteError::Signature));
+    }
+
+    /// Two keys of one name and hash: the hash has 32 bits, so that trying finds them.
+    const COLLIDING: [&str; 2] = [
+        "n+79e788cf+ATRCZgYoi1eUUgP2bK3D7Khq2G+jOZjeiE0Wq8MnIFqB",
+        "n+79e788cf+AeZQcAT5GmZ/kzQudhQmKuMM8Pa8uPW8amLB5wKa38CJ",
+    ];
+
+    #[test]
+    fn two_keys_of_one_name_and_hash_are_refused() {
+        let [one, other] = COLLIDING.map(|key| key.parse::<PublicKey>().unwrap());
+        assert_eq!((one.name(), one.id()), (other.name(), other.id()));
+        assert_ne!(one, other);
+        let [one, other] = COLLIDING;
+        assert_eq!(parse_keys(&format!("{one}\n{other}\n")), Err(NoteError::Ambiguous));
+        assert_eq!(parse_keys(&format!("{one}\n{one}\n")).unwrap().len(), 2);
     }
 
     #[test]

@@ -28,7 +28,11 @@ pub(crate) fn open_ledger(
     opened(Ledger::open(state).and_then(signed), format_args!("cannot open {log}"))
 }
 
-fn opened<T>(opened: Result<T, ledger::Error>, doing: fmt::Arguments<'_>) -> Result<T, Failure> {
+/// Gives an error of the log the exit code 5 where the log is damaged.
+pub(crate) fn opened<T>(
+    opened: Result<T, ledger::Error>,
+    doing: impl fmt::Display,
+) -> Result<T, Failure> {
     let damaged = opened.as_ref().is_err_and(ledger::Error::is_damage);
     let exit = if damaged { Exit::Audit } else { Exit::Failure };
     opened.or_fail(doing).map_err(|failure| failure.exit(exit))

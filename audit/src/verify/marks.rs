@@ -3,13 +3,13 @@
 
 use std::{
     collections::BTreeMap,
-    io::{self, BufRead, BufReader, Read},
+    io::{self, BufReader, Read},
 };
 
 use super::SignedPart;
 use crate::{
     Checkpoint, Damage, DamageKind, HISTORY, Hash, KEYS, MAX_NOTE, NEWEST, Note, NoteError,
-    PublicKey, ROOT_LINE, ROOTS, Segment, Signed, Source, parse_keys,
+    PublicKey, ROOT_LINE, ROOTS, Segment, Signed, Source, parse_keys, read_root_line,
     tree::{Frontier, SEGMENT_LEVEL},
 };
 
@@ -356,11 +356,11 @@ fn roots<S: Source>(source: &S, faults: &mut Vec<Damage>) -> io::Result<Vec<Opti
     let Some(file) = opened(source, ROOTS, DamageKind::WrongRoot, None, faults)? else {
         return Ok(Vec::new());
     };
-    let mut file = BufReader::new(file);
+    let mut file = BufReader::new(file.take(MOST_ROOTS as u64 * ROOT_LINE));
     let (mut roots, mut line) = (Vec::new(), Vec::new());
     while roots.len() < MOST_ROOTS {
         line.clear();
-        if (&mut file).take(ROOT_LINE).read_until(b'\n', &mut line)? == 0 {
+        if read_root_line(&mut file, &mut line)? == 0 {
             break;
         }
         let text = str::from_utf8(line.strip_suffix(b"\n").unwrap_or(&line));

@@ -50,6 +50,21 @@ pub enum Error {
     /// Something else has the name of a file or directory of the log.
     #[error("`{0}` in the state directory is no {1} of the audit log: move it away, and try again")]
     Irregular(String, &'static str),
+    /// Something went wrong with this file of the log.
+    #[error("`{0}`: {1}")]
+    File(String, Box<Self>),
+    /// A file is longer than what a repair copies.
+    #[error(
+        "`{0}` in the log's directory has {1} bytes, more than a repair sets aside: move it away, \
+         and try again"
+    )]
+    TooLong(String, u64),
+    /// The log's public keys are incomplete, and a new one would not show that.
+    #[error(
+        "the audit log's `key.vkey` is gone, damaged or lacks a key that signed the log: put it \
+         back from a copy, or with `portcullis audit recover`, before the log gets a new key"
+    )]
+    KeysIncomplete,
     /// A repair needs the log for itself.
     #[error("{0} gates use the log; stop them first")]
     InUse(usize),
@@ -118,11 +133,16 @@ impl Error {
     /// Whether the log is not what gates leave behind: waiting or trying again does not
     /// help.
     pub fn is_damage(&self) -> bool {
+        if let Self::File(_, error) = self {
+            return error.is_damage();
+        }
         matches!(
             self,
             Self::Damaged { .. }
                 | Self::Unreadable(_)
                 | Self::Irregular(..)
+                | Self::TooLong(..)
+                | Self::KeysIncomplete
                 | Self::Note(_)
                 | Self::Unsigned
                 | Self::PublicKeyGone
@@ -134,6 +154,11 @@ impl Error {
     /// lets it.
     pub(super) fn passes(&self) -> bool {
         matches!(self, Self::Locked(_))
+    }
+
+    /// The same with the name of the file that it is about.
+    pub(super) fn of(self, name: &str) -> Self {
+        Self::File(name.to_owned(), Box::new(self))
     }
 
     /// Makes an error of the system's answer to `action`.

@@ -23,7 +23,12 @@ pub(super) fn lost(log: &Log) -> Result<Vec<PublicKey>, Error> {
             note => notes.extend(note?),
         }
     }
-    if notes.is_empty() && !known.is_empty() {
+    let own = match signing::private(&log.keys()?) {
+        Err(Error::KeyDamaged) => None,
+        own => own?.map(|private| private.public()),
+    };
+    let is_own = own.is_some() && own.as_ref() == known.first();
+    if notes.is_empty() && !known.is_empty() && !is_own {
         return Ok(Vec::new());
     }
     let named = named(audit);
@@ -32,20 +37,22 @@ pub(super) fn lost(log: &Log) -> Result<Vec<PublicKey>, Error> {
     }
     // Where the log's directory has none that is left whole.
     notes.extend(signing::read(&log.keys()?, signing::SIGNED)?);
-    let own = signing::private(&log.keys()?)?.map(|private| private.public());
     let signed =
         |keys: &[PublicKey]| notes.iter().any(|note| checkpoints::opened(note, keys).is_ok());
     // Where records name every key that is there, one that they name besides, and
-    // that signed a checkpoint, was there, too.
-    let lacks = |key: &PublicKey| !known.contains(key) && signed(std::slice::from_ref(key));
-    let is_part = known.iter().all(|key| named.contains(key)) && named.iter().any(lacks);
+    // that signed a checkpoint, was there, too. So was any that they name where the
+    // file begins with the key of the private one: the log had it before that.
+    let lacks =
+        |key: &PublicKey| !known.contains(key) && (is_own || signed(std::slice::from_ref(key)));
+    let all_named = is_own || known.iter().all(|key| named.contains(key));
+    let is_part = all_named && named.iter().any(lacks);
     if !known.is_empty() && !is_part {
         return Ok(Vec::new());
     }
     // A key that somebody put there since is none of the log's yet.
-    let own = own.filter(|own| named.contains(own) || signed(std::slice::from_ref(own)));
+    let own = own.filter(|own| is_own || named.contains(own) || signed(std::slice::from_ref(own)));
     let mut keys: Vec<PublicKey> = own.into_iter().collect();
-    for key in named.into_iter().rev() {
+    for key in named.into_iter().rev().chain(known) {
         if !keys.contains(&key) {
             keys.push(key);
         }

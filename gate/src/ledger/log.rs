@@ -214,7 +214,57 @@ impl Log {
     /// that a repair before could not. Under the lock.
     pub(super) fn load(&mut self) -> Result<(), Error> {
         let noted = Noted::read(&self.keys()?)?;
-        if let Some(newest) = checkpoints::last_signed(&self.audit, &noted)? {
+        if let Some(segment) = self.last(&noted)? {
+            // What a repair left may end with one that was full and old.
+            pack::unpack(&self.audit, segment)?;
+            self.enter(segment, None)?;
+            self.read_tail(OPENING)?;
+            if self.end.length == 0 {
+                // Its maker may have died before the name was safe.
+                self.audit.sync().map_err(Error::io("sync the audit log"))?;
+                if segment.0 > 0 {
+                    self.end.chain = self.chain_before(segment)?;
+                }
+            }
+        }
+        self.fresh = Fresh { first: self.next(), leaves: Vec::new() };
+        self.reaches()?;
+        for pending in quarantine::pending(&self.audit)? {
+            self.tell(&pending)?;
+        }
+        Ok(())
+    }
+
+    /// Finds the end of the chain as [`Log::load`] does, and repairs and unpacks
+    /// nothing. Gives the bytes after the last record.
+    pub(super) fn look(&mut self, noted: &Noted) -> Result<usize, Error> {
+        let Some(segment) = self.last(noted)? else {
+            return self.reaches().map(|()| 0);
+        };
+        let is_plain = |segment: Segment| {
+            let stat = self.audit.stat(&segment.to_string());
+            stat.map(|stat| stat.is_some()).map_err(Error::io("look at the audit log"))
+        };
+        let before = Segment(segment.0.saturating_sub(1));
+        let (plain, before_is_plain) = (is_plain(segment)?, is_plain(before)?);
+        if !plain {
+            return Ok(0);
+        }
+        self.enter(segment, None)?;
+        let torn = self.read_new(OPENING)?.map_or(0, |(_, tail)| tail.torn.len());
+        if self.end.length == 0 && segment.0 > 0 {
+            if !before_is_plain {
+                return Ok(torn);
+            }
+            self.end.chain = self.chain_before(segment)?;
+        }
+        self.fresh = Fresh { first: self.next(), leaves: Vec::new() };
+        self.reaches().map(|()| torn)
+    }
+
+    /// The last segment, if there is any, where none before it is missing.
+    fn last(&mut self, noted: &Noted) -> Result<Option<Segment>, Error> {
+        if let Some(newest) = checkpoints::last_signed(&self.audit, noted)? {
             (self.signed, self.checked) = (newest.size, newest.size);
         }
         let names = self.audit.names().map_err(Error::io("read the audit log"))?;
@@ -239,24 +289,8 @@ impl Log {
                     reason: "the segment is missing".to_owned(),
                 });
             }
-            // What a repair left may end with one that was full and old.
-            pack::unpack(&self.audit, segment)?;
-            self.enter(segment, None)?;
-            self.read_tail(OPENING)?;
-            if self.end.length == 0 {
-                // Its maker may have died before the name was safe.
-                self.audit.sync().map_err(Error::io("sync the audit log"))?;
-                if segment.0 > 0 {
-                    self.end.chain = self.chain_before(segment)?;
-                }
-            }
         }
-        self.fresh = Fresh { first: self.next(), leaves: Vec::new() };
-        self.reaches()?;
-        for pending in quarantine::pending(&self.audit)? {
-            self.tell(&pending)?;
-        }
-        Ok(())
+        Ok(last)
     }
 
     /// Makes `segment` the open one, of which nothing is known yet but where
@@ -271,9 +305,23 @@ impl Log {
         Ok(())
     }
 
-    /// Reads what is in the open segment after the known length.
+    /// Reads what is in the open segment after the known length, and repairs its end.
     fn read_tail(&mut self, window: u64) -> Result<(), Error> {
-        let Some((file, id)) = self.end.file.clone() else { return Ok(()) };
+        let Some((file, tail)) = self.read_new(window)? else { return Ok(()) };
+        if !tail.torn.is_empty() {
+            let segment = self.end.segment;
+            // A segment that was empty does not say where the chain is.
+            if tail.end == 0 && segment.0 > 0 && self.end.chain.next() != segment.first() {
+                self.end.chain = self.chain_before(segment)?;
+            }
+            self.repair(&file, &tail)?;
+        }
+        Ok(())
+    }
+
+    /// The same without repairing it.
+    fn read_new(&mut self, window: u64) -> Result<Option<(Arc<File>, Tail)>, Error> {
+        let Some((file, id)) = self.end.file.clone() else { return Ok(None) };
         let segment = self.end.segment;
         let damaged = |reason: &str| Error::Damaged { segment, reason: reason.to_owned() };
         let length = linked(&self.audit, segment, id)?;
@@ -306,22 +354,19 @@ impl Log {
             }
         }
         self.end.length = tail.end;
-        if !tail.torn.is_empty() {
-            // A segment that was empty does not say where the chain is.
-            if tail.end == 0 && segment.0 > 0 && self.end.chain.next() != segment.first() {
-                self.end.chain = self.chain_before(segment)?;
-            }
-            self.repair(&file, &tail)?;
-        }
-        Ok(())
+        Ok(Some((file, tail)))
     }
 
     /// The end of the chain before the first record of `segment`.
     fn chain_before(&self, segment: Segment) -> Result<Chain, Error> {
         let before = Segment(segment.0.saturating_sub(1));
         let damaged = |reason: String| Error::Damaged { segment: before, reason };
-        let read = Error::io("read the audit log");
-        let mut file = self.audit.file(&before.to_string(), OFlags::RDONLY).map_err(read)?;
+        let name = before.to_string();
+        // It may be compressed: where the end of the log was lost, or after a restore.
+        pack::unpack(&self.audit, before)?;
+        let open = Error::opening("open a segment of the audit log", &name);
+        let mut file =
+            self.audit.file(&name, OFlags::RDONLY).map_err(|errno| open(errno).of(&name))?;
         let length = file.metadata().map_err(Error::std("read the audit log"))?.len();
         let tail = Tail::read(&mut file, 0, length, CATCHING_UP)
             .map_err(|_read| damaged("it does not end with a record".to_owned()))?;

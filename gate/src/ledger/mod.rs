@@ -15,6 +15,7 @@ mod keeper;
 mod keys;
 mod life;
 mod log;
+mod look;
 mod maker;
 mod nonce;
 mod orphans;
@@ -30,11 +31,12 @@ mod tests;
 pub use checkpoints::cosign;
 pub(crate) use disk::wait_lock;
 pub use error::Error;
+pub use look::{Looked, look};
 pub use orphans::{Orphans, Trace};
 pub use pack::{compress, pack};
 pub use prune::{Prune, Pruning, prunable};
 pub use recover::{Plan, plan, recover};
-pub use signing::{LAST_SIGNED, Signer, Signing, publish, published};
+pub use signing::{LAST_SIGNED, Signer, Signing, published, renew};
 
 use std::{
     collections::BTreeSet,

@@ -29,13 +29,8 @@ const LEVEL: i32 = 6;
 /// stays as it is then.
 pub fn pack(state: &Dir, age: Duration) -> Result<(u64, u64), Error> {
     let audit = Folder::open(state, "audit")?;
-    let Some(_alone) = Alone::try_begin(&audit)? else { return Ok((0, 0)) };
-    for name in audit.names().map_err(Error::io("read the audit log"))? {
-        // Of one that was killed.
-        if name.starts_with(".seg-") && name.contains(PACKED) {
-            audit.remove(&name).map_err(Error::io("remove an unfinished file"))?;
-        }
-    }
+    let Some(alone) = Alone::try_begin(&audit)? else { return Ok((0, 0)) };
+    alone.clear(&audit)?;
     let Some(newest) = checkpoints::newest(&audit)? else { return Ok((0, 0)) };
     let mut segments: Vec<_> = audit
         .names()
@@ -66,15 +61,19 @@ pub fn pack(state: &Dir, age: Duration) -> Result<(u64, u64), Error> {
 /// Puts a compressed segment back into its plain form, of which a part can be
 /// cut off and to which records can be added.
 pub(super) fn unpack(audit: &Folder, segment: Segment) -> Result<(), Error> {
-    let failed = || Error::io("unpack a segment");
     let name = segment.to_string();
+    unpack_named(audit, &name).map_err(|error| error.of(&name))
+}
+
+fn unpack_named(audit: &Folder, name: &str) -> Result<(), Error> {
+    let failed = || Error::io("unpack a segment");
     let packed = format!("{name}{PACKED}");
-    if audit.stat(&name).map_err(failed())?.is_some()
+    if audit.stat(name).map_err(failed())?.is_some()
         || audit.stat(&packed).map_err(failed())?.is_none()
     {
         return Ok(());
     }
-    let mut lines = audit.open(&name).map_err(Error::std("unpack a segment"))?;
+    let mut lines = audit.open(name).map_err(Error::std("unpack a segment"))?;
     let temp = format!(".{name}");
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC;
     let mut file = audit.file(&temp, flags).map_err(failed())?;
@@ -82,7 +81,7 @@ pub(super) fn unpack(audit: &Folder, segment: Segment) -> Result<(), Error> {
         .and_then(|_bytes| file.sync_all())
         .map_err(Error::std("unpack a segment"))?;
     audit
-        .rename(&temp, audit, &name)
+        .rename(&temp, audit, name)
         .and_then(|()| audit.sync())
         .and_then(|()| audit.remove(&packed))
         .map_err(failed())
@@ -104,6 +103,16 @@ impl Alone {
     pub(super) fn begin(audit: &Folder) -> Result<Self, Error> {
         let file = Self::file(audit)?;
         disk::wait_lock(&file, "audit").map(|()| Self(file))
+    }
+
+    /// Removes the copies of segments that a process left which was killed.
+    pub(super) fn clear(&self, audit: &Folder) -> Result<(), Error> {
+        for name in audit.names().map_err(Error::io("read the audit log"))? {
+            if name.starts_with(".seg-") && name.contains(PACKED) {
+                audit.remove(&name).map_err(Error::io("remove an unfinished file"))?;
+            }
+        }
+        Ok(())
     }
 
     fn try_begin(audit: &Folder) -> Result<Option<Self>, Error> {

@@ -148,7 +148,9 @@ impl Ledger {
         self.note(Kind::Pruned, draft, true)?;
         self.checkpoint()?;
         // One that is being compressed would come back.
-        let _alone = Alone::begin(&audit)?;
+        let alone = Alone::begin(&audit)?;
+        // A copy that was not finished has the records, too.
+        alone.clear(&audit)?;
         for segment in (0..agreed.segments).map(Segment) {
             for name in [segment.to_string(), format!("{segment}{PACKED}")] {
                 match audit.remove(&name) {

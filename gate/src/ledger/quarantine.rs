@@ -7,7 +7,7 @@
 
 use std::{
     fs::File,
-    io::{self, Read, Write},
+    io::{self, Read, Seek as _, Write},
 };
 
 use portcullis_audit::{Draft, Hash};
@@ -18,6 +18,8 @@ use super::{Error, disk, disk::Folder};
 
 const FOLDER: &str = "quarantine";
 const PENDING: &str = ".pending";
+/// Bytes at most of a file that is set aside, unless it is a segment.
+pub(super) const MAX_ASIDE: u64 = 1 << 30;
 /// A copy that is being made, of bytes that the log still has.
 const INCOMING: &str = "incoming-";
 
@@ -51,12 +53,24 @@ pub(super) fn keep(audit: &Folder, kind: &str, bytes: impl Read) -> Result<Pendi
 }
 
 /// Moves the file `name` of the log to quarantine. Of a link its text is kept, of a
-/// pipe, a socket or a device nothing; a directory stays for an operator to look at.
+/// pipe, a socket or a device nothing; a directory, or a file that says that it is
+/// longer than [`MAX_ASIDE`], stays for an operator to look at.
 pub(super) fn take(audit: &Folder, kind: &str, name: &str) -> Result<(), Error> {
+    take_named(audit, kind, name).map_err(|error| match error {
+        Error::Irregular(..) | Error::TooLong(..) => error,
+        error => error.of(name),
+    })
+}
+
+fn take_named(audit: &Folder, kind: &str, name: &str) -> Result<(), Error> {
     let aside = || Error::io("set a file of the log aside");
     let Some(stat) = audit.stat(name).map_err(aside())? else { return Ok(()) };
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => {
+            let length = disk::length(&stat);
+            if length > MAX_ASIDE {
+                return Err(Error::TooLong(name.to_owned(), length));
+            }
             keep(audit, kind, audit.file(name, OFlags::RDONLY).map_err(aside())?)?
         }
         FileType::Symlink => {
@@ -79,8 +93,13 @@ fn fill(mut file: File, mut bytes: impl Read) -> Result<(Hash, u64), Error> {
         let Some(part) = buffer.get(..read).filter(|part| !part.is_empty()) else { break };
         hash.update(part);
         size += part.len() as u64;
-        file.write_all(part).map_err(Error::std("write to quarantine"))?;
+        // A file can say that it is longer than what it takes on the disk.
+        let is_hole = part.iter().all(|byte| *byte == 0);
+        let written =
+            if is_hole { file.seek_relative(part.len() as i64) } else { file.write_all(part) };
+        written.map_err(Error::std("write to quarantine"))?;
     }
+    file.set_len(size).map_err(Error::std("write to quarantine"))?;
     file.sync_all().map_err(Error::std("sync a file in quarantine"))?;
     Ok((Hash::from_bytes(hash.finalize().into()), size))
 }
@@ -96,7 +115,8 @@ pub(super) fn pending(audit: &Folder) -> Result<Vec<Pending>, Error> {
     let mut list = Vec::new();
     for name in folder.names().map_err(io)? {
         if name.starts_with(INCOMING) {
-            folder.remove(&name).map_err(Error::io("clear the quarantine"))?;
+            let clear = Error::io("clear the quarantine");
+            folder.remove(&name).map_err(|errno| clear(errno).of(&format!("{FOLDER}/{name}")))?;
         }
         if let Some(name) = name.strip_suffix(PENDING)
             && let Some(stat) = folder.stat(&format!("{name}{PENDING}")).map_err(io)?

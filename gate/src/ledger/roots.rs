@@ -5,7 +5,7 @@ use std::{
     io::{self, BufRead as _, BufReader, Read as _},
 };
 
-use portcullis_audit::{Hash, ROOT_LINE, ROOTS};
+use portcullis_audit::{Hash, ROOT_LINE, ROOTS, read_root_line};
 use rustix::{
     fs::{OFlags, RenameFlags},
     io::Errno,
@@ -32,8 +32,11 @@ pub(super) fn mend(audit: &Folder, right: &BTreeMap<u64, Hash>, count: u64) -> R
     if is_same && new.len() as u64 == length {
         return Ok(());
     }
+    if length > quarantine::MAX_ASIDE {
+        return Err(Error::TooLong(ROOTS.to_owned(), length));
+    }
     if let Some(old) = open()? {
-        quarantine::keep(audit, "roots", old)?;
+        quarantine::keep(audit, "roots", old).map_err(|error| error.of(ROOTS))?;
     }
     // What follows begins a line.
     if new.last().is_some_and(|byte| *byte != b'\n') {
@@ -73,7 +76,8 @@ fn lines(
     let (mut new, mut line, mut is_same) = (Vec::new(), Vec::new(), true);
     for number in 0..count {
         line.clear();
-        if (&mut old).take(ROOT_LINE).read_until(b'\n', &mut line)? == 0 {
+        let length = read_root_line(&mut old, &mut line)?;
+        if length == 0 {
             break;
         }
         match right.get(&number) {
@@ -81,8 +85,29 @@ fn lines(
                 new.extend(format!("{root}\n").bytes());
                 is_same = false;
             }
+            // No root, which an empty line is, too.
+            None if length > ROOT_LINE => {
+                new.push(b'\n');
+                is_same = false;
+            }
             None => new.extend(&line),
         }
     }
     Ok((new, is_same))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_line_stays_one_line() {
+        let root = Hash::of(b"x");
+        let old = format!("{}\n{root}\n", "x".repeat(70));
+        let (new, is_same) = lines(old.as_bytes(), &BTreeMap::new(), 2).unwrap();
+        assert_eq!((String::from_utf8(new).unwrap(), is_same), (format!("\n{root}\n"), false));
+        let right = BTreeMap::from([(0, root)]);
+        let (new, _) = lines(old.as_bytes(), &right, 2).unwrap();
+        assert_eq!(String::from_utf8(new).unwrap(), format!("{root}\n{root}\n"));
+    }
 }

@@ -13,6 +13,8 @@ use rustix::{
 use super::{
     Error,
     disk::{self, Folder},
+    keys,
+    log::Log,
 };
 
 /// The directory of private keys, outside the log's, which is copied about.
@@ -103,16 +105,6 @@ impl Signing {
         };
         Ok(Self::by(Box::new(Own { public: private.public(), private })))
     }
-
-    /// By a new key of the log's own, from now on.
-    ///
-    /// # Errors
-    ///
-    /// When it cannot be made.
-    pub fn renewed(state: &Dir) -> Result<Self, Error> {
-        let private = make(&Folder::open(state, PRIVATE)?, true)?;
-        Ok(Self::by(Box::new(Own { public: private.public(), private })))
-    }
 }
 
 /// The private key in its directory, if there is one.
@@ -148,13 +140,28 @@ pub fn published(state: &Dir) -> Result<Vec<PublicKey>, Error> {
     keys_of(&Folder::open(state, "audit")?)
 }
 
-/// Makes `key` the one that the log's directory names as in use.
+/// Gives the log in the state directory a new key from now on: that of `signer`, or
+/// one of its own.
 ///
 /// # Errors
 ///
-/// When it cannot be written.
-pub fn publish(state: &Dir, key: &PublicKey) -> Result<(), Error> {
-    publish_in(&Folder::open(state, "audit")?, key)
+/// When the log's directory lacks a key that signed the log, which nothing could put
+/// back any more, and when the key cannot be made or written. The log is as it was.
+pub fn renew(state: &Dir, signer: Option<PublicKey>) -> Result<PublicKey, Error> {
+    let log = Log::attach(state, String::new())?;
+    match keys::lost(&log) {
+        Ok(lost) if lost.is_empty() => {}
+        // Of a log that nothing ties to a key.
+        Err(Error::PublicKeyGone) if keys_of(&log.audit).is_ok() => {}
+        Ok(_) | Err(Error::PublicKeyGone) => return Err(Error::KeysIncomplete),
+        Err(error) => return Err(error),
+    }
+    let key = match signer {
+        Some(key) => key,
+        None => make(&log.keys()?, true)?.public(),
+    };
+    publish_in(&log.audit, &key)?;
+    Ok(key)
 }
 
 pub(super) fn keys_of(audit: &Folder) -> Result<Vec<PublicKey>, Error> {

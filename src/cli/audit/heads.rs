@@ -7,7 +7,8 @@ use std::{
 };
 
 use portcullis_audit::{
-    Checkpoint, Hash, KEYS, MAX_NOTE, NEWEST, Note, NoteError, PublicKey, Receipt, parse_keys,
+    Checkpoint, Hash, KEYS, MAX_NOTE, NEWEST, Note, NoteError, PublicKey, Receipt, distinct,
+    parse_keys,
 };
 
 use crate::{
@@ -145,6 +146,7 @@ pub(super) fn keys(options: &[String]) -> Result<Vec<PublicKey>, Failure> {
             }
         }
     }
+    distinct(&keys).or_fail("the keys that are given")?;
     Ok(keys)
 }
 

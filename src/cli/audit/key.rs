@@ -6,8 +6,11 @@ use portcullis_audit::PublicKey;
 
 use super::Place;
 use crate::{
-    app::failure::{Context as _, Failure},
-    ledger::{self, Signing},
+    app::{
+        audit_log::opened,
+        failure::{Context as _, Failure},
+    },
+    ledger,
 };
 
 /// Print the public key that checkpoints are signed with
@@ -31,12 +34,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let key: PublicKey = if args.new {
         let (_, state) = args.place.open()?;
         let audit = args.place.audit()?;
-        let key = match audit.signer_key() {
-            Some(key) => key,
-            None => Signing::renewed(&state).or_fail("cannot make a key")?.signer.public().clone(),
-        };
-        ledger::publish(&state, &key).or_fail("cannot publish the key")?;
-        key
+        opened(ledger::renew(&state, audit.signer_key()), "cannot change the key")?
     } else {
         let state = args.place.look()?;
         let published = ledger::published(&state).or_fail("cannot read the public key")?;

@@ -100,8 +100,10 @@ pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
             _ => failure,
         }
     })?;
+    startable(&state, &audit).inspect_err(|_why| {
+        outln!("set aside; gates cannot start yet");
+    })?;
     outln!("done: the log is intact");
-    startable(&state, &audit)?;
     outln!("gates can start again; `portcullis audit show --kind recovered` shows the record");
     Ok(ExitCode::SUCCESS)
 }
