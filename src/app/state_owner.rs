@@ -44,10 +44,7 @@ pub(crate) enum Claim {
 /// # Errors
 /// When that cannot be found out.
 pub(crate) fn of(state: &Dir, path: &Path) -> Result<Option<PathBuf>, Failure> {
-    if let Some(noted) = read(state).or_fail(format_args!(
-        "cannot read `{}`, which says whose the state directory is",
-        path.join(NAME).display()
-    ))? {
+    if let Some(noted) = noted(state, path)? {
         return Ok(Some(noted));
     }
     let log = path.join("audit");
@@ -60,6 +57,17 @@ pub(crate) fn of(state: &Dir, path: &Path) -> Result<Option<PathBuf>, Failure> {
         }
         found => found.map_err(|error| unreadable(&log, &error)),
     }
+}
+
+/// The same as far as the file says it, without reading the log.
+///
+/// # Errors
+/// When the file cannot be read.
+pub(crate) fn noted(state: &Dir, path: &Path) -> Result<Option<PathBuf>, Failure> {
+    read(state).or_fail(format_args!(
+        "cannot read `{}`, which says whose the state directory is",
+        path.join(NAME).display()
+    ))
 }
 
 /// Refuses the state directory of another workspace than that at `root`, unless the

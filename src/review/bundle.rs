@@ -159,6 +159,8 @@ pub struct Proven {
     pub records: u64,
     /// The signed checkpoint that covers them.
     pub checkpoint: Checkpoint,
+    /// The same with its signatures.
+    note: Note,
     /// The key that signed it.
     pub by: PublicKey,
     /// The hashes of the policies that the records name.
@@ -167,21 +169,28 @@ pub struct Proven {
 
 impl Proven {
     /// Holds the keys and the checkpoint that a bundle has beside the proof against
-    /// that.
+    /// that. A wrong signature by any of `trusted` or, of the proof, of the bundle's
+    /// keys makes a checkpoint bad.
     ///
     /// # Errors
     /// Which of the two is wrong, and why.
-    pub fn agrees(&self, keys: &[u8], checkpoint: &[u8]) -> Result<(), BundleError> {
+    pub fn agrees(
+        &self,
+        trusted: &[PublicKey],
+        keys: &[u8],
+        checkpoint: &[u8],
+    ) -> Result<(), BundleError> {
         let bundled = parse_keys(&String::from_utf8_lossy(keys))
             .map_err(|error| BundleError::member(BUNDLED_KEYS, error.to_string()))?;
-        if !bundled.contains(&self.by) {
+        let signed = self.note.verify(&bundled);
+        if !signed.is_ok_and(|signed| signed.by == self.by) {
             let words = "does not name the key that signed the proof";
             return Err(BundleError::member(BUNDLED_KEYS, words));
         }
         let wrong = |words: String| BundleError::member(BUNDLED_CHECKPOINT, words);
         let of = |error: NoteError| wrong(error.to_string());
         let note = Note::parse(checkpoint).map_err(of)?;
-        let _signed = note.verify(std::slice::from_ref(&self.by)).map_err(of)?;
+        let _signed = note.verify(trusted).map_err(of)?;
         if Checkpoint::of(&note).map_err(of)? != self.checkpoint {
             return Err(wrong("is not the one of the proof".to_owned()));
         }
@@ -241,13 +250,18 @@ pub fn prove(
         return Err(wrong("holds a checkpoint of another log".to_owned()));
     }
     match &proof.claim {
-        Claim::Inclusion { index, .. } if *index == last => {}
+        Claim::Inclusion { index, line: Some(line) }
+            if *index == last && Hash::leaf(line) == leaf => {}
+        Claim::Inclusion { index, .. } if *index == last => {
+            return Err(wrong(format!("does not show record {last} as it is")));
+        }
         _ => return Err(wrong(format!("is not one of record {last}"))),
     }
     proof.check_inclusion(leaf).map_err(|error| does_not(&error))?;
     Ok(Proven {
         records: count,
         checkpoint,
+        note: proof.note,
         by: signed.by,
         policies: policies.into_keys().collect(),
     })

@@ -25,11 +25,19 @@ use super::{
 /// What one thread hands over at a time, and how many such batches may wait:
 /// this, and not the log's size, bounds the memory.
 const BATCH: usize = 256;
+/// A batch is as large, too, when its records have so many bytes: one may have a MiB.
+const BATCH_BYTES: usize = 1 << 20;
 const BATCHES: usize = 4;
 /// A log of at most so many segments is searched as fast without an index.
 const INDEXED: usize = 1;
 /// How often progress is told, in bytes.
 const TELL: u64 = 1 << 20;
+
+/// Bytes of records of which a view keeps what it shows: a log from somebody else may
+/// be of any size.
+pub(super) const MAX_KEPT: usize = 128 << 20;
+/// Bytes that are kept of a record besides its own, about.
+pub(super) const OVERHEAD: usize = 256;
 
 /// From which end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,6 +86,8 @@ type Found<'f> = &'f mut dyn FnMut(&RecordView<'_>, &[u8]) -> ControlFlow<()>;
 /// Where a thread puts what it finds.
 struct Sink<'s, T> {
     batch: Vec<T>,
+    /// Bytes of the records in it.
+    bytes: usize,
     queue: &'s Queue<T>,
     turns: Turns<'s>,
 }
@@ -102,14 +112,20 @@ impl Turns<'_> {
 }
 
 impl<T> Sink<'_, T> {
-    /// Hands one over; `Break` when nobody wants more.
-    fn put(&mut self, item: T) -> ControlFlow<()> {
+    /// Hands one over that was made of so many bytes; `Break` when nobody wants more.
+    fn put(&mut self, item: T, bytes: usize) -> ControlFlow<()> {
         self.batch.push(item);
-        if self.batch.len() < BATCH { ControlFlow::Continue(()) } else { self.flush() }
+        self.bytes += bytes;
+        if self.batch.len() < BATCH && self.bytes < BATCH_BYTES {
+            ControlFlow::Continue(())
+        } else {
+            self.flush()
+        }
     }
 
     fn flush(&mut self) -> ControlFlow<()> {
         let batch = std::mem::take(&mut self.batch);
+        self.bytes = 0;
         self.queue.lock().unwrap_or_else(PoisonError::into_inner).push_back(batch);
         self.turns.tell()
     }
@@ -130,7 +146,7 @@ impl Log {
     ) -> io::Result<Scanned> {
         let work = |part: Part, sink: &mut Sink<'_, T>| {
             self.read(part, filter, &mut |record, line| match pick(record, line) {
-                Some(item) => sink.put(item),
+                Some(item) => sink.put(item, line.len()),
                 None => ControlFlow::Continue(()),
             })
         };
@@ -154,7 +170,7 @@ impl Log {
                 add(&mut sum, record);
                 ControlFlow::Continue(())
             });
-            let _ = sink.put(sum);
+            let _ = sink.put(sum, 0);
             found
         };
         self.run(Order::Oldest, &work, &mut |sum| {
@@ -178,7 +194,7 @@ impl Log {
             parts.into_iter().map(|part| (part, Queue::default())).collect();
         let produce = |at: usize, turns: Turns<'_>| match parts.get(at) {
             Some((part, queue)) => {
-                let mut sink = Sink { batch: Vec::new(), queue, turns };
+                let mut sink = Sink { batch: Vec::new(), bytes: 0, queue, turns };
                 let found = work(*part, &mut sink);
                 let _ = sink.flush();
                 found

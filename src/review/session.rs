@@ -9,7 +9,11 @@ use std::{
 use portcullis_audit::{Hash, Kind, RecordView};
 use rustix::fs::OFlags;
 
-use super::{Change, Filter, Log, MOST_READ, Order, Scanned, report::digest::findings};
+use super::{
+    Change, Filter, Log, MOST_READ, Order, Scanned,
+    report::digest::findings,
+    scan::{MAX_KEPT, OVERHEAD},
+};
 use crate::{
     backup::{self, Entry, EntryKind, Vault},
     gateway::{CONTEXT, unified_diff},
@@ -118,9 +122,9 @@ impl Session {
     /// When there is none, or more than one, or the log cannot be read.
     pub fn find(log: &Log, prefix: &str) -> Result<Self, SessionError> {
         let filter = Filter { sessions: vec![prefix.to_owned()], ..Filter::default() };
-        let pick = |record: &RecordView<'_>, _line: &[u8]| {
+        let pick = |record: &RecordView<'_>, line: &[u8]| {
             let id = record.session()?.to_owned();
-            Some(match (record.kind, record.of) {
+            let piece = match (record.kind, record.of) {
                 (Kind::Outcome | Kind::Recovered, Some(of)) => {
                     let result = record.result().unwrap_or_default().to_owned();
                     Piece::Answer { of, seq: record.seq, result }
@@ -130,11 +134,18 @@ impl Session {
                     None => Piece::Event(id, Event::Other(Box::new(Other::of(record)))),
                 },
                 _ => Piece::Event(id, Event::Other(Box::new(Other::of(record)))),
-            })
+            };
+            Some((piece, record.seq, line.len() + OVERHEAD))
         };
         let (mut events, mut answers) = (Vec::new(), BTreeMap::new());
         let mut ids = std::collections::BTreeSet::new();
-        let scanned = log.scan(&filter, Order::Oldest, pick, |piece| {
+        let (mut kept, mut cut) = (0, None);
+        let mut scanned = log.scan(&filter, Order::Oldest, pick, |(piece, seq, bytes)| {
+            kept += bytes;
+            if kept > MAX_KEPT {
+                cut = Some(seq);
+                return ControlFlow::Break(());
+            }
             match piece {
                 Piece::Event(id, event) => {
                     ids.insert(id);
@@ -146,6 +157,14 @@ impl Session {
             }
             ControlFlow::Continue(())
         })?;
+        if let Some(seq) = cut {
+            scanned.damage(|| {
+                format!(
+                    "the session has more records than are shown at once: nothing from record \
+                     {seq} on is shown; `portcullis audit query --session` shows all"
+                )
+            });
+        }
         for event in &mut events {
             if let Event::Change(change) = event
                 && let Some((seq, result)) = answers.remove(&change.seq)

@@ -4,7 +4,13 @@ use std::{collections::HashMap, io};
 
 use portcullis_audit::RecordView;
 
-use super::{Field, Filter, Log, Scanned};
+use super::{
+    Field, Filter, Log, Scanned,
+    scan::{MAX_KEPT, OVERHEAD},
+};
+
+/// Characters of a record's time.
+const TIME: usize = 27;
 
 /// How many records have the same values.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,7 +28,27 @@ pub struct Group {
 }
 
 #[derive(Debug, Default)]
-struct Sums(HashMap<Vec<Option<String>>, Sum>);
+struct Sums {
+    groups: HashMap<Vec<Option<String>>, Sum>,
+    /// Bytes of the values.
+    bytes: usize,
+    /// Records that are in no group: there are too many values.
+    left_out: u64,
+}
+
+impl Sums {
+    fn of(&mut self, values: Vec<Option<String>>, records: u64) -> Option<&mut Sum> {
+        if !self.groups.contains_key(&values) {
+            let bytes = values.iter().flatten().map(String::len).sum::<usize>() + OVERHEAD;
+            if self.bytes + bytes > MAX_KEPT {
+                self.left_out += records;
+                return None;
+            }
+            self.bytes += bytes;
+        }
+        Some(self.groups.entry(values).or_default())
+    }
+}
 
 #[derive(Debug, Default)]
 struct Sum {
@@ -50,21 +76,29 @@ impl Stats {
         let add = |sums: &mut Sums, record: &RecordView<'_>| {
             let values =
                 fields.iter().map(|field| field.of(record).map(std::borrow::Cow::into_owned));
-            sums.0.entry(values.collect()).or_default().add(
-                1,
-                record.bytes.unwrap_or(0),
-                record.t.as_str(),
-                record.t.as_str(),
-            );
+            if let Some(sum) = sums.of(values.collect(), 1) {
+                // Longer than a time it is none.
+                let t = record.t.as_str();
+                let t = t.char_indices().nth(TIME).map_or(t, |(end, _)| t.get(..end).unwrap_or(t));
+                sum.add(1, record.bytes.unwrap_or(0), t, t);
+            }
         };
         let mut all = Sums::default();
-        let scanned = log.fold(filter, add, |part: Sums| {
-            for (values, sum) in part.0 {
-                all.0.entry(values).or_default().add(sum.records, sum.bytes, &sum.first, &sum.last);
+        let mut scanned = log.fold(filter, add, |part: Sums| {
+            all.left_out += part.left_out;
+            for (values, sum) in part.groups {
+                if let Some(all) = all.of(values, sum.records) {
+                    all.add(sum.records, sum.bytes, &sum.first, &sum.last);
+                }
             }
         })?;
+        if all.left_out > 0 {
+            scanned.damage(|| {
+                format!("too many values to count them all: {} records were left out", all.left_out)
+            });
+        }
         let mut groups: Vec<_> = all
-            .0
+            .groups
             .into_iter()
             .map(|(values, Sum { records, bytes, first, last })| Group {
                 values,

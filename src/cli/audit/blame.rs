@@ -47,7 +47,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let (log, bar) = args.log.open()?;
-    let files = args.log.at.files(&log)?;
+    let files = args.log.at.files(&log, &bar)?;
     let path = path_argument::parse(&files.root, &args.path).map_err(|_| {
         Failure::new(format_args!("`{}` is no path in the workspace", Escaped(&args.path)))
             .exit(Exit::Usage)

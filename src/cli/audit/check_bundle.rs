@@ -135,7 +135,7 @@ fn check(file: File, trusted: &[PublicKey]) -> Result<(Manifest, Proven), Bundle
     }
     let records = zip.by_name(RECORDS).map_err(damaged)?;
     let proven = prove(&manifest, records, &proof, keys)?;
-    proven.agrees(&own, &checkpoint)?;
+    proven.agrees(keys, &own, &checkpoint)?;
     Ok((manifest, proven))
 }
 

@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Place, Where};
+use super::{Place, Where, select::Progress};
 use crate::{
     app::{audit_log::unreadable, failure::Failure, state_directory, state_owner},
     model::Escaped,
@@ -39,21 +39,38 @@ impl Place {
         let path = self.state()?;
         state_directory::look(&path)?.map_or(Ok(None), |state| state_owner::of(&state, &path))
     }
+
+    /// The same as far as the state directory notes it.
+    pub(super) fn noted_owner(&self) -> Result<Option<PathBuf>, Failure> {
+        let path = self.state()?;
+        state_directory::look(&path)?.map_or(Ok(None), |state| state_owner::noted(&state, &path))
+    }
 }
 
 impl Where {
-    /// The files that `log` at this place is about.
-    pub(super) fn files(&self, log: &Log) -> Result<Files, Failure> {
+    /// The files that `log` at this place is about. That may be found only by reading
+    /// the log, of which `bar` tells.
+    pub(super) fn files(&self, log: &Log, bar: &Progress) -> Result<Files, Failure> {
         let named = self.place.workspace.as_deref().filter(|_| self.dir.is_none());
         let opened = |path: &Path| {
             Workspace::open(path)
                 .map_err(|error| format!("cannot open the workspace `{}`: {error}", path.display()))
         };
-        let root = match &self.dir {
-            None => self.place.owner()?,
+        let noted = match &self.dir {
+            None => self.place.noted_owner()?,
             // A copy says so only by its records.
-            Some(directory) => {
-                recorded_workspace(log).map_err(|error| unreadable(directory, &error))?
+            Some(_copy) => None,
+        };
+        let root = match noted {
+            Some(root) => Some(root),
+            None => {
+                bar.restart();
+                let found = recorded_workspace(log);
+                bar.restart();
+                found.map_err(|error| match self.directory() {
+                    Ok(directory) => unreadable(&directory, &error),
+                    Err(failure) => failure,
+                })?
             }
         };
         let Some(root) = root else {

@@ -118,6 +118,11 @@ impl Progress {
         self.0.inc(bytes);
     }
 
+    /// The log is read from its beginning again.
+    pub(super) fn restart(&self) {
+        self.0.reset();
+    }
+
     /// There is nothing more to read for now.
     pub(super) fn finish(&self) {
         self.0.finish_and_clear();

@@ -42,7 +42,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let Some(id) = &args.id else { return list(args) };
     let (log, bar) = args.log.open()?;
     let session = Session::find(&log, id);
-    drop(bar);
+    bar.finish();
     let session = session.map_err(|error| match error {
         SessionError::Log(error) => args.log.unreadable(&error),
         SessionError::Ambiguous(ids) => {
@@ -57,9 +57,10 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     })?;
     // A copy of a log has neither backups nor workspace beside it.
     let contents = match (args.no_diff, &args.log.at.dir) {
-        (false, None) => Some((vault(&args.log.at.place)?, args.log.at.files(&log)?)),
+        (false, None) => Some((vault(&args.log.at.place)?, args.log.at.files(&log, &bar)?)),
         _ => None,
     };
+    drop(bar);
     let mut patches =
         contents.as_ref().map(|(vault, files)| Patches::new(vault.as_ref(), files.workspace()));
     let mut out = io::stdout().lock();

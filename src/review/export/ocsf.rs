@@ -5,7 +5,7 @@
 //! change at the place of the record that says what became of it.
 
 use std::{
-    collections::HashMap,
+    collections::BTreeMap,
     io::{self, Write},
     ops::ControlFlow,
 };
@@ -15,7 +15,7 @@ use portcullis_audit::{Hash, RecordView};
 use serde_json::{Map, Value, json};
 
 use super::{Exported, Writer, untimed};
-use crate::review::{Filter, Log, Order, Scanned, visible_json};
+use crate::review::{Filter, Log, Order, Scanned, scan::OVERHEAD, visible_json};
 
 /// The version of the schema.
 pub const SCHEMA: &str = "1.8.0";
@@ -25,8 +25,8 @@ const SHA256: u32 = 3;
 
 enum Piece {
     Event(String),
-    /// A change that waits for its answer.
-    Waiting(u64, Box<Map<String, Value>>),
+    /// A change that waits for its answer, and the bytes of its record.
+    Waiting(u64, Waiting),
     /// A request without a time, which no event can tell of.
     Untimed(u64),
     Answer {
@@ -36,6 +36,15 @@ enum Piece {
         reason: Option<String>,
     },
 }
+
+struct Waiting {
+    event: Box<Map<String, Value>>,
+    bytes: usize,
+}
+
+/// Records of changes without an answer yet that are kept, in bytes: an event has the
+/// path of its record some times over. Gates leave few of them, and small ones.
+const MAX_WAITING: usize = 16 << 20;
 
 /// Writes the requests that `filter` wants, a JSON object a line. `device` is
 /// the name of the machine on which the gate ran, which no record tells.
@@ -49,7 +58,7 @@ pub fn events(
     out: &mut impl Write,
 ) -> io::Result<Exported> {
     let mut writer = Writer { out, rows: 0, error: None };
-    let mut waiting: HashMap<u64, Box<Map<String, Value>>> = HashMap::new();
+    let (mut waiting, mut bytes) = (BTreeMap::<u64, Waiting>::new(), 0);
     let pick = |record: &RecordView<'_>, line: &[u8]| match (record.kind_name(), record.of) {
         ("outcome" | "recovered", Some(of)) => Some(Piece::Answer {
             of,
@@ -64,7 +73,8 @@ pub fn events(
             };
             let mut event = event(record, line, device, path, time);
             if record.kind_name() == "intent" {
-                return Some(Piece::Waiting(record.seq, Box::new(event)));
+                let bytes = line.len() + OVERHEAD;
+                return Some(Piece::Waiting(record.seq, Waiting { event: Box::new(event), bytes }));
             }
             let result = record.result().unwrap_or_default();
             finish(&mut event, Some((result, record.reason())), None);
@@ -82,20 +92,33 @@ pub fn events(
             ControlFlow::Continue(())
         }
         Piece::Waiting(seq, event) => {
+            bytes += event.bytes;
             waiting.insert(seq, event);
+            while bytes > MAX_WAITING
+                && let Some((seq, Waiting { mut event, bytes: its })) = waiting.pop_first()
+            {
+                bytes -= its;
+                lost.damage(|| {
+                    format!(
+                        "too many changes wait for an answer: that of record {seq} was not looked \
+                         for any more"
+                    )
+                });
+                finish(&mut event, None, None);
+                writer.line(&text(*event))?;
+            }
             ControlFlow::Continue(())
         }
         Piece::Answer { of, seq, result, reason } => match waiting.remove(&of) {
-            Some(mut event) => {
+            Some(Waiting { mut event, bytes: its }) => {
+                bytes -= its;
                 finish(&mut event, Some((&result, reason.as_deref())), Some(seq));
                 writer.line(&text(*event))
             }
             None => ControlFlow::Continue(()),
         },
     })?;
-    let mut rest = Vec::from_iter(waiting);
-    rest.sort_by_key(|(seq, _)| *seq);
-    for (_, mut event) in rest {
+    for Waiting { mut event, .. } in waiting.into_values() {
         finish(&mut event, None, None);
         if writer.line(&text(*event)).is_break() {
             break;

@@ -113,6 +113,38 @@ fn a_bundle_proves_its_records_to_somebody_with_python_alone() {
     assert_eq!(python(&world, &members, Some(&other)).code, 5);
 }
 
+/// The reader of the proof saw a record that no log has.
+#[test]
+fn a_proof_that_shows_another_record_is_found_by_both() {
+    let world = world();
+    let (done, file) = bundle(&world, &[]);
+    done.ok();
+    let good = unpack(&file);
+    let proof = String::from_utf8(good["last.tlog-proof"].clone()).unwrap();
+    let extra = proof.lines().find(|line| line.starts_with("extra ")).unwrap();
+    let wrong = {
+        let own = proof.lines().last().unwrap();
+        let signature = own.rsplit_once(' ').unwrap().1;
+        let changed = if signature.ends_with("A=") { "E=" } else { "A=" };
+        own.replace(signature, &format!("{}{changed}", &signature[..signature.len() - 2]))
+    };
+    let checkpoint = String::from_utf8(good["checkpoint"].clone()).unwrap();
+    for (what, member, text) in [
+        ("no extra", "last.tlog-proof", proof.replace(&format!("{extra}\n"), "")),
+        ("forged", "last.tlog-proof", proof.replace(extra, "extra eyJ2IjoxfQ==")),
+        ("wrong signature", "last.tlog-proof", format!("{proof}{wrong}\n")),
+        ("wrong signature", "checkpoint", format!("{checkpoint}{wrong}\n")),
+    ] {
+        let mut members = good.clone();
+        members.insert(member.to_owned(), text.into_bytes());
+        reseal(&mut members);
+        let changed = world.base().join("changed.zip");
+        pack(&members, &changed);
+        assert_eq!(check(&world, &changed, None).code, 5, "{what} in {member}");
+        assert_eq!(python(&world, &members, None).code, 5, "{what} in {member}");
+    }
+}
+
 /// Writes the manifest anew, as somebody would who changes a member.
 fn reseal(members: &mut Members) {
     let mut manifest: Value = serde_json::from_slice(&members["manifest.json"]).unwrap();
