@@ -9,6 +9,7 @@ pub(crate) mod agent_sandbox;
 pub(crate) mod audit_log;
 pub(crate) mod bootstrap;
 pub(crate) mod failure;
+pub(crate) mod fresh;
 pub(crate) mod housekeeping;
 pub(crate) mod launch;
 pub(crate) mod logging;

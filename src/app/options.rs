@@ -4,7 +4,10 @@ use std::path::{Path, PathBuf};
 
 use crate::{model::AgentName, workspace::Workspace};
 
-use super::failure::{Context as _, Failure};
+use super::{
+    failure::{Context as _, Failure},
+    state_directory, trusted_paths,
+};
 
 /// Where help shows them, apart from a command's own, among which global
 /// options would be scattered.
@@ -79,6 +82,16 @@ impl Common {
             Some(agent) => Ok(agent.clone()),
             None => default.parse().or_fail("cannot name the agent"),
         }
+    }
+
+    /// The state directory, where no agent could have chosen it or the configuration.
+    ///
+    /// # Errors
+    /// When one could, or there is no such workspace.
+    pub(crate) fn state_directory(&self) -> Result<PathBuf, Failure> {
+        let state = state_directory::directory(self.state.as_ref(), &self.workspace)?;
+        trusted_paths::check(&self.workspace, &state, self.config.as_deref())?;
+        Ok(state)
     }
 }
 

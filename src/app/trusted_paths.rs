@@ -13,8 +13,27 @@ use super::failure::{Context as _, Failure};
 use crate::{
     config::{Operator, PolicyTexts, audit::Audit, operator, signature::signature_path},
     policy::is_name,
-    sandbox::{Trusted, TrustedPath, own_program},
+    sandbox::{Access, AgentPath, Trusted, TrustedPath, TrustedPaths, own_program},
+    workspace::Workspace,
 };
+
+/// Refuses what a start refuses before it opens the state directory `state` of
+/// `workspace` under the configuration `config`: an agent could change, or choose,
+/// what a command of the operator then uses.
+///
+/// # Errors
+/// When one of them lies in, or is named through, the workspace, or the configuration
+/// cannot be used.
+pub(crate) fn check(workspace: &Path, state: &Path, config: Option<&Path>) -> Result<(), Failure> {
+    let operator = Operator::load(config).map_err(Failure::new)?;
+    let audit = Audit::load(config).map_err(Failure::new)?;
+    let mut trusted = listed(vec![(Trusted::State, state.to_owned())])?;
+    trusted.extend(own(&operator, &audit)?);
+    let path = std::path::absolute(workspace).or_fail("cannot look up the workspace")?;
+    let target = Workspace::open(workspace).ok().map(|opened| opened.root().to_owned());
+    let agents = vec![AgentPath { access: Access::Workspace, path, target }];
+    TrustedPaths { trusted, agents }.check().map_err(Failure::new)
+}
 
 /// The program's own places and files, and those of the configuration.
 pub(crate) fn own(operator: &Operator, audit: &Audit) -> Result<Vec<TrustedPath>, Failure> {

@@ -13,7 +13,6 @@ use crate::{
     app::{
         failure::{Context as _, Exit, Failure},
         options::Common,
-        state_directory,
     },
     frontend::approval_socket::{self, Choice, Item, Reply, Request},
     model::Escaped,
@@ -52,7 +51,7 @@ pub(crate) struct Args {
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let state = state_directory::directory(args.common.state.as_ref(), &args.common.workspace)?;
+    let state = args.common.state_directory()?;
     match (&args.id, &args.reject) {
         (Some(id), _) if args.session => answer(args, &state, id, Choice::Session),
         (Some(id), _) => answer(args, &state, id, Choice::Once),

@@ -111,11 +111,13 @@ fn examine(args: &Args) -> Result<Vec<Check>, Failure> {
         checks.push(owner.unwrap_or_else(|| storage::directory(state)));
         checks.push(storage::space(state));
         checks.push(storage::reflink(state));
-        checks.push(storage::log(state));
-        let targets = Audit::load(args.common.config.as_deref()).map(|audit| audit.ship);
-        match targets {
-            Ok(targets) if targets.is_empty() => {}
-            Ok(targets) => checks.push(ship::copies(state, &targets)),
+        let config = args.common.config.as_deref();
+        checks.extend(storage::trusted(&args.common.workspace, state, config));
+        let audit = Audit::load(config);
+        checks.push(storage::log(state, audit.as_ref().ok().and_then(Audit::signer_key)));
+        match audit {
+            Ok(audit) if audit.ship.is_empty() => {}
+            Ok(audit) => checks.push(ship::copies(state, &audit.ship)),
             Err(error) => checks.push(
                 Check::new("configuration", Status::Failed, "cannot be used", error.to_string())
                     .help("mend the `[audit]` section"),

@@ -312,7 +312,7 @@ fn start_gate(args: &Args, opened: &Opened, session: &Session) -> Result<Gate, F
         forward: args.forward.clone(),
     };
     let texts = packed(&opened.texts).or_fail("cannot hand the policy over")?;
-    let gate = Gate::new(child, channel);
+    let mut gate = Gate::new(child, channel);
     let mut files = vec![texts.as_fd()];
     let signer = opened.audit.signer_key();
     let (asked, asking) = Channel::pair().or_fail("cannot start the gate")?;
@@ -320,7 +320,7 @@ fn start_gate(args: &Args, opened: &Opened, session: &Session) -> Result<Gate, F
         files.push(asking.as_fd());
     }
     files.extend([editor_in.as_fd(), editor_out.as_fd()]);
-    gate.channel().send(&order, &files).or_fail("cannot start the gate")?;
+    gate.tell(&order, &files, "cannot start the gate")?;
     if let Some(public) = signer {
         signer::serve(asked, opened.audit.signer.clone(), &public)?;
     }
@@ -366,7 +366,7 @@ fn introduce(
     let agent = protocol::Agent { facts, entrance, granted };
     let mut streams = vec![pending.stdin.as_fd(), pending.stdout.as_fd(), pending.stderr.as_fd()];
     streams.extend(opened.map(|opened| opened.descriptor.as_fd()));
-    gate.channel().send(&agent, &streams).or_fail("cannot hand the agent to the gate")?;
+    gate.tell(&agent, &streams, "cannot hand the agent to the gate")?;
     match gate.next()? {
         Progress::Started => Ok(gate),
         Progress::Confined { .. } | Progress::NoAcp => Err(Failure::new("the gate lost its way")),

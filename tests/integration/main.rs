@@ -49,6 +49,7 @@ mod ledger;
 mod limits;
 mod links;
 mod lists;
+mod log_defects;
 mod looking;
 mod machine;
 mod many;

@@ -1,9 +1,8 @@
 //! `portcullis audit bundle`: the records of a period with what proves them.
-#![expect(clippy::disallowed_methods, reason = "the operator names the file for the bundle")]
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs::{self, File},
+    fs::File,
     io::{self, BufWriter, Write},
     ops::ControlFlow,
     path::{Path, PathBuf},
@@ -23,6 +22,7 @@ use super::{
 use crate::{
     app::{
         failure::{Context as _, Exit, Failure},
+        fresh::Fresh,
         moment::{self, Moment},
     },
     review::{
@@ -79,10 +79,10 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let keys = heads::published(&directory)?;
 
     // Whole or not at all.
-    let unfinished = args.output.with_extension("zip.part");
+    let fresh = Fresh::create(&args.output)?;
     let doing = format!("cannot write `{}`", args.output.display());
-    let file = File::create(&unfinished).or_fail(&doing)?;
-    let mut archive = Archive { zip: ZipWriter::new(BufWriter::new(file)), files: BTreeMap::new() };
+    let zip = ZipWriter::new(BufWriter::new(fresh.file()));
+    let mut archive = Archive { zip, files: BTreeMap::new() };
     let written = (|| {
         let policies = archive.records(&log, first, last)?;
         archive.add(PROOF, proof.as_bytes()).or_fail(&doing)?;
@@ -96,14 +96,8 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         Ok(missing)
     })();
     drop(bar);
-    let missing = match written {
-        Ok(missing) => missing,
-        Err(failure) => {
-            let _ = fs::remove_file(&unfinished);
-            return Err(failure);
-        }
-    };
-    fs::rename(&unfinished, &args.output).or_fail(&doing)?;
+    let missing = written?;
+    fresh.keep().or_fail(&doing)?;
     errln!("records {first} to {last}: `{}`", args.output.display());
     for hash in missing {
         errln!("portcullis: warning: the text of policy {hash} is not kept any more");
@@ -150,12 +144,12 @@ fn period(args: &Args, log: &Log, size: u64) -> Result<(u64, u64, u64), Failure>
     Ok((first, last, after))
 }
 
-struct Archive {
-    zip: ZipWriter<BufWriter<File>>,
+struct Archive<'a> {
+    zip: ZipWriter<BufWriter<&'a File>>,
     files: BTreeMap<String, Hash>,
 }
 
-impl Archive {
+impl Archive<'_> {
     fn begin(&mut self, name: &str) -> io::Result<()> {
         let options = SimpleFileOptions::default()
             .compression_method(CompressionMethod::Deflated)

@@ -1,8 +1,6 @@
 //! `portcullis audit export`: records for other programs.
-#![expect(clippy::disallowed_methods, reason = "the operator names the file for the records")]
 
 use std::{
-    fs::File,
     io::{self, BufWriter, Write},
     path::PathBuf,
     process::ExitCode,
@@ -13,6 +11,7 @@ use crate::{
     app::{
         audit_log::say_unverified,
         failure::{Context as _, Exit, Failure},
+        fresh::Fresh,
     },
     review::{
         Filter, Log,
@@ -69,13 +68,12 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let filter = args.select.filter(&args.log.at)?;
     let done = match &args.output {
         Some(path) => {
-            let shown = path.display();
-            let file = File::create(path).or_fail(format_args!("cannot write `{shown}`"))?;
-            let mut out = BufWriter::new(file);
-            write(args, &log, &filter, &mut out).and_then(|done| {
-                out.flush()?;
-                out.get_ref().sync_all().map(|()| done)
-            })
+            let fresh = Fresh::create(path)?;
+            let mut out = BufWriter::new(fresh.file());
+            let done =
+                write(args, &log, &filter, &mut out).and_then(|done| out.flush().map(|()| done));
+            drop(out);
+            done.and_then(|done| fresh.keep().map(|()| done))
         }
         None => match write(args, &log, &filter, io::stdout()) {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {

@@ -35,7 +35,7 @@ use cap_std::fs::Dir;
 use portcullis_audit::{Directory, FRONTIER, FileEntry, HISTORY, KEYS, NEWEST, ROOTS, Source as _};
 
 use crate::{
-    app::{audit_log::unreadable, failure::Failure, logging, state_directory},
+    app::{audit_log::unreadable, failure::Failure, logging, state_directory, trusted_paths},
     config::audit::Audit,
     workspace::Workspace,
 };
@@ -154,11 +154,19 @@ impl Place {
             .ok_or_else(|| unreadable(&path, &io::ErrorKind::NotFound.into()))
     }
 
-    /// The state directory, in which there is a log.
+    /// The state directory, in which there is a log, where no agent could have chosen it.
     fn with_log(&self) -> Result<PathBuf, Failure> {
         let path = self.state()?;
         let log = path.join("audit");
         Directory::new(&log).list().map_err(|error| unreadable(&log, &error))?;
+        // One that is named belongs to another workspace than the current directory.
+        let owner = match (&self.workspace, &self.state) {
+            (None, Some(_named)) => self.noted_owner()?,
+            _ => Some(self.workspace().to_owned()),
+        };
+        if let Some(workspace) = owner {
+            trusted_paths::check(&workspace, &path, self.config.as_deref())?;
+        }
         Ok(path)
     }
 }

@@ -1,7 +1,6 @@
 //! `portcullis audit report`: a page, or the same as JSON, for somebody else.
-#![expect(clippy::disallowed_methods, reason = "the operator names the file for the report")]
 
-use std::{fs::File, io::Write as _, path::PathBuf, process::ExitCode};
+use std::{io::Write as _, path::PathBuf, process::ExitCode};
 
 use jiff::Timestamp;
 
@@ -12,6 +11,7 @@ use super::{
 use crate::{
     app::{
         failure::{Context as _, Exit, Failure},
+        fresh::Fresh,
         moment::{Moment, period},
     },
     review::{
@@ -78,8 +78,11 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     } else {
         page(&report)
     };
-    File::create(&args.output)
-        .and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()))
+    let fresh = Fresh::create(&args.output)?;
+    fresh
+        .file()
+        .write_all(text.as_bytes())
+        .and_then(|()| fresh.keep())
         .or_fail(format_args!("cannot write `{shown}`"))?;
     errln!("{} records, {} denied: `{shown}`", report.records, report.denied.total);
     if !report.valid {

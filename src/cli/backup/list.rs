@@ -11,7 +11,7 @@ use crate::{
     app::{
         failure::{Context as _, Exit, Failure},
         options::{Common, open_workspace},
-        path_argument, state_directory, state_owner,
+        path_argument, state_directory, state_owner, trusted_paths,
     },
     backup::{Entry, EntryKind, Listing, Vault},
     model::{Escaped, WorkspacePath},
@@ -43,6 +43,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let common = &args.common;
     let workspace = open_workspace(&common.workspace)?;
     let state_path = state_directory::directory_of(common.state.as_ref(), &workspace)?;
+    trusted_paths::check(&common.workspace, &state_path, common.config.as_deref())?;
     let opened = state_directory::look(&state_path)?;
     let owner = opened.map(|state| state_owner::of(&state, &state_path)).transpose()?.flatten();
     let root = owner.as_deref().unwrap_or(workspace.root());

@@ -43,10 +43,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let common = &args.common;
-    let vault = state_directory::vault(&state_directory::directory(
-        common.state.as_ref(),
-        &common.workspace,
-    )?)?;
+    let vault = state_directory::vault(&common.state_directory()?)?;
     let listing = entries(vault.as_ref())?;
     let bytes = listing.entries.iter().map(|entry| entry.bytes).fold(0, u64::saturating_add);
     let mut damaged: Vec<String> = listing.damaged.iter().map(ToString::to_string).collect();

@@ -5,19 +5,20 @@
 use std::{
     fs::{File, TryLockError},
     io::{self, Write as _},
-    os::{fd::OwnedFd, unix::fs::MetadataExt as _},
+    os::fd::OwnedFd,
     path::{Path, PathBuf},
 };
 
 use indicatif::HumanBytes;
-use portcullis_audit::{Hash, RecordView, Segment, Tail};
+use portcullis_audit::PublicKey;
 use rustix::fs::{CWD, Mode, OFlags, ioctl_ficlone, openat, statvfs};
 use serde_json::json;
 
 use super::check::{Check, Status};
 use crate::{
-    app::{policy_rollback, state_directory, state_owner},
+    app::{policy_rollback, state_directory, state_owner, trusted_paths},
     config::LoadedPolicy,
+    ledger::{self, Looked},
     review::open_kept,
 };
 
@@ -25,8 +26,6 @@ use crate::{
 const LITTLE: u64 = 256 << 20;
 /// With less than this not even the records of a start are sure to fit.
 const NOTHING: u64 = 1 << 20;
-/// How much of the log's end is looked at.
-const WINDOW: u64 = 1 << 16;
 
 /// Whose it is and whom it lets in.
 pub(super) fn directory(path: &Path) -> Check {
@@ -59,6 +58,14 @@ pub(super) fn directory(path: &Path) -> Check {
             .help("name a directory of your own with --state DIR");
     }
     Check::new(NAME, Status::Ok, format!("{shown} (not made yet)"), means)
+}
+
+/// What keeps every start from trusting the directory or the configuration, if an agent
+/// could have chosen them.
+pub(super) fn trusted(workspace: &Path, state: &Path, config: Option<&Path>) -> Option<Check> {
+    let failure = trusted_paths::check(workspace, state, config).err()?;
+    let means = "what the operator trusts lies where no agent can change it";
+    Some(Check::new("trusted paths", Status::Failed, failure.message(), means))
 }
 
 /// What keeps every gate from using the directory, if it is another workspace's.
@@ -153,11 +160,11 @@ fn try_reflink(directory: &Path) -> io::Result<()> {
     Ok(ioctl_ficlone(nameless()?, &source)?)
 }
 
-/// The end of the log.
-pub(super) fn log(path: &Path) -> Check {
+/// The end of the log, as a start looks at it.
+pub(super) fn log(path: &Path, signer: Option<PublicKey>) -> Check {
     const NAME: &str = "audit log";
     let means = "only the end was checked; `portcullis audit verify` verifies all of it";
-    match look(path) {
+    match look(path, signer) {
         Ok(Log::None) => Check::new(NAME, Status::Ok, "none yet", "the first start makes it"),
         Ok(Log::Locked) => Check::new(
             NAME,
@@ -187,8 +194,17 @@ pub(super) fn log(path: &Path) -> Check {
             "a gate or the machine died while it wrote",
         )
         .help("nothing to do: the next gate sets them aside and records that"),
-        Ok(Log::Damaged(why)) => {
-            Check::new(NAME, Status::Failed, why, "gates refuse to add to a damaged log").help(
+        Ok(Log::Refused(error)) => {
+            let check = Check::new(
+                NAME,
+                Status::Failed,
+                error.to_string(),
+                "gates refuse to start on such a log",
+            );
+            if !error.is_damage() {
+                return check.help("run this as the user whose gate writes it");
+            }
+            check.help(
                 "keep a copy of the state directory; `portcullis audit verify` says what is \
                  wrong, `portcullis audit recover` sets it aside",
             )
@@ -203,10 +219,10 @@ enum Log {
     Locked,
     EndChecked { records: u64, gates: usize },
     Torn { bytes: usize },
-    Damaged(String),
+    Refused(ledger::Error),
 }
 
-fn look(state: &Path) -> io::Result<Log> {
+fn look(state: &Path, signer: Option<PublicKey>) -> io::Result<Log> {
     let audit = state.join("audit");
     let lock = match open_kept(&audit.join("lock")) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Log::None),
@@ -215,31 +231,17 @@ fn look(state: &Path) -> io::Result<Log> {
     if !lock_soon(&lock)? {
         return Ok(Log::Locked);
     }
-    let mut segments = Vec::new();
-    for entry in std::fs::read_dir(&audit)? {
-        segments.extend(entry?.file_name().to_str().and_then(Segment::from_name));
-    }
-    segments.sort_unstable();
-    let Some(last) = segments.last().copied() else { return Ok(Log::None) };
-    if segments.len() as u64 != last.next().0 {
-        return Ok(Log::Damaged("a segment is missing".to_owned()));
-    }
-    let mut file = open_kept(&audit.join(last.to_string()))?;
-    let length = file.metadata()?.size();
-    let tail = match Tail::read(&mut file, 0, length, WINDOW) {
-        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-            return Ok(Log::Damaged("it does not end with a record".to_owned()));
-        }
-        other => other?,
+    let Some(dir) =
+        state_directory::look(state).map_err(|failure| io::Error::other(failure.message()))?
+    else {
+        return Ok(Log::None);
     };
-    match follow(&tail.lines) {
-        Err(why) => Ok(Log::Damaged(why)),
-        Ok(_) if !tail.torn.is_empty() => Ok(Log::Torn { bytes: tail.torn.len() }),
-        Ok(records) => {
-            let records = records.unwrap_or(last.first());
-            Ok(Log::EndChecked { records, gates: gates(state)? })
-        }
-    }
+    Ok(match ledger::look(&dir, signer) {
+        Err(error) => Log::Refused(error),
+        Ok(None) => Log::None,
+        Ok(Some(Looked { torn: bytes @ 1.., .. })) => Log::Torn { bytes },
+        Ok(Some(Looked { records, .. })) => Log::EndChecked { records, gates: gates(state)? },
+    })
 }
 
 /// Waits a moment for an append to end.
@@ -254,22 +256,6 @@ fn lock_soon(lock: &File) -> io::Result<bool> {
         }
     }
     Ok(false)
-}
-
-/// How many records there are, if every line follows on the one before.
-fn follow(lines: &[u8]) -> Result<Option<u64>, String> {
-    let mut end: Option<(u64, Hash)> = None;
-    for line in lines.split_inclusive(|byte| *byte == b'\n') {
-        let line = line.strip_suffix(b"\n").unwrap_or(line);
-        let record = RecordView::parse(line).map_err(|error| error.to_string())?;
-        if let Some((seq, prev)) = end
-            && (record.seq, record.prev) != (seq, prev)
-        {
-            return Err(format!("record {seq} does not follow on the one before"));
-        }
-        end = Some((record.seq.saturating_add(1), Hash::leaf(line)));
-    }
-    Ok(end.map(|(seq, _)| seq))
 }
 
 /// How many gates are alive: those that hold their lifetime's lock. Asked only

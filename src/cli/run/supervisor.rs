@@ -4,7 +4,8 @@
 //! `SIGKILL`, for the whole cell. When either ends, the other is stopped.
 
 use std::{
-    os::fd::{AsFd as _, OwnedFd},
+    io,
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
     process::Child,
     time::{Duration, Instant},
 };
@@ -14,6 +15,8 @@ use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open},
 };
+
+use serde::Serialize;
 
 use super::{
     policy_watch::PolicyWatch,
@@ -25,7 +28,7 @@ use crate::{
         process::is_reload,
         stderr,
     },
-    sandbox::{Channel, RunningAgent},
+    sandbox::{Channel, ChannelError, RunningAgent},
 };
 
 /// How long each step of stopping waits for its effect.
@@ -54,12 +57,34 @@ impl Gate {
     pub(crate) fn next(&mut self) -> Result<Progress, Failure> {
         match self.channel.receive_within::<Progress>(Duration::from_secs(60)) {
             Ok((progress, _)) => Ok(progress),
-            Err(crate::sandbox::ChannelError::Closed) => {
-                let _ = self.child.wait();
-                Err(Failure::silent(Exit::Failure))
-            }
+            Err(ChannelError::Closed) => Err(self.ended()),
             Err(error) => Err(Failure::new(error)),
         }
+    }
+
+    /// Tells the gate something. A gate that ended instead has said why.
+    pub(crate) fn tell<T: Serialize>(
+        &mut self,
+        message: &T,
+        descriptors: &[BorrowedFd<'_>],
+        doing: &str,
+    ) -> Result<(), Failure> {
+        match self.channel.send(message, descriptors) {
+            Err(ChannelError::Io(_, error)) if error.kind() == io::ErrorKind::BrokenPipe => {
+                Err(self.ended())
+            }
+            sent => sent.or_fail(doing),
+        }
+    }
+
+    /// The failure of a gate that has closed its end, with the gate's exit code.
+    fn ended(&mut self) -> Failure {
+        let code = self.child.wait().ok().and_then(|status| status.code());
+        Failure::silent(match code {
+            Some(4) => Exit::Policy,
+            Some(5) => Exit::Audit,
+            _ => Exit::Failure,
+        })
     }
 }
 
