@@ -5,6 +5,7 @@
 use std::{
     io,
     os::fd::{AsFd, BorrowedFd},
+    time::Duration,
 };
 
 use nix::sched::{CloneFlags, unshare};
@@ -20,6 +21,10 @@ use super::{
     process,
     seccomp::{self, Purpose, SeccompError},
 };
+
+/// How often, and after which time, a thread that was joined is looked for again.
+const ENDING_LOOKS: u32 = 1000;
+const ENDING_INTERVAL: Duration = Duration::from_millis(1);
 
 /// What the kernel enforces on the gate now.
 #[must_use]
@@ -112,11 +117,23 @@ pub(super) fn restrict_relay() -> Result<GateReport, GateError> {
     restrict(&[], Purpose::Relay)
 }
 
+/// Whether the process has no other thread. One that was joined may still be ending.
+fn is_alone() -> bool {
+    // The directory has a link for each thread besides its own two.
+    let is_alone =
+        || rustix::fs::stat("/proc/self/task").map_or(true, |threads| threads.st_nlink <= 3);
+    (0..ENDING_LOOKS).any(|_| {
+        is_alone() || {
+            std::thread::sleep(ENDING_INTERVAL);
+            false
+        }
+    })
+}
+
 fn restrict(directories: &[BorrowedFd<'_>], purpose: Purpose) -> Result<GateReport, GateError> {
     let step = |what| move |e: rustix::io::Errno| GateError::Step(what, e.into());
-    // Restrictions are a thread's, and would not be those of another one. The directory has a link for each thread
-    // besides its own two.
-    if rustix::fs::stat("/proc/self/task").is_ok_and(|threads| threads.st_nlink > 3) {
+    // Restrictions are a thread's, and would not be those of another one.
+    if !is_alone() {
         return Err(GateError::SelfTest("the process has another thread"));
     }
     if !Sample::take(directories).kept {

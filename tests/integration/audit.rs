@@ -381,7 +381,7 @@ not intact: the chain breaks after 5 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # malformed-record-deep
 damaged: malformed-record in seg-000000.jsonl, record 5, line 6
-  the line is not valid JSON at byte 168
+  the line is not valid JSON at byte 296
 not intact: the chain breaks after 5 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
 # malformed-record-empty
