@@ -3,22 +3,19 @@
 //!
 //! The file is apart from policy: it is never taken from the workspace, and it
 //! grants an agent nothing.
-#![expect(clippy::disallowed_methods, reason = "the operator's own file, opened by name")]
 
 use std::{
     collections::BTreeMap,
-    ffi::OsStr,
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use etcetera::BaseStrategy as _;
 use portcullis_audit::{PublicKey, parse_keys};
 use serde::{Deserialize, Serialize};
 
 use super::{
     file::{read, why},
-    operator::file_below,
+    operator::configuration,
 };
 use crate::{
     ledger::Signing,
@@ -28,9 +25,6 @@ use crate::{
 mod fields;
 
 use fields::{ELSEWHERE, FIELDS};
-
-/// The environment variable that names the file.
-pub const VARIABLE: &str = "PORTCULLIS_CONFIG";
 
 /// The section.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -180,32 +174,14 @@ pub enum Error {
 }
 
 impl Audit {
-    /// Reads the section of the file that was `named`, else of the one that the
-    /// environment names, else of `$XDG_CONFIG_HOME/portcullis/portcullis.toml`, where a missing file
-    /// means that everything is as usual.
+    /// Reads the section of the configuration, where a missing file means that everything
+    /// is as usual.
     ///
     /// # Errors
     ///
-    /// When a file that was named is missing, or one is not to be understood.
+    /// When a file that was `named` is missing, or one is not to be understood.
     pub fn load(named: Option<&Path>) -> Result<Self, Error> {
-        if let Some(path) = named {
-            return Self::read(path);
-        }
-        if let Some(path) = std::env::var_os(VARIABLE).filter(|path| path != OsStr::new("")) {
-            return Self::read(Path::new(&path));
-        }
-        match etcetera::base_strategy::Xdg::new() {
-            Ok(dirs) => {
-                let path = file_below(&dirs.config_dir());
-                match path.symlink_metadata() {
-                    Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                        Ok(Self::default())
-                    }
-                    _ => Self::read(&path),
-                }
-            }
-            Err(_no_home) => Ok(Self::default()),
-        }
+        configuration(named).map_or_else(|| Ok(Self::default()), |path| Self::read(&path))
     }
 
     fn read(path: &Path) -> Result<Self, Error> {

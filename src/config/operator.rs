@@ -73,6 +73,18 @@ pub fn file_below(base: &Path) -> PathBuf {
     base.join("portcullis/portcullis.toml")
 }
 
+/// The configuration that was named, else `$XDG_CONFIG_HOME/portcullis/portcullis.toml` if
+/// there is one.
+pub(super) fn configuration(named: Option<&Path>) -> Option<PathBuf> {
+    if let Some(path) = named {
+        return Some(path.to_owned());
+    }
+    // Without a home there is no usual place.
+    let path = file_below(&etcetera::base_strategy::Xdg::new().ok()?.config_dir());
+    let missing = |error: std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
+    (!path.symlink_metadata().is_err_and(missing)).then_some(path)
+}
+
 impl Operator {
     /// Reads the file that was named, else
     /// `$XDG_CONFIG_HOME/portcullis/portcullis.toml` if there is one.
@@ -80,19 +92,7 @@ impl Operator {
     /// # Errors
     /// When a file that was named is missing, or one cannot be used.
     pub fn load(named: Option<&Path>) -> Result<Self, Error> {
-        let path = match (named, etcetera::base_strategy::Xdg::new()) {
-            (Some(path), _) => path.to_owned(),
-            (None, Ok(dirs)) => {
-                let path = file_below(&dirs.config_dir());
-                let missing = |error: std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
-                if path.symlink_metadata().is_err_and(missing) {
-                    return Ok(Self::default());
-                }
-                path
-            }
-            // Without a home there is no usual place.
-            (None, Err(_)) => return Ok(Self::default()),
-        };
+        let Some(path) = configuration(named) else { return Ok(Self::default()) };
         let shown = path.display().to_string();
         let unreadable =
             |error: std::io::Error| Error::Unreadable { path: shown.clone(), why: why(&error) };
