@@ -323,7 +323,8 @@ fn a_state_directory_named_through_the_workspace_is_used_by_no_command() {
 
 #[test]
 fn doctor_refuses_the_logs_that_a_start_refuses() {
-    let damages: [(&str, fn(&World)); 4] = [
+    type Damage = fn(&World);
+    let damages: [(&str, Damage); 4] = [
         ("no public key", |world| fs::remove_file(audit(world, "key.vkey")).unwrap()),
         ("no checkpoint", |world| fs::write(audit(world, "checkpoint"), "none\n").unwrap()),
         ("a long segment", |world| {

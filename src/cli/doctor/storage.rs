@@ -17,7 +17,7 @@ use serde_json::json;
 use super::check::{Check, Status};
 use crate::{
     app::{policy_rollback, state_directory, state_owner, trusted_paths},
-    config::LoadedPolicy,
+    config::{LoadedPolicy, Operator, audit::Audit},
     ledger::{self, Looked},
     review::open_kept,
 };
@@ -63,6 +63,8 @@ pub(super) fn directory(path: &Path) -> Check {
 /// What keeps every start from trusting the directory or the configuration, if an agent
 /// could have chosen them.
 pub(super) fn trusted(workspace: &Path, state: &Path, config: Option<&Path>) -> Option<Check> {
+    // A configuration that cannot be used has a check of its own.
+    let _usable = (Operator::load(config).ok()?, Audit::load(config).ok()?);
     let failure = trusted_paths::check(workspace, state, config).err()?;
     let means = "what the operator trusts lies where no agent can change it";
     Some(Check::new("trusted paths", Status::Failed, failure.message(), means))
