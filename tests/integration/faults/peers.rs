@@ -195,7 +195,10 @@ os._exit(3)
         thread::sleep(Duration::from_millis(5));
     }
     let processes = descendants(pid(&child));
-    let bye = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"session/new\",\"params\":{\"cwd\":\"/\",\"mcpServers\":[]}}\n";
+    let params = serde_json::json!({ "cwd": world.root(), "mcpServers": [] });
+    let bye = format!(
+        "{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"session/new\",\"params\":{params}}}\n"
+    );
     child.stdin.as_mut().unwrap().write_all(bye.as_bytes()).unwrap();
     assert!(first_line(&mut child).contains("\"error\""), "the editor hears that nobody answers");
     assert_eq!(ended(&mut child).code(), Some(3));
