@@ -43,10 +43,12 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let common = &args.common;
     let workspace = open_workspace(&common.workspace)?;
     let state_path = state_directory::directory_of(common.state.as_ref(), &workspace)?;
-    trusted_paths::check(&common.workspace, &state_path, common.config.as_deref())?;
     let opened = state_directory::look(&state_path)?;
     let owner = opened.map(|state| state_owner::of(&state, &state_path)).transpose()?.flatten();
     let root = owner.as_deref().unwrap_or(workspace.root());
+    // Not with the directory in which the command was started by chance.
+    let named = if owner.is_some() { root } else { &common.workspace };
+    trusted_paths::check(named, &state_path, common.config.as_deref())?;
     let path = match &args.path {
         Some(text) => Some(path_argument::parse(root, text).map_err(|_| {
             Failure::new(format_args!("`{}` is no path in the workspace", Escaped(text)))
