@@ -157,12 +157,11 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     ways.warn();
     let configurations = agent_config::among(cell.write.iter().map(|grant| grant.path.clone()));
     warn_of_configurations(&configurations);
-    let granted = cell.read.iter().chain(&cell.write).map(|grant| grant.path.clone()).collect();
     if let Some(Err(why)) = &pending.hatch {
         errln!("portcullis: note: the agent is not offered the gate's MCP server: {why}");
     }
     let suspects = pending.suspects.clone();
-    let gate = introduce(gate, &pending, &args, &ways, &configurations, granted)?;
+    let gate = introduce(gate, &pending, &args, &ways, &configurations, &cell)?;
     let shipping = Shipping::start(&opened.state_path, &opened.audit.ship)?;
     let agent = pending.release().map_err(explain)?;
     let ended = Supervisor::new(agent, gate, signals, watch)?.run();
@@ -335,7 +334,7 @@ fn introduce(
     args: &Args,
     ways: &Ways<'_>,
     configurations: &[PathBuf],
-    granted: Vec<PathBuf>,
+    cell: &Cell,
 ) -> Result<Gate, Failure> {
     if let Progress::Confined { dropped_capabilities: true } = gate.next()? {
         let who = match pending.report.enforcement {
@@ -363,7 +362,10 @@ fn introduce(
     }
     let opened = pending.hatch.iter().flatten();
     let entrance = opened.clone().map(|opened| opened.entrance.clone()).next();
-    let agent = protocol::Agent { facts, entrance, granted };
+    let granted = cell.read.iter().chain(&cell.write).map(|grant| grant.path.clone()).collect();
+    let names = cell.environment.keys().filter_map(|name| name.to_str());
+    let variables = names.map(str::to_owned).collect();
+    let agent = protocol::Agent { facts, entrance, granted, variables };
     let mut streams = vec![pending.stdin.as_fd(), pending.stdout.as_fd(), pending.stderr.as_fd()];
     streams.extend(opened.map(|opened| opened.descriptor.as_fd()));
     gate.tell(&agent, &streams, "cannot hand the agent to the gate")?;

@@ -26,6 +26,7 @@ use super::{
     door::{Door, Pass, Peer},
     initialize,
     jobs::{Job, Refused},
+    logins,
     params::{self, Method, Params, What},
     paths::NotInside,
     render,
@@ -142,11 +143,11 @@ impl Door<'_> {
         };
         let cleaned = match (&effect, outcome) {
             (Effect::Initialize, Outcome::Result(result)) => {
-                self.output.login_removed(initialize::removed_logins(result, &self.allowed));
+                self.output.login_removed(logins::removed(result, &self.allowed));
                 initialize::result(result, &self.allowed).map(|new| new.map(|new| ("result", new)))
             }
             (_, Outcome::Error(error)) => {
-                self.output.login_removed(initialize::removed_logins(error, &self.allowed));
+                self.output.login_removed(logins::removed(error, &self.allowed));
                 initialize::error(error, &self.allowed, self.output.removed())
                     .map(|new| new.map(|new| ("error", new)))
             }

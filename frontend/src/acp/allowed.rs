@@ -17,6 +17,8 @@ const NOTIFICATION: &str = "session/update";
 pub(super) struct Allowed {
     names: BTreeSet<String>,
     terminal: bool,
+    /// Names of the environment variables that the agent was given.
+    variables: BTreeSet<String>,
 }
 
 /// A name that cannot be forwarded.
@@ -53,7 +55,18 @@ pub fn acts(name: &str) -> bool {
 impl Allowed {
     pub(super) fn new(names: &[String], terminal: bool) -> Result<Self, ForwardError> {
         names.iter().try_for_each(|name| check_forward(name))?;
-        Ok(Self { names: names.iter().cloned().collect(), terminal })
+        let names = names.iter().cloned().collect();
+        Ok(Self { names, terminal, variables: BTreeSet::new() })
+    }
+
+    /// The same where the agent was given these environment variables.
+    pub(super) fn with_variables(self, names: impl IntoIterator<Item = String>) -> Self {
+        Self { variables: names.into_iter().collect(), ..self }
+    }
+
+    /// Whether the agent was given the environment variable `name`.
+    pub(super) fn has_variable(&self, name: &str) -> bool {
+        self.variables.contains(name)
     }
 
     /// Whether a request of the agent reaches the editor.

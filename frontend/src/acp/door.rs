@@ -111,7 +111,8 @@ impl<'g> Door<'g> {
         }
         Ok(Self {
             gateway,
-            allowed: Allowed::new(&config.forward, config.terminal_allowed)?,
+            allowed: Allowed::new(&config.forward, config.terminal_allowed)?
+                .with_variables(config.variables.iter().cloned()),
             source: config.source,
             prompt: config.prompt,
             roots,

@@ -6,10 +6,8 @@
 //! is stripped that would make it act for the agent; the schema (ACP v1) and
 //! editors in use have these:
 //!
-//! * `authMethods[]` of `type: "terminal"`: the editor starts the configured
-//!   command, which is this gate, with arguments and environment variables of
-//!   the agent's choice. Of the entries only those without a type or of type
-//!   `agent` pass, with the fields `id`, `name`, `description` and `type`.
+//! * `authMethods[]` by which the editor would act (`logins`). Of the others the
+//!   fields `id`, `name`, `description` and `type` pass.
 //! * `_meta` of any object in the reply: `terminal-auth` of an entry of
 //!   `authMethods` names a whole command line to run, and vendor keys of
 //!   capabilities switch on methods of the vendor. Keys pass by name only.
@@ -23,15 +21,12 @@
 use portcullis_rpc::{Object, folds_to};
 use serde_json::value::{RawValue, to_raw_value};
 
-use crate::model::Escaped;
+use super::{
+    SourceMode,
+    allowed::Allowed,
+    logins::{self, AUTH_REQUIRED, RemovedLogin},
+};
 
-use super::{SourceMode, allowed::Allowed};
-
-/// The code of an error that asks for a login (ACP v1, `auth_required`).
-const AUTH_REQUIRED: &str = "-32000";
-/// Login methods that are named in messages, and characters of a name.
-const MAX_NAMES: usize = 8;
-const MAX_NAME: usize = 64;
 /// Largest reply to `initialize`, in bytes: cleaning looks at every level.
 const MAX_REPLY: usize = 1024 * 1024;
 
@@ -122,34 +117,13 @@ pub(super) fn result(
     changed(raw, clean(raw, allowed, In::Result).ok_or(ReplyError::Shape)?)
 }
 
-/// Names of the login methods in a reply's result or error that cleaning removes.
-pub(super) fn removed_logins(raw: &RawValue, allowed: &Allowed) -> Vec<String> {
-    let Some(object) = Object::parse(raw.get()) else { return Vec::new() };
-    let data = object.object("data");
-    let lists = [object.get("authMethods"), data.as_ref().and_then(|data| data.get("authMethods"))];
-    lists
-        .into_iter()
-        .flatten()
-        .filter_map(|list| serde_json::from_str::<Vec<&RawValue>>(list.get()).ok())
-        .flatten()
-        .filter(|entry| !harmless(entry, allowed))
-        .filter_map(|entry| {
-            let entry = Object::parse(entry.get())?;
-            let name = entry.get("name").or_else(|| entry.get("id"))?;
-            let name: String = serde_json::from_str(name.get()).ok()?;
-            Some(name.chars().take(MAX_NAME).collect())
-        })
-        .take(MAX_NAMES)
-        .collect()
-}
-
 /// Cleans the error of an agent's reply to any request; `None` when it stays as
 /// it is. Where login methods were `removed` before, an error that asks for a
 /// login says so: the editor has none to offer.
 pub(super) fn error(
     raw: &RawValue,
     allowed: &Allowed,
-    removed: &[String],
+    removed: &[RemovedLogin],
 ) -> Result<Option<Box<RawValue>>, ReplyError> {
     let cleaned = cleaned_error(raw, allowed)?;
     let explained = explained(cleaned.as_deref().unwrap_or(raw), removed);
@@ -158,18 +132,13 @@ pub(super) fn error(
 
 /// The error with the login methods that were `removed` in its message; `None`
 /// where it asks for no login.
-fn explained(raw: &RawValue, removed: &[String]) -> Option<Box<RawValue>> {
+fn explained(raw: &RawValue, removed: &[RemovedLogin]) -> Option<Box<RawValue>> {
     let mut error = Object::parse(raw.get())?;
     if removed.is_empty() || error.get("code")?.get() != AUTH_REQUIRED {
         return None;
     }
     let message: String = serde_json::from_str(error.get("message")?.get()).ok()?;
-    let names: Vec<_> = removed.iter().map(|name| format!("`{}`", Escaped(name))).collect();
-    let text = format!(
-        "{message} (Portcullis removed the login method {}: the editor would run a command for \
-         the agent, outside its sandbox. Give the agent an API key or token with `--agent-env`.)",
-        names.join(", ")
-    );
+    let text = format!("{message} ({})", logins::explain(removed));
     error.set("message", to_raw_value(&text).ok()?);
     error.to_raw()
 }
@@ -240,8 +209,12 @@ fn clean(raw: &RawValue, allowed: &Allowed, place: In) -> Option<Box<RawValue>> 
     if text.starts_with('{') {
         let mut object = Object::parse(text)?;
         object.retain(|key, value| {
-            let methods = place == In::Result && folds_to(key, "authMethods");
-            place.keeps(key, allowed) && (!methods || value.get().starts_with('['))
+            place.keeps(key, allowed)
+                && match place {
+                    In::Result if folds_to(key, "authMethods") => value.get().starts_with('['),
+                    In::AuthMethod if key == "type" => logins::keeps_type(value),
+                    _ => true,
+                }
         });
         object.change_values(|key, value| match place {
             // What the operator named passes whole.
@@ -253,26 +226,12 @@ fn clean(raw: &RawValue, allowed: &Allowed, place: In) -> Option<Box<RawValue>> 
     if text.starts_with('[') {
         let items: Vec<&RawValue> = serde_json::from_str(text).ok()?;
         let inner = if place == In::AuthMethods { In::AuthMethod } else { In::Else };
-        let kept = items.into_iter().filter(|item| inner == In::Else || harmless(item, allowed));
+        let kept =
+            items.into_iter().filter(|item| inner == In::Else || logins::passes(item, allowed));
         let cleaned: Option<Vec<_>> = kept.map(|item| clean(item, allowed, inner)).collect();
         return to_raw_value(&cleaned?).ok();
     }
     Some(raw.to_owned())
-}
-
-/// Whether an entry of `authMethods` leaves the login to the agent.
-fn harmless(entry: &RawValue, allowed: &Allowed) -> bool {
-    let Some(entry) = Object::parse(entry.get()) else { return false };
-    let mut types = entry.members().filter(|(key, _)| folds_to(key, "type"));
-    match (types.next(), types.next()) {
-        (None, _) => true,
-        (Some(("type", kind)), None) => match serde_json::from_str(kind.get()) {
-            Ok(Some("agent")) | Ok(None) => true,
-            Ok(Some("terminal")) => allowed.any_terminal(),
-            _ => false,
-        },
-        _ => false,
-    }
 }
 
 #[cfg(test)]
@@ -388,6 +347,17 @@ mod tests {
         );
     }
 
+    /// A method whose variables the operator gave was removed, so no editor could log in.
+    #[test]
+    fn a_login_by_variables_that_the_operator_gave_is_one_of_the_agents_own() {
+        let allowed = none().with_variables(["KEY".to_owned()]);
+        let reply = json!({"protocolVersion": 1, "authMethods": [
+            {"type": "env_var", "id": "k", "name": "K", "vars": [{"name": "KEY"}], "link": "x"},
+            {"type": "env_var", "id": "o", "name": "O", "vars": [{"name": "OTHER"}]},
+        ]});
+        assert_eq!(cleaned(&reply, &allowed)["authMethods"], json!([{"id": "k", "name": "K"}]));
+    }
+
     #[test]
     fn a_harmless_reply_is_left_alone() {
         let raw = RawValue::from_string(
@@ -422,8 +392,9 @@ mod tests {
     fn an_error_that_asks_for_a_login_names_the_removed_methods() {
         let reply = json!({"protocolVersion": 1, "authMethods": [
             {"id": "a", "name": "A"}, {"id": "c", "name": "C\u{1b}[1m", "type": "terminal"}]});
-        let removed = removed_logins(&to_raw_value(&reply).unwrap(), &none());
-        assert_eq!(removed, ["C\u{1b}[1m"]);
+        let removed = logins::removed(&to_raw_value(&reply).unwrap(), &none());
+        let names: Vec<_> = removed.iter().map(|login| login.name.as_str()).collect();
+        assert_eq!(names, ["C\u{1b}[1m"]);
         let asks = to_raw_value(&json!({"code": -32000, "message": "Authentication required"}));
         let new = error(&asks.unwrap(), &none(), &removed).unwrap().unwrap();
         let new: Value = serde_json::from_str(new.get()).unwrap();

@@ -32,6 +32,7 @@ use portcullis_rpc::BoundedQueue;
 use super::{mcp_attach::AttachTokens, paths};
 pub use allowed::{ForwardError, acts, check_forward};
 use door::Door;
+pub use logins::{RemovedLogin, options as login_options};
 pub use notices::Notices;
 use peer_reader::{PeerReader, PeerReaders};
 pub use portcullis_rpc::framing::line_for;
@@ -47,6 +48,7 @@ mod editor;
 mod initialize;
 mod inject;
 mod jobs;
+mod logins;
 mod notices;
 mod params;
 mod peer_reader;
@@ -75,6 +77,8 @@ pub struct Config {
     /// Absolute paths that the operator granted to the agent besides, to read or
     /// to write by itself.
     pub granted: Vec<PathBuf>,
+    /// Names of the environment variables that the operator gave the agent.
+    pub variables: Vec<String>,
     /// Where content comes from and goes to.
     pub source: SourceMode,
     /// Whether a read waits for no more than the file, so that it may be
@@ -147,6 +151,7 @@ impl Config {
             workspace_root,
             workspace_alias: None,
             granted: Vec::new(),
+            variables: Vec::new(),
             source: SourceMode::Auto,
             prompt: true,
             forward: Vec::new(),

@@ -11,16 +11,16 @@ use std::{
     },
 };
 
+use super::logins::RemovedLogin;
+
 /// Receives what the person who started the gateway should read.
 pub trait Notices: fmt::Debug + Send + Sync {
     /// The agent printed a line that is no JSON-RPC message. The line is the
     /// agent's, and not escaped.
     fn printed(&self, line: &[u8]);
 
-    /// Login methods were removed from a reply of the agent, because by them the
-    /// editor would run a command that the agent names. The names are the agent's,
-    /// and not escaped.
-    fn login_removed(&self, methods: &[String]);
+    /// Login methods were removed from a reply of the agent.
+    fn login_removed(&self, methods: &[RemovedLogin]);
 
     /// The agent's output ended; all of it was text, and none of it ACP.
     fn no_acp(&self);
@@ -33,7 +33,7 @@ pub(super) struct AgentOutput {
     spoke_acp: AtomicBool,
     printed: AtomicBool,
     /// Login methods that were removed from the reply to `initialize`.
-    removed: OnceLock<Vec<String>>,
+    removed: OnceLock<Vec<RemovedLogin>>,
 }
 
 impl AgentOutput {
@@ -63,7 +63,7 @@ impl AgentOutput {
     }
 
     /// Login methods were removed from a reply.
-    pub(super) fn login_removed(&self, methods: Vec<String>) {
+    pub(super) fn login_removed(&self, methods: Vec<RemovedLogin>) {
         if methods.is_empty() || self.removed.get() == Some(&methods) {
             return;
         }
@@ -75,7 +75,7 @@ impl AgentOutput {
     }
 
     /// The login methods that were removed, for the editor's user.
-    pub(super) fn removed(&self) -> &[String] {
+    pub(super) fn removed(&self) -> &[RemovedLogin] {
         self.removed.get().map(Vec::as_slice).unwrap_or_default()
     }
 

@@ -2,7 +2,10 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::{frontend::acp::Notices, model::Escaped};
+use crate::{
+    frontend::acp::{self, Notices, RemovedLogin},
+    model::Escaped,
+};
 
 /// Longest line that is shown, in bytes with its end: a pipe takes so much at once
 /// (`PIPE_BUF`, pipe(7)), so no other process writes between `agent:` and the rest.
@@ -26,17 +29,27 @@ impl Notices for AgentNotices {
         errln!("{}", quoted(line));
     }
 
-    fn login_removed(&self, methods: &[String]) {
-        let names: Vec<_> = methods.iter().map(|name| format!("`{}`", Escaped(name))).collect();
-        errln!(
-            "portcullis: warning: the agent's login method {} is not offered to the editor, which \
-             would run a command for the agent outside the sandbox",
-            names.join(", ")
-        );
-        errln!(
-            "  help: give the agent an API key or token with `--agent-env NAME`; or let the editor \
-             run the login with `--forward terminal/create`, which counts as not confined"
-        );
+    fn login_removed(&self, methods: &[RemovedLogin]) {
+        for RemovedLogin { name, missing } in methods {
+            let name = Escaped(name);
+            if missing.is_empty() {
+                errln!(
+                    "portcullis: warning: the agent's login method `{name}` is not offered to the \
+                     editor, which would run a command for the agent outside the sandbox"
+                );
+                errln!(
+                    "  help: give the agent an API key or token with `--agent-env NAME`; or let \
+                     the editor run the login with `--forward terminal/create`, which counts as \
+                     not confined"
+                );
+            } else {
+                errln!(
+                    "portcullis: note: the agent's login method `{name}` is not offered to the \
+                     editor: it needs {}",
+                    acp::login_options(missing)
+                );
+            }
+        }
     }
 
     fn no_acp(&self) {

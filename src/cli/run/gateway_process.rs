@@ -10,7 +10,6 @@ use std::{
     fs::File,
     io::{self, BufRead as _, BufReader, Read, Write},
     os::fd::OwnedFd,
-    path::PathBuf,
     process::ExitCode,
     sync::{
         Arc, Mutex, PoisonError,
@@ -83,11 +82,11 @@ fn run(parent: u32) -> Result<(), Failure> {
         .or_fail("cannot answer the broker")?;
 
     let recovered = confined.recover()?;
-    let (agent, mut streams) = channel.receive::<Agent>().or_fail("the agent did not start")?;
+    let (mut agent, mut streams) = channel.receive::<Agent>().or_fail("the agent did not start")?;
     let hatch = if streams.len() > STREAMS { streams.pop() } else { None };
     let [agent_in, agent_out, agent_err] = take(streams)?;
-    let started = recovered.start(session, agent.facts)?;
-    let attached = match hatch.zip(agent.entrance) {
+    let started = recovered.start(session, std::mem::take(&mut agent.facts))?;
+    let attached = match hatch.zip(agent.entrance.take()) {
         Some((hatch, entrance)) => {
             let config = mcp_config(&started, &order);
             let tokens = AttachTokens::new(&entrance.program, &entrance.address);
@@ -134,7 +133,7 @@ fn run(parent: u32) -> Result<(), Failure> {
             .name("gate-orders".to_owned())
             .spawn_scoped(scope, move || orders.follow(&done))
             .or_fail("cannot start a thread")?;
-        let served = serve(&started, &order, streams, tokens, &agent.granted);
+        let served = serve(&started, &order, streams, tokens, &agent);
         // Whoever waits for orders sees it closed.
         drop(serving);
         served
@@ -168,13 +167,14 @@ fn serve(
     order: &Serve,
     streams: Streams,
     attach: Option<Arc<AttachTokens>>,
-    granted: &[PathBuf],
+    agent: &Agent,
 ) -> Result<(), Failure> {
     let gateway = &started.gateway;
     let policy = gateway.policy();
     let config = acp::Config {
         workspace_alias: Some(order.workspace_alias.clone()),
-        granted: granted.to_owned(),
+        granted: agent.granted.clone(),
+        variables: agent.variables.clone(),
         source: order.source.parse().or_fail("cannot serve")?,
         prompt: !started.durable,
         forward: order.forward.clone(),
@@ -185,8 +185,8 @@ fn serve(
         ..acp::Config::new(started.session.clone(), order.launch.workspace.clone())
     };
     let editor = (streams.editor_in, streams.editor_out);
-    let agent = (streams.agent_out, ClosedWhenDropped(streams.agent_in));
-    let ending = acp::serve(gateway, &config, editor, agent).or_fail("cannot serve")?;
+    let served = (streams.agent_out, ClosedWhenDropped(streams.agent_in));
+    let ending = acp::serve(gateway, &config, editor, served).or_fail("cannot serve")?;
     tracing::info!(?ending, "the connection ended");
     Ok(())
 }

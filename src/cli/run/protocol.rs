@@ -27,6 +27,8 @@ pub(crate) struct Agent {
     pub(crate) facts: BTreeMap<String, Value>,
     /// The paths of the operator's grants, absolute.
     pub(crate) granted: Vec<PathBuf>,
+    /// The names of the environment variables that the operator gave it.
+    pub(crate) variables: Vec<String>,
     /// What its MCP clients are told, if they can come.
     pub(crate) entrance: Option<Entrance>,
 }

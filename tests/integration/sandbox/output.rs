@@ -63,6 +63,32 @@ fn login_methods_vanished_without_a_word() {
     assert!(ended.stderr.contains("`Console login`"), "{ended:?}");
 }
 
+/// An editor could not log in although the operator had given the key.
+#[test]
+fn a_login_by_a_variable_that_the_agent_has_was_not_offered() {
+    let place = Place::new(users()[0]);
+    let method = |id: &str, variable: &str| json!({"id": id, "name": id, "type": "env_var", "vars": [{ "name": variable }]});
+    let methods = [method("given", "SECRET_TOKEN"), method("lacking", "OTHER_TOKEN")];
+    let offer = json!({"jsonrpc": "2.0", "id": 0,
+        "result": {"protocolVersion": 1, "authMethods": methods}});
+    let agent = format!("read l; echo '{offer}'; cat >/dev/null");
+    let options = ["--no-mcp", "--agent-env", "SECRET_TOKEN"];
+    let mut child = place.start(&options, &["/bin/sh", "-c", &agent]);
+    let initialize = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize",
+        "params": {"protocolVersion": 1}});
+    let mut editor = child.stdin.take().unwrap();
+    writeln!(editor, "{initialize}").unwrap();
+    let output = std::io::BufReader::new(child.stdout.take().unwrap());
+    let line = std::io::BufRead::lines(output).next().unwrap().unwrap();
+    let reply: Value = serde_json::from_str(&line).unwrap();
+    assert_eq!(reply["result"]["authMethods"], json!([{"id": "given", "name": "given"}]));
+    drop(editor);
+    let ended = end(child);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    assert!(ended.stderr.contains("`--agent-env OTHER_TOKEN`"), "{ended:?}");
+    assert!(!ended.stderr.contains("`given`"), "{ended:?}");
+}
+
 #[test]
 fn an_agents_own_configuration_was_granted_without_a_warning() {
     for (grant, warned) in [("home/.claude", true), ("home/.cargo", false)] {

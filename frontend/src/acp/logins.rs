@@ -1,0 +1,211 @@
+//! Login methods that an agent offers in `authMethods` (ACP v1), by their `type`.
+//!
+//! * `agent`, or none: the agent logs in by itself, so the method passes.
+//! * `env_var`: the editor asks its user for environment variables and starts the agent
+//!   anew with them. Where the operator gave them, the agent has them already: the method
+//!   passes without its type and its variables, as one of the agent's own.
+//! * `terminal`: the editor runs the configured command, which is this gate, with
+//!   arguments and environment variables of the agent's choice. It passes only where
+//!   the operator allowed terminals.
+
+use portcullis_rpc::{Object, folds_to};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::model::Escaped;
+
+use super::allowed::Allowed;
+
+/// The code of an error that asks for a login (ACP v1, `auth_required`).
+pub(super) const AUTH_REQUIRED: &str = "-32000";
+/// Methods and variables that are named in messages, and characters of a name.
+const MAX_NAMES: usize = 8;
+const MAX_NAME: usize = 64;
+/// The `type` whose methods pass without it.
+const VARIABLES: &str = "env_var";
+
+/// A login method that does not reach the editor. The names are the agent's, and not
+/// escaped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RemovedLogin {
+    /// The method's name.
+    pub name: String,
+    /// Environment variables that it needs and the operator did not give; none where
+    /// the editor would run a command by it.
+    pub missing: Vec<String>,
+}
+
+/// A method's fate.
+enum Fate {
+    Passes,
+    /// For want of these variables.
+    Lacks(Vec<String>),
+    Acts,
+}
+
+#[derive(Deserialize)]
+struct Variable {
+    name: String,
+    #[serde(default)]
+    optional: bool,
+}
+
+/// Whether an entry of `authMethods` leaves the login to the agent.
+pub(super) fn passes(entry: &RawValue, allowed: &Allowed) -> bool {
+    matches!(fate(entry, allowed), Fate::Passes)
+}
+
+/// Whether the member `type` of an entry that passes is for the editor.
+pub(super) fn keeps_type(value: &RawValue) -> bool {
+    !matches!(serde_json::from_str(value.get()), Ok(VARIABLES))
+}
+
+fn fate(entry: &RawValue, allowed: &Allowed) -> Fate {
+    let Some(entry) = Object::parse(entry.get()) else { return Fate::Acts };
+    let mut types = entry.members().filter(|(key, _)| folds_to(key, "type"));
+    match (types.next(), types.next()) {
+        (None, _) => Fate::Passes,
+        (Some(("type", kind)), None) => match serde_json::from_str(kind.get()) {
+            Ok(Some("agent")) | Ok(None) => Fate::Passes,
+            Ok(Some("terminal")) if allowed.any_terminal() => Fate::Passes,
+            Ok(Some(VARIABLES)) => match missing(&entry, allowed) {
+                Some(missing) if missing.is_empty() => Fate::Passes,
+                Some(missing) => Fate::Lacks(missing),
+                None => Fate::Acts,
+            },
+            _ => Fate::Acts,
+        },
+        _ => Fate::Acts,
+    }
+}
+
+/// The variables that a method lacks; `None` where they cannot be read.
+fn missing(entry: &Object<'_>, allowed: &Allowed) -> Option<Vec<String>> {
+    let variables: Vec<Variable> = serde_json::from_str(entry.get("vars")?.get()).ok()?;
+    let is_given = |variable: &Variable| allowed.has_variable(&variable.name);
+    let any = variables.iter().any(is_given);
+    let lacks = |variable: &Variable| !(is_given(variable) || any && variable.optional);
+    Some(variables.into_iter().filter(lacks).map(|variable| short(&variable.name)).collect())
+}
+
+/// The login methods in a reply's result or error that do not reach the editor.
+pub(super) fn removed(raw: &RawValue, allowed: &Allowed) -> Vec<RemovedLogin> {
+    let Some(object) = Object::parse(raw.get()) else { return Vec::new() };
+    let data = object.object("data");
+    let lists = [object.get("authMethods"), data.as_ref().and_then(|data| data.get("authMethods"))];
+    lists
+        .into_iter()
+        .flatten()
+        .filter_map(|list| serde_json::from_str::<Vec<&RawValue>>(list.get()).ok())
+        .flatten()
+        .filter_map(|entry| {
+            let missing = match fate(entry, allowed) {
+                Fate::Passes => return None,
+                Fate::Lacks(names) => names.into_iter().take(MAX_NAMES).collect(),
+                Fate::Acts => Vec::new(),
+            };
+            let entry = Object::parse(entry.get())?;
+            let name = entry.get("name").or_else(|| entry.get("id"))?;
+            let name: String = serde_json::from_str(name.get()).ok()?;
+            Some(RemovedLogin { name: short(&name), missing })
+        })
+        .take(MAX_NAMES)
+        .collect()
+}
+
+/// The login methods that were `removed`, and how the operator can let the agent log in.
+pub(super) fn explain(removed: &[RemovedLogin]) -> String {
+    let (act, lack): (Vec<_>, Vec<_>) = removed.iter().partition(|login| login.missing.is_empty());
+    let mut text = Vec::new();
+    if !act.is_empty() {
+        let names = act.iter().map(|login| &login.name);
+        text.push(format!(
+            "Portcullis removed the login method {}: the editor would run a command for the \
+             agent, outside its sandbox. Give the agent an API key or token with `--agent-env`.",
+            quoted(names)
+        ));
+    }
+    text.extend(lack.iter().map(|RemovedLogin { name, missing }| {
+        format!(
+            "Portcullis removed the login method `{}`: start the agent with {}.",
+            Escaped(name),
+            options(missing)
+        )
+    }));
+    text.join(" ")
+}
+
+/// The options that give an agent these variables.
+pub fn options(variables: &[String]) -> String {
+    let options = variables.iter().map(|name| format!("`--agent-env {}`", Escaped(name)));
+    options.collect::<Vec<_>>().join(" and ")
+}
+
+fn quoted<'a>(names: impl Iterator<Item = &'a String>) -> String {
+    names.map(|name| format!("`{}`", Escaped(name))).collect::<Vec<_>>().join(", ")
+}
+
+fn short(name: &str) -> String {
+    name.chars().take(MAX_NAME).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json, value::to_raw_value};
+
+    use super::*;
+
+    fn given(variables: &[&str]) -> Allowed {
+        let variables = variables.iter().map(|&name| name.to_owned());
+        Allowed::new(&[], false).unwrap().with_variables(variables)
+    }
+
+    fn method(variables: &Value) -> Value {
+        json!({"type": "env_var", "id": "k", "name": "Use a key", "vars": variables})
+    }
+
+    fn removed(method: &Value, allowed: &Allowed) -> Vec<RemovedLogin> {
+        super::removed(&to_raw_value(&json!({ "authMethods": [method] })).unwrap(), allowed)
+    }
+
+    #[test]
+    fn a_method_passes_where_its_variables_were_given() {
+        let both = json!([{"name": "A"}, {"name": "B", "optional": true}]);
+        let optional = json!([{"name": "A", "optional": true}, {"name": "B", "optional": true}]);
+        for (variables, given_ones, missing) in [
+            (&both, &["A", "B"][..], &[][..]),
+            (&both, &["A"], &[]),
+            (&both, &["B"], &["A"]),
+            (&both, &[], &["A", "B"]),
+            (&optional, &["B"], &[]),
+            (&optional, &[], &["A", "B"]),
+        ] {
+            let method = method(variables);
+            let allowed = given(given_ones);
+            let fits = passes(&to_raw_value(&method).unwrap(), &allowed);
+            assert_eq!(fits, missing.is_empty(), "{variables} {given_ones:?}");
+            let removed = removed(&method, &allowed);
+            let lacks: Vec<_> = removed.iter().flat_map(|login| &login.missing).collect();
+            assert_eq!(lacks, missing, "{variables} {given_ones:?}");
+        }
+    }
+
+    #[test]
+    fn variables_that_cannot_be_read_do_not_pass() {
+        for variables in [json!(null), json!(["A"]), json!({"name": "A"}), json!([{"name": 7}])] {
+            let method = method(&variables);
+            assert!(!passes(&to_raw_value(&method).unwrap(), &given(&["A"])), "{variables}");
+            assert_eq!(removed(&method, &given(&["A"])).len(), 1, "{variables}");
+        }
+    }
+
+    /// It was said that the editor would run a command.
+    #[test]
+    fn a_method_that_lacks_a_variable_is_explained_by_it() {
+        let name = "K\u{1b}[1m";
+        let removed = removed(&method(&json!([{ "name": name }])), &given(&[]));
+        let text = explain(&removed);
+        assert!(text.contains("`--agent-env K\\u{1b}[1m`"), "{text}");
+        assert!(!text.contains("command") && !text.contains('\u{1b}'), "{text}");
+    }
+}
