@@ -155,8 +155,8 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     warn_of_observing(&opened.policy);
     let ways = ways(&args, &opened);
     ways.warn();
-    let configurations = agent_config::among(cell.write.iter().map(|grant| grant.path.clone()));
-    warn_of_configurations(&configurations);
+    let changed = cell.write.iter().map(|grant| grant.path.clone());
+    let configurations = agent_config::warn(&cell.workspace, changed);
     if let Some(Err(why)) = &pending.hatch {
         errln!("portcullis: note: the agent is not offered the gate's MCP server: {why}");
     }
@@ -416,20 +416,6 @@ fn warn_of_denied(report: &Report) {
         errln!(
             "  help: `setfacl -R -m u:{agent}:{rights},d:u:{agent}:{rights} {shown}`, or `chown -R \
              {agent} {shown}`{instead}; what lies in it was not looked at"
-        );
-    }
-}
-
-fn warn_of_configurations(grants: &[PathBuf]) {
-    for grant in grants {
-        errln!(
-            "portcullis: warning: `{}`, which the agent may change, holds an agent's own \
-             configuration: a hook that the agent puts there runs outside the sandbox, the next \
-             time that you start it without Portcullis",
-            grant.display()
-        );
-        errln!(
-            "  help: leave the grant out, for the agent has a home of its own; or give it a copy"
         );
     }
 }

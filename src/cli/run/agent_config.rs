@@ -1,4 +1,4 @@
-//! Grants that let an agent change its own configuration on this machine.
+//! Grants and workspaces that let an agent change its own configuration on this machine.
 //!
 //! Agents read hooks, MCP servers and permissions from directories in the user's
 //! home. A hook that a confined agent writes there is executed outside the sandbox
@@ -12,14 +12,16 @@
 use std::path::{Path, PathBuf};
 
 /// Where agents keep their configuration, relative to the user's home.
-const PLACES: [&str; 15] = [
+const PLACES: [&str; 18] = [
     ".aider.conf.yml",
+    ".amp",
     ".claude",
     ".claude.json",
     ".cline",
     ".codex",
     ".config/goose",
     ".config/opencode",
+    ".config/zed",
     ".continue",
     ".copilot",
     ".cursor",
@@ -28,26 +30,55 @@ const PLACES: [&str; 15] = [
     ".kimi",
     ".qwen",
     ".vibe",
+    ".windsurf",
 ];
+/// Beneath such a place agents keep working trees, which are no configuration.
+const WORKING_TREES: &str = "worktrees";
 
 /// Environment variables that name such a directory elsewhere.
 const VARIABLES: [&str; 6] =
     ["CLAUDE_CONFIG_DIR", "CODEX_HOME", "GEMINI_CLI_HOME", "KIMI_HOME", "QWEN_HOME", "VIBE_HOME"];
 
-/// The write grants that lie in, are, or hold the configuration of an agent.
-pub(super) fn among(write: impl Iterator<Item = PathBuf>) -> Vec<PathBuf> {
+/// Warns of a workspace and of write grants that lie in, are, or hold the configuration
+/// of an agent, and gives them.
+pub(super) fn warn(workspace: &Path, write: impl Iterator<Item = PathBuf>) -> Vec<PathBuf> {
+    let found = among(std::iter::once(workspace.to_owned()).chain(write));
+    for path in &found {
+        errln!(
+            "portcullis: warning: `{}`, which the agent may change, holds an agent's own \
+             configuration: a hook that the agent puts there runs outside the sandbox, the next \
+             time that you start it without Portcullis",
+            path.display()
+        );
+        errln!(
+            "{}",
+            match path == workspace {
+                true => "  help: serve a copy of it; or deny in the policy what holds the hooks",
+                false => {
+                    "  help: leave the grant out, for the agent has a home of its own; or give it a \
+                     copy"
+                }
+            }
+        );
+    }
+    found
+}
+
+fn among(changeable: impl Iterator<Item = PathBuf>) -> Vec<PathBuf> {
     let home = std::env::home_dir().unwrap_or_default();
     let named = VARIABLES.iter().filter_map(std::env::var_os).map(PathBuf::from);
     let places: Vec<_> = PLACES.iter().map(|place| home.join(place)).chain(named).collect();
-    write.filter(|grant| concerns(grant, &places)).collect()
+    changeable.filter(|path| concerns(path, &places)).collect()
 }
 
-fn concerns(grant: &Path, places: &[PathBuf]) -> bool {
-    let real = grant.canonicalize().unwrap_or_else(|_| grant.to_owned());
+fn concerns(path: &Path, places: &[PathBuf]) -> bool {
+    let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let lies_in =
+        |place: &Path| real.strip_prefix(place).is_ok_and(|rest| !rest.starts_with(WORKING_TREES));
     // A copy of such a directory, or another user's, has the same name.
-    let by_name = |path: &Path| PLACES.iter().any(|place| path.ends_with(place));
+    let by_name = |path: &Path| PLACES.iter().any(|place| path.ends_with(place)) && lies_in(path);
     let by_place = |place: &PathBuf| {
-        place.canonicalize().is_ok_and(|place| place.starts_with(&real) || real.starts_with(place))
+        place.canonicalize().is_ok_and(|place| place.starts_with(&real) || lies_in(&place))
     };
     real.ancestors().any(by_name) || places.iter().any(by_place)
 }
@@ -61,13 +92,23 @@ mod tests {
         let base = tempfile::tempdir().unwrap();
         let home = base.path().canonicalize().unwrap();
         let places = [home.join("elsewhere")];
-        for name in [".claude/hooks", "elsewhere/inner", "other"] {
+        for name in [".claude/hooks", ".claude/worktrees/a/.claude", "elsewhere/inner", "other"] {
             std::fs::create_dir_all(home.join(name)).unwrap();
         }
         std::os::unix::fs::symlink(home.join(".claude"), home.join("link")).unwrap();
-        for found in [".claude", ".claude/hooks", "link", "elsewhere/inner", "."] {
+        let found = [
+            ".claude",
+            ".claude/hooks",
+            "link",
+            "elsewhere/inner",
+            ".",
+            "link/worktrees/a/.claude",
+        ];
+        for found in found {
             assert!(concerns(&home.join(found), &places), "{found}");
         }
-        assert!(!concerns(&home.join("other"), &places));
+        for other in ["other", ".claude/worktrees/a"] {
+            assert!(!concerns(&home.join(other), &places), "{other}");
+        }
     }
 }

@@ -95,14 +95,39 @@ fn an_agents_own_configuration_was_granted_without_a_warning() {
         let place = Place::new(users()[0]);
         std::fs::create_dir_all(place.base().join(grant)).unwrap();
         let path = place.at(grant);
-        let ended = place.run(&["--agent-write", &path], &["/bin/true"]);
-        assert_eq!(ended.code, 0, "{ended:?}");
-        assert_eq!(ended.stderr.contains("hook"), warned, "{ended:?}");
-        let records = place.records();
-        let start = records.iter().find(|record| record["kind"] == "start").unwrap();
-        let noted = if warned { json!([path]) } else { Value::Null };
-        assert_eq!(start["facts"]["agentConfig"], noted, "{start}");
+        is_noted(&place, &["--agent-write", &path], warned.then_some(&path));
     }
+}
+
+/// A grant of it drew a warning, and a workspace none.
+#[test]
+fn an_agents_own_configuration_was_a_workspace_without_a_warning() {
+    for (workspace, warned) in [
+        ("home/.claude", true),
+        ("home/.config/zed", true),
+        ("home/.amp", true),
+        ("home/.windsurf", true),
+        ("home/.claude/worktrees/a", false),
+        ("home/project", false),
+    ] {
+        let place = Place::new(users()[0]);
+        std::fs::create_dir_all(place.base().join(workspace)).unwrap();
+        let path = place.at(workspace);
+        is_noted(&place, &["--workspace", &path], warned.then_some(&path));
+    }
+}
+
+/// The `start` record names the configuration that the agent may change, and so does
+/// standard error.
+fn is_noted(place: &Place, options: &[&str], noted: Option<&String>) {
+    let ended = place.run(options, &["/bin/true"]);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let warned = noted.is_some_and(|path| ended.stderr.contains(&format!("warning: `{path}`")));
+    assert_eq!(warned, noted.is_some(), "{ended:?}");
+    let records = place.records();
+    let start = records.iter().find(|record| record["kind"] == "start").unwrap();
+    let noted = noted.map_or(Value::Null, |path| json!([path]));
+    assert_eq!(start["facts"]["agentConfig"], noted, "{start}");
 }
 
 #[test]
