@@ -168,7 +168,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     shipping.finish();
     let Ended { code, at_once } = ended?;
     if at_once && code != 0 {
-        explain_early_end(code, &args, &suspects, is_denied);
+        explain_early_end(code, &args, &cell.network, &suspects, is_denied);
     }
     Ok(ExitCode::from(code))
 }
@@ -429,7 +429,13 @@ fn explain(error: LaunchError) -> Failure {
     }
 }
 
-fn explain_early_end(code: u8, args: &Args, suspects: &[PathBuf], is_denied: bool) {
+fn explain_early_end(
+    code: u8,
+    args: &Args,
+    network: &Network,
+    suspects: &[PathBuf],
+    is_denied: bool,
+) {
     let program = args.command.first().map(|p| p.to_string_lossy()).unwrap_or_default();
     errln!("portcullis: the agent `{program}` ended at once, with exit code {code}");
     if is_denied {
@@ -445,6 +451,12 @@ fn explain_early_end(code: u8, args: &Args, suspects: &[PathBuf], is_denied: boo
             "  help: its command line names what it may not read; if you trust it with that, \
              add `--agent-read {}`",
             suspect.display()
+        );
+    }
+    if !args.unconfined && matches!(network, Network::Connect { .. }) {
+        errln!(
+            "  help: if it may not listen on a TCP port, name the port with --agent-listen PORT, and \
+             with --agent-network PORT if it connects to itself"
         );
     }
 }

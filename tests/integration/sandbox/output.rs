@@ -130,6 +130,20 @@ fn is_noted(place: &Place, options: &[&str], noted: Option<&String>) {
     assert_eq!(start["facts"]["agentConfig"], noted, "{start}");
 }
 
+/// The help named `--agent-read` alone.
+#[test]
+fn an_agent_that_may_not_listen_is_told_how_to() {
+    let place = Place::new(users()[0]);
+    let listen = "import socket; socket.socket().bind(('127.0.0.1', 0)); raise SystemExit(9)";
+    let agent = ["/usr/bin/python3", "-c", listen];
+    for (options, shared) in [(&["--agent-network", "443"][..], true), (&[], false)] {
+        let ended = place.run(options, &agent);
+        assert_ne!(ended.code, 0, "{ended:?}");
+        assert_eq!(ended.code == 9, !shared, "{ended:?}");
+        assert_eq!(ended.stderr.contains("--agent-listen PORT"), shared, "{ended:?}");
+    }
+}
+
 #[test]
 fn a_scoped_package_is_to_be_given_with_the_packages_beside_it() {
     let place = Place::new(users()[0]);
