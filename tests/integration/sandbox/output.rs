@@ -16,7 +16,7 @@ fn what_an_agent_printed_on_stdout_was_lost() {
     assert_eq!(shown, ["agent: please \\u{1b}[1mlog in", "agent: now"], "{ended:?}");
     // The agent started, so its installation is not what it lacks.
     assert!(!ended.stderr.contains("--agent-read"), "{ended:?}");
-    assert!(ended.stderr.contains("no ACP message"), "{ended:?}");
+    assert!(ended.stderr.contains("`--acp`"), "{ended:?}");
     let dropped = place.records().into_iter().filter(|record| record["op"] == "acp.dropped");
     assert_eq!(dropped.count(), 2);
 }
@@ -31,7 +31,7 @@ fn text_beside_acp_is_shown_and_no_reason_to_doubt_the_agent() {
     assert_eq!(ended.stdout, format!("{update}\n"));
     let shown: Vec<_> = ended.stderr.lines().filter(|line| line.starts_with("agent: ")).collect();
     assert_eq!(shown, ["agent: a banner", "agent: {\"level\":\"info\"}"], "{ended:?}");
-    assert!(!ended.stderr.contains("no ACP message"), "{ended:?}");
+    assert!(!ended.stderr.contains("`--acp`"), "{ended:?}");
 }
 
 #[test]
@@ -61,32 +61,6 @@ fn login_methods_vanished_without_a_word() {
     let ended = end(child);
     assert_eq!(ended.code, 0, "{ended:?}");
     assert!(ended.stderr.contains("`Console login`"), "{ended:?}");
-}
-
-/// An editor could not log in although the operator had given the key.
-#[test]
-fn a_login_by_a_variable_that_the_agent_has_was_not_offered() {
-    let place = Place::new(users()[0]);
-    let method = |id: &str, variable: &str| json!({"id": id, "name": id, "type": "env_var", "vars": [{ "name": variable }]});
-    let methods = [method("given", "SECRET_TOKEN"), method("lacking", "OTHER_TOKEN")];
-    let offer = json!({"jsonrpc": "2.0", "id": 0,
-        "result": {"protocolVersion": 1, "authMethods": methods}});
-    let agent = format!("read l; echo '{offer}'; cat >/dev/null");
-    let options = ["--no-mcp", "--agent-env", "SECRET_TOKEN"];
-    let mut child = place.start(&options, &["/bin/sh", "-c", &agent]);
-    let initialize = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize",
-        "params": {"protocolVersion": 1}});
-    let mut editor = child.stdin.take().unwrap();
-    writeln!(editor, "{initialize}").unwrap();
-    let output = std::io::BufReader::new(child.stdout.take().unwrap());
-    let line = std::io::BufRead::lines(output).next().unwrap().unwrap();
-    let reply: Value = serde_json::from_str(&line).unwrap();
-    assert_eq!(reply["result"]["authMethods"], json!([{"id": "given", "name": "given"}]));
-    drop(editor);
-    let ended = end(child);
-    assert_eq!(ended.code, 0, "{ended:?}");
-    assert!(ended.stderr.contains("`--agent-env OTHER_TOKEN`"), "{ended:?}");
-    assert!(!ended.stderr.contains("`given`"), "{ended:?}");
 }
 
 #[test]
@@ -128,6 +102,32 @@ fn is_noted(place: &Place, options: &[&str], noted: Option<&String>) {
     let start = records.iter().find(|record| record["kind"] == "start").unwrap();
     let noted = noted.map_or(Value::Null, |path| json!([path]));
     assert_eq!(start["facts"]["agentConfig"], noted, "{start}");
+}
+
+/// An editor could not log in although the operator had given the key.
+#[test]
+fn a_login_by_a_variable_that_the_agent_has_was_not_offered() {
+    let place = Place::new(users()[0]);
+    let method = |id: &str, variable: &str| json!({"id": id, "name": id, "type": "env_var", "vars": [{ "name": variable }]});
+    let methods = [method("given", "SECRET_TOKEN"), method("lacking", "OTHER_TOKEN")];
+    let offer = json!({"jsonrpc": "2.0", "id": 0,
+        "result": {"protocolVersion": 1, "authMethods": methods}});
+    let agent = format!("read l; echo '{offer}'; cat >/dev/null");
+    let options = ["--no-mcp", "--agent-env", "SECRET_TOKEN"];
+    let mut child = place.start(&options, &["/bin/sh", "-c", &agent]);
+    let initialize = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize",
+        "params": {"protocolVersion": 1}});
+    let mut editor = child.stdin.take().unwrap();
+    writeln!(editor, "{initialize}").unwrap();
+    let output = std::io::BufReader::new(child.stdout.take().unwrap());
+    let line = std::io::BufRead::lines(output).next().unwrap().unwrap();
+    let reply: Value = serde_json::from_str(&line).unwrap();
+    assert_eq!(reply["result"]["authMethods"], json!([{"id": "given", "name": "given"}]));
+    drop(editor);
+    let ended = end(child);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    assert!(ended.stderr.contains("`--agent-env OTHER_TOKEN`"), "{ended:?}");
+    assert!(!ended.stderr.contains("`given`"), "{ended:?}");
 }
 
 /// The help named `--agent-read` alone.
