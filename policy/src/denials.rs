@@ -87,7 +87,7 @@ fn spelled(pattern: &Pattern) -> Option<String> {
     let is_deep = |segment: &&Segment| **segment == Segment::AnyDepth;
     let skipped = segments.iter().take_while(is_deep).count();
     let ending = segments.iter().rev().take_while(is_deep).count();
-    let middle = segments.get(skipped..segments.len().saturating_sub(ending))?;
+    let middle = segments.get(skipped..segments.len() - ending).unwrap_or_default();
     let names: Option<Vec<_>> = middle
         .iter()
         .map(|segment| match segment {

@@ -167,7 +167,7 @@ mod tests {
              [[rules]]\nid = \"git\"\neffect = \"deny\"\noperations = [\"write\", \"remove\"]\n\
              paths = [\"**/.git/**\", \"**/.hg\", \"**/.svn\"]\nreason = \"Git runs this\"\n\
              [[rules]]\nid = \"new\"\neffect = \"deny\"\noperations = [\"mkdir\"]\npaths = [\"new\"]\n\
-             [[rules]]\nid = \"known\"\neffect = \"deny\"\npaths = [\"one\"]\nreason = \"a\\nb\"\n\
+             [[rules]]\nid = \"known\"\neffect = \"deny\"\npaths = [\"one\"]\nreason = \"of customers\"\n\
              [[rules]]\nid = \"unknown\"\neffect = \"deny\"\npaths = [\"other\"]\n",
             1000,
         );
@@ -175,7 +175,7 @@ mod tests {
             told,
             "Names of secrets are closed: `.env`. Extensions are closed: `*.exe`. You may not write \
              or remove `.git`, `.hg` and the like: Git runs this. You may not mkdir `new`. Some \
-             files are hidden: a\\nb. "
+             files are hidden: of customers. "
         );
     }
 
