@@ -43,6 +43,17 @@ impl Answer {
         Self { content, structured: None, about: Some((key, about)) }
     }
 
+    /// A text alone.
+    pub(super) fn text(text: impl Into<String>) -> Self {
+        Self { content: vec![ContentBlock::text(text)], structured: None, about: None }
+    }
+
+    /// The same, and after what the next page begins if there is one.
+    pub(super) fn and_next(mut self, next: Option<&str>) -> Self {
+        self.content.extend(next.map(more).map(ContentBlock::text));
+        self
+    }
+
     /// The structured content, and the same as text.
     pub(super) fn structured(value: Value) -> Self {
         Self::with_text(value.to_string(), value)
@@ -62,7 +73,7 @@ impl Answer {
     ) -> Self {
         let mut page = Map::from_iter([(results.to_owned(), Value::Array(list))]);
         if let Some(next) = next {
-            notes.insert(0, format!("There is more: call this again with `after`: {next:?}."));
+            notes.insert(0, more(&next));
             page.insert("next".to_owned(), json!(next));
         }
         if !notes.is_empty() {
@@ -96,6 +107,10 @@ impl Answer {
         self.about = Some((SEARCH, about));
         self
     }
+}
+
+fn more(next: &str) -> String {
+    format!("There is more: call this again with `after`: {next:?}.")
 }
 
 /// What models are told of what a search did not find.

@@ -16,9 +16,6 @@ use crate::{
 
 use super::answer::Trouble;
 
-/// From how many bytes on a reply with the contents of several files gets no more.
-const TOGETHER: usize = 16 << 20;
-
 /// One call.
 pub(super) struct Call<'a> {
     pub(super) gateway: &'a Gateway,
@@ -95,19 +92,6 @@ impl Call<'_> {
         encoding: Encoding,
     ) -> Result<Content, Trouble> {
         self.read_at(self.path(OperationKind::Read, path)?, range, encoding)
-    }
-
-    /// The content of one file more for a reply that has `bytes` of others already.
-    pub(super) fn read_also(
-        &self,
-        path: &str,
-        bytes: usize,
-        encoding: Encoding,
-    ) -> Result<Content, Trouble> {
-        if bytes < TOGETHER {
-            return self.read(path, LineRange::default(), encoding);
-        }
-        Err(self.no_room(path))
     }
 
     /// Refuses to read one file more for a reply that is full.

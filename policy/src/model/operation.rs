@@ -342,8 +342,11 @@ impl LineRange {
         content.get(self.part(content).bytes).unwrap_or_default()
     }
 
-    /// The same with its place in `content`, a text. Not for the last lines.
+    /// The same with its place in `content`, a text.
     pub fn part(self, content: &[u8]) -> Part {
+        if let Some(last) = self.last {
+            return self.last_part(content, last);
+        }
         let line = self.line.map_or(1, NonZeroU64::get);
         let most = |most: Option<u64>| most.map_or(usize::MAX, saturated);
         let limit = most(self.limit).min(most(self.bound.map(|bound| bound.lines)));
@@ -370,6 +373,35 @@ impl LineRange {
         let next = next.or_else(|| (end < content.len()).then(after));
         let column = number(skipped).saturating_add(1);
         Part { bytes: start..end, line, column, lines: count, next }
+    }
+
+    /// The last lines, as many of them as the bound has room for, or a piece of the last.
+    fn last_part(self, content: &[u8], last: u64) -> Part {
+        let bound = self.bound;
+        let tail = last_lines(content, last.min(bound.map_or(u64::MAX, |bound| bound.lines)));
+        let room = bound.map_or(usize::MAX, |bound| bound.bytes);
+        let mut start = content.len() - tail.len();
+        if tail.len() > room {
+            let cut = content.len() - room;
+            let end_of_line =
+                |at: &usize| at.checked_sub(1).and_then(|end| content.get(end)) == Some(&b'\n');
+            let inside = |at: &usize| content.get(*at).is_some_and(|byte| byte & 0xc0 == 0x80);
+            start = (cut..content.len())
+                .find(end_of_line)
+                .or_else(|| (cut..content.len()).find(|at| !inside(at)))
+                .unwrap_or(content.len());
+        }
+        let before = content.get(..start).unwrap_or_default();
+        let ends = before.iter().filter(|byte| **byte == b'\n').count();
+        let begin = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        let shown = content.get(start..).unwrap_or_default();
+        Part {
+            bytes: start..content.len(),
+            line: number(ends).saturating_add(1),
+            column: number(start - begin).saturating_add(1),
+            lines: number(shown.split_inclusive(|byte| *byte == b'\n').count()),
+            next: None,
+        }
     }
 }
 
@@ -411,6 +443,26 @@ mod tests {
         assert_eq!(slice(Some(1), Some(0)), b"");
         assert_eq!(slice(Some(u64::MAX), Some(u64::MAX)), b"");
         assert_eq!(LineRange::new(Some(0), None), Err(LineRangeError::LineZero));
+    }
+
+    #[test]
+    fn the_last_lines_are_bounded_from_their_end() {
+        let text = "a\nbb\nccc\nżółć\n";
+        let part = |last, lines, bytes| {
+            let bound = Bound { lines, bytes, binary: 0 };
+            let Part { bytes, line, column, lines, next } =
+                LineRange::last(last).within(bound).part(text.as_bytes());
+            assert_eq!(next, None);
+            (text.get(bytes).unwrap(), line, column, lines)
+        };
+        assert_eq!(part(9, 9, 99), (text, 1, 1, 4));
+        assert_eq!(part(2, 9, 99), ("ccc\nżółć\n", 3, 1, 2));
+        assert_eq!(part(9, 2, 99), ("ccc\nżółć\n", 3, 1, 2));
+        assert_eq!(part(9, 9, 14), ("ccc\nżółć\n", 3, 1, 2));
+        assert_eq!(part(9, 9, 9), ("żółć\n", 4, 1, 1));
+        assert_eq!(part(9, 9, 8), ("ółć\n", 4, 3, 1));
+        assert_eq!(part(9, 9, 4), ("ć\n", 4, 7, 1));
+        assert_eq!(part(0, 9, 9), ("", 5, 1, 0));
     }
 
     #[test]

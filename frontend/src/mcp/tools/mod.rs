@@ -20,6 +20,7 @@ mod edits;
 mod media;
 mod reading;
 mod reference;
+mod reference_reading;
 mod searching;
 mod tree;
 mod workspace;

@@ -23,20 +23,20 @@ use super::{
 };
 
 /// The key of what is told of a file in `_meta`.
-const FILE: &str = "portcullis/file";
+pub(super) const FILE: &str = "portcullis/file";
 /// The same of several files.
 const FILES: &str = "portcullis/files";
 /// Most files of one `read_files`.
 pub(super) const MOST_FILES: usize = 100;
 /// Most lines of a text in one answer.
-const LINES: u64 = 2_000;
+pub(super) const LINES: u64 = 2_000;
 /// Most bytes of texts in one answer. A token has three to four, and clients cut off
 /// what has more than 25,000.
-const BYTES: usize = 64 << 10;
+pub(super) const BYTES: usize = 64 << 10;
 /// Most bytes of a picture or a sound, of which a model is not shown the base64.
-const MEDIA: usize = 3_750 << 10;
+pub(super) const MEDIA: usize = 3_750 << 10;
 /// A file of which there is room for less is not begun.
-const LEAST: usize = 1 << 10;
+pub(super) const LEAST: usize = 1 << 10;
 
 pub(super) fn read_file(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
     let given = arguments.text("path")?;
@@ -106,7 +106,7 @@ fn read_also(
 }
 
 /// What programs are told of a file's part.
-fn facts(content: &Content) -> Map<String, Value> {
+pub(super) fn facts(content: &Content) -> Map<String, Value> {
     let mut facts = Map::new();
     match &content.part {
         Some(TextPart { at, lines, size }) => {
@@ -147,7 +147,8 @@ fn blocks(call: &Call<'_>, path: &WorkspacePath, content: Content) -> Vec<Conten
     text.into_iter().chain(note).collect()
 }
 
-fn note(TextPart { at, lines, size }: &TextPart) -> Option<String> {
+/// How to go on where a part is not all of a text.
+pub(super) fn note(TextPart { at, lines, size }: &TextPart) -> Option<String> {
     if *size == 0 {
         return Some("[The file is empty.]".to_owned());
     }

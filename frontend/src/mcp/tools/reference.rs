@@ -3,7 +3,8 @@
 //!
 //! Paths are absolute, or relative to the workspace. What differs: a file's
 //! times of creation and last access are not told, since the gateway does not
-//! disclose them, and a link is shown as the file that it is.
+//! disclose them, and a link is shown as the file that it is. Replies are bounded for a
+//! model's context, and what may be long comes as text alone.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +13,7 @@ use serde_json::json;
 use crate::{
     gateway::{self, ErrorKind},
     model::{Encoding, LineRange, Operation, OperationKind as Kind},
-    ops::{Content, Entry, EntryKind},
+    ops::{Entry, EntryKind},
 };
 
 use super::{
@@ -21,13 +22,14 @@ use super::{
         arguments::Arguments,
         call::Call,
     },
-    Effect, INCLUDE_IGNORED, Row, Tool, Waits, diff, edits, media, tree,
+    Effect, INCLUDE_IGNORED, Row, Tool, Waits, diff, edits,
+    reference_reading::{as_text, read_media, read_multiple, read_text},
+    searching::BYTES,
+    tree,
 };
 
 /// The tool that every client is shown.
 pub(super) const DIRECTORIES: &str = "list_allowed_directories";
-/// Most files that one call reads.
-const MOST_FILES: usize = 1000;
 /// Most edits of one call: each is looked for in the whole content and makes a new one.
 const MOST_EDITS: usize = 256;
 /// How often an edit is made anew when others of the same file come before it.
@@ -63,64 +65,15 @@ fn text(text: impl Into<String>) -> Answer {
     Answer::with_text(text.clone(), json!({ "content": text }))
 }
 
-/// The text of a file, or of some of its lines. What is no text the gate refuses, so
-/// that no record says that it went out.
-fn content(call: &Call<'_>, path: &str, range: LineRange) -> Result<String, Trouble> {
-    Ok(as_text(&call.read(path, range, Encoding::Text)?))
-}
-
-fn as_text(content: &Content) -> String {
-    String::from_utf8_lossy(&content.bytes).into_owned()
-}
-
-fn read_text(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
-    let path = arguments.text("path")?;
-    let range = match (arguments.count("head")?, arguments.count("tail")?) {
-        (Some(_), Some(_)) => {
-            let why = "`head` and `tail` cannot both be given";
-            return Err(Trouble::Arguments(why.to_owned()));
-        }
-        (_, Some(tail)) => LineRange::last(tail),
-        (head, None) => LineRange::new(None, head).unwrap_or_default(),
-    };
-    Ok(text(content(call, path, range)?))
-}
-
-fn read_media(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
-    let given = arguments.text("path")?;
-    let path = call.path(Kind::Read, given)?;
-    let content = call.read(given, LineRange::default(), Encoding::Base64)?;
-    let block = media::block(call.roots, &path, &content.bytes);
-    let structured = json!({ "content": [&block] });
-    Ok(Answer::of(vec![block], structured))
-}
-
-fn read_multiple(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
-    let paths = arguments.texts("paths")?;
-    if paths.is_empty() || paths.len() > MOST_FILES {
-        let why = format!("`paths` must have 1 to {MOST_FILES} paths");
-        return Err(Trouble::Arguments(why));
-    }
-    let mut parts = Vec::new();
-    let mut bytes = 0;
-    for path in paths {
-        match call.read_also(path, bytes, Encoding::Text) {
-            Ok(content) => {
-                bytes += content.bytes.len();
-                parts.push(format!("{path}:\n{}\n", as_text(&content)));
-            }
-            Err(Trouble::Gate(error)) if goes_on(call, &error) => {
-                parts.push(format!("{path}: Error - {error}"));
-            }
-            Err(trouble) => return Err(trouble),
-        }
-    }
-    Ok(text(parts.join("\n---\n")))
+/// The whole text of a file. What is no text the gate refuses, so that no record says
+/// that it went out.
+fn content(call: &Call<'_>, path: &str) -> Result<String, Trouble> {
+    Ok(as_text(&call.read(path, LineRange::default(), Encoding::Text)?))
 }
 
 /// Whether a call that has more to do goes on after an error, which it then
 /// accounts for.
-fn goes_on(call: &Call<'_>, error: &gateway::Error) -> bool {
+pub(super) fn goes_on(call: &Call<'_>, error: &gateway::Error) -> bool {
     let Some(receipt) = error.receipt().filter(|_| !call.is_cancelled()) else { return false };
     call.receipts.borrow_mut().push(receipt.clone());
     true
@@ -150,12 +103,12 @@ fn edit(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
         .map(|edit| Ok((edit.text("oldText")?, edit.text("newText")?)))
         .collect::<Result<_, Trouble>>()?;
     let dry = arguments.flag("dryRun")?;
-    let mut old = content(call, given, LineRange::default())?;
+    let mut old = content(call, given)?;
     let mut tries = 0;
     loop {
         let go_on = || call.go_on(Kind::Edit, path.as_str());
         let new = edits::apply(&old, &pairs, &go_on)?;
-        let shown = diff::fenced(given, &old, &new);
+        let shown = shortened(diff::fenced(given, &old, &new));
         if dry || old == new {
             return Ok(text(shown));
         }
@@ -169,7 +122,7 @@ fn edit(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
                     && goes_on(call, &error) =>
             {
                 tries += 1;
-                let now = content(call, given, LineRange::default())?;
+                let now = content(call, given)?;
                 if now == old {
                     return Err(Trouble::Gate(error));
                 }
@@ -178,6 +131,15 @@ fn edit(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
             Err(trouble) => return Err(trouble),
         }
     }
+}
+
+/// A diff that is not longer than a page.
+fn shortened(mut diff: String) -> String {
+    if diff.len() > BYTES {
+        diff.truncate(diff.floor_char_boundary(BYTES));
+        diff.push_str("\n```\n[The diff goes on.]");
+    }
+    diff
 }
 
 fn create_directory(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
@@ -196,16 +158,34 @@ fn entries(call: &Call<'_>, arguments: &Arguments) -> Result<Vec<Entry>, Trouble
 
 fn list_directory(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
     let path = call.path(Kind::List, arguments.text("path")?)?;
+    let after = arguments.optional_text("after")?;
     let names = call.names(path)?;
-    let mut lines = String::with_capacity(names.iter().len() * 32);
-    for (name, kind) in names.iter().filter(|(_, kind)| *kind != EntryKind::Other) {
-        if !lines.is_empty() {
-            lines.push('\n');
+    let rest = names.iter().filter(|(name, kind)| {
+        *kind != EntryKind::Other && after.is_none_or(|after| *name > after)
+    });
+    let lines = rest.map(|(name, kind)| {
+        let mark = if kind == EntryKind::Directory { "[DIR]" } else { "[FILE]" };
+        (name, format!("{mark} {name}"))
+    });
+    let (lines, next) = page(lines);
+    Ok(Answer::text(lines).and_next(next))
+}
+
+/// As many lines as a page has room for, each with its name; and the last name where
+/// there are more.
+fn page<'n>(lines: impl Iterator<Item = (&'n str, String)>) -> (String, Option<&'n str>) {
+    let (mut page, mut last) = (String::new(), None);
+    for (name, line) in lines {
+        if page.len() + line.len() >= BYTES && last.is_some() {
+            return (page, last);
         }
-        lines.push_str(if kind == EntryKind::Directory { "[DIR] " } else { "[FILE] " });
-        lines.push_str(name);
+        if last.is_some() {
+            page.push('\n');
+        }
+        page += &line;
+        last = Some(name);
     }
-    Ok(text(lines))
+    (page, None)
 }
 
 fn list_sizes(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
@@ -221,19 +201,33 @@ fn list_sizes(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble>
     if by_size {
         entries.sort_by_key(|entry| std::cmp::Reverse(entry.size.unwrap_or(0)));
     }
-    let mut lines: Vec<_> = entries
-        .iter()
-        .map(|entry| match entry.kind {
-            EntryKind::Directory => format!("[DIR] {:<30}", name(entry)),
-            _ => format!("[FILE] {:<30} {:>10}", name(entry), size(entry.size.unwrap_or(0))),
-        })
-        .collect();
+    let begins = match arguments.optional_text("after")? {
+        None => 0,
+        Some(after) => match entries.iter().position(|entry| name(entry) == after) {
+            Some(at) => at + 1,
+            None if by_size => {
+                return Err(Trouble::Said("`after` names nothing in the directory".to_owned()));
+            }
+            None => entries.partition_point(|entry| name(entry) <= after),
+        },
+    };
+    let line = |entry: &Entry| match entry.kind {
+        EntryKind::Directory => format!("[DIR] {:<30}", name(entry)),
+        _ => format!("[FILE] {:<30} {:>10}", name(entry), size(entry.size.unwrap_or(0))),
+    };
+    let lines = entries.iter().skip(begins).map(|entry| (name(entry), line(entry)));
+    let (mut lines, next) = page(lines);
+    if !lines.is_empty() {
+        lines.push('\n');
+    }
     let directories = entries.iter().filter(|entry| entry.kind == EntryKind::Directory).count();
     let total = combined(entries.iter().filter_map(|entry| entry.size));
-    lines.push(String::new());
-    lines.push(format!("Total: {} files, {directories} directories", entries.len() - directories));
-    lines.push(format!("Combined size: {}", size(total)));
-    Ok(text(lines.join("\n")))
+    let files = entries.len() - directories;
+    let lines = format!(
+        "{lines}\nTotal: {files} files, {directories} directories\nCombined size: {}",
+        size(total)
+    );
+    Ok(Answer::text(lines).and_next(next))
 }
 
 fn name(entry: &Entry) -> &str {
@@ -265,20 +259,28 @@ fn size(bytes: u64) -> String {
 fn directory_tree(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
     let path = call.path(Kind::Glob, arguments.text("path")?)?;
     let excluded = tree::Excluded::parse(&arguments.texts("excludePatterns")?, true)?;
-    let (tree, summary) = tree::of(call, &path, &excluded, arguments.flag(INCLUDE_IGNORED)?)?;
-    let tree = serde_json::to_string_pretty(&tree).unwrap_or_default();
-    Ok(text(tree).of_search(&summary))
+    let (tree, next, summary) = tree::of(call, &path, &excluded, &search(call, arguments)?)?;
+    let tree = serde_json::to_string(&tree).unwrap_or_default();
+    Ok(Answer::text(tree).and_next(next.as_deref()).of_search(&summary))
 }
 
 fn search_files(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
     let path = call.path(Kind::Glob, arguments.text("path")?)?;
     let pattern = arguments.text("pattern")?;
     let excluded = tree::Excluded::parse(&arguments.texts("excludePatterns")?, false)?;
-    let ignored = arguments.flag(INCLUDE_IGNORED)?;
-    let (found, summary) = tree::search(call, &path, pattern, &excluded, ignored)?;
-    let found: Vec<_> = found.iter().map(|path| call.roots.absolute(path)).collect();
-    let found = if found.is_empty() { "No matches found".to_owned() } else { found.join("\n") };
-    Ok(text(found).of_search(&summary))
+    let search = search(call, arguments)?;
+    let (found, summary) = tree::search(call, &path, pattern, &excluded, &search)?;
+    let lines = found.iter().map(|path| (path.as_str(), call.roots.absolute(path)));
+    let (lines, next) = page(lines);
+    let lines = if lines.is_empty() { "No matches found".to_owned() } else { lines };
+    Ok(Answer::text(lines).and_next(next).of_search(&summary))
+}
+
+/// How a search is made.
+fn search(call: &Call<'_>, arguments: &Arguments) -> Result<tree::Search, Trouble> {
+    let after = arguments.optional_text("after")?;
+    let after = after.map(|text| call.path(Kind::Glob, text)).transpose()?;
+    Ok(tree::Search { after, ignored: arguments.flag(INCLUDE_IGNORED)? })
 }
 
 fn move_file(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
@@ -340,8 +342,10 @@ mod tests {
     fn every_schema_is_there() {
         for tool in tools() {
             assert!(tool.shown().input_schema.contains_key("properties"));
-            let output = tool.shown().output_schema.clone().unwrap();
-            assert_eq!(output.get("required"), Some(&json!(["content"])));
+            let output = tool.shown().output_schema.as_ref();
+            assert!(
+                output.is_none_or(|output| output.get("required") == Some(&json!(["content"])))
+            );
         }
     }
 }

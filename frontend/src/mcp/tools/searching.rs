@@ -24,7 +24,7 @@ pub(super) const RESULTS: u64 = 1_000;
 /// Most lines where a search in content does not say.
 pub(super) const LINES: u64 = 250;
 /// Most bytes of the results on a page.
-const BYTES: usize = 32 << 10;
+pub(super) const BYTES: usize = 32 << 10;
 
 pub(super) fn ls(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
     let path = call.path(Kind::List, arguments.text("path")?)?;

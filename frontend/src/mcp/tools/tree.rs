@@ -5,15 +5,21 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::{
-    model::{GlobQuery, WorkspacePath},
+    model::{GlobQuery, Page, Position, WorkspacePath},
     ops::{EntryKind, Found, Summary},
     policy::Glob,
 };
 
-use super::super::{answer::Trouble, call::Call};
+use super::{
+    super::{answer::Trouble, call::Call},
+    searching::BYTES,
+};
 
 /// Most entries that are looked at; what is more is said to be missing.
 const MOST_ENTRIES: u64 = 100_000;
+
+/// What an entry of a tree takes besides its name, in bytes of JSON.
+const FRAME: usize = 46;
 
 /// Most patterns of what is left out: each is held against every entry.
 const MOST_PATTERNS: usize = 100;
@@ -74,20 +80,34 @@ pub(super) struct Node {
     children: Option<Vec<Node>>,
 }
 
-/// Everything beneath `path`.
+/// Which part of the entries a search gives.
+pub(super) struct Search {
+    /// The entry after which it begins, in the order of paths.
+    pub(super) after: Option<WorkspacePath>,
+    /// Whether it finds what `.gitignore` files ignore, too.
+    pub(super) ignored: bool,
+}
+
+/// As much of what lies beneath `path` as a page has room for, and the path after which
+/// the next one begins.
 pub(super) fn of(
     call: &Call<'_>,
     path: &WorkspacePath,
     excluded: &Excluded,
-    ignored: bool,
-) -> Result<(Vec<Node>, Summary), Trouble> {
-    let Found { entries, summary, base } = look(call, path, "**", excluded, ignored)?;
+    search: &Search,
+) -> Result<(Vec<Node>, Option<String>, Summary), Trouble> {
+    let Found { entries, summary, base } = look(call, path, "**", excluded, search)?;
     let base = base.as_ref().unwrap_or(path);
-    let mut top = Branch::default();
+    let (mut top, mut room, mut last) = (Branch::default(), BYTES, None);
     for entry in &entries {
+        let name = entry.path.file_name().unwrap_or_default();
+        let Some(left) = room.checked_sub(name.len() + FRAME) else {
+            return Ok((top.nodes(), last, summary));
+        };
+        (room, last) = (left, Some(entry.path.as_str().to_owned()));
         top.add(relative(base, &entry.path), entry.kind == EntryKind::Directory);
     }
-    Ok((top.nodes(), summary))
+    Ok((top.nodes(), None, summary))
 }
 
 /// Everything beneath `path` that matches `pattern`.
@@ -96,24 +116,26 @@ pub(super) fn search(
     path: &WorkspacePath,
     pattern: &str,
     excluded: &Excluded,
-    ignored: bool,
+    search: &Search,
 ) -> Result<(Vec<WorkspacePath>, Summary), Trouble> {
-    let found = look(call, path, spelled(pattern)?, excluded, ignored)?;
+    let found = look(call, path, spelled(pattern)?, excluded, search)?;
     Ok((found.entries.into_iter().map(|entry| entry.path).collect(), found.summary))
 }
 
+/// What is excluded is so here, so the page is cut here, too.
 fn look(
     call: &Call<'_>,
     path: &WorkspacePath,
     pattern: &str,
     excluded: &Excluded,
-    ignored: bool,
+    search: &Search,
 ) -> Result<Found, Trouble> {
+    let after = search.after.clone().map(|path| Position { path, line: 0 });
     let query = GlobQuery {
         pattern: pattern.to_owned(),
         max_results: Some(MOST_ENTRIES),
-        ignored,
-        ..GlobQuery::default()
+        ignored: search.ignored,
+        page: Some(Box::new(Page { after, results: MOST_ENTRIES, bytes: usize::MAX })),
     };
     let mut found = call.glob(path.clone(), query)?;
     // A path may lead there through links.

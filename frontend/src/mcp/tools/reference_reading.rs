@@ -1,0 +1,130 @@
+//! The tools of the reference filesystem server that read files: a text once and in
+//! parts of bounded size, as the workspace's own tools give it ([`reading`]).
+//!
+//! There is no structured content: clients that show it to models show the text twice,
+//! or without the note that says how to go on.
+
+use rmcp::model::ContentBlock;
+use serde_json::Value;
+
+use crate::{
+    model::{Bound, Encoding, LineRange, OperationKind as Kind},
+    ops::Content,
+};
+
+use super::{
+    super::{
+        answer::{Answer, Trouble},
+        arguments::Arguments,
+        call::Call,
+    },
+    media,
+    reading::{self, BYTES, FILE, LEAST, LINES, MEDIA},
+    reference::goes_on,
+};
+
+/// Most files that one call reads.
+const MOST_FILES: usize = 1000;
+/// What stands between files.
+const BETWEEN: &str = "\n---\n";
+
+pub(super) fn read_text(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
+    let path = call.path(Kind::Read, arguments.text("path")?)?;
+    let number = |name| arguments.count(name);
+    let (head, tail) = (number("head")?, number("tail")?);
+    let (line, column) = (number("line")?, number("column")?);
+    let range = match (tail, head, line, column) {
+        (Some(tail), None, None, None) => LineRange::last(tail),
+        (Some(_), Some(_), ..) => {
+            let why = "`head` and `tail` cannot both be given";
+            return Err(Trouble::Arguments(why.to_owned()));
+        }
+        (Some(_), ..) => {
+            let why = "`tail` counts from the end, so `line` and `column` cannot be given";
+            return Err(Trouble::Arguments(why.to_owned()));
+        }
+        (None, ..) => LineRange::new(line, head)
+            .and_then(|range| range.from_column(column))
+            .map_err(|error| Trouble::Arguments(error.to_string()))?,
+    };
+    let bound = Bound { lines: LINES, bytes: BYTES, binary: 0 };
+    let content = call.read_at(path, range.within(bound), Encoding::Text)?;
+    let facts = Value::Object(reading::facts(&content));
+    let note = note(&content, head.or(tail)).map(ContentBlock::text);
+    let text = ContentBlock::text(as_text(&content));
+    Ok(Answer::unstructured([text].into_iter().chain(note).collect(), FILE, facts))
+}
+
+/// What is said of a text that is not all that was asked for: all of the file, or so
+/// many lines.
+fn note(content: &Content, asked: Option<u64>) -> Option<String> {
+    let part = content.part.as_ref()?;
+    let at = &part.at;
+    let is_cut = asked.is_none_or(|lines| at.lines < lines);
+    match at.next {
+        Some((_, column)) => (is_cut || column > 1).then(|| reading::note(part)).flatten(),
+        None if at.lines == 0 && asked != Some(0) && part.size > 0 => reading::note(part),
+        // The last lines, of which the first are missing.
+        None if is_cut && (at.line, at.column) > (1, 1) && asked.is_some() => {
+            let last = at.line.saturating_add(at.lines.saturating_sub(1));
+            let (first, lines) = (at.line, part.lines);
+            Some(format!(
+                "[These are lines {first} to {last} of {lines}. Read those before with `line`.]"
+            ))
+        }
+        None => None,
+    }
+}
+
+pub(super) fn read_media(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
+    let path = call.path(Kind::Read, arguments.text("path")?)?;
+    let most = if media::is_shown(&path) { MEDIA } else { BYTES };
+    let bound = Bound { lines: u64::MAX, bytes: most, binary: most };
+    let content =
+        call.read_at(path.clone(), LineRange::default().within(bound), Encoding::Base64)?;
+    if content.part.as_ref().is_some_and(|part| part.at.next.is_some()) {
+        let why = "the file is a text and too large for this reply; use read_text_file";
+        return Err(Trouble::Said(why.to_owned()));
+    }
+    let facts = Value::Object(reading::facts(&content));
+    Ok(Answer::unstructured(vec![media::block(call.roots, &path, &content.bytes)], FILE, facts))
+}
+
+pub(super) fn read_multiple(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
+    let paths = arguments.texts("paths")?;
+    if paths.is_empty() || paths.len() > MOST_FILES {
+        let why = format!("`paths` must have 1 to {MOST_FILES} paths");
+        return Err(Trouble::Arguments(why));
+    }
+    let (mut parts, mut room) = (Vec::new(), BYTES);
+    for (index, given) in paths.iter().enumerate() {
+        if room < LEAST {
+            let left = paths.len() - index;
+            parts.push(format!("[{left} more files were not read: ask for them in another call.]"));
+            break;
+        }
+        let part = match read_also(call, given, room) {
+            Ok(content) => {
+                let note = note(&content, None).map(|note| note + "\n").unwrap_or_default();
+                format!("{given}:\n{}\n{note}", as_text(&content))
+            }
+            Err(Trouble::Gate(error)) if goes_on(call, &error) => {
+                format!("{given}: Error - {error}")
+            }
+            Err(trouble) => return Err(trouble),
+        };
+        room = room.saturating_sub(part.len() + BETWEEN.len());
+        parts.push(part);
+    }
+    Ok(Answer::text(parts.join(BETWEEN)))
+}
+
+fn read_also(call: &Call<'_>, given: &str, room: usize) -> Result<Content, Trouble> {
+    let bound = Bound { lines: LINES, bytes: room, binary: 0 };
+    let path = call.path(Kind::Read, given)?;
+    call.read_at(path, LineRange::default().within(bound), Encoding::Text)
+}
+
+pub(super) fn as_text(content: &Content) -> String {
+    String::from_utf8_lossy(&content.bytes).into_owned()
+}
