@@ -536,7 +536,8 @@ fn what_a_file_of_the_agent_names_is_not_opened_and_not_suggested() {
         write(interpreter);
         let ended = place.run(&options, &[&agent]);
         assert_eq!(ended.code, 1, "{ended:?}");
-        assert!(ended.stderr.contains(&format!("`{interpreter}`")), "{ended:?}");
+        // Nothing is looked up in what the agent cannot see.
+        assert!(ended.stderr.contains(&format!("`{private}`")), "{ended:?}");
         assert!(!ended.stderr.contains("--agent-read"), "{ended:?}");
     }
     assert!(!writer.is_finished());
