@@ -18,6 +18,6 @@ pub mod review;
 pub mod undo;
 
 pub use portcullis_frontend as frontend;
-pub use portcullis_gate::{backup, gateway, ledger, ops, workspace};
+pub use portcullis_gate as gateway;
 pub use portcullis_policy::{self as policy, model};
 pub use portcullis_sandbox as sandbox;

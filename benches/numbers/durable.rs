@@ -5,7 +5,7 @@
 use std::{fs::File, io::Write as _, thread, time::Instant};
 
 use cap_std::fs::Dir;
-use portcullis::ledger::Ledger;
+use portcullis::gateway::AuditLog;
 use portcullis_audit::{Draft, Hash, Kind};
 
 use crate::{
@@ -25,7 +25,7 @@ const MANY: f64 = 7.0;
 pub(crate) fn run() -> Outcome<()> {
     let world = World::new()?;
     let state = Dir::from_std_file(File::open(world.state())?);
-    let ledger = Ledger::open(&state)?;
+    let ledger = AuditLog::open(&state)?;
     ledger.note(Kind::Decision, draft(), true)?;
     let line = std::fs::metadata(world.state().join("audit/seg-000000.jsonl"))?.len();
     let mut bare = File::options().create(true).append(true).open(world.state().join("bare"))?;

@@ -1,21 +1,17 @@
-//! Opening a file where each name must first be found in its directory, against
-//! opening it at once: on a file system over FUSE, with directories of several sizes.
+//! Looking at a file where each name must first be found in its directory, against
+//! looking at it at once: on a file system over FUSE, with directories of several sizes.
 #![expect(clippy::disallowed_methods, reason = "sets files up behind the gate's back")]
 
 use std::{
     fs,
     hint::black_box,
     io::{BufRead as _, BufReader},
-    os::fd::OwnedFd,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
 };
 
-use portcullis::{
-    model::WorkspacePath,
-    workspace::{self, Workspace},
-};
-use rustix::fs::OFlags;
+use portcullis::{gateway::Workspace, model::WorkspacePath};
+use rustix::fs::{Mode, OFlags, fstat, openat};
 
 use crate::{
     Outcome,
@@ -43,17 +39,26 @@ pub(crate) fn run() -> Outcome<()> {
         let workspace = Workspace::open(place.path())?;
         // Neither the first nor the last that a list has.
         let path = WorkspacePath::parse(&format!("{name}/file-{}.txt", entries / 2))?;
-        let opened = |file: Result<OwnedFd, workspace::Error>| {
-            black_box(file?);
-            Ok(())
-        };
+        let root = fs::File::open(place.path())?;
         let pair = interleave(
             ROUNDS,
-            || each(BATCH, || opened(workspace.open_at(&path, OFlags::RDONLY))),
-            || each(BATCH, || opened(workspace.open_listed(&path, OFlags::RDONLY))),
+            || {
+                each(BATCH, || {
+                    black_box(workspace.view().stat(&path)?);
+                    Ok(())
+                })
+            },
+            || {
+                each(BATCH, || {
+                    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                    let found = openat(&root, path.as_str(), flags, Mode::empty())?;
+                    black_box(fstat(found)?);
+                    Ok(())
+                })
+            },
         )?;
         println!(
-            "{:<10} {:>8.2} × an open at once, {entries} entries, {depth} deep; quartiles {}; {:.0} and {:.0} µs",
+            "{:<10} {:>8.2} × a look at once, {entries} entries, {depth} deep; quartiles {}; {:.0} and {:.0} µs",
             "names",
             pair.ratio.median(),
             pair.ratio.quartiles(1.0),

@@ -9,7 +9,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use portcullis::{model::Operation, ops::Source};
+use portcullis::{gateway::Source, model::Operation};
 use tempfile::TempDir;
 
 use crate::{

@@ -4,10 +4,10 @@
 use std::{cell::RefCell, hint::black_box};
 
 use portcullis::{
+    gateway::Source,
     model::{Encoding, LineRange, Operation},
-    ops::Source,
 };
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{CWD, Mode, OFlags, openat};
 
 use crate::{
     Outcome,
@@ -31,7 +31,8 @@ pub(crate) fn run() -> Outcome<()> {
     let mut through_gate = operations.iter().cycle();
     let names: Vec<_> = (0..FILES).map(world::file).collect();
     let mut raw = names.iter().cycle();
-    let directory = gateway.workspace().dir();
+    let flags = OFlags::PATH | OFlags::DIRECTORY;
+    let directory = openat(CWD, gateway.workspace().root(), flags, Mode::empty())?;
     let mut buffer = vec![0_u8; CONTENT + 1];
     let pair = interleave(
         ROUNDS,
@@ -46,7 +47,7 @@ pub(crate) fn run() -> Outcome<()> {
             each(BATCH, || {
                 let name = raw.next().ok_or("no name")?;
                 let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-                let file = rustix::fs::openat(directory, name, flags, Mode::empty())?;
+                let file = openat(&directory, name, flags, Mode::empty())?;
                 let count = rustix::io::read(&file, &mut buffer)?;
                 if black_box(count) == CONTENT { Ok(()) } else { Err("a short read".into()) }
             })

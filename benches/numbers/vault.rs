@@ -3,15 +3,14 @@
 #![expect(clippy::disallowed_methods, reason = "looks at the disk behind the vault's back")]
 
 use std::{
-    ops::ControlFlow,
     os::unix::fs::MetadataExt,
     path::Path,
     time::{Duration, Instant},
 };
 
 use portcullis::{
+    gateway::Source,
     model::{Operation, WorkspacePath},
-    ops::Source,
 };
 
 use crate::{
@@ -41,11 +40,12 @@ pub(crate) fn run() -> Outcome<()> {
     let mut content = source();
     let (mut packing, begun) = (Duration::ZERO, Instant::now());
     let mut pack = |always: bool| -> Outcome<()> {
-        if always || gateway.vault().is_due()? {
-            let started = Instant::now();
-            gateway.vault().pack(&mut |_| ControlFlow::Continue(()))?;
-            packing += started.elapsed();
-        }
+        let started = Instant::now();
+        let packed = match always {
+            true => Some(gateway.maintenance().run(&mut |_, _| ())?.1),
+            false => gateway.maintenance().pack_if_due()?,
+        };
+        packing += packed.map(|_| started.elapsed()).unwrap_or_default();
         Ok(())
     };
     for round in 0..=EDITS {
@@ -55,12 +55,12 @@ pub(crate) fn run() -> Outcome<()> {
         pack(false)?;
     }
     pack(true)?;
-    let entries = gateway.vault().entries()?;
+    let entries = gateway.backups().entries()?;
     if entries.entries.len() as u64 != EDITS || !entries.damaged.is_empty() {
         return Err(format!("{} versions are kept", entries.entries.len()).into());
     }
     for entry in entries.entries.iter().step_by(97) {
-        gateway.vault().verify(entry)?;
+        gateway.backups().verify(entry)?;
     }
     let (bytes, blocks) = size(&world.state().join("backups"))?;
     let details = format!(

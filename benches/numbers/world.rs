@@ -10,12 +10,9 @@ use std::{
 
 use cap_std::fs::Dir;
 use portcullis::{
-    backup::Vault,
-    gateway::Gateway,
-    ledger::Ledger,
+    gateway::{AuditLog, Gateway, Workspace},
     model::{Door, Session, WorkspacePath},
     policy::{Policy, PolicySource, SecretKey, compile},
-    workspace::Workspace,
 };
 use tempfile::TempDir;
 
@@ -100,10 +97,9 @@ impl World {
 
     fn gateway_with(&self, policy: Policy) -> Outcome<Gateway> {
         let state = Dir::from_std_file(std::fs::File::open(self.state())?);
-        let vault = Vault::open(&state, *policy.backups())?;
         let workspace = Workspace::open(&self.root())?;
         let key = SecretKey::new(&[0; SecretKey::LENGTH]);
-        Ok(Gateway::open(workspace, Arc::new(policy), Ledger::open(&state)?, vault, key)?)
+        Ok(Gateway::open(workspace, Arc::new(policy), AuditLog::open(&state)?, &state, key)?)
     }
 
     /// `portcullis ARGS…` on this workspace.

@@ -17,6 +17,6 @@ mod paths;
 mod question;
 pub mod sandbox_socket;
 
-use portcullis_gate::{gateway, ops};
+use portcullis_gate as gateway;
 use portcullis_policy::{self as policy, model};
 use portcullis_rpc::{buffer, lock};

@@ -5,7 +5,7 @@ use std::{fmt, io, path::Path};
 use cap_std::fs::Dir;
 
 use super::failure::{Context as _, Exit, Failure};
-use crate::ledger::{self, Ledger, Signing};
+use crate::gateway::{AuditLog, LogError, Signing};
 
 /// The name of a workspace's log in messages.
 pub(crate) const AUDIT_LOG: &str = "the audit log";
@@ -20,20 +20,20 @@ pub(crate) fn open_ledger(
     state: &Dir,
     signing: Option<Signing>,
     log: &str,
-) -> Result<Ledger, Failure> {
-    let signed = |ledger: Ledger| match signing {
+) -> Result<AuditLog, Failure> {
+    let signed = |ledger: AuditLog| match signing {
         Some(signing) => ledger.signed(signing),
         None => Ok(ledger),
     };
-    opened(Ledger::open(state).and_then(signed), format_args!("cannot open {log}"))
+    opened(AuditLog::open(state).and_then(signed), format_args!("cannot open {log}"))
 }
 
 /// Gives an error of the log the exit code 5 where the log is damaged.
 pub(crate) fn opened<T>(
-    opened: Result<T, ledger::Error>,
+    opened: Result<T, LogError>,
     doing: impl fmt::Display,
 ) -> Result<T, Failure> {
-    let damaged = opened.as_ref().is_err_and(ledger::Error::is_damage);
+    let damaged = opened.as_ref().is_err_and(LogError::is_damage);
     let exit = if damaged { Exit::Audit } else { Exit::Failure };
     opened.or_fail(doing).map_err(|failure| failure.exit(exit))
 }

@@ -29,11 +29,9 @@ use super::{
     state_owner::Claim,
 };
 use crate::{
-    backup::Vault,
     config::audit::{Durability, SearchRecords},
     frontend::{acp::line_for, approval_socket::ApprovalSocket},
-    gateway::{Gateway, Shares},
-    ledger::{self, Signing},
+    gateway::{Gateway, LogError, RecoveryError, Shares, Signing},
     model::{Access, Session},
     sandbox::{Apart, GateReport, Outside, restrict_gate, restrict_worker},
 };
@@ -80,7 +78,7 @@ impl Opened {
     }
 
     fn directories(&self) -> [BorrowedFd<'_>; 2] {
-        [self.workspace.dir().as_fd(), self.state.as_fd()]
+        [self.workspace.rule_descriptor(), self.state.as_fd()]
     }
 
     /// Opens the approval socket, if a policy may ask: a confined process can open none.
@@ -140,12 +138,14 @@ impl Confined {
         if self.profile.long_lived {
             ledger.keep_checkpoints().or_fail("cannot start a thread")?;
         }
-        let backups = Vault::open(&state, *policy.backups()).or_fail("cannot open the backups")?;
-        let backups = backups.of_gate(ledger.boot());
         keep_policy(&state, &policy, ledger.boot()).or_fail("cannot keep the policy's text")?;
         let key = secret_key::open(&state)?;
-        let mut gateway =
-            Gateway::open(workspace, policy, ledger, backups, key).or_fail("cannot recover")?;
+        let gateway = Gateway::open(workspace, policy, ledger, &state, key);
+        let doing = match &gateway {
+            Err(RecoveryError::Backups(_)) => "cannot open the backups",
+            _ => "cannot recover",
+        };
+        let mut gateway = gateway.or_fail(doing)?;
         if audit.search == SearchRecords::Summary {
             gateway.summarise_searches();
         }
@@ -238,7 +238,7 @@ impl Started {
 
     /// Records the stop, once no other thread has the gateway any more: each has `timeout` for its last step. Returns why
     /// no last checkpoint was signed.
-    pub(crate) fn stop(self, timeout: Duration) -> Result<Option<ledger::Error>, Failure> {
+    pub(crate) fn stop(self, timeout: Duration) -> Result<Option<LogError>, Failure> {
         drop(self.approvals);
         let (mut gateway, end) = (self.gateway, Instant::now() + timeout);
         loop {

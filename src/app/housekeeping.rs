@@ -2,7 +2,6 @@
 //! the log.
 
 use std::{
-    ops::ControlFlow,
     thread,
     time::{Duration, Instant},
 };
@@ -10,7 +9,7 @@ use std::{
 use cap_std::fs::Dir;
 
 use super::failure::{Context as _, Failure};
-use crate::{backup::Vault, gateway::Gateway, ledger};
+use crate::gateway::{AuditLog, BackupMaintenance, Gateway};
 
 /// How often a gate that runs for long looks whether there is enough to pack.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
@@ -25,11 +24,8 @@ struct Segments {
 
 /// Packs the vault now if enough was saved since it was packed last. What goes
 /// wrong is only said: everything is kept as it is then.
-pub(crate) fn pack_if_due(vault: &Vault) {
-    let packed = vault.is_due().and_then(|due| {
-        if due { vault.pack(&mut |_| ControlFlow::Continue(())).map(Some) } else { Ok(None) }
-    });
-    match packed {
+pub(crate) fn pack_if_due(backups: &BackupMaintenance) {
+    match backups.pack_if_due() {
         Ok(None) => {}
         Ok(Some(done)) => tracing::info!(
             entries = done.entries,
@@ -43,7 +39,7 @@ pub(crate) fn pack_if_due(vault: &Vault) {
 }
 
 fn compress(segments: &Segments) {
-    match ledger::pack(&segments.state, segments.age) {
+    match AuditLog::compress_segments(&segments.state, segments.age) {
         Ok((0, _)) => {}
         Ok((segments, saved)) => tracing::info!(segments, saved, "compressed the audit log"),
         Err(error) => tracing::warn!(%error, "old segments could not be compressed"),
@@ -55,10 +51,9 @@ fn compress(segments: &Segments) {
 /// any moment: both survive that.
 ///
 /// # Errors
-/// When the vault cannot be opened or there can be no thread.
+/// When there can be no thread.
 pub(crate) fn start(gateway: &Gateway, state: &Dir, age: Option<Duration>) -> Result<(), Failure> {
-    let vault = Vault::open(state, *gateway.policy().backups());
-    let vault = vault.or_fail("cannot open the backups")?;
+    let backups = gateway.maintenance();
     let state = state.try_clone().or_fail("cannot open the state directory")?;
     let segments = age.map(|age| Segments { state, age });
     let work = move || {
@@ -67,7 +62,7 @@ pub(crate) fn start(gateway: &Gateway, state: &Dir, age: Option<Duration>) -> Re
         let mut looked: Option<Instant> = None;
         loop {
             thread::sleep(LOOK_EVERY);
-            pack_if_due(&vault);
+            pack_if_due(&backups);
             if let Some(segments) = &segments
                 && looked.is_none_or(|at| at.elapsed() >= SEGMENTS_EVERY)
             {

@@ -22,9 +22,9 @@ use super::{
 };
 use crate::{
     config::{LoadedPolicy, Operator, PolicyTexts, audit::Audit, signature::PolicyKey},
+    gateway::Workspace,
     policy::Policy,
     sandbox::{Access, AgentPath, Trusted, TrustedPath, TrustedPaths},
-    workspace::Workspace,
 };
 
 /// Workspace, policy, configuration and state directory, checked against each other.

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::{model::AgentName, workspace::Workspace};
+use crate::{gateway::Workspace, model::AgentName};
 
 use super::{
     failure::{Context as _, Failure},

@@ -20,7 +20,7 @@ use super::{
     failure::{Context as _, Failure},
     process::check_children,
 };
-use crate::{ledger::Signer, model::Escaped, sandbox::Channel};
+use crate::{gateway::Signer, model::Escaped, sandbox::Channel};
 
 /// How long the command may take. Less than the broker waits for a gate that
 /// is about to end.

@@ -20,7 +20,7 @@ use super::{
     failure::{Context as _, Failure},
     options::open_workspace,
 };
-use crate::{backup::Vault, workspace::Workspace};
+use crate::gateway::{BackupStore, Workspace};
 
 /// Where the state of the workspace at `root` is kept unless told otherwise:
 /// `$XDG_STATE_HOME/portcullis/NAME-HASH`, where the hash of the root's
@@ -147,9 +147,10 @@ pub(crate) fn look(path: &Path) -> Result<Option<Dir>, Failure> {
 ///
 /// # Errors
 /// As [`look`], and when what is there is no vault.
-pub(crate) fn vault(path: &Path) -> Result<Option<Vault>, Failure> {
+pub(crate) fn vault(path: &Path) -> Result<Option<BackupStore>, Failure> {
     let state = look(path)?;
-    let vault = state.as_ref().map(Vault::look).transpose().or_fail("cannot open the backups")?;
+    let vault =
+        state.as_ref().map(BackupStore::look).transpose().or_fail("cannot open the backups")?;
     Ok(vault.flatten())
 }
 

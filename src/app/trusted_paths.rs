@@ -12,9 +12,9 @@ use rustix::fs::{FileType, access, stat};
 use super::failure::{Context as _, Failure};
 use crate::{
     config::{Operator, PolicyTexts, audit::Audit, operator, signature::signature_path},
+    gateway::Workspace,
     policy::is_name,
     sandbox::{Access, AgentPath, Trusted, TrustedPath, TrustedPaths, own_program},
-    workspace::Workspace,
 };
 
 /// Refuses what a start refuses before it opens the state directory `state` of

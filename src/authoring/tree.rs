@@ -2,12 +2,10 @@
 //! names and facts, never content, and follows links no further than the gate
 //! would.
 
-use rustix::fs::OFlags;
-
 use crate::{
+    gateway::{Follow, Listing, Stat, Workspace, WorkspaceError},
     model::WorkspacePath,
     policy::{Object, ObjectKind},
-    workspace::{Error, Follow, Listing, Stat, Workspace},
 };
 
 /// Most entries that are looked at.
@@ -40,26 +38,22 @@ impl Tree {
     ///
     /// # Errors
     /// When the root cannot be read, or past a million entries.
-    pub fn of(workspace: &Workspace) -> Result<Self, Error> {
+    pub fn of(workspace: &Workspace) -> Result<Self, WorkspaceError> {
+        let workspace = workspace.view();
         let mut tree = Self::default();
         let root = Object { kind: ObjectKind::Directory, links: 1, through_symlink: false };
         let mut open = vec![(WorkspacePath::root(), root)];
         while let Some((path, object)) = open.pop() {
             let listing = match object.kind {
-                ObjectKind::Directory => {
-                    let read = workspace
-                        .open_listed(&path, OFlags::RDONLY | OFlags::DIRECTORY)
-                        .and_then(Listing::read);
-                    match read {
-                        Ok(listing) => listing,
-                        Err(error) if path.is_root() => return Err(error),
-                        Err(Error::TooLarge) => return Err(Error::TooLarge),
-                        Err(_) => {
-                            tree.not_served += 1;
-                            Listing::default()
-                        }
+                ObjectKind::Directory => match workspace.list(&path) {
+                    Ok(listing) => listing,
+                    Err(error) if path.is_root() => return Err(error),
+                    Err(WorkspaceError::TooLarge) => return Err(WorkspaceError::TooLarge),
+                    Err(_) => {
+                        tree.not_served += 1;
+                        Listing::default()
                     }
-                }
+                },
                 _ => Listing::default(),
             };
             let target = (object.kind == ObjectKind::Symlink)
@@ -76,7 +70,7 @@ impl Tree {
             }
             tree.entries.push(TreeEntry { path, object, target });
             if tree.entries.len() > MAX_ENTRIES {
-                return Err(Error::TooLarge);
+                return Err(WorkspaceError::TooLarge);
             }
         }
         Ok(tree)

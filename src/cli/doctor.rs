@@ -25,8 +25,8 @@ use crate::{
         process, state_directory, trusted_paths,
     },
     config::{self, LoadedPolicy, Operator, audit::Audit},
+    gateway::Workspace,
     policy::Mode,
-    workspace::Workspace,
 };
 
 pub(crate) use probe::run_if_probe;

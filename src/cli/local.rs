@@ -12,9 +12,8 @@ use crate::{
         options::Common,
         session::session,
     },
-    gateway::{self, Gateway, Reply},
+    gateway::{self, Gateway, Reply, Source},
     model::{Door, Operation, Session},
-    ops::Source,
 };
 
 /// A gateway that carries out the requests of this process.
@@ -66,9 +65,9 @@ impl LocalGate {
     /// Records the stop. A command has nobody who packs the backups meanwhile, so
     /// the one that made it due does so when it has done its work.
     pub(crate) fn close(self) -> Result<(), Failure> {
-        let vault = self.gateway().vault();
-        if vault.has_saved() {
-            housekeeping::pack_if_due(vault);
+        let maintenance = self.gateway().maintenance();
+        if maintenance.has_saved() {
+            housekeeping::pack_if_due(&maintenance);
         }
         if let Some(error) = self.started.stop(Duration::ZERO)? {
             errln!("portcullis: warning: no checkpoint of the audit log was signed: {error}");

@@ -11,9 +11,11 @@ use serde_json::{Value, json};
 
 use crate::{
     app::failure::Exit,
-    gateway::{Error, ErrorKind, Output, Reply},
+    gateway::{
+        Committed, Entry, EntryKind, Error, ErrorKind, FileMatches, Line, Output, Reply, Stopped,
+        Summary,
+    },
     model::{Escaped, WorkspacePath, has_hidden_characters},
-    ops::{Committed, Entry, EntryKind, FileMatches, Line, Stopped, Summary},
 };
 
 /// `1 record`, `2 records`.

@@ -18,7 +18,7 @@ use super::{
     operator::configuration,
 };
 use crate::{
-    ledger::Signing,
+    gateway::Signing,
     policy::{Diagnostics, Document},
 };
 

@@ -1,17 +1,18 @@
 //! Who changed a file: its changes, also under the names that it had before,
 //! and whether it is still what the log says.
 
-use std::{collections::BTreeMap, io, os::fd::AsFd as _};
+use std::{collections::BTreeMap, io};
 
 use portcullis_audit::Hash;
-use rustix::fs::OFlags;
 
 use super::{Change, Filter, Log, MOST_READ, PathFilter, Scanned};
 use crate::{
-    backup::{self, Entry, EntryKind, NodeKind, Trail, Vault, content_hash},
+    gateway::{
+        Backup, BackupError, BackupKind, BackupNodeKind, BackupStore, Fingerprint, Follow,
+        Workspace, WorkspaceView,
+    },
     model::WorkspacePath,
     policy::ObjectKind,
-    workspace::{Follow, Workspace},
 };
 
 /// A file is followed through at most so many renames.
@@ -47,7 +48,7 @@ pub struct Kept {
     /// The backup.
     pub id: String,
     /// What it is a copy of: a tree when the file went with a directory.
-    pub kind: EntryKind,
+    pub kind: BackupKind,
     /// Bytes of content.
     pub bytes: u64,
 }
@@ -105,10 +106,10 @@ pub enum BlameError {
     Log(#[from] io::Error),
     /// The path cannot be looked at.
     #[error("cannot look at the path: {0}")]
-    Workspace(#[from] crate::workspace::Error),
+    Workspace(#[from] crate::gateway::WorkspaceError),
     /// The vault cannot be read.
     #[error("cannot read the backups: {0}")]
-    Vault(#[from] backup::Error),
+    Vault(#[from] BackupError),
 }
 
 /// What the disk has.
@@ -126,12 +127,12 @@ enum Found {
 /// When log, vault or workspace cannot be read.
 pub fn blame(
     log: &Log,
-    vault: Option<&Vault>,
+    vault: Option<&BackupStore>,
     workspace: Option<&Workspace>,
     path: &WorkspacePath,
 ) -> Result<Blame, BlameError> {
     let (path, found) = match workspace {
-        Some(workspace) => look(workspace, path)?,
+        Some(workspace) => look(workspace.view(), path)?,
         None => (path.clone(), Found::NotLookedAt),
     };
     let renames = Filter { ops: vec!["rename".to_owned()], ..Filter::default() };
@@ -164,7 +165,10 @@ pub fn blame(
 
 /// The canonical path, and what is there. Another process may do as it likes
 /// meanwhile; the answer is of a moment.
-fn look(workspace: &Workspace, path: &WorkspacePath) -> Result<(WorkspacePath, Found), BlameError> {
+fn look(
+    workspace: WorkspaceView<'_>,
+    path: &WorkspacePath,
+) -> Result<(WorkspacePath, Found), BlameError> {
     let resolved = workspace.resolve(path, Follow::Yes)?;
     let path = resolved.path().clone();
     let found = match resolved.object().kind {
@@ -180,14 +184,12 @@ fn shown(path: &WorkspacePath) -> String {
     if path.is_root() { ".".to_owned() } else { path.as_str().to_owned() }
 }
 
-fn hash_of(workspace: &Workspace, path: &WorkspacePath) -> Result<Found, BlameError> {
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let file = workspace.open_at(path, flags)?;
-    match content_hash(file.as_fd(), MOST_READ) {
-        Ok(hash) => Ok(Found::File(hash)),
-        Err(backup::Error::NotRegular | backup::Error::Large) => Ok(Found::Other),
-        Err(error) => Err(error.into()),
-    }
+fn hash_of(workspace: WorkspaceView<'_>, path: &WorkspacePath) -> Result<Found, BlameError> {
+    Ok(match workspace.fingerprint(path, MOST_READ)? {
+        Fingerprint::Missing => Found::Nothing,
+        Fingerprint::File(hash, _) => Found::File(hash),
+        Fingerprint::Other(_) | Fingerprint::Unsupported => Found::Other,
+    })
 }
 
 /// The name that a file had for some records.
@@ -237,12 +239,12 @@ fn touches(change: &Change, name: &WorkspacePath) -> bool {
 
 /// The vault's entries, each path's read once.
 struct Vaulted<'v> {
-    vault: Option<&'v Vault>,
-    of: BTreeMap<String, Vec<Entry>>,
+    vault: Option<&'v BackupStore>,
+    of: BTreeMap<String, Vec<Backup>>,
 }
 
 impl Vaulted<'_> {
-    fn entry(&mut self, path: &WorkspacePath, id: &str) -> Result<Option<&Entry>, BlameError> {
+    fn entry(&mut self, path: &WorkspacePath, id: &str) -> Result<Option<&Backup>, BlameError> {
         let Some(vault) = self.vault else { return Ok(None) };
         let key = path.as_str().to_owned();
         if !self.of.contains_key(&key) {
@@ -271,14 +273,13 @@ impl Vaulted<'_> {
     ) -> Result<Option<Hash>, BlameError> {
         let (Some(vault), Some(id)) = (self.vault, &change.restored) else { return Ok(None) };
         let Ok(entry) = vault.find(id) else { return Ok(None) };
-        if entry.kind != EntryKind::Tree {
+        if entry.kind != BackupKind::Tree {
             return Ok(None);
         }
-        let mut tree = vault.tree(&entry)?;
-        let mut trail = Trail::new(change.path.clone());
+        let mut tree = vault.tree(&entry)?.at(change.path.clone());
         while let Some(node) = tree.next_node()? {
-            let at = trail.path(&node);
-            if node.kind == NodeKind::File && at.is_ok_and(|at| at == *name) {
+            let at = tree.path(&node);
+            if node.kind == BackupNodeKind::File && at.is_ok_and(|at| at == *name) {
                 return Ok(node.sha256);
             }
         }
@@ -286,7 +287,7 @@ impl Vaulted<'_> {
     }
 }
 
-fn kept(entry: &Entry) -> Kept {
+fn kept(entry: &Backup) -> Kept {
     Kept { id: entry.id.to_string(), kind: entry.kind, bytes: entry.bytes }
 }
 

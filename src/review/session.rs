@@ -7,7 +7,6 @@ use std::{
 };
 
 use portcullis_audit::{Hash, Kind, RecordView};
-use rustix::fs::OFlags;
 
 use super::{
     Change, Filter, Log, MOST_READ, Order, Scanned,
@@ -15,10 +14,10 @@ use super::{
     scan::{MAX_KEPT, OVERHEAD},
 };
 use crate::{
-    backup::{self, Entry, EntryKind, Vault},
-    gateway::{CONTEXT, unified_diff},
+    gateway::{
+        Backup, BackupError, BackupKind, BackupStore, CONTEXT, Fingerprint, Workspace, unified_diff,
+    },
     model::{WorkspacePath, is_text},
-    workspace::{Workspace, read_bounded},
 };
 
 /// Contents larger than this are not compared.
@@ -213,14 +212,14 @@ pub enum Patch {
 /// Finds contents in the vault and on the disk, and compares them. What it
 /// finds is what was stored, unredacted.
 pub struct Patches<'a> {
-    vault: Option<&'a Vault>,
+    vault: Option<&'a BackupStore>,
     workspace: Option<&'a Workspace>,
-    entries: BTreeMap<WorkspacePath, Vec<Entry>>,
+    entries: BTreeMap<WorkspacePath, Vec<Backup>>,
 }
 
 impl<'a> Patches<'a> {
     /// Of this vault and this workspace, if it can be looked at.
-    pub fn new(vault: Option<&'a Vault>, workspace: Option<&'a Workspace>) -> Self {
+    pub fn new(vault: Option<&'a BackupStore>, workspace: Option<&'a Workspace>) -> Self {
         Self { vault, workspace, entries: BTreeMap::new() }
     }
 
@@ -228,7 +227,7 @@ impl<'a> Patches<'a> {
     ///
     /// # Errors
     /// When the vault cannot be read.
-    pub fn of(&mut self, change: &Change) -> Result<Patch, backup::Error> {
+    pub fn of(&mut self, change: &Change) -> Result<Patch, BackupError> {
         if !change.is_made() || matches!(change.op.as_str(), "mkdir" | "rename") {
             return Ok(Patch::None);
         }
@@ -255,7 +254,7 @@ impl<'a> Patches<'a> {
         if self.workspace.is_some() { Patch::Lost(side) } else { Patch::NotLookedAt(side) }
     }
 
-    fn find(&mut self, path: &WorkspacePath, hash: Hash) -> Result<Content, backup::Error> {
+    fn find(&mut self, path: &WorkspacePath, hash: Hash) -> Result<Content, BackupError> {
         let Some(vault) = self.vault else {
             return Ok(self.on_disk(path, hash).unwrap_or(Content::Lost));
         };
@@ -266,7 +265,7 @@ impl<'a> Patches<'a> {
         let entries = self.entries.get(path).map(Vec::as_slice).unwrap_or_default();
         if let Some(entry) = entries.iter().find(|entry| entry.sha256 == hash) {
             return match entry.kind {
-                EntryKind::Tree => Ok(Content::Tree),
+                BackupKind::Tree => Ok(Content::Tree),
                 _ if entry.bytes > MOST_BYTES => Ok(Content::Large),
                 _ => {
                     let mut bytes = Vec::new();
@@ -283,16 +282,14 @@ impl<'a> Patches<'a> {
 
     /// What is on the disk, when it has this hash.
     fn on_disk(&self, path: &WorkspacePath, hash: Hash) -> Option<Content> {
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let file: std::fs::File = self.workspace?.open_at(path, flags).ok()?.into();
-        let meta = file.metadata().ok().filter(std::fs::Metadata::is_file)?;
-        if meta.len() > MOST_BYTES {
-            return (backup::content_hash(std::os::fd::AsFd::as_fd(&file), MOST_READ).ok()?
-                == hash)
-                .then_some(Content::Large);
+        let workspace = self.workspace?.view();
+        match workspace.read(path, MOST_BYTES).ok()? {
+            Some(bytes) => (Hash::of(&bytes) == hash).then_some(Content::Bytes(bytes)),
+            None => match workspace.fingerprint(path, MOST_READ).ok()? {
+                Fingerprint::File(found, _) if found == hash => Some(Content::Large),
+                _ => None,
+            },
         }
-        let bytes = read_bounded(&file, meta.len(), MOST_BYTES).ok()?;
-        (Hash::of(&bytes) == hash).then_some(Content::Bytes(bytes))
     }
 }
 

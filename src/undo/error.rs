@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::{backup, workspace};
+use crate::gateway::{BackupError, WorkspaceError};
 
 /// Why an undo could not be planned.
 #[derive(Debug, thiserror::Error)]
@@ -35,8 +35,8 @@ pub enum Error {
     Ambiguous(String),
     /// The vault cannot be read.
     #[error(transparent)]
-    Vault(#[from] backup::Error),
+    Vault(#[from] BackupError),
     /// The workspace cannot be looked at.
     #[error(transparent)]
-    Workspace(#[from] workspace::Error),
+    Workspace(#[from] WorkspaceError),
 }

@@ -6,7 +6,7 @@ use portcullis_audit::{Hash, Kind, Reader, RecordView, Segment, Source};
 
 use super::Error;
 use crate::{
-    backup::BackupId,
+    gateway::BackupId,
     model::{OperationKind, WorkspacePath},
 };
 

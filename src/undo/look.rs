@@ -3,12 +3,10 @@
 use std::{
     cell::RefCell,
     collections::{BTreeMap, HashMap},
-    os::fd::AsFd as _,
     rc::Rc,
 };
 
 use portcullis_audit::Hash;
-use rustix::fs::OFlags;
 
 use super::{
     Action, Change, Error, History, Step,
@@ -16,13 +14,12 @@ use super::{
     simulate::{Place, Simulation},
 };
 use crate::{
-    backup::{
-        self, BackupId, Entry, EntryKind, NodeKind, Owners, Trail, Vault, content_hash, fingerprint,
+    gateway::{
+        Backup, BackupId, BackupKind, BackupNodeKind, BackupStore, Fingerprint, Gateway,
+        WorkspaceError,
     },
-    gateway::Gateway,
     model::{Access, OperationKind, Session, WorkspacePath},
     policy::{ObjectKind, Query},
-    workspace::{self, Listing},
 };
 
 /// With more steps than this, whether some cancel each other is not looked for.
@@ -128,17 +125,17 @@ pub(super) fn now(gateway: &Gateway, session: &Session, step: &Step) -> Result<S
 
 /// The entry that a step puts back, if it is still kept.
 pub(super) fn entry(
-    vault: &Vault,
+    vault: &BackupStore,
     path: &WorkspacePath,
     id: BackupId,
-) -> Result<Option<Entry>, Error> {
+) -> Result<Option<Backup>, Error> {
     if let Some(entry) = vault.entry_of(path, &id)? {
         return Ok(Some(entry));
     }
     // Kept under the other name of a rename.
     match vault.find(&id.to_string()) {
         Ok(entry) => Ok(Some(entry)),
-        Err(crate::backup::Error::Unknown(_)) => Ok(None),
+        Err(crate::gateway::BackupError::Unknown(_)) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
@@ -177,16 +174,17 @@ impl<'a> Look<'a> {
             return Ok(Rc::clone(nodes));
         }
         let mut nodes = Nodes::new();
-        let entry = entry(self.gateway.vault(), root, id)?;
-        if let Some(entry) = entry.filter(|entry| entry.kind == EntryKind::Tree) {
-            let mut tree = self.gateway.vault().tree(&entry)?;
-            let mut trail = Trail::new(root.clone());
+        let entry = entry(self.gateway.backups(), root, id)?;
+        if let Some(entry) = entry.filter(|entry| entry.kind == BackupKind::Tree) {
+            let mut tree = self.gateway.backups().tree(&entry)?.at(root.clone());
             while let Some(node) = tree.next_node()? {
-                let Ok(path) = trail.path(&node) else { continue };
+                let Ok(path) = tree.path(&node) else { continue };
                 let mode = node.attributes.as_ref().map(|attributes| attributes.mode & 0o777);
                 let there = match (node.kind, node.sha256, &node.target) {
-                    (NodeKind::File, Some(sha256), _) => There::Content(sha256, mode),
-                    (NodeKind::Link, _, Some(target)) => There::Content(Hash::of(target), None),
+                    (BackupNodeKind::File, Some(sha256), _) => There::Content(sha256, mode),
+                    (BackupNodeKind::Link, _, Some(target)) => {
+                        There::Content(Hash::of(target), None)
+                    }
                     _ => There::AsKept,
                 };
                 nodes.insert(path, there);
@@ -205,7 +203,7 @@ impl<'a> Look<'a> {
             Place::Disk(on_disk) => Ok(on_disk == *path),
             Place::Inside(..) => Ok(false),
             Place::Backup(_) if self.simulation.changed_beneath([path, path]) => Ok(false),
-            Place::Backup(id) => match entry(self.gateway.vault(), path, id)? {
+            Place::Backup(id) => match entry(self.gateway.backups(), path, id)? {
                 Some(entry) => self.is_same(&entry, &disk()?),
                 None => Ok(false),
             },
@@ -227,13 +225,13 @@ impl<'a> Look<'a> {
                 Ok(self.compare(step, &there, history))
             }
             Action::Restore(id) => {
-                let entry = match entry(self.gateway.vault(), &step.path, *id) {
+                let entry = match entry(self.gateway.backups(), &step.path, *id) {
                     Ok(Some(entry)) => entry,
                     Ok(None) => {
                         let gone = format!("backup {id} is no longer kept");
                         return Ok(Status::Impossible(gone));
                     }
-                    Err(Error::Vault(error @ crate::backup::Error::Damaged(_))) => {
+                    Err(Error::Vault(error @ crate::gateway::BackupError::Damaged(_))) => {
                         return Ok(Status::Impossible(error.to_string()));
                     }
                     Err(error) => return Err(error),
@@ -291,12 +289,12 @@ impl<'a> Look<'a> {
             Place::Inside(root, id, inside) => return self.kept_directory(&root, &inside, id),
             Place::Disk(on_disk) => on_disk,
         };
-        let opened = match self.gateway.workspace().open_directory(&on_disk) {
-            Ok(opened) => opened,
-            Err(workspace::Error::NotFound) => return Ok(Status::Done),
+        let listing = match self.gateway.workspace().list(&on_disk) {
+            Ok(listing) => listing,
+            Err(WorkspaceError::NotFound) => return Ok(Status::Done),
+            Err(error @ WorkspaceError::TooLarge) => return Err(error.into()),
             Err(_) => return Ok(Status::Stays("it is no directory any more".to_owned())),
         };
-        let listing = Listing::read(&opened)?;
         if listing.not_utf8 > 0 {
             return Ok(Status::Stays("something else is in it".to_owned()));
         }
@@ -357,14 +355,13 @@ impl<'a> Look<'a> {
     }
 
     /// Whether what is there is what the entry would give.
-    fn is_same(&self, entry: &Entry, there: &There) -> Result<bool, Error> {
+    fn is_same(&self, entry: &Backup, there: &There) -> Result<bool, Error> {
         let There::Content(found, mode) = there else { return Ok(false) };
-        if entry.kind == EntryKind::Tree {
-            let tree = self.gateway.vault().tree(entry)?;
+        if entry.kind == BackupKind::Tree {
+            let tree = self.gateway.backups().tree(entry)?;
             return Ok(tree.restored_fingerprint()? == *found);
         }
-        let owners = Owners::of_this_process();
-        let kept = entry.attributes.as_ref().map(|attributes| owners.mode(attributes));
+        let kept = entry.restored_mode();
         Ok(entry.sha256 == *found && (kept.is_none() || mode.is_none() || kept == *mode))
     }
 
@@ -372,10 +369,9 @@ impl<'a> Look<'a> {
         match self.simulation.find(path) {
             Place::Missing => Ok(There::Missing),
             Place::Disk(on_disk) => {
-                let workspace = self.gateway.workspace();
                 // By then the tree is another one; it is looked at again then.
                 if self.simulation.changed_beneath([path, &on_disk])
-                    && workspace.open_directory(&on_disk).is_ok()
+                    && is_directory(self.gateway, &on_disk)
                 {
                     return Ok(There::AsKept);
                 }
@@ -384,8 +380,8 @@ impl<'a> Look<'a> {
             Place::Inside(root, id, inside) => {
                 Ok(self.nodes(&root, id)?.get(&inside).cloned().unwrap_or(There::Missing))
             }
-            Place::Backup(id) => Ok(match entry(self.gateway.vault(), path, id)? {
-                Some(entry) if entry.kind != EntryKind::Tree => There::Content(entry.sha256, None),
+            Place::Backup(id) => Ok(match entry(self.gateway.backups(), path, id)? {
+                Some(entry) if entry.kind != BackupKind::Tree => There::Content(entry.sha256, None),
                 _ => There::AsKept,
             }),
         }
@@ -397,11 +393,10 @@ impl<'a> Look<'a> {
             Place::Backup(_) => Ok(true),
             Place::Inside(root, id, inside) => Ok(self.nodes(&root, id)?.contains_key(&inside)),
             Place::Disk(on_disk) => {
-                match self.gateway.workspace().open_at(&on_disk, OFlags::PATH | OFlags::NOFOLLOW) {
-                    Ok(_) => Ok(true),
-                    Err(workspace::Error::NotFound | workspace::Error::NotADirectory) => Ok(false),
-                    // A link itself cannot be opened so, and is there.
-                    Err(workspace::Error::Moved) => Ok(true),
+                match self.gateway.workspace().stat(&on_disk) {
+                    // What a link leads to is there, too.
+                    Ok(_) | Err(WorkspaceError::Moved) => Ok(true),
+                    Err(WorkspaceError::NotFound | WorkspaceError::NotADirectory) => Ok(false),
                     Err(error) => Err(error.into()),
                 }
             }
@@ -409,47 +404,17 @@ impl<'a> Look<'a> {
     }
 }
 
+pub(super) fn is_directory(gateway: &Gateway, path: &WorkspacePath) -> bool {
+    gateway.workspace().stat(path).is_ok_and(|stat| stat.kind == ObjectKind::Directory)
+}
+
 fn on_disk_at(gateway: &Gateway, path: &WorkspacePath) -> Result<There, Error> {
     // What has more is nothing that was kept.
-    let (workspace, most) = (gateway.workspace(), gateway.vault().retention().size);
-    if path.is_root() {
-        return Ok(There::Odd);
-    }
-    let parent = match workspace.open_parent(path) {
-        Ok(parent) => parent,
-        Err(workspace::Error::NotFound | workspace::Error::NotADirectory) => {
-            return Ok(There::Missing);
-        }
-        Err(workspace::Error::Moved) => return Ok(There::Odd),
-        Err(error) => return Err(error.into()),
-    };
-    let stat = match parent.stat(parent.name()) {
-        Ok(stat) => stat,
-        Err(workspace::Error::NotFound) => return Ok(There::Missing),
-        Err(error) => return Err(error.into()),
-    };
-    Ok(match stat.kind {
-        ObjectKind::File => {
-            let file = parent.open(parent.name(), OFlags::RDONLY)?;
-            match content_hash(file.as_fd(), most) {
-                Ok(hash) => There::Content(hash, Some(stat.mode)),
-                Err(backup::Error::Large) => There::Odd,
-                Err(error) => return Err(error.into()),
-            }
-        }
-        ObjectKind::Directory => {
-            let directory = parent.open(parent.name(), OFlags::RDONLY | OFlags::DIRECTORY)?;
-            match fingerprint(directory.as_fd(), most) {
-                Ok(hash) => There::Content(hash, None),
-                // Not to be kept, so not to be replaced either.
-                Err(_) => There::Odd,
-            }
-        }
-        ObjectKind::Symlink => {
-            let target = rustix::fs::readlinkat(&parent, parent.name(), Vec::new())
-                .map_err(|errno| Error::Log(errno.into()))?;
-            There::Content(Hash::of(target.as_bytes()), None)
-        }
-        _ => There::Odd,
+    let most = gateway.backups().retention().size;
+    Ok(match gateway.workspace().fingerprint(path, most)? {
+        Fingerprint::Missing => There::Missing,
+        Fingerprint::File(hash, mode) => There::Content(hash, Some(mode)),
+        Fingerprint::Other(hash) => There::Content(hash, None),
+        Fingerprint::Unsupported => There::Odd,
     })
 }

@@ -147,7 +147,7 @@ fn operations(gateway: &Gateway, step: &Step, status: &Status) -> Vec<Operation>
         }
         Action::Remove => {
             // A tree that a restore made, or what came in the way.
-            let whole = gateway.workspace().open_directory(&path).is_ok();
+            let whole = look::is_directory(gateway, &path);
             vec![remove(path, whole)]
         }
         Action::RemoveDirectory => vec![remove(path, false)],

@@ -11,7 +11,7 @@ use portcullis_audit::Hash;
 
 use super::Change;
 use crate::{
-    backup::{BackupId, EntryKind},
+    gateway::{BackupId, BackupKind},
     model::{OperationKind, WorkspacePath},
 };
 
@@ -79,7 +79,7 @@ impl Step {
 /// still kept.
 pub fn plan(
     changes: &[Change],
-    kind: &mut dyn FnMut(&WorkspacePath, BackupId) -> Option<EntryKind>,
+    kind: &mut dyn FnMut(&WorkspacePath, BackupId) -> Option<BackupKind>,
 ) -> Vec<Step> {
     let mut planner = Planner { steps: Vec::new(), files: BTreeMap::new() };
     for change in changes.iter().rev() {
@@ -99,7 +99,7 @@ impl Planner {
     fn undo(
         &mut self,
         change: &Change,
-        kind: &mut dyn FnMut(&WorkspacePath, BackupId) -> Option<EntryKind>,
+        kind: &mut dyn FnMut(&WorkspacePath, BackupId) -> Option<BackupKind>,
     ) {
         let seq = change.seq;
         match change.operation {
@@ -146,7 +146,7 @@ impl Planner {
                 };
                 let mut is_tree = |id: Option<BackupId>| {
                     id.is_some_and(|id| {
-                        kind(&change.path, id).is_none_or(|kind| kind == EntryKind::Tree)
+                        kind(&change.path, id).is_none_or(|kind| kind == BackupKind::Tree)
                     })
                 };
                 // Of what is no longer kept nobody can tell; only these two are

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::{Action, Step};
-use crate::{backup::BackupId, model::WorkspacePath};
+use crate::{gateway::BackupId, model::WorkspacePath};
 
 /// What is at a path once the steps before were taken.
 #[derive(Debug, Clone, PartialEq, Eq)]

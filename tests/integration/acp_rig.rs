@@ -16,13 +16,10 @@ use std::{
 
 use cap_std::fs::Dir;
 use portcullis::{
-    backup::Vault,
     frontend::acp::{self, Config, Ending},
-    gateway::Gateway,
-    ledger::Ledger,
+    gateway::{AuditLog, Gateway, Workspace},
     model::{Door, Session},
     policy::{PolicySource, SecretKey, compile},
-    workspace::Workspace,
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -275,10 +272,9 @@ pub(crate) fn gateway_under(policy: &str, root: &Path, base: &Path) -> Gateway {
     std::fs::create_dir_all(&state).unwrap();
     std::fs::set_permissions(&state, std::fs::Permissions::from_mode(0o700)).unwrap();
     let state = Dir::from_std_file(std::fs::File::open(&state).unwrap());
-    let (ledger, retention) = (Ledger::open(&state).unwrap(), *policy.backups());
-    let vault = Vault::open(&state, retention).unwrap().of_gate(ledger.boot());
+    let ledger = AuditLog::open(&state).unwrap();
     let key = SecretKey::new(&[7; SecretKey::LENGTH]);
-    Gateway::open(Workspace::open(root).unwrap(), Arc::new(policy), ledger, vault, key).unwrap()
+    Gateway::open(Workspace::open(root).unwrap(), Arc::new(policy), ledger, &state, key).unwrap()
 }
 
 fn state(base: &Path) -> PathBuf {

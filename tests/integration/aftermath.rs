@@ -9,7 +9,11 @@ use std::{
 };
 
 use cap_std::fs::Dir;
-use portcullis::{backup::Vault, policy::Retention};
+use portcullis::{
+    gateway::{BackupStore, Fingerprint, Workspace},
+    model::WorkspacePath,
+};
+use portcullis_audit::Hash;
 use serde_json::Value;
 
 use crate::common::World;
@@ -81,8 +85,7 @@ fn every_intent_is_resolved(records: &[Value]) {
 #[track_caller]
 fn backups_are_complete(world: &World, records: &[Value]) -> usize {
     let state = Dir::from_std_file(fs::File::open(world.state()).unwrap());
-    let retention = Retention { versions: 1 << 20, days: 30, size: 1 << 40 };
-    let vault = Vault::open(&state, retention).unwrap();
+    let vault = BackupStore::look(&state).unwrap().unwrap();
     let listing = vault.entries().unwrap();
     assert!(listing.damaged.is_empty(), "{:?}", listing.damaged);
     let entries: BTreeMap<_, _> =
@@ -148,5 +151,15 @@ pub(crate) fn receipts_are_kept(world: &World, receipts: &[Value]) {
         let line = lines.get(seq).unwrap_or_else(|| panic!("lost: {receipt}"));
         let leaf = portcullis_audit::Hash::leaf(line.as_bytes()).to_string();
         assert_eq!(receipt["leaf"], leaf, "another record than was promised: {line}");
+    }
+}
+
+/// The hash of the directory at `path`, as backups have it.
+pub(crate) fn tree_hash(world: &World, path: &str) -> Hash {
+    let workspace = Workspace::open(&world.root()).unwrap();
+    let path = WorkspacePath::parse(path).unwrap();
+    match workspace.view().fingerprint(&path, u64::MAX).unwrap() {
+        Fingerprint::Other(hash) => hash,
+        other => panic!("{path}: {other:?}"),
     }
 }

@@ -5,10 +5,7 @@ mod retention;
 mod trees;
 
 use std::{
-    os::{
-        fd::AsFd as _,
-        unix::fs::{MetadataExt as _, PermissionsExt as _, symlink},
-    },
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink},
     path::Path,
 };
 

@@ -12,9 +12,8 @@ use std::{
 };
 
 use portcullis::{
-    gateway::{Caller, Nobody, Shares},
+    gateway::{Caller, Follower, Nobody, Shares, Source},
     model::{Door, GlobQuery, Operation, Session, WorkspacePath},
-    ops::{Follower, Source},
 };
 use serde_json::{Value, json};
 

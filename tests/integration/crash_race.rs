@@ -14,10 +14,8 @@ use std::{
 
 use cap_std::fs::Dir;
 use portcullis::{
-    backup::{EntryKind, NodeKind, Vault},
+    gateway::{BackupKind, BackupNodeKind, BackupStore, Source},
     model::{Operation, WorkspacePath},
-    ops::Source,
-    policy::Retention,
 };
 use portcullis_audit::Hash;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
@@ -120,16 +118,15 @@ pub(crate) fn hash_files(directory: &Path, hashes: &mut HashSet<Hash>) {
 /// The hash of each content in the vault of a state directory.
 pub(crate) fn hash_vault(state: &Path, hashes: &mut HashSet<Hash>) {
     let state = Dir::from_std_file(fs::File::open(state).unwrap());
-    let keep = Retention { versions: 1 << 20, days: 30, size: 1 << 40 };
-    let vault = Vault::open(&state, keep).unwrap();
+    let vault = BackupStore::look(&state).unwrap().unwrap();
     for entry in vault.entries().unwrap().entries {
         hashes.insert(entry.sha256);
-        if entry.kind != EntryKind::Tree {
+        if entry.kind != BackupKind::Tree {
             continue;
         }
         let mut tree = vault.tree(&entry).unwrap();
         while let Some(node) = tree.next_node().unwrap() {
-            if node.kind != NodeKind::File {
+            if node.kind != BackupNodeKind::File {
                 continue;
             }
             let (mut bytes, mut piece) = (Vec::new(), vec![0; 1 << 16]);

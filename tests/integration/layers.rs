@@ -1,7 +1,8 @@
 //! Imports run one way: `cli → app → frontend → review, authoring → config → gateway
-//! → ops → backup → workspace → ledger → policy → model`. The last two are a
+//! → ops, view → backup → workspace → ledger → policy → model`. The last two are a
 //! crate of their own, as are those from `gateway` to `ledger`, `frontend`, and
-//! `sandbox`; between crates the compiler sees to it.
+//! `sandbox`; between crates the compiler sees to it. The other crates name all that
+//! the gateway's crate exports `gateway`.
 
 use std::{
     collections::BTreeSet,
@@ -15,7 +16,7 @@ const LAYERS: &[&[&str]] = &[
     &["ledger"],
     &["workspace"],
     &["backup"],
-    &["ops"],
+    &["ops", "view"],
     &["gateway"],
     &["config"],
     &["review", "authoring", "undo"],

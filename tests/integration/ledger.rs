@@ -11,11 +11,11 @@ use std::{
     process::{Child, ChildStdout, Command, Stdio},
     sync::Mutex,
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use cap_std::fs::Dir;
-use portcullis::ledger::{self, Error, Ledger};
+use portcullis::gateway::{AuditLog, LogError};
 use portcullis_audit::{
     AuditRecord, Chain, Directory, Draft, Hash, Kind, Prepared, Reader, Receipt, Report, Segment,
     Verifier,
@@ -45,8 +45,8 @@ impl State {
         self.path("audit/seg-000000.jsonl")
     }
 
-    fn open(&self) -> Ledger {
-        Ledger::open(&self.dir()).unwrap()
+    fn open(&self) -> AuditLog {
+        AuditLog::open(&self.dir()).unwrap()
     }
 
     fn verify(&self, receipts: &[Receipt]) -> Report {
@@ -115,19 +115,19 @@ fn grants_come_with_receipts_of_what_is_in_the_log() {
     let state = State::new();
     let ledger = state.open();
     let start = ledger.note(Kind::Start, Draft::default(), true).unwrap();
-    let read = ledger.record(draft("a")).unwrap();
-    assert!(start.durable && !read.receipt().durable);
-    let intent = ledger.admit(draft("b")).unwrap().into_receipt();
+    let read = ledger.note(Kind::Decision, draft("a"), false).unwrap();
+    assert!(start.durable && !read.durable);
+    let intent = ledger.note(Kind::Intent, draft("b"), true).unwrap();
     assert!(intent.durable);
     let outcome = ledger.complete(&intent, ok()).unwrap();
-    assert_eq!(ledger.complete(&intent, ok()), Err(Error::NoIntent(2)));
-    assert_eq!(ledger.complete(&start, ok()), Err(Error::NoIntent(0)));
+    assert_eq!(ledger.complete(&intent, ok()), Err(LogError::NoIntent(2)));
+    assert_eq!(ledger.complete(&start, ok()), Err(LogError::NoIntent(0)));
     let boot = ledger.boot().to_owned();
     assert_eq!(state.locks(), 1);
     ledger.close(Draft::default()).unwrap();
     assert_eq!(state.locks(), 0);
 
-    let report = state.whole(&[start, read.into_receipt(), intent, outcome]);
+    let report = state.whole(&[start, read, intent, outcome]);
     assert_eq!(report.warnings, []);
     let records = state.records();
     let kinds: Vec<_> = records.iter().map(|record| record.kind.as_str()).collect();
@@ -154,9 +154,9 @@ fn threads_of_several_gates_share_one_chain() {
                 scope.spawn(move || {
                     for turn in 0..25 {
                         let receipt = if (thread + turn) % 3 == 0 {
-                            gate.record(draft("read")).unwrap().into_receipt()
+                            gate.note(Kind::Decision, draft("read"), false).unwrap()
                         } else {
-                            let intent = gate.admit(draft("write")).unwrap().into_receipt();
+                            let intent = gate.note(Kind::Intent, draft("write"), true).unwrap();
                             assert!(intent.durable);
                             gate.complete(&intent, ok()).unwrap();
                             intent
@@ -179,47 +179,19 @@ fn threads_of_several_gates_share_one_chain() {
 }
 
 #[test]
-fn records_that_are_made_together_are_all_there_and_in_order() {
-    for durable in [false, true] {
-        // A segment becomes full among them.
-        let state = State::filled(65_300);
-        let mut ledger = state.open();
-        if durable {
-            ledger.make_all_durable();
-        }
-        let names: Vec<String> = (0..600).map(|number| format!("together/{number}")).collect();
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                for _ in 0..50 {
-                    ledger.record(draft("between")).unwrap().into_receipt();
-                }
-            });
-            ledger.record_all(names.iter().map(|name| draft(name))).unwrap();
-        });
-        ledger.record_all(std::iter::empty()).unwrap();
-        ledger.close(Draft::default()).unwrap();
-        let report = state.whole(&[]);
-        assert_eq!((report.segments, report.records), (2, 65_300 + 600 + 50 + 1));
-        let paths = state.records().into_iter().filter_map(|record| record.draft.path);
-        let together: Vec<String> = paths.filter(|path| path.starts_with("together/")).collect();
-        assert_eq!(together, names);
-    }
-}
-
-#[test]
 fn gates_go_on_together_in_the_next_segment() {
     let state = State::filled(65_530);
     let (one, other) = (state.open(), state.open());
     let mut receipts = Vec::new();
     for turn in 0..6 {
-        receipts.push(one.record(draft("one")).unwrap().into_receipt());
-        let intent = other.admit(draft("other")).unwrap().into_receipt();
+        receipts.push(one.note(Kind::Decision, draft("one"), false).unwrap());
+        let intent = other.note(Kind::Intent, draft("other"), true).unwrap();
         receipts.push(other.complete(&intent, ok()).unwrap());
         assert_eq!(receipts.last().unwrap().seq, 65_530 + 3 * turn + 2);
     }
     // One that opens where the new segment is, and one batch over the end.
     let third = state.open();
-    receipts.push(third.record(draft("third")).unwrap().into_receipt());
+    receipts.push(third.note(Kind::Decision, draft("third"), false).unwrap());
     let report = state.whole(&receipts);
     assert_eq!((report.segments, report.records), (2, 65_549));
 }
@@ -228,13 +200,13 @@ fn gates_go_on_together_in_the_next_segment() {
 fn a_gate_that_died_between_two_segments_leaves_no_damage() {
     let state = State::filled(65_536);
     std::fs::write(state.path("audit/seg-000001.jsonl"), b"").unwrap();
-    let receipt = state.open().record(draft("first")).unwrap().into_receipt();
+    let receipt = state.open().note(Kind::Decision, draft("first"), false).unwrap();
     assert_eq!(receipt.seq, 65_536);
     state.whole(&[receipt]);
 
     let state = State::filled(65_536);
     std::fs::write(state.path("audit/seg-000001.jsonl"), b"{\"v\":1,").unwrap();
-    let receipt = state.open().record(draft("second")).unwrap().into_receipt();
+    let receipt = state.open().note(Kind::Decision, draft("second"), false).unwrap();
     assert_eq!(receipt.seq, 65_537, "after the record of the torn line");
     state.whole(&[receipt]);
 }
@@ -250,8 +222,8 @@ fn a_directory_of_links_in_the_place_of_the_log_gets_no_new_segment() {
     for name in ["lock", "seg-000000.jsonl"] {
         std::fs::hard_link(state.path("old").join(name), state.path("audit").join(name)).unwrap();
     }
-    ledger.record(draft("the last of the segment")).unwrap().into_receipt();
-    let error = ledger.record(draft("the first of the next")).unwrap_err();
+    ledger.note(Kind::Decision, draft("the last of the segment"), false).unwrap();
+    let error = ledger.note(Kind::Decision, draft("the first of the next"), false).unwrap_err();
     assert!(error.to_string().contains("replaced while in use"), "{error}");
     assert!(!state.path("old/seg-000001.jsonl").exists());
 }
@@ -267,7 +239,7 @@ proptest! {
     ) {
         let state = State::filled(records);
         append_new(&state.segment(), &tail);
-        let receipt = state.open().record(draft("after")).unwrap().into_receipt();
+        let receipt = state.open().note(Kind::Decision, draft("after"), false).unwrap();
         prop_assert_eq!(receipt.seq, records + 1);
         state.whole(&[receipt]);
     }
@@ -284,7 +256,7 @@ proptest! {
         file.read_exact_at(&mut byte, (at % length) as u64).unwrap();
         file.write_all_at(&[byte[0] ^ flip], (at % length) as u64).unwrap();
         let before = state.verify(&[]);
-        let opened = Ledger::open(&state.dir());
+        let opened = AuditLog::open(&state.dir());
         // The window at the end covers this small log, so both agree, but that
         // a torn tail is repaired.
         let torn = before.damages.first().is_some_and(|damage| damage.kind.as_str() == "torn-tail");

@@ -7,9 +7,8 @@ use std::{
 };
 
 use portcullis::{
-    gateway::{Answer, Approver, Gateway, Shares, Ticket},
+    gateway::{Answer, Approver, Gateway, Shares, Source, Ticket},
     model::{Door, Encoding, LineRange, Operation, Session, WorkspacePath},
-    ops::Source,
 };
 use serde_json::Value;
 

@@ -2,9 +2,8 @@
 //! tells.
 
 use portcullis::{
-    gateway::Output,
+    gateway::{Output, Source},
     model::{Operation, WorkspacePath},
-    ops::Source,
 };
 
 use crate::acp_rig;

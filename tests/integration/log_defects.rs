@@ -105,7 +105,8 @@ fn an_empty_last_segment_after_a_compressed_one_stops_nobody() {
         let plain = audit(&world, "seg-000000.jsonl");
         let bytes = fs::read(&plain).unwrap();
         let packed = fs::File::create(audit(&world, "seg-000000.jsonl.zst")).unwrap();
-        portcullis::ledger::compress(&*bytes, packed, bytes.len() as u64).unwrap();
+        portcullis::gateway::AuditLog::compress_segment(&*bytes, packed, bytes.len() as u64)
+            .unwrap();
         fs::remove_file(&plain).unwrap();
         fs::write(audit(&world, "seg-000001.jsonl"), torn).unwrap();
         assert_ne!(doctor(&world).1, "failed");

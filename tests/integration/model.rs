@@ -11,9 +11,8 @@ use std::{
 };
 
 use portcullis::{
-    gateway::{ErrorKind, Gateway, Output},
+    gateway::{ErrorKind, Gateway, Output, Source},
     model::{Encoding, LineRange, Operation, WorkspacePath},
-    ops::Source,
 };
 
 use crate::{acp_rig, random::Random};
@@ -359,7 +358,7 @@ fn on_disk(path: &Path) -> Node {
 
 /// The gate's answer in the words of the model.
 fn said(output: Output) -> String {
-    let entry = |entry: &portcullis::ops::Entry| match entry.size {
+    let entry = |entry: &portcullis::gateway::Entry| match entry.size {
         Some(size) => format!("file {size}"),
         None => entry.kind.as_str().to_owned(),
     };

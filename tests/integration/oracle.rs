@@ -8,9 +8,8 @@ use std::{
 };
 
 use portcullis::{
-    gateway::{Caller, Nobody, Output},
+    gateway::{Caller, Follower, Nobody, Output, Source},
     model::{Encoding, GlobQuery, GrepQuery, LineRange, Operation, WorkspacePath},
-    ops::{Follower, Source},
 };
 use serde_json::{Value, json};
 

@@ -4,9 +4,8 @@
 use std::{os::unix::fs::symlink, path::Path, sync::Arc, sync::Mutex};
 
 use portcullis::{
-    gateway::{Answer, Approver, Caller, Gateway, Question, Ticket},
+    gateway::{Answer, Approver, Caller, Gateway, Question, Source, Ticket, Unfollowed},
     model::{Operation, WorkspacePath},
-    ops::{Source, Unfollowed},
 };
 
 use crate::{

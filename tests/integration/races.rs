@@ -17,9 +17,8 @@ use std::{
 };
 
 use portcullis::{
-    gateway::{ErrorKind, Gateway, Output},
+    gateway::{ErrorKind, Gateway, Output, Source},
     model::{Encoding, LineRange, Operation, WorkspacePath},
-    ops::Source,
 };
 use portcullis_audit::Hash;
 use rustix::fs::{CWD, RenameFlags, renameat_with};

@@ -5,24 +5,21 @@
 use std::{
     ffi::OsStr,
     fs,
-    os::{
-        fd::AsFd as _,
-        unix::{
-            ffi::OsStrExt as _,
-            fs::{PermissionsExt as _, chown},
-            net::UnixListener,
-        },
+    os::unix::{
+        ffi::OsStrExt as _,
+        fs::{PermissionsExt as _, chown},
+        net::UnixListener,
     },
     path::{Path, PathBuf},
     process::Command,
 };
 
 use cap_std::fs::Dir;
-use portcullis::{backup::fingerprint, ledger::Ledger};
-use portcullis_audit::{Draft, Hash};
+use portcullis::gateway::AuditLog;
+use portcullis_audit::{Draft, Hash, Kind};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
-use crate::{aftermath, common::World, crash::POLICY};
+use crate::{aftermath, aftermath::tree_hash, common::World, crash::POLICY};
 
 const TEMP: &str = ".portcullis-00000000000000000000000000000001.tmp";
 const STAGED: &str = ".portcullis-55555555555555555555555555555554.tmp";
@@ -36,9 +33,9 @@ fn died_after(world: &World, op: &str, path: &str, before: Option<Hash>, after: 
 
 fn admitted(world: &World, draft: Draft) {
     let state = Dir::from_std_file(fs::File::open(world.state()).unwrap());
-    let ledger = Ledger::open(&state).unwrap();
+    let ledger = AuditLog::open(&state).unwrap();
     let draft = Draft { decision: Some("allow".to_owned()), temp: Some(TEMP.to_owned()), ..draft };
-    assert!(ledger.admit(draft).unwrap().into_receipt().durable);
+    assert!(ledger.note(Kind::Intent, draft, true).unwrap().durable);
 }
 
 fn world() -> World {
@@ -234,8 +231,7 @@ fn a_half_restored_tree_never_takes_the_place_of_a_whole_one() {
         let world = world();
         world.file("tree/a.txt", "a");
         world.file("tree/b.txt", "b");
-        let whole =
-            fingerprint(fs::File::open(world.path("tree")).unwrap().as_fd(), u64::MAX).unwrap();
+        let whole = tree_hash(&world, "tree");
         died_after(&world, "restore", "tree", before, Some(whole));
         world.file(&format!("{TEMP}/a.txt"), "a");
         assert_eq!(settled(&world), "committed");
@@ -490,9 +486,9 @@ fn a_batch_is_taken_back_too_when_another_process_had_a_part_in_it() {
         ..Draft::default()
     };
     let state = Dir::from_std_file(fs::File::open(world.state()).unwrap());
-    let ledger = Ledger::open(&state).unwrap();
+    let ledger = AuditLog::open(&state).unwrap();
     for name in ["a.txt", "b.txt"] {
-        assert!(ledger.admit(draft(name)).unwrap().into_receipt().durable);
+        assert!(ledger.note(Kind::Intent, draft(name), true).unwrap().durable);
     }
     drop(ledger);
     world.file("a.txt", "new");

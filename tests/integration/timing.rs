@@ -6,8 +6,8 @@
 use std::time::Instant;
 
 use portcullis::{
+    gateway::Source,
     model::{Encoding, GlobQuery, GrepQuery, LineRange, Operation, WorkspacePath},
-    ops::Source,
 };
 use serde_json::Value;
 

@@ -11,9 +11,8 @@ use std::{
 };
 
 use portcullis::{
-    gateway::{ErrorKind, Gateway},
+    gateway::{ErrorKind, Gateway, Source},
     model::{Operation, WorkspacePath},
-    ops::Source,
 };
 use portcullis_audit::Hash;
 use rustix::process::Signal;

@@ -11,9 +11,8 @@ use std::{
 };
 
 use portcullis::{
-    gateway::{Gateway, Nobody},
+    gateway::{Gateway, Nobody, Source},
     model::{Door, Operation, Session, WorkspacePath},
-    ops::Source,
 };
 use serde_json::Value;
 

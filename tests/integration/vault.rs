@@ -3,23 +3,16 @@
 
 use std::{
     collections::BTreeMap,
-    ops::ControlFlow,
-    os::fd::AsFd as _,
     path::{Path, PathBuf},
 };
 
 use portcullis::{
-    backup::{Meta, Origin, Vault},
-    model::{Access, Door, Operation, OperationKind, Session, WorkspacePath},
-    ops::Source,
-    policy::{PolicySource, Query, Retention, compile},
-    workspace::{Follow, Permit, Workspace},
+    gateway::Source,
+    model::{Door, Operation, Session, WorkspacePath},
 };
 use serde_json::json;
 
 use crate::{acp_rig, common::World};
-
-const KEEP: Retention = Retention { versions: 100, days: 30, size: 1 << 30 };
 
 fn session() -> Session {
     Session {
@@ -28,11 +21,6 @@ fn session() -> Session {
         user: "user".to_owned(),
         door: Door::Acp,
     }
-}
-
-fn vault(world: &World) -> Vault {
-    let state = std::fs::File::open(world.state()).unwrap();
-    Vault::open(&cap_std::fs::Dir::from_std_file(state), KEEP).unwrap()
 }
 
 /// A policy under which much is kept.
@@ -62,57 +50,10 @@ fn text(seed: usize) -> String {
     (0..3000).map(|line| format!("{} {}\n", line * 7919 % 10_007, seed * 31 % 97)).collect()
 }
 
-/// Saves what a gate would before it writes an intent.
-fn save(world: &World, vault: &Vault, name: &str) -> String {
-    let path = WorkspacePath::parse(name).unwrap();
-    let workspace = Workspace::open(&world.root()).unwrap();
-    let resolved = workspace.resolve(&path, Follow::No).unwrap();
-    let policy = compile(&PolicySource::from_text("test.toml", acp_rig::POLICY)).unwrap();
-    let (agent, operation, access) = (&session().agent, OperationKind::Write, Access::Write);
-    let query = Query { agent, operation, access, path: &path };
-    let permit = Permit::new(resolved, policy.evaluate(&query)).unwrap();
-    let file = std::fs::File::open(world.path(name)).unwrap();
-    let session = &session();
-    let operation = OperationKind::Write;
-    let meta = Meta { session, operation, after: None, beyond_size: false };
-    let mut saved = vault.save(&permit, &meta, Origin::File(file.as_fd())).unwrap();
-    vault.settle(&mut saved).unwrap();
-    saved.id.to_string()
-}
-
 fn ids(world: &World) -> Vec<String> {
     let listed = world.run(&["backup", "list", "--json"]).ok().json();
     let ids = listed["backups"].as_array().unwrap().iter();
     ids.map(|backup| backup["id"].as_str().unwrap().to_owned()).collect()
-}
-
-#[test]
-fn what_a_dead_gate_kept_for_nothing_goes_and_all_else_stays() {
-    let world = World::with_policy(acp_rig::POLICY);
-    world.file("a", "one");
-    let alive = acp_rig::gateway(&world.root(), world.base());
-    alive.start(&session(), BTreeMap::new()).unwrap();
-    let dead = acp_rig::gateway(&world.root(), world.base());
-    dead.start(&session(), BTreeMap::new()).unwrap();
-    let path = WorkspacePath::parse("a").unwrap();
-    let write = Operation::Write { path, content: b"two".to_vec() };
-    dead.handle(&session(), &write, Source::Disk).unwrap();
-    let named = ids(&world);
-    assert_eq!(named.len(), 1);
-    // Both die, or live, between keeping the old bytes and saying so.
-    let of_dead = save(&world, dead.vault(), "a");
-    let of_alive = save(&world, alive.vault(), "a");
-    let of_nobody = save(&world, &vault(&world), "a");
-    drop(dead);
-
-    world.fs(&["ls"]).ok();
-    let left = ids(&world);
-    assert!(!left.contains(&of_dead));
-    assert!([&named[0], &of_alive, &of_nobody].into_iter().all(|id| left.contains(id)), "{left:?}");
-    drop(alive);
-    world.run(&["backup", "prune"]).ok();
-    assert_eq!(ids(&world).len(), 2);
-    assert!(!ids(&world).contains(&of_alive));
 }
 
 #[test]
@@ -257,6 +198,7 @@ fn killed_while_it_prunes_a_vault_is_whole() {
     drop(gateway);
     world.run(&["backup", "prune"]).ok();
     assert_eq!(ids(&world).len(), 14, "six of each and the first");
-    let packed = vault(&world).pack(&mut |_| ControlFlow::Continue(())).unwrap();
+    let gateway = acp_rig::gateway_under(&policy(6), &world.root(), world.base());
+    let (_, packed) = gateway.maintenance().run(&mut |_, _| ()).unwrap();
     assert_eq!((packed.entries, packed.collected, packed.damaged), (0, 0, 0));
 }

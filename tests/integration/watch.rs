@@ -16,9 +16,8 @@ use std::{
 };
 
 use portcullis::{
-    gateway::{Gateway, Watching},
+    gateway::{EntryKind, Event, EventKind, Gateway, Source, Subscription, Watching},
     model::{Operation, Session, WatchQuery, WorkspacePath},
-    ops::{EntryKind, Event, EventKind, Source, Subscription},
 };
 use tempfile::TempDir;
 

@@ -22,13 +22,9 @@ use std::{
 
 use cap_std::fs::Dir;
 use portcullis::{
-    backup::Vault,
-    gateway::{ErrorKind, Gateway, Output},
-    ledger::Ledger,
+    gateway::{AuditLog, ErrorKind, Gateway, Output, Source, Workspace},
     model::{Door, Encoding, LineRange, Operation, Session, WorkspacePath},
-    ops::Source,
     policy::{PolicySource, SecretKey, compile},
-    workspace::Workspace,
 };
 use serde_json::json;
 
@@ -47,8 +43,8 @@ fn main() {
     let gateway = Gateway::open(
         Workspace::open(Path::new(workspace)).unwrap(),
         Arc::clone(&policy),
-        Ledger::open(&state).unwrap(),
-        Vault::open(&state, *policy.backups()).unwrap(),
+        AuditLog::open(&state).unwrap(),
+        &state,
         SecretKey::new(&[7; SecretKey::LENGTH]),
     )
     .unwrap();

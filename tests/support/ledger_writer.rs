@@ -10,20 +10,20 @@
 use std::{io::Write as _, thread};
 
 use cap_std::fs::Dir;
-use portcullis::ledger::Ledger;
-use portcullis_audit::{Draft, Receipt};
+use portcullis::gateway::AuditLog;
+use portcullis_audit::{Draft, Kind, Receipt};
 
 fn main() {
     let mut arguments = std::env::args_os().skip(1);
     let state = arguments.next().expect("a state directory");
     let turns: usize = arguments.next().expect("a number").to_str().unwrap().parse().unwrap();
-    let ledger = Ledger::open(&Dir::from_std_file(std::fs::File::open(state).unwrap())).unwrap();
+    let ledger = AuditLog::open(&Dir::from_std_file(std::fs::File::open(state).unwrap())).unwrap();
     thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| {
                 for _ in 0..turns {
-                    tell(&ledger.record(draft("read")).unwrap().into_receipt());
-                    let intent = ledger.admit(draft("write")).unwrap().into_receipt();
+                    tell(&ledger.note(Kind::Decision, draft("read"), false).unwrap());
+                    let intent = ledger.note(Kind::Intent, draft("write"), true).unwrap();
                     tell(&intent);
                     let outcome = Draft { result: Some("ok".to_owned()), ..Draft::default() };
                     tell(&ledger.complete(&intent, outcome).unwrap());

@@ -13,10 +13,9 @@ use portcullis_rpc::{
 use serde_json::value::RawValue;
 
 use crate::{
-    gateway::{Approver, Refusal, Ticket},
+    gateway::{Approver, Refusal, Source, Ticket},
     lock,
     model::{Encoding, Operation},
-    ops::Source,
 };
 
 use super::{

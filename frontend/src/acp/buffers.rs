@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::{
+    gateway::{BufferError, Buffers},
     model::WorkspacePath,
-    ops::{BufferError, Buffers},
 };
 
 use super::{

@@ -7,8 +7,8 @@ use serde::Serialize;
 use tokio::{io::AsyncWrite, sync::Notify};
 
 use crate::{
+    gateway::{EntryKind, Event, EventKind, Subscription, WatchEnd},
     model::{IGNORED_DIRECTORIES, WatchQuery, WorkspacePath},
-    ops::{EntryKind, Event, EventKind, Subscription, WatchEnd},
 };
 
 use super::{Client, wire::CHANNEL};

@@ -32,10 +32,9 @@ use tokio::{
 
 use crate::{
     buffer,
-    gateway::{Approver, Gateway, Ticket},
+    gateway::{Approver, Gateway, Source, Subscription, Ticket},
     lock,
     model::{Access, AgentName, Session},
-    ops::{Source, Subscription},
 };
 
 mod changes;

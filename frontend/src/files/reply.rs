@@ -10,10 +10,7 @@ use portcullis_audit::Receipt;
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use crate::{
-    gateway::{self, Output},
-    ops::{Content, Entry, EntryKind},
-};
+use crate::gateway::{self, Content, Entry, EntryKind, Output};
 
 use super::wire::{CHANNEL, Head};
 

@@ -22,7 +22,7 @@ use super::{
     reply::{self, Body},
 };
 use crate::{
-    gateway::{BOUNDS, Numbers, Times},
+    gateway::{Numbers, Times},
     lock,
     model::Door,
 };
@@ -245,7 +245,7 @@ impl Page {
 
     fn histogram(&mut self, metric: &str, workspace: &str, operation: &str, times: &Times) {
         let mut sum = 0;
-        let bounds = BOUNDS.iter().map(|bound| seconds(*bound));
+        let bounds = Times::BOUNDS.iter().map(|bound| seconds(*bound));
         let bounds = bounds.chain([String::from("+Inf")]);
         let labels = [("workspace", workspace), ("operation", operation)];
         for (class, bound) in times.classes.iter().zip(bounds) {
@@ -278,8 +278,8 @@ mod tests {
             rule: "a\"b\\c\nd".to_owned(),
             count: 3,
         };
-        let mut classes = vec![0; BOUNDS.len() + 1];
-        (classes[0], classes[3], classes[BOUNDS.len()]) = (2, 1, 1);
+        let mut classes = vec![0; Times::BOUNDS.len() + 1];
+        (classes[0], classes[3], classes[Times::BOUNDS.len()]) = (2, 1, 1);
         let times = [("read".to_owned(), Times { classes, sum: 1_500_000 })].into();
         let numbers = Numbers { decisions: vec![decided], times, ..Numbers::default() };
         board.worker("shop".to_owned(), numbers);

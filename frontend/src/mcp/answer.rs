@@ -6,10 +6,7 @@ use portcullis_audit::Receipt;
 use rmcp::model::{CallToolResult, ContentBlock, MetaObject};
 use serde_json::{Map, Value, json};
 
-use crate::{
-    gateway::{self, ErrorKind},
-    ops::{Skipped, Stopped, Summary},
-};
+use crate::gateway::{self, ErrorKind, Skipped, Stopped, Summary};
 
 /// The key of the last record's receipt in `_meta`.
 const RECEIPT: &str = "portcullis/receipt";

@@ -6,11 +6,13 @@ use std::cell::RefCell;
 use portcullis_audit::Receipt;
 
 use crate::{
-    gateway::{Approver, Caller, Gateway, Output, Refusal},
+    gateway::{
+        Approver, Caller, Content, Entries, Entry, Follower, Found, Gateway, Matches, Names,
+        Output, Refusal, Source,
+    },
     model::{
         Encoding, GlobQuery, GrepQuery, LineRange, Operation, OperationKind, Session, WorkspacePath,
     },
-    ops::{Content, Entries, Entry, Follower, Found, Matches, Names, Source},
     paths::{NotInside, Roots},
 };
 

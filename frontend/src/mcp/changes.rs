@@ -15,10 +15,9 @@ use rmcp::{Peer, RoleServer, model::ResourceUpdatedNotificationParam, service::S
 use tokio::{sync::Notify, task::JoinHandle, time::sleep};
 
 use crate::{
-    gateway::{self, Gateway, Herald},
+    gateway::{self, EventKind, Gateway, Herald, Subscription},
     lock,
     model::{Session, WatchQuery, WorkspacePath},
-    ops::{EventKind, Subscription},
 };
 
 use super::{offer::Shown, shared::Shared};

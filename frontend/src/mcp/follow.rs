@@ -13,7 +13,7 @@ use rmcp::{
 };
 use tokio::sync::watch;
 
-use crate::ops::Follower;
+use crate::gateway::Follower;
 
 use super::asking::Cancel;
 

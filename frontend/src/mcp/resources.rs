@@ -12,9 +12,8 @@ use rmcp::{
 use serde_json::json;
 
 use crate::{
-    gateway::{self, ErrorKind, Refusal},
+    gateway::{self, EntryKind, ErrorKind, Refusal},
     model::{Access, Encoding, GlobQuery, LineRange, OperationKind, WorkspacePath},
-    ops::EntryKind,
     paths::{NotInside, Roots},
     policy::Query,
 };

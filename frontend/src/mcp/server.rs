@@ -30,9 +30,8 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    gateway::{Gateway, Refusal},
+    gateway::{Gateway, Refusal, Unfollowed},
     model::{Escaped, OperationKind},
-    ops::Unfollowed,
     paths::Roots,
 };
 

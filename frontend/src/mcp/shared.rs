@@ -17,10 +17,9 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    gateway::{Gateway, Refusal},
+    gateway::{Follower, Gateway, Refusal},
     mcp_attach::Control,
     model::Session,
-    ops::Follower,
     paths::Roots,
 };
 

@@ -33,7 +33,7 @@ const RESERVE: u64 = 64 << 20;
 /// # Errors
 /// [`Error::NotRegular`]; [`Error::Large`]; [`Error::Changed`] when the file grows
 /// meanwhile (it could grow for ever); and as the system says.
-pub fn content_hash(file: BorrowedFd<'_>, most: u64) -> Result<Hash, Error> {
+pub(crate) fn content_hash(file: BorrowedFd<'_>, most: u64) -> Result<Hash, Error> {
     let size = size_of(&regular(file)?);
     if size > most {
         return Err(Error::Large);
@@ -50,7 +50,7 @@ pub fn content_hash(file: BorrowedFd<'_>, most: u64) -> Result<Hash, Error> {
 ///
 /// # Errors
 /// As [`content_hash`], but for a file of another size.
-pub fn holds(file: BorrowedFd<'_>, content: &[u8]) -> Result<bool, Error> {
+pub(crate) fn holds(file: BorrowedFd<'_>, content: &[u8]) -> Result<bool, Error> {
     let size = content.len() as u64;
     Ok(size_of(&regular(file)?) == size && content_hash(file, size)? == Hash::of(content))
 }
@@ -196,6 +196,6 @@ fn stream(
 /// sync that comes later, of this file or another one, then finds less to do.
 /// That is what Linux does when told that the file is not needed
 /// (`posix_fadvise(2)`); elsewhere, and where it fails, the sync does it all.
-pub fn start_writing(file: impl AsFd) {
+pub(crate) fn start_writing(file: impl AsFd) {
     let _hint = fadvise(file, 0, None, Advice::DontNeed);
 }

@@ -48,7 +48,7 @@ pub enum EntryKind {
 
 impl EntryKind {
     /// What the policy wants to know of what is put back.
-    pub fn object(self) -> Object {
+    pub(crate) fn object(self) -> Object {
         match self {
             Self::File | Self::Buffer => NodeKind::File,
             Self::Link => NodeKind::Link,
@@ -108,9 +108,9 @@ impl Attributes {
 }
 
 /// The extended attribute that holds a POSIX access control list (acl(5)).
-pub const ACL_ACCESS: &str = "system.posix_acl_access";
+pub(crate) const ACL_ACCESS: &str = "system.posix_acl_access";
 /// The one that holds a directory's default list.
-pub const ACL_DEFAULT: &str = "system.posix_acl_default";
+pub(crate) const ACL_DEFAULT: &str = "system.posix_acl_default";
 
 fn acl(fd: impl std::os::fd::AsFd, name: &str) -> Result<Option<Vec<u8>>, Error> {
     use rustix::io::Errno;

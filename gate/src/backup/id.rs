@@ -41,7 +41,7 @@ impl BackupId {
     /// When the backup was made, in microseconds since 1970. Of one path's
     /// backups each is later than the one before, even when the clock was set
     /// back in between.
-    pub fn micros(self) -> i64 {
+    pub(crate) fn micros(self) -> i64 {
         self.micros
     }
 

@@ -10,7 +10,7 @@ use super::Attributes;
 /// Whose the gate's new files can be. Without a capability, which confined
 /// gates have not, nobody gives files away to another user.
 #[derive(Debug)]
-pub struct Owners {
+pub(crate) struct Owners {
     user: u32,
     groups: Vec<u32>,
     all: bool,
@@ -18,7 +18,7 @@ pub struct Owners {
 
 impl Owners {
     /// Those of this process.
-    pub fn of_this_process() -> Self {
+    pub(crate) fn of_this_process() -> Self {
         let groups = getgroups().unwrap_or_default();
         Self {
             user: geteuid().as_raw(),
@@ -28,13 +28,13 @@ impl Owners {
     }
 
     /// Whether an object can belong again to whom it belonged.
-    pub fn may_give(&self, attributes: &Attributes) -> bool {
+    pub(crate) fn may_give(&self, attributes: &Attributes) -> bool {
         self.all || (attributes.uid == self.user && self.groups.contains(&attributes.gid))
     }
 
     /// The permission bits that an object gets back. Where it stays the gate's
     /// own, what others were allowed was said of another group and other people.
-    pub fn mode(&self, attributes: &Attributes) -> u32 {
+    pub(crate) fn mode(&self, attributes: &Attributes) -> u32 {
         attributes.mode & if self.may_give(attributes) { 0o777 } else { 0o700 }
     }
 }

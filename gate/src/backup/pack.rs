@@ -2,7 +2,7 @@
 //! compressed, and as deltas where a path has many versions.
 //!
 //! Never on the way of a request: a save is a copy, and whoever has time calls
-//! [`Vault::pack`] later. Content is compared with its hash before it is packed,
+//! [`BackupStore::pack`] later. Content is compared with its hash before it is packed,
 //! and the object is read back before the entry lets go of its own bytes, so
 //! that an error in here can cost time, not content.
 //!
@@ -24,7 +24,7 @@ use rustix::fs::{FlockOperation, fdatasync, flock};
 use sha2::{Digest, Sha256};
 
 use super::{
-    EntryKind, Error, Vault, format,
+    BackupStore, EntryKind, Error, format,
     format::Trailer,
     name::{Name, PathKey},
     object::{Form, MAX_DELTA, ObjectName, Used},
@@ -58,21 +58,21 @@ pub struct Packed {
 
 /// How far packing is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Progress {
+pub(crate) struct Progress {
     /// Bytes of entries looked at.
     pub done: u64,
     /// Bytes of all entries to be looked at.
     pub total: u64,
 }
 
-impl Vault {
+impl BackupStore {
     /// Packs what is not packed yet, oldest first, and removes objects that
     /// nothing needs any more. `observe` is told how far it is and may stop it
     /// between two entries.
     ///
     /// # Errors
     /// As the system says; what was packed until then stays so.
-    pub fn pack(
+    pub(crate) fn pack(
         &self,
         observe: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<Packed, Error> {

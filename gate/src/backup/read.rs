@@ -17,7 +17,7 @@ use rustix::{
 use sha2::{Digest, Sha256};
 
 use super::{
-    Attributes, BackupId, EntryKind, Error, Node, NodeKind, Owners, Saved, Vault,
+    Attributes, BackupId, BackupStore, EntryKind, Error, Node, NodeKind, Owners, Saved,
     format::Trailer,
     name::{Name, PathKey},
     object::Objects,
@@ -59,6 +59,14 @@ pub struct Entry {
     pub(super) name: Name,
 }
 
+impl Entry {
+    /// The permission bits that a restored object gets from this process; `None` for
+    /// links and buffers, which have none.
+    pub fn restored_mode(&self) -> Option<u32> {
+        Some(Owners::of_this_process().mode(self.attributes.as_ref()?))
+    }
+}
+
 /// What is in the vault.
 #[derive(Debug, Default)]
 pub struct Listing {
@@ -68,7 +76,7 @@ pub struct Listing {
     pub damaged: Vec<BackupId>,
 }
 
-impl Vault {
+impl BackupStore {
     /// All entries, oldest first.
     ///
     /// # Errors
@@ -119,7 +127,7 @@ impl Vault {
     /// # Errors
     /// [`Error::Unknown`] when it is gone, [`Error::Damaged`], and as the system
     /// says.
-    pub fn entry(&self, saved: &Saved) -> Result<Entry, Error> {
+    pub(crate) fn entry(&self, saved: &Saved) -> Result<Entry, Error> {
         let entry = self.entry_at(saved.name.key, &saved.id)?;
         entry.ok_or_else(|| Error::Unknown(saved.id.to_string()))
     }
@@ -174,7 +182,8 @@ impl Vault {
             || Content::new(entry.id, Arc::clone(&source), at, tree.manifest, tree.manifest_sha256);
         manifest().drain()?;
         let body = self.body(file, &trailer);
-        Ok(Tree { id: entry.id, lines: BufReader::new(manifest()), body })
+        let trail = Trail::new(entry.path.clone());
+        Ok(Tree { id: entry.id, lines: BufReader::new(manifest()), body, trail })
     }
 
     /// Removes the entries that gates made which are dead and of which no record
@@ -183,7 +192,10 @@ impl Vault {
     ///
     /// # Errors
     /// As the system says.
-    pub fn remove_unnamed(&self, dead: &[(&str, i64, &BTreeSet<String>)]) -> Result<u64, Error> {
+    pub(crate) fn remove_unnamed(
+        &self,
+        dead: &[(&str, i64, &BTreeSet<String>)],
+    ) -> Result<u64, Error> {
         let Some(since) = dead.iter().map(|(_, since, _)| *since).min() else { return Ok(0) };
         let mut removed = 0;
         for name in self.names()?.iter().filter(|name| name.id.micros() >= since) {
@@ -340,6 +352,7 @@ pub struct Tree {
     id: BackupId,
     lines: BufReader<Content>,
     body: Body,
+    trail: Trail,
 }
 
 impl Tree {
@@ -357,6 +370,20 @@ impl Tree {
             return Ok(None);
         }
         serde_json::from_slice(&line).map(Some).map_err(|_| Error::Damaged(self.id))
+    }
+
+    /// The same tree with its nodes' paths beneath `root`.
+    #[must_use]
+    pub fn at(self, root: WorkspacePath) -> Self {
+        Self { trail: Trail::new(root), ..self }
+    }
+
+    /// The path of the node that was read last.
+    ///
+    /// # Errors
+    /// When it is too long.
+    pub fn path(&mut self, node: &Node) -> Result<WorkspacePath, PathError> {
+        self.trail.path(node)
     }
 
     /// The content of a file in the tree.
@@ -388,14 +415,14 @@ impl Tree {
 
 /// Makes paths of the nodes of a [`Tree`], read in its order.
 #[derive(Debug)]
-pub struct Trail {
+pub(crate) struct Trail {
     root: WorkspacePath,
     directories: Vec<WorkspacePath>,
 }
 
 impl Trail {
     /// Paths beneath `root`, where the tree is or shall be.
-    pub fn new(root: WorkspacePath) -> Self {
+    pub(crate) fn new(root: WorkspacePath) -> Self {
         Self { root, directories: Vec::new() }
     }
 
@@ -403,7 +430,7 @@ impl Trail {
     ///
     /// # Errors
     /// When it is too long.
-    pub fn path(&mut self, node: &Node) -> Result<WorkspacePath, PathError> {
+    pub(crate) fn path(&mut self, node: &Node) -> Result<WorkspacePath, PathError> {
         let depth = usize::try_from(node.depth).unwrap_or(usize::MAX);
         self.directories.truncate(depth);
         let path = match self.directories.last() {

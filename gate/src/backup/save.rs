@@ -9,7 +9,7 @@ use portcullis_audit::Hash;
 use rustix::fs::{fdatasync, fstat, fsync};
 
 use super::{
-    BackupId, Error, Vault,
+    BackupId, BackupStore, Error,
     copy::{Sink, regular, start_writing},
     format::{Attributes, EntryKind, Trailer, TreeTrailer},
     name::{Group, Name, PathKey},
@@ -23,7 +23,7 @@ use crate::{
 
 /// On whose behalf, and for which change, a copy is made.
 #[derive(Debug, Clone, Copy)]
-pub struct Meta<'a> {
+pub(crate) struct Meta<'a> {
     /// The session that asked for the change.
     pub session: &'a Session,
     /// The change.
@@ -38,7 +38,7 @@ pub struct Meta<'a> {
 
 /// What to keep.
 #[derive(Debug, Clone, Copy)]
-pub enum Origin<'a> {
+pub(crate) enum Origin<'a> {
     /// A regular file, open for reading.
     File(BorrowedFd<'a>),
     /// A symbolic link's target.
@@ -49,12 +49,12 @@ pub enum Origin<'a> {
     Bytes(&'a [u8]),
 }
 
-/// A copy, safe on disk once it is settled ([`Vault::settle`]). Give it back to
+/// A copy, safe on disk once it is settled ([`BackupStore::settle`]). Give it back to
 /// the vault as soon as it is known whether the change was made:
-/// [`Vault::keep`] or [`Vault::discard`].
+/// [`BackupStore::keep`] or [`BackupStore::discard`].
 #[must_use]
 #[derive(Debug)]
-pub struct Saved {
+pub(crate) struct Saved {
     /// The entry's id, for the record.
     pub id: BackupId,
     /// SHA-256 of the stored content; of a tree its
@@ -72,7 +72,7 @@ pub struct Saved {
     loose: Option<Temp>,
 }
 
-impl Vault {
+impl BackupStore {
     /// Keeps a copy of `origin` under the permit's path. It must be settled
     /// before the change is made: what else has to be on stable storage then is
     /// written in between, and mostly gets there by the same sync.
@@ -85,7 +85,7 @@ impl Vault {
     /// the disk is full, [`Error::NotRegular`], and for trees
     /// [`Error::Special`], [`Error::Mount`], [`Error::NotUtf8`],
     /// [`Error::TooLarge`] and [`Error::Changed`]. Nothing is left behind then.
-    pub fn save(
+    pub(crate) fn save(
         &self,
         permit: &Permit,
         meta: &Meta<'_>,
@@ -148,11 +148,11 @@ impl Vault {
     }
 
     /// Brings a copy and its name to stable storage. It is found
-    /// ([`Vault::find`]) from now on.
+    /// ([`BackupStore::find`]) from now on.
     ///
     /// # Errors
     /// As the system says; then it must be discarded.
-    pub fn settle(&self, saved: &mut Saved) -> Result<(), Error> {
+    pub(crate) fn settle(&self, saved: &mut Saved) -> Result<(), Error> {
         let Some(temp) = &mut saved.loose else { return Ok(()) };
         fdatasync(&temp.file).map_err(Error::os("sync the backup"))?;
         // Where it belongs it need not be yet when the power fails: the next
@@ -171,7 +171,7 @@ impl Vault {
     ///
     /// # Errors
     /// As the system says; the copy is kept even so.
-    pub fn keep(&self, saved: Saved) -> Result<(), Error> {
+    pub(crate) fn keep(&self, saved: Saved) -> Result<(), Error> {
         if saved.versions > self.retention().versions {
             self.prune_path(saved.name.key)?;
         }
@@ -182,7 +182,7 @@ impl Vault {
     ///
     /// # Errors
     /// As the system says; then a copy too many is kept.
-    pub fn discard(&self, saved: Saved) -> Result<(), Error> {
+    pub(crate) fn discard(&self, saved: Saved) -> Result<(), Error> {
         match saved.loose {
             Some(temp) => {
                 drop(temp);
@@ -204,7 +204,12 @@ struct Body {
 }
 
 impl Body {
-    fn store(vault: &Vault, file: &File, origin: Origin<'_>, most: u64) -> Result<Self, Error> {
+    fn store(
+        vault: &BackupStore,
+        file: &File,
+        origin: Origin<'_>,
+        most: u64,
+    ) -> Result<Self, Error> {
         let mut sink = Sink::new(file, most);
         let (kind, attributes, (sha256, size), tree) = match origin {
             Origin::File(fd) => {

@@ -49,7 +49,7 @@ const COUNT_EVERY_MICROS: i64 = 24 * 60 * 60 * 1_000_000;
 
 /// The copies of what was changed or removed: `STATE/backups`.
 #[derive(Debug)]
-pub struct Vault {
+pub struct BackupStore {
     dir: OwnedFd,
     pub(super) tmp: Arc<OwnedFd>,
     pub(super) objects: Arc<Objects>,
@@ -76,14 +76,14 @@ pub struct Pruned {
     pub total: u64,
 }
 
-impl Vault {
+impl BackupStore {
     /// Opens the vault in the state directory, makes it when missing, and
     /// clears up what gates that were killed left unfinished.
     ///
     /// # Errors
     /// [`Error::Foreign`] when a link, a file or another user's directory is
     /// where the vault should be, and as the system says.
-    pub fn open(state: &cap_std::fs::Dir, retention: Retention) -> Result<Self, Error> {
+    pub(crate) fn open(state: &cap_std::fs::Dir, retention: Retention) -> Result<Self, Error> {
         let dir = own_directory(state.as_fd(), "backups", "backups")?;
         let tmp = own_directory(dir.as_fd(), "tmp", "backups/tmp")?;
         let objects = own_directory(dir.as_fd(), "objects", "backups/objects")?;
@@ -149,7 +149,7 @@ impl Vault {
     }
 
     /// Keeps from now on what `retention` says.
-    pub fn set_retention(&self, retention: Retention) {
+    pub(crate) fn set_retention(&self, retention: Retention) {
         *self.retention.write().unwrap_or_else(PoisonError::into_inner) = retention;
     }
 
@@ -157,12 +157,12 @@ impl Vault {
     /// entries say who made them, so that what a dead gate left is told from
     /// what a living one is about to use.
     #[must_use]
-    pub fn of_gate(self, boot: &str) -> Self {
+    pub(crate) fn of_gate(self, boot: &str) -> Self {
         Self { boot: Some(boot.to_owned()), ..self }
     }
 
     /// Whether anything was saved through this handle.
-    pub fn has_saved(&self) -> bool {
+    pub(crate) fn has_saved(&self) -> bool {
         self.saved.load(Ordering::Relaxed)
     }
 
@@ -171,7 +171,7 @@ impl Vault {
     ///
     /// # Errors
     /// As the system says.
-    pub fn prune(&self) -> Result<Pruned, Error> {
+    pub(crate) fn prune(&self) -> Result<Pruned, Error> {
         self.clear_unfinished()?;
         self.locked(|usage| {
             let before = self.names()?.len() as u64;
@@ -186,11 +186,11 @@ impl Vault {
         })
     }
 
-    /// What [`Vault::prune`] would do.
+    /// What [`BackupStore::prune`] would do.
     ///
     /// # Errors
     /// As the system says.
-    pub fn would_prune(&self) -> Result<Pruned, Error> {
+    pub(crate) fn would_prune(&self) -> Result<Pruned, Error> {
         let names = self.names()?;
         let (before, bytes_before) = (names.len() as u64, self.total(&names)?);
         let found = plan(names, &self.objects.list()?, &self.retention(), self.now(), 0);
@@ -215,15 +215,6 @@ impl Vault {
         let entries = names.iter().map(|name| name.size).fold(0, u64::saturating_add);
         let objects = self.objects.list()?;
         Ok(objects.iter().map(|object| object.size).fold(entries, u64::saturating_add))
-    }
-
-    /// Removes one entry: that of a change which a gate that crashed never
-    /// made.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`], and as the system says.
-    pub fn remove(&self, entry: &super::Entry) -> Result<(), Error> {
-        if self.forget(&entry.name)? { Ok(()) } else { Err(Error::Unknown(entry.id.to_string())) }
     }
 
     /// Removes an entry, packed meanwhile or not, and takes it out of the

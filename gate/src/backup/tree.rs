@@ -36,7 +36,7 @@ const ATTEMPTS: u32 = 200;
 const PAUSE: Duration = Duration::from_micros(500);
 
 /// The most entries that a tree may have to be kept.
-pub const MAX_ENTRIES: u64 = 1_000_000;
+pub(crate) const MAX_ENTRIES: u64 = 1_000_000;
 
 /// One node of a kept tree: a line of the manifest. The root comes first, each
 /// directory before what is in it, names in byte order.
@@ -71,7 +71,7 @@ pub struct Node {
 
 impl Node {
     /// What the policy wants to know of the object that was kept.
-    pub fn object(&self) -> Object {
+    pub(crate) fn object(&self) -> Object {
         Object { links: self.names.max(1), ..self.kind.object() }
     }
 }
@@ -88,7 +88,7 @@ pub enum NodeKind {
 
 impl NodeKind {
     /// What the policy wants to know of such an object.
-    pub fn object(self) -> Object {
+    pub(crate) fn object(self) -> Object {
         let kind = match self {
             Self::Directory => ObjectKind::Directory,
             Self::File => ObjectKind::File,
@@ -107,9 +107,9 @@ fn is_zero(number: &u64) -> bool {
 /// of a tree that did not change.
 ///
 /// # Errors
-/// As [`super::Vault::save`] for a tree; [`Error::Large`] when its files have more
+/// As [`super::BackupStore::save`] for a tree; [`Error::Large`] when its files have more
 /// than `most` bytes.
-pub fn fingerprint(dir: BorrowedFd<'_>, most: u64) -> Result<Hash, Error> {
+pub(crate) fn fingerprint(dir: BorrowedFd<'_>, most: u64) -> Result<Hash, Error> {
     let mut print = Fingerprint::default();
     let mut left = most;
     walk(dir, &mut |found| {

@@ -11,7 +11,7 @@ use rustix::{
 };
 
 use super::{
-    Error, Vault,
+    BackupStore, Error,
     format::Trailer,
     name::{Name, PathKey},
     read::Content,
@@ -20,7 +20,7 @@ use crate::model::WorkspacePath;
 
 const ACTION: &str = "clear the vault";
 
-impl Vault {
+impl BackupStore {
     /// Puts copies that are whole where they belong, since their changes may
     /// have been made, and removes the rest. Leaves alone what somebody is
     /// still writing.

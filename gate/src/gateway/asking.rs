@@ -107,8 +107,7 @@ impl Turn<'_> {
     /// there or not, and whoever may not look without a person hears of that after a
     /// yes.
     pub(super) fn heed_failing(&self, draft: &mut Draft, failure: Failure) -> Failure {
-        let is_told =
-            matches!(failure, Failure::Ask(_) | Failure::Ledger(_) | Failure::Answered(_));
+        let is_told = matches!(failure, Failure::Ask(_) | Failure::Log(_) | Failure::Answered(_));
         let asks = !self.reservations.asks().is_empty();
         if is_told
             || self.is_operators()

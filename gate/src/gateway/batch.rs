@@ -336,7 +336,7 @@ impl Gateway {
         let mut admitted: Vec<(Prepared<'a>, Grant)> = Vec::new();
         let mut prepared = prepared.into_iter();
         while let Some(one) = prepared.next() {
-            match self.ledger.admit(one.draft.clone()) {
+            match self.ledger.admit(one.draft.clone(), one.ready.seal()) {
                 Ok(grant) => admitted.push((one, grant)),
                 Err(error) => {
                     let index = admitted.len();
@@ -401,7 +401,7 @@ impl Gateway {
             Some((index, why)) => {
                 let error = match why {
                     Err(Failure::Answered(error)) => error,
-                    Err(Failure::Ledger(error)) => error.into(),
+                    Err(Failure::Log(error)) => error.into(),
                     _ => Error::new(ErrorKind::Conflict, "the change could not be made"),
                 };
                 Err(BatchError { index, error })

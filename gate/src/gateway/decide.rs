@@ -2,7 +2,7 @@
 
 use super::{error::Failure, reservations::Reservations};
 use crate::{
-    backup::{self, EntryKind, NodeKind, Saved, Trail, Vault},
+    backup::{self, BackupStore, EntryKind, NodeKind, Saved, Trail},
     model::{Access, AgentName, OperationKind, WorkspacePath},
     policy::{Decision, Object, ObjectKind, Policy, Query, Sight},
     workspace::{self, Resolved, TempName, Walked, Workspace},
@@ -145,15 +145,15 @@ impl Decider<'_> {
     }
 
     /// Asks whether everything in the tree that was saved may be removed.
-    pub(super) fn kept(&self, vault: &Vault, saved: &Saved) -> Result<(), Failure> {
+    pub(super) fn kept(&self, vault: &BackupStore, saved: &Saved) -> Result<(), Failure> {
         let entry = vault.entry(saved)?;
         if entry.kind != EntryKind::Tree {
             return Ok(());
         }
-        let (mut tree, mut trail) = (vault.tree(&entry)?, Trail::new(entry.path.clone()));
+        let mut tree = vault.tree(&entry)?;
         while let Some(node) = tree.next_node()? {
             let too_long = |_| Failure::Operation(crate::workspace::Error::TooLong.into());
-            let path = trail.path(&node).map_err(too_long)?;
+            let path = tree.path(&node).map_err(too_long)?;
             let object = node.object();
             // A name reserved for the gate goes with what holds it.
             let query = self.query(Access::Remove, &path);
@@ -167,7 +167,7 @@ impl Decider<'_> {
     /// node of it, and keeps what cannot be read from becoming readable there.
     pub(super) fn restoring(
         &self,
-        vault: &Vault,
+        vault: &BackupStore,
         entry: &backup::Entry,
         to: &WorkspacePath,
     ) -> Result<(), Failure> {
@@ -175,12 +175,12 @@ impl Decider<'_> {
         let mut places = vec![to.clone()];
         if entry.kind == EntryKind::Tree {
             let mut tree = vault.tree(entry)?;
-            let (mut old, mut new) = (Trail::new(entry.path.clone()), Trail::new(to.clone()));
+            let mut new = Trail::new(to.clone());
             let too_long = |_| Failure::Operation(crate::workspace::Error::TooLong.into());
             nodes.clear();
             places.clear();
             while let Some(node) = tree.next_node()? {
-                nodes.push((old.path(&node).map_err(too_long)?, node.kind.object()));
+                nodes.push((tree.path(&node).map_err(too_long)?, node.kind.object()));
                 places.push(new.path(&node).map_err(too_long)?);
             }
         }

@@ -165,7 +165,7 @@ pub(super) enum Failure {
     /// An operation failed.
     Operation(ops::Error),
     /// The log cannot be written.
-    Ledger(ledger::Error),
+    Log(ledger::Error),
     /// The change failed after its intent; its outcome is recorded.
     Answered(Error),
 }
@@ -183,7 +183,7 @@ impl From<ops::Error> for Failure {
 
 /// The decision about what is never served, whatever the policy says; `None` when an
 /// error of the workspace is no decision.
-pub fn never_served(error: &workspace::Error) -> Option<Decision> {
+pub(super) fn never_served(error: &workspace::Error) -> Option<Decision> {
     use workspace::Error as E;
     let (rule, reason) = match error {
         E::Outside => ("workspace.outside", "a link leads outside the workspace"),
@@ -215,7 +215,7 @@ impl From<backup::Error> for Failure {
 
 impl From<ledger::Error> for Failure {
     fn from(error: ledger::Error) -> Self {
-        Self::Ledger(error)
+        Self::Log(error)
     }
 }
 
@@ -231,7 +231,7 @@ pub(super) fn render(error: &ops::Error) -> Error {
         E::NotEmpty => ErrorKind::NotEmpty,
         E::Cancelled => ErrorKind::Cancelled,
         E::Invalid(_) | E::Pattern(_) | E::Occurrences(_) => ErrorKind::InvalidInput,
-        E::Owner | E::Watch(_) => ErrorKind::Io,
+        E::Owner | E::Watch(_) | E::Ungranted => ErrorKind::Io,
         E::Editor(BufferError::Unsupported(_)) => ErrorKind::InvalidInput,
         E::Editor(_) => ErrorKind::Editor,
         E::Backup(error @ backup::Error::Unknown(_)) => {

@@ -83,7 +83,7 @@ impl Gateway {
         let mut draft = record::request(session, &self.policy(), event, None);
         (draft.decision, draft.facts) = (decision, Some(facts));
         draft.result = Some(result.to_owned());
-        Ok(self.ledger.record(draft)?.into_receipt())
+        Ok(self.ledger.record(draft)?)
     }
 
     /// Records that the gate begins to serve, durably.
@@ -102,7 +102,7 @@ impl Gateway {
     }
 
     /// Records an orderly stop, durably, and lets go of everything. Gives why no
-    /// checkpoint of the log could be signed, as [`ledger::Ledger::close`].
+    /// checkpoint of the log could be signed, as [`ledger::AuditLog::close`].
     ///
     /// # Errors
     /// When the record cannot be written.

@@ -1,11 +1,16 @@
 //! Which links are followed for an agent on the way to what a path means. That they are
 //! tells of them, whatever comes of it.
 
-use super::decide::{Decider, named};
+use super::{
+    decide::{Decider, named},
+    error::never_served,
+    search::{beginning, begun},
+};
 use crate::{
     model::{Access, AgentName, OperationKind, WorkspacePath},
     policy::{Decision, Policy, Query},
-    workspace::Met,
+    view::WorkspaceView,
+    workspace::{self, Follow, Met, Resolved},
 };
 
 /// For whom and for what a path is looked up.
@@ -24,8 +29,37 @@ pub struct Following<'a> {
 }
 
 impl Following<'_> {
+    /// Resolves `path` as the gateway does for this request.
+    ///
+    /// # Errors
+    /// As [`WorkspaceView::resolve`].
+    pub fn resolve(
+        mut self,
+        workspace: WorkspaceView<'_>,
+        path: &WorkspacePath,
+        follow: Follow,
+    ) -> Result<Resolved, workspace::Error> {
+        use OperationKind as O;
+        let begins = matches!(self.operation, O::Glob | O::Grep | O::Watch);
+        workspace.resolve_heeding(path, follow, &mut |met| {
+            self.follows(if begins { beginning(met) } else { met })
+        })
+    }
+
+    /// The decision about the name at which a search or a subscription begins, which
+    /// `decision` is about.
+    pub fn beginning(policy: &Policy, query: &Query<'_>, decision: Decision) -> Decision {
+        begun(policy, query, decision)
+    }
+
+    /// The decision about what the workspace refuses, whatever the policy says; `None`
+    /// when an error is no decision.
+    pub fn refused(error: &workspace::Error) -> Option<Decision> {
+        never_served(error)
+    }
+
     /// Whether what is met on the way may be followed.
-    pub fn follows(&mut self, met: Met<'_>) -> bool {
+    fn follows(&mut self, met: Met<'_>) -> bool {
         match met {
             // One that asks does so, too, when nothing is there.
             Met::Name(name) => {

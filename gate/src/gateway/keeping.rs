@@ -4,7 +4,7 @@ use portcullis_audit::Hash;
 
 use super::{error::Failure, turn::Turn};
 use crate::{
-    backup::{self, Meta, Saved, Vault},
+    backup::{self, BackupStore, Meta, Saved},
     model::Operation,
     ops::{Change, Sealed},
     policy::ObjectKind,
@@ -64,12 +64,12 @@ impl<'a> Turn<'a> {
 }
 
 /// Brings all that was kept to stable storage.
-pub(super) fn settle(vault: &Vault, saved: &mut [Saved]) -> Result<(), backup::Error> {
+pub(super) fn settle(vault: &BackupStore, saved: &mut [Saved]) -> Result<(), backup::Error> {
     saved.iter_mut().try_for_each(|one| vault.settle(one))
 }
 
 /// The change was made: what was kept stays, older versions may go.
-pub(super) fn keep(vault: &Vault, saved: Vec<Saved>) {
+pub(super) fn keep(vault: &BackupStore, saved: Vec<Saved>) {
     for one in saved {
         if let Err(error) = vault.keep(one) {
             tracing::warn!(%error, "an old backup could not be removed");
@@ -78,7 +78,7 @@ pub(super) fn keep(vault: &Vault, saved: Vec<Saved>) {
 }
 
 /// Lets go of what was kept for a change that was not made.
-pub(super) fn discard(vault: &Vault, saved: Vec<Saved>) {
+pub(super) fn discard(vault: &BackupStore, saved: Vec<Saved>) {
     for one in saved {
         if let Err(error) = vault.discard(one) {
             tracing::warn!(%error, "a needless backup could not be removed");

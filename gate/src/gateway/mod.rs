@@ -34,30 +34,30 @@ use std::{
     time::Instant,
 };
 
+use cap_std::fs::Dir;
 use portcullis_audit::{Draft, Receipt};
 
 pub use approvals::{Answer, AnswerError, Approvals, Approver, Binding, Nobody, Question, Ticket};
 pub use batch::BatchError;
 pub use diff::{CONTEXT, unified_diff};
-pub use error::{Error, ErrorKind, Refusal, never_served};
+pub use error::{Error, ErrorKind, Refusal};
 pub use following::Following;
-pub use numbers::{BOUNDS, Decided, Numbers, Times};
+pub use numbers::{Decided, Numbers, Times};
 pub use recovery::RecoveryError;
 pub use reload::{Herald, ReloadError};
-pub use search::{beginning, begun};
-pub use span::SPANS;
 pub use turns::Shares;
 pub use watch::Watching;
 
 use crate::{
-    backup::Vault,
-    ledger::Ledger,
+    backup::{BackupMaintenance, BackupStore},
+    ledger::AuditLog,
     model::{Operation, Session},
     ops::{
         Committed, Content, Entries, Entry, Findings, Follower, Found, Known, Matches, NameLocks,
         Names, Source, Subscription, Unfollowed, Watcher,
     },
     policy::{Decision, Policy, SecretKey},
+    view::WorkspaceView,
     workspace::Workspace,
 };
 use asking::Approved;
@@ -80,8 +80,8 @@ pub struct Gateway {
     workspace: Workspace,
     policy: RwLock<Arc<Policy>>,
     approvals: Arc<Approvals>,
-    ledger: Ledger,
-    vault: Vault,
+    ledger: AuditLog,
+    vault: Arc<BackupStore>,
     locks: Locks,
     meters: Meters,
     key: SecretKey,
@@ -164,20 +164,26 @@ struct Stopped {
 }
 
 impl Gateway {
-    /// Puts the parts together and settles what dead gates left behind. `key`
+    /// The target of the spans of requests.
+    pub const SPANS: &str = span::SPANS;
+
+    /// Opens the backups in the state directory `state`, puts the parts together and
+    /// settles what dead gates left behind. `key`
     /// is what placeholders of secrets are made with; every gate over the same
     /// state must have the same one.
     ///
     /// # Errors
-    /// When the log cannot be read or written, or holds an intent that makes no
-    /// sense: the workspace is not served then.
+    /// When the backups cannot be opened, or the log cannot be read or written, or holds
+    /// an intent that makes no sense: the workspace is not served then.
     pub fn open(
         workspace: Workspace,
         policy: Arc<Policy>,
-        ledger: Ledger,
-        vault: Vault,
+        ledger: AuditLog,
+        state: &Dir,
         key: SecretKey,
     ) -> Result<Self, RecoveryError> {
+        let vault = BackupStore::open(state, *policy.backups()).map_err(RecoveryError::Backups)?;
+        let vault = Arc::new(vault.of_gate(ledger.boot()));
         let (locks, meters, approvals) = (Locks::default(), Meters::default(), Arc::default());
         let policy = RwLock::new(policy);
         let name_locks = NameLocks::new(ledger.lock_file("names")?);
@@ -251,14 +257,19 @@ impl Gateway {
         self.ledger.boot()
     }
 
-    /// The vault.
-    pub fn vault(&self) -> &Vault {
+    /// The backups, to be read.
+    pub fn backups(&self) -> &BackupStore {
         &self.vault
     }
 
-    /// The workspace.
-    pub fn workspace(&self) -> &Workspace {
-        &self.workspace
+    /// The maintenance of the backups.
+    pub fn maintenance(&self) -> BackupMaintenance {
+        BackupMaintenance::of(&self.vault)
+    }
+
+    /// A read-only view of the workspace.
+    pub fn workspace(&self) -> WorkspaceView<'_> {
+        self.workspace.view()
     }
 
     /// Decides about an operation, does it if it is allowed, and records both.
@@ -456,7 +467,7 @@ impl Gateway {
             Failure::Ask(_) => Error::denied(&Decision::built_in_denial("default", "asked twice")),
             Failure::Rendered(error) => error,
             Failure::Operation(error) => error::render(&error),
-            Failure::Ledger(error) => return error.into(),
+            Failure::Log(error) => return error.into(),
             Failure::Answered(error) => {
                 if closes(&error, meter) {
                     self.end_subscriptions(draft.session.as_deref());
@@ -476,7 +487,7 @@ impl Gateway {
         }
         let session = draft.session.clone().filter(|_| closed);
         let error = match self.ledger.record(draft) {
-            Ok(grant) => error.with_receipt(grant.into_receipt()),
+            Ok(receipt) => error.with_receipt(receipt),
             Err(error) => error.into(),
         };
         self.end_subscriptions(session.as_deref());

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 /// The upper bounds of the classes of times, in microseconds; the last class
 /// has none.
-pub const BOUNDS: [u64; 14] = [
+const BOUNDS: [u64; 14] = [
     50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 500_000, 1_000_000,
     10_000_000,
 ];
@@ -59,10 +59,15 @@ pub struct Decided {
 /// Times in classes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Times {
-    /// How many in each class of [`BOUNDS`], and beyond.
+    /// How many in each class of [`Times::BOUNDS`], and beyond.
     pub classes: Vec<u64>,
     /// All together, in microseconds.
     pub sum: u64,
+}
+
+impl Times {
+    /// The upper bounds of the classes, in microseconds.
+    pub const BOUNDS: [u64; 14] = BOUNDS;
 }
 
 /// Counts.

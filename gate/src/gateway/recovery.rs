@@ -4,7 +4,7 @@ use portcullis_audit::{AuditRecord, Draft, Kind};
 
 use super::{Gateway, record::shown};
 use crate::{
-    backup::{BackupId, Vault},
+    backup::{self, BackupId, BackupStore},
     ledger,
     model::WorkspacePath,
     ops::{self, Remains, Resolution},
@@ -16,7 +16,10 @@ use crate::{
 pub enum RecoveryError {
     /// The log cannot be read or written.
     #[error(transparent)]
-    Ledger(#[from] ledger::Error),
+    Log(#[from] ledger::Error),
+    /// The backups cannot be opened.
+    #[error(transparent)]
+    Backups(backup::Error),
     /// An intent does not say what it was about.
     #[error("the intent {0} cannot be understood")]
     Malformed(u64),
@@ -90,7 +93,7 @@ pub(super) fn run(gateway: &Gateway) -> Result<usize, RecoveryError> {
 /// back only when it did not make the change, which need not be on stable
 /// storage as soon as the file's end is: what looks as if it had been made was
 /// made by somebody else.
-fn is_kept(vault: &Vault, remains: &Remains, backup: &str) -> bool {
+fn is_kept(vault: &BackupStore, remains: &Remains, backup: &str) -> bool {
     let Ok(id) = backup.parse::<BackupId>() else { return true };
     let mut paths = std::iter::once(&remains.path).chain(&remains.to);
     // What cannot be looked at may be there.
@@ -121,7 +124,7 @@ fn draft(intent: &AuditRecord, remains: &Remains, resolution: Resolution) -> Dra
 }
 
 /// What an intent says of its change.
-pub(super) fn remains(draft: &Draft, vault: &Vault) -> Option<Remains> {
+pub(super) fn remains(draft: &Draft, vault: &BackupStore) -> Option<Remains> {
     let parse = |text: &String| WorkspacePath::parse(text).ok();
     Some(Remains {
         operation: draft.op.as_ref()?.parse().ok()?,
@@ -139,4 +142,91 @@ pub(super) fn remains(draft: &Draft, vault: &Vault) -> Option<Remains> {
         // What was kept had room in the vault, and what was written in memory.
         most: vault.retention().size.max(draft.bytes.unwrap_or(0)),
     })
+}
+
+#[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "tests make files behind the gateway's back")]
+mod tests {
+    use std::{collections::BTreeMap, fs, os::fd::AsFd as _, sync::Arc};
+
+    use cap_std::fs::Dir;
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::{
+        backup::{Meta, Origin},
+        ledger::AuditLog,
+        model::{Access, Door, Operation, OperationKind, Session},
+        ops::Source,
+        policy::{PolicySource, Query, SecretKey, compile},
+        workspace::{Follow, Permit, Workspace},
+    };
+
+    const POLICY: &str =
+        "schema = 1\nversion = 1\n[allowedPaths]\nread = [\"**\"]\nwrite = [\"**\"]";
+
+    fn session() -> Session {
+        let (id, user) = ("ab".repeat(16), "user".to_owned());
+        Session { id, agent: "agent".parse().unwrap(), user, door: Door::Acp }
+    }
+
+    fn gateway(temp: &TempDir) -> Gateway {
+        let policy = compile(&PolicySource::from_text("test", POLICY)).unwrap();
+        let state = Dir::from_std_file(fs::File::open(temp.path().join("state")).unwrap());
+        let workspace = Workspace::open(&temp.path().join("ws")).unwrap();
+        let ledger = AuditLog::open(&state).unwrap();
+        let key = SecretKey::new(&[7; SecretKey::LENGTH]);
+        Gateway::open(workspace, Arc::new(policy), ledger, &state, key).unwrap()
+    }
+
+    /// Saves what a gateway would before it writes an intent.
+    fn save(gateway: &Gateway, vault: &BackupStore) -> BackupId {
+        let path = WorkspacePath::parse("a").unwrap();
+        let resolved = gateway.workspace.resolve(&path, Follow::No).unwrap();
+        let (session, operation) = (&session(), OperationKind::Write);
+        let query = Query { agent: &session.agent, operation, access: Access::Write, path: &path };
+        let permit = Permit::new(resolved, gateway.policy().evaluate(&query)).unwrap();
+        let file = fs::File::open(gateway.workspace().root().join("a")).unwrap();
+        let meta = Meta { session, operation, after: None, beyond_size: false };
+        let mut saved = vault.save(&permit, &meta, Origin::File(file.as_fd())).unwrap();
+        vault.settle(&mut saved).unwrap();
+        saved.id
+    }
+
+    #[test]
+    fn what_a_dead_gate_kept_for_nothing_goes_and_all_else_stays() {
+        let temp = tempfile::tempdir().unwrap();
+        for name in ["ws", "state"] {
+            fs::create_dir(temp.path().join(name)).unwrap();
+        }
+        fs::write(temp.path().join("ws/a"), "one").unwrap();
+        let (alive, dead) = (gateway(&temp), gateway(&temp));
+        for gateway in [&alive, &dead] {
+            gateway.start(&session(), BTreeMap::new()).unwrap();
+        }
+        let path = WorkspacePath::parse("a").unwrap();
+        let write = Operation::Write { path, content: b"two".to_vec() };
+        dead.handle(&session(), &write, Source::Disk).unwrap();
+        let ids = |gateway: &Gateway| -> Vec<BackupId> {
+            let entries = gateway.backups().entries().unwrap().entries;
+            entries.iter().map(|entry| entry.id).collect()
+        };
+        let named = ids(&dead);
+        assert_eq!(named.len(), 1);
+        // Both die, or live, between the backup and its record.
+        let (of_dead, of_alive) = (save(&dead, &dead.vault), save(&alive, &alive.vault));
+        let state = Dir::from_std_file(fs::File::open(temp.path().join("state")).unwrap());
+        let nobodys = BackupStore::open(&state, dead.vault.retention()).unwrap();
+        let of_nobody = save(&dead, &nobodys);
+        drop(dead);
+
+        let next = gateway(&temp);
+        let left = ids(&next);
+        assert!(!left.contains(&of_dead));
+        assert!([&named[0], &of_alive, &of_nobody].into_iter().all(|id| left.contains(id)));
+        drop(alive);
+        let left = ids(&gateway(&temp));
+        assert_eq!(left.len(), 2);
+        assert!(!left.contains(&of_alive));
+    }
 }

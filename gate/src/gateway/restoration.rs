@@ -82,7 +82,7 @@ impl<'a> Turn<'a> {
         let bytes = sealed.facts().bytes;
         draft.bytes = bytes;
         draft.result = Some("dryRun".to_owned());
-        let receipt = self.gate.ledger.record(draft.clone())?.into_receipt();
+        let receipt = self.gate.ledger.record(draft.clone())?;
         let changed = Changed { committed: Committed::Unchanged, bytes, backup: None };
         Ok(Reply { receipt, output: Output::Changed(changed) })
     }

@@ -6,7 +6,12 @@
 
 use portcullis_audit::Draft;
 
-use super::{Output, Reply, error::Failure, record, turn::Turn};
+use super::{
+    Output, Reply,
+    error::Failure,
+    record,
+    turn::{Turn, opened},
+};
 use crate::{
     model::{Access, GlobQuery, GrepQuery, WorkspacePath},
     ops::{Disclosure, Start, prepare},
@@ -38,14 +43,13 @@ impl Turn<'_> {
         }
         draft.result = Some("ok".to_owned());
         // Should the ledger refuse, there is nothing left to record.
-        let grant = self.gate.ledger.record(std::mem::take(draft))?;
+        let grant = self.gate.ledger.record_for(std::mem::take(draft), sealed.seal())?;
         if self.gate.search_files {
             let search = grant.receipt().seq;
             let drafts = disclosures.into_iter().map(|file| self.disclosed(&unnamed, file, search));
             self.gate.ledger.record_all(drafts)?;
         }
-        let (matches, receipt) = sealed.disclose(grant);
-        Ok(Reply { receipt, output: Output::Matches(matches) })
+        opened(sealed.disclose(grant), Output::Matches)
     }
 
     /// The record of one file of which the search `seq` discloses lines.
@@ -144,7 +148,7 @@ impl Turn<'_> {
 
 /// What is met on the way to where a search begins: what begins elsewhere begins there
 /// whatever lies there, and nobody is asked.
-pub fn beginning(met: Met<'_>) -> Met<'_> {
+pub(super) fn beginning(met: Met<'_>) -> Met<'_> {
     match met {
         Met::Name(name) => Met::Left(name),
         met => met,
@@ -153,6 +157,6 @@ pub fn beginning(met: Met<'_>) -> Met<'_> {
 
 /// What comes of the decision about the name at which a search or a subscription
 /// begins.
-pub fn begun(policy: &Policy, query: &Query<'_>, decision: Decision) -> Decision {
+pub(super) fn begun(policy: &Policy, query: &Query<'_>, decision: Decision) -> Decision {
     if TempName::is_reserved(query.path) { decision } else { policy.search_root(query, decision) }
 }

@@ -12,7 +12,7 @@ use super::{
     turn::Turn,
 };
 use crate::{
-    backup::{self, Saved, Trail},
+    backup::{self, Saved},
     model::{Access, Escaped, Operation, OperationKind, WorkspacePath},
     ops::{Change, Sealed},
     policy::{Decision, Object, ObjectKind, Query, questions},
@@ -267,11 +267,11 @@ impl Turn<'_> {
     fn kept_tree(&self, saved: &Saved) -> Result<Vec<(WorkspacePath, Object)>, backup::Error> {
         let vault = &self.gate.vault;
         let entry = vault.entry(saved)?;
-        let (mut tree, mut trail) = (vault.tree(&entry)?, Trail::new(entry.path.clone()));
+        let mut tree = vault.tree(&entry)?;
         let mut kept = Vec::new();
         while let Some(node) = tree.next_node()? {
             // What has no path was refused before.
-            let path = trail.path(&node).ok().filter(|path| *path != entry.path);
+            let path = tree.path(&node).ok().filter(|path| *path != entry.path);
             kept.extend(path.map(|path| (path, node.kind.object())));
         }
         Ok(kept)

@@ -7,7 +7,7 @@ use tracing::field::Empty;
 use crate::model::Session;
 
 /// The target of these spans, by which whoever gathers them knows them.
-pub const SPANS: &str = "portcullis::gateway";
+pub(super) const SPANS: &str = "portcullis::gateway";
 
 /// The span of a request; what is left empty becomes known on the way.
 pub(super) fn of(session: &Session, op: &str) -> tracing::Span {

@@ -16,8 +16,8 @@ use super::{
     showing::LONGEST,
 };
 use crate::{
-    backup::{Saved, Vault},
-    ledger::Grant,
+    backup::{BackupStore, Saved},
+    ledger::{Grant, Seal},
     model::{Access, Operation, Session, WorkspacePath},
     ops::{self, Change, Committed, Context, Findings, Follower, Sealed, Source, prepare},
     policy::{Object, ObjectKind, Policy, Secrets},
@@ -36,12 +36,17 @@ impl Ready<'_> {
         self.sealed.permit().path()
     }
 
+    /// The seal that the grant must be for.
+    pub(super) fn seal(&self) -> &Seal {
+        self.sealed.seal()
+    }
+
     /// Makes the change once what was kept is on stable storage; tells what that
     /// was and how many bytes the change stores.
     pub(super) fn commit(
         mut self,
         grant: Grant,
-        vault: &Vault,
+        vault: &BackupStore,
     ) -> (Receipt, Result<Committed, ops::Error>, Vec<Saved>, Option<u64>) {
         let bytes = self.sealed.facts().bytes;
         let (receipt, committed) = match settle(vault, &mut self.saved) {
@@ -52,7 +57,7 @@ impl Ready<'_> {
     }
 
     /// Lets go of what was kept, because the change is not made.
-    pub(super) fn discard(self, vault: &Vault) {
+    pub(super) fn discard(self, vault: &BackupStore) {
         discard(vault, self.saved);
     }
 }
@@ -248,9 +253,8 @@ impl<'a> Turn<'a> {
         record::findings(draft, self.findings.take());
         draft.result = Some("ok".to_owned());
         // Should the ledger refuse, there is nothing left to record.
-        let grant = self.gate.ledger.record(std::mem::take(draft))?;
-        let (content, receipt) = sealed.disclose(grant);
-        Ok(Reply { receipt, output: output(content) })
+        let grant = self.gate.ledger.record_for(std::mem::take(draft), sealed.seal())?;
+        opened(sealed.disclose(grant), output)
     }
 
     /// Makes a change if the session's limits leave room for it.
@@ -309,7 +313,7 @@ impl<'a> Turn<'a> {
         let gate = self.gate;
         let mut ready = self.ready(draft, sealed)?;
         ready.sealed.stage();
-        let grant = match gate.ledger.admit(draft.clone()) {
+        let grant = match gate.ledger.admit(draft.clone(), ready.seal()) {
             Ok(grant) => grant,
             Err(error) => {
                 ready.discard(&gate.vault);
@@ -442,6 +446,18 @@ impl<'a> Turn<'a> {
             is_operators: self.is_operators(),
             reservations: &self.reservations,
         }
+    }
+}
+
+/// The reply with what was opened.
+pub(super) fn opened<T>(
+    (receipt, content): (Receipt, Result<T, ops::Error>),
+    output: impl FnOnce(T) -> Output,
+) -> Result<Reply, Failure> {
+    match content {
+        Ok(content) => Ok(Reply { receipt, output: output(content) }),
+        // The record is there.
+        Err(error) => Err(Failure::Answered(error::render(&error).with_receipt(receipt))),
     }
 }
 

@@ -111,9 +111,8 @@ mod tests {
 
     use super::*;
     use crate::{
-        backup::Vault,
         gateway::Shares,
-        ledger::Ledger,
+        ledger::AuditLog,
         model::{Door, WorkspacePath},
         ops::WatchEnd,
         policy::{Policy, PolicySource, SecretKey, compile},
@@ -132,10 +131,9 @@ mod tests {
         }
         let state = Dir::from_std_file(fs::File::open(temp.path().join("state")).unwrap());
         let workspace = Workspace::open(&temp.path().join("ws")).unwrap();
-        let (policy, ledger) = (Arc::new(policy(1, "")), Ledger::open(&state).unwrap());
-        let vault = Vault::open(&state, *policy.backups()).unwrap();
+        let (policy, ledger) = (Arc::new(policy(1, "")), AuditLog::open(&state).unwrap());
         let key = SecretKey::new(&[7; SecretKey::LENGTH]);
-        let mut gateway = Gateway::open(workspace, policy, ledger, vault, key).unwrap();
+        let mut gateway = Gateway::open(workspace, policy, ledger, &state, key).unwrap();
         gateway.share(Shares {
             turns: 1,
             per_session: 1,

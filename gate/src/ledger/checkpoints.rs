@@ -8,7 +8,7 @@ use portcullis_audit::{
 use rustix::fs::RenameFlags;
 
 use super::{
-    Error,
+    AuditLog, Error,
     disk::{Folder, Held},
     roots,
     signing::{self, Noted},
@@ -119,38 +119,42 @@ pub(super) fn lock(history: &Folder) -> Result<File, Error> {
     own.map(File::from).map_err(Error::std("lock the log's checkpoints"))
 }
 
-/// Adds the signatures of `cosigned` to the kept checkpoints with the same
-/// text; says how many are new. Those by `witnesses` must be right.
-///
-/// # Errors
-///
-/// When there is no such checkpoint, a signature is wrong, or the file cannot
-/// be written.
-pub fn cosign(
-    state: &cap_std::fs::Dir,
-    cosigned: &Note,
-    witnesses: &[PublicKey],
-) -> Result<usize, Error> {
-    let audit = Folder::open(state, "audit")?;
-    let history = Folder::open(&audit, HISTORY)?;
-    let lock = lock(&history)?;
-    let _held = Held::wait(&lock, LOCK)?;
-    let keys: Vec<_> =
-        signing::keys_of(&audit)?.into_iter().chain(witnesses.iter().cloned()).collect();
-    let _signed = cosigned.verify(&keys)?;
-    let size = Checkpoint::of(cosigned)?.size.to_string();
-    let mut most = None;
-    for (folder, name) in [(&audit, NEWEST), (&history, size.as_str())] {
-        let Some(text) = signing::read(folder, name)? else { continue };
-        let Ok((merged, added)) = Note::parse(text.as_bytes())?.merge(cosigned) else { continue };
-        if added > 0 {
-            signing::write(folder, name, merged.to_string().as_bytes(), RenameFlags::empty())?;
+impl AuditLog {
+    /// Adds the signatures of `cosigned` to the kept checkpoints with the same
+    /// text; says how many are new. Those by `witnesses` must be right.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such checkpoint, a signature is wrong, or the file cannot
+    /// be written.
+    pub fn cosign(
+        state: &cap_std::fs::Dir,
+        cosigned: &Note,
+        witnesses: &[PublicKey],
+    ) -> Result<usize, Error> {
+        let audit = Folder::open(state, "audit")?;
+        let history = Folder::open(&audit, HISTORY)?;
+        let lock = lock(&history)?;
+        let _held = Held::wait(&lock, LOCK)?;
+        let keys: Vec<_> =
+            signing::keys_of(&audit)?.into_iter().chain(witnesses.iter().cloned()).collect();
+        let _signed = cosigned.verify(&keys)?;
+        let size = Checkpoint::of(cosigned)?.size.to_string();
+        let mut most = None;
+        for (folder, name) in [(&audit, NEWEST), (&history, size.as_str())] {
+            let Some(text) = signing::read(folder, name)? else { continue };
+            let Ok((merged, added)) = Note::parse(text.as_bytes())?.merge(cosigned) else {
+                continue;
+            };
+            if added > 0 {
+                signing::write(folder, name, merged.to_string().as_bytes(), RenameFlags::empty())?;
+            }
+            most = most.max(Some(added));
         }
-        most = most.max(Some(added));
+        // One that was the newest and is not kept by its size yet.
+        if most.is_some() && history.stat(&size).is_ok_and(|stat| stat.is_none()) {
+            signing::write(&history, &size, cosigned.to_string().as_bytes(), RenameFlags::empty())?;
+        }
+        most.ok_or(Error::Note(NoteError::Checkpoint))
     }
-    // One that was the newest and is not kept by its size yet.
-    if most.is_some() && history.stat(&size).is_ok_and(|stat| stat.is_none()) {
-        signing::write(&history, &size, cosigned.to_string().as_bytes(), RenameFlags::empty())?;
-    }
-    most.ok_or(Error::Note(NoteError::Checkpoint))
 }

@@ -6,7 +6,7 @@ use cap_std::fs::Dir;
 use portcullis_audit::PublicKey;
 
 use super::{
-    Error, Signer, Signing,
+    AuditLog, Error, Signer, Signing,
     disk::Folder,
     log::Log,
     maker::Maker,
@@ -22,45 +22,49 @@ pub struct Looked {
     pub torn: usize,
 }
 
-/// Looks at the log in the state directory `state` as a start does whose checkpoints
-/// `signer` signs, or the log's own key. `None` where there is no log yet. The caller
-/// holds the log's lock.
-///
-/// # Errors
-///
-/// Why a start would refuse.
-pub fn look(state: &Dir, signer: Option<PublicKey>) -> Result<Option<Looked>, Error> {
-    let there = |name: &str| state.symlink_metadata(name).is_ok();
-    if !there(super::log::LOCK) {
-        return Ok(None);
-    }
-    let mut log = Log::attach(state, String::new())?;
-    let keys =
-        there(signing::PRIVATE).then(|| Folder::open(state, signing::PRIVATE)).transpose()?;
-    let noted = keys.as_ref().map_or(Ok(Noted::Nothing), Noted::read)?;
-    let torn = log.look(&noted)?;
-    let found = Looked { records: log.next(), torn };
-    let published = signing::keys_of(&log.audit)?;
-    let own = match &keys {
-        Some(keys) if signer.is_none() => signing::private(keys)?.map(|private| private.public()),
-        _ => None,
-    };
-    match (signer.or(own), published.into_iter().next(), keys) {
-        (None, Some(_known), _) => Err(Error::KeyGone),
-        (Some(key), Some(known), _) if key != known => Err(Error::OtherKey),
-        (Some(key), Some(_), Some(keys)) if found.records > 0 => {
-            let signing = Signing::by(Box::new(Nobody(key)));
-            let maker = Maker::new(std::sync::Arc::clone(&log.audit), keys, signing)?;
-            maker.check(&Mutex::new(log)).map(|()| Some(found))
+impl AuditLog {
+    /// Looks at the log in the state directory `state` as a start does whose checkpoints
+    /// `signer` signs, or the log's own key. `None` where there is no log yet. The caller
+    /// holds the log's lock.
+    ///
+    /// # Errors
+    ///
+    /// Why a start would refuse.
+    pub fn look(state: &Dir, signer: Option<PublicKey>) -> Result<Option<Looked>, Error> {
+        let there = |name: &str| state.symlink_metadata(name).is_ok();
+        if !there(super::log::LOCK) {
+            return Ok(None);
         }
-        _ => Ok(Some(found)),
+        let mut log = Log::attach(state, String::new())?;
+        let keys =
+            there(signing::PRIVATE).then(|| Folder::open(state, signing::PRIVATE)).transpose()?;
+        let noted = keys.as_ref().map_or(Ok(Noted::Nothing), Noted::read)?;
+        let torn = log.look(&noted)?;
+        let found = Looked { records: log.next(), torn };
+        let published = signing::keys_of(&log.audit)?;
+        let own = match &keys {
+            Some(keys) if signer.is_none() => {
+                signing::private(keys)?.map(|private| private.public())
+            }
+            _ => None,
+        };
+        match (signer.or(own), published.into_iter().next(), keys) {
+            (None, Some(_known), _) => Err(Error::KeyGone),
+            (Some(key), Some(known), _) if key != known => Err(Error::OtherKey),
+            (Some(key), Some(_), Some(keys)) if found.records > 0 => {
+                let signing = Signing::by(Box::new(KeyOnly(key)));
+                let maker = Maker::new(std::sync::Arc::clone(&log.audit), keys, signing)?;
+                maker.check(&Mutex::new(log)).map(|()| Some(found))
+            }
+            _ => Ok(Some(found)),
+        }
     }
 }
 
 /// A key with which nothing is signed here.
-struct Nobody(PublicKey);
+struct KeyOnly(PublicKey);
 
-impl Signer for Nobody {
+impl Signer for KeyOnly {
     fn public(&self) -> &PublicKey {
         &self.0
     }

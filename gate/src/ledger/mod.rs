@@ -10,6 +10,7 @@ mod checkpoints;
 mod clock;
 mod disk;
 mod error;
+mod grant;
 mod group;
 mod keeper;
 mod keys;
@@ -28,15 +29,13 @@ mod signing;
 #[cfg(test)]
 mod tests;
 
-pub use checkpoints::cosign;
 pub(crate) use disk::wait_lock;
 pub use error::Error;
-pub use look::{Looked, look};
-pub use orphans::{Orphans, Trace};
-pub use pack::{compress, pack};
-pub use prune::{Prune, Pruning, prunable};
-pub use recover::{Plan, plan, recover};
-pub use signing::{LAST_SIGNED, Signer, Signing, published, renew};
+pub(crate) use grant::{Grant, Seal};
+pub use look::Looked;
+pub use prune::{Prune, Pruning};
+pub use recover::Plan;
+pub use signing::{Signer, Signing};
 
 use std::{
     collections::BTreeSet,
@@ -62,7 +61,7 @@ use maker::Maker;
 use nonce::Nonces;
 
 /// A gate's way to the audit log, for all its threads.
-pub struct Ledger {
+pub struct AuditLog {
     boot: String,
     group: Arc<Group>,
     maker: Option<Arc<Maker>>,
@@ -84,29 +83,9 @@ const TOGETHER: usize = 256;
 /// Is shown every record before it is written.
 type Observer = Box<dyn Fn(Kind, &Draft) + Send + Sync>;
 
-impl fmt::Debug for Ledger {
+impl fmt::Debug for AuditLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ledger").field("boot", &self.boot).finish_non_exhaustive()
-    }
-}
-
-/// Leave to disclose or to change what one record tells of. Only the ledger
-/// makes one, after the record is as safe as it must be.
-#[must_use]
-#[derive(Debug)]
-pub struct Grant {
-    receipt: Receipt,
-}
-
-impl Grant {
-    /// The record's receipt.
-    pub fn receipt(&self) -> &Receipt {
-        &self.receipt
-    }
-
-    /// The record's receipt, when the leave has been used.
-    pub fn into_receipt(self) -> Receipt {
-        self.receipt
+        f.debug_struct("AuditLog").field("boot", &self.boot).finish_non_exhaustive()
     }
 }
 
@@ -128,7 +107,7 @@ impl LockFile {
     }
 }
 
-impl Ledger {
+impl AuditLog {
     /// Opens the log in the state directory `state`: makes what is missing,
     /// repairs a torn tail and begins this gate's lifetime. Reads the end of
     /// the log only.
@@ -170,7 +149,7 @@ impl Ledger {
     }
 
     /// Has checkpoints signed from now on, at a clean stop and whenever
-    /// [`Ledger::checkpoint`] is called.
+    /// [`AuditLog::checkpoint`] is called.
     ///
     /// # Errors
     ///
@@ -196,13 +175,13 @@ impl Ledger {
 
     /// Shows every record from now on to `observer` before it is written, which
     /// must be quick.
-    pub fn observe(&mut self, observer: impl Fn(Kind, &Draft) + Send + Sync + 'static) {
+    pub(crate) fn observe(&mut self, observer: impl Fn(Kind, &Draft) + Send + Sync + 'static) {
         self.observer = Some(Box::new(observer));
     }
 
     /// How many records no checkpoint covers, as far as this gate has written
     /// and signed itself.
-    pub fn uncovered(&self) -> u64 {
+    pub(crate) fn uncovered(&self) -> u64 {
         let covered = self.maker.as_ref().map_or(0, |maker| maker.covered.load(Ordering::Relaxed));
         self.next.load(Ordering::Relaxed).saturating_sub(covered)
     }
@@ -246,19 +225,27 @@ impl Ledger {
     ///
     /// # Errors
     ///
+    /// When it is not in the log.
+    pub(crate) fn record(&self, draft: Draft) -> Result<Receipt, Error> {
+        self.append(Kind::Decision, draft, self.all_durable)
+    }
+
+    /// The same for the decision to disclose what has the seal.
+    ///
+    /// # Errors
+    ///
     /// When it is not in the log: nothing may be disclosed.
-    pub fn record(&self, draft: Draft) -> Result<Grant, Error> {
-        let durable = self.all_durable;
-        self.append(Kind::Decision, draft, durable).map(|receipt| Grant { receipt })
+    pub(crate) fn record_for(&self, draft: Draft, seal: &Seal) -> Result<Grant, Error> {
+        Ok(Grant::new(self.record(draft)?, Kind::Decision, seal))
     }
 
     /// Appends several `decision`s in this order. On return all of them are as
-    /// safe as [`Ledger::record`] makes one.
+    /// safe as [`AuditLog::record`] makes one.
     ///
     /// # Errors
     ///
     /// When one of them is not in the log: nothing may be disclosed.
-    pub fn record_all(&self, drafts: impl Iterator<Item = Draft>) -> Result<(), Error> {
+    pub(crate) fn record_all(&self, drafts: impl Iterator<Item = Draft>) -> Result<(), Error> {
         let mut drafts = drafts.peekable();
         while drafts.peek().is_some() {
             let together: Result<Vec<Prepared>, Error> = drafts
@@ -273,16 +260,14 @@ impl Ledger {
         Ok(())
     }
 
-    /// Appends an `intent`. On return it is on stable storage.
+    /// Appends the `intent` to make the change that has the seal. On return it is on
+    /// stable storage.
     ///
     /// # Errors
     ///
     /// When it is not there: nothing may be changed.
-    pub fn admit(&self, draft: Draft) -> Result<Grant, Error> {
-        self.life.persist().inspect_err(|error| self.group.fail(error))?;
-        let receipt = self.append(Kind::Intent, draft, true)?;
-        self.intents().insert(receipt.seq);
-        Ok(Grant { receipt })
+    pub(crate) fn admit(&self, draft: Draft, seal: &Seal) -> Result<Grant, Error> {
+        Ok(Grant::new(self.note(Kind::Intent, draft, true)?, Kind::Intent, seal))
     }
 
     /// Appends the `outcome` of an intent of this gate. On return it is
@@ -302,14 +287,21 @@ impl Ledger {
         })
     }
 
-    /// Appends any other record, such as `start` or `policy`; `durable`: it is
-    /// on stable storage on return.
+    /// Appends a record of any kind, such as `start` or `policy`; `durable`: it is
+    /// on stable storage on return. No record that is written so lets anything be
+    /// disclosed or changed.
     ///
     /// # Errors
     ///
     /// When it is not in the log.
     pub fn note(&self, kind: Kind, draft: Draft, durable: bool) -> Result<Receipt, Error> {
-        self.append(kind, draft, durable)
+        if kind != Kind::Intent {
+            return self.append(kind, draft, durable);
+        }
+        self.life.persist().inspect_err(|error| self.group.fail(error))?;
+        let receipt = self.append(kind, draft, true)?;
+        self.intents().insert(receipt.seq);
+        Ok(receipt)
     }
 
     /// Ends this gate's lifetime with a `stop` record on stable storage. Gives

@@ -10,7 +10,7 @@ use portcullis_audit::{AuditRecord, Draft, Kind, Reader, Receipt, RecordView};
 use rustix::fs::OFlags;
 
 use super::{
-    Error, Ledger,
+    AuditLog, Error,
     disk::{self, Folder, Held},
     life::{self, Dead},
     log,
@@ -20,8 +20,8 @@ use super::{
 ///
 /// When it is dropped and every intent has been resolved, the dead gates are
 /// forgotten; otherwise the next one to ask finds the rest.
-pub struct Orphans<'a> {
-    ledger: &'a Ledger,
+pub(crate) struct Orphans<'a> {
+    ledger: &'a AuditLog,
     dead: Vec<Dead>,
     intents: Vec<AuditRecord>,
     questions: Questions,
@@ -33,7 +33,7 @@ pub struct Orphans<'a> {
 
 /// What a dead gate left in the log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Trace {
+pub(crate) struct Trace {
     /// When it wrote its first record, as in that record's `t`.
     pub since: String,
     /// The backups that its intents name.
@@ -95,7 +95,7 @@ impl Traces {
     }
 }
 
-impl Ledger {
+impl AuditLog {
     /// Finds the intents without outcome of gates that are dead: their
     /// lifetime lock is free. Waits while another gate recovers, so one thread
     /// must not ask twice at once.
@@ -103,7 +103,7 @@ impl Ledger {
     /// # Errors
     ///
     /// When the locks or the log cannot be read.
-    pub fn orphans(&self) -> Result<Orphans<'_>, Error> {
+    pub(crate) fn orphans(&self) -> Result<Orphans<'_>, Error> {
         self.group.check()?;
         let recovery = (self.life.gates)
             .file("recovery", OFlags::RDWR | OFlags::CREATE)
@@ -186,19 +186,19 @@ pub(super) fn unanswered(audit: &Folder, end: u64) -> Result<BTreeMap<String, u6
 
 impl Orphans<'_> {
     /// The intents, oldest first; of gates that ended in order without `facts`.
-    pub fn intents(&self) -> &[AuditRecord] {
+    pub(crate) fn intents(&self) -> &[AuditRecord] {
         &self.intents
     }
 
     /// What the dead gates asked a person and did not hear.
-    pub fn questions(&self) -> impl Iterator<Item = &AuditRecord> {
+    pub(crate) fn questions(&self) -> impl Iterator<Item = &AuditRecord> {
         self.questions.0.values()
     }
 
     /// What the dead gates left in the log, for those who look for what they
     /// left elsewhere. Nothing when a part of the log was set aside since: then
     /// it does not tell everything.
-    pub fn traces(&self) -> &BTreeMap<String, Trace> {
+    pub(crate) fn traces(&self) -> &BTreeMap<String, Trace> {
         &self.traces.gates
     }
 
@@ -209,7 +209,7 @@ impl Orphans<'_> {
     ///
     /// When it is not there, or when `intent` is none of these or has been
     /// resolved.
-    pub fn resolve(&self, intent: &AuditRecord, draft: Draft) -> Result<Receipt, Error> {
+    pub(crate) fn resolve(&self, intent: &AuditRecord, draft: Draft) -> Result<Receipt, Error> {
         if !self.left().remove(&intent.seq) {
             return Err(Error::NoIntent(intent.seq));
         }
@@ -224,7 +224,7 @@ impl Orphans<'_> {
     /// # Errors
     ///
     /// When what is left of them cannot be removed.
-    pub fn finish(mut self) -> Result<(), Error> {
+    pub(crate) fn finish(mut self) -> Result<(), Error> {
         self.bury()
     }
 
@@ -270,19 +270,19 @@ mod tests {
         let state = tempfile::TempDir::new().unwrap();
         let open = || {
             let dir = std::fs::File::open(state.path()).unwrap();
-            Ledger::open(&Dir::from_std_file(dir)).unwrap()
+            AuditLog::open(&Dir::from_std_file(dir)).unwrap()
         };
         let dead = open();
         for question in ["heard", "open", "later"] {
-            drop(dead.record(asked(question)).unwrap());
+            let _question = dead.record(asked(question)).unwrap();
         }
         let _heard = dead.note(Kind::Approval, asked("heard"), false).unwrap();
         // Keeps the dead gate from being forgotten.
-        drop(dead.admit(Draft::default()).unwrap());
+        let _intent = dead.note(Kind::Intent, Draft::default(), true).unwrap();
         drop(dead);
         let next = open();
         let alive = open();
-        drop(alive.record(asked("alive")).unwrap());
+        let _question = alive.record(asked("alive")).unwrap();
         let questions = || {
             let orphans = next.orphans().unwrap();
             let facts = orphans.questions().filter_map(|asked| asked.draft.facts.clone());

@@ -13,49 +13,51 @@ use portcullis_audit::{
 };
 use rustix::fs::{Mode, OFlags, RenameFlags};
 
-use super::{Error, checkpoints, disk, disk::Folder, roots};
+use super::{AuditLog, Error, checkpoints, disk, disk::Folder, roots};
 
 /// How hard to try: levels beyond cost much and give little on such lines.
 const LEVEL: i32 = 6;
 
-/// Compresses the full segments that were last written `age` ago, but the
-/// newest one; says how many, and how many bytes that saved. Does nothing while
-/// another process does it. May be killed at any moment: the plain segment goes
-/// when the compressed one is safe, and counts while both are there.
-///
-/// # Errors
-///
-/// When one cannot be read or written, or does not come out as it went in. It
-/// stays as it is then.
-pub fn pack(state: &Dir, age: Duration) -> Result<(u64, u64), Error> {
-    let audit = Folder::open(state, "audit")?;
-    let Some(alone) = Alone::try_begin(&audit)? else { return Ok((0, 0)) };
-    alone.clear(&audit)?;
-    let Some(newest) = checkpoints::newest(&audit)? else { return Ok((0, 0)) };
-    let mut segments: Vec<_> = audit
-        .names()
-        .map_err(Error::io("read the audit log"))?
-        .iter()
-        .filter_map(|name| Segment::from_name(name))
-        .collect();
-    segments.sort();
-    segments.truncate(segments.len().saturating_sub(2));
-    let (mut count, mut saved) = (0, 0);
-    for segment in segments.into_iter().filter(|s| s.next().first() <= newest.size) {
-        let plain = open(&audit, &segment.to_string())?;
-        let meta = plain.metadata().map_err(Error::std("look at the audit log"))?;
-        let written = meta.modified().map_err(Error::std("look at the audit log"))?;
-        if meta.len() > MAX_SEGMENT {
-            let reason = "it is longer than a segment can be".to_owned();
-            return Err(Error::Damaged { segment, reason });
+impl AuditLog {
+    /// Compresses the full segments that were last written `age` ago, but the
+    /// newest one; says how many, and how many bytes that saved. Does nothing while
+    /// another process does it. May be killed at any moment: the plain segment goes
+    /// when the compressed one is safe, and counts while both are there.
+    ///
+    /// # Errors
+    ///
+    /// When one cannot be read or written, or does not come out as it went in. It
+    /// stays as it is then.
+    pub fn compress_segments(state: &Dir, age: Duration) -> Result<(u64, u64), Error> {
+        let audit = Folder::open(state, "audit")?;
+        let Some(alone) = Alone::try_begin(&audit)? else { return Ok((0, 0)) };
+        alone.clear(&audit)?;
+        let Some(newest) = checkpoints::newest(&audit)? else { return Ok((0, 0)) };
+        let mut segments: Vec<_> = audit
+            .names()
+            .map_err(Error::io("read the audit log"))?
+            .iter()
+            .filter_map(|name| Segment::from_name(name))
+            .collect();
+        segments.sort();
+        segments.truncate(segments.len().saturating_sub(2));
+        let (mut count, mut saved) = (0, 0);
+        for segment in segments.into_iter().filter(|s| s.next().first() <= newest.size) {
+            let plain = open(&audit, &segment.to_string())?;
+            let meta = plain.metadata().map_err(Error::std("look at the audit log"))?;
+            let written = meta.modified().map_err(Error::std("look at the audit log"))?;
+            if meta.len() > MAX_SEGMENT {
+                let reason = "it is longer than a segment can be".to_owned();
+                return Err(Error::Damaged { segment, reason });
+            }
+            if SystemTime::now().duration_since(written).is_ok_and(|old| old >= age) {
+                let packed = one(&audit, segment, plain, meta.len())?;
+                count += 1;
+                saved += meta.len().saturating_sub(packed);
+            }
         }
-        if SystemTime::now().duration_since(written).is_ok_and(|old| old >= age) {
-            let packed = one(&audit, segment, plain, meta.len())?;
-            count += 1;
-            saved += meta.len().saturating_sub(packed);
-        }
+        Ok((count, saved))
     }
-    Ok((count, saved))
 }
 
 /// Puts a compressed segment back into its plain form, of which a part can be
@@ -130,7 +132,7 @@ fn one(audit: &Folder, segment: Segment, plain: File, length: u64) -> Result<u64
     let temp = format!(".{name}.{}", disk::random_hex()?);
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
     let file = audit.file(&temp, flags).map_err(Error::io("make a compressed segment"))?;
-    let packed = compress(plain, &file, length)
+    let packed = AuditLog::compress_segment(plain, &file, length)
         .and_then(|()| file.sync_all())
         .and_then(|()| Ok(file.metadata()?.len()))
         .map_err(Error::std("compress a segment"))
@@ -150,18 +152,24 @@ fn one(audit: &Folder, segment: Segment, plain: File, length: u64) -> Result<u64
     packed
 }
 
-/// Compresses `length` bytes, whose number is in the header: readers need it.
-///
-/// # Errors
-///
-/// As the system says.
-pub fn compress(plain: impl io::Read, packed: impl io::Write, length: u64) -> io::Result<()> {
-    let mut encoder = zstd::Encoder::new(packed, LEVEL)?;
-    encoder.set_pledged_src_size(Some(length))?;
-    encoder.include_contentsize(true)?;
-    encoder.include_checksum(true)?;
-    io::copy(&mut plain.take(length), &mut encoder)?;
-    encoder.finish().map(drop)
+impl AuditLog {
+    /// Compresses `length` bytes, whose number is in the header: readers need it.
+    ///
+    /// # Errors
+    ///
+    /// As the system says.
+    pub fn compress_segment(
+        plain: impl io::Read,
+        packed: impl io::Write,
+        length: u64,
+    ) -> io::Result<()> {
+        let mut encoder = zstd::Encoder::new(packed, LEVEL)?;
+        encoder.set_pledged_src_size(Some(length))?;
+        encoder.include_contentsize(true)?;
+        encoder.include_checksum(true)?;
+        io::copy(&mut plain.take(length), &mut encoder)?;
+        encoder.finish().map(drop)
+    }
 }
 
 /// What is unpacked has the segment's root.

@@ -8,7 +8,7 @@ use portcullis_audit::{
 };
 use rustix::fs::OFlags;
 
-use super::{Error, Ledger, checkpoints, disk::Folder, life, pack::Alone};
+use super::{AuditLog, Error, checkpoints, disk::Folder, life, pack::Alone};
 
 const NOT_OLD: &str = "no full segment is that old, with every intent in it answered";
 
@@ -36,51 +36,53 @@ pub enum Pruning {
     Damaged(Box<Report>),
 }
 
-/// Looks for whole segments from the first one on with records from before
-/// `before` only, a time as records have it. The newest full segment always stays.
-///
-/// # Errors
-///
-/// When the log cannot be read.
-pub fn prunable(state: &Dir, before: &str) -> Result<Pruning, Error> {
-    let audit = Folder::open(state, "audit")?;
-    let read = || Error::std("read the audit log");
-    let report = Verifier::new(&audit).run().map_err(read())?;
-    if !report.is_valid() {
-        return Ok(Pruning::Damaged(Box::new(report)));
-    }
-    let mut segments: Vec<_> = audit
-        .list()
-        .map_err(read())?
-        .into_iter()
-        .filter_map(|entry| Some((Segment::from_name(&entry.name)?, entry.length)))
-        .collect();
-    segments.sort();
-    // The open one, and the one that a writer looks at when that is empty.
-    segments.truncate(segments.len().saturating_sub(2));
-    let needed = life::first_needed(&Folder::open(state, "gates")?)?;
-    let in_use = |segment: &Segment| needed.is_some_and(|seq| seq < segment.next().first());
-    segments.truncate(segments.iter().take_while(|(segment, _)| !in_use(segment)).count());
-    let (Some((first, _)), Some((last, _))) = (segments.first(), segments.last()) else {
-        return Ok(Pruning::Nothing(match needed {
-            Some(_) => "no full segment is that old and not needed by a gate that runs",
-            None => NOT_OLD,
-        }));
-    };
-    let first = *first;
-    let Some((until, head)) = old(&audit, first, last.next(), before)? else {
-        return Ok(Pruning::Nothing(NOT_OLD));
-    };
-    if !checkpoints::roots_reach(&audit, until)? {
-        return Ok(Pruning::Nothing(
-            "`roots`, which must tell of segments that are gone, does not reach that far or is \
+impl AuditLog {
+    /// Looks for whole segments from the first one on with records from before
+    /// `before` only, a time as records have it. The newest full segment always stays.
+    ///
+    /// # Errors
+    ///
+    /// When the log cannot be read.
+    pub fn plan_prune(state: &Dir, before: &str) -> Result<Pruning, Error> {
+        let audit = Folder::open(state, "audit")?;
+        let read = || Error::std("read the audit log");
+        let report = Verifier::new(&audit).run().map_err(read())?;
+        if !report.is_valid() {
+            return Ok(Pruning::Damaged(Box::new(report)));
+        }
+        let mut segments: Vec<_> = audit
+            .list()
+            .map_err(read())?
+            .into_iter()
+            .filter_map(|entry| Some((Segment::from_name(&entry.name)?, entry.length)))
+            .collect();
+        segments.sort();
+        // The open one, and the one that a writer looks at when that is empty.
+        segments.truncate(segments.len().saturating_sub(2));
+        let needed = life::first_needed(&Folder::open(state, "gates")?)?;
+        let in_use = |segment: &Segment| needed.is_some_and(|seq| seq < segment.next().first());
+        segments.truncate(segments.iter().take_while(|(segment, _)| !in_use(segment)).count());
+        let (Some((first, _)), Some((last, _))) = (segments.first(), segments.last()) else {
+            return Ok(Pruning::Nothing(match needed {
+                Some(_) => "no full segment is that old and not needed by a gate that runs",
+                None => NOT_OLD,
+            }));
+        };
+        let first = *first;
+        let Some((until, head)) = old(&audit, first, last.next(), before)? else {
+            return Ok(Pruning::Nothing(NOT_OLD));
+        };
+        if !checkpoints::roots_reach(&audit, until)? {
+            return Ok(Pruning::Nothing(
+                "`roots`, which must tell of segments that are gone, does not reach that far or is \
              damaged; `portcullis audit checkpoint` goes on with it",
-        ));
+            ));
+        }
+        let gone = segments.iter().filter(|(segment, _)| *segment < until);
+        let bytes = gone.map(|(_, length)| length).sum();
+        let records = (until.0 - first.0) * SEGMENT_RECORDS;
+        Ok(Pruning::Possible(Prune { segments: until.0, records, bytes, head }))
     }
-    let gone = segments.iter().filter(|(segment, _)| *segment < until);
-    let bytes = gone.map(|(_, length)| length).sum();
-    let records = (until.0 - first.0) * SEGMENT_RECORDS;
-    Ok(Pruning::Possible(Prune { segments: until.0, records, bytes, head }))
 }
 
 /// The segment up to which, from `first` and before `end`, every record is from
@@ -121,7 +123,7 @@ fn old(
     Ok(until)
 }
 
-impl Ledger {
+impl AuditLog {
     /// Removes what `agreed` says, after a record of it is on stable storage
     /// and a checkpoint covers that.
     ///

@@ -17,7 +17,7 @@ use portcullis_audit::{
 use rustix::fs::{OFlags, RenameFlags};
 
 use super::{
-    Error, checkpoints,
+    AuditLog, Error, checkpoints,
     disk::{self, Folder, Held},
     keys, life,
     log::{LOCK, Log},
@@ -68,17 +68,19 @@ impl Plan {
     }
 }
 
-/// Verifies the log in the state directory `state` and says what
-/// [`recover`] would do.
-///
-/// # Errors
-///
-/// When the log cannot be read, a part of it cannot be set aside, or gates use it.
-pub fn plan(state: &Dir) -> Result<Plan, Error> {
-    let log = Log::attach(state, String::new())?;
-    let lock = log.lock();
-    let _held = Held::wait(&lock, LOCK)?;
-    plan_locked(state, &log)
+impl AuditLog {
+    /// Verifies the log in the state directory `state` and says what
+    /// [`recover`] would do.
+    ///
+    /// # Errors
+    ///
+    /// When the log cannot be read, a part of it cannot be set aside, or gates use it.
+    pub fn plan_recovery(state: &Dir) -> Result<Plan, Error> {
+        let log = Log::attach(state, String::new())?;
+        let lock = log.lock();
+        let _held = Held::wait(&lock, LOCK)?;
+        plan_locked(state, &log)
+    }
 }
 
 fn plan_locked(state: &Dir, log: &Log) -> Result<Plan, Error> {
@@ -217,66 +219,68 @@ fn set_checkpoints_aside(audit: &Folder, agreed: &Plan) -> Result<(), Error> {
     Ok(())
 }
 
-/// Does what `agreed` says, if that is still what there is to do.
-///
-/// # Errors
-///
-/// When the log changed since the plan was made, gates use it, it cannot be
-/// written, or it is still damaged; asking again goes on where it stopped.
-pub fn recover(state: &Dir, agreed: &Plan) -> Result<(), Error> {
-    let mut log = Log::attach(state, disk::random_hex()?)?;
-    let lock = log.lock();
-    let _held = Held::wait(&lock, LOCK)?;
-    if plan_locked(state, &log)? != *agreed {
-        return Err(Error::Changed);
-    }
-    for name in &agreed.strangers {
-        quarantine::take(&log.audit, "stranger", name)?;
-    }
-    if !agreed.keys.is_empty() {
-        keys::put_back(&log.audit, &agreed.keys)?;
-    }
-    if !agreed.damages.is_empty() || agreed.anew {
-        set_checkpoints_aside(&log.audit, agreed)?;
-    }
-    if !agreed.aside.is_empty() {
-        leave_traces(state, &log.audit, agreed.keep.records)?;
-        quarantine::keep(&log.audit, "damaged", Rest::new(&log.audit, &agreed.aside))?;
-        // From the end on, so that what stands at any moment is again a log
-        // with the same damage.
-        for (segment, first, _) in agreed.aside.iter().rev() {
-            let name = segment.to_string();
-            pack::unpack(&log.audit, *segment)?;
-            if *first == 0 {
-                log.audit.remove(&name).map_err(Error::io("remove what was set aside"))?;
-            } else {
-                let file = log.audit.file(&name, OFlags::RDWR).map_err(cut_error)?;
-                rustix::fs::ftruncate(&file, *first)
-                    .and_then(|()| rustix::fs::fsync(&file))
-                    .map_err(cut_error)?;
+impl AuditLog {
+    /// Does what `agreed` says, if that is still what there is to do.
+    ///
+    /// # Errors
+    ///
+    /// When the log changed since the plan was made, gates use it, it cannot be
+    /// written, or it is still damaged; asking again goes on where it stopped.
+    pub fn recover(state: &Dir, agreed: &Plan) -> Result<(), Error> {
+        let mut log = Log::attach(state, disk::random_hex()?)?;
+        let lock = log.lock();
+        let _held = Held::wait(&lock, LOCK)?;
+        if plan_locked(state, &log)? != *agreed {
+            return Err(Error::Changed);
+        }
+        for name in &agreed.strangers {
+            quarantine::take(&log.audit, "stranger", name)?;
+        }
+        if !agreed.keys.is_empty() {
+            keys::put_back(&log.audit, &agreed.keys)?;
+        }
+        if !agreed.damages.is_empty() || agreed.anew {
+            set_checkpoints_aside(&log.audit, agreed)?;
+        }
+        if !agreed.aside.is_empty() {
+            leave_traces(state, &log.audit, agreed.keep.records)?;
+            quarantine::keep(&log.audit, "damaged", Rest::new(&log.audit, &agreed.aside))?;
+            // From the end on, so that what stands at any moment is again a log
+            // with the same damage.
+            for (segment, first, _) in agreed.aside.iter().rev() {
+                let name = segment.to_string();
+                pack::unpack(&log.audit, *segment)?;
+                if *first == 0 {
+                    log.audit.remove(&name).map_err(Error::io("remove what was set aside"))?;
+                } else {
+                    let file = log.audit.file(&name, OFlags::RDWR).map_err(cut_error)?;
+                    rustix::fs::ftruncate(&file, *first)
+                        .and_then(|()| rustix::fs::fsync(&file))
+                        .map_err(cut_error)?;
+                }
             }
         }
-    }
-    log.audit.sync().map_err(cut_error)?;
-    if agreed.anew {
-        forget_signed(&log)?;
-    }
-    log.load()?;
-    if agreed.unaccounted > 0 {
-        log.recovered(&unaccounted(&log.audit, agreed.unaccounted)?)?;
-    }
-    if let Some(key) = agreed.keys.first() {
-        log.recovered(&put_back(key))?;
-    }
-    if agreed.unsigned {
-        log.recovered(&unsigned())?;
-    }
-    // Nobody is told that gates can start again who did not see it.
-    let left = plan_locked(state, &log)?;
-    match left.damages.first() {
-        Some(damage) => Err(Error::StillDamaged(damage.to_string())),
-        None if left.is_empty() => Ok(()),
-        None => Err(Error::StillDamaged("what was signed last is not known".to_owned())),
+        log.audit.sync().map_err(cut_error)?;
+        if agreed.anew {
+            forget_signed(&log)?;
+        }
+        log.load()?;
+        if agreed.unaccounted > 0 {
+            log.recovered(&unaccounted(&log.audit, agreed.unaccounted)?)?;
+        }
+        if let Some(key) = agreed.keys.first() {
+            log.recovered(&put_back(key))?;
+        }
+        if agreed.unsigned {
+            log.recovered(&unsigned())?;
+        }
+        // Nobody is told that gates can start again who did not see it.
+        let left = plan_locked(state, &log)?;
+        match left.damages.first() {
+            Some(damage) => Err(Error::StillDamaged(damage.to_string())),
+            None if left.is_empty() => Ok(()),
+            None => Err(Error::StillDamaged("what was signed last is not known".to_owned())),
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use rustix::{
 };
 
 use super::{
-    Error,
+    AuditLog, Error,
     disk::{self, Folder},
     keys,
     log::Log,
@@ -23,8 +23,10 @@ const FILE: &str = "checkpoint.key";
 /// Beside it: the newest checkpoint that was signed. Who can write to the log's
 /// directory alone cannot make it seem that none was, or an older one.
 pub(super) const SIGNED: &str = "signed";
-/// Where that is in the state directory.
-pub const LAST_SIGNED: &str = "keys/signed";
+impl AuditLog {
+    /// Where that is in the state directory.
+    pub const LAST_SIGNED: &str = "keys/signed";
+}
 /// Bytes of a file of keys at most.
 const MOST: u64 = 64 * 1024;
 
@@ -97,7 +99,7 @@ impl Signing {
         let private = match private(&keys)? {
             Some(private) => private,
             None => {
-                if !published(state)?.is_empty() {
+                if !AuditLog::published_keys(state)?.is_empty() {
                     return Err(Error::KeyGone);
                 }
                 make(&keys, false)?
@@ -131,37 +133,39 @@ fn make(keys: &Folder, replace: bool) -> Result<PrivateKey, Error> {
     }
 }
 
-/// The public keys that the log's directory names: the one in use first.
-///
-/// # Errors
-///
-/// When the file cannot be read or holds something else.
-pub fn published(state: &Dir) -> Result<Vec<PublicKey>, Error> {
-    keys_of(&Folder::open(state, "audit")?)
-}
-
-/// Gives the log in the state directory a new key from now on: that of `signer`, or
-/// one of its own.
-///
-/// # Errors
-///
-/// When the log's directory lacks a key that signed the log, which nothing could put
-/// back any more, and when the key cannot be made or written. The log is as it was.
-pub fn renew(state: &Dir, signer: Option<PublicKey>) -> Result<PublicKey, Error> {
-    let log = Log::attach(state, String::new())?;
-    match keys::lost(&log) {
-        Ok(lost) if lost.is_empty() => {}
-        // Of a log that nothing ties to a key.
-        Err(Error::PublicKeyGone) if keys_of(&log.audit).is_ok() => {}
-        Ok(_) | Err(Error::PublicKeyGone) => return Err(Error::KeysIncomplete),
-        Err(error) => return Err(error),
+impl AuditLog {
+    /// The public keys that the log's directory names: the one in use first.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be read or holds something else.
+    pub fn published_keys(state: &Dir) -> Result<Vec<PublicKey>, Error> {
+        keys_of(&Folder::open(state, "audit")?)
     }
-    let key = match signer {
-        Some(key) => key,
-        None => make(&log.keys()?, true)?.public(),
-    };
-    publish_in(&log.audit, &key)?;
-    Ok(key)
+
+    /// Gives the log in the state directory a new key from now on: that of `signer`, or
+    /// one of its own.
+    ///
+    /// # Errors
+    ///
+    /// When the log's directory lacks a key that signed the log, which nothing could put
+    /// back any more, and when the key cannot be made or written. The log is as it was.
+    pub fn renew_key(state: &Dir, signer: Option<PublicKey>) -> Result<PublicKey, Error> {
+        let log = Log::attach(state, String::new())?;
+        match keys::lost(&log) {
+            Ok(lost) if lost.is_empty() => {}
+            // Of a log that nothing ties to a key.
+            Err(Error::PublicKeyGone) if keys_of(&log.audit).is_ok() => {}
+            Ok(_) | Err(Error::PublicKeyGone) => return Err(Error::KeysIncomplete),
+            Err(error) => return Err(error),
+        }
+        let key = match signer {
+            Some(key) => key,
+            None => make(&log.keys()?, true)?.public(),
+        };
+        publish_in(&log.audit, &key)?;
+        Ok(key)
+    }
 }
 
 pub(super) fn keys_of(audit: &Folder) -> Result<Vec<PublicKey>, Error> {

@@ -10,7 +10,7 @@ use crate::{
 ///
 /// # Errors
 /// When it is no file, changed its place, or the policy denies the result.
-pub fn prepare<'a>(
+pub(crate) fn prepare<'a>(
     context: &Context<'a>,
     permit: Permit,
     addition: &[u8],

@@ -9,7 +9,7 @@ use crate::{
 
 /// For whom, where and under which policy an operation is prepared.
 #[derive(Clone, Copy)]
-pub struct Context<'a> {
+pub(crate) struct Context<'a> {
     /// The workspace.
     pub workspace: &'a Workspace,
     /// The policy in force.

@@ -8,7 +8,7 @@ use crate::{model::Access, workspace::Permit};
 ///
 /// # Errors
 /// When the old text does not occur exactly once, and as the other changes.
-pub fn prepare<'a>(
+pub(crate) fn prepare<'a>(
     context: &Context<'a>,
     permit: Permit,
     from: &str,

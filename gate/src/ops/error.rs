@@ -7,7 +7,7 @@ use crate::{backup, policy::Decision, workspace};
 /// old state is whole, but for a disk that failed in the middle: see
 /// [`is_undone`](super::is_undone).
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub(crate) enum Error {
     /// The workspace could not be reached as asked.
     #[error(transparent)]
     Workspace(#[from] workspace::Error),
@@ -58,6 +58,9 @@ pub enum Error {
     /// Changes cannot be watched.
     #[error("the workspace cannot be watched: {0}")]
     Watch(workspace::WatchError),
+    /// The grant is that of another record.
+    #[error("the operation has no record of its own")]
+    Ungranted,
     /// The vault did not do its part.
     #[error("the backup failed: {0}")]
     Backup(#[from] backup::Error),

@@ -22,7 +22,7 @@ const MOST: usize = 1024 * 1024;
 
 /// What was read last at some paths, in bounded memory.
 #[derive(Default)]
-pub struct Known(Mutex<Contents>);
+pub(crate) struct Known(Mutex<Contents>);
 
 #[derive(Default)]
 struct Contents {

@@ -90,7 +90,7 @@ impl Entry {
 ///
 /// # Errors
 /// When it is no directory or changed its place.
-pub fn prepare(context: &Context<'_>, permit: &Permit) -> Result<Sealed<Entries>, Error> {
+pub(crate) fn prepare(context: &Context<'_>, permit: &Permit) -> Result<Sealed<Entries>, Error> {
     let listing = Listing::read(open(context, permit)?)?;
     let (mut entries, mut relaxed) = (Vec::with_capacity(listing.entries.len()), 0);
     let sights = context.policy.sights(&query(context, permit.path()));

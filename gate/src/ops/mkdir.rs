@@ -18,7 +18,7 @@ struct Mkdir<'a> {
 ///
 /// # Errors
 /// [`Error::AlreadyExists`], and when the parent is missing.
-pub fn prepare<'a>(
+pub(crate) fn prepare<'a>(
     context: &Context<'a>,
     permit: Permit,
     recursive: bool,

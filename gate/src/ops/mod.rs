@@ -36,26 +36,27 @@ mod watch;
 mod write;
 
 pub use buffers::{BufferError, Buffers, Source};
-pub use context::{Context, Follower, Unfollowed};
-pub use error::Error;
-pub use known::Known;
+pub(crate) use context::Context;
+pub use context::{Follower, Unfollowed};
+pub(crate) use error::Error;
+pub(crate) use known::Known;
 pub use list::{Entries, Entry, EntryKind};
-pub use name_locks::NameLocks;
+pub(crate) use name_locks::NameLocks;
 pub use names::Names;
 pub use read::{Content, TextPart};
-pub use recover::{Remains, Resolution, is_undone, settle};
-pub use sealed::{Change, Committed, Facts, Sealed};
-pub use search::{
-    Disclosure, FileMatches, Found, Line, MOST_CONTEXT, MOST_ENTRIES, MOST_LINES, Matches, Skipped,
-    Start, Stopped, Summary,
-};
-pub use secrets::Findings;
-pub use watch::{Ended, Event, EventKind, Subscription, WatchEnd, Watcher};
+pub(crate) use recover::{Remains, Resolution, is_undone, settle};
+pub use sealed::Committed;
+pub(crate) use sealed::{Change, Facts, Sealed};
+pub(crate) use search::{Disclosure, Start};
+pub use search::{FileMatches, Found, Line, Matches, Skipped, Stopped, Summary};
+pub(crate) use secrets::Findings;
+pub(crate) use watch::{Ended, Watcher};
+pub use watch::{Event, EventKind, Subscription, WatchEnd};
 
-pub mod prepare {
+pub(crate) mod prepare {
     //! The first half of every operation, by name.
 
-    pub use super::{
+    pub(crate) use super::{
         append::prepare as append, edit::prepare as edit, list::prepare as list,
         mkdir::prepare as mkdir, names::prepare as names, read::prepare as read,
         recall::content as recall, recall::tree as recall_tree, remove::prepare as remove,

@@ -37,7 +37,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// The locks of one state directory.
 #[derive(Debug)]
-pub struct NameLocks {
+pub(crate) struct NameLocks {
     file: LockFile,
     /// Locks of calls that the editor may still carry out.
     abandoned: Mutex<Vec<NameLock>>,

@@ -32,7 +32,7 @@ impl Names {
 ///
 /// # Errors
 /// When it is no directory or changed its place.
-pub fn prepare(context: &Context<'_>, permit: &Permit) -> Result<Sealed<Names>, Error> {
+pub(crate) fn prepare(context: &Context<'_>, permit: &Permit) -> Result<Sealed<Names>, Error> {
     let mut kinds = Kinds::read(open(context, permit)?)?;
     let sights = context.policy.sights(&query(context, permit.path()));
     let (mut path, mut relaxed) = (WorkspacePath::root(), 0);

@@ -40,7 +40,7 @@ pub struct TextPart {
 ///
 /// # Errors
 /// When it is no file, changed its place, or the policy denies its content.
-pub fn prepare(
+pub(crate) fn prepare(
     context: &Context<'_>,
     permit: &Permit,
     range: LineRange,

@@ -7,7 +7,7 @@ use portcullis_audit::Hash;
 
 use super::{Content, Context, Entries, Entry, EntryKind, Error, Facts, Sealed};
 use crate::{
-    backup::{self, NodeKind, Trail, Vault},
+    backup::{self, BackupStore, NodeKind},
     model::{Access, Encoding, WorkspacePath, is_text},
     policy::Query,
 };
@@ -16,9 +16,9 @@ use crate::{
 ///
 /// # Errors
 /// When the entry is damaged or a tree, or the policy denies its content.
-pub fn content(
+pub(crate) fn content(
     context: &Context<'_>,
-    vault: &Vault,
+    vault: &BackupStore,
     entry: &backup::Entry,
     encoding: Encoding,
 ) -> Result<Sealed<Content>, Error> {
@@ -44,16 +44,15 @@ pub fn content(
 ///
 /// # Errors
 /// When the entry is damaged or no tree.
-pub fn tree(
+pub(crate) fn tree(
     context: &Context<'_>,
-    vault: &Vault,
+    vault: &BackupStore,
     entry: &backup::Entry,
 ) -> Result<Sealed<Entries>, Error> {
     let mut tree = vault.tree(entry)?;
-    let mut trail = Trail::new(entry.path.clone());
     let mut entries = Vec::new();
     while let Some(node) = tree.next_node()? {
-        let Ok(path) = trail.path(&node) else {
+        let Ok(path) = tree.path(&node) else {
             return Err(crate::workspace::Error::TooLong.into());
         };
         if !is_visible(context, &path) {

@@ -17,7 +17,7 @@ use crate::{
 
 /// What an intent without outcome says of its change.
 #[derive(Debug, Clone)]
-pub struct Remains {
+pub(crate) struct Remains {
     /// The operation.
     pub operation: OperationKind,
     /// The canonical path.
@@ -37,7 +37,7 @@ pub struct Remains {
 
 /// How an unfinished change was settled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Resolution {
+pub(crate) enum Resolution {
     /// The change is there, whole.
     Committed,
     /// The old state is there, whole.
@@ -48,7 +48,7 @@ pub enum Resolution {
 
 impl Resolution {
     /// The word in the `recovered` record.
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Committed => "committed",
             Self::RolledBack => "rolledBack",
@@ -60,7 +60,7 @@ impl Resolution {
 /// Whether a change that failed left nothing behind, durably: neither what it prepared
 /// nor, unless another process was in the way or had to do it, a part of
 /// itself. What cannot be looked at may be there.
-pub fn is_undone(workspace: &Workspace, remains: &Remains, error: &Error) -> bool {
+pub(crate) fn is_undone(workspace: &Workspace, remains: &Remains, error: &Error) -> bool {
     let look = || -> Result<bool, Error> {
         let parent = match workspace.open_parent(&remains.path) {
             Err(workspace::Error::NotFound | workspace::Error::NotADirectory) => return Ok(true),
@@ -103,7 +103,7 @@ pub fn is_undone(workspace: &Workspace, remains: &Remains, error: &Error) -> boo
 /// # Errors
 /// When it cannot be looked at, finished or undone; what is under its temporary
 /// names stays there then.
-pub fn settle(workspace: &Workspace, remains: &Remains) -> Result<Resolution, Error> {
+pub(crate) fn settle(workspace: &Workspace, remains: &Remains) -> Result<Resolution, Error> {
     let parent = match workspace.open_parent(&remains.path) {
         Ok(parent) => Some(parent),
         Err(workspace::Error::NotFound | workspace::Error::NotADirectory) => None,

@@ -79,7 +79,7 @@ struct Removal<'a> {
 ///
 /// # Errors
 /// [`Error::NotEmpty`] for a directory with entries unless `recursive`.
-pub fn prepare<'a>(
+pub(crate) fn prepare<'a>(
     context: &Context<'a>,
     permit: Permit,
     recursive: bool,

@@ -43,7 +43,7 @@ struct Rename<'a> {
 /// # Errors
 /// When nothing is there, the new name is taken by what is not replaced, or a directory
 /// would go into itself.
-pub fn prepare<'a>(
+pub(crate) fn prepare<'a>(
     context: &Context<'a>,
     from: Permit,
     to: Permit,

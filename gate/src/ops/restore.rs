@@ -27,7 +27,7 @@ use super::{
     unpack,
 };
 use crate::{
-    backup::{self, Attributes, EntryKind, NodeKind, Origin, Owners, Saved, Trail, Vault},
+    backup::{self, Attributes, BackupStore, EntryKind, NodeKind, Origin, Owners, Saved},
     model::Access,
     workspace::{self, Parent, Permit, Stat, TempName},
 };
@@ -39,7 +39,7 @@ const MAX_TARGET: u64 = 4096;
 
 struct Restoration<'a> {
     context: Context<'a>,
-    vault: &'a Vault,
+    vault: &'a BackupStore,
     entry: backup::Entry,
     permit: Permit,
     /// What is there now.
@@ -53,10 +53,10 @@ struct Restoration<'a> {
 ///
 /// # Errors
 /// When the entry is damaged, or the policy denies its content.
-pub fn prepare<'a>(
+pub(crate) fn prepare<'a>(
     context: &Context<'a>,
     permit: Permit,
-    vault: &'a Vault,
+    vault: &'a BackupStore,
     entry: backup::Entry,
 ) -> Result<Sealed<Box<dyn Change + 'a>>, Error> {
     if permit.path().is_root() {
@@ -87,7 +87,7 @@ pub fn prepare<'a>(
 }
 
 /// How many of the kept objects the gate cannot give to whom they belonged.
-fn disowned(vault: &Vault, entry: &backup::Entry, owners: &Owners) -> Result<u64, Error> {
+fn disowned(vault: &BackupStore, entry: &backup::Entry, owners: &Owners) -> Result<u64, Error> {
     let is_lost = |attributes: &Option<Attributes>| {
         u64::from(attributes.as_ref().is_some_and(|attributes| !owners.may_give(attributes)))
     };
@@ -110,7 +110,7 @@ fn disowned(vault: &Vault, entry: &backup::Entry, owners: &Owners) -> Result<u64
 fn check(
     context: &Context<'_>,
     permit: &Permit,
-    vault: &Vault,
+    vault: &BackupStore,
     entry: &backup::Entry,
 ) -> Result<(), Error> {
     match entry.kind {
@@ -121,10 +121,9 @@ fn check(
             context.store(permit.path(), None, bytes).map(drop)
         }
         EntryKind::Tree => {
-            let mut tree = vault.tree(entry)?;
-            let mut trail = Trail::new(permit.path().clone());
+            let mut tree = vault.tree(entry)?.at(permit.path().clone());
             while let Some(node) = tree.next_node()? {
-                let path = trail.path(&node).map_err(|_| workspace::Error::TooLong)?;
+                let path = tree.path(&node).map_err(|_| workspace::Error::TooLong)?;
                 if node.kind == NodeKind::File {
                     let bytes = recall::bytes(context, Access::Write, tree.content(&node)?)?;
                     context.store(&path, None, bytes)?;

@@ -2,27 +2,28 @@
 
 use std::collections::BTreeMap;
 
-use portcullis_audit::{Hash, Receipt};
+use portcullis_audit::{Hash, Kind, Receipt};
 
 use super::Error;
 use crate::{
     backup::{Origin, Saved},
-    ledger::Grant,
+    ledger::{Grant, Seal},
     model::WorkspacePath,
     workspace::{Permit, TempName, Walked},
 };
 
-/// Content to disclose or a change to commit. Only a [`Grant`], which the
-/// ledger makes once the record is safe, opens it.
+/// Content to disclose or a change to commit. Only the [`Grant`] that the ledger
+/// makes for its seal, once the record is safe, opens it.
 #[must_use]
-pub struct Sealed<T> {
+pub(crate) struct Sealed<T> {
     inner: T,
     facts: Facts,
+    seal: Seal,
 }
 
 /// What the record may say of something sealed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Facts {
+pub(crate) struct Facts {
     /// Bytes disclosed or stored.
     pub bytes: Option<u64>,
     /// Hash of the content that a read saw whole.
@@ -43,7 +44,7 @@ pub struct Facts {
 
 impl Facts {
     /// Adds a named number, when it is not zero.
-    pub fn count(&mut self, name: &str, number: u64) {
+    pub(crate) fn count(&mut self, name: &str, number: u64) {
         if number > 0 {
             self.counts.insert(name.to_owned(), number);
         }
@@ -52,22 +53,31 @@ impl Facts {
 
 impl<T> Sealed<T> {
     pub(super) fn new(inner: T, facts: Facts) -> Self {
-        Self { inner, facts }
+        Self { inner, facts, seal: Seal::new() }
     }
 
     /// What the record may say of it.
-    pub fn facts(&self) -> &Facts {
+    pub(crate) fn facts(&self) -> &Facts {
         &self.facts
     }
 
+    /// The seal that a grant must be for.
+    pub(crate) fn seal(&self) -> &Seal {
+        &self.seal
+    }
+
     /// Opens what is to be disclosed.
-    pub fn disclose(self, grant: Grant) -> (T, Receipt) {
-        (self.inner, grant.into_receipt())
+    ///
+    /// # Errors
+    /// [`Error::Ungranted`] for the grant of another record.
+    pub(crate) fn disclose(self, grant: Grant) -> (Receipt, Result<T, Error>) {
+        let (receipt, is_granted) = grant.redeem(Kind::Decision, &self.seal);
+        (receipt, if is_granted { Ok(self.inner) } else { Err(Error::Ungranted) })
     }
 }
 
 /// A change that is ready to be made.
-pub trait Change {
+pub(crate) trait Change {
     /// The permits under which it happens; the first is that of the object.
     fn permit(&self) -> &Permit;
 
@@ -126,47 +136,99 @@ pub enum Committed {
 
 impl<'a> Sealed<Box<dyn Change + 'a>> {
     /// The permit under which the change happens.
-    pub fn permit(&self) -> &Permit {
+    pub(crate) fn permit(&self) -> &Permit {
         self.inner.permit()
     }
 
     /// The whole content that a file will have, for a person who is asked.
-    pub fn content(&self) -> Option<&[u8]> {
+    pub(crate) fn content(&self) -> Option<&[u8]> {
         self.inner.content()
     }
 
     /// What moves with a directory, for the same.
-    pub fn tree(&self) -> &[Walked] {
+    pub(crate) fn tree(&self) -> &[Walked] {
         self.inner.tree()
     }
 
     /// The permit under whose path that is kept.
-    pub fn kept_permit(&self) -> &Permit {
+    pub(crate) fn kept_permit(&self) -> &Permit {
         self.inner.kept_permit()
     }
 
     /// What must be kept before the change.
-    pub fn origins(&self) -> Vec<Origin<'_>> {
+    pub(crate) fn origins(&self) -> Vec<Origin<'_>> {
         self.inner.origins()
     }
 
     /// Whether what was kept is what the change was computed from.
-    pub fn is_based_on(&self, saved: &[Saved]) -> bool {
+    pub(crate) fn is_based_on(&self, saved: &[Saved]) -> bool {
         self.inner.is_based_on(saved)
     }
 
     /// Makes what nobody can see before the change, so that it can be synced
     /// together with the intent.
-    pub fn stage(&mut self) {
+    pub(crate) fn stage(&mut self) {
         self.inner.stage();
     }
 
     /// Makes the change. The grant proves that its intent is durable.
     ///
     /// # Errors
-    /// As [`Change::commit`].
-    pub fn commit(self, grant: Grant, saved: &[Saved]) -> (Receipt, Result<Committed, Error>) {
-        let receipt = grant.into_receipt();
-        (receipt, self.inner.commit(self.facts.temp.as_ref(), saved))
+    /// As [`Change::commit`]; [`Error::Ungranted`] for the grant of another record.
+    pub(crate) fn commit(
+        self,
+        grant: Grant,
+        saved: &[Saved],
+    ) -> (Receipt, Result<Committed, Error>) {
+        let (receipt, is_granted) = grant.redeem(Kind::Intent, &self.seal);
+        let committed = match is_granted {
+            true => self.inner.commit(self.facts.temp.as_ref(), saved),
+            false => Err(Error::Ungranted),
+        };
+        (receipt, committed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cap_std::fs::Dir;
+    use portcullis_audit::Draft;
+
+    use super::*;
+    use crate::ledger::AuditLog;
+
+    fn ledger(directory: &tempfile::TempDir) -> AuditLog {
+        let state = rustix::fs::openat(
+            rustix::fs::CWD,
+            directory.path(),
+            rustix::fs::OFlags::RDONLY,
+            rustix::fs::Mode::empty(),
+        );
+        AuditLog::open(&Dir::from_std_file(state.unwrap().into())).unwrap()
+    }
+
+    #[test]
+    fn the_grant_of_another_record_opens_nothing() {
+        let (here, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (ledger, journal) = (ledger(&here), ledger(&elsewhere));
+        let draft = || Draft { op: Some("read".to_owned()), ..Draft::default() };
+        let sealed = || Sealed::new("content", Facts::default());
+
+        let (one, other) = (sealed(), sealed());
+        let grant = ledger.record_for(draft(), other.seal()).unwrap();
+        let (receipt, opened) = one.disclose(grant);
+        assert!(matches!(opened, Err(Error::Ungranted)) && receipt.seq == 0);
+        // The same record number of another log is another record.
+        let one = sealed();
+        let grant = journal.record_for(draft(), &Seal::new()).unwrap();
+        assert!(matches!(one.disclose(grant).1, Err(Error::Ungranted)));
+        // The record of an intent discloses nothing.
+        let one = sealed();
+        let grant = ledger.admit(draft(), one.seal()).unwrap();
+        assert!(matches!(one.disclose(grant).1, Err(Error::Ungranted)));
+
+        let one = sealed();
+        let grant = ledger.record_for(draft(), one.seal()).unwrap();
+        assert!(matches!(one.disclose(grant).1, Ok("content")));
     }
 }

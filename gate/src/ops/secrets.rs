@@ -17,11 +17,11 @@ use crate::{
 /// The secrets that were found while an operation was prepared, for its
 /// record. They are kept apart from its result because a denial has them too.
 #[derive(Debug, Default)]
-pub struct Findings(Mutex<Vec<SecretFinding>>);
+pub(crate) struct Findings(Mutex<Vec<SecretFinding>>);
 
 impl Findings {
     /// Takes what was found so far.
-    pub fn take(&self) -> Vec<SecretFinding> {
+    pub(crate) fn take(&self) -> Vec<SecretFinding> {
         std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -86,7 +86,7 @@ impl Context<'_> {
     }
 
     /// What a person is shown of a content: what a reader gets, if he gets any.
-    pub fn shown(&self, path: &WorkspacePath, whole: Vec<u8>) -> Option<Vec<u8>> {
+    pub(crate) fn shown(&self, path: &WorkspacePath, whole: Vec<u8>) -> Option<Vec<u8>> {
         let Some(secrets) = self.policy.secrets() else { return Some(whole) };
         let judged = self.timed(secrets, path, |subject| secrets.disclose(subject, whole));
         judged.verdict.ok().map(|disclosed| disclosed.bytes)

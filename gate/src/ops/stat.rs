@@ -7,7 +7,7 @@ use crate::workspace::{self, Permit};
 ///
 /// # Errors
 /// When nothing is there.
-pub fn prepare(permit: &Permit) -> Result<Sealed<Entry>, Error> {
+pub(crate) fn prepare(permit: &Permit) -> Result<Sealed<Entry>, Error> {
     let stat = permit.stat().ok_or(Error::Workspace(workspace::Error::NotFound))?;
     Ok(Sealed::new(Entry::new(permit.path().clone(), Some(stat)), Facts::default()))
 }

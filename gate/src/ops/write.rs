@@ -7,7 +7,7 @@ use crate::{model::Access, workspace::Permit};
 ///
 /// # Errors
 /// When it is no file, changed its place, or the policy denies the content.
-pub fn prepare<'a>(
+pub(crate) fn prepare<'a>(
     context: &Context<'a>,
     permit: Permit,
     content: Vec<u8>,

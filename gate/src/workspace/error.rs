@@ -47,7 +47,7 @@ pub enum Error {
 
 impl Error {
     /// Wraps a system error with what was tried.
-    pub fn os(action: &'static str) -> impl FnOnce(Errno) -> Self {
+    pub(crate) fn os(action: &'static str) -> impl FnOnce(Errno) -> Self {
         move |errno| match errno {
             Errno::NOENT => Self::NotFound,
             Errno::NOTDIR => Self::NotADirectory,
@@ -58,7 +58,7 @@ impl Error {
     }
 
     /// Wraps an error of the standard library with what was tried.
-    pub fn io(action: &'static str) -> impl FnOnce(std::io::Error) -> Self {
+    pub(crate) fn io(action: &'static str) -> impl FnOnce(std::io::Error) -> Self {
         move |error| {
             let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
             Self::os(action)(errno)

@@ -23,7 +23,7 @@ use crate::{
 /// Which inode a descriptor names. While a descriptor is open the pair cannot
 /// be given to another object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Identity {
+pub(crate) struct Identity {
     dev: u64,
     ino: u64,
 }
@@ -39,7 +39,7 @@ impl Identity {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stat {
     /// Which inode.
-    pub identity: Identity,
+    pub(crate) identity: Identity,
     /// What it is.
     pub kind: ObjectKind,
     /// Number of names it has.
@@ -61,7 +61,7 @@ impl Stat {
     ///
     /// # Errors
     /// When the system does not tell.
-    pub fn of(fd: impl AsFd) -> Result<Self, Error> {
+    pub(crate) fn of(fd: impl AsFd) -> Result<Self, Error> {
         fstat(fd).map(|raw| Self::from_raw(&raw)).map_err(Error::os("look at the file"))
     }
 
@@ -153,7 +153,7 @@ pub(super) fn lookup_error(action: &'static str) -> impl FnOnce(Errno) -> Error 
 
 /// An open directory and the name in it that an operation is about.
 #[derive(Debug)]
-pub struct Parent {
+pub(crate) struct Parent {
     dir: OwnedFd,
     path: WorkspacePath,
     aliases: bool,
@@ -161,12 +161,12 @@ pub struct Parent {
 
 impl Parent {
     /// The entry's name.
-    pub fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         self.path.file_name().unwrap_or_default()
     }
 
     /// The path of an entry, for a person: the name need not be one that is served.
-    pub fn path_of(&self, name: &str) -> String {
+    pub(crate) fn path_of(&self, name: &str) -> String {
         match self.path.parent() {
             Some(parent) if !parent.is_root() => format!("{parent}/{name}"),
             _ => name.to_owned(),
@@ -177,7 +177,7 @@ impl Parent {
     ///
     /// # Errors
     /// [`Error::NotFound`] when it is gone.
-    pub fn stat(&self, name: &str) -> Result<Stat, Error> {
+    pub(crate) fn stat(&self, name: &str) -> Result<Stat, Error> {
         let fd = self.open(name, OFlags::PATH | OFlags::NOFOLLOW)?;
         Stat::of(fd)
     }
@@ -186,7 +186,7 @@ impl Parent {
     ///
     /// # Errors
     /// As the system says; a link where none was is [`Error::Moved`].
-    pub fn open(&self, name: &str, flags: OFlags) -> Result<OwnedFd, Error> {
+    pub(crate) fn open(&self, name: &str, flags: OFlags) -> Result<OwnedFd, Error> {
         // The gate's own names are nobody's aliases.
         if !TempName::is_reserved_name(name) && !self.lists(name)? {
             return Err(Error::NotFound);
@@ -199,7 +199,7 @@ impl Parent {
     ///
     /// # Errors
     /// As the system says.
-    pub fn lists(&self, name: &str) -> Result<bool, Error> {
+    pub(crate) fn lists(&self, name: &str) -> Result<bool, Error> {
         match self.aliases {
             false => Ok(true),
             true => {
@@ -212,7 +212,7 @@ impl Parent {
     ///
     /// # Errors
     /// As the system says.
-    pub fn sync(&self) -> Result<(), Error> {
+    pub(crate) fn sync(&self) -> Result<(), Error> {
         rustix::fs::fsync(&self.dir).map_err(Error::os("sync the directory"))
     }
 }
@@ -228,7 +228,7 @@ impl Workspace {
     ///
     /// # Errors
     /// [`Error::Moved`] when a link stands in the way now.
-    pub fn open_at(&self, path: &WorkspacePath, flags: OFlags) -> Result<OwnedFd, Error> {
+    pub(crate) fn open_at(&self, path: &WorkspacePath, flags: OFlags) -> Result<OwnedFd, Error> {
         self.lookup(path.as_str(), flags).map_err(lookup_error("open the file"))
     }
 
@@ -237,7 +237,11 @@ impl Workspace {
     ///
     /// # Errors
     /// As [`Workspace::open_at`].
-    pub fn open_listed(&self, path: &WorkspacePath, flags: OFlags) -> Result<OwnedFd, Error> {
+    pub(crate) fn open_listed(
+        &self,
+        path: &WorkspacePath,
+        flags: OFlags,
+    ) -> Result<OwnedFd, Error> {
         open_beneath(self.as_fd(), path.as_str(), flags).map_err(lookup_error("open the file"))
     }
 
@@ -253,7 +257,7 @@ impl Workspace {
     ///
     /// # Errors
     /// As [`Workspace::open_at`]; the root has no parent.
-    pub fn open_parent(&self, path: &WorkspacePath) -> Result<Parent, Error> {
+    pub(crate) fn open_parent(&self, path: &WorkspacePath) -> Result<Parent, Error> {
         let Some(parent) = path.parent() else { return Err(Error::IsADirectory) };
         let dir = self.open_at(&parent, OFlags::RDONLY | OFlags::DIRECTORY)?;
         Ok(Parent { dir, path: path.clone(), aliases: self.has_aliases() })
@@ -264,7 +268,7 @@ impl Workspace {
     ///
     /// # Errors
     /// [`Error::Moved`] when it is not.
-    pub fn confirm(&self, parent: &Parent) -> Result<(), Error> {
+    pub(crate) fn confirm(&self, parent: &Parent) -> Result<(), Error> {
         let now = self.open_parent(&parent.path).map_err(|_| Error::Moved)?;
         if Stat::of(&now)?.identity == Stat::of(parent)?.identity {
             Ok(())
@@ -281,7 +285,7 @@ impl Workspace {
 ///
 /// # Errors
 /// As the system says.
-pub fn read_bounded(file: &File, size: u64, limit: u64) -> Result<Vec<u8>, Error> {
+pub(crate) fn read_bounded(file: &File, size: u64, limit: u64) -> Result<Vec<u8>, Error> {
     read_bounded_into(file, size, limit, Vec::new())
 }
 
@@ -290,7 +294,7 @@ pub fn read_bounded(file: &File, size: u64, limit: u64) -> Result<Vec<u8>, Error
 ///
 /// # Errors
 /// As the system says.
-pub fn read_bounded_into(
+pub(crate) fn read_bounded_into(
     file: &File,
     size: u64,
     limit: u64,

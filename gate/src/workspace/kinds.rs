@@ -12,7 +12,7 @@ use crate::policy::ObjectKind;
 
 /// The names in one directory with what each is, sorted by name.
 #[derive(Clone, Default)]
-pub struct Kinds {
+pub(crate) struct Kinds {
     /// All names that were read, one after the other.
     text: String,
     slots: Vec<Slot>,
@@ -54,7 +54,7 @@ impl Kinds {
     ///
     /// # Errors
     /// [`Error::TooLarge`] past a million entries, and as the system says.
-    pub fn read(dir: impl AsFd) -> Result<Self, Error> {
+    pub(crate) fn read(dir: impl AsFd) -> Result<Self, Error> {
         let (mut kinds, mut has_room) = (Self::default(), true);
         kinds.not_utf8 = stream_names(&dir, |name, kind| {
             has_room = kinds.push(name, kind);
@@ -70,24 +70,24 @@ impl Kinds {
 
     /// The names, sorted, with what each is: `None` is what a look at an entry
     /// would not tell either.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, Option<ObjectKind>)> {
+    pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = (&str, Option<ObjectKind>)> {
         self.slots.iter().map(|slot| (name(&self.text, slot), slot.kind))
     }
 
     /// Forgets what is not to be kept.
-    pub fn retain(&mut self, mut keep: impl FnMut(&str, Option<ObjectKind>) -> bool) {
+    pub(crate) fn retain(&mut self, mut keep: impl FnMut(&str, Option<ObjectKind>) -> bool) {
         let Self { text, slots, .. } = self;
         slots.retain(|slot| keep(name(text, slot), slot.kind));
     }
 
     /// How many names are not UTF-8 and so cannot be served.
-    pub fn not_utf8(&self) -> u64 {
+    pub(crate) fn not_utf8(&self) -> u64 {
         self.not_utf8
     }
 
     /// False when there is no room for one more.
     /// Counts none of them.
-    pub fn forget_not_utf8(&mut self) {
+    pub(crate) fn forget_not_utf8(&mut self) {
         self.not_utf8 = 0;
     }
 

@@ -57,7 +57,7 @@ impl Workspace {
     ///
     /// # Errors
     /// When the handle cannot be copied.
-    pub fn try_clone(&self) -> io::Result<Self> {
+    pub(crate) fn try_clone(&self) -> io::Result<Self> {
         Ok(Self { dir: self.dir.try_clone()?, root: self.root.clone(), aliases: self.aliases })
     }
 
@@ -72,14 +72,13 @@ impl Workspace {
         self.aliases
     }
 
-    /// The handle of the root.
-    pub fn dir(&self) -> &Dir {
-        &self.dir
+    /// The root's descriptor, for the rules of a process that confines itself before
+    /// a gateway takes the workspace over.
+    pub fn rule_descriptor(&self) -> BorrowedFd<'_> {
+        self.dir.as_fd()
     }
-}
 
-impl AsFd for Workspace {
-    fn as_fd(&self) -> BorrowedFd<'_> {
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
         self.dir.as_fd()
     }
 }

@@ -19,9 +19,8 @@ use crate::{
 /// has agreed.
 #[must_use]
 #[derive(Debug)]
-pub struct Permit {
+pub(crate) struct Permit {
     resolved: Resolved,
-    decision: Decision,
 }
 
 impl Permit {
@@ -29,27 +28,22 @@ impl Permit {
     ///
     /// # Errors
     /// Gives a decision that denies back.
-    pub fn new(resolved: Resolved, decision: Decision) -> Result<Self, Decision> {
-        if decision.is_deny() { Err(decision) } else { Ok(Self { resolved, decision }) }
+    pub(crate) fn new(resolved: Resolved, decision: Decision) -> Result<Self, Decision> {
+        if decision.is_deny() { Err(decision) } else { Ok(Self { resolved }) }
     }
 
     /// The canonical path of the object.
-    pub fn path(&self) -> &WorkspacePath {
+    pub(crate) fn path(&self) -> &WorkspacePath {
         self.resolved.path()
     }
 
-    /// The decision that allowed it.
-    pub fn decision(&self) -> &Decision {
-        &self.decision
-    }
-
     /// The object's facts when it was resolved; `None` when nothing was there.
-    pub fn stat(&self) -> Option<&Stat> {
+    pub(crate) fn stat(&self) -> Option<&Stat> {
         self.resolved.stat()
     }
 
     /// What the policy was told of the object.
-    pub fn object(&self) -> Object {
+    pub(crate) fn object(&self) -> Object {
         self.resolved.object()
     }
 
@@ -57,7 +51,7 @@ impl Permit {
     ///
     /// # Errors
     /// [`Error::NotFound`] when nothing was there.
-    pub fn handle(&self) -> Result<BorrowedFd<'_>, Error> {
+    pub(crate) fn handle(&self) -> Result<BorrowedFd<'_>, Error> {
         self.resolved.handle().map(|handle| handle.as_fd()).ok_or(Error::NotFound)
     }
 
@@ -66,7 +60,7 @@ impl Permit {
     /// # Errors
     /// [`Error::NotFound`] when nothing was there, [`Error::Moved`] when
     /// another object is there now.
-    pub fn open(&self, workspace: &Workspace, flags: OFlags) -> Result<OwnedFd, Error> {
+    pub(crate) fn open(&self, workspace: &Workspace, flags: OFlags) -> Result<OwnedFd, Error> {
         let expected = self.resolved.identity().ok_or(Error::NotFound)?;
         let fd = workspace.open_at(self.path(), flags).map_err(|error| match error {
             // It was there a moment ago.
@@ -82,7 +76,7 @@ impl Permit {
     /// # Errors
     /// As [`Permit::open`]; [`Error::IsADirectory`] for a directory. Other
     /// types never get a permit to be read, and are not opened here either.
-    pub fn open_file(&self, workspace: &Workspace) -> Result<File, Error> {
+    pub(crate) fn open_file(&self, workspace: &Workspace) -> Result<File, Error> {
         match self.object().kind {
             ObjectKind::File => self.open(workspace, OFlags::RDONLY).map(File::from),
             ObjectKind::Missing => Err(Error::NotFound),
@@ -95,7 +89,7 @@ impl Permit {
     ///
     /// # Errors
     /// As the system says.
-    pub fn link_target(&self) -> Result<String, Error> {
+    pub(crate) fn link_target(&self) -> Result<String, Error> {
         read_link(self.resolved.handle().ok_or(Error::NotFound)?)
     }
 
@@ -103,7 +97,7 @@ impl Permit {
     ///
     /// # Errors
     /// [`Error::Moved`] when it is not.
-    pub fn confirm(&self, workspace: &Workspace) -> Result<(), Error> {
+    pub(crate) fn confirm(&self, workspace: &Workspace) -> Result<(), Error> {
         let now = workspace.lookup(self.path().as_str(), OFlags::PATH | OFlags::NOFOLLOW);
         match (now, self.resolved.identity()) {
             (Ok(fd), Some(expected)) if Stat::of(&fd)?.identity == expected => Ok(()),

@@ -28,7 +28,7 @@ pub enum Follow {
 
 /// What is met on the way from a name that was asked for to what it means.
 #[derive(Debug, Clone, Copy)]
-pub enum Met<'a> {
+pub(crate) enum Met<'a> {
     /// A name to which a link leads, with all that follows.
     Name(&'a WorkspacePath),
     /// The same where a `..` leads out again: what is there alone makes the difference.
@@ -72,7 +72,7 @@ impl Resolved {
     }
 
     /// The object's identity; `None` when nothing is there.
-    pub fn identity(&self) -> Option<Identity> {
+    pub(crate) fn identity(&self) -> Option<Identity> {
         self.stat().map(|stat| stat.identity)
     }
 
@@ -88,7 +88,7 @@ impl Workspace {
     ///
     /// # Errors
     /// As [`Workspace::resolve_heeding`].
-    pub fn resolve(&self, path: &WorkspacePath, follow: Follow) -> Result<Resolved, Error> {
+    pub(crate) fn resolve(&self, path: &WorkspacePath, follow: Follow) -> Result<Resolved, Error> {
         self.resolve_heeding(path, follow, &mut |_| true)
     }
 
@@ -103,7 +103,7 @@ impl Workspace {
     /// # Errors
     /// [`Error::Outside`], [`Error::Mount`], [`Error::Loop`] and what the
     /// system says.
-    pub fn resolve_heeding(
+    pub(crate) fn resolve_heeding(
         &self,
         path: &WorkspacePath,
         follow: Follow,

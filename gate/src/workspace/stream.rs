@@ -17,7 +17,7 @@ const ROOM: usize = 32 * 1024;
 ///
 /// # Errors
 /// As the system says.
-pub fn stream_names(
+pub(crate) fn stream_names(
     dir: impl AsFd,
     mut visit: impl FnMut(&str, Option<ObjectKind>) -> ControlFlow<()>,
 ) -> Result<u64, Error> {

@@ -21,14 +21,14 @@ const MAX_NAME: usize = 255;
 /// what may be deleted: an object that a gate was still making, one that may
 /// be another process's, and one that is proven to be in the vault.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TempName(String);
+pub(crate) struct TempName(String);
 
 impl TempName {
     /// A new name: 128 random bits.
     ///
     /// # Errors
     /// When the system gives no random bytes.
-    pub fn new() -> Result<Self, Error> {
+    pub(crate) fn new() -> Result<Self, Error> {
         let mut bytes = [0_u8; 16];
         let filled = getrandom(&mut bytes, GetRandomFlags::empty())
             .map_err(Error::os("get random bytes"))?;
@@ -39,20 +39,20 @@ impl TempName {
     }
 
     /// The name that an intent recorded, if it is one of ours.
-    pub fn parse(name: &str) -> Option<Self> {
+    pub(crate) fn parse(name: &str) -> Option<Self> {
         is_temporary(name).then(|| Self(name.to_owned()))
     }
 
     /// The name that a prepared object gets once it is whole. It is exchanged
     /// under this one, so what has it may be another process's.
-    pub fn staged(&self) -> Self {
+    pub(crate) fn staged(&self) -> Self {
         self.derived(u128::from_be_bytes([0x55; 16]))
     }
 
     /// The name that an object moved aside gets once it is proven to be in the
     /// vault, so that after a crash what is half deleted is told from what may
     /// not be deleted.
-    pub fn condemned(&self) -> Self {
+    pub(crate) fn condemned(&self) -> Self {
         self.derived(u128::MAX)
     }
 
@@ -63,18 +63,18 @@ impl TempName {
     }
 
     /// This name and those that follow from it.
-    pub fn all(&self) -> [Self; 3] {
+    pub(crate) fn all(&self) -> [Self; 3] {
         [self.clone(), self.staged(), self.condemned()]
     }
 
     /// The name.
-    pub fn as_str(&self) -> &str {
+    pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
 
     /// A name beside `name` for an object that found its own name taken when
     /// it was to be put back: as much of `name` as there is room for.
-    pub fn beside(&self, name: &str) -> String {
+    pub(crate) fn beside(&self, name: &str) -> String {
         let random = self.0.get(PREFIX.len()..PREFIX.len() + 8).unwrap_or_default();
         let most = MAX_NAME.saturating_sub(BESIDE.len() + random.len());
         let (name, _) = name.split_at(name.floor_char_boundary(most));
@@ -83,12 +83,12 @@ impl TempName {
 
     /// Whether a component of `path` has a form that is kept for the gate and
     /// the operator.
-    pub fn is_reserved(path: &WorkspacePath) -> bool {
+    pub(crate) fn is_reserved(path: &WorkspacePath) -> bool {
         path.components().any(Self::is_reserved_name)
     }
 
     /// The same for one name.
-    pub fn is_reserved_name(name: &str) -> bool {
+    pub(crate) fn is_reserved_name(name: &str) -> bool {
         is_temporary(name) || is_beside(name)
     }
 }

@@ -37,7 +37,7 @@ impl Listing {
     ///
     /// # Errors
     /// [`Error::TooLarge`] past a million entries, and as the system says.
-    pub fn read(dir: impl AsFd) -> Result<Self, Error> {
+    pub(crate) fn read(dir: impl AsFd) -> Result<Self, Error> {
         let mut listing = Self::default();
         let reader = Dir::read_from(&dir).map_err(Error::os("read the directory"))?;
         for entry in reader {
@@ -68,7 +68,7 @@ impl Workspace {
     /// something in there cannot be named or belongs to another file system,
     /// so that nobody could decide on it; [`Error::TooLarge`] past a million
     /// entries; [`Error::Moved`] when the tree changes meanwhile.
-    pub fn walk(&self, path: &WorkspacePath) -> Result<Vec<Walked>, Error> {
+    pub(crate) fn walk(&self, path: &WorkspacePath) -> Result<Vec<Walked>, Error> {
         self.walk_noting(path, &mut path.clone())
     }
 
@@ -76,7 +76,7 @@ impl Workspace {
     ///
     /// # Errors
     /// As [`Workspace::walk`].
-    pub fn walk_noting(
+    pub(crate) fn walk_noting(
         &self,
         path: &WorkspacePath,
         reached: &mut WorkspacePath,
@@ -121,7 +121,10 @@ impl Workspace {
     ///
     /// # Errors
     /// [`Error::NotADirectory`] when something else stands in the way.
-    pub fn missing_ancestors(&self, path: &WorkspacePath) -> Result<Vec<WorkspacePath>, Error> {
+    pub(crate) fn missing_ancestors(
+        &self,
+        path: &WorkspacePath,
+    ) -> Result<Vec<WorkspacePath>, Error> {
         let (missing, in_the_way) = self.ancestors_to_make(path)?;
         in_the_way.map_or(Ok(missing), Err)
     }
@@ -131,7 +134,7 @@ impl Workspace {
     ///
     /// # Errors
     /// As the system says.
-    pub fn ancestors_to_make(
+    pub(crate) fn ancestors_to_make(
         &self,
         path: &WorkspacePath,
     ) -> Result<(Vec<WorkspacePath>, Option<Error>), Error> {
@@ -154,7 +157,7 @@ impl Workspace {
     ///
     /// # Errors
     /// As [`Workspace::open_at`].
-    pub fn open_directory(&self, path: &WorkspacePath) -> Result<OwnedFd, Error> {
+    pub(crate) fn open_directory(&self, path: &WorkspacePath) -> Result<OwnedFd, Error> {
         self.open_at(path, OFlags::RDONLY | OFlags::DIRECTORY)
     }
 }

@@ -21,11 +21,11 @@ use super::Error;
 const ROOM: usize = 64 * 1024;
 
 /// The number of a watch; the kernel gives none twice in a long time.
-pub type WatchId = i32;
+pub(crate) type WatchId = i32;
 
 /// What the kernel says of one directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Notice {
+pub(crate) struct Notice {
     /// The watch.
     pub watch: WatchId,
     /// What happened.
@@ -39,7 +39,7 @@ pub struct Notice {
 
 /// What may happen in a watched directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum What {
+pub(crate) enum What {
     /// An entry was made.
     Created,
     /// An entry was removed.
@@ -58,7 +58,7 @@ pub enum What {
 
 /// Why a directory cannot be watched.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum WatchError {
+pub(crate) enum WatchError {
     /// The user's limit is reached.
     #[error(
         "the user's limit of inotify {0} is reached; \
@@ -75,14 +75,14 @@ pub enum WatchError {
 
 /// An inotify instance.
 #[derive(Debug)]
-pub struct Watches(OwnedFd);
+pub(crate) struct Watches(OwnedFd);
 
 impl Watches {
     /// Opens one.
     ///
     /// # Errors
     /// [`WatchError::Limit`] when the user has too many.
-    pub fn new() -> Result<Self, WatchError> {
+    pub(crate) fn new() -> Result<Self, WatchError> {
         match inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK) {
             Ok(fd) => Ok(Self(fd)),
             Err(Errno::MFILE) => Err(WatchError::Limit("instances")),
@@ -95,7 +95,7 @@ impl Watches {
     ///
     /// # Errors
     /// [`WatchError::Limit`] when the user watches too many directories.
-    pub fn add(&self, directory: BorrowedFd<'_>) -> Result<WatchId, WatchError> {
+    pub(crate) fn add(&self, directory: BorrowedFd<'_>) -> Result<WatchId, WatchError> {
         let flags = WatchFlags::CREATE
             | WatchFlags::DELETE
             | WatchFlags::MODIFY
@@ -114,7 +114,7 @@ impl Watches {
     }
 
     /// Watches it no more; a watch that is gone already is no error.
-    pub fn remove(&self, watch: WatchId) {
+    pub(crate) fn remove(&self, watch: WatchId) {
         if let Err(error) = inotify::remove_watch(&self.0, watch)
             && error != Errno::INVAL
         {
@@ -127,7 +127,7 @@ impl Watches {
     ///
     /// # Errors
     /// As the system says.
-    pub fn read(&self, notices: &mut Vec<Notice>, most: usize) -> Result<bool, Error> {
+    pub(crate) fn read(&self, notices: &mut Vec<Notice>, most: usize) -> Result<bool, Error> {
         let mut room = vec![MaybeUninit::uninit(); ROOM];
         let mut reader = Reader::new(&self.0, &mut room);
         loop {

@@ -32,7 +32,7 @@ use crate::{
         state_directory,
     },
     config::audit::Target,
-    ledger,
+    gateway::AuditLog,
     review::open_kept_in,
 };
 
@@ -371,7 +371,8 @@ impl Shipper {
         if let Some(entry) = entries.iter().find(|entry| entry.name == segment) {
             let file = log.open(&segment).map_err(|error| error.to_string())?;
             let mut packed = Vec::new();
-            ledger::compress(file, &mut packed, entry.length).map_err(|error| error.to_string())?;
+            AuditLog::compress_segment(file, &mut packed, entry.length)
+                .map_err(|error| error.to_string())?;
             self.put(&format!("{segment}{PACKED}"), packed)?;
             self.store.as_mut().ok_or("no store")?.sealed(&segment)?;
         }

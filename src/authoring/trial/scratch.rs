@@ -20,13 +20,9 @@ use super::{
     file::{Step, Test},
 };
 use crate::{
-    backup::Vault,
-    gateway::{Answer, Approver, ErrorKind, Gateway, Output, Ticket},
-    ledger::Ledger,
+    gateway::{Answer, Approver, AuditLog, ErrorKind, Gateway, Output, Source, Ticket, Workspace},
     model::{AgentName, Door, Encoding, LineRange, Operation, OperationKind, Session},
-    ops::Source,
     policy::{Decision, Place, Policy, SecretKey},
-    workspace::Workspace,
 };
 
 /// The rule of the limit that depends on time; a test is not a race.
@@ -104,11 +100,10 @@ impl Scratch {
         let path = path.join(name);
         let state = Dir::from_std_file(File::from(state));
         let workspace = Workspace::from_fd(root, path.join("ws"));
-        let ledger = Ledger::open(&state).map_err(|error| words(&error))?;
-        let vault = Vault::open(&state, *policy.backups()).map_err(|error| words(&error))?;
+        let ledger = AuditLog::open(&state).map_err(|error| words(&error))?;
         // Nobody else ever sees what is made with it.
         let key = SecretKey::new(&[0; SecretKey::LENGTH]);
-        let gateway = Gateway::open(workspace, Arc::clone(policy), ledger, vault, key)
+        let gateway = Gateway::open(workspace, Arc::clone(policy), ledger, &state, key)
             .map_err(|error| words(&error))?;
         Ok(Self { gateway, log: path.join("state/audit"), sessions: HashMap::new() })
     }

@@ -19,9 +19,9 @@ use crate::{
         output::printed,
         path_argument,
     },
+    gateway::Workspace,
     model::Escaped,
     review::{Blame, BlameError, Change, State, Version, blame, visible_json},
-    workspace::Workspace,
 };
 
 /// Say who last changed a file, under which rule, and whether it is still the same

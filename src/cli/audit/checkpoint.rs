@@ -13,7 +13,7 @@ use crate::{
     },
     cli::render::counted,
     config::audit::Audit,
-    ledger::{self, Ledger, Signing},
+    gateway::{AuditLog, Signing},
 };
 
 /// Sign a checkpoint of all records now, and print it
@@ -41,7 +41,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         let note = Note::parse(&note).or_fail(format_args!("`{shown}`"))?;
         let witnesses = audit.witness_keys().map_err(Failure::new)?;
         let added =
-            ledger::cosign(&state, &note, &witnesses).or_fail("cannot keep the signatures")?;
+            AuditLog::cosign(&state, &note, &witnesses).or_fail("cannot keep the signatures")?;
         if added == 0 {
             return Err(Failure::new(format_args!(
                 "nothing was added: `{shown}` has no signature that is not kept already"
@@ -60,7 +60,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
 }
 
 /// The log, signed as the operator wants it, for a command that serves nobody.
-pub(super) fn open(state: &cap_std::fs::Dir, audit: &Audit) -> Result<Ledger, Failure> {
+pub(super) fn open(state: &cap_std::fs::Dir, audit: &Audit) -> Result<AuditLog, Failure> {
     let signing = match audit.signer_key() {
         Some(public) => Signing::by(Box::new(Program { command: audit.signer.clone(), public })),
         None => own_key(state, AUDIT_LOG)?,

@@ -5,7 +5,7 @@ use std::{process::ExitCode, time::Duration};
 use super::Place;
 use crate::{
     app::failure::{Context as _, Failure},
-    ledger,
+    gateway::AuditLog,
 };
 
 /// Compress old segments; every command reads them as before
@@ -27,7 +27,8 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let (_, state) = args.place.open()?;
     let age = Duration::from_secs(u64::from(args.days) * 24 * 60 * 60);
-    let (segments, saved) = ledger::pack(&state, age).or_fail("cannot compress the audit log")?;
+    let (segments, saved) =
+        AuditLog::compress_segments(&state, age).or_fail("cannot compress the audit log")?;
     outln!("compressed {segments} segments, which saved {saved} bytes");
     Ok(ExitCode::SUCCESS)
 }

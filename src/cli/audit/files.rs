@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use super::{Place, Where, select::Progress};
 use crate::{
     app::{audit_log::unreadable, failure::Failure, state_directory, state_owner},
+    gateway::Workspace,
     model::Escaped,
     review::{Log, recorded_workspace},
-    workspace::Workspace,
 };
 
 /// The workspace of a log.

@@ -13,7 +13,7 @@ use portcullis_audit::{
 
 use crate::{
     app::failure::{Context as _, Exit, Failure},
-    ledger::LAST_SIGNED,
+    gateway::AuditLog,
     review::read_kept,
 };
 
@@ -124,7 +124,7 @@ pub(super) fn published(directory: &Path) -> Result<Vec<u8>, Failure> {
 /// when they signed it: who can write to the log's directory alone cannot change
 /// that.
 pub(super) fn noted(state: &Path) -> Result<Option<Checkpoint>, Failure> {
-    let bytes = match read_kept(&state.join(LAST_SIGNED), MAX_NOTE as u64) {
+    let bytes = match read_kept(&state.join(AuditLog::LAST_SIGNED), MAX_NOTE as u64) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         read => read.or_fail("cannot read what is noted of the last checkpoint")?,
     };

@@ -10,7 +10,7 @@ use crate::{
         audit_log::opened,
         failure::{Context as _, Failure},
     },
-    ledger,
+    gateway::AuditLog,
 };
 
 /// Print the public key that checkpoints are signed with
@@ -34,10 +34,10 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let key: PublicKey = if args.new {
         let (_, state) = args.place.open()?;
         let audit = args.place.audit()?;
-        opened(ledger::renew(&state, audit.signer_key()), "cannot change the key")?
+        opened(AuditLog::renew_key(&state, audit.signer_key()), "cannot change the key")?
     } else {
         let state = args.place.look()?;
-        let published = ledger::published(&state).or_fail("cannot read the public key")?;
+        let published = AuditLog::published_keys(&state).or_fail("cannot read the public key")?;
         published.into_iter().next().ok_or_else(|| {
             Failure::new("the log names no key").help(
                 "the first gate that starts makes one; where checkpoints were signed before, \

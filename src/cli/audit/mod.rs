@@ -37,7 +37,7 @@ use portcullis_audit::{Directory, FRONTIER, FileEntry, HISTORY, KEYS, NEWEST, RO
 use crate::{
     app::{audit_log::unreadable, failure::Failure, logging, state_directory, trusted_paths},
     config::audit::Audit,
-    workspace::Workspace,
+    gateway::Workspace,
 };
 
 /// Verify, show, search and repair the audit log

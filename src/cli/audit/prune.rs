@@ -11,7 +11,7 @@ use crate::{
         moment::Moment,
     },
     cli::consent,
-    ledger::{Pruning, prunable},
+    gateway::{AuditLog, Pruning},
     model::Escaped,
     review::forget_index,
 };
@@ -37,7 +37,7 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let (path, state) = args.place.open()?;
     let before = args.before.as_str();
-    let plan = match prunable(&state, before).or_fail("cannot look at the audit log")? {
+    let plan = match AuditLog::plan_prune(&state, before).or_fail("cannot look at the audit log")? {
         Pruning::Possible(plan) => plan,
         Pruning::Nothing(why) => {
             outln!("nothing to prune: {why}");

@@ -10,7 +10,7 @@ use crate::{
     app::failure::{Exit, Failure},
     cli::consent,
     config::audit::Audit,
-    ledger,
+    gateway::{AuditLog, LogError},
     model::Escaped,
 };
 
@@ -34,7 +34,7 @@ pub(super) struct Args {
 pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
     let (_, state) = args.place.open()?;
     let audit = args.place.audit()?;
-    let plan = ledger::plan(&state)
+    let plan = AuditLog::plan_recovery(&state)
         .map_err(|error| failed(&error, format_args!("cannot look at the audit log: {error}")))?;
     if plan.is_empty() {
         startable(&state, &audit)?;
@@ -89,10 +89,10 @@ pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
         );
     }
     consent::require(args.yes, "set this aside?")?;
-    ledger::recover(&state, &plan).map_err(|error| {
+    AuditLog::recover(&state, &plan).map_err(|error| {
         let failure = failed(&error, format_args!("cannot recover the audit log: {error}"));
         match error {
-            ledger::Error::StillDamaged(_) => failure.help(
+            LogError::StillDamaged(_) => failure.help(
                 "no gate should use it: `portcullis audit verify` shows what is wrong; run \
                  `portcullis audit recover` again for what only shows now, else put the log back \
                  from a copy",
@@ -116,7 +116,7 @@ fn startable(state: &Dir, audit: &Audit) -> Result<(), Failure> {
         .map_err(|error| failed(&error, format_args!("a gate cannot use the audit log: {error}")))
 }
 
-fn failed(error: &ledger::Error, words: impl Display) -> Failure {
+fn failed(error: &LogError, words: impl Display) -> Failure {
     let exit = if error.is_damage() { Exit::Audit } else { Exit::Failure };
     Failure::new(words).exit(exit)
 }

@@ -19,7 +19,7 @@ use crate::{
         moment::{Moment, period},
         state_directory,
     },
-    backup::Vault,
+    gateway::BackupStore,
     model::Escaped,
     review::{Filter, Log, Scanned},
 };
@@ -228,7 +228,7 @@ impl Select {
 }
 
 /// What the vault keeps, to be read; `None` when there is none.
-pub(super) fn vault(place: &Place) -> Result<Option<Vault>, Failure> {
+pub(super) fn vault(place: &Place) -> Result<Option<BackupStore>, Failure> {
     state_directory::vault(&place.state()?)
 }
 

@@ -19,11 +19,12 @@ use crate::{
         options::Common,
         output::{colours, printed},
     },
-    backup::{Entry, EntryKind, NodeKind, Trail},
     cli::{local::LocalGate, render},
-    gateway::{CONTEXT, Error, ErrorKind, Output, Refusal, unified_diff},
+    gateway::{
+        Backup, BackupKind, BackupNodeKind, CONTEXT, Content, Entry, EntryKind, Error, ErrorKind,
+        Output, Refusal, unified_diff,
+    },
     model::{Encoding, Escaped, LineRange, Operation, WorkspacePath},
-    ops,
 };
 
 /// Compare a backup with what is there now
@@ -58,9 +59,9 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let answer = named(&gate, "read", &args.backup).and_then(|entry| {
         let side = Side { gate: &gate, receipts: &receipts };
         let found = match entry.kind {
-            EntryKind::Tree => Found::Paths(side.compare_tree(&entry)?),
-            EntryKind::Link => return Err(side.refuse("a link has no lines to compare; show it")),
-            EntryKind::File | EntryKind::Buffer => {
+            BackupKind::Tree => Found::Paths(side.compare_tree(&entry)?),
+            BackupKind::Link => return Err(side.refuse("a link has no lines to compare; show it")),
+            BackupKind::File | BackupKind::Buffer => {
                 let Output::Content(before) = side.recall(&entry)? else {
                     return Err(side.refuse("the backup has no content"));
                 };
@@ -103,13 +104,13 @@ impl Side<'_> {
         self.gate.gateway().refuse(self.gate.session(), "read", None, &refusal)
     }
 
-    fn recall(&self, entry: &Entry) -> Result<Output, Error> {
+    fn recall(&self, entry: &Backup) -> Result<Output, Error> {
         let (path, backup) = (entry.path.clone(), entry.id.to_string());
         self.ask(&Operation::Recall { path, backup, encoding: Encoding::Base64 })
     }
 
     /// What the file is now; `None` when there is none.
-    fn read(&self, path: &WorkspacePath) -> Result<Option<ops::Content>, Error> {
+    fn read(&self, path: &WorkspacePath) -> Result<Option<Content>, Error> {
         let (path, range) = (path.clone(), LineRange::default());
         match self.ask(&Operation::Read { path, range, encoding: Encoding::Base64 }) {
             Ok(Output::Content(content)) => Ok(Some(content)),
@@ -120,7 +121,7 @@ impl Side<'_> {
     }
 
     /// The entries of a directory; `None` when there is none.
-    fn list(&self, path: &WorkspacePath) -> Result<Option<Vec<ops::Entry>>, Error> {
+    fn list(&self, path: &WorkspacePath) -> Result<Option<Vec<Entry>>, Error> {
         match self.ask(&Operation::List { path: path.clone() }) {
             Ok(Output::Entries(entries)) => Ok(Some(entries.entries)),
             Ok(_) => Ok(None),
@@ -129,28 +130,27 @@ impl Side<'_> {
         }
     }
 
-    fn compare_tree(&self, entry: &Entry) -> Result<BTreeMap<WorkspacePath, char>, Error> {
+    fn compare_tree(&self, entry: &Backup) -> Result<BTreeMap<WorkspacePath, char>, Error> {
         let Output::Entries(visible) = self.recall(entry)? else { return Ok(BTreeMap::new()) };
-        let damaged = |error: crate::backup::Error| self.refuse(&error.to_string());
+        let damaged = |error: crate::gateway::BackupError| self.refuse(&error.to_string());
         let mut hashes = BTreeMap::new();
-        let mut tree = self.gate.gateway().vault().tree(entry).map_err(damaged)?;
-        let mut trail = Trail::new(entry.path.clone());
+        let mut tree = self.gate.gateway().backups().tree(entry).map_err(damaged)?;
         while let Some(node) = tree.next_node().map_err(damaged)? {
-            let path = trail.path(&node);
-            if let (NodeKind::File, Ok(path)) = (node.kind, path) {
+            let path = tree.path(&node);
+            if let (BackupNodeKind::File, Ok(path)) = (node.kind, path) {
                 hashes.insert(path, node.sha256);
             }
         }
-        let mut before: BTreeMap<&WorkspacePath, ops::EntryKind> = BTreeMap::new();
+        let mut before: BTreeMap<&WorkspacePath, EntryKind> = BTreeMap::new();
         before.extend(visible.entries.iter().map(|entry| (&entry.path, entry.kind)));
-        let mut now: BTreeMap<WorkspacePath, ops::EntryKind> = BTreeMap::new();
+        let mut now: BTreeMap<WorkspacePath, EntryKind> = BTreeMap::new();
         let mut changes = BTreeMap::new();
         if self.list(&entry.path)?.is_none() {
             changes.insert(entry.path.clone(), 'D');
             return Ok(changes);
         }
         for node in &visible.entries {
-            if node.kind == ops::EntryKind::Directory
+            if node.kind == EntryKind::Directory
                 && (node.path == entry.path || now.get(&node.path) == Some(&node.kind))
             {
                 let there = self.list(&node.path)?.unwrap_or_default();
@@ -162,7 +162,7 @@ impl Side<'_> {
             let change = match now.get(&node.path) {
                 None => Some('D'),
                 Some(kind) if *kind != node.kind => Some('M'),
-                Some(ops::EntryKind::File) => {
+                Some(EntryKind::File) => {
                     let expected = hashes.get(&node.path).copied().flatten();
                     match self.read(&node.path) {
                         Ok(Some(now)) => (Some(now.whole) != expected).then_some('M'),
@@ -184,7 +184,7 @@ fn is_absent(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
-fn print(args: &Args, entry: &Entry, found: &Found, receipts: &[Receipt]) -> io::Result<()> {
+fn print(args: &Args, entry: &Backup, found: &Found, receipts: &[Receipt]) -> io::Result<()> {
     if args.json {
         outjson!(found_json(entry, found, receipts));
         return Ok(());
@@ -211,7 +211,7 @@ fn print(args: &Args, entry: &Entry, found: &Found, receipts: &[Receipt]) -> io:
     }
 }
 
-fn found_json(entry: &Entry, found: &Found, receipts: &[Receipt]) -> Value {
+fn found_json(entry: &Backup, found: &Found, receipts: &[Receipt]) -> Value {
     let mut object = json!({
         "ok": true,
         "id": entry.id.to_string(),
@@ -240,7 +240,7 @@ fn found_json(entry: &Entry, found: &Found, receipts: &[Receipt]) -> Value {
 
 /// The differences as a unified diff, empty when there are none; `None` when a
 /// side is not text.
-fn unified(entry: &Entry, before: &[u8], now: Option<&[u8]>) -> Option<String> {
+fn unified(entry: &Backup, before: &[u8], now: Option<&[u8]>) -> Option<String> {
     let old = str::from_utf8(before).ok().filter(|text| !text.contains('\0'));
     let new = str::from_utf8(now.unwrap_or_default()).ok().filter(|text| !text.contains('\0'));
     let (old, new) = match (old, new) {

@@ -10,9 +10,8 @@ use crate::{
         failure::{Context as _, Failure},
         path_argument,
     },
-    backup::{self, Entry, Listing, Vault},
     cli::{local::LocalGate, render},
-    gateway::{Error, Refusal},
+    gateway::{Backup, BackupError, BackupId, BackupList, BackupStore, Error, Refusal},
     model::WorkspacePath,
 };
 
@@ -20,23 +19,27 @@ use crate::{
 pub(super) const UNREADABLE: &str = "cannot read the backups";
 
 /// What the vault keeps; nothing where there is none.
-pub(super) fn entries(vault: Option<&Vault>) -> Result<Listing, Failure> {
-    vault.map(Vault::entries).transpose().or_fail(UNREADABLE).map(Option::unwrap_or_default)
+pub(super) fn entries(vault: Option<&BackupStore>) -> Result<BackupList, Failure> {
+    vault.map(BackupStore::entries).transpose().or_fail(UNREADABLE).map(Option::unwrap_or_default)
 }
 
 /// The backup that the command line names. What does not exist is recorded as
 /// the refusal of `op`.
-pub(super) fn named(gate: &LocalGate, op: &str, text: &str) -> Result<Entry, Error> {
+pub(super) fn named(gate: &LocalGate, op: &str, text: &str) -> Result<Backup, Error> {
     let refuse = |refusal| gate.gateway().refuse(gate.session(), op, Some(text), &refusal);
     let root = gate.gateway().workspace().root();
     let path = path_argument::parse(root, text).ok();
-    look(gate.gateway().vault(), text, path.as_ref())
+    look(gate.gateway().backups(), text, path.as_ref())
         .map_err(|error| refuse(Refusal::Parameters(error.to_string())))
 }
 
 /// A path that has backups comes before the beginning of an id.
-fn look(vault: &Vault, text: &str, path: Option<&WorkspacePath>) -> Result<Entry, backup::Error> {
-    if text.parse::<backup::BackupId>().is_err()
+fn look(
+    vault: &BackupStore,
+    text: &str,
+    path: Option<&WorkspacePath>,
+) -> Result<Backup, BackupError> {
+    if text.parse::<BackupId>().is_err()
         && let Some(path) = path
         && let Some(newest) = vault.entries_of(path)?.entries.pop()
     {
@@ -46,12 +49,12 @@ fn look(vault: &Vault, text: &str, path: Option<&WorkspacePath>) -> Result<Entry
 }
 
 /// When the backup was made: RFC 3339 in UTC, to the second.
-pub(super) fn time(entry: &Entry) -> String {
+pub(super) fn time(entry: &Backup) -> String {
     Timestamp::from_second(entry.id.time().as_second()).unwrap_or_default().to_string()
 }
 
 /// A backup as a JSON object; its content's hash only where that is disclosed.
-pub(super) fn entry_json(entry: &Entry) -> Value {
+pub(super) fn entry_json(entry: &Backup) -> Value {
     let attributes = entry.attributes.as_ref();
     json!({
         "id": entry.id.to_string(),

@@ -13,7 +13,7 @@ use crate::{
         options::{Common, open_workspace},
         path_argument, state_directory, state_owner, trusted_paths,
     },
-    backup::{Entry, EntryKind, Listing, Vault},
+    gateway::{Backup, BackupKind, BackupList, BackupStore},
     model::{Escaped, WorkspacePath},
 };
 
@@ -58,7 +58,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     };
     let vault = state_directory::vault(&state_path)?;
     let mut listing = entries(vault.as_ref())?;
-    let total = vault.as_ref().map(Vault::size).transpose().or_fail(UNREADABLE)?.unwrap_or(0);
+    let total = vault.as_ref().map(BackupStore::size).transpose().or_fail(UNREADABLE)?.unwrap_or(0);
     listing.entries.retain(|entry| args.wants(entry, path.as_ref()));
     listing.entries.reverse();
     print(args, &listing, total);
@@ -66,10 +66,10 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
 }
 
 impl Args {
-    fn wants(&self, entry: &Entry, path: Option<&WorkspacePath>) -> bool {
+    fn wants(&self, entry: &Backup, path: Option<&WorkspacePath>) -> bool {
         let at = |path: &WorkspacePath| {
             entry.path.is_within(path)
-                || (entry.kind == EntryKind::Tree && path.is_within(&entry.path))
+                || (entry.kind == BackupKind::Tree && path.is_within(&entry.path))
         };
         path.is_none_or(at)
             && self.session.as_ref().is_none_or(|id| entry.session.starts_with(id.as_str()))
@@ -78,11 +78,11 @@ impl Args {
 }
 
 /// Bytes of content, however they are kept.
-fn bytes(listing: &Listing) -> u64 {
+fn bytes(listing: &BackupList) -> u64 {
     listing.entries.iter().map(|entry| entry.bytes).fold(0, u64::saturating_add)
 }
 
-fn print(args: &Args, listing: &Listing, total: u64) {
+fn print(args: &Args, listing: &BackupList, total: u64) {
     if args.json {
         let entries: Vec<_> = listing.entries.iter().map(entry_json).collect();
         let damaged: Vec<_> = listing.damaged.iter().map(ToString::to_string).collect();
@@ -112,12 +112,12 @@ fn print(args: &Args, listing: &Listing, total: u64) {
     }
 }
 
-fn table(entries: &[Entry]) -> String {
+fn table(entries: &[Backup]) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(["TIME", "ID", "PATH", "OPERATION", "SIZE", "STORED", "AGENT"]);
     for entry in entries {
-        let slash = if entry.kind == EntryKind::Tree { "/" } else { "" };
+        let slash = if entry.kind == BackupKind::Tree { "/" } else { "" };
         table.add_row([
             time(entry),
             entry.id.to_string(),

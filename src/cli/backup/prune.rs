@@ -1,7 +1,7 @@
 //! `portcullis backup prune`: letting go now of what may go, and packing the
 //! rest.
 
-use std::{collections::BTreeMap, ops::ControlFlow, process::ExitCode};
+use std::{collections::BTreeMap, process::ExitCode};
 
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use serde_json::json;
@@ -12,8 +12,8 @@ use crate::{
         failure::{Context as _, Failure},
         options::Common,
     },
-    backup::{Packed, Pruned},
     cli::local::LocalGate,
+    gateway::{Packed, Pruned},
 };
 
 /// Remove what the policy's `backups.keep` lets go, and pack the rest
@@ -38,25 +38,23 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let gate = LocalGate::open(&args.common)?;
-    let vault = gate.gateway().vault();
+    let backups = gate.gateway().maintenance();
     let failed = "cannot prune the backups";
     if args.dry_run {
-        let pruned = vault.would_prune().or_fail(failed)?;
+        let pruned = backups.preview().or_fail(failed)?;
         return finish(gate, Ok(()), args.json, |()| print(args, pruned, None));
     }
-    let pruned = vault.prune().or_fail(failed)?;
     let bar = ProgressBar::new(0);
     let template = "packing {bar:30} {bytes}/{total_bytes}, {eta} left";
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style);
     }
-    let packed = vault.pack(&mut |progress| {
-        bar.set_length(progress.total);
-        bar.set_position(progress.done);
-        ControlFlow::Continue(())
+    let done = backups.run(&mut |packed, total| {
+        bar.set_length(total);
+        bar.set_position(packed);
     });
     bar.finish_and_clear();
-    let packed = packed.or_fail("cannot pack the backups")?;
+    let (pruned, packed) = done.or_fail(failed)?;
     let facts = BTreeMap::from([
         ("removed".to_owned(), json!(pruned.entries)),
         ("removedBytes".to_owned(), json!(pruned.bytes)),

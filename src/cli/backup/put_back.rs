@@ -98,11 +98,11 @@ fn go(
     if let Some(path) = path {
         history.narrow(path);
     }
-    let vault = gateway.vault();
+    let vault = gateway.backups();
     let mut broken = None;
     let steps = undo::plan(&history.selected, &mut |path, id| {
         let found = vault.entry_of(path, &id).or_else(|error| match error {
-            crate::backup::Error::Damaged(_) => Ok(None),
+            crate::gateway::BackupError::Damaged(_) => Ok(None),
             error => Err(error),
         });
         found

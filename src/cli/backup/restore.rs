@@ -16,9 +16,8 @@ use crate::{
         options::Common,
         path_argument,
     },
-    backup::Entry,
     cli::{local::LocalGate, render},
-    gateway::{Error, Output, Reply},
+    gateway::{Backup, Error, Output, Reply},
     model::{Escaped, Operation, WorkspacePath},
     undo::Select,
 };
@@ -100,7 +99,7 @@ fn perform(
     gate: &LocalGate,
     args: &Args,
     backup: &str,
-) -> Result<(Entry, WorkspacePath, Reply), Error> {
+) -> Result<(Backup, WorkspacePath, Reply), Error> {
     let entry = named(gate, "restore", backup)?;
     let to =
         match &args.to {
@@ -118,7 +117,7 @@ fn perform(
     Ok((entry, to, reply))
 }
 
-fn print(args: &Args, entry: &Entry, to: &WorkspacePath, reply: &Reply) {
+fn print(args: &Args, entry: &Backup, to: &WorkspacePath, reply: &Reply) {
     if args.flags.json {
         let mut object = render::reply_json(reply);
         if let Some(fields) = object.as_object_mut() {

@@ -17,9 +17,8 @@ use crate::{
         options::Common,
         output::printed,
     },
-    backup::Entry,
     cli::{local::LocalGate, render},
-    gateway::{Output, Reply},
+    gateway::{Backup, Output, Reply},
     model::{Encoding, Escaped, Operation},
 };
 
@@ -108,7 +107,7 @@ impl Drop for Target {
     }
 }
 
-fn print(args: &Args, file: Option<Target>, entry: &Entry, reply: Reply) -> Result<(), Failure> {
+fn print(args: &Args, file: Option<Target>, entry: &Backup, reply: Reply) -> Result<(), Failure> {
     if args.json {
         let mut backup = entry_json(entry);
         // The hash would confirm a guess of what was redacted.

@@ -20,7 +20,7 @@ use crate::{
         options::Common,
         state_directory,
     },
-    backup::{self, Entry, Vault},
+    gateway::{Backup, BackupError, BackupStore},
 };
 
 /// The most threads that read and hash.
@@ -51,7 +51,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         Some(vault) => check(vault, &listing.entries, bytes).or_fail(UNREADABLE)?,
         None => Vec::new(),
     };
-    let shown = |entry: &&Entry| format!("{} of `{}`", entry.id, entry.path);
+    let shown = |entry: &&Backup| format!("{} of `{}`", entry.id, entry.path);
     let lines: Vec<String> = damaged.iter().cloned().chain(found.iter().map(shown)).collect();
     damaged.extend(found.iter().map(|entry| entry.id.to_string()));
     damaged.sort();
@@ -79,10 +79,10 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
 
 /// The entries that are not what was stored.
 fn check<'a>(
-    vault: &Vault,
-    entries: &'a [Entry],
+    vault: &BackupStore,
+    entries: &'a [Backup],
     bytes: u64,
-) -> Result<Vec<&'a Entry>, backup::Error> {
+) -> Result<Vec<&'a Backup>, BackupError> {
     let bar = ProgressBar::new(bytes);
     let template = "{bar:30} {bytes}/{total_bytes}, {bytes_per_sec}, {eta} left";
     if let Ok(style) = ProgressStyle::with_template(template) {
@@ -90,12 +90,12 @@ fn check<'a>(
     }
     let next = AtomicUsize::new(0);
     let damaged = Mutex::new(Vec::new());
-    let work = || -> Result<(), backup::Error> {
+    let work = || -> Result<(), BackupError> {
         while let Some(entry) = entries.get(next.fetch_add(1, Ordering::Relaxed)) {
             match vault.verify(entry) {
                 // Let go by retention since the names were read.
-                Ok(()) | Err(backup::Error::Unknown(_)) => {}
-                Err(backup::Error::Damaged(_)) => {
+                Ok(()) | Err(BackupError::Unknown(_)) => {}
+                Err(BackupError::Damaged(_)) => {
                     damaged.lock().unwrap_or_else(PoisonError::into_inner).push(entry);
                 }
                 Err(error) => return Err(error),

@@ -18,7 +18,7 @@ use super::check::{Check, Status};
 use crate::{
     app::{policy_rollback, state_directory, state_owner, trusted_paths},
     config::{LoadedPolicy, Operator, audit::Audit},
-    ledger::{self, Looked},
+    gateway::{AuditLog, LogError, Looked},
     review::open_kept,
 };
 
@@ -221,7 +221,7 @@ enum Log {
     Locked,
     EndChecked { records: u64, gates: usize },
     Torn { bytes: usize },
-    Refused(ledger::Error),
+    Refused(LogError),
 }
 
 fn look(state: &Path, signer: Option<PublicKey>) -> io::Result<Log> {
@@ -238,7 +238,7 @@ fn look(state: &Path, signer: Option<PublicKey>) -> io::Result<Log> {
     else {
         return Ok(Log::None);
     };
-    Ok(match ledger::look(&dir, signer) {
+    Ok(match AuditLog::look(&dir, signer) {
         Err(error) => Log::Refused(error),
         Ok(None) => Log::None,
         Ok(Some(Looked { torn: bytes @ 1.., .. })) => Log::Torn { bytes },

@@ -10,9 +10,8 @@ use clap::{builder::RangedU64ValueParser, value_parser};
 
 use crate::{
     app::failure::Exit,
-    gateway::Output,
+    gateway::{EntryKind, Found, Line, Matches, Output, Stopped, Summary},
     model::{Escaped, GlobQuery, GrepQuery},
-    ops::{EntryKind, Line, MOST_CONTEXT, MOST_ENTRIES, MOST_LINES, Matches, Stopped, Summary},
 };
 
 /// Find entries by their paths
@@ -30,7 +29,7 @@ pub(super) struct GlobArgs {
     #[arg(default_value = ".")]
     pub(super) path: String,
     /// Most entries to print, at most 100000 [default: 10000]
-    #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..=MOST_ENTRIES))]
+    #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..=Found::MAX_ENTRIES))]
     max_results: Option<u64>,
     /// Find what the workspace's .gitignore files ignore too, and .git
     #[arg(long)]
@@ -74,7 +73,7 @@ pub(super) struct GrepArgs {
     #[arg(short = 'l', long)]
     files_with_matches: bool,
     /// Most matching lines to print, or files with -l, at most 10000 [default: 1000]
-    #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..=MOST_LINES))]
+    #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..=Matches::MAX_LINES))]
     max_results: Option<u64>,
     /// Find what the workspace's .gitignore files ignore too, and .git
     #[arg(long)]
@@ -82,7 +81,7 @@ pub(super) struct GrepArgs {
 }
 
 fn context_lines() -> RangedU64ValueParser {
-    value_parser!(u64).range(..=MOST_CONTEXT)
+    value_parser!(u64).range(..=Line::MAX_CONTEXT)
 }
 
 impl GlobArgs {
@@ -97,14 +96,14 @@ impl GlobArgs {
 
     /// Says on stderr what is missing from the answer.
     pub(super) fn print_summary(&self, summary: &Summary) {
-        print_summary(summary, self.max_results == Some(MOST_ENTRIES));
+        print_summary(summary, self.max_results == Some(Found::MAX_ENTRIES));
     }
 }
 
 impl GrepArgs {
     /// Says on stderr what is missing from the answer.
     pub(super) fn print_summary(&self, summary: &Summary) {
-        print_summary(summary, self.max_results == Some(MOST_LINES));
+        print_summary(summary, self.max_results == Some(Matches::MAX_LINES));
     }
 
     pub(super) fn query(&self) -> GrepQuery {
@@ -155,7 +154,7 @@ fn print_line(out: &mut impl Write, path: &str, line: &Line) -> io::Result<()> {
 }
 
 /// Prints what a search by name found.
-pub(super) fn print_found(out: &mut impl Write, found: &crate::ops::Found) -> io::Result<()> {
+pub(super) fn print_found(out: &mut impl Write, found: &crate::gateway::Found) -> io::Result<()> {
     for entry in &found.entries {
         let slash = if entry.kind == EntryKind::Directory { "/" } else { "" };
         writeln!(out, "{}{slash}", entry.path)?;

@@ -16,9 +16,8 @@ use crate::{
         output,
         path_argument::parse,
     },
-    gateway::{BatchError, Error, Output, Reply},
+    gateway::{BatchError, Error, Output, Reply, Source},
     model::{Encoding, LineRange, Operation, OperationKind, WorkspacePath},
-    ops::Source,
 };
 
 /// Longest list of changes that is read, in bytes.

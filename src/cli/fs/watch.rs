@@ -20,9 +20,8 @@ use crate::{
         output::printed,
         path_argument::parse,
     },
-    gateway::Watching,
+    gateway::{EntryKind, Event, EventKind, Subscription, WatchEnd, Watching},
     model::{IGNORED_DIRECTORIES, WatchQuery},
-    ops::{EntryKind, Event, EventKind, Subscription, WatchEnd},
     review::visible_json,
     sandbox::stop_signals,
 };

@@ -16,9 +16,8 @@ use crate::{
         path_argument,
         policy_loading::load,
     },
-    gateway::Refusal,
+    gateway::{Refusal, Workspace},
     model::{AgentName, Escaped, OperationKind, WorkspacePath},
-    workspace::Workspace,
 };
 
 /// Explain a decision: every stage with its verdict, and the deciding rule
@@ -83,7 +82,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let policy = load(&args.common.policy)?;
     let agent = args.common.agent("agent")?;
     let (decision, answers, notes) =
-        explained(&policy, &workspace, &agent, operation, &path, to.as_ref())?;
+        explained(&policy, workspace.view(), &agent, operation, &path, to.as_ref())?;
     if args.json {
         outjson!(report_json(&policy, &agent, operation, &decision, &answers, &notes));
     } else {

@@ -20,7 +20,7 @@ use crate::{
         session::{random_id, user},
         state_directory,
     },
-    ledger::{self, Ledger},
+    gateway::{AuditLog, LogError},
     model::Door,
 };
 
@@ -38,7 +38,7 @@ const TOGETHER: Duration = Duration::from_secs(60);
 
 /// The log.
 pub(super) struct Journal {
-    ledger: Ledger,
+    ledger: AuditLog,
     user: String,
     session: String,
     /// Since when there are records that no checkpoint covers.
@@ -234,7 +234,7 @@ impl Journal {
         }
     }
 
-    fn put(&mut self, kind: Kind, draft: Draft, durable: bool) -> Result<(), ledger::Error> {
+    fn put(&mut self, kind: Kind, draft: Draft, durable: bool) -> Result<(), LogError> {
         self.uncovered.get_or_insert_with(Instant::now);
         self.ledger.note(kind, draft, durable).map(drop)
     }

@@ -27,10 +27,10 @@ use crate::{
         serve::{Agent, Listen, Service, is_workspace_name},
     },
     frontend::mcp::Name,
+    gateway::Workspace,
     sandbox::{
         Access, AgentPath, Outside, TrustError, Trusted, TrustedPath, TrustedPaths, all_apart,
     },
-    workspace::Workspace,
 };
 
 /// Most places of others that one process tries to reach.

@@ -7,17 +7,17 @@ fn a_torn_tail_of_any_length_is_set_aside_and_recorded() {
     let state = State::new();
     let ledger = state.open();
     for path in ["a", "b"] {
-        ledger.record(draft(path)).unwrap().into_receipt();
+        ledger.note(Kind::Decision, draft(path), false).unwrap();
     }
     let before = state.segment().metadata().unwrap().len() as usize;
-    ledger.record(draft("torn")).unwrap().into_receipt();
+    ledger.note(Kind::Decision, draft("torn"), false).unwrap();
     drop(ledger);
     let whole = std::fs::read(state.segment()).unwrap();
     for length in before + 1..whole.len() {
         let state = State::new();
         std::fs::create_dir(state.path("audit")).unwrap();
         std::fs::write(state.segment(), &whole[..length]).unwrap();
-        let receipt = state.open().record(draft("after")).unwrap().into_receipt();
+        let receipt = state.open().note(Kind::Decision, draft("after"), false).unwrap();
         assert_eq!(receipt.seq, 3);
         state.whole(&[receipt]);
         let recovered = &state.records()[2];
@@ -36,9 +36,9 @@ fn a_torn_tail_of_any_length_is_set_aside_and_recorded() {
 fn a_line_torn_by_another_gate_is_set_aside_by_the_next_to_append() {
     let state = State::new();
     let ledger = state.open();
-    ledger.record(draft("a")).unwrap().into_receipt();
+    ledger.note(Kind::Decision, draft("a"), false).unwrap();
     append(&state.segment(), b"{\"v\":1,\"seq\":1");
-    let receipt = ledger.record(draft("b")).unwrap().into_receipt();
+    let receipt = ledger.note(Kind::Decision, draft("b"), false).unwrap();
     assert_eq!(receipt.seq, 2);
     state.whole(&[receipt]);
 }
@@ -67,17 +67,16 @@ fn answer_to(deed: impl FnOnce(&State), undo: impl FnOnce(&State)) -> String {
     let state = State::new();
     let ledger = state.open();
     for path in ["a", "b", "c"] {
-        ledger.record(draft(path)).unwrap().into_receipt();
+        ledger.note(Kind::Decision, draft(path), false).unwrap();
     }
-    let intent = ledger.admit(draft("d")).unwrap().into_receipt();
+    let intent = ledger.note(Kind::Intent, draft("d"), true).unwrap();
     deed(&state);
-    let error = ledger.record(draft("e")).unwrap_err();
-    assert_eq!(ledger.admit(draft("e")).unwrap_err(), error);
+    let error = ledger.note(Kind::Decision, draft("e"), false).unwrap_err();
+    assert_eq!(ledger.note(Kind::Intent, draft("e"), true).unwrap_err(), error);
     undo(&state);
-    assert_eq!(ledger.record(draft("e")).unwrap_err(), error);
+    assert_eq!(ledger.note(Kind::Decision, draft("e"), false).unwrap_err(), error);
     assert_eq!(ledger.complete(&intent, ok()).unwrap_err(), error);
     assert_eq!(ledger.note(Kind::Policy, Draft::default(), false).unwrap_err(), error);
-    assert_eq!(ledger.orphans().map(drop).unwrap_err(), error);
     assert_eq!(ledger.close(Draft::default()).unwrap_err(), error);
     assert_eq!(state.locks(), 1, "the intent is still to be recovered");
     error.to_string()
@@ -166,18 +165,18 @@ fn on_small_disk(kilobytes: u32, test: impl FnOnce(&Path)) {
 fn a_full_disk_refuses_every_request_and_damages_nothing() {
     on_small_disk(96, |place| {
         let dir = || Dir::from_std_file(std::fs::File::open(place).unwrap());
-        let ledger = Ledger::open(&dir()).unwrap();
+        let ledger = AuditLog::open(&dir()).unwrap();
         let mut receipts = Vec::new();
         let error = loop {
-            match ledger.admit(draft("some/path")) {
-                Ok(grant) => receipts.push(grant.into_receipt()),
+            match ledger.note(Kind::Intent, draft("some/path"), true) {
+                Ok(receipt) => receipts.push(receipt),
                 Err(error) => break error,
             }
             assert!(receipts.len() < 10_000, "the disk never filled");
         };
         insta::assert_snapshot!(error, @"cannot write to the audit log: No space left on device (os error 28)");
         assert!(receipts.len() > 100, "{}", receipts.len());
-        assert_eq!(ledger.record(draft("other")).unwrap_err(), error);
+        assert_eq!(ledger.note(Kind::Decision, draft("other"), false).unwrap_err(), error);
         let verify = || {
             let source = Directory::new(place.join("audit"));
             let verifier = receipts.iter().fold(Verifier::new(&source), |verifier, head| {
@@ -190,17 +189,11 @@ fn a_full_disk_refuses_every_request_and_damages_nothing() {
         let status =
             Command::new("mount").args(["-o", "remount,size=4096k"]).arg(place).status().unwrap();
         assert!(status.success());
-        assert_eq!(ledger.record(draft("other")).unwrap_err(), error);
+        assert_eq!(ledger.note(Kind::Decision, draft("other"), false).unwrap_err(), error);
         drop(ledger);
-        let ledger = Ledger::open(&dir()).unwrap();
-        // A child that another test starts has the old gate's lock until it executes,
-        // so for a moment that one may look alive.
-        let begun = Instant::now();
-        while ledger.orphans().unwrap().intents().len() != receipts.len() {
-            assert!(begun.elapsed() < Duration::from_secs(30), "intents were forgotten");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        ledger.record(draft("after")).unwrap().into_receipt();
+        let ledger = AuditLog::open(&dir()).unwrap();
+        assert_eq!(verify().kinds["intent"], receipts.len() as u64);
+        ledger.note(Kind::Decision, draft("after"), false).unwrap();
         assert_eq!(verify().damages, []);
     });
 }
@@ -232,13 +225,13 @@ fn a_damaged_end_refuses_service_until_the_operator_recovers() {
         let mut log = std::fs::read(state.segment()).unwrap();
         damage(&mut log);
         std::fs::write(state.segment(), &log).unwrap();
-        let error = Ledger::open(&state.dir()).unwrap_err();
-        assert!(matches!(error, Error::Damaged { .. }), "{name}: {error}");
+        let error = AuditLog::open(&state.dir()).unwrap_err();
+        assert!(matches!(error, LogError::Damaged { .. }), "{name}: {error}");
         assert_eq!(std::fs::read(state.segment()).unwrap(), log, "{name}: nothing was repaired");
 
-        let plan = ledger::plan(&state.dir()).unwrap();
+        let plan = AuditLog::plan_recovery(&state.dir()).unwrap();
         assert!(plan.keep.records >= 18, "{name}: {plan:?}");
-        ledger::recover(&state.dir(), &plan).unwrap();
+        AuditLog::recover(&state.dir(), &plan).unwrap();
         let report = state.whole(&[]);
         assert_eq!(report.records, plan.keep.records + 1, "{name}");
         let recovered = state.records().pop().unwrap();
@@ -247,9 +240,9 @@ fn a_damaged_end_refuses_service_until_the_operator_recovers() {
             std::fs::read(state.path("audit").join(facts["file"].as_str().unwrap())).unwrap();
         assert_eq!(kept, &log[plan.keep.offset as usize..], "{name}");
         assert_eq!(facts["sha256"], Hash::of(&kept).to_string(), "{name}");
-        state.open().record(draft("after")).unwrap().into_receipt();
+        state.open().note(Kind::Decision, draft("after"), false).unwrap();
         state.whole(&[]);
-        assert!(ledger::plan(&state.dir()).unwrap().is_empty());
+        assert!(AuditLog::plan_recovery(&state.dir()).unwrap().is_empty());
     }
 }
 
@@ -257,19 +250,19 @@ fn a_damaged_end_refuses_service_until_the_operator_recovers() {
 fn a_missing_segment_is_recovered_by_setting_the_later_ones_aside() {
     let state = State::filled(65_540);
     std::fs::remove_file(state.segment()).unwrap();
-    let error = Ledger::open(&state.dir()).unwrap_err();
+    let error = AuditLog::open(&state.dir()).unwrap_err();
     insta::assert_snapshot!(error, @"the audit log is damaged in `seg-000000.jsonl`: the segment is missing; see `portcullis audit verify`, then `portcullis audit recover`");
-    let plan = ledger::plan(&state.dir()).unwrap();
-    ledger::recover(&state.dir(), &plan).unwrap();
+    let plan = AuditLog::plan_recovery(&state.dir()).unwrap();
+    AuditLog::recover(&state.dir(), &plan).unwrap();
     assert_eq!(state.whole(&[]).records, 1);
-    assert_eq!(ledger::recover(&state.dir(), &plan), Err(Error::Changed));
+    assert_eq!(AuditLog::recover(&state.dir(), &plan), Err(LogError::Changed));
 }
 
 #[test]
 fn nothing_is_recovered_under_a_running_gate() {
     let state = State::new();
     let ledger = state.open();
-    assert_eq!(ledger::plan(&state.dir()), Err(Error::InUse(1)));
+    assert_eq!(AuditLog::plan_recovery(&state.dir()), Err(LogError::InUse(1)));
     drop(ledger);
-    assert!(ledger::plan(&state.dir()).unwrap().is_empty());
+    assert!(AuditLog::plan_recovery(&state.dir()).unwrap().is_empty());
 }

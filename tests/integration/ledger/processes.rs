@@ -1,66 +1,15 @@
 //! Gates that die, and gates that work at the same time.
 
+use std::sync::Arc;
+
+use portcullis::{
+    gateway::{Gateway, Workspace},
+    model::{Door, Session},
+    policy::{PolicySource, SecretKey, compile},
+};
+
 use super::*;
-
-#[test]
-fn intents_of_dead_gates_are_found_once_and_those_of_live_ones_never() {
-    let state = State::new();
-    let (dead, alive) = (state.open(), state.open());
-    let answered = dead.admit(draft("answered")).unwrap().into_receipt();
-    dead.complete(&answered, ok()).unwrap();
-    let orphan = dead.admit(draft("orphan")).unwrap().into_receipt();
-    let busy = alive.admit(draft("busy")).unwrap().into_receipt();
-    drop(dead);
-
-    let gate = state.open();
-    let orphans = gate.orphans().unwrap();
-    let [intent] = orphans.intents() else { panic!("{:?}", orphans.intents()) };
-    assert_eq!((intent.seq, intent.draft.path.as_deref()), (orphan.seq, Some("orphan")));
-    let intent = intent.clone();
-    drop(orphans);
-    assert_eq!(state.locks(), 3, "nothing is forgotten before it is resolved");
-
-    let orphans = gate.orphans().unwrap();
-    let receipt = orphans.resolve(&intent, ok()).unwrap();
-    assert!(receipt.durable);
-    assert_eq!(orphans.resolve(&intent, ok()), Err(Error::NoIntent(orphan.seq)));
-    orphans.finish().unwrap();
-    assert_eq!(state.locks(), 2);
-    assert_eq!(gate.orphans().unwrap().intents(), []);
-    alive.complete(&busy, ok()).unwrap();
-    assert_eq!(state.whole(&[receipt]).warnings, []);
-}
-
-#[test]
-fn a_gate_that_closes_with_an_open_intent_leaves_it_to_the_next() {
-    let state = State::new();
-    let ledger = state.open();
-    ledger.admit(draft("left")).unwrap().into_receipt();
-    ledger.close(Draft::default()).unwrap();
-    assert_eq!(state.open().orphans().unwrap().intents().len(), 1);
-}
-
-#[test]
-fn gates_that_start_while_others_recover_are_never_taken_for_dead() {
-    let state = State::new();
-    thread::scope(|scope| {
-        for _ in 0..4 {
-            scope.spawn(|| {
-                for _ in 0..30 {
-                    let ledger = state.open();
-                    let intent = ledger.admit(draft("mine")).unwrap().into_receipt();
-                    let orphans = ledger.orphans().unwrap();
-                    assert_eq!(orphans.intents(), []);
-                    orphans.finish().unwrap();
-                    ledger.complete(&intent, ok()).unwrap();
-                    ledger.close(Draft::default()).unwrap();
-                }
-            });
-        }
-    });
-    assert_eq!(state.locks(), 0);
-    assert_eq!(state.whole(&[]).warnings, []);
-}
+use crate::acp_rig;
 
 /// Another process that appends until it is killed, or `turns` times, and
 /// prints the receipts that it got.
@@ -86,6 +35,18 @@ fn receipts(output: ChildStdout) -> Vec<Receipt> {
         line.clear();
     }
     receipts
+}
+
+/// Starts and stops a gateway, which settles what the dead ones left.
+fn recover(state: &State) {
+    let root = TempDir::new().unwrap();
+    let policy = compile(&PolicySource::from_text("test.toml", acp_rig::POLICY)).unwrap();
+    let (workspace, policy) = (Workspace::open(root.path()).unwrap(), Arc::new(policy));
+    let key = SecretKey::new(&[7; SecretKey::LENGTH]);
+    let gateway = Gateway::open(workspace, policy, state.open(), &state.dir(), key).unwrap();
+    let (id, agent) = ("0".repeat(32), "agent".parse().unwrap());
+    let session = Session { id, agent, user: "user".to_owned(), door: Door::Cli };
+    gateway.stop(&session).unwrap();
 }
 
 #[test]
@@ -122,13 +83,7 @@ fn killed_writers_leave_a_whole_chain_with_all_they_had_promised() {
         }
         promised.extend(readers.into_iter().flat_map(|reader| reader.join().unwrap()));
 
-        let gate = state.open();
-        let orphans = gate.orphans().unwrap();
-        for intent in orphans.intents() {
-            orphans.resolve(intent, ok()).unwrap();
-        }
-        orphans.finish().unwrap();
-        gate.close(Draft::default()).unwrap();
+        recover(&state);
         assert_eq!(state.locks(), 0);
     }
     let report = state.whole(&promised);

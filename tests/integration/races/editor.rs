@@ -14,9 +14,8 @@ use std::{
 };
 
 use portcullis::{
-    gateway::{Gateway, Output},
+    gateway::{BufferError, Buffers, Gateway, Output, Source},
     model::{Encoding, LineRange, Operation, WorkspacePath},
-    ops::{BufferError, Buffers, Source},
 };
 
 use super::path;

@@ -24,7 +24,7 @@ fn work(agent: &Agent, random: &mut Random) {
         4 => Operation::Remove { path: one, recursive: true },
         5 => Operation::Mkdir { path: one, recursive: true },
         6 => Operation::Rename { from: one, to: two, replace: true },
-        _ => match agent.gateway.vault().entries_of(&one).unwrap().entries.pop() {
+        _ => match agent.gateway.backups().entries_of(&one).unwrap().entries.pop() {
             Some(entry) => {
                 let backup = entry.id.to_string();
                 Operation::Restore { path: one, backup, dry_run: false }
@@ -57,7 +57,7 @@ fn the_whole_workspace_becomes_what_it_was_at_any_record() {
             let (record, wanted) = &moments[usize::try_from(random.below(41)).unwrap()];
             let log = Directory::new(world.state().join("audit"));
             let history = History::read(&log, &Select::After(*record)).unwrap();
-            let vault = agent.gateway.vault();
+            let vault = agent.gateway.backups();
             let steps = undo::plan(&history.selected, &mut |path, id| {
                 vault.entry_of(path, &id).unwrap().map(|entry| entry.kind)
             });

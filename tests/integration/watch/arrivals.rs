@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use portcullis::ops::{Event, EventKind, Subscription};
+use portcullis::gateway::{Event, EventKind, Subscription};
 
 use super::{House, PATIENCE, walk};
 use crate::random::Random;

@@ -4,8 +4,8 @@
 use std::{collections::BTreeSet, fs, io, path::Path, thread, time::Duration};
 
 use portcullis::{
+    gateway::{EntryKind, Event, EventKind, Subscription},
     model::{Session, WatchQuery},
-    ops::{EntryKind, Event, EventKind, Subscription},
 };
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 

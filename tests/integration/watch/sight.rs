@@ -3,9 +3,8 @@
 use std::{collections::BTreeSet, fs, time::Duration};
 
 use portcullis::{
-    gateway::ErrorKind,
+    gateway::{ErrorKind, EventKind, WatchEnd},
     model::{AgentName, Session, WatchQuery},
-    ops::{EventKind, WatchEnd},
     policy::{Policy, PolicySource, compile},
 };
 

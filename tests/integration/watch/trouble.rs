@@ -11,8 +11,8 @@ use std::{
 };
 
 use portcullis::{
+    gateway::{EventKind, WatchEnd},
     model::{Session, WatchQuery},
-    ops::{EventKind, WatchEnd},
 };
 use serde_json::{Value, json};
 

@@ -9,8 +9,8 @@ use rmcp::model::ContentBlock;
 use serde_json::{Map, Value, json};
 
 use crate::{
+    gateway::{Content, TextPart},
     model::{Bound, Encoding, LineRange, OperationKind as Kind, WorkspacePath},
-    ops::{Content, TextPart},
 };
 
 use super::{

@@ -11,9 +11,8 @@ use std::collections::BTreeMap;
 use serde_json::json;
 
 use crate::{
-    gateway::{self, ErrorKind},
+    gateway::{self, Entry, EntryKind, ErrorKind},
     model::{Encoding, LineRange, Operation, OperationKind as Kind},
-    ops::{Entry, EntryKind},
 };
 
 use super::{

@@ -8,8 +8,8 @@ use rmcp::model::ContentBlock;
 use serde_json::Value;
 
 use crate::{
+    gateway::Content,
     model::{Bound, Encoding, LineRange, OperationKind as Kind},
-    ops::Content,
 };
 
 use super::{

@@ -6,8 +6,8 @@
 use serde_json::{Map, Value, json};
 
 use crate::{
+    gateway::{Entry, EntryKind},
     model::{GlobQuery, GrepQuery, OperationKind as Kind, Page, Position as After, WorkspacePath},
-    ops::{Entry, EntryKind},
 };
 
 use super::{

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::{
+    gateway::{EntryKind, Found, Summary},
     model::{GlobQuery, Page, Position, WorkspacePath},
-    ops::{EntryKind, Found, Summary},
     policy::Glob,
 };
 

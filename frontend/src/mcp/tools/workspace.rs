@@ -5,8 +5,8 @@ use jiff::Timestamp;
 use serde_json::{Map, json};
 
 use crate::{
+    gateway::{Entry, EntryKind},
     model::{Operation, OperationKind as Kind},
-    ops::{Entry, EntryKind},
 };
 
 use super::{

@@ -10,7 +10,7 @@ use std::{
 
 use rustix::fs::{FlockOperation, flock, fsync};
 
-use super::{COUNT_EVERY_MICROS, PACK_EVERY, Vault};
+use super::{BackupStore, COUNT_EVERY_MICROS, PACK_EVERY};
 use crate::{
     backup::{Error, name::Name, retention::plan},
     ledger::wait_lock,
@@ -64,7 +64,7 @@ impl Usage {
     }
 }
 
-impl Vault {
+impl BackupStore {
     /// Accounts for an entry, if it has room or room can be made; tells whether
     /// it must be made ([`make_room`](Self::make_room)), which waits until the
     /// change was made. Done before the entry appears, so that a crash can only
@@ -156,7 +156,7 @@ impl Vault {
     ///
     /// # Errors
     /// As the system says.
-    pub fn is_due(&self) -> Result<bool, Error> {
+    pub(crate) fn is_due(&self) -> Result<bool, Error> {
         let enough = PACK_EVERY.min(self.retention().size / 4);
         self.locked(|file| Ok(Usage::read(file).is_some_and(|usage| usage.raw >= enough.max(1))))
     }

@@ -4,18 +4,18 @@ use std::sync::atomic::Ordering;
 
 use super::*;
 
-fn contents(vault: &Vault, name: &str) -> Vec<String> {
+fn contents(vault: &BackupStore, name: &str) -> Vec<String> {
     let listing = vault.entries_of(&path(name)).unwrap();
     let text = |entry| String::from_utf8(text(vault, entry)).unwrap();
     listing.entries.iter().map(text).collect()
 }
 
-fn write(house: &House, vault: &Vault, path: &str, bytes: &[u8]) -> Result<(), Error> {
+fn write(house: &House, vault: &BackupStore, path: &str, bytes: &[u8]) -> Result<(), Error> {
     house.save_bytes(vault, path, bytes).and_then(|saved| vault.keep(saved))
 }
 
 /// Changes a file from one version to the next, again and again.
-fn change_often(house: &House, vault: &Vault, path: &str, rounds: std::ops::Range<usize>) {
+fn change_often(house: &House, vault: &BackupStore, path: &str, rounds: std::ops::Range<usize>) {
     for round in rounds {
         let (before, after) = (format!("version {round}"), format!("version {}", round + 1));
         house.change(vault, path, &before, &after).unwrap();

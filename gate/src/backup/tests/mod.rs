@@ -42,7 +42,7 @@ impl House {
         Self { temp, session: session("one") }
     }
 
-    pub(super) fn vault(&self, retention: Retention) -> Vault {
+    pub(super) fn vault(&self, retention: Retention) -> BackupStore {
         open(&self.temp.path().join("state"), retention).unwrap()
     }
 
@@ -50,14 +50,14 @@ impl House {
         self.temp.path().join("ws").join(path)
     }
 
-    pub(super) fn save(&self, vault: &Vault, path: &str) -> Result<Saved, Error> {
+    pub(super) fn save(&self, vault: &BackupStore, path: &str) -> Result<Saved, Error> {
         let mut saved = self.save_loose(vault, path)?;
         vault.settle(&mut saved)?;
         Ok(saved)
     }
 
     /// Saves and does not settle.
-    pub(super) fn save_loose(&self, vault: &Vault, path: &str) -> Result<Saved, Error> {
+    pub(super) fn save_loose(&self, vault: &BackupStore, path: &str) -> Result<Saved, Error> {
         let file = File::open(self.ws(path)).unwrap();
         let origin = match file.metadata().unwrap().is_dir() {
             true => Origin::Tree(file.as_fd()),
@@ -68,7 +68,7 @@ impl House {
 
     pub(super) fn save_bytes(
         &self,
-        vault: &Vault,
+        vault: &BackupStore,
         path: &str,
         bytes: &[u8],
     ) -> Result<Saved, Error> {
@@ -77,7 +77,7 @@ impl House {
 
     pub(super) fn settled(
         &self,
-        vault: &Vault,
+        vault: &BackupStore,
         path: &str,
         origin: Origin<'_>,
     ) -> Result<Saved, Error> {
@@ -89,7 +89,7 @@ impl House {
     /// Keeps what a change of the session replaces that stores `after` itself.
     pub(super) fn change(
         &self,
-        vault: &Vault,
+        vault: &BackupStore,
         path: &str,
         before: impl AsRef<[u8]>,
         after: impl AsRef<[u8]>,
@@ -138,10 +138,10 @@ impl House {
     }
 }
 
-pub(super) fn open(state: &Path, retention: Retention) -> Result<Vault, Error> {
+pub(super) fn open(state: &Path, retention: Retention) -> Result<BackupStore, Error> {
     let authority = cap_std::ambient_authority();
     let state = cap_std::fs::Dir::open_ambient_dir(state, authority).unwrap();
-    Vault::open(&state, retention)
+    BackupStore::open(&state, retention)
 }
 
 pub(super) fn session(id: &str) -> Session {
@@ -153,7 +153,7 @@ pub(super) fn path(text: &str) -> WorkspacePath {
     WorkspacePath::parse(text).unwrap()
 }
 
-pub(super) fn text(vault: &Vault, entry: &Entry) -> Vec<u8> {
+pub(super) fn text(vault: &BackupStore, entry: &Entry) -> Vec<u8> {
     let mut bytes = Vec::new();
     std::io::Read::read_to_end(&mut vault.content(entry).unwrap(), &mut bytes).unwrap();
     assert_eq!(Hash::of(&bytes), entry.sha256);

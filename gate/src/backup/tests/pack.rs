@@ -11,7 +11,7 @@ use super::{super::object::Form, *};
 
 const MANY: Retention = Retention { versions: u64::MAX, ..ROOMY };
 
-fn pack(vault: &Vault) -> Packed {
+fn pack(vault: &BackupStore) -> Packed {
     vault.pack(&mut |_| ControlFlow::Continue(())).unwrap()
 }
 
@@ -139,7 +139,7 @@ fn packed_entries_read_as_before() {
         }
     }
     assert_eq!(pack(&vault), Packed::default());
-    vault.remove(&before[0]).unwrap();
+    assert!(vault.forget(&before[0].name).unwrap());
     assert_eq!(vault.entries().unwrap().entries.len(), 6);
 }
 
@@ -204,7 +204,7 @@ fn retention_takes_no_content_that_another_entry_needs() {
     assert_eq!(pruned.total, account(&house));
     assert_eq!(few.would_prune().unwrap().entries, 0);
     for entry in listing.entries {
-        few.remove(&entry).unwrap();
+        assert!(few.forget(&entry.name).unwrap());
     }
     few.prune().unwrap();
     assert!(objects(&house).is_empty());

@@ -9,7 +9,7 @@ use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
 
 use super::*;
 
-fn nodes(vault: &Vault, entry: &Entry) -> Vec<(u64, String, NodeKind, Vec<u8>)> {
+fn nodes(vault: &BackupStore, entry: &Entry) -> Vec<(u64, String, NodeKind, Vec<u8>)> {
     let mut tree = vault.tree(entry).unwrap();
     let mut nodes = Vec::new();
     while let Some(node) = tree.next_node().unwrap() {

@@ -20,8 +20,6 @@ use crate::{
 
 /// Most entries where the query says nothing.
 const DEFAULT: u64 = 10_000;
-/// Most entries that a search by name gives, whatever the query says.
-pub const MOST_ENTRIES: u64 = 100_000;
 
 /// What a search by name found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +31,11 @@ pub struct Found {
     pub summary: Summary,
     /// The canonical path of where it began, `None` where it did not.
     pub base: Option<WorkspacePath>,
+}
+
+impl Found {
+    /// Most entries that a search by name gives, whatever the query says.
+    pub const MAX_ENTRIES: u64 = 100_000;
 }
 
 struct Finder<'a> {
@@ -47,15 +50,16 @@ struct Finder<'a> {
 ///
 /// # Errors
 /// When the pattern is none, and when the start is no directory.
-pub fn prepare(
+pub(crate) fn prepare(
     context: &Context<'_>,
     start: &Start,
     query: &GlobQuery,
 ) -> Result<Sealed<Found>, Error> {
     let pattern = pattern(&query.pattern)?;
     let page = query.page.as_deref();
-    let most = if page.is_some() { MOST_ENTRIES } else { DEFAULT };
-    let tally = Tally::new(Limits::new(query.max_results, most, MOST_ENTRIES), context.follower);
+    let most = if page.is_some() { Found::MAX_ENTRIES } else { DEFAULT };
+    let tally =
+        Tally::new(Limits::new(query.max_results, most, Found::MAX_ENTRIES), context.follower);
     let after = page.and_then(|page| Some(&page.after.as_ref()?.path));
     let finder = Finder { context, tally: &tally, pattern, after, found: Mutex::default() };
     let (path, seen) = match start {

@@ -26,8 +26,6 @@ use crate::{
 
 /// Most matching lines where the query says nothing.
 const DEFAULT: u64 = 1_000;
-/// Most matching lines that a search in content gives, whatever the query says.
-pub const MOST_LINES: u64 = 10_000;
 
 /// What a search in content found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,6 +35,11 @@ pub struct Matches {
     pub files: Vec<FileMatches>,
     /// What it passed over.
     pub summary: Summary,
+}
+
+impl Matches {
+    /// Most matching lines that a search in content gives, whatever the query says.
+    pub const MAX_LINES: u64 = 10_000;
 }
 
 /// What was found in one file.
@@ -54,7 +57,7 @@ pub struct FileMatches {
 
 /// What the log may say of one file of which lines are disclosed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Disclosure {
+pub(crate) struct Disclosure {
     /// The file.
     pub path: WorkspacePath,
     /// Hash of the whole file as it is.
@@ -84,15 +87,16 @@ struct Seeker<'a> {
 /// # Errors
 /// When expression or pattern are none, when nothing is at the start, or when
 /// it is a file that cannot be searched.
-pub fn prepare(
+pub(crate) fn prepare(
     context: &Context<'_>,
     start: &Start,
     query: &GrepQuery,
 ) -> Result<(Sealed<Matches>, Vec<Disclosure>), Error> {
     let matcher = compile(query)?;
     let include = query.include.as_deref().map(included).transpose()?;
-    let most = if query.page.is_some() { MOST_LINES } else { DEFAULT };
-    let tally = Tally::new(Limits::new(query.max_results, most, MOST_LINES), context.follower);
+    let most = if query.page.is_some() { Matches::MAX_LINES } else { DEFAULT };
+    let tally =
+        Tally::new(Limits::new(query.max_results, most, Matches::MAX_LINES), context.follower);
     let context = &Context { source: Source::Disk, ..*context };
     let seeker =
         Seeker { context, tally: &tally, query, matcher, include, found: Mutex::default() };

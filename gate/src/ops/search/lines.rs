@@ -19,8 +19,6 @@ pub(super) const LONGEST: usize = 2_000;
 const LEAD: usize = 200;
 /// What some editors put before a text, and is no part of its first line.
 const MARK: &[u8] = "\u{feff}".as_bytes();
-/// Most lines that a search in content gives on either side of a match.
-pub const MOST_CONTEXT: u64 = 100;
 /// Longest expression, in bytes. What it means is worked out before the compiled one is
 /// measured, and a class of three bytes such as `\pL` then takes 16 KB.
 const PATTERN: usize = 4 << 10;
@@ -47,6 +45,11 @@ pub struct Line {
     pub matches: bool,
     /// Whether it is only a piece of the line.
     pub cut: bool,
+}
+
+impl Line {
+    /// Most lines that a search in content gives on either side of a match.
+    pub const MAX_CONTEXT: u64 = 100;
 }
 
 /// What one thread searches with.
@@ -101,7 +104,7 @@ fn said(message: &str) -> String {
 impl Tools {
     pub(super) fn new(matcher: &RegexMatcher, query: &GrepQuery) -> Self {
         let files_only = query.files_only;
-        let shown = |count: u64| if files_only { 0 } else { count.min(MOST_CONTEXT) };
+        let shown = |count: u64| if files_only { 0 } else { count.min(Line::MAX_CONTEXT) };
         let lines = |count: u64| usize::try_from(shown(count)).unwrap_or_default();
         let searcher = SearcherBuilder::new()
             .line_number(true)

@@ -16,9 +16,11 @@ mod page;
 mod tally;
 mod walk;
 
-pub use glob::{Found, MOST_ENTRIES, prepare as prepare_glob};
-pub use grep::{Disclosure, FileMatches, MOST_LINES, Matches, prepare as prepare_grep};
-pub use lines::{Line, MOST_CONTEXT};
+pub use glob::Found;
+pub(crate) use glob::prepare as prepare_glob;
+pub(crate) use grep::{Disclosure, prepare as prepare_grep};
+pub use grep::{FileMatches, Matches};
+pub use lines::Line;
 pub use tally::{Skipped, Stopped, Summary};
 
 use std::time::Duration;
@@ -28,7 +30,7 @@ use crate::{model::WorkspacePath, policy::Glob, workspace::Permit};
 
 /// Where a search begins, as the gateway has decided.
 #[derive(Debug)]
-pub enum Start {
+pub(crate) enum Start {
     /// At what was resolved and decided on.
     At(Permit),
     /// At a directory that nothing allows and beneath which something could be

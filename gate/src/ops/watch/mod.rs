@@ -22,7 +22,8 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-pub use subscription::{Ended, Event, EventKind, Subscription, WatchEnd};
+pub(crate) use subscription::Ended;
+pub use subscription::{Event, EventKind, Subscription, WatchEnd};
 
 use super::{Context, Error, Facts, Sealed, Start};
 use crate::{
@@ -41,7 +42,7 @@ const MOST_OF_SESSION: usize = 256;
 /// Watches the workspace for whoever wants to hear of changes. Costs nothing
 /// before somebody does.
 #[derive(Default)]
-pub struct Watcher(Mutex<Option<Running>>);
+pub(crate) struct Watcher(Mutex<Option<Running>>);
 
 struct Running {
     shared: Arc<Shared>,
@@ -78,13 +79,13 @@ impl Watcher {
     }
 
     /// How many subscriptions an agent has.
-    pub fn of_agent(&self, agent: &AgentName) -> usize {
+    pub(crate) fn of_agent(&self, agent: &AgentName) -> usize {
         self.lock().as_ref().map_or(0, |running| running.shared.of_agent(agent))
     }
 
     /// Judges by another policy from now on. Everybody has to look again, and
     /// whoever may not subscribe any more has come to an end.
-    pub fn set_policy(&self, policy: &Arc<Policy>) {
+    pub(crate) fn set_policy(&self, policy: &Arc<Policy>) {
         if let Some(running) = &*self.lock() {
             running.shared.set_policy(Arc::clone(policy));
         }
@@ -92,19 +93,19 @@ impl Watcher {
 
     /// Ends what a session subscribed to, because nothing is disclosed to it any
     /// more.
-    pub fn end_session(&self, session: &str) {
+    pub(crate) fn end_session(&self, session: &str) {
         if let Some(running) = &*self.lock() {
             running.shared.end_session(session);
         }
     }
 
     /// The subscriptions that have ended since this was asked last.
-    pub fn ended(&self) -> Vec<Ended> {
+    pub(crate) fn ended(&self) -> Vec<Ended> {
         self.lock().as_ref().map(|running| running.shared.ended()).unwrap_or_default()
     }
 
     /// Ends all subscriptions; gives those that were not asked for yet.
-    pub fn stop(&self) -> Vec<Ended> {
+    pub(crate) fn stop(&self) -> Vec<Ended> {
         let Some(running) = self.lock().take() else { return Vec::new() };
         running.shared.stop();
         // It has nothing left to do but to end.
@@ -152,7 +153,7 @@ impl fmt::Debug for Watcher {
 /// # Errors
 /// As [`Watcher::subscribe`]; when nothing is there, or nothing that changes,
 /// and when names to ignore are none.
-pub fn prepare(
+pub(crate) fn prepare(
     watcher: &Watcher,
     context: &Context<'_>,
     policy: &Arc<Policy>,

@@ -92,7 +92,7 @@ impl WatchEnd {
 
 /// A subscription that is over, for its record.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ended {
+pub(crate) struct Ended {
     /// Whose it was.
     pub session: Session,
     /// What it was about.
@@ -145,7 +145,7 @@ impl Subscription {
     }
 
     /// Says which record began it; only then its end has one.
-    pub fn began(&self, seq: u64) {
+    pub(crate) fn began(&self, seq: u64) {
         let _ = self.0.queue.seq.set(seq);
     }
 

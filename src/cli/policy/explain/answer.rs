@@ -8,13 +8,12 @@ use super::{
 };
 use crate::{
     app::failure::Failure,
-    gateway::{Following, never_served},
+    gateway::{Follow, Following, Resolved, WorkspaceView},
     model::{Access, AgentName, Escaped, OperationKind, WorkspacePath},
     policy::{
         Decision, Effect, Explanation, Object, ObjectKind, Place, Policy, Query, StageReport,
         questions,
     },
-    workspace::{Follow, Resolved, Workspace},
 };
 
 /// One question with its answer.
@@ -36,7 +35,7 @@ pub(super) struct Asked {
 /// The decision about an operation, with all that was asked for it.
 pub(super) fn explained(
     policy: &Policy,
-    workspace: &Workspace,
+    workspace: WorkspaceView<'_>,
     agent: &AgentName,
     operation: OperationKind,
     path: &WorkspacePath,
@@ -86,7 +85,7 @@ pub(super) fn explained(
 /// ones with their objects.
 pub(super) fn answers(
     policy: &Policy,
-    workspace: &Workspace,
+    workspace: WorkspaceView<'_>,
     agent: &AgentName,
     operation: OperationKind,
     path: &WorkspacePath,
@@ -107,8 +106,8 @@ pub(super) fn answers(
             Answer { access, path: path.clone(), explanation }
         };
         let is_asked = policy.evaluate(&Query { agent, operation, access, path }).is_ask();
-        let mut following = Following { policy, agent, operation, accesses: &[access], is_asked };
-        match workspace.resolve_heeding(path, follow, &mut |met| following.follows(met)) {
+        let following = Following { policy, agent, operation, accesses: &[access], is_asked };
+        match following.resolve(workspace, path, follow) {
             Ok(resolved) if resolved.path() == path => {
                 answers.push(explain(path, Some(&resolved)));
             }
@@ -120,7 +119,7 @@ pub(super) fn answers(
             Err(error) => {
                 notes.push(format!("`{path}` would be refused by the workspace: {error}"));
                 answers.push(explain(path, None));
-                refused.extend(never_served(&error));
+                refused.extend(Following::refused(&error));
             }
         }
     }
@@ -129,7 +128,7 @@ pub(super) fn answers(
 
 /// What a rename is about.
 pub(super) fn moving(
-    workspace: &Workspace,
+    workspace: WorkspaceView<'_>,
     operation: OperationKind,
     path: &WorkspacePath,
 ) -> Option<Object> {

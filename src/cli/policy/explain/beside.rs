@@ -2,15 +2,15 @@
 //! directory that goes, and the directories that are made on the way.
 
 use crate::{
+    gateway::{Follow, WorkspaceError, WorkspaceView},
     model::{Access, AgentName, OperationKind, WorkspacePath},
     policy::{Decision, ObjectKind, Policy, Query},
-    workspace::{Error, Follow, Workspace},
 };
 
 /// One operation.
 pub(super) struct Beside<'a> {
     pub(super) policy: &'a Policy,
-    pub(super) workspace: &'a Workspace,
+    pub(super) workspace: WorkspaceView<'a>,
     pub(super) agent: &'a AgentName,
     pub(super) operation: OperationKind,
 }
@@ -27,7 +27,7 @@ impl Beside<'_> {
         &self,
         path: &WorkspacePath,
         to: Option<&WorkspacePath>,
-    ) -> Result<Found, Error> {
+    ) -> Result<Found, WorkspaceError> {
         if !matches!(self.operation, OperationKind::Remove | OperationKind::Rename) {
             return Ok(None);
         }
@@ -38,7 +38,8 @@ impl Beside<'_> {
         }
         let mut found = None;
         for walked in self.workspace.walk(resolved.path())? {
-            let new = to.map(|to| walked.path.rebase(resolved.path(), to).ok_or(Error::TooLong));
+            let new =
+                to.map(|to| walked.path.rebase(resolved.path(), to).ok_or(WorkspaceError::TooLong));
             let new = new.transpose()?;
             let (agent, operation, object) =
                 (self.agent, self.operation, walked.stat.object(false));
@@ -58,7 +59,7 @@ impl Beside<'_> {
         &self,
         path: &WorkspacePath,
         to: Option<&WorkspacePath>,
-    ) -> Result<Found, Error> {
+    ) -> Result<Found, WorkspaceError> {
         use OperationKind as O;
         let (made, follow) = match self.operation {
             O::Write | O::Append | O::Mkdir => (Some(path), Follow::Yes),

@@ -42,7 +42,7 @@ pub(super) fn run(common: &Common, seq: u64, json: bool) -> Result<ExitCode, Fai
     let policy = load(&common.policy)?;
     let (now, answers, notes) = explained(
         &policy,
-        &workspace,
+        workspace.view(),
         &asked.agent,
         asked.operation,
         &asked.path,

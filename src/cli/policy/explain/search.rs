@@ -3,10 +3,9 @@
 
 use super::answer::{Answer, Asked};
 use crate::{
-    gateway::{Following, beginning, begun, never_served},
+    gateway::{Follow, Following, Resolved, WorkspaceView},
     model::{Access, AgentName, OperationKind, WorkspacePath},
     policy::{Effect, ObjectKind, Policy, Query},
-    workspace::{Follow, Met, Resolved, Workspace},
 };
 
 /// What the decision about a directory says nothing of.
@@ -23,7 +22,7 @@ pub(super) fn is_entrywise(operation: OperationKind) -> bool {
 /// One search or subscription.
 pub(super) struct Search<'a> {
     pub(super) policy: &'a Policy,
-    pub(super) workspace: &'a Workspace,
+    pub(super) workspace: WorkspaceView<'a>,
     pub(super) agent: &'a AgentName,
     pub(super) operation: OperationKind,
 }
@@ -37,14 +36,13 @@ impl Search<'_> {
         }
         let Self { policy, agent, operation, .. } = *self;
         let accesses = &[Access::List];
-        let mut following = Following { policy, agent, operation, accesses, is_asked: false };
-        let follows = &mut |met: Met<'_>| following.follows(beginning(met));
-        let resolved = match self.workspace.resolve_heeding(path, Follow::Yes, follows) {
+        let following = Following { policy, agent, operation, accesses, is_asked: false };
+        let resolved = match following.resolve(self.workspace, path, Follow::Yes) {
             Ok(resolved) => resolved,
             Err(error) => {
                 asked.notes.push(format!("`{path}` would be refused by the workspace: {error}"));
                 asked.answers.push(self.answer(Access::List, path, None));
-                asked.refused.extend(never_served(&error));
+                asked.refused.extend(Following::refused(&error));
                 return asked;
             }
         };
@@ -77,7 +75,7 @@ impl Search<'_> {
         let query = self.query(Access::List, path);
         let name = self.policy.evaluate(&query);
         let effect = name.effect();
-        answer.explanation.decision = begun(self.policy, &query, name);
+        answer.explanation.decision = Following::beginning(self.policy, &query, name);
         match (effect, answer.explanation.decision.effect()) {
             (Effect::Allow, _) => return false,
             (Effect::Ask, Effect::Allow) => asked.notes.push(LEFT_OUT.to_owned()),

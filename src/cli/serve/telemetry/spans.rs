@@ -26,7 +26,7 @@ use tracing_subscriber::{
 use crate::{
     app::failure::{Context as _, Failure},
     cli::serve::orders::{FromWorker, Span},
-    gateway::SPANS,
+    gateway::Gateway,
     sandbox::Channel,
 };
 
@@ -71,7 +71,7 @@ impl Spans {
         let only: FilterFn = filter_fn(|metadata| {
             metadata.is_span()
                 && metadata.name() == NAME
-                && metadata.target() == SPANS
+                && metadata.target() == Gateway::SPANS
                 && *metadata.level() <= Level::DEBUG
         });
         Box::new(Gatherer(Arc::clone(self)).with_filter(only))

@@ -1,6 +1,8 @@
 //! Checkpoints of logs that were changed, and what a gate says of them.
 #![expect(clippy::disallowed_methods, reason = "tests change the log behind the gate's back")]
 
+mod gates;
+
 use std::{collections::BTreeMap, fs, path::PathBuf};
 
 use cap_std::fs::Dir;
@@ -47,16 +49,16 @@ impl State {
         fs::remove_file(self.path(&format!("audit/{name}"))).unwrap();
     }
 
-    fn open(&self) -> Result<Ledger, Error> {
+    fn open(&self) -> Result<AuditLog, Error> {
         let signing = Signing::own(&self.dir())?;
-        Ledger::open(&self.dir())?.signed(signing)
+        AuditLog::open(&self.dir())?.signed(signing)
     }
 
     /// What a command does: its record, and a checkpoint at the end.
     fn command(&self) -> Result<Option<Error>, Error> {
         let ledger = self.open()?;
         ledger.note(Kind::Start, Draft::default(), true)?;
-        let _leave = ledger.record(draft())?;
+        let _receipt = ledger.record(draft())?;
         ledger.close(Draft::default())
     }
 
@@ -111,9 +113,9 @@ impl State {
 
     /// The operator agrees to what a repair would do.
     fn recover(&self) {
-        let plan = plan(&self.dir()).unwrap();
+        let plan = AuditLog::plan_recovery(&self.dir()).unwrap();
         assert!(!plan.is_empty());
-        recover(&self.dir(), &plan).unwrap();
+        AuditLog::recover(&self.dir(), &plan).unwrap();
     }
 
     fn recoveries(&self) -> String {
@@ -169,7 +171,7 @@ fn a_log_that_is_rewritten_under_a_gate_is_not_signed() {
     let state = State::new();
     assert_eq!(state.command(), Ok(None));
     let ledger = state.open().unwrap();
-    let _leave = ledger.record(draft()).unwrap();
+    let _receipt = ledger.record(draft()).unwrap();
     state.rewrite();
     state.remove("frontier");
     is_damaged(ledger.checkpoint(), "not those that a checkpoint signed");
@@ -231,7 +233,7 @@ fn an_older_checkpoint_put_back_does_not_hide_what_was_rewritten_after_it() {
     state.append(5);
     assert!(state.report().is_valid(), "nothing in the directory tells");
     is_damaged(state.command(), "the first 6 records are not those that a checkpoint signed");
-    assert!(plan(&state.dir()).unwrap().anew);
+    assert!(AuditLog::plan_recovery(&state.dir()).unwrap().anew);
     state.recover();
     assert!(state.recoveries().contains("had the log signed anew"));
     assert_eq!(state.command(), Ok(None));
@@ -267,10 +269,10 @@ fn where_nothing_tells_what_was_signed_the_operator_says_so() {
     for _ in 0..2 {
         is_damaged(state.command(), "no checkpoint of it is left");
     }
-    assert!(plan(&state.dir()).unwrap().anew);
+    assert!(AuditLog::plan_recovery(&state.dir()).unwrap().anew);
     state.recover();
     assert!(state.recoveries().contains("had the log signed anew"));
-    assert!(!plan(&state.dir()).unwrap().anew);
+    assert!(!AuditLog::plan_recovery(&state.dir()).unwrap().anew);
     assert_eq!(state.command(), Ok(None));
     state.is_signed();
 }
@@ -291,7 +293,9 @@ fn a_pruned_log_that_lost_its_frontier_is_signed_again() {
     let ledger = state.open().unwrap();
     ledger.checkpoint().unwrap();
     let before = "2026-06-01";
-    let Pruning::Possible(agreed) = prunable(&state.dir(), before).unwrap() else { panic!() };
+    let Pruning::Possible(agreed) = AuditLog::plan_prune(&state.dir(), before).unwrap() else {
+        panic!()
+    };
     ledger.prune(&agreed, before).unwrap();
     ledger.leave().unwrap();
     assert!(!state.path("audit/seg-000000.jsonl").exists());
@@ -324,13 +328,13 @@ fn a_lock_that_another_process_keeps_fails_only_what_waits_for_it() {
     lock.lock().unwrap();
     let locked = Some(Error::Locked("audit/lock"));
     std::thread::scope(|scope| {
-        scope.spawn(|| assert_eq!(Ledger::open(&state.dir()).err(), locked));
+        scope.spawn(|| assert_eq!(AuditLog::open(&state.dir()).err(), locked));
         scope.spawn(|| assert_eq!(ledger.record(draft()).err(), locked));
     });
     lock.unlock().unwrap();
     // The log is as it was, and takes records again.
-    let _leave = ledger.admit(draft()).unwrap();
-    let _leave = ledger.record(draft()).unwrap();
+    let _leave = ledger.note(Kind::Intent, draft(), true).unwrap();
+    let _receipt = ledger.record(draft()).unwrap();
     assert_eq!((ledger.close(Draft::default()).unwrap(), state.report().records), (None, 3));
     state.is_signed();
 }

@@ -1,0 +1,163 @@
+//! The workspace as other crates see it: names, facts and contents. It changes
+//! nothing, creates nothing and hands out no descriptor.
+
+use std::{fs::File, os::fd::AsFd as _, path::Path};
+
+use portcullis_audit::Hash;
+use rustix::fs::{OFlags, readlinkat};
+
+use crate::{
+    backup::{self, content_hash, fingerprint},
+    model::WorkspacePath,
+    policy::ObjectKind,
+    workspace::{Error, Follow, Listing, Met, Resolved, Stat, Walked, Workspace, read_bounded},
+};
+
+/// A read-only view of a workspace. It is for the operator's tools: no policy is
+/// asked and no record is written.
+#[derive(Debug, Clone, Copy)]
+pub struct WorkspaceView<'a>(&'a Workspace);
+
+/// What identifies the content at a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fingerprint {
+    /// Nothing is there.
+    Missing,
+    /// A file's hash and permission bits.
+    File(Hash, u32),
+    /// The hash of everything in a directory, or of a link's target.
+    Other(Hash),
+    /// Neither file, directory nor link, more than the limit, or behind a link.
+    Unsupported,
+}
+
+impl Workspace {
+    /// The read-only view.
+    pub fn view(&self) -> WorkspaceView<'_> {
+        WorkspaceView(self)
+    }
+}
+
+impl<'a> WorkspaceView<'a> {
+    /// The root's canonical path on the host; never shown to an agent.
+    pub fn root(self) -> &'a Path {
+        self.0.root()
+    }
+
+    /// The object that `path` names, with links followed wherever they lead within
+    /// the workspace.
+    ///
+    /// # Errors
+    /// [`Error::Outside`], [`Error::Mount`], [`Error::Loop`] and as the system says.
+    /// A missing object is none.
+    pub fn resolve(self, path: &WorkspacePath, follow: Follow) -> Result<Resolved, Error> {
+        self.0.resolve(path, follow)
+    }
+
+    pub(crate) fn resolve_heeding(
+        self,
+        path: &WorkspacePath,
+        follow: Follow,
+        follows: &mut dyn FnMut(Met<'_>) -> bool,
+    ) -> Result<Resolved, Error> {
+        self.0.resolve_heeding(path, follow, follows)
+    }
+
+    /// The facts about the object at `path`, which is not followed if it is a link.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`]; [`Error::Moved`] behind a link.
+    pub fn stat(self, path: &WorkspacePath) -> Result<Stat, Error> {
+        Stat::of(self.0.open_at(path, OFlags::PATH | OFlags::NOFOLLOW)?)
+    }
+
+    /// The entries of the directory at `path`.
+    ///
+    /// # Errors
+    /// [`Error::NotADirectory`]; [`Error::TooLarge`] past a million entries.
+    pub fn list(self, path: &WorkspacePath) -> Result<Listing, Error> {
+        Listing::read(self.0.open_directory(path)?)
+    }
+
+    /// Everything beneath the directory at `path`, parents before children.
+    ///
+    /// # Errors
+    /// As for a recursive removal: when something in there cannot be named, belongs
+    /// to another file system or changes meanwhile.
+    pub fn walk(self, path: &WorkspacePath) -> Result<Vec<Walked>, Error> {
+        self.0.walk(path)
+    }
+
+    /// The missing directories above `path`, outermost first.
+    ///
+    /// # Errors
+    /// [`Error::NotADirectory`] when something else stands in the way.
+    pub fn missing_ancestors(self, path: &WorkspacePath) -> Result<Vec<WorkspacePath>, Error> {
+        self.0.missing_ancestors(path)
+    }
+
+    /// The content of the file at `path`; `None` if it has more than `limit` bytes.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`]; [`Error::Moved`] for what is no file.
+    pub fn read(self, path: &WorkspacePath, limit: u64) -> Result<Option<Vec<u8>>, Error> {
+        let file = File::from(self.0.open_at(path, OFlags::RDONLY)?);
+        let stat = Stat::of(&file)?;
+        if stat.kind != ObjectKind::File {
+            return Err(Error::Moved);
+        }
+        if stat.size > limit {
+            return Ok(None);
+        }
+        let content = read_bounded(&file, stat.size, limit)?;
+        Ok((content.len() as u64 <= limit).then_some(content))
+    }
+
+    /// The fingerprint of the object at `path`, of which at most `limit` bytes are
+    /// read.
+    ///
+    /// # Errors
+    /// When the object cannot be read.
+    pub fn fingerprint(self, path: &WorkspacePath, limit: u64) -> Result<Fingerprint, Error> {
+        if path.is_root() {
+            return Ok(Fingerprint::Unsupported);
+        }
+        let parent = match self.0.open_parent(path) {
+            Ok(parent) => parent,
+            Err(Error::NotFound | Error::NotADirectory) => return Ok(Fingerprint::Missing),
+            Err(Error::Moved) => return Ok(Fingerprint::Unsupported),
+            Err(error) => return Err(error),
+        };
+        let name = parent.name();
+        let stat = match parent.stat(name) {
+            Ok(stat) => stat,
+            Err(Error::NotFound) => return Ok(Fingerprint::Missing),
+            Err(error) => return Err(error),
+        };
+        Ok(match stat.kind {
+            ObjectKind::File => {
+                let file = parent.open(name, OFlags::RDONLY)?;
+                match content_hash(file.as_fd(), limit) {
+                    Ok(hash) => Fingerprint::File(hash, stat.mode),
+                    Err(backup::Error::Large) => Fingerprint::Unsupported,
+                    Err(backup::Error::Io { action, source }) => {
+                        return Err(Error::io(action)(source));
+                    }
+                    Err(_) => return Err(Error::Moved),
+                }
+            }
+            ObjectKind::Directory => {
+                let directory = parent.open(name, OFlags::RDONLY | OFlags::DIRECTORY)?;
+                // No backup can be made of it otherwise, so nothing may replace it.
+                fingerprint(directory.as_fd(), limit)
+                    .map_or(Fingerprint::Unsupported, Fingerprint::Other)
+            }
+            ObjectKind::Symlink => {
+                let target =
+                    readlinkat(&parent, name, Vec::new()).map_err(Error::os("read the link"))?;
+                Fingerprint::Other(Hash::of(target.as_bytes()))
+            }
+            _ => Fingerprint::Unsupported,
+        })
+    }
+}
