@@ -8,6 +8,120 @@
 //! The modules are layers, each of which imports only from those before it:
 //! `ledger` records, `workspace` resolves, `backup` stores, `ops` prepares and makes a
 //! change, `gateway` has it all happen in the right order.
+//!
+//! `docs/core-api.txt` lists all that is public here.
+//!
+//! # What another crate cannot do
+//!
+//! It can use what is exported:
+//!
+//! ```
+//! use portcullis_gate::{AuditLog, BackupError, Gateway, Workspace};
+//! use portcullis_policy::{Decision, Effect, model::WorkspacePath};
+//!
+//! fn backups(gateway: &Gateway) -> Result<usize, BackupError> {
+//!     Ok(gateway.backups().entries()?.entries.len())
+//! }
+//! fn size(workspace: &Workspace, path: &WorkspacePath) -> Option<u64> {
+//!     Some(workspace.view().stat(path).ok()?.size)
+//! }
+//! fn allows(decision: &Decision) -> bool {
+//!     decision.effect() == Effect::Allow
+//! }
+//! fn checkpoint(log: &AuditLog) -> bool {
+//!     log.checkpoint().is_ok()
+//! }
+//! ```
+//!
+//! Only the policy makes a decision that allows:
+//!
+//! ```compile_fail,E0451
+//! use portcullis_policy::{Decision, Effect};
+//! fn allowing(denial: Decision) -> Decision {
+//!     Decision { effect: Effect::Allow, ..denial }
+//! }
+//! ```
+//!
+//! Only the gateway makes a permit, which an operation needs:
+//!
+//! ```compile_fail,E0603
+//! use portcullis_gate::workspace::Permit;
+//! ```
+//!
+//! Only the log makes a grant, and only for the core:
+//!
+//! ```compile_fail,E0603
+//! use portcullis_gate::ledger::Grant;
+//! ```
+//!
+//! ```compile_fail,E0624
+//! let admit = portcullis_gate::AuditLog::admit;
+//! ```
+//!
+//! ```compile_fail,E0616
+//! fn log(gateway: portcullis_gate::Gateway) {
+//!     let log = gateway.ledger;
+//! }
+//! ```
+//!
+//! Nobody else prepares an operation or opens what is sealed:
+//!
+//! ```compile_fail,E0603
+//! use portcullis_gate::ops::prepare;
+//! ```
+//!
+//! ```compile_fail,E0603
+//! use portcullis_gate::ops::Sealed;
+//! ```
+//!
+//! A workspace gives no directory and opens nothing, and its view has nothing that
+//! writes:
+//!
+//! ```compile_fail,E0616
+//! fn directory(workspace: portcullis_gate::Workspace) {
+//!     let directory = workspace.dir;
+//! }
+//! ```
+//!
+//! ```compile_fail,E0624
+//! let open = portcullis_gate::Workspace::open_at;
+//! ```
+//!
+//! ```compile_fail,E0624
+//! let open = portcullis_gate::Workspace::open_parent;
+//! ```
+//!
+//! ```compile_fail,E0616
+//! fn workspace(view: portcullis_gate::WorkspaceView<'_>) {
+//!     let workspace = view.0;
+//! }
+//! ```
+//!
+//! ```compile_fail,E0277
+//! fn descriptor(view: portcullis_gate::WorkspaceView<'_>) {
+//!     fn of(_: impl std::os::fd::AsFd) {}
+//!     of(view)
+//! }
+//! ```
+//!
+//! Backups are saved and removed by the core alone; maintenance is all that another
+//! crate can ask for:
+//!
+//! ```compile_fail,E0624
+//! let save = portcullis_gate::BackupStore::save;
+//! ```
+//!
+//! ```compile_fail,E0624
+//! let prune = portcullis_gate::BackupStore::prune;
+//! ```
+//!
+//! ```compile_fail,E0624
+//! let open = portcullis_gate::BackupStore::open;
+//! ```
+//!
+//! ```compile_fail,E0624
+//! let keep = portcullis_gate::BackupStore::set_retention;
+//! ```
 
 mod backup;
 mod gateway;

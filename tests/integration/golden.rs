@@ -18,13 +18,23 @@ use serde_json::Value;
 /// Compares `found` with `tests/golden/NAME`.
 #[track_caller]
 pub(crate) fn golden(name: &str, found: &str) {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
+    same(&format!("tests/golden/{name}"), found);
+}
+
+/// Compares `found` with the file at `path`, from the sources' root.
+#[track_caller]
+pub(crate) fn same(path: &str, found: &str) {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
     if std::env::var_os("PORTCULLIS_GOLDEN").is_some_and(|wish| wish == "write") {
         std::fs::write(&file, found).unwrap();
     }
     let expected = std::fs::read_to_string(&file).unwrap_or_default();
     let changes: Vec<_> = similar_lines(&expected, found);
-    assert!(changes.is_empty(), "tests/golden/{name} has changed:\n{}", changes.join("\n"));
+    assert!(
+        changes.is_empty(),
+        "{path} is stale; run this test with `PORTCULLIS_GOLDEN=write` to update it:\n{}",
+        changes.join("\n")
+    );
 }
 
 /// The lines that only one of the texts has.

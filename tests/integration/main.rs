@@ -25,6 +25,7 @@ mod beneath;
 mod circumstances;
 mod common;
 mod containers;
+mod core_api;
 mod courier;
 mod crash;
 mod crash_race;
