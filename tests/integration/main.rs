@@ -56,6 +56,7 @@ mod machine;
 mod many;
 mod mcp;
 mod model;
+mod module_graph;
 mod oracle;
 mod owner;
 mod passing;
