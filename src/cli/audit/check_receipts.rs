@@ -12,7 +12,7 @@ use std::{
 use portcullis_audit::{DamageKind, Hash, Receipt, Report, Verifier};
 use serde_json::{Value, json};
 
-use super::{Where, existing};
+use super::location::{Where, existing};
 use crate::{
     app::{
         audit_log::unreadable,

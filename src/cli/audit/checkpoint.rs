@@ -4,7 +4,7 @@ use std::{path::PathBuf, process::ExitCode};
 
 use portcullis_audit::Note;
 
-use super::{Place, heads};
+use super::{heads, location::Place};
 use crate::{
     app::{
         audit_log::{AUDIT_LOG, open_ledger, own_key},

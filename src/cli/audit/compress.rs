@@ -2,7 +2,7 @@
 
 use std::{process::ExitCode, time::Duration};
 
-use super::Place;
+use super::location::Place;
 use crate::{
     app::failure::{Context as _, Failure},
     gateway::AuditLog,

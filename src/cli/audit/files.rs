@@ -4,9 +4,9 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Place, Where, select::Progress};
+use super::{location::Where, select::Progress};
 use crate::{
-    app::{audit_log::unreadable, failure::Failure, state_directory, state_owner},
+    app::{audit_log::unreadable, failure::Failure},
     gateway::Workspace,
     model::Escaped,
     review::{Log, recorded_workspace},
@@ -30,20 +30,6 @@ impl Files {
                 None
             }
         }
-    }
-}
-
-impl Place {
-    /// The path of the workspace to which the state directory belongs, if it is known.
-    pub(super) fn owner(&self) -> Result<Option<PathBuf>, Failure> {
-        let path = self.state()?;
-        state_directory::look(&path)?.map_or(Ok(None), |state| state_owner::of(&state, &path))
-    }
-
-    /// The same as far as the state directory notes it.
-    pub(super) fn noted_owner(&self) -> Result<Option<PathBuf>, Failure> {
-        let path = self.state()?;
-        state_directory::look(&path)?.map_or(Ok(None), |state| state_owner::noted(&state, &path))
     }
 }
 

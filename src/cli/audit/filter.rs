@@ -7,7 +7,7 @@ use clap::builder::PossibleValuesParser;
 use portcullis_audit::Kind;
 
 use super::{
-    Where,
+    location::Where,
     path::{self, Named},
 };
 use crate::{

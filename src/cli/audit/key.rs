@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use portcullis_audit::PublicKey;
 
-use super::Place;
+use super::location::Place;
 use crate::{
     app::{
         audit_log::opened,

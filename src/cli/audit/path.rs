@@ -2,7 +2,7 @@
 
 use std::{path::Path, str::FromStr};
 
-use super::Where;
+use super::location::Where;
 use crate::{
     app::failure::{Exit, Failure},
     model::Escaped,

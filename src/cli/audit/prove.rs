@@ -13,7 +13,7 @@ use portcullis_audit::{
     tree::{Frontier, Prover, SEGMENT_LEVEL},
 };
 
-use super::{Where, heads};
+use super::{heads, location::Where};
 use crate::app::{
     audit_log::unreadable,
     failure::{Context as _, Exit, Failure},

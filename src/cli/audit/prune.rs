@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use portcullis_audit::Segment;
 
-use super::{Place, checkpoint, select};
+use super::{checkpoint, location::Place, select};
 use crate::{
     app::{
         failure::{Context as _, Exit, Failure},

@@ -5,7 +5,7 @@ use std::{fmt::Display, process::ExitCode};
 use cap_std::fs::Dir;
 use portcullis_audit::Segment;
 
-use super::{Place, checkpoint};
+use super::{checkpoint, location::Place};
 use crate::{
     app::failure::{Exit, Failure},
     cli::consent,

@@ -8,8 +8,8 @@ use std::{
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::{
-    Place, Where,
     filter::{decisions, doors, kinds, parse_op},
+    location::{Place, Where},
     path::{self, Named},
 };
 use crate::{

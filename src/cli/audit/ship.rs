@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use super::Place;
+use super::location::Place;
 use crate::{
     app::{
         failure::{Exit, Failure},

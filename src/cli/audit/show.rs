@@ -13,7 +13,7 @@ use portcullis_audit::{
     Directory, Entry, Kind, MAX_JUNK, Reader, RecordView, Segment, Source as _,
 };
 
-use super::{Where, filter::Filter, select::Progress};
+use super::{filter::Filter, location::Where, select::Progress};
 use crate::{
     app::{
         audit_log::{say_unverified, unreadable},

@@ -8,10 +8,9 @@ use portcullis_audit::{DamageKind, Directory, KEYS, Report, Verifier, Warning, W
 use serde_json::json;
 
 use super::{
-    Where,
     attachments::{self, Attached},
-    existing,
     heads::{self, Head, OTHER_KEY, keys},
+    location::{Where, existing},
 };
 use crate::{
     app::{
