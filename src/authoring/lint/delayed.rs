@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Finding, Subject};
+use super::{finding::Finding, subject::Subject};
 use crate::{
     authoring::{
         examples::{agents, allows, examples_in, places},

@@ -1,6 +1,6 @@
 //! Rules for an extension that a name with one more ending passes by.
 
-use super::{Finding, Subject};
+use super::{finding::Finding, subject::Subject};
 use crate::{
     authoring::examples::{agents, examples_in, places},
     model::WorkspacePath,

@@ -1,6 +1,6 @@
 //! Patterns that are good, but mean something else than they look like.
 
-use super::{Finding, Subject};
+use super::{finding::Finding, subject::Subject};
 use crate::{
     authoring::literal::escaped,
     policy::{Effect, StatementKind},

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::Subject;
+use super::subject::Subject;
 use crate::{
     authoring::tree::Tree,
     policy::{PathPattern, Statement},

@@ -1,9 +1,9 @@
 //! Patterns and rules that say what others say.
 
 use super::{
-    Finding, Subject,
+    finding::Finding,
     index::{Covers, Statements},
-    place,
+    subject::{Subject, place},
 };
 use crate::policy::{Effect, PathPattern, Statement, StatementKind};
 

@@ -6,7 +6,7 @@ use toml::{
     de::{DeArray, DeTable, DeValue},
 };
 
-use super::{Finding, Subject};
+use super::{finding::Finding, subject::Subject};
 use crate::policy::every_match_has_keyword;
 
 /// A counted repetition above this is huge.

@@ -1,6 +1,6 @@
 //! Rules that guard an operation and leave another one open that comes to the same.
 
-use super::{Finding, Subject};
+use super::{finding::Finding, subject::Subject};
 use crate::{
     authoring::{
         examples::{agents, examples_in, places},

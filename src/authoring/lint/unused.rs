@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::{Finding, Subject, index::Entries};
+use super::{finding::Finding, index::Entries, subject::Subject};
 use crate::{
     model::Access,
     policy::{ObjectKind, StatementKind},

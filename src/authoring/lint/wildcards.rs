@@ -2,7 +2,7 @@
 
 use toml::de::DeTable;
 
-use super::{Finding, Subject};
+use super::{finding::Finding, subject::Subject};
 
 pub(super) fn lint(subject: Subject<'_>, file: usize, found: &mut Vec<Finding>) {
     let Some(outline) = subject.outline.get(file) else { return };

@@ -1,0 +1,136 @@
+//! Lints and findings of them.
+
+use std::ops::Range;
+
+/// A kind of finding.
+#[derive(Debug, Clone, Copy)]
+pub struct Lint {
+    /// Its stable id.
+    pub id: &'static str,
+    /// Why it matters.
+    pub why: &'static str,
+    /// The policy protects less than its text suggests, and this shows without the
+    /// workspace and without running tests: `policy check` warns of it, too.
+    pub misleading: bool,
+}
+
+/// Every lint.
+pub const LINTS: &[Lint] = &[
+    misleading(
+        "class-as-name",
+        "a pattern about names of one character does not hold for the name meant",
+    ),
+    other(
+        "covered-pattern",
+        "a pattern that another one of the list covers is only noise to a reviewer",
+    ),
+    other(
+        "delayed-execution",
+        "whoever writes such a file has something else run it later, outside the gate",
+    ),
+    other(
+        "duplicate-pattern",
+        "a pattern that stands twice hides which of the two somebody will change",
+    ),
+    misleading(
+        "dot-required",
+        "names without a dot are left open by a pattern that was meant for all names",
+    ),
+    other("duplicate-rule", "two rules that say the same drift apart when one of them is changed"),
+    other(
+        "entry-without-content",
+        "a pattern covers the entry that it matches, and not what is beneath it",
+    ),
+    misleading(
+        "evadable-extension",
+        "an agent that may name files gives one another ending and passes the rule by",
+    ),
+    misleading(
+        "keyword-outside-match",
+        "content without any of the keywords is not searched, so such a match is not found",
+    ),
+    misleading(
+        "mixed-scripts",
+        "a letter that only looks like another one makes a name that nothing has, and so nothing is protected",
+    ),
+    other("no-tests", "without tests nobody notices when a change of the policy opens something"),
+    other(
+        "redundant-except",
+        "an exception that cuts no secret name suggests that something is open",
+    ),
+    misleading(
+        "regex-as-pattern",
+        "a glob that was meant as a regular expression protects or permits something else",
+    ),
+    other(
+        "regex-huge-repetition",
+        "a large counted repetition makes the expression slow and heavy to compile",
+    ),
+    other(
+        "regex-without-keywords",
+        "without a keyword the expression is tried on every content, which is slow",
+    ),
+    misleading(
+        "root-only-name",
+        "a denial without `**/` leaves the same name in every directory open",
+    ),
+    other(
+        "shadowed-rule",
+        "a rule that changes nothing suggests a protection or a permission that is not there",
+    ),
+    misleading(
+        "unguarded-operation",
+        "what a rule guards can be lost or changed by another operation on the same path",
+    ),
+    other(
+        "unmatched-glob",
+        "a pattern that matches nothing is often misspelt, and then protects or permits nothing",
+    ),
+    other("unreachable-pattern", "what it allows is denied elsewhere, so it permits nothing"),
+    other("unreachable-rule", "what it allows is denied elsewhere, so the rule permits nothing"),
+    other("untested-rule", "nobody notices when a change of the policy makes the rule do nothing"),
+    misleading(
+        "wildcard-in-test",
+        "nothing is expanded in a test, so it says nothing of what the pattern is about",
+    ),
+];
+
+const fn misleading(id: &'static str, why: &'static str) -> Lint {
+    Lint { id, why, misleading: true }
+}
+
+const fn other(id: &'static str, why: &'static str) -> Lint {
+    Lint { id, why, misleading: false }
+}
+
+/// Something to look at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// The lint's stable id, one of [`LINTS`].
+    pub id: &'static str,
+    /// The file: an index of the outline.
+    pub file: usize,
+    /// The place in its text, in bytes.
+    pub span: Range<usize>,
+    /// What is there.
+    pub message: String,
+    /// What to do.
+    pub suggestion: String,
+}
+
+impl Finding {
+    /// The lint that found it.
+    pub fn lint(&self) -> Option<&'static Lint> {
+        LINTS.iter().find(|lint| lint.id == self.id)
+    }
+
+    /// Why it matters.
+    pub fn why(&self) -> &'static str {
+        self.lint().map_or("", |lint| lint.why)
+    }
+
+    /// Whether the policy protects less than its text suggests.
+    pub fn is_misleading(&self) -> bool {
+        self.lint().is_some_and(|lint| lint.misleading)
+    }
+}
