@@ -16,7 +16,8 @@ use toml::{
 
 use super::{
     file::{read, why},
-    signature::PolicyKey,
+    policy_texts::PolicyTexts,
+    signature::{self, PolicyKey, TrustError, signature_path},
 };
 
 /// The keys that this module reads. Sections that other modules read are named
@@ -103,6 +104,26 @@ impl Operator {
             .map_err(|_| Error::Wrong(vec![format!("{shown}: it is not UTF-8")]))?;
         let operator = Self::parse(&text, &shown).map_err(Error::Wrong)?;
         Ok(Self { path: Some(canonical), named: Some(named), ..operator })
+    }
+
+    /// Checks the signature of a policy, if one is required; gives its key.
+    ///
+    /// # Errors
+    /// When the policy must not be enforced.
+    pub fn trust(&self, texts: &PolicyTexts) -> Result<Option<PolicyKey>, TrustError> {
+        if !self.require_signature {
+            return Ok(None);
+        }
+        let Some(policy) = texts.entry_path() else {
+            return Err(TrustError::Embedded(texts.reference().to_owned()));
+        };
+        let path = signature_path(policy);
+        let shown = path.display().to_string();
+        let bytes = read(&path)
+            .map_err(|error| TrustError::Unsigned { path: shown.clone(), why: why(&error) })?;
+        let text = str::from_utf8(&bytes).map_err(|_| TrustError::Malformed(shown.clone()))?;
+        let sha256 = texts.sha256();
+        signature::verify(&self.policy_keys, text, &sha256, shown).map(Some)
     }
 
     fn parse(text: &str, file: &str) -> Result<Self, Vec<String>> {

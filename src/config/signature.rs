@@ -25,10 +25,7 @@ use std::{
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use ed25519_dalek::{Signature, Signer as _, VerifyingKey};
 
-use super::{
-    Operator, PolicyTexts,
-    file::{read, why},
-};
+use super::file::{read, why};
 
 /// What is signed begins with this line.
 const CONTEXT: &str = "portcullis policy signature v1\n";
@@ -183,44 +180,29 @@ pub fn signature_path(policy: &Path) -> PathBuf {
     name.into()
 }
 
-impl Operator {
-    /// Checks the signature of a policy, if one is required; gives its key.
-    ///
-    /// # Errors
-    /// When the policy must not be enforced.
-    pub fn trust(&self, texts: &PolicyTexts) -> Result<Option<PolicyKey>, TrustError> {
-        if !self.require_signature {
-            return Ok(None);
-        }
-        let Some(policy) = texts.entry_path() else {
-            return Err(TrustError::Embedded(texts.reference().to_owned()));
-        };
-        let path = signature_path(policy);
-        let shown = path.display().to_string();
-        let bytes = read(&path)
-            .map_err(|error| TrustError::Unsigned { path: shown.clone(), why: why(&error) })?;
-        let text = str::from_utf8(&bytes).map_err(|_| TrustError::Malformed(shown.clone()))?;
-        let sha256 = texts.sha256();
-        self.check(text, &sha256, shown).map(Some)
+/// Checks the text of a signature's file, shown as `shown`, for the policy with this hash;
+/// gives the key, one of `keys`.
+pub(super) fn verify(
+    keys: &[PolicyKey],
+    text: &str,
+    sha256: &str,
+    shown: String,
+) -> Result<PolicyKey, TrustError> {
+    let Some((key, signed, signature)) = parse(text) else {
+        return Err(TrustError::Malformed(shown));
+    };
+    if signed != sha256 {
+        return Err(TrustError::Other(shown));
     }
-
-    fn check(&self, text: &str, sha256: &str, shown: String) -> Result<PolicyKey, TrustError> {
-        let Some((key, signed, signature)) = parse(text) else {
-            return Err(TrustError::Malformed(shown));
-        };
-        if signed != sha256 {
-            return Err(TrustError::Other(shown));
-        }
-        // The key that counts is the operator's, not the file's.
-        let Some(key) = self.policy_keys.iter().find(|known| known.to_string() == key) else {
-            let key = crate::model::Escaped(key).to_string();
-            return Err(TrustError::Stranger { path: shown, key });
-        };
-        key.0
-            .verify_strict(message(sha256).as_bytes(), &signature)
-            .map_err(|_| TrustError::Forged(shown))?;
-        Ok(key.clone())
-    }
+    // The key that counts is the operator's, not the file's.
+    let Some(key) = keys.iter().find(|known| known.to_string() == key) else {
+        let key = crate::model::Escaped(key).to_string();
+        return Err(TrustError::Stranger { path: shown, key });
+    };
+    key.0
+        .verify_strict(message(sha256).as_bytes(), &signature)
+        .map_err(|_| TrustError::Forged(shown))?;
+    Ok(key.clone())
 }
 
 fn parse(text: &str) -> Option<(&str, &str, Signature)> {
@@ -246,8 +228,8 @@ mod tests {
     #[test]
     fn a_signature_counts_for_its_policy_and_its_key_only() {
         let (ours, other) = (SigningKey::generate().unwrap(), SigningKey::generate().unwrap());
-        let operator = Operator { policy_keys: vec![ours.public()], ..Operator::default() };
-        let check = |text: &str, hash: &str| operator.check(text, hash, "f".into());
+        let keys = [ours.public()];
+        let check = |text: &str, hash: &str| verify(&keys, text, hash, "f".into());
         let hash = "a".repeat(64);
         let good = ours.sign(&hash);
         check(&good, &hash).unwrap();
