@@ -20,7 +20,7 @@ use crate::{
 
 use super::{
     SourceMode,
-    asking::Asker,
+    asker::Asker,
     buffers::EditorBuffers,
     door::{Door, Pass, Peer},
     initialize,

@@ -5,61 +5,23 @@
 //! control and bidirectional characters are escaped, and the diff stands in a
 //! fence that nothing in it can close.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use portcullis_rpc::Id;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::{
-    gateway::{Answer, Approver, Question, Ticket},
-    lock,
+    gateway::{Answer, Question, Ticket},
     mcp_attach::AskUser,
     model::OperationKind,
     question::{text, what},
 };
 
-use super::{calls, calls::Calls, door::Door, jobs::Waiting, paths::Roots, sessions::Visit};
+use super::{calls, calls::Calls, paths::Roots};
 
 /// The gate's own option ids.
 const OPTIONS: [(&str, Answer); 3] =
     [("once", Answer::Once), ("session", Answer::Session), ("reject", Answer::Reject)];
-
-/// One `fs/*` request that may have to wait for the editor's user.
-pub(super) struct Asker<'a> {
-    pub(super) door: &'a Door<'a>,
-    pub(super) visit: &'a Arc<Visit>,
-    /// The agent's request.
-    pub(super) id: &'a Id,
-    /// The id of the question to the editor, while it waits.
-    pub(super) call: Mutex<Option<String>>,
-}
-
-impl Approver for Asker<'_> {
-    fn ask(&self, ticket: &Arc<Ticket>) {
-        // The worker's place is free for others while it waits.
-        let waiting = Waiting { acp_id: self.visit.acp_id.clone(), ticket: Arc::clone(ticket) };
-        self.door.jobs.pause(self.id, waiting);
-        let (door, question) = (self.door, ticket.question());
-        let params = params(&self.visit.acp_id, question, &door.roots, &door.calls);
-        let answered = Arc::clone(ticket);
-        let call = self.door.calls.post("session/request_permission", &params, move |answer| {
-            take(&answered, answer);
-        });
-        match call {
-            Ok(call) => *lock(&self.call) = Some(call),
-            // Another way to answer is left, and the time limit.
-            Err(error) => tracing::warn!(%error, "the editor cannot be asked for approval"),
-        }
-    }
-
-    fn over(&self, _ticket: &Ticket) {
-        if let Some(call) = lock(&self.call).take() {
-            self.door.calls.give_up(&call);
-        }
-        self.door.jobs.resume(self.id);
-    }
-}
 
 #[derive(Deserialize)]
 struct Chosen {
@@ -106,7 +68,7 @@ impl Drop for Asked {
     }
 }
 
-fn take(ticket: &Ticket, answer: calls::Answer) {
+pub(super) fn take(ticket: &Ticket, answer: calls::Answer) {
     let calls::Answer::Result(result) = answer else {
         // An editor that cannot ask has not answered.
         tracing::warn!("the editor did not understand the question for approval");
@@ -127,7 +89,7 @@ fn take(ticket: &Ticket, answer: calls::Answer) {
     let _ = ticket.answer(answer, by);
 }
 
-fn params(session: &str, question: &Question, roots: &Roots, calls: &Calls) -> Value {
+pub(super) fn params(session: &str, question: &Question, roots: &Roots, calls: &Calls) -> Value {
     let binding = &question.binding;
     let what = what(question);
     let place = crate::model::WorkspacePath::parse(&binding.path);

@@ -23,10 +23,11 @@ use crate::{
 };
 
 use super::{
-    Config, Error, Queues, SourceMode, WORKERS,
+    Error, Queues, WORKERS,
     allowed::Allowed,
     asking::Messenger,
     calls::{Answer, Calls},
+    config::{Config, SourceMode},
     initialize::Offers,
     inject,
     jobs::{Job, Jobs},

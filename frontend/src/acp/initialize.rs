@@ -22,8 +22,8 @@ use portcullis_rpc::{Object, folds_to};
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::{
-    SourceMode,
     allowed::Allowed,
+    config::SourceMode,
     logins::{self, AUTH_REQUIRED, RemovedLogin},
 };
 
