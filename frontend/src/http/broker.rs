@@ -4,8 +4,17 @@ use std::{os::fd::OwnedFd, time::Duration};
 
 use tokio::sync::oneshot;
 
-use super::{Caller, Peer};
+use super::{peer::Peer, token::TokenHash};
 use crate::model::Door;
+
+/// Who calls: what is known before the broker was asked.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Caller {
+    /// The hash of the token that was shown.
+    pub token: TokenHash,
+    /// Where the connection comes from.
+    pub peer: Peer,
+}
 
 /// One question.
 #[derive(Debug)]

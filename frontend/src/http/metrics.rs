@@ -18,7 +18,7 @@ use hyper::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Front, OpenError,
+    OpenError,
     reply::{self, Body},
 };
 use crate::{
@@ -101,26 +101,22 @@ impl Board {
         *self.lock().replies.entry(status.as_u16()).or_default() += 1;
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // Plain counts: whatever a panic elsewhere left is whole.
-        lock(&self.0)
-    }
-}
-
-impl Front {
-    /// The page of numbers.
-    pub(super) fn numbers(&self) -> Response<Body> {
-        let limit = self.limits.connections;
-        let open = limit.saturating_sub(self.places.available_permits());
+    /// The page of numbers, where so many connections are open of so many that may be.
+    pub(super) fn page(&self, open: usize, limit: usize) -> Response<Body> {
         let mut page = Page::default();
         page.one("connections", "gauge", "Connections that are open", &[], open);
         page.one("connections_limit", "gauge", "Connections that may be open", &[], limit);
-        self.board.lock().render(&mut page);
+        self.lock().render(&mut page);
         let mut reply = reply::text(StatusCode::OK, "");
         *reply.body_mut() = reply::whole(page.0);
         let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
         reply.headers_mut().insert(CONTENT_TYPE, kind);
         reply
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Plain counts: whatever a panic elsewhere left is whole.
+        lock(&self.0)
     }
 }
 

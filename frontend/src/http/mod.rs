@@ -26,12 +26,13 @@ use std::{
     time::Duration,
 };
 
+use hyper::Response;
 use tokio::{
     net::UnixStream,
     sync::{Semaphore, mpsc, watch},
 };
 
-pub use broker::{Answer, Ask, OpenError, Told, Want};
+pub use broker::{Answer, Ask, Caller, OpenError, Told, Want};
 pub use guard::Guard;
 pub use metrics::Exported;
 pub use peer::Peer;
@@ -41,9 +42,9 @@ pub use token::TokenHash;
 pub use ws::Bounds;
 
 use crate::{gateway::Numbers, model::Door};
-use mcp::Mcp;
 use metrics::Board;
 use ready::Readiness;
+use reply::Body;
 use throttle::Throttle;
 use tls::Acceptor;
 use ws::Sockets;
@@ -93,15 +94,6 @@ impl Default for Limits {
     }
 }
 
-/// Who calls: what is known before the broker was asked.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Caller {
-    /// The hash of the token that was shown.
-    pub token: TokenHash,
-    /// Where the connection comes from.
-    pub peer: Peer,
-}
-
 /// The front of a service.
 #[derive(Debug)]
 pub struct Front {
@@ -116,7 +108,6 @@ pub struct Front {
     readiness: Readiness,
     tls: RwLock<Option<Acceptor>>,
     sockets: Sockets,
-    mcp: Mcp,
 }
 
 /// What whoever connects front and broker gets: the questions to put.
@@ -145,7 +136,6 @@ impl Front {
             readiness: Readiness::default(),
             tls: RwLock::default(),
             sockets: Sockets::new(limits.sockets),
-            mcp: Mcp::default(),
         };
         (Arc::new(front), Questions { asks: asked, told: heard })
     }
@@ -248,8 +238,18 @@ impl Front {
         &self.sockets
     }
 
-    fn mcp(&self) -> &Mcp {
-        &self.mcp
+    /// The reply to a request for `/readyz`.
+    async fn ready(&self) -> Response<Body> {
+        if self.is_stopping() {
+            return ready::render(Err("the service is stopping".to_owned()));
+        }
+        self.readiness.reply(self.put(None, Want::Ready, ready::PATIENCE)).await
+    }
+
+    /// The page of numbers.
+    fn numbers(&self) -> Response<Body> {
+        let limit = self.limits.connections;
+        self.board.page(limit.saturating_sub(self.places.available_permits()), limit)
     }
 
     fn is_stopping(&self) -> bool {

@@ -12,12 +12,12 @@ use hyper::{
 use serde_json::json;
 
 use super::{
-    Answer, Front, Want,
+    Answer, OpenError,
     reply::{self, Body},
 };
 
 /// How long the broker may take to answer.
-const PATIENCE: Duration = Duration::from_secs(2);
+pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 /// How long its answer counts.
 const FRESH: Duration = Duration::from_secs(1);
 
@@ -26,31 +26,25 @@ const FRESH: Duration = Duration::from_secs(1);
 pub(super) struct Readiness(tokio::sync::Mutex<Option<(Instant, Verdict)>>);
 
 /// Ready, or why not.
-type Verdict = Result<(), String>;
+pub(super) type Verdict = Result<(), String>;
 
-impl Front {
-    /// The reply to a request for `/readyz`.
-    pub(super) async fn ready(&self) -> Response<Body> {
-        match self.verdict().await {
-            Ok(()) => render(StatusCode::OK, &json!({ "ready": true })),
-            Err(why) => {
-                let why = json!({ "ready": false, "reason": why });
-                render(StatusCode::SERVICE_UNAVAILABLE, &why)
-            }
-        }
+impl Readiness {
+    /// The reply to a request for `/readyz`; `asked` asks the broker.
+    pub(super) async fn reply(
+        &self,
+        asked: impl Future<Output = Result<Answer, OpenError>>,
+    ) -> Response<Body> {
+        render(self.verdict(asked).await)
     }
 
-    async fn verdict(&self) -> Verdict {
-        if self.is_stopping() {
-            return Err("the service is stopping".to_owned());
-        }
-        let mut known = self.readiness.0.lock().await;
+    async fn verdict(&self, asked: impl Future<Output = Result<Answer, OpenError>>) -> Verdict {
+        let mut known = self.0.lock().await;
         if let Some((at, verdict)) = &*known
             && at.elapsed() < FRESH
         {
             return verdict.clone();
         }
-        let verdict = match self.put(None, Want::Ready, PATIENCE).await {
+        let verdict = match asked.await {
             Ok(Answer::Ready(verdict)) => verdict,
             _ => Err("the broker does not answer".to_owned()),
         };
@@ -59,7 +53,12 @@ impl Front {
     }
 }
 
-fn render(status: StatusCode, what: &serde_json::Value) -> Response<Body> {
+/// The reply that says so.
+pub(super) fn render(verdict: Verdict) -> Response<Body> {
+    let (status, what) = match verdict {
+        Ok(()) => (StatusCode::OK, json!({ "ready": true })),
+        Err(why) => (StatusCode::SERVICE_UNAVAILABLE, json!({ "ready": false, "reason": why })),
+    };
     let mut reply = reply::text(status, &what.to_string());
     reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     reply

@@ -25,7 +25,7 @@ use super::{
     Caller, Front, Peer, Want,
     guard::Guard,
     held::Held,
-    mcp,
+    mcp::{self, Mcp},
     reply::{self, Body},
     token, ws,
 };
@@ -56,6 +56,12 @@ enum Socket {
     Unix(UnixListener),
 }
 
+/// A front and what serves its requests.
+struct Server {
+    front: Arc<Front>,
+    mcp: Mcp,
+}
+
 impl Front {
     /// Serves at `listeners` until [`Front::stop`] is called and every
     /// connection has ended, or `grace` has passed after that.
@@ -67,12 +73,13 @@ impl Front {
         listeners: Vec<Listener>,
         grace: Duration,
     ) -> Result<(), ServeError> {
+        let server = Arc::new(Server { front: Arc::clone(self), mcp: Mcp::default() });
         for listener in listeners {
             let socket = Socket::open(listener)?;
-            tokio::spawn(Arc::clone(self).accept(socket));
+            tokio::spawn(Arc::clone(&server).accept(socket));
         }
         tokio::spawn(Arc::clone(self).report());
-        tokio::spawn(Arc::clone(self).tidy());
+        tokio::spawn(server.tidy());
         self.stopping().await;
         let all = u32::try_from(self.limits.connections).unwrap_or(u32::MAX);
         // Those that are left have had their time.
@@ -80,11 +87,32 @@ impl Front {
         Ok(())
     }
 
+    /// Tells the broker now and then what it was not asked.
+    async fn report(self: Arc<Self>) {
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(REPORT) => {}
+                () = self.stopping() => {}
+            }
+            if self.is_stopping() {
+                return;
+            }
+            for told in self.throttle.report() {
+                // A broker that does not listen has other troubles.
+                let _ = self.told.try_send(told);
+            }
+        }
+    }
+}
+
+impl Server {
     async fn accept(self: Arc<Self>, socket: Socket) {
         let accepting = async {
             loop {
                 // Never closed.
-                let Ok(place) = Arc::clone(&self.places).acquire_owned().await else { return };
+                let Ok(place) = Arc::clone(&self.front.places).acquire_owned().await else {
+                    return;
+                };
                 match socket.accept().await {
                     Ok(Accepted::Tcp(stream, peer)) => {
                         let held = Held::new(stream, place);
@@ -103,14 +131,14 @@ impl Front {
         };
         tokio::select! {
             () = accepting => {}
-            () = self.stopping() => {}
+            () = self.front.stopping() => {}
         }
     }
 
     /// A connection over TCP: with TLS, if there is a certificate.
     async fn tcp(self: Arc<Self>, stream: Held<TcpStream>, peer: Peer) {
-        let Some(acceptor) = self.tls() else { return self.connection(stream, peer).await };
-        match tokio::time::timeout(self.limits.head, acceptor.accept(stream)).await {
+        let Some(acceptor) = self.front.tls() else { return self.connection(stream, peer).await };
+        match tokio::time::timeout(self.front.limits.head, acceptor.accept(stream)).await {
             Ok(Ok(stream)) => self.connection(stream, peer).await,
             Ok(Err(error)) => tracing::debug!(%peer, %error, "no TLS"),
             Err(_) => tracing::debug!(%peer, "a handshake took too long"),
@@ -122,19 +150,19 @@ impl Front {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let service = service_fn(|request| {
-            let (front, peer) = (Arc::clone(&self), peer.clone());
-            async move { Ok::<_, Infallible>(front.reply(peer, request).await) }
+            let (server, peer) = (Arc::clone(&self), peer.clone());
+            async move { Ok::<_, Infallible>(server.reply(peer, request).await) }
         });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(self.limits.head)
-            .max_buf_size(self.limits.head_bytes)
+            .header_read_timeout(self.front.limits.head)
+            .max_buf_size(self.front.limits.head_bytes)
             .serve_connection(TokioIo::new(stream), service)
             .with_upgrades();
         let mut connection = pin!(connection);
         let ended = tokio::select! {
             ended = connection.as_mut() => ended,
-            () = self.stopping() => {
+            () = self.front.stopping() => {
                 connection.as_mut().graceful_shutdown();
                 connection.await
             }
@@ -145,14 +173,14 @@ impl Front {
     }
 
     async fn reply(self: Arc<Self>, peer: Peer, request: Request<Incoming>) -> Response<Body> {
-        if head_bytes(&request) > self.limits.head_bytes {
+        if head_bytes(&request) > self.front.limits.head_bytes {
             let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
-            self.board.replied(status);
+            self.front.board.replied(status);
             return reply::text(status, "the head of the request is too large");
         }
-        let guard = self.guard();
+        let guard = self.front.guard();
         if let Err(refused) = guard.check(&peer, &request) {
-            self.board.replied(refused.status());
+            self.front.board.replied(refused.status());
             return *refused;
         }
         let origin = guard.origin(request.headers());
@@ -161,7 +189,7 @@ impl Front {
             None => Arc::clone(&self).route(peer, request).await,
         };
         Guard::mark(origin, &mut reply);
-        self.board.replied(reply.status());
+        self.front.board.replied(reply.status());
         reply
     }
 
@@ -175,10 +203,10 @@ impl Front {
                 reply::not_so("GET, HEAD")
             }
             (Some("healthz"), None, ..) => reply::text(StatusCode::OK, "ok"),
-            (Some("readyz"), None, ..) => self.ready().await,
+            (Some("readyz"), None, ..) => self.front.ready().await,
             (Some("metrics"), None, ..) => match caller(peer, &request, false) {
-                Ok(caller) => match self.ask(&caller, Want::Metrics).await {
-                    Ok(_) => self.numbers(),
+                Ok(caller) => match self.front.ask(&caller, Want::Metrics).await {
+                    Ok(_) => self.front.numbers(),
                     // An agent that may not read them learns that they are not there.
                     Err(error) => reply::refused(&error),
                 },
@@ -186,17 +214,19 @@ impl Front {
             },
             (Some("workspaces"), Some(name), Some("mcp"), None) => {
                 match caller(peer, &request, false) {
-                    Ok(caller) => mcp::handle(self, caller, Some(name), request).await,
+                    Ok(caller) => {
+                        mcp::handle(&self.front, &self.mcp, caller, Some(name), request).await
+                    }
                     Err(refused) => *refused,
                 }
             }
             (Some("mcp"), None, ..) => match caller(peer, &request, false) {
-                Ok(caller) => mcp::handle(self, caller, None, request).await,
+                Ok(caller) => mcp::handle(&self.front, &self.mcp, caller, None, request).await,
                 Err(refused) => *refused,
             },
             (Some("workspaces"), Some(name), Some("ws"), None) => {
                 match caller(peer, &request, true) {
-                    Ok(caller) => ws::handle(self, caller, name, request).await,
+                    Ok(caller) => ws::handle(Arc::clone(&self.front), caller, name, request).await,
                     Err(refused) => *refused,
                 }
             }
@@ -207,25 +237,8 @@ impl Front {
     /// Ends what nobody uses any more.
     async fn tidy(self: Arc<Self>) {
         tokio::select! {
-            () = self.mcp().tidy(self.limits.idle) => {}
-            () = self.stopping() => {}
-        }
-    }
-
-    /// Tells the broker now and then what it was not asked.
-    async fn report(self: Arc<Self>) {
-        loop {
-            tokio::select! {
-                () = tokio::time::sleep(REPORT) => {}
-                () = self.stopping() => {}
-            }
-            if self.is_stopping() {
-                return;
-            }
-            for told in self.throttle.report() {
-                // A broker that does not listen has other troubles.
-                let _ = self.told.try_send(told);
-            }
+            () = self.mcp.tidy(self.front.limits.idle) => {}
+            () = self.front.stopping() => {}
         }
     }
 }

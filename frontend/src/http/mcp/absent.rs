@@ -6,9 +6,10 @@ use rmcp::{ErrorData, model::ErrorCode};
 use serde_json::{Map, Value};
 
 use super::{
-    Shared,
+    error_reply::error_reply,
     ids::{self, Head},
-    link, listen,
+    link,
+    shared::Shared,
 };
 use crate::http::{
     Peer,
@@ -52,7 +53,7 @@ pub(super) async fn refuse(
         },
     };
     let params = params.and_then(|params| serde_json::from_str(params.get()).ok());
-    let mut refused = listen::refuse(id, &ask(&link, method, params.unwrap_or_default()).await);
+    let mut refused = error_reply(id, &ask(&link, method, params.unwrap_or_default()).await);
     if !has_sessions {
         *refused.status_mut() = StatusCode::NOT_FOUND;
     }

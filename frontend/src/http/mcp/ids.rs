@@ -4,12 +4,7 @@
 //! requests with one id, one would be given the answer to the other. Requests
 //! without a session are each an exchange of their own.
 
-use std::{
-    borrow::Cow,
-    collections::HashSet,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use hyper::{HeaderMap, Response, StatusCode, header::HeaderValue};
 use rmcp::{
@@ -20,7 +15,10 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::runtime::Handle;
 
-use super::{Shared, listen};
+use super::{
+    error_reply::error_reply,
+    shared::{Ids, Shared},
+};
 use crate::{http::reply::Body, lock, mcp::IN_USE};
 
 /// The header that names the revision.
@@ -28,9 +26,6 @@ const REVISION: &str = "mcp-protocol-version";
 /// How long the answer to a request whose client is gone may be on its way to
 /// nobody.
 const LAST: Duration = Duration::from_millis(100);
-
-/// Those of one token at one workspace, each with its session.
-pub(super) type Ids = Arc<Mutex<HashSet<(String, RequestId)>>>;
 
 /// An id that is in use as long as this is there.
 pub(super) struct Taken {
@@ -90,7 +85,7 @@ pub(super) async fn take(
 }
 
 fn refuse(id: &RequestId) -> Response<Body> {
-    let mut refused = listen::refuse(id, &ErrorData::invalid_request(IN_USE, None));
+    let mut refused = error_reply(id, &ErrorData::invalid_request(IN_USE, None));
     *refused.status_mut() = StatusCode::BAD_REQUEST;
     refused
 }

@@ -6,22 +6,16 @@
 
 use std::cell::RefCell;
 
-use hyper::{
-    Response, StatusCode,
-    header::{CONTENT_TYPE, HeaderValue},
-};
-use rmcp::{
-    ErrorData,
-    model::{RequestId, SubscriptionFilter},
-    service::SubscriptionContext,
-};
+use hyper::Response;
+use rmcp::{ErrorData, model::SubscriptionFilter, service::SubscriptionContext};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::{
-    Shared,
+    error_reply::error_reply,
     ids::Head,
     link::{self, Asked, Link},
+    shared::Shared,
 };
 use crate::http::{
     Peer,
@@ -65,7 +59,7 @@ pub(super) async fn begin(
     let params = if method == METHOD { serde_json::from_str(params.get()).ok() } else { None };
     let Some(params) = params else { return Ok(None) };
     let link = shared.common(peer).await.map_err(|error| Box::new(reply::refused(&error)))?;
-    ask(&link, params).await.map(Some).map_err(|error| Box::new(refuse(id, &error)))
+    ask(&link, params).await.map(Some).map_err(|error| Box::new(error_reply(id, &error)))
 }
 
 async fn ask(link: &Link, params: Params) -> Result<Begun, ErrorData> {
@@ -81,14 +75,6 @@ async fn ask(link: &Link, params: Params) -> Result<Begun, ErrorData> {
         }
     };
     Ok(Begun { granted, asked })
-}
-
-/// The reply that says what is wrong with a request.
-pub(super) fn refuse(id: &RequestId, error: &ErrorData) -> Response<Body> {
-    let message = json!({ "jsonrpc": "2.0", "id": id, "error": error });
-    let mut refused = reply::text(StatusCode::OK, &message.to_string());
-    refused.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    refused
 }
 
 /// Handles a request for which something was begun.

@@ -11,7 +11,7 @@ use hyper::{
 };
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 
-use super::Shared;
+use super::shared::Shared;
 use crate::{
     http::{
         OpenError, Peer,

@@ -8,6 +8,7 @@
 //! Decides nothing, and knows nothing of tools.
 
 mod absent;
+mod error_reply;
 mod ids;
 mod line;
 mod link;
@@ -17,12 +18,13 @@ mod priming;
 mod reading;
 mod relay;
 mod sessions;
+mod shared;
 mod turns;
 
 use std::{
     collections::HashMap,
     fmt,
-    sync::{Arc, Mutex, OnceLock, Weak},
+    sync::{Arc, Mutex, Weak},
     time::{Duration, Instant},
 };
 
@@ -34,18 +36,19 @@ use hyper::{
 use rmcp::transport::streamable_http_server::{
     StreamableHttpServerConfig, StreamableHttpService, session::local::LocalSessionManager,
 };
-use tokio::{net::UnixStream, sync::Semaphore};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    ANSWERS, Caller, Front, OpenError, Peer, TokenHash,
+    ANSWERS, Caller, Front, OpenError, TokenHash,
     reply::{self, Body},
     ws,
 };
 use crate::lock;
-use ids::{Handled, Head, Ids};
+use ids::{Handled, Head};
 use relay::Relay;
 use sessions::{Opened, Sessions};
+use shared::{Ids, Refusal, Shared};
 use turns::{Company, Turns};
 
 /// How long what belongs to a token is kept when it is not used: longer than any
@@ -78,35 +81,13 @@ struct Endpoint {
     used: Instant,
 }
 
-/// Why no session was opened for a request.
-type Refusal = Arc<OnceLock<OpenError>>;
-
 /// What serves one request.
 type Served = (Service, Arc<Shared>);
 
-/// What the sessions of one token at one workspace share.
-pub(super) struct Shared {
-    front: Weak<Front>,
-    token: TokenHash,
-    workspace: String,
-    sessions: Arc<Sessions>,
-    turns: Turns,
-    ids: Ids,
-    /// A permit for each request that is not answered.
-    under_way: Arc<Semaphore>,
-    /// The session of the revisions that have none.
-    common: tokio::sync::Mutex<Option<Common>>,
-}
-
-/// A session that requests share.
-struct Common {
-    link: Arc<link::Link>,
-    used: Instant,
-}
-
 /// Serves one request; without `workspace` that of the caller's only one.
 pub(super) async fn handle(
-    front: Arc<Front>,
+    front: &Arc<Front>,
+    mcp: &Mcp,
     caller: Caller,
     workspace: Option<&str>,
     request: Request<Incoming>,
@@ -114,7 +95,7 @@ pub(super) async fn handle(
     if !matches!(*request.method(), Method::GET | Method::POST | Method::DELETE) {
         return reply::not_so("GET, POST, DELETE");
     }
-    let (service, shared) = match service(&front, &caller, workspace).await {
+    let (service, shared) = match service(front, mcp, &caller, workspace).await {
         Ok(service) => service,
         Err(refused) => return *refused,
     };
@@ -222,12 +203,13 @@ pub(super) async fn handle(
 /// What serves the caller, made when it comes first.
 async fn service(
     front: &Arc<Front>,
+    mcp: &Mcp,
     caller: &Caller,
     workspace: Option<&str>,
 ) -> Result<Served, Box<Response<Body>>> {
     let refuse = |error: OpenError| Box::new(reply::refused(&error));
     if let Some(name) = workspace
-        && let Some(service) = front.mcp().known(caller, name)
+        && let Some(service) = mcp.known(caller, name)
     {
         return Ok(service);
     }
@@ -247,7 +229,7 @@ async fn service(
         }
         (None, []) => return Err(refuse(OpenError::UnknownWorkspace)),
     };
-    front.mcp().get(front, caller, name).ok_or_else(|| refuse(OpenError::Busy))
+    mcp.get(front, caller, name).ok_or_else(|| refuse(OpenError::Busy))
 }
 
 impl Mcp {
@@ -267,7 +249,7 @@ impl Mcp {
         if endpoints.len() >= MOST {
             return None;
         }
-        let endpoint = make(front, caller, workspace.clone());
+        let endpoint = make(front, &self.company, caller, workspace.clone());
         let served = endpoint.served();
         endpoints.insert((caller.token, workspace), endpoint);
         Some(served)
@@ -301,7 +283,12 @@ impl fmt::Debug for Mcp {
     }
 }
 
-fn make(front: &Arc<Front>, caller: &Caller, workspace: String) -> Endpoint {
+fn make(
+    front: &Arc<Front>,
+    company: &Arc<Company>,
+    caller: &Caller,
+    workspace: String,
+) -> Endpoint {
     let mut manager = LocalSessionManager::default();
     manager.session_config.keep_alive = Some(front.limits().session_idle);
     let manager = Arc::new(manager);
@@ -310,7 +297,7 @@ fn make(front: &Arc<Front>, caller: &Caller, workspace: String) -> Endpoint {
         token: caller.token,
         workspace,
         sessions: Sessions::new(Arc::clone(&manager)),
-        turns: Turns::new(&front.mcp().company),
+        turns: Turns::new(company),
         ids: Ids::default(),
         under_way: Arc::new(Semaphore::new(MANY as usize)),
         common: tokio::sync::Mutex::default(),
@@ -334,47 +321,4 @@ fn make(front: &Arc<Front>, caller: &Caller, workspace: String) -> Endpoint {
     let factory = move || Ok(Relay::new(Arc::clone(&relayed)));
     let service = StreamableHttpService::new(factory, manager, config);
     Endpoint { service, shared, used: Instant::now() }
-}
-
-impl Shared {
-    fn front(&self) -> Result<Arc<Front>, OpenError> {
-        self.front.upgrade().ok_or(OpenError::Unavailable)
-    }
-
-    /// A session of its own with the worker, as it is, for whoever asks from
-    /// `peer`: the token's others may be elsewhere.
-    async fn session(&self, peer: &Peer) -> Result<UnixStream, OpenError> {
-        let caller = Caller { token: self.token, peer: peer.clone() };
-        self.front()?.open(&caller, &self.workspace, crate::model::Door::Mcp).await
-    }
-
-    /// The same for messages.
-    async fn open(&self, peer: &Peer) -> Result<Arc<link::Link>, OpenError> {
-        Ok(link::Link::start(self.session(peer).await?, self.front()?.sockets().memory().clone()))
-    }
-
-    /// The session of whoever has none.
-    async fn common(&self, peer: &Peer) -> Result<Arc<link::Link>, OpenError> {
-        let mut common = self.common.lock().await;
-        if let Some(common) = common.as_mut().filter(|common| common.link.is_heard()) {
-            common.used = Instant::now();
-            return Ok(Arc::clone(&common.link));
-        }
-        let link = self.open(peer).await?;
-        *common = Some(Common { link: Arc::clone(&link), used: Instant::now() });
-        Ok(link)
-    }
-
-    /// Ends the session of those without one when nothing was asked for `idle`,
-    /// and nothing waits for an answer; whether there is none now. A worker that
-    /// has it does not stop.
-    fn rest(&self, idle: Duration) -> bool {
-        // Where it is held, somebody asks.
-        let Ok(mut common) = self.common.try_lock() else { return false };
-        common.take_if(|common| {
-            let unused = common.used.elapsed() >= idle && common.link.is_silent();
-            unused || common.link.is_over()
-        });
-        common.is_none()
-    }
 }

@@ -30,11 +30,11 @@ use tokio::sync::OnceCell;
 
 use super::{
     super::{self as http, OpenError},
-    Refusal, Shared,
     line::{ReplyMemory, RequestMemory},
     link::{self, Answer, Link, Question},
     listen::{self, Begun},
     sessions::Opened,
+    shared::{Refusal, Shared},
     turns::Turn,
 };
 use crate::{lock, mcp::announced};
