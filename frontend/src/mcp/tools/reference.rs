@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use serde_json::json;
 
 use crate::{
-    gateway::{self, Entry, EntryKind, ErrorKind},
+    gateway::{Entry, EntryKind, ErrorKind},
     model::{Encoding, LineRange, Operation, OperationKind as Kind},
 };
 
@@ -21,14 +21,13 @@ use super::{
         arguments::Arguments,
         call::Call,
     },
-    Effect, INCLUDE_IGNORED, Row, Tool, Waits, diff, edits,
-    reference_reading::{as_text, read_media, read_multiple, read_text},
-    searching::BYTES,
+    diff, edits,
+    reference_reading::{as_text, goes_on, read_media, read_multiple, read_text},
+    searching::{BYTES, INCLUDE_IGNORED},
+    table::{DIRECTORIES, Effect, Row, Tool, Waits, load},
     tree,
 };
 
-/// The tool that every client is shown.
-pub(super) const DIRECTORIES: &str = "list_allowed_directories";
 /// Most edits of one call: each is looked for in the whole content and makes a new one.
 const MOST_EDITS: usize = 256;
 /// How often an edit is made anew when others of the same file come before it.
@@ -55,7 +54,7 @@ const TOOLS: [Row; 14] = [
 ];
 
 pub(super) fn tools() -> Vec<Tool> {
-    super::load(SHOWN, &TOOLS, str::to_owned)
+    load(SHOWN, &TOOLS, str::to_owned)
 }
 
 /// A text, which is the structured content, too.
@@ -68,14 +67,6 @@ fn text(text: impl Into<String>) -> Answer {
 /// that it went out.
 fn content(call: &Call<'_>, path: &str) -> Result<String, Trouble> {
     Ok(as_text(&call.read(path, LineRange::default(), Encoding::Text)?))
-}
-
-/// Whether a call that has more to do goes on after an error, which it then
-/// accounts for.
-pub(super) fn goes_on(call: &Call<'_>, error: &gateway::Error) -> bool {
-    let Some(receipt) = error.receipt().filter(|_| !call.is_cancelled()) else { return false };
-    call.receipts.borrow_mut().push(receipt.clone());
-    true
 }
 
 fn write(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {

@@ -8,7 +8,7 @@ use rmcp::model::ContentBlock;
 use serde_json::Value;
 
 use crate::{
-    gateway::Content,
+    gateway::{self, Content},
     model::{Bound, Encoding, LineRange, OperationKind as Kind},
 };
 
@@ -20,7 +20,6 @@ use super::{
     },
     media,
     reading::{self, BYTES, FILE, LEAST, LINES, MEDIA},
-    reference::goes_on,
 };
 
 /// Most files that one call reads.
@@ -123,6 +122,14 @@ fn read_also(call: &Call<'_>, given: &str, room: usize) -> Result<Content, Troub
     let bound = Bound { lines: LINES, bytes: room, binary: 0 };
     let path = call.path(Kind::Read, given)?;
     call.read_at(path, LineRange::default().within(bound), Encoding::Text)
+}
+
+/// Whether a call that has more to do goes on after an error, which it then
+/// accounts for.
+pub(super) fn goes_on(call: &Call<'_>, error: &gateway::Error) -> bool {
+    let Some(receipt) = error.receipt().filter(|_| !call.is_cancelled()) else { return false };
+    call.receipts.borrow_mut().push(receipt.clone());
+    true
 }
 
 pub(super) fn as_text(content: &Content) -> String {

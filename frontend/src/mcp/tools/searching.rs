@@ -10,14 +10,14 @@ use crate::{
     model::{GlobQuery, GrepQuery, OperationKind as Kind, Page, Position as After, WorkspacePath},
 };
 
-use super::{
-    super::{
-        answer::{Answer, Trouble},
-        arguments::Arguments,
-        call::Call,
-    },
-    INCLUDE_IGNORED,
+use super::super::{
+    answer::{Answer, Trouble},
+    arguments::Arguments,
+    call::Call,
 };
+
+/// The argument of searches that are to find what `.gitignore` files ignore too.
+pub(super) const INCLUDE_IGNORED: &str = "includeIgnored";
 
 /// Most results on a page.
 pub(super) const RESULTS: u64 = 1_000;

@@ -15,9 +15,10 @@ use super::{
         arguments::Arguments,
         call::Call,
     },
-    Effect, Name, Row, Tool, Waits,
+    name::Name,
     reading::{read_file, read_files},
     searching::{glob, grep, ls},
+    table::{Effect, Row, Tool, Waits, load},
 };
 
 /// Titles, descriptions and schemas, by the tool's name.
@@ -41,7 +42,7 @@ const TOOLS: [Row; 12] = [
 
 /// The tools of a workspace. They refuse arguments that they do not know.
 pub(super) fn tools(name: &Name) -> Vec<Tool> {
-    let mut tools = super::load(SHOWN, &TOOLS, |tool| format!("workspace__{name}__{tool}"));
+    let mut tools = load(SHOWN, &TOOLS, |tool| format!("workspace__{name}__{tool}"));
     tools.iter_mut().for_each(|tool| tool.refuses_unknown = true);
     tools
 }
