@@ -10,7 +10,10 @@ use crate::{
     policy::{Denials, DeniedByRule},
 };
 
-use super::{Config, Place, shared::Shared};
+use super::{
+    config::{Config, Place},
+    shared::Shared,
+};
 
 /// Most bytes of all that the model is told, if the workspace's path leaves room for them.
 const MOST: usize = 2_000;

@@ -15,63 +15,22 @@ use rmcp::{
         ClientNotification, ClientRequest, ErrorCode, ProtocolVersion, ServerConfig, ServerResult,
         SubscriptionFilter,
     },
-    service::{NotificationContext, RequestContext, SubscriptionContext},
+    service::{NotificationContext, RequestContext},
 };
 
 use crate::{
-    lock,
     model::{Access, OperationKind},
     policy::Query,
 };
 
 use super::{
     call::Call,
-    changes::{Changes, Sink},
+    changes::Changes,
     resources,
     server::{Server, follow},
     shared::Shared,
+    subscription::{BEGUN, Begun, Following},
 };
-
-tokio::task_local! {
-    /// What was begun for the request that is handled.
-    static BEGUN: Begun;
-}
-
-/// What was begun for one request.
-struct Begun {
-    granted: SubscriptionFilter,
-    following: Mutex<Option<Following>>,
-}
-
-/// What a stream follows, which ends with the stream.
-struct Following {
-    changes: Arc<Changes>,
-    shared: Arc<Shared>,
-}
-
-impl Drop for Following {
-    fn drop(&mut self) {
-        self.changes.end(&self.shared.gateway);
-    }
-}
-
-/// What the request that is handled follows.
-pub(super) fn granted() -> Option<SubscriptionFilter> {
-    BEGUN.try_with(|begun| begun.granted.clone()).ok()
-}
-
-/// Tells the stream of the request that is handled of changes until it ends.
-pub(super) async fn tell(shared: &Shared, context: &SubscriptionContext) {
-    let take = |begun: &Begun| lock(&begun.following).take();
-    let Some(following) = BEGUN.try_with(take).ok().flatten() else { return };
-    let sink = Sink::Stream(context.sink().clone());
-    tokio::select! {
-        () = context.cancelled() => {}
-        // Or its stream would keep the session until `rmcp` waits no longer.
-        () = shared.left.cancelled() => {}
-        () = following.changes.tell(shared, &sink) => {}
-    }
-}
 
 /// A server whose subscriptions begin before they are acknowledged.
 pub(super) struct Listening {

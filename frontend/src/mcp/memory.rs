@@ -8,14 +8,10 @@
 use std::{pin::Pin, sync::Arc, time::Duration};
 
 use portcullis_rpc::{MemoryBudget, Reservation};
-use rmcp::{RoleServer, service::RequestContext};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     time::{Instant, sleep, timeout},
 };
-
-use super::server::Server;
-use crate::gateway::Refusal;
 
 /// Bytes of incomplete lines and of requests without a reply.
 const MAX_REQUESTS: usize = 192 << 20;
@@ -27,8 +23,6 @@ pub(super) const MAX_CALLS: usize = 4;
 const REPLY: usize = 1 << 20;
 /// How long a client waits for memory.
 const RESERVE_TIMEOUT: Duration = Duration::from_secs(30);
-/// How often a call looks if its client has read earlier replies.
-const WRITE_POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// The longest part of a line that is not counted before the line is complete.
 const MAX_UNCOUNTED: usize = 64 << 10;
 /// Bytes by which the reservation for a line grows.
@@ -53,9 +47,9 @@ pub(crate) struct ClientMemory {
 /// The slot and the memory of a call, from its begin until its reply is written.
 #[derive(Debug)]
 pub(crate) struct CallSlot {
-    _slot: OwnedSemaphorePermit,
-    _reply: Reservation,
-    _client: OwnedSemaphorePermit,
+    pub(super) _slot: OwnedSemaphorePermit,
+    pub(super) _reply: Reservation,
+    pub(super) _client: OwnedSemaphorePermit,
 }
 
 impl Default for ClientMemory {
@@ -71,7 +65,7 @@ impl Default for ClientMemory {
 impl ClientMemory {
     /// Waits for a call's slot, and for memory for its reply; nothing when there is
     /// none for too long.
-    async fn begin_call(&self) -> Option<(OwnedSemaphorePermit, Reservation)> {
+    pub(super) async fn begin_call(&self) -> Option<(OwnedSemaphorePermit, Reservation)> {
         let slot = Arc::clone(&self.calls).acquire_owned().await.ok()?;
         let reply = timeout(RESERVE_TIMEOUT, self.replies.reserve(REPLY)).await.ok()?;
         Some((slot, reply))
@@ -80,44 +74,6 @@ impl ClientMemory {
     /// How long a client has been waiting for memory.
     pub(super) fn waiting_for(&self) -> Duration {
         self.requests.waiting_for().max(self.replies.waiting_for())
-    }
-}
-
-impl Server {
-    /// Waits until the client has read earlier replies, for the call's slot and for
-    /// memory for its reply. The call has them until it has a reply, or asks a person.
-    ///
-    /// # Errors
-    /// When it is cancelled before, or finds no memory in time.
-    pub(super) async fn begin_call(
-        &self,
-        context: &RequestContext<RoleServer>,
-    ) -> Result<(), Refusal> {
-        let Some(memory) = &self.shared.memory else { return Ok(()) };
-        let writer = &self.shared.writer;
-        let begun = async {
-            // However many calls one client makes, few of them wait in line before others.
-            let client = Arc::clone(&self.shared.calls_in_line).acquire_owned().await.ok()?;
-            loop {
-                while !writer.has_room() {
-                    sleep(WRITE_POLL_INTERVAL).await;
-                }
-                let (slot, reply) = memory.begin_call().await?;
-                if writer.has_room() {
-                    return Some(CallSlot { _slot: slot, _reply: reply, _client: client });
-                }
-            }
-        };
-        let slot = tokio::select! {
-            biased;
-            () = context.ct.cancelled() => return Err(Refusal::Cancelled),
-            slot = begun => slot,
-        };
-        let Some(slot) = slot else {
-            return Err(Refusal::Parameters("too many replies wait to be read".to_owned()));
-        };
-        self.under_way.take_slot(&context.id, slot);
-        Ok(())
     }
 }
 

@@ -8,19 +8,21 @@
 //! which carries out by itself what is over soon while nobody else waits; all
 //! other operations run on a few others.
 
-use std::{fs::File, io, path::PathBuf, sync::Arc, time::Duration};
+use std::{fs::File, io, sync::Arc, time::Duration};
 
 use rmcp::ServiceExt as _;
 
-use crate::{gateway::Gateway, model::Session};
+use crate::gateway::Gateway;
 
-use super::{mcp_attach::AttachedClient, paths::Roots};
+use super::paths::Roots;
 
 mod answer;
 mod arguments;
 mod asking;
 mod call;
+mod call_slot;
 mod changes;
+mod config;
 mod elicit;
 mod follow;
 mod instructions;
@@ -31,14 +33,17 @@ mod memory;
 mod offer;
 mod reader;
 mod resources;
+mod running;
 mod server;
 mod shared;
+mod subscription;
 mod tools;
 mod under_way;
 mod wire;
 mod work;
 mod writer;
 
+pub use config::{Config, Place};
 pub(crate) use elicit::REQUEST;
 pub(crate) use memory::ClientMemory;
 pub use reader::Input;
@@ -53,46 +58,6 @@ const WORKERS: usize = 4;
 const WAITING: usize = 16;
 /// How long what is left to be said may take to be read.
 const GRACE: Duration = Duration::from_secs(5);
-
-/// Where a client runs, which decides what it can reach besides the gate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
-    /// In a cell, in which there are no files of the workspace.
-    Cell,
-    /// On this machine, perhaps beside the files.
-    Host,
-    /// Perhaps on another machine.
-    Remote,
-}
-
-/// How to serve a client.
-#[derive(Debug, Clone)]
-pub struct Config {
-    /// Who is served.
-    pub session: Session,
-    /// The workspace's canonical path.
-    pub root: PathBuf,
-    /// Its path as the user gave it, when that is another one.
-    pub alias: Option<PathBuf>,
-    /// The tools.
-    pub toolset: Toolset,
-    /// Where the client runs.
-    pub place: Place,
-    /// Whether the client is asked where a rule asks for a person.
-    pub elicit: bool,
-    /// Whether a read waits for no more than the file unless a rule asks, so that
-    /// it may be carried out where the protocol is spoken as long as nobody else
-    /// waits.
-    pub prompt: bool,
-    /// Longest line in bytes.
-    pub max_line: usize,
-    /// The client is attached: its session then belongs to another transport, goes
-    /// on without it, and questions go to that door's person, not to the client.
-    pub attached: Option<Arc<AttachedClient>>,
-    /// Shows a line to the person who started the gateway, and does not wait for
-    /// anybody to read it.
-    pub notify: fn(&str),
-}
 
 /// A client cannot be served.
 #[derive(Debug, thiserror::Error)]

@@ -36,21 +36,22 @@ use crate::{
 };
 
 use super::{
-    Config, answer,
+    answer,
     arguments::Arguments,
     asking::Asker,
     call::Call,
     changes::Changes,
+    config::Config,
     instructions,
     kept::Kept,
-    listen,
     memory::MAX_CALLS,
     offer::Offer,
     resources,
+    running::{Reading, Running},
     shared::Shared,
+    subscription,
     tools::{Tool, Waits},
     under_way::UnderWay,
-    work::{Reading, Running},
     writer::LineWriter,
 };
 
@@ -372,11 +373,11 @@ impl ServerHandler for Server {
         &self,
         _requested: &SubscriptionFilter,
     ) -> Option<SubscriptionFilter> {
-        listen::granted()
+        subscription::granted()
     }
 
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
-        listen::tell(&self.shared, &context).await;
+        subscription::tell(&self.shared, &context).await;
         Ok(())
     }
 }

@@ -11,10 +11,7 @@ use rmcp::{
     },
     service::RequestContext,
 };
-use tokio::{
-    sync::{mpsc, watch},
-    task::{JoinError, JoinHandle},
-};
+use tokio::{sync::mpsc, task::JoinError};
 
 use crate::{
     gateway::{Question, Refusal, Ticket},
@@ -28,38 +25,10 @@ use super::{
     call::Call,
     elicit::elicit,
     follow::{Followed, Progress},
+    running::{Reading, Running, Work},
     server::{MOST_CALLS, Server},
     shared::Shared,
 };
-
-/// A call of a tool under way.
-pub(super) struct Running {
-    pub(super) tool: usize,
-    pub(super) arguments: Arc<Arguments>,
-    work: Work<CallToolResult>,
-}
-
-/// A read of a resource under way.
-pub(super) struct Reading {
-    pub(super) uri: String,
-    work: Work<Result<ReadResourceResult, ErrorData>>,
-}
-
-/// Something that another thread carries out.
-pub(super) struct Work<T> {
-    done: JoinHandle<T>,
-    asked: mpsc::UnboundedReceiver<Arc<Ticket>>,
-    cancel: Arc<Cancel>,
-    entries: watch::Receiver<u64>,
-}
-
-impl<T> Work<T> {
-    /// Takes it back, and waits for its end.
-    async fn give_up(self) -> Result<T, JoinError> {
-        self.cancel.cancel();
-        self.done.await
-    }
-}
 
 /// How far something is.
 enum Step<T> {

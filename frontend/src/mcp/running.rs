@@ -1,0 +1,44 @@
+//! Calls and reads that other threads carry out.
+
+use std::sync::Arc;
+
+use rmcp::{
+    ErrorData,
+    model::{CallToolResult, ReadResourceResult},
+};
+use tokio::{
+    sync::{mpsc, watch},
+    task::{JoinError, JoinHandle},
+};
+
+use super::{arguments::Arguments, asking::Cancel};
+use crate::gateway::Ticket;
+
+/// A call of a tool under way.
+pub(super) struct Running {
+    pub(super) tool: usize,
+    pub(super) arguments: Arc<Arguments>,
+    pub(super) work: Work<CallToolResult>,
+}
+
+/// A read of a resource under way.
+pub(super) struct Reading {
+    pub(super) uri: String,
+    pub(super) work: Work<Result<ReadResourceResult, ErrorData>>,
+}
+
+/// Something that another thread carries out.
+pub(super) struct Work<T> {
+    pub(super) done: JoinHandle<T>,
+    pub(super) asked: mpsc::UnboundedReceiver<Arc<Ticket>>,
+    pub(super) cancel: Arc<Cancel>,
+    pub(super) entries: watch::Receiver<u64>,
+}
+
+impl<T> Work<T> {
+    /// Takes it back, and waits for its end.
+    pub(super) async fn give_up(self) -> Result<T, JoinError> {
+        self.cancel.cancel();
+        self.done.await
+    }
+}
