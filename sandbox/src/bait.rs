@@ -12,7 +12,7 @@ use rustix::{
     rand::{GetRandomFlags, getrandom},
 };
 
-use super::spec::{Bait, Network};
+use super::{messages::Bait, spec::Network};
 
 /// The open sockets; gone when dropped.
 pub(super) struct Trap {

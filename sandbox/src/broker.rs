@@ -10,13 +10,13 @@ use std::{
         unix::process::CommandExt as _,
     },
     path::PathBuf,
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
     time::Duration,
 };
 
 use rustix::{
     pipe::{PipeFlags, pipe_with},
-    process::{Pid, Signal, getegid, geteuid, kill_process},
+    process::{getegid, geteuid},
 };
 
 use super::{
@@ -24,76 +24,25 @@ use super::{
     channel::{Channel, ChannelError},
     hatch::{self, Hatch, Opened},
     hint::{self, Program, ProgramError, Reach},
-    home::{self, HomeError},
-    landlock, launcher,
+    home, landlock,
+    launch_error::LaunchError,
+    launcher,
     layout::{self, GrantError, Layout, Plan},
+    messages::{Bait, Enter, Go, Init, Launch, Mapped, News, Target},
     mounts::{self, Mounts},
-    relay::Relay,
+    named_pipes,
+    process::Running,
     requirements,
     resolve::{Resolved, resolve_missing},
+    running_agent::RunningAgent,
     selftest,
-    spec::{
-        self, Cell, Enforcement, Enter, Go, INNER_USER, Init, Launch, Mapped, Mode, Network, News,
-        Report, Target,
-    },
+    spec::{self, Cell, Enforcement, INNER_USER, Mode, Network, Report},
     stage::Stage,
-    trusted_paths::{Access, AgentPath, TrustError, Trusted, TrustedPath, TrustedPaths},
+    trusted_paths::{Access, AgentPath, Trusted, TrustedPath, TrustedPaths},
 };
 
 /// How long the stages may take until the self-test is done.
 const PATIENCE: Duration = Duration::from_secs(30);
-
-/// An agent cannot be started.
-#[derive(Debug, thiserror::Error)]
-pub enum LaunchError {
-    /// The agent would reach, or choose, what it must not.
-    #[error(transparent)]
-    Trust(#[from] TrustError),
-    /// A grant cannot be given.
-    #[error(transparent)]
-    Grant(#[from] GrantError),
-    /// The agent's program cannot be found.
-    #[error(transparent)]
-    Program(#[from] ProgramError),
-    /// The agent's program lies where the agent may not read.
-    #[error("the agent could not be started, for it may not read its own program; {}", hint_text(.0))]
-    Unreachable(Vec<PathBuf>),
-    /// The agent's program lies in the workspace.
-    #[error("the agent's program `{}` lies in the workspace, which the agent cannot read by itself; install it elsewhere", .0.display())]
-    InWorkspace(PathBuf),
-    /// The agent cannot listen on a port without privileges.
-    #[error(
-        "the agent cannot listen on port {0}: it has no privileges, so choose a port from {1} (`net.ipv4.ip_unprivileged_port_start`)"
-    )]
-    PrivilegedPort(u16, u16),
-    /// The home directory cannot be made.
-    #[error(transparent)]
-    Home(#[from] HomeError),
-    /// The kernel or the container does not allow what was asked for.
-    #[error("cannot confine the agent: {0}")]
-    Refused(String),
-    /// Confinement does not hold.
-    #[error("refusing to start the agent: the self-test inside its cell was surprised by: {0}")]
-    SelfTest(String),
-    /// A stage failed for another reason.
-    #[error("cannot start the agent: cannot {0}: {1}")]
-    Stage(String, String),
-    /// The stages cannot be reached.
-    #[error("cannot start the agent: {0}")]
-    Channel(#[from] ChannelError),
-    /// The system refused.
-    #[error("cannot start the agent: cannot {0}: {1}")]
-    Io(&'static str, io::Error),
-    /// The program was not executed.
-    #[error("the agent's program was not executed: {0}")]
-    NotExecuted(io::Error),
-}
-
-fn hint_text(directories: &[PathBuf]) -> String {
-    let options: Vec<_> =
-        directories.iter().map(|d| format!("--agent-read {}", d.display())).collect();
-    format!("if you trust it with that, add `{}`", options.join(" "))
-}
 
 /// An agent that is confined, tested and waiting for the word.
 #[derive(Debug)]
@@ -115,19 +64,6 @@ pub struct PendingAgent {
     channel: Channel,
     child: Running,
 }
-
-/// An agent that runs. Dropping it kills the whole cell.
-#[derive(Debug)]
-pub struct RunningAgent {
-    child: Running,
-    /// What its MCP clients are connected by.
-    _relay: Option<Relay>,
-}
-
-/// The cell's first stage or the relay, killed when dropped; everything in the cell
-/// dies with the first stage.
-#[derive(Debug)]
-pub(super) struct Running(pub(super) Child);
 
 impl Cell {
     /// Makes the cell, tests it from inside, and holds the agent back.
@@ -178,7 +114,7 @@ impl Cell {
         let read = read.iter().map(|found| granted(Access::Read, found));
         let write = write.iter().map(|found| granted(Access::Write, found));
         // Also before it is made: another agent's may be there already.
-        let place = std::path::Path::new(hatch::PLACE).join(hatch::PREFIX);
+        let place = std::path::Path::new(named_pipes::PLACE).join(hatch::PREFIX);
         let hatch = TrustedPath { role: Trusted::Hatch, path: place };
         TrustedPaths {
             trusted: [state, hatch].into_iter().chain(self.trusted.iter().cloned()).collect(),
@@ -388,7 +324,7 @@ impl Cell {
         prepared: &Prepared,
         home: &std::path::Path,
         mode: Mode,
-        bait: spec::Bait,
+        bait: Bait,
     ) -> Result<Enter, LaunchError> {
         let temporary = if mode.is_full() {
             PathBuf::from(spec::TEMPORARY)
@@ -466,53 +402,6 @@ impl PendingAgent {
             }
             Err(e) => Err(e.into()),
         }
-    }
-}
-
-impl RunningAgent {
-    /// The process to wait for.
-    pub fn pid(&self) -> Option<Pid> {
-        self.child.pid()
-    }
-
-    /// Asks the agent to stop: `SIGTERM` to its process group.
-    pub fn terminate(&self) {
-        if let Some(pid) = self.child.pid() {
-            // One that is gone need not be asked.
-            let _ = kill_process(pid, Signal::TERM);
-        }
-    }
-
-    /// Kills everything in the cell.
-    pub fn kill(&mut self) {
-        let _ = self.child.0.kill();
-    }
-
-    /// The exit code, when the agent has ended: its own, or 128 and the number
-    /// of the signal that ended it.
-    ///
-    /// # Errors
-    /// When it cannot be asked for.
-    pub fn try_wait(&mut self) -> io::Result<Option<u8>> {
-        use std::os::unix::process::ExitStatusExt as _;
-        Ok(self.child.0.try_wait()?.map(|status| {
-            let code = status.code().or(status.signal().map(|n| 128 + n)).unwrap_or(1);
-            u8::try_from(code).unwrap_or(1)
-        }))
-    }
-}
-
-impl Running {
-    fn pid(&self) -> Option<Pid> {
-        i32::try_from(self.0.id()).ok().and_then(Pid::from_raw)
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // Already waited for is fine; there is nobody to tell otherwise.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 

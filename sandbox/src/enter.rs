@@ -24,10 +24,11 @@ use super::{
     hatch,
     landlock::{self, Applied, Ports, Restriction, Right, Rule},
     layout::{self, DEVICES, TERMINAL, TERMINALS},
+    messages::{Enter, Go, News, RootReady},
     mounts, named_pipes, process,
     seccomp::{self, Purpose},
     selftest::{self, Confinement},
-    spec::{DeniedGrant, Enforcement, Enter, Go, News, Report, RootReady},
+    spec::{DeniedGrant, Enforcement, Report},
     stage::{StageError, failed},
 };
 
@@ -328,7 +329,7 @@ fn execute(spec: Enter, streams: Vec<OwnedFd>) -> Result<io::Error, StageError> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::{Bait, Mode};
+    use crate::{messages::Bait, spec::Mode};
 
     fn spec(mode: Mode, temporary: &str) -> Enter {
         Enter {

@@ -22,14 +22,12 @@ use rustix::{
     rand::{GetRandomFlags, getrandom},
 };
 
-use serde::{Deserialize, Serialize};
-
 use super::{
     hint, mounts,
-    named_pipes::{self, NamedPipes},
+    named_pipes::{self, NamedPipes, PLACE},
     relay::Relay,
     resolve::Resolved,
-    spec::Mode as CellMode,
+    spec::{Entrance, Mode as CellMode},
 };
 
 /// Where a sandbox with a root directory of its own has this program.
@@ -37,24 +35,11 @@ const PROGRAM: &str = "/.portcullis/portcullis";
 /// Where it has the socket.
 pub(super) const SOCKET: &str = "/.portcullis/gate";
 
-/// The directory in which hatches of all agents are made, and what their names begin
-/// with. Short, or a socket's would not fit an address.
-pub(super) const PLACE: &str = "/tmp";
+/// What the directory's name begins with.
 pub(super) const PREFIX: &str = ".portcullis-";
 
 /// Connections that wait to be taken.
 const BACKLOG: i32 = 64;
-
-/// How an MCP client in the sandbox reaches the gate, by the paths there.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entrance {
-    /// This program.
-    pub program: PathBuf,
-    /// The socket, or the directory of named pipes.
-    pub address: PathBuf,
-    /// Whether there are named pipes and a relay, not a socket.
-    pub is_relayed: bool,
-}
 
 /// The gate's side of a hatch.
 #[derive(Debug)]

@@ -14,9 +14,10 @@ use rustix::process::{Pid, umask};
 use super::{
     capabilities,
     channel::{self, Channel},
+    messages::{Init, RootReady},
     process::{self, Toward},
     root,
-    spec::{Init, Mode, RootReady},
+    spec::Mode,
     stage::{Stage, StageError, failed},
 };
 

@@ -22,8 +22,9 @@ use super::{
     capabilities,
     channel::Channel,
     loopback,
+    messages::{Launch, Mapped, News},
     process::{self, Toward},
-    spec::{INNER_USER, Launch, Mapped, Mode, News},
+    spec::{INNER_USER, Mode},
     stage::{Stage, StageError, failed},
 };
 

@@ -15,6 +15,7 @@ mod bait;
 mod broker;
 mod capabilities;
 mod channel;
+mod dispatch;
 mod enter;
 mod gate;
 mod hatch;
@@ -22,9 +23,11 @@ mod hint;
 mod home;
 mod init;
 mod landlock;
+mod launch_error;
 mod launcher;
 mod layout;
 mod loopback;
+mod messages;
 mod mounts;
 mod named_pipes;
 mod places;
@@ -35,6 +38,7 @@ mod relay;
 mod requirements;
 mod resolve;
 mod root;
+mod running_agent;
 mod seccomp;
 mod selftest;
 mod spec;
@@ -42,14 +46,15 @@ mod stage;
 mod syscalls;
 mod trusted_paths;
 
-pub use broker::{LaunchError, PendingAgent, RunningAgent};
+pub use broker::PendingAgent;
 pub use channel::{Channel, ChannelError, stream_pair, take_standard_streams};
 pub use gate::{
     GateError, GateReport, become_gate, restrict_front, restrict_gate, restrict_worker,
 };
-pub use hatch::{Entrance, Opened};
+pub use hatch::Opened;
 pub use hint::ProgramError;
 pub use home::HomeError;
+pub use launch_error::LaunchError;
 pub use layout::GrantError;
 pub use named_pipes::{BELL, END, NONCE, SLOTS, input as pipe_in, output as pipe_out};
 pub use probe::{
@@ -60,7 +65,8 @@ pub use process::{
     own_program, stop_signals,
 };
 pub use reach::{Apart, Outside, TooFar};
-pub use spec::{Cell, DeniedGrant, Enforcement, Grant, Network, Probe, Report};
+pub use running_agent::RunningAgent;
+pub use spec::{Cell, DeniedGrant, Enforcement, Entrance, Grant, Network, Probe, Report};
 pub use stage::{CELL_COMMAND, Stage};
 pub use trusted_paths::{
     Access, AgentPath, TrustError, Trusted, TrustedPath, TrustedPaths, all_apart,

@@ -23,7 +23,7 @@ use rustix::{
     rand::{GetRandomFlags, getrandom},
 };
 
-use super::{hatch::PLACE, mounts};
+use super::mounts;
 
 /// Most clients at once.
 pub const SLOTS: usize = 16;
@@ -34,6 +34,9 @@ pub const END: u8 = 0;
 /// A nonce's length: hexadecimal digits.
 pub const NONCE: usize = 32;
 
+/// The directory in which those for all agents are made, and sockets as well. Short, or
+/// the path of a socket would not fit an address.
+pub(super) const PLACE: &str = "/tmp";
 /// What the directory's name begins with.
 const PREFIX: &str = ".portcullis-pipes-";
 /// How often they are made while other processes remove the new directory.

@@ -10,6 +10,7 @@ use std::{
         unix::{ffi::OsStringExt as _, process::parent_id},
     },
     path::PathBuf,
+    process::Child,
     time::Duration,
 };
 
@@ -31,6 +32,25 @@ use rustix::{
 /// How many processes have ended and were not waited for, at most: they take numbers
 /// that others need.
 const MOST_ENDED: usize = 4096;
+
+/// The cell's first stage or the relay, killed when dropped; everything in the cell
+/// dies with the first stage.
+#[derive(Debug)]
+pub(super) struct Running(pub(super) Child);
+
+impl Running {
+    pub(super) fn pid(&self) -> Option<Pid> {
+        i32::try_from(self.0.id()).ok().and_then(Pid::from_raw)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Already waited for is fine; there is nobody to tell otherwise.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
 
 /// A name of what an open descriptor stands for, which no rename changes.
 pub(super) fn of_descriptor(descriptor: &OwnedFd) -> String {

@@ -23,11 +23,10 @@ use rustix::{
 };
 
 use super::{
-    broker::Running,
     channel::{Channel, stream_pair},
     gate::restrict_relay,
     named_pipes::{Directory, END, NONCE, NamedPipes, SLOTS},
-    process,
+    process::{self, Running},
     stage::{Stage, StageError, failed},
 };
 

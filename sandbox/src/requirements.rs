@@ -7,8 +7,8 @@ use rustix::{
 };
 
 use super::{
-    broker::LaunchError,
     capabilities, landlock,
+    launch_error::LaunchError,
     spec::{Enforcement, Mode},
 };
 

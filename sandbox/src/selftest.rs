@@ -37,8 +37,9 @@ use rustix::{
 use super::{
     capabilities,
     layout::TERMINALS,
+    messages::{Enter, Target},
     process,
-    spec::{Enter, Probe, Target},
+    spec::Probe,
 };
 
 /// A name that nobody else uses.

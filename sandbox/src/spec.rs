@@ -1,11 +1,10 @@
-//! What a cell is to be, what it turned out to be, and the messages between
-//! its stages. Plain data.
+//! What a cell is to be, and what it turned out to be. Plain data.
 
 use std::{collections::BTreeMap, ffi::OsString, fmt, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::{hatch::Entrance, layout::Layout, trusted_paths::TrustedPath};
+use super::trusted_paths::TrustedPath;
 
 /// What the kernel enforces on the agent, as the self-test inside found it.
 #[must_use]
@@ -178,6 +177,17 @@ impl Report {
     }
 }
 
+/// How an MCP client in the sandbox reaches the gate, by the paths there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entrance {
+    /// This program.
+    pub program: PathBuf,
+    /// The socket, or the directory of named pipes.
+    pub address: PathBuf,
+    /// Whether there are named pipes and a relay, not a socket.
+    pub is_relayed: bool,
+}
+
 /// How the cell is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Mode {
@@ -238,130 +248,8 @@ impl Mode {
     }
 }
 
-/// To the first stage.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Launch {
-    pub(super) mode: Mode,
-    /// Whether the cell gets a network namespace of its own.
-    pub(super) private_network: bool,
-}
-
-/// To the second stage, the cell's init.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Init {
-    pub(super) mode: Mode,
-    pub(super) layout: Layout,
-}
-
-/// To the third stage, which becomes the agent; the agent's standard streams
-/// are attached.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Enter {
-    pub(super) mode: Mode,
-    pub(super) program: PathBuf,
-    pub(super) name: OsString,
-    pub(super) arguments: Vec<OsString>,
-    pub(super) environment: Vec<(OsString, OsString)>,
-    pub(super) workspace: PathBuf,
-    /// What must be out of reach, with its identity.
-    pub(super) targets: Vec<Target>,
-    /// The agent's user as the host sees it.
-    pub(super) uid: u32,
-    pub(super) home: PathBuf,
-    pub(super) temporary: PathBuf,
-    pub(super) readable: Vec<PathBuf>,
-    pub(super) writable: Vec<PathBuf>,
-    /// Ports of the host's network to connect to; `None` where it is not shared.
-    pub(super) ports: Option<Vec<u16>>,
-    /// Ports of the host's network to listen on.
-    pub(super) listen: Vec<u16>,
-    pub(super) udp: bool,
-    pub(super) bait: Bait,
-    /// What leads to the gate.
-    pub(super) hatch: Option<Entrance>,
-}
-
-impl Enter {
-    /// Whether the cell has a network namespace of its own.
-    pub(super) fn private_network(&self) -> bool {
-        self.mode.is_full() && self.ports.is_none()
-    }
-
-    /// Whether the agent is root, though without a power of root's: where that
-    /// is the operator's user and no other can be become, as in a container that
-    /// maps one user or has no capabilities. In a sandbox of its own it does not take
-    /// itself for root, and files take it for root all the same.
-    pub(super) fn stays_root(&self) -> bool {
-        matches!(self.mode, Mode::User | Mode::Partial { user: None }) && self.uid == 0
-    }
-}
-
-/// Something of the operator's that the agent must not reach.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Target {
-    /// What it is, in words.
-    pub(super) role: String,
-    pub(super) path: PathBuf,
-    /// Device and inode.
-    pub(super) identity: (u32, u32, u64),
-}
-
-/// What the broker put up for the self-test to bite on.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Bait {
-    /// The broker's process.
-    pub(super) broker: i32,
-    /// A listening UNIX socket of the host.
-    pub(super) socket: PathBuf,
-    /// The name of a listening abstract UNIX socket of the host.
-    pub(super) abstract_name: String,
-    /// A listening TCP port of the host that is not allowed.
-    pub(super) port: u16,
-}
-
-/// From any stage to the broker.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) enum News {
-    /// The first stage is in a user namespace that waits for its maps.
-    Unmapped,
-    /// The cell stands and was tested.
-    Ready(Report),
-    /// It could not be made.
-    Failed {
-        /// What was being done.
-        stage: String,
-        /// The error.
-        error: String,
-        /// Whether namespaces or mounts were refused, so that a cell without
-        /// them might still be made.
-        namespaces: bool,
-    },
-    /// The agent's program could not be executed.
-    NotExecuted {
-        /// The kernel's error number.
-        errno: i32,
-    },
-}
-
-/// From the broker to the third stage.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Go {
-    /// Execute the agent.
-    Execute,
-}
-
-/// From the init to the third stage.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct RootReady {
-    pub(super) proc: bool,
-}
-
 /// As whom the agent sees itself where it must not take itself for root.
 pub(super) const INNER_USER: u32 = 1000;
-
-/// From the broker to the first stage: the maps are written.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Mapped;
 
 /// Where the agent's temporary files go in a full cell.
 pub(super) const TEMPORARY: &str = "/tmp";

@@ -1,11 +1,10 @@
 //! The stages that the binary goes through when it executes itself anew, and
 //! how each reports what went wrong.
 
-use std::{io, process::ExitCode};
+use std::io;
 
 use super::{
-    channel::ChannelError, enter, init, landlock, launcher, relay, root::RootError,
-    seccomp::SeccompError, spec::News,
+    channel::ChannelError, landlock, messages::News, root::RootError, seccomp::SeccompError,
 };
 
 /// The hidden word on the command line behind which the stages are.
@@ -44,22 +43,6 @@ impl Stage {
             "enter" => Some(Self::Enter),
             "relay" => Some(Self::Relay),
             _ => None,
-        }
-    }
-
-    /// Runs the stage in this process, which does nothing else; `parent` is
-    /// the process that started it. Errors go to the broker, so there is
-    /// nothing to print.
-    pub fn run(self, parent: u32) -> ExitCode {
-        let result = match self {
-            Self::Launch => launcher::run(parent),
-            Self::Init => init::run(),
-            Self::Enter => enter::run(parent),
-            Self::Relay => relay::run(parent),
-        };
-        match result {
-            Ok(code) => ExitCode::from(code),
-            Err(_) => ExitCode::FAILURE,
         }
     }
 }

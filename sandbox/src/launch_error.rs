@@ -1,0 +1,60 @@
+//! Why an agent cannot be started.
+
+use std::{io, path::PathBuf};
+
+use super::{
+    channel::ChannelError, hint::ProgramError, home::HomeError, layout::GrantError,
+    trusted_paths::TrustError,
+};
+
+/// An agent cannot be started.
+#[derive(Debug, thiserror::Error)]
+pub enum LaunchError {
+    /// The agent would reach, or choose, what it must not.
+    #[error(transparent)]
+    Trust(#[from] TrustError),
+    /// A grant cannot be given.
+    #[error(transparent)]
+    Grant(#[from] GrantError),
+    /// The agent's program cannot be found.
+    #[error(transparent)]
+    Program(#[from] ProgramError),
+    /// The agent's program lies where the agent may not read.
+    #[error("the agent could not be started, for it may not read its own program; {}", hint_text(.0))]
+    Unreachable(Vec<PathBuf>),
+    /// The agent's program lies in the workspace.
+    #[error("the agent's program `{}` lies in the workspace, which the agent cannot read by itself; install it elsewhere", .0.display())]
+    InWorkspace(PathBuf),
+    /// The agent cannot listen on a port without privileges.
+    #[error(
+        "the agent cannot listen on port {0}: it has no privileges, so choose a port from {1} (`net.ipv4.ip_unprivileged_port_start`)"
+    )]
+    PrivilegedPort(u16, u16),
+    /// The home directory cannot be made.
+    #[error(transparent)]
+    Home(#[from] HomeError),
+    /// The kernel or the container does not allow what was asked for.
+    #[error("cannot confine the agent: {0}")]
+    Refused(String),
+    /// Confinement does not hold.
+    #[error("refusing to start the agent: the self-test inside its cell was surprised by: {0}")]
+    SelfTest(String),
+    /// A stage failed for another reason.
+    #[error("cannot start the agent: cannot {0}: {1}")]
+    Stage(String, String),
+    /// The stages cannot be reached.
+    #[error("cannot start the agent: {0}")]
+    Channel(#[from] ChannelError),
+    /// The system refused.
+    #[error("cannot start the agent: cannot {0}: {1}")]
+    Io(&'static str, io::Error),
+    /// The program was not executed.
+    #[error("the agent's program was not executed: {0}")]
+    NotExecuted(io::Error),
+}
+
+fn hint_text(directories: &[PathBuf]) -> String {
+    let options: Vec<_> =
+        directories.iter().map(|d| format!("--agent-read {}", d.display())).collect();
+    format!("if you trust it with that, add `{}`", options.join(" "))
+}

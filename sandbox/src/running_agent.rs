@@ -1,0 +1,48 @@
+//! An agent that runs: its end, and how it is ended.
+
+use std::io;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{process::Running, relay::Relay};
+
+/// An agent that runs. Dropping it kills the whole cell.
+#[derive(Debug)]
+pub struct RunningAgent {
+    pub(super) child: Running,
+    /// What its MCP clients are connected by.
+    pub(super) _relay: Option<Relay>,
+}
+
+impl RunningAgent {
+    /// The process to wait for.
+    pub fn pid(&self) -> Option<Pid> {
+        self.child.pid()
+    }
+
+    /// Asks the agent to stop: `SIGTERM` to its process group.
+    pub fn terminate(&self) {
+        if let Some(pid) = self.child.pid() {
+            // One that is gone need not be asked.
+            let _ = kill_process(pid, Signal::TERM);
+        }
+    }
+
+    /// Kills everything in the cell.
+    pub fn kill(&mut self) {
+        let _ = self.child.0.kill();
+    }
+
+    /// The exit code, when the agent has ended: its own, or 128 and the number
+    /// of the signal that ended it.
+    ///
+    /// # Errors
+    /// When it cannot be asked for.
+    pub fn try_wait(&mut self) -> io::Result<Option<u8>> {
+        use std::os::unix::process::ExitStatusExt as _;
+        Ok(self.child.0.try_wait()?.map(|status| {
+            let code = status.code().or(status.signal().map(|n| 128 + n)).unwrap_or(1);
+            u8::try_from(code).unwrap_or(1)
+        }))
+    }
+}
