@@ -11,113 +11,20 @@ use sha2::{Digest as _, Sha256};
 
 use super::{
     Effect,
+    compiled::{AllowedExtensions, Grant, Layer, Policy, Rule, SecretPlace},
     diagnostics::{Diagnostics, Problem},
     index::PatternSet,
     limits::Limits,
+    mode::Mode,
     pattern::Pattern,
     questions::{PerAccess, Questions},
     secrets::{Secrets, StatedSecrets, parse_gitleaks},
     selftest,
-    settings::{AgentAccess, Retention, Settings, Stated},
+    settings::Stated,
     source::PolicySource,
-    statements::{self, Agents, Glob, Statements},
+    statements::{self, Glob, Statements},
 };
 use crate::model::Escaped;
-
-/// What becomes of what nothing allows: `mode`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Mode {
-    /// It is denied.
-    #[default]
-    Enforce,
-    /// It passes and is recorded. Only default deny is relaxed: denials,
-    /// questions, and the checks of types and content stay in force.
-    Observe,
-}
-
-impl Mode {
-    /// The word in policies and records.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Enforce => "enforce",
-            Self::Observe => "observe",
-        }
-    }
-}
-
-/// A policy in force. It comes only from [`compile`].
-#[derive(Debug)]
-pub struct Policy {
-    pub(super) name: String,
-    pub(super) version: u64,
-    pub(super) tests: usize,
-    pub(super) own_tests: usize,
-    pub(super) bundle: String,
-    pub(super) sha256: String,
-    pub(super) layers: Vec<Layer>,
-    pub(super) denied_extensions: HashMap<String, (usize, u64)>,
-    pub(super) secrets: PatternSet,
-    pub(super) secret_places: Vec<SecretPlace>,
-    pub(super) denials: PatternSet,
-    pub(super) deny_rules: Vec<Rule>,
-    pub(super) asks: PatternSet,
-    pub(super) ask_rules: Vec<Rule>,
-    pub(super) mode: Mode,
-    pub(super) settings: Settings,
-    pub(super) limits: Limits,
-    pub(super) content_secrets: Option<Secrets>,
-}
-
-/// What one file allows, and what its exceptions are.
-#[derive(Debug)]
-pub(super) struct Layer {
-    pub(super) file: String,
-    pub(super) allowed: PerAccess<Option<Grant>>,
-    pub(super) extensions: PerAccess<Option<AllowedExtensions>>,
-    pub(super) allows: PatternSet,
-    pub(super) allow_rules: Vec<Rule>,
-    /// The questions on which nothing is allowed that this layer does not
-    /// allow.
-    pub(super) bounds: Questions,
-    pub(super) exceptions: PatternSet,
-}
-
-/// One list of `[allowedPaths]`.
-#[derive(Debug)]
-pub(super) struct Grant {
-    /// Line of the key.
-    pub(super) line: u64,
-    pub(super) patterns: PatternSet,
-    /// Line of each pattern.
-    pub(super) lines: Vec<u64>,
-}
-
-/// One list of `[extensions] allow`.
-#[derive(Debug)]
-pub(super) struct AllowedExtensions {
-    pub(super) line: u64,
-    pub(super) extensions: Vec<String>,
-}
-
-/// Where a secret name is written.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct SecretPlace {
-    pub(super) layer: usize,
-    /// Index in the list of its file.
-    pub(super) index: usize,
-    pub(super) line: u64,
-}
-
-/// One of `[[rules]]`, without its patterns.
-#[derive(Debug)]
-pub(super) struct Rule {
-    pub(super) id: String,
-    pub(super) layer: usize,
-    pub(super) line: u64,
-    pub(super) questions: Questions,
-    pub(super) agents: Agents,
-    pub(super) reason: Option<String>,
-}
 
 /// Compiles a policy and runs its tests and those of the policies it extends.
 ///
@@ -361,79 +268,4 @@ fn stem(file: &str) -> &str {
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-impl Policy {
-    /// The name that the file gives itself, else the file's.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// The version that the file gives itself, else 0.
-    pub fn version(&self) -> u64 {
-        self.version
-    }
-
-    /// Whether what nothing allows is denied, or only recorded.
-    pub fn mode(&self) -> Mode {
-        self.mode
-    }
-
-    /// The same policy as it enforces, whatever its mode: what its tests are
-    /// about, and what is compared, replayed and learned from.
-    #[must_use]
-    pub fn enforcing(self) -> Self {
-        Self { mode: Mode::Enforce, ..self }
-    }
-
-    /// Whether any rule asks a person.
-    pub fn asks(&self) -> bool {
-        !self.ask_rules.is_empty()
-    }
-
-    /// How many tests of the policy and of what it extends were run.
-    pub fn tests(&self) -> usize {
-        self.tests
-    }
-
-    /// How many of them are of the policy's own file.
-    pub fn own_tests(&self) -> usize {
-        self.own_tests
-    }
-
-    /// The texts of all files that make the policy, each after a comment line
-    /// with its name and length.
-    pub fn bundle(&self) -> &str {
-        &self.bundle
-    }
-
-    /// SHA-256 of [`bundle`](Self::bundle), 64 hex digits.
-    pub fn sha256(&self) -> &str {
-        &self.sha256
-    }
-
-    /// How many pre-images are kept.
-    pub fn backups(&self) -> &Retention {
-        &self.settings.backups
-    }
-
-    /// What one session may do in all.
-    pub fn limits(&self) -> &Limits {
-        &self.limits
-    }
-
-    /// How long a person may take to answer.
-    pub fn approval_timeout(&self) -> std::time::Duration {
-        self.settings.approval_timeout.value
-    }
-
-    /// The rules about secrets in content; `None` when there are none.
-    pub fn secrets(&self) -> Option<&Secrets> {
-        self.content_secrets.as_ref()
-    }
-
-    /// What the confined agent process gets.
-    pub fn agent(&self) -> &AgentAccess {
-        &self.settings.agent
-    }
 }

@@ -3,7 +3,7 @@
 
 use super::{
     Mode, Policy,
-    compile::Rule,
+    compiled::Rule,
     evaluate::questions,
     index::PatternSet,
     pattern::{Name, Pattern, Segment},

@@ -12,21 +12,8 @@ mod name;
 mod parse;
 mod relate;
 
-use super::index::Components;
-
-pub(super) use name::{Letters, Name};
+pub(super) use name::{Letters, Mode, Name};
 pub(super) use parse::{PatternError, parse, parse_name};
-
-/// How a pattern compares with a name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Mode {
-    /// Character by character, for what allows. `X/**` is what lies beneath
-    /// the directory X.
-    Exact,
-    /// Against the folded spelling, for what denies. `X/**` is the directory X
-    /// too.
-    Folded,
-}
 
 /// One alternative of a pattern (braces are expanded while parsing).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,10 +57,10 @@ pub(super) enum Dependence<'p> {
 }
 
 impl Pattern {
-    /// How it depends on `name` whether the pattern matches `directory/name`.
-    pub(super) fn dependence_on_name(&self, directory: &Components<'_>) -> Dependence<'_> {
+    /// How it depends on `name` whether the pattern matches `directory/name`, where the
+    /// directory has `depth` components.
+    pub(super) fn dependence_on_name(&self, depth: usize) -> Dependence<'_> {
         use Segment as S;
-        let depth = directory.len();
         match &*self.segments {
             [S::AnyDepth]
             | [S::AnyDepth, S::Name(Name::Any)]

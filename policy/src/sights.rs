@@ -10,7 +10,7 @@ use std::cell::Cell;
 
 use super::{
     Object, ObjectKind, Policy, Query, Sight,
-    compile::Rule,
+    compiled::Rule,
     index::{Components, PatternSet},
     pattern::{Dependence, Letters, Name, Pattern},
     questions::Questions,
@@ -80,7 +80,7 @@ impl Policy {
                 sets.push((set, rules));
             }
             set.candidates(&directory).filter(|(entry, _)| asked(*entry)).all(|(_, pattern)| {
-                match pattern.dependence_on_name(&directory) {
+                match pattern.dependence_on_name(directory.len()) {
                     Dependence::None => true,
                     Dependence::Name(name) => {
                         names.push((name.letters(), name));
@@ -159,7 +159,7 @@ impl Sights<'_> {
             usual.filed(key).any(|(rules, entry, pattern)| {
                 letters.hold(pattern.letters())
                     && rules.is_none_or(|rules| asks(rules, entry, question, self.agent))
-                    && match pattern.dependence_on_name(&usual.directory) {
+                    && match pattern.dependence_on_name(usual.directory.len()) {
                         // One that matches whatever the name is has been found by
                         // the directory.
                         Dependence::None => false,

@@ -5,18 +5,17 @@
 //! own: only the last one of the names does, when nothing before it denied.
 
 mod content;
+mod finding;
 mod names;
 mod objects;
+mod subject;
 
-use std::borrow::Cow;
+use super::{Decision, Effect, Mode, Policy};
 
-use super::{
-    Decision, Effect, Mode, Place, Policy, Query, index::Components, questions::Questions,
-    spelling::Spellings,
-};
-use crate::model::Access;
-
+use finding::Outcome;
+pub(super) use finding::Verdict;
 pub use objects::{Object, ObjectKind};
+pub(super) use subject::Subject;
 
 /// One check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,105 +72,6 @@ impl Stage {
             Self::Type => "files.type",
             Self::Hardlinks => "files.hardlinks",
         }
-    }
-}
-
-/// What a stage says.
-#[derive(Debug)]
-pub(super) enum Verdict<'p> {
-    /// It has no objection.
-    Pass,
-    /// It refuses.
-    Deny(Finding<'p>),
-    /// It would refuse, but the policy only observes.
-    WouldDeny(Finding<'p>),
-    /// It wants a person to be asked, provided that no stage refuses.
-    Ask(Finding<'p>),
-    /// It allows, provided that no stage refuses.
-    Allow(Finding<'p>),
-}
-
-/// What a walk over stages comes to.
-#[derive(Debug)]
-pub(super) struct Outcome<'p> {
-    pub(super) effect: Effect,
-    pub(super) would_deny: bool,
-    pub(super) finding: Option<Finding<'p>>,
-}
-
-/// A rule that spoke, before it is put into words.
-#[derive(Debug, Clone)]
-pub(super) struct Finding<'p> {
-    rule: RuleName<'p>,
-    /// Layer and line.
-    place: Option<(usize, u64)>,
-    reason: Option<Cow<'p, str>>,
-}
-
-#[derive(Debug, Clone)]
-enum RuleName<'p> {
-    Fixed(&'static str),
-    Id(&'p str),
-    Access(&'static str, Access),
-    Secret(usize),
-}
-
-impl<'p> Finding<'p> {
-    fn fixed(rule: &'static str, place: Option<(usize, u64)>, reason: &'static str) -> Self {
-        Self { rule: RuleName::Fixed(rule), place, reason: Some(reason.into()) }
-    }
-
-    /// Whether it is the default deny that speaks, which a wider list would
-    /// lift.
-    pub(super) fn is_default_deny(&self) -> bool {
-        matches!(self.rule, RuleName::Access(..) | RuleName::Fixed("default"))
-    }
-
-    /// The answer in words.
-    pub(super) fn decision(self, effect: Effect, policy: &Policy) -> Decision {
-        let rule = match self.rule {
-            RuleName::Fixed(rule) => rule.to_owned(),
-            RuleName::Id(id) => id.to_owned(),
-            RuleName::Access(list, access) => [list, access.as_str()].join("."),
-            RuleName::Secret(index) => format!("secrets.names[{index}]"),
-        };
-        let place = self.place.and_then(|(layer, line)| {
-            Some(Place { file: policy.layers.get(layer)?.file.clone(), line })
-        });
-        let reason = self.reason.map(Cow::into_owned);
-        Decision { effect, rule, place, reason, would_deny: false }
-    }
-}
-
-/// A query with its path prepared for matching.
-pub(super) struct Subject<'q> {
-    query: &'q Query<'q>,
-    question: Questions,
-    raw: Components<'q>,
-    /// `None` when folding changes nothing.
-    folded: Option<Components<'q>>,
-    others: Vec<Components<'q>>,
-}
-
-impl<'q> Subject<'q> {
-    pub(super) fn new(query: &'q Query<'q>, spellings: &'q Spellings<'q>) -> Self {
-        Self {
-            query,
-            question: Questions::one(query.operation, query.access),
-            raw: Components::of(spellings.raw),
-            folded: match &spellings.folded {
-                Cow::Borrowed(_) => None,
-                Cow::Owned(folded) => {
-                    Some(Components::spelled(folded, spellings.unfolded.as_deref()))
-                }
-            },
-            others: spellings.others().map(|(text, was)| Components::spelled(text, was)).collect(),
-        }
-    }
-
-    /// The spellings that denials are matched against.
-    fn spellings(&self) -> impl Iterator<Item = &Components<'q>> {
-        std::iter::once(self.folded.as_ref().unwrap_or(&self.raw)).chain(&self.others)
     }
 }
 

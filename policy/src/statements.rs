@@ -4,6 +4,7 @@
 //! [`check`](super::check) has reported them; a file with any report does not
 //! become part of a policy.
 
+mod lined;
 mod reader;
 mod rules;
 mod secrets;
@@ -13,6 +14,8 @@ use std::ops::Range;
 
 use toml::de::DeTable;
 
+pub(super) use lined::Glob;
+use lined::{Lined, List};
 #[cfg(test)]
 pub(super) use rules::BUILT_IN;
 pub(super) use rules::{Agents, Rule, Test};
@@ -20,9 +23,8 @@ pub(super) use secrets::ContentSecrets;
 
 use super::{
     check,
-    compile::Mode,
     diagnostics::{Diagnostics, Problem, Source},
-    pattern::Pattern,
+    mode::Mode,
     questions::PerAccess,
     settings::Stated,
 };
@@ -43,35 +45,6 @@ pub(super) struct Statements {
     pub(super) settings: Stated,
     pub(super) rules: Vec<Rule>,
     pub(super) tests: Vec<Test>,
-}
-
-/// A list and the line of its key.
-#[derive(Debug, Clone)]
-pub(super) struct List<T> {
-    pub(super) line: u64,
-    pub(super) items: Vec<T>,
-}
-
-/// A value and its line.
-#[derive(Debug, Clone)]
-pub(super) struct Lined<T> {
-    pub(super) line: u64,
-    pub(super) value: T,
-}
-
-/// A path pattern with its alternatives.
-#[derive(Debug, Clone)]
-pub(super) struct Glob {
-    pub(super) line: u64,
-    pub(super) alternatives: Vec<Pattern>,
-}
-
-impl Glob {
-    /// The same, and whatever lies beneath what it matches.
-    fn and_beneath(self) -> Self {
-        let alternatives = self.alternatives.into_iter().map(Pattern::and_beneath).collect();
-        Self { alternatives, ..self }
-    }
 }
 
 /// Parses a file and adds everything that is wrong with it to `diagnostics`,

@@ -4,8 +4,18 @@ use std::str::Chars;
 
 use unicode_normalization::UnicodeNormalization as _;
 
-use super::Mode;
 use crate::spelling::{fold, single};
+
+/// How a pattern compares with a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Character by character, for what allows. `X/**` is what lies beneath
+    /// the directory X.
+    Exact,
+    /// Against the folded spelling, for what denies. `X/**` is the directory X
+    /// too.
+    Folded,
+}
 
 /// What one component must look like. The frequent forms have a variant of
 /// their own because they decide with one comparison.

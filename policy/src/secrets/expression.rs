@@ -9,10 +9,7 @@ use regex_automata::{
 };
 use regex_syntax::hir::{Capture, Class, Hir, HirKind};
 
-use super::{
-    scanner::Overdue,
-    search::{Search, Slow, weight},
-};
+use super::search::{Overdue, Search, Slow, weight};
 
 /// Largest compiled expression in bytes: `(a{1000}){1000}` is refused.
 const MAX_COMPILED: usize = 10 << 20;

@@ -6,7 +6,8 @@ use super::{
     OnRead, OnWrite, Secrets,
     key::SecretKey,
     restore::{Misused, Restored, restore},
-    scanner::{Hit, Overdue},
+    scanner::Hit,
+    search::Overdue,
     text::readings,
     view::{Redacted, has_marker, redact},
 };

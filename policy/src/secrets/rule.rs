@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::{
     allowlist::{Allowlist, Found},
     expression::{Expression, Match},
-    scanner::Overdue,
+    search::Overdue,
 };
 use crate::Place;
 

@@ -8,7 +8,7 @@
 
 use std::{ops::Range, sync::Arc};
 
-use super::{keywords::Keywords, rule::Rule};
+use super::{keywords::Keywords, rule::Rule, search::Overdue};
 
 /// The rules of a policy.
 #[derive(Debug, Default)]
@@ -27,10 +27,6 @@ pub(super) struct Hit {
     pub(super) rule: usize,
     pub(super) range: Range<usize>,
 }
-
-/// The time was over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Overdue;
 
 impl Scanner {
     /// # Errors

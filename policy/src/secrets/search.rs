@@ -16,7 +16,9 @@ use regex_automata::{
 };
 use regex_syntax::hir::{Hir, HirKind};
 
-use super::scanner::Overdue;
+/// The time was over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Overdue;
 
 /// The size of an expression times the bytes that it is let loose on at once:
 /// less than a second's work at worst.

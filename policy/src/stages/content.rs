@@ -1,8 +1,8 @@
 //! The checks of content: of all the bytes that are disclosed or stored.
 
-use super::Finding;
+use super::finding::Finding;
 use crate::{
-    Effect, Policy,
+    Decision, Effect, Policy,
     model::{Access, is_text},
     settings::Binary,
 };
@@ -56,8 +56,8 @@ impl Policy {
     }
 
     /// What is said when neither the object nor the content is objected to.
-    pub(crate) fn no_objection(&self) -> super::Decision {
-        super::Decision {
+    pub(crate) fn no_objection(&self) -> Decision {
+        Decision {
             effect: Effect::Allow,
             rule: "files".to_owned(),
             place: None,

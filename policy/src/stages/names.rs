@@ -1,9 +1,13 @@
 //! The stages that need only the name.
 
-use super::{Finding, Object, ObjectKind, RuleName, Subject, Verdict};
+use super::{
+    finding::{Finding, RuleName, Verdict},
+    objects::{Object, ObjectKind},
+    subject::Subject,
+};
 use crate::{
     Policy,
-    compile::{Layer, Rule},
+    compiled::{Layer, Rule},
     index::{Components, PatternSet},
     model::{Access, OperationKind},
     pattern::Pattern,

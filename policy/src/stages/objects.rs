@@ -1,8 +1,11 @@
 //! The stages that need to know what the name stands for.
 
-use super::{Finding, Query, Subject, Verdict};
+use super::{
+    finding::{Finding, Verdict},
+    subject::Subject,
+};
 use crate::{
-    Policy,
+    Policy, Query,
     model::{Access, OperationKind},
     settings::{Hardlinks, Symlinks},
 };

@@ -7,7 +7,7 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-use super::Glob;
+use super::lined::Glob;
 use crate::{
     check::{Report, shortened},
     diagnostics::{Problem, Source},

@@ -5,7 +5,7 @@ use std::{collections::HashSet, ops::Range};
 use toml::de::DeTable;
 
 use super::{
-    Glob,
+    lined::Glob,
     reader::{Reader, Value, elements, explained, sub},
 };
 use crate::{

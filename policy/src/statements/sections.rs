@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 use toml::de::DeTable;
 
 use super::{
-    Glob, Lined, List,
+    lined::{Glob, Lined, List},
     reader::{Reader, Value, elements, sub},
 };
 use crate::{

@@ -1,0 +1,32 @@
+//! Values as they are written, with their lines.
+
+use crate::pattern::Pattern;
+
+/// A list and the line of its key.
+#[derive(Debug, Clone)]
+pub(crate) struct List<T> {
+    pub(crate) line: u64,
+    pub(crate) items: Vec<T>,
+}
+
+/// A value and its line.
+#[derive(Debug, Clone)]
+pub(crate) struct Lined<T> {
+    pub(crate) line: u64,
+    pub(crate) value: T,
+}
+
+/// A path pattern with its alternatives.
+#[derive(Debug, Clone)]
+pub(crate) struct Glob {
+    pub(crate) line: u64,
+    pub(crate) alternatives: Vec<Pattern>,
+}
+
+impl Glob {
+    /// The same, and whatever lies beneath what it matches.
+    pub(super) fn and_beneath(self) -> Self {
+        let alternatives = self.alternatives.into_iter().map(Pattern::and_beneath).collect();
+        Self { alternatives, ..self }
+    }
+}
