@@ -6,7 +6,7 @@ use std::{
     io::{self, BufReader, Read},
 };
 
-use super::SignedPart;
+use super::report::SignedPart;
 use crate::{
     Checkpoint, Damage, DamageKind, HISTORY, Hash, KEYS, MAX_NOTE, NEWEST, Note, NoteError,
     PublicKey, ROOT_LINE, ROOTS, Segment, Signed, Source, parse_keys, read_root_line,
