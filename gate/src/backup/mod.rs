@@ -7,6 +7,7 @@
 //! It neither decides nor puts anything back into the workspace by itself.
 
 mod copy;
+mod directory;
 mod error;
 mod format;
 mod id;
@@ -15,6 +16,7 @@ mod name;
 mod object;
 mod owners;
 mod pack;
+mod range;
 mod read;
 mod retention;
 mod save;

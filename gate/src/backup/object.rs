@@ -33,10 +33,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Error,
+    directory::{open_directory, own_directory},
     format::{self, OBJECT_MAGIC},
     name::shard_name,
-    read::Range,
-    store::{open_directory, own_directory},
+    range::Range,
     temp::Temp,
 };
 

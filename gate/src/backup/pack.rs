@@ -28,7 +28,8 @@ use super::{
     format::Trailer,
     name::{Name, PathKey},
     object::{Form, MAX_DELTA, ObjectName, Used},
-    read::{Entry, Range},
+    range::Range,
+    read::Entry,
     temp::Temp,
 };
 

@@ -21,6 +21,7 @@ use super::{
     format::Trailer,
     name::{Name, PathKey},
     object::Objects,
+    range::Range,
     tree::Fingerprint,
 };
 use crate::model::{OperationKind, PathError, WorkspacePath};
@@ -495,33 +496,6 @@ impl Read for Content {
         if cut || (count == 0 && left == 0 && !whole()) {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "the backup is damaged"));
         }
-        Ok(count)
-    }
-}
-
-/// Some bytes of a file, read without moving a position.
-pub(super) struct Range<'a> {
-    file: &'a File,
-    at: u64,
-    end: u64,
-}
-
-impl<'a> Range<'a> {
-    pub(super) fn new(file: &'a File, end: u64) -> Self {
-        Self { file, at: 0, end }
-    }
-
-    pub(super) fn between(file: &'a File, at: u64, end: u64) -> Self {
-        Self { file, at, end }
-    }
-}
-
-impl Read for Range<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let left = usize::try_from(self.end.saturating_sub(self.at)).unwrap_or(usize::MAX);
-        let length = left.min(buffer.len());
-        let count = self.file.read_at(buffer.get_mut(..length).unwrap_or_default(), self.at)?;
-        self.at = self.at.saturating_add(count as u64);
         Ok(count)
     }
 }

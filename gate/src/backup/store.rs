@@ -17,7 +17,7 @@ mod account;
 use std::{
     collections::HashSet,
     fs::File,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, OwnedFd},
     sync::{
         Arc, Mutex, PoisonError, RwLock,
         atomic::{AtomicBool, Ordering},
@@ -25,15 +25,15 @@ use std::{
 };
 
 use rustix::{
-    fs::{AtFlags, Dir, FileType, Mode, OFlags, fchmod, fstat, fsync, mkdirat, openat, unlinkat},
+    fs::{AtFlags, Dir, FileType, Mode, OFlags, fstat, openat, unlinkat},
     io::Errno,
-    process::geteuid,
 };
 
 use account::Usage;
 
 use super::{
     Error,
+    directory::{open_directory, own_directory, there},
     name::{Name, PathKey, shard_name},
     object::Objects,
     retention::{Plan, plan},
@@ -391,43 +391,4 @@ fn read_names(shard: OwnedFd, prefix: &str, mut each: impl FnMut(Name)) -> Resul
         }
     }
     Ok(())
-}
-
-pub(super) fn open_directory(dir: BorrowedFd<'_>, name: &str) -> Result<OwnedFd, Errno> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    openat(dir, name, flags, Mode::empty())
-}
-
-/// A directory of the vault, if that is what was found.
-fn there(found: Result<OwnedFd, Errno>, shown: &'static str) -> Result<OwnedFd, Error> {
-    found.map_err(|errno| match errno {
-        Errno::NOTDIR | Errno::LOOP => Error::Foreign(shown),
-        errno => Error::os("open the vault")(errno),
-    })
-}
-
-/// Opens a directory that only we may enter, and makes it when missing.
-pub(super) fn own_directory(
-    dir: BorrowedFd<'_>,
-    name: &str,
-    shown: &'static str,
-) -> Result<OwnedFd, Error> {
-    const ACTION: &str = "open the vault";
-    match mkdirat(dir, name, Mode::RWXU) {
-        // `dir` may be a mere place (`O_PATH`), which cannot be synced.
-        Ok(()) => {
-            open_directory(dir, ".").and_then(|dir| fsync(&dir)).map_err(Error::os(ACTION))?;
-        }
-        Err(Errno::EXIST) => {}
-        Err(errno) => return Err(Error::os(ACTION)(errno)),
-    }
-    let fd = there(open_directory(dir, name), shown)?;
-    let stat = fstat(&fd).map_err(Error::os(ACTION))?;
-    if stat.st_uid != geteuid().as_raw() {
-        return Err(Error::Foreign(shown));
-    }
-    if stat.st_mode & 0o077 != 0 {
-        fchmod(&fd, Mode::RWXU).map_err(Error::os(ACTION))?;
-    }
-    Ok(fd)
 }
