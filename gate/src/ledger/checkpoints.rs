@@ -5,14 +5,8 @@ use std::{fs::File, io, os::fd::AsFd as _};
 use portcullis_audit::{
     Checkpoint, HISTORY, NEWEST, Note, NoteError, PublicKey, Segment, Source as _,
 };
-use rustix::fs::RenameFlags;
 
-use super::{
-    AuditLog, Error,
-    disk::{Folder, Held},
-    roots,
-    signing::{self, Noted},
-};
+use super::{Error, disk::Folder, noted::Noted, roots, signing, small_file};
 
 /// What writers of checkpoints lock, for messages.
 pub(super) const LOCK: &str = "audit/checkpoints";
@@ -27,12 +21,12 @@ pub(super) fn last_signed(audit: &Folder, noted: &Noted) -> Result<Option<Checkp
 /// The newest checkpoint in the log's directory, if there is one: where the file
 /// is missing, the largest that was kept and is signed.
 pub(super) fn newest(audit: &Folder) -> Result<Option<Checkpoint>, Error> {
-    if let Some(text) = signing::read(audit, NEWEST)? {
+    if let Some(text) = small_file::read(audit, NEWEST)? {
         return opened(&text, &signing::keys_of(audit)?).map(Some);
     }
     let mut bad = None;
     for size in kept(audit)?.into_iter().rev() {
-        let Some(text) = signing::read(audit, &format!("{HISTORY}/{size}"))? else { continue };
+        let Some(text) = small_file::read(audit, &format!("{HISTORY}/{size}"))? else { continue };
         match opened(&text, &signing::keys_of(audit)?) {
             Ok(checkpoint) if checkpoint.size == size => return Ok(Some(checkpoint)),
             Ok(_another) => {
@@ -51,7 +45,7 @@ pub(super) fn newest(audit: &Folder) -> Result<Option<Checkpoint>, Error> {
 pub(super) fn largest_kept(audit: &Folder) -> Result<Option<String>, Error> {
     let keys = signing::keys_of(audit)?;
     for size in kept(audit)?.into_iter().rev() {
-        let text = signing::read(audit, &format!("{HISTORY}/{size}"))?;
+        let text = small_file::read(audit, &format!("{HISTORY}/{size}"))?;
         let is_signed =
             |text: &String| opened(text, &keys).is_ok_and(|checkpoint| checkpoint.size == size);
         if let Some(text) = text.filter(is_signed) {
@@ -117,44 +111,4 @@ pub(super) fn shorter(segment: Segment, records: u64, size: u64) -> Error {
 pub(super) fn lock(history: &Folder) -> Result<File, Error> {
     let own = history.as_fd().try_clone_to_owned();
     own.map(File::from).map_err(Error::std("lock the log's checkpoints"))
-}
-
-impl AuditLog {
-    /// Adds the signatures of `cosigned` to the kept checkpoints with the same
-    /// text; says how many are new. Those by `witnesses` must be right.
-    ///
-    /// # Errors
-    ///
-    /// When there is no such checkpoint, a signature is wrong, or the file cannot
-    /// be written.
-    pub fn cosign(
-        state: &cap_std::fs::Dir,
-        cosigned: &Note,
-        witnesses: &[PublicKey],
-    ) -> Result<usize, Error> {
-        let audit = Folder::open(state, "audit")?;
-        let history = Folder::open(&audit, HISTORY)?;
-        let lock = lock(&history)?;
-        let _held = Held::wait(&lock, LOCK)?;
-        let keys: Vec<_> =
-            signing::keys_of(&audit)?.into_iter().chain(witnesses.iter().cloned()).collect();
-        let _signed = cosigned.verify(&keys)?;
-        let size = Checkpoint::of(cosigned)?.size.to_string();
-        let mut most = None;
-        for (folder, name) in [(&audit, NEWEST), (&history, size.as_str())] {
-            let Some(text) = signing::read(folder, name)? else { continue };
-            let Ok((merged, added)) = Note::parse(text.as_bytes())?.merge(cosigned) else {
-                continue;
-            };
-            if added > 0 {
-                signing::write(folder, name, merged.to_string().as_bytes(), RenameFlags::empty())?;
-            }
-            most = most.max(Some(added));
-        }
-        // One that was the newest and is not kept by its size yet.
-        if most.is_some() && history.stat(&size).is_ok_and(|stat| stat.is_none()) {
-            signing::write(&history, &size, cosigned.to_string().as_bytes(), RenameFlags::empty())?;
-        }
-        most.ok_or(Error::Note(NoteError::Checkpoint))
-    }
 }

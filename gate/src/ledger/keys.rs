@@ -1,10 +1,52 @@
-//! The public keys of a log that lost them, or some of them: found again where its
-//! checkpoints bear them out.
+//! The public keys of a log, and those that it lost: found again where its checkpoints
+//! bear them out.
 
+use cap_std::fs::Dir;
 use portcullis_audit::{KEY_FACT, KEYS, Kind, NEWEST, PublicKey, Reader, RecordView};
 use rustix::fs::RenameFlags;
 
-use super::{Error, checkpoints, disk::Folder, log::Log, quarantine, signing};
+use super::{
+    AuditLog, Error, checkpoints, disk::Folder, log::Log, noted::SIGNED, quarantine, signing,
+    small_file,
+};
+
+impl AuditLog {
+    /// Where the newest checkpoint that was signed is noted in the state directory.
+    pub const LAST_SIGNED: &str = "keys/signed";
+
+    /// The public keys that the log's directory names: the one in use first.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be read or holds something else.
+    pub fn published_keys(state: &Dir) -> Result<Vec<PublicKey>, Error> {
+        signing::keys_of(&Folder::open(state, "audit")?)
+    }
+
+    /// Gives the log in the state directory a new key from now on: that of `signer`, or
+    /// one of its own.
+    ///
+    /// # Errors
+    ///
+    /// When the log's directory lacks a key that signed the log, which nothing could put
+    /// back any more, and when the key cannot be made or written. The log is as it was.
+    pub fn renew_key(state: &Dir, signer: Option<PublicKey>) -> Result<PublicKey, Error> {
+        let log = Log::attach(state, String::new())?;
+        match lost(&log) {
+            Ok(lost) if lost.is_empty() => {}
+            // Of a log that nothing ties to a key.
+            Err(Error::PublicKeyGone) if signing::keys_of(&log.audit).is_ok() => {}
+            Ok(_) | Err(Error::PublicKeyGone) => return Err(Error::KeysIncomplete),
+            Err(error) => return Err(error),
+        }
+        let key = match signer {
+            Some(key) => key,
+            None => signing::make(&log.keys()?, true)?.public(),
+        };
+        signing::publish_in(&log.audit, &key)?;
+        Ok(key)
+    }
+}
 
 /// The keys that belong in `key.vkey`, the one in use first, where that is gone,
 /// holds none or lacks one; nothing where it is as it should be, or nothing was
@@ -18,7 +60,7 @@ pub(super) fn lost(log: &Log) -> Result<Vec<PublicKey>, Error> {
     };
     let mut notes = Vec::new();
     for name in [NEWEST.to_owned()].into_iter().chain(checkpoints::files(audit)?) {
-        match signing::read(audit, &name) {
+        match small_file::read(audit, &name) {
             Err(Error::Irregular(..)) => {}
             note => notes.extend(note?),
         }
@@ -36,7 +78,7 @@ pub(super) fn lost(log: &Log) -> Result<Vec<PublicKey>, Error> {
         return Ok(Vec::new());
     }
     // Where the log's directory has none that is left whole.
-    notes.extend(signing::read(&log.keys()?, signing::SIGNED)?);
+    notes.extend(small_file::read(&log.keys()?, SIGNED)?);
     let signed =
         |keys: &[PublicKey]| notes.iter().any(|note| checkpoints::opened(note, keys).is_ok());
     // Where records name every key that is there, one that they name besides, and
@@ -86,5 +128,5 @@ fn named(audit: &Folder) -> Vec<PublicKey> {
 pub(super) fn put_back(audit: &Folder, keys: &[PublicKey]) -> Result<(), Error> {
     quarantine::take(audit, "key", KEYS)?;
     let text: String = keys.iter().map(|key| format!("{key}\n")).collect();
-    signing::write(audit, KEYS, text.as_bytes(), RenameFlags::empty())
+    small_file::write(audit, KEYS, text.as_bytes(), RenameFlags::empty())
 }

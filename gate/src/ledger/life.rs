@@ -17,7 +17,7 @@ use rustix::{
     io::Errno,
 };
 
-use super::{Error, disk, disk::Folder, signing};
+use super::{Error, disk, disk::Folder, small_file};
 
 const SUFFIX: &str = ".lock";
 
@@ -99,7 +99,7 @@ pub(super) fn leave(gates: &Folder, boot: &str, first: u64) -> Result<(), Error>
         return Ok(());
     }
     let text = format!("{first}\n{ENDED}\n");
-    signing::write(gates, &name, text.as_bytes(), RenameFlags::NOREPLACE)
+    small_file::write(gates, &name, text.as_bytes(), RenameFlags::NOREPLACE)
 }
 
 /// Whether a gate can have this name: records may hold any text.

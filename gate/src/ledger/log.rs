@@ -23,8 +23,9 @@ use super::{
     Error, checkpoints,
     clock::Clock,
     disk::{self, Folder, Held, Id},
-    pack, quarantine,
-    signing::{self, Noted},
+    noted::Noted,
+    quarantine, signing,
+    unpack::unpack,
 };
 
 /// The log's directory, and its lock, in the state directory.
@@ -216,7 +217,7 @@ impl Log {
         let noted = Noted::read(&self.keys()?)?;
         if let Some(segment) = self.last(&noted)? {
             // What a repair left may end with one that was full and old.
-            pack::unpack(&self.audit, segment)?;
+            unpack(&self.audit, segment)?;
             self.enter(segment, None)?;
             self.read_tail(OPENING)?;
             if self.end.length == 0 {
@@ -363,7 +364,7 @@ impl Log {
         let damaged = |reason: String| Error::Damaged { segment: before, reason };
         let name = before.to_string();
         // It may be compressed: where the end of the log was lost, or after a restore.
-        pack::unpack(&self.audit, before)?;
+        unpack(&self.audit, before)?;
         let open = Error::opening("open a segment of the audit log", &name);
         let mut file =
             self.audit.file(&name, OFlags::RDONLY).map_err(|errno| open(errno).of(&name))?;

@@ -6,11 +6,7 @@ use cap_std::fs::Dir;
 use portcullis_audit::PublicKey;
 
 use super::{
-    AuditLog, Error, Signer, Signing,
-    disk::Folder,
-    log::Log,
-    maker::Maker,
-    signing::{self, Noted},
+    AuditLog, Error, Signer, Signing, disk::Folder, log::Log, maker::Maker, noted::Noted, signing,
 };
 
 /// What was found.

@@ -29,8 +29,8 @@ use super::{
     Error, Signing, checkpoints,
     disk::{Folder, Held},
     log::{Log, Snapshot},
-    roots,
-    signing::{self, Noted},
+    noted::Noted,
+    roots, signing, small_file,
 };
 
 /// Bytes of the log that a gate which is about to end reads for a checkpoint;
@@ -209,7 +209,7 @@ impl Maker {
         let json = serde_json::to_string(&new).unwrap_or_default();
         let old = start.edge.as_ref().map_or("", |(_, line)| line);
         let lines = format!("{json}\n{old}\n");
-        signing::put(&self.audit, FRONTIER, lines.as_bytes(), RenameFlags::empty(), false)?;
+        small_file::put(&self.audit, FRONTIER, lines.as_bytes(), RenameFlags::empty(), false)?;
         let signed = self.put(&self.audit, NEWEST, new.size, root)?;
         Noted::write(&self.keys, &signed)?;
         log.lock().unwrap_or_else(PoisonError::into_inner).forget(new.size);
@@ -224,7 +224,7 @@ impl Maker {
         if signing::keys_of(&self.audit)?.first() != Some(key) {
             return Ok(false);
         }
-        let newest = signing::read(&self.audit, NEWEST)?;
+        let newest = small_file::read(&self.audit, NEWEST)?;
         let is_own = |text: &String| checkpoints::opened(text, std::slice::from_ref(key)).is_ok();
         Ok(newest.is_some_and(|text| !is_own(&text)))
     }
@@ -238,7 +238,7 @@ impl Maker {
             .and_then(|note| note.verify(std::slice::from_ref(key)).map(|_signed| note))
             .map_err(|error| Error::Signer(format!("what it answered does not sign: {error}")))?
             .to_string();
-        signing::write(folder, name, note.as_bytes(), RenameFlags::empty())?;
+        small_file::write(folder, name, note.as_bytes(), RenameFlags::empty())?;
         Ok(note)
     }
 
@@ -252,7 +252,7 @@ impl Maker {
             }
             return Ok(Start { newest: None, edge: None });
         };
-        let text = signing::read(&self.audit, FRONTIER)?.unwrap_or_default();
+        let text = small_file::read(&self.audit, FRONTIER)?.unwrap_or_default();
         let edge = text.lines().find_map(|line| {
             let edge: Edge = serde_json::from_str(line).ok()?;
             let tree = edge.tree()?;

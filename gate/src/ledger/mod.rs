@@ -8,6 +8,7 @@
 
 mod checkpoints;
 mod clock;
+mod cosign;
 mod disk;
 mod error;
 mod grant;
@@ -19,6 +20,7 @@ mod log;
 mod look;
 mod maker;
 mod nonce;
+mod noted;
 mod orphans;
 mod pack;
 mod prune;
@@ -26,8 +28,10 @@ mod quarantine;
 mod recover;
 mod roots;
 mod signing;
+mod small_file;
 #[cfg(test)]
 mod tests;
+mod unpack;
 
 pub(crate) use disk::wait_lock;
 pub use error::Error;

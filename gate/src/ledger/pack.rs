@@ -8,9 +8,7 @@ use std::{
 };
 
 use cap_std::fs::Dir;
-use portcullis_audit::{
-    Hash, LogFile, MAX_LINE, MAX_SEGMENT, PACKED, Segment, Source as _, tree::Frontier,
-};
+use portcullis_audit::{Hash, LogFile, MAX_LINE, MAX_SEGMENT, PACKED, Segment, tree::Frontier};
 use rustix::fs::{Mode, OFlags, RenameFlags};
 
 use super::{AuditLog, Error, checkpoints, disk, disk::Folder, roots};
@@ -58,35 +56,6 @@ impl AuditLog {
         }
         Ok((count, saved))
     }
-}
-
-/// Puts a compressed segment back into its plain form, of which a part can be
-/// cut off and to which records can be added.
-pub(super) fn unpack(audit: &Folder, segment: Segment) -> Result<(), Error> {
-    let name = segment.to_string();
-    unpack_named(audit, &name).map_err(|error| error.of(&name))
-}
-
-fn unpack_named(audit: &Folder, name: &str) -> Result<(), Error> {
-    let failed = || Error::io("unpack a segment");
-    let packed = format!("{name}{PACKED}");
-    if audit.stat(name).map_err(failed())?.is_some()
-        || audit.stat(&packed).map_err(failed())?.is_none()
-    {
-        return Ok(());
-    }
-    let mut lines = audit.open(name).map_err(Error::std("unpack a segment"))?;
-    let temp = format!(".{name}");
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC;
-    let mut file = audit.file(&temp, flags).map_err(failed())?;
-    io::copy(&mut lines, &mut file)
-        .and_then(|_bytes| file.sync_all())
-        .map_err(Error::std("unpack a segment"))?;
-    audit
-        .rename(&temp, audit, name)
-        .and_then(|()| audit.sync())
-        .and_then(|()| audit.remove(&packed))
-        .map_err(failed())
 }
 
 /// While it is there, nobody else compresses or removes segments.

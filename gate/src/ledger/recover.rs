@@ -21,8 +21,9 @@ use super::{
     disk::{self, Folder, Held},
     keys, life,
     log::{LOCK, Log},
-    orphans, pack, quarantine, roots,
-    signing::{self, Noted},
+    noted::{Noted, SIGNED},
+    orphans, quarantine, roots, small_file,
+    unpack::unpack,
 };
 
 /// What a repair would do.
@@ -181,7 +182,7 @@ fn contradicted(audit: &Folder, records: u64, damages: &[Damage]) -> Result<Vec<
         found.push(HISTORY.to_owned());
     }
     for name in kept.chain([NEWEST.to_owned()]) {
-        let (damaged, text) = match signing::read(audit, &name) {
+        let (damaged, text) = match small_file::read(audit, &name) {
             Err(Error::Irregular(..)) => (true, String::new()),
             text => match text? {
                 Some(text) => (damages.iter().any(|damage| damage.segment == name), text),
@@ -214,7 +215,7 @@ fn set_checkpoints_aside(audit: &Folder, agreed: &Plan) -> Result<(), Error> {
     if agreed.checkpoints.iter().any(|name| name == NEWEST)
         && let Some(text) = checkpoints::largest_kept(audit)?
     {
-        signing::write(audit, NEWEST, text.as_bytes(), RenameFlags::empty())?;
+        small_file::write(audit, NEWEST, text.as_bytes(), RenameFlags::empty())?;
     }
     Ok(())
 }
@@ -249,7 +250,7 @@ impl AuditLog {
             // with the same damage.
             for (segment, first, _) in agreed.aside.iter().rev() {
                 let name = segment.to_string();
-                pack::unpack(&log.audit, *segment)?;
+                unpack(&log.audit, *segment)?;
                 if *first == 0 {
                     log.audit.remove(&name).map_err(Error::io("remove what was set aside"))?;
                 } else {
@@ -333,9 +334,9 @@ fn unaccounted(audit: &Folder, segments: u64) -> Result<Draft, Error> {
 fn forget_signed(log: &Log) -> Result<(), Error> {
     let open = || Error::io("set aside that the log was signed");
     let keys = log.keys()?;
-    let file = keys.file(signing::SIGNED, OFlags::RDONLY).map_err(open())?;
+    let file = keys.file(SIGNED, OFlags::RDONLY).map_err(open())?;
     quarantine::keep(&log.audit, "anew", file)?;
-    keys.remove(signing::SIGNED).and_then(|()| keys.sync()).map_err(open())
+    keys.remove(SIGNED).and_then(|()| keys.sync()).map_err(open())
 }
 
 fn cut_error(errno: rustix::io::Errno) -> Error {

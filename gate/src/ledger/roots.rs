@@ -11,7 +11,7 @@ use rustix::{
     io::Errno,
 };
 
-use super::{Error, disk::Folder, quarantine, signing};
+use super::{Error, disk::Folder, quarantine, small_file};
 
 /// Keeps `count` lines, with those of `right` in place of what stands there. What
 /// the file held is set aside, where that is something else.
@@ -42,7 +42,7 @@ pub(super) fn mend(audit: &Folder, right: &BTreeMap<u64, Hash>, count: u64) -> R
     if new.last().is_some_and(|byte| *byte != b'\n') {
         new.push(b'\n');
     }
-    signing::write(audit, ROOTS, &new, RenameFlags::empty())
+    small_file::write(audit, ROOTS, &new, RenameFlags::empty())
 }
 
 /// The first roots that are kept, at most `count`, up to a line that is none: one

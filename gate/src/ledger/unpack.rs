@@ -1,0 +1,37 @@
+//! Compressed segments, put back into their plain form.
+
+use std::io;
+
+use portcullis_audit::{PACKED, Segment, Source as _};
+use rustix::fs::OFlags;
+
+use super::{Error, disk::Folder};
+
+/// Puts a compressed segment back into its plain form, of which a part can be
+/// cut off and to which records can be added.
+pub(super) fn unpack(audit: &Folder, segment: Segment) -> Result<(), Error> {
+    let name = segment.to_string();
+    unpack_named(audit, &name).map_err(|error| error.of(&name))
+}
+
+fn unpack_named(audit: &Folder, name: &str) -> Result<(), Error> {
+    let failed = || Error::io("unpack a segment");
+    let packed = format!("{name}{PACKED}");
+    if audit.stat(name).map_err(failed())?.is_some()
+        || audit.stat(&packed).map_err(failed())?.is_none()
+    {
+        return Ok(());
+    }
+    let mut lines = audit.open(name).map_err(Error::std("unpack a segment"))?;
+    let temp = format!(".{name}");
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC;
+    let mut file = audit.file(&temp, flags).map_err(failed())?;
+    io::copy(&mut lines, &mut file)
+        .and_then(|_bytes| file.sync_all())
+        .map_err(Error::std("unpack a segment"))?;
+    audit
+        .rename(&temp, audit, name)
+        .and_then(|()| audit.sync())
+        .and_then(|()| audit.remove(&packed))
+        .map_err(failed())
+}
