@@ -32,7 +32,7 @@ impl Current {
             // The editor would look for it by a name that may be another entry's.
             _ if disk.is_none() && context.workspace.has_aliases() => None,
             Source::Auto(buffers) | Source::Editor(buffers) => {
-                let pinned = match context.name_locks.pin(context, permit) {
+                let pinned = match context.name_locks.pin(context.workspace, permit) {
                     // A link on the way of which the agent may not know, or an object
                     // that came since: neither is what was decided on.
                     Err(Error::Workspace(workspace::Error::Moved)) if disk.is_none() => {

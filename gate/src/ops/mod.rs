@@ -10,6 +10,7 @@ mod append;
 mod buffers;
 mod content;
 mod context;
+mod delete;
 mod edit;
 mod error;
 mod known;

@@ -24,10 +24,10 @@ use nix::{
 };
 use rustix::fs::OFlags;
 
-use super::{Context, Error};
+use super::Error;
 use crate::{
     ledger::LockFile,
-    workspace::{self, Identity, Parent, Permit, Stat},
+    workspace::{self, Identity, Parent, Permit, Stat, Workspace},
 };
 
 /// How long a change of names waits for calls of an editor.
@@ -62,13 +62,13 @@ impl NameLocks {
     /// # Errors
     /// [`workspace::Error::Moved`] when another object has the path now, and when the
     /// locks cannot be had.
-    pub(super) fn pin(&self, context: &Context<'_>, permit: &Permit) -> Result<NameLock, Error> {
+    pub(super) fn pin(&self, workspace: &Workspace, permit: &Permit) -> Result<NameLock, Error> {
         let lock = self.open()?;
         // Each directory is locked before an entry of it is opened, the root first, so
         // that the next one still is on the way.
         for directory in permit.path().ancestors() {
             let flags = OFlags::PATH | OFlags::DIRECTORY;
-            let opened = context.workspace.open_at(&directory, flags);
+            let opened = workspace.open_at(&directory, flags);
             let opened = match opened {
                 // The path has no object, nor has its directory.
                 Err(workspace::Error::NotFound) if permit.stat().is_none() => break,
@@ -77,7 +77,7 @@ impl NameLocks {
             let identity = Stat::of(opened)?.identity;
             wait(|| Ok(lock.try_take(libc::F_RDLCK, identity)?.then_some(())))?;
         }
-        permit.confirm(context.workspace)?;
+        permit.confirm(workspace)?;
         Ok(lock)
     }
 

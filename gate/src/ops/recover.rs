@@ -5,7 +5,7 @@ use portcullis_audit::Hash;
 
 use super::{
     Error,
-    remove::{self, Room},
+    delete::{self, Room},
     swap::{self, hash_at},
 };
 use crate::{
@@ -196,7 +196,7 @@ fn is_anothers(error: &Error) -> bool {
         | Error::Workspace(
             Found::Mount | Found::Moved | Found::NotADirectory | Found::IsADirectory,
         ) => true,
-        error => remove::is_refused(error),
+        error => delete::is_refused(error),
     }
 }
 
@@ -249,7 +249,7 @@ fn settle_replacement(
 fn delete_unfinished(parent: &Parent, temp: &TempName) -> Result<(), Error> {
     match parent.stat(temp.as_str()) {
         Ok(_) => {
-            remove::delete(parent, temp.as_str(), &mut Room::beside(MAX_ENTRIES))?;
+            delete::delete(parent, temp.as_str(), &mut Room::beside(MAX_ENTRIES))?;
             Ok(parent.sync()?)
         }
         Err(workspace::Error::NotFound) => Ok(()),
@@ -267,7 +267,7 @@ fn delete_condemned(
     if !is_there((parent, condemned.as_str()))? {
         return Ok(false);
     }
-    remove::delete_kept(workspace, parent, condemned.as_str(), MAX_ENTRIES)?;
+    delete::delete_kept(workspace, parent, condemned.as_str(), MAX_ENTRIES)?;
     parent.sync()?;
     Ok(true)
 }

@@ -153,7 +153,7 @@ impl<'a> Replacement<'a> {
             return Err(Error::Conflict);
         };
         let locks = self.context.name_locks;
-        let pinned = locks.pin(&self.context, &self.permit)?;
+        let pinned = locks.pin(self.context.workspace, &self.permit)?;
         match buffers.write(self.permit.path(), &self.content) {
             Err(error @ BufferError::Timeout) => {
                 locks.abandon(pinned);

@@ -20,8 +20,10 @@ use rustix::{
 };
 
 use super::{
-    Change, Committed, Context, Error, Facts, Sealed, parents, recall, remove,
-    remove::{Room, Target},
+    Change, Committed, Context, Error, Facts, Sealed,
+    delete::{self, Room},
+    parents, recall,
+    remove::Target,
     replace,
     swap::{self, Expected},
     unpack,
@@ -163,7 +165,7 @@ impl Change for Restoration<'_> {
         {
             // Where it stays, the next start removes it.
             let _stays =
-                remove::delete(&parent, temp.as_str(), &mut Room::beside(backup::MAX_ENTRIES));
+                delete::delete(&parent, temp.as_str(), &mut Room::beside(backup::MAX_ENTRIES));
         }
         placed?;
         parent.sync()?;

@@ -14,7 +14,7 @@ use rustix::{
     io::Errno,
 };
 
-use super::{Error, remove};
+use super::{Error, delete};
 use crate::{
     backup::{Saved, content_hash, fingerprint},
     policy::ObjectKind,
@@ -155,7 +155,7 @@ pub(super) fn remove_replaced(
     let condemned = temp.condemned();
     move_to(parent, &staged, &condemned)?;
     parent.sync()?;
-    remove::delete_kept(workspace, parent, condemned.as_str(), objects)
+    delete::delete_kept(workspace, parent, condemned.as_str(), objects)
 }
 
 /// An entry of an open directory.

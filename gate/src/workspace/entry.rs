@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 
 use rustix::fs::{AtFlags, OFlags, RawMode, StatxAttributes, StatxFlags, makedev, statx};
 
-use super::{Stat, handle::open_beneath};
+use super::{Stat, beneath::open_beneath};
 
 /// The facts about the entry `name`, one component, of `dir`: of itself, never
 /// of what it points to; `None` when it is gone, cannot be looked at, or another

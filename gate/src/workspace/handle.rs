@@ -10,11 +10,15 @@ use std::{
 };
 
 use rustix::{
-    fs::{FileType, Mode, OFlags, RawMode, ResolveFlags, Stat as RawStat, fstat, openat2},
+    fs::{FileType, OFlags, RawMode, Stat as RawStat, fstat},
     io::{Errno, pread},
 };
 
-use super::{Error, TempName, Workspace, names};
+use super::{
+    Error, TempName, Workspace,
+    beneath::{lookup_error, open_beneath},
+    names,
+};
 use crate::{
     model::WorkspacePath,
     policy::{Object, ObjectKind},
@@ -101,53 +105,6 @@ impl Stat {
     /// What the policy wants to know of the object.
     pub fn object(&self, through_symlink: bool) -> Object {
         Object { kind: self.kind, links: self.links, through_symlink }
-    }
-}
-
-/// How often a lookup that the kernel asks to repeat (`EAGAIN`, a rename
-/// somewhere during the walk) is repeated.
-const LOOKUPS: usize = 64;
-/// How often one that seems to leave the directory is: `EXDEV` is a mount, or
-/// what was found and then moved out before the walk was complete.
-const DEPARTURES: usize = 8;
-
-/// Opens `path` beneath `dir`: no link, no mount, no way up, never blocking,
-/// never becoming a controlling terminal.
-pub(super) fn open_beneath(
-    dir: BorrowedFd<'_>,
-    path: &str,
-    flags: OFlags,
-) -> Result<OwnedFd, Errno> {
-    let path = if path.is_empty() { "." } else { path };
-    // openat2 refuses flags that mean nothing together with O_PATH.
-    let flags = if flags.contains(OFlags::PATH) {
-        flags | OFlags::CLOEXEC
-    } else {
-        flags | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY
-    };
-    let resolve = ResolveFlags::BENEATH
-        | ResolveFlags::NO_MAGICLINKS
-        | ResolveFlags::NO_XDEV
-        | ResolveFlags::NO_SYMLINKS;
-    let mut last = Errno::AGAIN;
-    let mut departures = 0;
-    for _ in 0..LOOKUPS {
-        match openat2(dir, path, flags, Mode::empty(), resolve) {
-            Err(error @ (Errno::AGAIN | Errno::INTR)) => last = error,
-            Err(Errno::XDEV) if departures < DEPARTURES => departures += 1,
-            other => return other,
-        }
-    }
-    Err(last)
-}
-
-/// Maps the errors of [`open_beneath`] on a path that held no link a moment
-/// ago: a link now means that something moved.
-pub(super) fn lookup_error(action: &'static str) -> impl FnOnce(Errno) -> Error {
-    move |errno| match errno {
-        Errno::LOOP | Errno::AGAIN => Error::Moved,
-        Errno::XDEV => Error::Mount,
-        errno => Error::os(action)(errno),
     }
 }
 

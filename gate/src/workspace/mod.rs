@@ -7,6 +7,7 @@
 //! moved between two looks, and knows nothing by a name that its directory does not
 //! have for it (`names`).
 
+mod beneath;
 mod entry;
 mod error;
 mod handle;

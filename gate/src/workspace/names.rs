@@ -11,7 +11,7 @@ use rustix::{
     io::Errno,
 };
 
-use super::handle::open_beneath;
+use super::beneath::open_beneath;
 
 /// Room for what the kernel tells at once, in bytes.
 const ROOM: usize = 32 * 1024;

@@ -10,7 +10,7 @@ use std::{
 use cap_std::{ambient_authority, fs::Dir};
 use rustix::{fs::OFlags, io::Errno};
 
-use super::{handle::open_beneath, names};
+use super::{beneath::open_beneath, names};
 
 /// The directory that an agent works in.
 #[derive(Debug)]

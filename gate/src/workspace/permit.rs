@@ -7,7 +7,7 @@ use std::{
 
 use rustix::{fs::OFlags, io::Errno};
 
-use super::{Error, Resolved, Stat, Workspace, handle::lookup_error, resolve::read_link};
+use super::{Error, Resolved, Stat, Workspace, beneath::lookup_error, resolve::read_link};
 use crate::{
     model::WorkspacePath,
     policy::{Decision, Object, ObjectKind},

@@ -8,7 +8,7 @@ use std::{collections::VecDeque, os::fd::OwnedFd};
 
 use rustix::{fs::OFlags, io::Errno};
 
-use super::{Error, Identity, Stat, Workspace, handle::lookup_error};
+use super::{Error, Identity, Stat, Workspace, beneath::lookup_error};
 use crate::{
     model::WorkspacePath,
     policy::{Object, ObjectKind},

@@ -17,8 +17,8 @@ use super::{
     super::EntryKind,
     found::Found,
     notices,
+    queue::{Ended, Event, EventKind, Queue, WatchEnd},
     scope::Scope,
-    subscription::{Ended, Event, EventKind, Queue, WatchEnd},
     tree::{Id, Places, ROOT, Tree},
     window::Window,
 };

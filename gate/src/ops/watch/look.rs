@@ -11,7 +11,7 @@ use rustix::fs::OFlags;
 
 use super::{
     hub::{Before, MOST, REST, State, entry_kind, rescan},
-    subscription::{Event, EventKind},
+    queue::{Event, EventKind},
     tree::{Id, ROOT},
 };
 use crate::{

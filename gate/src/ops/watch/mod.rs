@@ -11,6 +11,7 @@ mod found;
 mod hub;
 mod look;
 mod notices;
+mod queue;
 mod scope;
 mod subscription;
 mod tree;
@@ -22,8 +23,9 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-pub(crate) use subscription::Ended;
-pub use subscription::{Event, EventKind, Subscription, WatchEnd};
+pub(crate) use queue::Ended;
+pub use queue::{Event, EventKind, WatchEnd};
+pub use subscription::Subscription;
 
 use super::{Context, Error, Facts, Sealed, Start};
 use crate::{
@@ -32,7 +34,7 @@ use crate::{
     workspace::{self, Workspace},
 };
 use hub::{Extent, Shared};
-use subscription::Queue;
+use queue::Queue;
 
 /// Most subscribers of one gate.
 const MOST: usize = 4096;

@@ -10,8 +10,8 @@ use std::collections::{HashMap, HashSet};
 use super::{
     found::Found,
     hub::{Before, State, entry_kind, rescan},
+    queue::{Event, EventKind},
     scope::Scope,
-    subscription::{Event, EventKind},
     tree::Id,
     window::{Doubt, Raw},
 };

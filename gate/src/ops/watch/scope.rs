@@ -4,7 +4,7 @@
 use std::{collections::HashSet, sync::Arc};
 
 use super::{
-    subscription::{Event, Queue, WatchEnd},
+    queue::{Event, Queue, WatchEnd},
     tree::{Id, Places},
 };
 use crate::{
