@@ -10,26 +10,17 @@ use std::time::Duration;
 use portcullis_audit::{Draft, Kind};
 
 use super::{
-    Error, ErrorKind, Gateway, Stopped,
+    Error, ErrorKind, Gateway,
     approvals::{Answer, Approver, Binding, End, Question, Told},
-    error::Failure,
+    error::{Failure, Stopped},
+    pending_approval::{Asking, Shown},
     record,
-    showing::Shown,
     turn::Turn,
 };
 use crate::{
     model::{Access, Session},
     policy::Decision,
 };
-
-/// A request that stopped because a person must be asked.
-#[derive(Debug)]
-pub(super) struct Asking {
-    binding: Binding,
-    rules: Vec<Decision>,
-    change: String,
-    told: Told,
-}
 
 impl Asking {
     /// The denial where nobody can be asked.

@@ -23,10 +23,11 @@ use rustix::{
 use serde_json::Value;
 
 use super::{
-    ATTEMPTS, Approver, Error, ErrorKind, Gateway, Refusal, Reply,
+    Approver, Error, ErrorKind, Gateway, Refusal, Reply,
     error::Failure,
     limits::{Meter, Spent},
     record,
+    request::ATTEMPTS,
     reservations::Reservations,
     span,
     turn::{Ready, Turn},

@@ -1,6 +1,9 @@
 //! Which questions an operation puts to the policy.
 
-use super::{error::Failure, reservations::Reservations};
+use super::{
+    error::{Failure, HIDDEN, UNSEEN},
+    reservations::Reservations,
+};
 use crate::{
     backup::{self, BackupStore, EntryKind, NodeKind, Saved, Trail},
     model::{Access, AgentName, OperationKind, WorkspacePath},
@@ -16,12 +19,6 @@ pub(super) fn named(policy: &Policy, query: &Query<'_>) -> Decision {
 fn reserved() -> Decision {
     Decision::built_in_denial("names.reserved", "the name is reserved for the gate")
 }
-
-/// The rule that the agent is told of a denial that is about what it may not see: the
-/// real one would say what is there.
-pub(super) const HIDDEN: &str = "workspace.hidden";
-/// And the reason.
-pub(super) const UNSEEN: &str = "something that is not shown keeps this from being done";
 
 /// Puts the questions of one operation, for one agent.
 #[derive(Clone, Copy)]

@@ -2,12 +2,9 @@
 
 use std::fmt;
 
-use portcullis_audit::Receipt;
+use portcullis_audit::{Draft, Receipt};
 
-use super::{
-    asking::Asking,
-    decide::{HIDDEN, UNSEEN},
-};
+use super::pending_approval::Asking;
 use crate::{
     backup, ledger,
     model::PathError,
@@ -15,6 +12,13 @@ use crate::{
     policy::Decision,
     workspace,
 };
+
+/// The rule that the agent is told of a denial that is about what it may not see: the
+/// real one would say what is there.
+pub(super) const HIDDEN: &str = "workspace.hidden";
+
+/// And the reason.
+pub(super) const UNSEEN: &str = "something that is not shown keeps this from being done";
 
 /// Why a request was not done, fit to be shown to the agent: no host path, no
 /// content, and the same for a denied path whether or not it exists.
@@ -147,6 +151,12 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+/// A request that was not done, before that is recorded.
+pub(super) struct Stopped {
+    pub(super) draft: Draft,
+    pub(super) why: Failure,
+}
 
 /// What went wrong inside, before it is recorded and rendered.
 #[derive(Debug)]

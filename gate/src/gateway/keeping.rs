@@ -2,9 +2,9 @@
 
 use portcullis_audit::Hash;
 
-use super::{error::Failure, turn::Turn};
+use super::{error::Failure, saved::discard, turn::Turn};
 use crate::{
-    backup::{self, BackupStore, Meta, Saved},
+    backup::{Meta, Saved},
     model::Operation,
     ops::{Change, Sealed},
     policy::ObjectKind,
@@ -60,28 +60,5 @@ impl<'a> Turn<'a> {
             Operation::Write { .. } | Operation::Append { .. } | Operation::Edit { .. }
         );
         if is_own && self.reservations.asks().is_empty() { sealed.facts().after } else { None }
-    }
-}
-
-/// Brings all that was kept to stable storage.
-pub(super) fn settle(vault: &BackupStore, saved: &mut [Saved]) -> Result<(), backup::Error> {
-    saved.iter_mut().try_for_each(|one| vault.settle(one))
-}
-
-/// The change was made: what was kept stays, older versions may go.
-pub(super) fn keep(vault: &BackupStore, saved: Vec<Saved>) {
-    for one in saved {
-        if let Err(error) = vault.keep(one) {
-            tracing::warn!(%error, "an old backup could not be removed");
-        }
-    }
-}
-
-/// Lets go of what was kept for a change that was not made.
-pub(super) fn discard(vault: &BackupStore, saved: Vec<Saved>) {
-    for one in saved {
-        if let Err(error) = vault.discard(one) {
-            tracing::warn!(%error, "a needless backup could not be removed");
-        }
     }
 }

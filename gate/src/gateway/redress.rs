@@ -1,24 +1,14 @@
 //! Changes by which the operator puts right what a session did.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::{Approver, Caller, Error, Gateway, Reply, limits::Meter};
+use super::{Approver, Caller, Error, Gateway, Reply, request::Terms};
 use crate::{
     model::{Operation, Session},
     ops::{Source, Unfollowed},
 };
-
-/// On what terms a request is carried out.
-#[derive(Clone, Copy)]
-pub(super) struct Terms<'a> {
-    pub(super) meter: Option<&'a Arc<Meter>>,
-    /// Go into the record.
-    pub(super) facts: &'a BTreeMap<String, Value>,
-    /// Whether the operator puts something right.
-    pub(super) redress: bool,
-}
 
 impl Gateway {
     /// As [`Gateway::handle_asking`] for the operator who undoes something:

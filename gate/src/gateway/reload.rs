@@ -1,15 +1,11 @@
 //! Putting another policy in force between two requests.
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use portcullis_audit::{Draft, Kind, Receipt};
 use serde_json::{Value, json};
 
-use super::{Error, Gateway, record};
+use super::{Error, Gateway, heralds::Herald, record};
 use crate::{model::Session, policy::Policy};
 
 /// Why the policy in force stays.
@@ -29,37 +25,6 @@ pub enum ReloadError {
     /// It could not be recorded or kept.
     #[error("{0}")]
     Unavailable(String),
-}
-
-/// What is called when another policy is in force.
-pub type Herald = dyn Fn() + Send + Sync;
-
-/// Who hears of another policy.
-#[derive(Default)]
-pub(super) struct Heralds(Mutex<Vec<Weak<Herald>>>);
-
-impl Heralds {
-    fn add(&self, herald: &Arc<Herald>) {
-        let mut all = self.lock();
-        all.retain(|herald| herald.strong_count() > 0);
-        all.push(Arc::downgrade(herald));
-    }
-
-    fn tell(&self) {
-        // Not called under the lock: whoever hears may have more to ask.
-        let all: Vec<_> = self.lock().iter().filter_map(Weak::upgrade).collect();
-        all.iter().for_each(|herald| herald());
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Weak<Herald>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl fmt::Debug for Heralds {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Heralds").finish_non_exhaustive()
-    }
 }
 
 impl Gateway {

@@ -8,8 +8,9 @@ use portcullis_audit::Draft;
 use super::{
     approvals::{Binding, Told},
     diff::{CONTEXT, unified_diff},
+    pending_approval::Shown,
     record,
-    turn::Turn,
+    turn::{LONGEST, Turn},
 };
 use crate::{
     backup::{self, Saved},
@@ -19,8 +20,6 @@ use crate::{
     workspace::Permit,
 };
 
-/// Longest content of which a diff is made, in bytes.
-pub(super) const LONGEST: u64 = 1 << 20;
 /// Longest diff that is shown, in bytes.
 const LONGEST_DIFF: usize = 64 << 10;
 
@@ -33,20 +32,6 @@ const TOO_LARGE: &str = "the content is too large to be shown";
 const SECRET: &str = "the content has secrets and is not shown";
 /// Beside what the agent sent, where it may not see the rest.
 const KEPT_BACK: &str = "(what is there already is not shown here, but by `portcullis approve`)";
-
-/// What would be done, in words for a person.
-pub(super) struct Shown {
-    pub(super) text: String,
-    /// Whether an agent that may list and read the paths that the request names may
-    /// see all of it.
-    is_open: bool,
-}
-
-impl Shown {
-    fn open(text: String) -> Self {
-        Self { text, is_open: true }
-    }
-}
 
 impl Turn<'_> {
     /// What the question tells whoever sent the request: all of it where the agent may

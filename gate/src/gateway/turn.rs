@@ -7,13 +7,12 @@ use portcullis_audit::{Draft, Receipt};
 use super::{
     Changed, Error, Gateway, Output, Reply,
     asking::Approved,
-    decide::{self, Decider},
-    error::{self, Failure},
-    keeping::{discard, keep, settle},
+    decide::Decider,
+    error::{self, Failure, UNSEEN},
     limits::{Meter, Spent},
     record, recovery,
     reservations::Reservations,
-    showing::LONGEST,
+    saved::{discard, keep, settle},
 };
 use crate::{
     backup::{BackupStore, Saved},
@@ -23,6 +22,9 @@ use crate::{
     policy::{Object, ObjectKind, Policy, Secrets},
     workspace::{Follow, Met, Permit, Resolved, Walked},
 };
+
+/// Longest content of which a diff is made, in bytes.
+pub(super) const LONGEST: u64 = 1 << 20;
 
 /// A change that is prepared, and what was kept of what it will replace.
 pub(super) struct Ready<'a> {
@@ -157,7 +159,7 @@ impl<'a> Turn<'a> {
                 let change = match change {
                     // Perhaps about the content of what is not shown.
                     Err(ops::Error::Refused(decision)) if !sees_all => {
-                        return Err(Failure::Hidden(Box::new(decision), decide::UNSEEN));
+                        return Err(Failure::Hidden(Box::new(decision), UNSEEN));
                     }
                     change => change?,
                 };
