@@ -117,25 +117,25 @@ pub(super) fn restrict_relay() -> Result<GateReport, GateError> {
     restrict(&[], Purpose::Relay)
 }
 
-/// Whether the process has no other thread. One that was joined may still be ending.
-fn is_alone() -> bool {
-    // The directory has a link for each thread besides its own two.
-    let is_alone =
-        || rustix::fs::stat("/proc/self/task").map_or(true, |threads| threads.st_nlink <= 3);
-    (0..ENDING_LOOKS).any(|_| {
-        is_alone() || {
-            std::thread::sleep(ENDING_INTERVAL);
-            false
+/// Checks that the process has no other thread. One that was joined may still be ending.
+fn check_alone() -> Result<(), GateError> {
+    for _ in 0..ENDING_LOOKS {
+        let threads = rustix::fs::stat("/proc/self/task")
+            .map_err(|e| GateError::Step("count the threads of this process", e.into()))?;
+        // The directory has a link for each thread besides its own two. Another number is that
+        // of something else in its place, which does not say how many threads there are.
+        if threads.st_nlink == 3 {
+            return Ok(());
         }
-    })
+        std::thread::sleep(ENDING_INTERVAL);
+    }
+    Err(GateError::SelfTest("the process has another thread, or `/proc/self/task` does not say"))
 }
 
 fn restrict(directories: &[BorrowedFd<'_>], purpose: Purpose) -> Result<GateReport, GateError> {
     let step = |what| move |e: rustix::io::Errno| GateError::Step(what, e.into());
     // Restrictions are a thread's, and would not be those of another one.
-    if !is_alone() {
-        return Err(GateError::SelfTest("the process has another thread"));
-    }
+    check_alone()?;
     if !Sample::take(directories).kept {
         return Err(GateError::SelfTest("a directory that it needs cannot be opened"));
     }

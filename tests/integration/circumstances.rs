@@ -380,6 +380,23 @@ fn a_proc_that_is_not_mounted_is_named() {
     }
 }
 
+/// Whatever could not be looked at counted as one thread, and others kept their rights.
+#[test]
+fn threads_that_cannot_be_counted_keep_a_gate_from_being_confined() {
+    let world = World::new();
+    world.file("a.txt", "a");
+    // Over the directory of the shell that becomes the command.
+    let script = "mount -t tmpfs none /proc/$$/task && exec \"$@\"";
+    let blind = ["unshare", "-m", "sh", "-c", script, "sh"];
+    for args in [&["fs", "read", "a.txt"][..], &["mcp"]] {
+        let refused = behind(&world, &blind, args);
+        assert_eq!(refused.code, 1, "{args:?}: {refused:?}");
+        assert!(refused.stdout.is_empty(), "{args:?}: {refused:?}");
+    }
+    assert!(!world.state().join("audit").exists());
+    behind(&world, &["env"], &["fs", "read", "a.txt"]).ok();
+}
+
 /// It became empty.
 #[test]
 fn a_file_is_not_emptied_by_a_stdin_that_was_closed() {
