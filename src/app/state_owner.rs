@@ -70,6 +70,14 @@ pub(crate) fn noted(state: &Dir, path: &Path) -> Result<Option<PathBuf>, Failure
     ))
 }
 
+/// The same of a directory that need not be there.
+///
+/// # Errors
+/// As [`noted`] and [`state_directory::look`].
+pub(crate) fn noted_at(path: &Path) -> Result<Option<PathBuf>, Failure> {
+    state_directory::look(path)?.map_or(Ok(None), |state| noted(&state, path))
+}
+
 /// Refuses the state directory of another workspace than that at `root`, unless the
 /// operator says with `adopt` from where it moved.
 ///

@@ -9,13 +9,44 @@ use std::{
 use etcetera::BaseStrategy as _;
 use rustix::fs::{FileType, access, stat};
 
-use super::failure::{Context as _, Failure};
+use super::{
+    failure::{Context as _, Failure},
+    state_directory, state_owner,
+};
 use crate::{
     config::{Operator, PolicyTexts, audit::Audit, operator, signature::signature_path},
     gateway::Workspace,
     policy::is_name,
     sandbox::{Access, AgentPath, Trusted, TrustedPath, TrustedPaths, own_program},
 };
+
+/// The state directory, as [`state_directory::directory`] says, which passes [`check`] with the
+/// workspace to which it belongs. A named one of which no workspace is known is not compared.
+///
+/// # Errors
+/// As [`check`], and when there is no such workspace.
+pub(crate) fn state(
+    named: Option<&PathBuf>,
+    workspace: Option<&Path>,
+    config: Option<&Path>,
+) -> Result<PathBuf, Failure> {
+    let here = workspace.unwrap_or(Path::new("."));
+    let path = state_directory::directory(named, here)?;
+    // One that is named belongs to another workspace than the current directory.
+    let owner = match (workspace, named) {
+        (None, Some(_)) => state_owner::noted_at(&path)?,
+        _ => Some(here.to_owned()),
+    };
+    if let Some(owner) = owner {
+        check(&owner, &path, config).map_err(|failure| {
+            failure.help(
+                "to look at a log all the same, name it as a copy is named: \
+                 `portcullis audit verify --dir DIR`",
+            )
+        })?;
+    }
+    Ok(path)
+}
 
 /// Refuses what a start refuses before it opens the state directory `state` of
 /// `workspace` under the configuration `config`: an agent could change, or choose,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::{location::Where, select::Progress};
 use crate::{
-    app::{audit_log::unreadable, failure::Failure},
+    app::{audit_log::unreadable, failure::Failure, state_owner},
     gateway::Workspace,
     model::Escaped,
     review::{Log, recorded_workspace},
@@ -43,7 +43,7 @@ impl Where {
                 .map_err(|error| format!("cannot open the workspace `{}`: {error}", path.display()))
         };
         let noted = match &self.dir {
-            None => self.place.noted_owner()?,
+            None => state_owner::noted_at(&self.place.state()?)?,
             // A copy says so only by its records.
             Some(_copy) => None,
         };

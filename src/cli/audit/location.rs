@@ -45,9 +45,10 @@ impl Place {
         Workspace::open(self.workspace())
     }
 
-    /// The state directory.
+    /// The state directory, where no agent could have chosen it.
     pub(super) fn state(&self) -> Result<PathBuf, Failure> {
-        state_directory::directory(self.state.as_ref(), self.workspace())
+        let (workspace, config) = (self.workspace.as_deref(), self.config.as_deref());
+        trusted_paths::state(self.state.as_ref(), workspace, config)
     }
 
     /// What the operator configured for the log.
@@ -68,19 +69,11 @@ impl Place {
             .ok_or_else(|| unreadable(&path, &io::ErrorKind::NotFound.into()))
     }
 
-    /// The state directory, in which there is a log, where no agent could have chosen it.
+    /// The same, in which there is a log.
     fn with_log(&self) -> Result<PathBuf, Failure> {
         let path = self.state()?;
         let log = path.join("audit");
         Directory::new(&log).list().map_err(|error| unreadable(&log, &error))?;
-        // One that is named belongs to another workspace than the current directory.
-        let owner = match (&self.workspace, &self.state) {
-            (None, Some(_named)) => self.noted_owner()?,
-            _ => Some(self.workspace().to_owned()),
-        };
-        if let Some(workspace) = owner {
-            trusted_paths::check(&workspace, &path, self.config.as_deref())?;
-        }
         Ok(path)
     }
 
@@ -88,12 +81,6 @@ impl Place {
     pub(super) fn owner(&self) -> Result<Option<PathBuf>, Failure> {
         let path = self.state()?;
         state_directory::look(&path)?.map_or(Ok(None), |state| state_owner::of(&state, &path))
-    }
-
-    /// The same as far as the state directory notes it.
-    pub(super) fn noted_owner(&self) -> Result<Option<PathBuf>, Failure> {
-        let path = self.state()?;
-        state_directory::look(&path)?.map_or(Ok(None), |state| state_owner::noted(&state, &path))
     }
 }
 

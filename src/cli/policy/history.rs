@@ -1,15 +1,15 @@
 //! The log that `diff`, `replay` and `learn` read.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use crate::app::{failure::Failure, moment::Moment, state_directory};
+use crate::app::{failure::Failure, moment::Moment, trusted_paths};
 
 /// Which log.
 #[derive(Debug, Clone, clap::Args)]
 struct Log {
-    /// The directory that the agent works in
-    #[arg(long, value_name = "DIR", default_value = ".", env = "PORTCULLIS_WORKSPACE")]
-    workspace: PathBuf,
+    /// The directory that the agent works in [default: the current one]
+    #[arg(long, value_name = "DIR", env = "PORTCULLIS_WORKSPACE")]
+    workspace: Option<PathBuf>,
     /// Where log and backups are kept [default: a directory of the workspace's
     /// own under $XDG_STATE_HOME/portcullis]
     #[arg(long, value_name = "DIR", env = "PORTCULLIS_STATE")]
@@ -28,10 +28,10 @@ pub(super) struct LogArgs {
 }
 
 impl LogArgs {
-    /// The log's directory.
+    /// The log's directory, where no agent could have chosen it.
     pub(super) fn directory(&self) -> Result<PathBuf, Failure> {
-        Ok(state_directory::directory(self.place.state.as_ref(), &self.place.workspace)?
-            .join("audit"))
+        let Log { workspace, state } = &self.place;
+        Ok(trusted_paths::state(state.as_ref(), workspace.as_deref(), None)?.join("audit"))
     }
 
     /// The earliest time, in the form of a record's.
@@ -40,7 +40,7 @@ impl LogArgs {
     }
 
     /// The workspace.
-    pub(super) fn workspace(&self) -> &std::path::Path {
-        &self.place.workspace
+    pub(super) fn workspace(&self) -> &Path {
+        self.place.workspace.as_deref().unwrap_or(Path::new("."))
     }
 }

@@ -386,3 +386,60 @@ fn a_state_directory_in_a_grant_of_the_policy_or_among_homes_is_refused_by_every
     let home = "home/.local/share/portcullis/homes/ws/agent/state";
     refused_at_every_door(&place, &["--state", &place.at(home)], home);
 }
+
+/// They read a log, and a configuration with the keys of witnesses, that an agent had chosen.
+#[test]
+fn commands_that_read_refuse_a_state_directory_that_an_agent_could_choose() {
+    let place = place(&["real", "out"], &[("../real", "ws/link")]);
+    std::fs::write(place.base().join("ws/a.txt"), "a").unwrap();
+    let (good, bad) = (place.at("real/state"), place.at("ws/link/state"));
+    let (workspace, report) = (place.at("ws"), place.at("out/report.json"));
+    let receipts = place.at("out/receipts");
+    let own = |args: &[&str], state: &str| {
+        let options = ["--workspace", &workspace, "--state", state];
+        place.command(&[args, &options].concat()).output().unwrap()
+    };
+    let read = own(&["fs", "read", "a.txt"], &good);
+    assert_eq!(read.status.code(), Some(0), "{read:?}");
+    std::fs::write(&receipts, &read.stderr).unwrap();
+    let signed = own(&["audit", "checkpoint"], &good);
+    assert_eq!(signed.status.code(), Some(0), "{signed:?}");
+    let bundle = place.at("out/bundle.zip");
+    for args in [
+        &["audit", "verify"][..],
+        &["audit", "verify", "--policies"],
+        &["audit", "key"],
+        &["audit", "show"],
+        &["audit", "query"],
+        &["audit", "blame", "a.txt"],
+        &["audit", "session"],
+        &["audit", "report", "-o", &report],
+        &["audit", "export", "--format", "csv"],
+        &["audit", "bundle", "-o", &bundle],
+        &["audit", "prove", "0"],
+        &["audit", "check-receipts", &receipts],
+        &["backup", "list"],
+        &["backup", "verify"],
+        &["policy", "replay", "default"],
+        &["policy", "explain", "--record", "1"],
+        &["policy", "learn"],
+        &["policy", "diff", "default", "strict", "--log"],
+    ] {
+        let done = own(args, &good);
+        assert_eq!(done.status.code(), Some(0), "{args:?}: {done:?}");
+        let done = own(args, &bad);
+        assert_eq!(done.status.code(), Some(1), "{args:?}: {done:?}");
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert!(said.contains(&format!("`{bad}`")), "{args:?}: {said}");
+        assert!(!said.contains("panicked"), "{said}");
+    }
+    // Nobody was asked whose it is, and nothing but the log itself is believed.
+    let log = format!("{bad}/audit");
+    let done = place.command(&["audit", "verify", "--dir", &log]).output().unwrap();
+    assert_eq!(done.status.code(), Some(0), "{done:?}");
+    // The keys of witnesses stand in the configuration.
+    std::fs::write(place.base().join("real/portcullis.toml"), "").unwrap();
+    let config = place.at("ws/link/portcullis.toml");
+    let done = own(&["audit", "verify", "--config", &config], &good);
+    assert_eq!(done.status.code(), Some(1), "{done:?}");
+}

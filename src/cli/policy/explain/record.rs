@@ -21,7 +21,7 @@ use crate::{
 
 pub(super) fn run(common: &Common, seq: u64, json: bool) -> Result<ExitCode, Failure> {
     let workspace = open_workspace(&common.workspace)?;
-    let state = state_directory::directory_of(common.state.as_ref(), &workspace)?;
+    let state = common.state_directory()?;
     if let Some(opened) = state_directory::look(&state)? {
         state_owner::check(&opened, &state, workspace.root(), None)?;
     }
