@@ -1,13 +1,24 @@
 //! Files that an operator has written somewhere: made beside their name and renamed,
 //! so that one is there as a whole or not at all, and never through a link that an
 //! agent planted.
-#![expect(clippy::disallowed_methods, reason = "the operator names the file")]
+//!
+//! Which directories an agent may change, a command that only reads does not know: grants are
+//! those of other starts. So no link on the way is followed, wherever it lies.
 
 use std::{
-    fs::{self, File, OpenOptions},
+    ffi::OsString,
+    fs::File,
     io,
-    os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _, PermissionsExt as _},
+    os::fd::{AsRawFd as _, OwnedFd},
     path::{Path, PathBuf},
+};
+
+use rustix::{
+    fs::{
+        AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, openat, openat2, renameat, statat,
+        unlinkat,
+    },
+    io::Errno,
 };
 
 use super::{
@@ -15,11 +26,75 @@ use super::{
     session::random_id,
 };
 
+/// A name in a directory that is open: whatever happens to the names on the way to it, it
+/// stays the directory that was looked at.
+pub(crate) struct Destination {
+    directory: OwnedFd,
+    name: OsString,
+}
+
+impl Destination {
+    /// Opens the directory of the file `named`.
+    ///
+    /// # Errors
+    /// When the way there leads through a link, and as the system says.
+    pub(crate) fn open(named: &Path) -> Result<Self, Failure> {
+        let failed = format!("cannot write `{}`", named.display());
+        let Some(name) = named.file_name() else {
+            return Err(Failure::new(format_args!("{failed}: it names no file")));
+        };
+        let parent = named.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let parent = parent.unwrap_or(Path::new("."));
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let no_links = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        let directory = openat2(CWD, parent, flags, Mode::empty(), no_links);
+        let directory = directory.map_err(|error| match error {
+            Errno::LOOP => {
+                let failure =
+                    "a directory on the way is a symbolic link, which an agent may have made";
+                Failure::new(format_args!("{failed}: {failure}")).help(
+                    "name it by a path without links (`realpath` prints where this one leads)",
+                )
+            }
+            Errno::NOENT => Failure::new(format_args!("{failed}: {error}"))
+                .help("make its directory first (`mkdir -p`), or name another file"),
+            error => Failure::new(format_args!("{failed}: {error}")),
+        })?;
+        Ok(Self { directory, name: name.to_owned() })
+    }
+
+    /// A path of the same file that leads through the open directory, for whoever takes paths.
+    pub(crate) fn path(&self) -> PathBuf {
+        let directory = format!("/proc/self/fd/{}", self.directory.as_raw_fd());
+        Path::new(&directory).join(&self.name)
+    }
+
+    /// Opens it to be written, if it is no link: a file that is new, or one that is there.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub(crate) fn write(&self, is_new: bool) -> io::Result<File> {
+        self.opened(&self.name, is_new, Mode::from_raw_mode(0o666))
+    }
+
+    fn opened(&self, name: &OsString, is_new: bool, mode: Mode) -> io::Result<File> {
+        let new = if is_new { OFlags::CREATE | OFlags::EXCL } else { OFlags::empty() };
+        let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | new;
+        Ok(openat(&self.directory, name, flags, mode).map(File::from)?)
+    }
+
+    /// Removes it.
+    pub(crate) fn remove(&self) {
+        // It has no meaning, and a confined process may not.
+        let _removed = unlinkat(&self.directory, &self.name, AtFlags::empty());
+    }
+}
+
 /// A file that is being written, gone unless it is kept.
 pub(crate) struct Fresh {
-    named: PathBuf,
-    /// Where it is until then; nothing of a device, which is written itself.
-    temp: Option<PathBuf>,
+    at: Destination,
+    /// Its name until then; none of a device, which is written itself.
+    temp: Option<OsString>,
     file: File,
 }
 
@@ -27,34 +102,33 @@ impl Fresh {
     /// Makes a file that [`Fresh::keep`] gives the name `named`.
     ///
     /// # Errors
-    /// When another kind of file has the name, and as the system says.
+    /// When another kind of file has the name, and as [`Destination::open`].
     pub(crate) fn create(named: &Path) -> Result<Self, Failure> {
+        let at = Destination::open(named)?;
         let failed = format!("cannot write `{}`", named.display());
-        let mode = match named.symlink_metadata() {
-            Ok(old) if old.is_file() => Some(old.permissions().mode() & 0o777),
+        let old = match statat(&at.directory, &at.name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(facts) => Some(facts.st_mode),
+            Err(Errno::NOENT) => None,
+            Err(error) => return Err(Failure::new(format_args!("{failed}: {error}"))),
+        };
+        let mode = match old.map(|mode| (FileType::from_raw_mode(mode), mode)) {
+            None => Mode::from_raw_mode(0o666),
+            Some((FileType::RegularFile, mode)) => Mode::from_raw_mode(mode & 0o777),
             // Such as `/dev/null`, which no agent makes.
-            Ok(old) if old.file_type().is_char_device() => {
-                let file = OpenOptions::new().write(true).open(named).or_fail(failed)?;
-                return Ok(Self { named: named.to_owned(), temp: None, file });
+            Some((FileType::CharacterDevice, _)) => {
+                let file = at.write(false).or_fail(failed)?;
+                return Ok(Self { at, temp: None, file });
             }
-            Ok(_other) => {
+            Some(_other) => {
                 return Err(Failure::new(format_args!(
                     "{failed}: it is a link, or no regular file"
                 ))
                 .help("name the file itself, or another one"));
             }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => return Err(Failure::new(format_args!("{failed}: {error}"))),
         };
-        let name = named.file_name().unwrap_or_default().to_string_lossy();
-        let temp = named.with_file_name(format!(".{name}.{}", random_id()?));
-        let mut options = OpenOptions::new();
-        options.write(true).create_new(true);
-        mode.into_iter().for_each(|mode| {
-            options.mode(mode);
-        });
-        let file = options.open(&temp).or_fail(failed)?;
-        Ok(Self { named: named.to_owned(), temp: Some(temp), file })
+        let temp = OsString::from(format!(".{}.{}", at.name.to_string_lossy(), random_id()?));
+        let file = at.opened(&temp, true, mode).or_fail(failed)?;
+        Ok(Self { at, temp: Some(temp), file })
     }
 
     /// The file.
@@ -69,7 +143,8 @@ impl Fresh {
     pub(crate) fn keep(mut self) -> io::Result<()> {
         if let Some(temp) = &self.temp {
             self.file.sync_all()?;
-            fs::rename(temp, &self.named)?;
+            let directory = &self.at.directory;
+            renameat(directory, temp, directory, &self.at.name)?;
             self.temp = None;
         }
         Ok(())
@@ -80,14 +155,16 @@ impl Drop for Fresh {
     fn drop(&mut self) {
         if let Some(temp) = &self.temp {
             // It has no meaning.
-            let _removed = fs::remove_file(temp);
+            let _removed = unlinkat(&self.at.directory, temp, AtFlags::empty());
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write as _;
+    #![expect(clippy::disallowed_methods, reason = "looks at what was written")]
+
+    use std::{fs, io::Write as _};
 
     use super::*;
 

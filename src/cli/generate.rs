@@ -6,7 +6,7 @@
 #![expect(clippy::disallowed_methods, reason = "writes where the operator says")]
 
 use std::{
-    io::{self},
+    io::{self, Write as _},
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -21,6 +21,7 @@ use clap_mangen::{
 use super::Cli;
 use crate::app::{
     failure::{Context as _, Failure},
+    fresh::Fresh,
     output,
 };
 
@@ -71,7 +72,9 @@ pub(crate) fn man(args: &ManArgs) -> Result<ExitCode, Failure> {
 fn write_pages(command: &clap::Command, directory: &Path) -> Result<(), Failure> {
     let path = directory.join(format!("{}.1", name(command)));
     let page = page(command).or_fail("cannot make a manual page")?;
-    std::fs::write(&path, page).or_fail(format_args!("cannot write `{}`", path.display()))?;
+    let fresh = Fresh::create(&path)?;
+    let written = fresh.file().write_all(&page).and_then(|()| fresh.keep());
+    written.or_fail(format_args!("cannot write `{}`", path.display()))?;
     command
         .get_subcommands()
         .filter(|subcommand| !subcommand.is_hide_set())

@@ -58,6 +58,7 @@ mod mcp;
 mod model;
 mod module_graph;
 mod oracle;
+mod outputs;
 mod owner;
 mod passing;
 mod policy;

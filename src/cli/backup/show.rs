@@ -1,8 +1,8 @@
 //! `portcullis backup show`: a backup's content, or the names in a tree.
-#![expect(clippy::disallowed_methods, reason = "the operator names the file for the content")]
+#![expect(clippy::disallowed_methods, reason = "looks where the file that the operator names lies")]
 
 use std::{
-    fs::{File, OpenOptions},
+    fs::File,
     io::{self, IsTerminal as _, Write as _},
     path::{Path, PathBuf},
     process::ExitCode,
@@ -14,6 +14,7 @@ use super::entries::{entry_json, finish, named};
 use crate::{
     app::{
         failure::{Context as _, Failure},
+        fresh::Destination,
         options::Common,
         output::printed,
     },
@@ -61,7 +62,7 @@ pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
 struct Target {
     file: File,
     /// Where it is, when it was made for this.
-    made: Option<PathBuf>,
+    made: Option<Destination>,
 }
 
 impl Target {
@@ -79,12 +80,13 @@ impl Target {
             .help("name a file elsewhere, or use `portcullis backup restore ID --to PATH`"));
         }
         let failed = format!("cannot open `{}`", path.display());
-        let made = OpenOptions::new().write(true).create_new(true).open(path);
-        match made {
-            Ok(file) => Ok(Self { file, made: Some(path.clone()) }),
+        let at = Destination::open(path)?;
+        match at.write(true) {
+            Ok(file) => Ok(Self { file, made: Some(at) }),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                let file = OpenOptions::new().write(true).open(path).or_fail(failed)?;
-                Ok(Self { file, made: None })
+                let file = at.write(false).or_fail(failed);
+                let help = "name a file, and no link: an agent may have made that";
+                Ok(Self { file: file.map_err(|failure| failure.help(help))?, made: None })
             }
             Err(error) => Err(Failure::new(format_args!("{failed}: {error}"))),
         }
@@ -100,9 +102,9 @@ impl Target {
 
 impl Drop for Target {
     fn drop(&mut self) {
-        if let Some(path) = &self.made {
+        if let Some(at) = &self.made {
             // Confined, the process may not: an empty file stays then.
-            let _ = std::fs::remove_file(path);
+            at.remove();
         }
     }
 }

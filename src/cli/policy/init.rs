@@ -2,7 +2,6 @@
 #![expect(clippy::disallowed_methods, reason = "writes the file that the operator names")]
 
 use std::{
-    fs::OpenOptions,
     io::Write as _,
     path::{Path, PathBuf},
     process::ExitCode,
@@ -11,6 +10,7 @@ use std::{
 use crate::{
     app::{
         failure::{Context as _, Failure},
+        fresh::Destination,
         options::open_workspace,
     },
     authoring::{SCHEMA_FILE, Tree, first_policy, json_schema},
@@ -85,16 +85,13 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
 
 fn create(path: &Path, text: &str) -> Result<(), Failure> {
     let shown = path.display();
-    let mut file =
-        OpenOptions::new().write(true).create_new(true).open(path).map_err(|error| match error
-            .kind()
-        {
-            std::io::ErrorKind::AlreadyExists => {
-                Failure::new(format_args!("the file `{shown}` is there already"))
-                    .help("name another one with `-o`; nothing is written over")
-            }
-            _ => Failure::new(format_args!("cannot make the file `{shown}`: {error}"))
-                .help("name a file in a directory that is there, with `-o`"),
-        })?;
+    let mut file = Destination::open(path)?.write(true).map_err(|error| match error.kind() {
+        std::io::ErrorKind::AlreadyExists => {
+            Failure::new(format_args!("the file `{shown}` is there already"))
+                .help("name another one with `-o`; nothing is written over")
+        }
+        _ => Failure::new(format_args!("cannot make the file `{shown}`: {error}"))
+            .help("name a file in a directory that is there, with `-o`"),
+    })?;
     file.write_all(text.as_bytes()).or_fail(format_args!("cannot write the file `{shown}`"))
 }

@@ -12,6 +12,7 @@ use serde_json::json;
 use crate::{
     app::{
         failure::{Context as _, Exit, Failure},
+        fresh::Destination,
         policy_loading::load_trusted,
     },
     config::{
@@ -60,14 +61,11 @@ pub(super) struct SignArgs {
 pub(super) fn keygen(args: &KeygenArgs) -> Result<ExitCode, Failure> {
     let shown = args.output.display();
     let key = SigningKey::generate().or_fail("cannot make a key")?;
-    key.write(&args.output).map_err(|error| {
+    key.write(&Destination::open(&args.output)?.path()).map_err(|error| {
         let failure = Failure::new(format_args!("cannot write the key `{shown}`: {error}"));
         match error.kind() {
             std::io::ErrorKind::AlreadyExists => {
                 failure.help("name a file that is not there yet: a key is never written over")
-            }
-            std::io::ErrorKind::NotFound => {
-                failure.help("make its directory first (`mkdir -p`), or name another file")
             }
             _ => failure,
         }

@@ -1,0 +1,74 @@
+//! Files that commands write where the operator says (`-o`): never through a link that an
+//! agent may have put there.
+
+use std::{fs, os::unix::fs::symlink};
+
+use crate::common::World;
+
+/// Commands that write a file of this name.
+fn commands(file: &str) -> Vec<Vec<&str>> {
+    vec![
+        vec!["audit", "report", "-o", file],
+        vec!["audit", "bundle", "-o", file],
+        vec!["audit", "export", "--format", "csv", "-o", file],
+        vec!["backup", "show", "a.txt", "-o", file],
+        vec!["policy", "init", "-o", file],
+        vec!["policy", "keygen", "-o", file],
+    ]
+}
+
+/// The agent had exchanged the directory for a link, and so chose which file was replaced.
+#[test]
+fn no_link_on_the_way_to_a_file_that_is_written_is_followed() {
+    let world = World::new();
+    world.file("a.txt", "one");
+    world.write("a.txt", "two").ok();
+    world.run(&["audit", "checkpoint"]).ok();
+    let at = |name: &str| world.base().join(name);
+    for directory in ["real/deep", "granted"] {
+        fs::create_dir_all(at(directory)).unwrap();
+    }
+    symlink("../real", world.path("link")).unwrap();
+    symlink("../real", at("granted/link")).unwrap();
+    for (number, name) in
+        ["x.html", "x.zip", "x.csv", "x.txt", "x.toml", "x.key"].iter().enumerate()
+    {
+        let links = [world.path("link"), at("granted/link"), at("granted/link/deep")];
+        for link in links.iter().map(|link| link.join(name)) {
+            let refused = world.run(&commands(link.to_str().unwrap())[number]);
+            assert_eq!(refused.code, 1, "{link:?}: {refused:?}");
+            assert!(refused.stderr.contains("symbolic link"), "{link:?}: {refused:?}");
+            assert!(!link.exists(), "{link:?}");
+        }
+        let file = at("real/deep").join(name);
+        world.run(&commands(file.to_str().unwrap())[number]).ok();
+        assert!(file.is_file(), "{file:?}");
+        let entries = fs::read_dir(at("real/deep")).unwrap().count();
+        // With the schema beside the policy.
+        assert_eq!(entries, number + 1 + usize::from(number >= 4), "{file:?}");
+    }
+    assert_eq!(fs::read_dir(at("real")).unwrap().count(), 1);
+}
+
+/// Backups and manual pages were written through it.
+#[test]
+fn a_link_in_the_place_of_the_file_is_not_followed() {
+    let world = World::new();
+    world.file("a.txt", "one");
+    world.write("a.txt", "two").ok();
+    let at = |name: &str| world.base().join(name);
+    fs::create_dir_all(at("granted")).unwrap();
+    fs::write(at("precious"), "kept").unwrap();
+    for name in ["old.txt", "portcullis.1"] {
+        symlink("../precious", at("granted").join(name)).unwrap();
+    }
+    let (file, pages) = (at("granted/old.txt"), at("granted"));
+    for args in [
+        &["backup", "show", "a.txt", "-o", file.to_str().unwrap()][..],
+        &["man", "-o", pages.to_str().unwrap()],
+    ] {
+        let refused = world.run(args);
+        assert_eq!(refused.code, 1, "{args:?}: {refused:?}");
+        assert_eq!(fs::read(at("precious")).unwrap(), b"kept", "{args:?}");
+    }
+}
