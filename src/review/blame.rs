@@ -104,6 +104,12 @@ pub enum BlameError {
     /// The log cannot be read.
     #[error("cannot read the audit log: {0}")]
     Log(#[from] io::Error),
+    /// The log has more changes, or renames, than are kept at once.
+    #[error(
+        "the log has more changes of the path, or renames of any, than are looked at together: those \
+         from record {0} on were not looked at"
+    )]
+    TooMany(u64),
     /// The path cannot be looked at.
     #[error("cannot look at the path: {0}")]
     Workspace(#[from] crate::gateway::WorkspaceError),

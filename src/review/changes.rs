@@ -1,11 +1,14 @@
 //! Changes of the workspace as the log tells them: an intent with what became
 //! of it.
 
-use std::{collections::HashMap, io, ops::ControlFlow};
+use std::{collections::HashMap, ops::ControlFlow};
 
 use portcullis_audit::{Hash, RecordView};
 
-use super::{Filter, Log, Order, Scanned};
+use super::{
+    BlameError, Filter, Log, Order, Scanned,
+    scan::{MAX_KEPT, OVERHEAD},
+};
 use crate::model::WorkspacePath;
 
 /// One change. All texts are untrusted.
@@ -122,12 +125,22 @@ impl Log {
     /// The changes whose intents `filter` wants, oldest first.
     ///
     /// # Errors
-    /// When the log cannot be read.
-    pub fn changes(&self, filter: &Filter) -> io::Result<(Vec<Change>, Scanned)> {
+    /// When the log cannot be read, or has more of them than are kept at once: without the
+    /// newest ones the others would tell of a file that is not there any more.
+    pub(super) fn changes(&self, filter: &Filter) -> Result<(Vec<Change>, Scanned), BlameError> {
         let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
         let (mut changes, mut answers) = (Vec::new(), HashMap::new());
         let wanted = Filter { kinds: words(&["intent", "outcome", "recovered"]), ..filter.clone() };
-        let scanned = self.scan(&wanted, Order::Oldest, piece, |piece| {
+        let (mut kept, mut cut) = (0, None);
+        let pick = |record: &RecordView<'_>, line: &[u8]| {
+            Some((piece(record)?, record.seq, line.len() + OVERHEAD))
+        };
+        let scanned = self.scan(&wanted, Order::Oldest, pick, |(piece, seq, bytes)| {
+            kept += bytes;
+            if kept > MAX_KEPT {
+                cut = Some(seq);
+                return ControlFlow::Break(());
+            }
             match piece {
                 Piece::Intent(change) => changes.push(*change),
                 Piece::Answer { of, seq, result } => {
@@ -136,6 +149,9 @@ impl Log {
             }
             ControlFlow::Continue(())
         })?;
+        if let Some(seq) = cut {
+            return Err(BlameError::TooMany(seq));
+        }
         answer(&mut changes, &mut answers);
         // An answer repeats little of its intent, so that the filter may have
         // left it out.
@@ -149,8 +165,8 @@ impl Log {
                 ..Filter::default()
             };
             let mut left = missing.len();
-            let pick = |record: &RecordView<'_>, line: &[u8]| {
-                record.of.filter(|of| missing.contains(of)).and_then(|_| piece(record, line))
+            let pick = |record: &RecordView<'_>, _line: &[u8]| {
+                record.of.filter(|of| missing.contains(of)).and_then(|_| piece(record))
             };
             self.scan(&rest, Order::Oldest, pick, |piece| {
                 if let Piece::Answer { of, seq, result } = piece {
@@ -165,7 +181,7 @@ impl Log {
     }
 }
 
-fn piece(record: &RecordView<'_>, _line: &[u8]) -> Option<Piece> {
+fn piece(record: &RecordView<'_>) -> Option<Piece> {
     match (record.kind_name(), record.of) {
         ("intent", _) => Change::of(record).map(Box::new).map(Piece::Intent),
         (_, Some(of)) => {

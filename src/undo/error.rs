@@ -24,6 +24,13 @@ pub enum Error {
     /// The log ends before the record.
     #[error("there is no record {0}")]
     NoRecord(u64),
+    /// There are more changes than are kept at once. Without the newest ones the others
+    /// cannot be undone.
+    #[error(
+        "too many changes were made since: those from record {0} on were not looked at, and nothing \
+         was undone"
+    )]
+    TooMany(u64),
     /// The record is not one of a change that was made.
     #[error("record {0} changed nothing in the workspace")]
     NoChange(u64),

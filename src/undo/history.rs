@@ -14,6 +14,11 @@ use crate::{
 /// once it is taken.
 pub(super) const UNDOES: &str = "undoes";
 
+/// Bytes of records of which the changes are kept: a log may be of any size.
+const MAX_KEPT: usize = 128 << 20;
+/// Bytes that are kept of a record besides its own, about.
+const OVERHEAD: usize = 256;
+
 /// What shall be undone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Select {
@@ -160,6 +165,7 @@ struct Reading<'a> {
 impl Reading<'_> {
     fn take_in<S: Source>(&mut self, source: &S) -> Result<(), Error> {
         let mut reader = Reader::new(source, self.start);
+        let mut kept = 0;
         while let Some(entry) = reader.next()? {
             let record = RecordView::parse(&entry.bytes).map_err(|_| damaged(&entry))?;
             match (record.kind, record.of) {
@@ -171,6 +177,10 @@ impl Reading<'_> {
                         _ => true,
                     };
                     if self.begun {
+                        kept += entry.bytes.len() + OVERHEAD;
+                        if kept > MAX_KEPT {
+                            return Err(Error::TooMany(change.seq));
+                        }
                         self.changes.insert(change.seq, change);
                     }
                 }

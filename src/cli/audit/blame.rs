@@ -2,6 +2,7 @@
 
 use std::{
     io::{self, Write as _},
+    path::Path,
     process::ExitCode,
 };
 
@@ -19,6 +20,7 @@ use crate::{
         output::printed,
         path_argument,
     },
+    cli::render::for_shell,
     gateway::Workspace,
     model::Escaped,
     review::{Blame, BlameError, Change, State, Version, blame, visible_json},
@@ -59,6 +61,10 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
             Ok(directory) => unreadable(&directory, &error),
             Err(failure) => failure,
         },
+        error @ BlameError::TooMany(_) => Failure::new(error).help(format_args!(
+            "`portcullis audit query --path {}` shows each of them",
+            for_shell(Path::new(&args.path))
+        )),
         other => Failure::new(other),
     });
     drop(bar);

@@ -92,6 +92,10 @@ fn go(
         error @ undo::Error::Damaged { .. } => Failure::new(error)
             .exit(Exit::Audit)
             .help("`portcullis audit verify` says what is wrong with the log"),
+        error @ undo::Error::TooMany(_) => Failure::new(error).help(
+            "undo what is newer first: name a later record, or put single files back with \
+             `portcullis backup restore ID`",
+        ),
         error => Failure::new(error),
     };
     let mut history = History::read(&Directory::new(gate.log()), select).map_err(failed)?;
