@@ -18,14 +18,14 @@ use std::{
 };
 
 use portcullis_audit::Hash;
-use portcullis_rpc::{random_hex, strict_json};
+use portcullis_rpc::strict_json;
 use rustix::{
     io::Errno,
     net::{SocketFlags, accept_with, sockopt},
 };
 use serde::{Serialize, de::DeserializeOwned};
 
-use crate::gateway::Approvals;
+use crate::gateway::{Approvals, random_hex};
 use directory::Directory;
 use messages::Message;
 pub use messages::{Choice, Item, ItemRule, Reply, Request};

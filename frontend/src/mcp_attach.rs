@@ -13,10 +13,8 @@ use std::{
     sync::{Arc, Mutex, OnceLock},
 };
 
-use portcullis_rpc::random_hex;
-
 use crate::{
-    gateway::Ticket,
+    gateway::{Ticket, random_hex},
     lock,
     mcp::ClientMemory,
     model::{Door, Session},

@@ -127,6 +127,7 @@ mod backup;
 mod gateway;
 mod ledger;
 mod ops;
+mod random;
 mod view;
 mod workspace;
 
@@ -151,5 +152,6 @@ pub use ops::{
     FileMatches, Follower, Found, Line, Matches, Names, Skipped, Source, Stopped, Subscription,
     Summary, TextPart, Unfollowed, WatchEnd,
 };
+pub use random::{random_bytes, random_hex};
 pub use view::{Fingerprint, WorkspaceView};
 pub use workspace::{Error as WorkspaceError, Follow, Listing, Resolved, Stat, Walked, Workspace};

@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 
+use data_encoding::HEXLOWER;
 use sha2::{Digest as _, Sha256};
 
 use super::{
@@ -125,7 +126,7 @@ fn assemble(source: &PolicySource, files: &[Statements], entry: usize) -> Policy
         version: own.and_then(|own| own.version).unwrap_or(0),
         tests: 0,
         own_tests: 0,
-        sha256: hex(&Sha256::digest(&bundle)),
+        sha256: HEXLOWER.encode(&Sha256::digest(&bundle)),
         bundle,
         layers: Vec::new(),
         denied_extensions: HashMap::new(),
@@ -264,8 +265,4 @@ fn at_any_depth(patterns: Vec<(u32, Pattern)>) -> Vec<(u32, Pattern)> {
 fn stem(file: &str) -> &str {
     let name = file.rsplit('/').next().unwrap_or(file);
     name.strip_suffix(".toml").unwrap_or(name)
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

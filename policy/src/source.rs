@@ -6,6 +6,7 @@
 
 use std::ops::Range;
 
+use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use toml::de::DeTable;
@@ -169,7 +170,7 @@ impl PolicySource {
 
     /// SHA-256 of all the texts: the hash under which records name the policy.
     pub fn sha256(&self) -> String {
-        Sha256::digest(self.bundle()).iter().map(|byte| format!("{byte:02x}")).collect()
+        HEXLOWER.encode(&Sha256::digest(self.bundle()))
     }
 
     /// The texts in order; the first is the policy itself.
@@ -273,8 +274,7 @@ struct NamedRuleset {
 impl NamedRuleset {
     fn load(self, from: &str, loader: &mut dyn Loader) -> Ruleset {
         let loaded = loader.load(from, &self.file).and_then(|loaded| {
-            let sha256: String =
-                Sha256::digest(&loaded.bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+            let sha256 = HEXLOWER.encode(&Sha256::digest(&loaded.bytes));
             if self.pin.as_ref().is_some_and(|pin| !pin.eq_ignore_ascii_case(&sha256)) {
                 return Err(format!("its SHA-256 is not the one that is pinned, but {sha256}"));
             }

@@ -7,12 +7,11 @@ use std::{
     path::PathBuf,
 };
 
-use rustix::{
-    net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with},
-    rand::{GetRandomFlags, getrandom},
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
 };
 
-use super::{messages::Bait, spec::Network};
+use super::{messages::Bait, random::random_hex, spec::Network};
 
 /// The open sockets; gone when dropped.
 pub(super) struct Trap {
@@ -24,9 +23,7 @@ impl Trap {
     /// Opens a UNIX socket, an abstract one, and a TCP port that `network`
     /// does not name.
     pub(super) fn set(network: &Network) -> io::Result<Self> {
-        let mut random = [0; 8];
-        getrandom(&mut random[..], GetRandomFlags::empty())?;
-        let name = format!("portcullis-{:016x}", u64::from_le_bytes(random));
+        let name = format!("portcullis-{}", random_hex()?);
         // Short, or it would not fit an address.
         let socket = PathBuf::from("/tmp").join(format!(".{name}"));
         let path = unix()?;

@@ -19,12 +19,12 @@ use rustix::{
     net::{
         AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
     },
-    rand::{GetRandomFlags, getrandom},
 };
 
 use super::{
     hint, mounts,
     named_pipes::{self, NamedPipes, PLACE},
+    random::random_hex,
     relay::Relay,
     resolve::Resolved,
     spec::{Entrance, Mode as CellMode},
@@ -124,10 +124,8 @@ struct Socket {
 
 impl Socket {
     fn bind() -> io::Result<Self> {
-        let mut random = [0; 8];
-        getrandom(&mut random[..], GetRandomFlags::empty())?;
         let directory = mounts::existing(Path::new(PLACE))?;
-        let directory = directory.join(format!("{PREFIX}{:016x}", u64::from_le_bytes(random)));
+        let directory = directory.join(format!("{PREFIX}{}", random_hex()?));
         mkdir(&directory, Mode::RWXU)?;
         let path = directory.join("gate");
         let (socket, file) = bound(&path).inspect_err(|_| clear(&path, &directory))?;

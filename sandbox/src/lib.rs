@@ -33,6 +33,7 @@ mod named_pipes;
 mod places;
 mod probe;
 mod process;
+mod random;
 mod reach;
 mod relay;
 mod requirements;

@@ -20,10 +20,9 @@ use rustix::{
         fchown, flock, fstat, mkdir, mknodat, open, openat, rmdir, unlinkat,
     },
     process::geteuid,
-    rand::{GetRandomFlags, getrandom},
 };
 
-use super::mounts;
+use super::{mounts, random::random_hex};
 
 /// Most clients at once.
 pub const SLOTS: usize = 16;
@@ -136,9 +135,7 @@ fn names() -> impl Iterator<Item = String> {
 
 impl Directory {
     fn make(above: &Path, owner: Option<u32>) -> io::Result<Self> {
-        let mut random = [0; 8];
-        getrandom(&mut random[..], GetRandomFlags::empty())?;
-        let path = above.join(format!("{PREFIX}{:016x}", u64::from_le_bytes(random)));
+        let path = above.join(format!("{PREFIX}{}", random_hex()?));
         mkdir(&path, Mode::RWXU)?;
         let directory = Self::open(path)?;
         if let Some(owner) = owner {

@@ -5,8 +5,8 @@
 use std::io::{self, Read as _, Write as _};
 
 use cap_std::fs::Dir;
+use portcullis_audit::Hash;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
 
 use super::{
     failure::{Context as _, Exit, Failure},
@@ -80,7 +80,5 @@ fn read(state: &Dir, policy: &Policy) -> io::Result<Option<Newest>> {
 }
 
 fn name(policy: &Policy) -> String {
-    let hash = Sha256::digest(policy.name().as_bytes());
-    let hash: String = hash.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-    format!("newest-{hash}.json")
+    format!("newest-{:.32}.json", Hash::of(policy.name().as_bytes()))
 }

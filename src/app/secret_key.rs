@@ -16,7 +16,11 @@ use super::{
     failure::{Context as _, Failure},
     state_directory,
 };
-use crate::{policy::SecretKey, review::open_kept_in};
+use crate::{
+    gateway::{random_bytes, random_hex},
+    policy::SecretKey,
+    review::open_kept_in,
+};
 
 const NAME: &str = "secrets.key";
 const FAILED: &str = "cannot open the key for secrets (`secrets.key` in the state directory)";
@@ -58,15 +62,12 @@ fn read(state: &Dir) -> io::Result<SecretKey> {
 /// Makes the key under another name first, so that nobody sees half of it, and
 /// gives it its own unless that is taken meanwhile.
 fn make(state: &Dir) -> io::Result<()> {
-    let mut bytes = [0_u8; SecretKey::LENGTH + 8];
-    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
-    let (key, unique) = bytes.split_at(SecretKey::LENGTH);
-    let unique: String = unique.iter().map(|byte| format!("{byte:02x}")).collect();
-    let temp = format!("{NAME}.{unique}.tmp");
+    let key = random_bytes::<{ SecretKey::LENGTH }>()?;
+    let temp = format!("{NAME}.{}.tmp", random_hex::<8>()?);
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(0o600);
     let mut file = state.open_with(&temp, &options)?;
-    let placed = file.write_all(key).and_then(|()| file.sync_all()).and_then(|()| {
+    let placed = file.write_all(&key).and_then(|()| file.sync_all()).and_then(|()| {
         match state.hard_link(&temp, state, NAME) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
             other => other,

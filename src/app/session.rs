@@ -1,7 +1,10 @@
 //! The session of a process.
 
 use super::failure::{Context as _, Failure};
-use crate::model::{AgentName, Door, Session};
+use crate::{
+    gateway::random_hex,
+    model::{AgentName, Door, Session},
+};
 
 /// A session of `agent` in this process.
 pub(crate) fn session(agent: AgentName, door: Door) -> Result<Session, Failure> {
@@ -10,10 +13,7 @@ pub(crate) fn session(agent: AgentName, door: Door) -> Result<Session, Failure> 
 
 /// 128 random bits, 32 hex digits.
 pub(crate) fn random_id() -> Result<String, Failure> {
-    let mut bytes = [0_u8; 16];
-    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
-        .or_fail("cannot get random bytes")?;
-    Ok(format!("{:032x}", u128::from_be_bytes(bytes)))
+    random_hex::<16>().or_fail("cannot get random bytes")
 }
 
 /// The name of the user that runs this process, or the number when it has no

@@ -10,11 +10,11 @@ use std::{
 
 use cap_std::fs::Dir;
 use etcetera::BaseStrategy as _;
+use portcullis_audit::Hash;
 use rustix::{
     fs::{Mode, OFlags, fsync, openat},
     io::Errno,
 };
-use sha2::{Digest as _, Sha256};
 
 use super::{
     failure::{Context as _, Failure},
@@ -69,8 +69,7 @@ pub(crate) fn slug(root: &Path) -> String {
         .filter(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'))
         .take(40)
         .collect();
-    let hash = Sha256::digest(root.as_os_str().as_encoded_bytes());
-    let hash: String = hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    let hash = format!("{:.16}", Hash::of(root.as_os_str().as_encoded_bytes()));
     if name.is_empty() { hash } else { format!("{name}-{hash}") }
 }
 

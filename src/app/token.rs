@@ -11,13 +11,12 @@ use crate::{
     app::failure::{Context as _, Failure},
     config::serve::TOKEN_PREFIX,
     frontend::http::TokenHash,
+    gateway::random_bytes,
 };
 
 /// A new token.
 pub(crate) fn make() -> Result<String, Failure> {
-    let mut bytes = [0_u8; 32];
-    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
-        .or_fail("cannot get random bytes")?;
+    let bytes = random_bytes::<32>().or_fail("cannot get random bytes")?;
     Ok(format!("{TOKEN_PREFIX}{}", URL_SAFE_NO_PAD.encode(bytes)))
 }
 

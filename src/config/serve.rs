@@ -17,6 +17,8 @@ use std::{
     time::Duration,
 };
 
+use portcullis_audit::Hash;
+
 use crate::{
     model::AgentName,
     policy::{Diagnostics, MAX_FILE},
@@ -237,19 +239,13 @@ pub fn is_workspace_name(name: &str) -> bool {
 
 /// Writes the hash of a token as files have it.
 pub fn show_hash(hash: &[u8; 32]) -> String {
-    let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("sha256:{hex}")
+    format!("sha256:{}", Hash::from_bytes(*hash))
 }
 
 /// Reads what [`show_hash`] wrote.
 pub fn parse_hash(text: &str) -> Option<[u8; 32]> {
-    let hex = text.strip_prefix("sha256:")?.as_bytes();
-    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-    let byte = |pair: &[u8]| match pair {
-        [high, low] => Some(digit(*high)? << 4 | digit(*low)?),
-        _ => None,
-    };
-    hex.chunks(2).map(byte).collect::<Option<Vec<_>>>()?.try_into().ok()
+    let hash: Hash = text.strip_prefix("sha256:")?.to_ascii_lowercase().parse().ok()?;
+    Some(*hash.as_bytes())
 }
 
 /// There is no service to be had from the file.

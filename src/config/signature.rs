@@ -26,6 +26,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use ed25519_dalek::{Signature, Signer as _, VerifyingKey};
 
 use super::file::{read, why};
+use crate::gateway::random_bytes;
 
 /// What is signed begins with this line.
 const CONTEXT: &str = "portcullis policy signature v1\n";
@@ -96,12 +97,7 @@ impl SigningKey {
     /// # Errors
     /// When the kernel gives no random bytes.
     pub fn generate() -> io::Result<Self> {
-        let mut seed = [0_u8; 32];
-        let got = rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty())?;
-        if got != seed.len() {
-            return Err(io::Error::other("no random bytes from the kernel"));
-        }
-        Ok(Self(ed25519_dalek::SigningKey::from_bytes(&seed)))
+        Ok(Self(ed25519_dalek::SigningKey::from_bytes(&random_bytes()?)))
     }
 
     /// Reads one from a file.

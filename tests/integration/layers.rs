@@ -13,6 +13,7 @@ use std::{
 const LAYERS: &[&[&str]] = &[
     &["model"],
     &["policy"],
+    &["random"],
     &["ledger"],
     &["workspace"],
     &["backup"],

@@ -12,7 +12,6 @@ mod memory_budget;
 mod message;
 mod object;
 mod queue;
-mod random;
 mod rate_limiter;
 pub mod response;
 pub mod strict_json;
@@ -24,7 +23,6 @@ pub use memory_budget::{MemoryBudget, MemoryShares, Reservation};
 pub use message::{Addressee, InvalidMessage, Message, MessageError, Outcome, is_text};
 pub use object::{Object, folds_to};
 pub use queue::{BoundedQueue, Notify, Rejected};
-pub use random::random_hex;
 pub use rate_limiter::RateLimiter;
 pub use strict_json::JsonError;
 

@@ -10,13 +10,11 @@ use std::{
 };
 
 use portcullis_audit::Receipt;
-use portcullis_rpc::{
-    Addressee, BoundedQueue, Id, InvalidMessage, Object, Outcome, random_hex, response,
-};
+use portcullis_rpc::{Addressee, BoundedQueue, Id, InvalidMessage, Object, Outcome, response};
 use serde_json::{Value, value::RawValue};
 
 use crate::{
-    gateway::{self, Gateway, Refusal},
+    gateway::{self, Gateway, Refusal, random_hex},
     lock,
     mcp_attach::AttachTokens,
     model::Session,
@@ -101,7 +99,7 @@ impl<'g> Door<'g> {
         queues: &Queues,
         readers: &'g PeerReaders,
     ) -> Result<Self, Error> {
-        let secret = random_hex::<16>().map_err(Error::Start)?;
+        let secret = random_hex::<16>().map_err(|errno| Error::Start(errno.into()))?;
         let roots =
             Roots::new(&config.workspace_root, config.workspace_alias.as_deref().map(Path::new));
         let (to_editor, to_agent) = (Arc::clone(&queues.to_editor), Arc::clone(&queues.to_agent));

@@ -8,12 +8,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use portcullis_rpc::random_hex;
 use rmcp::model::{
     ElicitRequest, ElicitRequestParams, InputRequest, InputRequiredResult, InputResponses,
 };
 
-use crate::{gateway::Ticket, lock};
+use crate::{
+    gateway::{Ticket, random_hex},
+    lock,
+};
 
 use super::asking;
 

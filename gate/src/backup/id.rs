@@ -3,9 +3,9 @@
 use std::{fmt, str::FromStr};
 
 use jiff::{Timestamp, civil::DateTime, tz::Offset};
-use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::Error;
+use crate::random::random_bytes;
 
 /// Names one backup, for example `20261103T120102123456Z-9f04c1aa`: UTC to
 /// the microsecond and 32 random bits. Ids and their texts sort alike, by
@@ -28,12 +28,7 @@ impl BackupId {
 
     /// An id for `micros` since 1970.
     pub(super) fn new(micros: i64) -> Result<Self, Error> {
-        let mut bytes = [0_u8; 4];
-        let filled = getrandom(&mut bytes, GetRandomFlags::empty())
-            .map_err(Error::os("get random bytes"))?;
-        if filled != bytes.len() {
-            return Err(Error::os("get random bytes")(rustix::io::Errno::IO));
-        }
+        let bytes = random_bytes().map_err(Error::os("get random bytes"))?;
         let micros = micros.clamp(*Self::MICROS.start(), *Self::MICROS.end());
         Ok(Self { micros, random: u32::from_be_bytes(bytes) })
     }

@@ -12,10 +12,10 @@ use rustix::{
         renameat_with, unlinkat,
     },
     io::Errno,
-    rand::{GetRandomFlags, getrandom},
 };
 
 use super::Error;
+use crate::random::random_hex;
 
 /// A file that goes when it is dropped before it was published. Its lock says
 /// that somebody is still writing it.
@@ -30,9 +30,7 @@ impl Temp {
     pub(super) fn new(dir: &Arc<OwnedFd>) -> Result<Self, Error> {
         const ACTION: &str = "make a file for the backup";
         loop {
-            let mut random = [0_u8; 16];
-            getrandom(&mut random, GetRandomFlags::empty()).map_err(Error::os(ACTION))?;
-            let name = format!("{:032x}", u128::from_be_bytes(random));
+            let name = random_hex::<16>().map_err(Error::os(ACTION))?;
             let flags =
                 OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let fd = match openat(dir, &name, flags, Mode::RUSR | Mode::WUSR) {

@@ -20,6 +20,7 @@ use super::{
 use crate::{
     model::{Access, Session},
     policy::Decision,
+    random::random_hex,
 };
 
 impl Asking {
@@ -153,7 +154,7 @@ impl Gateway {
             ));
         };
         record::decide(&mut draft, &first);
-        let Ok(id) = random_id() else {
+        let Ok(id) = random_hex::<4>() else {
             let failure =
                 Decision::built_in_denial("approval.id", "no random bytes for a question");
             return Err(Stopped::because(draft, Failure::Denied(Box::new(failure))));
@@ -225,10 +226,4 @@ impl Gateway {
         };
         Err(Stopped::because(draft, refused(reason)))
     }
-}
-
-fn random_id() -> Result<String, rustix::io::Errno> {
-    let mut bytes = [0_u8; 4];
-    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
-    Ok(format!("{:08x}", u32::from_be_bytes(bytes)))
 }

@@ -16,10 +16,7 @@ use std::{
 };
 
 use portcullis_audit::{Draft, Hash};
-use rustix::{
-    io::Errno,
-    rand::{GetRandomFlags, getrandom},
-};
+use rustix::io::Errno;
 use serde_json::Value;
 
 use super::{
@@ -37,6 +34,7 @@ use crate::{
     model::{Operation, Session, WorkspacePath},
     ops::{Findings, Source, Unfollowed},
     policy::Decision,
+    random::random_hex,
 };
 
 /// Most changes of a batch: all of their contents are held at once.
@@ -441,10 +439,6 @@ fn quarrel(others: &BTreeSet<WorkspacePath>, path: &WorkspacePath) -> Option<&'s
 
 /// What the records of one batch have in common.
 fn facts(size: usize) -> Result<BTreeMap<String, Value>, Errno> {
-    let mut bytes = [0_u8; 16];
-    if getrandom(&mut bytes, GetRandomFlags::empty())? != bytes.len() {
-        return Err(Errno::IO);
-    }
-    let id = format!("{:032x}", u128::from_be_bytes(bytes));
+    let id = random_hex::<16>()?;
     Ok(BTreeMap::from([(BATCH.to_owned(), id.into()), (SIZE.to_owned(), size.into())]))
 }

@@ -16,6 +16,7 @@ use rustix::{
 };
 
 use super::Error;
+use crate::random::{random_bytes, random_hex};
 
 const COMMON: OFlags =
     OFlags::CLOEXEC.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
@@ -247,27 +248,12 @@ pub(super) fn try_lock(file: &File) -> Result<bool, Error> {
     }
 }
 
-/// 128 random bits.
-pub(super) fn random() -> Result<[u8; 16], Error> {
-    let mut bytes = [0; 16];
-    random_bytes(&mut bytes)?;
-    Ok(bytes)
+/// `N` random bytes.
+pub(super) fn random<const N: usize>() -> Result<[u8; N], Error> {
+    random_bytes().map_err(Error::io("get random bits"))
 }
 
-/// Fills `bytes` with random bits.
-pub(super) fn random_bytes(bytes: &mut [u8]) -> Result<(), Error> {
-    let mut filled = 0;
-    while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
-        match rustix::rand::getrandom(rest, rustix::rand::GetRandomFlags::empty()) {
-            Ok(more) => filled += more,
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(Error::io("get random bits")(errno)),
-        }
-    }
-    Ok(())
-}
-
-/// The same in 32 hexadecimal digits.
-pub(super) fn random_hex() -> Result<String, Error> {
-    Ok(format!("{:032x}", u128::from_be_bytes(random()?)))
+/// 128 random bits in 32 hexadecimal digits.
+pub(super) fn random_id() -> Result<String, Error> {
+    random_hex::<16>().map_err(Error::io("get random bits"))
 }

@@ -120,7 +120,7 @@ impl AuditLog {
     ///
     /// When the log cannot be opened, or its end is damaged otherwise.
     pub fn open(state: &Dir) -> Result<Self, Error> {
-        let boot = disk::random_hex()?;
+        let boot = disk::random_id()?;
         let mut log = Log::attach(state, boot.clone())?;
         let gates = Folder::open(state, "gates")?;
         let lock = log.lock();

@@ -21,8 +21,7 @@ impl Nonces {
         if let Some(nonce) = left.pop() {
             return Ok(nonce);
         }
-        let mut bytes = [0; 16 * AT_ONCE];
-        disk::random_bytes(&mut bytes)?;
+        let bytes = disk::random::<{ 16 * AT_ONCE }>()?;
         left.extend_from_slice(bytes.as_chunks::<16>().0);
         left.pop().ok_or(Error::io("get random bits")(rustix::io::Errno::IO))
     }

@@ -98,7 +98,7 @@ fn open(audit: &Folder, name: &str) -> Result<File, Error> {
 
 fn one(audit: &Folder, segment: Segment, plain: File, length: u64) -> Result<u64, Error> {
     let name = format!("{segment}{PACKED}");
-    let temp = format!(".{name}.{}", disk::random_hex()?);
+    let temp = format!(".{name}.{}", disk::random_id()?);
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
     let file = audit.file(&temp, flags).map_err(Error::io("make a compressed segment"))?;
     let packed = AuditLog::compress_segment(plain, &file, length)

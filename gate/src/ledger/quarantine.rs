@@ -34,7 +34,7 @@ pub(super) struct Pending {
 /// Copies `bytes` to quarantine, durably.
 pub(super) fn keep(audit: &Folder, kind: &str, bytes: impl Read) -> Result<Pending, Error> {
     let folder = Folder::open(audit, FOLDER)?;
-    let incoming = format!("{INCOMING}{}", disk::random_hex()?);
+    let incoming = format!("{INCOMING}{}", disk::random_id()?);
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
     let file = folder.file(&incoming, flags).map_err(Error::io("make a file in quarantine"))?;
     let pending = fill(file, bytes).and_then(|(hash, size)| {

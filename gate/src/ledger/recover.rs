@@ -228,7 +228,7 @@ impl AuditLog {
     /// When the log changed since the plan was made, gates use it, it cannot be
     /// written, or it is still damaged; asking again goes on where it stopped.
     pub fn recover(state: &Dir, agreed: &Plan) -> Result<(), Error> {
-        let mut log = Log::attach(state, disk::random_hex()?)?;
+        let mut log = Log::attach(state, disk::random_id()?)?;
         let lock = log.lock();
         let _held = Held::wait(&lock, LOCK)?;
         if plan_locked(state, &log)? != *agreed {

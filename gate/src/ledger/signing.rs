@@ -104,9 +104,8 @@ pub(super) fn private(keys: &Folder) -> Result<Option<PrivateKey>, Error> {
 
 /// Makes a key; `replace`: instead of the one that is there.
 pub(super) fn make(keys: &Folder, replace: bool) -> Result<PrivateKey, Error> {
-    let mut seed = [0; 32];
-    disk::random_bytes(&mut seed)?;
-    let name = disk::random_hex()?;
+    let seed = disk::random()?;
+    let name = disk::random_id()?;
     let name = format!("portcullis/{}", name.get(..16).unwrap_or(&name));
     let private = PrivateKey::from_seed(&name, seed)?;
     let flags = if replace { RenameFlags::empty() } else { RenameFlags::NOREPLACE };

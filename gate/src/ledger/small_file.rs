@@ -51,7 +51,7 @@ pub(super) fn put(
     flags: RenameFlags,
     durable: bool,
 ) -> Result<(), Error> {
-    let temp = format!(".{name}.{}", disk::random_hex()?);
+    let temp = format!(".{name}.{}", disk::random_id()?);
     let put = || {
         let create = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
         let mut file = folder

@@ -1,12 +1,7 @@
 //! Names under which changes are prepared beside their object.
 
-use rustix::{
-    io::Errno,
-    rand::{GetRandomFlags, getrandom},
-};
-
 use super::Error;
-use crate::model::WorkspacePath;
+use crate::{model::WorkspacePath, random::random_hex};
 
 const PREFIX: &str = ".portcullis-";
 const SUFFIX: &str = ".tmp";
@@ -29,13 +24,8 @@ impl TempName {
     /// # Errors
     /// When the system gives no random bytes.
     pub(crate) fn new() -> Result<Self, Error> {
-        let mut bytes = [0_u8; 16];
-        let filled = getrandom(&mut bytes, GetRandomFlags::empty())
-            .map_err(Error::os("get random bytes"))?;
-        if filled != bytes.len() {
-            return Err(Error::Os { action: "get random bytes", errno: Errno::IO });
-        }
-        Ok(Self(format!("{PREFIX}{:032x}{SUFFIX}", u128::from_be_bytes(bytes))))
+        let digits = random_hex::<16>().map_err(Error::os("get random bytes"))?;
+        Ok(Self(format!("{PREFIX}{digits}{SUFFIX}")))
     }
 
     /// The name that an intent recorded, if it is one of ours.

@@ -4,6 +4,7 @@
 
 use std::fmt;
 
+use data_encoding::HEXLOWER;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 
@@ -32,7 +33,7 @@ impl SecretKey {
             mac.update(part);
         }
         let bytes = mac.finalize().into_bytes();
-        bytes.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+        HEXLOWER.encode(bytes.get(..16).unwrap_or(&bytes))
     }
 }
 

@@ -13,11 +13,11 @@ use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fs::{FlockOperation, Mode, OFlags, fcntl_setfl, flock, open},
     io::Errno,
-    rand::{GetRandomFlags, getrandom},
 };
 
 use crate::{
     app::failure::{Context as _, Failure},
+    gateway::random_hex,
     sandbox::{BELL, END, NONCE, SLOTS, pipe_in, pipe_out},
 };
 
@@ -36,7 +36,7 @@ pub(super) fn connect(directory: &Path) -> Result<(File, FromGate), Failure> {
     })?;
     let input = opened(directory.join(pipe_in(slot)), OFlags::WRONLY).or_fail(reach())?;
     let bell = opened(directory.join(BELL), OFlags::WRONLY).or_fail(reach())?;
-    let nonce = nonce().or_fail(reach())?;
+    let nonce = random_hex::<{ NONCE / 2 }>().or_fail(reach())?;
     // One write, which pipe(7) keeps whole, on a line of its own.
     rustix::io::write(&bell, format!("\n{slot} {nonce}\n").as_bytes()).or_fail(reach())?;
     let rest = after(&output, format!("\n{nonce}\n").as_bytes()).or_fail(reach())?;
@@ -65,12 +65,6 @@ fn opened(path: PathBuf, flags: OFlags) -> io::Result<OwnedFd> {
         Err(Errno::NXIO) => Err(io::Error::new(io::ErrorKind::NotConnected, "nobody is there")),
         other => Ok(other?),
     }
-}
-
-fn nonce() -> io::Result<String> {
-    let mut random = [0; NONCE / 2];
-    getrandom(&mut random[..], GetRandomFlags::empty())?;
-    Ok(random.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 /// Reads up to `mark`; gives what came after it.

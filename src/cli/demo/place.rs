@@ -16,6 +16,7 @@ use super::attempts::{EDITED, UNDONE};
 use crate::{
     app::{
         failure::{Context as _, Exit, Failure},
+        session::random_id,
         state_directory,
     },
     cli::render::{for_shell, quoted},
@@ -62,10 +63,10 @@ pub(super) struct Place {
 impl Place {
     /// Makes everything, in `chosen` or in a new temporary directory.
     pub(super) fn make(chosen: Option<&Path>) -> Result<Self, Failure> {
-        let canary = format!("canary-{}", random()?);
+        let canary = format!("canary-{}", random_id()?);
         let root = match chosen {
             Some(path) => std::path::absolute(path).or_fail("cannot look up the directory")?,
-            None => std::env::temp_dir().join(format!("portcullis-demo-{}", random()?)),
+            None => std::env::temp_dir().join(format!("portcullis-demo-{}", random_id()?)),
         };
         let shown = root.display().to_string();
         if chosen.is_some()
@@ -257,11 +258,4 @@ fn directory(path: &Path) -> io::Result<()> {
 
 fn mode(path: &Path, mode: u32) -> io::Result<()> {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
-}
-
-fn random() -> Result<String, Failure> {
-    let mut bytes = [0_u8; 8];
-    rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty())
-        .or_fail("cannot get random bytes")?;
-    Ok(format!("{:016x}", u64::from_be_bytes(bytes)))
 }

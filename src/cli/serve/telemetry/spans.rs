@@ -10,7 +10,6 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use rustix::rand::{GetRandomFlags, getrandom};
 use tracing::{
     Level, Subscriber,
     field::{Field, Visit},
@@ -26,7 +25,7 @@ use tracing_subscriber::{
 use crate::{
     app::failure::{Context as _, Failure},
     cli::serve::orders::{FromWorker, Span},
-    gateway::Gateway,
+    gateway::{Gateway, random_bytes},
     sandbox::Channel,
 };
 
@@ -136,9 +135,8 @@ impl Spans {
     /// Whether a request is one of those that are gathered. Without random
     /// numbers all are.
     fn takes(&self) -> bool {
-        let mut random = [0; 8];
-        let drawn = self.percent < 100 && getrandom(&mut random, GetRandomFlags::empty()).is_ok();
-        !drawn || u64::from_ne_bytes(random) % 100 < self.percent
+        let random = random_bytes().map(u64::from_ne_bytes);
+        random.map_or(true, |random| random % 100 < self.percent)
     }
 }
 

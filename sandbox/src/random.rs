@@ -1,0 +1,14 @@
+//! Names that no agent can guess.
+
+use rustix::{
+    io::Errno,
+    rand::{GetRandomFlags, getrandom},
+};
+
+/// 64 random bits in hexadecimal.
+pub(super) fn random_hex() -> Result<String, Errno> {
+    let mut bytes = [0; 8];
+    // The kernel gives so few at once.
+    getrandom(&mut bytes[..], GetRandomFlags::empty())?;
+    Ok(format!("{:016x}", u64::from_ne_bytes(bytes)))
+}
