@@ -14,6 +14,7 @@ mod app;
 pub mod authoring;
 pub mod cli;
 pub mod config;
+mod operator_files;
 pub mod review;
 pub mod undo;
 

@@ -1,8 +1,7 @@
 //! The state directory: log, backups, policies that were in force.
-#![expect(clippy::disallowed_methods, reason = "the state directory itself is opened by its path")]
 
 use std::{
-    fs::File,
+    fs::{File, OpenOptions},
     io,
     os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
@@ -20,7 +19,10 @@ use super::{
     failure::{Context as _, Failure},
     options::open_workspace,
 };
-use crate::gateway::{BackupStore, Workspace};
+use crate::{
+    gateway::{BackupStore, Workspace},
+    operator_files,
+};
 
 /// Where the state of the workspace at `root` is kept unless told otherwise:
 /// `$XDG_STATE_HOME/portcullis/NAME-HASH`, where the hash of the root's
@@ -78,7 +80,7 @@ pub(crate) fn slug(root: &Path) -> String {
 /// # Errors
 /// When the current directory is gone.
 pub(crate) fn place(path: &Path) -> Result<PathBuf, Failure> {
-    path.canonicalize()
+    operator_files::canonicalize(path)
         .or_else(|_| std::path::absolute(path))
         .or_fail("cannot look up a state directory")
 }
@@ -107,14 +109,16 @@ pub(crate) fn open(path: &Path) -> Result<(PathBuf, Dir), Failure> {
         return Err(Failure::new(format_args!("the state directory `{shown}` lets others in"))
             .help(format_args!("chmod 700 {shown}")));
     }
-    let path = path.canonicalize().or_fail("cannot resolve the state directory")?;
+    let path = operator_files::canonicalize(path).or_fail("cannot resolve the state directory")?;
     Ok((path, Dir::from_std_file(opened)))
 }
 
 // Not O_PATH, as a `Dir` opens it: what is in the directory must be synced.
 fn opened(path: &Path) -> io::Result<File> {
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW;
-    std::fs::OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)
+    let mut options = OpenOptions::new();
+    options.read(true).custom_flags(flags.bits().cast_signed());
+    operator_files::open_with(path, &options)
 }
 
 fn refusal(path: &Path, error: &io::Error) -> Failure {

@@ -19,6 +19,7 @@ use super::{
 };
 use crate::{
     app::audit_log::unreadable,
+    operator_files,
     review::{Log, open_kept_in, recorded_workspace},
 };
 
@@ -113,11 +114,10 @@ pub(crate) fn check(
 }
 
 /// Whether the operator names this workspace, which need not be there any more.
-#[expect(clippy::disallowed_methods, reason = "the directory that the operator names")]
 fn is_named(owner: &Path, named: &Path) -> bool {
     let absolute = std::path::absolute(named);
     let is_owner = |path: io::Result<PathBuf>| path.is_ok_and(|path| path == owner);
-    is_owner(absolute) || is_owner(named.canonicalize())
+    is_owner(absolute) || is_owner(operator_files::canonicalize(named))
 }
 
 impl Claim {

@@ -3,7 +3,6 @@
 //!
 //! The stages of a cell, the gate and other inner processes are started by
 //! words that the definition does not hold; they appear nowhere here.
-#![expect(clippy::disallowed_methods, reason = "writes where the operator says")]
 
 use std::{
     io::{self, Write as _},
@@ -19,10 +18,13 @@ use clap_mangen::{
 };
 
 use super::Cli;
-use crate::app::{
-    failure::{Context as _, Failure},
-    fresh::Fresh,
-    output,
+use crate::{
+    app::{
+        failure::{Context as _, Failure},
+        fresh::Fresh,
+        output,
+    },
+    operator_files,
 };
 
 /// Print a script that makes a shell complete this command
@@ -62,7 +64,7 @@ pub(crate) fn man(args: &ManArgs) -> Result<ExitCode, Failure> {
         return Ok(print(&page(&root).or_fail("cannot make the manual page")?));
     };
     let shown = directory.display();
-    std::fs::create_dir_all(directory)
+    operator_files::create_dir_all(directory)
         .or_fail(format_args!("cannot make the directory `{shown}`"))?;
     write_pages(&root, directory)?;
     Ok(ExitCode::SUCCESS)

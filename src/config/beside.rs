@@ -1,5 +1,4 @@
 //! The files of tests that lie beside a policy.
-#![expect(clippy::disallowed_methods, reason = "these are the operator's files, opened by name")]
 
 use std::path::Path;
 
@@ -10,6 +9,7 @@ use super::{
 };
 use crate::{
     model::Escaped,
+    operator_files,
     policy::{MAX_FILE, is_name},
 };
 
@@ -42,7 +42,8 @@ pub fn tests_beside(reference: &str) -> Result<Vec<TestFile>, Error> {
     let policy = Path::new(reference);
     let directory = policy.parent().filter(|parent| !parent.as_os_str().is_empty());
     let listed = directory.unwrap_or(Path::new("."));
-    let entries = std::fs::read_dir(listed).map_err(|error| unreadable(listed, why(&error)))?;
+    let entries =
+        operator_files::read_dir(listed).map_err(|error| unreadable(listed, why(&error)))?;
     let mut names = Vec::new();
     for entry in entries {
         let entry = entry.map_err(|error| unreadable(listed, why(&error)))?;

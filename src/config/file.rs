@@ -1,8 +1,7 @@
 //! Reading the operator's files.
-#![expect(clippy::disallowed_methods, reason = "these are the operator's files, opened by name")]
 
 use std::{
-    fs::File,
+    fs::OpenOptions,
     io::{self, Read as _},
     os::unix::fs::OpenOptionsExt as _,
     path::Path,
@@ -10,11 +9,13 @@ use std::{
 
 use rustix::fs::OFlags;
 
-use crate::policy::MAX_FILE;
+use crate::{operator_files, policy::MAX_FILE};
 
 pub(super) fn read(path: &Path) -> io::Result<Vec<u8>> {
     let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = File::options().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
+    let mut options = OpenOptions::new();
+    options.read(true).custom_flags(flags.bits().cast_signed());
+    let file = operator_files::open_with(path, &options)?;
     if !file.metadata()?.is_file() {
         return Err(io::Error::other("not a regular file"));
     }

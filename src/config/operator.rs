@@ -4,7 +4,6 @@
 //! It is apart from policy and has a default for everything. A file that was
 //! named must be there; an unknown key, or a value that cannot be used, refuses
 //! it as a whole.
-#![expect(clippy::disallowed_methods, reason = "the operator's own file, opened by name")]
 
 use std::path::{Path, PathBuf};
 
@@ -19,6 +18,8 @@ use super::{
     policy_texts::PolicyTexts,
     signature::{self, PolicyKey, TrustError, signature_path},
 };
+
+use crate::operator_files;
 
 /// The keys that this module reads. Sections that other modules read are named
 /// in [`SECTIONS`].
@@ -63,8 +64,7 @@ pub enum Error {
 /// # Errors
 /// When it leads to none.
 pub fn canonical(named: &Path) -> Result<PathBuf, Error> {
-    named
-        .canonicalize()
+    operator_files::canonicalize(named)
         .map_err(|error| Error::Unreadable { path: named.display().to_string(), why: why(&error) })
 }
 
@@ -83,7 +83,7 @@ pub(super) fn configuration(named: Option<&Path>) -> Option<PathBuf> {
     // Without a home there is no usual place.
     let path = file_below(&etcetera::base_strategy::Xdg::new().ok()?.config_dir());
     let missing = |error: std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
-    (!path.symlink_metadata().is_err_and(missing)).then_some(path)
+    (!operator_files::symlink_metadata(&path).is_err_and(missing)).then_some(path)
 }
 
 impl Operator {

@@ -1,16 +1,17 @@
 //! Policies that come through a pipe: for their authors, who look at a version
 //! that no file has.
-#![expect(clippy::disallowed_methods, reason = "these are the operator's files, opened by name")]
 
 use std::{
-    fs::File,
     io::{self, Read},
     os::unix::fs::FileTypeExt as _,
     path::Path,
 };
 
 use super::file::why;
-use crate::policy::{Loaded, MAX_FILE};
+use crate::{
+    operator_files,
+    policy::{Loaded, MAX_FILE},
+};
 
 /// What stands for standard input.
 pub(super) const STDIN: &str = "-";
@@ -27,7 +28,7 @@ pub(super) fn entry(reference: &str) -> Result<Option<Loaded>, String> {
     let bytes = if reference == STDIN {
         read(io::stdin().lock())
     } else if is_pipe(Path::new(reference)) {
-        File::open(reference).and_then(read)
+        operator_files::open(reference).and_then(read)
     } else {
         return Ok(None);
     };
@@ -44,8 +45,8 @@ pub(super) fn entry(reference: &str) -> Result<Option<Loaded>, String> {
 /// Whether it is a pipe without a name of its own, such as `/dev/fd/63`. One with
 /// a name may have nobody at its other end, and would be waited for for ever.
 pub(super) fn is_pipe(path: &Path) -> bool {
-    std::fs::metadata(path).is_ok_and(|found| found.file_type().is_fifo())
-        && path.canonicalize().is_err()
+    operator_files::metadata(path).is_ok_and(|found| found.file_type().is_fifo())
+        && operator_files::canonicalize(path).is_err()
 }
 
 /// One byte more than a policy may have tells that it is too large.

@@ -1,5 +1,4 @@
 //! The texts of a policy and of all that it extends, read and not judged.
-#![expect(clippy::disallowed_methods, reason = "these are the operator's files, opened by name")]
 
 use std::path::{Path, PathBuf};
 
@@ -10,8 +9,12 @@ use super::{
     piped,
     signature::TrustError,
 };
-use crate::policy::{
-    Diagnostics, Loaded, Loader, OutlineFile, Policy, PolicySource, compile, is_name, unknown_name,
+use crate::{
+    operator_files,
+    policy::{
+        Diagnostics, Loaded, Loader, OutlineFile, Policy, PolicySource, compile, is_name,
+        unknown_name,
+    },
 };
 
 /// Why there is no policy.
@@ -170,7 +173,7 @@ impl Opened {
         if !self.looked_up.contains(&looked_up) {
             self.looked_up.push(looked_up);
         }
-        let canonical = path.canonicalize().map_err(|error| why(&error))?;
+        let canonical = operator_files::canonicalize(path).map_err(|error| why(&error))?;
         let id = canonical
             .to_str()
             .ok_or_else(|| "the path of a policy file must be UTF-8".to_owned())?

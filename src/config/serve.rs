@@ -4,7 +4,6 @@
 //! It holds hashes of tokens, never a token. Anything in it that is not
 //! understood, that names what is not there, or that contradicts itself refuses
 //! it as a whole.
-#![expect(clippy::disallowed_methods, reason = "the operator's own file, opened by name")]
 
 mod fields;
 mod read;
@@ -21,6 +20,7 @@ use portcullis_audit::Hash;
 
 use crate::{
     model::AgentName,
+    operator_files,
     policy::{Diagnostics, MAX_FILE},
 };
 
@@ -282,7 +282,7 @@ impl Service {
             return Err(unreadable(format!("larger than {} MiB", MAX_FILE >> 20)));
         }
         let text = String::from_utf8(bytes).map_err(|_| unreadable("not UTF-8".to_owned()))?;
-        let path = path.canonicalize().map_err(|error| unreadable(why(&error)))?;
+        let path = operator_files::canonicalize(path).map_err(|error| unreadable(why(&error)))?;
         let base = path.parent().unwrap_or(Path::new("/"));
         read::parse(&text, &shown, base)
             .map_err(|diagnostics| Error::Wrong { path: shown.clone(), diagnostics })

@@ -12,7 +12,6 @@
 //! Signed is [`CONTEXT`], the hash in hex and a newline: a signature made for
 //! something else is none here. What an embedded policy says is part of the
 //! texts, so another version of it needs another signature.
-#![expect(clippy::disallowed_methods, reason = "these are the operator's files, opened by name")]
 
 use std::{
     fmt, io,
@@ -26,7 +25,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use ed25519_dalek::{Signature, Signer as _, VerifyingKey};
 
 use super::file::{read, why};
-use crate::gateway::random_bytes;
+use crate::{gateway::random_bytes, operator_files};
 
 /// What is signed begins with this line.
 const CONTEXT: &str = "portcullis policy signature v1\n";
@@ -118,7 +117,8 @@ impl SigningKey {
     /// When the file exists, or as the system says.
     pub fn write(&self, path: &Path) -> io::Result<()> {
         let mut options = std::fs::OpenOptions::new();
-        let mut file = options.write(true).create_new(true).mode(0o600).open(path)?;
+        options.write(true).create_new(true).mode(0o600);
+        let mut file = operator_files::open_with(path, &options)?;
         writeln!(file, "{PRIVATE}{}", STANDARD.encode(self.0.to_bytes()))?;
         file.sync_all()
     }

@@ -9,12 +9,11 @@
 //! not a forgery: who can write it can compute them again, and so hide records from
 //! a search. So it is for searches of a state directory whose writers are trusted;
 //! what is evidence is read from the log itself, and so is a copy.
-#![expect(clippy::disallowed_methods, reason = "the index is the review's own")]
 
 mod columns;
 
 use std::{
-    fs::{self, DirBuilder, File, OpenOptions},
+    fs::{DirBuilder, File, OpenOptions},
     io::{self, ErrorKind, Write as _},
     os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
@@ -25,6 +24,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Filter, filter::Test, open_kept};
 use columns::{Column, Columns};
+
+use crate::operator_files;
 
 const MAGIC: &[u8; 16] = b"PORTCULLIS-IDX1\n";
 /// The most that a header can be.
@@ -46,7 +47,7 @@ pub(super) struct Identity {
 impl Identity {
     /// Of the file at `path`.
     pub(super) fn of(path: &Path) -> io::Result<Self> {
-        let meta = fs::symlink_metadata(path)?;
+        let meta = operator_files::symlink_metadata(path)?;
         Ok(Self {
             device: meta.dev(),
             inode: meta.ino(),
@@ -68,7 +69,11 @@ struct Block {
 /// The file that holds a segment: its own, else the compressed one.
 pub(super) fn segment_file(directory: &Path, segment: Segment) -> PathBuf {
     let plain = directory.join(segment.to_string());
-    if plain.exists() { plain } else { directory.join(format!("{segment}{PACKED}")) }
+    if operator_files::exists(&plain) {
+        plain
+    } else {
+        directory.join(format!("{segment}{PACKED}"))
+    }
 }
 
 /// ```text
@@ -288,7 +293,7 @@ impl Builder {
 /// # Errors
 /// As the system says.
 pub fn forget_index(directory: &Path, first: Segment) -> io::Result<()> {
-    let entries = match fs::read_dir(directory) {
+    let entries = match operator_files::read_dir(directory) {
         // Also where something else is in the way: it is no index.
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
             return Ok(());
@@ -301,7 +306,7 @@ pub fn forget_index(directory: &Path, first: Segment) -> io::Result<()> {
         if of.is_none_or(|segment| segment >= first) {
             continue;
         }
-        match fs::remove_file(directory.join(name)) {
+        match operator_files::remove_file(directory.join(name)) {
             // Another one does the same.
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -331,16 +336,13 @@ fn write(directory: &Path, segment: Segment, bytes: &[u8]) -> io::Result<()> {
     }
     let target = name(directory, segment);
     let temp = directory.join(format!("{segment}.{}.tmp", std::process::id()));
-    let written = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&temp)
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    let written = operator_files::open_with(&temp, &options)
         .and_then(|mut file| file.write_all(bytes))
-        .and_then(|()| fs::rename(&temp, &target));
+        .and_then(|()| operator_files::rename(&temp, &target));
     if written.is_err() {
-        let _ = fs::remove_file(&temp);
+        let _ = operator_files::remove_file(&temp);
     }
     written
 }
@@ -363,7 +365,7 @@ mod tests {
             )
         };
         let text: String = (0..SEGMENT_RECORDS).map(|seq| line(seq) + "\n").collect();
-        fs::write(&path, &text).unwrap();
+        operator_files::write(&path, &text).unwrap();
         let mut builder = Builder::new(path.clone()).unwrap();
         for seq in 0..SEGMENT_RECORDS {
             let line = line(seq);

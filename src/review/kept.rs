@@ -1,10 +1,9 @@
 //! Files of a state directory, which may be a copy that somebody else made: in the
 //! place of any of them there can be a pipe, a link to a device, or a file without
 //! end.
-#![expect(clippy::disallowed_methods, reason = "reads the state that the operator names")]
 
 use std::{
-    fs::File,
+    fs::{File, OpenOptions},
     io::{self, Read as _},
     os::unix::fs::OpenOptionsExt as _,
     path::Path,
@@ -12,6 +11,8 @@ use std::{
 
 use cap_std::fs::{Dir, OpenOptionsExt as _};
 use rustix::{fs::OFlags, io::Errno};
+
+use crate::operator_files;
 
 /// Largest text of a policy with all that it extends, in bytes. Each of its files has
 /// at most 1 MiB, and few policies have ten.
@@ -23,7 +24,9 @@ pub const MOST_POLICY: u64 = 256 << 20;
 /// When it cannot be opened; [`io::ErrorKind::InvalidInput`] where it is no regular
 /// file, also where it is a link to one.
 pub fn open_kept(path: &Path) -> io::Result<File> {
-    regular(File::options().read(true).custom_flags(FLAGS).open(path))
+    let mut options = OpenOptions::new();
+    options.read(true).custom_flags(FLAGS);
+    regular(operator_files::open_with(path, &options))
 }
 
 /// As [`open_kept`], beneath an open directory.
@@ -74,7 +77,7 @@ mod tests {
     fn only_a_regular_file_of_the_size_is_read() {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
-        std::fs::write(at("file"), "1234").unwrap();
+        operator_files::write(at("file"), "1234").unwrap();
         rustix::fs::mkfifoat(rustix::fs::CWD, at("pipe"), 0o600.into()).unwrap();
         let _socket = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
         std::os::unix::fs::symlink("/dev/zero", at("zero")).unwrap();
@@ -86,7 +89,7 @@ mod tests {
         for name in ["pipe", "socket", "zero", "link", "."] {
             assert_eq!(kind(name, 4), io::ErrorKind::InvalidInput, "{name}");
         }
-        let opened = Dir::open_ambient_dir(directory.path(), cap_std::ambient_authority()).unwrap();
+        let opened = operator_files::open_dir(directory.path()).unwrap();
         assert!(open_kept_in(&opened, "file").is_ok());
         for name in ["pipe", "socket", "zero", "link", "."] {
             let kind = open_kept_in(&opened, name).unwrap_err().kind();

@@ -1,9 +1,8 @@
 //! A copy in a directory, such as one of another machine: a log as any other,
 //! that `audit verify --dir` reads.
-#![expect(clippy::disallowed_methods, reason = "the directory that the operator names")]
 
 use std::{
-    fs::{self, DirBuilder, File, OpenOptions},
+    fs::{DirBuilder, OpenOptions},
     io::{self, Write as _},
     os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
@@ -12,6 +11,7 @@ use std::{
 use portcullis_audit::HISTORY;
 
 use super::target::Store;
+use crate::operator_files;
 
 pub(super) struct Copy {
     path: PathBuf,
@@ -29,12 +29,13 @@ impl Copy {
 
     fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let (temp, path) = (self.path.join(".incoming"), self.path.join(name));
-        let mut file =
-            OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&temp)?;
+        let mut options = OpenOptions::new();
+        options.create(true).write(true).truncate(true).mode(0o600);
+        let mut file = operator_files::open_with(&temp, &options)?;
         file.write_all(bytes)?;
         file.sync_all()?;
-        fs::rename(&temp, &path)?;
-        File::open(path.parent().unwrap_or(&self.path))?.sync_all()
+        operator_files::rename(&temp, &path)?;
+        operator_files::open(path.parent().unwrap_or(&self.path))?.sync_all()
     }
 }
 
@@ -47,7 +48,8 @@ impl Store for Copy {
         let write = || {
             let path = self.path.join(segment);
             let mut options = OpenOptions::new();
-            let file = options.create(true).write(true).truncate(false).mode(0o600).open(path)?;
+            options.create(true).write(true).truncate(false).mode(0o600);
+            let file = operator_files::open_with(path, &options)?;
             let there = file.metadata()?.len();
             if there < offset {
                 return Err(io::Error::other(format!("it ends at {there} instead of {offset}")));
@@ -61,7 +63,7 @@ impl Store for Copy {
     }
 
     fn sealed(&mut self, segment: &str) -> Result<(), String> {
-        match fs::remove_file(self.path.join(segment)) {
+        match operator_files::remove_file(self.path.join(segment)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 Err(format!("cannot remove the open `{segment}`: {error}"))
             }

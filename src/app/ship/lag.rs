@@ -1,9 +1,7 @@
 //! How far copies of the log are behind it, for whoever asks: nothing is
 //! opened for writing, nothing is made.
-#![expect(clippy::disallowed_methods, reason = "the state directory, looked at by its path")]
 
 use std::{
-    fs,
     path::Path,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -12,7 +10,7 @@ use portcullis_audit::{Checkpoint, MAX_NOTE, NEWEST, Note};
 use serde::Serialize;
 
 use super::{Progress, place};
-use crate::{config::audit::Target, review::read_kept};
+use crate::{config::audit::Target, operator_files, review::read_kept};
 
 /// One target and the log.
 #[derive(Debug, Clone, Serialize)]
@@ -59,6 +57,6 @@ fn covered(log: &Path) -> Option<u64> {
 
 /// Seconds since the newest checkpoint was made.
 fn age(log: &Path) -> Option<u64> {
-    let made = fs::metadata(log.join(NEWEST)).ok()?.modified().ok()?;
+    let made = operator_files::metadata(log.join(NEWEST)).ok()?.modified().ok()?;
     made.elapsed().ok().as_ref().map(Duration::as_secs)
 }

@@ -1,5 +1,4 @@
 //! `portcullis audit check-bundle`: is it what was bundled?
-#![expect(clippy::disallowed_methods, reason = "reads the file that the operator names")]
 
 use std::{
     collections::BTreeSet,
@@ -18,6 +17,7 @@ use super::heads;
 use crate::{
     app::failure::{Context as _, Exit, Failure},
     model::Escaped,
+    operator_files,
     review::bundle::{
         BUNDLED_CHECKPOINT, BUNDLED_KEYS, BundleError, MANIFEST, Manifest, NEEDED, PROOF, Proven,
         RECORDS, is_member, prove,
@@ -49,7 +49,7 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let shown = args.file.display();
     let trusted = heads::keys(&args.key)?;
-    let file = File::open(&args.file).or_fail(format_args!("cannot read `{shown}`"))?;
+    let file = operator_files::open(&args.file).or_fail(format_args!("cannot read `{shown}`"))?;
     let (manifest, proven) = check(file, &trusted).map_err(|error| {
         Failure::new(format_args!("the bundle does not hold: {}", Escaped(&error.to_string())))
             .exit(Exit::Audit)

@@ -1,5 +1,4 @@
 //! `portcullis audit check-proof`: is it one? Needs no log.
-#![expect(clippy::disallowed_methods, reason = "files that the operator names")]
 
 use std::{io::Read as _, path::Path, path::PathBuf, process::ExitCode};
 
@@ -10,6 +9,7 @@ use super::heads;
 use crate::{
     app::failure::{Context as _, Exit, Failure},
     model::Escaped,
+    operator_files,
 };
 
 /// Check a proof with nothing but the public key
@@ -42,7 +42,7 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let shown = args.file.display();
     let mut bytes = Vec::new();
-    std::fs::File::open(&args.file)
+    operator_files::open(&args.file)
         .and_then(|file| file.take(MAX_PROOF as u64 + 1).read_to_end(&mut bytes))
         .or_fail(format_args!("cannot read the proof `{shown}`"))?;
     let failed = |failure: Failure| failure.exit(Exit::Audit);

@@ -1,5 +1,4 @@
 //! What is held against a log from outside: keys, receipts, checkpoints.
-#![expect(clippy::disallowed_methods, reason = "files that the operator names")]
 
 use std::{
     io::{self, Read},
@@ -14,6 +13,7 @@ use portcullis_audit::{
 use crate::{
     app::failure::{Context as _, Exit, Failure},
     gateway::AuditLog,
+    operator_files,
     review::read_kept,
 };
 
@@ -153,7 +153,7 @@ pub(super) fn keys(options: &[String]) -> Result<Vec<PublicKey>, Failure> {
 /// The bytes of a small file that the operator names, which may be a pipe.
 pub(super) fn small(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    std::fs::File::open(path)?.take(MAX_NOTE as u64 + 1).read_to_end(&mut bytes)?;
+    operator_files::open(path)?.take(MAX_NOTE as u64 + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 

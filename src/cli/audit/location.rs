@@ -12,6 +12,7 @@ use crate::{
     app::{audit_log::unreadable, failure::Failure, state_directory, state_owner, trusted_paths},
     config::audit::Audit,
     gateway::Workspace,
+    operator_files,
 };
 
 /// Which log: the common options, of which a log needs only where it is.
@@ -104,11 +105,10 @@ impl Where {
     }
 
     /// Where the policies and the backups are kept that the log names.
-    #[expect(clippy::disallowed_methods, reason = "the directory that the operator names")]
     pub(super) fn state(&self) -> Result<PathBuf, Failure> {
         let Some(log) = &self.dir else { return self.place.state() };
         // Of `.` and of a name alone the path says not what they lie in.
-        let log = log.canonicalize().map_err(|error| unreadable(log, &error))?;
+        let log = operator_files::canonicalize(log).map_err(|error| unreadable(log, &error))?;
         Ok(log.parent().unwrap_or(&log).to_owned())
     }
 }

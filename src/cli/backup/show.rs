@@ -1,5 +1,4 @@
 //! `portcullis backup show`: a backup's content, or the names in a tree.
-#![expect(clippy::disallowed_methods, reason = "looks where the file that the operator names lies")]
 
 use std::{
     fs::File,
@@ -21,6 +20,7 @@ use crate::{
     cli::{local::LocalGate, render},
     gateway::{Backup, Output, Reply},
     model::{Encoding, Escaped, Operation},
+    operator_files,
 };
 
 /// Print a backup, as the policy lets its path be read
@@ -68,9 +68,9 @@ struct Target {
 impl Target {
     fn open(path: &PathBuf, workspace: &Path) -> Result<Self, Failure> {
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        let place =
-            path.canonicalize().or_else(|_| parent.unwrap_or(Path::new(".")).canonicalize());
-        if let (Ok(place), Ok(workspace)) = (place, workspace.canonicalize())
+        let place = operator_files::canonicalize(path)
+            .or_else(|_| operator_files::canonicalize(parent.unwrap_or(Path::new("."))));
+        if let (Ok(place), Ok(workspace)) = (place, operator_files::canonicalize(workspace))
             && place.starts_with(workspace)
         {
             let shown = path.display();

@@ -2,7 +2,6 @@
 //! should not get at, and room for state, policy and the agent's program.
 //!
 //! Only what this module made is ever changed by it.
-#![expect(clippy::disallowed_methods, reason = "makes and inspects the demo's own files")]
 
 use std::{
     io,
@@ -20,6 +19,7 @@ use crate::{
         state_directory,
     },
     cli::render::{for_shell, quoted},
+    operator_files,
     sandbox::own_program,
 };
 
@@ -70,7 +70,7 @@ impl Place {
         };
         let shown = root.display().to_string();
         if chosen.is_some()
-            && std::fs::read_dir(&root).is_ok_and(|mut inside| inside.next().is_some())
+            && operator_files::read_dir(&root).is_ok_and(|mut inside| inside.next().is_some())
         {
             return Err(Failure::new(format_args!("the directory `{shown}` is not empty"))
                 .exit(Exit::Usage)
@@ -78,10 +78,11 @@ impl Place {
         }
         // Nobody else can list it, and every directory in it but those that an
         // agent of another user passes through is closed.
-        let made = if chosen.is_some() { std::fs::create_dir_all(&root) } else { directory(&root) };
+        let made =
+            if chosen.is_some() { operator_files::create_dir_all(&root) } else { directory(&root) };
         made.and_then(|()| mode(&root, 0o711))
             .or_fail(format_args!("cannot make the directory `{shown}`"))?;
-        let root = root.canonicalize().or_fail("cannot resolve the directory")?;
+        let root = operator_files::canonicalize(&root).or_fail("cannot resolve the directory")?;
         let place = Self { root, canary };
         place.fill().or_fail(format_args!("cannot fill the directory `{shown}`"))?;
         Ok(place)
@@ -119,7 +120,7 @@ impl Place {
             return Ok(own);
         }
         let copy = self.agent_directory().join(AGENT);
-        std::fs::copy("/proc/self/exe", &copy)
+        operator_files::copy("/proc/self/exe", &copy)
             .and_then(|_| mode(&copy, 0o755))
             .or_fail("cannot copy this program for the agent")?;
         Ok(copy)
@@ -128,7 +129,7 @@ impl Place {
     /// Removes the copy of the program, which is large and of no interest.
     pub(super) fn tidy(&self) {
         // What stays is removed with the rest.
-        let _ = std::fs::remove_dir_all(self.agent_directory());
+        let _ = operator_files::remove_dir_all(self.agent_directory());
     }
 
     fn agent_directory(&self) -> PathBuf {
@@ -147,10 +148,10 @@ impl Place {
             self.data().join("portcullis/homes").join(state_directory::slug(&self.workspace()));
         directory(&homes)?;
         mode(&homes, 0o711)?;
-        std::fs::write(self.policy(), POLICY)?;
+        operator_files::write(self.policy(), POLICY)?;
 
         let canary = &self.canary;
-        std::fs::write(self.root.join("outside/secret.txt"), format!("{canary}\n"))?;
+        operator_files::write(self.root.join("outside/secret.txt"), format!("{canary}\n"))?;
         let workspace = self.workspace();
         for name in ["src", ".git", ".git/hooks", "old", "old/2019"] {
             directory(&workspace.join(name))?;
@@ -170,7 +171,7 @@ impl Place {
             ("old/2019/report.md", b"nor this\n"),
         ];
         for (name, content) in files {
-            std::fs::write(workspace.join(name), content)?;
+            operator_files::write(workspace.join(name), content)?;
         }
         symlink("../outside/secret.txt", workspace.join("notes.txt"))?;
         mknodat(CWD, workspace.join("queue"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
@@ -195,10 +196,12 @@ impl Place {
         ];
         let mut surprises: Vec<_> = expected
             .into_iter()
-            .filter(|(path, content)| std::fs::read_to_string(path).ok().as_deref() != *content)
+            .filter(|(path, content)| {
+                operator_files::read_to_string(path).ok().as_deref() != *content
+            })
             .map(|(path, _)| format!("`{}` was changed", self.short(&path)))
             .collect();
-        if !std::fs::symlink_metadata(workspace.join("notes.txt"))
+        if !operator_files::symlink_metadata(workspace.join("notes.txt"))
             .is_ok_and(|look| look.is_symlink())
         {
             surprises.push("`workspace/notes.txt` was replaced".to_owned());
@@ -217,12 +220,13 @@ impl Place {
     }
 
     fn undone_holds(&self, content: &str) -> bool {
-        std::fs::read_to_string(self.workspace().join(UNDONE)).is_ok_and(|text| text == content)
+        operator_files::read_to_string(self.workspace().join(UNDONE))
+            .is_ok_and(|text| text == content)
     }
 
     /// Whether a directory of the workspace is gone.
     pub(super) fn is_gone(&self, name: &str) -> bool {
-        !self.workspace().join(name).exists()
+        !operator_files::exists(self.workspace().join(name))
     }
 
     /// Writes what a shell needs for a look around.
@@ -242,7 +246,8 @@ impl Place {
             data = quoted(&self.data()),
             own = quoted(&own),
         );
-        std::fs::write(self.shell_settings(), text).or_fail("cannot write the shell's settings")
+        operator_files::write(self.shell_settings(), text)
+            .or_fail("cannot write the shell's settings")
     }
 
     /// A path without the demo's directory.
@@ -257,5 +262,5 @@ fn directory(path: &Path) -> io::Result<()> {
 }
 
 fn mode(path: &Path, mode: u32) -> io::Result<()> {
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
+    operator_files::set_permissions(path, std::fs::Permissions::from_mode(mode))
 }

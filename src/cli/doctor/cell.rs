@@ -1,6 +1,5 @@
 //! The self-test: a cell is made as `run` makes it, tested from inside, and
 //! taken down before anything is executed in it.
-#![expect(clippy::disallowed_methods, reason = "removes the home directory that the test made")]
 
 use std::path::{Path, PathBuf};
 
@@ -12,6 +11,7 @@ use crate::{
         agent_sandbox::{Ground, plain_cell},
         failure::Failure,
     },
+    operator_files,
     sandbox::{Cell, Enforcement, Grant, LaunchError, Report, own_program},
 };
 
@@ -30,7 +30,8 @@ pub(super) struct Found {
 /// Makes a cell over `ground` with the agent's home at `home`, and takes it
 /// down again. `partial` says that the operator accepts less than a full one.
 pub(super) fn test(ground: &Ground<'_>, home: &Path, partial: bool) -> Result<Found, Failure> {
-    let program = PROGRAMS.iter().map(PathBuf::from).find(|program| program.exists());
+    let program =
+        PROGRAMS.iter().map(PathBuf::from).find(|program| operator_files::exists(program));
     let (program, grant) = match program {
         Some(program) => (program, None),
         None => {
@@ -137,13 +138,19 @@ struct Traces(Vec<PathBuf>);
 impl Traces {
     fn before(home: &Path) -> Self {
         let inside = home.join("tmp");
-        Self(inside.ancestors().take_while(|path| !path.exists()).map(PathBuf::from).collect())
+        Self(
+            inside
+                .ancestors()
+                .take_while(|path| !operator_files::exists(path))
+                .map(PathBuf::from)
+                .collect(),
+        )
     }
 
     fn remove(self) {
         for directory in self.0 {
             // Never one that holds anything.
-            let _ = std::fs::remove_dir(directory);
+            let _ = operator_files::remove_dir(directory);
         }
     }
 }

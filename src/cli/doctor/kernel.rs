@@ -1,5 +1,4 @@
 //! What the kernel offers, tried out: Landlock, openat2, namespaces, seccomp.
-#![expect(clippy::disallowed_methods, reason = "reads the kernel's switches in `/proc/sys`")]
 
 use rustix::{
     fs::{CWD, Mode, OFlags, ResolveFlags, openat2},
@@ -11,7 +10,10 @@ use super::{
     check::{Check, Status},
     probe::{self, Probe},
 };
-use crate::sandbox::{landlock_flaws, namespace_advice};
+use crate::{
+    operator_files,
+    sandbox::{landlock_flaws, namespace_advice},
+};
 
 /// What each Landlock ABI gives here: its number, the kernel it came with, and
 /// what it is used for.
@@ -171,7 +173,8 @@ pub(super) fn namespaces(full: bool) -> Check {
     let switches: Vec<_> = SWITCHES
         .iter()
         .map(|(name, path, forbids)| {
-            let value = std::fs::read_to_string(path).ok().map(|text| text.trim().to_owned());
+            let value =
+                operator_files::read_to_string(path).ok().map(|text| text.trim().to_owned());
             let forbids = value.as_deref() == Some(forbids);
             (*name, value, forbids)
         })

@@ -1,6 +1,5 @@
 //! The state directory: whose it is, what fits in it, how backups are made
 //! there, and what the log's end is. Leaves nothing behind.
-#![expect(clippy::disallowed_methods, reason = "looks at the state directory by its path")]
 
 use std::{
     fs::{File, TryLockError},
@@ -19,6 +18,7 @@ use crate::{
     app::{policy_rollback, state_directory, state_owner, trusted_paths},
     config::{LoadedPolicy, Operator, audit::Audit},
     gateway::{AuditLog, LogError, Looked},
+    operator_files,
     review::open_kept,
 };
 
@@ -32,7 +32,7 @@ pub(super) fn directory(path: &Path) -> Check {
     const NAME: &str = "state directory";
     let shown = path.display().to_string();
     let means = "log and backups lie there; nobody else may get in";
-    if std::fs::symlink_metadata(path).is_ok_and(|_| true) {
+    if operator_files::symlink_metadata(path).is_ok_and(|_| true) {
         return match state_directory::open(path) {
             Ok(_) => match rustix::fs::access(path, rustix::fs::Access::WRITE_OK) {
                 Ok(()) => Check::new(NAME, Status::Ok, shown, means),
@@ -82,7 +82,7 @@ pub(super) fn owner(path: &Path, root: &Path) -> Option<Check> {
 /// What keeps a signed policy from coming into force with this directory, if
 /// anything does: one that was in force is newer.
 pub(super) fn newest(path: &Path, loaded: &LoadedPolicy) -> Option<Check> {
-    let there = loaded.signed_by.is_some() && path.exists();
+    let there = loaded.signed_by.is_some() && operator_files::exists(path);
     let (_, state) = there.then(|| state_directory::open(path).ok()).flatten()?;
     let failure = policy_rollback::check(&state, &loaded.policy).err()?;
     let means = "an older signed policy, or another of its version, never comes back";
@@ -95,7 +95,7 @@ pub(super) fn newest(path: &Path, loaded: &LoadedPolicy) -> Option<Check> {
 
 /// The path itself or what is above it and there.
 pub(super) fn existing(path: &Path) -> PathBuf {
-    path.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/")).to_owned()
+    path.ancestors().find(|path| operator_files::exists(path)).unwrap_or(Path::new("/")).to_owned()
 }
 
 /// Room for log and backups.
@@ -263,7 +263,7 @@ fn lock_soon(lock: &File) -> io::Result<bool> {
 /// How many gates are alive: those that hold their lifetime's lock. Asked only
 /// while the log is locked, when none begins its life.
 fn gates(state: &Path) -> io::Result<usize> {
-    let entries = match std::fs::read_dir(state.join("gates")) {
+    let entries = match operator_files::read_dir(state.join("gates")) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
         other => other?,
     };

@@ -1,5 +1,4 @@
 //! `portcullis policy init`: a first policy for a workspace.
-#![expect(clippy::disallowed_methods, reason = "writes the file that the operator names")]
 
 use std::{
     io::Write as _,
@@ -15,6 +14,7 @@ use crate::{
     },
     authoring::{SCHEMA_FILE, Tree, first_policy, json_schema},
     cli::render::for_shell,
+    operator_files,
 };
 
 /// Make a commented policy for a workspace, with tests
@@ -55,8 +55,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    let place = directory
-        .canonicalize()
+    let place = operator_files::canonicalize(directory)
         .or_fail(format_args!("cannot find the directory `{}`", directory.display()))
         .map_err(|failure| failure.help("make it first (`mkdir -p`), or name another file"))?;
     if place.starts_with(workspace.root()) {
@@ -65,7 +64,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     }
     create(output, &first.text)?;
     let schema = place.join(SCHEMA_FILE);
-    if !schema.exists() {
+    if !operator_files::exists(&schema) {
         let text =
             serde_json::to_string_pretty(&json_schema()).or_fail("cannot print the schema")?;
         create(&schema, &format!("{text}\n"))?;

@@ -1,5 +1,4 @@
 //! `portcullis policy keygen` and `policy sign`.
-#![expect(clippy::disallowed_methods, reason = "the signature is written beside the policy")]
 
 use std::{
     io::Write as _,
@@ -20,6 +19,7 @@ use crate::{
         signature::{SigningKey, signature_path},
     },
     model::Escaped,
+    operator_files,
     policy::is_name,
 };
 
@@ -119,10 +119,10 @@ pub(super) fn sign(args: &SignArgs) -> Result<ExitCode, Failure> {
 fn write(path: &Path, text: &str) -> std::io::Result<()> {
     let mut fresh = path.as_os_str().to_owned();
     fresh.push(format!(".{}.tmp", std::process::id()));
-    let mut file = std::fs::File::create_new(&fresh)?;
+    let mut file = operator_files::create_new(&fresh)?;
     let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
-    written.and_then(|()| std::fs::rename(&fresh, path)).inspect_err(|_| {
+    written.and_then(|()| operator_files::rename(&fresh, path)).inspect_err(|_| {
         // Why it failed says more.
-        let _ = std::fs::remove_file(&fresh);
+        let _ = operator_files::remove_file(&fresh);
     })
 }

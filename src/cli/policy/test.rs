@@ -1,9 +1,8 @@
 //! `portcullis policy test`: the tests of a policy, and what they cover.
-#![expect(clippy::disallowed_methods, reason = "makes and removes a directory of its own")]
 
 use std::{path::PathBuf, process::ExitCode, sync::Arc};
 
-use cap_std::{ambient_authority, fs::Dir};
+use cap_std::fs::Dir;
 use serde_json::{Value, json};
 
 use crate::{
@@ -15,6 +14,7 @@ use crate::{
     authoring::{Stage, TestReport, TestText, run_tests},
     config::{self, PolicyTexts},
     model::Escaped,
+    operator_files,
     policy::{OutlineFile, Policy},
 };
 
@@ -219,14 +219,13 @@ impl Scratch {
             .mode(0o700)
             .create(&path)
             .or_fail(format_args!("cannot make the directory `{}`", path.display()))?;
-        let dir = Dir::open_ambient_dir(&path, ambient_authority())
-            .or_fail("cannot open the temporary directory")?;
+        let dir = operator_files::open_dir(&path).or_fail("cannot open the temporary directory")?;
         Ok(Self { path, dir })
     }
 }
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.path);
+        let _ = operator_files::remove_dir_all(&self.path);
     }
 }

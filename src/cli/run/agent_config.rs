@@ -4,12 +4,9 @@
 //! home. A hook that a confined agent writes there is executed outside the sandbox
 //! the next time the user starts that agent without Portcullis.
 
-#![expect(
-    clippy::disallowed_methods,
-    reason = "the operator's own directories, by the operator's words"
-)]
-
 use std::path::{Path, PathBuf};
+
+use crate::operator_files;
 
 /// Where agents keep their configuration, relative to the user's home.
 const PLACES: [&str; 18] = [
@@ -72,13 +69,14 @@ fn among(changeable: impl Iterator<Item = PathBuf>) -> Vec<PathBuf> {
 }
 
 fn concerns(path: &Path, places: &[PathBuf]) -> bool {
-    let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let real = operator_files::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let lies_in =
         |place: &Path| real.strip_prefix(place).is_ok_and(|rest| !rest.starts_with(WORKING_TREES));
     // A copy of such a directory, or another user's, has the same name.
     let by_name = |path: &Path| PLACES.iter().any(|place| path.ends_with(place)) && lies_in(path);
     let by_place = |place: &PathBuf| {
-        place.canonicalize().is_ok_and(|place| place.starts_with(&real) || lies_in(&place))
+        operator_files::canonicalize(place)
+            .is_ok_and(|place| place.starts_with(&real) || lies_in(&place))
     };
     real.ancestors().any(by_name) || places.iter().any(by_place)
 }
@@ -90,10 +88,10 @@ mod tests {
     #[test]
     fn a_grant_that_is_in_or_holds_a_configuration_is_found() {
         let base = tempfile::tempdir().unwrap();
-        let home = base.path().canonicalize().unwrap();
+        let home = operator_files::canonicalize(base.path()).unwrap();
         let places = [home.join("elsewhere")];
         for name in [".claude/hooks", ".claude/worktrees/a/.claude", "elsewhere/inner", "other"] {
-            std::fs::create_dir_all(home.join(name)).unwrap();
+            operator_files::create_dir_all(home.join(name)).unwrap();
         }
         std::os::unix::fs::symlink(home.join(".claude"), home.join("link")).unwrap();
         let found = [

@@ -1,7 +1,7 @@
 //! The front as the broker sees it, and the sockets at which it listens.
-#![expect(clippy::disallowed_methods, reason = "the service's own socket and its test's file")]
 
 use std::{
+    fs::OpenOptions,
     io,
     net::TcpListener,
     os::{
@@ -29,6 +29,7 @@ use crate::{
     },
     config::serve::{Listen, Service},
     frontend::http::check_tls,
+    operator_files,
     sandbox::{Apart, Channel},
 };
 
@@ -63,7 +64,7 @@ impl Drop for Socket {
             && found(path) == self.made
         {
             // A name that leads nowhere does no harm; another's may be in use.
-            let _ = std::fs::remove_file(path);
+            let _ = operator_files::remove_file(path);
         }
     }
 }
@@ -194,7 +195,8 @@ fn pem(service: &Service) -> Result<Option<Pem>, Failure> {
     let Some(tls) = &service.tls else { return Ok(None) };
     let read = |what: &str, path: &Path| {
         let shown = path.display();
-        std::fs::read_to_string(path).or_fail(format_args!("cannot read the {what} `{shown}`"))
+        operator_files::read_to_string(path)
+            .or_fail(format_args!("cannot read the {what} `{shown}`"))
     };
     let certificate = read("certificate", &tls.certificate)?;
     let key = read("certificate's key", &tls.key)?;
@@ -233,15 +235,16 @@ impl Socket {
 
 /// What is at a path: device and inode.
 fn found(path: &Path) -> Option<(u64, u64)> {
-    path.symlink_metadata().ok().map(|look| (look.dev(), look.ino()))
+    operator_files::symlink_metadata(path).ok().map(|look| (look.dev(), look.ino()))
 }
 
 /// Only the owner may connect: the mode is right from the beginning.
 fn bind(path: &Path) -> io::Result<UnixListener> {
-    let stale = path.symlink_metadata().is_ok_and(|look| look.file_type().is_socket())
+    let stale = operator_files::symlink_metadata(path)
+        .is_ok_and(|look| look.file_type().is_socket())
         && UnixStream::connect(path).is_err();
     if stale {
-        std::fs::remove_file(path)?;
+        operator_files::remove_file(path)?;
     }
     let before = rustix::process::umask(Mode::from_raw_mode(0o177));
     let bound = UnixListener::bind(path);
@@ -252,13 +255,9 @@ fn bind(path: &Path) -> io::Result<UnixListener> {
 /// Makes the file with which processes test that they are confined.
 pub(super) fn control(state: &Path) -> Result<PathBuf, Failure> {
     let path = state.join(CONTROL);
-    std::fs::OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(&path)
-        .or_fail("cannot make the file for the self-test")?;
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(false).mode(0o600);
+    operator_files::open_with(&path, &options).or_fail("cannot make the file for the self-test")?;
     Ok(path)
 }
 

@@ -1,0 +1,87 @@
+//! The operator's own files, by their paths: configuration, policies, keys, the state
+//! directory, and files that are named on the command line.
+//!
+//! These are functions of `std::fs` under the same names. Here alone this package may
+//! call them. A path that an agent or a client names never comes here: it goes through
+//! a [`Workspace`](crate::gateway::Workspace).
+#![expect(clippy::disallowed_methods, reason = "the operator's files are opened by their paths")]
+
+use std::{
+    fs::{self, File, Metadata, OpenOptions, Permissions, ReadDir},
+    io,
+    path::{Path, PathBuf},
+};
+
+use cap_std::fs::Dir;
+
+pub(crate) fn canonicalize(path: impl AsRef<Path>) -> io::Result<PathBuf> {
+    fs::canonicalize(path)
+}
+
+pub(crate) fn copy(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<u64> {
+    fs::copy(from, to)
+}
+
+pub(crate) fn create_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
+    fs::create_dir_all(path)
+}
+
+pub(crate) fn create_new(path: impl AsRef<Path>) -> io::Result<File> {
+    File::create_new(path)
+}
+
+pub(crate) fn exists(path: impl AsRef<Path>) -> bool {
+    path.as_ref().exists()
+}
+
+pub(crate) fn metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
+    fs::metadata(path)
+}
+
+pub(crate) fn open(path: impl AsRef<Path>) -> io::Result<File> {
+    File::open(path)
+}
+
+pub(crate) fn open_dir(path: impl AsRef<Path>) -> io::Result<Dir> {
+    Dir::open_ambient_dir(path, cap_std::ambient_authority())
+}
+
+pub(crate) fn open_with(path: impl AsRef<Path>, options: &OpenOptions) -> io::Result<File> {
+    options.open(path)
+}
+
+pub(crate) fn read_dir(path: impl AsRef<Path>) -> io::Result<ReadDir> {
+    fs::read_dir(path)
+}
+
+pub(crate) fn read_to_string(path: impl AsRef<Path>) -> io::Result<String> {
+    fs::read_to_string(path)
+}
+
+pub(crate) fn remove_dir(path: impl AsRef<Path>) -> io::Result<()> {
+    fs::remove_dir(path)
+}
+
+pub(crate) fn remove_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
+    fs::remove_dir_all(path)
+}
+
+pub(crate) fn remove_file(path: impl AsRef<Path>) -> io::Result<()> {
+    fs::remove_file(path)
+}
+
+pub(crate) fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<()> {
+    fs::rename(from, to)
+}
+
+pub(crate) fn set_permissions(path: impl AsRef<Path>, permissions: Permissions) -> io::Result<()> {
+    fs::set_permissions(path, permissions)
+}
+
+pub(crate) fn symlink_metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
+    fs::symlink_metadata(path)
+}
+
+pub(crate) fn write(path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> io::Result<()> {
+    fs::write(path, content)
+}
