@@ -105,7 +105,8 @@ def log(directory, key_text=None, heads={}):  # the number of records, how many 
     for name in names:
         if name[-4:] == ".zst" and segment(name[:-4]) and name[:-4] in names and regular(path(name)): continue  # the plain one counts
         right = name[:4] != "seg-" or segment(name)
-        need(right and (name[:4] != "seg-" and name != "lock" or regular(path(name))), "unexpected-file", name, None, None)
+        right = right and (name[:4] != "seg-" and name not in ("lock", "frontier") or regular(path(name))) and (name != "quarantine" or folder(path(name)))
+        need(right, "unexpected-file", name, None, None)
         if name[:4] == "seg-": segments.append(int(name[4:-6]))
     own = small("key.vkey")
     own = trusted("key.vkey", None, lambda: need(len(own) <= SMALL) or read_keys(own.decode(errors="replace"))) if own is not None else None

@@ -24,6 +24,7 @@ impl<'a> Source for &'a Memory {
             name: name.clone(),
             length: bytes.len() as u64,
             regular: true,
+            directory: false,
         };
         Ok(self.0.iter().map(entry).collect())
     }

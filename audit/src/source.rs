@@ -25,6 +25,8 @@ pub struct FileEntry {
     pub length: u64,
     /// Whether it is a regular file.
     pub regular: bool,
+    /// Whether it is a directory.
+    pub directory: bool,
 }
 
 /// The files of a log, to read only.
@@ -127,6 +129,7 @@ impl Source for Directory {
                 name: entry.file_name().to_string_lossy().into_owned(),
                 length: meta.len(),
                 regular: meta.is_file(),
+                directory: meta.is_dir(),
             });
         }
         packed::unpacked(entries, |name| self.file(name))

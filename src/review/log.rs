@@ -43,7 +43,7 @@ impl Log {
             index: None,
             progress: None,
         };
-        for FileEntry { name, length, regular } in log.source.list()? {
+        for FileEntry { name, length, regular, .. } in log.source.list()? {
             match Segment::from_name(&name) {
                 Some(_) if length > MAX_SEGMENT => log.damages.push(format!(
                     "{name} has {length} bytes, and a segment at most {MAX_SEGMENT}: it was not read"

@@ -61,11 +61,16 @@ fn doctor(world: &World) -> (i32, String) {
     (done.code, log["status"].as_str().unwrap().to_owned())
 }
 
+/// Two keys of one name and hash.
+const COLLIDING: [&str; 2] = [
+    "n+79e788cf+ATRCZgYoi1eUUgP2bK3D7Khq2G+jOZjeiE0Wq8MnIFqB",
+    "n+79e788cf+AeZQcAT5GmZ/kzQudhQmKuMM8Pa8uPW8amLB5wKa38CJ",
+];
+
 #[test]
 fn two_keys_of_one_name_and_hash_are_refused_by_both_verifiers() {
     let world = world();
-    let colliding = "n+79e788cf+ATRCZgYoi1eUUgP2bK3D7Khq2G+jOZjeiE0Wq8MnIFqB\n\
-                     n+79e788cf+AeZQcAT5GmZ/kzQudhQmKuMM8Pa8uPW8amLB5wKa38CJ\n";
+    let colliding = format!("{}\n{}\n", COLLIDING[0], COLLIDING[1]);
     let keys = audit(&world, "key.vkey");
     let known = fs::read_to_string(&keys).unwrap();
     fs::write(&keys, format!("{known}{colliding}")).unwrap();
@@ -81,6 +86,75 @@ fn two_keys_of_one_name_and_hash_are_refused_by_both_verifiers() {
     fs::write(&given, colliding).unwrap();
     let refused = world.run(&["audit", "verify", "--key", text(&given)]);
     assert!(refused.code != 0 && refused.stderr.contains("one name and one hash"), "{refused:?}");
+}
+
+/// Whichever of the two was looked up first decided what the log was.
+#[test]
+fn a_witness_of_the_name_and_hash_of_a_key_of_the_log_is_refused() {
+    let world = world();
+    let [own, witness] = COLLIDING;
+    let (keys, log) = (audit(&world, "key.vkey"), world.state().join("audit"));
+    let known = fs::read_to_string(&keys).unwrap();
+    fs::write(&keys, format!("{known}{own}\n")).unwrap();
+    world.run(&["audit", "verify"]).ok();
+    let first = world.run(&["audit", "verify", "--witness", witness, "--json"]);
+    let damage = &first.json()["damages"][0];
+    assert_eq!((first.code, damage["kind"].as_str()), (5, Some("bad-checkpoint")), "{first:?}");
+    assert_eq!(damage["segment"], "key.vkey");
+    // The other verifier takes the keys of witnesses with those of the log.
+    let given = world.base().join("witness.vkey");
+    fs::write(&given, witness).unwrap();
+    let second = second(&["log", text(&log), "--key", text(&keys), "--key", text(&given)]);
+    assert_eq!((second.code, second.json()["kind"].as_str()), (5, Some("bad-checkpoint")));
+}
+
+/// Both verifiers called a log intact on which no gate serves.
+#[test]
+fn what_a_gate_cannot_use_in_the_place_of_its_files_is_damage_to_all() {
+    for name in ["frontier", "quarantine"] {
+        for kind in ["pipe", "link", "other"] {
+            let world = world();
+            let path = audit(&world, name);
+            let was = fs::read(&path).ok();
+            if was.is_some() {
+                fs::remove_file(&path).unwrap();
+            }
+            match (kind, name) {
+                ("pipe", _) => {
+                    rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RWXU).unwrap()
+                }
+                ("link", _) => std::os::unix::fs::symlink("/tmp", &path).unwrap(),
+                (_, "frontier") => fs::create_dir(&path).unwrap(),
+                _ => fs::write(&path, "").unwrap(),
+            }
+            assert_eq!(both(&world), [5, 5], "{name} {kind}");
+            let log = world.state().join("audit");
+            let first = world.run(&["audit", "verify", "--json"]).json();
+            let damage = &first["damages"][0];
+            assert_eq!(
+                (&damage["kind"], &damage["segment"]),
+                (&"unexpected-file".into(), &name.into())
+            );
+            let second = second(&["log", text(&log)]).json();
+            assert_eq!(
+                (&second["kind"], &second["segment"]),
+                (&damage["kind"], &damage["segment"])
+            );
+            // No gate serves on it, and the way out is a recovery, but where a person
+            // has to move something away.
+            assert_ne!(world.fs(&["read", "a"]).code, 0, "{name} {kind}");
+            let recovered = world.run(&["audit", "recover", "--yes"]);
+            if name == "frontier" && kind != "other" {
+                recovered.ok();
+            } else {
+                assert_ne!(recovered.code, 0, "{name} {kind}: {recovered:?}");
+                assert!(recovered.stderr.contains(name), "{recovered:?}");
+                fs::remove_dir(&path).or_else(|_| fs::remove_file(&path)).unwrap();
+            }
+            world.fs(&["read", "a"]).ok();
+            assert_eq!(both(&world), [0, 0], "{name} {kind}");
+        }
+    }
 }
 
 #[test]

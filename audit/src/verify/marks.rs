@@ -9,7 +9,7 @@ use std::{
 use super::report::SignedPart;
 use crate::{
     Checkpoint, Damage, DamageKind, HISTORY, Hash, KEYS, MAX_NOTE, NEWEST, Note, NoteError,
-    PublicKey, ROOT_LINE, ROOTS, Segment, Signed, Source, parse_keys, read_root_line,
+    PublicKey, ROOT_LINE, ROOTS, Segment, Signed, Source, distinct, parse_keys, read_root_line,
     tree::{Frontier, SEGMENT_LEVEL},
 };
 
@@ -113,14 +113,19 @@ impl Marks {
         }
         let keys = if signed.given { given } else { own };
         signed.key = keys.first().map(ToString::to_string);
+        let known: Vec<PublicKey> = witnesses.into_iter().chain(keys.iter().cloned()).collect();
+        if let Err(error) = distinct(&known) {
+            let detail = format!("of the log's keys and those of witnesses: {error}");
+            faults.push(fault(DamageKind::BadCheckpoint, KEYS, None, detail));
+        }
         let mut sizes = BTreeMap::<u64, Vec<Checkpoint>>::new();
         for checkpoint in outside {
             sizes.entry(checkpoint.size).or_default().push(checkpoint);
         }
         let mut marks = Self {
             keyless: is_missing,
-            keys: keys.clone(),
-            witnesses: witnesses.into_iter().chain(keys).collect(),
+            keys,
+            witnesses: known,
             signed,
             newest: None,
             outside: sizes,

@@ -20,6 +20,7 @@ impl Source for Memory {
             name: name.clone(),
             length: bytes.len() as u64,
             regular: true,
+            directory: false,
         };
         Ok(self.0.iter().filter(|(name, _)| !name.contains('/')).map(entry).collect())
     }

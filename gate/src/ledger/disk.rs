@@ -150,7 +150,8 @@ impl Source for Folder {
         for name in self.names()? {
             if let Some(stat) = self.stat(&name)? {
                 let (length, regular) = (length(&stat), is_regular(&stat));
-                entries.push(FileEntry { name, length, regular });
+                let directory = is_directory(&stat);
+                entries.push(FileEntry { name, length, regular, directory });
             }
         }
         portcullis_audit::unpacked(entries, |name| self.regular(name))

@@ -14,7 +14,7 @@ impl<S: Source> Run<'_, S> {
     pub(super) fn directory(&mut self, mut entries: Vec<FileEntry>) -> BTreeMap<Segment, u64> {
         let mut segments = BTreeMap::new();
         entries.sort();
-        for FileEntry { name, length, regular } in entries {
+        for FileEntry { name, length, regular, directory } in entries {
             match (Segment::from_name(&name), name.as_str()) {
                 (Some(segment), _) if regular => {
                     self.total = self.total.saturating_add(length);
@@ -24,9 +24,14 @@ impl<S: Source> Run<'_, S> {
                     let detail = "the segment is not a regular file".to_owned();
                     self.damage(DamageKind::UnexpectedFile, &name, None, detail);
                 }
-                // Where nobody can wait for an append to end.
-                (None, "lock") if !regular => {
-                    let detail = "the lock is not a regular file".to_owned();
+                // Where nobody can wait for an append to end, go on from a checkpoint, or set
+                // anything aside: no gate serves on it.
+                (None, "lock" | FRONTIER) if !regular => {
+                    let detail = "it is not a regular file".to_owned();
+                    self.damage(DamageKind::UnexpectedFile, &name, None, detail);
+                }
+                (None, "quarantine") if !directory => {
+                    let detail = "it is not a directory".to_owned();
                     self.damage(DamageKind::UnexpectedFile, &name, None, detail);
                 }
                 (None, "lock" | NEWEST | HISTORY | KEYS | ROOTS | FRONTIER) => {}
