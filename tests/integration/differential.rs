@@ -10,6 +10,8 @@ mod lines;
 mod second;
 mod states;
 
+use std::path::Path;
+
 use case::{Asked, Log};
 use second::{Second, comparable, first, program};
 
@@ -19,6 +21,9 @@ use crate::random::Random;
 const CASES: u64 = 2_500;
 /// One in so many is given to the program, too, and not only to its library.
 const SAMPLE: u64 = 50;
+
+/// Cases of a log of two segments, each of which takes seconds.
+const LONG_CASES: u64 = 6;
 
 /// How many times as much is tried.
 fn budget() -> u64 {
@@ -70,4 +75,39 @@ fn both_verifiers_say_the_same_of_every_log() {
     );
     let [intact, damaged, none] = met;
     assert!(intact * 40 > damaged && damaged > intact && none * 20 < damaged, "{met:?}");
+}
+
+/// The same of a log whose first segment is full, and of its compressed form.
+#[test]
+fn both_verifiers_say_the_same_of_logs_of_several_segments() {
+    let (seeds, place, long) = (case::seeds(), case::place(), case::long());
+    let mut second = Second::start();
+    let mut random = Random::new(seed());
+    let mut packed = 0;
+    for number in 0..LONG_CASES + budget() {
+        let mut log = long.clone();
+        // As it is, first.
+        let asked = if number == 0 { Asked::default() } else { log.change(&mut random, &seeds) };
+        let ask = |log: &Log, by: &mut dyn FnMut(&Path) -> serde_json::Value| {
+            let directory = case::path(place.path(), number);
+            std::fs::create_dir(&directory).unwrap();
+            log.write(&directory);
+            let answer = by(&directory);
+            std::fs::remove_dir_all(&directory).unwrap();
+            comparable(answer)
+        };
+        let answer = ask(&log, &mut |directory| second.answer(directory, &asked));
+        let case = format!("case {number}, PORTCULLIS_TEST_SEED={}: {asked:?}", seed());
+        assert_eq!(ask(&log, &mut |directory| first(directory, &asked)), answer, "{case}");
+        assert!(
+            number > 0 || answer["intact"]["signed"] == answer["intact"]["records"],
+            "{answer}"
+        );
+        // The second verifier reads no compressed segment.
+        if log.pack() {
+            packed += 1;
+            assert_eq!(ask(&log, &mut |directory| program(directory, &asked)), answer, "{case}");
+        }
+    }
+    assert!(packed > 0);
 }

@@ -5,10 +5,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use portcullis_audit::{Checkpoint, Hash, Note, PrivateKey, PublicKey, tree};
+use portcullis_audit::{
+    Checkpoint, Draft, Hash, Kind, Note, PrivateKey, PublicKey, SEGMENT_RECORDS, tree,
+};
 
 use super::lines;
-use crate::random::Random;
+use crate::{common::World, random::Random, review::write_log};
 
 /// The log's only segment in most seeds.
 pub(super) const SEGMENT: &str = "seg-000000.jsonl";
@@ -54,6 +56,16 @@ pub(super) fn seeds() -> Vec<(String, Log)> {
     seeds.sort_by(|(one, _), (other, _)| one.cmp(other));
     assert!(seeds.len() > 60, "{}", seeds.len());
     seeds
+}
+
+/// A log of two segments, of which the first is full, signed at its end.
+pub(super) fn long() -> Log {
+    let world = World::new();
+    write_log(&world, SEGMENT_RECORDS + 3, |_seq| (Kind::Decision, Draft::default()));
+    world.run(&["audit", "checkpoint"]).ok();
+    let mut log = Log::default();
+    log.read(&world.state().join("audit"), "");
+    log
 }
 
 /// Names that something may get, of the log or nearly so.
@@ -153,14 +165,42 @@ impl Log {
     }
 
     fn leaves(&self) -> Vec<Hash> {
-        let Some(Node::File(bytes)) = self.0.get(SEGMENT) else { return Vec::new() };
-        let whole = bytes.strip_suffix(b"\n").unwrap_or(bytes);
-        whole.split(|byte| *byte == b'\n').map(Hash::leaf).collect()
+        let mut leaves = Vec::new();
+        for name in self.segments() {
+            let Some(Node::File(bytes)) = self.0.get(&name) else { continue };
+            let whole = bytes.strip_suffix(b"\n").unwrap_or(bytes);
+            leaves.extend(whole.split(|byte| *byte == b'\n').map(Hash::leaf));
+        }
+        leaves
+    }
+
+    /// The names of segments, or nearly so, in the order of the log.
+    fn segments(&self) -> Vec<String> {
+        self.0.keys().filter(|name| name.starts_with("seg-")).cloned().collect()
+    }
+
+    /// Compresses the first segment as gates do, if there is another one behind it.
+    pub(super) fn pack(&mut self) -> bool {
+        let (Some(Node::File(bytes)), Some(Node::File(_))) =
+            (self.0.get(SEGMENT), self.0.get("seg-000001.jsonl"))
+        else {
+            return false;
+        };
+        let (file, length) = (tempfile::NamedTempFile::new().unwrap(), bytes.len() as u64);
+        let packed = file.reopen().unwrap();
+        portcullis::gateway::AuditLog::compress_segment(&**bytes, packed, length).unwrap();
+        let packed = Node::File(std::fs::read(file.path()).unwrap());
+        self.0.remove(SEGMENT);
+        self.0.insert(format!("{SEGMENT}.zst"), packed);
+        true
     }
 
     /// Changes lines, mostly so that they are a chain again.
     fn change_lines(&mut self, random: &mut Random) {
-        let Some(Node::File(bytes)) = self.0.get_mut(SEGMENT) else { return };
+        let names = self.segments();
+        let at = if names.len() > 1 { random.below(names.len() as u64) } else { 0 };
+        let name = names.get(usize::try_from(at).unwrap()).map_or(SEGMENT, String::as_str);
+        let Some(Node::File(bytes)) = self.0.get_mut(name) else { return };
         *bytes = lines::change(bytes, random);
         // Else what is signed hides what else is wrong.
         if random.below(3) > 0 {
