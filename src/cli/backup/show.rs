@@ -66,7 +66,7 @@ struct Target {
 }
 
 impl Target {
-    fn open(path: &PathBuf, workspace: &Path) -> Result<Self, Failure> {
+    fn open(path: &Path, workspace: &Path) -> Result<Self, Failure> {
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         let place = operator_files::canonicalize(path)
             .or_else(|_| operator_files::canonicalize(parent.unwrap_or(Path::new("."))));
